@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * What the BPF programs and user space agree on: the limits, the row of the
+ * function table as the kernel side reads it, and the records in the rings.
+ * The Rust twin is src/probe/abi.rs, which asserts the same layouts at compile
+ * time. No record has padding: every byte that crosses is written.
+ */
+#ifndef GPUPROBE_ABI_H
+#define GPUPROBE_ABI_H
+
+/* Rows of the function table. A power of two, so that an attach cookie can be
+ * masked into range for the verifier. */
+#define GP_MAX_ROWS 256
+/* Traced calls that can be open on one thread at once. A runtime call nests
+ * two or three context calls; a call that would go deeper is counted as lost. */
+#define GP_MAX_FRAMES 8
+/* cuCtxPushCurrent levels remembered per thread. Deeper ones make the device
+ * unknown, never wrong. */
+#define GP_MAX_CONTEXTS 8
+/* A nested call lies this close below the call around it. Further away is
+ * another stack (a coroutine's), hence another call. */
+#define GP_NEST_WINDOW (512 * 1024)
+/* Length of a comm, as in the kernel's TASK_COMM_LEN. */
+#define GP_COMM_LEN 16
+/* Link-map entries looked at per rendezvous of the dynamic loader; when more
+ * are new, user space is told to look for itself. */
+#define GP_MAX_LINKS 64
+/* Bytes of a library's path that are searched for the base name. */
+#define GP_PATH_LEN 256
+#define GP_BASENAME_LEN 64
+
+/* The device of a thread that nothing has told us about. */
+#define GP_DEVICE_UNKNOWN (-1)
+/* A thread seen from birth that never chose a device: CUDA's default. */
+#define GP_DEVICE_DEFAULT (-2)
+
+/* What a traced function does. Mirrors api::Op. */
+enum gp_op {
+	GP_OP_NONE,
+	GP_OP_SELFTEST,
+	GP_OP_ALLOCATE,       /* size, out: address */
+	GP_OP_FREE,           /* address */
+	GP_OP_CONTEXT_CREATE, /* out: context; device. Becomes current. */
+	GP_OP_CONTEXT_RETAIN, /* out: context; device */
+	GP_OP_CONTEXT_SET,    /* context becomes current */
+	GP_OP_CONTEXT_PUSH,   /* context */
+	GP_OP_CONTEXT_POP,
+	GP_OP_CONTEXT_GET,    /* out: the current context */
+	GP_OP_CONTEXT_DEVICE, /* out: device of context, or of the current one */
+	GP_OP_DEVICE_SET,     /* device becomes current */
+	GP_OP_DEVICE_GET,     /* out: the current device */
+	GP_OP_DEVICE_COUNT,   /* out: devices that the process can see */
+};
+
+/* Where a value is at function entry. Mirrors api::Place. */
+enum gp_place {
+	GP_PLACE_NONE,
+	GP_PLACE_ARGUMENT, /* integer argument `index`, 0 to 5 */
+	GP_PLACE_STACK,	   /* 8-byte stack slot `index` above the return address */
+};
+
+/* A value: taken from its place, and read from memory at `offset` behind it if
+ * `behind` is set. `bits` is 32 or 64; the upper half of a 32-bit argument is
+ * undefined and is masked off. */
+struct gp_value {
+	__u8 place;
+	__u8 index;
+	__u8 bits;
+	__u8 behind;
+	__u32 offset;
+};
+
+struct gp_recipe {
+	__u32 op;
+	__u32 reserved;
+	struct gp_value size;
+	struct gp_value address; /* the address or context that is handed in */
+	struct gp_value out;	 /* where the result will be written */
+	struct gp_value device;
+};
+
+enum gp_record_type {
+	GP_RECORD_CALL = 1,
+	GP_RECORD_PROCESS = 2,
+	GP_RECORD_THREAD = 3,
+	GP_RECORD_EXIT = 4,
+	GP_RECORD_EXEC = 5,
+	GP_RECORD_THREAD_EXIT = 6,
+	GP_RECORD_NEW_IMAGE = 7,
+	GP_RECORD_NEW_LIBRARY = 8,
+};
+
+/* A finished outermost memory call. Times are CLOCK_MONOTONIC nanoseconds. */
+struct gp_call {
+	__u16 type;
+	__u16 row;
+	__s32 result;
+	__u32 tgid;
+	__u32 tid;
+	__u64 start_ns;
+	__u64 end_ns;
+	__u64 address;
+	__u64 size;
+	__s32 device; /* GP_DEVICE_UNKNOWN or an index */
+	__u32 reserved;
+};
+
+/* A process (its thread-group leader's comm) or a thread, at first sight and
+ * when renamed; the end of either; a new program in a process. */
+struct gp_task {
+	__u16 type;
+	__u16 reserved;
+	__u32 tgid;
+	__u32 tid;
+	__u32 uid;
+	__u64 time_ns;
+	__u64 start_boot_ns; /* start of the process, CLOCK_BOOTTIME */
+	char comm[GP_COMM_LEN];
+};
+
+/* Tells discovery to look at a process: it runs a program not seen before, or
+ * its dynamic loader mapped something that may be a CUDA library. If held, the
+ * process was stopped and waits for SIGCONT. */
+struct gp_notice {
+	__u16 type;
+	__u16 held;
+	__u32 tgid;
+};
+
+/* Events that did not reach user space, by cause. */
+struct gp_losses {
+	__u64 ring_full;	/* memory calls: the ring was full */
+	__u64 threads_full;	/* memory calls: no room for the thread's state */
+	__u64 nesting;		/* memory calls: GP_MAX_FRAMES exceeded */
+	__u64 unreadable;	/* memory calls: the result could not be read */
+	__u64 tasks;		/* process and thread records: the ring was full */
+	__u64 notices;		/* discovery notices: the control ring was full */
+	__u64 contexts;		/* context-to-device facts: the map refused */
+	__u64 targets;		/* children not followed: the map was full */
+};
+
+#define GP_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " changed its layout")
+GP_ASSERT_SIZE(struct gp_value, 8);
+GP_ASSERT_SIZE(struct gp_recipe, 40);
+GP_ASSERT_SIZE(struct gp_call, 56);
+GP_ASSERT_SIZE(struct gp_task, 48);
+GP_ASSERT_SIZE(struct gp_notice, 8);
+GP_ASSERT_SIZE(struct gp_losses, 64);
+
+#endif /* GPUPROBE_ABI_H */

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
+/*
+ * The programs. Each is a thin wrapper; user space loads one family of the
+ * three that can attach to functions, whichever works here (src/probe/kind.rs).
+ */
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#include "abi.h"
+#include "maps.h"
+#include "values.h"
+#include "records.h"
+#include "threads.h"
+#include "contexts.h"
+#include "calls.h"
+#include "tasks.h"
+#include "loader.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Linux 7.0 gave the kfunc an argument. A declaration of the wrong form
+ * resolves to nothing, silently, so both are declared and the one that exists
+ * is called; libbpf drops what follows the triple underscore. */
+extern bool bpf_session_is_return___old(void) __ksym __weak;
+extern bool bpf_session_is_return___new(void *ctx) __ksym __weak;
+
+SEC("uprobe.session")
+int call_session(struct pt_regs *ctx)
+{
+	bool is_return = false;
+
+	if (bpf_ksym_exists(bpf_session_is_return___new))
+		is_return = bpf_session_is_return___new(ctx);
+	else if (bpf_ksym_exists(bpf_session_is_return___old))
+		is_return = bpf_session_is_return___old();
+	if (!is_return)
+		return gp_enter(ctx, bpf_get_attach_cookie(ctx));
+	gp_return(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("uprobe.multi")
+int call_entry_multi(struct pt_regs *ctx)
+{
+	gp_enter(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("uretprobe.multi")
+int call_return_multi(struct pt_regs *ctx)
+{
+	gp_return(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("uprobe")
+int call_entry_perf(struct pt_regs *ctx)
+{
+	gp_enter(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("uretprobe")
+int call_return_perf(struct pt_regs *ctx)
+{
+	gp_return(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("uprobe.multi")
+int rendezvous_multi(struct pt_regs *ctx)
+{
+	gp_on_rendezvous(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("uprobe")
+int rendezvous_perf(struct pt_regs *ctx)
+{
+	gp_on_rendezvous(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("raw_tp/sched_process_exit")
+int task_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	gp_on_exit((struct task_struct *)ctx->args[0]);
+	return 0;
+}
+
+SEC("raw_tp/sched_process_exec")
+int task_exec(struct bpf_raw_tracepoint_args *ctx)
+{
+	gp_on_exec((struct task_struct *)ctx->args[0], (__u32)ctx->args[1],
+		   (struct linux_binprm *)ctx->args[2]);
+	return 0;
+}
+
+SEC("raw_tp/sched_process_fork")
+int task_fork(struct bpf_raw_tracepoint_args *ctx)
+{
+	gp_on_fork((struct task_struct *)ctx->args[0], (struct task_struct *)ctx->args[1]);
+	return 0;
+}
+
+SEC("raw_tp/task_rename")
+int task_rename(struct bpf_raw_tracepoint_args *ctx)
+{
+	gp_on_rename((struct task_struct *)ctx->args[0], (const char *)ctx->args[1]);
+	return 0;
+}

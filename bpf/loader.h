@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * The dynamic loader's rendezvous. ld.so and musl call _dl_debug_state, an
+ * empty function meant for debuggers, whenever the list of loaded libraries
+ * has changed, before the new ones run any code of theirs; its head is in
+ * _r_debug, laid out as in <link.h>. A probe there sees each new library of
+ * every process at no cost while nothing is loaded.
+ */
+#ifndef GPUPROBE_LOADER_H
+#define GPUPROBE_LOADER_H
+
+struct gp_r_debug {
+	__s32 version;
+	__s32 padding;
+	__u64 map;
+	__u64 brk;
+	__s32 state;
+	__s32 padding2;
+};
+enum { GP_RT_CONSISTENT, GP_RT_ADD, GP_RT_DELETE };
+
+struct gp_link_map {
+	__u64 address;
+	__u64 name;
+	__u64 dynamic;
+	__u64 next;
+};
+
+struct gp_loader no_loader;
+
+/* Whether the path at user address `name` ends in a base name that starts with
+ * "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0). Global
+ * and taking numbers only, so that the verifier looks at it once and not once
+ * for each turn of the caller's loop. */
+__noinline int gp_is_cuda_library(__u32 tgid, __u64 name)
+{
+	struct gp_loader *loader = bpf_map_lookup_elem(&loaders, &tgid);
+	const char wanted[] = "libcuda";
+	__u32 start;
+	long length;
+
+	if (!loader)
+		return 0;
+	length = bpf_probe_read_user_str(loader->path, GP_PATH_LEN, (void *)name);
+	if (length <= 1)
+		return 0;
+	start = length - 1;
+	for (int i = 0; i < GP_BASENAME_LEN && start > 0; i++) {
+		if (loader->path[(start - 1) & (GP_PATH_LEN - 1)] == '/')
+			break;
+		start--;
+	}
+	for (__u32 i = 0; i < sizeof(wanted) - 1; i++)
+		if (loader->path[(start + i) & (GP_PATH_LEN - 1)] != wanted[i])
+			return 0;
+	return 1;
+}
+
+/* `delta`: distance from _dl_debug_state to _r_debug, the attach cookie. */
+static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
+{
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct gp_r_debug debug = {};
+	struct gp_link_map link = {};
+	struct gp_loader *loader;
+	bool interesting = false;
+	__u64 next;
+	int i;
+
+	if (!gp_is_target(tgid))
+		return;
+	if (bpf_probe_read_user(&debug, sizeof(debug), (void *)(PT_REGS_IP(ctx) + delta)))
+		return;
+	loader = gp_get_or_insert(&loaders, &tgid, &no_loader);
+	if (!loader || debug.state == GP_RT_ADD)
+		return;
+	if (debug.state == GP_RT_DELETE) {
+		loader->tail = 0; /* it may be about to be freed */
+		return;
+	}
+	next = debug.map;
+	if (loader->tail &&
+	    !bpf_probe_read_user(&link, sizeof(link), (void *)loader->tail))
+		next = link.next;
+	for (i = 0; i < GP_MAX_LINKS && next; i++) {
+		if (bpf_probe_read_user(&link, sizeof(link), (void *)next))
+			break;
+		loader->tail = next;
+		next = link.next;
+		if (gp_is_cuda_library(tgid, link.name))
+			interesting = true;
+	}
+	if (interesting || next)
+		gp_send_notice(GP_RECORD_NEW_LIBRARY, tgid, gp_hold(tgid));
+}
+
+#endif /* GPUPROBE_LOADER_H */

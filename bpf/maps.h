@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* Every map, global and setting of the kernel side. */
+#ifndef GPUPROBE_MAPS_H
+#define GPUPROBE_MAPS_H
+
+/* Set before loading and frozen: the verifier removes what is off. */
+
+/* The function table; the attach cookie is the index. */
+const volatile struct gp_recipe recipes[GP_MAX_ROWS];
+/* Trace only the processes in `targets`. */
+const volatile bool only_targets;
+/* Children of targets become targets. */
+const volatile bool follow_children;
+/* Stop targets at exec and when they map a CUDA library, so that user space
+ * can attach before the first call. */
+const volatile bool hold_targets;
+/* Bytes waiting in the memory ring at which the reader is woken; below, it
+ * looks by itself several times a second. One wake-up per event would cost
+ * more than the event. */
+const volatile __u64 wake_bytes = 1024 * 1024;
+
+/* Shared with user space while running. */
+
+struct gp_losses losses;
+/* Set when the reader has been woken, cleared by the reader. */
+__u32 wake_pending;
+/* Bit 0: the self-test's entry was seen; bit 1: its return was. */
+__u32 selftest_seen;
+/* CLOCK_BOOTTIME at which every library known at the start was probed: a
+ * thread that started later has been seen from its first call. */
+__u64 attached_boot_ns;
+
+/* Never used: names the record types in BTF, so that the generated skeleton
+ * has them and Rust can compare its layouts. */
+struct gp_records {
+	struct gp_call call;
+	struct gp_task task;
+	struct gp_notice notice;
+};
+const volatile struct gp_records record_layouts;
+
+/* One function call that is open on a thread. */
+struct gp_frame {
+	__u64 sp; /* user stack pointer at entry: identifies the call */
+	__u64 start_ns;
+	__u64 size;
+	__u64 address;
+	__u64 out;
+	__s32 device;
+	__u16 row;
+	__u16 op;
+};
+
+struct gp_current {
+	__u64 context;
+	__s32 device;
+	__u32 reserved;
+};
+
+struct gp_thread {
+	__u32 tgid;
+	__u32 generation;  /* of the process */
+	__u32 announced;   /* the thread's record has been sent */
+	__u32 depth;	   /* open frames */
+	__u64 memory_sp;   /* sp of the open outermost memory call, or 0 */
+	__u32 level;	   /* index of the current context in `current` */
+	__u32 overflow;	   /* pushes beyond GP_MAX_CONTEXTS */
+	struct gp_current current[GP_MAX_CONTEXTS];
+	struct gp_frame frames[GP_MAX_FRAMES];
+};
+
+/* What an untouched thread looks like; also the source of zeroes. */
+struct gp_thread no_thread;
+
+/* Memory calls and the processes and threads that made them, in the order in
+ * which they happened. Full: the call is counted in losses.ring_full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 * 1024 * 1024);
+} memory_ring SEC(".maps");
+
+/* gp_notice for discovery; wakes the reader at once. Full: losses.notices. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} control_ring SEC(".maps");
+
+/* tid -> its open calls and current device. One entry per living thread that
+ * has called a traced function; removed when the thread exits. Full: the calls
+ * of further threads are counted in losses.threads_full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct gp_thread);
+} threads SEC(".maps");
+
+struct gp_process {
+	__u32 generation; /* tells apart processes and images that share a PID */
+	__u32 announced;
+	__u32 devices; /* what cuDeviceGetCount said, 0 before */
+	__u32 reserved;
+};
+
+/* tgid -> a process that has called a traced function; removed at its end or
+ * exec. Full: as for threads. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct gp_process);
+} processes SEC(".maps");
+
+struct gp_context_key {
+	__u64 context;
+	__u32 tgid;
+	__u32 generation;
+};
+
+/* CUDA context -> device index. Bounded by least recent use: a forgotten
+ * context makes the device unknown, never wrong. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct gp_context_key);
+	__type(value, __u32);
+} contexts SEC(".maps");
+
+/* tgid -> CLOCK_BOOTTIME at which user space finished attaching to a library
+ * that the process had already been using unseen. Bounded by least recent
+ * use; forgetting only matters for threads older than that library. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u64);
+} late_views SEC(".maps");
+
+/* tgids that are traced, if only_targets. Full: losses.targets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u32);
+} targets SEC(".maps");
+
+struct gp_image_key {
+	__u64 inode;
+	__u64 device;
+};
+
+/* Programs whose dynamic loader user space has already looked at. Forgetting
+ * one costs another look. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct gp_image_key);
+	__type(value, __u32);
+} known_images SEC(".maps");
+
+struct gp_loader {
+	__u64 tail; /* last link-map entry that was looked at */
+	char path[GP_PATH_LEN];
+};
+
+/* tgid -> how far its list of loaded libraries was read. Forgetting one costs
+ * another walk from the head. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct gp_loader);
+} loaders SEC(".maps");
+
+#define gp_count(loss) __sync_fetch_and_add(&losses.loss, 1)
+
+/* The value under `key`, made from `zero` if there is none; NULL when full. */
+static __always_inline void *gp_get_or_insert(void *map, const void *key, const void *zero)
+{
+	void *value = bpf_map_lookup_elem(map, key);
+
+	if (value)
+		return value;
+	bpf_map_update_elem(map, key, zero, BPF_NOEXIST);
+	return bpf_map_lookup_elem(map, key);
+}
+
+#endif /* GPUPROBE_MAPS_H */

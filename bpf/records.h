@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* Sending records, and waking the reader in batches. */
+#ifndef GPUPROBE_RECORDS_H
+#define GPUPROBE_RECORDS_H
+
+/* The reader is woken once when enough has gathered, and again only after it
+ * has cleared wake_pending: a wake-up is an interrupt. */
+static __always_inline __u64 gp_wake_flags(void)
+{
+	if (wake_pending || bpf_ringbuf_query(&memory_ring, BPF_RB_AVAIL_DATA) < wake_bytes)
+		return BPF_RB_NO_WAKEUP;
+	wake_pending = 1;
+	return BPF_RB_FORCE_WAKEUP;
+}
+
+/* Sends a task record of `type` about `task`; the name is the thread's own for
+ * a thread and the leader's for a process. True when it was sent. */
+static __always_inline bool gp_send_task(__u16 type, struct task_struct *task, const char *new_name)
+{
+	struct gp_task *record = bpf_ringbuf_reserve(&memory_ring, sizeof(*record), 0);
+	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+
+	if (!record) {
+		gp_count(tasks);
+		return false;
+	}
+	record->type = type;
+	record->reserved = 0;
+	record->tgid = BPF_CORE_READ(task, tgid);
+	record->tid = BPF_CORE_READ(task, pid);
+	record->uid = (__u32)bpf_get_current_uid_gid();
+	record->time_ns = bpf_ktime_get_ns();
+	record->start_boot_ns = BPF_CORE_READ(leader, start_boottime);
+	__builtin_memset(record->comm, 0, sizeof(record->comm));
+	if (new_name)
+		bpf_probe_read_kernel_str(record->comm, sizeof(record->comm), new_name);
+	else if (type == GP_RECORD_PROCESS)
+		BPF_CORE_READ_STR_INTO(&record->comm, leader, comm);
+	else
+		BPF_CORE_READ_STR_INTO(&record->comm, task, comm);
+	bpf_ringbuf_submit(record, gp_wake_flags());
+	return true;
+}
+
+/* Tells discovery to look at the current process. */
+static __always_inline void gp_send_notice(__u16 type, __u32 tgid, bool held)
+{
+	struct gp_notice *notice = bpf_ringbuf_reserve(&control_ring, sizeof(*notice), 0);
+
+	if (!notice) {
+		gp_count(notices);
+		return;
+	}
+	notice->type = type;
+	notice->held = held;
+	notice->tgid = tgid;
+	bpf_ringbuf_submit(notice, BPF_RB_FORCE_WAKEUP);
+}
+
+#endif /* GPUPROBE_RECORDS_H */

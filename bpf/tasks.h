@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* Birth, renaming, exec and death of processes, by raw tracepoints, which need
+ * no tracefs. */
+#ifndef GPUPROBE_TASKS_H
+#define GPUPROBE_TASKS_H
+
+/* Forgets a process whose memory is gone; tells the reader if it was known. */
+static __always_inline void gp_end_process(__u16 type, struct task_struct *task, __u32 tgid)
+{
+	if (bpf_map_lookup_elem(&processes, &tgid)) {
+		gp_send_task(type, task, NULL);
+		bpf_map_delete_elem(&processes, &tgid);
+	}
+	bpf_map_delete_elem(&loaders, &tgid);
+	bpf_map_delete_elem(&late_views, &tgid);
+}
+
+/* Stops the current process, if that is asked for, until user space has
+ * attached; true if it was. It stops before it runs its next instruction. */
+static __always_inline bool gp_hold(__u32 tgid)
+{
+	const int sigstop = 19;
+
+	return hold_targets && bpf_map_lookup_elem(&targets, &tgid) &&
+	       bpf_send_signal(sigstop) == 0;
+}
+
+static __always_inline void gp_on_exit(struct task_struct *task)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
+	struct gp_thread *thread;
+
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (thread) {
+		if (thread->announced)
+			gp_send_task(GP_RECORD_THREAD_EXIT, task, NULL);
+		bpf_map_delete_elem(&threads, &tid);
+	}
+	/* `live` has already been decremented for this thread. */
+	if (BPF_CORE_READ(task, signal, live.counter) > 0)
+		return;
+	gp_end_process(GP_RECORD_EXIT, task, tgid);
+	if (only_targets)
+		bpf_map_delete_elem(&targets, &tgid);
+}
+
+static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
+				       struct linux_binprm *binprm)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32, seen = 1;
+	struct gp_image_key image = {};
+	bool held;
+
+	bpf_map_delete_elem(&threads, &tid);
+	bpf_map_delete_elem(&threads, &old_tid);
+	gp_end_process(GP_RECORD_EXEC, task, tgid);
+	if (!gp_is_target(tgid))
+		return;
+	image.inode = BPF_CORE_READ(binprm, file, f_inode, i_ino);
+	image.device = BPF_CORE_READ(binprm, file, f_inode, i_sb, s_dev);
+	if (bpf_map_lookup_elem(&known_images, &image))
+		return;
+	bpf_map_update_elem(&known_images, &image, &seen, BPF_ANY);
+	held = gp_hold(tgid);
+	gp_send_notice(GP_RECORD_NEW_IMAGE, tgid, held);
+}
+
+static __always_inline void gp_on_fork(struct task_struct *parent, struct task_struct *child)
+{
+	__u32 parent_tgid = BPF_CORE_READ(parent, tgid), tgid = BPF_CORE_READ(child, tgid), one = 1;
+
+	if (!follow_children || parent_tgid == tgid)
+		return;
+	if (bpf_map_lookup_elem(&targets, &parent_tgid) &&
+	    bpf_map_update_elem(&targets, &tgid, &one, BPF_ANY))
+		gp_count(targets);
+}
+
+static __always_inline void gp_on_rename(struct task_struct *task, const char *name)
+{
+	__u32 tid = BPF_CORE_READ(task, pid);
+	struct gp_thread *thread = bpf_map_lookup_elem(&threads, &tid);
+
+	if (!thread || !thread->announced)
+		return;
+	gp_send_task(GP_RECORD_THREAD, task, name);
+	if (tid == thread->tgid)
+		gp_send_task(GP_RECORD_PROCESS, task, name);
+}
+
+#endif /* GPUPROBE_TASKS_H */

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* The state of threads and processes that call CUDA. */
+#ifndef GPUPROBE_THREADS_H
+#define GPUPROBE_THREADS_H
+
+static __always_inline bool gp_is_target(__u32 tgid)
+{
+	return !only_targets || bpf_map_lookup_elem(&targets, &tgid);
+}
+
+static __always_inline struct gp_process *gp_process_of(__u32 tgid)
+{
+	struct gp_process *process = bpf_map_lookup_elem(&processes, &tgid);
+	struct gp_process fresh = {};
+
+	if (process)
+		return process;
+	fresh.generation = (__u32)bpf_ktime_get_ns();
+	return gp_get_or_insert(&processes, &tgid, &fresh);
+}
+
+/* Whether everything that the thread did was seen: it started after the
+ * libraries had been probed. */
+static __always_inline bool gp_seen_from_birth(struct task_struct *task, __u32 tgid)
+{
+	__u64 born = BPF_CORE_READ(task, start_boottime);
+	__u64 *late = bpf_map_lookup_elem(&late_views, &tgid);
+
+	return attached_boot_ns && born > attached_boot_ns && (!late || born > *late);
+}
+
+/* The state of the current thread, made at its first traced call; NULL when it
+ * is not traced or there is no room. */
+static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
+{
+	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
+	struct gp_thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct gp_process *process;
+	struct task_struct *task;
+
+	if (thread && thread->tgid == tgid)
+		return thread;
+	if (!gp_is_target(tgid))
+		return NULL;
+	process = gp_process_of(tgid);
+	if (!process)
+		return NULL;
+	bpf_map_update_elem(&threads, &tid, &no_thread, BPF_ANY);
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (!thread)
+		return NULL;
+	task = (struct task_struct *)bpf_get_current_task();
+	thread->tgid = tgid;
+	thread->generation = process->generation;
+	thread->current[0].device =
+		gp_seen_from_birth(task, tgid) ? GP_DEVICE_DEFAULT : GP_DEVICE_UNKNOWN;
+	return thread;
+}
+
+/* Names the process and the thread before the first record that mentions
+ * them. What could not be sent is tried again at the next call. */
+static __always_inline void gp_announce(struct gp_thread *thread)
+{
+	struct task_struct *task;
+	struct gp_process *process;
+	__u32 tgid = thread->tgid;
+
+	if (thread->announced)
+		return;
+	task = (struct task_struct *)bpf_get_current_task();
+	process = bpf_map_lookup_elem(&processes, &tgid);
+	if (process && !process->announced)
+		process->announced = gp_send_task(GP_RECORD_PROCESS, task, NULL);
+	thread->announced = gp_send_task(GP_RECORD_THREAD, task, NULL);
+}
+
+#endif /* GPUPROBE_THREADS_H */

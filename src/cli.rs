@@ -1,0 +1,204 @@
+//! The command line: what was typed, turned once into what it means.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::doctor;
+use crate::probe::AttachKind;
+use crate::report::Format;
+use crate::session::{self, ApiChoice, Config, Target};
+
+/// Says who holds GPU memory, in running programs, without restarting them.
+///
+/// Without --pid and COMMAND, every CUDA process on this host is traced, those that start later
+/// too. Reports go to standard output, everything else to standard error.
+#[derive(Debug, Parser)]
+#[command(name = "gpuprobe", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    trace: TraceArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Say what works on this machine, and which functions would be probed.
+    Doctor {
+        /// Look at the libraries of this process only.
+        #[arg(long, value_name = "PID")]
+        pid: Option<u32>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct TraceArgs {
+    /// Report memory that is allocated and not freed, by process and thread.
+    #[arg(long)]
+    memleak: bool,
+
+    /// Trace this running process; ends when it ends.
+    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    pid: Option<u32>,
+
+    /// Time between reports: 500ms, 2s, 1m.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    interval: Duration,
+
+    /// Stop tracing after this time.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<Duration>,
+
+    /// Allocations listed per thread, largest first [default: 10 in text, all in json and csv].
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+
+    /// Format of the reports.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+
+    /// Write reports to FILE instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Which layer's memory calls are probed. With both, the outermost call counts.
+    #[arg(long, value_enum, default_value_t = ApiChoice::Auto)]
+    api: ApiChoice,
+
+    /// Attach in this way only [default: the best that works here].
+    #[arg(long, value_enum, value_name = "KIND")]
+    attach: Option<AttachKind>,
+
+    /// Start COMMAND, trace it and its children from their first call, and end with its exit
+    /// status.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command line; the exit status is the program's.
+pub fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("GPUPROBE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_target(false)
+        .without_time()
+        .init();
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, text| {
+        // What libbpf says of a refused program is for debugging; our errors are for users.
+        tracing::debug!("libbpf {level:?}: {}", text.trim_end());
+    })));
+    let cli = Cli::parse();
+    let result = match cli.action {
+        Some(Action::Doctor { pid }) => doctor::run(pid),
+        None => session::run(&cli.trace.into_config()),
+    };
+    result.unwrap_or_else(|error| {
+        say(format_args!("error: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// One line for the user on standard error. Nobody may be reading, which must not stop tracing.
+pub fn say(message: impl Display) {
+    let _ = writeln!(io::stderr(), "gpuprobe: {message}");
+}
+
+impl TraceArgs {
+    fn into_config(self) -> Config {
+        if !self.memleak {
+            Cli::command()
+                .error(
+                    ErrorKind::MissingRequiredArgument,
+                    "nothing to trace: give --memleak",
+                )
+                .exit();
+        }
+        let target = match (self.pid, self.command) {
+            (Some(pid), _) => Target::Process(pid),
+            (None, command) if !command.is_empty() => Target::Command(command),
+            (None, _) => Target::Everything,
+        };
+        Config {
+            target,
+            interval: self.interval,
+            duration: self.duration,
+            top: self.top.or(self.format.default_top()),
+            format: self.format,
+            output: self.output,
+            api: self.api,
+            attach: self.attach,
+        }
+    }
+}
+
+/// A positive time with a unit (`ms`, `s`, `m`, `h`); seconds without one.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.len()
+        - text
+            .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
+            .len();
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number
+        .parse()
+        .map_err(|_| format!("'{text}' is not a time; try 500ms, 2s or 1m"))?;
+    let seconds = match unit.trim() {
+        "ms" => number / 1000.0,
+        "" | "s" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3600.0,
+        other => return Err(format!("unknown unit '{other}'; use ms, s, m or h")),
+    };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if duration >= Duration::from_millis(1) => Ok(duration),
+        _ => Err(format!("'{text}' is out of range")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations() {
+        let parse = |text| parse_duration(text).ok();
+        assert_eq!(parse("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(parse("2"), Some(Duration::from_secs(2)));
+        assert_eq!(parse("1.5s"), Some(Duration::from_millis(1500)));
+        assert_eq!(parse("2m"), Some(Duration::from_secs(120)));
+        assert_eq!(parse("1h"), Some(Duration::from_secs(3600)));
+        for bad in ["", "s", "0", "0ms", "-1s", "2 parsecs", "1e400", "1..2s"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn targets() {
+        let target = |arguments: &[&str]| {
+            let all = ["gpuprobe", "--memleak"].iter().chain(arguments);
+            Cli::try_parse_from(all).map(|cli| cli.trace.into_config().target)
+        };
+        assert_eq!(target(&[]).unwrap(), Target::Everything);
+        assert_eq!(target(&["--pid", "7"]).unwrap(), Target::Process(7));
+        let command = vec![OsString::from("app"), OsString::from("--pid")];
+        assert_eq!(
+            target(&["--", "app", "--pid"]).unwrap(),
+            Target::Command(command)
+        );
+        assert!(target(&["--pid", "7", "--", "app"]).is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! Functions in an ELF file, by symbol, as the file offsets that probes are placed at.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+
+use anyhow::{Result, bail};
+use object::read::{ReadCache, ReadRef};
+use object::{Architecture, Object, ObjectSegment, ObjectSymbol, SymbolKind};
+
+use crate::api::{FUNCTIONS, Layer};
+
+/// A function of the table, found in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Row of the table.
+    pub row: u16,
+    /// The symbol that was found.
+    pub symbol: &'static str,
+    /// Its place in the file.
+    pub offset: u64,
+}
+
+/// The dynamic loader's rendezvous with debuggers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rendezvous {
+    /// File offset of `_dl_debug_state`.
+    pub offset: u64,
+    /// Bytes from there to `_r_debug` in memory.
+    pub to_r_debug: i64,
+}
+
+/// The functions of `layer` in the table that `file` exports. Aliases of one address are one
+/// function, so that no call is seen twice.
+///
+/// # Errors
+/// The file is no ELF file of this machine's architecture.
+pub fn functions(file: &File, layer: Layer) -> Result<Vec<Function>> {
+    let cache = ReadCache::new(file);
+    let elf = Elf::parse(&cache)?;
+    let mut wanted = HashMap::new();
+    for (row, function) in (0u16..).zip(FUNCTIONS) {
+        if function.layer == layer {
+            wanted.extend(function.symbols().map(|symbol| (symbol, row)));
+        }
+    }
+    let mut found: Vec<_> = elf
+        .exported(|name| {
+            wanted
+                .get_key_value(name)
+                .map(|(&symbol, &row)| (symbol, row))
+        })
+        .filter_map(|((symbol, row), address)| {
+            let offset = elf.file_offset(address)?;
+            Some(Function {
+                row,
+                symbol,
+                offset,
+            })
+        })
+        .collect();
+    // The row's own name before its variants, and lower rows before higher ones.
+    found.sort_by_key(|f| {
+        (
+            f.row,
+            f.symbol != FUNCTIONS[usize::from(f.row)].symbol,
+            f.symbol,
+        )
+    });
+    let mut seen = HashSet::new();
+    found.retain(|f| seen.insert(f.offset));
+    Ok(found)
+}
+
+/// The rendezvous in the dynamic loader `file`; `None` if its symbols are not exported.
+///
+/// # Errors
+/// The file is no ELF file of this machine's architecture.
+pub fn rendezvous(file: &File) -> Result<Option<Rendezvous>> {
+    let cache = ReadCache::new(file);
+    let elf = Elf::parse(&cache)?;
+    let symbols: HashMap<_, _> = elf
+        .exported(|name| match name {
+            "_dl_debug_state" | "_r_debug" => Some(name.to_owned()),
+            _ => None,
+        })
+        .collect();
+    let (Some(&state), Some(&debug)) = (symbols.get("_dl_debug_state"), symbols.get("_r_debug"))
+    else {
+        return Ok(None);
+    };
+    Ok(elf.file_offset(state).map(|offset| Rendezvous {
+        offset,
+        to_r_debug: debug.wrapping_sub(state).cast_signed(),
+    }))
+}
+
+struct Elf<'data, R: ReadRef<'data>> {
+    file: object::File<'data, R>,
+}
+
+impl<'data, R: ReadRef<'data>> Elf<'data, R> {
+    fn parse(data: R) -> Result<Self> {
+        let file = object::File::parse(data)?;
+        let native = match std::env::consts::ARCH {
+            "aarch64" => Architecture::Aarch64,
+            _ => Architecture::X86_64,
+        };
+        if file.format() != object::BinaryFormat::Elf || file.architecture() != native {
+            let architecture = file.architecture();
+            bail!("it is for {architecture:?}; only {native:?} programs can be traced");
+        }
+        Ok(Self { file })
+    }
+
+    /// Defined dynamic symbols that `select` maps to something, with their addresses.
+    fn exported<T>(&self, select: impl Fn(&str) -> Option<T>) -> impl Iterator<Item = (T, u64)> {
+        self.file.dynamic_symbols().filter_map(move |symbol| {
+            let wanted = symbol.is_definition()
+                && matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Data);
+            let selected = select(symbol.name().ok()?)?;
+            wanted.then_some((selected, symbol.address()))
+        })
+    }
+
+    fn file_offset(&self, address: u64) -> Option<u64> {
+        self.file.segments().find_map(|segment| {
+            let (offset, file_size) = segment.file_range();
+            let distance = address.checked_sub(segment.address())?;
+            (distance < file_size).then_some(offset + distance)
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn the_dynamic_loader_has_a_rendezvous() {
+        let own = procfs::process::Process::myself().unwrap().maps().unwrap();
+        let loader = own.into_iter().find_map(|map| match map.pathname {
+            procfs::process::MMapPath::Path(path) => {
+                (super::super::Role::of(&path) == Some(super::super::Role::Loader)).then_some(path)
+            }
+            _ => None,
+        });
+        let found = rendezvous(&File::open(loader.unwrap()).unwrap())
+            .unwrap()
+            .unwrap();
+        assert!(found.offset > 0);
+        assert_ne!(found.to_r_debug, 0);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        assert!(functions(&File::open(manifest).unwrap(), Layer::Driver).is_err());
+    }
+}

@@ -1,0 +1,139 @@
+//! Finding the CUDA libraries that programs use.
+
+pub mod elf;
+pub mod gpus;
+pub mod process;
+pub mod system;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::api::Layer;
+
+/// A file, whatever its names: the same library seen through containers and links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// What a mapped file is to us, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A CUDA library.
+    Cuda(Layer),
+    /// The dynamic loader.
+    Loader,
+}
+
+impl Role {
+    /// The role of a file of this name, if it has one. Wheels rename the runtime
+    /// (`libcudart-d0da41ae.so.11.0`, `libcudart.faf08d9a.so.13`).
+    pub fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+        if name.starts_with("libcuda.so") {
+            Some(Self::Cuda(Layer::Driver))
+        } else if name.starts_with("libcudart") && name.contains(".so") {
+            Some(Self::Cuda(Layer::Runtime))
+        } else if name.starts_with("ld-") && name.contains(".so") {
+            // ld-linux-x86-64.so.2, ld-2.31.so, ld-musl-x86_64.so.1
+            Some(Self::Loader)
+        } else {
+            None
+        }
+    }
+}
+
+/// An open library. The descriptor keeps the very file that was found, also when its path is
+/// given to another file meanwhile.
+#[derive(Debug)]
+pub struct Library {
+    /// Which file it is.
+    pub id: FileId,
+    /// How messages call it.
+    pub path: PathBuf,
+    /// What it is.
+    pub role: Role,
+    file: File,
+}
+
+impl Library {
+    /// Opens `openable`, which messages call `path`.
+    ///
+    /// # Errors
+    /// Those of opening the file.
+    pub fn open(openable: &Path, path: &Path, role: Role) -> Result<Self> {
+        let file =
+            File::open(openable).with_context(|| format!("cannot open {}", path.display()))?;
+        let metadata = file.metadata()?;
+        Ok(Self {
+            id: FileId {
+                device: metadata.dev(),
+                inode: metadata.ino(),
+            },
+            path: path.to_owned(),
+            role,
+            file,
+        })
+    }
+
+    /// A path by which the kernel reaches this very file.
+    pub fn attach_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd())
+    }
+
+    /// The functions of the table that the library exports, each file offset once.
+    ///
+    /// # Errors
+    /// The file is no ELF file for this machine.
+    pub fn functions(&self, layer: Layer) -> Result<Vec<elf::Function>> {
+        elf::functions(&self.file, layer)
+            .with_context(|| format!("cannot read {}", self.path.display()))
+    }
+
+    /// The loader's rendezvous, if the file has one.
+    ///
+    /// # Errors
+    /// The file is no ELF file for this machine.
+    pub fn rendezvous(&self) -> Result<Option<elf::Rendezvous>> {
+        elf::rendezvous(&self.file).with_context(|| format!("cannot read {}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_by_name() {
+        let role = |name: &str| Role::of(&Path::new("/some/where").join(name));
+        let (runtime, driver) = (Role::Cuda(Layer::Runtime), Role::Cuda(Layer::Driver));
+        for name in [
+            "libcudart.so.12",
+            "libcudart.so.13.0.96",
+            "libcudart.faf08d9a.so.13",
+            "libcudart-d0da41ae.so.11.0",
+            "libcudart.so.12 (deleted)",
+        ] {
+            assert_eq!(role(name), Some(runtime), "{name}");
+        }
+        assert_eq!(role("libcuda.so.1"), Some(driver));
+        assert_eq!(role("libcuda.so.580.159.04"), Some(driver));
+        for name in ["ld-linux-x86-64.so.2", "ld-2.31.so", "ld-musl-x86_64.so.1"] {
+            assert_eq!(role(name), Some(Role::Loader), "{name}");
+        }
+        for name in [
+            "libcudadebugger.so.1",
+            "libcublas.so.12",
+            "ld.bfd",
+            "python3",
+        ] {
+            assert_eq!(role(name), None, "{name}");
+        }
+    }
+}

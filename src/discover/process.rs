@@ -1,0 +1,126 @@
+//! Which of the files that interest us a process has mapped.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use procfs::ProcError;
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
+
+use super::{Library, Role};
+
+/// A mapped file, as `/proc/PID/maps` tells it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MappingId {
+    device: (i32, i32),
+    inode: u64,
+}
+
+/// A file that a process has mapped.
+#[derive(Debug)]
+pub struct Mapped {
+    /// Which it is.
+    pub id: MappingId,
+    /// What it is.
+    pub role: Role,
+    /// Its path as the process sees it.
+    pub path: PathBuf,
+    /// Paths that reach it from here, best first.
+    openable: [PathBuf; 2],
+}
+
+impl Mapped {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// It cannot be opened by any of its paths.
+    pub fn open(&self) -> anyhow::Result<Library> {
+        let [first, second] = &self.openable;
+        Library::open(first, &self.path, self.role)
+            .or_else(|_| Library::open(second, &self.path, self.role))
+    }
+}
+
+/// The CUDA libraries and the dynamic loader that process `pid` has mapped.
+///
+/// # Errors
+/// The process has ended, or may not be looked at.
+pub fn mapped(pid: u32) -> Result<Vec<Mapped>, ProcError> {
+    let process = Process::new(i32::try_from(pid).unwrap_or(i32::MAX))?;
+    let mut seen = HashSet::new();
+    let maps = process.maps()?;
+    Ok(maps
+        .iter()
+        .filter_map(|map| mapped_file(pid, map))
+        .filter(|mapped| seen.insert(mapped.id))
+        .collect())
+}
+
+fn mapped_file(pid: u32, map: &MemoryMap) -> Option<Mapped> {
+    let MMapPath::Path(path) = &map.pathname else {
+        return None;
+    };
+    if !map.perms.contains(MMPermissions::EXECUTE) {
+        return None;
+    }
+    let role = Role::of(path)?;
+    // The first reaches the very file, also when it was deleted or lies in another mount
+    // namespace, but needs more rights than the second.
+    let (start, end) = map.address;
+    let by_mapping = format!("/proc/{pid}/map_files/{start:x}-{end:x}").into();
+    let relative = path.strip_prefix("/").unwrap_or(path);
+    let by_root = Path::new("/proc")
+        .join(pid.to_string())
+        .join("root")
+        .join(relative);
+    Some(Mapped {
+        id: MappingId {
+            device: map.dev,
+            inode: map.inode,
+        },
+        role,
+        path: path.clone(),
+        openable: [by_mapping, by_root],
+    })
+}
+
+/// All processes that can be looked at.
+pub fn all_pids() -> Vec<u32> {
+    let Ok(processes) = procfs::process::all_processes() else {
+        return Vec::new();
+    };
+    processes
+        .flatten()
+        .filter_map(|p| u32::try_from(p.pid).ok())
+        .collect()
+}
+
+/// One certain process: its id may later be given to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Handle {
+    /// Process id.
+    pub pid: u32,
+    start_ticks: u64,
+}
+
+impl Handle {
+    /// The process of which `id` is a thread.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn of(id: u32) -> Result<Self, ProcError> {
+        let process = Process::new(i32::try_from(id).unwrap_or(i32::MAX))?;
+        let pid = u32::try_from(process.status()?.tgid).unwrap_or(id);
+        let leader = Process::new(i32::try_from(pid).unwrap_or(i32::MAX))?;
+        Ok(Self {
+            pid,
+            start_ticks: leader.stat()?.starttime,
+        })
+    }
+
+    /// Whether it is still running.
+    pub fn is_alive(&self) -> bool {
+        let pid = i32::try_from(self.pid).unwrap_or(i32::MAX);
+        let stat = Process::new(pid).and_then(|p| p.stat());
+        stat.is_ok_and(|s| s.starttime == self.start_ticks && !matches!(s.state, 'Z' | 'X'))
+    }
+}

@@ -1,0 +1,248 @@
+//! `gpuprobe doctor`: what works here, found out by trying, with the way out where it does not.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use procfs::process::Process;
+
+use crate::api::{FUNCTIONS, Layer};
+use crate::discover::process::{self, Handle};
+use crate::discover::{Library, Role, gpus, system};
+use crate::probe::{AttachKind, Probe, Settings};
+
+/// Type information of the running kernel.
+pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// Capabilities that matter to us, with their numbers in `capabilities(7)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+#[repr(u8)]
+pub enum Capability {
+    SysPtrace = 19,
+    SysAdmin = 21,
+    Perfmon = 38,
+    Bpf = 39,
+}
+
+impl Capability {
+    /// Its bit in the masks of `/proc/PID/status`.
+    pub const fn bit(self) -> u64 {
+        1 << self as u8
+    }
+}
+
+/// The capabilities of this process.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn effective_capabilities() -> Result<u64> {
+    Ok(Process::myself()?.status()?.capeff)
+}
+
+/// Prints one line per fact. The status tells whether tracing works.
+///
+/// # Errors
+/// Standard output cannot be written to, or there is no process `pid`.
+pub fn run(pid: Option<u32>) -> Result<ExitCode> {
+    let handle = pid
+        .map(|pid| Handle::of(pid).with_context(|| format!("there is no process with id {pid}")))
+        .transpose()?;
+    let mut lines = Lines(Box::new(io::stdout().lock()));
+    let checked = check(&mut lines, handle);
+    match checked {
+        Ok(true) => Ok(ExitCode::SUCCESS),
+        Ok(false) => Ok(ExitCode::FAILURE),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(error).context("cannot write"),
+    }
+}
+
+struct Lines(Box<dyn Write>);
+
+impl Lines {
+    fn ok(&mut self, what: &str, found: impl Display) -> io::Result<()> {
+        writeln!(self.0, "ok      {what:<20} {found}")
+    }
+
+    fn note(&mut self, what: &str, found: impl Display) -> io::Result<()> {
+        writeln!(self.0, "note    {what:<20} {found}")
+    }
+
+    fn missing(&mut self, what: &str, way_out: impl Display) -> io::Result<()> {
+        writeln!(self.0, "MISSING {what:<20} {way_out}")
+    }
+}
+
+fn check(lines: &mut Lines, handle: Option<Handle>) -> io::Result<bool> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    lines.ok(
+        "kernel",
+        format_args!("{} {}", release.trim(), std::env::consts::ARCH),
+    )?;
+    if Path::new(KERNEL_BTF).exists() {
+        lines.ok("BTF", KERNEL_BTF)?;
+    } else {
+        lines.missing("BTF", "use a kernel built with CONFIG_DEBUG_INFO_BTF")?;
+    }
+    check_capabilities(lines)?;
+    let works = check_attach_kinds(lines)?;
+    match gpus::on_host() {
+        Some(count) => lines.ok("NVIDIA driver", format_args!("loaded, {count} GPU(s)"))?,
+        None => lines.note("NVIDIA driver", "not loaded on this host")?,
+    }
+    match handle {
+        Some(handle) => check_process(lines, handle.pid)?,
+        None => check_host(lines)?,
+    }
+    Ok(works)
+}
+
+fn check_capabilities(lines: &mut Lines) -> io::Result<()> {
+    let capabilities = effective_capabilities().unwrap_or(0);
+    let wanted = [
+        (Capability::Bpf, "CAP_BPF", "needed to load BPF programs"),
+        (Capability::Perfmon, "CAP_PERFMON", "needed to attach them"),
+        (
+            Capability::SysPtrace,
+            "CAP_SYS_PTRACE",
+            "needed for processes of other users",
+        ),
+        (
+            Capability::SysAdmin,
+            "CAP_SYS_ADMIN",
+            "needed for perf-event uprobes, and for deleted libraries",
+        ),
+    ];
+    for (capability, name, why) in wanted {
+        if capabilities & capability.bit() != 0 {
+            lines.ok(name, why)?;
+        } else {
+            lines.missing(name, format_args!("{why}; run as root (sudo)"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Tries every kind by attaching to a function of our own and calling it.
+fn check_attach_kinds(lines: &mut Lines) -> io::Result<bool> {
+    let mut best = None;
+    for kind in AttachKind::ALL {
+        let settings = Settings {
+            kind: Some(kind),
+            ..Settings::default()
+        };
+        match Probe::load(&settings) {
+            Ok(_) => {
+                best = best.or(Some(kind));
+                lines.ok(kind.name(), "entry and return were recorded")?;
+            }
+            Err(error) => lines.note(kind.name(), format_args!("does not work: {error:#}"))?,
+        }
+    }
+    match best {
+        Some(kind) => lines.ok("attaching", format_args!("{kind} will be used"))?,
+        None => lines.missing("attaching", "no kind works here; see the lines above")?,
+    }
+    Ok(best.is_some())
+}
+
+fn check_host(lines: &mut Lines) -> io::Result<()> {
+    let mut seen = HashSet::new();
+    let mut drivers = 0;
+    for library in system::libraries() {
+        drivers += usize::from(library.role == Role::Cuda(Layer::Driver));
+        if seen.insert(library.id) {
+            check_library(lines, &library)?;
+        }
+    }
+    if drivers == 0 {
+        let way_out = "not in the usual folders; libraries are found when programs load them";
+        lines.note("libcuda", way_out)?;
+    }
+    for pid in process::all_pids() {
+        for library in process::mapped(pid)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|m| m.open().ok())
+        {
+            if seen.insert(library.id) {
+                check_library(lines, &library)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_process(lines: &mut Lines, pid: u32) -> io::Result<()> {
+    let mapped = match process::mapped(pid) {
+        Ok(mapped) => mapped,
+        Err(error) => {
+            let way_out = format!("cannot be looked at ({error}); run as root (sudo)");
+            return lines.missing("process", way_out);
+        }
+    };
+    let is_cuda = |role| matches!(role, Role::Cuda(_));
+    if !mapped.iter().any(|m| is_cuda(m.role)) {
+        lines.note(
+            "process",
+            "no CUDA library is loaded (yet); a tracer would wait for it",
+        )?;
+    }
+    for file in &mapped {
+        match file.open() {
+            Ok(library) => check_library(lines, &library)?,
+            Err(error) => lines.missing("library", format_args!("{error:#}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
+    let path = library.path.display();
+    let layer = match library.role {
+        Role::Cuda(layer) => layer,
+        Role::Loader => {
+            return match library.rendezvous() {
+                Ok(Some(_)) => {
+                    lines.ok("dynamic loader", format_args!("{path}: dlopen is noticed"))
+                }
+                Ok(None) => lines.missing(
+                    "dynamic loader",
+                    format_args!("{path}: no _dl_debug_state; libraries loaded later are missed"),
+                ),
+                Err(error) => lines.missing("dynamic loader", format_args!("{error:#}")),
+            };
+        }
+    };
+    let name = match layer {
+        Layer::Runtime => "libcudart",
+        Layer::Driver => "libcuda",
+    };
+    let functions = match library.functions(layer) {
+        Ok(functions) => functions,
+        Err(error) => return lines.missing(name, format_args!("{error:#}")),
+    };
+    let found: Vec<_> = functions.iter().map(|f| f.symbol).collect();
+    let absent: Vec<_> = (0u16..)
+        .zip(FUNCTIONS)
+        .filter(|(row, f)| f.layer == layer && *row != crate::api::table::SELF_TEST_ROW)
+        .filter(|(row, _)| !functions.iter().any(|f| f.row == *row))
+        .map(|(_, f)| f.symbol)
+        .collect();
+    let summary = format!("{path}: {} functions: {}", found.len(), found.join(" "));
+    if found.is_empty() {
+        return lines.missing(name, format_args!("{path}: none of the traced functions"));
+    }
+    lines.ok(name, summary)?;
+    if !absent.is_empty() {
+        lines.note(
+            name,
+            format_args!("{path}: not exported: {}", absent.join(" ")),
+        )?;
+    }
+    Ok(())
+}

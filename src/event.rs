@@ -1,0 +1,283 @@
+//! Bytes from the kernel side become typed events here, and only here.
+
+use std::fmt;
+
+use zerocopy::FromBytes;
+
+use crate::api::{self, Function, Op};
+use crate::probe::abi::{RawCall, RawTask, record};
+
+/// Something that happened in a traced process, in the order in which it happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A memory call has returned.
+    Call(Call),
+    /// A process is seen for the first time, or its name changed.
+    Process(Task),
+    /// A thread is seen for the first time, or its name changed.
+    Thread(Task),
+    /// A thread has ended.
+    ThreadExit(Task),
+    /// A process has ended.
+    Exit(Task),
+    /// A process runs a new program; the memory of the old one is gone.
+    Exec(Task),
+}
+
+/// An outermost memory call that has returned.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Row of the function table.
+    pub row: u16,
+    /// That row.
+    pub function: &'static Function,
+    /// 0 or a CUDA error code.
+    pub result: i32,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Entry, `CLOCK_MONOTONIC` nanoseconds.
+    pub start_ns: u64,
+    /// Return, `CLOCK_MONOTONIC` nanoseconds.
+    pub end_ns: u64,
+    /// Device address that was allocated or freed.
+    pub address: u64,
+    /// Bytes asked for; 0 for a free.
+    pub size_bytes: u64,
+    /// Device index as CUDA numbers it in that process, if known.
+    pub device: Option<u16>,
+}
+
+impl PartialEq for Call {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |c: &Self| {
+            let ids = (c.row, c.result, c.pid, c.tid, c.device);
+            (ids, c.start_ns, c.end_ns, c.address, c.size_bytes)
+        };
+        key(self) == key(other)
+    }
+}
+
+impl Eq for Call {}
+
+/// A process or a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// User id of the process.
+    pub uid: u32,
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// Name; invalid UTF-8 is replaced.
+    pub comm: String,
+}
+
+/// Why a record could not be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Shorter than its type.
+    Truncated {
+        /// Bytes that the record has.
+        length: usize,
+    },
+    /// A record type that this version does not know.
+    UnknownType(u16),
+    /// A row that the function table does not have, or one that is no memory call.
+    UnknownRow(u16),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated { length } => write!(f, "record of {length} bytes is too short"),
+            Self::UnknownType(number) => write!(f, "unknown record type {number}"),
+            Self::UnknownRow(row) => write!(f, "row {row} is no memory function"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Decodes one record of the memory ring.
+///
+/// # Errors
+/// A record that is too short, of an unknown type, or that names no memory function.
+pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
+    let truncated = DecodeError::Truncated {
+        length: bytes.len(),
+    };
+    let Some(&[low, high]) = bytes.first_chunk::<2>() else {
+        return Err(truncated);
+    };
+    let task = || {
+        let (raw, _) = RawTask::read_from_prefix(bytes).map_err(|_| truncated)?;
+        Ok(Task::from(&raw))
+    };
+    match u16::from_ne_bytes([low, high]) {
+        record::CALL => {
+            let (raw, _) = RawCall::read_from_prefix(bytes).map_err(|_| truncated)?;
+            Ok(Event::Call(Call::try_from(&raw)?))
+        }
+        record::PROCESS => Ok(Event::Process(task()?)),
+        record::THREAD => Ok(Event::Thread(task()?)),
+        record::THREAD_EXIT => Ok(Event::ThreadExit(task()?)),
+        record::EXIT => Ok(Event::Exit(task()?)),
+        record::EXEC => Ok(Event::Exec(task()?)),
+        other => Err(DecodeError::UnknownType(other)),
+    }
+}
+
+impl TryFrom<&RawCall> for Call {
+    type Error = DecodeError;
+
+    fn try_from(raw: &RawCall) -> Result<Self, DecodeError> {
+        let function = api::function(raw.row)
+            .filter(|f| f.op.is_memory())
+            .ok_or(DecodeError::UnknownRow(raw.row))?;
+        Ok(Self {
+            row: raw.row,
+            function,
+            result: raw.result,
+            pid: raw.tgid,
+            tid: raw.tid,
+            start_ns: raw.start_ns,
+            end_ns: raw.end_ns,
+            address: raw.address,
+            size_bytes: raw.size,
+            // CUDA knows no more than a few dozen devices; anything else is no device index.
+            device: u16::try_from(raw.device).ok().filter(|&d| d < u16::MAX),
+        })
+    }
+}
+
+impl Call {
+    /// Whether the call allocates.
+    pub fn is_allocation(&self) -> bool {
+        self.function.op == Op::Allocate
+    }
+}
+
+impl From<&RawTask> for Task {
+    fn from(raw: &RawTask) -> Self {
+        let length = raw
+            .comm
+            .iter()
+            .position(|&b| b == 0)
+            .unwrap_or(raw.comm.len());
+        Self {
+            pid: raw.tgid,
+            tid: raw.tid,
+            uid: raw.uid,
+            time_ns: raw.time_ns,
+            comm: String::from_utf8_lossy(&raw.comm[..length]).into_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A call record, byte by byte: row 1 (`cudaMalloc`), process 7, thread 8.
+    fn call_bytes() -> Vec<u8> {
+        let mut bytes = vec![1, 0, 1, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0];
+        for number in [100u64, 200, 0x7d33_2000_0000, 8_388_608] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+        bytes
+    }
+
+    fn task_bytes(record_type: u8, comm: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![record_type, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0xe8, 3, 0, 0];
+        bytes.extend(5u64.to_le_bytes());
+        bytes.extend(6u64.to_le_bytes());
+        let mut name = [0; 16];
+        name[..comm.len()].copy_from_slice(comm);
+        bytes.extend(name);
+        bytes
+    }
+
+    #[test]
+    fn call_from_literal_bytes() {
+        let Event::Call(call) = decode(&call_bytes()).unwrap() else {
+            panic!("not a call");
+        };
+        assert_eq!(call.function.symbol, "cudaMalloc");
+        assert_eq!((call.pid, call.tid, call.result), (7, 8, 0));
+        assert_eq!((call.start_ns, call.end_ns), (100, 200));
+        assert_eq!(
+            (call.address, call.size_bytes),
+            (0x7d33_2000_0000, 8_388_608)
+        );
+        assert_eq!(call.device, Some(1));
+    }
+
+    #[test]
+    fn unknown_device_is_none() {
+        let mut bytes = call_bytes();
+        bytes[48..52].copy_from_slice(&(-1i32).to_le_bytes());
+        let Event::Call(call) = decode(&bytes).unwrap() else {
+            panic!("not a call");
+        };
+        assert_eq!(call.device, None);
+    }
+
+    #[test]
+    fn tasks_from_literal_bytes() {
+        let Event::Thread(task) = decode(&task_bytes(3, b"pt_autograd_0")).unwrap() else {
+            panic!("not a thread");
+        };
+        assert_eq!(
+            (task.pid, task.tid, task.uid, task.time_ns),
+            (7, 8, 1000, 5)
+        );
+        assert_eq!(task.comm, "pt_autograd_0");
+        assert!(matches!(decode(&task_bytes(2, b"")), Ok(Event::Process(_))));
+        assert!(matches!(decode(&task_bytes(4, b"x")), Ok(Event::Exit(_))));
+        assert!(matches!(decode(&task_bytes(5, b"x")), Ok(Event::Exec(_))));
+        assert!(matches!(
+            decode(&task_bytes(6, b"x")),
+            Ok(Event::ThreadExit(_))
+        ));
+    }
+
+    #[test]
+    fn full_width_and_invalid_names() {
+        let Event::Process(task) = decode(&task_bytes(2, &[0xff; 16])).unwrap() else {
+            panic!("not a process");
+        };
+        assert_eq!(task.comm, "\u{fffd}".repeat(16));
+    }
+
+    #[test]
+    fn short_and_unknown_records_are_refused() {
+        assert_eq!(decode(&[]), Err(DecodeError::Truncated { length: 0 }));
+        assert_eq!(decode(&[1]), Err(DecodeError::Truncated { length: 1 }));
+        let call = call_bytes();
+        for length in 2..call.len() {
+            let expected = Err(DecodeError::Truncated { length });
+            assert_eq!(decode(&call[..length]), expected);
+        }
+        let task = task_bytes(3, b"x");
+        assert!(decode(&task[..task.len() - 1]).is_err());
+        assert_eq!(decode(&[99, 0]), Err(DecodeError::UnknownType(99)));
+        let mut bad_row = call;
+        bad_row[2..4].copy_from_slice(&9999u16.to_le_bytes());
+        assert_eq!(decode(&bad_row), Err(DecodeError::UnknownRow(9999)));
+        bad_row[2..4].copy_from_slice(&0u16.to_le_bytes());
+        assert_eq!(decode(&bad_row), Err(DecodeError::UnknownRow(0)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(0u8.., 0..96)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

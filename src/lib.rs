@@ -1,0 +1,17 @@
+//! gpuprobe attaches eBPF uprobes to the CUDA libraries of running programs and says who holds
+//! GPU memory.
+//!
+//! Data flows one way: bytes from the kernel side ([`probe`]) become [`event::Event`]s, which feed
+//! pure [`state`], from which a [`report::Report`] is built and written. Only [`probe`],
+//! [`discover`] and [`session`] touch the kernel or `/proc`.
+
+pub mod api;
+pub mod cli;
+pub mod clock;
+pub mod discover;
+pub mod doctor;
+pub mod event;
+pub mod probe;
+pub mod report;
+pub mod session;
+pub mod state;

@@ -1,0 +1,7 @@
+//! The `gpuprobe` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    gpuprobe::cli::main()
+}

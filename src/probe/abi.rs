@@ -1,0 +1,156 @@
+//! The records and settings that cross between kernel and user space, byte for byte.
+//!
+//! The C side is `bpf/abi.h`. Sizes, offsets and limits are compared at compile time with what
+//! clang laid out, as the generated skeleton reports it.
+
+use std::mem::{offset_of, size_of};
+
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use super::skeleton::types;
+use crate::api::{Function, Value};
+
+/// Device of a call that nothing told us about.
+pub const DEVICE_UNKNOWN: i32 = -1;
+
+/// Record types; the first two bytes of every record.
+pub mod record {
+    #![allow(missing_docs)]
+    pub const CALL: u16 = 1;
+    pub const PROCESS: u16 = 2;
+    pub const THREAD: u16 = 3;
+    pub const EXIT: u16 = 4;
+    pub const EXEC: u16 = 5;
+    pub const THREAD_EXIT: u16 = 6;
+    pub const NEW_IMAGE: u16 = 7;
+    pub const NEW_LIBRARY: u16 = 8;
+}
+
+/// `struct gp_call`: a finished outermost memory call.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawCall {
+    /// [`record::CALL`].
+    pub record_type: u16,
+    /// Row of the function table.
+    pub row: u16,
+    /// What the function returned: 0 or a CUDA error.
+    pub result: i32,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Entry, `CLOCK_MONOTONIC` nanoseconds.
+    pub start_ns: u64,
+    /// Return, `CLOCK_MONOTONIC` nanoseconds.
+    pub end_ns: u64,
+    /// Device address that was handed out or in.
+    pub address: u64,
+    /// Bytes asked for; 0 for a free.
+    pub size: u64,
+    /// Device index or [`DEVICE_UNKNOWN`].
+    pub device: i32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `struct gp_task`: a process or thread at first sight, renamed, ended, or running a new program.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawTask {
+    /// One of [`record`]'s task types.
+    pub record_type: u16,
+    /// Zero.
+    pub reserved: u16,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// User id.
+    pub uid: u32,
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// Start of the process, `CLOCK_BOOTTIME` nanoseconds.
+    pub start_boot_ns: u64,
+    /// Name, padded with zero bytes.
+    pub comm: [u8; 16],
+}
+
+/// `struct gp_notice`: discovery is asked to look at a process.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawNotice {
+    /// [`record::NEW_IMAGE`] or [`record::NEW_LIBRARY`].
+    pub record_type: u16,
+    /// Non-zero if the process was stopped and waits for `SIGCONT`.
+    pub held: u16,
+    /// Process.
+    pub tgid: u32,
+}
+
+macro_rules! assert_same_layout {
+    ($ours:ty, $theirs:ty, $($our_field:ident = $their_field:ident),+ $(,)?) => {
+        const _: () = assert!(size_of::<$ours>() == size_of::<$theirs>());
+        $(const _: () = assert!(offset_of!($ours, $our_field) == offset_of!($theirs, $their_field));)+
+    };
+}
+
+assert_same_layout!(
+    RawCall,
+    types::gp_call,
+    record_type = r#type,
+    row = row,
+    result = result,
+    tgid = tgid,
+    tid = tid,
+    start_ns = start_ns,
+    end_ns = end_ns,
+    address = address,
+    size = size,
+    device = device,
+    reserved = reserved,
+);
+assert_same_layout!(
+    RawTask,
+    types::gp_task,
+    record_type = r#type,
+    tgid = tgid,
+    tid = tid,
+    uid = uid,
+    time_ns = time_ns,
+    start_boot_ns = start_boot_ns,
+    comm = comm,
+);
+assert_same_layout!(
+    RawNotice,
+    types::gp_notice,
+    record_type = r#type,
+    held = held,
+    tgid = tgid,
+);
+const _: () = assert!(
+    crate::api::FUNCTIONS.len() <= size_of::<types::rodata>() / size_of::<types::gp_recipe>(),
+    "the function table has outgrown GP_MAX_ROWS"
+);
+
+fn raw_value(value: Value) -> types::gp_value {
+    types::gp_value {
+        place: value.place as u8,
+        index: value.index,
+        bits: value.bits,
+        behind: u8::from(value.behind.is_some()),
+        offset: value.behind.unwrap_or(0),
+    }
+}
+
+/// The row as the kernel side reads it.
+pub(super) fn recipe(function: &Function) -> types::gp_recipe {
+    types::gp_recipe {
+        op: function.op as u32,
+        reserved: 0,
+        size: raw_value(function.size),
+        address: raw_value(function.address),
+        out: raw_value(function.out),
+        device: raw_value(function.device),
+    }
+}

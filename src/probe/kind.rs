@@ -1,0 +1,65 @@
+//! The ways in which a kernel lets BPF programs see function calls, and which of them work here.
+//!
+//! Nothing is concluded from a version number, nor from a program that loads: the self-test
+//! attaches to a function of our own, calls it, and looks whether entry and return were recorded.
+
+use std::fmt;
+
+/// How programs are attached to functions, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum AttachKind {
+    /// One program sees entry and return (`uprobe.session`, Linux 6.13).
+    Session,
+    /// Two programs, each attached to a whole library in one call (`uprobe.multi`, Linux 6.6).
+    Multi,
+    /// One perf event for each function and direction, with a cookie (Linux 5.15).
+    Perf,
+}
+
+impl AttachKind {
+    /// All kinds, best first.
+    pub const ALL: [Self; 3] = [Self::Session, Self::Multi, Self::Perf];
+
+    /// The name in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Session => "uprobe.session",
+            Self::Multi => "uprobe.multi",
+            Self::Perf => "perf-event uprobes",
+        }
+    }
+}
+
+impl fmt::Display for AttachKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A function that exists to be probed. It starts like the functions of the CUDA libraries, with
+/// an instruction that the kernel emulates.
+#[allow(unsafe_code)]
+mod target {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a complete function body that keeps the C calling convention.
+    #[unsafe(naked)]
+    pub(super) extern "C" fn gpuprobe_self_test() {
+        std::arch::naked_asm!("push rbp", "mov rbp, rsp", "pop rbp", "ret")
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline(never)]
+    pub(super) extern "C" fn gpuprobe_self_test() {
+        std::hint::black_box(0);
+    }
+}
+
+/// The address of the self-test's function in this process.
+pub(super) fn self_test_address() -> u64 {
+    target::gpuprobe_self_test as *const () as u64
+}
+
+/// Calls the self-test's function.
+pub(super) fn call_self_test() {
+    target::gpuprobe_self_test();
+}

@@ -1,0 +1,293 @@
+//! Loading the programs, with the best kind of attachment that works here.
+
+use std::mem::MaybeUninit;
+
+use anyhow::{Context, Result, anyhow, bail};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
+
+use super::attach::{self, Attached, Point};
+use super::kind::{self, AttachKind};
+use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, OpenGpuprobeSkel};
+use super::{abi, rings::Rings};
+use crate::api::{FUNCTIONS, table};
+use crate::clock;
+use crate::report::Lost;
+
+/// What the kernel side is told before it is loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// Trace only the processes entered with [`Probe::add_target`].
+    pub only_targets: bool,
+    /// Children of targets are targets.
+    pub follow_children: bool,
+    /// Stop targets at exec and when they map a CUDA library; discovery lets them go on.
+    pub hold_targets: bool,
+    /// Attach in this way; `None` for the best that works.
+    pub kind: Option<AttachKind>,
+}
+
+/// The loaded programs. Dropping it detaches everything.
+pub struct Probe {
+    /// How functions are attached to.
+    pub kind: AttachKind,
+    // Before `skeleton`, so that links go first.
+    links: Vec<Link>,
+    skeleton: GpuprobeSkel<'static>,
+    /// What prevented better kinds, for `doctor`.
+    pub refused: Vec<(AttachKind, String)>,
+}
+
+impl Probe {
+    /// Loads the programs and proves, by a call of our own that must be recorded, that they work.
+    ///
+    /// # Errors
+    /// Says why the kernel refused, and the way out where one is known.
+    pub fn load(settings: &Settings) -> Result<Self> {
+        let mut refused = Vec::new();
+        let kinds = settings.kind.map_or(AttachKind::ALL.to_vec(), |k| vec![k]);
+        for kind in kinds {
+            match Self::load_kind(settings, kind) {
+                Ok(mut probe) => {
+                    probe.refused = refused;
+                    return Ok(probe);
+                }
+                Err(error) => {
+                    tracing::debug!("{kind} does not work here: {error:#}");
+                    refused.push((kind, format!("{error:#}")));
+                }
+            }
+        }
+        let reasons: Vec<_> = refused.iter().map(|(k, e)| format!("{k}: {e}")).collect();
+        Err(anyhow!("{}", reasons.join("; ")).context(why_not()))
+    }
+
+    fn load_kind(settings: &Settings, kind: AttachKind) -> Result<Self> {
+        // The skeleton borrows its object for as long as it lives, which is as long as we do.
+        let object: &'static mut MaybeUninit<OpenObject> =
+            Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = GpuprobeSkelBuilder::default()
+            .open(object)
+            .context("cannot open the BPF object")?;
+        configure(&mut open, settings, kind)?;
+        let skeleton = open.load().context("the kernel refused the BPF programs")?;
+        let mut probe = Self {
+            kind,
+            links: Vec::new(),
+            skeleton,
+            refused: Vec::new(),
+        };
+        probe.attach_tasks(settings)?;
+        probe.self_test()?;
+        Ok(probe)
+    }
+
+    fn attach_tasks(&mut self, settings: &Settings) -> Result<()> {
+        let progs = &self.skeleton.progs;
+        let mut tracepoints = vec![
+            (&progs.task_exit, "sched_process_exit"),
+            (&progs.task_exec, "sched_process_exec"),
+            (&progs.task_rename, "task_rename"),
+        ];
+        if settings.follow_children {
+            tracepoints.push((&progs.task_fork, "sched_process_fork"));
+        }
+        for (program, name) in tracepoints {
+            let link = program
+                .attach_raw_tracepoint(name)
+                .with_context(|| format!("cannot attach to the raw tracepoint {name}"))?;
+            self.links.push(link);
+        }
+        Ok(())
+    }
+
+    fn self_test(&mut self) -> Result<()> {
+        let point = Point {
+            offset: attach::own_file_offset(kind::self_test_address())?,
+            cookie: u64::from(table::SELF_TEST_ROW),
+        };
+        let own_pid = i32::try_from(std::process::id())?;
+        let attached = self.attach_calls("/proc/self/exe", &[point], Some(own_pid))?;
+        kind::call_self_test();
+        // Detaching waits for the kernel's grace periods: keep it until the end.
+        self.keep(attached);
+        match self.bss()?.selftest_seen {
+            3 => Ok(()),
+            0 => bail!("attached, but calls are not recorded"),
+            1 => bail!("attached, but returns are not recorded"),
+            _ => bail!("attached, but entries are not recorded"),
+        }
+    }
+
+    /// Probes the functions at `points` of the file at `path`, in all processes or in one. The
+    /// probes stay until the result is dropped.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn attach_calls(&self, path: &str, points: &[Point], pid: Option<i32>) -> Result<Attached> {
+        let progs = &self.skeleton.progs;
+        // Return before entry: an entry without its return would never be completed.
+        let programs: &[(&ProgramMut<'_>, bool)] = match self.kind {
+            AttachKind::Session => &[(&progs.call_session, false)],
+            AttachKind::Multi => &[
+                (&progs.call_return_multi, true),
+                (&progs.call_entry_multi, false),
+            ],
+            AttachKind::Perf => &[
+                (&progs.call_return_perf, true),
+                (&progs.call_entry_perf, false),
+            ],
+        };
+        let mut links = Vec::new();
+        for &(program, is_return) in programs {
+            links.extend(attach::attach(
+                program, self.kind, path, points, pid, is_return,
+            )?);
+        }
+        Ok(Attached { links })
+    }
+
+    /// Probes the dynamic loader's rendezvous.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn attach_rendezvous(
+        &self,
+        path: &str,
+        point: Point,
+        pid: Option<i32>,
+    ) -> Result<Attached> {
+        let (program, kind) = match self.kind {
+            // Entry is all that is needed.
+            AttachKind::Session | AttachKind::Multi => {
+                (&self.skeleton.progs.rendezvous_multi, AttachKind::Multi)
+            }
+            AttachKind::Perf => (&self.skeleton.progs.rendezvous_perf, AttachKind::Perf),
+        };
+        let links = attach::attach(program, kind, path, &[point], pid, false)?;
+        Ok(Attached { links })
+    }
+
+    /// Keeps probes until the end.
+    pub fn keep(&mut self, attached: Attached) {
+        self.links.extend(attached.links);
+    }
+
+    /// Opens the rings; each record of the memory ring is handed to `record`.
+    ///
+    /// # Errors
+    /// Those of mapping the rings.
+    pub fn rings(&self, record: impl FnMut(&[u8]) + 'static) -> Result<Rings> {
+        let maps = &self.skeleton.maps;
+        Rings::open(&maps.memory_ring, &maps.control_ring, record)
+    }
+
+    /// Adds a process to those that are traced.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn add_target(&self, pid: u32) -> Result<()> {
+        let one = 1u32.to_ne_bytes();
+        let targets = &self.skeleton.maps.targets;
+        targets
+            .update(&pid.to_ne_bytes(), &one, MapFlags::ANY)
+            .with_context(|| format!("cannot add process {pid} to the traced ones"))
+    }
+
+    /// Removes a process from those that are traced.
+    pub fn remove_target(&self, pid: u32) {
+        // It is not there when the process has ended meanwhile.
+        let _ = self.skeleton.maps.targets.delete(&pid.to_ne_bytes());
+    }
+
+    /// Tells the kernel side that every library known so far is probed: threads that start from
+    /// now on are seen from their first call.
+    ///
+    /// # Errors
+    /// None in practice: the settings are mapped memory.
+    pub fn all_attached(&mut self) -> Result<()> {
+        self.bss()?.attached_boot_ns = clock::boot_ns();
+        Ok(())
+    }
+
+    /// Tells the kernel side that `pid` may have used a library that is probed only now.
+    pub fn seen_late(&self, pid: u32) {
+        let now = clock::boot_ns().to_ne_bytes();
+        let late = &self.skeleton.maps.late_views;
+        if let Err(error) = late.update(&pid.to_ne_bytes(), &now, MapFlags::ANY) {
+            tracing::warn!("devices of process {pid} may be wrong: {error}");
+        }
+    }
+
+    /// To be called before the rings are read, so that the next full batch wakes us again.
+    pub fn about_to_read(&mut self) {
+        if let Ok(bss) = self.bss() {
+            bss.wake_pending = 0;
+        }
+    }
+
+    /// What the kernel side has lost so far.
+    pub fn lost(&mut self) -> Lost {
+        self.bss().map_or(Lost::default(), |bss| {
+            let losses = &bss.losses;
+            Lost {
+                memory: losses.ring_full + losses.threads_full + losses.nesting + losses.unreadable,
+                tasks: losses.tasks,
+                notices: losses.notices,
+                contexts: losses.contexts,
+                children: losses.targets,
+                undecodable: 0,
+            }
+        })
+    }
+
+    fn bss(&mut self) -> Result<&mut super::skeleton::types::bss> {
+        let bss = self.skeleton.maps.bss_data.as_deref_mut();
+        bss.context("the BPF object has no mapped globals")
+    }
+}
+
+/// Fills in the settings and selects the programs of one kind.
+fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachKind) -> Result<()> {
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .context("the BPF object has no settings")?;
+    rodata.only_targets = settings.only_targets;
+    rodata.follow_children = settings.follow_children;
+    rodata.hold_targets = settings.hold_targets;
+    for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
+        *recipe = abi::recipe(function);
+    }
+    let progs = &mut open.progs;
+    let session = kind == AttachKind::Session;
+    let multi = kind == AttachKind::Multi;
+    let perf = kind == AttachKind::Perf;
+    progs.call_session.set_autoload(session);
+    progs.call_entry_multi.set_autoload(multi);
+    progs.call_return_multi.set_autoload(multi);
+    progs.rendezvous_multi.set_autoload(session || multi);
+    progs.call_entry_perf.set_autoload(perf);
+    progs.call_return_perf.set_autoload(perf);
+    progs.rendezvous_perf.set_autoload(perf);
+    progs.task_fork.set_autoload(settings.follow_children);
+    Ok(())
+}
+
+/// The likely cause when nothing can be loaded, with the way out.
+fn why_not() -> &'static str {
+    use crate::doctor::{self, Capability};
+    let capabilities = doctor::effective_capabilities().unwrap_or(u64::MAX);
+    let has = |c: Capability| {
+        capabilities & c.bit() != 0 || capabilities & Capability::SysAdmin.bit() != 0
+    };
+    if !has(Capability::Bpf) || !has(Capability::Perfmon) {
+        "cannot load BPF programs without CAP_BPF and CAP_PERFMON; run gpuprobe as root (sudo)"
+    } else if !std::path::Path::new(doctor::KERNEL_BTF).exists() {
+        "cannot load BPF programs: this kernel has no type information (/sys/kernel/btf/vmlinux); \
+         a kernel built with CONFIG_DEBUG_INFO_BTF is needed"
+    } else {
+        "the kernel refused every way of attaching to functions; `gpuprobe doctor` says more"
+    }
+}

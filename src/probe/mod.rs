@@ -1,0 +1,13 @@
+//! The kernel side, loaded and attached.
+
+pub mod abi;
+pub mod attach;
+pub mod kind;
+mod load;
+mod rings;
+mod skeleton;
+
+pub use attach::{Attached, Point};
+pub use kind::AttachKind;
+pub use load::{Probe, Settings};
+pub use rings::{Notice, Rings};

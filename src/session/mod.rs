@@ -1,0 +1,73 @@
+//! One run: attach, trace, report, end.
+
+mod command;
+mod output;
+mod run;
+mod tracer;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::api::{Function, Layer};
+use crate::probe::AttachKind;
+use crate::report::Format;
+
+pub use run::run;
+pub use tracer::Tracer;
+
+/// What is traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Every process, present and future.
+    Everything,
+    /// A running process.
+    Process(u32),
+    /// A command to start, and its children.
+    Command(Vec<OsString>),
+}
+
+/// Whose memory calls are probed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ApiChoice {
+    /// Both layers; the outermost call on a thread is the one recorded.
+    #[default]
+    Auto,
+    /// libcudart only: calls are seen as the user wrote them, if the runtime is a shared library.
+    Runtime,
+    /// libcuda only.
+    Driver,
+}
+
+impl ApiChoice {
+    /// Whether `function` is probed. Calls that only tell the current device always are.
+    pub fn includes(self, function: &Function) -> bool {
+        match (self, function.layer) {
+            (Self::Auto, _) | (Self::Runtime, Layer::Runtime) | (Self::Driver, Layer::Driver) => {
+                true
+            }
+            _ => !function.op.is_memory(),
+        }
+    }
+}
+
+/// What a run does.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is traced.
+    pub target: Target,
+    /// Time between reports.
+    pub interval: Duration,
+    /// When tracing stops by itself.
+    pub duration: Option<Duration>,
+    /// Allocations listed per thread; `None` for all.
+    pub top: Option<usize>,
+    /// Format of the reports.
+    pub format: Format,
+    /// Where reports go; `None` for standard output.
+    pub output: Option<PathBuf>,
+    /// Whose memory calls are probed.
+    pub api: ApiChoice,
+    /// How to attach; `None` for the best way that works.
+    pub attach: Option<AttachKind>,
+}

@@ -1,0 +1,61 @@
+//! Where reports go.
+
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::Config;
+use crate::report::{self, Format, Report};
+
+/// An open destination with a writer for the format.
+pub(super) struct Output {
+    destination: BufWriter<Box<dyn Write>>,
+    writer: Box<dyn report::Writer>,
+    format: Format,
+}
+
+/// Whether there is anyone left to write for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reader {
+    Reading,
+    Gone,
+}
+
+impl Output {
+    /// Opens the destination, so that a bad path fails before anything is traced.
+    pub(super) fn open(config: &Config) -> Result<Self> {
+        let destination: Box<dyn Write> = match &config.output {
+            Some(path) => Box::new(create(path)?),
+            None => Box::new(io::stdout()),
+        };
+        Ok(Self {
+            destination: BufWriter::new(destination),
+            writer: config.format.writer(),
+            format: config.format,
+        })
+    }
+
+    /// Whether the format itself shows what was lost.
+    pub(super) fn shows_losses(&self) -> bool {
+        self.format != Format::Csv
+    }
+
+    /// Writes a report.
+    pub(super) fn write(&mut self, report: &Report) -> Result<Reader> {
+        let written = self
+            .writer
+            .write(report, &mut self.destination)
+            .and_then(|()| self.destination.flush());
+        match written {
+            Ok(()) => Ok(Reader::Reading),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
+            Err(error) => Err(error).context("cannot write the report"),
+        }
+    }
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write to {}", path.display()))
+}

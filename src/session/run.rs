@@ -1,0 +1,318 @@
+//! The event loop of a run.
+
+use std::cell::RefCell;
+use std::future;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{self, Pid};
+use tokio::process::Child;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
+
+use super::output::{Output, Reader};
+use super::{Config, Target, Tracer, command};
+use crate::cli::say;
+use crate::clock::Clock;
+use crate::discover::gpus;
+use crate::discover::process::Handle;
+use crate::event;
+use crate::probe::{Notice, Rings};
+use crate::report::{self, Lost};
+use crate::state::Ledger;
+
+/// How often the memory ring is looked at when it fills too slowly to wake us.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What the records of the memory ring are applied to.
+#[derive(Default)]
+struct Sink {
+    ledger: Ledger,
+    undecodable: u64,
+}
+
+impl Sink {
+    fn record(&mut self, bytes: &[u8]) {
+        match event::decode(bytes) {
+            Ok(event) => self.ledger.apply(&event, gpus::single_for),
+            Err(error) => {
+                self.undecodable += 1;
+                tracing::debug!("{error}");
+            }
+        }
+    }
+}
+
+/// Runs until the end that `config` asks for.
+///
+/// # Errors
+/// Nothing could be traced, or a report could not be written.
+pub fn run(config: &Config) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")?;
+    runtime.block_on(Run::start(config)?.until_end())
+}
+
+struct Run<'a> {
+    config: &'a Config,
+    output: Output,
+    tracer: Tracer,
+    rings: Rings,
+    sink: Rc<RefCell<Sink>>,
+    clock: Clock,
+    process: Option<Handle>,
+    lost: Lost,
+}
+
+impl<'a> Run<'a> {
+    fn start(config: &'a Config) -> Result<Self> {
+        let output = Output::open(config)?;
+        let process = match config.target {
+            Target::Process(pid) => Some(
+                Handle::of(pid).with_context(|| format!("there is no process with id {pid}"))?,
+            ),
+            _ => None,
+        };
+        let tracer = Tracer::start(config, process)?;
+        let sink = Rc::new(RefCell::new(Sink::default()));
+        let records = Rc::clone(&sink);
+        let rings = tracer.probe.rings(move |bytes| {
+            if let Ok(mut sink) = records.try_borrow_mut() {
+                sink.record(bytes);
+            }
+        })?;
+        Ok(Self {
+            config,
+            output,
+            tracer,
+            rings,
+            sink,
+            clock: Clock::now(),
+            process,
+            lost: Lost::default(),
+        })
+    }
+
+    async fn until_end(mut self) -> Result<ExitCode> {
+        let mut ends = Ends::install()?;
+        self.announce();
+        let mut child = self.start_command()?;
+        let memory = self.rings.watch_memory()?;
+        let control = self.rings.watch_control()?;
+        let mut look = interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut report = interval_at(Instant::now() + self.config.interval, self.config.interval);
+        report.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let deadline = async {
+            match self.config.duration {
+                Some(duration) => sleep(duration).await,
+                None => future::pending().await,
+            }
+        };
+        tokio::pin!(deadline);
+        let mut status = None;
+        loop {
+            tokio::select! {
+                biased;
+                guard = control.readable() => {
+                    guard?.clear_ready();
+                    self.follow_notices()?;
+                }
+                guard = memory.readable() => {
+                    guard?.clear_ready();
+                    self.read()?;
+                }
+                ended = wait(&mut child) => {
+                    status = Some(ended?);
+                    break;
+                }
+                end = ends.next() => {
+                    // The command gets the signal too; its end is ours.
+                    let Some(child) = &child else { break };
+                    pass_on(end, child);
+                }
+                () = &mut deadline => break,
+                _ = report.tick() => {
+                    if self.report(false)? == Reader::Gone {
+                        break;
+                    }
+                }
+                _ = look.tick() => {
+                    self.read()?;
+                    if self.process.is_some_and(|p| !p.is_alive()) {
+                        break;
+                    }
+                }
+            }
+        }
+        self.finish(child, status).await
+    }
+
+    /// Says on standard error what is being traced.
+    fn announce(&self) {
+        let (libraries, functions) = (self.tracer.libraries, self.tracer.functions);
+        let what = match &self.config.target {
+            Target::Everything => "every CUDA process".to_owned(),
+            Target::Process(pid) => format!("process {pid}"),
+            Target::Command(command) => command[0].to_string_lossy().into_owned(),
+        };
+        say(format_args!(
+            "tracing {what}: {functions} functions in {libraries} CUDA libraries ({})",
+            self.tracer.probe.kind
+        ));
+        if self.process.is_some() && libraries == 0 {
+            say("it has no CUDA library loaded; waiting for it to load one");
+        }
+    }
+
+    /// Starts the command, if there is one. While it is being started we are a target ourselves,
+    /// so that the child is one from birth.
+    fn start_command(&mut self) -> Result<Option<Child>> {
+        let Target::Command(arguments) = &self.config.target else {
+            return Ok(None);
+        };
+        let own_pid = std::process::id();
+        self.tracer.probe.add_target(own_pid)?;
+        let child = command::spawn(arguments);
+        self.tracer.probe.remove_target(own_pid);
+        child.map(Some)
+    }
+
+    /// Attaches to what the kernel side has noticed, and lets held processes go on.
+    fn follow_notices(&mut self) -> Result<()> {
+        for notice in self.rings.read_notices()? {
+            self.follow(notice);
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, notice: Notice) {
+        let Notice { pid, held, .. } = notice;
+        match self.tracer.look_at(pid) {
+            Ok(true) if !held => self.tracer.probe.seen_late(pid),
+            Ok(_) => {}
+            // A process that has ended meanwhile is no news.
+            Err(error) => tracing::debug!("process {pid}: {error:#}"),
+        }
+        if held && let Ok(pid) = i32::try_from(pid) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+        }
+    }
+
+    /// Applies everything that is in the memory ring.
+    fn read(&mut self) -> Result<()> {
+        self.tracer.probe.about_to_read();
+        self.rings.read_memory()?;
+        let mut lost = self.tracer.probe.lost();
+        lost.undecodable = self.sink.borrow().undecodable;
+        if lost.tasks > self.lost.tasks {
+            self.end_vanished();
+        }
+        self.lost = lost;
+        Ok(())
+    }
+
+    /// Ends the processes whose end was lost.
+    fn end_vanished(&self) {
+        let ledger = &mut self.sink.borrow_mut().ledger;
+        let vanished: Vec<_> = ledger
+            .living()
+            .map(|p| p.pid)
+            .filter(|&pid| !Handle::of(pid).is_ok_and(|h| h.is_alive()))
+            .collect();
+        for pid in vanished {
+            ledger.end_unseen(pid);
+        }
+    }
+
+    fn report(&mut self, is_final: bool) -> Result<Reader> {
+        let lost_before = self.lost;
+        self.read()?;
+        if self.lost != lost_before && !self.output.shows_losses() {
+            say(format_args!(
+                "lost events: {}",
+                report::describe_lost(&self.lost)
+            ));
+        }
+        let options = report::Options {
+            top: self.config.top,
+            is_final,
+        };
+        let ledger = &mut self.sink.borrow_mut().ledger;
+        let report = report::build(ledger, self.lost, &self.clock, options);
+        ledger.mark_reported();
+        let reader = self.output.write(&report)?;
+        if reader == Reader::Gone {
+            say("nobody reads the reports any more; tracing ends");
+        }
+        Ok(reader)
+    }
+
+    /// The final report; then the command, if it still runs, is waited for.
+    async fn finish(
+        mut self,
+        mut child: Option<Child>,
+        status: Option<std::process::ExitStatus>,
+    ) -> Result<ExitCode> {
+        // Nothing of what the probes saw until now may be missed.
+        self.follow_notices()?;
+        self.report(true)?;
+        // Detached before waiting: the command goes on untraced.
+        drop(self.rings);
+        drop(self.tracer);
+        let status = match (status, &mut child) {
+            (None, Some(child)) => Some(child.wait().await?),
+            (status, _) => status,
+        };
+        Ok(status.map_or(ExitCode::SUCCESS, command::exit_code))
+    }
+}
+
+/// The end of the command; never, if there is none.
+async fn wait(child: &mut Option<Child>) -> Result<std::process::ExitStatus> {
+    match child {
+        Some(child) => child.wait().await.context("cannot wait for the command"),
+        None => future::pending().await,
+    }
+}
+
+/// Signals that end a run.
+struct Ends {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Ends {
+    fn install() -> Result<Self> {
+        let install = |kind| signal(kind).context("cannot handle signals");
+        Ok(Self {
+            interrupt: install(SignalKind::interrupt())?,
+            terminate: install(SignalKind::terminate())?,
+            hangup: install(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.interrupt.recv() => Signal::SIGINT,
+            _ = self.terminate.recv() => Signal::SIGTERM,
+            _ = self.hangup.recv() => Signal::SIGHUP,
+        }
+    }
+}
+
+/// Passes a signal on to the command, unless the terminal has sent it to both of us.
+fn pass_on(signal: Signal, child: &Child) {
+    let from_terminal = signal != Signal::SIGTERM
+        && unistd::tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == unistd::getpgrp());
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+    if let (false, Some(pid)) = (from_terminal, pid) {
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
