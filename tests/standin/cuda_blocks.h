@@ -1,0 +1,26 @@
+/* The device memory of the stand-in driver: addresses without memory behind
+ * them, handed out and taken back. All functions are thread-safe. */
+#ifndef STANDIN_CUDA_BLOCKS_H
+#define STANDIN_CUDA_BLOCKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Before any other call: every device gets `device_bytes` of memory. */
+void blocks_setup(uint64_t device_bytes);
+
+/* A block of `bytes` (not 0) on `device`, belonging to `owner` (not NULL).
+ * Returns false when the device has not that much left. */
+bool blocks_take(const void *owner, int device, uint64_t bytes, uint64_t *address);
+
+/* Returns false when no live block begins at `address`. */
+bool blocks_release(uint64_t address);
+
+/* Releases all that `owner` still has. */
+void blocks_release_owned(const void *owner);
+
+/* Bytes left on `device`. */
+uint64_t blocks_left(int device);
+
+#endif

@@ -1,0 +1,68 @@
+/* What the files of the stand-in libcuda share; none of it is exported. */
+#ifndef STANDIN_CUDA_INTERNAL_H
+#define STANDIN_CUDA_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "cuda_abi.h"
+
+#define MAX_DEVICES 16
+#define CONTEXT_STACK_DEPTH 32
+#define DRIVER_VERSION 13000
+
+/* Read once from the environment, by the first cuInit. */
+struct settings {
+    int devices;
+    uint64_t device_bytes;
+    uint64_t free_linger_ns;
+};
+
+extern struct settings settings;
+extern atomic_bool initialized;
+
+/* Contexts are never returned to malloc: a destroyed one can still be current
+ * on another thread, which must get an error and not a dangling pointer. */
+struct CUctx_st {
+    struct CUctx_st *next;
+    CUdevice device;
+    bool primary;
+    unsigned int retained; /* primary contexts only; under the contexts' lock */
+    atomic_bool active;
+};
+
+struct thread_state {
+    unsigned int depth;
+    CUcontext stack[CONTEXT_STACK_DEPTH];
+    jmp_buf *jump_target;
+};
+
+extern _Thread_local struct thread_state thread_state;
+
+void contexts_setup(void);
+/* The calling thread's usable context, or the error of a call without one. */
+CUresult context_current(CUcontext *context);
+
+/* First statement of every exported function. It does not check for cuInit, so
+ * that a failure can be armed for cuInit itself. */
+#define FAIL_IF_ARMED()                                  \
+    do {                                                 \
+        int armed_error = standin_take_failure(__func__); \
+        if (armed_error)                                 \
+            return armed_error;                          \
+    } while (0)
+
+/* As FAIL_IF_ARMED, for the functions that need cuInit to have succeeded. */
+#define ENTER_INITIALIZED()                                                \
+    do {                                                                   \
+        FAIL_IF_ARMED();                                                   \
+        if (!atomic_load_explicit(&initialized, memory_order_acquire))     \
+            return CUDA_ERROR_NOT_INITIALIZED;                             \
+    } while (0)
+
+static inline bool is_device(CUdevice device)
+{
+    return device >= 0 && device < settings.devices;
+}
+
+#endif

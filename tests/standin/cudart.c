@@ -1,0 +1,227 @@
+/*
+ * Stand-in libcudart.so.12 and libcudart_static.a.
+ *
+ * Which driver calls a runtime call makes, and when, follows what was seen of
+ * the real runtime: a device's primary context is retained once a process, its
+ * device is asked for on the context's first use, cudaSetDevice makes the
+ * context current each time, and cudaFree(NULL) creates the context but frees
+ * nothing.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "cudart_abi.h"
+#include "cudart_driver.h"
+#include "error_text.h"
+
+#define RUNTIME_VERSION 12080
+#define MAX_DEVICES 64
+
+static struct device {
+    _Atomic(CUcontext) context; /* NULL until retained */
+    /* Counts cudaDeviceReset, so that other threads notice one. */
+    atomic_uint resets;
+} devices[MAX_DEVICES];
+
+static pthread_mutex_t retain_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static _Thread_local struct thread {
+    int device;
+    bool bound; /* a context is current, as of `resets` of its device */
+    unsigned int resets;
+    cudaError_t last_error;
+} thread;
+
+static cudaError_t record(cudaError_t error)
+{
+    if (error)
+        thread.last_error = error;
+    return error;
+}
+
+/* First statement of every function that reaches the driver. */
+#define ENTER()                                                                        \
+    do {                                                                               \
+        int load_error = driver_load();                                                \
+        if (!load_error && driver.take_failure)                                        \
+            load_error = driver.take_failure(__func__);                                \
+        if (load_error)                                                                \
+            return record(load_error);                                                 \
+    } while (0)
+
+/* Makes `device` the thread's, with its primary context current. */
+static cudaError_t bind_device(int device)
+{
+    struct device *entry = &devices[device];
+    cudaError_t error = cudaSuccess;
+    unsigned int resets = atomic_load(&entry->resets);
+    CUcontext context = atomic_load(&entry->context);
+    if (!context) {
+        pthread_mutex_lock(&retain_lock);
+        context = atomic_load(&entry->context);
+        if (!context) {
+            int same_device;
+            error = driver.primary_retain(&context, device);
+            if (!error)
+                error = driver.get_device(&same_device, context);
+            if (!error)
+                atomic_store(&entry->context, context);
+        }
+        pthread_mutex_unlock(&retain_lock);
+    }
+    if (!error)
+        error = driver.set_current(context);
+    if (error)
+        return error;
+    thread.device = device;
+    thread.resets = resets;
+    thread.bound = true;
+    return cudaSuccess;
+}
+
+/* The thread has had a context since its device was last reset. */
+static bool is_bound(void)
+{
+    return thread.bound && thread.resets == atomic_load(&devices[thread.device].resets);
+}
+
+/* Gives the thread a context before its first call that needs one. One that
+ * the program made current through the driver API is left in place. */
+static cudaError_t bind_thread(void)
+{
+    if (is_bound())
+        return cudaSuccess;
+    CUcontext current = NULL;
+    if (!thread.bound) {
+        int device;
+        cudaError_t error = driver.get_current(&current);
+        if (!error && current)
+            error = driver.get_device(&device, current);
+        if (error)
+            return error;
+        if (current) {
+            thread.device = device;
+            thread.resets = atomic_load(&devices[device].resets);
+            thread.bound = true;
+            return cudaSuccess;
+        }
+    }
+    return bind_device(thread.device);
+}
+
+cudaError_t cudaMalloc(void **address, size_t bytes)
+{
+    ENTER();
+    cudaError_t error = bind_thread();
+    if (error)
+        return record(error);
+    if (!address)
+        return record(cudaErrorInvalidValue);
+    if (bytes == 0) {
+        *address = NULL;
+        return cudaSuccess;
+    }
+    CUdeviceptr allocated;
+    error = driver.mem_alloc(&allocated, bytes);
+    if (error)
+        return record(error);
+    *address = (void *)allocated;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *address)
+{
+    ENTER();
+    cudaError_t error = bind_thread();
+    if (!error && address)
+        error = driver.mem_free((CUdeviceptr)address);
+    return record(error);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    ENTER();
+    cudaError_t error = bind_thread();
+    if (!error)
+        error = driver.mem_get_info(free_bytes, total_bytes);
+    return record(error);
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    ENTER();
+    int count;
+    cudaError_t error = driver.device_get_count(&count);
+    if (!error && (device < 0 || device >= count || device >= MAX_DEVICES))
+        error = cudaErrorInvalidDevice;
+    if (!error)
+        error = bind_device(device);
+    return record(error);
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    ENTER();
+    if (!device)
+        return record(cudaErrorInvalidValue);
+    CUcontext current = NULL;
+    cudaError_t error = is_bound() ? driver.get_current(&current) : cudaSuccess;
+    if (!error && current)
+        return record(driver.get_device(device, current));
+    if (!error)
+        *device = thread.device;
+    return record(error);
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    ENTER();
+    if (!count)
+        return record(cudaErrorInvalidValue);
+    return record(driver.device_get_count(count));
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    ENTER();
+    cudaError_t error = bind_thread();
+    if (!error)
+        error = driver.synchronize();
+    return record(error);
+}
+
+cudaError_t cudaDeviceReset(void)
+{
+    ENTER();
+    struct device *entry = &devices[thread.device];
+    /* No lock across the driver's call: a program that resets a device while
+     * another thread first uses it has no defined result anyway. */
+    cudaError_t error = driver.primary_reset(thread.device);
+    if (!error) {
+        atomic_store(&entry->context, NULL);
+        atomic_fetch_add(&entry->resets, 1);
+    }
+    return record(error);
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = thread.last_error;
+    thread.last_error = cudaSuccess;
+    return error;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    const char *text = error_text(error);
+    return text ? text : "unrecognized error code";
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    if (!version)
+        return record(cudaErrorInvalidValue);
+    *version = RUNTIME_VERSION;
+    return cudaSuccess;
+}

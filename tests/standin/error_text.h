@@ -1,0 +1,36 @@
+/* Texts of the error codes that the stand-ins use, shared by the driver and
+ * the runtime, whose numbers agree. */
+#ifndef STANDIN_ERROR_TEXT_H
+#define STANDIN_ERROR_TEXT_H
+
+#include <stddef.h>
+
+/* The text of `code`, or NULL for a code that is not in the table. */
+static inline const char *error_text(int code)
+{
+    static const struct {
+        int code;
+        const char *text;
+    } texts[] = {
+        { 0, "no error" },
+        { 1, "invalid argument" },
+        { 2, "out of memory" },
+        { 3, "initialization error" },
+        { 35, "CUDA driver version is insufficient for CUDA runtime version" },
+        { 100, "no CUDA-capable device is detected" },
+        { 101, "invalid device ordinal" },
+        { 201, "invalid device context" },
+        { 400, "invalid resource handle" },
+        { 500, "named symbol not found" },
+        { 700, "an illegal memory access was encountered" },
+        { 709, "context is destroyed" },
+        { 719, "unspecified launch failure" },
+        { 999, "unknown error" },
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].code == code)
+            return texts[i].text;
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,160 @@
+/* What the files of the workload share: commands, replies, the running truth. */
+#ifndef STANDIN_WORKLOAD_H
+#define STANDIN_WORKLOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "workload_backend.h"
+
+/* ---- truth: what this process has really done ------------------------- */
+
+/* What one thread did; merged into the process's truth when it is done, so
+ * that counting costs nothing while calls are being timed. */
+struct tally {
+    uint64_t allocs;    /* successful, with an address */
+    uint64_t frees;     /* successful, of an address */
+    uint64_t failed;    /* calls that returned an error */
+    uint64_t nullfrees; /* successful, of no address */
+    int64_t live, bytes; /* what it added to the live blocks and bytes */
+    int last_error;
+};
+
+void truth_add(const struct tally *tally);
+/* "live=N bytes=N ..." or the same as the inside of a JSON object. */
+const char *truth_text(char *buffer, size_t size, bool json);
+/* Continues counting, from zero, in `shared` memory: see the fork command. */
+size_t truth_size(void);
+void truth_restart_in(void *shared);
+const char *truth_text_of(const void *shared, char *buffer, size_t size);
+
+/* Call and count. Inlined, so that the caller is the one seen on the stack. */
+static inline __attribute__((always_inline)) void *tally_alloc(struct tally *tally, size_t bytes)
+{
+    void *address = NULL;
+    int error = api.alloc(&address, bytes);
+    if (error) {
+        tally->failed++;
+        tally->last_error = error;
+        return NULL;
+    }
+    if (address) { /* the runtime gives NULL for zero bytes: nothing is live */
+        tally->allocs++;
+        tally->live++;
+        tally->bytes += (int64_t)bytes;
+    }
+    return address;
+}
+
+static inline __attribute__((always_inline)) bool tally_free(struct tally *tally, void *address,
+                                                             size_t bytes)
+{
+    int error = api.release(address);
+    if (error) {
+        tally->failed++;
+        tally->last_error = error;
+        return false;
+    }
+    if (!address) {
+        tally->nullfrees++;
+        return true;
+    }
+    tally->frees++;
+    tally->live--;
+    tally->bytes -= (int64_t)bytes;
+    return true;
+}
+
+/* A block whose free fails is left in no slot: only an armed failure of the
+ * free itself does that. */
+static inline __attribute__((always_inline)) void make_pairs(struct tally *tally, uint64_t pairs,
+                                                             size_t bytes)
+{
+    for (uint64_t i = 0; i < pairs; i++) {
+        void *address = tally_alloc(tally, bytes);
+        if (address)
+            tally_free(tally, address, bytes);
+    }
+}
+
+/* A function that calls the API under a name that tests look for in stacks. */
+#define CALL_SITE __attribute__((noinline))
+
+/* ---- slots: live blocks that commands can name ------------------------- */
+
+struct slot {
+    void *address;
+    size_t bytes;
+    int device;
+    bool live;
+};
+
+void slot_add(void *address, size_t bytes);
+void slots_forget(void);
+/* The calling thread's device, as the setdevice command left it. Kept here
+ * because asking the API would itself be a call that a tracer sees. */
+extern _Thread_local int thread_device;
+
+/* ---- commands ---------------------------------------------------------- */
+
+struct reply {
+    char text[2048];
+    size_t length;
+};
+
+void reply_add(struct reply *reply, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* "allocs=N frees=N failed=N" */
+void reply_tally(struct reply *reply, const struct tally *tally);
+
+#define MAX_WORDS 64
+#define MAX_CALLS 1000000000000ull /* that one command may ask for */
+
+struct words {
+    int count;                 /* may exceed MAX_WORDS; `word` has no more */
+    char *word[MAX_WORDS + 1]; /* NULL after the last; word[0] is the command */
+    char *rest;                /* all after the command, unsplit */
+};
+
+enum {
+    NEEDS_API = 1, /* refused until a library is loaded */
+    ON_MAIN = 2,   /* refused on a worker thread */
+};
+
+struct command {
+    const char *name;
+    const char *usage;
+    int min_words, max_words; /* after the command */
+    int flags;
+    /* Returns whether to reply "ok"; the reply's text follows that word. */
+    bool (*run)(struct words *words, struct reply *reply);
+};
+
+/* Each ends with a row without a name. */
+extern const struct command main_commands[], memory_commands[], stress_commands[],
+    timing_commands[], thread_commands[], process_commands[];
+
+/* Runs one command line (which it cuts into words) and prints its reply. */
+void run_line(char *line);
+/* The same without printing: returns whether it went well. */
+bool run_line_quietly(char *line, struct reply *reply, bool on_worker);
+/* Runs lines separated by `separator`, outside '', until one is `exit`. */
+void run_sequence(char *text, char separator);
+
+extern bool exiting;
+extern int exit_code;
+
+/* Parse a whole word, or leave a reason in `reply` and return false. */
+bool parse_u64(const char *word, uint64_t max, uint64_t *value, struct reply *reply);
+bool parse_double(const char *word, double max, double *value, struct reply *reply);
+
+/* Runs `line` on the worker thread `name` and waits for it. */
+bool run_on_worker(const char *name, char *line, struct reply *reply);
+void workers_forget(void);
+
+uint64_t now_ns(void);
+void sleep_until_ns(uint64_t time_ns);
+
+#endif

@@ -1,0 +1,232 @@
+/* Commands that allocate, free and choose devices, one call after another. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "workload.h"
+
+#define SHOWN_ADDRESSES 16
+
+_Thread_local int thread_device;
+
+/* One command runs at a time, on whichever thread: no lock. */
+static struct slot *slots;
+static size_t slot_count, slot_capacity;
+
+void slot_add(void *address, size_t bytes)
+{
+    if (slot_count == slot_capacity) {
+        slot_capacity = slot_capacity ? 2 * slot_capacity : 1024;
+        slots = realloc(slots, slot_capacity * sizeof *slots);
+        if (!slots) {
+            perror("workload: slots");
+            abort();
+        }
+    }
+    slots[slot_count++] = (struct slot){ address, bytes, thread_device, address != NULL };
+}
+
+void slots_forget(void)
+{
+    slot_count = 0;
+}
+
+static void reply_frees(struct reply *reply, const struct tally *tally)
+{
+    reply_add(reply, "frees=%llu failed=%llu", (unsigned long long)tally->frees,
+              (unsigned long long)tally->failed);
+    if (tally->failed)
+        reply_add(reply, " error=%d", tally->last_error);
+}
+
+CALL_SITE static bool run_alloc(struct words *words, struct reply *reply)
+{
+    uint64_t bytes, count = 1;
+    if (!parse_u64(words->word[1], SIZE_MAX, &bytes, reply))
+        return false;
+    if (words->count > 2 && !parse_u64(words->word[2], UINT32_MAX, &count, reply))
+        return false;
+    struct tally tally = { 0 };
+    uint64_t succeeded = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t failed = tally.failed;
+        void *address = tally_alloc(&tally, bytes);
+        if (tally.failed != failed)
+            continue;
+        slot_add(address, bytes);
+        if (succeeded++ < SHOWN_ADDRESSES)
+            reply_add(reply, "%s0x%llx", reply->length ? " " : "",
+                      (unsigned long long)(uintptr_t)address);
+    }
+    truth_add(&tally);
+    if (succeeded > SHOWN_ADDRESSES)
+        reply_add(reply, " ... %llu more", (unsigned long long)(succeeded - SHOWN_ADDRESSES));
+    if (tally.failed)
+        reply_add(reply, "%serror=%d failed=%llu", reply->length ? " " : "", tally.last_error,
+                  (unsigned long long)tally.failed);
+    return true;
+}
+
+CALL_SITE static bool run_free(struct words *words, struct reply *reply)
+{
+    uint64_t first, count = 1;
+    if (!parse_u64(words->word[1], SIZE_MAX, &first, reply))
+        return false;
+    if (words->count > 2 && !parse_u64(words->word[2], SIZE_MAX, &count, reply))
+        return false;
+    if (first >= slot_count || count > slot_count - first) {
+        reply_add(reply, "there are %zu slots", slot_count);
+        return false;
+    }
+    struct tally tally = { 0 };
+    uint64_t dead = 0;
+    for (size_t i = first; i < first + count; i++) {
+        struct slot *slot = &slots[i];
+        if (!slot->live)
+            dead++;
+        else
+            slot->live = !tally_free(&tally, slot->address, slot->bytes);
+    }
+    truth_add(&tally);
+    reply_frees(reply, &tally);
+    if (dead)
+        reply_add(reply, " dead=%llu", (unsigned long long)dead);
+    return true;
+}
+
+/* Any address, live or not: double frees and frees of nonsense are made here. */
+CALL_SITE static bool run_freeaddr(struct words *words, struct reply *reply)
+{
+    uint64_t address;
+    if (!parse_u64(words->word[1], UINTPTR_MAX, &address, reply))
+        return false;
+    struct slot none = { 0 }, *slot = &none;
+    for (size_t i = 0; i < slot_count; i++)
+        if (slots[i].live && slots[i].address == (void *)address)
+            slot = &slots[i];
+    struct tally tally = { 0 };
+    if (tally_free(&tally, (void *)address, slot->bytes))
+        slot->live = false;
+    truth_add(&tally);
+    reply_frees(reply, &tally);
+    return true;
+}
+
+CALL_SITE static bool run_freenull(struct words *words, struct reply *reply)
+{
+    uint64_t count = 1;
+    if (words->count > 1 && !parse_u64(words->word[1], UINT32_MAX, &count, reply))
+        return false;
+    struct tally tally = { 0 };
+    for (uint64_t i = 0; i < count; i++)
+        tally_free(&tally, NULL, 0);
+    truth_add(&tally);
+    reply_add(reply, "nullfrees=%llu failed=%llu", (unsigned long long)tally.nullfrees,
+              (unsigned long long)tally.failed);
+    return true;
+}
+
+CALL_SITE static bool run_freeall(struct words *words, struct reply *reply)
+{
+    (void)words;
+    struct tally tally = { 0 };
+    for (size_t i = 0; i < slot_count; i++)
+        if (slots[i].live)
+            slots[i].live = !tally_free(&tally, slots[i].address, slots[i].bytes);
+    truth_add(&tally);
+    reply_frees(reply, &tally);
+    return true;
+}
+
+static bool reply_result(struct reply *reply, int error)
+{
+    if (error)
+        reply_add(reply, "CUDA error %d", error);
+    return error == 0;
+}
+
+CALL_SITE static bool run_setdevice(struct words *words, struct reply *reply)
+{
+    uint64_t device;
+    if (!parse_u64(words->word[1], INT32_MAX, &device, reply))
+        return false;
+    int error = api.set_device((int)device);
+    if (!error)
+        thread_device = (int)device;
+    return reply_result(reply, error);
+}
+
+CALL_SITE static bool run_getdevice(struct words *words, struct reply *reply)
+{
+    (void)words;
+    int device = -1;
+    int error = api.get_device(&device);
+    if (!error)
+        reply_add(reply, "%d", device);
+    return reply_result(reply, error);
+}
+
+CALL_SITE static bool run_synchronize(struct words *words, struct reply *reply)
+{
+    (void)words;
+    return reply_result(reply, api.synchronize());
+}
+
+/* The device's memory goes without a free: the truth loses those blocks, and
+ * counts no frees. */
+CALL_SITE static bool run_reset(struct words *words, struct reply *reply)
+{
+    (void)words;
+    int error = api.reset();
+    if (error)
+        return reply_result(reply, error);
+    struct tally tally = { 0 };
+    for (size_t i = 0; i < slot_count; i++) {
+        if (!slots[i].live || slots[i].device != thread_device)
+            continue;
+        slots[i].live = false;
+        tally.live--;
+        tally.bytes -= (int64_t)slots[i].bytes;
+    }
+    truth_add(&tally);
+    reply_add(reply, "released=%lld", (long long)-tally.live);
+    return true;
+}
+
+static bool run_info(struct words *words, struct reply *reply)
+{
+    (void)words;
+    int devices = 0, device = 0;
+    size_t free_bytes = 0, total_bytes = 0;
+    int error = api.device_count(&devices);
+    if (!error)
+        error = api.get_device(&device);
+    if (!error)
+        error = api.memory(&free_bytes, &total_bytes);
+    if (!error)
+        reply_add(reply, "backend=%s devices=%d device=%d free=%zu total=%zu slots=%zu", api.name,
+                  devices, device, free_bytes, total_bytes, slot_count);
+    return reply_result(reply, error);
+}
+
+static bool run_load(struct words *words, struct reply *reply)
+{
+    const char *reason = api.load ? api.load(words->word[1]) : "this program is linked already";
+    if (reason)
+        reply_add(reply, "%s", reason);
+    return reason == NULL;
+}
+
+const struct command memory_commands[] = {
+    { "load", "load PATH", 1, 1, 0, run_load },
+    { "info", "info", 0, 0, NEEDS_API, run_info },
+    { "alloc", "alloc SIZE [COUNT]", 1, 2, NEEDS_API, run_alloc },
+    { "free", "free FIRST [COUNT]", 1, 2, NEEDS_API, run_free },
+    { "freeaddr", "freeaddr ADDRESS", 1, 1, NEEDS_API, run_freeaddr },
+    { "freenull", "freenull [COUNT]", 0, 1, NEEDS_API, run_freenull },
+    { "freeall", "freeall", 0, 0, NEEDS_API, run_freeall },
+    { "setdevice", "setdevice DEVICE", 1, 1, NEEDS_API, run_setdevice },
+    { "getdevice", "getdevice", 0, 0, NEEDS_API, run_getdevice },
+    { "synchronize", "synchronize", 0, 0, NEEDS_API, run_synchronize },
+    { "reset", "reset", 0, 0, NEEDS_API, run_reset },
+    { .name = NULL },
+};

@@ -1,0 +1,114 @@
+/* The running truth, the numbered slots, and small helpers. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "workload.h"
+
+struct truth {
+    atomic_uint_least64_t allocs, frees, failed, nullfrees;
+    atomic_int_least64_t live, bytes;
+};
+
+static struct truth own_truth;
+static struct truth *truth = &own_truth;
+
+void truth_add(const struct tally *tally)
+{
+    atomic_fetch_add(&truth->allocs, tally->allocs);
+    atomic_fetch_add(&truth->frees, tally->frees);
+    atomic_fetch_add(&truth->failed, tally->failed);
+    atomic_fetch_add(&truth->nullfrees, tally->nullfrees);
+    atomic_fetch_add(&truth->live, tally->live);
+    atomic_fetch_add(&truth->bytes, tally->bytes);
+}
+
+static const char *format_truth(const struct truth *t, char *buffer, size_t size, bool json)
+{
+    snprintf(buffer, size,
+             json ? "\"live\":%lld,\"bytes\":%lld,\"allocs\":%llu,\"frees\":%llu,"
+                    "\"failed\":%llu,\"nullfrees\":%llu"
+                  : "live=%lld bytes=%lld allocs=%llu frees=%llu failed=%llu nullfrees=%llu",
+             (long long)t->live, (long long)t->bytes, (unsigned long long)t->allocs,
+             (unsigned long long)t->frees, (unsigned long long)t->failed,
+             (unsigned long long)t->nullfrees);
+    return buffer;
+}
+
+const char *truth_text(char *buffer, size_t size, bool json)
+{
+    return format_truth(truth, buffer, size, json);
+}
+
+const char *truth_text_of(const void *shared, char *buffer, size_t size)
+{
+    return format_truth(shared, buffer, size, false);
+}
+
+size_t truth_size(void)
+{
+    return sizeof(struct truth);
+}
+
+void truth_restart_in(void *shared)
+{
+    truth = shared;
+}
+
+void reply_add(struct reply *reply, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    size_t left = sizeof reply->text - reply->length;
+    int written = vsnprintf(reply->text + reply->length, left, format, arguments);
+    va_end(arguments);
+    if (written > 0)
+        reply->length += (size_t)written < left ? (size_t)written : left - 1;
+}
+
+void reply_tally(struct reply *reply, const struct tally *tally)
+{
+    reply_add(reply, "allocs=%llu frees=%llu failed=%llu", (unsigned long long)tally->allocs,
+              (unsigned long long)tally->frees, (unsigned long long)tally->failed);
+}
+
+bool parse_u64(const char *word, uint64_t max, uint64_t *value, struct reply *reply)
+{
+    char *end;
+    errno = 0;
+    *value = strtoull(word, &end, 0);
+    if (*word == '-' || end == word || *end || errno || *value > max) {
+        reply_add(reply, "%s: expected a number from 0 to %llu", word, (unsigned long long)max);
+        return false;
+    }
+    return true;
+}
+
+bool parse_double(const char *word, double max, double *value, struct reply *reply)
+{
+    char *end;
+    *value = strtod(word, &end);
+    if (end == word || *end || !(*value >= 0 && *value <= max)) {
+        reply_add(reply, "%s: expected a number from 0 to %g", word, max);
+        return false;
+    }
+    return true;
+}
+
+uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void sleep_until_ns(uint64_t time_ns)
+{
+    struct timespec time = { (time_t)(time_ns / 1000000000u), (long)(time_ns % 1000000000u) };
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL) == EINTR)
+        continue;
+}
