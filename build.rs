@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Each source gives a skeleton of the same name in `OUT_DIR`.
-const OBJECTS: &[&str] = &["gpuprobe"];
+const OBJECTS: &[&str] = &["gpuprobe", "floor"];
 
 fn main() -> Result<()> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);

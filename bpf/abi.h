@@ -56,7 +56,7 @@ enum gp_op {
 enum gp_place {
 	GP_PLACE_NONE,
 	GP_PLACE_ARGUMENT, /* integer argument `index`, 0 to 5 */
-	GP_PLACE_STACK,	   /* 8-byte stack slot `index` above the return address */
+	GP_PLACE_STACK,    /* 8-byte stack slot `index` above the return address */
 };
 
 /* A value: taken from its place, and read from memory at `offset` behind it if
@@ -75,7 +75,7 @@ struct gp_recipe {
 	__u32 reserved;
 	struct gp_value size;
 	struct gp_value address; /* the address or context that is handed in */
-	struct gp_value out;	 /* where the result will be written */
+	struct gp_value out;     /* where the result will be written */
 	struct gp_value device;
 };
 
@@ -129,17 +129,18 @@ struct gp_notice {
 
 /* Events that did not reach user space, by cause. */
 struct gp_losses {
-	__u64 ring_full;	/* memory calls: the ring was full */
-	__u64 threads_full;	/* memory calls: no room for the thread's state */
-	__u64 nesting;		/* memory calls: GP_MAX_FRAMES exceeded */
-	__u64 unreadable;	/* memory calls: the result could not be read */
-	__u64 tasks;		/* process and thread records: the ring was full */
-	__u64 notices;		/* discovery notices: the control ring was full */
-	__u64 contexts;		/* context-to-device facts: the map refused */
-	__u64 targets;		/* children not followed: the map was full */
+	__u64 ring_full;    /* memory calls: the ring was full */
+	__u64 threads_full; /* memory calls: no room for the thread's state */
+	__u64 nesting;      /* memory calls: GP_MAX_FRAMES exceeded */
+	__u64 unreadable;   /* memory calls: the result could not be read */
+	__u64 tasks;        /* process and thread records: the ring was full */
+	__u64 notices;      /* discovery notices: the control ring was full */
+	__u64 contexts;     /* context-to-device facts: the map refused */
+	__u64 targets;      /* children not followed: the map was full */
 };
 
-#define GP_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " changed its layout")
+#define GP_ASSERT_SIZE(type, size)                                                                 \
+	_Static_assert(sizeof(type) == (size), #type " changed its layout")
 GP_ASSERT_SIZE(struct gp_value, 8);
 GP_ASSERT_SIZE(struct gp_recipe, 40);
 GP_ASSERT_SIZE(struct gp_call, 56);

@@ -97,8 +97,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 }
 
 /* Sends the finished memory call in `frame`. */
-static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_frame *frame,
-					 __u32 op, __s32 result, __u32 tid)
+static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_frame *frame, __u32 op,
+					 __s32 result, __u32 tid)
 {
 	struct gp_call *call;
 	__u64 address = frame->address;

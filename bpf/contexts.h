@@ -40,8 +40,7 @@ static __always_inline void gp_make_current(struct gp_thread *thread, __u64 cont
 	struct gp_current *current = gp_current_of(thread);
 
 	current->context = context;
-	current->device =
-		context ? gp_device_of_context(thread, context) : GP_DEVICE_UNKNOWN;
+	current->device = context ? gp_device_of_context(thread, context) : GP_DEVICE_UNKNOWN;
 }
 
 static __always_inline void gp_push(struct gp_thread *thread, __u64 context)

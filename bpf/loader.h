@@ -79,8 +79,7 @@ static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
 		return;
 	}
 	next = debug.map;
-	if (loader->tail &&
-	    !bpf_probe_read_user(&link, sizeof(link), (void *)loader->tail))
+	if (loader->tail && !bpf_probe_read_user(&link, sizeof(link), (void *)loader->tail))
 		next = link.next;
 	for (i = 0; i < GP_MAX_LINKS && next; i++) {
 		if (bpf_probe_read_user(&link, sizeof(link), (void *)next))

@@ -11,10 +11,10 @@
 
 /* Left alone, the compiler selects an address and loads through it, which the
  * verifier refuses for a context pointer; the barrier keeps the loads apart. */
-#define GP_ARGUMENT_CASE(number, expression) \
-	case number:                         \
-		value = (expression);        \
-		barrier_var(value);          \
+#define GP_ARGUMENT_CASE(number, expression)                                                       \
+	case number:                                                                               \
+		value = (expression);                                                              \
+		barrier_var(value);                                                                \
 		return value
 
 /* Integer argument `index` at function entry. */

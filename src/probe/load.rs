@@ -173,13 +173,13 @@ impl Probe {
         self.links.extend(attached.links);
     }
 
-    /// Opens the rings; each record of the memory ring is handed to `record`.
+    /// Opens the rings. There may be one reader only.
     ///
     /// # Errors
     /// Those of mapping the rings.
-    pub fn rings(&self, record: impl FnMut(&[u8]) + 'static) -> Result<Rings> {
+    pub fn rings(&self) -> Result<Rings> {
         let maps = &self.skeleton.maps;
-        Rings::open(&maps.memory_ring, &maps.control_ring, record)
+        Rings::open(&maps.memory_ring, &maps.control_ring)
     }
 
     /// Adds a process to those that are traced.

@@ -4,6 +4,7 @@ pub mod abi;
 pub mod attach;
 pub mod kind;
 mod load;
+mod ring;
 mod rings;
 mod skeleton;
 

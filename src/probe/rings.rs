@@ -1,17 +1,15 @@
-//! Reading the rings.
+//! The rings of the kernel side.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 
-use anyhow::{Context, Result};
-use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
+use anyhow::Result;
+use libbpf_rs::MapCore;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use zerocopy::FromBytes;
 
 use super::abi::{RawNotice, record};
+use super::ring::Ring;
 
 /// The kernel side asks discovery to look at a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,59 +24,35 @@ pub struct Notice {
 
 /// The memory ring and the control ring.
 pub struct Rings {
-    memory: RingBuffer<'static>,
-    control: RingBuffer<'static>,
-    notices: Rc<RefCell<VecDeque<Notice>>>,
-    memory_fd: OwnedFd,
-    control_fd: OwnedFd,
+    memory: Ring,
+    control: Ring,
 }
 
 impl Rings {
-    pub(super) fn open(
-        memory_ring: &dyn MapCore,
-        control_ring: &dyn MapCore,
-        mut record: impl FnMut(&[u8]) + 'static,
-    ) -> Result<Self> {
-        let mut memory = RingBufferBuilder::new();
-        memory.add(memory_ring, move |bytes| {
-            record(bytes);
-            0
-        })?;
-        let notices = Rc::new(RefCell::new(VecDeque::new()));
-        let queue = Rc::clone(&notices);
-        let mut control = RingBufferBuilder::new();
-        control.add(control_ring, move |bytes| {
-            if let Some(notice) = decode_notice(bytes) {
-                queue.borrow_mut().push_back(notice);
-            }
-            0
-        })?;
+    pub(super) fn open(memory_ring: &dyn MapCore, control_ring: &dyn MapCore) -> Result<Self> {
         Ok(Self {
-            memory: memory.build().context("cannot map the memory ring")?,
-            control: control.build().context("cannot map the control ring")?,
-            notices,
-            // The maps themselves can be polled.
-            memory_fd: memory_ring.as_fd().try_clone_to_owned()?,
-            control_fd: control_ring.as_fd().try_clone_to_owned()?,
+            memory: Ring::open(memory_ring)?,
+            control: Ring::open(control_ring)?,
         })
     }
 
-    /// Reads everything that is in the memory ring.
+    /// Hands every record that is in the memory ring now to `record`.
     ///
     /// # Errors
-    /// Those of libbpf.
-    pub fn read_memory(&self) -> Result<()> {
-        self.memory.consume().context("cannot read the memory ring")
+    /// Those of mapping the ring.
+    pub fn read_memory(&mut self, record: impl FnMut(&[u8])) -> Result<()> {
+        self.memory.read(record)
     }
 
-    /// Reads everything that is in the control ring.
+    /// The notices that are in the control ring.
     ///
     /// # Errors
-    /// Those of libbpf.
-    pub fn read_notices(&self) -> Result<Vec<Notice>> {
-        let read = self.control.consume();
-        read.context("cannot read the control ring")?;
-        Ok(self.notices.borrow_mut().drain(..).collect())
+    /// Those of mapping the ring.
+    pub fn read_notices(&mut self) -> Result<Vec<Notice>> {
+        let mut notices = Vec::new();
+        self.control
+            .read(|bytes| notices.extend(decode_notice(bytes)))?;
+        Ok(notices)
     }
 
     /// Becomes readable when the memory ring should be read at once. Needs an event loop.
@@ -86,7 +60,7 @@ impl Rings {
     /// # Errors
     /// Those of the event loop.
     pub fn watch_memory(&self) -> Result<AsyncFd<OwnedFd>> {
-        watch(&self.memory_fd)
+        watch(&self.memory)
     }
 
     /// Becomes readable when there are notices. Needs an event loop.
@@ -94,13 +68,13 @@ impl Rings {
     /// # Errors
     /// Those of the event loop.
     pub fn watch_control(&self) -> Result<AsyncFd<OwnedFd>> {
-        watch(&self.control_fd)
+        watch(&self.control)
     }
 }
 
 #[allow(unsafe_code)]
-fn watch(fd: &OwnedFd) -> Result<AsyncFd<OwnedFd>> {
-    let fd = fd.try_clone()?;
+fn watch(ring: &Ring) -> Result<AsyncFd<OwnedFd>> {
+    let fd = ring.fd().try_clone()?;
     // SAFETY: the descriptor is open and owned by the `AsyncFd`, and nobody else can close it.
     let watched = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
     Ok(watched?)

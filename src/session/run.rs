@@ -1,9 +1,7 @@
 //! The event loop of a run.
 
-use std::cell::RefCell;
 use std::future;
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -63,7 +61,7 @@ struct Run<'a> {
     output: Output,
     tracer: Tracer,
     rings: Rings,
-    sink: Rc<RefCell<Sink>>,
+    sink: Sink,
     clock: Clock,
     process: Option<Handle>,
     lost: Lost,
@@ -79,19 +77,13 @@ impl<'a> Run<'a> {
             _ => None,
         };
         let tracer = Tracer::start(config, process)?;
-        let sink = Rc::new(RefCell::new(Sink::default()));
-        let records = Rc::clone(&sink);
-        let rings = tracer.probe.rings(move |bytes| {
-            if let Ok(mut sink) = records.try_borrow_mut() {
-                sink.record(bytes);
-            }
-        })?;
+        let rings = tracer.probe.rings()?;
         Ok(Self {
             config,
             output,
             tracer,
             rings,
-            sink,
+            sink: Sink::default(),
             clock: Clock::now(),
             process,
             lost: Lost::default(),
@@ -207,9 +199,9 @@ impl<'a> Run<'a> {
     /// Applies everything that is in the memory ring.
     fn read(&mut self) -> Result<()> {
         self.tracer.probe.about_to_read();
-        self.rings.read_memory()?;
+        self.rings.read_memory(|bytes| self.sink.record(bytes))?;
         let mut lost = self.tracer.probe.lost();
-        lost.undecodable = self.sink.borrow().undecodable;
+        lost.undecodable = self.sink.undecodable;
         if lost.tasks > self.lost.tasks {
             self.end_vanished();
         }
@@ -218,8 +210,8 @@ impl<'a> Run<'a> {
     }
 
     /// Ends the processes whose end was lost.
-    fn end_vanished(&self) {
-        let ledger = &mut self.sink.borrow_mut().ledger;
+    fn end_vanished(&mut self) {
+        let ledger = &mut self.sink.ledger;
         let vanished: Vec<_> = ledger
             .living()
             .map(|p| p.pid)
@@ -243,7 +235,7 @@ impl<'a> Run<'a> {
             top: self.config.top,
             is_final,
         };
-        let ledger = &mut self.sink.borrow_mut().ledger;
+        let ledger = &mut self.sink.ledger;
         let report = report::build(ledger, self.lost, &self.clock, options);
         ledger.mark_reported();
         let reader = self.output.write(&report)?;

@@ -1,0 +1,74 @@
+//! Empty programs on the functions that gpuprobe probes: the floor that its cost is compared with.
+
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use anyhow::Result;
+use gpuprobe::api::Layer;
+use gpuprobe::discover::{Library, Role};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, OpenObject, UprobeMultiOpts};
+
+#[allow(
+    unsafe_code,
+    warnings,
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction
+)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/floor.skel.rs"));
+}
+
+/// Which pair of programs is the floor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FloorKind {
+    Session,
+    Multi,
+}
+
+/// Empty programs in place; dropping it removes them.
+pub(crate) struct Floor {
+    _links: Vec<Link>,
+    _skeleton: skeleton::FloorSkel<'static>,
+}
+
+impl Floor {
+    /// Attaches to all traced functions of `libraries` in process `pid`.
+    pub(crate) fn attach(kind: FloorKind, libraries: &[(&Path, Layer)], pid: u32) -> Result<Self> {
+        let object: &'static mut MaybeUninit<OpenObject> =
+            Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = skeleton::FloorSkelBuilder::default().open(object)?;
+        let session = kind == FloorKind::Session;
+        open.progs.floor_session.set_autoload(session);
+        open.progs.floor_entry.set_autoload(!session);
+        open.progs.floor_return.set_autoload(!session);
+        let skeleton = open.load()?;
+        let programs = if session {
+            vec![(&skeleton.progs.floor_session, false)]
+        } else {
+            let progs = &skeleton.progs;
+            vec![(&progs.floor_return, true), (&progs.floor_entry, false)]
+        };
+        let mut links = Vec::new();
+        for (path, layer) in libraries {
+            let library = Library::open(path, path, Role::Cuda(*layer))?;
+            let functions = library.functions(*layer)?;
+            for (program, retprobe) in &programs {
+                let opts = UprobeMultiOpts {
+                    offsets: functions.iter().map(|f| f.offset as usize).collect(),
+                    retprobe: *retprobe,
+                    session,
+                    ..Default::default()
+                };
+                let pid = i32::try_from(pid)?;
+                let path = library.attach_path();
+                links.push(program.attach_uprobe_multi_with_opts(pid, path, "", opts)?);
+            }
+        }
+        Ok(Self {
+            _links: links,
+            _skeleton: skeleton,
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! What tracing costs, on the stand-in CUDA libraries: `sudo cargo bench --bench overhead`.
+//!
+//! Everything that is compared alternates within one run, and ratios are reported: absolute times
+//! depend on the machine. Prints a table, and one line of JSON at the end.
+
+#![allow(missing_docs, clippy::print_stdout)]
+
+mod floor;
+mod programs;
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use gpuprobe::api::Layer;
+
+use floor::{Floor, FloorKind};
+use programs::{Gpuprobe, Workload, field};
+
+const ROUNDS: usize = 7;
+const PAIRS: u64 = 200_000;
+const LIVE: u64 = 1_000_000;
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+fn main() -> Result<()> {
+    // `cargo bench -- --quick` for a look at the small version.
+    let quick = std::env::args().any(|a| a == "--quick");
+    let standin = programs::build_standin()?;
+    let workload = standin.join("workload");
+    let libraries = [
+        (standin.join("libcudart.so.12"), Layer::Runtime),
+        (standin.join("libcuda.so.1"), Layer::Driver),
+    ];
+    let libraries: Vec<_> = libraries.iter().map(|(p, l)| (p.as_path(), *l)).collect();
+
+    let mut json = serde_json::Map::new();
+    let mut figure = |name: &str, value: f64, goal: &str| {
+        println!("{name:<52} {value:>12.3}   {goal}");
+        json.insert(name.to_owned(), serde_json::json!(value));
+    };
+    println!("{:<52} {:>12}   goal", "figure", "value");
+
+    let (rounds, pairs) = if quick { (3, 20_000) } else { (ROUNDS, PAIRS) };
+    let mut target = Workload::start(&workload)?;
+    let pid = target.pid();
+    target.time_pairs(pairs)?;
+    let mut times = [const { Vec::new() }; 5];
+    let mut attach_ms = Vec::new();
+    for _ in 0..rounds {
+        times[0].push(target.time_pairs(pairs)?);
+        for (slot, kind) in [(1, FloorKind::Session), (3, FloorKind::Multi)] {
+            let floor = Floor::attach(kind, &libraries, pid)?;
+            times[slot].push(target.time_pairs(pairs)?);
+            drop(floor);
+        }
+        for (slot, kind) in [(2, "session"), (4, "multi")] {
+            let tracer = Gpuprobe::attach(pid, &["--attach", kind])?;
+            attach_ms.push(tracer.attach_time.as_secs_f64() * 1e3);
+            times[slot].push(target.time_pairs(pairs)?);
+        }
+    }
+    let [untraced, floor, traced, multi_floor, multi_traced] = times.map(median);
+    figure("pair, untraced (ns)", untraced, "");
+    figure(
+        "pair, added by empty session programs (ns)",
+        floor - untraced,
+        "",
+    );
+    figure(
+        "pair, added by gpuprobe with session (ns)",
+        traced - untraced,
+        "",
+    );
+    figure(
+        "pair, gpuprobe over empty, session",
+        (traced - untraced) / (floor - untraced),
+        "<= 1.25",
+    );
+    figure(
+        "pair, added by empty multi programs (ns)",
+        multi_floor - untraced,
+        "",
+    );
+    figure(
+        "pair, added by gpuprobe with multi (ns)",
+        multi_traced - untraced,
+        "",
+    );
+    let ratio = (multi_traced - untraced) / (multi_floor - untraced);
+    figure("pair, gpuprobe over empty, multi", ratio, "<= 1.25");
+    figure("start to attached (ms)", median(attach_ms), "< 200");
+    drop(target);
+
+    let seconds = if quick { 3.0 } else { 12.0 };
+    for (rate, goal) in [(4_000, "< 0.5"), (200_000, "< 5")] {
+        let mut target = Workload::start(&workload)?;
+        target.time_pairs(1)?;
+        let tracer = Gpuprobe::attach(target.pid(), &["--interval", "2s"])?;
+        let before = tracer.cpu_seconds()?;
+        let reply = target.run(&format!("pace {rate} {seconds} 4096"))?;
+        let used = tracer.cpu_seconds()? - before;
+        let achieved = field(&reply, "rate")?;
+        figure(
+            &format!("events per second, {rate} asked for"),
+            achieved,
+            "",
+        );
+        figure(
+            &format!("CPU at {rate} events/s (% of a core)"),
+            used / seconds * 100.0,
+            goal,
+        );
+    }
+
+    let mut target = Workload::start(&workload)?;
+    target.time_pairs(1)?;
+    let tracer = Gpuprobe::attach(target.pid(), &["--interval", "1h"])?;
+    let (idle, idle_own) = tracer.resident_bytes()?;
+    figure("resident memory, idle (MB)", idle / 1e6, "< 20");
+    target.run(&format!("alloc 512 {LIVE}"))?;
+    // The ring is read at least every 100 ms; nothing else can be waited for from outside.
+    thread::sleep(Duration::from_secs(1));
+    let (_, full_own) = tracer.resident_bytes()?;
+    figure(
+        "memory per live allocation (bytes)",
+        (full_own - idle_own) / LIVE as f64,
+        "< 100",
+    );
+    println!("{}", serde_json::Value::Object(json));
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! Reading a BPF ring buffer through a small window.
+//!
+//! libbpf maps the whole ring, twice in a row so that records never wrap, and the kernel counts
+//! every page of that as resident: 32 MiB for our 16 MiB ring, in a program whose own memory is
+//! under one. This reader maps the half MiB that it is reading. The protocol is the kernel's
+//! (`kernel/bpf/ringbuf.c`): a page with the consumer's position, a page with the producer's, and
+//! the data; each record starts with a 32-bit length whose top bits say busy and discarded.
+
+#![allow(unsafe_code)]
+
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use anyhow::{Context, Result, bail};
+use libbpf_rs::MapCore;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Data bytes after which the window moves on. Half of what is mapped: a record that begins in
+/// the first half ends within the second.
+const WINDOW_STEP: usize = 256 * 1024;
+const BUSY: u32 = 1 << 31;
+const DISCARDED: u32 = 1 << 30;
+const HEADER_BYTES: usize = 8;
+/// Records between two stores of our position, which the producers read.
+const RELEASE_EVERY: u64 = 256;
+
+/// A shared mapping of part of the ring.
+struct Mapping {
+    start: NonNull<u8>,
+    length: NonZeroUsize,
+}
+
+impl Mapping {
+    fn new(map: &OwnedFd, offset: usize, length: usize, protection: ProtFlags) -> Result<Self> {
+        let length = NonZeroUsize::new(length).context("empty mapping")?;
+        let offset = i64::try_from(offset)?;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, map, offset) }
+            .context("cannot map a BPF ring buffer")?;
+        Ok(Self {
+            start: start.cast(),
+            length,
+        })
+    }
+
+    /// The 64-bit position at the start of a position page.
+    fn position(&self) -> &AtomicU64 {
+        // SAFETY: the mapping is page-aligned, at least 8 bytes long, and lives as long as `self`;
+        // the kernel accesses the word atomically.
+        unsafe { self.start.cast::<AtomicU64>().as_ref() }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is the one that was mapped, and nothing borrows from it any more.
+        let _ = unsafe { munmap(self.start.cast(), self.length.get()) };
+    }
+}
+
+/// The only reader of a ring.
+pub(super) struct Ring {
+    map: OwnedFd,
+    page: usize,
+    data_bytes: usize,
+    step: usize,
+    consumer: Mapping,
+    producer: Mapping,
+    /// The mapped part of the data and where it starts.
+    window: Option<(usize, Mapping)>,
+    position: u64,
+}
+
+impl Ring {
+    /// Opens `map`, which nobody else may be reading.
+    pub(super) fn open(map: &dyn MapCore) -> Result<Self> {
+        let data_bytes = map.max_entries() as usize;
+        let map = map.as_fd().try_clone_to_owned()?;
+        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?
+            .and_then(|size| usize::try_from(size).ok())
+            .context("the size of a page is unknown")?;
+        let read_write = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let consumer = Mapping::new(&map, 0, page, read_write)?;
+        let producer = Mapping::new(&map, page, page, ProtFlags::PROT_READ)?;
+        let position = consumer.position().load(Ordering::Acquire);
+        Ok(Self {
+            map,
+            page,
+            data_bytes,
+            step: WINDOW_STEP.min(data_bytes),
+            consumer,
+            producer,
+            window: None,
+            position,
+        })
+    }
+
+    /// A descriptor that becomes readable when the kernel wakes the reader.
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.map
+    }
+
+    /// Hands each record that is there now to `record`.
+    pub(super) fn read(&mut self, mut record: impl FnMut(&[u8])) -> Result<()> {
+        let mut unreleased = 0;
+        let end = self.producer.position().load(Ordering::Acquire);
+        let result = loop {
+            if self.position >= end {
+                break Ok(());
+            }
+            match self.read_one(&mut record) {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+            unreleased += 1;
+            if unreleased == RELEASE_EVERY {
+                unreleased = 0;
+                self.release();
+            }
+        };
+        self.release();
+        result
+    }
+
+    /// Lets the producers have the space of what was read.
+    fn release(&self) {
+        let position = self.consumer.position();
+        position.store(self.position, Ordering::Release);
+    }
+
+    /// Reads the record at our position; false if it is still being written.
+    fn read_one(&mut self, record: &mut impl FnMut(&[u8])) -> Result<bool> {
+        let (bytes, offset) = self.at_position()?;
+        // SAFETY: records start at multiples of 8, so the word is aligned and inside the window;
+        // the kernel stores it atomically.
+        let header = unsafe { &*bytes.as_ptr().add(offset).cast::<AtomicU32>() };
+        let header = header.load(Ordering::Acquire);
+        if header & BUSY != 0 {
+            return Ok(false);
+        }
+        let length = (header & !DISCARDED) as usize;
+        let start = offset + HEADER_BYTES;
+        let Some(payload) = bytes.get(start..start + length) else {
+            bail!("a record of {length} bytes does not fit the ring's window");
+        };
+        if header & DISCARDED == 0 {
+            record(payload);
+        }
+        self.position += (HEADER_BYTES + length).next_multiple_of(8) as u64;
+        Ok(true)
+    }
+
+    /// The mapped window, moved if need be, and the offset of our position in it.
+    fn at_position(&mut self) -> Result<(&[u8], usize)> {
+        // The data's size is a power of two.
+        let offset = (self.position & (self.data_bytes as u64 - 1)) as usize;
+        let start = offset - offset % self.step;
+        let window = match self.window.take() {
+            Some((mapped, window)) if mapped == start => window,
+            _ => {
+                let place = 2 * self.page + start;
+                Mapping::new(&self.map, place, 2 * self.step, ProtFlags::PROT_READ)?
+            }
+        };
+        let (_, window) = self.window.insert((start, window));
+        // SAFETY: the range is mapped for as long as `self.window` is not touched, which the
+        // borrow of `self` ensures. The kernel writes to it only beyond the committed records, and
+        // only those are looked at, but for headers, which are read atomically.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(window.start.as_ptr().cast_const(), window.length.get())
+        };
+        Ok((bytes, offset - start))
+    }
+}
