@@ -125,6 +125,8 @@ struct gp_notice {
 	__u16 type;
 	__u16 held;
 	__u32 tgid;
+	__u64 inode; /* of the program, for GP_RECORD_NEW_IMAGE */
+	__u64 device;
 };
 
 /* Events that did not reach user space, by cause. */
@@ -145,7 +147,7 @@ GP_ASSERT_SIZE(struct gp_value, 8);
 GP_ASSERT_SIZE(struct gp_recipe, 40);
 GP_ASSERT_SIZE(struct gp_call, 56);
 GP_ASSERT_SIZE(struct gp_task, 48);
-GP_ASSERT_SIZE(struct gp_notice, 8);
+GP_ASSERT_SIZE(struct gp_notice, 24);
 GP_ASSERT_SIZE(struct gp_losses, 64);
 
 #endif /* GPUPROBE_ABI_H */

@@ -27,6 +27,7 @@ struct gp_link_map {
 };
 
 struct gp_loader no_loader;
+const struct gp_image_key no_image;
 
 /* Whether the path at user address `name` ends in a base name that starts with
  * "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0). Global
@@ -89,8 +90,9 @@ static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
 		if (gp_is_cuda_library(tgid, link.name))
 			interesting = true;
 	}
-	if (interesting || next)
-		gp_send_notice(GP_RECORD_NEW_LIBRARY, tgid, gp_hold(tgid));
+	/* Nothing new in this list: another namespace (dlmopen) has changed. */
+	if (interesting || next || i == 0)
+		gp_send_notice(GP_RECORD_NEW_LIBRARY, tgid, gp_hold(tgid), &no_image);
 }
 
 #endif /* GPUPROBE_LOADER_H */

@@ -150,7 +150,7 @@ struct gp_image_key {
 	__u64 device;
 };
 
-/* Programs whose dynamic loader user space has already looked at. Forgetting
+/* Programs whose dynamic loader is probed, entered by user space. Forgetting
  * one costs another look. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -42,8 +42,9 @@ static __always_inline bool gp_send_task(__u16 type, struct task_struct *task, c
 	return true;
 }
 
-/* Tells discovery to look at the current process. */
-static __always_inline void gp_send_notice(__u16 type, __u32 tgid, bool held)
+/* Tells discovery to look at the current process, which runs `image`. */
+static __always_inline void gp_send_notice(__u16 type, __u32 tgid, bool held,
+					   const struct gp_image_key *image)
 {
 	struct gp_notice *notice = bpf_ringbuf_reserve(&control_ring, sizeof(*notice), 0);
 
@@ -54,6 +55,8 @@ static __always_inline void gp_send_notice(__u16 type, __u32 tgid, bool held)
 	notice->type = type;
 	notice->held = held;
 	notice->tgid = tgid;
+	notice->inode = image->inode;
+	notice->device = image->device;
 	bpf_ringbuf_submit(notice, BPF_RB_FORCE_WAKEUP);
 }
 

@@ -49,9 +49,8 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 				       struct linux_binprm *binprm)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
-	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32, seen = 1;
+	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
 	struct gp_image_key image = {};
-	bool held;
 
 	bpf_map_delete_elem(&threads, &tid);
 	bpf_map_delete_elem(&threads, &old_tid);
@@ -62,9 +61,7 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 	image.device = BPF_CORE_READ(binprm, file, f_inode, i_sb, s_dev);
 	if (bpf_map_lookup_elem(&known_images, &image))
 		return;
-	bpf_map_update_elem(&known_images, &image, &seen, BPF_ANY);
-	held = gp_hold(tgid);
-	gp_send_notice(GP_RECORD_NEW_IMAGE, tgid, held);
+	gp_send_notice(GP_RECORD_NEW_IMAGE, tgid, gp_hold(tgid), &image);
 }
 
 static __always_inline void gp_on_fork(struct task_struct *parent, struct task_struct *child)

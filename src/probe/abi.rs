@@ -86,6 +86,10 @@ pub struct RawNotice {
     pub held: u16,
     /// Process.
     pub tgid: u32,
+    /// Inode of the program, for [`record::NEW_IMAGE`].
+    pub inode: u64,
+    /// Its file system's device number, as the kernel encodes it.
+    pub device: u64,
 }
 
 macro_rules! assert_same_layout {
@@ -127,6 +131,8 @@ assert_same_layout!(
     record_type = r#type,
     held = held,
     tgid = tgid,
+    inode = inode,
+    device = device,
 );
 const _: () = assert!(
     crate::api::FUNCTIONS.len() <= size_of::<types::rodata>() / size_of::<types::gp_recipe>(),

@@ -6,10 +6,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
 
+use super::abi;
 use super::attach::{self, Attached, Point};
 use super::kind::{self, AttachKind};
+use super::rings::{Image, Rings};
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, OpenGpuprobeSkel};
-use super::{abi, rings::Rings};
 use crate::api::{FUNCTIONS, table};
 use crate::clock;
 use crate::report::Lost;
@@ -208,6 +209,23 @@ impl Probe {
     pub fn all_attached(&mut self) -> Result<()> {
         self.bss()?.attached_boot_ns = clock::boot_ns();
         Ok(())
+    }
+
+    /// Tells the kernel side that the dynamic loader of `image` is probed: processes that begin to
+    /// run it need not be looked at.
+    pub fn image_known(&self, image: Image) {
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&image.inode.to_ne_bytes());
+        key[8..].copy_from_slice(&image.device.to_ne_bytes());
+        let one = 1u32.to_ne_bytes();
+        if let Err(error) = self
+            .skeleton
+            .maps
+            .known_images
+            .update(&key, &one, MapFlags::ANY)
+        {
+            tracing::debug!("a program will be looked at again: {error}");
+        }
     }
 
     /// Tells the kernel side that `pid` may have used a library that is probed only now.

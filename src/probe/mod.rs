@@ -11,4 +11,4 @@ mod skeleton;
 pub use attach::{Attached, Point};
 pub use kind::AttachKind;
 pub use load::{Probe, Settings};
-pub use rings::{Notice, Rings};
+pub use rings::{Image, Notice, Rings};

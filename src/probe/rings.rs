@@ -18,8 +18,16 @@ pub struct Notice {
     pub pid: u32,
     /// It was stopped and must be sent `SIGCONT`.
     pub held: bool,
-    /// It runs a new program; else, it mapped something that may be a CUDA library.
-    pub new_image: bool,
+    /// The program that it has begun to run; none if it has mapped something that may be a CUDA
+    /// library.
+    pub image: Option<Image>,
+}
+
+/// A program's file, as the kernel side tells it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Image {
+    pub(super) inode: u64,
+    pub(super) device: u64,
 }
 
 /// The memory ring and the control ring.
@@ -82,14 +90,17 @@ fn watch(ring: &Ring) -> Result<AsyncFd<OwnedFd>> {
 
 fn decode_notice(bytes: &[u8]) -> Option<Notice> {
     let (raw, _) = RawNotice::read_from_prefix(bytes).ok()?;
-    let new_image = match raw.record_type {
-        record::NEW_IMAGE => true,
-        record::NEW_LIBRARY => false,
+    let image = match raw.record_type {
+        record::NEW_IMAGE => Some(Image {
+            inode: raw.inode,
+            device: raw.device,
+        }),
+        record::NEW_LIBRARY => None,
         _ => return None,
     };
     Some(Notice {
         pid: raw.tgid,
         held: raw.held != 0,
-        new_image,
+        image,
     })
 }

@@ -184,10 +184,17 @@ impl<'a> Run<'a> {
     }
 
     fn follow(&mut self, notice: Notice) {
-        let Notice { pid, held, .. } = notice;
+        let Notice { pid, held, image } = notice;
         match self.tracer.look_at(pid) {
-            Ok(true) if !held => self.tracer.probe.seen_late(pid),
-            Ok(_) => {}
+            Ok(looked) => {
+                looked.warn();
+                if looked.functions > 0 && !held {
+                    self.tracer.probe.seen_late(pid);
+                }
+                if let (Some(image), true) = (image, looked.failures.is_empty()) {
+                    self.tracer.probe.image_known(image);
+                }
+            }
             // A process that has ended meanwhile is no news.
             Err(error) => tracing::debug!("process {pid}: {error:#}"),
         }

@@ -2,13 +2,31 @@
 
 use std::collections::HashSet;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::{ApiChoice, Config, Target};
 use crate::api::{FUNCTIONS, Layer};
 use crate::discover::process::{self, Handle, MappingId};
 use crate::discover::{FileId, Library, Role, system};
 use crate::probe::{Point, Probe, Settings};
+
+/// What came of looking at a process.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// CUDA functions that are newly probed.
+    pub functions: usize,
+    /// Libraries that could not be probed.
+    pub failures: Vec<Error>,
+}
+
+impl Looked {
+    /// Tells the user what could not be probed.
+    pub fn warn(&self) {
+        for failure in &self.failures {
+            tracing::warn!("{failure:#}");
+        }
+    }
+}
 
 /// Loaded programs and what they are attached to.
 pub struct Tracer {
@@ -50,9 +68,14 @@ impl Tracer {
         };
         if let Some(process) = process {
             tracer.probe.add_target(process.pid)?;
-            tracer.look_at(process.pid).with_context(|| {
-                format!("cannot attach to the libraries of process {}", process.pid)
-            })?;
+            let pid = process.pid;
+            let looked = tracer
+                .look_at(pid)
+                .with_context(|| format!("cannot look at the libraries of process {pid}"))?;
+            looked.warn();
+            if looked.functions == 0 && !looked.failures.is_empty() {
+                bail!("nothing of process {pid} can be traced");
+            }
         } else {
             tracer.attach_known(config.target == Target::Everything);
         }
@@ -74,21 +97,20 @@ impl Tracer {
             Vec::new()
         };
         for pid in pids {
-            if let Err(error) = self.look_at(pid) {
+            match self.look_at(pid) {
+                Ok(looked) => looked.warn(),
                 // Most often it has ended meanwhile.
-                tracing::debug!("process {pid}: {error:#}");
+                Err(error) => tracing::debug!("process {pid}: {error:#}"),
             }
         }
     }
 
-    /// Attaches to what process `pid` has mapped and is not probed yet. Returns whether there was
-    /// any CUDA library that is new to us.
+    /// Attaches to what process `pid` has mapped and is not probed yet.
     ///
     /// # Errors
-    /// The process cannot be looked at, or the kernel refuses a probe.
-    pub fn look_at(&mut self, pid: u32) -> Result<bool> {
-        let mut new = false;
-        let mut failure = None;
+    /// The process cannot be looked at: it has ended, or is another user's.
+    pub fn look_at(&mut self, pid: u32) -> Result<Looked> {
+        let mut looked = Looked::default();
         for mapped in process::mapped(pid)? {
             if self.looked_at.contains(&mapped.id) {
                 continue;
@@ -96,12 +118,12 @@ impl Tracer {
             match mapped.open().and_then(|library| self.attach(&library)) {
                 Ok(functions) => {
                     self.looked_at.insert(mapped.id);
-                    new |= functions > 0;
+                    looked.functions += functions;
                 }
-                Err(error) => failure = Some(error),
+                Err(error) => looked.failures.push(error),
             }
         }
-        failure.map_or(Ok(new), Err)
+        Ok(looked)
     }
 
     /// Attaches to `library` unless it is probed already. Returns the number of CUDA functions
@@ -112,7 +134,7 @@ impl Tracer {
         }
         let attached = match library.role {
             Role::Cuda(layer) => self.attach_cuda(library, layer),
-            Role::Loader => self.attach_loader(library).map(|()| 0),
+            Role::Loader => self.attach_loader(library),
         };
         if attached.is_err() {
             self.attached.remove(&library.id);
@@ -121,13 +143,16 @@ impl Tracer {
     }
 
     fn attach_cuda(&mut self, library: &Library, layer: Layer) -> Result<usize> {
-        let mut functions = library.functions(layer)?;
+        let mut functions = match library.functions(layer) {
+            Ok(functions) => functions,
+            Err(error) => return Self::leave_alone(library, &error),
+        };
         functions.retain(|f| self.api.includes(&FUNCTIONS[usize::from(f.row)]));
-        let path = library.path.display();
         if functions.is_empty() {
-            tracing::warn!("{path} exports none of the functions that are traced; left alone");
-            return Ok(0);
+            let error = anyhow!("it exports none of the functions that are traced");
+            return Self::leave_alone(library, &error);
         }
+        let path = library.path.display();
         let points: Vec<_> = functions
             .iter()
             .map(|f| Point {
@@ -147,11 +172,16 @@ impl Tracer {
     }
 
     /// Without the loader's rendezvous, libraries that are loaded later are found late.
-    fn attach_loader(&mut self, library: &Library) -> Result<()> {
+    fn attach_loader(&mut self, library: &Library) -> Result<usize> {
         let path = library.path.display();
-        let Some(found) = library.rendezvous()? else {
-            tracing::warn!("{path} has no _dl_debug_state: dlopen in its programs is not noticed");
-            return Ok(());
+        let found = match library.rendezvous() {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                let error =
+                    anyhow!("without _dl_debug_state, dlopen in its programs is not noticed");
+                return Self::leave_alone(library, &error);
+            }
+            Err(error) => return Self::leave_alone(library, &error),
         };
         let point = Point {
             offset: found.offset,
@@ -162,6 +192,12 @@ impl Tracer {
             .attach_rendezvous(&library.attach_path(), point, self.only_pid)
             .with_context(|| format!("cannot attach to _dl_debug_state of {path}"))?;
         self.probe.keep(attached);
-        Ok(())
+        Ok(0)
+    }
+
+    /// A file that no probe fits will not fit later either: said once, and not tried again.
+    fn leave_alone(library: &Library, why: &Error) -> Result<usize> {
+        tracing::warn!("{} is left alone: {why:#}", library.path.display());
+        Ok(0)
     }
 }
