@@ -3,16 +3,30 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use procfs::ProcError;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 
-use super::{Library, Role};
+use super::{FileId, Library, Role};
 
 /// A mapped file, as `/proc/PID/maps` tells it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MappingId {
     device: (i32, i32),
     inode: u64,
+}
+
+impl MappingId {
+    /// Whether `file` certainly is the one that is mapped. On some file systems (btrfs) the two
+    /// device numbers never agree.
+    fn is(&self, file: &FileId) -> bool {
+        let (major, minor) = self.device;
+        let device = nix::sys::stat::makedev(
+            u64::from(major.cast_unsigned()),
+            u64::from(minor.cast_unsigned()),
+        );
+        file.device == device && file.inode == self.inode
+    }
 }
 
 /// A file that a process has mapped.
@@ -25,7 +39,7 @@ pub struct Mapped {
     /// Its path as the process sees it.
     pub path: PathBuf,
     /// Paths that reach it from here, best first.
-    openable: [PathBuf; 2],
+    openable: [PathBuf; 3],
 }
 
 impl Mapped {
@@ -34,9 +48,21 @@ impl Mapped {
     /// # Errors
     /// It cannot be opened by any of its paths.
     pub fn open(&self) -> anyhow::Result<Library> {
-        let [first, second] = &self.openable;
-        Library::open(first, &self.path, self.role)
-            .or_else(|_| Library::open(second, &self.path, self.role))
+        let [first, others @ ..] = &self.openable;
+        let mut opened = self.open_by(first);
+        for other in others {
+            opened = opened.or_else(|_| self.open_by(other));
+        }
+        opened
+    }
+
+    fn open_by(&self, openable: &Path) -> anyhow::Result<Library> {
+        let library = Library::open(openable, &self.path, self.role)?;
+        // By its plain path, another file may be found: in another mount namespace, or newer.
+        if openable == self.path && !self.id.is(&library.id) {
+            bail!("{} is another file by now", self.path.display());
+        }
+        Ok(library)
     }
 }
 
@@ -63,8 +89,8 @@ fn mapped_file(pid: u32, map: &MemoryMap) -> Option<Mapped> {
         return None;
     }
     let role = Role::of(path)?;
-    // The first reaches the very file, also when it was deleted or lies in another mount
-    // namespace, but needs more rights than the second.
+    // The first needs no rights over the process, but may be another file. The second reaches the
+    // very file, also when it was deleted, but needs the most rights.
     let (start, end) = map.address;
     let by_mapping = format!("/proc/{pid}/map_files/{start:x}-{end:x}").into();
     let relative = path.strip_prefix("/").unwrap_or(path);
@@ -79,7 +105,7 @@ fn mapped_file(pid: u32, map: &MemoryMap) -> Option<Mapped> {
         },
         role,
         path: path.clone(),
-        openable: [by_mapping, by_root],
+        openable: [path.clone(), by_mapping, by_root],
     })
 }
 

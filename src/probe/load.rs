@@ -59,8 +59,13 @@ impl Probe {
                 }
             }
         }
+        if let Some(cause) = known_cause() {
+            bail!("cannot load BPF programs: {cause}");
+        }
         let reasons: Vec<_> = refused.iter().map(|(k, e)| format!("{k}: {e}")).collect();
-        Err(anyhow!("{}", reasons.join("; ")).context(why_not()))
+        Err(anyhow!("{}", reasons.join("; ")).context(
+            "the kernel refused every way of attaching to functions (`gpuprobe doctor` says more)",
+        ))
     }
 
     fn load_kind(settings: &Settings, kind: AttachKind) -> Result<Self> {
@@ -293,19 +298,19 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     Ok(())
 }
 
-/// The likely cause when nothing can be loaded, with the way out.
-fn why_not() -> &'static str {
+/// Why nothing can be loaded, with the way out, if it is one of the usual causes.
+fn known_cause() -> Option<&'static str> {
     use crate::doctor::{self, Capability};
     let capabilities = doctor::effective_capabilities().unwrap_or(u64::MAX);
-    let has = |c: Capability| {
-        capabilities & c.bit() != 0 || capabilities & Capability::SysAdmin.bit() != 0
-    };
+    let has = |c: Capability| capabilities & (c.bit() | Capability::SysAdmin.bit()) != 0;
     if !has(Capability::Bpf) || !has(Capability::Perfmon) {
-        "cannot load BPF programs without CAP_BPF and CAP_PERFMON; run gpuprobe as root (sudo)"
+        Some("CAP_BPF and CAP_PERFMON are needed; run gpuprobe as root (sudo)")
     } else if !std::path::Path::new(doctor::KERNEL_BTF).exists() {
-        "cannot load BPF programs: this kernel has no type information (/sys/kernel/btf/vmlinux); \
-         a kernel built with CONFIG_DEBUG_INFO_BTF is needed"
+        Some(
+            "this kernel has no type information (/sys/kernel/btf/vmlinux); \
+             use a kernel built with CONFIG_DEBUG_INFO_BTF",
+        )
     } else {
-        "the kernel refused every way of attaching to functions; `gpuprobe doctor` says more"
+        None
     }
 }

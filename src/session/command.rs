@@ -2,10 +2,11 @@
 
 use std::env;
 use std::ffi::{CString, OsString};
+use std::io::{self, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{self, Gid, Uid, User};
@@ -94,6 +95,15 @@ pub(super) fn spawn(command: &[OsString]) -> Result<Child> {
     child
         .spawn()
         .with_context(|| format!("cannot start {}", program.to_string_lossy()))
+}
+
+/// The exit status when the command could not be started, as shells and `env` have it.
+pub(super) fn not_started(error: &Error) -> ExitCode {
+    let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    match cause {
+        Some(ErrorKind::NotFound) => ExitCode::from(127),
+        _ => ExitCode::from(126),
+    }
 }
 
 /// The exit status of the command as ours; a signal as shells report it.

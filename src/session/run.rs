@@ -93,7 +93,14 @@ impl<'a> Run<'a> {
     async fn until_end(mut self) -> Result<ExitCode> {
         let mut ends = Ends::install()?;
         self.announce();
-        let mut child = self.start_command()?;
+        let mut child = match self.start_command() {
+            Ok(child) => child,
+            Err(error) => {
+                say(format_args!("error: {error:#}"));
+                return Ok(command::not_started(&error));
+            }
+        };
+        let mut reader = Reader::Reading;
         let memory = self.rings.watch_memory()?;
         let control = self.rings.watch_control()?;
         let mut look = interval(LOOK_EVERY);
@@ -130,7 +137,8 @@ impl<'a> Run<'a> {
                 }
                 () = &mut deadline => break,
                 _ = report.tick() => {
-                    if self.report(false)? == Reader::Gone {
+                    reader = self.report(false)?;
+                    if reader == Reader::Gone {
                         break;
                     }
                 }
@@ -141,6 +149,11 @@ impl<'a> Run<'a> {
                     }
                 }
             }
+        }
+        // Nothing of what the probes saw until now may be missed.
+        self.follow_notices()?;
+        if reader == Reader::Reading {
+            self.report(true)?;
         }
         self.finish(child, status).await
     }
@@ -191,7 +204,7 @@ impl<'a> Run<'a> {
                 if looked.functions > 0 && !held {
                     self.tracer.probe.seen_late(pid);
                 }
-                if let (Some(image), true) = (image, looked.failures.is_empty()) {
+                if let (Some(image), false) = (image, looked.incomplete) {
                     self.tracer.probe.image_known(image);
                 }
             }
@@ -252,17 +265,12 @@ impl<'a> Run<'a> {
         Ok(reader)
     }
 
-    /// The final report; then the command, if it still runs, is waited for.
+    /// Detaches; then the command, if it still runs, is waited for.
     async fn finish(
-        mut self,
+        self,
         mut child: Option<Child>,
         status: Option<std::process::ExitStatus>,
     ) -> Result<ExitCode> {
-        // Nothing of what the probes saw until now may be missed.
-        self.follow_notices()?;
-        self.report(true)?;
-        // Detached before waiting: the command goes on untraced.
-        drop(self.rings);
         drop(self.tracer);
         let status = match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),

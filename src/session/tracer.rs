@@ -15,7 +15,9 @@ use crate::probe::{Point, Probe, Settings};
 pub struct Looked {
     /// CUDA functions that are newly probed.
     pub functions: usize,
-    /// Libraries that could not be probed.
+    /// A library could not be probed, now or before.
+    pub incomplete: bool,
+    /// Failures that the user has not been told yet.
     pub failures: Vec<Error>,
 }
 
@@ -37,6 +39,7 @@ pub struct Tracer {
     only_pid: Option<i32>,
     attached: HashSet<FileId>,
     looked_at: HashSet<MappingId>,
+    warned: HashSet<MappingId>,
     /// CUDA libraries that are probed.
     pub libraries: usize,
     /// Functions that are probed in them.
@@ -63,6 +66,7 @@ impl Tracer {
             only_pid,
             attached: HashSet::new(),
             looked_at: HashSet::new(),
+            warned: HashSet::new(),
             libraries: 0,
             functions: 0,
         };
@@ -73,7 +77,7 @@ impl Tracer {
                 .look_at(pid)
                 .with_context(|| format!("cannot look at the libraries of process {pid}"))?;
             looked.warn();
-            if looked.functions == 0 && !looked.failures.is_empty() {
+            if looked.functions == 0 && looked.incomplete {
                 bail!("nothing of process {pid} can be traced");
             }
         } else {
@@ -120,7 +124,13 @@ impl Tracer {
                     self.looked_at.insert(mapped.id);
                     looked.functions += functions;
                 }
-                Err(error) => looked.failures.push(error),
+                Err(error) => {
+                    looked.incomplete = true;
+                    // The same file fails in every process.
+                    if self.warned.insert(mapped.id) {
+                        looked.failures.push(error);
+                    }
+                }
             }
         }
         Ok(looked)
