@@ -1,0 +1,104 @@
+"""Compares what gpuprobe says with what CUDA programs did, on a real GPU.
+
+gpu-check.sh builds the programs of tests/gpu and runs this. Each program says
+as JSON lines on its standard output exactly what it did; each check runs one
+under gpuprobe and compares the reports. Adding a check is writing a function
+and naming it in CHECKS.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from bench import Bench
+from children import TOTAL_SECONDS, Deadline, Failed, adopt_orphans, end_children
+from figures import measure_overhead, measure_start_and_idle
+from plain import (
+    check_everywhere,
+    check_exit_status,
+    check_killed_command,
+    check_killed_process,
+    check_late,
+    check_new_copy,
+    check_started,
+)
+from pytorch import check_torch_everywhere, check_torch_late, check_torch_started
+
+# The program, and the function that its allocations are known by.
+PLAIN_PROGRAMS = {
+    "shared": ("leak_shared", "cudaMalloc"),
+    "static": ("leak_static", "cuMemAlloc_v2"),
+    "driver": ("leak_driver", "cuMemAlloc_v2"),
+    "driver, own context": ("leak_driver", "cuMemAlloc_v2", "--context", "create"),
+}
+
+CHECKS = {
+    **{f"{name}, started": (check_started, *row) for name, row in PLAIN_PROGRAMS.items()},
+    **{f"{name}, late": (check_late, *row) for name, row in PLAIN_PROGRAMS.items()},
+    **{f"{name}, whole host": (check_everywhere, *row) for name, row in PLAIN_PROGRAMS.items()},
+    "new copy of the runtime": (check_new_copy,),
+    "killed command": (check_killed_command,),
+    "killed process": (check_killed_process,),
+    "exit status": (check_exit_status,),
+    "PyTorch, started": (check_torch_started,),
+    "PyTorch, late": (check_torch_late,),
+    "PyTorch, whole host": (check_torch_everywhere,),
+    "start and idle": (measure_start_and_idle,),
+    "overhead, shared": (measure_overhead, "leak_shared"),
+    "overhead, static": (measure_overhead, "leak_static"),
+}
+
+
+def run_check(bench, label, check, *arguments):
+    bench.label = label
+    start = time.monotonic()
+    try:
+        if start > Deadline.end:
+            raise Failed(f"not run: all checks together may take {TOTAL_SECONDS} s")
+        check(bench, *arguments)
+    except Failed as reason:
+        bench.fail(str(reason))
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        # A report or a line that does not look as it should.
+        bench.fail(f"{type(error).__name__}: {error}")
+    finally:
+        end_children()
+    print(f"# {label}: {time.monotonic() - start:.1f} s", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--programs", type=Path, required=True, help="where leak_* are")
+    parser.add_argument("--torch-program", required=True, help="torch_alloc.py")
+    parser.add_argument("--directory", type=Path, required=True, help="for logs and reports")
+    parser.add_argument("--only", default="", help="run the checks whose name contains this")
+    parser.add_argument("gpuprobe")
+    options = parser.parse_args()
+
+    # An exception, so that every way out ends the children. A background job of
+    # a shell ignores SIGINT, and what it starts would too.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(1))
+    adopt_orphans()
+    # The caching allocator as it comes, whatever the caller has set.
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"):
+        os.environ.pop(name, None)
+
+    bench = Bench(options.gpuprobe, options.programs, options.torch_program, options.directory)
+    try:
+        for label, (check, *arguments) in CHECKS.items():
+            if options.only in label:
+                run_check(bench, label, check, *arguments)
+    finally:
+        end_children()
+    if bench.failures:
+        print("# once more, what failed:", *bench.failures, sep="\n")
+    print(f"{bench.passed} passed, {len(bench.failures)} failed")
+    return 1 if bench.failures or not bench.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""The processes of a check: started, waited for, and ended on every path."""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# A step of a program or a report of gpuprobe that takes longer does not come.
+WAIT_SECONDS = 60
+# All checks together. What has not run by then fails.
+TOTAL_SECONDS = 450
+
+
+class Failed(Exception):
+    """Why a check cannot go on."""
+
+
+class Deadline:
+    """Bounds every wait, and all of them together."""
+
+    end = time.monotonic() + TOTAL_SECONDS
+
+    @classmethod
+    def wait_for(cls, what, ready, seconds=WAIT_SECONDS, poll_seconds=0.002):
+        """Returns the first result of `ready()` that is neither None nor False."""
+        end = min(time.monotonic() + seconds, cls.end)
+        while True:
+            result = ready()
+            if result is not None and result is not False:
+                return result
+            if time.monotonic() > end:
+                raise Failed(f"no {what} in time")
+            time.sleep(poll_seconds)
+
+
+class Lines:
+    """The complete lines of a file that another process is writing."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def all(self):
+        if not self.path.exists():
+            return []
+        whole, newline, _ = self.path.read_text(errors="replace").rpartition("\n")
+        return whole.split("\n") if newline else []
+
+    def first(self, start):
+        return next((line for line in self.all() if line.startswith(start)), None)
+
+
+class Child:
+    """A process with its input from us and its output in files."""
+
+    count = 0
+
+    def __init__(self, directory, argv, env=None):
+        Child.count += 1
+        base = directory / f"{Child.count:02}-{Path(argv[0]).name}"
+        self.out = Lines(Path(f"{base}.out"))
+        self.err = Lines(Path(f"{base}.err"))
+        with open(self.out.path, "wb") as out, open(self.err.path, "wb") as err:
+            self.process = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=out, stderr=err, env=env
+            )
+        self.pid = self.process.pid
+
+    def go(self):
+        """Ends the program's wait."""
+        try:
+            self.process.stdin.write(b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as error:
+            raise Failed(f"{self.process.args[0]} is gone: {self.err.all()[-3:]}") from error
+
+    def truths(self):
+        return [json.loads(line) for line in self.out.all() if line.startswith('{"step"')]
+
+    def truth(self, step, number=1):
+        """The line that the program printed after the number-th such step."""
+
+        def ready():
+            found = [truth for truth in self.truths() if truth["step"] == step]
+            if len(found) >= number:
+                return found[number - 1]
+            if self.process.poll() is not None:
+                raise Failed(
+                    f"{self.process.args[0]} ended ({self.process.returncode}) before step"
+                    f" {step}: {self.err.all()[-3:]}"
+                )
+            return None
+
+        return Deadline.wait_for(f"step {step}", ready)
+
+    def wait(self):
+        """The exit status, as a shell gives it: 128 + N for signal N."""
+        status = Deadline.wait_for("end of " + str(self.process.args[0]), self.process.poll)
+        return 128 - status if status < 0 else status
+
+
+class Program(Child):
+    """A program under test that runs beside gpuprobe."""
+
+
+class Tracer(Child):
+    """gpuprobe; with a command, also the program's input and output."""
+
+    def __init__(self, bench, *arguments):
+        self.start = time.monotonic()
+        reports = bench.directory / f"{Child.count + 1:02}-reports.json"
+        super().__init__(
+            bench.directory,
+            [
+                bench.gpuprobe,
+                *("--memleak", "--format", "json", "--top", "100000", "--interval", "500ms"),
+                *("-o", str(reports), *arguments),
+            ],
+        )
+        self.report_lines = Lines(reports)
+
+    def reports(self):
+        return [json.loads(line) for line in self.report_lines.all()]
+
+    def wait_tracing(self):
+        """Seconds from start to attached."""
+
+        def ready():
+            if self.err.first("gpuprobe: tracing"):
+                return time.monotonic() - self.start
+            if self.process.poll() is not None:
+                raise Failed(f"gpuprobe ended ({self.process.returncode}): {self.err.all()[-3:]}")
+            return None
+
+        return Deadline.wait_for("line 'gpuprobe: tracing' from gpuprobe", ready)
+
+    def fresh_report(self):
+        """A report that was begun after now: the next may be in the making."""
+        seen = len(self.report_lines.all())
+        Deadline.wait_for(
+            "report of gpuprobe",
+            lambda: len(self.report_lines.all()) >= seen + 2 or self.process.poll() is not None,
+        )
+        return self.reports()[-1]
+
+    def finish(self):
+        """Ctrl-C, unless it has ended by itself; (exit status, final report)."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        status = self.wait()
+        reports = self.reports()
+        if not reports or not reports[-1]["final"]:
+            raise Failed(f"no final report; exit status {status}, {self.err.all()[-3:]}")
+        return status, reports[-1]
+
+
+def adopt_orphans():
+    """What our children leave behind becomes our child, so that we can end it."""
+    pr_set_child_subreaper = 36
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def children():
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue  # ended since
+        if int(fields[1]) == os.getpid() and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def end_children():
+    """Each round ends one generation; what it leaves behind is then ours."""
+    end = time.monotonic() + 20
+    while pids := children():
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > end:
+            print(f"# still there after SIGKILL: {pids}", file=sys.stderr)
+            return
+        time.sleep(0.01)

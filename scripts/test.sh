@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Installs what is missing, then runs every check and every test.
+#
+#     scripts/test.sh
+#
+# The last line is "N passed, N failed"; the exit status is 0 only if all
+# passed. Needs root, or sudo: the end-to-end tests trace the stand-in CUDA
+# through the real kernel. Where BPF cannot be used they fail, and this says why.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+become_root "$root/scripts/test.sh" "$@"
+cd "$root"
+
+# A step that hangs must not take the rest with it.
+step_seconds=840
+
+logs=$(mktemp -d)
+job=
+# shellcheck disable=SC2317 # called by the trap
+cleanup() {
+    if [[ -n $job ]]; then
+        kill "$job" 2>/dev/null || true # timeout passes it on to what it runs
+        wait "$job" 2>/dev/null || true
+    fi
+    return_target
+    rm -rf "$logs"
+}
+trap cleanup EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+passed=0
+failed=0
+failed_steps=()
+
+# run_step NAME LOG COMMAND...: shows the output as it comes and keeps it. The
+# command writes to a file, not to a pipe, so that a process that it leaves
+# behind cannot keep this waiting.
+run_step() {
+    local name=$1 log=$2 status=0
+    shift 2
+    say "$name"
+    timeout --kill-after=10 "$step_seconds" "$@" </dev/null >"$log" 2>&1 &
+    job=$!
+    tail --pid="$job" --sleep-interval=0.2 -n +1 -f "$log" &
+    wait "$job" || status=$?
+    job=
+    wait
+    if [[ $status -eq 124 || $status -eq 137 ]]; then
+        say "$name: stopped after $step_seconds s"
+    fi
+    return "$status"
+}
+
+# A check counts only if it fails: it is no test.
+check() {
+    local name=$1
+    shift
+    if ! run_step "$name" "$logs/check" "$@"; then
+        failed=$((failed + 1))
+        failed_steps+=("$name")
+    fi
+}
+
+# sum PATTERN LOG: adds up the numbers that stand where PATTERN has its group.
+sum() {
+    sed -nE "s/$1/\\1/p" "$2" | awk '{ total += $1 } END { print total + 0 }'
+}
+
+# tests NAME PASSED_PATTERN FAILED_PATTERN COMMAND...: adds the counts in its
+# output to the totals. A command that fails without a failed test (it did not
+# build, or it hung), and one that counts nothing, is one failure more.
+tests() {
+    local name=$1 passed_pattern=$2 failed_pattern=$3 log=$logs/tests status=0 good bad
+    shift 3
+    run_step "$name" "$log" "$@" || status=$?
+    good=$(sum "$passed_pattern" "$log")
+    bad=$(sum "$failed_pattern" "$log")
+    if [[ $bad -eq 0 && ($status -ne 0 || $good -eq 0) ]]; then
+        bad=1
+    fi
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    if [[ $bad -ne 0 ]]; then
+        failed_steps+=("$name")
+    fi
+}
+
+ensure_build_packages
+ensure_packages clang-format shellcheck python3
+ensure_cargo
+ensure_rust_components rustfmt clippy
+return_target
+
+bpf_problem=$(check_bpf) || true
+if [[ -n $bpf_problem ]]; then
+    say "$bpf_problem"
+    failed=$((failed + 1))
+    failed_steps+=("$bpf_problem")
+fi
+
+mapfile -t c_files < <(find bpf tests/standin -name '*.[ch]' -not -path '*/build/*' | sort)
+mapfile -t shell_files < <(find scripts tests .ci -name '*.sh' -not -path '*/build/*' | sort)
+
+check "cargo fmt" cargo fmt --check
+check "clang-format" clang-format --dry-run -Werror "${c_files[@]}"
+check "shellcheck" shellcheck --external-sources "${shell_files[@]}" .ci/run
+check "gpu_check" python3 -B -m doctest scripts/gpu_check/expect.py
+
+# What builds, runs as the builder; what is left for root to do writes little.
+check "clippy" "${builder_prefix[@]}" cargo clippy --locked --all-targets -- -D warnings
+check "build the tests" "${builder_prefix[@]}" cargo test --locked --no-run
+
+tests "stand-in CUDA" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]+) failed$' \
+    tests/standin/selfcheck.sh
+tests "cargo test" '^test result: .* ([0-9]+) passed; .*' '^test result: .* ([0-9]+) failed; .*' \
+    cargo test --locked --no-fail-fast
+
+if [[ ${#failed_steps[@]} -gt 0 ]]; then
+    say "failed:"
+    printf '      %s\n' "${failed_steps[@]}"
+fi
+return_target
+printf '%d passed, %d failed\n' "$passed" "$failed"
+[[ $failed -eq 0 ]]
