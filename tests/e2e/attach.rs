@@ -1,0 +1,206 @@
+//! Attaching to running processes.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::harness::child::{raw, state_of};
+use crate::harness::report::Totals;
+use crate::harness::{Backend, Gpuprobe, Setup, Workload, standin, wait_for};
+
+const WAITING: &str = "gpuprobe: it has no CUDA library loaded; waiting for it to load one";
+
+#[test]
+fn root_a_pid_that_does_not_exist_is_one_clear_line() {
+    // The kernel gives out no id above this.
+    let mut gpuprobe = Setup::pid(4_194_305).spawn();
+    assert_ne!(gpuprobe.exit_code(), 0);
+    let said = gpuprobe.said();
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(said[0].starts_with("gpuprobe: error: "), "{said:#?}");
+    assert!(said[0].contains("4194305"), "{said:#?}");
+}
+
+#[test]
+fn root_a_process_that_ends_ends_the_run() {
+    let mut workload = Workload::start(Backend::Shared);
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.say("alloc 4096 3");
+    let truth = workload.done();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    report.assert_totals(truth);
+    report.assert_holds(workload.pid, 12_288, 3);
+    assert_eq!(report.process(workload.pid)["exited"], true);
+}
+
+#[test]
+fn root_a_process_that_is_killed_leaks() {
+    let mut workload = Workload::start(Backend::Driver);
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.say("alloc 4096 3");
+    let truth = workload.status();
+    workload.child.signal(Signal::SIGKILL);
+    let report = gpuprobe.final_report();
+    report.assert_totals(truth);
+    report.assert_holds(workload.pid, 12_288, 3);
+    assert_eq!(report.process(workload.pid)["exited"], true);
+}
+
+#[test]
+fn root_a_process_may_end_while_we_attach() {
+    // Each ends at another moment of attaching; none may hang us or make us panic.
+    for round in 0..24 {
+        let mut workload = Workload::start(Backend::Shared);
+        workload.send("alloc 512");
+        let mut gpuprobe = Setup::pid(workload.pid).spawn();
+        let start = Instant::now();
+        // Busy, so that the moments are spread evenly over the 200 ms that attaching takes.
+        while start.elapsed() < Duration::from_millis(round * 8) {
+            std::hint::spin_loop();
+        }
+        workload.child.signal(Signal::SIGKILL);
+        if round % 2 == 0 {
+            // Else it stays a zombie while we look at it.
+            workload.child.wait();
+        }
+        let code = gpuprobe.exit_code();
+        let said = gpuprobe.said();
+        let failed = said
+            .iter()
+            .any(|line| line.starts_with("gpuprobe: error: "));
+        assert_eq!(code != 0, failed, "exit status {code} after {said:#?}");
+        if code == 0 {
+            assert!(gpuprobe.final_report().is_final());
+        }
+    }
+}
+
+#[test]
+fn root_a_thread_id_stands_for_its_process() {
+    let mut workload = Workload::start(Backend::Shared);
+    let tid: u32 = workload.ask("thread a");
+    workload.say("alloc 512");
+    let mut gpuprobe = Setup::pid(tid).start();
+    workload.say("alloc 4096");
+    workload.say("@a alloc 8192");
+    let report = gpuprobe.stop();
+    report.assert_totals(Totals {
+        alloc_calls: 2,
+        live_bytes: 12_288,
+        live_allocations: 2,
+        ..Totals::default()
+    });
+    assert_eq!(report.thread(workload.pid, tid)["live_bytes"], 8192);
+}
+
+/// Has the workload make calls until gpuprobe sees them.
+fn until_seen(workload: &mut Workload, gpuprobe: &Gpuprobe) -> Duration {
+    let start = Instant::now();
+    wait_for("calls to be seen", || {
+        workload.say("alloc 1");
+        let report = gpuprobe.reports().pop()?;
+        let seen = report
+            .entries(workload.pid)
+            .iter()
+            .any(|p| p["live_bytes"] != 0);
+        seen.then_some(())
+    });
+    start.elapsed()
+}
+
+#[test]
+fn root_a_process_without_cuda_is_waited_for() {
+    let mut workload = Workload::start(Backend::Dlopen);
+    let mut gpuprobe = Setup::pid(workload.pid).interval("50ms").start();
+    gpuprobe.stderr.line_starting(WAITING);
+    gpuprobe.next_report().assert_totals(Totals::default());
+    workload.say(&format!("load {}", standin().runtime()));
+    let latency = until_seen(&mut workload, &gpuprobe);
+    assert!(
+        latency < Duration::from_secs(5),
+        "noticed after {latency:?}"
+    );
+    // From now on nothing is missed.
+    workload.say("alloc 12345 7");
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    let sizes = report.allocations(workload.pid);
+    assert_eq!(sizes.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
+    assert_eq!(gpuprobe.said().iter().filter(|l| *l == WAITING).count(), 1);
+}
+
+#[test]
+fn root_a_library_loaded_late_is_noticed_system_wide() {
+    let _shared = crate::harness::system_wide();
+    let copy = crate::harness::OwnCopy::new();
+    let mut workload = Workload::start(Backend::Dlopen);
+    let mut gpuprobe = Setup::everything().interval("50ms").start();
+    workload.say(&format!("load {}", copy.standin().runtime()));
+    let latency = until_seen(&mut workload, &gpuprobe);
+    assert!(
+        latency < Duration::from_secs(5),
+        "noticed after {latency:?}"
+    );
+    workload.say("alloc 12345 7");
+    let report = gpuprobe.stop();
+    let sizes = report.allocations(workload.pid);
+    assert_eq!(sizes.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
+}
+
+#[test]
+fn root_a_process_without_cuda_may_end_without_it() {
+    let mut workload = Workload::start(Backend::Dlopen);
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    gpuprobe.stderr.line_starting(WAITING);
+    workload.done();
+    gpuprobe.final_report().assert_totals(Totals::default());
+    assert_eq!(gpuprobe.exit_code(), 0);
+}
+
+#[test]
+fn root_a_zombie_is_not_waited_for() {
+    let workload = Workload::start(Backend::Shared);
+    workload.child.signal(Signal::SIGKILL);
+    wait_for("a zombie", || {
+        (state_of(workload.pid) == Some('Z')).then_some(())
+    });
+    let mut gpuprobe = Setup::pid(workload.pid).spawn();
+    gpuprobe.exit_code();
+    assert!(!gpuprobe.said().is_empty());
+}
+
+#[test]
+fn root_a_stopped_process_is_left_stopped() {
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("alloc 512");
+    workload.child.signal(Signal::SIGSTOP);
+    wait_for("a stopped process", || {
+        (state_of(workload.pid) == Some('T')).then_some(())
+    });
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    assert_eq!(state_of(workload.pid), Some('T'));
+    kill(raw(workload.pid), Signal::SIGCONT).unwrap();
+    workload.say("alloc 4096");
+    let report = gpuprobe.stop();
+    report.assert_holds(workload.pid, 4096, 1);
+    assert_eq!(workload.status().live, 2);
+}
+
+#[test]
+fn root_two_tracers_of_one_process_are_both_exact() {
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("freenull");
+    let mut first = Setup::pid(workload.pid).start();
+    let mut second = Setup::pid(workload.pid).args(["--attach", "multi"]).start();
+    workload.say("alloc 4096 10");
+    workload.say("free 2 5");
+    let truth = workload.status();
+    let report = first.stop();
+    report.assert_totals(truth);
+    // The second is not disturbed by the first one's end.
+    workload.say("alloc 512 3");
+    let report = second.stop();
+    report.assert_totals(workload.status());
+    report.assert_calls(&[("cudaMalloc", 13)]);
+}

@@ -1,0 +1,155 @@
+//! `gpuprobe -- COMMAND`: it is ours to trace, and else as if we were not there.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+
+use crate::harness::report::Totals;
+use crate::harness::{Backend, Setup, standin};
+
+fn workload() -> String {
+    standin().program_text(Backend::Shared)
+}
+
+#[test]
+fn root_the_exit_status_is_the_commands() {
+    for (how, code) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("kill9", 128 + 9),
+        ("abort", 128 + 6),
+    ] {
+        let mut gpuprobe = Setup::command([workload()]).start();
+        let pid = gpuprobe.talk.ready();
+        gpuprobe.talk.say("alloc 4096 2");
+        gpuprobe.talk.send(how);
+        assert_eq!(gpuprobe.exit_code(), code, "{how}");
+        let report = gpuprobe.final_report();
+        report.assert_totals(Totals {
+            alloc_calls: 2,
+            live_bytes: 8192,
+            live_allocations: 2,
+            ..Totals::default()
+        });
+        assert_eq!(report.process(pid)["exited"], true);
+    }
+}
+
+#[test]
+fn root_a_command_that_does_not_exist_is_one_clear_line() {
+    for missing in ["/nonexistent/program", "no-program-has-this-name"] {
+        let mut gpuprobe = Setup::command([missing]).spawn();
+        assert_eq!(gpuprobe.exit_code(), 127);
+        let said = gpuprobe.said();
+        let errors: Vec<_> = said
+            .iter()
+            .filter(|l| !l.starts_with("gpuprobe: tracing"))
+            .collect();
+        assert_eq!(errors.len(), 1, "{said:#?}");
+        assert!(errors[0].starts_with("gpuprobe: error: "), "{said:#?}");
+        assert!(errors[0].contains(missing), "{said:#?}");
+        assert!(gpuprobe.talk.to_end().is_empty());
+    }
+}
+
+#[test]
+fn root_signals_are_passed_on() {
+    for (signal, code) in [
+        (Signal::SIGINT, 130),
+        (Signal::SIGTERM, 143),
+        (Signal::SIGHUP, 129),
+    ] {
+        let mut gpuprobe = Setup::command([workload()]).start();
+        let pid = gpuprobe.talk.ready();
+        gpuprobe.talk.say("alloc 4096");
+        gpuprobe.child.signal(signal);
+        assert_eq!(gpuprobe.exit_code(), code, "{signal}");
+        let report = gpuprobe.final_report();
+        report.assert_nothing_lost();
+        report.assert_holds(pid, 4096, 1);
+        assert_eq!(report.process(pid)["exited"], true);
+    }
+}
+
+#[test]
+fn root_a_command_may_handle_the_signal() {
+    let script = "trap 'echo caught; exit 5' TERM; echo ready $$; while :; do read line; done";
+    let mut gpuprobe = Setup::command(["sh", "-c", script]).start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.child.signal(Signal::SIGTERM);
+    // A shell runs its trap when the command at hand has ended.
+    gpuprobe.talk.send("");
+    assert_eq!(gpuprobe.exit_code(), 5);
+    assert_eq!(
+        gpuprobe.talk.to_end(),
+        [format!("ready {pid}"), "caught".to_owned()]
+    );
+}
+
+#[test]
+fn root_input_and_output_are_the_commands() {
+    let mut gpuprobe = Setup::command(["cat"]).start();
+    for line in ["one", "", "three  with blanks"] {
+        gpuprobe.talk.send(line);
+    }
+    gpuprobe.talk.close();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    assert_eq!(gpuprobe.talk.to_end(), ["one", "", "three  with blanks"]);
+}
+
+#[test]
+fn root_input_may_be_closed() {
+    let closed = ["sh", "-c", "exec \"$0\" \"$@\" <&-"];
+    let script = format!("{} -c 'alloc 4096; exit' >&2", workload());
+    let mut gpuprobe = Setup::command(["sh", "-c", &script])
+        .wrapped(closed)
+        .start();
+    assert_eq!(gpuprobe.exit_code(), 0, "{:#?}", gpuprobe.said());
+    gpuprobe.final_report().assert_totals(Totals {
+        alloc_calls: 1,
+        live_bytes: 4096,
+        live_allocations: 1,
+        ..Totals::default()
+    });
+}
+
+#[test]
+fn root_the_environment_and_folder_are_kept() {
+    let script = "echo \"$GREETING\"; pwd; echo \"[$SUDO_UID]\"";
+    let mut gpuprobe = Setup::command(["sh", "-c", script])
+        .env("GREETING", "good  day")
+        .start();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let folder = std::env::current_dir().unwrap();
+    assert_eq!(
+        gpuprobe.talk.to_end(),
+        ["good  day", folder.to_str().unwrap(), "[]"]
+    );
+}
+
+#[test]
+fn root_under_sudo_the_command_has_its_users_rights() {
+    let script = "id -u; id -g; id -G; grep -c '^CapEff:.0000000000000000$' /proc/self/status; \
+                  echo $GREETING";
+    let mut gpuprobe = Setup::command(["sh", "-c", script])
+        .env("SUDO_UID", "12345")
+        .env("SUDO_GID", "23456")
+        .env("GREETING", "hello")
+        .start();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    assert_eq!(
+        gpuprobe.talk.to_end(),
+        ["12345", "23456", "23456", "1", "hello"]
+    );
+    assert!(gpuprobe.final_report().is_final());
+}
+
+#[test]
+fn root_a_file_that_cannot_be_executed_is_refused() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("no-program");
+    fs::write(&path, "not a program").unwrap();
+    let mut gpuprobe = Setup::command([path.to_str().unwrap()]).spawn();
+    assert_eq!(gpuprobe.exit_code(), 126);
+    assert!(gpuprobe.said().last().unwrap().contains("no-program"));
+}

@@ -1,0 +1,194 @@
+//! On which device an allocation is.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Gpuprobe, Report, Setup, Workload, standin};
+
+/// What is known of a process that was not watched while it chose its device. Where the host has
+/// one GPU only, there is nothing to choose.
+fn unknown() -> Value {
+    let gpus = fs::read_dir("/proc/driver/nvidia/gpus").map(Iterator::count);
+    if gpus.is_ok_and(|count| count == 1) {
+        json!(0)
+    } else {
+        Value::Null
+    }
+}
+
+/// The devices of the allocations of a process, by their sizes.
+fn device(report: &Report, pid: u32, bytes: u64) -> Value {
+    let allocations = report.allocations(pid);
+    let mut found = allocations.iter().filter(|a| a["bytes"] == bytes);
+    let device = found
+        .next()
+        .unwrap_or_else(|| panic!("no {bytes} bytes in {}", **report))["device"]
+        .clone();
+    assert!(found.next().is_none());
+    device
+}
+
+fn four_devices(backend: Backend, arguments: &[&str]) -> Gpuprobe {
+    let mut command = vec![standin().program_text(backend)];
+    command.extend(arguments.iter().map(|&a| a.to_owned()));
+    Setup::command(command).env("STANDIN_DEVICES", "4").start()
+}
+
+fn each_thread_has_its_own(backend: Backend, arguments: &[&str]) {
+    let mut gpuprobe = four_devices(backend, arguments);
+    let talk = &mut gpuprobe.talk;
+    let pid = talk.ready();
+    talk.say("alloc 1000");
+    for name in ["a", "b", "c"] {
+        talk.say(&format!("thread {name}"));
+    }
+    talk.say("@a setdevice 2");
+    talk.say("@a alloc 1002");
+    talk.say("@b alloc 1010");
+    talk.say("setdevice 3");
+    talk.say("alloc 1003");
+    talk.say("@b alloc 1020");
+    talk.say("@c setdevice 1");
+    talk.say("@c alloc 1001");
+    talk.say("@a alloc 1022");
+    talk.say("setdevice 0");
+    talk.say("alloc 1030");
+    talk.say("@a setdevice 1");
+    talk.say("@a alloc 1011");
+    let truth = talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_totals(truth);
+    for (bytes, expected) in [
+        (1000, 0),
+        (1001, 1),
+        (1002, 2),
+        (1003, 3),
+        (1010, 0),
+        (1020, 0),
+        (1022, 2),
+        (1030, 0),
+        (1011, 1),
+    ] {
+        assert_eq!(
+            device(&report, pid, bytes),
+            expected,
+            "{bytes} bytes with {backend:?}"
+        );
+    }
+}
+
+#[test]
+fn root_each_thread_has_its_device() {
+    each_thread_has_its_own(Backend::Shared, &[]);
+    each_thread_has_its_own(Backend::Static, &[]);
+}
+
+#[test]
+fn root_each_thread_has_the_device_of_its_context() {
+    each_thread_has_its_own(Backend::Driver, &[]);
+    each_thread_has_its_own(Backend::Driver, &["--ctx", "create"]);
+}
+
+#[test]
+fn root_a_device_that_does_not_exist_changes_nothing() {
+    let mut gpuprobe = four_devices(Backend::Shared, &[]);
+    let talk = &mut gpuprobe.talk;
+    let pid = talk.ready();
+    talk.say("setdevice 2");
+    talk.send("setdevice 7");
+    assert!(talk.hear().starts_with("error"));
+    talk.say("alloc 1000");
+    talk.done();
+    assert_eq!(device(&gpuprobe.final_report(), pid, 1000), 2);
+}
+
+#[test]
+fn root_a_forked_child_and_a_new_program_start_on_the_first_device() {
+    let mut gpuprobe = four_devices(Backend::Shared, &[]);
+    let talk = &mut gpuprobe.talk;
+    let pid = talk.ready();
+    talk.say("setdevice 3");
+    talk.say("alloc 1000");
+    talk.send(&format!("exec {}", standin().program_text(Backend::Shared)));
+    talk.ready();
+    talk.say("alloc 2000");
+    talk.done();
+    let report = gpuprobe.final_report();
+    let devices: Vec<_> = report
+        .entries(pid)
+        .iter()
+        .map(|e| {
+            (
+                &e["live_bytes"],
+                &e["threads"][0]["allocations"][0]["device"],
+            )
+        })
+        .collect();
+    assert_eq!(
+        devices,
+        [(&json!(2000), &json!(0)), (&json!(1000), &json!(3))]
+    );
+}
+
+#[test]
+fn root_attached_late_a_device_is_unknown_until_it_is_chosen() {
+    for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
+        let mut workload =
+            Workload::spawn(&mut Workload::command(backend, &[("STANDIN_DEVICES", "4")]));
+        workload.say("setdevice 2");
+        workload.say("alloc 512");
+        workload.say("thread old");
+        workload.say("@old alloc 512");
+        let mut gpuprobe = Setup::pid(workload.pid).start();
+        let mut text = Setup::pid(workload.pid).format("text").start();
+        workload.say("alloc 1000");
+        workload.say("@old alloc 1001");
+        workload.say("setdevice 3");
+        workload.say("alloc 1003");
+        workload.say("thread new");
+        workload.say("@new alloc 1010");
+        workload.say("@new setdevice 1");
+        workload.say("@new alloc 1011");
+        let report = gpuprobe.stop();
+        report.assert_nothing_lost();
+        for (bytes, expected) in [
+            (1000, unknown()),
+            (1001, unknown()),
+            (1003, json!(3)),
+            // The runtime makes current a context that was made before we looked.
+            (1010, unknown()),
+            (1011, json!(1)),
+        ] {
+            let found = device(&report, workload.pid, bytes);
+            assert_eq!(found, expected, "{bytes} bytes with {backend:?}");
+        }
+        text.interrupt();
+        text.wait();
+        let text = fs::read_to_string(&text.reports).unwrap();
+        let row = text
+            .lines()
+            .find(|line| line.ends_with(": 1000 B"))
+            .unwrap();
+        let shown = if unknown().is_null() {
+            ":gpu_?:"
+        } else {
+            ":gpu_0:"
+        };
+        assert!(row.contains(shown), "{row}");
+    }
+}
+
+#[test]
+fn root_attached_late_to_a_program_that_can_see_one_device_it_is_known() {
+    let settings = [("CUDA_VISIBLE_DEVICES", "0")];
+    let mut command = std::process::Command::new("env");
+    command
+        .args(settings.map(|(name, value)| format!("{name}={value}")))
+        .arg(standin().program(Backend::Shared));
+    let mut workload = Workload::spawn(&mut command);
+    workload.say("alloc 512");
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.say("alloc 1000");
+    assert_eq!(device(&gpuprobe.stop(), workload.pid, 1000), 0);
+}

@@ -1,0 +1,122 @@
+//! `gpuprobe doctor`.
+
+use std::process::Command;
+
+use crate::harness::gpuprobe::BINARY;
+use crate::harness::{Backend, Workload, require_bpf, standin};
+
+/// Runs doctor; gives its exit status and the lines of its standard output.
+fn doctor(wrapper: &[&str], arguments: &[&str]) -> (Option<i32>, Vec<String>) {
+    require_bpf();
+    let mut words = wrapper
+        .iter()
+        .copied()
+        .chain([BINARY, "doctor"])
+        .chain(arguments.iter().copied());
+    let output = Command::new(words.next().unwrap())
+        .args(words)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    (
+        output.status.code(),
+        text.lines().map(str::to_owned).collect(),
+    )
+}
+
+/// The words of the lines about `what`, without the verdict, which must be `verdict`.
+fn about<'a>(lines: &'a [String], verdict: &str, what: &str) -> Vec<&'a str> {
+    let found = lines.iter().filter_map(|line| line.strip_prefix(verdict));
+    let found: Vec<_> = found
+        .filter_map(|l| l.trim_start().strip_prefix(what))
+        .collect();
+    assert!(
+        !found.is_empty(),
+        "no '{verdict}' about '{what}' in {lines:#?}"
+    );
+    found.into_iter().map(str::trim).collect()
+}
+
+#[test]
+fn root_doctor_says_what_works_here() {
+    let (status, lines) = doctor(&[], &[]);
+    assert_eq!(status, Some(0));
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert!(about(&lines, "ok", "kernel")[0].starts_with(release.trim()));
+    assert_eq!(about(&lines, "ok", "BTF"), ["/sys/kernel/btf/vmlinux"]);
+    for what in [
+        "CAP_BPF",
+        "CAP_PERFMON",
+        "uprobe.multi",
+        "perf-event uprobes",
+        "attaching",
+    ] {
+        about(&lines, "ok", what);
+    }
+    assert!(lines.iter().any(|l| l.contains("uprobe.session")));
+}
+
+#[test]
+fn root_doctor_lists_the_libraries_and_functions_of_a_process() {
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("freenull");
+    let (status, lines) = doctor(&[], &["--pid", &workload.pid.to_string()]);
+    assert_eq!(status, Some(0));
+    for (library, file, functions) in [
+        ("libcudart", "libcudart.so.12", ["cudaMalloc", "cudaFree"]),
+        (
+            "libcuda ",
+            "libcuda.so.1",
+            ["cuMemAlloc_v2", "cuMemFree_v2"],
+        ),
+    ] {
+        let found = about(&lines, "ok", library);
+        assert_eq!(found.len(), 1, "{lines:#?}");
+        assert!(
+            found[0].starts_with(standin().path(file).to_str().unwrap()),
+            "{found:?}"
+        );
+        for function in functions {
+            assert!(
+                found[0].split(' ').any(|word| word == function),
+                "{function} in {found:?}"
+            );
+        }
+    }
+    about(&lines, "ok", "dynamic loader");
+}
+
+#[test]
+fn root_doctor_finds_the_libraries_of_every_process() {
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("freenull");
+    let (_, lines) = doctor(&[], &[]);
+    let path = standin().path("libcuda.so.1").to_str().unwrap().to_owned();
+    let found = about(&lines, "ok", "libcuda ");
+    assert_eq!(
+        found.iter().filter(|l| l.starts_with(&path)).count(),
+        1,
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn root_doctor_says_when_a_process_has_no_cuda() {
+    let workload = Workload::start(Backend::Dlopen);
+    let (status, lines) = doctor(&[], &["--pid", &workload.pid.to_string()]);
+    assert_eq!(status, Some(0));
+    assert!(about(&lines, "note", "process")[0].contains("no CUDA library"));
+    let (status, lines) = doctor(&[], &["--pid", "4194305"]);
+    assert_ne!(status, Some(0));
+    assert!(lines.is_empty());
+}
+
+#[test]
+fn root_doctor_says_what_is_missing() {
+    let wrapper = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
+    let (status, lines) = doctor(&wrapper, &[]);
+    assert_eq!(status, Some(1));
+    for what in ["CAP_BPF", "CAP_PERFMON", "attaching"] {
+        about(&lines, "MISSING", what);
+    }
+}

@@ -1,0 +1,133 @@
+//! gpuprobe is killed. What it traced goes on, and nothing of it stays.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use nix::sys::signal::Signal;
+use procfs::process::{MMPermissions, MMapPath, Process};
+
+use crate::harness::child::{raw, state_of};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, alone, standin, wait_for};
+
+/// Whether the code of the CUDA libraries in a process is not as in their files, which it is not
+/// while there are breakpoints in it.
+fn has_breakpoints(pid: u32) -> bool {
+    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
+    let maps = Process::new(raw(pid).as_raw()).unwrap().maps().unwrap();
+    let mut compared = 0;
+    let mut differ = false;
+    for map in &maps {
+        let MMapPath::Path(path) = &map.pathname else {
+            continue;
+        };
+        let name = path.file_name().unwrap().to_string_lossy();
+        if !name.starts_with("libcuda") || !map.perms.contains(MMPermissions::EXECUTE) {
+            continue;
+        }
+        let (start, end) = map.address;
+        // The last page may reach beyond the end of the file.
+        let mut on_disk = vec![0; usize::try_from(end - start).unwrap()];
+        let length = File::open(path)
+            .unwrap()
+            .read_at(&mut on_disk, map.offset)
+            .unwrap();
+        let mut in_memory = vec![0; length];
+        memory.read_exact_at(&mut in_memory, start).unwrap();
+        differ |= in_memory != on_disk[..length];
+        compared += 1;
+    }
+    assert_eq!(compared, 2, "libcuda and libcudart are to be compared");
+    differ
+}
+
+fn killed_with(kind: &str) {
+    // Libraries of our own, so that no other test has breakpoints in them.
+    let _alone = alone();
+    let copy = OwnCopy::new();
+    let mut workload = Workload::spawn(&mut std::process::Command::new(
+        copy.standin().program(Backend::Shared),
+    ));
+    workload.say("freenull");
+    let pid = workload.pid;
+    assert!(!has_breakpoints(pid));
+    let mut gpuprobe = Setup::pid(pid).args(["--attach", kind]).start();
+    workload.say("alloc 4096 10");
+    assert!(has_breakpoints(pid), "while it is traced");
+    gpuprobe.child.signal(Signal::SIGKILL);
+    workload.say("free 0 5");
+    workload.say("race 2 1000 512");
+    assert_eq!(gpuprobe.exit_code(), 128 + 9);
+    wait_for("the breakpoints to go", || {
+        (!has_breakpoints(pid)).then_some(())
+    });
+    let truth = workload.status();
+    assert_eq!((truth.allocs, truth.frees, truth.live), (2010, 2005, 5));
+    // Another one starts as if there had been none.
+    let mut gpuprobe = Setup::pid(pid).args(["--attach", kind]).start();
+    workload.say("alloc 512 3");
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    report.assert_holds(pid, 1536, 3);
+    assert_eq!(report.totals().alloc_calls, 3);
+    wait_for("the breakpoints to go", || {
+        (!has_breakpoints(pid)).then_some(())
+    });
+}
+
+#[test]
+fn root_killed_with_session_probes_it_leaves_nothing() {
+    killed_with("session");
+}
+
+#[test]
+fn root_killed_with_multi_probes_it_leaves_nothing() {
+    killed_with("multi");
+}
+
+#[test]
+fn root_killed_with_perf_probes_it_leaves_nothing() {
+    killed_with("perf");
+}
+
+#[test]
+fn root_the_command_survives_us() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
+    gpuprobe.talk.ready();
+    gpuprobe.talk.say("alloc 4096 3");
+    gpuprobe.child.signal(Signal::SIGKILL);
+    assert_eq!(gpuprobe.exit_code(), 128 + 9);
+    gpuprobe.talk.say("free 0");
+    let truth = gpuprobe.talk.done();
+    assert_eq!((truth.allocs, truth.frees), (3, 1));
+}
+
+/// gpuprobe is killed while the process `pid`, which `load`s a library, is held.
+fn killed_while_holding(gpuprobe: &mut crate::harness::Gpuprobe, pid: u32) {
+    gpuprobe.child.signal(Signal::SIGSTOP);
+    gpuprobe.talk.send(&format!("load {}", standin().runtime()));
+    wait_for("the process to be held", || {
+        (state_of(pid) == Some('T')).then_some(())
+    });
+    gpuprobe.child.signal(Signal::SIGKILL);
+    assert_eq!(gpuprobe.exit_code(), 128 + 9);
+    assert_eq!(gpuprobe.talk.hear(), "ok", "the reply to load");
+    gpuprobe.talk.say("alloc 4096 3");
+    let truth = gpuprobe.talk.done();
+    assert_eq!((truth.allocs, truth.live), (3, 3));
+}
+
+#[test]
+fn root_a_held_command_survives_us() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Dlopen)]).start();
+    let pid = gpuprobe.talk.ready();
+    killed_while_holding(&mut gpuprobe, pid);
+}
+
+#[test]
+fn root_a_held_grandchild_survives_us() {
+    let script = format!("{}; exit 0", standin().program_text(Backend::Dlopen));
+    let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
+    let pid = gpuprobe.talk.ready();
+    assert_ne!(pid, gpuprobe.child.pid());
+    killed_while_holding(&mut gpuprobe, pid);
+}

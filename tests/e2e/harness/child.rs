@@ -1,0 +1,65 @@
+//! Child processes that do not outlive their test.
+
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+
+use super::wait_for;
+
+/// A child with a process group of its own, which is killed as a whole: so goes what the child
+/// has started, stopped or not, and whether or not the child is still there.
+pub(crate) struct Guarded(Child);
+
+impl Guarded {
+    pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
+        Ok(Self(command.process_group(0).spawn()?))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// The child itself, to take its streams from.
+    pub(crate) fn streams(&mut self) -> &mut Child {
+        &mut self.0
+    }
+
+    /// Sends a signal to the child alone.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(raw(self.pid()), signal).expect("the child is there to be signalled");
+    }
+
+    /// Waits for the child's end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let what = format!("the end of process {}", self.pid());
+        wait_for(&what, || self.0.try_wait().unwrap())
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Nobody is left when everything has ended, as it should.
+        let _ = killpg(raw(self.pid()), Signal::SIGKILL);
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn raw(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap())
+}
+
+/// The exit status as a shell reports it.
+pub(crate) fn shell_code(status: ExitStatus) -> i32 {
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+/// The state letter of a process, or `None` if there is none.
+pub(crate) fn state_of(pid: u32) -> Option<char> {
+    let process = procfs::process::Process::new(raw(pid).as_raw()).ok()?;
+    process.stat().ok().map(|stat| stat.state)
+}

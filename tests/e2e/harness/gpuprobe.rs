@@ -1,0 +1,221 @@
+//! gpuprobe as a child process.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::child::{Guarded, shell_code};
+use super::talk::Talk;
+use super::transcript::Transcript;
+use super::{Report, require_bpf, wait_for};
+
+/// The program under test.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_gpuprobe");
+
+/// How gpuprobe is to be started. Unless told otherwise, it writes its reports in JSON to a file,
+/// and only the last one.
+pub(crate) struct Setup {
+    wrapper: Vec<String>,
+    arguments: Vec<String>,
+    command: Vec<String>,
+    environment: Vec<(String, String)>,
+    interval: Option<String>,
+    format: String,
+    to_file: bool,
+}
+
+impl Setup {
+    /// Traces every process.
+    pub(crate) fn everything() -> Self {
+        require_bpf();
+        Self {
+            wrapper: Vec::new(),
+            arguments: Vec::new(),
+            command: Vec::new(),
+            environment: Vec::new(),
+            interval: Some("1h".to_owned()),
+            format: "json".to_owned(),
+            to_file: true,
+        }
+    }
+
+    /// Traces a running process.
+    pub(crate) fn pid(pid: u32) -> Self {
+        Self::everything().args(["--pid".to_owned(), pid.to_string()])
+    }
+
+    /// Starts and traces a command.
+    pub(crate) fn command<S: Into<String>>(command: impl IntoIterator<Item = S>) -> Self {
+        let mut setup = Self::everything();
+        setup.command.extend(command.into_iter().map(Into::into));
+        setup
+    }
+
+    pub(crate) fn args<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Has `wrapper` execute gpuprobe, as in `setpriv --option gpuprobe ...`.
+    pub(crate) fn wrapped<S: Into<String>>(mut self, wrapper: impl IntoIterator<Item = S>) -> Self {
+        self.wrapper = wrapper.into_iter().map(Into::into).collect();
+        self
+    }
+
+    pub(crate) fn interval(mut self, interval: &str) -> Self {
+        self.interval = Some(interval.to_owned());
+        self
+    }
+
+    /// Leaves the interval to gpuprobe, or to the arguments.
+    pub(crate) fn no_interval(mut self) -> Self {
+        self.interval = None;
+        self
+    }
+
+    pub(crate) fn format(mut self, format: &str) -> Self {
+        format.clone_into(&mut self.format);
+        self
+    }
+
+    /// Reports go to standard output.
+    pub(crate) fn on_stdout(mut self) -> Self {
+        self.to_file = false;
+        self
+    }
+
+    /// Starts gpuprobe and waits for nothing.
+    pub(crate) fn spawn(self) -> Gpuprobe {
+        let folder = TempDir::new().unwrap();
+        let reports = folder.path().join("reports");
+        let mut words: Vec<&OsStr> = self.wrapper.iter().map(OsStr::new).collect();
+        words.push(OsStr::new(BINARY));
+        let mut command = Command::new(words[0]);
+        command
+            .args(&words[1..])
+            .arg("--memleak")
+            .args(self.interval.iter().flat_map(|i| ["--interval", i]))
+            .args(["--format", &self.format])
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for name in ["CUDA_VISIBLE_DEVICES", "GPUPROBE_LOG"] {
+            if !self.environment.iter().any(|(set, _)| set == name) {
+                command.env_remove(name);
+            }
+        }
+        if !self.environment.iter().any(|(name, _)| name == "SUDO_UID") {
+            // The tests themselves may run under sudo; what they start shall stay root.
+            command.env_remove("SUDO_UID").env_remove("SUDO_GID");
+        }
+        if self.to_file {
+            command.arg("-o").arg(&reports);
+        }
+        if !self.command.is_empty() {
+            command.arg("--").args(&self.command);
+        }
+        let mut child = Guarded::spawn(&mut command).expect("gpuprobe starts");
+        let stderr = Transcript::of(child.streams().stderr.take().expect("a pipe"));
+        let talk = Talk::new(&mut child);
+        Gpuprobe {
+            child,
+            stderr,
+            talk,
+            reports,
+            _folder: folder,
+        }
+    }
+
+    /// Starts gpuprobe and waits until it traces.
+    pub(crate) fn start(self) -> Gpuprobe {
+        let gpuprobe = self.spawn();
+        gpuprobe.stderr.line_starting("gpuprobe: tracing");
+        gpuprobe
+    }
+}
+
+/// A running gpuprobe.
+pub(crate) struct Gpuprobe {
+    pub(crate) child: Guarded,
+    pub(crate) stderr: Transcript,
+    /// Standard input and output, which are the command's if there is one.
+    pub(crate) talk: Talk,
+    pub(crate) reports: PathBuf,
+    _folder: TempDir,
+}
+
+impl Gpuprobe {
+    /// The reports that have been written so far.
+    pub(crate) fn reports(&self) -> Vec<Report> {
+        let text = fs::read_to_string(&self.reports).unwrap_or_default();
+        // The last line may be in the middle of being written.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        text[..whole].lines().map(Report::parse).collect()
+    }
+
+    /// Waits for a report that satisfies `wanted`.
+    pub(crate) fn report_where(&self, what: &str, wanted: impl Fn(&Report) -> bool) -> Report {
+        wait_for(what, || self.reports().into_iter().find(&wanted))
+    }
+
+    /// Waits for the report after those that are there now.
+    pub(crate) fn next_report(&self) -> Report {
+        let seen = self.reports().len();
+        wait_for("the next report", || self.reports().into_iter().nth(seen))
+    }
+
+    pub(crate) fn interrupt(&self) {
+        self.child.signal(Signal::SIGINT);
+    }
+
+    /// Waits for the end; gives the last report.
+    pub(crate) fn final_report(&mut self) -> Report {
+        self.wait();
+        let mut reports = self.reports();
+        let Some(last) = reports.pop() else {
+            panic!("no report; standard error says {:#?}", self.stderr.so_far());
+        };
+        assert!(last.is_final(), "the last report says that it is not");
+        assert!(
+            !reports.iter().any(Report::is_final),
+            "several last reports"
+        );
+        last
+    }
+
+    /// Ends the run as Ctrl-C does; gives the last report.
+    pub(crate) fn stop(&mut self) -> Report {
+        self.interrupt();
+        self.final_report()
+    }
+
+    /// Waits for the end. No end is a panic of the program.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let status = self.child.wait();
+        let said = self.stderr.so_far();
+        assert!(!said.iter().any(|l| l.contains("panicked")), "{said:#?}");
+        status
+    }
+
+    /// Waits for the end; gives the exit status as a shell reports it.
+    pub(crate) fn exit_code(&mut self) -> i32 {
+        shell_code(self.wait())
+    }
+
+    /// What it said on standard error, once it has ended.
+    pub(crate) fn said(&mut self) -> Vec<String> {
+        self.wait();
+        self.stderr.to_end()
+    }
+}

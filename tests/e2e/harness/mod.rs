@@ -1,0 +1,71 @@
+//! What the tests stand on: the stand-in, traced programs, gpuprobe, and its reports.
+
+pub(crate) mod child;
+pub(crate) mod gpuprobe;
+pub(crate) mod report;
+pub(crate) mod standin;
+pub(crate) mod talk;
+pub(crate) mod transcript;
+
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) use gpuprobe::{Gpuprobe, Setup};
+pub(crate) use report::Report;
+pub(crate) use standin::{Backend, OwnCopy, standin};
+pub(crate) use talk::{Truth, Workload};
+
+/// After this long, what a test waits for will not come any more.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Waits until `done` gives a value.
+///
+/// # Panics
+/// At the deadline, naming `what`.
+pub(crate) fn wait_for<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(value) = done() {
+            return value;
+        }
+        assert!(Instant::now() < end, "timed out waiting for {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A tracer of the whole system sees the programs of every test. Tests that use one hold this
+/// shared, tests that make more events than it could keep up with hold it alone.
+static SYSTEM: RwLock<()> = RwLock::new(());
+
+/// To be held while a tracer of the whole system runs.
+pub(crate) fn system_wide() -> RwLockReadGuard<'static, ()> {
+    SYSTEM.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// To be held while no other test may trace the whole system.
+pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
+    SYSTEM.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Fails the test where nothing can be traced: a test that was skipped looks like one that passed.
+///
+/// # Panics
+/// Without root, or where `gpuprobe doctor` says that BPF cannot be used.
+pub(crate) fn require_bpf() {
+    static PROBLEM: OnceLock<Option<String>> = OnceLock::new();
+    let problem = PROBLEM.get_or_init(|| {
+        if !nix::unistd::Uid::effective().is_root() {
+            return Some("run it with sudo, or scripts/test.sh".to_owned());
+        }
+        let doctor = std::process::Command::new(gpuprobe::BINARY)
+            .arg("doctor")
+            .output()
+            .expect("gpuprobe can be run");
+        let report = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        (!doctor.status.success()).then(|| format!("`gpuprobe doctor` says:\n{report}"))
+    });
+    if let Some(problem) = problem {
+        panic!("this test needs root and a kernel where BPF can be used: {problem}");
+    }
+}

@@ -1,0 +1,164 @@
+//! Reports in JSON, and what must hold of them.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use serde_json::{Value, json};
+
+use super::Truth;
+
+/// The figures over all processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) alloc_calls: u64,
+    pub(crate) free_calls: u64,
+    pub(crate) failed_calls: u64,
+    pub(crate) unknown_frees: u64,
+    pub(crate) live_bytes: u64,
+    pub(crate) live_allocations: u64,
+}
+
+impl From<Truth> for Totals {
+    /// What a tracer sees that was there from the start.
+    fn from(truth: Truth) -> Self {
+        Self {
+            alloc_calls: truth.allocs,
+            free_calls: truth.frees,
+            failed_calls: truth.failed,
+            unknown_frees: 0,
+            live_bytes: truth.bytes,
+            live_allocations: truth.live,
+        }
+    }
+}
+
+/// One report, whose sums have been checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Report(Value);
+
+impl Deref for Report {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.0
+    }
+}
+
+pub(crate) fn number(value: &Value, key: &str) -> u64 {
+    let number = value[key].as_u64();
+    number.unwrap_or_else(|| panic!("no number {key} in {value}"))
+}
+
+pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().expect("a list")
+}
+
+impl Report {
+    pub(crate) fn parse(line: &str) -> Self {
+        let report = Self(serde_json::from_str(line).expect("a line of JSON"));
+        report.check_sums();
+        report
+    }
+
+    /// Each level is the sum of what is below it.
+    fn check_sums(&self) {
+        let adds_up = |whole: &Value, parts: &[Value]| {
+            for key in ["live_bytes", "live_allocations"] {
+                let sum: u64 = parts.iter().map(|part| number(part, key)).sum();
+                assert_eq!(number(whole, key), sum, "{key} of {whole}");
+            }
+        };
+        adds_up(&self["memleak"], list(&self["memleak"], "processes"));
+        for process in list(&self["memleak"], "processes") {
+            adds_up(process, list(process, "threads"));
+            assert!(number(process, "peak_bytes") >= number(process, "live_bytes"));
+            for thread in list(process, "threads") {
+                let listed = list(thread, "allocations");
+                let bytes: u64 = listed.iter().map(|a| number(a, "bytes")).sum();
+                let omitted = number(thread, "omitted_allocations");
+                let whole = (
+                    number(thread, "live_bytes"),
+                    number(thread, "live_allocations"),
+                );
+                let parts = (
+                    bytes + number(thread, "omitted_bytes"),
+                    listed.len() as u64 + omitted,
+                );
+                assert_eq!(whole, parts, "allocations of thread {}", thread["tid"]);
+            }
+        }
+    }
+
+    pub(crate) fn is_final(&self) -> bool {
+        self["final"] == true
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        let memleak = &self["memleak"];
+        Totals {
+            alloc_calls: number(memleak, "alloc_calls"),
+            free_calls: number(memleak, "free_calls"),
+            failed_calls: number(memleak, "failed_calls"),
+            unknown_frees: number(memleak, "unknown_frees"),
+            live_bytes: number(memleak, "live_bytes"),
+            live_allocations: number(memleak, "live_allocations"),
+        }
+    }
+
+    pub(crate) fn lost(&self, what: &str) -> u64 {
+        number(&self["lost"], what)
+    }
+
+    pub(crate) fn assert_nothing_lost(&self) {
+        let lost = self["lost"].as_object().expect("an object");
+        assert!(!lost.is_empty());
+        assert!(lost.values().all(|count| *count == 0), "lost: {lost:?}");
+    }
+
+    /// Nothing was lost, and the totals are these.
+    pub(crate) fn assert_totals(&self, expected: impl Into<Totals>) {
+        self.assert_nothing_lost();
+        assert_eq!(self.totals(), expected.into());
+    }
+
+    /// The allocating functions that were called, and how often.
+    pub(crate) fn assert_calls(&self, expected: &[(&str, u64)]) {
+        let expected: BTreeMap<_, _> = expected.iter().copied().collect();
+        assert_eq!(self["memleak"]["calls"], json!(expected));
+    }
+
+    /// All entries of a process: one for each program that it has run.
+    pub(crate) fn entries(&self, pid: u32) -> Vec<&Value> {
+        let processes = list(&self["memleak"], "processes").iter();
+        processes.filter(|p| p["pid"] == pid).collect()
+    }
+
+    /// The only entry of a process.
+    pub(crate) fn process(&self, pid: u32) -> &Value {
+        let entries = self.entries(pid);
+        assert_eq!(entries.len(), 1, "entries of {pid} in {}", self.0);
+        entries[0]
+    }
+
+    pub(crate) fn thread(&self, pid: u32, tid: u32) -> &Value {
+        let mut threads = list(self.process(pid), "threads").iter();
+        let thread = threads.find(|t| t["tid"] == tid);
+        thread.unwrap_or_else(|| panic!("no thread {tid} in {}", self.process(pid)))
+    }
+
+    /// All allocations of a process.
+    pub(crate) fn allocations(&self, pid: u32) -> Vec<&Value> {
+        let threads = list(self.process(pid), "threads").iter();
+        threads.flat_map(|t| list(t, "allocations")).collect()
+    }
+
+    /// The process holds this much in so many allocations.
+    pub(crate) fn assert_holds(&self, pid: u32, bytes: u64, allocations: u64) {
+        let process = self.process(pid);
+        let held = (
+            number(process, "live_bytes"),
+            number(process, "live_allocations"),
+        );
+        assert_eq!(held, (bytes, allocations), "held by {pid} in {}", self.0);
+    }
+}

@@ -1,0 +1,190 @@
+//! Traced programs that do what they are told, and say exactly what they did.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::io::Write;
+use std::ops::{Deref, DerefMut};
+use std::process::{ChildStdin, Command, Stdio};
+use std::str::FromStr;
+
+use super::child::Guarded;
+use super::standin::{Backend, standin};
+use super::transcript::Transcript;
+
+/// What a workload says that it has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Truth {
+    pub(crate) live: u64,
+    pub(crate) bytes: u64,
+    pub(crate) allocs: u64,
+    pub(crate) frees: u64,
+    pub(crate) failed: u64,
+    pub(crate) nullfrees: u64,
+}
+
+impl Truth {
+    /// From `live=1 bytes=2 ...`, wherever that is in `text`.
+    pub(crate) fn parse(text: &str) -> Self {
+        let words = text.split_whitespace();
+        Self::of(&words.filter_map(|w| w.split_once('=')).collect(), text)
+    }
+
+    /// From the line `done {"pid":1,"live":1,...}`.
+    fn parse_done(line: &str) -> Self {
+        let inside = line.trim_start_matches("done {").trim_end_matches('}');
+        let pairs = inside.split(',').filter_map(|pair| pair.split_once(':'));
+        let pairs = pairs.map(|(name, value)| (name.trim_matches('"'), value));
+        Self::of(&pairs.collect(), line)
+    }
+
+    fn of(pairs: &HashMap<&str, &str>, text: &str) -> Self {
+        let number = |name: &str| {
+            let value = pairs.get(name).and_then(|value| value.parse().ok());
+            value.unwrap_or_else(|| panic!("no {name} in '{text}'"))
+        };
+        Self {
+            live: number("live"),
+            bytes: number("bytes"),
+            allocs: number("allocs"),
+            frees: number("frees"),
+            failed: number("failed"),
+            nullfrees: number("nullfrees"),
+        }
+    }
+}
+
+impl std::ops::Add for Truth {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            live: self.live + other.live,
+            bytes: self.bytes + other.bytes,
+            allocs: self.allocs + other.allocs,
+            frees: self.frees + other.frees,
+            failed: self.failed + other.failed,
+            nullfrees: self.nullfrees + other.nullfrees,
+        }
+    }
+}
+
+/// A conversation with a workload: a command a line, one line in reply.
+pub(crate) struct Talk {
+    input: Option<ChildStdin>,
+    output: Transcript,
+}
+
+impl Talk {
+    pub(crate) fn new(child: &mut Guarded) -> Self {
+        let streams = child.streams();
+        Self {
+            input: streams.stdin.take(),
+            output: Transcript::of(streams.stdout.take().expect("a pipe")),
+        }
+    }
+
+    /// The next line of the workload.
+    pub(crate) fn hear(&mut self) -> String {
+        self.output.next_line().expect("another line")
+    }
+
+    /// Waits for the greeting; gives the process id.
+    pub(crate) fn ready(&mut self) -> u32 {
+        let line = self.hear();
+        let pid = line.strip_prefix("ready ").and_then(|p| p.parse().ok());
+        pid.unwrap_or_else(|| panic!("'{line}' instead of a greeting"))
+    }
+
+    /// Sends a line and waits for nothing.
+    pub(crate) fn send(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("the input is open");
+        writeln!(input, "{line}").expect("the workload reads");
+    }
+
+    /// Has the workload run `command`; gives its reply without the `ok`.
+    pub(crate) fn say(&mut self, command: &str) -> String {
+        self.send(command);
+        let reply = self.hear();
+        let text = reply.strip_prefix("ok");
+        let text = text.unwrap_or_else(|| panic!("'{command}' was answered '{reply}'"));
+        text.trim_start().to_owned()
+    }
+
+    /// [`Self::say`], for commands that are answered with something to parse in the first word.
+    pub(crate) fn ask<T: FromStr<Err: Debug>>(&mut self, command: &str) -> T {
+        let reply = self.say(command);
+        reply.split(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// What the workload has done so far.
+    pub(crate) fn status(&mut self) -> Truth {
+        Truth::parse(&self.say("status"))
+    }
+
+    /// Ends the workload; gives all that it has done.
+    pub(crate) fn done(&mut self) -> Truth {
+        self.say("exit");
+        Truth::parse_done(&self.hear())
+    }
+
+    /// Ends the input.
+    pub(crate) fn close(&mut self) {
+        self.input = None;
+    }
+
+    /// All that was written, once the output has ended.
+    pub(crate) fn to_end(&self) -> Vec<String> {
+        self.output.to_end()
+    }
+}
+
+/// A workload that is not ours to trace until somebody attaches.
+pub(crate) struct Workload {
+    pub(crate) child: Guarded,
+    pub(crate) pid: u32,
+    talk: Talk,
+}
+
+impl Workload {
+    pub(crate) fn start(backend: Backend) -> Self {
+        Self::spawn(&mut Command::new(standin().program(backend)))
+    }
+
+    /// Starts `command`, which must be a workload.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let command = command
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = Guarded::spawn(command).expect("the workload starts");
+        // What children of the workload say; it must be read for them to go on.
+        drop(Transcript::of(
+            child.streams().stderr.take().expect("a pipe"),
+        ));
+        let mut talk = Talk::new(&mut child);
+        let pid = talk.ready();
+        Self { child, pid, talk }
+    }
+
+    /// A command that starts the workload of `backend` with settings of the stand-in.
+    pub(crate) fn command(backend: Backend, settings: &[(&str, &str)]) -> Command {
+        let mut command = Command::new(standin().program(backend));
+        command.envs(settings.iter().copied());
+        command
+    }
+}
+
+impl Deref for Workload {
+    type Target = Talk;
+
+    fn deref(&self) -> &Talk {
+        &self.talk
+    }
+}
+
+impl DerefMut for Workload {
+    fn deref_mut(&mut self) -> &mut Talk {
+        &mut self.talk
+    }
+}

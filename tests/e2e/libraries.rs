@@ -1,0 +1,49 @@
+//! Libraries that are not as they should be.
+
+use std::fs;
+
+use crate::harness::report::Totals;
+use crate::harness::{Backend, OwnCopy, Setup, Workload};
+
+#[test]
+fn root_a_library_without_the_functions_is_left_alone() {
+    // Something that can be loaded, under a name that we look at.
+    let copy = OwnCopy::new();
+    let other = copy.standin().path("libcudart.so.99");
+    let libm = [
+        "/lib/x86_64-linux-gnu/libm.so.6",
+        "/lib64/libm.so.6",
+        "/lib/aarch64-linux-gnu/libm.so.6",
+    ]
+    .into_iter()
+    .find(|path| fs::metadata(path).is_ok())
+    .expect("the C library is here");
+    fs::copy(libm, &other).unwrap();
+    let mut workload = Workload::start(Backend::Dlopen);
+    workload.send(&format!("load {}", other.display()));
+    assert!(workload.hear().starts_with("error"), "it has no cudaMalloc");
+    workload.say(&format!("load {}", copy.standin().runtime()));
+    workload.say("freenull");
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.say("alloc 4096 3");
+    let report = gpuprobe.stop();
+    report.assert_totals(workload.status());
+    let said = gpuprobe.said();
+    assert!(
+        said.iter().any(|l| l.contains("libcudart.so.99")),
+        "{said:#?}"
+    );
+}
+
+#[test]
+fn root_a_process_with_only_such_a_library_is_waited_for() {
+    let copy = OwnCopy::new();
+    let other = copy.standin().path("libcudart.so.99");
+    fs::copy(copy.standin().path("workload_static"), &other).unwrap();
+    let mut workload = Workload::start(Backend::Dlopen);
+    workload.send(&format!("load {}", other.display()));
+    workload.hear();
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.done();
+    gpuprobe.final_report().assert_totals(Totals::default());
+}

@@ -1,0 +1,26 @@
+//! End-to-end tests: gpuprobe as a real process against the stand-in CUDA, through the real
+//! kernel. Every number is compared with what the traced program says that it did.
+//!
+//! All of them need root and a kernel where BPF can be used; where that is missing they fail and
+//! say so.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod attach;
+mod calls;
+mod children;
+mod command;
+mod copies;
+mod devices;
+mod doctor;
+mod exactness;
+mod faults;
+mod formats;
+mod harness;
+mod libraries;
+mod losses;
+mod namespaces;
+mod output;
+mod privileges;
+mod processes;
+mod stress;

@@ -1,0 +1,176 @@
+//! Birth, other programs, and death of processes.
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::harness::child::raw;
+use crate::harness::report::{Totals, number};
+use crate::harness::{Backend, Setup, Truth, Workload, alone, standin, system_wide};
+
+/// Splits `PID status=N live=...` into the id, the ending and the truth.
+fn child_of(reply: &str) -> (u32, String, Truth) {
+    let mut words = reply.split(' ');
+    let pid = words.next().unwrap().parse().unwrap();
+    (pid, words.next().unwrap().to_owned(), Truth::parse(reply))
+}
+
+#[test]
+fn root_a_forked_child_has_an_account_of_its_own() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
+    let talk = &mut gpuprobe.talk;
+    let pid = talk.ready();
+    talk.say("alloc 4096 3");
+    let (child, ending, truth) = child_of(&talk.say("fork alloc 512 3 | free 1 | exit 3"));
+    assert_eq!(ending, "status=3");
+    talk.say("free 0");
+    let total = talk.done() + truth;
+    let report = gpuprobe.final_report();
+    report.assert_totals(total);
+    report.assert_calls(&[("cudaMalloc", 6)]);
+    report.assert_holds(pid, 8192, 2);
+    report.assert_holds(child, 1024, 2);
+    assert_eq!(report.process(child)["comm"], "workload");
+}
+
+#[test]
+fn root_a_forked_child_does_not_free_its_parents_memory() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)]).start();
+    let talk = &mut gpuprobe.talk;
+    let pid = talk.ready();
+    let address = talk.say("alloc 4096");
+    let child: u32 = talk.ask(&format!("fork freeaddr {address} | exit"));
+    talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_totals(Totals {
+        alloc_calls: 1,
+        free_calls: 1,
+        unknown_frees: 1,
+        live_bytes: 4096,
+        live_allocations: 1,
+        ..Totals::default()
+    });
+    report.assert_holds(pid, 4096, 1);
+    report.assert_holds(child, 0, 0);
+}
+
+#[test]
+fn root_exec_starts_afresh() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
+    let talk = &mut gpuprobe.talk;
+    let pid = talk.ready();
+    talk.say("alloc 4096 3");
+    talk.say("free 0");
+    let old = talk.status();
+    talk.send(&format!("exec {}", standin().program_text(Backend::Driver)));
+    assert_eq!(talk.ready(), pid);
+    talk.say("alloc 512 2");
+    let address = talk.say("alloc 1024");
+    talk.say(&format!("freeaddr {address}"));
+    let new = talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_totals(old + new);
+    report.assert_calls(&[("cuMemAlloc_v2", 3), ("cudaMalloc", 3)]);
+    let mut entries = report.entries(pid);
+    entries.sort_by_key(|entry| number(entry, "live_bytes"));
+    let held: Vec<_> = entries
+        .iter()
+        .map(|e| (&e["comm"], number(e, "live_bytes")))
+        .collect();
+    assert_eq!(held[0], (&"workload_driver".into(), 1024));
+    assert_eq!(held[1], (&"workload".into(), 8192));
+    assert!(entries.iter().all(|entry| entry["exited"] == true));
+}
+
+#[test]
+fn root_exec_in_a_process_that_is_traced_late_starts_afresh() {
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("freenull");
+    let mut gpuprobe = Setup::pid(workload.pid).interval("50ms").start();
+    workload.say("alloc 4096 3");
+    workload.send(&format!("exec {}", standin().program_text(Backend::Shared)));
+    assert_eq!(workload.ready(), workload.pid);
+    let pid = workload.pid;
+    let report = gpuprobe.report_where("the end of the first program", |report| {
+        report.entries(pid).iter().any(|e| e["exited"] == true)
+    });
+    report.assert_holds(pid, 12_288, 3);
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    let ended: Vec<_> = report
+        .entries(pid)
+        .into_iter()
+        .filter(|e| e["exited"] == true)
+        .collect();
+    assert_eq!(ended.len(), 1);
+    assert_eq!(number(ended[0], "live_bytes"), 12_288);
+}
+
+#[test]
+fn root_a_leak_is_reported_once_and_again_at_the_end() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)])
+        .interval("50ms")
+        .start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.say("alloc 4096");
+    let (child, ending, _) = child_of(&gpuprobe.talk.say("fork alloc 512 2 | kill9"));
+    assert_eq!(ending, "signal=9");
+    gpuprobe.report_where("the child's leak", |report| {
+        report.entries(child).iter().any(|e| e["exited"] == true)
+    });
+    for _ in 0..3 {
+        gpuprobe.next_report();
+    }
+    gpuprobe.talk.done();
+    let last = gpuprobe.final_report();
+    let mut reports = gpuprobe.reports();
+    reports.pop();
+    let ended = reports
+        .iter()
+        .filter(|r| r.entries(child).iter().any(|e| e["exited"] == true));
+    assert_eq!(ended.count(), 1, "periodic reports with the leak");
+    let after = reports.last().unwrap();
+    assert!(after.entries(child).is_empty());
+    after.assert_holds(pid, 4096, 1);
+    last.assert_holds(child, 1024, 2);
+    last.assert_holds(pid, 4096, 1);
+    assert_eq!(last.process(child)["exited"], true);
+}
+
+#[test]
+fn root_a_killed_process_is_in_the_last_report_of_the_system() {
+    let _shared = system_wide();
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("freenull");
+    let mut gpuprobe = Setup::everything().interval("50ms").start();
+    workload.say("alloc 4096 3");
+    let pid = workload.pid;
+    kill(raw(pid), Signal::SIGKILL).unwrap();
+    gpuprobe.report_where("the leak", |report| {
+        report.entries(pid).iter().any(|e| e["exited"] == true)
+    });
+    let report = gpuprobe.stop();
+    report.assert_holds(pid, 12_288, 3);
+    assert_eq!(report.process(pid)["exited"], true);
+}
+
+#[test]
+fn root_an_end_that_was_lost_is_noticed() {
+    let _alone = alone();
+    let (mut victim, mut noisy) = (
+        Workload::start(Backend::Driver),
+        Workload::start(Backend::Driver),
+    );
+    let mut gpuprobe = Setup::everything().interval("50ms").start();
+    victim.say("alloc 4096 3");
+    let pid = victim.pid;
+    gpuprobe.report_where("the victim", |report| !report.entries(pid).is_empty());
+    gpuprobe.child.signal(Signal::SIGSTOP);
+    noisy.say("race 2 200000 4096");
+    victim.child.signal(Signal::SIGKILL);
+    victim.child.wait();
+    gpuprobe.child.signal(Signal::SIGCONT);
+    let report = gpuprobe.stop();
+    assert!(report.lost("memory") > 0, "the ring was to overflow");
+    assert!(report.lost("tasks") > 0, "the end was to be lost");
+    assert_eq!(report.process(pid)["exited"], true);
+    report.assert_holds(pid, 12_288, 3);
+}
