@@ -20,6 +20,9 @@
 /* A nested call lies this close below the call around it. Further away is
  * another stack (a coroutine's), hence another call. */
 #define GP_NEST_WINDOW (512 * 1024)
+/* More driver calls than this inside one runtime call: that call was left by a
+ * longjmp, and these are not inside it. They are counted as lost. */
+#define GP_MAX_NESTED 32
 /* Length of a comm, as in the kernel's TASK_COMM_LEN. */
 #define GP_COMM_LEN 16
 /* Link-map entries looked at per rendezvous of the dynamic loader; when more
@@ -52,6 +55,9 @@ enum gp_op {
 	GP_OP_DEVICE_COUNT,   /* out: devices that the process can see */
 };
 
+/* The library that exports a function. Mirrors api::Layer. */
+enum gp_layer { GP_LAYER_RUNTIME, GP_LAYER_DRIVER };
+
 /* Where a value is at function entry. Mirrors api::Place. */
 enum gp_place {
 	GP_PLACE_NONE,
@@ -72,7 +78,7 @@ struct gp_value {
 
 struct gp_recipe {
 	__u32 op;
-	__u32 reserved;
+	__u32 layer; /* GP_LAYER_* */
 	struct gp_value size;
 	struct gp_value address; /* the address or context that is handed in */
 	struct gp_value out;     /* where the result will be written */

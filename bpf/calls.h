@@ -40,11 +40,19 @@ static __always_inline void gp_drop_stale(struct gp_thread *thread, __u64 sp, __
 	}
 }
 
-/* True when the call is part of the memory call around it. */
-static __always_inline bool gp_is_nested(const struct gp_thread *thread, __u64 sp)
+/* True when the new memory call is part of the one around it: the driver's
+ * inside the runtime's. Neither library calls its own exports, so anything else
+ * means that the outer call was left without returning. */
+static __always_inline bool gp_is_nested(struct gp_thread *thread, __u64 sp, __u32 layer)
 {
-	return thread->memory_sp && thread->memory_sp >= sp &&
-	       thread->memory_sp - sp < GP_NEST_WINDOW;
+	if (!thread->memory_sp || thread->memory_sp < sp ||
+	    thread->memory_sp - sp >= GP_NEST_WINDOW || layer != GP_LAYER_DRIVER ||
+	    thread->memory_layer != GP_LAYER_RUNTIME)
+		return false;
+	if (++thread->nested <= GP_MAX_NESTED)
+		return true;
+	__sync_fetch_and_add(&losses.nesting, GP_MAX_NESTED);
+	return false;
 }
 
 /* Function entry. Returns 1 when its return need not be seen. */
@@ -70,7 +78,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		return 1;
 	}
 	gp_drop_stale(thread, sp, row);
-	if (memory && gp_is_nested(thread, sp))
+	if (memory && gp_is_nested(thread, sp, recipe->layer))
 		return 1;
 	if (thread->depth >= GP_MAX_FRAMES) {
 		if (memory)
@@ -88,6 +96,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	frame->out = gp_value_of(ctx, &recipe->out);
 	if (memory) {
 		thread->memory_sp = sp;
+		thread->memory_layer = recipe->layer;
+		thread->nested = 0;
 		frame->size = gp_value_of(ctx, &recipe->size);
 		frame->start_ns = bpf_ktime_get_ns();
 	} else {

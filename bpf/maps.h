@@ -63,8 +63,10 @@ struct gp_thread {
 	__u32 announced;  /* the thread's record has been sent */
 	__u32 depth;      /* open frames */
 	__u64 memory_sp;  /* sp of the open outermost memory call, or 0 */
-	__u32 level;      /* index of the current context in `current` */
-	__u32 overflow;   /* pushes beyond GP_MAX_CONTEXTS */
+	__u32 memory_layer;
+	__u32 nested;   /* calls inside it so far */
+	__u32 level;    /* index of the current context in `current` */
+	__u32 overflow; /* pushes beyond GP_MAX_CONTEXTS */
 	struct gp_current current[GP_MAX_CONTEXTS];
 	struct gp_frame frames[GP_MAX_FRAMES];
 };

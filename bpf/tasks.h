@@ -82,6 +82,10 @@ static __always_inline void gp_on_rename(struct task_struct *task, const char *n
 
 	if (!thread || !thread->announced)
 		return;
+	/* At exec the name is the new program's, but what it would name is the old. */
+	if (bpf_core_field_exists(task->in_execve) &&
+	    BPF_CORE_READ_BITFIELD_PROBED(task, in_execve))
+		return;
 	gp_send_task(GP_RECORD_THREAD, task, name);
 	if (tid == thread->tgid)
 		gp_send_task(GP_RECORD_PROCESS, task, name);

@@ -75,6 +75,7 @@ struct signal_struct {
 struct task_struct {
 	int pid;
 	int tgid;
+	unsigned in_execve : 1;
 	__u64 start_boottime;
 	struct task_struct *group_leader;
 	struct signal_struct *signal;

@@ -8,13 +8,14 @@ pub mod table;
 
 pub use table::FUNCTIONS;
 
-/// The library that exports a function.
+/// The library that exports a function. The discriminants are those of `enum gp_layer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Layer {
     /// `libcudart`: knows the name that the user wrote, but programs often link it statically.
-    Runtime,
+    Runtime = 0,
     /// `libcuda`: sees everything.
-    Driver,
+    Driver = 1,
 }
 
 /// What a function does. The discriminants are those of `enum gp_op` in `bpf/abi.h`.

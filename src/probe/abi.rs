@@ -153,7 +153,7 @@ fn raw_value(value: Value) -> types::gp_value {
 pub(super) fn recipe(function: &Function) -> types::gp_recipe {
     types::gp_recipe {
         op: function.op as u32,
-        reserved: 0,
+        layer: function.layer as u32,
         size: raw_value(function.size),
         address: raw_value(function.address),
         out: raw_value(function.out),

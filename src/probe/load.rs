@@ -28,6 +28,9 @@ pub struct Settings {
     pub kind: Option<AttachKind>,
 }
 
+/// Threads that detach at a time.
+const MAX_DETACHING: usize = 32;
+
 /// The loaded programs. Dropping it detaches everything.
 pub struct Probe {
     /// How functions are attached to.
@@ -37,6 +40,12 @@ pub struct Probe {
     skeleton: GpuprobeSkel<'static>,
     /// What prevented better kinds, for `doctor`.
     pub refused: Vec<(AttachKind, String)>,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.detach();
+    }
 }
 
 impl Probe {
@@ -177,6 +186,19 @@ impl Probe {
     /// Keeps probes until the end.
     pub fn keep(&mut self, attached: Attached) {
         self.links.extend(attached.links);
+    }
+
+    /// Removes all probes. The rings can still be read.
+    pub fn detach(&mut self) {
+        // Each removal waits for a grace period of the kernel; side by side, they share it.
+        let mut links = std::mem::take(&mut self.links);
+        let share = links.len().div_ceil(MAX_DETACHING).max(1);
+        std::thread::scope(|scope| {
+            while !links.is_empty() {
+                let some = links.split_off(links.len().saturating_sub(share));
+                scope.spawn(move || drop(some));
+            }
+        });
     }
 
     /// Opens the rings. There may be one reader only.

@@ -65,6 +65,8 @@ struct Run<'a> {
     clock: Clock,
     process: Option<Handle>,
     lost: Lost,
+    /// The losses that the user has been told on standard error.
+    lost_said: Lost,
 }
 
 impl<'a> Run<'a> {
@@ -87,6 +89,7 @@ impl<'a> Run<'a> {
             clock: Clock::now(),
             process,
             lost: Lost::default(),
+            lost_said: Lost::default(),
         })
     }
 
@@ -211,9 +214,7 @@ impl<'a> Run<'a> {
             // A process that has ended meanwhile is no news.
             Err(error) => tracing::debug!("process {pid}: {error:#}"),
         }
-        if held && let Ok(pid) = i32::try_from(pid) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
-        }
+        resume(notice);
     }
 
     /// Applies everything that is in the memory ring.
@@ -243,9 +244,9 @@ impl<'a> Run<'a> {
     }
 
     fn report(&mut self, is_final: bool) -> Result<Reader> {
-        let lost_before = self.lost;
         self.read()?;
-        if self.lost != lost_before && !self.output.shows_losses() {
+        if self.lost != self.lost_said && !self.output.shows_losses() {
+            self.lost_said = self.lost;
             say(format_args!(
                 "lost events: {}",
                 report::describe_lost(&self.lost)
@@ -267,16 +268,29 @@ impl<'a> Run<'a> {
 
     /// Detaches; then the command, if it still runs, is waited for.
     async fn finish(
-        self,
+        mut self,
         mut child: Option<Child>,
         status: Option<std::process::ExitStatus>,
     ) -> Result<ExitCode> {
-        drop(self.tracer);
+        self.tracer.probe.detach();
+        // Whatever was held until a moment ago must go on.
+        for notice in self.rings.read_notices()? {
+            resume(notice);
+        }
         let status = match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
             (status, _) => status,
         };
         Ok(status.map_or(ExitCode::SUCCESS, command::exit_code))
+    }
+}
+
+/// Lets a process that was held go on.
+fn resume(notice: Notice) {
+    if notice.held
+        && let Ok(pid) = i32::try_from(notice.pid)
+    {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
     }
 }
 
