@@ -222,6 +222,14 @@ impl Probe {
             .with_context(|| format!("cannot add process {pid} to the traced ones"))
     }
 
+    /// The id by which other processes find the map of traced processes.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn targets_map_id(&self) -> Result<u32> {
+        Ok(self.skeleton.maps.targets.info()?.info.id)
+    }
+
     /// Removes a process from those that are traced.
     pub fn remove_target(&self, pid: u32) {
         // It is not there when the process has ended meanwhile.

@@ -1,6 +1,7 @@
 //! One run: attach, trace, report, end.
 
 mod command;
+mod guard;
 mod output;
 mod run;
 mod tracer;
@@ -13,6 +14,7 @@ use crate::api::{Function, Layer};
 use crate::probe::AttachKind;
 use crate::report::Format;
 
+pub use guard::guard_if_asked;
 pub use run::run;
 pub use tracer::Tracer;
 

@@ -11,6 +11,7 @@ use tokio::process::Child;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 
+use super::guard::Guard;
 use super::output::{Output, Reader};
 use super::{Config, Target, Tracer, command};
 use crate::cli::say;
@@ -65,6 +66,7 @@ struct Run<'a> {
     clock: Clock,
     process: Option<Handle>,
     lost: Lost,
+    guard: Option<Guard>,
     /// The losses that the user has been told on standard error.
     lost_said: Lost,
 }
@@ -88,6 +90,7 @@ impl<'a> Run<'a> {
             sink: Sink::default(),
             clock: Clock::now(),
             process,
+            guard: None,
             lost: Lost::default(),
             lost_said: Lost::default(),
         })
@@ -184,6 +187,12 @@ impl<'a> Run<'a> {
         let Target::Command(arguments) = &self.config.target else {
             return Ok(None);
         };
+        let targets = self.tracer.probe.targets_map_id();
+        // Needs CAP_SYS_ADMIN; tracing works without.
+        match targets.and_then(Guard::start) {
+            Ok(guard) => self.guard = Some(guard),
+            Err(error) => tracing::debug!("no guard: {error:#}"),
+        }
         let own_pid = std::process::id();
         self.tracer.probe.add_target(own_pid)?;
         let child = command::spawn(arguments);
@@ -277,6 +286,7 @@ impl<'a> Run<'a> {
         for notice in self.rings.read_notices()? {
             resume(notice);
         }
+        drop(self.guard);
         let status = match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
             (status, _) => status,
