@@ -1,6 +1,8 @@
 /*
  * Stand-in libcuda.so.1: initialisation, devices, entry points, error texts.
- * Contexts are in cuda_context.c, memory in cuda_memory.c.
+ * Contexts are in cuda_context.c, memory in cuda_memory.c, kernels in
+ * cuda_module.c and cuda_launch.c, streams in cuda_stream.c, copies in
+ * cuda_copy.c and cuda_set.c.
  *
  * It exists so that uprobes on the driver can be tested with exact counts on a
  * machine without a GPU. Exported functions are compiled without optimisation:
@@ -18,6 +20,8 @@
 
 #define DEFAULT_DEVICE_BYTES (128ull << 30)
 #define MAX_LINGER_NS 1000000000ull
+#define DEFAULT_COPY_GBPS 8.0
+#define MAX_COPY_GBPS 1e6
 
 struct settings settings;
 atomic_bool initialized;
@@ -40,12 +44,50 @@ static uint64_t environment_number(const char *name, uint64_t fallback, uint64_t
     return value;
 }
 
+/* Decimal gigabytes a second are bytes a nanosecond. */
+static double environment_speed(const char *name, double fallback, double max)
+{
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return fallback;
+    char *end;
+    double value = strtod(text, &end);
+    if (*end || !(value >= 0 && value <= max)) {
+        fprintf(stderr, "stand-in CUDA: %s=%s: expected a number from 0 to %g\n", name, text, max);
+        abort();
+    }
+    return value;
+}
+
+static enum handle_layout environment_layout(const char *name)
+{
+    static const char *const layouts[] = {
+        [LAYOUT_DRIVER] = "driver",
+        [LAYOUT_OTHER] = "other",
+        [LAYOUT_TEXT] = "text",
+        [LAYOUT_WRONG] = "wrong",
+    };
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return LAYOUT_DRIVER;
+    for (unsigned int i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        if (!strcmp(text, layouts[i]))
+            return (enum handle_layout)i;
+    fprintf(stderr, "stand-in CUDA: %s=%s: expected driver, other, text or wrong\n", name, text);
+    abort();
+}
+
 static void setup(void)
 {
     settings.devices = (int)environment_number("STANDIN_DEVICES", 1, MAX_DEVICES);
     settings.device_bytes =
         environment_number("STANDIN_DEVICE_BYTES", DEFAULT_DEVICE_BYTES, UINT64_MAX);
     settings.free_linger_ns = environment_number("STANDIN_FREE_LINGER_NS", 0, MAX_LINGER_NS);
+    settings.copy_bytes_per_ns =
+        environment_speed("STANDIN_COPY_GBPS", DEFAULT_COPY_GBPS, MAX_COPY_GBPS);
+    settings.handle_layout = environment_layout("STANDIN_HANDLE_LAYOUT");
+    if (environment_number("STANDIN_COUNT_CALLS", 0, 1))
+        calls_count();
     blocks_setup(settings.device_bytes);
     contexts_setup();
 }
@@ -105,34 +147,42 @@ struct driver_symbol {
     const char *symbol;
     int since;
     void *function;
+    void *twin; /* for per-thread default streams; NULL where there is none */
+    const char *twin_symbol;
 };
 
 static const struct driver_symbol driver_symbols[] = {
-#define DRIVER_SYMBOL(name, since, symbol) { #name, #symbol, since, (void *)symbol },
+#define DRIVER_SYMBOL(name, since, symbol) { #name, #symbol, since, (void *)symbol, NULL, NULL },
+#define DRIVER_TWINS(name, since, symbol, suffix) \
+    { #name, #symbol, since, (void *)symbol, (void *)symbol##suffix, #symbol #suffix },
 #include "cuda_symbols.def"
+#undef DRIVER_TWINS
 #undef DRIVER_SYMBOL
 };
 
 /* The newest row of `name` that is not newer than `cuda_version`. A name that
- * carries its version, like cuMemAlloc_v2, is accepted too. */
-static const struct driver_symbol *find_symbol(const char *name, int cuda_version, bool *known)
+ * is a whole symbol, like cuMemAlloc_v2, is accepted too. */
+static void *find_symbol(const char *name, int cuda_version, bool per_thread, bool *known)
 {
     const struct driver_symbol *best = NULL;
-    *known = false;
+    *known = true;
     for (size_t i = 0; i < sizeof driver_symbols / sizeof *driver_symbols; i++) {
         const struct driver_symbol *row = &driver_symbols[i];
-        bool exact = strcmp(row->name, row->symbol) && !strcmp(row->symbol, name);
-        if (exact) {
-            *known = true;
-            return row;
-        }
-        if (strcmp(row->name, name))
-            continue;
-        *known = true;
-        if (row->since <= cuda_version && (!best || row->since > best->since))
+        if (row->twin && !strcmp(row->twin_symbol, name))
+            return row->twin;
+        if (strcmp(row->name, row->symbol) && !strcmp(row->symbol, name))
+            return row->function;
+        if (!strcmp(row->name, name) && row->since <= cuda_version &&
+            (!best || row->since > best->since))
             best = row;
     }
-    return best;
+    if (best)
+        return per_thread && best->twin ? best->twin : best->function;
+    *known = false;
+    for (size_t i = 0; i < sizeof driver_symbols / sizeof *driver_symbols; i++)
+        if (!strcmp(driver_symbols[i].name, name))
+            *known = true;
+    return NULL;
 }
 
 /* The addresses are those of the exported functions, as on the real driver: a
@@ -141,15 +191,14 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int cuda_versi
                              CUdriverProcAddressQueryResult *status)
 {
     FAIL_IF_ARMED();
-    (void)flags;
     if (!symbol || !function)
         return CUDA_ERROR_INVALID_VALUE;
     bool known;
-    const struct driver_symbol *row = find_symbol(symbol, cuda_version, &known);
-    *function = row ? row->function : NULL;
+    bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    *function = find_symbol(symbol, cuda_version, per_thread, &known);
     if (status)
-        *status = row     ? CU_GET_PROC_ADDRESS_SUCCESS
-                  : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
-                          : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    return row ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+        *status = *function ? CU_GET_PROC_ADDRESS_SUCCESS
+                  : known   ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                            : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

@@ -19,6 +19,23 @@ typedef struct CUctx_st *CUcontext;
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef int CUdriverProcAddressQueryResult;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUlib_st *CUlibrary;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUkern_st *CUkernel;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUarray_st *CUarray;
+typedef struct CUlaunchAttribute_st CUlaunchAttribute;
+typedef struct CUmemcpyAttributes_st CUmemcpyAttributes;
+typedef int CUjit_option;
+typedef int CUlibraryOption;
+typedef int CUstreamCaptureMode;
+typedef int CUstreamCaptureStatus;
+typedef int CUmemorytype;
 
 enum {
     CUDA_SUCCESS = 0,
@@ -27,9 +44,16 @@ enum {
     CUDA_ERROR_NOT_INITIALIZED = 3,
     CUDA_ERROR_NO_DEVICE = 100,
     CUDA_ERROR_INVALID_DEVICE = 101,
+    CUDA_ERROR_INVALID_IMAGE = 200,
     CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_INVALID_HANDLE = 400,
+    CUDA_ERROR_ILLEGAL_STATE = 401,
     CUDA_ERROR_NOT_FOUND = 500,
     CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+    CUDA_ERROR_STREAM_CAPTURE_MERGE = 902,
+    CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
+    CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
 };
 
 enum {
@@ -37,6 +61,89 @@ enum {
     CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
     CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2,
 };
+
+/* Flag of cuGetProcAddress_v2: hand out the twin for per-thread streams. */
+enum { CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
+
+#define CU_STREAM_LEGACY ((CUstream)1)
+#define CU_STREAM_PER_THREAD ((CUstream)2)
+
+enum {
+    CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
+    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
+    CU_STREAM_CAPTURE_MODE_RELAXED = 2,
+};
+
+enum { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 };
+
+enum {
+    CU_MEMORYTYPE_HOST = 1,
+    CU_MEMORYTYPE_DEVICE = 2,
+    CU_MEMORYTYPE_ARRAY = 3,
+    CU_MEMORYTYPE_UNIFIED = 4,
+};
+
+typedef struct {
+    unsigned int gridDimX, gridDimY, gridDimZ;
+    unsigned int blockDimX, blockDimY, blockDimZ;
+    unsigned int sharedMemBytes;
+    CUstream hStream;
+    CUlaunchAttribute *attrs;
+    unsigned int numAttrs;
+} CUlaunchConfig;
+
+typedef struct {
+    size_t srcXInBytes, srcY;
+    CUmemorytype srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr srcDevice;
+    CUarray srcArray;
+    size_t srcPitch;
+    size_t dstXInBytes, dstY;
+    CUmemorytype dstMemoryType;
+    void *dstHost;
+    CUdeviceptr dstDevice;
+    CUarray dstArray;
+    size_t dstPitch;
+    size_t WidthInBytes, Height;
+} CUDA_MEMCPY2D;
+
+typedef struct {
+    size_t srcXInBytes, srcY, srcZ, srcLOD;
+    CUmemorytype srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr srcDevice;
+    CUarray srcArray;
+    void *reserved0;
+    size_t srcPitch, srcHeight;
+    size_t dstXInBytes, dstY, dstZ, dstLOD;
+    CUmemorytype dstMemoryType;
+    void *dstHost;
+    CUdeviceptr dstDevice;
+    CUarray dstArray;
+    void *reserved1;
+    size_t dstPitch, dstHeight;
+    size_t WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D;
+
+struct CUmemcpyAttributes_st {
+    int srcAccessOrder;
+    struct {
+        int type, id;
+    } srcLocHint, dstLocHint;
+    unsigned int flags;
+};
+
+_Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
+_Static_assert(offsetof(CUlaunchConfig, hStream) == 32, "CUlaunchConfig");
+_Static_assert(sizeof(CUDA_MEMCPY2D) == 128, "CUDA_MEMCPY2D");
+_Static_assert(offsetof(CUDA_MEMCPY2D, dstMemoryType) == 72, "CUDA_MEMCPY2D");
+_Static_assert(offsetof(CUDA_MEMCPY2D, WidthInBytes) == 112, "CUDA_MEMCPY2D");
+_Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "CUDA_MEMCPY3D");
+_Static_assert(offsetof(CUDA_MEMCPY3D, srcPitch) == 72, "CUDA_MEMCPY3D");
+_Static_assert(offsetof(CUDA_MEMCPY3D, dstMemoryType) == 120, "CUDA_MEMCPY3D");
+_Static_assert(offsetof(CUDA_MEMCPY3D, WidthInBytes) == 176, "CUDA_MEMCPY3D");
+_Static_assert(sizeof(CUmemcpyAttributes) == 24, "CUmemcpyAttributes");
 
 /* The library is built with -fvisibility=hidden: what is declared here, and
  * nothing else, is exported. */
@@ -71,9 +178,127 @@ CUresult cuCtxSynchronize(void);
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
 CUresult cuMemFree_v2(CUdeviceptr address);
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
+CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags);
+CUresult cuMemFreeHost(void *address);
+
+/* A function and its twin for programs that are compiled for per-thread default
+ * streams: the same arguments, and a function of its own. */
+#define TWINS(symbol, suffix, parameters) \
+    CUresult symbol parameters;           \
+    CUresult symbol##suffix parameters
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image);
+CUresult cuModuleUnload(CUmodule module);
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options,
+                           void **jit_values, unsigned int jit_count, CUlibraryOption *options,
+                           void **values, unsigned int count);
+CUresult cuLibraryUnload(CUlibrary library);
+CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel);
+CUresult cuFuncGetName(const char **name, CUfunction function);
+CUresult cuKernelGetName(const char **name, CUkernel kernel);
+
+TWINS(cuLaunchKernel, _ptsz,
+      (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+       CUstream stream, void **params, void **extra));
+TWINS(cuLaunchKernelEx, _ptsz,
+      (const CUlaunchConfig *config, CUfunction function, void **params, void **extra));
+TWINS(cuLaunchCooperativeKernel, _ptsz,
+      (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
+       CUstream stream, void **params));
+
+CUresult cuStreamCreate(CUstream *stream, unsigned int flags);
+CUresult cuStreamDestroy_v2(CUstream stream);
+TWINS(cuStreamSynchronize, _ptsz, (CUstream stream));
+TWINS(cuStreamWaitEvent, _ptsz, (CUstream stream, CUevent event, unsigned int flags));
+TWINS(cuStreamBeginCapture_v2, _ptsz, (CUstream stream, CUstreamCaptureMode mode));
+TWINS(cuStreamEndCapture, _ptsz, (CUstream stream, CUgraph *graph));
+TWINS(cuStreamIsCapturing, _ptsz, (CUstream stream, CUstreamCaptureStatus *status));
+CUresult cuEventCreate(CUevent *event, unsigned int flags);
+CUresult cuEventDestroy_v2(CUevent event);
+TWINS(cuEventRecord, _ptsz, (CUevent event, CUstream stream));
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags);
+TWINS(cuGraphLaunch, _ptsz, (CUgraphExec exec, CUstream stream));
+CUresult cuGraphExecDestroy(CUgraphExec exec);
+CUresult cuGraphDestroy(CUgraph graph);
+
+TWINS(cuMemcpy, _ptds, (CUdeviceptr dst, CUdeviceptr src, size_t bytes));
+TWINS(cuMemcpyHtoD_v2, _ptds, (CUdeviceptr dst, const void *src, size_t bytes));
+TWINS(cuMemcpyDtoH_v2, _ptds, (void *dst, CUdeviceptr src, size_t bytes));
+TWINS(cuMemcpyDtoD_v2, _ptds, (CUdeviceptr dst, CUdeviceptr src, size_t bytes));
+TWINS(cuMemcpyHtoA_v2, _ptds, (CUarray dst, size_t offset, const void *src, size_t bytes));
+TWINS(cuMemcpyAtoH_v2, _ptds, (void *dst, CUarray src, size_t offset, size_t bytes));
+TWINS(cuMemcpyDtoA_v2, _ptds, (CUarray dst, size_t offset, CUdeviceptr src, size_t bytes));
+TWINS(cuMemcpyAtoD_v2, _ptds, (CUdeviceptr dst, CUarray src, size_t offset, size_t bytes));
+TWINS(cuMemcpyAtoA_v2, _ptds,
+      (CUarray dst, size_t dst_offset, CUarray src, size_t src_offset, size_t bytes));
+TWINS(cuMemcpyPeer, _ptds,
+      (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context,
+       size_t bytes));
+TWINS(cuMemcpy2D_v2, _ptds, (const CUDA_MEMCPY2D *rows));
+TWINS(cuMemcpy2DUnaligned_v2, _ptds, (const CUDA_MEMCPY2D *rows));
+TWINS(cuMemcpy3D_v2, _ptds, (const CUDA_MEMCPY3D *rows));
+TWINS(cuMemcpyAsync, _ptsz, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream));
+TWINS(cuMemcpyHtoDAsync_v2, _ptsz,
+      (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream));
+TWINS(cuMemcpyDtoHAsync_v2, _ptsz, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream));
+TWINS(cuMemcpyDtoDAsync_v2, _ptsz,
+      (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream));
+TWINS(cuMemcpyHtoAAsync_v2, _ptsz,
+      (CUarray dst, size_t offset, const void *src, size_t bytes, CUstream stream));
+TWINS(cuMemcpyAtoHAsync_v2, _ptsz,
+      (void *dst, CUarray src, size_t offset, size_t bytes, CUstream stream));
+TWINS(cuMemcpyPeerAsync, _ptsz,
+      (CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes,
+       CUstream stream));
+TWINS(cuMemcpy2DAsync_v2, _ptsz, (const CUDA_MEMCPY2D *rows, CUstream stream));
+TWINS(cuMemcpy3DAsync_v2, _ptsz, (const CUDA_MEMCPY3D *rows, CUstream stream));
+/* As CUDA 12.8 has it; CUDA 13 took the failing index away. */
+TWINS(cuMemcpyBatchAsync, _ptsz,
+      (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+       CUmemcpyAttributes *attributes, size_t *attribute_indexes, size_t attribute_count,
+       size_t *failed_index, CUstream stream));
+TWINS(cuMemcpyBatchAsync_v2, _ptsz,
+      (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+       CUmemcpyAttributes *attributes, size_t *attribute_indexes, size_t attribute_count,
+       CUstream stream));
+
+TWINS(cuMemsetD8_v2, _ptds, (CUdeviceptr dst, unsigned char value, size_t count));
+TWINS(cuMemsetD16_v2, _ptds, (CUdeviceptr dst, unsigned short value, size_t count));
+TWINS(cuMemsetD32_v2, _ptds, (CUdeviceptr dst, unsigned int value, size_t count));
+TWINS(cuMemsetD2D8_v2, _ptds,
+      (CUdeviceptr dst, size_t pitch, unsigned char value, size_t width, size_t height));
+TWINS(cuMemsetD2D16_v2, _ptds,
+      (CUdeviceptr dst, size_t pitch, unsigned short value, size_t width, size_t height));
+TWINS(cuMemsetD2D32_v2, _ptds,
+      (CUdeviceptr dst, size_t pitch, unsigned int value, size_t width, size_t height));
+TWINS(cuMemsetD8Async, _ptsz,
+      (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream));
+TWINS(cuMemsetD16Async, _ptsz,
+      (CUdeviceptr dst, unsigned short value, size_t count, CUstream stream));
+TWINS(cuMemsetD32Async, _ptsz,
+      (CUdeviceptr dst, unsigned int value, size_t count, CUstream stream));
+TWINS(cuMemsetD2D8Async, _ptsz,
+      (CUdeviceptr dst, size_t pitch, unsigned char value, size_t width, size_t height,
+       CUstream stream));
+TWINS(cuMemsetD2D16Async, _ptsz,
+      (CUdeviceptr dst, size_t pitch, unsigned short value, size_t width, size_t height,
+       CUstream stream));
+TWINS(cuMemsetD2D32Async, _ptsz,
+      (CUdeviceptr dst, size_t pitch, unsigned int value, size_t width, size_t height,
+       CUstream stream));
+
+#undef TWINS
 
 /*
- * What no CUDA has: the tests' hooks.
+ * What no CUDA has: the images of its modules, and the tests' hooks.
+ *
+ * A module's image is the line STANDIN_IMAGE_MAGIC, then the mangled name of
+ * each kernel with a newline after it, and a NUL.
  *
  * standin_fail: the next `times` calls of `function` (an exported driver or
  * runtime symbol), on any thread, return `error` and do nothing. Zero times
@@ -82,11 +307,17 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
  * standin_take_failure: the error that this call of `function` must return, or
  * 0. The stand-in runtime asks the same table through it.
  *
+ * standin_calls: how often `function` was called since cuInit, for a process
+ * that was started with STANDIN_COUNT_CALLS=1; else -1.
+ *
  * standin_longjmp_arm: the calling thread's next cuMemAlloc_v2 jumps to
  * `target` instead of returning. NULL disarms.
  */
+#define STANDIN_IMAGE_MAGIC "STANDIN KERNELS\n"
+
 int standin_fail(const char *function, int times, int error);
 int standin_take_failure(const char *function);
+long long standin_calls(const char *function);
 void standin_longjmp_arm(jmp_buf *target);
 
 #pragma GCC visibility pop

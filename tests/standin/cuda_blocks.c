@@ -49,7 +49,7 @@ static struct {
     uint64_t next_address;
     struct block *blocks;
     uint32_t count, capacity;
-    uint32_t *index; /* open addressing; record number + 1, 0: empty */
+    uint32_t *index;          /* open addressing; record number + 1, 0: empty */
     unsigned int index_shift; /* the index has 2^(64 - index_shift) places */
     uint32_t first_free[CLASSES];
 } table = {
@@ -121,7 +121,7 @@ static struct block *new_block(unsigned int class)
     table.next_address = address + stride;
     *place = table.count + 1;
     struct block *block = &table.blocks[table.count++];
-    *block = (struct block){ .address = address, .class = (uint16_t)class };
+    *block = (struct block){ .address = address, .class = (uint16_t) class };
     return block;
 }
 
@@ -185,6 +185,35 @@ bool blocks_release(uint64_t address)
     }
     pthread_mutex_unlock(&table.lock);
     return live;
+}
+
+/* Addresses are never handed out twice for the first time, and each new one is
+ * above the last: the records lie in the order of their addresses. */
+static const struct block *block_at_or_below(uint64_t address)
+{
+    uint32_t low = 0, high = table.count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (table.blocks[middle].address <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low ? &table.blocks[low - 1] : NULL;
+}
+
+enum block_state blocks_state(uint64_t address, uint64_t bytes)
+{
+    enum block_state state = BLOCK_NONE;
+    pthread_mutex_lock(&table.lock);
+    const struct block *block = block_at_or_below(address);
+    if (block && address < block->address + stride_of(block->class)) {
+        uint64_t offset = address - block->address;
+        bool inside = block->owner && offset < block->bytes && bytes <= block->bytes - offset;
+        state = inside ? BLOCK_LIVE : BLOCK_DEAD;
+    }
+    pthread_mutex_unlock(&table.lock);
+    return state;
 }
 
 void blocks_release_owned(const void *owner)

@@ -17,6 +17,14 @@ bool blocks_take(const void *owner, int device, uint64_t bytes, uint64_t *addres
 /* Returns false when no live block begins at `address`. */
 bool blocks_release(uint64_t address);
 
+/* What lies at the `bytes` bytes (at least 1) from `address`. */
+enum block_state {
+    BLOCK_NONE, /* nothing that was ever device memory */
+    BLOCK_DEAD, /* device memory that is free, or not all in one live block */
+    BLOCK_LIVE,
+};
+enum block_state blocks_state(uint64_t address, uint64_t bytes);
+
 /* Releases all that `owner` still has. */
 void blocks_release_owned(const void *owner);
 

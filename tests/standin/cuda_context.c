@@ -37,7 +37,7 @@ void contexts_setup(void)
         primary[device] = context_new(device, true);
 }
 
-static CUresult check(CUcontext context)
+CUresult context_check(CUcontext context)
 {
     for (struct CUctx_st *known = atomic_load(&contexts); known; known = known->next)
         if (known == context)
@@ -80,11 +80,14 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-/* With the context goes its memory: no free is called for those blocks. */
+/* With the context goes what it owns: no free is called for its blocks, and no
+ * unload for its modules. */
 static void deactivate(struct CUctx_st *context)
 {
     atomic_store(&context->active, false);
     blocks_release_owned(context);
+    modules_release_owned(context);
+    streams_release_owned(context);
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
@@ -152,7 +155,7 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned 
 CUresult cuCtxDestroy_v2(CUcontext context)
 {
     ENTER_INITIALIZED();
-    CUresult result = check(context);
+    CUresult result = context_check(context);
     if (result)
         return result;
     if (context->primary)
@@ -173,7 +176,7 @@ CUresult cuCtxSetCurrent(CUcontext context)
             thread->depth--;
         return CUDA_SUCCESS;
     }
-    CUresult result = check(context);
+    CUresult result = context_check(context);
     if (result)
         return result;
     if (thread->depth == 0)
@@ -195,7 +198,7 @@ CUresult cuCtxGetCurrent(CUcontext *context)
 CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
     ENTER_INITIALIZED();
-    CUresult result = check(context);
+    CUresult result = context_check(context);
     return result ? result : push(context);
 }
 
@@ -215,7 +218,7 @@ static CUresult device_of(CUdevice *device, CUcontext context)
 {
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = context ? check(context) : context_current(&context);
+    CUresult result = context ? context_check(context) : context_current(&context);
     if (result == CUDA_SUCCESS)
         *device = context->device;
     return result;

@@ -16,6 +16,8 @@ struct settings {
     int devices;
     uint64_t device_bytes;
     uint64_t free_linger_ns;
+    double copy_bytes_per_ns; /* 0: copies take no time */
+    enum handle_layout { LAYOUT_DRIVER, LAYOUT_OTHER, LAYOUT_TEXT, LAYOUT_WRONG } handle_layout;
 };
 
 extern struct settings settings;
@@ -42,23 +44,57 @@ extern _Thread_local struct thread_state thread_state;
 void contexts_setup(void);
 /* The calling thread's usable context, or the error of a call without one. */
 CUresult context_current(CUcontext *context);
+/* Whether `context` exists and is not destroyed; the error if it is. */
+CUresult context_check(CUcontext context);
+
+/* Counts calls from now on, for standin_calls. */
+void calls_count(void);
+
+/* A context calls these when it ends: what it owns ends with it. */
+void modules_release_owned(CUcontext context);
+void streams_release_owned(CUcontext context);
+
+/* The stream that `stream` stands for in a call of the calling thread;
+ * `null_stream` is what NULL stands for. */
+CUresult stream_resolve(CUstream stream, CUstream null_stream, struct CUstream_st **resolved);
+/* Whether `stream` is being captured; if so, what was to run on it becomes a
+ * node of the graph and must not run. */
+bool stream_capture_node(struct CUstream_st *stream);
 
 /* First statement of every exported function. It does not check for cuInit, so
  * that a failure can be armed for cuInit itself. */
-#define FAIL_IF_ARMED()                                  \
-    do {                                                 \
+#define FAIL_IF_ARMED()                                   \
+    do {                                                  \
         int armed_error = standin_take_failure(__func__); \
-        if (armed_error)                                 \
-            return armed_error;                          \
+        if (armed_error)                                  \
+            return armed_error;                           \
     } while (0)
 
 /* As FAIL_IF_ARMED, for the functions that need cuInit to have succeeded. */
-#define ENTER_INITIALIZED()                                                \
-    do {                                                                   \
-        FAIL_IF_ARMED();                                                   \
-        if (!atomic_load_explicit(&initialized, memory_order_acquire))     \
-            return CUDA_ERROR_NOT_INITIALIZED;                             \
+#define ENTER_INITIALIZED()                                            \
+    do {                                                               \
+        FAIL_IF_ARMED();                                               \
+        if (!atomic_load_explicit(&initialized, memory_order_acquire)) \
+            return CUDA_ERROR_NOT_INITIALIZED;                         \
     } while (0)
+
+/* A function and its twin for per-thread default streams. They differ in their
+ * names and in what a NULL stream means to them. `result` is an expression of
+ * the parameters, evaluated with a current context. */
+#define DEFINE_TWINS(symbol, suffix, parameters, result)      \
+    DEFINE_TWIN(symbol, CU_STREAM_LEGACY, parameters, result) \
+    DEFINE_TWIN(symbol##suffix, CU_STREAM_PER_THREAD, parameters, result)
+
+#define DEFINE_TWIN(symbol, null, parameters, result)       \
+    CUresult symbol parameters                              \
+    {                                                       \
+        ENTER_INITIALIZED();                                \
+        const CUstream null_stream = (null);                \
+        CUcontext context;                                  \
+        CUresult context_error = context_current(&context); \
+        (void)null_stream;                                  \
+        return context_error ? context_error : (result);    \
+    }
 
 static inline bool is_device(CUdevice device)
 {

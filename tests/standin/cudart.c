@@ -6,13 +6,15 @@
  * device is asked for on the context's first use, cudaSetDevice makes the
  * context current each time, and cudaFree(NULL) creates the context but frees
  * nothing.
+ *
+ * Kernels are in cudart_launch.c, streams and graphs in cudart_stream.c, copies
+ * in cudart_copy.c.
  */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "cudart_abi.h"
-#include "cudart_driver.h"
+#include "cudart_internal.h"
 #include "error_text.h"
 
 #define RUNTIME_VERSION 12080
@@ -33,43 +35,42 @@ static _Thread_local struct thread {
     cudaError_t last_error;
 } thread;
 
-static cudaError_t record(cudaError_t error)
+cudaError_t runtime_record(cudaError_t error)
 {
     if (error)
         thread.last_error = error;
     return error;
 }
 
-/* First statement of every function that reaches the driver. */
-#define ENTER()                                                                        \
-    do {                                                                               \
-        int load_error = driver_load();                                                \
-        if (!load_error && driver.take_failure)                                        \
-            load_error = driver.take_failure(__func__);                                \
-        if (load_error)                                                                \
-            return record(load_error);                                                 \
-    } while (0)
+cudaError_t runtime_context(int device, CUcontext *context)
+{
+    if (device < 0 || device >= MAX_DEVICES)
+        return cudaErrorInvalidDevice;
+    struct device *entry = &devices[device];
+    cudaError_t error = cudaSuccess;
+    *context = atomic_load(&entry->context);
+    if (*context)
+        return cudaSuccess;
+    pthread_mutex_lock(&retain_lock);
+    *context = atomic_load(&entry->context);
+    if (!*context) {
+        int same_device;
+        error = driver.primary_retain(context, device);
+        if (!error)
+            error = driver.get_device(&same_device, *context);
+        if (!error)
+            atomic_store(&entry->context, *context);
+    }
+    pthread_mutex_unlock(&retain_lock);
+    return error;
+}
 
 /* Makes `device` the thread's, with its primary context current. */
 static cudaError_t bind_device(int device)
 {
-    struct device *entry = &devices[device];
-    cudaError_t error = cudaSuccess;
-    unsigned int resets = atomic_load(&entry->resets);
-    CUcontext context = atomic_load(&entry->context);
-    if (!context) {
-        pthread_mutex_lock(&retain_lock);
-        context = atomic_load(&entry->context);
-        if (!context) {
-            int same_device;
-            error = driver.primary_retain(&context, device);
-            if (!error)
-                error = driver.get_device(&same_device, context);
-            if (!error)
-                atomic_store(&entry->context, context);
-        }
-        pthread_mutex_unlock(&retain_lock);
-    }
+    CUcontext context;
+    unsigned int resets = atomic_load(&devices[device].resets);
+    cudaError_t error = runtime_context(device, &context);
     if (!error)
         error = driver.set_current(context);
     if (error)
@@ -86,9 +87,7 @@ static bool is_bound(void)
     return thread.bound && thread.resets == atomic_load(&devices[thread.device].resets);
 }
 
-/* Gives the thread a context before its first call that needs one. One that
- * the program made current through the driver API is left in place. */
-static cudaError_t bind_thread(void)
+cudaError_t runtime_bind_thread(void)
 {
     if (is_bound())
         return cudaSuccess;
@@ -113,11 +112,11 @@ static cudaError_t bind_thread(void)
 cudaError_t cudaMalloc(void **address, size_t bytes)
 {
     ENTER();
-    cudaError_t error = bind_thread();
+    cudaError_t error = runtime_bind_thread();
     if (error)
-        return record(error);
+        return runtime_record(error);
     if (!address)
-        return record(cudaErrorInvalidValue);
+        return runtime_record(cudaErrorInvalidValue);
     if (bytes == 0) {
         *address = NULL;
         return cudaSuccess;
@@ -125,7 +124,7 @@ cudaError_t cudaMalloc(void **address, size_t bytes)
     CUdeviceptr allocated;
     error = driver.mem_alloc(&allocated, bytes);
     if (error)
-        return record(error);
+        return runtime_record(error);
     *address = (void *)allocated;
     return cudaSuccess;
 }
@@ -133,19 +132,46 @@ cudaError_t cudaMalloc(void **address, size_t bytes)
 cudaError_t cudaFree(void *address)
 {
     ENTER();
-    cudaError_t error = bind_thread();
+    cudaError_t error = runtime_bind_thread();
     if (!error && address)
         error = driver.mem_free((CUdeviceptr)address);
-    return record(error);
+    return runtime_record(error);
+}
+
+cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned int flags)
+{
+    ENTER();
+    cudaError_t error = runtime_bind_thread();
+    if (!error)
+        error = driver.host_alloc(address, bytes, flags);
+    return runtime_record(error);
+}
+
+cudaError_t cudaMallocHost(void **address, size_t bytes)
+{
+    ENTER();
+    cudaError_t error = runtime_bind_thread();
+    if (!error)
+        error = driver.host_alloc(address, bytes, 0);
+    return runtime_record(error);
+}
+
+cudaError_t cudaFreeHost(void *address)
+{
+    ENTER();
+    cudaError_t error = runtime_bind_thread();
+    if (!error && address)
+        error = driver.host_free(address);
+    return runtime_record(error);
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     ENTER();
-    cudaError_t error = bind_thread();
+    cudaError_t error = runtime_bind_thread();
     if (!error)
         error = driver.mem_get_info(free_bytes, total_bytes);
-    return record(error);
+    return runtime_record(error);
 }
 
 cudaError_t cudaSetDevice(int device)
@@ -157,38 +183,38 @@ cudaError_t cudaSetDevice(int device)
         error = cudaErrorInvalidDevice;
     if (!error)
         error = bind_device(device);
-    return record(error);
+    return runtime_record(error);
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
     ENTER();
     if (!device)
-        return record(cudaErrorInvalidValue);
+        return runtime_record(cudaErrorInvalidValue);
     CUcontext current = NULL;
     cudaError_t error = is_bound() ? driver.get_current(&current) : cudaSuccess;
     if (!error && current)
-        return record(driver.get_device(device, current));
+        return runtime_record(driver.get_device(device, current));
     if (!error)
         *device = thread.device;
-    return record(error);
+    return runtime_record(error);
 }
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
     ENTER();
     if (!count)
-        return record(cudaErrorInvalidValue);
-    return record(driver.device_get_count(count));
+        return runtime_record(cudaErrorInvalidValue);
+    return runtime_record(driver.device_get_count(count));
 }
 
 cudaError_t cudaDeviceSynchronize(void)
 {
     ENTER();
-    cudaError_t error = bind_thread();
+    cudaError_t error = runtime_bind_thread();
     if (!error)
         error = driver.synchronize();
-    return record(error);
+    return runtime_record(error);
 }
 
 cudaError_t cudaDeviceReset(void)
@@ -202,7 +228,7 @@ cudaError_t cudaDeviceReset(void)
         atomic_store(&entry->context, NULL);
         atomic_fetch_add(&entry->resets, 1);
     }
-    return record(error);
+    return runtime_record(error);
 }
 
 cudaError_t cudaGetLastError(void)
@@ -221,7 +247,7 @@ const char *cudaGetErrorString(cudaError_t error)
 cudaError_t cudaRuntimeGetVersion(int *version)
 {
     if (!version)
-        return record(cudaErrorInvalidValue);
+        return runtime_record(cudaErrorInvalidValue);
     *version = RUNTIME_VERSION;
     return cudaSuccess;
 }

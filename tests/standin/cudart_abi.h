@@ -8,12 +8,84 @@
 #include <stddef.h>
 
 typedef int cudaError_t;
+typedef int cudaMemcpyKind;
+typedef int cudaStreamCaptureMode;
+typedef int cudaStreamCaptureStatus;
+typedef int cudaJitOption;
+typedef int cudaLibraryOption;
+typedef struct CUstream_st *cudaStream_t;
+typedef struct CUevent_st *cudaEvent_t;
+typedef struct CUgraph_st *cudaGraph_t;
+typedef struct CUgraphExec_st *cudaGraphExec_t;
+typedef struct CUgraphNode_st *cudaGraphNode_t;
+typedef struct CUkern_st *cudaKernel_t;
+typedef struct CUlib_st *cudaLibrary_t;
+typedef struct cudaArray *cudaArray_t;
+typedef const struct cudaArray *cudaArray_const_t;
+typedef struct cudaLaunchAttribute_st cudaLaunchAttribute;
+typedef struct CUmemcpyAttributes_st cudaMemcpyAttributes;
+
+enum {
+    cudaMemcpyHostToHost = 0,
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3,
+    cudaMemcpyDefault = 4,
+};
+
+typedef struct {
+    unsigned int x, y, z;
+} dim3;
+
+typedef struct {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute *attrs;
+    unsigned int numAttrs;
+} cudaLaunchConfig_t;
+
+struct cudaPos {
+    size_t x, y, z;
+};
+struct cudaExtent {
+    size_t width, height, depth;
+};
+struct cudaPitchedPtr {
+    void *ptr;
+    size_t pitch, xsize, ysize;
+};
+
+struct cudaMemcpy3DParms {
+    cudaArray_t srcArray;
+    struct cudaPos srcPos;
+    struct cudaPitchedPtr srcPtr;
+    cudaArray_t dstArray;
+    struct cudaPos dstPos;
+    struct cudaPitchedPtr dstPtr;
+    struct cudaExtent extent;
+    cudaMemcpyKind kind;
+};
+
+/* What nvcc hands to __cudaRegisterFatBinary; `data` is a module's image. */
+struct fat_binary_wrapper {
+    int magic, version;
+    const void *data;
+    void *unused;
+};
+
+_Static_assert(sizeof(cudaLaunchConfig_t) == 56, "cudaLaunchConfig_t");
+_Static_assert(offsetof(cudaLaunchConfig_t, stream) == 32, "cudaLaunchConfig_t");
+_Static_assert(sizeof(struct cudaMemcpy3DParms) == 160, "cudaMemcpy3DParms");
+_Static_assert(offsetof(struct cudaMemcpy3DParms, extent) == 128, "cudaMemcpy3DParms");
 
 enum {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorInitializationError = 3,
+    cudaErrorInvalidMemcpyDirection = 21,
     cudaErrorInsufficientDriver = 35,
+    cudaErrorInvalidDeviceFunction = 98,
     cudaErrorInvalidDevice = 101,
 };
 
@@ -36,6 +108,93 @@ cudaError_t cudaDeviceReset(void);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaRuntimeGetVersion(int *version);
+
+/* A function and its twin for per-thread default streams; see cuda_abi.h. */
+#define TWINS(symbol, suffix, parameters) \
+    cudaError_t symbol parameters;        \
+    cudaError_t symbol##suffix parameters
+
+cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned int flags);
+cudaError_t cudaMallocHost(void **address, size_t bytes);
+cudaError_t cudaFreeHost(void *address);
+
+/* How a program that nvcc compiled makes its kernels known, and finds them. */
+void **__cudaRegisterFatBinary(void *fat_binary);
+void __cudaRegisterFatBinaryEnd(void **handle);
+void __cudaUnregisterFatBinary(void **handle);
+void __cudaRegisterFunction(void **handle, const char *host_function, char *device_function,
+                            const char *device_name, int thread_limit, void *tid, void *bid,
+                            dim3 *block, dim3 *grid, int *warp_size);
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host_function);
+
+cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code,
+                                cudaJitOption *jit_options, void **jit_values,
+                                unsigned int jit_count, cudaLibraryOption *options, void **values,
+                                unsigned int count);
+cudaError_t cudaLibraryUnload(cudaLibrary_t library);
+cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name);
+
+/* `function` is the address that was registered, or a cudaKernel_t. */
+TWINS(cudaLaunchKernel, _ptsz,
+      (const void *function, dim3 grid, dim3 block, void **params, size_t shared_bytes,
+       cudaStream_t stream));
+TWINS(cudaLaunchCooperativeKernel, _ptsz,
+      (const void *function, dim3 grid, dim3 block, void **params, size_t shared_bytes,
+       cudaStream_t stream));
+TWINS(cudaLaunchKernelExC, _ptsz,
+      (const cudaLaunchConfig_t *config, const void *function, void **params));
+TWINS(__cudaLaunchKernel, _ptsz,
+      (cudaKernel_t kernel, dim3 grid, dim3 block, void **params, size_t shared_bytes,
+       cudaStream_t stream));
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+TWINS(cudaStreamSynchronize, _ptsz, (cudaStream_t stream));
+TWINS(cudaStreamWaitEvent, _ptsz, (cudaStream_t stream, cudaEvent_t event, unsigned int flags));
+TWINS(cudaStreamBeginCapture, _ptsz, (cudaStream_t stream, cudaStreamCaptureMode mode));
+TWINS(cudaStreamEndCapture, _ptsz, (cudaStream_t stream, cudaGraph_t *graph));
+TWINS(cudaStreamIsCapturing, _ptsz, (cudaStream_t stream, cudaStreamCaptureStatus *status));
+cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+TWINS(cudaEventRecord, _ptsz, (cudaEvent_t event, cudaStream_t stream));
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+TWINS(cudaGraphLaunch, _ptsz, (cudaGraphExec_t exec, cudaStream_t stream));
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+
+TWINS(cudaMemcpy, _ptds, (void *dst, const void *src, size_t bytes, cudaMemcpyKind kind));
+TWINS(cudaMemcpyAsync, _ptsz,
+      (void *dst, const void *src, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream));
+cudaError_t cudaMemcpyPeer(void *dst, int dst_device, const void *src, int src_device,
+                           size_t bytes);
+cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int src_device,
+                                size_t bytes, cudaStream_t stream);
+TWINS(cudaMemcpy2D, _ptds,
+      (void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height,
+       cudaMemcpyKind kind));
+TWINS(cudaMemcpy2DAsync, _ptsz,
+      (void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height,
+       cudaMemcpyKind kind, cudaStream_t stream));
+TWINS(cudaMemcpy3D, _ptds, (const struct cudaMemcpy3DParms *params));
+TWINS(cudaMemcpy3DAsync, _ptsz, (const struct cudaMemcpy3DParms *params, cudaStream_t stream));
+TWINS(cudaMemcpyToArray, _ptds,
+      (cudaArray_t dst, size_t x, size_t y, const void *src, size_t bytes, cudaMemcpyKind kind));
+TWINS(cudaMemcpyFromArray, _ptds,
+      (void *dst, cudaArray_const_t src, size_t x, size_t y, size_t bytes, cudaMemcpyKind kind));
+TWINS(cudaMemcpyArrayToArray, _ptds,
+      (cudaArray_t dst, size_t dst_x, size_t dst_y, cudaArray_const_t src, size_t src_x,
+       size_t src_y, size_t bytes, cudaMemcpyKind kind));
+/* As CUDA 12 has it; CUDA 13 took the failing index away. */
+TWINS(cudaMemcpyBatchAsync, _ptsz,
+      (void **dsts, void **srcs, size_t *sizes, size_t count, cudaMemcpyAttributes *attributes,
+       size_t *attribute_indexes, size_t attribute_count, size_t *failed_index,
+       cudaStream_t stream));
+TWINS(cudaMemset, _ptds, (void *dst, int value, size_t bytes));
+TWINS(cudaMemsetAsync, _ptsz, (void *dst, int value, size_t bytes, cudaStream_t stream));
+
+#undef TWINS
 
 #pragma GCC visibility pop
 

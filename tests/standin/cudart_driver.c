@@ -19,19 +19,18 @@ static pthread_once_t load_once = PTHREAD_ONCE_INIT;
 static const struct import {
     const char *name;
     int cuda_version;
+    uint64_t flags;
     void **function;
 } imports[] = {
-    { "cuInit", 2000, (void **)&driver.init },
-    { "cuDeviceGetCount", 2000, (void **)&driver.device_get_count },
-    { "cuDevicePrimaryCtxRetain", 7000, (void **)&driver.primary_retain },
-    { "cuDevicePrimaryCtxReset", 11000, (void **)&driver.primary_reset },
-    { "cuCtxGetCurrent", 4000, (void **)&driver.get_current },
-    { "cuCtxSetCurrent", 4000, (void **)&driver.set_current },
-    { "cuCtxGetDevice", 13000, (void **)&driver.get_device },
-    { "cuCtxSynchronize", 2000, (void **)&driver.synchronize },
-    { "cuMemAlloc", 3020, (void **)&driver.mem_alloc },
-    { "cuMemFree", 3020, (void **)&driver.mem_free },
-    { "cuMemGetInfo", 3020, (void **)&driver.mem_get_info },
+#define IMPORT(member, name, version, symbol) { #name, version, 0, (void **)&driver.member },
+    DRIVER_FUNCTIONS(IMPORT)
+#undef IMPORT
+#define IMPORT(member, name, version, symbol)                            \
+    { #name, version, 0, (void **)&driver.legacy.member },               \
+        { #name, version, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, \
+          (void **)&driver.per_thread.member },
+        STREAM_FUNCTIONS(IMPORT)
+#undef IMPORT
 };
 
 static bool import_all(void *library)
@@ -41,8 +40,8 @@ static bool import_all(void *library)
     if (!get_proc_address)
         return false;
     for (size_t i = 0; i < sizeof imports / sizeof *imports; i++)
-        if (get_proc_address(imports[i].name, imports[i].function, imports[i].cuda_version, 0,
-                             NULL))
+        if (get_proc_address(imports[i].name, imports[i].function, imports[i].cuda_version,
+                             imports[i].flags, NULL))
             return false;
     *(void **)&driver.take_failure = dlsym(library, "standin_take_failure");
     return true;

@@ -4,22 +4,92 @@
 
 #include "cuda_abi.h"
 
+/*
+ * FUNCTION(member, name for cuGetProcAddress_v2, CUDA version, symbol)
+ *
+ * The symbol is named for its type; what the driver hands out for the name and
+ * the version is that function.
+ */
+/* clang-format off */
+#define DRIVER_FUNCTIONS(FUNCTION) \
+    FUNCTION(init, cuInit, 2000, cuInit) \
+    FUNCTION(device_get_count, cuDeviceGetCount, 2000, cuDeviceGetCount) \
+    FUNCTION(primary_retain, cuDevicePrimaryCtxRetain, 7000, cuDevicePrimaryCtxRetain) \
+    FUNCTION(primary_reset, cuDevicePrimaryCtxReset, 11000, cuDevicePrimaryCtxReset_v2) \
+    FUNCTION(get_current, cuCtxGetCurrent, 4000, cuCtxGetCurrent) \
+    FUNCTION(set_current, cuCtxSetCurrent, 4000, cuCtxSetCurrent) \
+    FUNCTION(get_device, cuCtxGetDevice, 13000, cuCtxGetDevice_v2) \
+    FUNCTION(synchronize, cuCtxSynchronize, 2000, cuCtxSynchronize) \
+    FUNCTION(mem_alloc, cuMemAlloc, 3020, cuMemAlloc_v2) \
+    FUNCTION(mem_free, cuMemFree, 3020, cuMemFree_v2) \
+    FUNCTION(mem_get_info, cuMemGetInfo, 3020, cuMemGetInfo_v2) \
+    FUNCTION(host_alloc, cuMemHostAlloc, 2020, cuMemHostAlloc) \
+    FUNCTION(host_free, cuMemFreeHost, 2000, cuMemFreeHost) \
+    FUNCTION(library_load, cuLibraryLoadData, 12000, cuLibraryLoadData) \
+    FUNCTION(library_unload, cuLibraryUnload, 12000, cuLibraryUnload) \
+    FUNCTION(library_kernel, cuLibraryGetKernel, 12000, cuLibraryGetKernel) \
+    FUNCTION(stream_create, cuStreamCreate, 2000, cuStreamCreate) \
+    FUNCTION(stream_destroy, cuStreamDestroy, 4000, cuStreamDestroy_v2) \
+    FUNCTION(event_create, cuEventCreate, 2000, cuEventCreate) \
+    FUNCTION(event_destroy, cuEventDestroy, 4000, cuEventDestroy_v2) \
+    FUNCTION(graph_nodes, cuGraphGetNodes, 10000, cuGraphGetNodes) \
+    FUNCTION(graph_instantiate, cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags) \
+    FUNCTION(exec_destroy, cuGraphExecDestroy, 10000, cuGraphExecDestroy) \
+    FUNCTION(graph_destroy, cuGraphDestroy, 10000, cuGraphDestroy)
+/* clang-format on */
+
+/* Those that have a twin for per-thread default streams. */
+/* clang-format off */
+#define STREAM_FUNCTIONS(FUNCTION) \
+    FUNCTION(launch, cuLaunchKernel, 4000, cuLaunchKernel) \
+    FUNCTION(launch_ex, cuLaunchKernelEx, 11060, cuLaunchKernelEx) \
+    FUNCTION(launch_cooperative, cuLaunchCooperativeKernel, 9000, cuLaunchCooperativeKernel) \
+    FUNCTION(stream_synchronize, cuStreamSynchronize, 2000, cuStreamSynchronize) \
+    FUNCTION(stream_wait, cuStreamWaitEvent, 3020, cuStreamWaitEvent) \
+    FUNCTION(begin_capture, cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2) \
+    FUNCTION(end_capture, cuStreamEndCapture, 10000, cuStreamEndCapture) \
+    FUNCTION(is_capturing, cuStreamIsCapturing, 10000, cuStreamIsCapturing) \
+    FUNCTION(event_record, cuEventRecord, 2000, cuEventRecord) \
+    FUNCTION(graph_launch, cuGraphLaunch, 10000, cuGraphLaunch) \
+    FUNCTION(copy, cuMemcpy, 4000, cuMemcpy) \
+    FUNCTION(copy_async, cuMemcpyAsync, 4000, cuMemcpyAsync) \
+    FUNCTION(copy_h2d, cuMemcpyHtoD, 3020, cuMemcpyHtoD_v2) \
+    FUNCTION(copy_d2h, cuMemcpyDtoH, 3020, cuMemcpyDtoH_v2) \
+    FUNCTION(copy_d2d, cuMemcpyDtoD, 3020, cuMemcpyDtoD_v2) \
+    FUNCTION(copy_h2a, cuMemcpyHtoA, 3020, cuMemcpyHtoA_v2) \
+    FUNCTION(copy_a2h, cuMemcpyAtoH, 3020, cuMemcpyAtoH_v2) \
+    FUNCTION(copy_d2a, cuMemcpyDtoA, 3020, cuMemcpyDtoA_v2) \
+    FUNCTION(copy_a2d, cuMemcpyAtoD, 3020, cuMemcpyAtoD_v2) \
+    FUNCTION(copy_a2a, cuMemcpyAtoA, 3020, cuMemcpyAtoA_v2) \
+    FUNCTION(copy_h2d_async, cuMemcpyHtoDAsync, 3020, cuMemcpyHtoDAsync_v2) \
+    FUNCTION(copy_d2h_async, cuMemcpyDtoHAsync, 3020, cuMemcpyDtoHAsync_v2) \
+    FUNCTION(copy_d2d_async, cuMemcpyDtoDAsync, 3020, cuMemcpyDtoDAsync_v2) \
+    FUNCTION(copy_peer, cuMemcpyPeer, 4000, cuMemcpyPeer) \
+    FUNCTION(copy_peer_async, cuMemcpyPeerAsync, 4000, cuMemcpyPeerAsync) \
+    FUNCTION(copy_2d, cuMemcpy2DUnaligned, 3020, cuMemcpy2DUnaligned_v2) \
+    FUNCTION(copy_2d_async, cuMemcpy2DAsync, 3020, cuMemcpy2DAsync_v2) \
+    FUNCTION(copy_3d, cuMemcpy3D, 3020, cuMemcpy3D_v2) \
+    FUNCTION(copy_3d_async, cuMemcpy3DAsync, 3020, cuMemcpy3DAsync_v2) \
+    FUNCTION(copy_batch_async, cuMemcpyBatchAsync, 12080, cuMemcpyBatchAsync) \
+    FUNCTION(set, cuMemsetD8, 3020, cuMemsetD8_v2) \
+    FUNCTION(set_async, cuMemsetD8Async, 3020, cuMemsetD8Async)
+/* clang-format on */
+
+#define DECLARE_MEMBER(member, name, version, symbol) __typeof__(&symbol) member;
+
+struct stream_driver {
+    STREAM_FUNCTIONS(DECLARE_MEMBER)
+};
+
 /* The driver's functions, as cuGetProcAddress_v2 gave them. */
 struct driver {
-    __typeof__(&cuInit) init;
-    __typeof__(&cuDeviceGetCount) device_get_count;
-    __typeof__(&cuDevicePrimaryCtxRetain) primary_retain;
-    __typeof__(&cuDevicePrimaryCtxReset_v2) primary_reset;
-    __typeof__(&cuCtxGetCurrent) get_current;
-    __typeof__(&cuCtxSetCurrent) set_current;
-    __typeof__(&cuCtxGetDevice_v2) get_device;
-    __typeof__(&cuCtxSynchronize) synchronize;
-    __typeof__(&cuMemAlloc_v2) mem_alloc;
-    __typeof__(&cuMemFree_v2) mem_free;
-    __typeof__(&cuMemGetInfo_v2) mem_get_info;
+    DRIVER_FUNCTIONS(DECLARE_MEMBER)
+    struct stream_driver legacy, per_thread;
     /* The stand-in's own; NULL over a driver that is not the stand-in. */
     __typeof__(&standin_take_failure) take_failure;
 };
+
+#undef DECLARE_MEMBER
 
 extern struct driver driver;
 

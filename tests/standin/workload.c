@@ -23,8 +23,8 @@ bool exiting;
 int exit_code;
 
 static const struct command *const command_groups[] = {
-    main_commands, memory_commands, stress_commands,
-    timing_commands, thread_commands, process_commands,
+    main_commands,    memory_commands, stress_commands, timing_commands, thread_commands,
+    process_commands, module_commands, launch_commands, graph_commands,  copy_commands,
 };
 
 enum { GROUPS = sizeof command_groups / sizeof *command_groups };
@@ -170,7 +170,7 @@ static bool run_help(struct words *words, struct reply *reply)
 static bool run_status(struct words *words, struct reply *reply)
 {
     (void)words;
-    char text[256];
+    char text[TRUTH_TEXT_BYTES];
     reply_add(reply, "%s", truth_text(text, sizeof text, false));
     return true;
 }
@@ -217,7 +217,7 @@ int main(int argc, char **argv)
     fflush(stdout);
     run_sequence(commands, ';');
     run_input();
-    char text[256];
+    char text[TRUTH_TEXT_BYTES];
     printf("done {\"pid\":%d,%s}\n", getpid(), truth_text(text, sizeof text, true));
     fflush(stdout);
     return exit_code;

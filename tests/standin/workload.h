@@ -10,17 +10,31 @@
 
 /* ---- truth: what this process has really done ------------------------- */
 
+/* Work for the device, beside the counts of memory below:
+ * launches that run; launches into a graph; graphs launched; copies and their
+ * bytes; sets. */
+#define WORK_FIELDS(FIELD) \
+    FIELD(launches)        \
+    FIELD(captured) FIELD(graph_launches) FIELD(copies) FIELD(copy_bytes) FIELD(sets)
+
 /* What one thread did; merged into the process's truth when it is done, so
  * that counting costs nothing while calls are being timed. */
 struct tally {
-    uint64_t allocs;    /* successful, with an address */
-    uint64_t frees;     /* successful, of an address */
-    uint64_t failed;    /* calls that returned an error */
-    uint64_t nullfrees; /* successful, of no address */
+    uint64_t allocs;     /* successful, with an address */
+    uint64_t frees;      /* successful, of an address */
+    uint64_t failed;     /* calls that returned an error */
+    uint64_t nullfrees;  /* successful, of no address */
     int64_t live, bytes; /* what it added to the live blocks and bytes */
     int last_error;
+#define FIELD(name) uint64_t name;
+    WORK_FIELDS(FIELD)
+#undef FIELD
 };
 
+#define TRUTH_TEXT_BYTES 512
+
+/* Adds `part` to `total`. */
+void tally_add(struct tally *total, const struct tally *part);
 void truth_add(const struct tally *tally);
 /* "live=N bytes=N ..." or the same as the inside of a JSON object. */
 const char *truth_text(char *buffer, size_t size, bool json);
@@ -78,6 +92,16 @@ static inline __attribute__((always_inline)) void make_pairs(struct tally *tally
     }
 }
 
+/* Counts the result of a call; returns whether it went well. */
+static inline bool tally_result(struct tally *tally, int error)
+{
+    if (error) {
+        tally->failed++;
+        tally->last_error = error;
+    }
+    return error == 0;
+}
+
 /* A function that calls the API under a name that tests look for in stacks. */
 #define CALL_SITE __attribute__((noinline))
 
@@ -99,12 +123,14 @@ extern _Thread_local int thread_device;
 /* ---- commands ---------------------------------------------------------- */
 
 struct reply {
-    char text[2048];
+    char text[8192];
     size_t length;
 };
 
-void reply_add(struct reply *reply, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void reply_add(struct reply *reply, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Adds " failed=N error=E" if anything failed. */
+void reply_failures(struct reply *reply, const struct tally *tally);
 
 /* "allocs=N frees=N failed=N" */
 void reply_tally(struct reply *reply, const struct tally *tally);
@@ -134,7 +160,8 @@ struct command {
 
 /* Each ends with a row without a name. */
 extern const struct command main_commands[], memory_commands[], stress_commands[],
-    timing_commands[], thread_commands[], process_commands[];
+    timing_commands[], thread_commands[], process_commands[], module_commands[], launch_commands[],
+    graph_commands[], copy_commands[];
 
 /* Runs one command line (which it cuts into words) and prints its reply. */
 void run_line(char *line);
@@ -149,6 +176,14 @@ extern int exit_code;
 /* Parse a whole word, or leave a reason in `reply` and return false. */
 bool parse_u64(const char *word, uint64_t max, uint64_t *value, struct reply *reply);
 bool parse_double(const char *word, double max, double *value, struct reply *reply);
+
+/* The stream that `text` names: a number of the stream command's, `legacy`, or
+ * `per-thread`; NULL is NULL. `captured` (may be NULL) is whether it is being
+ * captured. Leaves a reason in `reply` and returns false. */
+bool stream_named(const char *text, void **stream, bool *captured, struct reply *reply);
+/* Streams, graphs and modules of the current device went with its reset. */
+void streams_forget_device(void);
+void modules_forget_device(void);
 
 /* Runs `line` on the worker thread `name` and waits for it. */
 bool run_on_worker(const char *name, char *line, struct reply *reply);

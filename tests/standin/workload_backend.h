@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "workload_work.h"
+
 /*
  * All functions return 0 or the CUDA error. For the runtime backends they are
  * the runtime's own functions, so that a call's stack leads straight from
@@ -28,6 +30,8 @@ struct api {
     int (*memory)(size_t *free_bytes, size_t *total_bytes);
     int (*synchronize)(void);
     int (*reset)(void); /* the current device; all of its memory goes */
+
+    const struct work_api *work;
 };
 
 /* Not const: `load` fills it in. */

@@ -2,20 +2,24 @@
  * must notice a library that was not there when they attached. */
 #include <dlfcn.h>
 
-#include "workload_backend.h"
+#include "workload_runtime.h"
+
+struct runtime runtime;
 
 static const struct import {
     const char *name;
     void **function;
-} imports[] = {
-    { "cudaMalloc", (void **)&api.alloc },
-    { "cudaFree", (void **)&api.release },
-    { "cudaSetDevice", (void **)&api.set_device },
-    { "cudaGetDevice", (void **)&api.get_device },
-    { "cudaGetDeviceCount", (void **)&api.device_count },
-    { "cudaMemGetInfo", (void **)&api.memory },
-    { "cudaDeviceSynchronize", (void **)&api.synchronize },
-    { "cudaDeviceReset", (void **)&api.reset },
+} imports[] = { { "cudaMalloc", (void **)&api.alloc },
+                { "cudaFree", (void **)&api.release },
+                { "cudaSetDevice", (void **)&api.set_device },
+                { "cudaGetDevice", (void **)&api.get_device },
+                { "cudaGetDeviceCount", (void **)&api.device_count },
+                { "cudaMemGetInfo", (void **)&api.memory },
+                { "cudaDeviceSynchronize", (void **)&api.synchronize },
+                { "cudaDeviceReset", (void **)&api.reset },
+#define FUNCTION(symbol) { #symbol, (void **)&runtime.symbol },
+                RUNTIME_FUNCTIONS(FUNCTION)
+#undef FUNCTION
 };
 
 enum { IMPORTS = sizeof imports / sizeof *imports };
@@ -36,4 +40,4 @@ static const char *load(const char *path)
     return NULL;
 }
 
-struct api api = { .name = "dlopen", .load = load };
+struct api api = { .name = "dlopen", .load = load, .work = &runtime_work };

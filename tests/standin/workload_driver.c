@@ -1,8 +1,7 @@
 /* Backend: the driver API, linked with libcuda.so.1. */
 #include <pthread.h>
 
-#include "cuda_abi.h"
-#include "workload_backend.h"
+#include "workload_driver.h"
 
 #define MAX_DEVICES 16
 
@@ -20,14 +19,21 @@ static int make_context(CUcontext *context, int device)
     return error ? error : cuCtxPopCurrent_v2(NULL);
 }
 
-static int driver_set_device(int device)
+int driver_context(int device, CUcontext *context)
 {
     if (device < 0 || device >= MAX_DEVICES)
         return CUDA_ERROR_INVALID_DEVICE;
     pthread_mutex_lock(&lock);
     int error = contexts[device] ? CUDA_SUCCESS : make_context(&contexts[device], device);
-    CUcontext context = contexts[device];
+    *context = contexts[device];
     pthread_mutex_unlock(&lock);
+    return error;
+}
+
+static int driver_set_device(int device)
+{
+    CUcontext context;
+    int error = driver_context(device, &context);
     return error ? error : cuCtxSetCurrent(context);
 }
 
@@ -64,8 +70,8 @@ static int driver_reset(void)
     if (error)
         return error;
     pthread_mutex_lock(&lock);
-    error = create_contexts ? cuCtxDestroy_v2(contexts[device])
-                            : cuDevicePrimaryCtxReset_v2(device);
+    error =
+        create_contexts ? cuCtxDestroy_v2(contexts[device]) : cuDevicePrimaryCtxReset_v2(device);
     if (!error)
         contexts[device] = NULL;
     pthread_mutex_unlock(&lock);
@@ -84,4 +90,5 @@ struct api api = {
     .memory = cuMemGetInfo_v2,
     .synchronize = cuCtxSynchronize,
     .reset = driver_reset,
+    .work = &driver_work,
 };

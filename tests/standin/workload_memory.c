@@ -179,6 +179,8 @@ CALL_SITE static bool run_reset(struct words *words, struct reply *reply)
     int error = api.reset();
     if (error)
         return reply_result(reply, error);
+    modules_forget_device();
+    streams_forget_device();
     struct tally tally = { 0 };
     for (size_t i = 0; i < slot_count; i++) {
         if (!slots[i].live || slots[i].device != thread_device)

@@ -45,6 +45,25 @@ static bool run_fail(struct words *words, struct reply *reply)
     return true;
 }
 
+/* Asks the stand-in how often its functions were called, as a tracer should see
+ * it; the workload's own count could share a mistake with the workload. */
+static bool run_calls(struct words *words, struct reply *reply)
+{
+    __typeof__(&standin_calls) calls;
+    *(void **)&calls = standin_symbol("standin_calls", reply);
+    if (!calls)
+        return false;
+    for (int i = 1; i < words->count; i++) {
+        long long count = calls(words->word[i]);
+        if (count < 0) {
+            reply_add(reply, "calls are counted with STANDIN_COUNT_CALLS=1 only");
+            return false;
+        }
+        reply_add(reply, "%s%s=%lld", i > 1 ? " " : "", words->word[i], count);
+    }
+    return true;
+}
+
 /* Leaves an allocation by longjmp, from inside the driver: its return is never
  * seen by a probe that waits for it. */
 CALL_SITE static bool jump_out_of_alloc(void (*arm)(jmp_buf *))
@@ -108,8 +127,8 @@ static bool reply_child(pid_t child, struct reply *reply)
  * it outlives even a child that is killed. */
 static bool run_fork(struct words *words, struct reply *reply)
 {
-    void *shared = mmap(NULL, truth_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                        -1, 0);
+    void *shared =
+        mmap(NULL, truth_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
         reply_add(reply, "mmap: %s", strerror(errno));
         return false;
@@ -125,7 +144,7 @@ static bool run_fork(struct words *words, struct reply *reply)
         _exit(exit_code);
     }
     bool ok = reply_child(child, reply);
-    char text[256];
+    char text[TRUTH_TEXT_BYTES];
     if (ok)
         reply_add(reply, " %s", truth_text_of(shared, text, sizeof text));
     munmap(shared, truth_size());
@@ -177,6 +196,7 @@ static bool run_sleep(struct words *words, struct reply *reply)
 
 const struct command process_commands[] = {
     { "fail", "fail FUNCTION TIMES ERROR", 3, 3, 0, run_fail },
+    { "calls", "calls FUNCTION ...", 1, MAX_WORDS - 1, 0, run_calls },
     { "longjmp", "longjmp [COUNT]", 0, 1, NEEDS_API, run_longjmp },
     { "fork", "fork COMMAND [| COMMAND ...]", 1, INT_MAX, 0, run_fork },
     { "forkexec", "forkexec PATH [ARGUMENT ...]", 1, MAX_WORDS - 1, 0, run_forkexec },

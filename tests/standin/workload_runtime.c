@@ -1,6 +1,5 @@
 /* Backend: libcudart, shared or static, bound at link time. */
-#include "cudart_abi.h"
-#include "workload_backend.h"
+#include "workload_runtime.h"
 
 struct api api = {
     .name = "runtime",
@@ -12,4 +11,11 @@ struct api api = {
     .memory = cudaMemGetInfo,
     .synchronize = cudaDeviceSynchronize,
     .reset = cudaDeviceReset,
+    .work = &runtime_work,
+};
+
+struct runtime runtime = {
+#define FUNCTION(symbol) .symbol = symbol,
+    RUNTIME_FUNCTIONS(FUNCTION)
+#undef FUNCTION
 };

@@ -5,60 +5,9 @@
 #include <stdlib.h>
 
 #include "workload.h"
+#include "workload_crew.h"
 
-#define MAX_THREADS 512
 #define QUEUE_LENGTH 256
-
-/* One thread of a command. The array `kept` holds `kept_count` addresses. */
-struct member {
-    pthread_t thread;
-    pthread_barrier_t *start;
-    void (*body)(struct member *member);
-    uint64_t count;
-    size_t bytes;
-    uint64_t keep_every;
-    struct queue *queue;
-    void **kept;
-    size_t kept_count;
-    struct tally tally;
-};
-
-static void *member_main(void *argument)
-{
-    struct member *member = argument;
-    if (api.enter_thread)
-        api.enter_thread(); /* on failure the calls below fail and are counted */
-    pthread_barrier_wait(member->start);
-    member->body(member);
-    return NULL;
-}
-
-/* Runs all members at once, waits for them, and adds up what they did. */
-static struct tally run_crew(struct member *crew, unsigned int size)
-{
-    pthread_barrier_t start;
-    pthread_barrier_init(&start, NULL, size);
-    for (unsigned int i = 0; i < size; i++) {
-        crew[i].start = &start;
-        if (pthread_create(&crew[i].thread, NULL, member_main, &crew[i])) {
-            perror("workload: pthread_create");
-            abort();
-        }
-    }
-    struct tally total = { 0 };
-    for (unsigned int i = 0; i < size; i++) {
-        pthread_join(crew[i].thread, NULL);
-        const struct tally *part = &crew[i].tally;
-        total.allocs += part->allocs;
-        total.frees += part->frees;
-        total.failed += part->failed;
-        total.live += part->live;
-        total.bytes += part->bytes;
-    }
-    pthread_barrier_destroy(&start);
-    truth_add(&total);
-    return total;
-}
 
 /* Tallies are kept on the thread's own stack while it runs: those of two
  * members share a cache line. */
@@ -118,8 +67,9 @@ static bool run_churn(struct words *words, struct reply *reply)
     }
     struct member *crew = calloc(threads, sizeof *crew);
     for (uint64_t i = 0; i < threads; i++) {
-        crew[i] = (struct member){ .body = churn_body, .count = allocs, .bytes = bytes,
-                                   .keep_every = keep_every };
+        crew[i] = (struct member){
+            .body = churn_body, .count = allocs, .bytes = bytes, .keep_every = keep_every
+        };
         crew[i].kept = calloc(keep_every ? allocs / keep_every + 1 : 1, sizeof(void *));
     }
     struct tally total = run_crew(crew, (unsigned int)threads);

@@ -12,6 +12,9 @@
 struct truth {
     atomic_uint_least64_t allocs, frees, failed, nullfrees;
     atomic_int_least64_t live, bytes;
+#define FIELD(name) atomic_uint_least64_t name;
+    WORK_FIELDS(FIELD)
+#undef FIELD
 };
 
 static struct truth own_truth;
@@ -25,17 +28,42 @@ void truth_add(const struct tally *tally)
     atomic_fetch_add(&truth->nullfrees, tally->nullfrees);
     atomic_fetch_add(&truth->live, tally->live);
     atomic_fetch_add(&truth->bytes, tally->bytes);
+#define FIELD(name) atomic_fetch_add(&truth->name, tally->name);
+    WORK_FIELDS(FIELD)
+#undef FIELD
+}
+
+void tally_add(struct tally *total, const struct tally *part)
+{
+    total->allocs += part->allocs;
+    total->frees += part->frees;
+    total->failed += part->failed;
+    total->nullfrees += part->nullfrees;
+    total->live += part->live;
+    total->bytes += part->bytes;
+    if (part->last_error)
+        total->last_error = part->last_error;
+#define FIELD(name) total->name += part->name;
+    WORK_FIELDS(FIELD)
+#undef FIELD
 }
 
 static const char *format_truth(const struct truth *t, char *buffer, size_t size, bool json)
 {
-    snprintf(buffer, size,
-             json ? "\"live\":%lld,\"bytes\":%lld,\"allocs\":%llu,\"frees\":%llu,"
-                    "\"failed\":%llu,\"nullfrees\":%llu"
-                  : "live=%lld bytes=%lld allocs=%llu frees=%llu failed=%llu nullfrees=%llu",
-             (long long)t->live, (long long)t->bytes, (unsigned long long)t->allocs,
-             (unsigned long long)t->frees, (unsigned long long)t->failed,
-             (unsigned long long)t->nullfrees);
+    int length =
+        snprintf(buffer, size,
+                 json ? "\"live\":%lld,\"bytes\":%lld,\"allocs\":%llu,\"frees\":%llu,"
+                        "\"failed\":%llu,\"nullfrees\":%llu"
+                      : "live=%lld bytes=%lld allocs=%llu frees=%llu failed=%llu nullfrees=%llu",
+                 (long long)t->live, (long long)t->bytes, (unsigned long long)t->allocs,
+                 (unsigned long long)t->frees, (unsigned long long)t->failed,
+                 (unsigned long long)t->nullfrees);
+#define FIELD(name)                                      \
+    length +=                                            \
+        snprintf(buffer + length, size - (size_t)length, \
+                 json ? ",\"" #name "\":%llu" : " " #name "=%llu", (unsigned long long)t->name);
+    WORK_FIELDS(FIELD) /* fits: TRUTH_TEXT_BYTES holds the longest numbers */
+#undef FIELD
     return buffer;
 }
 
@@ -74,6 +102,13 @@ void reply_tally(struct reply *reply, const struct tally *tally)
 {
     reply_add(reply, "allocs=%llu frees=%llu failed=%llu", (unsigned long long)tally->allocs,
               (unsigned long long)tally->frees, (unsigned long long)tally->failed);
+}
+
+void reply_failures(struct reply *reply, const struct tally *tally)
+{
+    if (tally->failed)
+        reply_add(reply, " failed=%llu error=%d", (unsigned long long)tally->failed,
+                  tally->last_error);
 }
 
 bool parse_u64(const char *word, uint64_t max, uint64_t *value, struct reply *reply)

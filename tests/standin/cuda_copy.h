@@ -1,0 +1,20 @@
+/* What copies and sets share: when they run, and what they are given. */
+#ifndef STANDIN_CUDA_COPY_H
+#define STANDIN_CUDA_COPY_H
+
+#include "cuda_internal.h"
+
+/* Whether a call waits for its transfer, or on which stream it leaves it. */
+struct order {
+    bool blocking;
+    CUstream stream, null_stream; /* of a call that does not wait */
+};
+
+/* Arguments for the bodies of DEFINE_TWINS. */
+#define BLOCKING ((struct order){ .blocking = true })
+#define ON(stream_) ((struct order){ .stream = (stream_), .null_stream = null_stream })
+
+/* The stream must exist; what is issued on a captured one is `captured`. */
+CUresult order_check(struct order order, bool *captured);
+
+#endif

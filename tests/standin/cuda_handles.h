@@ -1,0 +1,42 @@
+/* The objects behind the driver's opaque handles. A handle that is released is
+ * the next one of its kind to be handed out: what a tracer remembers of it by
+ * its address is then about another object. All functions are thread-safe. */
+#ifndef STANDIN_CUDA_HANDLES_H
+#define STANDIN_CUDA_HANDLES_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum handle_kind {
+    HANDLE_FREE,
+    HANDLE_MODULE,
+    HANDLE_LIBRARY,
+    HANDLE_FUNCTION, /* a CUfunction */
+    HANDLE_KERNEL,   /* a CUkernel */
+    HANDLE_STREAM,
+    HANDLE_EVENT,
+    HANDLE_GRAPH,
+    HANDLE_GRAPH_EXEC,
+    HANDLE_KINDS,
+};
+
+/* Every object begins with it, and is no larger than HANDLE_BYTES. */
+struct handle {
+    _Atomic(uint32_t) kind;
+    uint32_t next_free; /* number + 1; 0 ends the list */
+};
+
+#define HANDLE_BYTES 64
+#define MAX_HANDLES (1u << 21) /* of one kind */
+
+/* An object of zeros but for its header; NULL when there are too many. */
+void *handle_take(enum handle_kind kind);
+/* `object` must be live. */
+void handle_release(void *object);
+/* Whether `handle` is a live object of `kind`. Any pointer may be asked about. */
+bool handle_is(const void *handle, enum handle_kind kind);
+/* Calls `visit` with every live object of `kind`. */
+void handles_each(enum handle_kind kind, void (*visit)(void *object, void *context), void *context);
+
+#endif

@@ -1,0 +1,311 @@
+/*
+ * Commands that copy and set memory. Each allocates what it needs and frees it
+ * again: device memory is counted as any other, host memory is not.
+ *
+ * A copy's kind is what is copied to what; "2d", "3d" and "batch" go to the
+ * device. Without `via=` it is done by the first function in the backend's table
+ * that can do it, which is a synchronous one where there is one.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "workload.h"
+#include "workload_options.h"
+
+static const struct shape {
+    const char *name;
+    enum place dst, src;
+} shapes[COPY_KINDS] = {
+    [COPY_H2D] = { "h2d", DEVICE, HOST },
+    [COPY_D2H] = { "d2h", HOST, DEVICE },
+    [COPY_D2D] = { "d2d", DEVICE, DEVICE },
+    [COPY_H2H] = { "h2h", HOST, HOST },
+    [COPY_DEFAULT_H2D] = { "default-h2d", DEVICE, HOST },
+    [COPY_DEFAULT_D2H] = { "default-d2h", HOST, DEVICE },
+    [COPY_DEFAULT_D2D] = { "default-d2d", DEVICE, DEVICE },
+    [COPY_PEER] = { "peer", DEVICE, DEVICE },
+    [COPY_2D_H2D] = { "2d", DEVICE, HOST },
+    [COPY_2D_D2H] = { "2d-d2h", HOST, DEVICE },
+    [COPY_2D_D2D] = { "2d-d2d", DEVICE, DEVICE },
+    [COPY_3D_H2D] = { "3d", DEVICE, HOST },
+    [COPY_3D_D2H] = { "3d-d2h", HOST, DEVICE },
+    [COPY_3D_D2D] = { "3d-d2d", DEVICE, DEVICE },
+    [COPY_BATCH] = { "batch", DEVICE, HOST },
+    [COPY_H2A] = { "h2a", ARRAY, HOST },
+    [COPY_A2H] = { "a2h", HOST, ARRAY },
+    [COPY_D2A] = { "d2a", ARRAY, DEVICE },
+    [COPY_A2D] = { "a2d", DEVICE, ARRAY },
+    [COPY_A2A] = { "a2a", ARRAY, ARRAY },
+};
+
+static bool find_shape(const char *name, enum copy_kind *kind, struct reply *reply)
+{
+    for (int i = 0; i < COPY_KINDS; i++)
+        if (!strcmp(shapes[i].name, name)) {
+            *kind = (enum copy_kind)i;
+            return true;
+        }
+    reply_add(reply, "no copy %s; there are", name);
+    for (int i = 0; i < COPY_KINDS; i++)
+        reply_add(reply, " %s", shapes[i].name);
+    return false;
+}
+
+static const struct copy_method *find_copy_method(enum copy_kind kind, const char *via,
+                                                  struct reply *reply)
+{
+    const struct copy_method *method = api.work->copies;
+    while (method->function &&
+           (!(method->kinds & 1u << kind) || (via && strcmp(method->function, via))))
+        method++;
+    if (!method->function)
+        reply_add(reply, "no copy %s via %s", shapes[kind].name, via ? via : "any function");
+    return method->function ? method : NULL;
+}
+
+/* ---- memory for a copy ------------------------------------------------- */
+
+struct buffer {
+    void *address;
+    enum place place;
+    size_t bytes;
+    bool pinned;
+    bool given; /* named by the command: not ours to take or release */
+};
+
+/* Arrays are not of the stand-in's making: any handle but NULL is one. */
+static void *const some_array = (void *)0xa4444444000;
+
+static int buffer_take(struct buffer *buffer, struct tally *tally)
+{
+    if (buffer->given)
+        return 0;
+    switch (buffer->place) {
+    case ARRAY:
+        buffer->address = some_array;
+        return 0;
+    case DEVICE:
+        buffer->address = tally_alloc(tally, buffer->bytes);
+        return buffer->address ? 0 : tally->last_error;
+    default:
+        if (buffer->pinned)
+            return api.work->pinned_alloc(&buffer->address, buffer->bytes);
+        buffer->address = malloc(buffer->bytes);
+        return buffer->address ? 0 : -1;
+    }
+}
+
+static void buffer_release(struct buffer *buffer, struct tally *tally)
+{
+    if (!buffer->address || buffer->given)
+        return;
+    if (buffer->place == DEVICE)
+        tally_free(tally, buffer->address, buffer->bytes);
+    else if (buffer->place == HOST && buffer->pinned)
+        api.work->pinned_free(buffer->address);
+    else if (buffer->place == HOST)
+        free(buffer->address);
+}
+
+/* ---- copies ------------------------------------------------------------ */
+
+/* Rows and layers, as far as the bytes can be divided, and rows that are longer
+ * than what is copied of them: who takes the pitch for the width counts more. */
+static void set_rows(struct copy *copy)
+{
+    bool is_2d = copy->kind >= COPY_2D_H2D && copy->kind <= COPY_2D_D2D;
+    bool is_3d = copy->kind >= COPY_3D_H2D && copy->kind <= COPY_3D_D2D;
+    copy->width = copy->bytes;
+    copy->height = copy->depth = 1;
+    if (is_3d && copy->width % 2 == 0) {
+        copy->depth = 2;
+        copy->width /= 2;
+    }
+    if ((is_2d || is_3d) && copy->width % 4 == 0) {
+        copy->height = 4;
+        copy->width /= 4;
+    }
+    copy->pitch = is_2d || is_3d ? (copy->width / 512 + 1) * 512 : copy->width;
+}
+
+/* The other device, if there is one; it then belongs to the destination. */
+static int set_devices(struct copy *copy)
+{
+    int devices;
+    copy->src_device = copy->dst_device = thread_device;
+    if (copy->kind != COPY_PEER)
+        return 0;
+    int error = api.device_count(&devices);
+    if (!error && devices > 1)
+        copy->dst_device = thread_device ? 0 : 1;
+    return error;
+}
+
+static int take_buffers(const struct copy *copy, struct buffer *dst, struct buffer *src,
+                        struct tally *tally)
+{
+    bool elsewhere = copy->dst_device != thread_device;
+    int error = elsewhere ? api.set_device(copy->dst_device) : 0;
+    if (!error)
+        error = buffer_take(dst, tally);
+    if (elsewhere) {
+        int back_error = api.set_device(thread_device);
+        error = error ? error : back_error;
+    }
+    return error ? error : buffer_take(src, tally);
+}
+
+/* Calls are timed one by one: what the loop does between them is no transfer. */
+CALL_SITE static uint64_t make_copies(struct tally *tally, const struct copy_method *method,
+                                      const struct copy *copy, uint64_t count)
+{
+    uint64_t total_ns = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t start_ns = now_ns();
+        int error = method->call(copy);
+        uint64_t end_ns = now_ns();
+        if (!tally_result(tally, error))
+            continue;
+        total_ns += end_ns - start_ns;
+        tally->copies++;
+        tally->copy_bytes += copy->bytes;
+    }
+    return total_ns;
+}
+
+static void reply_transfers(struct reply *reply, uint64_t calls, uint64_t bytes, uint64_t ns)
+{
+    reply_add(reply, "calls=%llu bytes=%llu ns=%llu", (unsigned long long)calls,
+              (unsigned long long)bytes, (unsigned long long)ns);
+    reply_add(reply, " bytes_per_second=%.0f", ns ? (double)bytes * 1e9 / (double)ns : 0);
+}
+
+static bool do_copy(struct copy *copy, const struct copy_method *method, uint64_t count,
+                    bool pinned, struct reply *reply)
+{
+    struct tally tally = { 0 };
+    set_rows(copy);
+    size_t reach = copy->pitch * copy->height * copy->depth;
+    struct buffer dst = { copy->dst, copy->dst_place, reach ? reach : 1, pinned, copy->dst };
+    struct buffer src = { copy->src, copy->src_place, reach ? reach : 1, pinned, copy->src };
+    uint64_t ns = 0;
+    int error = set_devices(copy);
+    if (!error)
+        error = take_buffers(copy, &dst, &src, &tally);
+    if (!error) {
+        copy->dst = dst.address;
+        copy->src = src.address;
+        ns = make_copies(&tally, method, copy, count);
+    }
+    buffer_release(&src, &tally);
+    buffer_release(&dst, &tally);
+    truth_add(&tally);
+    if (error) {
+        reply_add(reply, "no memory for the copy: CUDA error %d", error);
+        return false;
+    }
+    reply_transfers(reply, tally.copies, tally.copy_bytes, ns);
+    reply_failures(reply, &tally);
+    return true;
+}
+
+/* What is put into a graph is not copied, and not counted. */
+static bool running_stream(const char *text, void **stream, struct reply *reply)
+{
+    bool captured;
+    if (!stream_named(text, stream, &captured, reply))
+        return false;
+    if (captured)
+        reply_add(reply, "stream %s is captured", text);
+    return !captured;
+}
+
+static bool run_copy(struct words *words, struct reply *reply)
+{
+    struct copy copy = { .kind = COPY_H2D };
+    uint64_t count = 1, dst = 0, src = 0;
+    const char *via = NULL, *stream = NULL;
+    bool pinned = false;
+    const struct option options[] = {
+        { NULL, OPTION_NUMBER, &count, MAX_CALLS },  { "via", OPTION_TEXT, &via, 0 },
+        { "stream", OPTION_TEXT, &stream, 0 },       { "pinned", OPTION_FLAG, &pinned, 0 },
+        { "dst", OPTION_NUMBER, &dst, UINTPTR_MAX }, { "src", OPTION_NUMBER, &src, UINTPTR_MAX },
+    };
+    if (!find_shape(words->word[1], &copy.kind, reply) ||
+        !parse_u64(words->word[2], SIZE_MAX / 2, &copy.bytes, reply) ||
+        !parse_options(words, 3, options, sizeof options / sizeof *options, reply) ||
+        !running_stream(stream, &copy.stream, reply))
+        return false;
+    copy.dst = (void *)dst;
+    copy.src = (void *)src;
+    copy.dst_place = shapes[copy.kind].dst;
+    copy.src_place = shapes[copy.kind].src;
+    const struct copy_method *method = find_copy_method(copy.kind, via, reply);
+    return method && do_copy(&copy, method, count, pinned, reply);
+}
+
+/* ---- sets -------------------------------------------------------------- */
+
+CALL_SITE static uint64_t make_sets(struct tally *tally, const struct set_method *method,
+                                    const struct set *set, uint64_t count)
+{
+    uint64_t start_ns = now_ns();
+    for (uint64_t i = 0; i < count; i++)
+        if (tally_result(tally, method->call(set)))
+            tally->sets++;
+    return now_ns() - start_ns;
+}
+
+static bool do_set(struct set *set, const struct set_method *method, uint64_t count,
+                   struct reply *reply)
+{
+    struct tally tally = { 0 };
+    struct buffer buffer = { .place = DEVICE, .bytes = set->bytes ? set->bytes : 1 };
+    uint64_t ns = 0;
+    int error = buffer_take(&buffer, &tally);
+    set->address = buffer.address;
+    if (!error)
+        ns = make_sets(&tally, method, set, count);
+    buffer_release(&buffer, &tally);
+    truth_add(&tally);
+    if (error) {
+        reply_add(reply, "no memory for the set: CUDA error %d", error);
+        return false;
+    }
+    reply_add(reply, "calls=%llu bytes=%llu ns=%llu", (unsigned long long)tally.sets,
+              (unsigned long long)(tally.sets * set->bytes), (unsigned long long)ns);
+    reply_failures(reply, &tally);
+    return true;
+}
+
+static bool run_set(struct words *words, struct reply *reply)
+{
+    struct set set = { NULL };
+    uint64_t count = 1;
+    const char *via = NULL, *stream = NULL;
+    const struct option options[] = {
+        { NULL, OPTION_NUMBER, &count, MAX_CALLS },
+        { "via", OPTION_TEXT, &via, 0 },
+        { "stream", OPTION_TEXT, &stream, 0 },
+    };
+    if (!parse_u64(words->word[1], SIZE_MAX / 2, &set.bytes, reply) ||
+        !parse_options(words, 2, options, sizeof options / sizeof *options, reply) ||
+        !running_stream(stream, &set.stream, reply))
+        return false;
+    const struct set_method *method = api.work->sets;
+    while (via && method->function && strcmp(method->function, via))
+        method++;
+    if (!method->function || set.bytes % method->element_bytes) {
+        reply_add(reply, "no set of %s bytes via %s", words->word[1], via);
+        return false;
+    }
+    return do_set(&set, method, count, reply);
+}
+
+const struct command copy_commands[] = {
+    { "copy",
+      "copy KIND BYTES [COUNT] [via=FUNCTION] [stream=STREAM] [pinned] [dst=ADDRESS] [src=ADDRESS]",
+      2, 8, NEEDS_API, run_copy },
+    { "set", "set BYTES [COUNT] [via=FUNCTION] [stream=STREAM]", 1, 4, NEEDS_API, run_set },
+    { .name = NULL },
+};

@@ -1,0 +1,203 @@
+/* The driver backend's copies and sets: every function there is for them. */
+#include "workload_driver.h"
+
+#define ADDRESS(pointer) ((CUdeviceptr)(pointer))
+
+static const CUmemorytype memory_type[] = {
+    [HOST] = CU_MEMORYTYPE_HOST,
+    [DEVICE] = CU_MEMORYTYPE_DEVICE,
+    [ARRAY] = CU_MEMORYTYPE_ARRAY,
+};
+
+/* Descriptions live until the thread's next call. */
+static const CUDA_MEMCPY2D *rows_2d(const struct copy *c)
+{
+    static _Thread_local CUDA_MEMCPY2D rows;
+    rows = (CUDA_MEMCPY2D){
+        .srcMemoryType = memory_type[c->src_place],
+        .srcPitch = c->pitch,
+        .dstMemoryType = memory_type[c->dst_place],
+        .dstPitch = c->pitch,
+        .WidthInBytes = c->width,
+        .Height = c->height,
+    };
+    if (c->src_place == HOST)
+        rows.srcHost = c->src;
+    else
+        rows.srcDevice = ADDRESS(c->src);
+    if (c->dst_place == HOST)
+        rows.dstHost = c->dst;
+    else
+        rows.dstDevice = ADDRESS(c->dst);
+    return &rows;
+}
+
+static const CUDA_MEMCPY3D *rows_3d(const struct copy *c)
+{
+    static _Thread_local CUDA_MEMCPY3D rows;
+    rows = (CUDA_MEMCPY3D){
+        .srcMemoryType = memory_type[c->src_place],
+        .srcPitch = c->pitch,
+        .srcHeight = c->height,
+        .dstMemoryType = memory_type[c->dst_place],
+        .dstPitch = c->pitch,
+        .dstHeight = c->height,
+        .WidthInBytes = c->width,
+        .Height = c->height,
+        .Depth = c->depth,
+    };
+    if (c->src_place == HOST)
+        rows.srcHost = c->src;
+    else
+        rows.srcDevice = ADDRESS(c->src);
+    if (c->dst_place == HOST)
+        rows.dstHost = c->dst;
+    else
+        rows.dstDevice = ADDRESS(c->dst);
+    return &rows;
+}
+
+static CUcontext context_of(int device)
+{
+    CUcontext context;
+    return driver_context(device, &context) ? NULL : context;
+}
+
+static void *batch_stream(const struct copy *c)
+{
+    return c->stream ? c->stream : CU_STREAM_PER_THREAD;
+}
+
+/* The arguments of a batch that is `c` in parts. */
+struct batch {
+    CUdeviceptr dsts[BATCH_PARTS], srcs[BATCH_PARTS];
+    size_t sizes[BATCH_PARTS], attribute_index, failed_index;
+    CUmemcpyAttributes attributes;
+};
+
+static struct batch *batch_of(const struct copy *c)
+{
+    static _Thread_local struct batch batch;
+    size_t part = c->bytes / BATCH_PARTS;
+    batch = (struct batch){ .attributes = { .srcAccessOrder = 1 } };
+    for (size_t i = 0; i < BATCH_PARTS; i++) {
+        batch.dsts[i] = ADDRESS(c->dst) + i * part;
+        batch.srcs[i] = ADDRESS(c->src) + i * part;
+        batch.sizes[i] = i + 1 < BATCH_PARTS ? part : c->bytes - i * part;
+    }
+    return &batch;
+}
+
+static int call_batch(const struct copy *c, __typeof__(&cuMemcpyBatchAsync) function)
+{
+    struct batch *b = batch_of(c);
+    return function(b->dsts, b->srcs, b->sizes, BATCH_PARTS, &b->attributes, &b->attribute_index, 1,
+                    &b->failed_index, batch_stream(c));
+}
+
+static int call_batch_v2(const struct copy *c, __typeof__(&cuMemcpyBatchAsync_v2) function)
+{
+    struct batch *b = batch_of(c);
+    return function(b->dsts, b->srcs, b->sizes, BATCH_PARTS, &b->attributes, &b->attribute_index, 1,
+                    batch_stream(c));
+}
+
+#define UNIFIED_KINDS                                                                    \
+    (KIND(DEFAULT_H2D) | KIND(DEFAULT_D2H) | KIND(DEFAULT_D2D) | KIND(H2H) | KIND(H2D) | \
+     KIND(D2H) | KIND(D2D))
+#define KINDS_2D (KIND(2D_H2D) | KIND(2D_D2H) | KIND(2D_D2D))
+#define KINDS_3D (KIND(3D_H2D) | KIND(3D_D2H) | KIND(3D_D2D))
+
+/* TWINS(function, suffix of its twin, kinds, arguments in terms of `c`) */
+#define COPIES(TWINS)                                                                              \
+    TWINS(cuMemcpyHtoD_v2, _ptds, KIND(H2D), (ADDRESS(c->dst), c->src, c->bytes))                  \
+    TWINS(cuMemcpyDtoH_v2, _ptds, KIND(D2H), (c->dst, ADDRESS(c->src), c->bytes))                  \
+    TWINS(cuMemcpyDtoD_v2, _ptds, KIND(D2D), (ADDRESS(c->dst), ADDRESS(c->src), c->bytes))         \
+    TWINS(cuMemcpyHtoDAsync_v2, _ptsz, KIND(H2D), (ADDRESS(c->dst), c->src, c->bytes, c->stream))  \
+    TWINS(cuMemcpyDtoHAsync_v2, _ptsz, KIND(D2H), (c->dst, ADDRESS(c->src), c->bytes, c->stream))  \
+    TWINS(cuMemcpyDtoDAsync_v2, _ptsz, KIND(D2D),                                                  \
+          (ADDRESS(c->dst), ADDRESS(c->src), c->bytes, c->stream))                                 \
+    TWINS(cuMemcpy, _ptds, UNIFIED_KINDS, (ADDRESS(c->dst), ADDRESS(c->src), c->bytes))            \
+    TWINS(cuMemcpyAsync, _ptsz, UNIFIED_KINDS,                                                     \
+          (ADDRESS(c->dst), ADDRESS(c->src), c->bytes, c->stream))                                 \
+    TWINS(cuMemcpyPeer, _ptds, KIND(PEER),                                                         \
+          (ADDRESS(c->dst), context_of(c->dst_device), ADDRESS(c->src), context_of(c->src_device), \
+           c->bytes))                                                                              \
+    TWINS(cuMemcpyPeerAsync, _ptsz, KIND(PEER),                                                    \
+          (ADDRESS(c->dst), context_of(c->dst_device), ADDRESS(c->src), context_of(c->src_device), \
+           c->bytes, c->stream))                                                                   \
+    TWINS(cuMemcpy2D_v2, _ptds, KINDS_2D, (rows_2d(c)))                                            \
+    TWINS(cuMemcpy2DUnaligned_v2, _ptds, KINDS_2D, (rows_2d(c)))                                   \
+    TWINS(cuMemcpy2DAsync_v2, _ptsz, KINDS_2D, (rows_2d(c), c->stream))                            \
+    TWINS(cuMemcpy3D_v2, _ptds, KINDS_3D, (rows_3d(c)))                                            \
+    TWINS(cuMemcpy3DAsync_v2, _ptsz, KINDS_3D, (rows_3d(c), c->stream))                            \
+    TWINS(cuMemcpyHtoA_v2, _ptds, KIND(H2A), (c->dst, 0, c->src, c->bytes))                        \
+    TWINS(cuMemcpyAtoH_v2, _ptds, KIND(A2H), (c->dst, c->src, 0, c->bytes))                        \
+    TWINS(cuMemcpyHtoAAsync_v2, _ptsz, KIND(H2A), (c->dst, 0, c->src, c->bytes, c->stream))        \
+    TWINS(cuMemcpyAtoHAsync_v2, _ptsz, KIND(A2H), (c->dst, c->src, 0, c->bytes, c->stream))        \
+    TWINS(cuMemcpyDtoA_v2, _ptds, KIND(D2A), (c->dst, 0, ADDRESS(c->src), c->bytes))               \
+    TWINS(cuMemcpyAtoD_v2, _ptds, KIND(A2D), (ADDRESS(c->dst), c->src, 0, c->bytes))               \
+    TWINS(cuMemcpyAtoA_v2, _ptds, KIND(A2A), (c->dst, 0, c->src, 0, c->bytes))
+
+#define DEFINE(symbol, arguments)                  \
+    static int call_##symbol(const struct copy *c) \
+    {                                              \
+        return symbol arguments;                   \
+    }
+#define DEFINE_TWINS(symbol, suffix, kinds, arguments) \
+    DEFINE(symbol, arguments) DEFINE(symbol##suffix, arguments)
+COPIES(DEFINE_TWINS)
+
+#define DEFINE_BATCH(symbol, call)                 \
+    static int call_##symbol(const struct copy *c) \
+    {                                              \
+        return call(c, symbol);                    \
+    }
+DEFINE_BATCH(cuMemcpyBatchAsync, call_batch)
+DEFINE_BATCH(cuMemcpyBatchAsync_ptsz, call_batch)
+DEFINE_BATCH(cuMemcpyBatchAsync_v2, call_batch_v2)
+DEFINE_BATCH(cuMemcpyBatchAsync_v2_ptsz, call_batch_v2)
+
+#define ROW(symbol, kinds) { #symbol, kinds, call_##symbol },
+#define ROW_TWINS(symbol, suffix, kinds, arguments) ROW(symbol, kinds) ROW(symbol##suffix, kinds)
+
+const struct copy_method driver_copies[] = {
+    COPIES(ROW_TWINS) ROW(cuMemcpyBatchAsync, KIND(BATCH)) ROW(cuMemcpyBatchAsync_ptsz, KIND(BATCH))
+        ROW(cuMemcpyBatchAsync_v2, KIND(BATCH))
+            ROW(cuMemcpyBatchAsync_v2_ptsz, KIND(BATCH)){ .function = NULL },
+};
+
+/* Two rows, where the elements can be halved. */
+static size_t rows_of(const struct set *s, unsigned int element_bytes)
+{
+    return s->bytes / element_bytes % 2 ? 1 : 2;
+}
+
+#define SET_1D(s, element) ADDRESS((s)->address), 0x5a, (s)->bytes / (element)
+#define SET_2D(s, element)                                         \
+    ADDRESS((s)->address), (s)->bytes / rows_of(s, element), 0x5a, \
+        (s)->bytes / (element) / rows_of(s, element), rows_of(s, element)
+
+/* SET(function, element bytes, arguments in terms of `s`) */
+#define SETS_OF(SET, bits, element)                                            \
+    SET(cuMemsetD##bits##_v2, element, (SET_1D(s, element)))                   \
+    SET(cuMemsetD##bits##_v2_ptds, element, (SET_1D(s, element)))              \
+    SET(cuMemsetD##bits##Async, element, (SET_1D(s, element), s->stream))      \
+    SET(cuMemsetD##bits##Async_ptsz, element, (SET_1D(s, element), s->stream)) \
+    SET(cuMemsetD2D##bits##_v2, element, (SET_2D(s, element)))                 \
+    SET(cuMemsetD2D##bits##_v2_ptds, element, (SET_2D(s, element)))            \
+    SET(cuMemsetD2D##bits##Async, element, (SET_2D(s, element), s->stream))    \
+    SET(cuMemsetD2D##bits##Async_ptsz, element, (SET_2D(s, element), s->stream))
+#define SETS(SET) SETS_OF(SET, 8, 1) SETS_OF(SET, 16, 2) SETS_OF(SET, 32, 4)
+
+#define DEFINE_SET(symbol, element, arguments)    \
+    static int call_##symbol(const struct set *s) \
+    {                                             \
+        return symbol arguments;                  \
+    }
+SETS(DEFINE_SET)
+
+#define SET_ROW(symbol, element, arguments) { #symbol, element, call_##symbol },
+const struct set_method driver_sets[] = {
+    SETS(SET_ROW){ .function = NULL },
+};

@@ -1,0 +1,243 @@
+/* Commands about streams, and about graphs that are captured on them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_abi.h"
+#include "workload.h"
+#include "workload_options.h"
+
+#define MAX_GRAPH_KERNELS 1000000
+
+/* One command runs at a time, on whichever thread: no lock. */
+static struct stream {
+    void *stream;
+    int device;
+    bool live, captured;
+} * streams;
+static size_t stream_count;
+
+static struct graph {
+    void *graph, *exec;
+} * graphs;
+static size_t graph_count;
+
+static struct stream *find_stream(const char *text, struct reply *reply)
+{
+    uint64_t number;
+    if (!parse_u64(text, SIZE_MAX, &number, reply))
+        return NULL;
+    if (number < stream_count && streams[number].live)
+        return &streams[number];
+    reply_add(reply, "no stream %s", text);
+    return NULL;
+}
+
+bool stream_named(const char *text, void **stream, bool *captured, struct reply *reply)
+{
+    const struct stream *found = NULL;
+    if (!text)
+        *stream = NULL;
+    else if (!strcmp(text, "legacy"))
+        *stream = CU_STREAM_LEGACY;
+    else if (!strcmp(text, "per-thread"))
+        *stream = CU_STREAM_PER_THREAD;
+    else if (!(found = find_stream(text, reply)))
+        return false;
+    else
+        *stream = found->stream;
+    if (captured)
+        *captured = found && found->captured;
+    return true;
+}
+
+void streams_forget_device(void)
+{
+    for (size_t i = 0; i < stream_count; i++)
+        if (streams[i].device == thread_device)
+            streams[i].live = false;
+}
+
+static bool reply_error(struct reply *reply, int error)
+{
+    if (error)
+        reply_add(reply, "CUDA error %d", error);
+    return error == 0;
+}
+
+static bool run_stream(struct words *words, struct reply *reply)
+{
+    (void)words;
+    void *stream;
+    int error = api.work->stream_create(&stream);
+    if (error)
+        return reply_error(reply, error);
+    streams = realloc(streams, (stream_count + 1) * sizeof *streams);
+    streams[stream_count] = (struct stream){ stream, thread_device, true, false };
+    reply_add(reply, "%zu", stream_count++);
+    return true;
+}
+
+static bool run_syncstream(struct words *words, struct reply *reply)
+{
+    void *stream;
+    return stream_named(words->word[1], &stream, NULL, reply) &&
+           reply_error(reply, api.work->stream_synchronize(stream));
+}
+
+/* ---- one step at a time ------------------------------------------------ */
+
+static bool run_capture(struct words *words, struct reply *reply)
+{
+    struct stream *stream = find_stream(words->word[1], reply);
+    if (!stream)
+        return false;
+    int error = api.work->capture_begin(stream->stream);
+    stream->captured |= !error;
+    return reply_error(reply, error);
+}
+
+/* A graph that can be launched, and how many nodes CUDA says that it has. */
+static int finish_capture(void *stream, struct graph *graph, size_t *nodes)
+{
+    int error = api.work->capture_end(stream, &graph->graph);
+    if (!error)
+        error = api.work->graph_nodes(graph->graph, nodes);
+    if (!error)
+        error = api.work->graph_instantiate(&graph->exec, graph->graph);
+    return error;
+}
+
+static bool run_endcapture(struct words *words, struct reply *reply)
+{
+    struct graph graph;
+    size_t nodes;
+    struct stream *stream = find_stream(words->word[1], reply);
+    if (!stream)
+        return false;
+    int error = finish_capture(stream->stream, &graph, &nodes);
+    if (error)
+        return reply_error(reply, error);
+    stream->captured = false;
+    graphs = realloc(graphs, (graph_count + 1) * sizeof *graphs);
+    graphs[graph_count] = graph;
+    reply_add(reply, "%zu nodes=%zu", graph_count++, nodes);
+    return true;
+}
+
+CALL_SITE static void make_graph_launches(struct tally *tally, const struct graph *graph,
+                                          void *stream, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (tally_result(tally, api.work->graph_launch(graph->exec, stream)))
+            tally->graph_launches++;
+}
+
+static bool run_graphlaunch(struct words *words, struct reply *reply)
+{
+    uint64_t number, count = 1;
+    const char *text = NULL;
+    void *stream;
+    bool captured;
+    const struct option options[] = { { NULL, OPTION_NUMBER, &count, MAX_CALLS },
+                                      { "stream", OPTION_TEXT, &text, 0 } };
+    if (!parse_u64(words->word[1], SIZE_MAX, &number, reply) ||
+        !parse_options(words, 2, options, 2, reply) ||
+        !stream_named(text, &stream, &captured, reply))
+        return false;
+    if (number >= graph_count || captured) {
+        reply_add(reply, captured ? "stream %s is captured" : "no graph %s",
+                  captured ? text : words->word[1]);
+        return false;
+    }
+    struct tally tally = { 0 };
+    make_graph_launches(&tally, &graphs[number], stream, count);
+    truth_add(&tally);
+    reply_add(reply, "graph_launches=%llu", (unsigned long long)tally.graph_launches);
+    reply_failures(reply, &tally);
+    return true;
+}
+
+/* ---- all at once ------------------------------------------------------- */
+
+/* Launches kernels in turn; with a second stream, every other one there. */
+CALL_SITE static int capture_launches(struct tally *tally, uint64_t kernels, void *stream,
+                                      void *second)
+{
+    const void *found[BUILTIN_KERNELS];
+    int error = 0;
+    for (int i = 0; !error && i < BUILTIN_KERNELS; i++)
+        error = api.work->builtin(i, &found[i]);
+    if (!error)
+        error = api.work->capture_begin(stream);
+    if (!error && second)
+        error = api.work->stream_join(second, stream);
+    if (error)
+        return error;
+    for (uint64_t i = 0; i < kernels; i++) {
+        struct launch launch = { found[i % BUILTIN_KERNELS],
+                                 { 80, 1, 1 },
+                                 { 128, 1, 1 },
+                                 second && i % 2 ? second : stream };
+        if (tally_result(tally, api.work->launches->call(&launch)))
+            tally->captured++;
+    }
+    return second ? api.work->stream_join(stream, second) : 0;
+}
+
+static int make_graph(struct tally *tally, uint64_t kernels, uint64_t launches, void *stream,
+                      void *second, size_t *nodes)
+{
+    struct graph graph;
+    int error = capture_launches(tally, kernels, stream, second);
+    if (!error)
+        error = finish_capture(stream, &graph, nodes);
+    if (error)
+        return error;
+    make_graph_launches(tally, &graph, stream, launches);
+    error = api.work->stream_synchronize(stream);
+    int destroy_error = api.work->graph_destroy(graph.graph, graph.exec);
+    return error ? error : destroy_error;
+}
+
+static bool run_graph(struct words *words, struct reply *reply)
+{
+    uint64_t kernels, launches;
+    bool fork = false;
+    const struct option options[] = { { "fork", OPTION_FLAG, &fork, 0 } };
+    if (!parse_u64(words->word[1], MAX_GRAPH_KERNELS, &kernels, reply) ||
+        !parse_u64(words->word[2], MAX_CALLS, &launches, reply) ||
+        !parse_options(words, 3, options, 1, reply))
+        return false;
+    void *stream = NULL, *second = NULL;
+    struct tally tally = { 0 };
+    size_t nodes = 0;
+    int error = api.work->stream_create(&stream);
+    if (!error && fork)
+        error = api.work->stream_create(&second);
+    if (!error)
+        error = make_graph(&tally, kernels, launches, stream, second, &nodes);
+    if (second)
+        api.work->stream_destroy(second);
+    if (stream)
+        api.work->stream_destroy(stream);
+    truth_add(&tally);
+    if (error)
+        return reply_error(reply, error);
+    if (nodes != tally.captured)
+        reply_add(reply, "%zu nodes in the graph, but ", nodes);
+    reply_add(reply, "captured=%llu graph_launches=%llu", (unsigned long long)tally.captured,
+              (unsigned long long)tally.graph_launches);
+    reply_failures(reply, &tally);
+    return nodes == tally.captured;
+}
+
+const struct command graph_commands[] = {
+    { "stream", "stream", 0, 0, NEEDS_API, run_stream },
+    { "syncstream", "syncstream STREAM", 1, 1, NEEDS_API, run_syncstream },
+    { "capture", "capture STREAM", 1, 1, NEEDS_API, run_capture },
+    { "endcapture", "endcapture STREAM", 1, 1, NEEDS_API, run_endcapture },
+    { "graphlaunch", "graphlaunch GRAPH [COUNT] [stream=STREAM]", 1, 3, NEEDS_API,
+      run_graphlaunch },
+    { "graph", "graph KERNELS LAUNCHES [fork]", 2, 3, NEEDS_API, run_graph },
+    { .name = NULL },
+};
