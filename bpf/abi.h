@@ -31,6 +31,12 @@
 /* Bytes of a library's path that are searched for the base name. */
 #define GP_PATH_LEN 256
 #define GP_BASENAME_LEN 64
+/* Bytes of a kernel's mangled name, with its terminating zero. Longer names
+ * (deep templates) are cut. */
+#define GP_NAME_LEN 4096
+/* Copies of one batched call whose sizes are added up. A longer batch is
+ * counted as lost. */
+#define GP_MAX_BATCH 256
 
 /* The device of a thread that nothing has told us about. */
 #define GP_DEVICE_UNKNOWN (-1)
@@ -53,6 +59,24 @@ enum gp_op {
 	GP_OP_DEVICE_SET,     /* device becomes current */
 	GP_OP_DEVICE_GET,     /* out: the current device */
 	GP_OP_DEVICE_COUNT,   /* out: devices that the process can see */
+	GP_OP_LAUNCH,         /* address: the kernel's handle; stream; shape */
+	GP_OP_GRAPH_LAUNCH,   /* address: the executable graph; stream */
+	GP_OP_CAPTURE_BEGIN,  /* stream */
+	GP_OP_CAPTURE_END,    /* stream */
+	GP_OP_KERNEL_NAME,    /* address: the name; out: the kernel's handle */
+	GP_OP_MODULE_UNLOAD,  /* handles may be used again for other kernels */
+	GP_OP_COPY,           /* size, factors; address: destination; out: source; device: kind */
+	GP_OP_COPY_BATCH,     /* as a copy, but size: array of sizes; factors[0]: its length */
+};
+
+/* Where a launch has its grid and block. Mirrors api::Shape. */
+enum gp_shape {
+	GP_SHAPE_NONE,
+	GP_SHAPE_ARGUMENTS, /* arguments 1 to 5 and the first stack slot */
+	GP_SHAPE_CONFIG,    /* six numbers behind argument 0 */
+	GP_SHAPE_DIM3,      /* two structs of three by value, from argument 1 */
+	/* No launch: a copy whose direction only its addresses tell, while the process lives. */
+	GP_SHAPE_ADDRESSES,
 };
 
 /* The library that exports a function. Mirrors api::Layer. */
@@ -77,12 +101,18 @@ struct gp_value {
 };
 
 struct gp_recipe {
-	__u32 op;
+	__u16 op;
+	__u8 shape;
+	__u8 scale;  /* bytes per unit of `size` */
 	__u32 layer; /* GP_LAYER_* */
 	struct gp_value size;
 	struct gp_value address; /* the address or context that is handed in */
 	struct gp_value out;     /* where the result will be written */
 	struct gp_value device;
+	struct gp_value second; /* memory type of the destination, where `device` is the source's */
+	struct gp_value stream;
+	struct gp_value factors[2]; /* `size` is multiplied by these, if there */
+	struct gp_value unless[2];  /* if one is not 0, `size` is not in bytes */
 };
 
 enum gp_record_type {
@@ -94,6 +124,8 @@ enum gp_record_type {
 	GP_RECORD_THREAD_EXIT = 6,
 	GP_RECORD_NEW_IMAGE = 7,
 	GP_RECORD_NEW_LIBRARY = 8,
+	GP_RECORD_KERNEL = 9,
+	GP_RECORD_COPY = 10,
 };
 
 /* A finished outermost memory call. Times are CLOCK_MONOTONIC nanoseconds. */
@@ -119,9 +151,54 @@ struct gp_task {
 	__u32 tgid;
 	__u32 tid;
 	__u32 uid;
+	__u32 process; /* tells apart processes and programs that share a PID */
+	__u32 reserved2;
 	__u64 time_ns;
 	__u64 start_boot_ns; /* start of the process, CLOCK_BOOTTIME */
 	char comm[GP_COMM_LEN];
+};
+
+/* How often a kernel or graph was launched, per CPU. */
+struct gp_launch_key {
+	__u64 handle;
+	__u32 process;
+	__u16 row;
+	__u16 epoch; /* counts the unloads of modules, after which handles are used again */
+};
+
+struct gp_launch_count {
+	__u64 runs;
+	__u64 captured; /* into a graph: these do not run */
+};
+
+/* The name of a kernel: at its first launch, or given by the program. */
+struct gp_kernel {
+	__u16 type;
+	__u16 given; /* the name was passed to the call that returned the handle */
+	__u32 tgid;
+	struct gp_launch_key key;
+	__u32 grid[3];
+	__u32 block[3];
+	__u32 name_bytes; /* with the terminating zero; 0 if there is none */
+	__u32 reserved;
+	char name[GP_NAME_LEN];
+};
+
+/* A finished copy or memory set. */
+struct gp_copy {
+	__u16 type;
+	__u16 row;
+	__s32 result;
+	__u32 tgid;
+	__u32 tid;
+	__u64 start_ns;
+	__u64 end_ns;
+	__u64 bytes;
+	__u64 destination;
+	__u64 source;
+	__s32 kind;     /* cudaMemcpyKind, or the memory type of the source */
+	__u16 second;   /* the memory type of the destination */
+	__u16 captured; /* into a graph: it did not run */
 };
 
 /* Tells discovery to look at a process: it runs a program not seen before, or
@@ -145,15 +222,21 @@ struct gp_losses {
 	__u64 notices;      /* discovery notices: the control ring was full */
 	__u64 contexts;     /* context-to-device facts: the map refused */
 	__u64 targets;      /* children not followed: the map was full */
+	__u64 launches;     /* launches: the map was full */
+	__u64 names;        /* kernel names: the ring was full */
+	__u64 copies;       /* copies: the ring was full, no room, or of unknown size */
 };
 
 #define GP_ASSERT_SIZE(type, size)                                                                 \
 	_Static_assert(sizeof(type) == (size), #type " changed its layout")
 GP_ASSERT_SIZE(struct gp_value, 8);
-GP_ASSERT_SIZE(struct gp_recipe, 40);
+GP_ASSERT_SIZE(struct gp_recipe, 88);
 GP_ASSERT_SIZE(struct gp_call, 56);
-GP_ASSERT_SIZE(struct gp_task, 48);
+GP_ASSERT_SIZE(struct gp_task, 56);
+GP_ASSERT_SIZE(struct gp_launch_key, 16);
+GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
+GP_ASSERT_SIZE(struct gp_copy, 64);
 GP_ASSERT_SIZE(struct gp_notice, 24);
-GP_ASSERT_SIZE(struct gp_losses, 64);
+GP_ASSERT_SIZE(struct gp_losses, 88);
 
 #endif /* GPUPROBE_ABI_H */

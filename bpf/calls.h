@@ -13,6 +13,22 @@ static __always_inline bool gp_is_memory(__u32 op)
 	return op == GP_OP_ALLOCATE || op == GP_OP_FREE;
 }
 
+static __always_inline bool gp_is_copy(__u32 op)
+{
+	return op == GP_OP_COPY || op == GP_OP_COPY_BATCH;
+}
+
+static __always_inline bool gp_is_about_kernels(__u32 op)
+{
+	return op == GP_OP_CAPTURE_BEGIN || op == GP_OP_CAPTURE_END || op == GP_OP_KERNEL_NAME ||
+	       op == GP_OP_MODULE_UNLOAD;
+}
+
+static __always_inline struct gp_process *gp_known_process(__u32 tgid)
+{
+	return bpf_map_lookup_elem(&processes, &tgid);
+}
+
 /* The compiler knows that the index is in range and would drop the mask; the
  * verifier does not know and needs it. */
 static __always_inline struct gp_frame *gp_frame_at(struct gp_thread *thread, __u32 index)
@@ -55,6 +71,43 @@ static __always_inline bool gp_is_nested(struct gp_thread *thread, __u64 sp, __u
 	return false;
 }
 
+/* The call could not be followed: what is lost by that. */
+static __always_inline void gp_lose(struct gp_thread *thread, __u32 op, bool no_room)
+{
+	if (gp_is_copy(op)) {
+		gp_count(copies);
+	} else if (gp_is_memory(op)) {
+		if (no_room)
+			gp_count(threads_full);
+		else
+			gp_count(nesting);
+	} else if (thread) {
+		gp_current_of(thread)->device = GP_DEVICE_UNKNOWN;
+	}
+}
+
+/* Fills in the new frame on top; false if the call cannot be followed. */
+static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
+					  const volatile struct gp_recipe *recipe,
+					  struct gp_frame *frame, struct gp_thread *thread)
+{
+	frame->address = gp_value_of(ctx, &recipe->address);
+	frame->out = gp_value_of(ctx, &recipe->out);
+	if (gp_is_memory(frame->op)) {
+		thread->memory_sp = frame->sp;
+		thread->memory_layer = recipe->layer;
+		thread->nested = 0;
+		frame->size = gp_value_of(ctx, &recipe->size);
+		frame->start_ns = bpf_ktime_get_ns();
+		return true;
+	}
+	if (gp_is_copy(frame->op))
+		return gp_enter_copy(ctx, recipe, frame);
+	frame->device = (__s32)gp_value_of(ctx, &recipe->device);
+	frame->stream = gp_value_of(ctx, &recipe->stream);
+	return true;
+}
+
 /* Function entry. Returns 1 when its return need not be seen. */
 static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 {
@@ -64,7 +117,6 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	__u64 sp = PT_REGS_SP(ctx), pid_tgid;
 	struct gp_thread *thread;
 	struct gp_frame *frame;
-	bool memory = gp_is_memory(op);
 
 	if (op == GP_OP_SELFTEST) {
 		selftest_seen |= 1;
@@ -73,36 +125,26 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	pid_tgid = bpf_get_current_pid_tgid();
 	thread = gp_thread_of(pid_tgid);
 	if (!thread) {
-		if (memory && gp_is_target(pid_tgid >> 32))
-			gp_count(threads_full);
+		if (gp_is_target(pid_tgid >> 32))
+			gp_lose(NULL, op, true);
 		return 1;
 	}
 	gp_drop_stale(thread, sp, row);
-	if (memory && gp_is_nested(thread, sp, recipe->layer))
+	if (gp_is_memory(op) && gp_is_nested(thread, sp, recipe->layer))
 		return 1;
 	if (thread->depth >= GP_MAX_FRAMES) {
-		if (memory)
-			gp_count(nesting);
-		else
-			gp_current_of(thread)->device = GP_DEVICE_UNKNOWN;
+		gp_lose(thread, op, false);
 		return 1;
 	}
 	frame = gp_frame_at(thread, thread->depth);
-	thread->depth++;
 	frame->sp = sp;
 	frame->row = row;
 	frame->op = op;
-	frame->address = gp_value_of(ctx, &recipe->address);
-	frame->out = gp_value_of(ctx, &recipe->out);
-	if (memory) {
-		thread->memory_sp = sp;
-		thread->memory_layer = recipe->layer;
-		thread->nested = 0;
-		frame->size = gp_value_of(ctx, &recipe->size);
-		frame->start_ns = bpf_ktime_get_ns();
-	} else {
-		frame->device = (__s32)gp_value_of(ctx, &recipe->device);
+	if (!gp_fill_frame(ctx, recipe, frame, thread)) {
+		gp_lose(thread, op, false);
+		return 1;
 	}
+	thread->depth++;
 	return 0;
 }
 
@@ -135,7 +177,27 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 	call->size = frame->size;
 	call->device = gp_current_device(thread);
 	call->reserved = 0;
-	bpf_ringbuf_submit(call, gp_wake_flags());
+	gp_submit_memory(call);
+}
+
+/* A call that matters for the counting of launches has returned. */
+static __always_inline void gp_apply_kernels(struct gp_thread *thread, struct gp_frame *frame,
+					     __u32 op, __s32 result, __u32 tid)
+{
+	struct gp_process *process = gp_known_process(thread->tgid);
+
+	if (!process)
+		return;
+	if (op == GP_OP_CAPTURE_END)
+		gp_end_capture(process, frame->stream);
+	else if (result)
+		return;
+	else if (op == GP_OP_CAPTURE_BEGIN)
+		gp_begin_capture(process, frame->stream, tid);
+	else if (op == GP_OP_MODULE_UNLOAD)
+		process->epoch++;
+	else
+		gp_learn_name(process, frame);
 }
 
 /* Function return, for whichever open call it belongs to. */
@@ -168,13 +230,16 @@ static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
 	return;
 found:
 	thread->depth = depth;
-	if (!gp_is_memory(op)) {
-		if (!result)
-			gp_apply_context(thread, frame, op);
-		return;
+	if (gp_is_memory(op)) {
+		thread->memory_sp = 0;
+		gp_send_call(thread, frame, op, result, tid);
+	} else if (gp_is_copy(op)) {
+		gp_send_copy(thread, gp_known_process(thread->tgid), frame, result, tid);
+	} else if (gp_is_about_kernels(op)) {
+		gp_apply_kernels(thread, frame, op, result, tid);
+	} else if (!result) {
+		gp_apply_context(thread, frame, op);
 	}
-	thread->memory_sp = 0;
-	gp_send_call(thread, frame, op, result, tid);
 }
 
 #endif /* GPUPROBE_CALLS_H */

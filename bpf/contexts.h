@@ -15,8 +15,7 @@ static __always_inline void gp_teach(struct gp_thread *thread, __u64 context, __
 {
 	struct gp_context_key key = {
 		.context = context,
-		.tgid = thread->tgid,
-		.generation = thread->generation,
+		.process = thread->process,
 	};
 
 	if (context && bpf_map_update_elem(&contexts, &key, &device, BPF_ANY))
@@ -27,8 +26,7 @@ static __always_inline __s32 gp_device_of_context(struct gp_thread *thread, __u6
 {
 	struct gp_context_key key = {
 		.context = context,
-		.tgid = thread->tgid,
-		.generation = thread->generation,
+		.process = thread->process,
 	};
 	__u32 *device = bpf_map_lookup_elem(&contexts, &key);
 

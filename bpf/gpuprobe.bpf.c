@@ -14,6 +14,8 @@
 #include "records.h"
 #include "threads.h"
 #include "contexts.h"
+#include "launches.h"
+#include "copies.h"
 #include "calls.h"
 #include "tasks.h"
 #include "loader.h"
@@ -66,6 +68,20 @@ SEC("uretprobe")
 int call_return_perf(struct pt_regs *ctx)
 {
 	gp_return(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("uprobe.multi")
+int launch_multi(struct pt_regs *ctx)
+{
+	gp_on_launch(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("uprobe")
+int launch_perf(struct pt_regs *ctx)
+{
+	gp_on_launch(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
 }
 

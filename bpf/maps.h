@@ -23,7 +23,7 @@ const volatile __u64 wake_bytes = 1024 * 1024;
 
 struct gp_losses losses;
 /* Set when the reader has been woken, cleared by the reader. */
-__u32 wake_pending;
+__u32 wake_pending[2]; /* by enum gp_ring */
 /* Bit 0: the self-test's entry was seen; bit 1: its return was. */
 __u32 selftest_seen;
 /* CLOCK_BOOTTIME at which every library known at the start was probed: a
@@ -36,6 +36,10 @@ struct gp_records {
 	struct gp_call call;
 	struct gp_task task;
 	struct gp_notice notice;
+	struct gp_kernel kernel;
+	struct gp_copy copy;
+	struct gp_launch_key launch_key;
+	struct gp_launch_count launch_count;
 };
 const volatile struct gp_records record_layouts;
 
@@ -46,9 +50,12 @@ struct gp_frame {
 	__u64 size;
 	__u64 address;
 	__u64 out;
+	__u64 stream;
 	__s32 device;
 	__u16 row;
 	__u16 op;
+	__u16 second;
+	__u16 reserved[3];
 };
 
 struct gp_current {
@@ -59,10 +66,10 @@ struct gp_current {
 
 struct gp_thread {
 	__u32 tgid;
-	__u32 generation; /* of the process */
-	__u32 announced;  /* the thread's record has been sent */
-	__u32 depth;      /* open frames */
-	__u64 memory_sp;  /* sp of the open outermost memory call, or 0 */
+	__u32 process;   /* gp_process.id */
+	__u32 announced; /* the thread's record has been sent */
+	__u32 depth;     /* open frames */
+	__u64 memory_sp; /* sp of the open outermost memory call, or 0 */
 	__u32 memory_layer;
 	__u32 nested;   /* calls inside it so far */
 	__u32 level;    /* index of the current context in `current` */
@@ -81,6 +88,38 @@ struct {
 	__uint(max_entries, 16 * 1024 * 1024);
 } memory_ring SEC(".maps");
 
+/* Names of kernels, and copies. Full: losses.names, losses.copies. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 * 1024 * 1024);
+} activity_ring SEC(".maps");
+
+/* What was launched how often; read at each report, emptied of ended
+ * processes. Preallocated: a map that allocates as it goes refuses bursts of
+ * new kernels. Full: losses.launches. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct gp_launch_key);
+	__type(value, struct gp_launch_count);
+} launches SEC(".maps");
+
+struct gp_capture_key {
+	__u64 id;
+	__u32 process;
+	__u32 is_thread; /* id is a tid; else, a stream */
+};
+
+/* Streams that are being captured into a graph, and the threads that began it,
+ * whose tid is the value. Bounded by least recent use; a forgotten capture
+ * makes its launches count as run. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct gp_capture_key);
+	__type(value, __u32);
+} captures SEC(".maps");
+
 /* gp_notice for discovery; wakes the reader at once. Full: losses.notices. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -98,10 +137,12 @@ struct {
 } threads SEC(".maps");
 
 struct gp_process {
-	__u32 generation; /* tells apart processes and images that share a PID */
+	__u32 id; /* tells apart processes and programs that share a PID */
 	__u32 announced;
-	__u32 devices; /* what cuDeviceGetCount said, 0 before */
-	__u32 reserved;
+	__u32 devices;  /* what cuDeviceGetCount said, 0 before */
+	__u32 captures; /* stream captures that are open */
+	__u16 epoch;    /* gp_launch_key.epoch */
+	__u16 reserved[3];
 };
 
 /* tgid -> a process that has called a traced function; removed at its end or
@@ -115,8 +156,8 @@ struct {
 
 struct gp_context_key {
 	__u64 context;
-	__u32 tgid;
-	__u32 generation;
+	__u32 process;
+	__u32 reserved;
 };
 
 /* CUDA context -> device index. Bounded by least recent use: a forgotten
@@ -141,8 +182,7 @@ struct {
 /* tgids that are traced, if only_targets. Full: losses.targets. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 32768);
 	__type(key, __u32);
 	__type(value, __u32);
 } targets SEC(".maps");

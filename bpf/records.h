@@ -3,19 +3,37 @@
 #ifndef GPUPROBE_RECORDS_H
 #define GPUPROBE_RECORDS_H
 
+enum gp_ring { GP_RING_MEMORY, GP_RING_ACTIVITY };
+
 /* The reader is woken once when enough has gathered, and again only after it
  * has cleared wake_pending: a wake-up is an interrupt. */
-static __always_inline __u64 gp_wake_flags(void)
+static __always_inline __u64 gp_wake_flags(void *ring, enum gp_ring which)
 {
-	if (wake_pending || bpf_ringbuf_query(&memory_ring, BPF_RB_AVAIL_DATA) < wake_bytes)
+	if (wake_pending[which] || bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) < wake_bytes)
 		return BPF_RB_NO_WAKEUP;
-	wake_pending = 1;
+	wake_pending[which] = 1;
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-/* Sends a task record of `type` about `task`; the name is the thread's own for
- * a thread and the leader's for a process. True when it was sent. */
-static __always_inline bool gp_send_task(__u16 type, struct task_struct *task, const char *new_name)
+/* Wakes the reader for the next record, unless it is about to look anyway: what
+ * it needs to know may be gone with the process. */
+static __always_inline __u64 gp_wake_now(enum gp_ring which)
+{
+	if (wake_pending[which])
+		return BPF_RB_NO_WAKEUP;
+	wake_pending[which] = 1;
+	return BPF_RB_FORCE_WAKEUP;
+}
+
+#define gp_submit_memory(record)                                                                   \
+	bpf_ringbuf_submit(record, gp_wake_flags(&memory_ring, GP_RING_MEMORY))
+#define gp_submit_activity(record)                                                                 \
+	bpf_ringbuf_submit(record, gp_wake_flags(&activity_ring, GP_RING_ACTIVITY))
+
+/* Sends a task record of `type` about `task` of the process with that id; the name is the thread's
+ * own for a thread and the leader's for a process. True when it was sent. */
+static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_struct *task,
+					 const char *new_name)
 {
 	struct gp_task *record = bpf_ringbuf_reserve(&memory_ring, sizeof(*record), 0);
 	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
@@ -29,6 +47,8 @@ static __always_inline bool gp_send_task(__u16 type, struct task_struct *task, c
 	record->tgid = BPF_CORE_READ(task, tgid);
 	record->tid = BPF_CORE_READ(task, pid);
 	record->uid = (__u32)bpf_get_current_uid_gid();
+	record->process = process;
+	record->reserved2 = 0;
 	record->time_ns = bpf_ktime_get_ns();
 	record->start_boot_ns = BPF_CORE_READ(leader, start_boottime);
 	__builtin_memset(record->comm, 0, sizeof(record->comm));
@@ -38,7 +58,7 @@ static __always_inline bool gp_send_task(__u16 type, struct task_struct *task, c
 		BPF_CORE_READ_STR_INTO(&record->comm, leader, comm);
 	else
 		BPF_CORE_READ_STR_INTO(&record->comm, task, comm);
-	bpf_ringbuf_submit(record, gp_wake_flags());
+	gp_submit_memory(record);
 	return true;
 }
 

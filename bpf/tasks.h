@@ -7,8 +7,10 @@
 /* Forgets a process whose memory is gone; tells the reader if it was known. */
 static __always_inline void gp_end_process(__u16 type, struct task_struct *task, __u32 tgid)
 {
-	if (bpf_map_lookup_elem(&processes, &tgid)) {
-		gp_send_task(type, task, NULL);
+	struct gp_process *process = bpf_map_lookup_elem(&processes, &tgid);
+
+	if (process) {
+		gp_send_task(type, process->id, task, NULL);
 		bpf_map_delete_elem(&processes, &tgid);
 	}
 	bpf_map_delete_elem(&loaders, &tgid);
@@ -34,7 +36,7 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread) {
 		if (thread->announced)
-			gp_send_task(GP_RECORD_THREAD_EXIT, task, NULL);
+			gp_send_task(GP_RECORD_THREAD_EXIT, thread->process, task, NULL);
 		bpf_map_delete_elem(&threads, &tid);
 	}
 	/* `live` has already been decremented for this thread. */
@@ -86,9 +88,9 @@ static __always_inline void gp_on_rename(struct task_struct *task, const char *n
 	if (bpf_core_field_exists(task->in_execve) &&
 	    BPF_CORE_READ_BITFIELD_PROBED(task, in_execve))
 		return;
-	gp_send_task(GP_RECORD_THREAD, task, name);
+	gp_send_task(GP_RECORD_THREAD, thread->process, task, name);
 	if (tid == thread->tgid)
-		gp_send_task(GP_RECORD_PROCESS, task, name);
+		gp_send_task(GP_RECORD_PROCESS, thread->process, task, name);
 }
 
 #endif /* GPUPROBE_TASKS_H */

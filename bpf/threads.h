@@ -15,7 +15,9 @@ static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 
 	if (process)
 		return process;
-	fresh.generation = (__u32)bpf_ktime_get_ns();
+	/* Unique among the living, and almost surely among those that share a
+	 * PID one after the other. */
+	fresh.id = tgid << 10 | (bpf_ktime_get_ns() >> 16 & 1023);
 	return gp_get_or_insert(&processes, &tgid, &fresh);
 }
 
@@ -51,10 +53,19 @@ static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
 		return NULL;
 	task = (struct task_struct *)bpf_get_current_task();
 	thread->tgid = tgid;
-	thread->generation = process->generation;
+	thread->process = process->id;
 	thread->current[0].device =
 		gp_seen_from_birth(task, tgid) ? GP_DEVICE_DEFAULT : GP_DEVICE_UNKNOWN;
 	return thread;
+}
+
+/* Names the process, unless that has been done. */
+static __always_inline void gp_announce_process(struct gp_process *process)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+
+	if (!process->announced)
+		process->announced = gp_send_task(GP_RECORD_PROCESS, process->id, task, NULL);
 }
 
 /* Names the process and the thread before the first record that mentions
@@ -69,9 +80,9 @@ static __always_inline void gp_announce(struct gp_thread *thread)
 		return;
 	task = (struct task_struct *)bpf_get_current_task();
 	process = bpf_map_lookup_elem(&processes, &tgid);
-	if (process && !process->announced)
-		process->announced = gp_send_task(GP_RECORD_PROCESS, task, NULL);
-	thread->announced = gp_send_task(GP_RECORD_THREAD, task, NULL);
+	if (process)
+		gp_announce_process(process);
+	thread->announced = gp_send_task(GP_RECORD_THREAD, thread->process, task, NULL);
 }
 
 #endif /* GPUPROBE_THREADS_H */

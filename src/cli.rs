@@ -11,12 +11,14 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+use crate::api::Modes;
 use crate::doctor;
 use crate::probe::AttachKind;
 use crate::report::Format;
 use crate::session::{self, ApiChoice, Config, Target};
 
-/// Says who holds GPU memory, in running programs, without restarting them.
+/// Says who holds GPU memory, which kernels are launched and what copies cost, in running CUDA
+/// programs, without restarting them.
 ///
 /// Without --pid and COMMAND, every CUDA process on this host is traced, those that start later
 /// too. Reports go to standard output, everything else to standard error.
@@ -45,6 +47,18 @@ struct TraceArgs {
     #[arg(long)]
     memleak: bool,
 
+    /// Report which kernels are launched, and how often.
+    #[arg(long)]
+    cudatrace: bool,
+
+    /// Report what copies move, and how fast.
+    #[arg(long)]
+    bandwidth_util: bool,
+
+    /// Write a line for every single copy.
+    #[arg(long, requires = "bandwidth_util")]
+    per_call: bool,
+
     /// Trace this running process; ends when it ends.
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
@@ -57,7 +71,9 @@ struct TraceArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
 
-    /// Allocations listed per thread, largest first [default: 10 in text, all in json and csv].
+    /// Rows per thread or process, largest first [default: 10 in text, all in json and csv].
+    ///
+    /// Allocations of a thread, kernels of a process.
     #[arg(long, value_name = "N")]
     top: Option<usize>,
 
@@ -115,13 +131,24 @@ pub fn say(message: impl Display) {
 
 impl TraceArgs {
     fn into_config(self) -> Config {
-        if !self.memleak {
-            Cli::command()
-                .error(
-                    ErrorKind::MissingRequiredArgument,
-                    "nothing to trace: give --memleak",
-                )
-                .exit();
+        let wrong = |kind, message: &str| Cli::command().error(kind, message).exit();
+        let modes = Modes {
+            memleak: self.memleak,
+            cudatrace: self.cudatrace,
+            bandwidth_util: self.bandwidth_util,
+        };
+        if modes == Modes::default() {
+            wrong(
+                ErrorKind::MissingRequiredArgument,
+                "nothing to trace: give --memleak, --cudatrace or --bandwidth-util",
+            );
+        }
+        let several = [self.memleak, self.cudatrace, self.bandwidth_util];
+        if self.format == Format::Csv && several.iter().filter(|&&mode| mode).count() > 1 {
+            wrong(
+                ErrorKind::ArgumentConflict,
+                "csv holds one table: give one of --memleak, --cudatrace and --bandwidth-util",
+            );
         }
         let target = match (self.pid, self.command) {
             (Some(pid), _) => Target::Process(pid),
@@ -130,6 +157,8 @@ impl TraceArgs {
         };
         Config {
             target,
+            modes,
+            per_call: self.per_call,
             interval: self.interval,
             duration: self.duration,
             top: self.top.or(self.format.default_top()),
@@ -172,6 +201,14 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_says_what_it_did() {
+        // After a change: cargo run -- --help > tests/help.txt
+        let help = Cli::command().render_long_help().to_string();
+        let expected = include_str!("../tests/help.txt");
+        assert_eq!(help.trim_end(), expected.trim_end());
     }
 
     #[test]

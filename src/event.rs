@@ -5,7 +5,7 @@ use std::fmt;
 use zerocopy::FromBytes;
 
 use crate::api::{self, Function, Op};
-use crate::probe::abi::{RawCall, RawTask, record};
+use crate::probe::abi::{RawCall, RawCopy, RawKernel, RawLaunchKey, RawTask, record};
 
 /// Something that happened in a traced process, in the order in which it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,79 @@ pub enum Event {
     Exit(Task),
     /// A process runs a new program; the memory of the old one is gone.
     Exec(Task),
+    /// What a kernel is called.
+    Kernel(Kernel),
+    /// A copy has returned.
+    Copy(Copy),
 }
+
+/// What a kernel is called: from its first launch, or because the program asked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Process id.
+    pub pid: u32,
+    /// Which kernel.
+    pub key: RawLaunchKey,
+    /// The program gave the name; else it was found through the handle.
+    pub given: bool,
+    /// The name, if there is one; invalid UTF-8 is replaced.
+    pub name: Option<String>,
+    /// Blocks of the first launch.
+    pub grid: [u32; 3],
+    /// Threads per block of the first launch.
+    pub block: [u32; 3],
+}
+
+/// A copy or a memory set that has returned.
+#[derive(Clone, Copy, Debug)]
+pub struct Copy {
+    /// Row of the function table.
+    pub row: u16,
+    /// That row.
+    pub function: &'static Function,
+    /// 0 or a CUDA error code.
+    pub result: i32,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Entry, `CLOCK_MONOTONIC` nanoseconds.
+    pub start_ns: u64,
+    /// Return, `CLOCK_MONOTONIC` nanoseconds.
+    pub end_ns: u64,
+    /// Bytes moved or set.
+    pub bytes: u64,
+    /// Address written to.
+    pub destination: u64,
+    /// Address read from.
+    pub source: u64,
+    /// `cudaMemcpyKind`, or the `CUmemorytype` of the source, as the function has it.
+    pub kind: i32,
+    /// The `CUmemorytype` of the destination, if the function has it.
+    pub destination_type: u16,
+    /// It went into a graph instead of to the GPU.
+    pub captured: bool,
+}
+
+impl PartialEq for Copy {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |c: &Self| {
+            let ids = (
+                c.row,
+                c.result,
+                c.pid,
+                c.tid,
+                c.kind,
+                c.destination_type,
+                c.captured,
+            );
+            (ids, c.start_ns, c.end_ns, c.bytes, c.destination, c.source)
+        };
+        key(self) == key(other)
+    }
+}
+
+impl Eq for Copy {}
 
 /// An outermost memory call that has returned.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +142,8 @@ pub struct Task {
     pub tid: u32,
     /// User id of the process.
     pub uid: u32,
+    /// Tells apart processes and programs that share a process id.
+    pub process: u32,
     /// When, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
     /// Name; invalid UTF-8 is replaced.
@@ -127,6 +201,15 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         record::THREAD_EXIT => Ok(Event::ThreadExit(task()?)),
         record::EXIT => Ok(Event::Exit(task()?)),
         record::EXEC => Ok(Event::Exec(task()?)),
+        record::KERNEL => {
+            let (raw, rest) = RawKernel::read_from_prefix(bytes).map_err(|_| truncated)?;
+            let name = rest.get(..raw.name_bytes as usize).ok_or(truncated)?;
+            Ok(Event::Kernel(Kernel::new(&raw, name)?))
+        }
+        record::COPY => {
+            let (raw, _) = RawCopy::read_from_prefix(bytes).map_err(|_| truncated)?;
+            Ok(Event::Copy(Copy::try_from(&raw)?))
+        }
         other => Err(DecodeError::UnknownType(other)),
     }
 }
@@ -161,19 +244,61 @@ impl Call {
     }
 }
 
+impl Kernel {
+    fn new(raw: &RawKernel, name: &[u8]) -> Result<Self, DecodeError> {
+        api::function(raw.key.row).ok_or(DecodeError::UnknownRow(raw.key.row))?;
+        let name = text(name);
+        Ok(Self {
+            pid: raw.tgid,
+            key: raw.key,
+            given: raw.given != 0,
+            name: (!name.is_empty()).then_some(name),
+            grid: raw.grid,
+            block: raw.block,
+        })
+    }
+}
+
+impl TryFrom<&RawCopy> for Copy {
+    type Error = DecodeError;
+
+    fn try_from(raw: &RawCopy) -> Result<Self, DecodeError> {
+        let function = api::function(raw.row)
+            .filter(|f| f.op.is_copy())
+            .ok_or(DecodeError::UnknownRow(raw.row))?;
+        Ok(Self {
+            row: raw.row,
+            function,
+            result: raw.result,
+            pid: raw.tgid,
+            tid: raw.tid,
+            start_ns: raw.start_ns,
+            end_ns: raw.end_ns,
+            bytes: raw.bytes,
+            destination: raw.destination,
+            source: raw.source,
+            kind: raw.kind,
+            destination_type: raw.second,
+            captured: raw.captured != 0,
+        })
+    }
+}
+
+/// The text before the first zero byte; invalid UTF-8 is replaced.
+fn text(bytes: &[u8]) -> String {
+    let length = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
 impl From<&RawTask> for Task {
     fn from(raw: &RawTask) -> Self {
-        let length = raw
-            .comm
-            .iter()
-            .position(|&b| b == 0)
-            .unwrap_or(raw.comm.len());
         Self {
             pid: raw.tgid,
             tid: raw.tid,
             uid: raw.uid,
             time_ns: raw.time_ns,
-            comm: String::from_utf8_lossy(&raw.comm[..length]).into_owned(),
+            process: raw.process,
+            comm: text(&raw.comm),
         }
     }
 }
@@ -195,6 +320,7 @@ mod tests {
 
     fn task_bytes(record_type: u8, comm: &[u8]) -> Vec<u8> {
         let mut bytes = vec![record_type, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0xe8, 3, 0, 0];
+        bytes.extend([9, 0, 0, 0, 0, 0, 0, 0]);
         bytes.extend(5u64.to_le_bytes());
         bytes.extend(6u64.to_le_bytes());
         let mut name = [0; 16];
@@ -238,6 +364,7 @@ mod tests {
             (7, 8, 1000, 5)
         );
         assert_eq!(task.comm, "pt_autograd_0");
+        assert_eq!(task.process, 9);
         assert!(matches!(decode(&task_bytes(2, b"")), Ok(Event::Process(_))));
         assert!(matches!(decode(&task_bytes(4, b"x")), Ok(Event::Exit(_))));
         assert!(matches!(decode(&task_bytes(5, b"x")), Ok(Event::Exec(_))));
@@ -272,6 +399,67 @@ mod tests {
         assert_eq!(decode(&bad_row), Err(DecodeError::UnknownRow(9999)));
         bad_row[2..4].copy_from_slice(&0u16.to_le_bytes());
         assert_eq!(decode(&bad_row), Err(DecodeError::UnknownRow(0)));
+    }
+
+    #[test]
+    fn kernels_from_literal_bytes() {
+        let row = api::FUNCTIONS
+            .iter()
+            .position(|f| f.symbol == "cuLaunchKernel")
+            .unwrap();
+        let row = u16::try_from(row).unwrap();
+        let mut bytes = vec![9, 0, 1, 0, 7, 0, 0, 0];
+        bytes.extend(0x5000u64.to_le_bytes());
+        bytes.extend(9u32.to_le_bytes());
+        bytes.extend(row.to_le_bytes());
+        bytes.extend(3u16.to_le_bytes());
+        for number in [80u32, 1, 1, 128, 2, 1, 4, 0] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(b"_Zk\0rest");
+        let Event::Kernel(kernel) = decode(&bytes).unwrap() else {
+            panic!("not a kernel");
+        };
+        assert_eq!((kernel.pid, kernel.given), (7, true));
+        assert_eq!(
+            (kernel.key.handle, kernel.key.process, kernel.key.epoch),
+            (0x5000, 9, 3)
+        );
+        assert_eq!((kernel.grid, kernel.block), ([80, 1, 1], [128, 2, 1]));
+        assert_eq!(kernel.name.as_deref(), Some("_Zk"));
+        // A name that says to be longer than the record.
+        bytes[48] = 200;
+        assert!(matches!(decode(&bytes), Err(DecodeError::Truncated { .. })));
+    }
+
+    #[test]
+    fn copies_from_literal_bytes() {
+        let row = api::FUNCTIONS
+            .iter()
+            .position(|f| f.symbol == "cudaMemcpy")
+            .unwrap();
+        let mut bytes = vec![10, 0];
+        bytes.extend(u16::try_from(row).unwrap().to_le_bytes());
+        for number in [0u32, 7, 8] {
+            bytes.extend(number.to_le_bytes());
+        }
+        for number in [100u64, 200, 4096, 0xd000, 0x5000] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend([1, 0, 0, 0, 2, 0, 1, 0]);
+        let Event::Copy(copy) = decode(&bytes).unwrap() else {
+            panic!("not a copy");
+        };
+        assert_eq!((copy.pid, copy.tid, copy.bytes), (7, 8, 4096));
+        assert_eq!((copy.start_ns, copy.end_ns), (100, 200));
+        assert_eq!((copy.destination, copy.source), (0xd000, 0x5000));
+        assert_eq!(
+            (copy.kind, copy.destination_type, copy.captured),
+            (1, 2, true)
+        );
+        assert!(decode(&bytes[..bytes.len() - 1]).is_err());
+        bytes[2..4].copy_from_slice(&1u16.to_le_bytes());
+        assert_eq!(decode(&bytes), Err(DecodeError::UnknownRow(1)));
     }
 
     proptest::proptest! {

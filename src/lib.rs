@@ -15,3 +15,4 @@ pub mod probe;
 pub mod report;
 pub mod session;
 pub mod state;
+pub mod symbols;

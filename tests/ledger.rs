@@ -164,6 +164,7 @@ fn task(pid: u32, tid: u32, comm: &str) -> Task {
         pid,
         tid,
         uid: 1000,
+        process: pid,
         time_ns: 0,
         comm: comm.into(),
     }

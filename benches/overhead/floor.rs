@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 
 use anyhow::Result;
-use gpuprobe::api::Layer;
+use gpuprobe::api::{FUNCTIONS, Layer};
 use gpuprobe::discover::{Library, Role};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject, UprobeMultiOpts};
@@ -25,6 +25,8 @@ mod skeleton {
 pub(crate) enum FloorKind {
     Session,
     Multi,
+    /// Entries of launches only.
+    Launches,
 }
 
 /// Empty programs in place; dropping it removes them.
@@ -48,12 +50,25 @@ impl Floor {
             vec![(&skeleton.progs.floor_session, false)]
         } else {
             let progs = &skeleton.progs;
-            vec![(&progs.floor_return, true), (&progs.floor_entry, false)]
+            match kind {
+                FloorKind::Launches => vec![(&progs.floor_entry, false)],
+                _ => vec![(&progs.floor_return, true), (&progs.floor_entry, false)],
+            }
         };
         let mut links = Vec::new();
         for (path, layer) in libraries {
             let library = Library::open(path, path, Role::Cuda(*layer))?;
-            let functions = library.functions(*layer)?;
+            let mut functions = library.functions(*layer)?;
+            functions.retain(|f| {
+                let op = FUNCTIONS[usize::from(f.row)].op;
+                match kind {
+                    FloorKind::Launches => op.is_launch() && *layer == Layer::Driver,
+                    _ => op.is_memory(),
+                }
+            });
+            if functions.is_empty() {
+                continue;
+            }
             for (program, retprobe) in &programs {
                 let opts = UprobeMultiOpts {
                     offsets: functions.iter().map(|f| f.offset as usize).collect(),

@@ -8,6 +8,7 @@
 mod floor;
 mod programs;
 
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -94,6 +95,7 @@ fn main() -> Result<()> {
     figure("pair, gpuprobe over empty, multi", ratio, "<= 1.25");
     figure("start to attached (ms)", median(attach_ms), "< 200");
     drop(target);
+    measure_launches(&workload, &libraries, rounds, pairs, &mut figure)?;
 
     let seconds = if quick { 3.0 } else { 12.0 };
     for (rate, goal) in [(4_000, "< 0.5"), (200_000, "< 5")] {
@@ -131,5 +133,42 @@ fn main() -> Result<()> {
         "< 100",
     );
     println!("{}", serde_json::Value::Object(json));
+    Ok(())
+}
+
+/// The cost of counting a launch, over an empty entry probe on the same functions.
+fn measure_launches(
+    workload: &Path,
+    libraries: &[(&Path, Layer)],
+    rounds: usize,
+    launches: u64,
+    figure: &mut impl FnMut(&str, f64, &str),
+) -> Result<()> {
+    let mut target = Workload::start(workload)?;
+    let pid = target.pid();
+    target.time_launches(launches)?;
+    let mut times = [const { Vec::new() }; 3];
+    for _ in 0..rounds {
+        times[0].push(target.time_launches(launches)?);
+        let floor = Floor::attach(FloorKind::Launches, libraries, pid)?;
+        times[1].push(target.time_launches(launches)?);
+        drop(floor);
+        let _tracer = Gpuprobe::attach_modes(pid, &["--cudatrace"])?;
+        times[2].push(target.time_launches(launches)?);
+    }
+    let [untraced, floor, traced] = times.map(median);
+    figure("launch, untraced (ns)", untraced, "");
+    figure(
+        "launch, added by an empty entry program (ns)",
+        floor - untraced,
+        "",
+    );
+    figure(
+        "launch, added by gpuprobe --cudatrace (ns)",
+        traced - untraced,
+        "",
+    );
+    let ratio = (traced - untraced) / (floor - untraced);
+    figure("launch, gpuprobe over empty", ratio, "<= 1.15");
     Ok(())
 }

@@ -74,6 +74,14 @@ impl Workload {
     }
 }
 
+impl Workload {
+    /// Launches a kernel again and again; nanoseconds per launch.
+    pub(crate) fn time_launches(&mut self, launches: u64) -> Result<f64> {
+        let reply = self.run(&format!("timelaunch {launches}"))?;
+        Ok(field(&reply, "ns")? / launches as f64)
+    }
+}
+
 /// The number after `name=` in a reply of the workload.
 pub(crate) fn field(reply: &str, name: &str) -> Result<f64> {
     let found = reply
@@ -100,9 +108,15 @@ pub(crate) struct Gpuprobe {
 
 impl Gpuprobe {
     pub(crate) fn attach(pid: u32, options: &[&str]) -> Result<Self> {
+        let mut with_mode = vec!["--memleak"];
+        with_mode.extend(options);
+        Self::attach_modes(pid, &with_mode)
+    }
+
+    pub(crate) fn attach_modes(pid: u32, options: &[&str]) -> Result<Self> {
         let begin = Instant::now();
         let mut child = Command::new(env!("CARGO_BIN_EXE_gpuprobe"))
-            .args(["--memleak", "--pid", &pid.to_string()])
+            .args(["--pid", &pid.to_string()])
             .args(options)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -4,6 +4,9 @@
 //! side receives each row as a recipe and finds it again through the attach cookie, which is the
 //! row's number. Supporting one more function is one more row.
 
+mod copies;
+mod launches;
+mod runtime_copies;
 pub mod table;
 
 pub use table::FUNCTIONS;
@@ -48,6 +51,22 @@ pub enum Op {
     DeviceGet = 12,
     /// Writes the number of devices that the process can see to `out`.
     DeviceCount = 13,
+    /// Launches the kernel `address` on `stream`.
+    Launch = 14,
+    /// Launches the executable graph `address` on `stream`.
+    GraphLaunch = 15,
+    /// Begins to capture `stream` into a graph.
+    CaptureBegin = 16,
+    /// Ends the capture of `stream`.
+    CaptureEnd = 17,
+    /// Writes the handle of the kernel named `address` to `out`.
+    KernelName = 18,
+    /// Unloads a module, after which handles are used again.
+    ModuleUnload = 19,
+    /// Copies or sets `size` bytes.
+    Copy = 20,
+    /// Copies as many bytes as an array of sizes adds up to.
+    CopyBatch = 21,
 }
 
 impl Op {
@@ -55,6 +74,149 @@ impl Op {
     pub const fn is_memory(self) -> bool {
         matches!(self, Self::Allocate | Self::Free)
     }
+
+    /// Whether calls are only counted, at entry, in the kernel.
+    pub const fn is_launch(self) -> bool {
+        matches!(self, Self::Launch | Self::GraphLaunch)
+    }
+
+    /// Whether calls move or set memory.
+    pub const fn is_copy(self) -> bool {
+        matches!(self, Self::Copy | Self::CopyBatch)
+    }
+
+    /// Whether calls only ask which context or device is current. Frameworks ask all the time.
+    pub const fn is_device_query(self) -> bool {
+        matches!(
+            self,
+            Self::ContextGet | Self::ContextDevice | Self::DeviceGet
+        )
+    }
+
+    /// Whether calls tell which device a thread is on, or a context.
+    pub const fn is_about_devices(self) -> bool {
+        matches!(
+            self,
+            Self::ContextCreate
+                | Self::ContextRetain
+                | Self::ContextSet
+                | Self::ContextPush
+                | Self::ContextPop
+                | Self::ContextGet
+                | Self::ContextDevice
+                | Self::DeviceSet
+                | Self::DeviceGet
+                | Self::DeviceCount
+        )
+    }
+
+    /// Whether calls can be so frequent that they are probed at one layer only.
+    pub const fn is_hot(self) -> bool {
+        self.is_launch() || self.is_copy()
+    }
+
+    /// Whether `modes` need calls of this kind.
+    pub const fn is_needed_by(self, modes: Modes) -> bool {
+        if self.is_about_devices() {
+            return modes.memleak;
+        }
+        match self {
+            Self::Allocate | Self::Free => modes.memleak || modes.bandwidth_util,
+            Self::Launch | Self::GraphLaunch | Self::KernelName | Self::ModuleUnload => {
+                modes.cudatrace
+            }
+            Self::CaptureBegin | Self::CaptureEnd => modes.cudatrace || modes.bandwidth_util,
+            Self::Copy | Self::CopyBatch => modes.bandwidth_util,
+            _ => false,
+        }
+    }
+}
+
+/// What is reported; any of them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modes {
+    /// Who holds memory.
+    pub memleak: bool,
+    /// Which kernels are launched.
+    pub cudatrace: bool,
+    /// What copies move, and how fast.
+    pub bandwidth_util: bool,
+}
+
+/// Where a launch has its grid and block. The discriminants are those of `enum gp_shape`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Shape {
+    /// It is no launch of a kernel.
+    None = 0,
+    /// Arguments 1 to 5 and the first stack slot.
+    Arguments = 1,
+    /// Six numbers behind argument 0.
+    Config = 2,
+    /// Two structs of three, by value, from argument 1.
+    Dim3 = 3,
+    /// It is a copy of which only the addresses tell the direction: they are to be looked at soon.
+    Addresses = 4,
+}
+
+/// Between which memories a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Direction {
+    HostToDevice,
+    DeviceToHost,
+    DeviceToDevice,
+    HostToHost,
+    PeerToPeer,
+    HostToArray,
+    ArrayToHost,
+    DeviceToArray,
+    ArrayToDevice,
+    ArrayToArray,
+    /// Memory is set, not copied.
+    Set,
+    Unknown,
+}
+
+impl Direction {
+    /// The name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HostToDevice => "H2D",
+            Self::DeviceToHost => "D2H",
+            Self::DeviceToDevice => "D2D",
+            Self::HostToHost => "H2H",
+            Self::PeerToPeer => "P2P",
+            Self::HostToArray => "H2A",
+            Self::ArrayToHost => "A2H",
+            Self::DeviceToArray => "D2A",
+            Self::ArrayToDevice => "A2D",
+            Self::ArrayToArray => "A2A",
+            Self::Set => "set",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether bytes cross the link between host and GPU.
+    pub const fn crosses_link(self) -> bool {
+        matches!(
+            self,
+            Self::HostToDevice | Self::DeviceToHost | Self::HostToArray | Self::ArrayToHost
+        )
+    }
+}
+
+/// How the direction of a copy is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The function always goes this way.
+    Always(Direction),
+    /// By a `cudaMemcpyKind`.
+    ByKind,
+    /// By the `CUmemorytype` of source and destination.
+    ByTypes,
+    /// By where the two addresses are.
+    ByAddresses,
 }
 
 /// The kind of memory that a function hands out or takes back.
@@ -119,10 +281,12 @@ impl Value {
 
     /// 32-bit integer argument `index`.
     pub const fn argument32(index: u8) -> Self {
-        Self {
-            bits: 32,
-            ..Self::argument(index)
-        }
+        Self::argument(index).bits32()
+    }
+
+    /// The same place, where only the lower 32 bits count.
+    pub const fn bits32(self) -> Self {
+        Self { bits: 32, ..self }
     }
 
     /// Stack slot `index` above the return address (0 is `[rsp+8]`).
@@ -161,8 +325,26 @@ pub struct Function {
     pub address: Value,
     /// Pointer to where the result will be written.
     pub out: Value,
-    /// Device index that is handed in.
+    /// Device index that is handed in; for a copy, its kind or the memory type of its source.
     pub device: Value,
+    /// For a copy, the memory type of its destination.
+    pub second: Value,
+    /// The stream.
+    pub stream: Value,
+    /// `size` is multiplied by these, if there (a height, a depth). For a batch, the first is its
+    /// length.
+    pub factors: [Value; 2],
+    /// If one of these is not 0, `size` is not in bytes (but in elements of an array): the copy is
+    /// counted as lost.
+    pub unless: [Value; 2],
+    /// Bytes per unit of `size`.
+    pub scale: u8,
+    /// Where a launch has its grid and block; for copies, whether their addresses matter.
+    pub shape: Shape,
+    /// How the direction of a copy is told.
+    pub told: Told,
+    /// A copy may go on after the call has returned.
+    pub is_async: bool,
 }
 
 impl Function {
@@ -216,7 +398,29 @@ mod tests {
                 Op::ContextDevice => (has(function.address), true, false),
                 Op::ContextGet | Op::DeviceGet | Op::DeviceCount => (false, true, false),
                 Op::DeviceSet => (false, false, true),
-                Op::SelfTest | Op::ContextPop => (false, false, false),
+                Op::SelfTest | Op::ContextPop | Op::ModuleUnload => (false, false, false),
+                Op::Launch | Op::GraphLaunch => {
+                    assert!(has(function.stream), "{}", function.symbol);
+                    (true, false, false)
+                }
+                Op::CaptureBegin | Op::CaptureEnd => {
+                    assert!(has(function.stream), "{}", function.symbol);
+                    (false, false, false)
+                }
+                Op::KernelName => (true, true, false),
+                Op::Copy | Op::CopyBatch => {
+                    assert!(has(function.size), "{}", function.symbol);
+                    let asynchronous = has(function.stream);
+                    assert_eq!(asynchronous, function.is_async, "{}", function.symbol);
+                    let kinds = match function.told {
+                        Told::Always(_) | Told::ByAddresses => (false, false),
+                        Told::ByKind => (true, false),
+                        Told::ByTypes => (true, true),
+                    };
+                    assert_eq!(has(function.device), kinds.0, "{}", function.symbol);
+                    assert_eq!(has(function.second), kinds.1, "{}", function.symbol);
+                    (has(function.address), has(function.out), kinds.0)
+                }
             };
             assert_eq!(has(function.address), address, "{}", function.symbol);
             assert_eq!(has(function.out), out, "{}", function.symbol);

@@ -3,12 +3,15 @@
 //! The driver's un-suffixed legacy names with 32-bit sizes (`cuMemAlloc`, `cuMemFree`) are left
 //! out: their arguments are not those of the `_v2` forms.
 
-use super::{Function, Layer, MemoryKind, Op, Value};
+use super::copies::DRIVER_COPIES;
+use super::launches::LAUNCHES;
+use super::runtime_copies::RUNTIME_COPIES;
+use super::{Direction, Function, Layer, MemoryKind, Op, Shape, Told, Value};
 
 const NONE: Value = Value::NONE;
 
 /// A row without arguments, to be completed with struct update syntax.
-const fn row(layer: Layer, op: Op, symbol: &'static str) -> Function {
+pub(super) const fn row(layer: Layer, op: Op, symbol: &'static str) -> Function {
     Function {
         symbol,
         variants: &[],
@@ -19,6 +22,14 @@ const fn row(layer: Layer, op: Op, symbol: &'static str) -> Function {
         address: NONE,
         out: NONE,
         device: NONE,
+        second: NONE,
+        stream: NONE,
+        factors: [NONE, NONE],
+        unless: [NONE, NONE],
+        scale: 1,
+        shape: Shape::None,
+        told: Told::Always(Direction::Unknown),
+        is_async: false,
     }
 }
 
@@ -33,8 +44,8 @@ const fn driver(op: Op, symbol: &'static str) -> Function {
 /// The row of the self-test, which stands in no CUDA library.
 pub const SELF_TEST_ROW: u16 = 0;
 
-/// Every traced function; a function's row is its index.
-pub const FUNCTIONS: &[Function] = &[
+/// The rows before those of launches and copies.
+const MEMORY: &[Function] = &[
     row(Layer::Driver, Op::SelfTest, "gpuprobe_self_test"),
     // Memory.
     Function {
@@ -120,3 +131,24 @@ pub const FUNCTIONS: &[Function] = &[
         ..driver(Op::ContextDevice, "cuCtxGetDevice_v2")
     },
 ];
+
+const COUNT: usize = MEMORY.len() + LAUNCHES.len() + DRIVER_COPIES.len() + RUNTIME_COPIES.len();
+
+const ALL: [Function; COUNT] = {
+    let mut all = [MEMORY[0]; COUNT];
+    let parts = [MEMORY, LAUNCHES, DRIVER_COPIES, RUNTIME_COPIES];
+    let (mut part, mut next) = (0, 0);
+    while part < parts.len() {
+        let mut row = 0;
+        while row < parts[part].len() {
+            all[next] = parts[part][row];
+            next += 1;
+            row += 1;
+        }
+        part += 1;
+    }
+    all
+};
+
+/// Every traced function; a function's row is its index.
+pub const FUNCTIONS: &[Function] = &ALL;

@@ -2,8 +2,10 @@
 
 pub mod elf;
 pub mod gpus;
+pub mod link;
 pub mod process;
 pub mod system;
+pub mod world;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -24,6 +24,8 @@ pub mod record {
     pub const THREAD_EXIT: u16 = 6;
     pub const NEW_IMAGE: u16 = 7;
     pub const NEW_LIBRARY: u16 = 8;
+    pub const KERNEL: u16 = 9;
+    pub const COPY: u16 = 10;
 }
 
 /// `struct gp_call`: a finished outermost memory call.
@@ -68,12 +70,94 @@ pub struct RawTask {
     pub tid: u32,
     /// User id.
     pub uid: u32,
+    /// Tells apart processes and programs that share a process id.
+    pub process: u32,
+    /// Zero.
+    pub reserved2: u32,
     /// When, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
     /// Start of the process, `CLOCK_BOOTTIME` nanoseconds.
     pub start_boot_ns: u64,
     /// Name, padded with zero bytes.
     pub comm: [u8; 16],
+}
+
+/// `struct gp_launch_key`: a kernel or graph of a process, as launches are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawLaunchKey {
+    /// What was passed to the launch.
+    pub handle: u64,
+    /// The process, as in [`RawTask::process`].
+    pub process: u32,
+    /// Row of the function table.
+    pub row: u16,
+    /// Handles of different epochs may be used for different kernels.
+    pub epoch: u16,
+}
+
+/// `struct gp_launch_count`: one CPU's share.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawLaunchCount {
+    /// Launches that ran.
+    pub runs: u64,
+    /// Launches that went into a graph.
+    pub captured: u64,
+}
+
+/// `struct gp_kernel` without the name, which follows.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawKernel {
+    /// [`record::KERNEL`].
+    pub record_type: u16,
+    /// Non-zero if the program gave the name; else it was found through the handle.
+    pub given: u16,
+    /// Process.
+    pub tgid: u32,
+    /// Which kernel.
+    pub key: RawLaunchKey,
+    /// Blocks of the first launch.
+    pub grid: [u32; 3],
+    /// Threads per block of the first launch.
+    pub block: [u32; 3],
+    /// Length of the name with its terminating zero; 0 if there is none.
+    pub name_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `struct gp_copy`: a finished copy or memory set.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawCopy {
+    /// [`record::COPY`].
+    pub record_type: u16,
+    /// Row of the function table.
+    pub row: u16,
+    /// What the function returned: 0 or a CUDA error.
+    pub result: i32,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Entry, `CLOCK_MONOTONIC` nanoseconds.
+    pub start_ns: u64,
+    /// Return, `CLOCK_MONOTONIC` nanoseconds.
+    pub end_ns: u64,
+    /// Bytes moved or set.
+    pub bytes: u64,
+    /// Address written to.
+    pub destination: u64,
+    /// Address read from; 0 for a set.
+    pub source: u64,
+    /// `cudaMemcpyKind`, or the memory type of the source.
+    pub kind: i32,
+    /// Memory type of the destination.
+    pub second: u16,
+    /// Non-zero if it went into a graph instead of to the GPU.
+    pub captured: u16,
 }
 
 /// `struct gp_notice`: discovery is asked to look at a process.
@@ -124,6 +208,7 @@ assert_same_layout!(
     time_ns = time_ns,
     start_boot_ns = start_boot_ns,
     comm = comm,
+    process = process,
 );
 assert_same_layout!(
     RawNotice,
@@ -133,6 +218,42 @@ assert_same_layout!(
     tgid = tgid,
     inode = inode,
     device = device,
+);
+assert_same_layout!(
+    RawLaunchKey,
+    types::gp_launch_key,
+    handle = handle,
+    process = process,
+    row = row,
+    epoch = epoch,
+);
+assert_same_layout!(
+    RawLaunchCount,
+    types::gp_launch_count,
+    runs = runs,
+    captured = captured
+);
+const _: () = assert!(size_of::<RawKernel>() == offset_of!(types::gp_kernel, name));
+const _: () = assert!(offset_of!(RawKernel, key) == offset_of!(types::gp_kernel, key));
+const _: () = assert!(offset_of!(RawKernel, grid) == offset_of!(types::gp_kernel, grid));
+const _: () =
+    assert!(offset_of!(RawKernel, name_bytes) == offset_of!(types::gp_kernel, name_bytes));
+assert_same_layout!(
+    RawCopy,
+    types::gp_copy,
+    record_type = r#type,
+    row = row,
+    result = result,
+    tgid = tgid,
+    tid = tid,
+    start_ns = start_ns,
+    end_ns = end_ns,
+    bytes = bytes,
+    destination = destination,
+    source = source,
+    kind = kind,
+    second = second,
+    captured = captured,
 );
 const _: () = assert!(
     crate::api::FUNCTIONS.len() <= size_of::<types::rodata>() / size_of::<types::gp_recipe>(),
@@ -152,11 +273,17 @@ fn raw_value(value: Value) -> types::gp_value {
 /// The row as the kernel side reads it.
 pub(super) fn recipe(function: &Function) -> types::gp_recipe {
     types::gp_recipe {
-        op: function.op as u32,
+        op: function.op as u16,
+        shape: function.shape as u8,
+        scale: function.scale,
         layer: function.layer as u32,
         size: raw_value(function.size),
         address: raw_value(function.address),
         out: raw_value(function.out),
         device: raw_value(function.device),
+        second: raw_value(function.second),
+        stream: raw_value(function.stream),
+        factors: function.factors.map(raw_value),
+        unless: function.unless.map(raw_value),
     }
 }

@@ -4,16 +4,13 @@ use std::mem::MaybeUninit;
 
 use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramMut};
+use libbpf_rs::{Link, OpenObject, ProgramMut};
 
 use super::abi;
 use super::attach::{self, Attached, Point};
 use super::kind::{self, AttachKind};
-use super::rings::{Image, Rings};
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, OpenGpuprobeSkel};
 use crate::api::{FUNCTIONS, table};
-use crate::clock;
-use crate::report::Lost;
 
 /// What the kernel side is told before it is loaded.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,6 +21,8 @@ pub struct Settings {
     pub follow_children: bool,
     /// Stop targets at exec and when they map a CUDA library; discovery lets them go on.
     pub hold_targets: bool,
+    /// Count launches.
+    pub launches: bool,
     /// Attach in this way; `None` for the best that works.
     pub kind: Option<AttachKind>,
 }
@@ -37,7 +36,7 @@ pub struct Probe {
     pub kind: AttachKind,
     // Before `skeleton`, so that links go first.
     links: Vec<Link>,
-    skeleton: GpuprobeSkel<'static>,
+    pub(super) skeleton: GpuprobeSkel<'static>,
     /// What prevented better kinds, for `doctor`.
     pub refused: Vec<(AttachKind, String)>,
 }
@@ -162,6 +161,20 @@ impl Probe {
         Ok(Attached { links })
     }
 
+    /// Probes the entries of functions that launch.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn attach_launches(
+        &self,
+        path: &str,
+        points: &[Point],
+        pid: Option<i32>,
+    ) -> Result<Attached> {
+        let progs = &self.skeleton.progs;
+        self.attach_entries(&progs.launch_multi, &progs.launch_perf, path, points, pid)
+    }
+
     /// Probes the dynamic loader's rendezvous.
     ///
     /// # Errors
@@ -172,14 +185,30 @@ impl Probe {
         point: Point,
         pid: Option<i32>,
     ) -> Result<Attached> {
+        let progs = &self.skeleton.progs;
+        self.attach_entries(
+            &progs.rendezvous_multi,
+            &progs.rendezvous_perf,
+            path,
+            &[point],
+            pid,
+        )
+    }
+
+    /// Probes entries only, for which sessions have no use.
+    fn attach_entries(
+        &self,
+        multi: &ProgramMut<'_>,
+        perf: &ProgramMut<'_>,
+        path: &str,
+        points: &[Point],
+        pid: Option<i32>,
+    ) -> Result<Attached> {
         let (program, kind) = match self.kind {
-            // Entry is all that is needed.
-            AttachKind::Session | AttachKind::Multi => {
-                (&self.skeleton.progs.rendezvous_multi, AttachKind::Multi)
-            }
-            AttachKind::Perf => (&self.skeleton.progs.rendezvous_perf, AttachKind::Perf),
+            AttachKind::Session | AttachKind::Multi => (multi, AttachKind::Multi),
+            AttachKind::Perf => (perf, AttachKind::Perf),
         };
-        let links = attach::attach(program, kind, path, &[point], pid, false)?;
+        let links = attach::attach(program, kind, path, points, pid, false)?;
         Ok(Attached { links })
     }
 
@@ -200,104 +229,6 @@ impl Probe {
             }
         });
     }
-
-    /// Opens the rings. There may be one reader only.
-    ///
-    /// # Errors
-    /// Those of mapping the rings.
-    pub fn rings(&self) -> Result<Rings> {
-        let maps = &self.skeleton.maps;
-        Rings::open(&maps.memory_ring, &maps.control_ring)
-    }
-
-    /// Adds a process to those that are traced.
-    ///
-    /// # Errors
-    /// The map is full.
-    pub fn add_target(&self, pid: u32) -> Result<()> {
-        let one = 1u32.to_ne_bytes();
-        let targets = &self.skeleton.maps.targets;
-        targets
-            .update(&pid.to_ne_bytes(), &one, MapFlags::ANY)
-            .with_context(|| format!("cannot add process {pid} to the traced ones"))
-    }
-
-    /// The id by which other processes find the map of traced processes.
-    ///
-    /// # Errors
-    /// Those of the kernel.
-    pub fn targets_map_id(&self) -> Result<u32> {
-        Ok(self.skeleton.maps.targets.info()?.info.id)
-    }
-
-    /// Removes a process from those that are traced.
-    pub fn remove_target(&self, pid: u32) {
-        // It is not there when the process has ended meanwhile.
-        let _ = self.skeleton.maps.targets.delete(&pid.to_ne_bytes());
-    }
-
-    /// Tells the kernel side that every library known so far is probed: threads that start from
-    /// now on are seen from their first call.
-    ///
-    /// # Errors
-    /// None in practice: the settings are mapped memory.
-    pub fn all_attached(&mut self) -> Result<()> {
-        self.bss()?.attached_boot_ns = clock::boot_ns();
-        Ok(())
-    }
-
-    /// Tells the kernel side that the dynamic loader of `image` is probed: processes that begin to
-    /// run it need not be looked at.
-    pub fn image_known(&self, image: Image) {
-        let mut key = [0; 16];
-        key[..8].copy_from_slice(&image.inode.to_ne_bytes());
-        key[8..].copy_from_slice(&image.device.to_ne_bytes());
-        let one = 1u32.to_ne_bytes();
-        if let Err(error) = self
-            .skeleton
-            .maps
-            .known_images
-            .update(&key, &one, MapFlags::ANY)
-        {
-            tracing::debug!("a program will be looked at again: {error}");
-        }
-    }
-
-    /// Tells the kernel side that `pid` may have used a library that is probed only now.
-    pub fn seen_late(&self, pid: u32) {
-        let now = clock::boot_ns().to_ne_bytes();
-        let late = &self.skeleton.maps.late_views;
-        if let Err(error) = late.update(&pid.to_ne_bytes(), &now, MapFlags::ANY) {
-            tracing::warn!("devices of process {pid} may be wrong: {error}");
-        }
-    }
-
-    /// To be called before the rings are read, so that the next full batch wakes us again.
-    pub fn about_to_read(&mut self) {
-        if let Ok(bss) = self.bss() {
-            bss.wake_pending = 0;
-        }
-    }
-
-    /// What the kernel side has lost so far.
-    pub fn lost(&mut self) -> Lost {
-        self.bss().map_or(Lost::default(), |bss| {
-            let losses = &bss.losses;
-            Lost {
-                memory: losses.ring_full + losses.threads_full + losses.nesting + losses.unreadable,
-                tasks: losses.tasks,
-                notices: losses.notices,
-                contexts: losses.contexts,
-                children: losses.targets,
-                undecodable: 0,
-            }
-        })
-    }
-
-    fn bss(&mut self) -> Result<&mut super::skeleton::types::bss> {
-        let bss = self.skeleton.maps.bss_data.as_deref_mut();
-        bss.context("the BPF object has no mapped globals")
-    }
 }
 
 /// Fills in the settings and selects the programs of one kind.
@@ -313,6 +244,7 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
         *recipe = abi::recipe(function);
     }
+    open.maps.launches.set_autocreate(settings.launches)?;
     let progs = &mut open.progs;
     let session = kind == AttachKind::Session;
     let multi = kind == AttachKind::Multi;
@@ -321,9 +253,13 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     progs.call_entry_multi.set_autoload(multi);
     progs.call_return_multi.set_autoload(multi);
     progs.rendezvous_multi.set_autoload(session || multi);
+    progs
+        .launch_multi
+        .set_autoload((session || multi) && settings.launches);
     progs.call_entry_perf.set_autoload(perf);
     progs.call_return_perf.set_autoload(perf);
     progs.rendezvous_perf.set_autoload(perf);
+    progs.launch_perf.set_autoload(perf && settings.launches);
     progs.task_fork.set_autoload(settings.follow_children);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 pub mod abi;
 pub mod attach;
+mod control;
 pub mod kind;
 mod load;
 mod ring;

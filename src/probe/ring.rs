@@ -102,10 +102,14 @@ impl Ring {
         &self.map
     }
 
-    /// Hands each record that is there now to `record`.
-    pub(super) fn read(&mut self, mut record: impl FnMut(&[u8])) -> Result<()> {
+    /// Where the producers are now.
+    pub(super) fn end(&self) -> u64 {
+        self.producer.position().load(Ordering::Acquire)
+    }
+
+    /// Hands each record before `end` to `record`.
+    pub(super) fn read_to(&mut self, end: u64, mut record: impl FnMut(&[u8])) -> Result<()> {
         let mut unreleased = 0;
-        let end = self.producer.position().load(Ordering::Acquire);
         let result = loop {
             if self.position >= end {
                 break Ok(());

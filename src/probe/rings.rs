@@ -30,26 +30,35 @@ pub struct Image {
     pub(super) device: u64,
 }
 
-/// The memory ring and the control ring.
+/// The rings of memory calls, of kernels and copies, and of notices.
 pub struct Rings {
     memory: Ring,
+    activity: Ring,
     control: Ring,
 }
 
 impl Rings {
-    pub(super) fn open(memory_ring: &dyn MapCore, control_ring: &dyn MapCore) -> Result<Self> {
+    pub(super) fn open(
+        memory_ring: &dyn MapCore,
+        activity_ring: &dyn MapCore,
+        control_ring: &dyn MapCore,
+    ) -> Result<Self> {
         Ok(Self {
             memory: Ring::open(memory_ring)?,
+            activity: Ring::open(activity_ring)?,
             control: Ring::open(control_ring)?,
         })
     }
 
-    /// Hands every record that is in the memory ring now to `record`.
+    /// Hands every record that is in the memory ring now, then every one that was in the activity
+    /// ring before, to `record`: whatever a copy needs to know of memory comes first.
     ///
     /// # Errors
-    /// Those of mapping the ring.
-    pub fn read_memory(&mut self, record: impl FnMut(&[u8])) -> Result<()> {
-        self.memory.read(record)
+    /// Those of mapping the rings.
+    pub fn read(&mut self, mut record: impl FnMut(&[u8])) -> Result<()> {
+        let activity_end = self.activity.end();
+        self.memory.read_to(self.memory.end(), &mut record)?;
+        self.activity.read_to(activity_end, record)
     }
 
     /// The notices that are in the control ring.
@@ -58,8 +67,9 @@ impl Rings {
     /// Those of mapping the ring.
     pub fn read_notices(&mut self) -> Result<Vec<Notice>> {
         let mut notices = Vec::new();
+        let end = self.control.end();
         self.control
-            .read(|bytes| notices.extend(decode_notice(bytes)))?;
+            .read_to(end, |bytes| notices.extend(decode_notice(bytes)))?;
         Ok(notices)
     }
 
@@ -69,6 +79,14 @@ impl Rings {
     /// Those of the event loop.
     pub fn watch_memory(&self) -> Result<AsyncFd<OwnedFd>> {
         watch(&self.memory)
+    }
+
+    /// Becomes readable when the activity ring should be read at once. Needs an event loop.
+    ///
+    /// # Errors
+    /// Those of the event loop.
+    pub fn watch_activity(&self) -> Result<AsyncFd<OwnedFd>> {
+        watch(&self.activity)
     }
 
     /// Becomes readable when there are notices. Needs an event loop.

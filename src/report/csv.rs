@@ -1,11 +1,14 @@
-//! One row per live allocation and report.
+//! Tables: one row per live allocation, per kernel, per direction, or per copy. A file holds one
+//! table; the command line sees to that.
 
 use std::io::{self, Write};
 
-use super::{Report, Writer};
+use super::bandwidth::{BandwidthUtil, CopyReport};
+use super::cudatrace::Cudatrace;
+use super::{Memleak, Report, Writer};
 use crate::clock;
 
-const HEADER: [&str; 14] = [
+const MEMLEAK: &[&str] = &[
     "report_time",
     "final",
     "pid",
@@ -21,53 +24,187 @@ const HEADER: [&str; 14] = [
     "api",
     "time",
 ];
+const CUDATRACE: &[&str] = &[
+    "report_time",
+    "final",
+    "pid",
+    "uid",
+    "comm",
+    "exited",
+    "name",
+    "mangled",
+    "handle",
+    "launches",
+    "captured_launches",
+    "per_second",
+    "grid",
+    "block",
+    "api",
+];
+const BANDWIDTH: &[&str] = &[
+    "report_time",
+    "final",
+    "pid",
+    "direction",
+    "mode",
+    "calls",
+    "bytes",
+    "seconds",
+    "bytes_per_second",
+    "peak_bytes_per_second",
+    "wall_bytes_per_second",
+];
+const COPIES: &[&str] = &[
+    "time",
+    "pid",
+    "tid",
+    "api",
+    "direction",
+    "mode",
+    "bytes",
+    "seconds",
+    "bytes_per_second",
+];
 
 #[derive(Default)]
 pub(super) struct Csv {
-    header_written: bool,
+    pub(super) header_written: bool,
+    /// Rows are single copies: reports have no place among them.
+    pub(super) per_call: bool,
 }
+
+type Rows<'a> = csv::Writer<&'a mut dyn Write>;
 
 impl Writer for Csv {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
-        let mut rows = csv::Writer::from_writer(out);
-        if !self.header_written {
-            rows.write_record(HEADER)?;
-            self.header_written = true;
+        if self.per_call {
+            return Ok(());
         }
-        let report_time = clock::rfc3339_seconds(&report.time);
-        let is_final = report.is_final.to_string();
-        let number = |n: Option<u32>| n.map(|n| n.to_string()).unwrap_or_default();
-        for process in &report.memleak.processes {
-            let process_fields = [
-                process.pid.to_string(),
-                number(process.uid),
-                process.comm.clone().unwrap_or_default(),
-                process.exited.to_string(),
-            ];
-            for thread in &process.threads {
-                let thread_fields = [
-                    thread.tid.to_string(),
-                    thread.comm.clone().unwrap_or_default(),
-                ];
-                for allocation in &thread.allocations {
-                    let fields = [
-                        format!("{:#x}", allocation.address),
-                        allocation.bytes.to_string(),
-                        number(allocation.device.map(u32::from)),
-                        allocation.kind.to_owned(),
-                        allocation.api.to_owned(),
-                        clock::rfc3339_micros(&allocation.time),
-                    ];
-                    let report_fields = [&report_time, &is_final].into_iter();
-                    rows.write_record(
-                        report_fields
-                            .chain(&process_fields)
-                            .chain(&thread_fields)
-                            .chain(&fields),
-                    )?;
-                }
-            }
+        let mut rows = csv::Writer::from_writer(out);
+        let common = [
+            clock::rfc3339_seconds(&report.time),
+            report.is_final.to_string(),
+        ];
+        if let Some(memleak) = &report.memleak {
+            self.header(MEMLEAK, &mut rows)?;
+            write_memleak(memleak, &common, &mut rows)?;
+        } else if let Some(cudatrace) = &report.cudatrace {
+            self.header(CUDATRACE, &mut rows)?;
+            write_cudatrace(cudatrace, &common, &mut rows)?;
+        } else if let Some(bandwidth) = &report.bandwidth_util {
+            self.header(BANDWIDTH, &mut rows)?;
+            write_bandwidth(bandwidth, &common, &mut rows)?;
         }
         rows.flush()
     }
+
+    fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
+        let mut rows = csv::Writer::from_writer(out);
+        self.header(COPIES, &mut rows)?;
+        rows.write_record([
+            clock::rfc3339_micros(&copy.time),
+            copy.pid.to_string(),
+            copy.tid.to_string(),
+            copy.api.to_owned(),
+            copy.direction.to_owned(),
+            copy.mode.to_owned(),
+            copy.bytes.to_string(),
+            copy.seconds.to_string(),
+            optional(copy.bytes_per_second),
+        ])?;
+        rows.flush()
+    }
+}
+
+impl Csv {
+    fn header(&mut self, columns: &[&str], rows: &mut Rows<'_>) -> io::Result<()> {
+        if !self.header_written {
+            self.header_written = true;
+            rows.write_record(columns)?;
+        }
+        Ok(())
+    }
+}
+
+fn optional(value: Option<impl ToString>) -> String {
+    value.map(|v| v.to_string()).unwrap_or_default()
+}
+
+fn write_memleak(memleak: &Memleak, common: &[String], rows: &mut Rows<'_>) -> io::Result<()> {
+    for process in &memleak.processes {
+        let process_fields = [
+            process.pid.to_string(),
+            optional(process.uid),
+            process.comm.clone().unwrap_or_default(),
+            process.exited.to_string(),
+        ];
+        for thread in &process.threads {
+            let thread_fields = [
+                thread.tid.to_string(),
+                thread.comm.clone().unwrap_or_default(),
+            ];
+            for allocation in &thread.allocations {
+                let fields = [
+                    format!("{:#x}", allocation.address),
+                    allocation.bytes.to_string(),
+                    optional(allocation.device),
+                    allocation.kind.to_owned(),
+                    allocation.api.to_owned(),
+                    clock::rfc3339_micros(&allocation.time),
+                ];
+                let parts = common.iter().chain(&process_fields);
+                rows.write_record(parts.chain(&thread_fields).chain(&fields))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_cudatrace(
+    cudatrace: &Cudatrace,
+    common: &[String],
+    rows: &mut Rows<'_>,
+) -> io::Result<()> {
+    let dimensions = |[x, y, z]: [u32; 3]| format!("{x}x{y}x{z}");
+    for kernel in &cudatrace.kernels {
+        let fields = [
+            kernel.pid.to_string(),
+            optional(kernel.uid),
+            kernel.comm.clone().unwrap_or_default(),
+            kernel.exited.to_string(),
+            kernel.name.clone(),
+            kernel.mangled.clone().unwrap_or_default(),
+            format!("{:#x}", kernel.handle),
+            kernel.launches.to_string(),
+            kernel.captured_launches.to_string(),
+            kernel.per_second.to_string(),
+            dimensions(kernel.grid),
+            dimensions(kernel.block),
+            kernel.api.to_owned(),
+        ];
+        rows.write_record(common.iter().chain(&fields))?;
+    }
+    Ok(())
+}
+
+fn write_bandwidth(
+    bandwidth: &BandwidthUtil,
+    common: &[String],
+    rows: &mut Rows<'_>,
+) -> io::Result<()> {
+    for direction in &bandwidth.directions {
+        let fields = [
+            direction.pid.to_string(),
+            direction.direction.to_owned(),
+            direction.mode.to_owned(),
+            direction.calls.to_string(),
+            direction.bytes.to_string(),
+            optional(direction.seconds),
+            optional(direction.bytes_per_second),
+            optional(direction.peak_bytes_per_second),
+            direction.wall_bytes_per_second.to_string(),
+        ];
+        rows.write_record(common.iter().chain(&fields))?;
+    }
+    Ok(())
 }

@@ -2,6 +2,9 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
+
+use super::bandwidth::CopyReport;
 use super::{Report, Writer};
 
 pub(super) struct Json;
@@ -11,4 +14,17 @@ impl Writer for Json {
         serde_json::to_writer(&mut *out, report)?;
         out.write_all(b"\n")
     }
+
+    fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
+        let line = CopyLine { schema: 1, copy };
+        serde_json::to_writer(&mut *out, &line)?;
+        out.write_all(b"\n")
+    }
+}
+
+/// A line for one copy, told from a report by its key.
+#[derive(Serialize)]
+struct CopyLine<'a> {
+    schema: u32,
+    copy: &'a CopyReport,
 }

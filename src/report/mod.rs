@@ -3,19 +3,27 @@
 //! The serialised form of [`Report`] is the documented JSON (`schema` 1): keys may be added, none
 //! are renamed.
 
-mod build;
+pub mod bandwidth;
 mod csv;
+pub mod cudatrace;
 mod json;
+mod memleak;
 mod text;
 
 use std::io::{self, Write};
+use std::time::Duration;
 
-use chrono::{DateTime, FixedOffset};
+use chrono::{DateTime, FixedOffset, Local};
 use serde::{Serialize, Serializer};
 
-use crate::clock;
+use crate::api::Modes;
+use crate::clock::{self, Clock};
+use crate::discover::link::Link;
+use crate::state::State;
 
-pub use build::{Options, build};
+use bandwidth::{BandwidthUtil, CopyReport};
+use cudatrace::Cudatrace;
+
 pub use text::describe_lost;
 
 /// Events that did not reach the ledger, by consequence. Any non-zero value means that figures
@@ -32,6 +40,12 @@ pub struct Lost {
     pub contexts: u64,
     /// Children of the traced command that are not followed.
     pub children: u64,
+    /// Launches that were not counted.
+    pub launches: u64,
+    /// Names of kernels.
+    pub names: u64,
+    /// Copies.
+    pub copies: u64,
     /// Records that could not be decoded.
     pub undecodable: u64,
 }
@@ -56,8 +70,52 @@ pub struct Report {
     pub is_final: bool,
     /// What is missing.
     pub lost: Lost,
-    /// Who holds memory.
-    pub memleak: Memleak,
+    /// Who holds memory, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memleak: Option<Memleak>,
+    /// Which kernels are launched, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cudatrace: Option<Cudatrace>,
+    /// What copies move, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth_util: Option<BandwidthUtil>,
+}
+
+/// What a report shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What is reported.
+    pub modes: Modes,
+    /// Rows per thread; `None` for all.
+    pub top: Option<usize>,
+    /// The last report: ended processes are listed once more.
+    pub is_final: bool,
+    /// Time since the last report.
+    pub since_last: Duration,
+    /// Time since tracing began.
+    pub since_start: Duration,
+    /// The link between host and GPUs, if known.
+    pub link: Option<Link>,
+}
+
+/// Makes a report of `state` as it is now.
+pub fn build(state: &State, lost: Lost, clock: &Clock, options: &Options) -> Report {
+    let modes = options.modes;
+    Report {
+        schema: 1,
+        time: Local::now().fixed_offset(),
+        is_final: options.is_final,
+        lost,
+        memleak: modes
+            .memleak
+            .then(|| memleak::build(&state.ledger, clock, options)),
+        cudatrace: modes
+            .cudatrace
+            .then(|| cudatrace::build(&state.launches, options)),
+        bandwidth_util: modes
+            .bandwidth_util
+            .then(|| bandwidth::build(&state.transfers, options)),
+    }
 }
 
 /// Who holds memory, and what was called.
@@ -141,7 +199,7 @@ pub struct AllocationReport {
     /// The function that allocated it, as the user called it.
     pub api: &'static str,
     /// When it was allocated.
-    #[serde(serialize_with = "micros")]
+    #[serde(serialize_with = "clock_micros")]
     pub time: DateTime<FixedOffset>,
 }
 
@@ -153,7 +211,10 @@ fn seconds<S: Serializer>(t: &DateTime<FixedOffset>, serializer: S) -> Result<S:
     serializer.serialize_str(&clock::rfc3339_seconds(t))
 }
 
-fn micros<S: Serializer>(t: &DateTime<FixedOffset>, serializer: S) -> Result<S::Ok, S::Error> {
+fn clock_micros<S: Serializer>(
+    t: &DateTime<FixedOffset>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&clock::rfc3339_micros(t))
 }
 
@@ -168,6 +229,12 @@ pub trait Writer {
     /// # Errors
     /// Those of `out`.
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()>;
+
+    /// Writes one copy to `out`.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()>;
 }
 
 /// Formats that reports can be written in.
@@ -177,17 +244,20 @@ pub enum Format {
     Text,
     /// One JSON object a line per report.
     Json,
-    /// One row per live allocation.
+    /// One row per live allocation, kernel, or direction of copies.
     Csv,
 }
 
 impl Format {
-    /// A writer of this format.
-    pub fn writer(self) -> Box<dyn Writer> {
+    /// A writer of this format; with `per_call`, single copies are written too.
+    pub fn writer(self, per_call: bool) -> Box<dyn Writer> {
         match self {
             Self::Text => Box::new(text::Text),
             Self::Json => Box::new(json::Json),
-            Self::Csv => Box::new(csv::Csv::default()),
+            Self::Csv => Box::new(csv::Csv {
+                per_call,
+                header_written: false,
+            }),
         }
     }
 

@@ -4,13 +4,15 @@ mod command;
 mod guard;
 mod output;
 mod run;
+mod signals;
+mod sink;
 mod tracer;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::api::{Function, Layer};
+use crate::api::{Function, Layer, Modes};
 use crate::probe::AttachKind;
 use crate::report::Format;
 
@@ -42,8 +44,17 @@ pub enum ApiChoice {
 }
 
 impl ApiChoice {
-    /// Whether `function` is probed. Calls that only tell the current device always are.
+    /// Whether `function` is probed, if its kind of call is needed at all. Memory calls are slow:
+    /// by default they are probed at both layers. Launches and copies are hot: they are probed at
+    /// one. Calls that tell about contexts, captures and names always are.
     pub fn includes(self, function: &Function) -> bool {
+        if function.op.is_hot() {
+            let layer = match self {
+                Self::Runtime => Layer::Runtime,
+                Self::Auto | Self::Driver => Layer::Driver,
+            };
+            return function.layer == layer;
+        }
         match (self, function.layer) {
             (Self::Auto, _) | (Self::Runtime, Layer::Runtime) | (Self::Driver, Layer::Driver) => {
                 true
@@ -58,6 +69,10 @@ impl ApiChoice {
 pub struct Config {
     /// What is traced.
     pub target: Target,
+    /// What is reported.
+    pub modes: Modes,
+    /// Report every single copy.
+    pub per_call: bool,
     /// Time between reports.
     pub interval: Duration,
     /// When tracing stops by itself.

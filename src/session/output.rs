@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::Config;
+use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Format, Report};
 
 /// An open destination with a writer for the format.
@@ -32,7 +33,7 @@ impl Output {
         };
         Ok(Self {
             destination: BufWriter::new(destination),
-            writer: config.format.writer(),
+            writer: config.format.writer(config.per_call),
             format: config.format,
         })
     }
@@ -42,12 +43,26 @@ impl Output {
         self.format != Format::Csv
     }
 
-    /// Writes a report.
+    /// Writes a report, after the single copies that came before it.
     pub(super) fn write(&mut self, report: &Report) -> Result<Reader> {
         let written = self
             .writer
             .write(report, &mut self.destination)
             .and_then(|()| self.destination.flush());
+        Self::outcome(written)
+    }
+
+    /// Writes single copies.
+    pub(super) fn write_copies(&mut self, copies: &[CopyReport]) -> Result<Reader> {
+        let mut written = Ok(());
+        for copy in copies {
+            written = written.and_then(|()| self.writer.write_copy(copy, &mut self.destination));
+        }
+        let written = written.and_then(|()| self.destination.flush());
+        Self::outcome(written)
+    }
+
+    fn outcome(written: io::Result<()>) -> Result<Reader> {
         match written {
             Ok(()) => Ok(Reader::Reading),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),

@@ -6,44 +6,33 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{self, Pid};
+use nix::unistd::Pid;
 use tokio::process::Child;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 
 use super::guard::Guard;
 use super::output::{Output, Reader};
+use super::signals::{Ends, pass_on};
+use super::sink::Sink;
 use super::{Config, Target, Tracer, command};
 use crate::cli::say;
 use crate::clock::Clock;
-use crate::discover::gpus;
+use crate::discover::link::Link;
 use crate::discover::process::Handle;
-use crate::event;
+use crate::discover::world::Live;
 use crate::probe::{Notice, Rings};
+use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Lost};
-use crate::state::Ledger;
+use crate::state::State;
+
+/// Between two readings of the launch counts for the sake of ended processes.
+const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
+
+/// How long device queries are probed after a late attach.
+const LEARN_FOR: Duration = Duration::from_secs(1);
 
 /// How often the memory ring is looked at when it fills too slowly to wake us.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// What the records of the memory ring are applied to.
-#[derive(Default)]
-struct Sink {
-    ledger: Ledger,
-    undecodable: u64,
-}
-
-impl Sink {
-    fn record(&mut self, bytes: &[u8]) {
-        match event::decode(bytes) {
-            Ok(event) => self.ledger.apply(&event, gpus::single_for),
-            Err(error) => {
-                self.undecodable += 1;
-                tracing::debug!("{error}");
-            }
-        }
-    }
-}
 
 /// Runs until the end that `config` asks for.
 ///
@@ -65,6 +54,12 @@ struct Run<'a> {
     sink: Sink,
     clock: Clock,
     process: Option<Handle>,
+    started: Instant,
+    reported: Instant,
+    /// When the kernel side's counts were read.
+    counted: Instant,
+    /// The fastest link between host and GPUs that was seen.
+    link: Option<Link>,
     lost: Lost,
     guard: Option<Guard>,
     /// The losses that the user has been told on standard error.
@@ -87,7 +82,17 @@ impl<'a> Run<'a> {
             output,
             tracer,
             rings,
-            sink: Sink::default(),
+            sink: Sink {
+                modes: config.modes,
+                state: State::default(),
+                world: Live::default(),
+                undecodable: 0,
+                copies: config.per_call.then(Vec::new),
+            },
+            started: Instant::now(),
+            reported: Instant::now(),
+            counted: Instant::now(),
+            link: None,
             clock: Clock::now(),
             process,
             guard: None,
@@ -108,6 +113,7 @@ impl<'a> Run<'a> {
         };
         let mut reader = Reader::Reading;
         let memory = self.rings.watch_memory()?;
+        let activity = self.rings.watch_activity()?;
         let control = self.rings.watch_control()?;
         let mut look = interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -119,7 +125,9 @@ impl<'a> Run<'a> {
                 None => future::pending().await,
             }
         };
-        tokio::pin!(deadline);
+        let learnt = sleep(LEARN_FOR);
+        tokio::pin!(deadline, learnt);
+        let mut learning = true;
         let mut status = None;
         loop {
             tokio::select! {
@@ -130,7 +138,11 @@ impl<'a> Run<'a> {
                 }
                 guard = memory.readable() => {
                     guard?.clear_ready();
-                    self.read()?;
+                    reader = self.read()?;
+                }
+                guard = activity.readable() => {
+                    guard?.clear_ready();
+                    reader = self.read()?;
                 }
                 ended = wait(&mut child) => {
                     status = Some(ended?);
@@ -142,18 +154,24 @@ impl<'a> Run<'a> {
                     pass_on(end, child);
                 }
                 () = &mut deadline => break,
+                () = &mut learnt, if learning => {
+                    learning = false;
+                    self.tracer.stop_learning();
+                }
                 _ = report.tick() => {
                     reader = self.report(false)?;
-                    if reader == Reader::Gone {
-                        break;
-                    }
                 }
                 _ = look.tick() => {
-                    self.read()?;
+                    reader = self.read()?;
+                    self.make_room()?;
                     if self.process.is_some_and(|p| !p.is_alive()) {
                         break;
                     }
                 }
+            }
+            if reader == Reader::Gone {
+                say("nobody reads the reports any more; tracing ends");
+                break;
             }
         }
         // Nothing of what the probes saw until now may be missed.
@@ -226,22 +244,46 @@ impl<'a> Run<'a> {
         resume(notice);
     }
 
-    /// Applies everything that is in the memory ring.
-    fn read(&mut self) -> Result<()> {
+    /// Applies everything that is in the rings, and writes single copies.
+    fn read(&mut self) -> Result<Reader> {
         self.tracer.probe.about_to_read();
-        self.rings.read_memory(|bytes| self.sink.record(bytes))?;
+        self.rings.read(|bytes| self.sink.record(bytes))?;
         let mut lost = self.tracer.probe.lost();
         lost.undecodable = self.sink.undecodable;
         if lost.tasks > self.lost.tasks {
             self.end_vanished();
         }
         self.lost = lost;
+        let Some(copies) = self.sink.copies.as_mut().map(std::mem::take) else {
+            return Ok(Reader::Reading);
+        };
+        let copies: Vec<_> = copies
+            .iter()
+            .map(|transfer| CopyReport::of(transfer, &self.clock))
+            .collect();
+        self.output.write_copies(&copies)
+    }
+
+    /// Reads the counts of ended processes, so that the kernel side can forget them.
+    fn make_room(&mut self) -> Result<()> {
+        if self.counted.elapsed() > MAKE_ROOM_EVERY && self.sink.state.launches.take_ends() {
+            self.count_launches()?;
+        }
         Ok(())
+    }
+
+    /// Enters what the kernel side has counted, and lets it forget ended processes.
+    fn count_launches(&mut self) -> Result<()> {
+        let launches = &mut self.sink.state.launches;
+        self.counted = Instant::now();
+        self.tracer
+            .probe
+            .launches(|key, runs, captured| launches.set_counts(key, runs, captured))
     }
 
     /// Ends the processes whose end was lost.
     fn end_vanished(&mut self) {
-        let ledger = &mut self.sink.ledger;
+        let ledger = &mut self.sink.state.ledger;
         let vanished: Vec<_> = ledger
             .living()
             .map(|p| p.pid)
@@ -253,26 +295,32 @@ impl<'a> Run<'a> {
     }
 
     fn report(&mut self, is_final: bool) -> Result<Reader> {
-        self.read()?;
+        if self.read()? == Reader::Gone {
+            return Ok(Reader::Gone);
+        }
+        if self.config.modes.cudatrace {
+            self.count_launches()?;
+        }
+        if self.config.modes.bandwidth_util {
+            self.link = faster(self.link, Link::current());
+        }
         if self.lost != self.lost_said && !self.output.shows_losses() {
             self.lost_said = self.lost;
-            say(format_args!(
-                "lost events: {}",
-                report::describe_lost(&self.lost)
-            ));
+            let lost = report::describe_lost(&self.lost);
+            say(format_args!("lost events: {lost}"));
         }
         let options = report::Options {
+            modes: self.config.modes,
             top: self.config.top,
             is_final,
+            since_last: self.reported.elapsed(),
+            since_start: self.started.elapsed(),
+            link: self.link,
         };
-        let ledger = &mut self.sink.ledger;
-        let report = report::build(ledger, self.lost, &self.clock, options);
-        ledger.mark_reported();
-        let reader = self.output.write(&report)?;
-        if reader == Reader::Gone {
-            say("nobody reads the reports any more; tracing ends");
-        }
-        Ok(reader)
+        self.reported = Instant::now();
+        let report = report::build(&self.sink.state, self.lost, &self.clock, &options);
+        self.sink.state.mark_reported();
+        self.output.write(&report)
     }
 
     /// Detaches; then the command, if it still runs, is waited for.
@@ -295,6 +343,13 @@ impl<'a> Run<'a> {
     }
 }
 
+fn faster(a: Option<Link>, b: Option<Link>) -> Option<Link> {
+    match (a, b) {
+        (Some(a), Some(b)) if a.bytes_per_second() >= b.bytes_per_second() => Some(a),
+        (a, b) => b.or(a),
+    }
+}
+
 /// Lets a process that was held go on.
 fn resume(notice: Notice) {
     if notice.held
@@ -309,41 +364,5 @@ async fn wait(child: &mut Option<Child>) -> Result<std::process::ExitStatus> {
     match child {
         Some(child) => child.wait().await.context("cannot wait for the command"),
         None => future::pending().await,
-    }
-}
-
-/// Signals that end a run.
-struct Ends {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-    hangup: tokio::signal::unix::Signal,
-}
-
-impl Ends {
-    fn install() -> Result<Self> {
-        let install = |kind| signal(kind).context("cannot handle signals");
-        Ok(Self {
-            interrupt: install(SignalKind::interrupt())?,
-            terminate: install(SignalKind::terminate())?,
-            hangup: install(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.interrupt.recv() => Signal::SIGINT,
-            _ = self.terminate.recv() => Signal::SIGTERM,
-            _ = self.hangup.recv() => Signal::SIGHUP,
-        }
-    }
-}
-
-/// Passes a signal on to the command, unless the terminal has sent it to both of us.
-fn pass_on(signal: Signal, child: &Child) {
-    let from_terminal = signal != Signal::SIGTERM
-        && unistd::tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == unistd::getpgrp());
-    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-    if let (false, Some(pid)) = (from_terminal, pid) {
-        let _ = kill(Pid::from_raw(pid), signal);
     }
 }

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::{ApiChoice, Config, Target};
-use crate::api::{FUNCTIONS, Layer};
+use crate::api::{FUNCTIONS, Layer, Modes};
 use crate::discover::process::{self, Handle, MappingId};
-use crate::discover::{FileId, Library, Role, system};
-use crate::probe::{Point, Probe, Settings};
+use crate::discover::{FileId, Library, Role, elf, gpus, system};
+use crate::probe::{Attached, Point, Probe, Settings};
 
 /// What came of looking at a process.
 #[derive(Debug, Default)]
@@ -35,11 +35,17 @@ pub struct Tracer {
     /// The kernel side.
     pub probe: Probe,
     api: ApiChoice,
+    modes: Modes,
     /// Probes fire in this process only.
     only_pid: Option<i32>,
     attached: HashSet<FileId>,
     looked_at: HashSet<MappingId>,
     warned: HashSet<MappingId>,
+    /// The host has one GPU.
+    one_gpu: bool,
+    /// Device queries are probed: what they answer teaches where threads are that we came to late.
+    learns: bool,
+    queries: Vec<Attached>,
     /// CUDA libraries that are probed.
     pub libraries: usize,
     /// Functions that are probed in them.
@@ -57,16 +63,21 @@ impl Tracer {
             only_targets: config.target != Target::Everything,
             follow_children: is_command,
             hold_targets: is_command,
+            launches: config.modes.cudatrace,
             kind: config.attach,
         })?;
         let only_pid = process.map(|p| i32::try_from(p.pid)).transpose()?;
         let mut tracer = Self {
             probe,
             api: config.api,
+            modes: config.modes,
             only_pid,
             attached: HashSet::new(),
             looked_at: HashSet::new(),
             warned: HashSet::new(),
+            one_gpu: gpus::on_host() == Some(1),
+            learns: !is_command,
+            queries: Vec::new(),
             libraries: 0,
             functions: 0,
         };
@@ -85,6 +96,13 @@ impl Tracer {
         }
         tracer.probe.all_attached()?;
         Ok(tracer)
+    }
+
+    /// Stops probing device queries. Frameworks ask for the current device thousands of times a
+    /// second; after a while every thread has told where it is.
+    pub fn stop_learning(&mut self) {
+        self.learns = false;
+        self.queries.clear();
     }
 
     /// Attaches to the host's own libraries and, if asked to, to those of every process. What
@@ -157,24 +175,42 @@ impl Tracer {
             Ok(functions) => functions,
             Err(error) => return Self::leave_alone(library, &error),
         };
-        functions.retain(|f| self.api.includes(&FUNCTIONS[usize::from(f.row)]));
         if functions.is_empty() {
             let error = anyhow!("it exports none of the functions that are traced");
             return Self::leave_alone(library, &error);
         }
+        functions.retain(|f| {
+            let function = &FUNCTIONS[usize::from(f.row)];
+            function.op.is_needed_by(self.modes) && self.api.includes(function)
+        });
+        let op = |f: &elf::Function| FUNCTIONS[usize::from(f.row)].op;
+        // Where there is one GPU only, nothing has to tell which.
+        functions.retain(|f| !(self.one_gpu && op(f).is_about_devices()));
+        let (launches, calls): (Vec<_>, Vec<_>) = functions.iter().partition(|f| op(f).is_launch());
+        let (queries, calls): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|f| op(f).is_device_query());
         let path = library.path.display();
-        let points: Vec<_> = functions
-            .iter()
-            .map(|f| Point {
-                offset: f.offset,
-                cookie: u64::from(f.row),
-            })
-            .collect();
-        let attached = self
-            .probe
-            .attach_calls(&library.attach_path(), &points, self.only_pid)
-            .with_context(|| format!("cannot attach to {} functions of {path}", points.len()))?;
-        self.probe.keep(attached);
+        let (file, pid) = (library.attach_path(), self.only_pid);
+        let calls = points(&calls);
+        if !calls.is_empty() {
+            let attached = self.probe.attach_calls(&file, &calls, pid);
+            let count = calls.len();
+            let why = || format!("cannot attach to {count} functions of {path}");
+            self.probe.keep(attached.with_context(why)?);
+        }
+        let queries = points(&queries);
+        // The runtime's queries nest the driver's, which teach the same.
+        if self.learns && layer == Layer::Driver && !queries.is_empty() {
+            let attached = self.probe.attach_calls(&file, &queries, pid);
+            let why = || format!("cannot attach to the device queries of {path}");
+            self.queries.push(attached.with_context(why)?);
+        }
+        let launches = points(&launches);
+        if !launches.is_empty() {
+            let attached = self.probe.attach_launches(&file, &launches, pid);
+            let why = || format!("cannot attach to the launches of {path}");
+            self.probe.keep(attached.with_context(why)?);
+        }
         self.libraries += 1;
         self.functions += functions.len();
         tracing::info!("{} functions of {path} are probed", functions.len());
@@ -210,4 +246,12 @@ impl Tracer {
         tracing::warn!("{} is left alone: {why:#}", library.path.display());
         Ok(0)
     }
+}
+
+fn points(functions: &[elf::Function]) -> Vec<Point> {
+    let point = |f: &elf::Function| Point {
+        offset: f.offset,
+        cookie: u64::from(f.row),
+    };
+    functions.iter().map(point).collect()
 }

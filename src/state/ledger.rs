@@ -80,6 +80,7 @@ impl Ledger {
                 }
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
+            Event::Kernel(_) | Event::Copy(_) => {}
         }
     }
 

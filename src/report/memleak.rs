@@ -1,26 +1,15 @@
-//! From the ledger to a report.
+//! Who holds memory: from the ledger to a report.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use chrono::Local;
-
-use super::{AllocationReport, Lost, Memleak, ProcessReport, Report, ThreadReport};
+use super::{AllocationReport, Memleak, Options, ProcessReport, ThreadReport};
 use crate::api::{self, FUNCTIONS, Op};
 use crate::clock::Clock;
 use crate::state::{Allocation, Ledger, Process};
 
-/// What a report shows.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Rows per thread; `None` for all.
-    pub top: Option<usize>,
-    /// The last report: ended processes are listed once more.
-    pub is_final: bool,
-}
-
-/// Makes a report of what the ledger holds now.
-pub fn build(ledger: &Ledger, lost: Lost, clock: &Clock, options: Options) -> Report {
+/// Makes the report of what the ledger holds now.
+pub(super) fn build(ledger: &Ledger, clock: &Clock, options: &Options) -> Memleak {
     let mut processes: Vec<_> = ledger
         .living()
         .chain(ledger.ended(options.is_final))
@@ -34,23 +23,17 @@ pub fn build(ledger: &Ledger, lost: Lost, clock: &Clock, options: Options) -> Re
         .filter(|(function, calls)| function.op == Op::Allocate && **calls > 0)
         .map(|(function, &calls)| (function.symbol, calls))
         .collect();
-    Report {
-        schema: 1,
-        time: Local::now().fixed_offset(),
-        is_final: options.is_final,
-        lost,
-        memleak: Memleak {
-            alloc_calls: counts.alloc_calls,
-            free_calls: counts.free_calls,
-            failed_calls: counts.failed_calls,
-            unknown_frees: counts.unknown_frees,
-            null_frees: counts.null_frees,
-            live_bytes: sum(processes.iter().map(|p| p.live_bytes)),
-            live_allocations: sum(processes.iter().map(|p| p.live_allocations)),
-            peak_bytes: ledger.peak_bytes(),
-            calls,
-            processes,
-        },
+    Memleak {
+        alloc_calls: counts.alloc_calls,
+        free_calls: counts.free_calls,
+        failed_calls: counts.failed_calls,
+        unknown_frees: counts.unknown_frees,
+        null_frees: counts.null_frees,
+        live_bytes: sum(processes.iter().map(|p| p.live_bytes)),
+        live_allocations: sum(processes.iter().map(|p| p.live_allocations)),
+        peak_bytes: ledger.peak_bytes(),
+        calls,
+        processes,
     }
 }
 

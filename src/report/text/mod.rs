@@ -1,9 +1,13 @@
 //! The report for people.
 
+mod bandwidth;
+mod cudatrace;
+
 use std::io::{self, Write};
 
 use humansize::{BINARY, FormatSizeOptions, format_size};
 
+use super::bandwidth::CopyReport;
 use super::{Lost, Memleak, ProcessReport, Report, Writer};
 use crate::clock;
 
@@ -17,10 +21,29 @@ impl Writer for Text {
             "{rule} {} {rule}",
             clock::rfc3339_seconds(&report.time)
         )?;
-        write_memleak(&report.memleak, out)?;
+        if let Some(memleak) = &report.memleak {
+            write_memleak(memleak, out)?;
+        }
+        if let Some(cudatrace) = &report.cudatrace {
+            separate(report.memleak.is_some(), out)?;
+            cudatrace::write(cudatrace, out)?;
+        }
+        if let Some(bandwidth) = &report.bandwidth_util {
+            separate(report.memleak.is_some() || report.cudatrace.is_some(), out)?;
+            bandwidth::write(bandwidth, out)?;
+        }
         write_lost(&report.lost, out)?;
         writeln!(out)
     }
+
+    fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
+        bandwidth::write_copy(copy, out)
+    }
+}
+
+/// A blank line between two parts.
+fn separate(needed: bool, out: &mut dyn Write) -> io::Result<()> {
+    if needed { writeln!(out) } else { Ok(()) }
 }
 
 fn write_memleak(memleak: &Memleak, out: &mut dyn Write) -> io::Result<()> {
@@ -111,6 +134,9 @@ pub fn describe_lost(lost: &Lost) -> String {
         (lost.notices, "hints at new libraries"),
         (lost.contexts, "devices of contexts"),
         (lost.children, "children not followed"),
+        (lost.launches, "launches"),
+        (lost.names, "names of kernels"),
+        (lost.copies, "copies"),
         (lost.undecodable, "records not understood"),
     ];
     let named = parts.iter().filter(|(count, _)| *count > 0);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* Copies and memory sets. */
+#ifndef GPUPROBE_COPIES_H
+#define GPUPROBE_COPIES_H
+
+/* cudaMemcpyDefault and CU_MEMORYTYPE_UNIFIED happen to be the same number. */
+#define GP_KIND_BY_ADDRESS 4
+
+/* Bytes that the call moves: a size, times a unit, times a height and a depth. */
+static __always_inline __u64 gp_copy_bytes(struct pt_regs *ctx,
+					   const volatile struct gp_recipe *recipe)
+{
+	__u64 bytes = gp_value_of(ctx, &recipe->size) * recipe->scale;
+
+	for (int i = 0; i < 2; i++)
+		if (recipe->factors[i].place != GP_PLACE_NONE)
+			bytes *= gp_value_of(ctx, &recipe->factors[i]);
+	return bytes;
+}
+
+/* The sum of the sizes of a batched call in `bytes`; false if there are too
+ * many of them or they cannot be read. */
+static __always_inline bool gp_batch_bytes(struct pt_regs *ctx,
+					   const volatile struct gp_recipe *recipe, __u64 *bytes)
+{
+	__u64 sizes = gp_value_of(ctx, &recipe->size);
+	__u64 count = gp_value_of(ctx, &recipe->factors[0]);
+	__u64 sum = 0, size;
+
+	if (count > GP_MAX_BATCH)
+		return false;
+	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i++) {
+		if (bpf_probe_read_user(&size, sizeof(size), (void *)(sizes + 8 * i)))
+			return false;
+		sum += size;
+	}
+	*bytes = sum;
+	return true;
+}
+
+/* Fills in what a copy's frame holds beyond the addresses. */
+static __always_inline bool
+gp_enter_copy(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, struct gp_frame *frame)
+{
+	if (recipe->op == GP_OP_COPY_BATCH) {
+		if (!gp_batch_bytes(ctx, recipe, &frame->size))
+			return false;
+	} else {
+		for (int i = 0; i < 2; i++)
+			if (gp_value_of(ctx, &recipe->unless[i]))
+				return false;
+		frame->size = gp_copy_bytes(ctx, recipe);
+	}
+	frame->device = (__s32)gp_value_of(ctx, &recipe->device);
+	frame->second = (__u16)gp_value_of(ctx, &recipe->second);
+	frame->stream = gp_value_of(ctx, &recipe->stream);
+	frame->start_ns = bpf_ktime_get_ns();
+	return true;
+}
+
+static __always_inline void gp_send_copy(struct gp_thread *thread, struct gp_process *process,
+					 struct gp_frame *frame, __s32 result, __u32 tid)
+{
+	__u64 end_ns = bpf_ktime_get_ns();
+	struct gp_copy *copy;
+
+	gp_announce(thread);
+	copy = bpf_ringbuf_reserve(&activity_ring, sizeof(*copy), 0);
+	if (!copy) {
+		gp_count(copies);
+		return;
+	}
+	copy->type = GP_RECORD_COPY;
+	copy->row = frame->row;
+	copy->result = result;
+	copy->tgid = thread->tgid;
+	copy->tid = tid;
+	copy->start_ns = frame->start_ns;
+	copy->end_ns = end_ns;
+	copy->bytes = frame->size;
+	copy->destination = frame->address;
+	copy->source = frame->out;
+	copy->kind = frame->device;
+	copy->second = frame->second;
+	copy->captured = process && gp_is_captured(process, frame->stream);
+	if (recipes[frame->row & (GP_MAX_ROWS - 1)].shape == GP_SHAPE_ADDRESSES ||
+	    frame->device == GP_KIND_BY_ADDRESS || frame->second == GP_KIND_BY_ADDRESS)
+		bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_ACTIVITY));
+	else
+		gp_submit_activity(copy);
+}
+
+#endif /* GPUPROBE_COPIES_H */

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * Launches are counted here, at entry, and never cross to user space one by
+ * one: a busy program makes a hundred thousand a second. What a kernel is
+ * called is found out when it is first seen.
+ */
+#ifndef GPUPROBE_LAUNCHES_H
+#define GPUPROBE_LAUNCHES_H
+
+/* Offset of the pointer to the mangled name in what a CUfunction or CUkernel
+ * points to: undocumented, seen with driver 580. User space checks it against
+ * the names that programs ask for, and drops it when they differ. */
+#define GP_HANDLE_NAME 8
+
+/* ---- capture ------------------------------------------------------------ */
+
+static __always_inline bool gp_has_capture(__u32 process, __u64 id, bool is_thread)
+{
+	struct gp_capture_key key = {.id = id, .process = process, .is_thread = is_thread};
+
+	return bpf_map_lookup_elem(&captures, &key);
+}
+
+/* Whether a call on `stream` by the current thread goes into a graph instead
+ * of to the GPU: the stream is being captured, or the thread began a capture
+ * (its other streams join by events, which are not followed). */
+static __always_inline bool gp_is_captured(struct gp_process *process, __u64 stream)
+{
+	return process->captures &&
+	       (gp_has_capture(process->id, stream, false) ||
+		gp_has_capture(process->id, (__u32)bpf_get_current_pid_tgid(), true));
+}
+
+static __always_inline void gp_begin_capture(struct gp_process *process, __u64 stream, __u32 tid)
+{
+	struct gp_capture_key by_stream = {.id = stream, .process = process->id};
+	struct gp_capture_key by_thread = {.id = tid, .process = process->id, .is_thread = 1};
+
+	bpf_map_update_elem(&captures, &by_stream, &tid, BPF_ANY);
+	bpf_map_update_elem(&captures, &by_thread, &tid, BPF_ANY);
+	__sync_fetch_and_add(&process->captures, 1);
+}
+
+/* Also after an error: a capture that was invalidated is over too. */
+static __always_inline void gp_end_capture(struct gp_process *process, __u64 stream)
+{
+	struct gp_capture_key by_stream = {.id = stream, .process = process->id};
+	struct gp_capture_key by_thread = {.process = process->id, .is_thread = 1};
+	__u32 *tid = bpf_map_lookup_elem(&captures, &by_stream);
+
+	if (!tid)
+		return;
+	by_thread.id = *tid;
+	bpf_map_delete_elem(&captures, &by_thread);
+	bpf_map_delete_elem(&captures, &by_stream);
+	__sync_fetch_and_add(&process->captures, -1);
+}
+
+/* ---- names -------------------------------------------------------------- */
+
+/* Sends the name at user address `name` (0: none) for the kernel `key`. The
+ * grid and block are those of the launch in `ctx`, if there is one. */
+static __always_inline void gp_send_kernel(struct gp_launch_key *key, __u64 name, bool given,
+					   const __u32 *shape)
+{
+	struct gp_kernel *kernel = bpf_ringbuf_reserve(&activity_ring, sizeof(*kernel), 0);
+	long length = 0;
+
+	if (!kernel) {
+		gp_count(names);
+		return;
+	}
+	kernel->type = GP_RECORD_KERNEL;
+	kernel->given = given;
+	kernel->tgid = bpf_get_current_pid_tgid() >> 32;
+	kernel->key = *key;
+	__builtin_memset(kernel->grid, 0, sizeof(kernel->grid) + sizeof(kernel->block));
+	if (shape)
+		__builtin_memcpy(kernel->grid, shape, sizeof(kernel->grid) + sizeof(kernel->block));
+	if (name)
+		length = bpf_probe_read_user_str(kernel->name, GP_NAME_LEN, (void *)name);
+	kernel->name_bytes = length > 0 ? length : 0;
+	kernel->reserved = 0;
+	bpf_ringbuf_submit(kernel, gp_wake_now(GP_RING_ACTIVITY));
+}
+
+/* The name that the handle itself points to; 0 if it cannot be read. */
+static __always_inline __u64 gp_name_in_handle(__u64 handle)
+{
+	__u64 name = 0;
+
+	bpf_probe_read_user(&name, sizeof(name), (void *)(handle + GP_HANDLE_NAME));
+	return name;
+}
+
+/* A program has asked for a kernel by name: what it was called, and what the
+ * handle says, for comparison. */
+static __always_inline void gp_learn_name(struct gp_process *process, struct gp_frame *frame)
+{
+	struct gp_launch_key key = {
+		.process = process->id, .row = frame->row, .epoch = process->epoch};
+
+	if (bpf_probe_read_user(&key.handle, sizeof(key.handle), (void *)frame->out))
+		return;
+	gp_send_kernel(&key, frame->address, true, NULL);
+	gp_send_kernel(&key, gp_name_in_handle(key.handle), false, NULL);
+}
+
+/* ---- launches ----------------------------------------------------------- */
+
+/* The grid and block of the launch in `ctx`: six numbers. */
+static __always_inline void gp_read_shape(struct pt_regs *ctx, __u8 shape, __u32 *numbers)
+{
+	__u64 slot = 0;
+
+	switch (shape) {
+	case GP_SHAPE_ARGUMENTS:
+		for (int i = 0; i < 5; i++)
+			numbers[i] = gp_argument(ctx, i + 1);
+		bpf_probe_read_user(&slot, sizeof(slot),
+				    (void *)(PT_REGS_SP(ctx) + GP_RETURN_ADDRESS_BYTES));
+		numbers[5] = slot;
+		break;
+	case GP_SHAPE_CONFIG:
+		bpf_probe_read_user(numbers, 6 * sizeof(*numbers), (void *)gp_argument(ctx, 0));
+		break;
+	case GP_SHAPE_DIM3:
+		numbers[0] = gp_argument(ctx, 1);
+		numbers[1] = gp_argument(ctx, 1) >> 32;
+		numbers[2] = gp_argument(ctx, 2);
+		numbers[3] = gp_argument(ctx, 3);
+		numbers[4] = gp_argument(ctx, 3) >> 32;
+		numbers[5] = gp_argument(ctx, 4);
+		break;
+	}
+}
+
+/* Makes the entry for `key` and tells user space what it stands for. */
+static __always_inline struct gp_launch_count *
+gp_first_launch(struct pt_regs *ctx, const volatile struct gp_recipe *recipe,
+		struct gp_process *process, struct gp_launch_key *key)
+{
+	struct gp_launch_count none = {};
+	struct gp_launch_count *count;
+	__u32 shape[6] = {};
+	__u64 name = 0;
+
+	/* Two threads may be here at once: only one of them makes the entry. */
+	if (bpf_map_update_elem(&launches, key, &none, BPF_NOEXIST) == 0) {
+		gp_announce_process(process);
+		gp_read_shape(ctx, recipe->shape, shape);
+		if (recipe->op == GP_OP_LAUNCH)
+			name = gp_name_in_handle(key->handle);
+		gp_send_kernel(key, name, false, shape);
+	}
+	count = bpf_map_lookup_elem(&launches, key);
+	if (!count)
+		gp_count(launches);
+	return count;
+}
+
+static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie)
+{
+	__u32 row = cookie & (GP_MAX_ROWS - 1), tgid = bpf_get_current_pid_tgid() >> 32;
+	const volatile struct gp_recipe *recipe = &recipes[row];
+	struct gp_process *process = bpf_map_lookup_elem(&processes, &tgid);
+	struct gp_launch_count *count;
+	struct gp_launch_key key;
+
+	if (!process) {
+		if (!gp_is_target(tgid))
+			return;
+		process = gp_process_of(tgid);
+		if (!process) {
+			gp_count(launches);
+			return;
+		}
+	}
+	key.handle = gp_value_of(ctx, &recipe->address);
+	key.process = process->id;
+	key.row = row;
+	key.epoch = process->epoch;
+	count = bpf_map_lookup_elem(&launches, &key);
+	if (!count) {
+		count = gp_first_launch(ctx, recipe, process, &key);
+		if (!count)
+			return;
+	}
+	/* Atomic although per CPU: the thread may be preempted in between. */
+	if (process->captures && gp_is_captured(process, gp_value_of(ctx, &recipe->stream)))
+		__sync_fetch_and_add(&count->captured, 1);
+	else
+		__sync_fetch_and_add(&count->runs, 1);
+}
+
+#endif /* GPUPROBE_LAUNCHES_H */

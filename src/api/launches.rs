@@ -1,0 +1,136 @@
+//! Launches, and what tells launches that run from those that go into a graph. NVIDIA's runtime
+//! also exports `__cudaLaunchKernel`, which jumps into `cudaLaunchKernel`: only the latter is
+//! probed, so that a launch is counted once.
+
+use super::table::row;
+use super::{Function, Layer, Op, Shape, Value};
+
+const fn driver(op: Op, symbol: &'static str, variants: &'static [&'static str]) -> Function {
+    Function {
+        variants,
+        ..row(Layer::Driver, op, symbol)
+    }
+}
+
+/// A launch whose stream is in stack slot `stream`.
+const fn launch(
+    layer: Layer,
+    symbol: &'static str,
+    variants: &'static [&'static str],
+    shape: Shape,
+    stream: u8,
+) -> Function {
+    Function {
+        variants,
+        address: Value::argument(0),
+        stream: Value::stack(stream),
+        shape,
+        ..row(layer, Op::Launch, symbol)
+    }
+}
+
+/// A launch by a configuration struct: `CUlaunchConfig` and `cudaLaunchConfig_t` have their
+/// stream at offset 32.
+const fn launch_by_config(
+    layer: Layer,
+    symbol: &'static str,
+    variants: &'static [&'static str],
+) -> Function {
+    Function {
+        variants,
+        address: Value::argument(1),
+        stream: Value::argument(0).behind(32),
+        shape: Shape::Config,
+        ..row(layer, Op::Launch, symbol)
+    }
+}
+
+const fn graph_launch(
+    layer: Layer,
+    symbol: &'static str,
+    variants: &'static [&'static str],
+) -> Function {
+    Function {
+        variants,
+        address: Value::argument(0),
+        stream: Value::argument(1),
+        ..row(layer, Op::GraphLaunch, symbol)
+    }
+}
+
+const fn named(symbol: &'static str) -> Function {
+    Function {
+        out: Value::argument(0),
+        address: Value::argument(2),
+        ..driver(Op::KernelName, symbol, &[])
+    }
+}
+
+pub(super) const LAUNCHES: &[Function] = &[
+    launch(
+        Layer::Driver,
+        "cuLaunchKernel",
+        &["cuLaunchKernel_ptsz"],
+        Shape::Arguments,
+        2,
+    ),
+    launch_by_config(
+        Layer::Driver,
+        "cuLaunchKernelEx",
+        &["cuLaunchKernelEx_ptsz"],
+    ),
+    launch(
+        Layer::Driver,
+        "cuLaunchCooperativeKernel",
+        &["cuLaunchCooperativeKernel_ptsz"],
+        Shape::Arguments,
+        2,
+    ),
+    graph_launch(Layer::Driver, "cuGraphLaunch", &["cuGraphLaunch_ptsz"]),
+    launch(
+        Layer::Runtime,
+        "cudaLaunchKernel",
+        &["cudaLaunchKernel_ptsz"],
+        Shape::Dim3,
+        1,
+    ),
+    launch_by_config(
+        Layer::Runtime,
+        "cudaLaunchKernelExC",
+        &["cudaLaunchKernelExC_ptsz"],
+    ),
+    launch(
+        Layer::Runtime,
+        "cudaLaunchCooperativeKernel",
+        &["cudaLaunchCooperativeKernel_ptsz"],
+        Shape::Dim3,
+        1,
+    ),
+    graph_launch(Layer::Runtime, "cudaGraphLaunch", &["cudaGraphLaunch_ptsz"]),
+    Function {
+        stream: Value::argument(0),
+        ..driver(
+            Op::CaptureBegin,
+            "cuStreamBeginCapture_v2",
+            &[
+                "cuStreamBeginCapture_v2_ptsz",
+                "cuStreamBeginCapture",
+                "cuStreamBeginCapture_ptsz",
+                "cuStreamBeginCaptureToGraph",
+                "cuStreamBeginCaptureToGraph_ptsz",
+            ],
+        )
+    },
+    Function {
+        stream: Value::argument(0),
+        ..driver(
+            Op::CaptureEnd,
+            "cuStreamEndCapture",
+            &["cuStreamEndCapture_ptsz"],
+        )
+    },
+    named("cuModuleGetFunction"),
+    named("cuLibraryGetKernel"),
+    driver(Op::ModuleUnload, "cuModuleUnload", &[]),
+    driver(Op::ModuleUnload, "cuLibraryUnload", &[]),
+];

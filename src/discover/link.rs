@@ -1,0 +1,117 @@
+//! The link between host and GPU.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use serde::{Serialize, Serializer, ser::SerializeStruct};
+
+const NVIDIA: &str = "0x10de";
+/// PCI classes of GPUs: VGA and 3D controllers.
+const GPU_CLASSES: [&str; 2] = ["0x0300", "0x0302"];
+
+/// A PCI Express link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Billions of transfers per second and lane.
+    pub gigatransfers: f64,
+    /// Lanes.
+    pub lanes: u32,
+}
+
+impl Link {
+    /// What the link carries one way, after its line coding.
+    pub fn bytes_per_second(&self) -> f64 {
+        // 8b/10b up to 5 GT/s, 128b/130b up to 32, then 242 of 256 bytes of a flit.
+        let coding = match self.gigatransfers {
+            g if g <= 5.0 => 8.0 / 10.0,
+            g if g <= 32.0 => 128.0 / 130.0,
+            _ => 242.0 / 256.0,
+        };
+        self.gigatransfers * 1e9 / 8.0 * f64::from(self.lanes) * coding
+    }
+
+    /// The generation of PCI Express, as it is written.
+    pub fn generation(&self) -> &'static str {
+        match self.gigatransfers {
+            g if g <= 2.5 => "1.0",
+            g if g <= 5.0 => "2.0",
+            g if g <= 8.0 => "3.0",
+            g if g <= 16.0 => "4.0",
+            g if g <= 32.0 => "5.0",
+            _ => "6.0",
+        }
+    }
+
+    /// The current link of the host's GPUs, if all have the same. GPUs slow theirs down when they
+    /// are idle: the fastest that was seen under load is what counts.
+    pub fn current() -> Option<Self> {
+        let devices = fs::read_dir("/sys/bus/pci/devices").ok()?;
+        let gpus = devices.flatten().map(|d| d.path()).filter(|p| is_gpu(p));
+        let mut links = gpus.map(|gpu| Self::of(&gpu));
+        let first = links.next()??;
+        links.all(|link| link == Some(first)).then_some(first)
+    }
+
+    fn of(device: &Path) -> Option<Self> {
+        Self::parse(
+            &read(device, "current_link_speed")?,
+            &read(device, "current_link_width")?,
+        )
+    }
+
+    /// From the kernel's words, such as `32.0 GT/s PCIe` and `16`.
+    fn parse(speed: &str, width: &str) -> Option<Self> {
+        let gigatransfers = speed.split_whitespace().next()?.parse().ok()?;
+        let lanes = width.trim().parse().ok()?;
+        (gigatransfers > 0.0 && (1..=32).contains(&lanes)).then_some(Self {
+            gigatransfers,
+            lanes,
+        })
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PCIe {} x{}", self.generation(), self.lanes)
+    }
+}
+
+impl Serialize for Link {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut link = serializer.serialize_struct("Link", 3)?;
+        link.serialize_field("pcie_generation", self.generation())?;
+        link.serialize_field("lanes", &self.lanes)?;
+        link.serialize_field("bytes_per_second", &self.bytes_per_second())?;
+        link.end()
+    }
+}
+
+fn read(device: &Path, name: &str) -> Option<String> {
+    fs::read_to_string(device.join(name)).ok()
+}
+
+fn is_gpu(device: &Path) -> bool {
+    let class = read(device, "class").unwrap_or_default();
+    read(device, "vendor").is_some_and(|v| v.trim() == NVIDIA)
+        && GPU_CLASSES.iter().any(|c| class.starts_with(c))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_as_the_kernel_words_them() {
+        let link = Link::parse("32.0 GT/s PCIe\n", "16\n").unwrap();
+        assert_eq!(link.to_string(), "PCIe 5.0 x16");
+        assert!((link.bytes_per_second() - 63.015e9).abs() < 0.01e9);
+        let old = Link::parse("2.5 GT/s PCIe", "4").unwrap();
+        assert_eq!(old.to_string(), "PCIe 1.0 x4");
+        assert!((old.bytes_per_second() - 1e9).abs() < 1.0);
+        assert_eq!(Link::parse("Unknown", "16"), None);
+        assert_eq!(Link::parse("8.0 GT/s PCIe", "0"), None);
+        assert_eq!(Link::parse("8.0 GT/s PCIe", "255"), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! What the live system tells about traced processes beyond their events.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
+
+use super::gpus;
+use crate::state::World;
+use crate::state::transfers::Place;
+use crate::symbols;
+
+/// How long the mappings of a process are believed.
+const MAPS_FOR: Duration = Duration::from_secs(1);
+
+/// Answers from `/proc`.
+#[derive(Debug, Default)]
+pub struct Live {
+    maps: RefCell<HashMap<u32, (Instant, Vec<Range>)>>,
+}
+
+/// A mapping of a process; `None` where it may be either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    start: u64,
+    end: u64,
+    place: Option<Place>,
+}
+
+impl World for Live {
+    fn has_single_gpu(&self, pid: u32) -> bool {
+        gpus::single_for(pid)
+    }
+
+    fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {
+        symbols::kernel_of_host_function(pid, address)
+    }
+
+    fn place(&self, pid: u32, address: u64) -> Option<Place> {
+        let mut maps = self.maps.borrow_mut();
+        let fresh = maps.get(&pid).is_some_and(|(read, ranges)| {
+            read.elapsed() < MAPS_FOR && find(ranges, address).is_some()
+        });
+        if !fresh {
+            maps.retain(|_, (read, _)| read.elapsed() < MAPS_FOR);
+            maps.insert(pid, (Instant::now(), ranges_of(pid)));
+        }
+        let (_, ranges) = maps.get(&pid)?;
+        find(ranges, address)?.place
+    }
+}
+
+fn find(ranges: &[Range], address: u64) -> Option<&Range> {
+    let next = ranges.partition_point(|range| range.start <= address);
+    let range = ranges.get(next.checked_sub(1)?)?;
+    (address < range.end).then_some(range)
+}
+
+fn ranges_of(pid: u32) -> Vec<Range> {
+    let maps = i32::try_from(pid)
+        .ok()
+        .and_then(|pid| Process::new(pid).ok()?.maps().ok());
+    maps.iter()
+        .flat_map(|maps| maps.iter())
+        .map(range)
+        .collect()
+}
+
+/// As seen with driver 580: the addresses of device memory are reserved without access rights,
+/// pinned memory is shared memory without a file (`/dev/zero`), and managed memory, which can be on
+/// either side, is a mapping of `/dev/nvidia-uvm`.
+fn range(map: &MemoryMap) -> Range {
+    let (start, end) = map.address;
+    let of_driver = match &map.pathname {
+        MMapPath::Path(path) => path.to_string_lossy().starts_with("/dev/nvidia"),
+        _ => false,
+    };
+    let accessible = MMPermissions::READ | MMPermissions::WRITE;
+    let place = if !map.perms.intersects(accessible) {
+        Some(Place::Device)
+    } else if of_driver {
+        None
+    } else {
+        Some(Place::Host)
+    };
+    Range { start, end, place }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_memory_is_the_hosts() {
+        let world = Live::default();
+        let on_stack = 0u8;
+        let on_heap = Box::new(0u8);
+        let pid = std::process::id();
+        let place = |address: *const u8| world.place(pid, address as u64);
+        assert_eq!(place(&raw const on_stack), Some(Place::Host));
+        assert_eq!(place(&raw const *on_heap), Some(Place::Host));
+        assert_eq!(world.place(pid, 8), None);
+    }
+}

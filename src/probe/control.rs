@@ -1,0 +1,146 @@
+//! Talking to the loaded programs: their maps and globals.
+
+use anyhow::{Context, Result};
+use libbpf_rs::{MapCore, MapFlags};
+use zerocopy::FromBytes;
+
+use super::abi::{RawLaunchCount, RawLaunchKey};
+use super::load::Probe;
+use super::rings::{Image, Rings};
+use crate::clock;
+use crate::report::Lost;
+
+impl Probe {
+    /// Opens the rings. There may be one reader only.
+    ///
+    /// # Errors
+    /// Those of mapping the rings.
+    pub fn rings(&self) -> Result<Rings> {
+        let maps = &self.skeleton.maps;
+        Rings::open(&maps.memory_ring, &maps.activity_ring, &maps.control_ring)
+    }
+
+    /// Adds a process to those that are traced.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn add_target(&self, pid: u32) -> Result<()> {
+        let one = 1u32.to_ne_bytes();
+        let targets = &self.skeleton.maps.targets;
+        targets
+            .update(&pid.to_ne_bytes(), &one, MapFlags::ANY)
+            .with_context(|| format!("cannot add process {pid} to the traced ones"))
+    }
+
+    /// The id by which other processes find the map of traced processes.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn targets_map_id(&self) -> Result<u32> {
+        Ok(self.skeleton.maps.targets.info()?.info.id)
+    }
+
+    /// Removes a process from those that are traced.
+    pub fn remove_target(&self, pid: u32) {
+        // It is not there when the process has ended meanwhile.
+        let _ = self.skeleton.maps.targets.delete(&pid.to_ne_bytes());
+    }
+
+    /// Tells the kernel side that every library known so far is probed: threads that start from
+    /// now on are seen from their first call.
+    ///
+    /// # Errors
+    /// None in practice: the settings are mapped memory.
+    pub fn all_attached(&mut self) -> Result<()> {
+        self.bss()?.attached_boot_ns = clock::boot_ns();
+        Ok(())
+    }
+
+    /// Tells the kernel side that the dynamic loader of `image` is probed: processes that begin to
+    /// run it need not be looked at.
+    pub fn image_known(&self, image: Image) {
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&image.inode.to_ne_bytes());
+        key[8..].copy_from_slice(&image.device.to_ne_bytes());
+        let one = 1u32.to_ne_bytes();
+        if let Err(error) = self
+            .skeleton
+            .maps
+            .known_images
+            .update(&key, &one, MapFlags::ANY)
+        {
+            tracing::debug!("a program will be looked at again: {error}");
+        }
+    }
+
+    /// Tells the kernel side that `pid` may have used a library that is probed only now.
+    pub fn seen_late(&self, pid: u32) {
+        let now = clock::boot_ns().to_ne_bytes();
+        let late = &self.skeleton.maps.late_views;
+        if let Err(error) = late.update(&pid.to_ne_bytes(), &now, MapFlags::ANY) {
+            tracing::warn!("devices of process {pid} may be wrong: {error}");
+        }
+    }
+
+    /// Hands every counted kernel and graph to `take`: its key, launches that ran, and launches
+    /// that went into a graph, over all CPUs. Keys for which it returns false are forgotten.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn launches(&self, mut take: impl FnMut(RawLaunchKey, u64, u64) -> bool) -> Result<()> {
+        let map = &self.skeleton.maps.launches;
+        let mut done_with = Vec::new();
+        for bytes in map.keys() {
+            let Ok(key) = RawLaunchKey::read_from_bytes(&bytes) else {
+                continue;
+            };
+            let Some(shares) = map.lookup_percpu(&bytes, MapFlags::ANY)? else {
+                continue;
+            };
+            let (mut runs, mut captured) = (0, 0);
+            for share in shares {
+                if let Ok((share, _)) = RawLaunchCount::read_from_prefix(&share) {
+                    runs += share.runs;
+                    captured += share.captured;
+                }
+            }
+            if !take(key, runs, captured) {
+                done_with.push(bytes);
+            }
+        }
+        for key in done_with {
+            map.delete(&key).context("cannot forget a kernel")?;
+        }
+        Ok(())
+    }
+
+    /// To be called before the rings are read, so that the next full batch wakes us again.
+    pub fn about_to_read(&mut self) {
+        if let Ok(bss) = self.bss() {
+            bss.wake_pending = [0; 2];
+        }
+    }
+
+    /// What the kernel side has lost so far.
+    pub fn lost(&mut self) -> Lost {
+        self.bss().map_or(Lost::default(), |bss| {
+            let losses = &bss.losses;
+            Lost {
+                memory: losses.ring_full + losses.threads_full + losses.nesting + losses.unreadable,
+                tasks: losses.tasks,
+                notices: losses.notices,
+                contexts: losses.contexts,
+                children: losses.targets,
+                launches: losses.launches,
+                names: losses.names,
+                copies: losses.copies,
+                undecodable: 0,
+            }
+        })
+    }
+
+    pub(super) fn bss(&mut self) -> Result<&mut super::skeleton::types::bss> {
+        let bss = self.skeleton.maps.bss_data.as_deref_mut();
+        bss.context("the BPF object has no mapped globals")
+    }
+}

@@ -1,0 +1,35 @@
+//! Where the records of the rings go.
+
+use crate::api::Modes;
+use crate::discover::world::Live;
+use crate::event;
+use crate::state::State;
+use crate::state::transfers::Transfer;
+
+/// What the records of the rings are applied to.
+pub(super) struct Sink {
+    pub(super) modes: Modes,
+    pub(super) state: State,
+    pub(super) world: Live,
+    pub(super) undecodable: u64,
+    /// Single copies to be written, if that is asked for.
+    pub(super) copies: Option<Vec<Transfer>>,
+}
+
+impl Sink {
+    /// Decodes and applies one record.
+    pub(super) fn record(&mut self, bytes: &[u8]) {
+        match event::decode(bytes) {
+            Ok(event) => {
+                let transfer = self.state.apply(&event, self.modes, &self.world);
+                if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
+                    copies.push(transfer);
+                }
+            }
+            Err(error) => {
+                self.undecodable += 1;
+                tracing::debug!("{error}");
+            }
+        }
+    }
+}

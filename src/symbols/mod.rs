@@ -1,0 +1,127 @@
+//! Names of kernels, for people.
+
+mod stub;
+
+pub use stub::kernel_of_host_function;
+
+use cpp_demangle::{DemangleOptions, Symbol};
+
+/// The name as its source has it; names that are not mangled stay as they are.
+pub fn demangle(mangled: &str) -> String {
+    Symbol::new(mangled)
+        .ok()
+        .and_then(|symbol| symbol.demangle_with_options(&DemangleOptions::new()).ok())
+        .unwrap_or_else(|| mangled.to_owned())
+}
+
+/// Whether `name` can be what a compiler called a kernel. What is read through an undocumented
+/// pointer may be anything.
+pub fn is_plausible(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_$.@-".contains(c);
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || "_$.".contains(c))
+        && name.chars().all(allowed)
+}
+
+/// A demangled name in at most `width` characters: without its parameters and, of its template
+/// arguments, with the first only, as far as needed.
+pub fn shorten(name: &str, width: usize) -> String {
+    if name.chars().count() <= width {
+        return name.to_owned();
+    }
+    let mut short = without_parameters(name);
+    for depth in [3, 2, 1] {
+        if short.chars().count() > width {
+            short = first_arguments(&short, depth);
+        }
+    }
+    if short.chars().count() > width {
+        let kept: String = short.chars().take(width.saturating_sub(3)).collect();
+        short = kept + "...";
+    }
+    short
+}
+
+/// Cuts the parameter list at the end.
+fn without_parameters(name: &str) -> String {
+    let mut depth = 0;
+    for (position, c) in name.char_indices().rev() {
+        match c {
+            ')' => depth += 1,
+            '(' => {
+                depth -= 1;
+                if depth == 0 && name.ends_with(')') && position > 0 {
+                    return name[..position].to_owned();
+                }
+            }
+            _ => {}
+        }
+    }
+    name.to_owned()
+}
+
+/// Replaces all template arguments but the first by `...`, from nesting depth `from` on.
+fn first_arguments(name: &str, from: usize) -> String {
+    let mut short = String::new();
+    let mut depth = 0;
+    let mut dropping = None;
+    for c in name.chars() {
+        if c == '<' {
+            depth += 1;
+        }
+        if c == '>' && depth > 0 {
+            if dropping == Some(depth) {
+                dropping = None;
+            }
+            depth -= 1;
+        }
+        if dropping.is_none() {
+            short.push(c);
+            if c == ',' && depth >= from {
+                short.push_str(" ...");
+                dropping = Some(depth);
+            }
+        }
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mangled_and_plain_names() {
+        assert_eq!(
+            demangle("_Z6vecAddPKfS0_Pfi"),
+            "vecAdd(float const*, float const*, float*, int)"
+        );
+        assert_eq!(demangle("triton_poi_fused_add_0"), "triton_poi_fused_add_0");
+        assert_eq!(demangle("_Znonsense"), "_Znonsense");
+    }
+
+    #[test]
+    fn plausible_names() {
+        for name in ["_Z2k1Pfi", "sm90_xmma_gemm", "wrapped_add.1", "$kernel"] {
+            assert!(is_plausible(name), "{name}");
+        }
+        for name in ["", "1abc", "a b", "a\u{1b}[0m", "\u{fffd}", "naïve", "a/b"] {
+            assert!(!is_plausible(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn long_names_get_short() {
+        let name = "void at::native::vectorized_elementwise_kernel<4, at::native::F<float, int>, \
+                    std::array<char*, 2ul> >(int, at::native::F<float, int>)";
+        assert_eq!(
+            shorten(name, 60),
+            "void at::native::vectorized_elementwise_kernel<4, ...>"
+        );
+        assert_eq!(
+            shorten("short<int, long>(int)", 60),
+            "short<int, long>(int)"
+        );
+        assert_eq!(shorten(&"x".repeat(80), 20), "x".repeat(17) + "...");
+        assert_eq!(shorten("operator()(int)", 12), "operator()");
+    }
+}

@@ -1,0 +1,127 @@
+//! Kernels of programs that launch by the address of a host function.
+
+use std::fs::File;
+
+use object::read::ReadCache;
+use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use procfs::process::{MMapPath, Process};
+
+/// nvcc's name for the host side of a kernel starts with this.
+const STUB_PREFIX: &str = "__device_stub_";
+
+/// The mangled name of the kernel whose host function is at `address` in process `pid`, if the
+/// file that holds it has kept its symbols.
+pub fn kernel_of_host_function(pid: u32, address: u64) -> Option<String> {
+    let process = Process::new(i32::try_from(pid).ok()?).ok()?;
+    let maps = process.maps().ok()?;
+    let map = maps
+        .iter()
+        .find(|map| (map.address.0..map.address.1).contains(&address))?;
+    let MMapPath::Path(path) = &map.pathname else {
+        return None;
+    };
+    let (start, end) = map.address;
+    let by_mapping = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+    let file = File::open(by_mapping).or_else(|_| File::open(path)).ok()?;
+    symbol_at(&file, address - start + map.offset).map(|symbol| kernel_of_symbol(&symbol))
+}
+
+/// The function that covers file offset `offset`.
+fn symbol_at(file: &File, offset: u64) -> Option<String> {
+    let cache = ReadCache::new(file);
+    let elf = object::File::parse(&cache).ok()?;
+    let address = elf.segments().find_map(|segment| {
+        let (start, size) = segment.file_range();
+        let distance = offset.checked_sub(start)?;
+        (distance < size).then_some(segment.address() + distance)
+    })?;
+    let covers = |symbol: &object::Symbol<'_, '_, _>| {
+        symbol.kind() == SymbolKind::Text
+            && symbol.is_definition()
+            && address
+                .checked_sub(symbol.address())
+                .is_some_and(|d| d < symbol.size().max(1))
+    };
+    let mut symbols = elf.symbols().chain(elf.dynamic_symbols());
+    symbols.find(covers)?.name().ok().map(str::to_owned)
+}
+
+/// `_Z22__device_stub__Z2k1PfiPfi` is the stub of `_Z2k1Pfi`; other names are the kernel's own.
+fn kernel_of_symbol(symbol: &str) -> String {
+    let of_stub = || {
+        let name = symbol
+            .strip_prefix("_ZL")
+            .or_else(|| symbol.strip_prefix("_Z"))?;
+        let digits = name.find(|c: char| !c.is_ascii_digit())?;
+        let length = name[..digits].parse().ok()?;
+        let source_name = name[digits..].get(..length)?;
+        let kernel = source_name.strip_prefix(STUB_PREFIX)?;
+        // A mangled name brings its own underscore; others stand behind a second one.
+        let plain = kernel
+            .strip_prefix('_')
+            .filter(|_| !kernel.starts_with("_Z"));
+        Some(plain.unwrap_or(kernel))
+    };
+    without_local_marks(of_stub().unwrap_or(symbol))
+}
+
+/// The host functions of static kernels and of templates are local, which shows as an `L` before
+/// their last name (`_ZL4statPi`, `_ZN4workL5scaleIfEEvPj`); the kernels themselves are not.
+fn without_local_marks(mangled: &str) -> String {
+    let nested = mangled.starts_with("_ZN");
+    let Some(mut rest) = mangled.strip_prefix(if nested { "_ZN" } else { "_Z" }) else {
+        return mangled.to_owned();
+    };
+    let mut name = mangled[..mangled.len() - rest.len()].to_owned();
+    loop {
+        if let Some(local) = rest.strip_prefix('L') {
+            rest = local;
+        }
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let end = rest[..digits]
+            .parse::<usize>()
+            .ok()
+            .and_then(|n| n.checked_add(digits));
+        let Some(component) = end.and_then(|end| rest.get(..end)) else {
+            break;
+        };
+        name.push_str(component);
+        rest = &rest[component.len()..];
+        if !nested {
+            break;
+        }
+    }
+    name + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kernel_of_symbol;
+
+    #[test]
+    fn stubs_name_their_kernels() {
+        assert_eq!(
+            kernel_of_symbol("_Z22__device_stub__Z2k1PfiPfi"),
+            "_Z2k1Pfi"
+        );
+        assert_eq!(kernel_of_symbol("_Z2k1Pfi"), "_Z2k1Pfi");
+        assert_eq!(
+            kernel_of_symbol("_ZL22__device_stub__Z2k1PfiPfi"),
+            "_Z2k1Pfi"
+        );
+        assert_eq!(kernel_of_symbol("_Z18__device_stub__addPf"), "add");
+        assert_eq!(kernel_of_symbol("_ZL4statPi"), "_Z4statPi");
+        let template = kernel_of_symbol("_ZN4workL5scaleIfEEvPj");
+        assert_eq!(template, "_ZN4work5scaleIfEEvPj");
+        let plain = "_ZN2at6native6kernelILi4EEEvi";
+        assert_eq!(kernel_of_symbol(plain), plain);
+        assert_eq!(kernel_of_symbol("_ZL"), "_Z");
+        assert_eq!(kernel_of_symbol("main"), "main");
+        assert_eq!(
+            kernel_of_symbol("_Z99__device_stub_x"),
+            "_Z99__device_stub_x"
+        );
+    }
+}
