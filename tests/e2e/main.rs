@@ -7,10 +7,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod attach;
+mod bandwidth;
 mod calls;
 mod children;
 mod command;
 mod copies;
+mod cudatrace;
 mod devices;
 mod doctor;
 mod exactness;
@@ -24,3 +26,4 @@ mod output;
 mod privileges;
 mod processes;
 mod stress;
+mod together;

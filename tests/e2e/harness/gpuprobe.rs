@@ -17,13 +17,14 @@ use super::{Report, require_bpf, wait_for};
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_gpuprobe");
 
 /// How gpuprobe is to be started. Unless told otherwise, it writes its reports in JSON to a file,
-/// and only the last one.
+/// and only the last one; and it reports memory.
 pub(crate) struct Setup {
     wrapper: Vec<String>,
     arguments: Vec<String>,
     command: Vec<String>,
     environment: Vec<(String, String)>,
     interval: Option<String>,
+    modes: Vec<&'static str>,
     format: String,
     to_file: bool,
 }
@@ -38,6 +39,7 @@ impl Setup {
             command: Vec::new(),
             environment: Vec::new(),
             interval: Some("1h".to_owned()),
+            modes: vec!["--memleak"],
             format: "json".to_owned(),
             to_file: true,
         }
@@ -57,6 +59,12 @@ impl Setup {
 
     pub(crate) fn args<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// What is reported, instead of memory.
+    pub(crate) fn modes<const N: usize>(mut self, modes: [&'static str; N]) -> Self {
+        self.modes = modes.to_vec();
         self
     }
 
@@ -102,7 +110,7 @@ impl Setup {
         let mut command = Command::new(words[0]);
         command
             .args(&words[1..])
-            .arg("--memleak")
+            .args(&self.modes)
             .args(self.interval.iter().flat_map(|i| ["--interval", i]))
             .args(["--format", &self.format])
             .args(&self.arguments)
@@ -161,7 +169,8 @@ impl Gpuprobe {
         let text = fs::read_to_string(&self.reports).unwrap_or_default();
         // The last line may be in the middle of being written.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        text[..whole].lines().map(Report::parse).collect()
+        let lines = text[..whole].lines();
+        lines.filter_map(Report::parse_unless_copy).collect()
     }
 
     /// Waits for a report that satisfies `wanted`.

@@ -6,6 +6,8 @@ pub(crate) mod report;
 pub(crate) mod standin;
 pub(crate) mod talk;
 pub(crate) mod transcript;
+pub(crate) mod truth;
+mod work;
 
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
@@ -14,7 +16,8 @@ use std::time::{Duration, Instant};
 pub(crate) use gpuprobe::{Gpuprobe, Setup};
 pub(crate) use report::Report;
 pub(crate) use standin::{Backend, OwnCopy, standin};
-pub(crate) use talk::{Truth, Workload};
+pub(crate) use talk::{Workload, said};
+pub(crate) use truth::Truth;
 
 /// After this long, what a test waits for will not come any more.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);

@@ -1,6 +1,5 @@
 //! Traced programs that do what they are told, and say exactly what they did.
 
-use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io::Write;
 use std::ops::{Deref, DerefMut};
@@ -10,62 +9,13 @@ use std::str::FromStr;
 use super::child::Guarded;
 use super::standin::{Backend, standin};
 use super::transcript::Transcript;
+use super::truth::Truth;
 
-/// What a workload says that it has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Truth {
-    pub(crate) live: u64,
-    pub(crate) bytes: u64,
-    pub(crate) allocs: u64,
-    pub(crate) frees: u64,
-    pub(crate) failed: u64,
-    pub(crate) nullfrees: u64,
-}
-
-impl Truth {
-    /// From `live=1 bytes=2 ...`, wherever that is in `text`.
-    pub(crate) fn parse(text: &str) -> Self {
-        let words = text.split_whitespace();
-        Self::of(&words.filter_map(|w| w.split_once('=')).collect(), text)
-    }
-
-    /// From the line `done {"pid":1,"live":1,...}`.
-    fn parse_done(line: &str) -> Self {
-        let inside = line.trim_start_matches("done {").trim_end_matches('}');
-        let pairs = inside.split(',').filter_map(|pair| pair.split_once(':'));
-        let pairs = pairs.map(|(name, value)| (name.trim_matches('"'), value));
-        Self::of(&pairs.collect(), line)
-    }
-
-    fn of(pairs: &HashMap<&str, &str>, text: &str) -> Self {
-        let number = |name: &str| {
-            let value = pairs.get(name).and_then(|value| value.parse().ok());
-            value.unwrap_or_else(|| panic!("no {name} in '{text}'"))
-        };
-        Self {
-            live: number("live"),
-            bytes: number("bytes"),
-            allocs: number("allocs"),
-            frees: number("frees"),
-            failed: number("failed"),
-            nullfrees: number("nullfrees"),
-        }
-    }
-}
-
-impl std::ops::Add for Truth {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            live: self.live + other.live,
-            bytes: self.bytes + other.bytes,
-            allocs: self.allocs + other.allocs,
-            frees: self.frees + other.frees,
-            failed: self.failed + other.failed,
-            nullfrees: self.nullfrees + other.nullfrees,
-        }
-    }
+/// What a reply says under `name`, as in `launches=5 handle=0x40`.
+pub(crate) fn said<'a>(reply: &'a str, name: &str) -> &'a str {
+    let mut pairs = reply.split(' ').filter_map(|word| word.split_once('='));
+    let found = pairs.find(|(said, _)| *said == name);
+    found.unwrap_or_else(|| panic!("no {name} in '{reply}'")).1
 }
 
 /// A conversation with a workload: a command a line, one line in reply.

@@ -1,0 +1,132 @@
+//! What reports of copies look like.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::COPIES;
+use crate::harness::{Backend, Setup, Workload, standin};
+
+fn reports_of(format: &str, commands: &[&str]) -> (u32, String) {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
+        .modes(COPIES)
+        .env("STANDIN_COPY_GBPS", "0.5")
+        .format(format)
+        .start();
+    let pid = gpuprobe.talk.ready();
+    for command in commands {
+        gpuprobe.talk.say(command);
+    }
+    gpuprobe.talk.done();
+    gpuprobe.wait();
+    (pid, fs::read_to_string(&gpuprobe.reports).unwrap())
+}
+
+const COMMANDS: [&str; 3] = ["copy h2d 2097152 3", "copy d2d 1048576 4", "set 512 2"];
+
+#[test]
+fn root_text_lists_directions_as_documented() {
+    let (pid, text) = reports_of("text", &COMMANDS);
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].starts_with("-------------------- "), "{text}");
+    assert_eq!(lines[1], "Traced 7 copies and 2 memory sets");
+    assert_eq!(lines[2], format!("PID: {pid}"));
+    let mean = lines[3].strip_prefix("        H2D     3 calls  6.00 MiB   mean ");
+    let mean = mean.unwrap_or_else(|| panic!("'{}'", lines[3]));
+    let figures: Vec<_> = mean.split(" GB/s").collect();
+    let value = |text: &str| text.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
+    assert!((0.1..=0.5).contains(&value(figures[0])), "{mean}");
+    assert!(figures[1].starts_with("  peak 0."), "{mean}");
+    assert!(figures[2].starts_with("  now 0."), "{mean}");
+    let enqueued = " GB/s of wall-clock time (calls return before the transfer ends)";
+    for (line, before) in lines[4..6].iter().zip([
+        "        D2D     4 calls  4.00 MiB   ",
+        "        set     2 calls  1.00 KiB   ",
+    ]) {
+        let wall = line
+            .strip_prefix(before)
+            .and_then(|rest| rest.strip_suffix(enqueued));
+        let wall = wall.unwrap_or_else(|| panic!("'{line}' is not '{before}{enqueued}'"));
+        assert!(wall.parse::<f64>().unwrap() >= 0.0);
+    }
+    assert_eq!(lines[6..], [""]);
+}
+
+#[test]
+fn root_text_says_that_nothing_was_copied() {
+    let (_, text) = reports_of("text", &[]);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[1..], ["Traced 0 copies", ""]);
+}
+
+#[test]
+fn root_csv_has_one_row_per_direction() {
+    let (pid, text) = reports_of("csv", &COMMANDS);
+    let mut rows = csv::Reader::from_reader(text.as_bytes());
+    let header: Vec<_> = rows.headers().unwrap().iter().map(str::to_owned).collect();
+    let rows: Vec<_> = rows.records().map(Result::unwrap).collect();
+    let column = |name: &str| header.iter().position(|h| h == name).unwrap();
+    let mut found: Vec<_> = rows
+        .iter()
+        .map(|row| ["direction", "mode", "calls", "bytes"].map(|name| &row[column(name)]))
+        .collect();
+    found.sort_unstable();
+    let expected = [
+        ["D2D", "async", "4", "4194304"],
+        ["H2D", "sync", "3", "6291456"],
+        ["set", "async", "2", "1024"],
+    ];
+    assert_eq!(found, expected);
+    for row in &rows {
+        let is_sync = &row[column("mode")] == "sync";
+        assert_eq!(row[column("pid")], pid.to_string());
+        assert_eq!(&row[column("final")], "true");
+        for name in ["seconds", "bytes_per_second", "peak_bytes_per_second"] {
+            assert_eq!(row[column(name)].parse::<f64>().is_ok(), is_sync, "{row:?}");
+        }
+        assert!(row[column("wall_bytes_per_second")].parse::<f64>().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn root_csv_of_two_tables_is_refused() {
+    for modes in [
+        ["--memleak", "--cudatrace"],
+        ["--memleak", "--bandwidth-util"],
+        ["--cudatrace", "--bandwidth-util"],
+    ] {
+        let mut gpuprobe = Setup::command(["true"]).modes(modes).format("csv").spawn();
+        assert_eq!(gpuprobe.exit_code(), 2);
+        let said = gpuprobe.said().join("\n");
+        assert!(said.contains("csv holds one table"), "{said}");
+    }
+}
+
+#[test]
+fn root_sizes_are_counted_by_powers_of_two() {
+    let mut workload = Workload::start(Backend::Driver);
+    workload.say("freenull");
+    let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
+    for (bytes, calls) in [
+        (0, 1),
+        (1, 2),
+        (1023, 3),
+        (1024, 4),
+        (2047, 5),
+        (2048, 6),
+        (1 << 20, 7),
+    ] {
+        workload.say(&format!("copy d2d {bytes} {calls}"));
+    }
+    let report = gpuprobe.stop();
+    let sizes = &report.direction(workload.pid, "D2D", "async")["sizes"];
+    let expected = json!([
+        [1, 1],
+        [2, 2],
+        [1024, 3],
+        [2048, 9],
+        [4096, 6],
+        [2 << 20, 7]
+    ]);
+    assert_eq!(*sizes, expected);
+}

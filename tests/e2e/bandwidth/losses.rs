@@ -1,0 +1,113 @@
+//! Copies that cannot be kept up with are counted.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+
+use super::{COPIES, copies_of};
+use crate::harness::child::state_of;
+use crate::harness::{Backend, Gpuprobe, Setup, Workload, alone, wait_for};
+
+const SETTINGS: [(&str, &str); 1] = [("STANDIN_COPY_GBPS", "0")];
+
+fn workload() -> Workload {
+    let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &SETTINGS));
+    workload.say("freenull");
+    workload
+}
+
+fn pause(gpuprobe: &Gpuprobe) {
+    let pid = gpuprobe.child.pid();
+    gpuprobe.child.signal(Signal::SIGSTOP);
+    wait_for("gpuprobe to stop", || {
+        (state_of(pid) == Some('T')).then_some(())
+    });
+}
+
+#[test]
+fn root_copies_beyond_a_full_ring_are_counted_exactly_and_shown() {
+    let _alone = alone();
+    let mut workload = workload();
+    let start = |format: &str| {
+        let setup = Setup::pid(workload.pid).modes(COPIES).format(format);
+        setup.start()
+    };
+    let (mut json, mut text) = (start("json"), start("text"));
+    workload.say("copy h2d 512 100");
+    pause(&json);
+    pause(&text);
+    workload.say("copy h2d 512 250000");
+    workload.say("set 512 1000");
+    let truth = workload.status();
+    assert_eq!((truth.copies, truth.sets), (250_100, 1000));
+    json.child.signal(Signal::SIGCONT);
+    text.child.signal(Signal::SIGCONT);
+    let report = json.stop();
+    let lost = report.lost("copies");
+    assert!(lost > 100_000, "{lost} copies lost");
+    let seen = &report["bandwidth_util"];
+    let seen = seen["copies"].as_u64().unwrap() + seen["sets"].as_u64().unwrap();
+    assert_eq!(seen + lost, truth.copies + truth.sets);
+    text.interrupt();
+    text.wait();
+    let shown = fs::read_to_string(&text.reports).unwrap();
+    let line = shown.lines().find(|l| l.starts_with("LOST EVENTS"));
+    let line = line.expect("a line about losses");
+    let number = line.strip_suffix(" copies").expect("only copies were lost");
+    let number: u64 = number.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(number > 100_000, "{line}");
+}
+
+#[test]
+fn root_after_a_loss_the_rest_of_the_copies_is_seen() {
+    let _alone = alone();
+    let mut workload = workload();
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .modes(COPIES)
+        .interval("50ms")
+        .start();
+    pause(&gpuprobe);
+    workload.say("copy h2d 512 250000");
+    gpuprobe.child.signal(Signal::SIGCONT);
+    let report = gpuprobe.report_where("the loss", |report| report.lost("copies") > 0);
+    let lost = report.lost("copies");
+    workload.say("copy d2h 12345 1000");
+    let report = gpuprobe.stop();
+    assert_eq!(report.lost("copies"), lost, "nothing more was lost");
+    let found = report.direction(workload.pid, "D2H", "sync");
+    assert_eq!(found["calls"], 1000);
+    assert_eq!(found["bytes"], 12_345_000);
+    let to_device = report.direction(workload.pid, "H2D", "async");
+    assert_eq!(to_device["calls"], 250_000 - lost);
+}
+
+#[test]
+fn root_a_steady_stream_of_copies_is_seen_whole() {
+    let _alone = alone();
+    let mut workload = workload();
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .modes(COPIES)
+        .args(["--per-call"])
+        .start();
+    // In steps that the ring can hold, however slow the reader is.
+    for step in 1..=10 {
+        workload.say(&format!("copy h2d {} 20000", 1000 + step));
+        let copied = 20_000 * step;
+        wait_for("the copies to be written", || {
+            (copies_of_so_far(&gpuprobe) >= copied).then_some(())
+        });
+    }
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    assert_eq!(
+        report.moved(workload.pid),
+        [("H2D", "async", 200_000, 20_000 * 10_055)]
+    );
+    assert_eq!(copies_of(&gpuprobe).len(), 200_000);
+}
+
+/// How many lines have been written.
+fn copies_of_so_far(gpuprobe: &Gpuprobe) -> u64 {
+    let bytes = fs::read(&gpuprobe.reports).unwrap();
+    bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
+}

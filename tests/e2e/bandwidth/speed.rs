@@ -1,0 +1,113 @@
+//! How fast copies are, where that can be known.
+
+use serde_json::Value;
+
+use super::COPIES;
+use crate::harness::talk::Talk;
+use crate::harness::{Backend, Report, Setup, Workload, said, standin};
+
+const MIB: u64 = 1 << 20;
+/// So slow that what happens beside the transfer does not matter.
+const SLOW: [(&str, &str); 1] = [("STANDIN_COPY_GBPS", "0.1")];
+const SLOW_BYTES_PER_SECOND: f64 = 0.1e9;
+
+/// 5 copies of 1 MiB each way; gives what the workload measured.
+fn copy_both_ways(talk: &mut Talk) -> [f64; 2] {
+    ["copy h2d 1048576 5", "copy d2h 1048576 5"].map(|command| {
+        let reply = talk.say(command);
+        said(&reply, "bytes_per_second").parse().unwrap()
+    })
+}
+
+fn float(value: &Value, key: &str) -> f64 {
+    let number = value[key].as_f64();
+    number.unwrap_or_else(|| panic!("no number {key} in {value}"))
+}
+
+fn check(report: &Report, pid: u32, measured: [f64; 2]) {
+    report.assert_nothing_lost();
+    assert_eq!(report["bandwidth_util"]["copies"], 10);
+    assert_eq!(
+        report.moved(pid),
+        [("D2H", "sync", 5, 5 * MIB), ("H2D", "sync", 5, 5 * MIB)]
+    );
+    for (direction, measured) in ["H2D", "D2H"].into_iter().zip(measured) {
+        let found = report.direction(pid, direction, "sync");
+        let mean = float(found, "bytes_per_second");
+        // We are inside what the workload measures, and around the transfer.
+        assert!(
+            (measured * 0.999..=measured * 1.1).contains(&mean),
+            "{mean} where the workload measured {measured}"
+        );
+        assert!(mean <= SLOW_BYTES_PER_SECOND * 1.0001, "{mean}");
+        let peak = float(found, "peak_bytes_per_second");
+        assert!(
+            (mean..=SLOW_BYTES_PER_SECOND * 1.0001).contains(&peak),
+            "{found}"
+        );
+        let seconds = float(found, "seconds");
+        assert!(
+            (5.0 * MIB as f64 / seconds / mean - 1.0).abs() < 1e-9,
+            "{found}"
+        );
+    }
+}
+
+/// Attaching in this way takes seconds for so many functions: one program has to do.
+fn is_slow(kind: &str) -> bool {
+    kind == "perf"
+}
+
+fn started_by_us(kind: &str) {
+    let backends = [Backend::Driver, Backend::Shared, Backend::Static];
+    for backend in &backends[..if is_slow(kind) { 1 } else { 3 }] {
+        let mut setup = Setup::command([standin().program_text(*backend)])
+            .modes(COPIES)
+            .args(["--attach", kind]);
+        for (name, value) in SLOW {
+            setup = setup.env(name, value);
+        }
+        let mut gpuprobe = setup.start();
+        let pid = gpuprobe.talk.ready();
+        let measured = copy_both_ways(&mut gpuprobe.talk);
+        gpuprobe.talk.done();
+        check(&gpuprobe.final_report(), pid, measured);
+    }
+}
+
+fn attached_late(kind: &str) {
+    let ways = [
+        (Backend::Shared, "runtime"),
+        (Backend::Shared, "auto"),
+        (Backend::Static, "driver"),
+        (Backend::Driver, "auto"),
+    ];
+    for (backend, api) in &ways[..if is_slow(kind) { 1 } else { 4 }] {
+        let mut workload = Workload::spawn(&mut Workload::command(*backend, &SLOW));
+        workload.say("copy h2d 512");
+        let mut gpuprobe = Setup::pid(workload.pid)
+            .modes(COPIES)
+            .args(["--attach", kind, "--api", api])
+            .start();
+        let measured = copy_both_ways(&mut workload);
+        check(&gpuprobe.stop(), workload.pid, measured);
+    }
+}
+
+macro_rules! for_each_attach_kind {
+    ($($kind:ident)*) => {$(
+        mod $kind {
+            #[test]
+            fn root_started_by_us_throughput_is_that_of_the_workload() {
+                super::started_by_us(stringify!($kind));
+            }
+
+            #[test]
+            fn root_attached_late_throughput_is_that_of_the_workload() {
+                super::attached_late(stringify!($kind));
+            }
+        }
+    )*};
+}
+
+for_each_attach_kind! { session multi perf }

@@ -1,0 +1,188 @@
+//! Every launch is counted, once, with its kernel's name and shape, however the program reaches
+//! CUDA and however it is traced.
+
+use serde_json::json;
+
+use super::{KERNELS, LAUNCHES, traced};
+use crate::harness::talk::Talk;
+use crate::harness::{Backend, Report, Setup, Workload, said, standin, system_wide};
+
+const BACKENDS: [Backend; 3] = [Backend::Shared, Backend::Static, Backend::Driver];
+
+/// 3,000 launches; gives the handles that were launched.
+fn launch_three(talk: &mut Talk) -> [String; 3] {
+    [
+        "launch 0 1000 grid=80,1,1 block=128,1,1",
+        "launch 1 1250 grid=7,65535,3 block=32,4,2",
+        "launch 2 750 grid=2147483647,5,65535 block=1,1024,1",
+    ]
+    .map(|command| said(&talk.say(command), "handle").to_owned())
+}
+
+fn check(report: &Report, pid: u32, backend: Backend, handles: &[String; 3], exited: bool) {
+    let expected = [
+        (1, 1250, [7, 65535, 3], [32, 4, 2]),
+        (0, 1000, [80, 1, 1], [128, 1, 1]),
+        (2, 750, [2_147_483_647, 5, 65535], [1, 1024, 1]),
+    ];
+    let kernels = report.kernels(pid);
+    assert_eq!(kernels.len(), 3, "{kernels:#?}");
+    for ((number, launches, grid, block), kernel) in expected.into_iter().zip(kernels) {
+        let (mangled, name) = KERNELS[number];
+        let found = json!([
+            kernel["mangled"],
+            kernel["name"],
+            kernel["handle"],
+            kernel["launches"],
+            kernel["captured_launches"],
+            kernel["grid"],
+            kernel["block"],
+            kernel["api"],
+            kernel["comm"],
+            kernel["uid"],
+            kernel["exited"],
+        ]);
+        let expected = json!([
+            mangled,
+            name,
+            handles[number],
+            launches,
+            0,
+            grid,
+            block,
+            "cuLaunchKernel",
+            backend.program(),
+            0,
+            exited,
+        ]);
+        assert_eq!(found, expected);
+    }
+}
+
+fn check_alone(report: &Report, pid: u32, backend: Backend, handles: &[String; 3], exited: bool) {
+    report.assert_nothing_lost();
+    assert_eq!(report.launches(), [3000, 0, 0]);
+    report.assert_launch_calls(&[("cuLaunchKernel", 3000)]);
+    check(report, pid, backend, handles, exited);
+}
+
+fn started_by_us(kind: &str) {
+    for backend in BACKENDS {
+        let mut gpuprobe = Setup::command([standin().program_text(backend)])
+            .modes(LAUNCHES)
+            .args(["--attach", kind])
+            .start();
+        let pid = gpuprobe.talk.ready();
+        let handles = launch_three(&mut gpuprobe.talk);
+        assert_eq!(gpuprobe.talk.done().launches, 3000);
+        check_alone(&gpuprobe.final_report(), pid, backend, &handles, true);
+    }
+}
+
+fn attached_late(kind: &str) {
+    for backend in BACKENDS {
+        let mut workload = Workload::start(backend);
+        // Their names are asked for before we are there.
+        workload.say("launch 0 5 grid=1,1,1");
+        workload.say("launch 1 5 grid=1,1,1");
+        workload.say("launch 2 5 grid=1,1,1");
+        let mut gpuprobe = Setup::pid(workload.pid)
+            .modes(LAUNCHES)
+            .args(["--attach", kind])
+            .start();
+        let handles = launch_three(&mut workload);
+        assert_eq!(workload.status().launches, 3015);
+        check_alone(&gpuprobe.stop(), workload.pid, backend, &handles, false);
+    }
+}
+
+fn system_wide_with(kind: &str) {
+    let _shared = system_wide();
+    let mut early: Vec<_> = BACKENDS.map(|b| (b, Workload::start(b))).into();
+    for (_, workload) in &mut early {
+        workload.say("launch 0");
+    }
+    let mut gpuprobe = Setup::everything()
+        .modes(LAUNCHES)
+        .args(["--attach", kind])
+        .start();
+    early.extend(BACKENDS.map(|b| (b, Workload::start(b))));
+    let handles: Vec<_> = early.iter_mut().map(|(_, w)| launch_three(w)).collect();
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    for ((backend, workload), handles) in early.iter().zip(&handles) {
+        check(&report, workload.pid, *backend, handles, false);
+    }
+}
+
+macro_rules! for_each_attach_kind {
+    ($($kind:ident)*) => {$(
+        mod $kind {
+            #[test]
+            fn root_started_by_us_launches_are_exact() {
+                super::started_by_us(stringify!($kind));
+            }
+
+            #[test]
+            fn root_attached_late_launches_are_exact() {
+                super::attached_late(stringify!($kind));
+            }
+
+            #[test]
+            fn root_system_wide_launches_are_exact() {
+                super::system_wide_with(stringify!($kind));
+            }
+        }
+    )*};
+}
+
+for_each_attach_kind! { session multi perf }
+
+#[test]
+fn root_every_way_to_launch_is_seen_in_the_driver() {
+    let commands = [
+        "launch 0 10 via=kernel grid=1,2,3 block=4,5,6",
+        "launch 1 20 via=ex grid=7,8,9 block=10,11,9",
+        "launch 2 30 via=coop grid=13,14,15 block=16,17,3",
+        "launch 0 40 via=ptsz",
+        "launch 1 50 via=ex-ptsz",
+        "launch 2 60 via=coop-ptsz",
+    ];
+    let traced = traced(Backend::Driver, &[], &commands);
+    traced.report.assert_launch_calls(&[
+        ("cuLaunchKernel", 50),
+        ("cuLaunchKernelEx", 70),
+        ("cuLaunchCooperativeKernel", 90),
+    ]);
+    for (number, launches, api, grid, block) in [
+        (0, 50, "cuLaunchKernel", [1, 2, 3], [4, 5, 6]),
+        (1, 70, "cuLaunchKernelEx", [7, 8, 9], [10, 11, 9]),
+        (
+            2,
+            90,
+            "cuLaunchCooperativeKernel",
+            [13, 14, 15],
+            [16, 17, 3],
+        ),
+    ] {
+        let kernel = traced.report.kernel(traced.pid, super::name(number));
+        assert_eq!(kernel["launches"], launches);
+        assert_eq!(kernel["api"], api);
+        assert_eq!(kernel["grid"], json!(grid));
+        assert_eq!(kernel["block"], json!(block));
+    }
+}
+
+#[test]
+fn root_grid_and_block_are_those_of_the_first_launch() {
+    let commands = [
+        "launch 3 1 via=ex grid=1,2,3 block=4,5,6",
+        "launch 3 9 via=kernel grid=7,7,7 block=8,8,8",
+        "launch 3 9 via=ex grid=9,9,9 block=9,9,9",
+    ];
+    let traced = traced(Backend::Driver, &[], &commands);
+    let kernel = traced.report.kernel(traced.pid, super::name(3));
+    assert_eq!(kernel["launches"], 19);
+    assert_eq!(kernel["grid"], json!([1, 2, 3]));
+    assert_eq!(kernel["block"], json!([4, 5, 6]));
+}

@@ -1,0 +1,99 @@
+//! What cannot be counted is said.
+
+use std::collections::HashMap;
+use std::fs;
+
+use super::LAUNCHES;
+use crate::harness::report::number;
+use crate::harness::{Backend, Setup, Workload, alone};
+
+const KERNELS: u64 = 70_000;
+/// Kernels that are counted at most.
+const ROOM: u64 = 16_384;
+
+/// The launches in a line that lists losses; each tracer has its own.
+fn lost_in(line: &str) -> u64 {
+    let before = line.split(" launches").next().unwrap();
+    let number = before.rsplit(' ').next().unwrap().parse();
+    number.unwrap_or_else(|_| panic!("no number of launches in '{line}'"))
+}
+
+#[test]
+fn root_launches_beyond_a_full_map_are_counted_exactly_and_shown() {
+    let _alone = alone();
+    let mut workload = Workload::start(Backend::Driver);
+    workload.say(&format!("module generated={KERNELS}"));
+    let start = |format: &str| {
+        let setup = Setup::pid(workload.pid).modes(LAUNCHES).format(format);
+        setup.start()
+    };
+    let (mut json, mut text, mut csv) = (start("json"), start("text"), start("csv"));
+    workload.say("launch all 2");
+    let truth = workload.status();
+    assert_eq!(truth.launches, 2 * KERNELS);
+    for gpuprobe in [&json, &text, &csv] {
+        gpuprobe.interrupt();
+    }
+    let report = json.final_report();
+    let (seen, lost) = (report.launches()[0], report.lost("launches"));
+    assert_eq!(seen + lost, truth.launches, "{seen} seen, {lost} lost");
+    let kernels = report.kernels(workload.pid);
+    assert!(lost >= 2 * (KERNELS - ROOM), "the map was to be full");
+    assert!(kernels.len() as u64 <= ROOM, "{} kernels", kernels.len());
+    let mut unnamed = 0;
+    let mut names = HashMap::new();
+    for kernel in &kernels {
+        // There was no memory for the first launch of a few.
+        let launches = number(kernel, "launches");
+        assert!((1..=2).contains(&launches), "{kernel}");
+        let name = kernel["name"].as_str().unwrap();
+        assert!(names.insert(name, ()).is_none(), "{name} is there twice");
+        match name.strip_prefix("generated_") {
+            Some(of) => assert!(of.parse::<u64>().unwrap() < KERNELS, "{name}"),
+            None => {
+                assert_eq!(kernel["handle"], name);
+                unnamed += 1;
+            }
+        }
+    }
+    assert_eq!(report.lost("names"), unnamed, "names that are missing");
+
+    text.wait();
+    let shown = fs::read_to_string(&text.reports).unwrap();
+    let line = shown.lines().find(|l| l.starts_with("LOST EVENTS"));
+    let line = line.expect("a line about losses");
+    assert!(lost_in(line) >= 2 * (KERNELS - ROOM), "{line}");
+
+    let said = csv.said();
+    let line = said.iter().find(|l| l.contains("lost events"));
+    let line = line.expect("a line about losses");
+    assert!(lost_in(line) >= 2 * (KERNELS - ROOM), "{line}");
+}
+
+#[test]
+fn root_a_full_map_has_room_again_when_processes_end() {
+    let _alone = alone();
+    let mut workload = Workload::start(Backend::Driver);
+    workload.say("launch 0");
+    let mut gpuprobe = Setup::everything().modes(LAUNCHES).interval("50ms").start();
+    let half = Workload::start(Backend::Driver);
+    for mut half in [half, Workload::start(Backend::Driver)] {
+        half.say("module generated=10000");
+        half.say("launch all");
+        let pid = half.pid;
+        assert_eq!(half.done().launches, 10_000);
+        gpuprobe.report_where("the end of a process", |report| {
+            let kernels = report.kernels(pid);
+            !kernels.is_empty() && kernels.iter().all(|k| k["exited"] == true)
+        });
+    }
+    workload.say("launch 0 9");
+    let report = gpuprobe.stop();
+    assert_eq!(report.lost("launches"), 0);
+    let launched: u64 = report
+        .kernels(workload.pid)
+        .iter()
+        .map(|k| number(k, "launches"))
+        .sum();
+    assert_eq!(launched, 9);
+}

@@ -1,0 +1,77 @@
+//! `--cudatrace`: which kernels are launched, and how often.
+
+mod counts;
+mod crowds;
+mod formats;
+mod graphs;
+mod limits;
+mod names;
+mod processes;
+mod rate;
+mod runtime;
+
+use crate::harness::{Backend, Report, Setup, Truth, standin};
+
+/// What these tests report.
+const LAUNCHES: [&str; 1] = ["--cudatrace"];
+
+/// The kernels that every workload has: as the compiler calls them, and as their source does.
+const KERNELS: [(&str, &str); 4] = [
+    (
+        "_Z6vecAddPKfS0_Pfi",
+        "vecAdd(float const*, float const*, float*, int)",
+    ),
+    (
+        "_ZN2at6native29vectorized_elementwise_kernelILi4E\
+         NS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EEEEviT0_T1_",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, \
+         std::array<char*, (unsigned long)3> >(int, at::native::CUDAFunctor_add<float>, \
+         std::array<char*, (unsigned long)3>)",
+    ),
+    (
+        "sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize64x128x32_\
+         warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+        "sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize64x128x32_\
+         warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+    ),
+    ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+];
+
+/// The name of kernel `number` in reports.
+fn name(number: usize) -> &'static str {
+    KERNELS[number].1
+}
+
+/// What came of a workload that was traced from its first call to its end.
+struct Traced {
+    report: Report,
+    truth: Truth,
+    pid: u32,
+    replies: Vec<String>,
+}
+
+/// Runs commands under a tracer that was there from the start.
+fn traced(backend: Backend, arguments: &[&str], commands: &[&str]) -> Traced {
+    let setup = Setup::command([standin().program_text(backend)]);
+    traced_by(setup.args(arguments.iter().copied()), commands)
+}
+
+/// Runs commands on the workload that `setup` starts. Nothing may be lost.
+fn traced_by(setup: Setup, commands: &[&str]) -> Traced {
+    let mut gpuprobe = setup.modes(LAUNCHES).start();
+    let pid = gpuprobe.talk.ready();
+    let replies = commands.iter().map(|c| gpuprobe.talk.say(c)).collect();
+    let truth = gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    assert_eq!(
+        report.launches(),
+        [truth.launches, truth.graph_launches, truth.captured]
+    );
+    Traced {
+        report,
+        truth,
+        pid,
+        replies,
+    }
+}

@@ -1,0 +1,137 @@
+//! Launches of several processes, and of several programs of one.
+
+use std::process::Command;
+
+use super::{LAUNCHES, name, traced};
+use crate::harness::report::number;
+use crate::harness::{Backend, Setup, Workload, said, standin, system_wide};
+
+/// A workload whose addresses are the same in every run.
+fn at_fixed_addresses() -> Workload {
+    let program = standin().program(Backend::Driver);
+    Workload::spawn(Command::new("setarch").arg("-R").arg(program))
+}
+
+#[test]
+fn root_equal_handles_of_two_processes_do_not_mix() {
+    let _shared = system_wide();
+    let mut workloads = [at_fixed_addresses(), at_fixed_addresses()];
+    let mut gpuprobe = Setup::everything().modes(LAUNCHES).start();
+    let mut handles = Vec::new();
+    for (workload, kernel) in workloads.iter_mut().zip(["_Z5firstPf", "_Z6secondPf"]) {
+        workload.say(&format!("module {kernel}"));
+        let reply = workload.say(&format!("launch {kernel} {}", kernel.len()));
+        handles.push(said(&reply, "handle").to_owned());
+        workload.say("unload 0");
+    }
+    assert_eq!(handles[0], handles[1], "the test needs equal handles");
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    let [first, second] = &workloads;
+    assert_eq!(report.launched(first.pid), [("first(float*)", 10)]);
+    assert_eq!(report.launched(second.pid), [("second(float*)", 11)]);
+}
+
+#[test]
+fn root_a_forked_child_has_launches_of_its_own() {
+    let commands = ["launch 0 5", "fork launch 0 7 | launch 1 3 | graph 4 6"];
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
+        .modes(LAUNCHES)
+        .start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.say(commands[0]);
+    let child: u32 = gpuprobe.talk.ask(commands[1]);
+    gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    assert_eq!(report.launches(), [15, 6, 4]);
+    assert_eq!(report.launched(pid), [(name(0), 5)]);
+    assert_eq!(report.kernel(child, name(0))["launches"], 7);
+    assert_eq!(report.kernel(child, name(1))["launches"], 3);
+    let graphs = &report["cudatrace"]["graphs"];
+    assert_eq!(graphs[0]["pid"], child);
+    assert_eq!(graphs[0]["launches"], 6);
+}
+
+#[test]
+fn root_launches_after_an_exec_are_another_programs() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)])
+        .modes(LAUNCHES)
+        .start();
+    let talk = &mut gpuprobe.talk;
+    let pid = talk.ready();
+    talk.say("launch 0 5");
+    talk.send(&format!("exec {}", standin().program_text(Backend::Driver)));
+    assert_eq!(talk.ready(), pid);
+    talk.say("launch 0 7");
+    talk.say("launch 1 2");
+    talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    assert_eq!(report.launches(), [14, 0, 0]);
+    let mut found: Vec<_> = report
+        .kernels(pid)
+        .into_iter()
+        .map(|k| {
+            let text = |key: &str| k[key].as_str().unwrap().to_owned();
+            assert_eq!(k["exited"], true);
+            (text("comm"), text("name"), number(k, "launches"))
+        })
+        .collect();
+    found.sort_unstable();
+    let mut expected = [
+        ("workload", name(0), 5),
+        ("workload_driver", name(0), 7),
+        ("workload_driver", name(1), 2),
+    ]
+    .map(|(comm, name, launches)| (comm.to_owned(), name.to_owned(), launches));
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn root_launches_of_an_ended_process_are_reported_once_and_again_at_the_end() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
+        .modes(LAUNCHES)
+        .interval("50ms")
+        .start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.say("launch 0 5");
+    let child: u32 = gpuprobe.talk.ask("fork launch 1 7 | kill9");
+    let ended = |report: &crate::harness::Report| {
+        let kernels = report.kernels(child);
+        kernels.iter().any(|kernel| kernel["exited"] == true)
+    };
+    gpuprobe.report_where("the child's end", ended);
+    for _ in 0..3 {
+        gpuprobe.next_report();
+    }
+    gpuprobe.talk.say("launch 0 2");
+    gpuprobe.talk.done();
+    let last = gpuprobe.final_report();
+    last.assert_nothing_lost();
+    assert_eq!(last.launches(), [14, 0, 0]);
+    assert_eq!(last.launched(pid), [(name(0), 7)]);
+    assert_eq!(last.launched(child), [(name(1), 7)]);
+    let mut reports = gpuprobe.reports();
+    reports.pop();
+    assert_eq!(reports.iter().filter(|r| ended(r)).count(), 1);
+    let before = reports.last().unwrap();
+    assert!(before.kernels(child).is_empty());
+    assert!(before.launches()[0] >= 12, "the totals keep them");
+}
+
+#[test]
+fn root_threads_of_a_process_launch_the_same_kernel() {
+    let commands = [
+        "thread a",
+        "thread b",
+        "@a launch 0 5",
+        "@b launch 0 7",
+        "launch 0 9",
+        "join a",
+        "join b",
+    ];
+    let traced = traced(Backend::Static, &[], &commands);
+    assert_eq!(traced.report.launched(traced.pid), [(name(0), 21)]);
+}

@@ -1,0 +1,131 @@
+//! All three reports in one run.
+
+use std::fs;
+
+use crate::harness::talk::Talk;
+use crate::harness::{Backend, Report, Setup, Workload, said, standin};
+
+const ALL: [&str; 3] = ["--memleak", "--cudatrace", "--bandwidth-util"];
+
+/// Some of everything; gives the throughput that the workload measured.
+fn run(talk: &mut Talk) -> f64 {
+    talk.say("alloc 8388608 3");
+    talk.say("launch 0 1000");
+    talk.say("launch 1 1250");
+    talk.say("graph 5 23");
+    let copied = talk.say("copy d2h 1048576 5");
+    talk.say("copy h2d 1048576 5");
+    talk.say("launch 2 750");
+    talk.say("set 4096 6");
+    talk.say("free 0 2");
+    said(&copied, "bytes_per_second").parse().unwrap()
+}
+
+fn check(report: &Report, pid: u32, backend: Backend, measured: f64) {
+    report.assert_nothing_lost();
+    let totals = report.totals();
+    // One block for each of the copies and sets comes and goes.
+    assert_eq!((totals.alloc_calls, totals.free_calls), (6, 5));
+    report.assert_calls(&[(backend.allocates_with(), 6)]);
+    report.assert_holds(pid, 8 << 20, 1);
+    assert_eq!(report.launches(), [3000, 23, 5]);
+    let launches: Vec<_> = report.launched(pid).iter().map(|(_, n)| *n).collect();
+    assert_eq!(launches.iter().sum::<u64>(), 3000);
+    let vec_add = "vecAdd(float const*, float const*, float*, int)";
+    assert_eq!(report.kernel(pid, vec_add)["launches"], 1000);
+    assert_eq!(
+        report.moved(pid),
+        [
+            ("D2H", "sync", 5, 5 << 20),
+            ("H2D", "sync", 5, 5 << 20),
+            ("set", "async", 6, 6 * 4096)
+        ]
+    );
+    let found = report.direction(pid, "D2H", "sync");
+    let mean = found["bytes_per_second"].as_f64().unwrap();
+    assert!(
+        (measured * 0.999..=measured * 1.1).contains(&mean),
+        "{mean} for {measured}"
+    );
+}
+
+#[test]
+fn root_all_three_in_one_run_are_exact() {
+    for (kind, backend) in [
+        ("session", Backend::Shared),
+        ("session", Backend::Static),
+        ("multi", Backend::Driver),
+        ("perf", Backend::Shared),
+    ] {
+        let mut gpuprobe = Setup::command([standin().program_text(backend)])
+            .modes(ALL)
+            .env("STANDIN_COPY_GBPS", "0.1")
+            .args(["--attach", kind])
+            .start();
+        let pid = gpuprobe.talk.ready();
+        let measured = run(&mut gpuprobe.talk);
+        let truth = gpuprobe.talk.done();
+        let report = gpuprobe.final_report();
+        report.assert_totals(truth);
+        check(&report, pid, backend, measured);
+    }
+}
+
+#[test]
+fn root_all_three_attached_late_are_exact() {
+    for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
+        let settings = [("STANDIN_COPY_GBPS", "0.1")];
+        let mut workload = Workload::spawn(&mut Workload::command(backend, &settings));
+        workload.say("launch 0");
+        let mut gpuprobe = Setup::pid(workload.pid).modes(ALL).start();
+        let measured = run(&mut workload);
+        check(&gpuprobe.stop(), workload.pid, backend, measured);
+    }
+}
+
+#[test]
+fn root_text_has_the_three_parts_in_order() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
+        .modes(ALL)
+        .format("text")
+        .start();
+    gpuprobe.talk.ready();
+    run(&mut gpuprobe.talk);
+    gpuprobe.talk.done();
+    gpuprobe.wait();
+    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
+    let place = |part: &str| {
+        let found = text.find(part);
+        found.unwrap_or_else(|| panic!("no '{part}' in {text}"))
+    };
+    let places = [
+        place("\nTOTAL LEAKED: 8.00 MiB\n"),
+        place("\n3000 `cuLaunchKernel` calls for 3 kernels\n"),
+        place("\nTraced 10 copies and 6 memory sets\n"),
+    ];
+    assert!(places.is_sorted(), "{text}");
+    assert_eq!(text.lines().filter(|l| l.starts_with("-----")).count(), 1);
+}
+
+#[test]
+fn root_json_has_only_what_was_asked_for() {
+    for (mode, key) in [
+        ("--memleak", "memleak"),
+        ("--cudatrace", "cudatrace"),
+        ("--bandwidth-util", "bandwidth_util"),
+    ] {
+        let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
+            .modes([mode])
+            .start();
+        gpuprobe.talk.ready();
+        run(&mut gpuprobe.talk);
+        gpuprobe.talk.done();
+        let report = gpuprobe.final_report();
+        let all = ["memleak", "cudatrace", "bandwidth_util"];
+        let there: Vec<_> = all
+            .into_iter()
+            .filter(|k| report.get(k).is_some())
+            .collect();
+        assert_eq!(there, [key]);
+    }
+}
