@@ -4,7 +4,9 @@
 #     scripts/gpu-check.sh GPUPROBE_BINARY [NAME]
 #
 # Needs root, an NVIDIA GPU, nvcc, and a python3 that has PyTorch. Installs and
-# downloads nothing. With NAME only the checks whose name contains it are run.
+# downloads nothing. What JAX, CuPy and CUPTI are needed for is left out where
+# they are missing, and a line says so. With NAME only the checks whose name
+# contains it are run.
 # The last line is "N passed, N failed". The logs and reports go to a temporary
 # directory, or to $GPU_CHECK_DIR and stay there.
 set -euo pipefail
@@ -12,25 +14,83 @@ set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# compile NAME LANGUAGE NVCC_OPTION...
+compilers=() # what runs in the background
+
+# compile NAME SOURCE NVCC_OPTION...: into $work, in the background. Each takes
+# several seconds; they do not need to queue.
 compile() {
-    local name=$1 language=$2
+    local name=$1 source=$2
     shift 2
-    "$nvcc" -x "$language" -std=c++17 -O1 -o "$work/$name" "$root/tests/gpu/leak.cu" "$@"
+    "$nvcc" -std=c++17 -O1 -o "$work/$name" "$root/tests/gpu/$source" "$@" &
+    compilers+=($!)
 }
 
-# The three take the compiler several seconds each; they do not need to queue.
+# compile_runtime NAME SOURCE NVCC_OPTION...: with the runtime as a library of its
+# own, within the program, and with the variants that have a stream per thread.
+compile_runtime() {
+    local name=$1 shared=(-cudart shared -Xlinker "-rpath,$runtime_dir")
+    shift
+    compile "${name}_shared" "$@" "${shared[@]}"
+    compile "${name}_static" "$@" -cudart static
+    if [[ $name != leak ]]; then # memory has no such variants
+        compile "${name}_ptsz" "$@" "${shared[@]}" -default-stream per-thread
+    fi
+}
+
+# compile_driver NAME SOURCE: for the driver API, as plain C++: what nvcc adds
+# to a .cu file needs the runtime.
+compile_driver() {
+    compile "$1" "$2" -x c++ -cudart none -DDRIVER_API -lcuda
+}
+
+# find_cupti: the directory of cupti.h and the libcupti.so that belongs to it,
+# of the toolkit or else of the wheels that PyTorch comes with.
+find_cupti() {
+    local toolkit base library
+    toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+    while read -r base; do
+        for library in "$base"/lib64/libcupti.so* "$base"/lib/libcupti.so*; do
+            if [[ -e $base/include/cupti.h && -e $library ]]; then
+                printf '%s\n%s\n' "$base/include" "$library"
+                return
+            fi
+        done
+    done < <(
+        printf '%s\n' "$toolkit"/extras/CUPTI "$toolkit"/targets/* "$toolkit"
+        python3 -c 'import glob, nvidia; [print(d) for p in nvidia.__path__ for d in glob.glob(p + "/*")]' \
+            2>/dev/null
+    )
+    return 1
+}
+
+# Without CUPTI, what needs it says so.
+compile_cupti() {
+    local found
+    mapfile -t found < <(find_cupti)
+    if [[ ${#found[@]} -ne 2 ]]; then
+        printf 'figure CUPTI: no cupti.h: nothing is compared with it\n'
+        return
+    fi
+    "${CC:-gcc}" -std=c11 -O2 -shared -fPIC -I"${found[0]}" -I"$(dirname "$runtime_dir")/include" \
+        -o "$work/libcupti_minimal.so" "$root/tests/gpu/cupti_minimal.c" \
+        "${found[1]}" "-Wl,-rpath,$(dirname "${found[1]}")" ||
+        printf 'figure CUPTI: cupti_minimal.c could not be compiled: nothing is compared with it\n'
+}
+
 compile_all() {
-    local pids=() pid
-    compile leak_shared cu -cudart shared -Xlinker "-rpath,$runtime_dir" &
-    pids+=($!)
-    compile leak_static cu -cudart static &
-    pids+=($!)
-    # As plain C++: what nvcc adds to a .cu file needs the runtime.
-    compile leak_driver c++ -cudart none -DDRIVER_API -lcuda &
-    pids+=($!)
-    for pid in "${pids[@]}"; do
-        wait "$pid" || die "nvcc could not compile tests/gpu/leak.cu"
+    local pid name
+    compile_runtime leak leak.cu
+    compile_driver leak_driver leak.cu
+    compile_runtime launch launch.cu -arch=native
+    compile_driver launch_driver launch.cu
+    compile launch_kernels.cubin launch_module.cu -cubin -arch=native
+    for name in alpha beta; do
+        compile "launch_$name.cubin" launch_module.cu -cubin -arch=native "-DONLY=$name"
+    done
+    compile_runtime copy copy.cu
+    compile_cupti
+    for pid in "${compilers[@]}"; do
+        wait "$pid" || die "nvcc could not compile what is in tests/gpu"
     done
 }
 
@@ -74,7 +134,7 @@ compile_all
 
 # In the background, so that a signal to this script is acted on at once.
 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 python3 "$root/scripts/gpu_check" \
-    --programs "$work" --torch-program "$root/tests/gpu/torch_alloc.py" --directory "$work" \
+    --programs "$work" --sources "$root/tests/gpu" --directory "$work" \
     --only "${2:-}" "$gpuprobe" &
 checker=$!
 status=0

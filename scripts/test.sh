@@ -102,13 +102,14 @@ if [[ -n $bpf_problem ]]; then
     failed_steps+=("$bpf_problem")
 fi
 
-mapfile -t c_files < <(find bpf tests/standin -name '*.[ch]' -not -path '*/build/*' | sort)
+mapfile -t c_files < <(find bpf tests/standin tests/e2e -name '*.[ch]' -not -path '*/build/*' | sort)
 mapfile -t shell_files < <(find scripts tests .ci -name '*.sh' -not -path '*/build/*' | sort)
 
 check "cargo fmt" cargo fmt --check
 check "clang-format" clang-format --dry-run -Werror "${c_files[@]}"
 check "shellcheck" shellcheck --external-sources "${shell_files[@]}" .ci/run
-check "gpu_check" python3 -B -m doctest scripts/gpu_check/expect.py
+check "gpu_check" python3 -B -m doctest scripts/gpu_check/expect.py \
+    scripts/gpu_check/expect_launches.py scripts/gpu_check/expect_copies.py
 
 # What builds, runs as the builder; what is left for root to do writes little.
 check "clippy" "${builder_prefix[@]}" cargo clippy --locked --all-targets -- -D warnings

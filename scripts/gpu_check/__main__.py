@@ -13,9 +13,20 @@ import sys
 import time
 from pathlib import Path
 
-from bench import Bench
+from bench import Bench, summary
 from children import TOTAL_SECONDS, Deadline, Failed, adopt_orphans, end_children
+from copies import check_copies_late, check_copies_started, check_throughput, check_unified
+from cost import measure_launch, measure_training_step
 from figures import measure_overhead, measure_start_and_idle
+from frameworks import (
+    check_cupy_late,
+    check_cupy_started,
+    check_jax_late,
+    check_jax_started,
+    check_torch_train_late,
+    check_torch_train_started,
+)
+from kernels import check_launches_everywhere, check_launches_late, check_launches_started
 from plain import (
     check_everywhere,
     check_exit_status,
@@ -35,6 +46,21 @@ PLAIN_PROGRAMS = {
     "driver, own context": ("leak_driver", "cuMemAlloc_v2", "--context", "create"),
 }
 
+# Launches and copies: the program's build, and which layer is traced.
+BUILDS = {
+    "shared": ("shared",),
+    "static": ("static",),
+    "runtime": ("shared", "--api", "runtime"),
+    "stream per thread": ("ptsz",),
+    "runtime, stream per thread": ("ptsz", "--api", "runtime"),
+}
+LAUNCHES = BUILDS | {"driver": ("driver",)}
+
+
+def each(what, check, program, builds):
+    return {f"{what}, {name}": (check, program + row[0], *row[1:]) for name, row in builds.items()}
+
+
 CHECKS = {
     **{f"{name}, started": (check_started, *row) for name, row in PLAIN_PROGRAMS.items()},
     **{f"{name}, late": (check_late, *row) for name, row in PLAIN_PROGRAMS.items()},
@@ -46,14 +72,31 @@ CHECKS = {
     "PyTorch, started": (check_torch_started,),
     "PyTorch, late": (check_torch_late,),
     "PyTorch, whole host": (check_torch_everywhere,),
+    **each("launches started", check_launches_started, "launch_", LAUNCHES),
+    **each("launches late", check_launches_late, "launch_", LAUNCHES),
+    "launches, whole host": (check_launches_everywhere, "launch_driver"),
+    **each("copies started", check_copies_started, "copy_", BUILDS),
+    **each("copies late", check_copies_late, "copy_", BUILDS),
+    "throughput, driver": (check_throughput, "copy_shared"),
+    "throughput, runtime": (check_throughput, "copy_shared", "--api", "runtime"),
+    "unified": (check_unified, "copy_shared"),
+    "PyTorch training, started": (check_torch_train_started,),
+    "PyTorch training, late": (check_torch_train_late,),
+    "JAX, started": (check_jax_started,),
+    "JAX, late": (check_jax_late,),
+    "CuPy, started": (check_cupy_started,),
+    "CuPy, late": (check_cupy_late,),
     "start and idle": (measure_start_and_idle,),
     "overhead, shared": (measure_overhead, "leak_shared"),
     "overhead, static": (measure_overhead, "leak_static"),
+    "cost of a launch": (measure_launch,),
+    "cost of a training step": (measure_training_step,),
 }
 
 
 def run_check(bench, label, check, *arguments):
     bench.label = label
+    passed, failed = bench.passed, len(bench.failures)
     start = time.monotonic()
     try:
         if start > Deadline.end:
@@ -66,13 +109,14 @@ def run_check(bench, label, check, *arguments):
         bench.fail(f"{type(error).__name__}: {error}")
     finally:
         end_children()
-    print(f"# {label}: {time.monotonic() - start:.1f} s", flush=True)
+    seconds = time.monotonic() - start
+    print(summary(label, bench.passed - passed, len(bench.failures) - failed, seconds), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--programs", type=Path, required=True, help="where leak_* are")
-    parser.add_argument("--torch-program", required=True, help="torch_alloc.py")
+    parser.add_argument("--programs", type=Path, required=True, help="where what was compiled is")
+    parser.add_argument("--sources", type=Path, required=True, help="tests/gpu")
     parser.add_argument("--directory", type=Path, required=True, help="for logs and reports")
     parser.add_argument("--only", default="", help="run the checks whose name contains this")
     parser.add_argument("gpuprobe")
@@ -87,7 +131,7 @@ def main():
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"):
         os.environ.pop(name, None)
 
-    bench = Bench(options.gpuprobe, options.programs, options.torch_program, options.directory)
+    bench = Bench(options.gpuprobe, options.programs, options.sources, options.directory)
     try:
         for label, (check, *arguments) in CHECKS.items():
             if options.only in label:

@@ -1,37 +1,51 @@
 """What a check works with: the programs, gpuprobe, and the score."""
 
+import os
 import sys
 
-from children import Program, Tracer
+from children import Child, Program, Tracer
+
+# What can be traced, all at once.
+ALL_MODES = ("--memleak", "--cudatrace", "--bandwidth-util")
+
+# Names of kernels can be very long.
+LONGEST_LINE = 600
 
 
 class Bench:
-    def __init__(self, gpuprobe, programs, torch_program, directory):
+    def __init__(self, gpuprobe, programs, sources, directory):
         self.gpuprobe = gpuprobe
         self.programs = programs
-        self.torch_program = torch_program
+        self.sources = sources
         self.directory = directory
         self.passed = 0
         self.failures = []
         self.label = ""
 
-    def ok(self, what):
+    def ok(self):
+        """What holds is only counted: the output stays short."""
         self.passed += 1
-        print(f"ok {self.label}: {what}", flush=True)
 
     def fail(self, what):
-        self.failures.append(f"FAIL {self.label}: {what}")
+        self.failures.append(f"FAIL {self.label}: {what}"[:LONGEST_LINE])
         print(self.failures[-1], flush=True)
 
     def equal(self, what, expected, got):
         if expected == got:
-            self.ok(f"{what} {got}")
+            self.ok()
         else:
             self.fail(f"{what} expected {expected} got {got}")
 
     def all_equal(self, comparisons):
         for what, expected, got in comparisons:
             self.equal(what, expected, got)
+
+    def within(self, what, expected, got, part):
+        """Judges a measurement: equal but for a `part` of what was expected."""
+        if got is not None and abs(got - expected) <= part * expected:
+            self.ok()
+        else:
+            self.fail(f"{what} expected {expected:.4g} within {100 * part:.0f} % got {got}")
 
     def figure(self, name, text):
         print(f"figure {name}: {text}", flush=True)
@@ -42,8 +56,35 @@ class Bench:
     def start(self, *argv, env=None):
         return Program(self.directory, list(argv), env)
 
-    def trace(self, *arguments):
-        return Tracer(self, *arguments)
+    def trace(self, *arguments, **options):
+        return Tracer(self, *arguments, **options)
+
+    def script(self, name, *steps):
+        """The command that runs a script of tests/gpu."""
+        return [sys.executable, str(self.sources / name), *steps]
 
     def torch(self, *steps):
-        return [sys.executable, self.torch_program, *steps]
+        return self.script("torch_alloc.py", *steps)
+
+    def cupti(self):
+        """(environment that loads the CUPTI collector into the next program,
+        where its output goes); None if it could not be built."""
+        library = self.programs / "libcupti_minimal.so"
+        if not library.exists():
+            return None
+        output = self.directory / f"{Child.count + 1:02}-cupti"
+        variables = {"CUDA_INJECTION64_PATH": str(library), "CUPTI_MINIMAL_OUTPUT": str(output)}
+        return os.environ | variables, output
+
+
+def summary(label, passed, failed, seconds):
+    """The line of a check.
+
+    >>> summary("late", 7, 0, 1.25), summary("late", 7, 2, 1.25), summary("idle", 0, 0, 1.25)
+    ('ok late: 7 comparisons, 1.2 s', '# late: 2 of 9 comparisons failed, 1.2 s', '# idle: 1.2 s')
+    """
+    if failed:
+        return f"# {label}: {failed} of {passed + failed} comparisons failed, {seconds:.1f} s"
+    if passed:
+        return f"ok {label}: {passed} comparisons, {seconds:.1f} s"
+    return f"# {label}: {seconds:.1f} s"

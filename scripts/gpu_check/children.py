@@ -80,25 +80,28 @@ class Child:
     def truths(self):
         return [json.loads(line) for line in self.out.all() if line.startswith('{"step"')]
 
-    def truth(self, step, number=1):
+    def truth(self, step, number=1, seconds=WAIT_SECONDS):
         """The line that the program printed after the number-th such step."""
 
         def ready():
+            ended = self.process.poll() is not None  # before what it wrote is read
             found = [truth for truth in self.truths() if truth["step"] == step]
             if len(found) >= number:
                 return found[number - 1]
-            if self.process.poll() is not None:
+            if ended:
                 raise Failed(
                     f"{self.process.args[0]} ended ({self.process.returncode}) before step"
                     f" {step}: {self.err.all()[-3:]}"
                 )
             return None
 
-        return Deadline.wait_for(f"step {step}", ready)
+        return Deadline.wait_for(f"step {step}", ready, seconds)
 
-    def wait(self):
+    def wait(self, seconds=WAIT_SECONDS):
         """The exit status, as a shell gives it: 128 + N for signal N."""
-        status = Deadline.wait_for("end of " + str(self.process.args[0]), self.process.poll)
+        status = Deadline.wait_for(
+            "end of " + str(self.process.args[0]), self.process.poll, seconds
+        )
         return 128 - status if status < 0 else status
 
 
@@ -109,16 +112,17 @@ class Program(Child):
 class Tracer(Child):
     """gpuprobe; with a command, also the program's input and output."""
 
-    def __init__(self, bench, *arguments):
+    def __init__(self, bench, *arguments, modes=("--memleak",), env=None):
         self.start = time.monotonic()
         reports = bench.directory / f"{Child.count + 1:02}-reports.json"
         super().__init__(
             bench.directory,
             [
                 bench.gpuprobe,
-                *("--memleak", "--format", "json", "--top", "100000", "--interval", "500ms"),
+                *(*modes, "--format", "json", "--top", "100000", "--interval", "500ms"),
                 *("-o", str(reports), *arguments),
             ],
+            env,
         )
         self.report_lines = Lines(reports)
 

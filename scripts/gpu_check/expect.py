@@ -1,6 +1,7 @@
 """What a report should say, and whether it does. Nothing here runs anything.
 
-The doctests are its tests: python3 -m doctest expect.py
+This file: memory, and what the others share. The doctests of expect*.py are
+their tests: python3 -m doctest expect.py
 """
 
 from dataclasses import dataclass, field, replace
@@ -122,8 +123,14 @@ def differ(what, expected, got):
     return what, len(expected), len(got)
 
 
+def compare_frame(report):
+    """(what, expected, got) for what holds for every report."""
+    yield "schema", 1, report["schema"]
+    yield "lost", {}, {name: lost for name, lost in report["lost"].items() if lost}
+
+
 def compare_sums(report):
-    """(what, expected, got) for what any report must keep."""
+    """(what, expected, got) for what any report of memory must keep."""
     memleak = report["memleak"]
     processes = memleak["processes"]
     threads = [thread for process in processes for thread in process["threads"]]
@@ -133,8 +140,7 @@ def compare_sums(report):
         sums[f"threads' {unit}"] = (memleak[unit], sum(row[unit] for row in threads))
     blocks = reported_blocks(report)
     sums["blocks"] = (memleak["live_allocations"], len(set(blocks)))
-    yield "schema", 1, report["schema"]
-    yield "lost", {}, {name: lost for name, lost in report["lost"].items() if lost}
+    yield from compare_frame(report)
     yield "sums that differ", {}, {name: pair for name, pair in sums.items() if pair[0] != pair[1]}
 
 

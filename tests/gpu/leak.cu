@@ -23,13 +23,13 @@
  * --context create (driver API only) makes contexts of its own.
  */
 #include "api.h"
+#include "steps.h"
 
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <map>
 #include <mutex>
 #include <string>
@@ -171,17 +171,6 @@ void churn_pairs(long pairs, size_t bytes, Tally *tally)
 
 /* ---- the steps -------------------------------------------------------- */
 
-/* What follows the `=` of a step, and what its line says besides the truth. */
-struct Step {
-    long numbers[2];
-    std::string extra;
-
-    long number(int index, long fallback) const
-    {
-        return numbers[index] > 0 ? numbers[index] : fallback;
-    }
-};
-
 std::vector<void *> old_blocks;
 
 void select_device(int ordinal)
@@ -280,13 +269,6 @@ void run_devices(Step &)
     select_device(0);
 }
 
-double now_ns()
-{
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1e9 + now.tv_nsec;
-}
-
 void run_time(Step &step)
 {
     Tally tally;
@@ -303,32 +285,12 @@ void run_kill(Step &)
     raise(SIGKILL);
 }
 
-/* Its work is in main, after its line has been printed. */
-void run_wait(Step &)
-{
-}
-
-/* If nobody is there to say go on, nobody is there to look. */
-void wait_for_line()
-{
-    int byte;
-    while ((byte = getchar()) != '\n')
-        if (byte == EOF) {
-            fprintf(stderr, "leak: standard input ended at a wait\n");
-            exit(3);
-        }
-}
-
-const struct {
-    const char *name;
-    void (*run)(Step &step);
-    bool makes_context; /* needs device 0 selected where contexts are explicit */
-} step_table[] = {
+const StepRow step_table[] = {
     { "init", run_init, false },        { "blocks", run_blocks, true },
     { "old", run_old, true },           { "free-old", run_free_old, true },
     { "failures", run_failures, true }, { "handoff", run_handoff, true },
     { "churn", run_churn, true },       { "devices", run_devices, false },
-    { "time", run_time, true },         { "wait", run_wait, false },
+    { "time", run_time, true },         { "wait", nullptr, false },
     { "kill", run_kill, false },
 };
 
@@ -342,25 +304,11 @@ void prepare_context()
     prepared = true;
 }
 
-void run_step(const char *text)
-{
-    std::string name(text, strcspn(text, "="));
-    for (const auto &row : step_table) {
-        if (name != row.name)
-            continue;
-        Step step = { { 0, 0 }, "" };
-        sscanf(text + name.size(), "=%ld,%ld", &step.numbers[0], &step.numbers[1]);
-        if (row.makes_context)
-            prepare_context();
-        row.run(step);
-        truth.print(name, step.extra);
-        if (name == "wait")
-            wait_for_line();
-        return;
-    }
-    fprintf(stderr, "leak: unknown step %s\n", text);
-    exit(2);
-}
+const Program program = {
+    "leak",
+    prepare_context,
+    [](const std::string &step, const std::string &extra) { truth.print(step, extra); },
+};
 
 } // namespace
 
@@ -375,6 +323,6 @@ int main(int argc, char **argv)
         first = 3;
     }
     for (int i = first; i < argc; i++)
-        run_step(argv[i]);
+        run_step(program, step_table, argv[i]);
     return 0;
 }

@@ -15,11 +15,9 @@ cudaMalloc and given back to cudaFree since the start, and those it holds now.
     wait     print the line, then read a line from standard input
 """
 
-import json
-import os
-import sys
-
 import torch
+
+import steps
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -66,21 +64,21 @@ STEPS = {
     "second": run_second,
     "matmul": run_matmul,
     "release": run_release,
-    "wait": lambda: None,
+    "wait": None,
 }
 
 
-def print_truth(step):
+def truth():
     """The statistics are asked for only once CUDA runs: asking starts it."""
-    truth = {"step": step, "pid": os.getpid(), "api": "torch", "version": torch.__version__}
+    said = {"api": "torch", "version": torch.__version__}
     if torch.cuda.is_initialized():
         stats = torch.cuda.memory_stats()
-        truth["reserved"] = torch.cuda.memory_reserved()
-        truth["allocated"] = torch.cuda.memory_allocated()
+        said["reserved"] = torch.cuda.memory_reserved()
+        said["allocated"] = torch.cuda.memory_allocated()
         for key in ("allocated", "freed", "current"):
-            truth[f"segments_{key}"] = stats.get(f"segment.all.{key}", 0)
-        truth["alloc_retries"] = stats.get("num_alloc_retries", 0)
-        truth["segments"] = [
+            said[f"segments_{key}"] = stats.get(f"segment.all.{key}", 0)
+        said["alloc_retries"] = stats.get("num_alloc_retries", 0)
+        said["segments"] = [
             {
                 "address": f"{segment['address']:#x}",
                 "bytes": segment["total_size"],
@@ -88,22 +86,8 @@ def print_truth(step):
             }
             for segment in torch.cuda.memory_snapshot()
         ]
-    print(json.dumps(truth), flush=True)
-
-
-def main():
-    steps = sys.argv[1:]
-    for step in steps:
-        if step not in STEPS:
-            sys.exit(f"torch_alloc.py: unknown step {step}")
-    for step in steps:
-        STEPS[step]()
-        print_truth(step)
-        # If nobody is there to say go on, nobody is there to look.
-        if step == "wait" and not sys.stdin.readline():
-            print("torch_alloc.py: standard input ended at a wait", file=sys.stderr)
-            sys.exit(3)
+    return said
 
 
 if __name__ == "__main__":
-    main()
+    steps.run(STEPS, truth)

@@ -1,0 +1,129 @@
+"""Figures: what launches cost, untraced, traced, and under CUPTI.
+
+They are printed, not judged; that no launch was missed is judged.
+"""
+
+import statistics
+
+from bench import ALL_MODES
+from frameworks import environment, is_missing
+
+ROUNDS = 5
+LAUNCHES = 100_000
+TRAINING_STEPS = 20
+
+# What gpuprobe is asked for; it attaches to the waiting program and leaves again.
+LAUNCH_MODES = {
+    "untraced": None,
+    "--cudatrace": ("--cudatrace",),
+    "all three": ALL_MODES,
+}
+STEP_MODES = {
+    "untraced": None,
+    "--memleak": ("--memleak",),
+    "all three": ALL_MODES,
+}
+
+
+class Timed:
+    """A program that waits, and does one timed step each time it may go on.
+    The first, untimed by us, warms it up."""
+
+    def __init__(self, bench, command, step, runs, env):
+        self.bench = bench
+        self.name = step.partition("=")[0]
+        self.process = bench.start(*command, "init", step, *("wait", step) * runs, env=env)
+        self.waits = 0
+
+    def ready(self):
+        self.waits += 1
+        self.process.truth("wait", self.waits)
+
+    def run(self, modes=None):
+        """(line of the timed step, final report if it was traced)."""
+        self.ready()
+        tracer = None
+        if modes:
+            tracer = self.bench.trace("--pid", str(self.process.pid), modes=modes)
+            tracer.wait_tracing()
+            # For its first second, gpuprobe learns where threads are on hosts with several GPUs.
+            tracer.fresh_report()
+            tracer.fresh_report()
+        self.process.go()
+        line = self.process.truth(self.name, self.waits + 1)
+        return line, tracer.finish()[1] if tracer else None
+
+
+def compare_in_turn(bench, command, step, modes, value, check):
+    """{variant: values}: `value` of the line of each timed step, all variants
+    once in each round. `check` gets each report and its modes."""
+    cupti = bench.cupti()
+    plain = Timed(bench, command, step, ROUNDS * len(modes), environment(bench))
+    other = cupti and Timed(bench, command, step, ROUNDS, environment(bench, cupti[0]))
+    values = {}
+    for _ in range(ROUNDS):
+        for variant, wanted in modes.items():
+            line, report = plain.run(wanted)
+            values.setdefault(variant, []).append(line[value])
+            if report:
+                check(report, wanted)
+        if other:
+            line, _ = other.run()
+            values.setdefault("CUPTI kernel records", []).append(line[value])
+    for program in (plain, other) if other else (plain,):
+        bench.equal("exit status of the program", 0, program.process.wait())
+    return values
+
+
+def ratios(values):
+    """One variant a text: its median, spread, and ratio to the first.
+
+    >>> ratios({"untraced": [4.0, 4.2, 4.1], "traced": [8.2, 8.0, 8.4]})
+    ['untraced 4.100 (4.000 to 4.200)', 'traced 8.200 (8.000 to 8.400) ratio 2.000']
+    """
+    first = statistics.median(next(iter(values.values())))
+    shown = []
+    for variant, measured in values.items():
+        middle = statistics.median(measured)
+        text = f"{variant} {middle:.3f} ({min(measured):.3f} to {max(measured):.3f})"
+        shown.append(text + (f" ratio {middle / first:.3f}" if shown else ""))
+    return shown
+
+
+def show(bench, name, unit, values, scale=1):
+    scaled = {variant: [scale * v for v in measured] for variant, measured in values.items()}
+    bench.figure(
+        f"{name}, {unit}, medians (and spread) of {ROUNDS} taken in turn",
+        "; ".join(ratios(scaled)),
+    )
+    if bench.cupti() is None:
+        bench.figure(name, "no CUPTI to compare with: NOT MEASURED")
+
+
+def measure_launch(bench):
+    def check(report, _):
+        bench.equal("timed launches seen", LAUNCHES, report["cudatrace"]["launches"])
+        bench.equal("lost", 0, sum(report["lost"].values()))
+
+    command = [bench.program("launch_shared")]
+    step = f"time={LAUNCHES}"
+    values = compare_in_turn(bench, command, step, LAUNCH_MODES, "ns_per_launch", check)
+    show(bench, f"a launch of {LAUNCHES} of an empty kernel", "us", values, scale=1e-3)
+
+
+def measure_training_step(bench):
+    """A step launches several hundred kernels; its allocations come from a cache."""
+    if is_missing(bench, "torch", "triton"):
+        return
+    launches = []
+
+    def check(report, modes):
+        bench.equal("lost", 0, sum(report["lost"].values()))
+        if "--cudatrace" in modes:
+            launches.append(report["cudatrace"]["launches"] / TRAINING_STEPS)
+
+    command = bench.script("torch_train.py")
+    step = f"train={TRAINING_STEPS}"
+    values = compare_in_turn(bench, command, step, STEP_MODES, "ms_per_step", check)
+    show(bench, f"a PyTorch training step of {launches[0]:.0f} launches", "ms", values)
+    bench.equal("launches of a step, in each round", launches[:1] * len(launches), launches)
