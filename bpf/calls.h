@@ -24,11 +24,6 @@ static __always_inline bool gp_is_about_kernels(__u32 op)
 	       op == GP_OP_MODULE_UNLOAD;
 }
 
-static __always_inline struct gp_process *gp_known_process(__u32 tgid)
-{
-	return bpf_map_lookup_elem(&processes, &tgid);
-}
-
 /* The compiler knows that the index is in range and would drop the mask; the
  * verifier does not know and needs it. */
 static __always_inline struct gp_frame *gp_frame_at(struct gp_thread *thread, __u32 index)

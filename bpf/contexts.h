@@ -71,7 +71,6 @@ static __always_inline __s32 gp_current_device(struct gp_thread *thread)
 {
 	struct gp_current *current = gp_current_of(thread);
 	struct gp_process *process;
-	__u32 tgid = thread->tgid;
 
 	if (current->device == GP_DEVICE_UNKNOWN && current->context)
 		current->device = gp_device_of_context(thread, current->context);
@@ -79,7 +78,7 @@ static __always_inline __s32 gp_current_device(struct gp_thread *thread)
 		return 0;
 	if (current->device >= 0)
 		return current->device;
-	process = bpf_map_lookup_elem(&processes, &tgid);
+	process = gp_known_process(thread->tgid);
 	return process && process->devices == 1 ? 0 : GP_DEVICE_UNKNOWN;
 }
 
@@ -122,8 +121,7 @@ static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp
 	if (bpf_probe_read_user(&number, sizeof(number), (void *)frame->out))
 		return;
 	if (op == GP_OP_DEVICE_COUNT) {
-		__u32 tgid = thread->tgid;
-		struct gp_process *process = bpf_map_lookup_elem(&processes, &tgid);
+		struct gp_process *process = gp_known_process(thread->tgid);
 
 		if (process)
 			process->devices = number;

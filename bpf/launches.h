@@ -163,7 +163,7 @@ static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie)
 {
 	__u32 row = cookie & (GP_MAX_ROWS - 1), tgid = bpf_get_current_pid_tgid() >> 32;
 	const volatile struct gp_recipe *recipe = &recipes[row];
-	struct gp_process *process = bpf_map_lookup_elem(&processes, &tgid);
+	struct gp_process *process = gp_known_process(tgid);
 	struct gp_launch_count *count;
 	struct gp_launch_key key;
 

@@ -7,7 +7,7 @@
 /* Forgets a process whose memory is gone; tells the reader if it was known. */
 static __always_inline void gp_end_process(__u16 type, struct task_struct *task, __u32 tgid)
 {
-	struct gp_process *process = bpf_map_lookup_elem(&processes, &tgid);
+	struct gp_process *process = gp_known_process(tgid);
 
 	if (process) {
 		gp_send_task(type, process->id, task, NULL);

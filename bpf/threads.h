@@ -8,9 +8,15 @@ static __always_inline bool gp_is_target(__u32 tgid)
 	return !only_targets || bpf_map_lookup_elem(&targets, &tgid);
 }
 
+/* NULL if the process has called nothing that is traced yet. */
+static __always_inline struct gp_process *gp_known_process(__u32 tgid)
+{
+	return bpf_map_lookup_elem(&processes, &tgid);
+}
+
 static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 {
-	struct gp_process *process = bpf_map_lookup_elem(&processes, &tgid);
+	struct gp_process *process = gp_known_process(tgid);
 	struct gp_process fresh = {};
 
 	if (process)
@@ -74,12 +80,11 @@ static __always_inline void gp_announce(struct gp_thread *thread)
 {
 	struct task_struct *task;
 	struct gp_process *process;
-	__u32 tgid = thread->tgid;
 
 	if (thread->announced)
 		return;
 	task = (struct task_struct *)bpf_get_current_task();
-	process = bpf_map_lookup_elem(&processes, &tgid);
+	process = gp_known_process(thread->tgid);
 	if (process)
 		gp_announce_process(process);
 	thread->announced = gp_send_task(GP_RECORD_THREAD, thread->process, task, NULL);

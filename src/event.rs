@@ -46,7 +46,7 @@ pub struct Kernel {
 }
 
 /// A copy or a memory set that has returned.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
     /// Row of the function table.
     pub row: u16,
@@ -76,28 +76,8 @@ pub struct Copy {
     pub captured: bool,
 }
 
-impl PartialEq for Copy {
-    fn eq(&self, other: &Self) -> bool {
-        let key = |c: &Self| {
-            let ids = (
-                c.row,
-                c.result,
-                c.pid,
-                c.tid,
-                c.kind,
-                c.destination_type,
-                c.captured,
-            );
-            (ids, c.start_ns, c.end_ns, c.bytes, c.destination, c.source)
-        };
-        key(self) == key(other)
-    }
-}
-
-impl Eq for Copy {}
-
 /// An outermost memory call that has returned.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Row of the function table.
     pub row: u16,
@@ -120,18 +100,6 @@ pub struct Call {
     /// Device index as CUDA numbers it in that process, if known.
     pub device: Option<u16>,
 }
-
-impl PartialEq for Call {
-    fn eq(&self, other: &Self) -> bool {
-        let key = |c: &Self| {
-            let ids = (c.row, c.result, c.pid, c.tid, c.device);
-            (ids, c.start_ns, c.end_ns, c.address, c.size_bytes)
-        };
-        key(self) == key(other)
-    }
-}
-
-impl Eq for Call {}
 
 /// A process or a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -307,7 +307,7 @@ impl Value {
 }
 
 /// One row of the table: a function and its variants, which take the same arguments.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
     /// The name in reports, and the first symbol looked for.
     pub symbol: &'static str,

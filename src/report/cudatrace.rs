@@ -151,16 +151,16 @@ pub(super) fn build(launches: &Launches, options: &Options) -> Cudatrace {
     report.graphs = graphs.into_values().collect();
     let mut kernels: Vec<_> = groups
         .into_iter()
-        .map(|((id, _, mangled), group)| {
-            let calls = group.calls();
-            (id, calls, kernel(mangled, group, options))
-        })
+        .map(|((_, _, mangled), group)| (group.calls(), kernel(mangled, group, options)))
         .collect();
-    kernels.sort_by(|(_, _, a), (_, _, b)| {
+    kernels.sort_by(|(_, a), (_, b)| {
         (Reverse(a.launches), a.pid, &a.name).cmp(&(Reverse(b.launches), b.pid, &b.name))
     });
-    for (id, calls, kernel) in kernels {
-        let process = report.process(id, &kernel);
+    let mut processes = BTreeMap::new();
+    for (calls, kernel) in kernels {
+        let process = processes
+            .entry(kernel.process)
+            .or_insert_with(|| LauncherReport::of(&kernel));
         process.add(&calls, &kernel);
         if options.top.is_some_and(|top| process.kernels > top as u64) {
             process.omitted_kernels += 1;
@@ -169,36 +169,30 @@ pub(super) fn build(launches: &Launches, options: &Options) -> Cudatrace {
             report.kernels.push(kernel);
         }
     }
+    report.processes = processes.into_values().collect();
     report
         .processes
         .sort_by_key(|p| (Reverse(p.launches), p.pid));
     report
 }
 
-impl Cudatrace {
-    /// The process `id`, which launched `kernel`.
-    fn process(&mut self, id: u32, kernel: &KernelReport) -> &mut LauncherReport {
-        let known = self.processes.iter().position(|p| p.id == id);
-        let index = known.unwrap_or_else(|| {
-            self.processes.push(LauncherReport {
-                pid: kernel.pid,
-                uid: kernel.uid,
-                comm: kernel.comm.clone(),
-                exited: kernel.exited,
-                launches: 0,
-                calls: Vec::new(),
-                kernels: 0,
-                omitted_kernels: 0,
-                omitted_launches: 0,
-                id,
-            });
-            self.processes.len() - 1
-        });
-        &mut self.processes[index]
-    }
-}
-
 impl LauncherReport {
+    /// The process that launched `kernel`, before anything is counted.
+    fn of(kernel: &KernelReport) -> Self {
+        Self {
+            pid: kernel.pid,
+            uid: kernel.uid,
+            comm: kernel.comm.clone(),
+            exited: kernel.exited,
+            launches: 0,
+            calls: Vec::new(),
+            kernels: 0,
+            omitted_kernels: 0,
+            omitted_launches: 0,
+            id: kernel.process,
+        }
+    }
+
     /// Counts a kernel. What was only captured has not run, and is not one of those that did.
     fn add(&mut self, calls: &BTreeMap<u16, u64>, kernel: &KernelReport) {
         self.launches += kernel.launches;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::{ApiChoice, Config, Target};
-use crate::api::{FUNCTIONS, Layer, Modes};
+use crate::api::{FUNCTIONS, Function, Layer, Modes};
 use crate::discover::process::{self, Handle, MappingId};
 use crate::discover::{FileId, Library, Role, elf, gpus, system};
 use crate::probe::{Attached, Point, Probe, Settings};
@@ -32,6 +32,8 @@ impl Looked {
 
 /// Loaded programs and what they are attached to.
 pub struct Tracer {
+    // Before `probe`, so that links go first.
+    queries: Vec<Attached>,
     /// The kernel side.
     pub probe: Probe,
     api: ApiChoice,
@@ -45,7 +47,6 @@ pub struct Tracer {
     one_gpu: bool,
     /// Device queries are probed: what they answer teaches where threads are that we came to late.
     learns: bool,
-    queries: Vec<Attached>,
     /// CUDA libraries that are probed.
     pub libraries: usize,
     /// Functions that are probed in them.
@@ -179,13 +180,8 @@ impl Tracer {
             let error = anyhow!("it exports none of the functions that are traced");
             return Self::leave_alone(library, &error);
         }
-        functions.retain(|f| {
-            let function = &FUNCTIONS[usize::from(f.row)];
-            function.op.is_needed_by(self.modes) && self.api.includes(function)
-        });
+        functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
         let op = |f: &elf::Function| FUNCTIONS[usize::from(f.row)].op;
-        // Where there is one GPU only, nothing has to tell which.
-        functions.retain(|f| !(self.one_gpu && op(f).is_about_devices()));
         let (launches, calls): (Vec<_>, Vec<_>) = functions.iter().partition(|f| op(f).is_launch());
         let (queries, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|f| op(f).is_device_query());
@@ -199,8 +195,7 @@ impl Tracer {
             self.probe.keep(attached.with_context(why)?);
         }
         let queries = points(&queries);
-        // The runtime's queries nest the driver's, which teach the same.
-        if self.learns && layer == Layer::Driver && !queries.is_empty() {
+        if !queries.is_empty() {
             let attached = self.probe.attach_calls(&file, &queries, pid);
             let why = || format!("cannot attach to the device queries of {path}");
             self.queries.push(attached.with_context(why)?);
@@ -215,6 +210,18 @@ impl Tracer {
         self.functions += functions.len();
         tracing::info!("{} functions of {path} are probed", functions.len());
         Ok(functions.len())
+    }
+
+    /// Whether `function` is to be probed.
+    fn wants(&self, function: &Function) -> bool {
+        let op = function.op;
+        // Where there is one GPU only, nothing has to tell which. The runtime's queries nest the
+        // driver's, which teach the same.
+        let teaches = self.learns && function.layer == Layer::Driver;
+        op.is_needed_by(self.modes)
+            && self.api.includes(function)
+            && (teaches || !op.is_device_query())
+            && !(self.one_gpu && op.is_about_devices())
     }
 
     /// Without the loader's rendezvous, libraries that are loaded later are found late.

@@ -1,5 +1,6 @@
 //! The histogram of launches, for people.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::printable;
@@ -15,10 +16,13 @@ pub(super) fn write(report: &Cudatrace, out: &mut dyn Write) -> io::Result<()> {
     if report.launches + report.graph_launches + report.captured_launches == 0 {
         return writeln!(out, "NO LAUNCH.");
     }
+    // What was only captured has not run.
+    let mut ran: HashMap<u32, Vec<&KernelReport>> = HashMap::new();
+    for kernel in report.kernels.iter().filter(|k| k.launches > 0) {
+        ran.entry(kernel.process).or_default().push(kernel);
+    }
     for process in report.processes.iter().filter(|p| p.launches > 0) {
-        // What was only captured has not run.
-        let ran = |k: &&KernelReport| k.process == process.id && k.launches > 0;
-        let kernels: Vec<_> = report.kernels.iter().filter(ran).collect();
+        let kernels = ran.remove(&process.id).unwrap_or_default();
         write_process(process, &kernels, out)?;
     }
     for graph in &report.graphs {
