@@ -11,7 +11,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use crate::api::{KindSet, MemoryKind, Modes};
+use crate::api::{KindSet, MemoryKind, Modes, document};
 use crate::doctor;
 use crate::probe::AttachKind;
 use crate::report::Format;
@@ -39,6 +39,8 @@ enum Action {
         #[arg(long, value_name = "PID")]
         pid: Option<u32>,
     },
+    /// List the functions that are probed, as a table in Markdown.
+    Functions,
 }
 
 #[derive(Debug, Args)]
@@ -144,12 +146,20 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.action {
         Some(Action::Doctor { pid }) => doctor::run(pid),
+        Some(Action::Functions) => list_functions(),
         None => session::run(&cli.trace.into_config()),
     };
     result.unwrap_or_else(|error| {
         say(format_args!("error: {error:#}"));
         ExitCode::FAILURE
     })
+}
+
+fn list_functions() -> anyhow::Result<ExitCode> {
+    match io::stdout().write_all(document::markdown().as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// One line for the user on standard error. Nobody may be reading, which must not stop tracing.

@@ -183,6 +183,14 @@ const fn maps_external(layer: Layer, symbol: &'static str) -> Function {
     }
 }
 
+/// External memory as an array: it takes no memory of its own.
+const fn maps_external_array(layer: Layer, symbol: &'static str) -> Function {
+    Function {
+        out: A0,
+        ..memory(layer, Op::Allocate, Array, symbol)
+    }
+}
+
 const fn extra<const N: usize>(values: &[Value; N]) -> [Value; EXTRA] {
     let mut all = [NONE; EXTRA];
     let mut index = 0;
@@ -346,6 +354,7 @@ pub(super) const MEMORY: &[Function] = &[
     imports_pointer(DRIVER, "cuMemPoolImportPointer"),
     imports_external(RUNTIME, "cudaImportExternalMemory"),
     maps_external(RUNTIME, "cudaExternalMemoryGetMappedBuffer"),
+    maps_external_array(RUNTIME, "cudaExternalMemoryGetMappedMipmappedArray"),
     frees(
         RUNTIME,
         Op::HandleRelease,
@@ -355,6 +364,7 @@ pub(super) const MEMORY: &[Function] = &[
     ),
     imports_external(DRIVER, "cuImportExternalMemory"),
     maps_external(DRIVER, "cuExternalMemoryGetMappedBuffer"),
+    maps_external_array(DRIVER, "cuExternalMemoryGetMappedMipmappedArray"),
     frees(
         DRIVER,
         Op::HandleRelease,

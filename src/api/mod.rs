@@ -6,6 +6,7 @@
 
 mod contexts;
 mod copies;
+pub mod document;
 mod holders;
 mod launches;
 mod memory;

@@ -120,16 +120,24 @@ fn choose(
     visible.split(',').map_while(device).collect()
 }
 
+/// Where the hierarchies of cgroups are mounted: the one of version 2, or, where there are several,
+/// one in each folder.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// Whether `cgroup` is `path` or below it; `path` may be written with the place where cgroups are
 /// mounted.
 pub fn is_within(cgroup: &str, path: &str) -> bool {
-    let path = path.trim_start_matches("/sys/fs/cgroup").trim_matches('/');
-    let cgroup = cgroup.trim_matches('/');
-    path.is_empty()
-        || cgroup == path
-        || cgroup
-            .strip_prefix(path)
-            .is_some_and(|rest| rest.starts_with('/'))
+    let below = |path: &str| {
+        let (cgroup, path) = (cgroup.trim_matches('/'), path.trim_matches('/'));
+        let rest = cgroup.strip_prefix(path);
+        path.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let Some(mounted) = path.strip_prefix(CGROUPS) else {
+        return below(path);
+    };
+    let mounted = mounted.trim_matches('/');
+    let hierarchy = mounted.split_once('/');
+    below(mounted) || hierarchy.is_some_and(|(_, path)| below(path))
 }
 
 #[cfg(test)]
@@ -164,6 +172,10 @@ mod tests {
         assert!(is_within("/a", "a/"));
         assert!(is_within("/a/b", "/sys/fs/cgroup/a"));
         assert!(is_within("/a", "/"));
+        assert!(is_within("/a", "/sys/fs/cgroup"));
+        assert!(is_within("/a/b", "/sys/fs/cgroup/unified/a"));
+        assert!(is_within("/a/b", "/sys/fs/cgroup/memory/a/b/"));
+        assert!(!is_within("/a/b", "/sys/fs/cgroup/memory/b"));
         assert!(!is_within("/ab", "/a"));
         assert!(!is_within("/a", "/a/b"));
     }

@@ -124,6 +124,7 @@ impl Process {
                 for released in self.physical.unmap(call.address, 1, call.start_ns) {
                     self.forget(released);
                 }
+                return Outcome::Other;
             }
             Freed::Unknown => return Outcome::FreedUnknown,
         }
@@ -335,11 +336,14 @@ impl Process {
         }
     }
 
-    /// A program has asked where a variable is. It may ask again.
+    /// A program has asked where a variable is. It may ask again, and it need not ask for the size.
     fn variable(&mut self, call: &Call) {
         let address = call.out();
         let known = self.live.get(key(Space::Variables, address));
-        if address == 0 || known.is_some_and(|old| old.size_bytes >= call.size_bytes) {
+        if address == 0
+            || call.size_bytes == 0
+            || known.is_some_and(|old| old.size_bytes >= call.size_bytes)
+        {
             return;
         }
         let mut new = self.new_of(call);

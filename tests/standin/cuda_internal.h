@@ -58,6 +58,7 @@ void calls_count(void);
 void modules_release_owned(CUcontext context);
 void arrays_release_owned(CUcontext context);
 void host_release_owned(CUcontext context);
+void ipc_release_owned(CUcontext context);
 void streams_release_owned(CUcontext context);
 
 /* The stream that `stream` stands for in a call of the calling thread;

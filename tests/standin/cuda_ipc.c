@@ -32,6 +32,7 @@ _Static_assert(offsetof(struct ipc_handle, bytes) == 16, "where the driver has i
 static struct opening {
     struct opening *next;
     struct ipc_handle handle;
+    CUcontext owner;
     uint64_t address;
     size_t count;
 } * openings;
@@ -59,7 +60,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 }
 
 /* Opened again, the same memory is at the same address. */
-static CUresult open_handle(const struct ipc_handle *handle, CUdeviceptr *address)
+static CUresult open_handle(const struct ipc_handle *handle, CUcontext owner, CUdeviceptr *address)
 {
     struct opening *opening = openings;
     while (opening && memcmp(&opening->handle, handle, sizeof *handle))
@@ -71,7 +72,7 @@ static CUresult open_handle(const struct ipc_handle *handle, CUdeviceptr *addres
             free(opening);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        *opening = (struct opening){ openings, *handle, taken, 0 };
+        *opening = (struct opening){ openings, *handle, owner, taken, 0 };
         openings = opening;
     }
     opening->count++;
@@ -94,9 +95,29 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle handle, unsi
     if (given.pid == getpid())
         return CUDA_ERROR_INVALID_CONTEXT;
     pthread_mutex_lock(&lock);
-    error = open_handle(&given, address);
+    error = open_handle(&given, context, address);
     pthread_mutex_unlock(&lock);
     return error;
+}
+
+static void opening_end(struct opening **link)
+{
+    struct opening *opening = *link;
+    *link = opening->next;
+    space_release(opening->address, opening->handle.bytes);
+    free(opening);
+}
+
+void ipc_release_owned(CUcontext context)
+{
+    pthread_mutex_lock(&lock);
+    for (struct opening **link = &openings; *link;) {
+        if ((*link)->owner == context)
+            opening_end(link);
+        else
+            link = &(*link)->next;
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address)
@@ -107,11 +128,9 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address)
     while (*link && (*link)->address != address)
         link = &(*link)->next;
     struct opening *opening = *link;
-    if (opening && --opening->count == 0) {
-        *link = opening->next;
-        space_release(opening->address, opening->handle.bytes);
-        free(opening);
-    }
+    bool known = opening != NULL;
+    if (known && --opening->count == 0)
+        opening_end(link);
     pthread_mutex_unlock(&lock);
-    return opening ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -110,7 +110,7 @@ void kslots_end_context(struct tally *tally, int device, const void *context)
 {
     for (size_t i = 0; i < count; i++)
         if (kslots[i].device == device && kslots[i].context == context &&
-            memory_kinds[kslots[i].kind].ends_with_context)
+            (kslots[i].with_context || memory_kinds[kslots[i].kind].ends_with_context))
             kslot_end(tally, &kslots[i]);
 }
 

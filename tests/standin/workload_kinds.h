@@ -56,8 +56,9 @@ struct kslot {
     enum memory_kind kind;
     bool live;
     bool on_host;
-    bool kept;       /* set by `release`: given back once, but there still is some */
-    uint64_t handle; /* the address; for arrays and the like, the handle */
+    bool with_context; /* it ends with its context, though its kind does not */
+    bool kept;         /* set by `release`: given back once, but there still is some */
+    uint64_t handle;   /* the address; for arrays and the like, the handle */
     size_t bytes;
     int device;
     void *context; /* NULL: the one that the workload uses on `device` */

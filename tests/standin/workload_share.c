@@ -85,6 +85,7 @@ CALL_SITE static bool run_ipcopen(struct words *words, struct reply *reply)
         struct kslot *open = find_open((uintptr_t)address);
         struct kslot slot = { .kind = KIND_IMPORTED,
                               .handle = (uintptr_t)address,
+                              .with_context = true,
                               .release = release_ipc,
                               .more = { 1 } };
         uint64_t bytes;
