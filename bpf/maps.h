@@ -28,6 +28,8 @@ const volatile __u64 wake_bytes = 1024 * 1024;
 struct gp_losses losses;
 /* Set when the reader has been woken, cleared by the reader. */
 __u32 wake_pending[2]; /* by enum gp_ring */
+/* User space is about to end: stop nothing that nobody would let go on. */
+__u32 ending;
 /* Bit 0: the self-test's entry was seen; bit 1: its return was. */
 __u32 selftest_seen;
 /* CLOCK_BOOTTIME at which every library known at the start was probed: a

@@ -34,7 +34,7 @@ pub struct Probe {
     /// How functions are attached to.
     pub kind: AttachKind,
     // Before `skeleton`, so that links go first.
-    links: Vec<Link>,
+    pub(super) links: Vec<Link>,
     pub(super) skeleton: GpuprobeSkel<'static>,
     /// What prevented better kinds, for `doctor`.
     pub refused: Vec<(AttachKind, String)>,
@@ -214,19 +214,6 @@ impl Probe {
     /// Keeps probes until the end.
     pub fn keep(&mut self, attached: Attached) {
         self.links.extend(attached.links);
-    }
-
-    /// Removes all probes. The rings can still be read.
-    pub fn detach(&mut self) {
-        // Each removal waits for a grace period of the kernel; side by side, they share it.
-        let mut links = std::mem::take(&mut self.links);
-        let share = links.len().div_ceil(attach::AT_A_TIME).max(1);
-        std::thread::scope(|scope| {
-            while !links.is_empty() {
-                let some = links.split_off(links.len().saturating_sub(share));
-                scope.spawn(move || drop(some));
-            }
-        });
     }
 }
 

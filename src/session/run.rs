@@ -364,12 +364,17 @@ impl<'a> Run<'a> {
         mut child: Option<Child>,
         status: Option<std::process::ExitStatus>,
     ) -> Result<ExitCode> {
-        self.tracer.probe.detach();
+        self.tracer.probe.stop_holding();
         // Whatever was held until a moment ago must go on.
         for notice in self.rings.read_notices()? {
             resume(notice);
         }
         drop(self.guard);
+        if status.is_none() && child.is_some() {
+            self.tracer.probe.detach();
+        } else {
+            self.tracer.probe.detach_at_exit();
+        }
         let status = match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
             (status, _) => status,
