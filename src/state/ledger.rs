@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 
-use super::Identity;
-use super::calls::Outcome;
+use super::calls::Effect;
 use super::process::Process;
+use super::{Allocation, Identity};
 use crate::api::{EXTRA, FUNCTIONS, KindSet, Op};
 use crate::event::{Call, Event, Task};
 
@@ -53,6 +53,19 @@ pub(super) struct Ended {
     pub(super) reported: bool,
 }
 
+/// What a call did to the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// This is live now.
+    Allocated(Allocation),
+    /// This is no longer.
+    Freed(Allocation),
+    /// This is no longer, for its address was handed out again; its free has not returned yet.
+    GaveWay(Allocation),
+    /// What was freed here was not seen to be allocated.
+    UnknownFree(u64),
+}
+
 /// The ledger.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -65,6 +78,8 @@ pub struct Ledger {
     counted: KindSet,
     /// Bytes of what processes exported for others, by the 64 bytes that name it.
     shared: HashMap<[u64; EXTRA], u64>,
+    /// What calls did, if anybody wants to know.
+    outcomes: Option<Vec<Outcome>>,
 }
 
 /// Exports that are remembered; a program may export the same memory over and over.
@@ -78,6 +93,17 @@ impl Ledger {
             counted,
             ..Self::default()
         }
+    }
+
+    /// From now on, [`Self::take_outcomes`] tells what calls do.
+    pub fn watch(&mut self) {
+        self.outcomes = Some(Vec::new());
+    }
+
+    /// What was done since this was last asked, in order.
+    pub fn take_outcomes(&mut self) -> Vec<Outcome> {
+        let outcomes = self.outcomes.as_mut().map(std::mem::take);
+        outcomes.unwrap_or_default()
     }
 
     /// Enters an event. `identity` says of a process id who that process is; it is asked once for
@@ -154,20 +180,25 @@ impl Ledger {
             .entry(call.pid)
             .or_insert_with(|| Process::new(call.pid, counted));
         let before = process.totals.sums.gpu.bytes;
-        let outcome = process.apply(call, |name| self.shared.get(name).copied());
+        process.watched = self.outcomes.take();
+        let effect = process.apply(call, |name| self.shared.get(name).copied());
+        self.outcomes = process.watched.take();
         let after = process.totals.sums.gpu.bytes;
         self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
         self.peak_bytes = self.peak_bytes.max(self.live_bytes);
         let counts = &mut self.counts;
-        match outcome {
-            Outcome::Allocated => counts.alloc_calls += 1,
-            Outcome::Freed => counts.free_calls += 1,
-            Outcome::FreedUnknown => {
+        match effect {
+            Effect::Allocated => counts.alloc_calls += 1,
+            Effect::Freed => counts.free_calls += 1,
+            Effect::FreedUnknown => {
+                if let Some(outcomes) = &mut self.outcomes {
+                    outcomes.push(Outcome::UnknownFree(call.address));
+                }
                 counts.free_calls += 1;
                 counts.unknown_frees += 1;
             }
-            Outcome::FreedNull => counts.null_frees += 1,
-            Outcome::Other => {}
+            Effect::FreedNull => counts.null_frees += 1,
+            Effect::Other => {}
         }
     }
 

@@ -19,7 +19,7 @@ pub mod transfers;
 pub use allocation::Allocation;
 pub use identity::Identity;
 pub use launches::Launches;
-pub use ledger::{Counts, Ledger};
+pub use ledger::{Counts, Ledger, Outcome};
 pub use process::{Process, Thread};
 pub use transfers::Transfers;
 

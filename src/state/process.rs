@@ -9,7 +9,7 @@ use super::live::LiveSet;
 use super::physical::{Physical, PhysicalMemory};
 use super::pools::{Pool, Pools};
 use super::totals::{Sums, Total, Totals};
-use super::{Allocation, Identity};
+use super::{Allocation, Identity, Outcome};
 use crate::api::{KindSet, MemoryKind, Space};
 use crate::event::Task;
 
@@ -66,6 +66,8 @@ pub struct Process {
     /// How often what was opened at an address was opened.
     pub(super) opened: HashMap<u64, u32>,
     pub(super) live: LiveSet,
+    /// What becomes live and what no longer is, if anybody wants to know.
+    pub(super) watched: Option<Vec<Outcome>>,
     /// The kinds that totals and sums are about.
     counted: KindSet,
     threads: Vec<Thread>,
@@ -94,6 +96,7 @@ impl Process {
             variables: HashMap::new(),
             opened: HashMap::new(),
             live: LiveSet::default(),
+            watched: None,
             counted,
             threads: Vec::new(),
             by_tid: HashMap::new(),
@@ -204,7 +207,12 @@ impl Process {
     pub(super) fn add(&mut self, allocation: Allocation) {
         if let Some(old) = self.live.insert(allocation) {
             self.uncount(&old);
+            // Its free, when it returns, will find nothing.
+            if let Some(Outcome::Freed(_)) = self.watched.as_mut().and_then(Vec::pop) {
+                self.tell(Outcome::GaveWay(old));
+            }
         }
+        self.tell(Outcome::Allocated(allocation));
         self.totals.add(&allocation, self.counted);
         let peak = self.peak_bytes.max(self.totals.sums.gpu.bytes);
         self.peak_bytes = peak;
@@ -227,6 +235,7 @@ impl Process {
 
     /// Takes an allocation that is no longer live out of all sums.
     pub(super) fn uncount(&mut self, gone: &Allocation) {
+        self.tell(Outcome::Freed(*gone));
         self.totals.subtract(gone, self.counted);
         let owner = &mut self.threads[gone.thread() as usize];
         owner.held = owner.held.saturating_sub(1);
@@ -241,6 +250,12 @@ impl Process {
                 self.pools.subtract(gone.slot(), gone.size_bytes);
             }
             _ => {}
+        }
+    }
+
+    fn tell(&mut self, outcome: Outcome) {
+        if let Some(watched) = &mut self.watched {
+            watched.push(outcome);
         }
     }
 
