@@ -299,7 +299,7 @@ impl<'a> Run<'a> {
             let count = || launches.set_counts(key, runs, captured);
             sieve.keeps_launches(key.process).unwrap_or_else(count)
         })?;
-        self.sink.sieve.launches_forgotten();
+        self.sink.sieve.counts_were_read();
         Ok(())
     }
 

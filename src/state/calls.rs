@@ -243,7 +243,10 @@ impl Process {
             Op::Symbol => self.variable(call),
             Op::ModuleLoad => {
                 let slot = self.contexts.slot(call.context);
-                self.modules.insert(address, slot);
+                self.modules.insert(address, Some(slot));
+            }
+            Op::LibraryLoad => {
+                self.modules.insert(address, None);
             }
             Op::ModuleUnload => self.unload(address),
             Op::ContextRetain => {
@@ -254,7 +257,7 @@ impl Process {
             Op::ContextDestroy => {
                 if let Some(slot) = self.contexts.end(call.context) {
                     self.end_with(|a| a.slot() == slot);
-                    self.modules.retain(|_, s| *s != slot);
+                    self.modules.retain(|_, s| *s != Some(slot));
                 }
             }
             Op::DeviceReset => self.reset(call.device),
@@ -348,6 +351,10 @@ impl Process {
         }
         let mut new = self.new_of(call);
         new.address = address;
+        // A module's variables are where it was loaded; a library's, where they are asked for.
+        if let Some(Some(slot)) = self.modules.get(&call.address) {
+            new.slot = *slot;
+        }
         self.add(Allocation::new(&new));
         let name = call.detail.as_deref().and_then(|d| d.name.clone());
         let module = call.address;
@@ -373,7 +380,7 @@ impl Process {
             there && matches!(a.slot(), PRIMARY | UNKNOWN)
         });
         self.modules
-            .retain(|_, slot| !matches!(*slot, PRIMARY | UNKNOWN));
+            .retain(|_, slot| !matches!(*slot, Some(PRIMARY | UNKNOWN)));
     }
 
     /// Takes away what ends with a context.

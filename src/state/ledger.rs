@@ -106,14 +106,14 @@ impl Ledger {
         outcomes.unwrap_or_default()
     }
 
-    /// Enters an event. `identity` says of a process id who that process is; it is asked once for
+    /// Enters an event. `identity` says who a process is; it is asked once for
     /// each process.
-    pub fn apply(&mut self, event: &Event, identity: impl FnOnce(u32) -> Identity) {
+    pub fn apply(&mut self, event: &Event, identity: impl FnOnce(&Task) -> Identity) {
         match event {
             Event::Call(call) => self.call(call),
             Event::Process(task) => {
                 let known = self.living.get(&task.pid).is_some_and(|p| p.uid.is_some());
-                let identity = (!known).then(|| identity(task.pid));
+                let identity = (!known).then(|| identity(task));
                 self.process(task.pid).introduce(task, identity);
             }
             Event::Thread(task) => self.process(task.pid).introduce_thread(task),

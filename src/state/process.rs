@@ -59,8 +59,8 @@ pub struct Process {
     pub identity: Identity,
     pub(super) graphs: Graphs,
     pub(super) contexts: Contexts,
-    /// Modules that are loaded, with the slots of their contexts.
-    pub(super) modules: HashMap<u64, u8>,
+    /// Modules that are loaded, with the slots of their contexts, and libraries, which have none.
+    pub(super) modules: HashMap<u64, Option<u8>>,
     /// Modules and names of variables, by address.
     pub(super) variables: HashMap<u64, Variable>,
     /// How often what was opened at an address was opened.
