@@ -32,7 +32,7 @@ compile_runtime() {
     shift
     compile "${name}_shared" "$@" "${shared[@]}"
     compile "${name}_static" "$@" -cudart static
-    if [[ $name != leak ]]; then # memory has no such variants
+    if [[ $name != leak ]]; then # plain memory has no such variants
         compile "${name}_ptsz" "$@" "${shared[@]}" -default-stream per-thread
     fi
 }
@@ -88,6 +88,9 @@ compile_all() {
         compile "launch_$name.cubin" launch_module.cu -cubin -arch=native "-DONLY=$name"
     done
     compile_runtime copy copy.cu
+    compile_runtime kinds kinds.cu -arch=native -lcuda
+    compile_driver kinds_driver kinds.cu
+    compile kinds_module.cubin kinds_module.cu -cubin -arch=native
     compile_cupti
     for pid in "${compilers[@]}"; do
         wait "$pid" || die "nvcc could not compile what is in tests/gpu"

@@ -16,7 +16,12 @@ from pathlib import Path
 from bench import Bench, summary
 from children import TOTAL_SECONDS, Deadline, Failed, adopt_orphans, end_children
 from copies import check_copies_late, check_copies_started, check_throughput, check_unified
-from cost import measure_launch, measure_training_step
+from cost import (
+    measure_async_pair,
+    measure_graph_launch,
+    measure_launch,
+    measure_training_step,
+)
 from figures import measure_overhead, measure_start_and_idle
 from frameworks import (
     check_cupy_late,
@@ -26,7 +31,24 @@ from frameworks import (
     check_torch_train_late,
     check_torch_train_started,
 )
+from kinds import (
+    check_kinds_everywhere,
+    check_kinds_late,
+    check_kinds_started,
+    check_nvml,
+    check_sanitizer,
+    check_variables,
+    show_facts,
+)
 from kernels import check_launches_everywhere, check_launches_late, check_launches_started
+from memory import (
+    check_cupy_memory,
+    check_devices,
+    check_jax_memory,
+    check_torch_async,
+    check_torch_expandable,
+    check_torch_plain,
+)
 from plain import (
     check_everywhere,
     check_exit_status,
@@ -56,6 +78,17 @@ BUILDS = {
 }
 LAUNCHES = BUILDS | {"driver": ("driver",)}
 
+# Memory of every kind has variants with a stream per thread, and VMM and
+# contexts go by the driver in every build.
+KINDS = {
+    "shared": ("shared",),
+    "shared, by the driver": ("shared", "--api", "driver"),
+    "static": ("static",),
+    "stream per thread": ("ptsz",),
+    "driver": ("driver",),
+}
+WHOLE_HOST = {name: KINDS[name] for name in ("shared", "static", "driver")}
+
 
 def each(what, check, program, builds):
     return {f"{what}, {name}": (check, program + row[0], *row[1:]) for name, row in builds.items()}
@@ -72,6 +105,22 @@ CHECKS = {
     "PyTorch, started": (check_torch_started,),
     "PyTorch, late": (check_torch_late,),
     "PyTorch, whole host": (check_torch_everywhere,),
+    **each("kinds started", check_kinds_started, "kinds_", KINDS),
+    **each("kinds late", check_kinds_late, "kinds_", KINDS),
+    **each("kinds whole host", check_kinds_everywhere, "kinds_", WHOLE_HOST),
+    **each("variables", check_variables, "kinds_", WHOLE_HOST),
+    "facts, runtime": (show_facts, "kinds_shared"),
+    "facts, driver": (show_facts, "kinds_driver"),
+    "compute-sanitizer, shared": (check_sanitizer, "kinds_shared"),
+    "compute-sanitizer, driver": (check_sanitizer, "kinds_driver"),
+    "NVML, started": (check_nvml, "kinds_shared", False),
+    "NVML, late": (check_nvml, "kinds_shared", True),
+    "PyTorch memory": (check_torch_plain,),
+    "PyTorch memory, expandable segments": (check_torch_expandable,),
+    "PyTorch memory, cudaMallocAsync": (check_torch_async,),
+    "CuPy memory": (check_cupy_memory,),
+    "JAX memory": (check_jax_memory,),
+    "two GPUs": (check_devices,),
     **each("launches started", check_launches_started, "launch_", LAUNCHES),
     **each("launches late", check_launches_late, "launch_", LAUNCHES),
     "launches, whole host": (check_launches_everywhere, "launch_driver"),
@@ -90,6 +139,8 @@ CHECKS = {
     "overhead, shared": (measure_overhead, "leak_shared"),
     "overhead, static": (measure_overhead, "leak_static"),
     "cost of a launch": (measure_launch,),
+    "cost of stream-ordered memory": (measure_async_pair,),
+    "cost of a graph launch": (measure_graph_launch,),
     "cost of a training step": (measure_training_step,),
 }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 # A step of a program or a report of gpuprobe that takes longer does not come.
 WAIT_SECONDS = 60
 # All checks together. What has not run by then fails.
-TOTAL_SECONDS = 450
+TOTAL_SECONDS = 540
 
 
 class Failed(Exception):
@@ -112,14 +112,14 @@ class Program(Child):
 class Tracer(Child):
     """gpuprobe; with a command, also the program's input and output."""
 
-    def __init__(self, bench, *arguments, modes=("--memleak",), env=None):
+    def __init__(self, bench, *arguments, modes=("--memleak",), env=None, interval="500ms"):
         self.start = time.monotonic()
         reports = bench.directory / f"{Child.count + 1:02}-reports.json"
         super().__init__(
             bench.directory,
             [
                 bench.gpuprobe,
-                *(*modes, "--format", "json", "--top", "100000", "--interval", "500ms"),
+                *(*modes, "--format", "json", "--top", "100000", "--interval", interval),
                 *("-o", str(reports), *arguments),
             ],
             env,

@@ -11,12 +11,18 @@ from frameworks import environment, is_missing
 ROUNDS = 5
 LAUNCHES = 100_000
 TRAINING_STEPS = 20
+ASYNC_PAIRS = 20_000
+GRAPH_LAUNCHES = 20_000
 
 # What gpuprobe is asked for; it attaches to the waiting program and leaves again.
 LAUNCH_MODES = {
     "untraced": None,
     "--cudatrace": ("--cudatrace",),
     "all three": ALL_MODES,
+}
+MEMORY_MODES = {
+    "untraced": None,
+    "--memleak": ("--memleak",),
 }
 STEP_MODES = {
     "untraced": None,
@@ -109,6 +115,30 @@ def measure_launch(bench):
     step = f"time={LAUNCHES}"
     values = compare_in_turn(bench, command, step, LAUNCH_MODES, "ns_per_launch", check)
     show(bench, f"a launch of {LAUNCHES} of an empty kernel", "us", values, scale=1e-3)
+
+
+def measure_async_pair(bench):
+    def check(report, _):
+        bench.equal("timed pairs seen", ASYNC_PAIRS, report["memleak"]["free_calls"])
+        bench.equal("lost", 0, sum(report["lost"].values()))
+
+    command = [bench.program("kinds_shared")]
+    step = f"time-async={ASYNC_PAIRS}"
+    values = compare_in_turn(bench, command, step, MEMORY_MODES, "ns_per_pair", check)
+    show(bench, "a cudaMallocAsync + cudaFreeAsync pair", "us", values, scale=1e-3)
+
+
+def measure_graph_launch(bench):
+    """Of a graph that allocates and frees: nothing of it is live after a launch."""
+
+    def check(report, _):
+        bench.equal("live_bytes", 0, report["memleak"]["live_bytes"])
+        bench.equal("lost", 0, sum(report["lost"].values()))
+
+    command = [bench.program("kinds_driver")]
+    step = f"time-graph={GRAPH_LAUNCHES}"
+    values = compare_in_turn(bench, command, step, MEMORY_MODES, "ns_per_launch", check)
+    show(bench, "a cuGraphLaunch with memory nodes", "us", values, scale=1e-3)
 
 
 def measure_training_step(bench):

@@ -138,8 +138,8 @@ def compare_sums(report):
     for unit in ("live_bytes", "live_allocations"):
         sums[f"processes' {unit}"] = (memleak[unit], sum(row[unit] for row in processes))
         sums[f"threads' {unit}"] = (memleak[unit], sum(row[unit] for row in threads))
-    blocks = reported_blocks(report)
-    sums["blocks"] = (memleak["live_allocations"], len(set(blocks)))
+    live = [memleak.get(f"{name}_allocations", 0) for name in ("live", "host", "imported")]
+    sums["blocks"] = (sum(live), len(set(reported_blocks(report))))
     yield from compare_frame(report)
     yield "sums that differ", {}, {name: pair for name, pair in sums.items() if pair[0] != pair[1]}
 

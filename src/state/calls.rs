@@ -8,7 +8,7 @@ use super::graphs::Node;
 use super::live::Freed;
 use super::physical::Released;
 use super::pools;
-use super::process::{Process, Variable};
+use super::process::{Loaded, Process, Variable};
 use crate::api::{self, Layer, MemoryKind, Op, Space};
 use crate::event::Call;
 
@@ -243,7 +243,8 @@ impl Process {
             Op::Symbol => self.variable(call),
             Op::ModuleLoad => {
                 let slot = self.contexts.slot(call.context);
-                self.modules.insert(address, Some(slot));
+                let device = call.device;
+                self.modules.insert(address, Some(Loaded { device, slot }));
             }
             Op::LibraryLoad => {
                 self.modules.insert(address, None);
@@ -257,7 +258,7 @@ impl Process {
             Op::ContextDestroy => {
                 if let Some(slot) = self.contexts.end(call.context) {
                     self.end_with(|a| a.slot() == slot);
-                    self.modules.retain(|_, s| *s != Some(slot));
+                    self.modules.retain(|_, m| m.is_none_or(|m| m.slot != slot));
                 }
             }
             Op::DeviceReset => self.reset(call.device),
@@ -321,9 +322,6 @@ impl Process {
             self.remove(Space::Device, node.address);
         }
         for node in allocated {
-            if self.size_at(node.address).is_some() {
-                continue;
-            }
             let new = New {
                 address: node.address,
                 size_bytes: node.size_bytes.unwrap_or(0),
@@ -352,8 +350,8 @@ impl Process {
         let mut new = self.new_of(call);
         new.address = address;
         // A module's variables are where it was loaded; a library's, where they are asked for.
-        if let Some(Some(slot)) = self.modules.get(&call.address) {
-            new.slot = *slot;
+        if let Some(Some(loaded)) = self.modules.get(&call.address) {
+            new.slot = loaded.slot;
         }
         self.add(Allocation::new(&new));
         let name = call.detail.as_deref().and_then(|d| d.name.clone());
@@ -375,12 +373,12 @@ impl Process {
         let single = self.identity.single_gpu;
         let device = device.or(single.then_some(0));
         let Some(device) = device else { return };
-        self.end_with(|a| {
-            let there = a.device().map_or(single, |d| d == device);
-            there && matches!(a.slot(), PRIMARY | UNKNOWN)
-        });
+        let ends = |at: Option<u16>, slot| {
+            at.map_or(single, |d| d == device) && matches!(slot, PRIMARY | UNKNOWN)
+        };
+        self.end_with(|a| ends(a.device(), a.slot()));
         self.modules
-            .retain(|_, slot| !matches!(*slot, Some(PRIMARY | UNKNOWN)));
+            .retain(|_, m| m.is_none_or(|m| !ends(m.device, m.slot)));
     }
 
     /// Takes away what ends with a context.

@@ -168,7 +168,7 @@ impl Ledger {
             return;
         }
         if let Some(count) = self.counts.by_row.get_mut(usize::from(call.row)) {
-            *count += 1;
+            *count += u64::from(!call.captured);
         }
         if call.function.op == Op::ShareExport {
             self.export(call);

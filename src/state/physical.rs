@@ -103,7 +103,9 @@ impl PhysicalMemory {
         let Some(old) = self.handles.insert(handle, new) else {
             return Released::Held;
         };
-        self.superseded.remember(handle, old.since_ns, end_ns);
+        for _ in 0..old.references {
+            self.superseded.remember(handle, old.since_ns, end_ns);
+        }
         let Some(piece) = old.id.and_then(|id| self.pieces.get_mut(&id)) else {
             return Released::Held;
         };

@@ -62,8 +62,10 @@ impl Pools {
     pub(super) fn destroy(&mut self, handle: u64) {
         if let Some(pool) = self.find(handle) {
             pool.destroyed = true;
-            pool.is_current = false;
             let place = pool.place;
+            if !std::mem::take(&mut pool.is_current) {
+                return;
+            }
             // The device goes back to its default pool.
             let default = |p: &&mut Pool| p.is_default && p.place == place;
             if let Some(pool) = self.list.iter_mut().find(default) {

@@ -27,6 +27,13 @@ pub struct Thread {
     exited: bool,
 }
 
+/// Where a module was loaded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loaded {
+    pub(super) device: Option<u16>,
+    pub(super) slot: u8,
+}
+
 /// A device variable that a program has asked for.
 #[derive(Clone, Debug)]
 pub(super) struct Variable {
@@ -59,8 +66,8 @@ pub struct Process {
     pub identity: Identity,
     pub(super) graphs: Graphs,
     pub(super) contexts: Contexts,
-    /// Modules that are loaded, with the slots of their contexts, and libraries, which have none.
-    pub(super) modules: HashMap<u64, Option<u8>>,
+    /// Modules that are loaded, and libraries, which belong to no context.
+    pub(super) modules: HashMap<u64, Option<Loaded>>,
     /// Modules and names of variables, by address.
     pub(super) variables: HashMap<u64, Variable>,
     /// How often what was opened at an address was opened.
