@@ -1,5 +1,7 @@
 //! The command line: what was typed, turned once into what it means.
 
+mod report;
+
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -39,6 +41,8 @@ enum Action {
         #[arg(long, value_name = "PID")]
         pid: Option<u32>,
     },
+    /// Analyse a recording, or an Nsight Systems export.
+    Report(report::ReportArgs),
 }
 
 #[derive(Debug, Args)]
@@ -116,6 +120,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.action {
         Some(Action::Doctor { pid }) => doctor::run(pid),
+        Some(Action::Report(arguments)) => arguments.run(),
         None => session::run(&cli.trace.into_config()),
     };
     result.unwrap_or_else(|error| {

@@ -25,6 +25,7 @@ use bandwidth::{BandwidthUtil, CopyReport};
 use cudatrace::Cudatrace;
 
 pub use text::describe_lost;
+pub(crate) use text::{printable, size};
 
 /// Events that did not reach the ledger, by consequence. Any non-zero value means that figures
 /// are incomplete.
