@@ -1,5 +1,6 @@
 //! The command line: what was typed, turned once into what it means.
 
+mod record;
 mod report;
 
 use std::ffi::OsString;
@@ -17,7 +18,7 @@ use crate::api::Modes;
 use crate::doctor;
 use crate::probe::AttachKind;
 use crate::report::Format;
-use crate::session::{self, ApiChoice, Config, Target};
+use crate::session::{self, ApiChoice, Config, Record, Target};
 
 /// Says who holds GPU memory, which kernels are launched and what copies cost, in running CUDA
 /// programs, without restarting them.
@@ -41,8 +42,12 @@ enum Action {
         #[arg(long, value_name = "PID")]
         pid: Option<u32>,
     },
+    /// Trace into a recording, without reports.
+    Record(record::RecordArgs),
     /// Analyse a recording, or an Nsight Systems export.
     Report(report::ReportArgs),
+    /// Write the reports of a recorded run again.
+    Replay(record::ReplayArgs),
 }
 
 #[derive(Debug, Args)]
@@ -62,6 +67,10 @@ struct TraceArgs {
     /// Write a line for every single copy.
     #[arg(long, requires = "bandwidth_util")]
     per_call: bool,
+
+    /// Record everything into the new file FILE too, an SQLite database for `gpuprobe report`.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 
     /// Trace this running process; ends when it ends.
     #[arg(long, value_name = "PID", conflicts_with = "command")]
@@ -120,7 +129,9 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.action {
         Some(Action::Doctor { pid }) => doctor::run(pid),
+        Some(Action::Record(arguments)) => session::run(&arguments.into_config()),
         Some(Action::Report(arguments)) => arguments.run(),
+        Some(Action::Replay(arguments)) => arguments.run(),
         None => session::run(&cli.trace.into_config()),
     };
     result.unwrap_or_else(|error| {
@@ -171,6 +182,11 @@ impl TraceArgs {
             output: self.output,
             api: self.api,
             attach: self.attach,
+            record: self.record.map(|path| Record {
+                path,
+                only: false,
+                all_tables: false,
+            }),
         }
     }
 }

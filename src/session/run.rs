@@ -14,13 +14,14 @@ use super::guard::Guard;
 use super::output::{Output, Reader};
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
-use super::{Config, Target, Tracer, command};
+use super::{Config, Target, Tracer, command, recorder};
 use crate::cli::say;
 use crate::clock::Clock;
 use crate::discover::link::Link;
 use crate::discover::process::Handle;
 use crate::discover::world::Live;
 use crate::probe::{Notice, Rings};
+use crate::recording::log::{Mark, Note};
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Lost};
 use crate::state::State;
@@ -75,6 +76,8 @@ impl<'a> Run<'a> {
             ),
             _ => None,
         };
+        let clock = Clock::now();
+        let tap = recorder::open(config, clock)?;
         let tracer = Tracer::start(config, process)?;
         let rings = tracer.probe.rings()?;
         Ok(Self {
@@ -88,12 +91,13 @@ impl<'a> Run<'a> {
                 world: Live::default(),
                 undecodable: 0,
                 copies: config.per_call.then(Vec::new),
+                tap,
             },
             started: Instant::now(),
             reported: Instant::now(),
             counted: Instant::now(),
             link: None,
-            clock: Clock::now(),
+            clock,
             process,
             guard: None,
             lost: Lost::default(),
@@ -253,7 +257,11 @@ impl<'a> Run<'a> {
         if lost.tasks > self.lost.tasks {
             self.end_vanished();
         }
+        if lost != self.lost {
+            self.sink.tap.note(Note::Lost(lost.by_name()));
+        }
         self.lost = lost;
+        self.sink.tap.pause();
         let Some(copies) = self.sink.copies.as_mut().map(std::mem::take) else {
             return Ok(Reader::Reading);
         };
@@ -274,11 +282,12 @@ impl<'a> Run<'a> {
 
     /// Enters what the kernel side has counted, and lets it forget ended processes.
     fn count_launches(&mut self) -> Result<()> {
-        let launches = &mut self.sink.state.launches;
+        let (launches, tap) = (&mut self.sink.state.launches, &mut self.sink.tap);
         self.counted = Instant::now();
-        self.tracer
-            .probe
-            .launches(|key, runs, captured| launches.set_counts(key, runs, captured))
+        self.tracer.probe.launches(|key, runs, captured| {
+            tap.count(&key, runs, captured);
+            launches.set_counts(key, runs, captured)
+        })
     }
 
     /// Ends the processes whose end was lost.
@@ -290,6 +299,7 @@ impl<'a> Run<'a> {
             .filter(|&pid| !Handle::of(pid).is_ok_and(|h| h.is_alive()))
             .collect();
         for pid in vanished {
+            self.sink.tap.note(Note::Vanished(pid));
             ledger.end_unseen(pid);
         }
     }
@@ -300,6 +310,15 @@ impl<'a> Run<'a> {
         }
         if self.config.modes.cudatrace {
             self.count_launches()?;
+        }
+        if !is_final
+            && self
+                .config
+                .record
+                .as_ref()
+                .is_some_and(|record| record.only)
+        {
+            return Ok(Reader::Reading);
         }
         if self.config.modes.bandwidth_util {
             self.link = faster(self.link, Link::current());
@@ -320,6 +339,10 @@ impl<'a> Run<'a> {
         self.reported = Instant::now();
         let report = report::build(&self.sink.state, self.lost, &self.clock, &options);
         self.sink.state.mark_reported();
+        self.sink
+            .tap
+            .note(Note::Report(Mark::of(&report, &options)));
+        self.sink.tap.pause();
         self.output.write(&report)
     }
 
@@ -335,6 +358,7 @@ impl<'a> Run<'a> {
             resume(notice);
         }
         drop(self.guard);
+        self.sink.tap.finish();
         let status = match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
             (status, _) => status,

@@ -3,6 +3,8 @@
 use crate::api::Modes;
 use crate::discover::world::Live;
 use crate::event;
+use crate::recording::Tap;
+use crate::recording::tap::Witness;
 use crate::state::State;
 use crate::state::transfers::Transfer;
 
@@ -14,6 +16,8 @@ pub(super) struct Sink {
     pub(super) undecodable: u64,
     /// Single copies to be written, if that is asked for.
     pub(super) copies: Option<Vec<Transfer>>,
+    /// Where all of it is recorded, if it is.
+    pub(super) tap: Box<dyn Tap>,
 }
 
 impl Sink {
@@ -21,7 +25,18 @@ impl Sink {
     pub(super) fn record(&mut self, bytes: &[u8]) {
         match event::decode(bytes) {
             Ok(event) => {
-                let transfer = self.state.apply(&event, self.modes, &self.world);
+                let transfer = if self.tap.is_recording() {
+                    let witness = Witness::new(&self.world);
+                    let transfer = self.state.apply(&event, self.modes, &witness);
+                    witness
+                        .into_notes()
+                        .into_iter()
+                        .for_each(|note| self.tap.note(note));
+                    self.tap.record(bytes);
+                    transfer
+                } else {
+                    self.state.apply(&event, self.modes, &self.world)
+                };
                 if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
                     copies.push(transfer);
                 }

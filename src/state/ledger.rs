@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use super::live::{Allocation, Freed};
 use super::process::Process;
 use crate::api::FUNCTIONS;
 use crate::event::{Call, Event, Task};
@@ -51,6 +52,19 @@ pub(super) struct Ended {
     pub(super) reported: bool,
 }
 
+/// What a call did to the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// This is live now.
+    Allocated(Allocation),
+    /// This is no longer.
+    Freed(Allocation),
+    /// This is no longer, for its address was handed out again; its free has not returned yet.
+    GaveWay(Allocation),
+    /// What was freed here was not seen to be allocated.
+    UnknownFree(u64),
+}
+
 /// The ledger.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -60,9 +74,30 @@ pub struct Ledger {
     counts: Counts,
     live_bytes: u64,
     peak_bytes: u64,
+    /// What calls did, if anybody wants to know.
+    outcomes: Option<Vec<Outcome>>,
 }
 
 impl Ledger {
+    /// From now on, [`Self::take_outcomes`] tells what calls do.
+    pub fn watch(&mut self) {
+        self.outcomes = Some(Vec::new());
+    }
+
+    /// What was done since this was last asked, in order.
+    pub fn take_outcomes(&mut self) -> Vec<Outcome> {
+        self.outcomes
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    fn report(&mut self, outcome: Outcome) {
+        if let Some(outcomes) = &mut self.outcomes {
+            outcomes.push(outcome);
+        }
+    }
+
     /// Enters an event. `single_gpu` says of a process id whether that process can see one GPU
     /// only; it is asked once for each process.
     pub fn apply(&mut self, event: &Event, single_gpu: impl FnOnce(u32) -> bool) {
@@ -130,8 +165,12 @@ impl Ledger {
         if call.is_allocation() {
             self.counts.alloc_calls += 1;
             if call.address != 0 {
-                let given_way = self.process(call.pid).allocate(call);
-                self.live_bytes = self.live_bytes.saturating_sub(given_way);
+                let (allocation, gave_way) = self.process(call.pid).allocate(call);
+                if let Some(old) = gave_way {
+                    self.live_bytes = self.live_bytes.saturating_sub(old.size_bytes);
+                    self.report(Outcome::GaveWay(old));
+                }
+                self.report(Outcome::Allocated(allocation));
                 self.live_bytes = self.live_bytes.saturating_add(call.size_bytes);
                 self.peak_bytes = self.peak_bytes.max(self.live_bytes);
             }
@@ -140,8 +179,15 @@ impl Ledger {
         } else {
             self.counts.free_calls += 1;
             match self.process(call.pid).free(call) {
-                Some(bytes) => self.live_bytes = self.live_bytes.saturating_sub(bytes),
-                None => self.counts.unknown_frees += 1,
+                Freed::Live(allocation) => {
+                    self.live_bytes = self.live_bytes.saturating_sub(allocation.size_bytes);
+                    self.report(Outcome::Freed(allocation));
+                }
+                Freed::Superseded => {}
+                Freed::Unknown => {
+                    self.counts.unknown_frees += 1;
+                    self.report(Outcome::UnknownFree(call.address));
+                }
             }
         }
     }

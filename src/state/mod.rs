@@ -7,7 +7,7 @@ mod process;
 pub mod transfers;
 
 pub use launches::Launches;
-pub use ledger::{Counts, Ledger};
+pub use ledger::{Counts, Ledger, Outcome};
 pub use live::Allocation;
 pub use process::{Process, Thread};
 pub use transfers::Transfers;

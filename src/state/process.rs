@@ -103,9 +103,9 @@ impl Process {
         }
     }
 
-    /// Enters a successful allocation. Returns the bytes of an allocation that held the same
-    /// address and has therefore been freed, though its free has not returned yet.
-    pub(super) fn allocate(&mut self, call: &Call) -> u64 {
+    /// Enters a successful allocation. Returns it, and the one that held the same address and has
+    /// therefore been freed, though its free has not returned yet.
+    pub(super) fn allocate(&mut self, call: &Call) -> (Allocation, Option<Allocation>) {
         let thread = self.thread(call.tid);
         let allocation = Allocation::new(
             call.address,
@@ -115,33 +115,33 @@ impl Process {
             call.row,
             call.device,
         );
-        let superseded = self.live.insert(allocation);
-        let given_way = superseded.map_or(0, |old| self.subtract(&old));
+        let gave_way = self.live.insert(allocation);
+        if let Some(old) = &gave_way {
+            self.subtract(old);
+        }
         let owner = &mut self.threads[thread as usize];
         owner.live_bytes = owner.live_bytes.saturating_add(call.size_bytes);
         owner.live_allocations += 1;
         self.live_bytes = self.live_bytes.saturating_add(call.size_bytes);
         self.peak_bytes = self.peak_bytes.max(self.live_bytes);
-        given_way
+        (allocation, gave_way)
     }
 
-    /// Enters a successful free. Returns the bytes that are no longer live, or `None` if nothing
-    /// is known to have been allocated there.
-    pub(super) fn free(&mut self, call: &Call) -> Option<u64> {
-        match self.live.free(call.address, call.start_ns) {
-            Freed::Live(allocation) => Some(self.subtract(&allocation)),
-            Freed::Superseded => Some(0),
-            Freed::Unknown => None,
+    /// Enters a successful free.
+    pub(super) fn free(&mut self, call: &Call) -> Freed {
+        let freed = self.live.free(call.address, call.start_ns);
+        if let Freed::Live(allocation) = &freed {
+            self.subtract(allocation);
         }
+        freed
     }
 
-    fn subtract(&mut self, gone: &Allocation) -> u64 {
+    fn subtract(&mut self, gone: &Allocation) {
         self.live_bytes = self.live_bytes.saturating_sub(gone.size_bytes);
         let owner = &mut self.threads[gone.thread as usize];
         owner.live_bytes = owner.live_bytes.saturating_sub(gone.size_bytes);
         owner.live_allocations = owner.live_allocations.saturating_sub(1);
         self.vacate_if_done(gone.thread);
-        gone.size_bytes
     }
 
     /// Index of the living thread `tid`, which may be new.
