@@ -1,5 +1,6 @@
 //! The command line: what was typed, turned once into what it means.
 
+mod plot;
 mod record;
 mod report;
 
@@ -46,6 +47,8 @@ enum Action {
     Record(record::RecordArgs),
     /// Analyse a recording, or an Nsight Systems export.
     Report(report::ReportArgs),
+    /// Draw memory over time.
+    Plot(plot::PlotArgs),
     /// Write the reports of a recorded run again.
     Replay(record::ReplayArgs),
 }
@@ -131,6 +134,7 @@ pub fn main() -> ExitCode {
         Some(Action::Doctor { pid }) => doctor::run(pid),
         Some(Action::Record(arguments)) => session::run(&arguments.into_config()),
         Some(Action::Report(arguments)) => arguments.run(),
+        Some(Action::Plot(arguments)) => arguments.run(),
         Some(Action::Replay(arguments)) => arguments.run(),
         None => session::run(&cli.trace.into_config()),
     };

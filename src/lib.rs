@@ -12,6 +12,7 @@ pub mod clock;
 pub mod discover;
 pub mod doctor;
 pub mod event;
+pub mod plot;
 pub mod probe;
 pub mod recording;
 pub mod report;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
+use super::events::Origin;
 use super::listing::plain_name;
 use super::tracker::{Allocation, Amount};
 use crate::recording::chains::{Frame, Stack};
@@ -120,10 +121,24 @@ pub fn site(stack: &[Frame]) -> Option<&Frame> {
 impl Group {
     /// A short name: the function that called CUDA, else the function of CUDA, else the kind.
     pub fn site(&self) -> String {
-        let function = self.operation.as_deref().unwrap_or(self.kind);
-        match site(&self.stack) {
-            Some(frame) => format!("{} <- {}", function, frame.function),
-            None => function.to_owned(),
-        }
+        name_site(&self.stack, self.operation.as_deref(), self.kind)
+    }
+
+    /// The short name of the group that an allocation of `kind` with this `origin` belongs to.
+    pub fn site_of(resolver: &Resolver<'_>, kind: u8, origin: Origin) -> String {
+        let stack = origin
+            .chain
+            .map_or_else(|| Stack::from([]), |chain| resolver.stack(chain));
+        let function = origin.function.map(|id| resolver.string(id));
+        let function = function.as_deref().map(plain_name);
+        name_site(&stack, function, kinds::of_id(kind).short)
+    }
+}
+
+fn name_site(stack: &[Frame], operation: Option<&str>, kind: &str) -> String {
+    let function = operation.unwrap_or(kind);
+    match site(stack) {
+        Some(frame) => format!("{function} <- {}", frame.function),
+        None => function.to_owned(),
     }
 }

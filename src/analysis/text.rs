@@ -279,6 +279,18 @@ pub(super) fn summary(page: &Summary, out: &mut dyn Write) -> io::Result<()> {
     kernels(&page.kernels, ON_PAGE, out)?;
     writeln!(out)?;
     copies(&page.copies, out)?;
+    if let Some(why) = session.notes.get("stopped") {
+        writeln!(
+            out,
+            "note: the recording stopped before the run did: {}",
+            printable(why)
+        )?;
+    } else if !session.notes.is_empty() && !session.notes.contains_key("complete") {
+        writeln!(
+            out,
+            "note: the recording has no end: it was cut off, or still goes on"
+        )?;
+    }
     if let Some(watermark) = &page.watermark {
         findings(&watermark.findings, out)?;
     }

@@ -187,8 +187,19 @@ fn explain(path: &Path, error: rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             format!("{shown} is locked by another program; let that end, or copy the file")
         }
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) if has_log(path) => format!(
+            "{shown} was not closed, and its folder cannot be written to: copy it, with its -wal \
+             file, to where you can write"
+        ),
         Some(ErrorCode::TooBig) => format!("{shown} has a value of more than 64 MiB"),
         _ => format!("cannot read {shown}"),
     };
     Error::new(error).context(advice)
+}
+
+/// Whether the file has a write-ahead log beside it, as recordings have that were cut off.
+fn has_log(path: &Path) -> bool {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    Path::new(&name).exists()
 }

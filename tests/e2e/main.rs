@@ -25,5 +25,6 @@ mod namespaces;
 mod output;
 mod privileges;
 mod processes;
+mod recording;
 mod stress;
 mod together;

@@ -69,6 +69,12 @@ impl RecordingFile {
     }
 }
 
+/// Moves what is committed into the file, as far as readers let it: those that do not know about
+/// logs see it, too, should we be killed.
+pub(super) fn settle(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+}
+
 /// A file without a name that takes up room. None where that cannot be had.
 fn reserve(folder: &Path) -> Option<File> {
     let file = OpenOptions::new()

@@ -133,6 +133,9 @@ fn write_all(
         }
         if begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY) || written > MAX_ROWS {
             commit(connection, &mut rows, &player)?;
+            if begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY) {
+                file::settle(connection)?;
+            }
             (begun, written) = (None, 0);
         }
     }
