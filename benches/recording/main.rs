@@ -14,9 +14,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use gpuprobe::api::{FUNCTIONS, Modes};
+use gpuprobe::probe::abi::{RawCall, record};
 use gpuprobe::recording::{Facts, Recorder, Tap};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
+use zerocopy::{FromZeros, IntoBytes};
 
 /// Bytes that fit into the recorder's queue, with room to spare.
 const CALLS: u64 = 1_500_000;
@@ -30,22 +32,24 @@ fn main() {
 }
 
 /// A record of a `cudaMalloc` or `cudaFree`, as the kernel side sends it.
-fn record(number: u64) -> [u8; 56] {
-    let row = |symbol| FUNCTIONS.iter().position(|f| f.symbol == symbol).unwrap();
+fn record_of(rows: [u16; 2], number: u64) -> RawCall {
     let is_free = number % 2 == 1;
-    let row = u16::try_from(row(if is_free { "cudaFree" } else { "cudaMalloc" })).unwrap();
     let time = 1_000_000_000 + number * 3_000;
-    let mut bytes = [0; 56];
-    bytes[..2].copy_from_slice(&1u16.to_le_bytes());
-    bytes[2..4].copy_from_slice(&row.to_le_bytes());
-    bytes[8..12].copy_from_slice(&4242u32.to_le_bytes());
-    bytes[12..16].copy_from_slice(&4242u32.to_le_bytes());
-    bytes[16..24].copy_from_slice(&time.to_le_bytes());
-    bytes[24..32].copy_from_slice(&(time + 1_500).to_le_bytes());
-    let address = 0x7d33_2000_0000 + (number / 2 % 1_000) * 4096;
-    bytes[32..40].copy_from_slice(&address.to_le_bytes());
-    bytes[40..48].copy_from_slice(&if is_free { 0u64 } else { 4096 }.to_le_bytes());
-    bytes
+    let mut call = RawCall::new_zeroed();
+    call.record_type = record::CALL;
+    call.row = rows[usize::from(is_free)];
+    (call.tgid, call.tid) = (4242, 4242);
+    (call.start_ns, call.end_ns) = (time, time + 1_500);
+    call.address = 0x7d33_2000_0000 + (number / 2 % 1_000) * 4096;
+    call.size = if is_free { 0 } else { 4096 };
+    call
+}
+
+fn rows() -> [u16; 2] {
+    ["cudaMalloc", "cudaFree"].map(|symbol| {
+        let row = FUNCTIONS.iter().position(|f| f.symbol == symbol).unwrap();
+        u16::try_from(row).unwrap()
+    })
 }
 
 fn recorder(path: &Path) -> Recorder {
@@ -76,9 +80,9 @@ fn counts(path: &Path) -> (i64, i64, i64) {
 fn write_at_full_speed(folder: &Path) {
     let path = folder.join("full.sqlite");
     let mut recorder = recorder(&path);
-    let begun = Instant::now();
+    let (begun, of) = (Instant::now(), rows());
     for number in 0..CALLS {
-        recorder.record(&record(number));
+        recorder.record(record_of(of, number).as_bytes());
     }
     recorder.finish();
     let seconds = begun.elapsed().as_secs_f64();
@@ -97,11 +101,12 @@ fn write_at(per_second: u64, folder: &Path) {
     let path = folder.join("paced.sqlite");
     let mut recorder = recorder(&path);
     let (begun, tick) = (Instant::now(), Duration::from_millis(10));
-    let per_tick = per_second / 100;
+    let (per_tick, of) = (per_second / 100, rows());
     // Every call is two rows: of the call, and of what it did to memory.
     for turn in 0..500u32 {
         for number in 0..per_tick / 2 {
-            recorder.record(&record(u64::from(turn) * per_tick / 2 + number));
+            let call = record_of(of, u64::from(turn) * per_tick / 2 + number);
+            recorder.record(call.as_bytes());
         }
         recorder.pause();
         std::thread::sleep((tick * turn).saturating_sub(begun.elapsed()));

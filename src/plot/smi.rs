@@ -112,9 +112,9 @@ fn count_gpus(samples: &[Sample]) -> usize {
         let (mut between, mut within) = (0.0, 0.0);
         for (index, gap) in gaps.iter().enumerate() {
             if (index + 1) % gpus == 0 {
-                between += gap
+                between += gap;
             } else {
-                within += gap
+                within += gap;
             }
         }
         let turns = gaps.len() / gpus;

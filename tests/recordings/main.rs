@@ -4,6 +4,8 @@
 
 mod bad;
 mod golden;
+mod plots;
+mod replay;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
