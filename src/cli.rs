@@ -190,6 +190,7 @@ impl TraceArgs {
                 path,
                 only: false,
                 all_tables: false,
+                sample_every: None,
             }),
         }
     }

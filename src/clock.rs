@@ -38,6 +38,11 @@ impl Clock {
     }
 }
 
+/// `CLOCK_MONOTONIC` nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    u64::try_from(read_ns(ClockId::CLOCK_MONOTONIC)).unwrap_or(0)
+}
+
 /// `CLOCK_BOOTTIME` nanoseconds, which start times of processes are in.
 pub fn boot_ns() -> u64 {
     u64::try_from(read_ns(ClockId::CLOCK_BOOTTIME)).unwrap_or(0)

@@ -150,7 +150,11 @@ fn make_export(path: &Path, events: u64) {
         let live = 100_000;
         for number in 0..events.cast_signed() {
             let is_free = number >= live && number % 2 == 1;
-            let block = if is_free { number - live } else { number };
+            let block = match number {
+                first if first < live => first,
+                freed if is_free => (freed - live) / 2,
+                next => live + (next - live) / 2,
+            };
             let start = number * 1_000;
             let name = 1 + i64::from(is_free);
             call.execute(params![

@@ -56,7 +56,12 @@ pub trait Visitor {
     }
 
     /// Everything begins again: the rows were not in order.
-    fn restart(&mut self) {}
+    ///
+    /// # Errors
+    /// Those of where the visitor writes to.
+    fn restart(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Sees nothing.
@@ -90,7 +95,7 @@ pub fn pass(
     match pass_in(database, selection, visitor, order) {
         Err(error) if error.is::<Disorder>() && order == Order::ByTime => {
             tracing::debug!("{}: {error}; sorting", database.path().display());
-            visitor.restart();
+            visitor.restart()?;
             pass_in(database, selection, visitor, Order::Sorted)
         }
         done => done,

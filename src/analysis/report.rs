@@ -89,8 +89,8 @@ pub fn run(config: &Config) -> Result<()> {
             return Ok(());
         }
     }
-    let mut out = open(config.output.as_deref())?;
-    let answered = answer(config, &database, &session, &mut *out)
+    let (mut out, file) = open(config.output.as_deref())?;
+    let answered = answer(config, &database, &session, &mut *out, file)
         .and_then(|()| out.flush().context("cannot write the report"));
     match answered {
         Err(error) if is_broken_pipe(&error) => Ok(()),
@@ -103,15 +103,20 @@ fn is_broken_pipe(error: &Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
 }
 
-fn open(path: Option<&Path>) -> Result<Box<dyn Write>> {
-    let out: Box<dyn Write> = match path {
-        Some(path) => {
-            let file = File::create(path);
-            Box::new(file.with_context(|| format!("cannot write to {}", path.display()))?)
-        }
-        None => Box::new(io::stdout().lock()),
+/// Where the answer goes, and the file behind it, if it is a plain one.
+fn open(path: Option<&Path>) -> Result<(Box<dyn Write>, Option<File>)> {
+    let buffered = |out: Box<dyn Write>| Box::new(BufWriter::with_capacity(1 << 18, out));
+    let Some(path) = path else {
+        return Ok((buffered(Box::new(io::stdout().lock())), None));
     };
-    Ok(Box::new(BufWriter::with_capacity(1 << 18, out)))
+    let why = || format!("cannot write to {}", path.display());
+    let file = File::create(path).with_context(why)?;
+    let is_plain = file.metadata().with_context(why)?.is_file();
+    let again = is_plain
+        .then(|| file.try_clone())
+        .transpose()
+        .with_context(why)?;
+    Ok((buffered(Box::new(file)), again))
 }
 
 fn answer(
@@ -119,6 +124,7 @@ fn answer(
     database: &Database,
     session: &Session,
     out: &mut dyn Write,
+    file: Option<File>,
 ) -> Result<()> {
     let selection = &config.selection;
     let writer = Answer {
@@ -131,7 +137,7 @@ fn answer(
     }
     match config.question {
         Question::Usage => {
-            let mut usage = Usage::begin(out, config.format, selection.host)?;
+            let mut usage = Usage::begin(out, file, config.format, selection.host)?;
             pass(database, selection, &mut usage)?;
             if usage.points == 0 {
                 say("no memory event in what was selected");

@@ -1,6 +1,7 @@
 //! The timeline of what was live.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Seek, Write};
 
 use anyhow::{Context, Result};
 
@@ -15,35 +16,52 @@ pub const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];
 /// Writes the totals at every change.
 pub struct Usage<'a> {
     out: &'a mut dyn Write,
+    /// What `out` writes to, if that is a file that can be begun again.
+    file: Option<File>,
     format: Format,
     host: bool,
-    /// Something has been written.
-    is_begun: bool,
     /// Lines that were written.
     pub points: u64,
 }
 
+const HEADING: &str = r#"{"schema":1,"analysis":"usage","columns":["time","total","valid","invalid","driver"],"points":["#;
+
 impl<'a> Usage<'a> {
-    /// Writes to `out`; with `host`, memory of the host is part of the totals.
+    /// Writes to `out`, which ends in `file` if that can be begun again; with `host`, memory of the
+    /// host is part of the totals.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn begin(out: &'a mut dyn Write, format: Format, host: bool) -> Result<Self> {
+    pub fn begin(
+        out: &'a mut dyn Write,
+        file: Option<File>,
+        format: Format,
+        host: bool,
+    ) -> Result<Self> {
         let mut usage = Self {
             out,
+            file,
             format,
             host,
-            is_begun: false,
             points: 0,
         };
-        let header = match format {
-            Format::Text => format!("{:>20} {:>20} {:>20} {:>20} {:>20}", "time_ns", "total", "valid", "invalid", "driver"),
-            Format::Tsv => COLUMNS.join("\t"),
-            Format::Csv => COLUMNS.join(","),
-            Format::Json => r#"{"schema":1,"analysis":"usage","columns":["time","total","valid","invalid","driver"],"points":["#.to_owned(),
-        };
-        usage.line(&header)?;
+        usage.header().context("cannot write the timeline")?;
         Ok(usage)
+    }
+
+    fn header(&mut self) -> io::Result<()> {
+        match self.format {
+            Format::Text => {
+                let [_, rest @ ..] = COLUMNS;
+                write!(self.out, "{:>20}", "time_ns")?;
+                rest.iter()
+                    .try_for_each(|name| write!(self.out, " {name:>20}"))?;
+                writeln!(self.out)
+            }
+            Format::Tsv => writeln!(self.out, "{}", COLUMNS.join("\t")),
+            Format::Csv => writeln!(self.out, "{}", COLUMNS.join(",")),
+            Format::Json => writeln!(self.out, "{HEADING}"),
+        }
     }
 
     /// Ends the timeline.
@@ -52,13 +70,44 @@ impl<'a> Usage<'a> {
     /// Those of `out`.
     pub fn finish(&mut self) -> Result<()> {
         if self.format == Format::Json {
-            self.line("]}")?;
+            writeln!(self.out, "]}}").context("cannot write the timeline")?;
         }
         Ok(())
     }
 
-    fn line(&mut self, text: &str) -> Result<()> {
-        writeln!(self.out, "{text}").context("cannot write the timeline")
+    fn point(&mut self, time: i64, bytes: [u64; 4]) -> io::Result<()> {
+        let (begin, between, end) = match self.format {
+            Format::Text => {
+                write!(self.out, "{time:>20}")?;
+                bytes
+                    .iter()
+                    .try_for_each(|bytes| write!(self.out, " {bytes:>20}"))?;
+                return writeln!(self.out);
+            }
+            Format::Tsv => ("", b'\t', "\n"),
+            Format::Csv => ("", b',', "\n"),
+            Format::Json if self.points == 1 => ("[", b',', "]\n"),
+            Format::Json => (",[", b',', "]\n"),
+        };
+        // There are millions of these.
+        let mut digits = itoa::Buffer::new();
+        self.out.write_all(begin.as_bytes())?;
+        self.out.write_all(digits.format(time).as_bytes())?;
+        for number in bytes {
+            self.out.write_all(&[between])?;
+            self.out.write_all(digits.format(number).as_bytes())?;
+        }
+        self.out.write_all(end.as_bytes())
+    }
+
+    fn begin_again(&mut self) -> io::Result<()> {
+        self.out.flush()?;
+        if let Some(file) = &mut self.file {
+            file.set_len(0)?;
+            file.rewind()?;
+        }
+        self.points = 0;
+        self.header()
     }
 }
 
@@ -76,24 +125,15 @@ impl Visitor for Usage<'_> {
                 *sum = sum.saturating_add(host);
             }
         }
-        let [total, valid, invalid, driver] = now;
-        let time = change.time_ns;
-        let written = match self.format {
-            Format::Text => writeln!(
-                self.out,
-                "{time:>20} {total:>20} {valid:>20} {invalid:>20} {driver:>20}"
-            ),
-            Format::Tsv => writeln!(self.out, "{time}\t{total}\t{valid}\t{invalid}\t{driver}"),
-            Format::Csv => writeln!(self.out, "{time},{total},{valid},{invalid},{driver}"),
-            Format::Json => {
-                let comma = if self.is_begun { "," } else { "" };
-                writeln!(
-                    self.out,
-                    "{comma}[{time},{total},{valid},{invalid},{driver}]"
-                )
-            }
-        };
-        self.is_begun = true;
-        written.context("cannot write the timeline")
+        self.point(change.time_ns, now)
+            .context("cannot write the timeline")
+    }
+
+    fn can_restart(&self) -> bool {
+        self.file.is_some()
+    }
+
+    fn restart(&mut self) -> Result<()> {
+        self.begin_again().context("cannot write the timeline")
     }
 }

@@ -38,6 +38,10 @@ pub(super) struct RecordArgs {
     #[arg(long)]
     all_tables: bool,
 
+    /// Ask NVML this often what the GPUs' memory holds, as `nvidia-smi` shows it.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    smi_interval: Option<Duration>,
+
     /// Trace this running process; ends when it ends.
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
@@ -90,6 +94,7 @@ impl RecordArgs {
                 path: self.output,
                 only: true,
                 all_tables: self.all_tables,
+                sample_every: self.smi_interval,
             }),
         }
     }

@@ -210,7 +210,8 @@ impl Visitor for Collect<'_, '_> {
         true
     }
 
-    fn restart(&mut self) {
+    fn restart(&mut self) -> Result<()> {
         self.steps = Steps::new(self.steps.bands());
+        Ok(())
     }
 }

@@ -94,34 +94,23 @@ fn sample(fields: &[&str]) -> Option<(Sample, bool)> {
     ))
 }
 
-/// GPUs come in turn, all of a turn at nearly the same time. The period of the longer pauses is
-/// their number.
+/// GPUs come in turn, all of a turn at nearly the same time. Their number is the least after which
+/// there is regularly a pause that is about as long as any.
 fn count_gpus(samples: &[Sample]) -> usize {
-    let gaps: Vec<f64> = samples
+    let gaps: Vec<_> = samples
         .windows(2)
-        .map(|pair| {
-            (pair[1].time - pair[0].time)
-                .num_microseconds()
-                .unwrap_or(0) as f64
-        })
+        .map(|pair| pair[1].time - pair[0].time)
         .collect();
-    let fits = |gpus: &usize| {
-        if samples.len() < 2 * gpus {
-            return false;
-        }
-        let (mut between, mut within) = (0.0, 0.0);
-        for (index, gap) in gaps.iter().enumerate() {
-            if (index + 1) % gpus == 0 {
-                between += gap;
-            } else {
-                within += gap;
-            }
-        }
-        let turns = gaps.len() / gpus;
-        let pauses = gaps.len() - turns;
-        pauses == 0 || (within / pauses as f64) < 0.3 * between / turns as f64
+    let pause = |gpus: usize| {
+        let mut pauses: Vec<_> = gaps.iter().skip(gpus - 1).step_by(gpus).collect();
+        pauses.sort();
+        let middle = pauses.get(pauses.len() / 2).filter(|_| pauses.len() > 1);
+        middle.map_or(TimeDelta::zero(), |pause| **pause)
     };
-    (2..=MAX_GPUS).find(fits).unwrap_or(1)
+    let longest = (1..=MAX_GPUS).map(pause).max().unwrap_or(TimeDelta::zero());
+    (1..=MAX_GPUS)
+        .find(|gpus| pause(*gpus) >= longest * 4 / 5)
+        .unwrap_or(1)
 }
 
 /// The samples as lines, in seconds after `zero_ns` (since 1970, UTC). Times are `offset_s` east.

@@ -31,6 +31,8 @@ pub enum Note {
     Dropped(u64),
     /// A report was made.
     Report(Mark),
+    /// What a GPU's memory holds: `CLOCK_MONOTONIC` nanoseconds, number of the GPU, bytes.
+    Used(u64, u32, u64),
 }
 
 /// What of a report does not follow from the state.

@@ -141,6 +141,7 @@ impl Player {
                 Played::Lost
             }
             Note::Report(mark) => Played::Report(mark),
+            Note::Used(..) => Played::Nothing,
         }
     }
 }

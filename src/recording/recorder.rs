@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub(super) queued: AtomicUsize,
     /// Nothing can be written any more.
     pub(super) stopped: AtomicBool,
+    /// The file is not wanted.
+    pub(super) discarded: AtomicBool,
 }
 
 /// Records what it is handed.
@@ -137,6 +139,11 @@ impl Tap for Recorder {
         {
             say("error: the recording has failed");
         }
+    }
+
+    fn discard(&mut self) {
+        self.shared.discarded.store(true, Ordering::Relaxed);
+        self.finish();
     }
 }
 

@@ -28,6 +28,9 @@ pub trait Tap {
 
     /// Nothing more comes.
     fn finish(&mut self) {}
+
+    /// Nothing was traced: there is nothing to keep.
+    fn discard(&mut self) {}
 }
 
 /// Records nothing.

@@ -5,6 +5,7 @@ mod guard;
 mod output;
 mod recorder;
 mod run;
+mod samples;
 mod signals;
 mod sink;
 mod tracer;
@@ -101,4 +102,6 @@ pub struct Record {
     pub only: bool,
     /// Have empty tables for what was not recorded.
     pub all_tables: bool,
+    /// How often to ask what the GPUs' memory holds.
+    pub sample_every: Option<Duration>,
 }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 
 use super::guard::Guard;
 use super::output::{Output, Reader};
+use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
 use super::{Config, Target, Tracer, command, recorder};
@@ -63,6 +64,7 @@ struct Run<'a> {
     link: Option<Link>,
     lost: Lost,
     guard: Option<Guard>,
+    samples: Option<Samples>,
     /// The losses that the user has been told on standard error.
     lost_said: Lost,
 }
@@ -77,9 +79,15 @@ impl<'a> Run<'a> {
             _ => None,
         };
         let clock = Clock::now();
-        let tap = recorder::open(config, clock)?;
-        let tracer = Tracer::start(config, process)?;
-        let rings = tracer.probe.rings()?;
+        let sample_every = config
+            .record
+            .as_ref()
+            .and_then(|record| record.sample_every);
+        let samples = sample_every.map(Samples::start).transpose()?;
+        let mut tap = recorder::open(config, clock)?;
+        let started = Tracer::start(config, process)
+            .and_then(|tracer| tracer.probe.rings().map(|rings| (tracer, rings)));
+        let (tracer, rings) = started.inspect_err(|_| tap.discard())?;
         Ok(Self {
             config,
             output,
@@ -100,6 +108,7 @@ impl<'a> Run<'a> {
             clock,
             process,
             guard: None,
+            samples,
             lost: Lost::default(),
             lost_said: Lost::default(),
         })
@@ -112,6 +121,7 @@ impl<'a> Run<'a> {
             Ok(child) => child,
             Err(error) => {
                 say(format_args!("error: {error:#}"));
+                self.sink.tap.discard();
                 return Ok(command::not_started(&error));
             }
         };
@@ -261,6 +271,9 @@ impl<'a> Run<'a> {
             self.sink.tap.note(Note::Lost(lost.by_name()));
         }
         self.lost = lost;
+        for note in self.samples.iter().flat_map(Samples::taken) {
+            self.sink.tap.note(note);
+        }
         self.sink.tap.pause();
         let Some(copies) = self.sink.copies.as_mut().map(std::mem::take) else {
             return Ok(Reader::Reading);

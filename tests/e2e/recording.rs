@@ -158,6 +158,23 @@ fn root_record_and_live_agree() {
         let launched = "(SELECT 1 FROM GPUPROBE_LAUNCHES WHERE launches = 1000 AND isGraph = 0)";
         assert_eq!(count(&recording.file, launched), 1);
         assert!(!recording.file.with_extension("sqlite-wal").exists());
+        let page: Value =
+            serde_json::from_str(&written(&["report", &recording.text(), "--format", "json"]))
+                .unwrap();
+        let work = &last["cudatrace"];
+        for key in ["launches", "graph_launches"] {
+            assert_eq!(page["kernels"][key], work[key], "{key}");
+        }
+        let copied = |of: &Value, count: &str| -> Vec<_> {
+            let list = of.as_array().unwrap().iter();
+            let row = |c: &Value| (c["direction"].clone(), c["mode"].clone(), c[count].clone());
+            list.map(row).map(|row| format!("{row:?}")).collect()
+        };
+        let directions = &last["bandwidth_util"]["directions"];
+        assert_eq!(
+            copied(&page["copies"], "count"),
+            copied(directions, "calls")
+        );
     }
 }
 
@@ -326,4 +343,37 @@ fn root_a_full_disk_stops_the_recording_only() {
             .contains("stopped before the run did: the disk is full")
     );
     workload.say("exit");
+}
+
+#[test]
+fn root_a_command_that_cannot_be_started_leaves_no_recording() {
+    let recording = Recording::new();
+    let mut gpuprobe = Setup::command(["/nonexistent/program"])
+        .on_stdout()
+        .args(["--record".to_owned(), recording.text()])
+        .spawn();
+    assert_eq!(gpuprobe.exit_code(), 127);
+    assert!(!recording.file.exists());
+}
+
+#[test]
+fn root_threads_that_race_are_recorded_in_the_order_of_the_ledger() {
+    let _alone = alone();
+    let recording = Recording::new();
+    let program = standin().program_text(Backend::Driver);
+    let mut gpuprobe = Setup::command([program])
+        .args(["--record".to_owned(), recording.text()])
+        .start();
+    gpuprobe.talk.ready();
+    gpuprobe.talk.say("alloc 4096 3");
+    gpuprobe.talk.say("race 4 20000 64");
+    gpuprobe.talk.say("exit");
+    let last = gpuprobe.final_report();
+    last.assert_nothing_lost();
+    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
+    agree(&recording.file, &last, &text);
+    let found = analysed(&recording.file, "leakage");
+    for odd in ["double_allocations", "unmatched_frees", "size_mismatches"] {
+        assert_eq!(found["findings"][odd], 0, "{odd}");
+    }
 }

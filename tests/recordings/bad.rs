@@ -139,6 +139,18 @@ fn rows_out_of_order_are_sorted() {
     let usage = report(&file, &["--analysis", "usage", "--format", "csv"]);
     assert_eq!(usage.lines().nth(2), Some("1,0,0,0,0"));
     assert_eq!(usage.lines().count(), 1 + 40_001);
+    // A file is begun again when the disorder is met.
+    let out = folder.path("usage.csv");
+    let arguments = [
+        "--analysis",
+        "usage",
+        "--format",
+        "csv",
+        "-o",
+        out.to_str().unwrap(),
+    ];
+    report(&file, &arguments);
+    assert_eq!(fs::read_to_string(&out).unwrap(), usage);
 }
 
 #[test]

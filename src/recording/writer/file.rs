@@ -69,6 +69,19 @@ impl RecordingFile {
     }
 }
 
+impl RecordingFile {
+    /// Removes the file.
+    pub(super) fn remove(self) {
+        let path = self.path.clone();
+        if let Err(error) = self.close() {
+            tracing::debug!("{}: {}", path.display(), explain(&error));
+        }
+        if let Err(error) = fs::remove_file(&path) {
+            tracing::warn!("cannot remove {}: {error}", path.display());
+        }
+    }
+}
+
 /// Moves what is committed into the file, as far as readers let it: those that do not know about
 /// logs see it, too, should we be killed.
 pub(super) fn settle(connection: &Connection) -> rusqlite::Result<()> {

@@ -6,6 +6,7 @@
 
 mod facts;
 mod file;
+mod gpus;
 mod insert;
 mod rows;
 mod schema;
@@ -52,6 +53,7 @@ impl Writer {
             transaction(&schema::create(table))?;
         }
         facts.write(&file.connection)?;
+        gpus::write(&file.connection).with_context(why)?;
         transaction("COMMIT")?;
         Ok(Self { file, facts })
     }
@@ -62,6 +64,7 @@ impl Writer {
         let written = write_all(&file.connection, &facts, batches, shared);
         let path = file.path.display().to_string();
         match written {
+            _ if shared.discarded.load(Ordering::Relaxed) => file.remove(),
             Ok(calls) => match file.close() {
                 Ok(()) => say(format_args!("recorded {calls} calls in {path}")),
                 Err(error) => {

@@ -36,6 +36,7 @@ pub(super) struct Rows<'c> {
     copies: Insert<'c>,
     unmatched: Insert<'c>,
     launches: Insert<'c>,
+    used: Insert<'c>,
     /// `nameId` by row of the function table.
     names: Vec<Option<i64>>,
     /// Processes that see one GPU only.
@@ -67,6 +68,7 @@ impl<'c> Rows<'c> {
             copies: into("GPUPROBE_COPIES"),
             unmatched: into("GPUPROBE_UNMATCHED_FREES"),
             launches: into("GPUPROBE_LAUNCHES"),
+            used: into("GPUPROBE_SMI"),
             names: vec![None; FUNCTIONS.len()],
             single_gpu: HashSet::new(),
             correlation: 0,
@@ -108,6 +110,10 @@ impl<'c> Rows<'c> {
             Note::SingleGpu(pid, true) => {
                 self.single_gpu.insert(*pid);
                 Ok(())
+            }
+            Note::Used(monotonic_ns, gpu, bytes) => {
+                let time = self.time(*monotonic_ns);
+                self.used.row(params![time, gpu, signed(*bytes)])
             }
             Note::Vanished(pid) => self
                 .tasks
