@@ -5,6 +5,7 @@
 //! [`tracker::Tracker`] keeps the one map of what is live; a [`Visitor`] sees every change.
 
 pub mod activity;
+mod answer;
 pub mod calls;
 pub mod classic;
 pub mod diff;

@@ -113,6 +113,7 @@ impl Facts {
         for (key, value) in notes.iter().chain(&self.notes) {
             connection.execute(sql, [*key, value.as_str()])?;
         }
+        write_system(connection, release.trim(), driver)?;
         for (row, function) in FUNCTIONS.iter().enumerate() {
             let row = i64::try_from(row).unwrap_or(i64::MAX);
             let sql = "INSERT INTO GPUPROBE_FUNCTIONS VALUES (?, ?)";
@@ -120,6 +121,31 @@ impl Facts {
         }
         Ok(())
     }
+}
+
+/// What exports say about the system, as far as it is known.
+fn write_system(
+    connection: &Connection,
+    release: &str,
+    driver: Option<&str>,
+) -> rusqlite::Result<()> {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    // The version is the first word of its kind.
+    let version = driver.and_then(|line| {
+        let is_number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+        line.split_whitespace().find(is_number)
+    });
+    let sql = "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (?, 'Local (CLI)', ?, ?, ?)";
+    for (name, number, value) in [
+        ("CpuCores", 1, Some(cores.to_string())),
+        ("NvDriverVersion", 205, version.map(str::to_owned)),
+        ("OsDescription", 605, Some(format!("Linux {release}"))),
+    ] {
+        if let Some(value) = value {
+            connection.execute(sql, params![ids::BASE, name, number, value])?;
+        }
+    }
+    Ok(())
 }
 
 fn write_enumerations(connection: &Connection) -> rusqlite::Result<()> {

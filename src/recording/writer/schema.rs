@@ -38,6 +38,11 @@ pub(super) const ALWAYS: &[Table] = &[
          globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue \
          INTEGER NOT NULL, callchainId INTEGER",
     ),
+    (
+        "TARGET_INFO_SYSTEM_ENV",
+        "globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL, nameEnum INTEGER \
+         NOT NULL, value TEXT NOT NULL",
+    ),
 ];
 
 /// Tables that a recording has when there is something in them.
@@ -55,11 +60,6 @@ pub(super) const LAZY: &[Table] = &[
          maxThreadsPerBlock INTEGER, maxBlockDimX INTEGER, maxBlockDimY INTEGER, maxBlockDimZ \
          INTEGER, maxGridDimX INTEGER, maxGridDimY INTEGER, maxGridDimZ INTEGER, computeMajor \
          INTEGER, computeMinor INTEGER, smMajor INTEGER, smMinor INTEGER",
-    ),
-    (
-        "TARGET_INFO_SYSTEM_ENV",
-        "globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL, nameEnum INTEGER \
-         NOT NULL, value TEXT NOT NULL",
     ),
     (
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
