@@ -10,7 +10,7 @@
 
 /* Rows of the function table. A power of two, so that an attach cookie can be
  * masked into range for the verifier. */
-#define GP_MAX_ROWS 256
+#define GP_MAX_ROWS 512
 /* Traced calls that can be open on one thread at once. A runtime call nests
  * two or three context calls; a call that would go deeper is counted as lost. */
 #define GP_MAX_FRAMES 8
@@ -37,6 +37,15 @@
 /* Copies of one batched call whose sizes are added up. A longer batch is
  * counted as lost. */
 #define GP_MAX_BATCH 256
+
+/* Further values that a recipe can have sent with a call. */
+#define GP_MAX_EXTRA 8
+/* Bytes of a device variable's mangled name, with its terminating zero. Longer
+ * names are cut. */
+#define GP_SYMBOL_LEN 256
+
+/* The number of a context that is not known by now. Primary contexts have 0. */
+#define GP_CONTEXT_UNKNOWN 0xffff
 
 /* The device of a thread that nothing has told us about. */
 #define GP_DEVICE_UNKNOWN (-1)
@@ -67,7 +76,45 @@ enum gp_op {
 	GP_OP_MODULE_UNLOAD,  /* handles may be used again for other kernels */
 	GP_OP_COPY,           /* size, factors; address: destination; out: source; device: kind */
 	GP_OP_COPY_BATCH,     /* as a copy, but size: array of sizes; factors[0]: its length */
+
+	/* Memory behind handles and mappings. Like the two above, these are the
+	 * ledger's, and the outermost of nested ones counts. */
+	GP_OP_HANDLE_CREATE,  /* out: handle; size */
+	GP_OP_HANDLE_IMPORT,  /* out: handle */
+	GP_OP_HANDLE_RETAIN,  /* address; out: handle */
+	GP_OP_HANDLE_RELEASE, /* address: the handle */
+	GP_OP_MAP,            /* address, size; extra: handle, offset */
+	GP_OP_MAP_HANDLE,     /* address: the handle; size; out: address */
+	GP_OP_UNMAP,          /* address, size */
+	GP_OP_RESERVE,        /* out: address; size */
+	GP_OP_UNRESERVE,      /* address, size */
+	GP_OP_SHARE_OPEN,     /* out: address; extra: the 64 bytes that name it */
+	GP_OP_SHARE_CLOSE,    /* address */
+
+	/* What the ledger has to know besides; sent after success, nested or not. */
+	GP_OP_SHARE_EXPORT,    /* address; out: the 64 bytes that name it */
+	GP_OP_SYMBOL,          /* address: the module; size; out: address; stream: the name */
+	GP_OP_MODULE_LOAD,     /* out: the module */
+	GP_OP_CONTEXT_DESTROY, /* address: the context */
+	GP_OP_DEVICE_RESET,    /* device, or the current one */
+	GP_OP_PRIMARY_RELEASE, /* device */
+	GP_OP_POOL_CREATE,     /* out: pool; device; stream: type of its location */
+	GP_OP_POOL_DESTROY,    /* address: the pool */
+	GP_OP_POOL_TRIM,       /* address: the pool; size: to keep */
+	GP_OP_POOL_ATTRIBUTE,  /* address: the pool; stream: which; out: its value */
+	GP_OP_POOL_OF_DEVICE,  /* out: pool; device */
+	GP_OP_POOL_SET,        /* address: the pool; device */
+	GP_OP_GRAPH_ALLOCATE,  /* address: the graph; size; out: address */
+	GP_OP_GRAPH_FREE,      /* address: the graph; stream: the address that is freed */
+	GP_OP_GRAPH_NODE,      /* address: the graph; size: node type; stream: its parameters */
+	GP_OP_GRAPH_BUILD,     /* address: the graph; out: the executable graph */
+	GP_OP_GRAPH_DESTROY,   /* address: the graph, executable or not */
+	GP_OP_HANDLE_OTHER,    /* out: a handle that is mapped and released, but no memory */
 };
+
+/* The node types of GP_OP_GRAPH_NODE that matter: CUgraphNodeType. */
+#define GP_NODE_MEMORY_ALLOCATE 10
+#define GP_NODE_MEMORY_FREE 11
 
 /* Where a launch has its grid and block. Mirrors api::Shape. */
 enum gp_shape {
@@ -77,6 +124,15 @@ enum gp_shape {
 	GP_SHAPE_DIM3,      /* two structs of three by value, from argument 1 */
 	/* No launch: a copy whose direction only its addresses tell, while the process lives. */
 	GP_SHAPE_ADDRESSES,
+};
+
+/* Flags of a recipe. Mirrors api::Function. */
+enum gp_flag {
+	GP_SIZE_AT_RETURN = 1, /* the call writes the size to where `size` points */
+	GP_DETAILED = 2,       /* send a gp_detail */
+	GP_NAMED = 4,          /* send a gp_named; `stream` is where the name is */
+	GP_OUT_BYTES = 8,      /* send the 64 bytes at `out` as extra values */
+	GP_TOLD = 16,          /* send it although it is no memory call */
 };
 
 /* The library that exports a function. Mirrors api::Layer. */
@@ -89,14 +145,20 @@ enum gp_place {
 	GP_PLACE_STACK,    /* 8-byte stack slot `index` above the return address */
 };
 
-/* A value: taken from its place, and read from memory at `offset` behind it if
- * `behind` is set. `bits` is 32 or 64; the upper half of a 32-bit argument is
+/* What to do with what is in the place. Mirrors api::Access. */
+enum gp_access {
+	GP_ACCESS_PLAIN,
+	GP_ACCESS_BEHIND, /* read memory at `offset` behind it */
+	GP_ACCESS_PLUS,   /* add `offset` */
+};
+
+/* A value. `bits` is 32 or 64; the upper half of a 32-bit argument is
  * undefined and is masked off. */
 struct gp_value {
 	__u8 place;
 	__u8 index;
 	__u8 bits;
-	__u8 behind;
+	__u8 access; /* GP_ACCESS_* */
 	__u32 offset;
 };
 
@@ -104,15 +166,17 @@ struct gp_recipe {
 	__u16 op;
 	__u8 shape;
 	__u8 scale;  /* bytes per unit of `size` */
-	__u32 layer; /* GP_LAYER_* */
+	__u16 layer; /* GP_LAYER_* */
+	__u16 flags; /* GP_* of enum gp_flag */
 	struct gp_value size;
 	struct gp_value address; /* the address or context that is handed in */
 	struct gp_value out;     /* where the result will be written */
 	struct gp_value device;
 	struct gp_value second; /* memory type of the destination, where `device` is the source's */
-	struct gp_value stream;
+	struct gp_value stream; /* the stream, or what else gp_op says */
 	struct gp_value factors[2]; /* `size` is multiplied by these, if there */
 	struct gp_value unless[2];  /* if one is not 0, `size` is not in bytes */
+	struct gp_value extra[GP_MAX_EXTRA];
 };
 
 enum gp_record_type {
@@ -126,7 +190,12 @@ enum gp_record_type {
 	GP_RECORD_NEW_LIBRARY = 8,
 	GP_RECORD_KERNEL = 9,
 	GP_RECORD_COPY = 10,
+	GP_RECORD_DETAIL = 11,
+	GP_RECORD_NAMED = 12,
 };
+
+/* gp_call.flags: the call went into a graph; nothing was allocated or freed. */
+#define GP_CALL_CAPTURED 1
 
 /* A finished outermost memory call. Times are CLOCK_MONOTONIC nanoseconds. */
 struct gp_call {
@@ -139,15 +208,32 @@ struct gp_call {
 	__u64 end_ns;
 	__u64 address;
 	__u64 size;
-	__s32 device; /* GP_DEVICE_UNKNOWN or an index */
+	__s32 device;  /* GP_DEVICE_UNKNOWN or an index */
+	__u16 context; /* number of the context that it was made in or is about */
+	__u16 flags;   /* GP_CALL_* */
+};
+
+/* The same, with what only few functions have. */
+struct gp_detail {
+	struct gp_call call;
+	__u64 out;    /* what the call wrote to `out` */
+	__u64 stream; /* as in gp_recipe */
+	__u64 values[GP_MAX_EXTRA];
+};
+
+/* The same, with a name. */
+struct gp_named {
+	struct gp_detail detail;
+	__u32 name_bytes; /* with the terminating zero; 0 if there is none */
 	__u32 reserved;
+	char name[GP_SYMBOL_LEN];
 };
 
 /* A process (its thread-group leader's comm) or a thread, at first sight and
  * when renamed; the end of either; a new program in a process. */
 struct gp_task {
 	__u16 type;
-	__u16 reserved;
+	__u16 from_birth; /* of a process: nothing that it did was missed */
 	__u32 tgid;
 	__u32 tid;
 	__u32 uid;
@@ -230,8 +316,10 @@ struct gp_losses {
 #define GP_ASSERT_SIZE(type, size)                                                                 \
 	_Static_assert(sizeof(type) == (size), #type " changed its layout")
 GP_ASSERT_SIZE(struct gp_value, 8);
-GP_ASSERT_SIZE(struct gp_recipe, 88);
+GP_ASSERT_SIZE(struct gp_recipe, 88 + 8 * GP_MAX_EXTRA);
 GP_ASSERT_SIZE(struct gp_call, 56);
+GP_ASSERT_SIZE(struct gp_detail, 72 + 8 * GP_MAX_EXTRA);
+GP_ASSERT_SIZE(struct gp_named, sizeof(struct gp_detail) + 8 + GP_SYMBOL_LEN);
 GP_ASSERT_SIZE(struct gp_task, 56);
 GP_ASSERT_SIZE(struct gp_launch_key, 16);
 GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);

@@ -8,9 +8,11 @@
 #ifndef GPUPROBE_CALLS_H
 #define GPUPROBE_CALLS_H
 
+/* Calls of which the outermost counts. */
 static __always_inline bool gp_is_memory(__u32 op)
 {
-	return op == GP_OP_ALLOCATE || op == GP_OP_FREE;
+	return op == GP_OP_ALLOCATE || op == GP_OP_FREE ||
+	       (op >= GP_OP_HANDLE_CREATE && op <= GP_OP_SHARE_CLOSE);
 }
 
 static __always_inline bool gp_is_copy(__u32 op)
@@ -81,6 +83,16 @@ static __always_inline void gp_lose(struct gp_thread *thread, __u32 op, bool no_
 	}
 }
 
+/* Keeps the further values of a memory call until it returns. There is one such
+ * call on a thread at a time. */
+static __always_inline void gp_keep_extra(struct pt_regs *ctx,
+					  const volatile struct gp_recipe *recipe,
+					  struct gp_thread *thread)
+{
+	for (int i = 0; i < GP_MAX_EXTRA; i++)
+		thread->extra[i] = gp_value_of(ctx, &recipe->extra[i]);
+}
+
 /* Fills in the new frame on top; false if the call cannot be followed. */
 static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 					  const volatile struct gp_recipe *recipe,
@@ -88,19 +100,34 @@ static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 {
 	frame->address = gp_value_of(ctx, &recipe->address);
 	frame->out = gp_value_of(ctx, &recipe->out);
-	if (gp_is_memory(frame->op)) {
-		thread->memory_sp = frame->sp;
-		thread->memory_layer = recipe->layer;
-		thread->nested = 0;
-		frame->size = gp_value_of(ctx, &recipe->size);
-		frame->start_ns = bpf_ktime_get_ns();
-		return true;
-	}
 	if (gp_is_copy(frame->op))
 		return gp_enter_copy(ctx, recipe, frame);
 	frame->device = (__s32)gp_value_of(ctx, &recipe->device);
 	frame->stream = gp_value_of(ctx, &recipe->stream);
+	frame->size = gp_value_of(ctx, &recipe->size);
+	if (recipe->flags & GP_SIZE_AT_RETURN)
+		frame->factor = gp_factor(ctx, recipe);
+	frame->start_ns = bpf_ktime_get_ns();
+	if (gp_is_memory(frame->op)) {
+		thread->memory_sp = frame->sp;
+		thread->memory_layer = recipe->layer;
+		thread->nested = 0;
+		if (recipe->flags & GP_DETAILED)
+			gp_keep_extra(ctx, recipe, thread);
+	}
 	return true;
+}
+
+/* Counts a graph launch, if that is asked for. False if the ledger need not
+ * know how it went. */
+static __always_inline bool gp_enter_graph_launch(struct pt_regs *ctx, __u64 cookie, __u32 tgid)
+{
+	struct gp_process *process;
+
+	if (count_launches)
+		gp_on_launch(ctx, cookie);
+	process = gp_known_process(tgid);
+	return process && process->graph_memory;
 }
 
 /* Function entry. Returns 1 when its return need not be seen. */
@@ -118,6 +145,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		return 0;
 	}
 	pid_tgid = bpf_get_current_pid_tgid();
+	if (op == GP_OP_GRAPH_LAUNCH && !gp_enter_graph_launch(ctx, cookie, pid_tgid >> 32))
+		return 1;
 	thread = gp_thread_of(pid_tgid);
 	if (!thread) {
 		if (gp_is_target(pid_tgid >> 32))
@@ -139,40 +168,157 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		gp_lose(thread, op, false);
 		return 1;
 	}
+	/* Graphs are built of thousands of nodes that are no memory. */
+	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_MEMORY_ALLOCATE &&
+	    (__u32)frame->size != GP_NODE_MEMORY_FREE)
+		return 1;
 	thread->depth++;
 	return 0;
 }
 
-/* Sends the finished memory call in `frame`. */
-static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_frame *frame, __u32 op,
+/* What the memory call in `frame` has written, read when it has returned. */
+struct gp_written {
+	__u64 out;
+	__u64 address;
+	__u64 size;
+};
+
+/* Reads what the call wrote; false if an address that was handed out cannot be
+ * read. Callers may pass NULL for what they do not want to know. */
+static __always_inline bool gp_read_written(const volatile struct gp_recipe *recipe,
+					    struct gp_frame *frame, struct gp_written *written)
+{
+	bool has_out = recipe->out.place != GP_PLACE_NONE;
+
+	written->out = 0;
+	written->address = frame->address;
+	written->size = frame->size;
+	if (has_out &&
+	    bpf_probe_read_user(&written->out, sizeof(written->out), (void *)frame->out) &&
+	    gp_is_memory(frame->op))
+		return false;
+	if (recipe->address.place == GP_PLACE_NONE)
+		written->address = written->out;
+	if (recipe->flags & GP_SIZE_AT_RETURN) {
+		written->size = 0;
+		if (bpf_probe_read_user(&written->size, sizeof(written->size),
+					(void *)frame->size) &&
+		    gp_is_memory(frame->op))
+			return false;
+		written->size *= frame->factor;
+	}
+	return true;
+}
+
+static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread *thread,
+					 const volatile struct gp_recipe *recipe,
+					 struct gp_frame *frame, struct gp_written *written,
 					 __s32 result, __u32 tid)
 {
-	struct gp_call *call;
-	__u64 address = frame->address;
+	struct gp_process *process = gp_known_process(thread->tgid);
+	struct gp_context *about;
 
-	gp_announce(thread);
-	if (op == GP_OP_ALLOCATE && !result &&
-	    bpf_probe_read_user(&address, sizeof(address), (void *)frame->out)) {
-		gp_count(unreadable);
-		return;
-	}
-	call = bpf_ringbuf_reserve(&memory_ring, sizeof(*call), 0);
-	if (!call) {
-		gp_count(ring_full);
-		return;
-	}
-	call->type = GP_RECORD_CALL;
 	call->row = frame->row;
 	call->result = result;
 	call->tgid = thread->tgid;
 	call->tid = tid;
 	call->start_ns = frame->start_ns;
 	call->end_ns = bpf_ktime_get_ns();
-	call->address = address;
-	call->size = frame->size;
-	call->device = gp_current_device(thread);
-	call->reserved = 0;
-	gp_submit_memory(call);
+	call->address = written->address;
+	call->size = written->size;
+	if (recipe->device.place != GP_PLACE_NONE)
+		call->device = frame->device;
+	else
+		call->device = gp_current_device(thread);
+	call->context = gp_current_of(thread)->number;
+	call->flags = 0;
+	if (frame->op == GP_OP_CONTEXT_DESTROY) {
+		about = gp_context_of(thread, frame->address);
+		call->context = about ? about->number : GP_CONTEXT_UNKNOWN;
+	} else if (gp_is_memory(frame->op) && recipe->stream.place != GP_PLACE_NONE && process &&
+		   gp_is_captured(process, frame->stream)) {
+		call->flags = GP_CALL_CAPTURED;
+		process->graph_memory = 1;
+	}
+}
+
+static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_thread *thread,
+					   const volatile struct gp_recipe *recipe,
+					   struct gp_frame *frame, struct gp_written *written)
+{
+	detail->out = written->out;
+	detail->stream = frame->stream;
+	if (recipe->flags & GP_OUT_BYTES) {
+		if (bpf_probe_read_user(detail->values, sizeof(detail->values), (void *)frame->out))
+			__builtin_memset(detail->values, 0, sizeof(detail->values));
+	} else if (gp_is_memory(frame->op)) {
+		__builtin_memcpy(detail->values, thread->extra, sizeof(detail->values));
+	} else {
+		__builtin_memset(detail->values, 0, sizeof(detail->values));
+	}
+}
+
+/* Reserves a record of the memory ring, or counts the loss. */
+#define gp_reserve_call(record)                                                                    \
+	({                                                                                         \
+		(record) = bpf_ringbuf_reserve(&memory_ring, sizeof(*(record)), 0);                \
+		if (!(record))                                                                     \
+			gp_count(ring_full);                                                       \
+		(record);                                                                          \
+	})
+
+/* Sends the finished call in `frame` to the ledger. */
+static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_frame *frame,
+					 __s32 result, __u32 tid)
+{
+	const volatile struct gp_recipe *recipe = &recipes[frame->row & (GP_MAX_ROWS - 1)];
+	struct gp_written written = {.address = frame->address, .size = frame->size};
+	struct gp_detail *detail;
+	struct gp_named *named;
+	struct gp_call *call;
+	long length = 0;
+
+	gp_announce(thread);
+	if (!result && !gp_read_written(recipe, frame, &written)) {
+		gp_count(unreadable);
+		return;
+	}
+	if (recipe->flags & GP_NAMED) {
+		if (!gp_reserve_call(named))
+			return;
+		gp_fill_call(&named->detail.call, thread, recipe, frame, &written, result, tid);
+		gp_fill_detail(&named->detail, thread, recipe, frame, &written);
+		named->detail.call.type = GP_RECORD_NAMED;
+		length = bpf_probe_read_user_str(named->name, GP_SYMBOL_LEN, (void *)frame->stream);
+		named->name_bytes = length > 0 ? length : 0;
+		named->reserved = 0;
+		gp_submit_memory(named);
+	} else if (recipe->flags & GP_DETAILED) {
+		if (!gp_reserve_call(detail))
+			return;
+		gp_fill_call(&detail->call, thread, recipe, frame, &written, result, tid);
+		gp_fill_detail(detail, thread, recipe, frame, &written);
+		detail->call.type = GP_RECORD_DETAIL;
+		gp_submit_memory(detail);
+	} else {
+		if (!gp_reserve_call(call))
+			return;
+		gp_fill_call(call, thread, recipe, frame, &written, result, tid);
+		call->type = GP_RECORD_CALL;
+		gp_submit_memory(call);
+	}
+}
+
+/* The graph of a process has memory nodes from now on. */
+static __always_inline void gp_note_graph_memory(struct gp_thread *thread, __u32 op)
+{
+	struct gp_process *process;
+
+	if (op != GP_OP_GRAPH_ALLOCATE && op != GP_OP_GRAPH_FREE && op != GP_OP_GRAPH_NODE)
+		return;
+	process = gp_known_process(thread->tgid);
+	if (process)
+		process->graph_memory = 1;
 }
 
 /* A call that matters for the counting of launches has returned. */
@@ -227,14 +373,21 @@ found:
 	thread->depth = depth;
 	if (gp_is_memory(op)) {
 		thread->memory_sp = 0;
-		gp_send_call(thread, frame, op, result, tid);
-	} else if (gp_is_copy(op)) {
-		gp_send_copy(thread, gp_known_process(thread->tgid), frame, result, tid);
-	} else if (gp_is_about_kernels(op)) {
-		gp_apply_kernels(thread, frame, op, result, tid);
-	} else if (!result) {
-		gp_apply_context(thread, frame, op);
+		gp_send_call(thread, frame, result, tid);
+		return;
 	}
+	if (gp_is_copy(op)) {
+		gp_send_copy(thread, gp_known_process(thread->tgid), frame, result, tid);
+		return;
+	}
+	if (!result && keep_ledger && (recipes[row].flags & GP_TOLD)) {
+		gp_note_graph_memory(thread, op);
+		gp_send_call(thread, frame, result, tid);
+	}
+	if (gp_is_about_kernels(op))
+		gp_apply_kernels(thread, frame, op, result, tid);
+	else if (!result)
+		gp_apply_context(thread, frame, op);
 }
 
 #endif /* GPUPROBE_CALLS_H */

@@ -11,34 +11,43 @@ static __always_inline struct gp_current *gp_current_of(struct gp_thread *thread
 	return &thread->current[thread->level & (GP_MAX_CONTEXTS - 1)];
 }
 
-static __always_inline void gp_teach(struct gp_thread *thread, __u64 context, __u32 device)
+static __always_inline struct gp_context *gp_context_of(struct gp_thread *thread, __u64 context)
 {
 	struct gp_context_key key = {
 		.context = context,
 		.process = thread->process,
 	};
 
-	if (context && bpf_map_update_elem(&contexts, &key, &device, BPF_ANY))
-		gp_count(contexts);
+	return bpf_map_lookup_elem(&contexts, &key);
 }
 
-static __always_inline __s32 gp_device_of_context(struct gp_thread *thread, __u64 context)
+/* Enters a context. Where its number is not known, it keeps the one it has. */
+static __always_inline void gp_teach(struct gp_thread *thread, __u64 context, __s32 device,
+				     __u32 number)
 {
 	struct gp_context_key key = {
 		.context = context,
 		.process = thread->process,
 	};
-	__u32 *device = bpf_map_lookup_elem(&contexts, &key);
+	struct gp_context *known = bpf_map_lookup_elem(&contexts, &key);
+	struct gp_context fresh = {.device = device, .number = number};
 
-	return device ? (__s32)*device : GP_DEVICE_UNKNOWN;
+	if (!context)
+		return;
+	if (known && number == GP_CONTEXT_UNKNOWN)
+		fresh.number = known->number;
+	if (bpf_map_update_elem(&contexts, &key, &fresh, BPF_ANY))
+		gp_count(contexts);
 }
 
 static __always_inline void gp_make_current(struct gp_thread *thread, __u64 context)
 {
 	struct gp_current *current = gp_current_of(thread);
+	struct gp_context *known = gp_context_of(thread, context);
 
 	current->context = context;
-	current->device = context ? gp_device_of_context(thread, context) : GP_DEVICE_UNKNOWN;
+	current->device = context && known ? known->device : GP_DEVICE_UNKNOWN;
+	current->number = known ? known->number : GP_CONTEXT_UNKNOWN;
 }
 
 static __always_inline void gp_push(struct gp_thread *thread, __u64 context)
@@ -64,6 +73,7 @@ static __always_inline void gp_pop(struct gp_thread *thread)
 	current = gp_current_of(thread);
 	current->context = 0;
 	current->device = GP_DEVICE_UNKNOWN;
+	current->number = GP_CONTEXT_UNKNOWN;
 }
 
 /* The index of the device that the thread's calls go to, or unknown. */
@@ -73,13 +83,41 @@ static __always_inline __s32 gp_current_device(struct gp_thread *thread)
 	struct gp_process *process;
 
 	if (current->device == GP_DEVICE_UNKNOWN && current->context)
-		current->device = gp_device_of_context(thread, current->context);
+		gp_make_current(thread, current->context);
 	if (current->device == GP_DEVICE_DEFAULT)
 		return 0;
 	if (current->device >= 0)
 		return current->device;
 	process = gp_known_process(thread->tgid);
 	return process && process->devices == 1 ? 0 : GP_DEVICE_UNKNOWN;
+}
+
+/* A new context; numbered, so that what is allocated in it can be told from
+ * the rest when it is destroyed. */
+static __always_inline void gp_create_context(struct gp_thread *thread, __u64 context, __s32 device)
+{
+	struct gp_process *process = gp_known_process(thread->tgid);
+	__u32 number = GP_CONTEXT_UNKNOWN;
+
+	/* 0 and GP_CONTEXT_UNKNOWN mean something else. */
+	if (process)
+		number = 1 + process->contexts++ % (GP_CONTEXT_UNKNOWN - 1);
+	gp_teach(thread, context, device, number);
+	gp_push(thread, context);
+}
+
+/* A destroyed context is popped from the stack of the thread that destroys it,
+ * and its address may be used again. */
+static __always_inline void gp_destroy_context(struct gp_thread *thread, __u64 context)
+{
+	struct gp_context_key key = {
+		.context = context,
+		.process = thread->process,
+	};
+
+	bpf_map_delete_elem(&contexts, &key);
+	if (gp_current_of(thread)->context == context)
+		gp_pop(thread);
 }
 
 /* Applies the context call in `frame`, which has succeeded. */
@@ -95,9 +133,13 @@ static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp
 	case GP_OP_CONTEXT_RETAIN:
 		if (bpf_probe_read_user(&context, sizeof(context), (void *)frame->out))
 			return;
-		gp_teach(thread, context, frame->device);
 		if (op == GP_OP_CONTEXT_CREATE)
-			gp_push(thread, context);
+			gp_create_context(thread, context, frame->device);
+		else
+			gp_teach(thread, context, frame->device, 0);
+		return;
+	case GP_OP_CONTEXT_DESTROY:
+		gp_destroy_context(thread, frame->address);
 		return;
 	case GP_OP_CONTEXT_SET:
 		gp_make_current(thread, frame->address);
@@ -114,10 +156,19 @@ static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp
 			gp_make_current(thread, context);
 		return;
 	case GP_OP_DEVICE_SET:
+		/* The primary context becomes current; nested in this call, the
+		 * driver's was told which. */
 		current->device = frame->device;
+		current->number = 0;
+		return;
+	case GP_OP_DEVICE_GET:
+	case GP_OP_DEVICE_COUNT:
+	case GP_OP_CONTEXT_DEVICE:
+		break;
+	default:
 		return;
 	}
-	/* The rest reports a number. */
+	/* These report a number. */
 	if (bpf_probe_read_user(&number, sizeof(number), (void *)frame->out))
 		return;
 	if (op == GP_OP_DEVICE_COUNT) {
@@ -128,9 +179,9 @@ static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp
 		return;
 	}
 	if (op == GP_OP_CONTEXT_DEVICE && frame->address)
-		gp_teach(thread, frame->address, number);
+		gp_teach(thread, frame->address, number, GP_CONTEXT_UNKNOWN);
 	else
-		gp_teach(thread, current->context, number);
+		gp_teach(thread, current->context, number, GP_CONTEXT_UNKNOWN);
 	if (op == GP_OP_DEVICE_GET || !frame->address || frame->address == current->context)
 		current->device = number;
 }

@@ -6,16 +6,15 @@
 /* cudaMemcpyDefault and CU_MEMORYTYPE_UNIFIED happen to be the same number. */
 #define GP_KIND_BY_ADDRESS 4
 
-/* Bytes that the call moves: a size, times a unit, times a height and a depth. */
-static __always_inline __u64 gp_copy_bytes(struct pt_regs *ctx,
-					   const volatile struct gp_recipe *recipe)
+/* What `size` is multiplied by: a unit, a height and a depth. */
+static __always_inline __u64 gp_factor(struct pt_regs *ctx, const volatile struct gp_recipe *recipe)
 {
-	__u64 bytes = gp_value_of(ctx, &recipe->size) * recipe->scale;
+	__u64 factor = recipe->scale;
 
 	for (int i = 0; i < 2; i++)
 		if (recipe->factors[i].place != GP_PLACE_NONE)
-			bytes *= gp_value_of(ctx, &recipe->factors[i]);
-	return bytes;
+			factor *= gp_value_of(ctx, &recipe->factors[i]);
+	return factor;
 }
 
 /* The sum of the sizes of a batched call in `bytes`; false if there are too
@@ -49,7 +48,7 @@ gp_enter_copy(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, stru
 		for (int i = 0; i < 2; i++)
 			if (gp_value_of(ctx, &recipe->unless[i]))
 				return false;
-		frame->size = gp_copy_bytes(ctx, recipe);
+		frame->size = gp_value_of(ctx, &recipe->size) * gp_factor(ctx, recipe);
 	}
 	frame->device = (__s32)gp_value_of(ctx, &recipe->device);
 	frame->second = (__u16)gp_value_of(ctx, &recipe->second);

@@ -14,6 +14,10 @@ const volatile bool follow_children;
 /* Stop targets at exec and when they map a CUDA library, so that user space
  * can attach before the first call. */
 const volatile bool hold_targets;
+/* Graph launches are counted, wherever they are probed. */
+const volatile bool count_launches;
+/* The ledger is kept: send what it needs to know besides memory calls. */
+const volatile bool keep_ledger;
 /* Bytes waiting in the memory ring at which the reader is woken; below, it
  * looks by itself several times a second. One wake-up per event would cost
  * more than the event. */
@@ -24,6 +28,8 @@ const volatile __u64 wake_bytes = 1024 * 1024;
 struct gp_losses losses;
 /* Set when the reader has been woken, cleared by the reader. */
 __u32 wake_pending[2]; /* by enum gp_ring */
+/* User space is about to end: stop nothing that nobody would let go on. */
+__u32 ending;
 /* Bit 0: the self-test's entry was seen; bit 1: its return was. */
 __u32 selftest_seen;
 /* CLOCK_BOOTTIME at which every library known at the start was probed: a
@@ -34,6 +40,8 @@ __u64 attached_boot_ns;
  * has them and Rust can compare its layouts. */
 struct gp_records {
 	struct gp_call call;
+	struct gp_detail detail;
+	struct gp_named named;
 	struct gp_task task;
 	struct gp_notice notice;
 	struct gp_kernel kernel;
@@ -51,6 +59,7 @@ struct gp_frame {
 	__u64 address;
 	__u64 out;
 	__u64 stream;
+	__u64 factor; /* of a size that is read at return */
 	__s32 device;
 	__u16 row;
 	__u16 op;
@@ -61,7 +70,7 @@ struct gp_frame {
 struct gp_current {
 	__u64 context;
 	__s32 device;
-	__u32 reserved;
+	__u32 number; /* of the context: 0 for primary ones */
 };
 
 struct gp_thread {
@@ -71,9 +80,10 @@ struct gp_thread {
 	__u32 depth;     /* open frames */
 	__u64 memory_sp; /* sp of the open outermost memory call, or 0 */
 	__u32 memory_layer;
-	__u32 nested;   /* calls inside it so far */
-	__u32 level;    /* index of the current context in `current` */
-	__u32 overflow; /* pushes beyond GP_MAX_CONTEXTS */
+	__u32 nested;              /* calls inside it so far */
+	__u32 level;               /* index of the current context in `current` */
+	__u32 overflow;            /* pushes beyond GP_MAX_CONTEXTS */
+	__u64 extra[GP_MAX_EXTRA]; /* of the open outermost memory call */
 	struct gp_current current[GP_MAX_CONTEXTS];
 	struct gp_frame frames[GP_MAX_FRAMES];
 };
@@ -139,10 +149,11 @@ struct {
 struct gp_process {
 	__u32 id; /* tells apart processes and programs that share a PID */
 	__u32 announced;
-	__u32 devices;  /* what cuDeviceGetCount said, 0 before */
-	__u32 captures; /* stream captures that are open */
-	__u16 epoch;    /* gp_launch_key.epoch */
-	__u16 reserved[3];
+	__u32 devices;      /* what cuDeviceGetCount said, 0 before */
+	__u32 captures;     /* stream captures that are open */
+	__u16 epoch;        /* gp_launch_key.epoch */
+	__u16 contexts;     /* contexts created so far, which numbers them */
+	__u32 graph_memory; /* some graph allocates or frees memory */
 };
 
 /* tgid -> a process that has called a traced function; removed at its end or
@@ -160,13 +171,18 @@ struct gp_context_key {
 	__u32 reserved;
 };
 
-/* CUDA context -> device index. Bounded by least recent use: a forgotten
- * context makes the device unknown, never wrong. */
+struct gp_context {
+	__s32 device;
+	__u32 number; /* within its process; 0 for primary contexts */
+};
+
+/* CUDA context -> its device and number. Bounded by least recent use: a
+ * forgotten context makes the device unknown, never wrong. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, struct gp_context_key);
-	__type(value, __u32);
+	__type(value, struct gp_context);
 } contexts SEC(".maps");
 
 /* tgid -> CLOCK_BOOTTIME at which user space finished attaching to a library

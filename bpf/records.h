@@ -30,6 +30,16 @@ static __always_inline __u64 gp_wake_now(enum gp_ring which)
 #define gp_submit_activity(record)                                                                 \
 	bpf_ringbuf_submit(record, gp_wake_flags(&activity_ring, GP_RING_ACTIVITY))
 
+/* Whether everything that the thread did was seen: it started after the
+ * libraries had been probed. */
+static __always_inline bool gp_seen_from_birth(struct task_struct *task, __u32 tgid)
+{
+	__u64 born = BPF_CORE_READ(task, start_boottime);
+	__u64 *late = bpf_map_lookup_elem(&late_views, &tgid);
+
+	return attached_boot_ns && born > attached_boot_ns && (!late || born > *late);
+}
+
 /* Sends a task record of `type` about `task` of the process with that id; the name is the thread's
  * own for a thread and the leader's for a process. True when it was sent. */
 static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_struct *task,
@@ -43,7 +53,8 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_
 		return false;
 	}
 	record->type = type;
-	record->reserved = 0;
+	record->from_birth =
+		type == GP_RECORD_PROCESS && gp_seen_from_birth(leader, BPF_CORE_READ(task, tgid));
 	record->tgid = BPF_CORE_READ(task, tgid);
 	record->tid = BPF_CORE_READ(task, pid);
 	record->uid = (__u32)bpf_get_current_uid_gid();

@@ -23,7 +23,7 @@ static __always_inline bool gp_hold(__u32 tgid)
 {
 	const int sigstop = 19;
 
-	return hold_targets && bpf_map_lookup_elem(&targets, &tgid) &&
+	return hold_targets && !ending && bpf_map_lookup_elem(&targets, &tgid) &&
 	       bpf_send_signal(sigstop) == 0;
 }
 

@@ -27,16 +27,6 @@ static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 	return gp_get_or_insert(&processes, &tgid, &fresh);
 }
 
-/* Whether everything that the thread did was seen: it started after the
- * libraries had been probed. */
-static __always_inline bool gp_seen_from_birth(struct task_struct *task, __u32 tgid)
-{
-	__u64 born = BPF_CORE_READ(task, start_boottime);
-	__u64 *late = bpf_map_lookup_elem(&late_views, &tgid);
-
-	return attached_boot_ns && born > attached_boot_ns && (!late || born > *late);
-}
-
 /* The state of the current thread, made at its first traced call; NULL when it
  * is not traced or there is no room. */
 static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
@@ -60,8 +50,12 @@ static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
 	task = (struct task_struct *)bpf_get_current_task();
 	thread->tgid = tgid;
 	thread->process = process->id;
-	thread->current[0].device =
-		gp_seen_from_birth(task, tgid) ? GP_DEVICE_DEFAULT : GP_DEVICE_UNKNOWN;
+	if (gp_seen_from_birth(task, tgid)) {
+		thread->current[0].device = GP_DEVICE_DEFAULT;
+	} else {
+		thread->current[0].device = GP_DEVICE_UNKNOWN;
+		thread->current[0].number = GP_CONTEXT_UNKNOWN;
+	}
 	return thread;
 }
 

@@ -62,8 +62,10 @@ static __always_inline __u64 gp_value_of(struct pt_regs *ctx, const volatile str
 	} else {
 		return 0;
 	}
-	if (v->behind) {
-		__u64 pointer = value + v->offset;
+	if (v->access != GP_ACCESS_PLAIN)
+		value += v->offset;
+	if (v->access == GP_ACCESS_BEHIND) {
+		__u64 pointer = value;
 
 		value = 0;
 		bpf_probe_read_user(&value, sizeof(value), (void *)pointer);

@@ -15,11 +15,11 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use crate::api::Modes;
+use crate::api::{KindSet, MemoryKind, Modes, document};
 use crate::doctor;
 use crate::probe::AttachKind;
 use crate::report::Format;
-use crate::session::{self, ApiChoice, Config, Record, Target};
+use crate::session::{self, ApiChoice, Config, Filter, Record, Target};
 
 /// Says who holds GPU memory, which kernels are launched and what copies cost, in running CUDA
 /// programs, without restarting them.
@@ -51,6 +51,8 @@ enum Action {
     Plot(plot::PlotArgs),
     /// Write the reports of a recorded run again.
     Replay(record::ReplayArgs),
+    /// List the functions that are probed, as a table in Markdown.
+    Functions,
 }
 
 #[derive(Debug, Args)]
@@ -78,6 +80,34 @@ struct TraceArgs {
     /// Trace this running process; ends when it ends.
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pid: Option<u32>,
+
+    /// Trace the children of that process too, living and future; ends when all have ended.
+    #[arg(long, requires = "pid")]
+    children: bool,
+
+    /// Report processes of this name only; can be given again.
+    #[arg(long, value_name = "NAME")]
+    comm: Vec<String>,
+
+    /// Report processes of this user only; can be given again.
+    #[arg(long, value_name = "UID")]
+    uid: Vec<u32>,
+
+    /// Leave out processes of this name or id; can be given again.
+    #[arg(long, value_name = "NAME|PID")]
+    exclude: Vec<String>,
+
+    /// Report processes in this container only: its id, or the beginning of it.
+    #[arg(long, value_name = "ID")]
+    container: Option<String>,
+
+    /// Report processes in this cgroup and below only.
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+
+    /// Report these kinds of memory only, separated by commas.
+    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
+    kind: Vec<MemoryKind>,
 
     /// Time between reports: 500ms, 2s, 1m.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
@@ -136,12 +166,20 @@ pub fn main() -> ExitCode {
         Some(Action::Report(arguments)) => arguments.run(),
         Some(Action::Plot(arguments)) => arguments.run(),
         Some(Action::Replay(arguments)) => arguments.run(),
+        Some(Action::Functions) => list_functions(),
         None => session::run(&cli.trace.into_config()),
     };
     result.unwrap_or_else(|error| {
         say(format_args!("error: {error:#}"));
         ExitCode::FAILURE
     })
+}
+
+fn list_functions() -> anyhow::Result<ExitCode> {
+    match io::stdout().write_all(document::markdown().as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// One line for the user on standard error. Nobody may be reading, which must not stop tracing.
@@ -177,6 +215,19 @@ impl TraceArgs {
         };
         Config {
             target,
+            children: self.children,
+            filter: Filter {
+                comms: self.comm,
+                uids: self.uid,
+                excluded: self.exclude,
+                container: self.container,
+                cgroup: self.cgroup,
+            },
+            kinds: if self.kind.is_empty() {
+                KindSet::ALL
+            } else {
+                self.kind.into_iter().collect()
+            },
             modes,
             per_call: self.per_call,
             interval: self.interval,

@@ -4,8 +4,12 @@ use std::fmt;
 
 use zerocopy::FromBytes;
 
-use crate::api::{self, Function, Op};
-use crate::probe::abi::{RawCall, RawCopy, RawKernel, RawLaunchKey, RawTask, record};
+use crate::api::{self, EXTRA, Function};
+use crate::probe::abi::{
+    CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawLaunchKey, RawNamed, RawTask, record,
+};
+
+pub use crate::probe::abi::CONTEXT_UNKNOWN;
 
 /// Something that happened in a traced process, in the order in which it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,8 +80,8 @@ pub struct Copy {
     pub captured: bool,
 }
 
-/// An outermost memory call that has returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An outermost memory call that has returned, or another that the ledger must know.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Row of the function table.
     pub row: u16,
@@ -93,12 +97,32 @@ pub struct Call {
     pub start_ns: u64,
     /// Return, `CLOCK_MONOTONIC` nanoseconds.
     pub end_ns: u64,
-    /// Device address that was allocated or freed.
+    /// Address, handle or context that was handed out or in.
     pub address: u64,
     /// Bytes asked for; 0 for a free.
     pub size_bytes: u64,
     /// Device index as CUDA numbers it in that process, if known.
     pub device: Option<u16>,
+    /// Number of the context that it was made in or is about: 0 for a primary context,
+    /// [`CONTEXT_UNKNOWN`] if that is not known.
+    pub context: u16,
+    /// It went into a graph: nothing was allocated or freed.
+    pub captured: bool,
+    /// What only few functions have.
+    pub detail: Option<Box<Detail>>,
+}
+
+/// What only few functions have; the table says what it means.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// What the call wrote to [`Function::out`].
+    pub out: u64,
+    /// [`Function::stream`].
+    pub stream: u64,
+    /// [`Function::extra`], or the bytes at [`Function::out`].
+    pub values: [u64; EXTRA],
+    /// The name of a variable; invalid UTF-8 is replaced.
+    pub name: Option<String>,
 }
 
 /// A process or a thread.
@@ -112,6 +136,8 @@ pub struct Task {
     pub uid: u32,
     /// Tells apart processes and programs that share a process id.
     pub process: u32,
+    /// Of a process: nothing that it did was missed.
+    pub from_birth: bool,
     /// When, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
     /// Name; invalid UTF-8 is replaced.
@@ -164,6 +190,15 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
             let (raw, _) = RawCall::read_from_prefix(bytes).map_err(|_| truncated)?;
             Ok(Event::Call(Call::try_from(&raw)?))
         }
+        record::DETAIL => {
+            let (raw, _) = RawDetail::read_from_prefix(bytes).map_err(|_| truncated)?;
+            Ok(Event::Call(Call::detailed(&raw, None)?))
+        }
+        record::NAMED => {
+            let (raw, rest) = RawNamed::read_from_prefix(bytes).map_err(|_| truncated)?;
+            let name = rest.get(..raw.name_bytes as usize).ok_or(truncated)?;
+            Ok(Event::Call(Call::detailed(&raw.detail, Some(text(name)))?))
+        }
         record::PROCESS => Ok(Event::Process(task()?)),
         record::THREAD => Ok(Event::Thread(task()?)),
         record::THREAD_EXIT => Ok(Event::ThreadExit(task()?)),
@@ -187,7 +222,7 @@ impl TryFrom<&RawCall> for Call {
 
     fn try_from(raw: &RawCall) -> Result<Self, DecodeError> {
         let function = api::function(raw.row)
-            .filter(|f| f.op.is_memory())
+            .filter(|f| f.op.is_memory() || f.op.is_told())
             .ok_or(DecodeError::UnknownRow(raw.row))?;
         Ok(Self {
             row: raw.row,
@@ -199,16 +234,45 @@ impl TryFrom<&RawCall> for Call {
             end_ns: raw.end_ns,
             address: raw.address,
             size_bytes: raw.size,
-            // CUDA knows no more than a few dozen devices; anything else is no device index.
-            device: u16::try_from(raw.device).ok().filter(|&d| d < u16::MAX),
+            device: u16::try_from(raw.device).ok().filter(|&d| d < MAX_DEVICES),
+            context: raw.context,
+            captured: raw.flags & CALL_CAPTURED != 0,
+            detail: None,
         })
     }
 }
 
+/// CUDA knows no more than a few dozen devices; anything beyond is no device index.
+const MAX_DEVICES: u16 = 240;
+
 impl Call {
-    /// Whether the call allocates.
-    pub fn is_allocation(&self) -> bool {
-        self.function.op == Op::Allocate
+    fn detailed(raw: &RawDetail, name: Option<String>) -> Result<Self, DecodeError> {
+        let detail = Detail {
+            out: raw.out,
+            stream: raw.stream,
+            values: raw.values,
+            name: name.filter(|name| !name.is_empty()),
+        };
+        Ok(Self {
+            detail: Some(Box::new(detail)),
+            ..Self::try_from(&raw.call)?
+        })
+    }
+
+    /// The further value `index`; 0 if there is none.
+    pub fn value(&self, index: usize) -> u64 {
+        let detail = self.detail.as_deref();
+        detail.map_or(0, |d| d.values.get(index).copied().unwrap_or(0))
+    }
+
+    /// What the call wrote to [`Function::out`]; 0 if that was not sent.
+    pub fn out(&self) -> u64 {
+        self.detail.as_deref().map_or(0, |d| d.out)
+    }
+
+    /// [`Function::stream`]; 0 if that was not sent.
+    pub fn stream(&self) -> u64 {
+        self.detail.as_deref().map_or(0, |d| d.stream)
     }
 }
 
@@ -266,6 +330,7 @@ impl From<&RawTask> for Task {
             uid: raw.uid,
             time_ns: raw.time_ns,
             process: raw.process,
+            from_birth: raw.from_birth != 0,
             comm: text(&raw.comm),
         }
     }
@@ -340,6 +405,39 @@ mod tests {
             decode(&task_bytes(6, b"x")),
             Ok(Event::ThreadExit(_))
         ));
+    }
+
+    #[test]
+    fn details_and_names_from_literal_bytes() {
+        let row = |symbol| {
+            let position = api::FUNCTIONS.iter().position(|f| f.symbol == symbol);
+            u16::try_from(position.unwrap()).unwrap().to_le_bytes()
+        };
+        let mut bytes = call_bytes();
+        bytes[0] = 11;
+        bytes[2..4].copy_from_slice(&row("cuMemMap"));
+        bytes[52..56].copy_from_slice(&[3, 0, 1, 0]);
+        for number in [0x77u64, 0x88, 1, 2, 3, 4, 5, 6, 7, 8] {
+            bytes.extend(number.to_le_bytes());
+        }
+        let Event::Call(call) = decode(&bytes).unwrap() else {
+            panic!("not a call");
+        };
+        assert_eq!((call.context, call.captured), (3, true));
+        assert_eq!((call.out(), call.stream()), (0x77, 0x88));
+        assert_eq!((call.value(0), call.value(7), call.value(8)), (1, 8, 0));
+        assert!(decode(&bytes[..bytes.len() - 1]).is_err());
+
+        bytes[0] = 12;
+        bytes[2..4].copy_from_slice(&row("cuModuleGetGlobal_v2"));
+        bytes.extend([5, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend(b"seed\0 and more");
+        let Event::Call(call) = decode(&bytes).unwrap() else {
+            panic!("not a call");
+        };
+        assert_eq!(call.detail.unwrap().name.as_deref(), Some("seed"));
+        bytes[136] = 200;
+        assert!(matches!(decode(&bytes), Err(DecodeError::Truncated { .. })));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use gpuprobe::api::{FUNCTIONS, Op};
 use gpuprobe::event::{Call, Event, Task};
-use gpuprobe::state::Ledger;
+use gpuprobe::state::{Identity, Ledger};
 use proptest::prelude::*;
 
 /// What a thread of the simulated process does next.
@@ -77,8 +77,12 @@ impl World {
             address,
             size_bytes,
             device: None,
+            context: 0,
+            captured: false,
+            detail: None,
         };
-        self.ledger.apply(&Event::Call(call), |_| false);
+        self.ledger
+            .apply(&Event::Call(call), |_| Identity::default());
     }
 
     fn step(&mut self, step: Step) {
@@ -136,10 +140,10 @@ impl World {
         assert_eq!(held, self.live.iter().copied().collect());
         for process in self.ledger.living() {
             let bytes: u64 = self.live.iter().map(|(_, size)| size).sum();
-            assert_eq!(process.live_bytes, bytes);
-            let by_thread = process.threads().iter().map(|t| t.live_bytes);
+            assert_eq!(process.totals.sums.gpu.bytes, bytes);
+            let by_thread = process.threads().iter().map(|t| t.live.gpu.bytes);
             assert_eq!(by_thread.sum::<u64>(), bytes);
-            let count = process.threads().iter().map(|t| t.live_allocations);
+            let count = process.threads().iter().map(|t| t.live.gpu.allocations);
             assert_eq!(count.sum::<u64>(), self.live.len() as u64);
             assert!(process.peak_bytes >= bytes);
         }
@@ -161,6 +165,7 @@ proptest! {
 
 fn task(pid: u32, tid: u32, comm: &str) -> Task {
     Task {
+        from_birth: true,
         pid,
         tid,
         uid: 1000,
@@ -174,15 +179,18 @@ fn task(pid: u32, tid: u32, comm: &str) -> Task {
 fn a_process_that_ends_leaks_what_it_held() {
     let mut world = World::default();
     let started = Event::Process(task(PID, PID, "train"));
-    world.ledger.apply(&started, |_| true);
+    world.ledger.apply(&started, |_| Identity {
+        single_gpu: true,
+        ..Identity::default()
+    });
     world.step(Step::Allocate(100));
     world.step(Step::Allocate(28));
     let ended = Event::Exit(task(PID, PID, "train"));
-    world.ledger.apply(&ended, |_| false);
+    world.ledger.apply(&ended, |_| Identity::default());
     assert_eq!(world.ledger.living().count(), 0);
     let leaked: Vec<_> = world.ledger.ended(false).collect();
     assert_eq!(leaked.len(), 1);
-    assert_eq!(leaked[0].live_bytes, 128);
+    assert_eq!(leaked[0].totals.sums.gpu.bytes, 128);
     assert!(leaked[0].exited);
     assert_eq!(leaked[0].comm.as_deref(), Some("train"));
     world.ledger.mark_reported();
@@ -195,13 +203,28 @@ fn a_reused_pid_is_a_new_process() {
     let mut world = World::default();
     world.step(Step::Allocate(100));
     let ended = Event::Exit(task(PID, PID, "old"));
-    world.ledger.apply(&ended, |_| false);
+    world.ledger.apply(&ended, |_| Identity::default());
     // The driver of the new process hands out the same address.
     world.live.clear();
     world.step(Step::Allocate(7));
-    let living: Vec<_> = world.ledger.living().map(|p| p.live_bytes).collect();
+    let living: Vec<_> = world
+        .ledger
+        .living()
+        .map(|p| p.totals.sums.gpu.bytes)
+        .collect();
     assert_eq!(living, [7]);
-    assert_eq!(world.ledger.ended(true).next().unwrap().live_bytes, 100);
+    assert_eq!(
+        world
+            .ledger
+            .ended(true)
+            .next()
+            .unwrap()
+            .totals
+            .sums
+            .gpu
+            .bytes,
+        100
+    );
 }
 
 #[test]
@@ -209,9 +232,9 @@ fn many_clean_processes_take_bounded_memory() {
     let mut ledger = Ledger::default();
     for pid in 1..=10_000 {
         let started = Event::Process(task(pid, pid, "short"));
-        ledger.apply(&started, |_| false);
+        ledger.apply(&started, |_| Identity::default());
         let ended = Event::Exit(task(pid, pid, "short"));
-        ledger.apply(&ended, |_| false);
+        ledger.apply(&ended, |_| Identity::default());
     }
     let kept: Vec<_> = ledger.ended(true).map(|p| p.pid).collect();
     assert!(kept.len() <= 2048, "{}", kept.len());
@@ -225,5 +248,5 @@ fn sizes_that_overflow_saturate() {
         world.step(Step::Allocate(u64::MAX));
     }
     let process = world.ledger.living().next().unwrap();
-    assert_eq!(process.live_bytes, u64::MAX);
+    assert_eq!(process.totals.sums.gpu.bytes, u64::MAX);
 }

@@ -123,6 +123,7 @@ pub(super) const LAUNCHES: &[Function] = &[
     },
     Function {
         stream: Value::argument(0),
+        out: Value::argument(1),
         ..driver(
             Op::CaptureEnd,
             "cuStreamEndCapture",
@@ -131,6 +132,4 @@ pub(super) const LAUNCHES: &[Function] = &[
     },
     named("cuModuleGetFunction"),
     named("cuLibraryGetKernel"),
-    driver(Op::ModuleUnload, "cuModuleUnload", &[]),
-    driver(Op::ModuleUnload, "cuLibraryUnload", &[]),
 ];

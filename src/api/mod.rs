@@ -4,16 +4,22 @@
 //! side receives each row as a recipe and finds it again through the attach cookie, which is the
 //! row's number. Supporting one more function is one more row.
 
+mod contexts;
 mod copies;
+pub mod document;
+mod holders;
 mod launches;
+mod memory;
+mod memory_kind;
 mod runtime_copies;
 pub mod table;
 
+pub use memory_kind::{Belongs, KindSet, MemoryKind, Space};
 pub use table::FUNCTIONS;
 
 /// The library that exports a function. The discriminants are those of `enum gp_layer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u16)]
 pub enum Layer {
     /// `libcudart`: knows the name that the user wrote, but programs often link it statically.
     Runtime = 0,
@@ -67,12 +73,127 @@ pub enum Op {
     Copy = 20,
     /// Copies as many bytes as an array of sizes adds up to.
     CopyBatch = 21,
+    /// Takes `size` bytes of physical memory and writes a handle of it to `out`.
+    HandleCreate = 22,
+    /// Writes a handle of another process's or API's physical memory to `out`.
+    HandleImport = 23,
+    /// Writes one more reference to what is mapped at `address` to `out`.
+    HandleRetain = 24,
+    /// Drops a reference to the handle `address`.
+    HandleRelease = 25,
+    /// Maps `size` bytes of a handle (the first extra value) from an offset (the second) at
+    /// `address`.
+    Map = 26,
+    /// Maps `size` bytes of the handle `address` and writes where to `out`.
+    MapHandle = 27,
+    /// Takes away the mappings in `size` bytes from `address`.
+    Unmap = 28,
+    /// Reserves `size` bytes of address space and writes where to `out`.
+    Reserve = 29,
+    /// Gives back `size` bytes of address space from `address`.
+    Unreserve = 30,
+    /// Opens the memory that 64 bytes (the extra values) name and writes where it is to `out`.
+    ShareOpen = 31,
+    /// Closes what was opened at `address`.
+    ShareClose = 32,
+    /// Writes 64 bytes to `out` by which other processes can open what is at `address`.
+    ShareExport = 33,
+    /// Writes the address of the variable named `stream` of module `address` to `out`, its size to
+    /// `size`.
+    Symbol = 34,
+    /// Loads a module and writes it to `out`.
+    ModuleLoad = 35,
+    /// Destroys the context `address`.
+    ContextDestroy = 36,
+    /// Ends the primary context of `device`, or of the current device.
+    DeviceReset = 37,
+    /// Gives back one reference to the primary context of `device`; the last one ends it.
+    PrimaryRelease = 38,
+    /// Writes a new pool on `device` to `out`; `stream` is the type of its location.
+    PoolCreate = 39,
+    /// Destroys the pool `address`, once nothing is allocated from it.
+    PoolDestroy = 40,
+    /// The pool `address` gives back what it does not use, down to `size` bytes.
+    PoolTrim = 41,
+    /// Writes the value of attribute `stream` of the pool `address` to `out`.
+    PoolAttribute = 42,
+    /// Writes a pool of `device` to `out`.
+    PoolOfDevice = 43,
+    /// Makes the pool `address` that of `device`.
+    PoolSet = 44,
+    /// Adds a node to the graph `address` that allocates `size` bytes, and writes where to `out`.
+    GraphAllocate = 45,
+    /// Adds a node to the graph `address` that frees `stream`.
+    GraphFree = 46,
+    /// Adds a node of type `size` to the graph `address`; `stream` and `out` are as its parameters
+    /// have them.
+    GraphNode = 47,
+    /// Writes an executable form of the graph `address` to `out`.
+    GraphBuild = 48,
+    /// Destroys the graph `address`, executable or not.
+    GraphDestroy = 49,
+    /// Writes a handle to `out` that is mapped and released like memory, but is none.
+    HandleOther = 50,
 }
 
 impl Op {
-    /// Whether the ledger is told about calls of this kind.
+    /// Whether it is a memory call: of nested ones, the outermost counts.
     pub const fn is_memory(self) -> bool {
-        matches!(self, Self::Allocate | Self::Free)
+        self.allocates() || self.frees() || self.is_about_mappings()
+    }
+
+    /// Whether it hands out memory, or a handle of memory.
+    pub const fn allocates(self) -> bool {
+        matches!(
+            self,
+            Self::Allocate | Self::HandleCreate | Self::HandleImport | Self::ShareOpen
+        )
+    }
+
+    /// Whether it gives memory back, or a reference to it.
+    pub const fn frees(self) -> bool {
+        matches!(self, Self::Free | Self::HandleRelease | Self::ShareClose)
+    }
+
+    const fn is_about_mappings(self) -> bool {
+        matches!(
+            self,
+            Self::HandleRetain
+                | Self::Map
+                | Self::MapHandle
+                | Self::Unmap
+                | Self::Reserve
+                | Self::Unreserve
+        )
+    }
+
+    /// Whether the ledger is told of it although it is no memory call.
+    pub const fn is_told(self) -> bool {
+        matches!(
+            self,
+            Self::ContextRetain
+                | Self::GraphLaunch
+                | Self::CaptureEnd
+                | Self::ModuleUnload
+                | Self::ShareExport
+                | Self::Symbol
+                | Self::ModuleLoad
+                | Self::ContextDestroy
+                | Self::DeviceReset
+                | Self::PrimaryRelease
+                | Self::PoolCreate
+                | Self::PoolDestroy
+                | Self::PoolTrim
+                | Self::PoolAttribute
+                | Self::PoolOfDevice
+                | Self::PoolSet
+                | Self::GraphAllocate
+                | Self::GraphFree
+                | Self::GraphNode
+                | Self::GraphBuild
+                | Self::GraphDestroy
+                | Self::HandleOther
+        )
     }
 
     /// Whether calls are only counted, at entry, in the kernel.
@@ -115,13 +236,15 @@ impl Op {
         self.is_launch() || self.is_copy()
     }
 
-    /// Whether `modes` need calls of this kind.
-    pub const fn is_needed_by(self, modes: Modes) -> bool {
-        if self.is_about_devices() {
-            return modes.memleak;
+    /// Whether `modes` need calls of this kind, of memory of this kind.
+    pub const fn is_needed_by(self, modes: Modes, kind: MemoryKind) -> bool {
+        let for_ledger = self.is_about_devices() || self.is_memory() || self.is_told();
+        if modes.memleak && (for_ledger || matches!(self, Self::CaptureBegin)) {
+            return true;
         }
         match self {
-            Self::Allocate | Self::Free => modes.memleak || modes.bandwidth_util,
+            // Where memory is tells the direction of copies.
+            Self::Allocate | Self::Free => modes.bandwidth_util && kind.is_at_device(),
             Self::Launch | Self::GraphLaunch | Self::KernelName | Self::ModuleUnload => {
                 modes.cudatrace
             }
@@ -219,22 +342,6 @@ pub enum Told {
     ByAddresses,
 }
 
-/// The kind of memory that a function hands out or takes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryKind {
-    /// Plain device memory.
-    Device,
-}
-
-impl MemoryKind {
-    /// The name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Device => "device",
-        }
-    }
-}
-
 /// Where a value is at function entry. The discriminants are those of `enum gp_place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -247,6 +354,18 @@ pub enum Place {
     Stack = 2,
 }
 
+/// What to do with what is in the place. The discriminants are those of `enum gp_access`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Access {
+    /// It is the value.
+    Plain = 0,
+    /// It is a pointer; the value is read from memory at an offset behind it.
+    Behind = 1,
+    /// It is a pointer; the value is a pointer at an offset behind it.
+    Plus = 2,
+}
+
 /// A value that the kernel side reads at function entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
@@ -256,8 +375,10 @@ pub struct Value {
     pub index: u8,
     /// 32 or 64: the upper half of a 32-bit argument is undefined.
     pub bits: u8,
-    /// If set, the place holds a pointer and the value is this many bytes behind it.
-    pub behind: Option<u32>,
+    /// What to do with what is there.
+    pub access: Access,
+    /// The offset for that, in bytes.
+    pub offset: u32,
 }
 
 impl Value {
@@ -266,7 +387,8 @@ impl Value {
         place: Place::None,
         index: 0,
         bits: 64,
-        behind: None,
+        access: Access::Plain,
+        offset: 0,
     };
 
     /// 64-bit integer argument `index` (0 is `rdi`).
@@ -275,7 +397,8 @@ impl Value {
             place: Place::Argument,
             index,
             bits: 64,
-            behind: None,
+            access: Access::Plain,
+            offset: 0,
         }
     }
 
@@ -300,9 +423,24 @@ impl Value {
     /// The value `offset` bytes behind the pointer that `self` describes.
     pub const fn behind(self, offset: u32) -> Self {
         Self {
-            behind: Some(offset),
+            access: Access::Behind,
+            offset,
             ..self
         }
+    }
+
+    /// The address `offset` bytes behind the pointer that `self` describes.
+    pub const fn plus(self, offset: u32) -> Self {
+        Self {
+            access: Access::Plus,
+            offset,
+            ..self
+        }
+    }
+
+    /// Whether the function has the value.
+    pub const fn is_there(self) -> bool {
+        !matches!(self.place, Place::None)
     }
 }
 
@@ -329,7 +467,7 @@ pub struct Function {
     pub device: Value,
     /// For a copy, the memory type of its destination.
     pub second: Value,
-    /// The stream.
+    /// The stream, or the other value that the operation needs.
     pub stream: Value,
     /// `size` is multiplied by these, if there (a height, a depth). For a batch, the first is its
     /// length.
@@ -345,12 +483,30 @@ pub struct Function {
     pub told: Told,
     /// A copy may go on after the call has returned.
     pub is_async: bool,
+    /// `size` is where the call writes the size, or the pitch, by which `factors` are multiplied.
+    pub size_at_return: bool,
+    /// `stream` is where a name is.
+    pub named: bool,
+    /// The 64 bytes at `out` matter.
+    pub out_bytes: bool,
+    /// Further values that the operation needs.
+    pub extra: [Value; EXTRA],
 }
+
+/// Number of further values that a call can be sent with.
+pub const EXTRA: usize = 8;
 
 impl Function {
     /// All symbols of the row.
     pub fn symbols(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.symbol).chain(self.variants.iter().copied())
+    }
+
+    /// Whether the ledger needs more of a call than its address and size.
+    pub fn is_detailed(&self) -> bool {
+        self.op.is_told()
+            || matches!(self.op, Op::HandleRetain | Op::MapHandle)
+            || self.extra.iter().any(|value| value.is_there())
     }
 }
 
@@ -387,25 +543,50 @@ mod tests {
     #[test]
     fn every_operation_has_the_values_it_needs() {
         for function in FUNCTIONS {
-            let has = |value: Value| value.place != Place::None;
+            let has = Value::is_there;
             let (address, out, device) = match function.op {
                 Op::Allocate => {
-                    assert!(has(function.size), "{}", function.symbol);
-                    (false, true, false)
+                    let computed = function.kind.space() == Space::Arrays;
+                    let unknown = function.kind == MemoryKind::Imported;
+                    let sized = has(function.size) || computed || unknown;
+                    assert!(sized, "{}", function.symbol);
+                    let handed_in = function.kind == MemoryKind::Registered;
+                    (handed_in, !handed_in, false)
                 }
                 Op::Free | Op::ContextSet | Op::ContextPush => (true, false, false),
                 Op::ContextCreate | Op::ContextRetain => (false, true, true),
                 Op::ContextDevice => (has(function.address), true, false),
                 Op::ContextGet | Op::DeviceGet | Op::DeviceCount => (false, true, false),
                 Op::DeviceSet => (false, false, true),
-                Op::SelfTest | Op::ContextPop | Op::ModuleUnload => (false, false, false),
+                Op::SelfTest | Op::ContextPop => (false, false, false),
+                Op::HandleCreate | Op::PoolCreate | Op::PoolOfDevice => (false, true, true),
+                Op::HandleImport | Op::ShareOpen | Op::Reserve | Op::ModuleLoad => {
+                    (false, true, false)
+                }
+                Op::HandleOther => (false, true, false),
+                Op::HandleRelease | Op::ShareClose | Op::Map | Op::Unmap | Op::Unreserve => {
+                    (true, false, false)
+                }
+                Op::HandleRetain | Op::MapHandle | Op::ShareExport | Op::Symbol => {
+                    (true, true, false)
+                }
+                Op::PoolAttribute | Op::GraphAllocate | Op::GraphNode | Op::GraphBuild => {
+                    (true, true, false)
+                }
+                Op::ContextDestroy | Op::PoolDestroy | Op::PoolTrim | Op::GraphFree => {
+                    (true, false, false)
+                }
+                Op::ModuleUnload | Op::GraphDestroy => (true, false, false),
+                Op::DeviceReset => (false, false, function.layer == Layer::Driver),
+                Op::PrimaryRelease => (false, false, true),
+                Op::PoolSet => (true, false, true),
                 Op::Launch | Op::GraphLaunch => {
                     assert!(has(function.stream), "{}", function.symbol);
                     (true, false, false)
                 }
                 Op::CaptureBegin | Op::CaptureEnd => {
                     assert!(has(function.stream), "{}", function.symbol);
-                    (false, false, false)
+                    (false, function.op == Op::CaptureEnd, false)
                 }
                 Op::KernelName => (true, true, false),
                 Op::Copy | Op::CopyBatch => {

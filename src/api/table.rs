@@ -3,10 +3,13 @@
 //! The driver's un-suffixed legacy names with 32-bit sizes (`cuMemAlloc`, `cuMemFree`) are left
 //! out: their arguments are not those of the `_v2` forms.
 
+use super::contexts::CONTEXTS;
 use super::copies::DRIVER_COPIES;
+use super::holders::HOLDERS;
 use super::launches::LAUNCHES;
+use super::memory::MEMORY;
 use super::runtime_copies::RUNTIME_COPIES;
-use super::{Direction, Function, Layer, MemoryKind, Op, Shape, Told, Value};
+use super::{Direction, EXTRA, Function, Layer, MemoryKind, Op, Shape, Told, Value};
 
 const NONE: Value = Value::NONE;
 
@@ -30,118 +33,52 @@ pub(super) const fn row(layer: Layer, op: Op, symbol: &'static str) -> Function 
         shape: Shape::None,
         told: Told::Always(Direction::Unknown),
         is_async: false,
+        size_at_return: false,
+        named: false,
+        out_bytes: false,
+        extra: [NONE; EXTRA],
     }
 }
 
-const fn runtime(op: Op, symbol: &'static str) -> Function {
+pub(super) const fn runtime(op: Op, symbol: &'static str) -> Function {
     row(Layer::Runtime, op, symbol)
 }
 
-const fn driver(op: Op, symbol: &'static str) -> Function {
+pub(super) const fn driver(op: Op, symbol: &'static str) -> Function {
     row(Layer::Driver, op, symbol)
 }
 
 /// The row of the self-test, which stands in no CUDA library.
 pub const SELF_TEST_ROW: u16 = 0;
 
-/// The rows before those of launches and copies.
-const MEMORY: &[Function] = &[
-    row(Layer::Driver, Op::SelfTest, "gpuprobe_self_test"),
-    // Memory.
-    Function {
-        out: Value::argument(0),
-        size: Value::argument(1),
-        ..runtime(Op::Allocate, "cudaMalloc")
-    },
-    Function {
-        address: Value::argument(0),
-        ..runtime(Op::Free, "cudaFree")
-    },
-    Function {
-        out: Value::argument(0),
-        size: Value::argument(1),
-        ..driver(Op::Allocate, "cuMemAlloc_v2")
-    },
-    Function {
-        address: Value::argument(0),
-        ..driver(Op::Free, "cuMemFree_v2")
-    },
-    // Which device a thread is on.
-    Function {
-        device: Value::argument32(0),
-        ..runtime(Op::DeviceSet, "cudaSetDevice")
-    },
-    Function {
-        out: Value::argument(0),
-        ..runtime(Op::DeviceGet, "cudaGetDevice")
-    },
-    Function {
-        out: Value::argument(0),
-        ..runtime(Op::DeviceCount, "cudaGetDeviceCount")
-    },
-    Function {
-        out: Value::argument(0),
-        ..driver(Op::DeviceCount, "cuDeviceGetCount")
-    },
-    Function {
-        out: Value::argument(0),
-        device: Value::argument32(1),
-        ..driver(Op::ContextRetain, "cuDevicePrimaryCtxRetain")
-    },
-    Function {
-        variants: &["cuCtxCreate"],
-        out: Value::argument(0),
-        device: Value::argument32(2),
-        ..driver(Op::ContextCreate, "cuCtxCreate_v2")
-    },
-    Function {
-        out: Value::argument(0),
-        device: Value::argument32(4),
-        ..driver(Op::ContextCreate, "cuCtxCreate_v3")
-    },
-    Function {
-        out: Value::argument(0),
-        device: Value::argument32(3),
-        ..driver(Op::ContextCreate, "cuCtxCreate_v4")
-    },
-    Function {
-        address: Value::argument(0),
-        ..driver(Op::ContextSet, "cuCtxSetCurrent")
-    },
-    Function {
-        out: Value::argument(0),
-        ..driver(Op::ContextGet, "cuCtxGetCurrent")
-    },
-    Function {
-        variants: &["cuCtxPushCurrent"],
-        address: Value::argument(0),
-        ..driver(Op::ContextPush, "cuCtxPushCurrent_v2")
-    },
-    Function {
-        variants: &["cuCtxPopCurrent"],
-        ..driver(Op::ContextPop, "cuCtxPopCurrent_v2")
-    },
-    Function {
-        out: Value::argument(0),
-        ..driver(Op::ContextDevice, "cuCtxGetDevice")
-    },
-    Function {
-        out: Value::argument(0),
-        address: Value::argument(1),
-        ..driver(Op::ContextDevice, "cuCtxGetDevice_v2")
-    },
+const SELF_TEST: &[Function] = &[driver(Op::SelfTest, "gpuprobe_self_test")];
+
+const PARTS: [&[Function]; 7] = [
+    SELF_TEST,
+    MEMORY,
+    HOLDERS,
+    CONTEXTS,
+    LAUNCHES,
+    DRIVER_COPIES,
+    RUNTIME_COPIES,
 ];
 
-const COUNT: usize = MEMORY.len() + LAUNCHES.len() + DRIVER_COPIES.len() + RUNTIME_COPIES.len();
+const COUNT: usize = {
+    let (mut count, mut part) = (0, 0);
+    while part < PARTS.len() {
+        count += PARTS[part].len();
+        part += 1;
+    }
+    count
+};
 
-const ALL: [Function; COUNT] = {
-    let mut all = [MEMORY[0]; COUNT];
-    let parts = [MEMORY, LAUNCHES, DRIVER_COPIES, RUNTIME_COPIES];
+static ALL: [Function; COUNT] = {
+    let mut all = [SELF_TEST[0]; COUNT];
     let (mut part, mut next) = (0, 0);
-    while part < parts.len() {
+    while part < PARTS.len() {
         let mut row = 0;
-        while row < parts[part].len() {
-            all[next] = parts[part][row];
+        while row < PARTS[part].len() {
+            all[next] = PARTS[part][row];
             next += 1;
             row += 1;
         }
@@ -151,4 +88,4 @@ const ALL: [Function; COUNT] = {
 };
 
 /// Every traced function; a function's row is its index.
-pub const FUNCTIONS: &[Function] = &ALL;
+pub static FUNCTIONS: &[Function] = &ALL;

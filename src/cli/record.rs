@@ -10,11 +10,11 @@ use anyhow::Result;
 use clap::Args;
 
 use super::parse_duration;
-use crate::api::Modes;
+use crate::api::{KindSet, Modes};
 use crate::probe::AttachKind;
 use crate::recording::replay;
 use crate::report::Format;
-use crate::session::{ApiChoice, Config, Record, Target};
+use crate::session::{ApiChoice, Config, Filter, Record, Target};
 
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
@@ -82,6 +82,9 @@ impl RecordArgs {
         Config {
             target,
             modes,
+            children: false,
+            filter: Filter::default(),
+            kinds: KindSet::default(),
             per_call: false,
             interval: COUNT_EVERY,
             duration: self.duration,

@@ -14,16 +14,16 @@ pub fn single_for(pid: u32) -> bool {
     match on_host() {
         Some(1) => true,
         Some(0) => false,
-        _ => visible_devices(pid).is_some_and(|list| names_one_device(&list)),
+        _ => variable(pid, "CUDA_VISIBLE_DEVICES").is_some_and(|list| names_one_device(&list)),
     }
 }
 
-fn visible_devices(pid: u32) -> Option<String> {
+/// The environment variable `name` that process `pid` was started with.
+pub fn variable(pid: u32, name: &str) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    environment
-        .split(|&b| b == 0)
-        .find_map(|entry| entry.strip_prefix(b"CUDA_VISIBLE_DEVICES="))
-        .map(|value| String::from_utf8_lossy(value).into_owned())
+    let value = |entry| <[u8]>::strip_prefix(entry, name.as_bytes())?.strip_prefix(b"=");
+    let value = environment.split(|&b| b == 0).find_map(value)?;
+    Some(String::from_utf8_lossy(value).into_owned())
 }
 
 fn names_one_device(list: &str) -> bool {

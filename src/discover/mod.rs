@@ -2,7 +2,9 @@
 
 pub mod elf;
 pub mod gpus;
+pub mod identity;
 pub mod link;
+pub mod nvml;
 pub mod process;
 pub mod system;
 pub mod world;

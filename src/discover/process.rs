@@ -120,6 +120,31 @@ pub fn all_pids() -> Vec<u32> {
         .collect()
 }
 
+/// The living processes that descend from `pid`.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let Ok(processes) = procfs::process::all_processes() else {
+        return Vec::new();
+    };
+    let parents: Vec<_> = processes
+        .flatten()
+        .filter_map(|p| {
+            let stat = p.stat().ok()?;
+            Some((
+                u32::try_from(stat.pid).ok()?,
+                u32::try_from(stat.ppid).ok()?,
+            ))
+        })
+        .collect();
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        let children = parents.iter().filter(|(_, ppid)| *ppid == parent);
+        found.extend(children.map(|(child, _)| child));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
 /// One certain process: its id may later be given to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Handle {

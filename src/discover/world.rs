@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 
-use super::gpus;
-use crate::state::World;
+use super::identity;
+use super::nvml::Nvml;
 use crate::state::transfers::Place;
+use crate::state::{Identity, World};
 use crate::symbols;
 
 /// How long the mappings of a process are believed.
@@ -17,6 +18,8 @@ const MAPS_FOR: Duration = Duration::from_secs(1);
 /// Answers from `/proc`.
 #[derive(Debug, Default)]
 pub struct Live {
+    /// NVIDIA's management library, if it is there.
+    pub nvml: Option<Nvml>,
     maps: RefCell<HashMap<u32, (Instant, Vec<Range>)>>,
 }
 
@@ -28,9 +31,19 @@ struct Range {
     place: Option<Place>,
 }
 
+impl Live {
+    /// With what this host has.
+    pub fn open() -> Self {
+        Self {
+            nvml: Nvml::open(),
+            ..Self::default()
+        }
+    }
+}
+
 impl World for Live {
-    fn has_single_gpu(&self, pid: u32) -> bool {
-        gpus::single_for(pid)
+    fn identity(&self, pid: u32) -> Identity {
+        identity::of(pid, self.nvml.as_ref())
     }
 
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {

@@ -8,7 +8,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::skeleton::types;
-use crate::api::{Function, Value};
+use crate::api::{EXTRA, Function, Value};
 
 /// Device of a call that nothing told us about.
 pub const DEVICE_UNKNOWN: i32 = -1;
@@ -26,6 +26,8 @@ pub mod record {
     pub const NEW_LIBRARY: u16 = 8;
     pub const KERNEL: u16 = 9;
     pub const COPY: u16 = 10;
+    pub const DETAIL: u16 = 11;
+    pub const NAMED: u16 = 12;
 }
 
 /// `struct gp_call`: a finished outermost memory call.
@@ -52,6 +54,39 @@ pub struct RawCall {
     pub size: u64,
     /// Device index or [`DEVICE_UNKNOWN`].
     pub device: i32,
+    /// Number of the context that it was made in or is about; 0 for primary ones.
+    pub context: u16,
+    /// [`CALL_CAPTURED`].
+    pub flags: u16,
+}
+
+/// In [`RawCall::flags`]: the call went into a graph.
+pub const CALL_CAPTURED: u16 = 1;
+/// In [`RawCall::context`]: not known.
+pub const CONTEXT_UNKNOWN: u16 = 0xffff;
+
+/// `struct gp_detail`: a call with what only few functions have.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawDetail {
+    /// The call.
+    pub call: RawCall,
+    /// What it wrote to where [`Function::out`] points.
+    pub out: u64,
+    /// [`Function::stream`].
+    pub stream: u64,
+    /// [`Function::extra`], or the bytes of `out`.
+    pub values: [u64; EXTRA],
+}
+
+/// `struct gp_named` without the name, which follows.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawNamed {
+    /// The call.
+    pub detail: RawDetail,
+    /// Length of the name with its terminating zero; 0 if there is none.
+    pub name_bytes: u32,
     /// Zero.
     pub reserved: u32,
 }
@@ -62,8 +97,8 @@ pub struct RawCall {
 pub struct RawTask {
     /// One of [`record`]'s task types.
     pub record_type: u16,
-    /// Zero.
-    pub reserved: u16,
+    /// Of a process: not 0 if nothing that it did was missed.
+    pub from_birth: u16,
     /// Process.
     pub tgid: u32,
     /// Thread.
@@ -196,12 +231,24 @@ assert_same_layout!(
     address = address,
     size = size,
     device = device,
-    reserved = reserved,
+    context = context,
+    flags = flags,
 );
+assert_same_layout!(
+    RawDetail,
+    types::gp_detail,
+    call = call,
+    out = out,
+    stream = stream,
+    values = values,
+);
+const _: () = assert!(size_of::<RawNamed>() == offset_of!(types::gp_named, name));
+const _: () = assert!(offset_of!(RawNamed, name_bytes) == offset_of!(types::gp_named, name_bytes));
 assert_same_layout!(
     RawTask,
     types::gp_task,
     record_type = r#type,
+    from_birth = from_birth,
     tgid = tgid,
     tid = tid,
     uid = uid,
@@ -265,9 +312,23 @@ fn raw_value(value: Value) -> types::gp_value {
         place: value.place as u8,
         index: value.index,
         bits: value.bits,
-        behind: u8::from(value.behind.is_some()),
-        offset: value.behind.unwrap_or(0),
+        access: value.access as u8,
+        offset: value.offset,
     }
+}
+
+/// The bits of `enum gp_flag`.
+fn flags(function: &Function) -> u16 {
+    [
+        function.size_at_return,
+        function.is_detailed(),
+        function.named,
+        function.out_bytes,
+        function.op.is_told(),
+    ]
+    .into_iter()
+    .enumerate()
+    .fold(0, |flags, (bit, set)| flags | u16::from(set) << bit)
 }
 
 /// The row as the kernel side reads it.
@@ -276,7 +337,8 @@ pub(super) fn recipe(function: &Function) -> types::gp_recipe {
         op: function.op as u16,
         shape: function.shape as u8,
         scale: function.scale,
-        layer: function.layer as u32,
+        layer: function.layer as u16,
+        flags: flags(function),
         size: raw_value(function.size),
         address: raw_value(function.address),
         out: raw_value(function.out),
@@ -285,5 +347,6 @@ pub(super) fn recipe(function: &Function) -> types::gp_recipe {
         stream: raw_value(function.stream),
         factors: function.factors.map(raw_value),
         unless: function.unless.map(raw_value),
+        extra: function.extra.map(raw_value),
     }
 }

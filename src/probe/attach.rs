@@ -1,6 +1,6 @@
 //! Attaching programs to functions of a file, told by their file offsets.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
 
 use super::kind::AttachKind;
@@ -41,16 +41,60 @@ pub(super) fn attach(
         let link = program.attach_uprobe_multi_with_opts(pid, path, "", opts)?;
         return Ok(vec![link]);
     }
-    let mut links = Vec::with_capacity(points.len());
-    for point in points {
+    attach_each(program, path, points, pid, is_return)
+}
+
+/// Threads that attach or detach at a time.
+pub(super) const AT_A_TIME: usize = 32;
+
+/// A program that several threads attach.
+struct Shared<'a>(&'a ProgramMut<'a>);
+
+// SAFETY: attaching reads the loaded program, whose descriptor and type do not change any more; it
+// writes to nothing that it shares with another attachment.
+#[allow(unsafe_code)]
+unsafe impl Sync for Shared<'_> {}
+
+impl Shared<'_> {
+    fn attach(&self, pid: i32, path: &str, point: Point, is_return: bool) -> Result<Link> {
         let opts = UprobeOpts {
             cookie: point.cookie,
             retprobe: is_return,
             ..Default::default()
         };
-        links.push(program.attach_uprobe_with_opts(pid, path, point.offset as usize, opts)?);
+        let offset = point.offset as usize;
+        Ok(self.0.attach_uprobe_with_opts(pid, path, offset, opts)?)
     }
-    Ok(links)
+}
+
+/// Attaches one by one, side by side: the kernel waits for a grace period each time, and what
+/// waits together waits once.
+fn attach_each(
+    program: &ProgramMut<'_>,
+    path: &str,
+    points: &[Point],
+    pid: i32,
+    is_return: bool,
+) -> Result<Vec<Link>> {
+    let program = Shared(program);
+    let share = points.len().div_ceil(AT_A_TIME).max(1);
+    std::thread::scope(|scope| {
+        let program = &program;
+        let attach = |some: &[Point]| -> Result<Vec<Link>> {
+            let one = |&point| program.attach(pid, path, point, is_return);
+            some.iter().map(one).collect()
+        };
+        let threads: Vec<_> = points
+            .chunks(share)
+            .map(|some| scope.spawn(move || attach(some)))
+            .collect();
+        let mut links = Vec::with_capacity(points.len());
+        for thread in threads {
+            let attached = thread.join();
+            links.extend(attached.map_err(|_| anyhow!("a thread that attaches has died"))??);
+        }
+        Ok(links)
+    })
 }
 
 /// The offset in our own executable of the code at `address` in this process.

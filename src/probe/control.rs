@@ -32,6 +32,11 @@ impl Probe {
             .with_context(|| format!("cannot add process {pid} to the traced ones"))
     }
 
+    /// Whether any process is left that is traced by its id.
+    pub fn has_targets(&self) -> bool {
+        self.skeleton.maps.targets.keys().next().is_some()
+    }
+
     /// The id by which other processes find the map of traced processes.
     ///
     /// # Errors

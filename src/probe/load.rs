@@ -23,19 +23,18 @@ pub struct Settings {
     pub hold_targets: bool,
     /// Count launches.
     pub launches: bool,
+    /// Send what a ledger needs to know besides memory calls.
+    pub ledger: bool,
     /// Attach in this way; `None` for the best that works.
     pub kind: Option<AttachKind>,
 }
-
-/// Threads that detach at a time.
-const MAX_DETACHING: usize = 32;
 
 /// The loaded programs. Dropping it detaches everything.
 pub struct Probe {
     /// How functions are attached to.
     pub kind: AttachKind,
     // Before `skeleton`, so that links go first.
-    links: Vec<Link>,
+    pub(super) links: Vec<Link>,
     pub(super) skeleton: GpuprobeSkel<'static>,
     /// What prevented better kinds, for `doctor`.
     pub refused: Vec<(AttachKind, String)>,
@@ -216,19 +215,6 @@ impl Probe {
     pub fn keep(&mut self, attached: Attached) {
         self.links.extend(attached.links);
     }
-
-    /// Removes all probes. The rings can still be read.
-    pub fn detach(&mut self) {
-        // Each removal waits for a grace period of the kernel; side by side, they share it.
-        let mut links = std::mem::take(&mut self.links);
-        let share = links.len().div_ceil(MAX_DETACHING).max(1);
-        std::thread::scope(|scope| {
-            while !links.is_empty() {
-                let some = links.split_off(links.len().saturating_sub(share));
-                scope.spawn(move || drop(some));
-            }
-        });
-    }
 }
 
 /// Fills in the settings and selects the programs of one kind.
@@ -241,6 +227,8 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     rodata.only_targets = settings.only_targets;
     rodata.follow_children = settings.follow_children;
     rodata.hold_targets = settings.hold_targets;
+    rodata.count_launches = settings.launches;
+    rodata.keep_ledger = settings.ledger;
     for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
         *recipe = abi::recipe(function);
     }

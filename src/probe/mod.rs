@@ -3,6 +3,7 @@
 pub mod abi;
 pub mod attach;
 mod control;
+mod detach;
 pub mod kind;
 mod load;
 mod ring;

@@ -106,6 +106,8 @@ const OURS: &[(&str, u8)] = &[
     ("static", 5),
 ];
 
+/// The number of page-locked memory of the host.
+pub const PINNED: u8 = 1;
 /// The number of the kind that is none of the others.
 pub const UNKNOWN: u8 = 7;
 

@@ -11,14 +11,17 @@ use chrono::SecondsFormat;
 use serde::{Deserialize, Serialize};
 use zerocopy::FromBytes;
 
-use crate::probe::abi::{RawCall, RawCopy, RawKernel, RawLaunchKey, RawTask, record};
-use crate::report::{Options, Report};
+use crate::probe::abi::{
+    RawCall, RawCopy, RawDetail, RawKernel, RawLaunchKey, RawNamed, RawTask, record,
+};
+use crate::report::{Options, Report, Usage};
+use crate::state::Identity;
 
 /// What the state was fed with besides records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Note {
-    /// Whether a process can see one GPU only: an answer to the next record.
-    SingleGpu(u32, bool),
+    /// Who a process is: an answer to the next record.
+    Identity(u32, Identity),
     /// The kernel behind a host function: an answer to the next record.
     KernelAt(u32, u64, Option<String>),
     /// Whether an address is on the device: an answer to the next record.
@@ -48,17 +51,20 @@ pub struct Mark {
     pub since_start_ns: u64,
     /// The link between host and GPUs: gigatransfers and lanes.
     pub link: Option<(f64, u32)>,
+    /// What NVML said.
+    pub usage: Option<Usage>,
 }
 
 impl Mark {
     /// What of `report` does not follow from the state.
-    pub fn of(report: &Report, options: &Options) -> Self {
+    pub fn of(report: &Report, options: &Options, usage: Option<&Usage>) -> Self {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self {
             time: report.time.to_rfc3339_opts(SecondsFormat::Nanos, false),
             is_final: options.is_final,
             since_last_ns: ns(options.since_last),
             since_start_ns: ns(options.since_start),
+            usage: usage.cloned(),
             link: options.link.map(|link| (link.gigatransfers, link.lanes)),
         }
     }
@@ -164,19 +170,23 @@ fn decode(kind: u8, content: &[u8]) -> Option<Entry<'_>> {
 /// Tells apart versions whose records have other layouts.
 pub fn layout() -> String {
     format!(
-        "call {} task {} kernel {} copy {}",
+        "call {} detail {} task {} kernel {} copy {}",
         size_of::<RawCall>(),
+        size_of::<RawNamed>(),
         size_of::<RawTask>(),
         size_of::<RawKernel>(),
         size_of::<RawCopy>()
     )
 }
 
+const _: () = assert!(offset_of!(RawDetail, call) == 0 && offset_of!(RawNamed, detail) == 0);
+
 /// Where a record has the row of its function, if it has one.
 pub fn row_offset(bytes: &[u8]) -> Option<usize> {
     let record_type = u16::from_ne_bytes(*bytes.first_chunk::<2>()?);
     let offset = match record_type {
-        record::CALL => offset_of!(RawCall, row),
+        // The others begin with a call.
+        record::CALL | record::DETAIL | record::NAMED => offset_of!(RawCall, row),
         record::COPY => offset_of!(RawCopy, row),
         record::KERNEL => offset_of!(RawKernel, key) + offset_of!(RawLaunchKey, row),
         _ => return None,

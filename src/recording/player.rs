@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::log::{Entry, Mark, Note};
-use crate::api::Modes;
+use crate::api::{KindSet, Modes};
 use crate::event::{self, Event};
 use crate::state::transfers::{Place, Transfer};
-use crate::state::{State, World};
+use crate::state::{Identity, Ledger, State, World};
 
 /// The answers to the next record.
 #[derive(Debug, Default)]
@@ -20,12 +20,12 @@ impl Answers {
 }
 
 impl World for Answers {
-    fn has_single_gpu(&self, pid: u32) -> bool {
+    fn identity(&self, pid: u32) -> Identity {
         let answer = self.find(|note| match note {
-            Note::SingleGpu(of, answer) if *of == pid => Some(*answer),
+            Note::Identity(of, answer) if *of == pid => Some(answer.clone()),
             _ => None,
         });
-        answer.unwrap_or(false)
+        answer.unwrap_or_default()
     }
 
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {
@@ -80,10 +80,13 @@ pub struct Player {
 }
 
 impl Player {
-    /// Nothing has happened yet.
-    pub fn new(modes: Modes) -> Self {
+    /// Nothing has happened yet; reports are about these kinds of memory.
+    pub fn new(modes: Modes, kinds: KindSet) -> Self {
         Self {
-            state: State::default(),
+            state: State {
+                ledger: Ledger::counting(kinds),
+                ..State::default()
+            },
             modes,
             lost: BTreeMap::new(),
             dropped: 0,
@@ -124,7 +127,7 @@ impl Player {
 
     fn note(&mut self, note: Note) -> Played {
         match note {
-            Note::SingleGpu(..) | Note::KernelAt(..) | Note::OnDevice(..) => {
+            Note::Identity(..) | Note::KernelAt(..) | Note::OnDevice(..) => {
                 self.answers.0.borrow_mut().push(note);
                 Played::Nothing
             }

@@ -12,7 +12,7 @@ use rusqlite::types::ValueRef;
 use super::log::{self, Entry, Mark};
 use super::player::{Played, Player};
 use super::{Database, Session, row};
-use crate::api::{FUNCTIONS, Modes};
+use crate::api::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use crate::clock::Clock;
 use crate::discover::link::Link;
 use crate::report::bandwidth::CopyReport;
@@ -54,7 +54,7 @@ pub fn run(config: &Config, out: &mut dyn Write) -> Result<()> {
     }
     let mut replay = Replay {
         config,
-        player: Player::new(modes(note("modes"))),
+        player: Player::new(modes(note("modes")), kinds(note("kinds"))),
         clock: clock(note("began"), note("monotonic_ns")),
         rows: rows(&database)?,
         writer: config.format.writer(config.per_call),
@@ -80,6 +80,11 @@ fn modes(text: &str) -> Modes {
         cudatrace: has("cudatrace"),
         bandwidth_util: has("bandwidth-util"),
     }
+}
+
+fn kinds(text: &str) -> KindSet {
+    let named = |kind: &MemoryKind| text.split(' ').any(|word| word == kind.name());
+    MemoryKind::ALL.into_iter().filter(named).collect()
 }
 
 fn clock(wall: &str, monotonic_ns: &str) -> Clock {
@@ -173,7 +178,13 @@ impl Replay<'_> {
             since_start: Duration::from_nanos(mark.since_start_ns),
             link,
         };
-        let mut report = report::build(&self.player.state, self.lost(), &self.clock, &options);
+        let mut report = report::build(
+            &self.player.state,
+            self.lost(),
+            &self.clock,
+            &options,
+            mark.usage.as_ref(),
+        );
         if let Ok(time) = DateTime::parse_from_rfc3339(&mark.time) {
             report.time = time;
         }

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use super::log::Note;
 use crate::probe::abi::RawLaunchKey;
-use crate::state::World;
 use crate::state::transfers::Place;
+use crate::state::{Identity, World};
 
 /// Takes what the state is fed with. By default, nothing is done with it.
 pub trait Tap {
@@ -58,9 +58,11 @@ impl<'a, W: World> Witness<'a, W> {
 }
 
 impl<W: World> World for Witness<'_, W> {
-    fn has_single_gpu(&self, pid: u32) -> bool {
-        let answer = self.world.has_single_gpu(pid);
-        self.notes.borrow_mut().push(Note::SingleGpu(pid, answer));
+    fn identity(&self, pid: u32) -> Identity {
+        let answer = self.world.identity(pid);
+        self.notes
+            .borrow_mut()
+            .push(Note::Identity(pid, answer.clone()));
         answer
     }
 

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 use super::bandwidth::{BandwidthUtil, CopyReport};
 use super::cudatrace::Cudatrace;
-use super::{Memleak, Report, Writer};
+use super::memleak::Memleak;
+use super::{Report, Writer};
 use crate::clock;
 
 const MEMLEAK: &[&str] = &[
@@ -23,6 +24,8 @@ const MEMLEAK: &[&str] = &[
     "kind",
     "api",
     "time",
+    "name",
+    "handle",
 ];
 const CUDATRACE: &[&str] = &[
     "report_time",
@@ -148,9 +151,11 @@ fn write_memleak(memleak: &Memleak, common: &[String], rows: &mut Rows<'_>) -> i
                     format!("{:#x}", allocation.address),
                     allocation.bytes.to_string(),
                     optional(allocation.device),
-                    allocation.kind.to_owned(),
+                    allocation.kind.to_string(),
                     allocation.api.to_owned(),
                     clock::rfc3339_micros(&allocation.time),
+                    allocation.name.clone().unwrap_or_default(),
+                    optional(allocation.handle.map(|handle| format!("{handle:#x}"))),
                 ];
                 let parts = common.iter().chain(&process_fields);
                 rows.write_record(parts.chain(&thread_fields).chain(&fields))?;

@@ -7,10 +7,10 @@ pub mod bandwidth;
 mod csv;
 pub mod cudatrace;
 mod json;
-mod memleak;
+pub mod memleak;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use crate::state::State;
 
 use bandwidth::{BandwidthUtil, CopyReport};
 use cudatrace::Cudatrace;
+use memleak::Memleak;
 
 pub use text::describe_lost;
 pub(crate) use text::{printable, size};
@@ -107,8 +108,42 @@ pub struct Options {
     pub link: Option<Link>,
 }
 
+/// What NVML says that processes use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Bytes on each GPU, by its index on the host, of each process.
+    pub processes: HashMap<u32, Vec<(u32, u64)>>,
+    /// About what a context takes on a GPU, where that was seen.
+    pub contexts: HashMap<u32, u64>,
+}
+
+impl Usage {
+    /// Learns what contexts take from processes that were traced from their start: what these use
+    /// besides what the ledger knows of them. The least counts.
+    pub fn learn_contexts(&mut self, state: &State, learnt: &mut HashMap<u32, u64>) {
+        for process in state.ledger.living().filter(|p| p.from_birth) {
+            // Only on one GPU is it clear where the memory is.
+            let Some([(gpu, used)]) = self.processes.get(&process.pid).map(Vec::as_slice) else {
+                continue;
+            };
+            let rest = used.saturating_sub(memleak::tracked(process));
+            let least = learnt.entry(*gpu).or_insert(rest);
+            *least = rest.min(*least);
+        }
+        self.contexts.clone_from(learnt);
+    }
+}
+
 /// Makes a report of `state` as it is now.
-pub fn build(state: &State, lost: Lost, clock: &Clock, options: &Options) -> Report {
+///
+/// `usage` is absent without NVML.
+pub fn build(
+    state: &State,
+    lost: Lost,
+    clock: &Clock,
+    options: &Options,
+    usage: Option<&Usage>,
+) -> Report {
     let modes = options.modes;
     Report {
         schema: 1,
@@ -117,7 +152,7 @@ pub fn build(state: &State, lost: Lost, clock: &Clock, options: &Options) -> Rep
         lost,
         memleak: modes
             .memleak
-            .then(|| memleak::build(&state.ledger, clock, options)),
+            .then(|| memleak::build(&state.ledger, clock, options, usage)),
         cudatrace: modes
             .cudatrace
             .then(|| cudatrace::build(&state.launches, options)),
@@ -127,92 +162,7 @@ pub fn build(state: &State, lost: Lost, clock: &Clock, options: &Options) -> Rep
     }
 }
 
-/// Who holds memory, and what was called.
-#[derive(Clone, Debug, Serialize)]
-pub struct Memleak {
-    /// Successful allocating calls, once each, whatever they nest.
-    pub alloc_calls: u64,
-    /// Successful frees of something.
-    pub free_calls: u64,
-    /// Calls that returned an error.
-    pub failed_calls: u64,
-    /// Frees of memory that was allocated before tracing began.
-    pub unknown_frees: u64,
-    /// Successful frees of a null pointer, which do nothing.
-    pub null_frees: u64,
-    /// Bytes allocated and not freed, over the processes listed.
-    pub live_bytes: u64,
-    /// Their number of allocations.
-    pub live_allocations: u64,
-    /// The most bytes that living processes held together.
-    pub peak_bytes: u64,
-    /// Successful calls of each allocating function that was called.
-    #[serde(serialize_with = "as_map")]
-    pub calls: Vec<(&'static str, u64)>,
-    /// Processes, largest first.
-    pub processes: Vec<ProcessReport>,
-}
-
-/// One process.
-#[derive(Clone, Debug, Serialize)]
-pub struct ProcessReport {
-    /// Process id.
-    pub pid: u32,
-    /// User id, if known.
-    pub uid: Option<u32>,
-    /// Name, if known.
-    pub comm: Option<String>,
-    /// It has ended, or runs another program now: what is listed was never freed.
-    pub exited: bool,
-    /// Bytes allocated and not freed.
-    pub live_bytes: u64,
-    /// Their number of allocations.
-    pub live_allocations: u64,
-    /// The most bytes that it held.
-    pub peak_bytes: u64,
-    /// Threads that allocated what is live, largest first.
-    pub threads: Vec<ThreadReport>,
-}
-
-/// One thread.
-#[derive(Clone, Debug, Serialize)]
-pub struct ThreadReport {
-    /// Thread id.
-    pub tid: u32,
-    /// Name, if known.
-    pub comm: Option<String>,
-    /// Bytes that it allocated and that are live.
-    pub live_bytes: u64,
-    /// Their number of allocations.
-    pub live_allocations: u64,
-    /// The largest of them, largest first; `--top` limits their number.
-    pub allocations: Vec<AllocationReport>,
-    /// Allocations left out by `--top`.
-    pub omitted_allocations: u64,
-    /// Their bytes.
-    pub omitted_bytes: u64,
-}
-
-/// One live allocation.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct AllocationReport {
-    /// Device address, `0x...` in JSON.
-    #[serde(serialize_with = "hex")]
-    pub address: u64,
-    /// Bytes that were asked for.
-    pub bytes: u64,
-    /// Device index as CUDA numbers it for the process, if known.
-    pub device: Option<u16>,
-    /// Kind of memory.
-    pub kind: &'static str,
-    /// The function that allocated it, as the user called it.
-    pub api: &'static str,
-    /// When it was allocated.
-    #[serde(serialize_with = "clock_micros")]
-    pub time: DateTime<FixedOffset>,
-}
-
-fn hex<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn hex<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{address:#x}"))
 }
 
@@ -220,7 +170,7 @@ fn seconds<S: Serializer>(t: &DateTime<FixedOffset>, serializer: S) -> Result<S:
     serializer.serialize_str(&clock::rfc3339_seconds(t))
 }
 
-fn clock_micros<S: Serializer>(
+pub(crate) fn clock_micros<S: Serializer>(
     t: &DateTime<FixedOffset>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {

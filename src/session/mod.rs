@@ -1,6 +1,7 @@
 //! One run: attach, trace, report, end.
 
 mod command;
+mod filter;
 mod guard;
 mod output;
 mod recorder;
@@ -14,10 +15,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::api::{Function, Layer, Modes};
+use crate::api::{Function, KindSet, Layer, Modes};
 use crate::probe::AttachKind;
 use crate::report::Format;
 
+pub use filter::Filter;
 pub use guard::guard_if_asked;
 pub use run::run;
 pub use tracer::Tracer;
@@ -71,6 +73,12 @@ impl ApiChoice {
 pub struct Config {
     /// What is traced.
     pub target: Target,
+    /// The children of the traced process too.
+    pub children: bool,
+    /// Which of these are reported.
+    pub filter: Filter,
+    /// The kinds of memory that are reported.
+    pub kinds: KindSet,
     /// What is reported.
     pub modes: Modes,
     /// Report every single copy.

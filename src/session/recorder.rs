@@ -24,6 +24,7 @@ pub(super) fn open(config: &Config, clock: Clock) -> Result<Box<dyn Tap>> {
         command,
         command_line: line.collect(),
         all_tables: record.all_tables,
+        kinds: config.kinds,
         ..Facts::now(config.modes)
     };
     Ok(Box::new(Recorder::start(&record.path, facts)?))

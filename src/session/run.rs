@@ -1,5 +1,6 @@
 //! The event loop of a run.
 
+use std::collections::HashMap;
 use std::future;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use nix::unistd::Pid;
 use tokio::process::Child;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 
+use super::filter::Sieve;
 use super::guard::Guard;
 use super::output::{Output, Reader};
 use super::samples::Samples;
@@ -24,8 +26,8 @@ use crate::discover::world::Live;
 use crate::probe::{Notice, Rings};
 use crate::recording::log::{Mark, Note};
 use crate::report::bandwidth::CopyReport;
-use crate::report::{self, Lost};
-use crate::state::State;
+use crate::report::{self, Lost, Usage};
+use crate::state::{Ledger, State};
 
 /// Between two readings of the launch counts for the sake of ended processes.
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
@@ -62,6 +64,8 @@ struct Run<'a> {
     counted: Instant,
     /// The fastest link between host and GPUs that was seen.
     link: Option<Link>,
+    /// About what a context takes, by GPU.
+    contexts: HashMap<u32, u64>,
     lost: Lost,
     guard: Option<Guard>,
     samples: Option<Samples>,
@@ -95,8 +99,12 @@ impl<'a> Run<'a> {
             rings,
             sink: Sink {
                 modes: config.modes,
-                state: State::default(),
-                world: Live::default(),
+                state: State {
+                    ledger: Ledger::counting(config.kinds),
+                    ..State::default()
+                },
+                sieve: Sieve::new(config.filter.clone()),
+                world: Live::open(),
                 undecodable: 0,
                 copies: config.per_call.then(Vec::new),
                 tap,
@@ -105,6 +113,7 @@ impl<'a> Run<'a> {
             reported: Instant::now(),
             counted: Instant::now(),
             link: None,
+            contexts: HashMap::new(),
             clock,
             process,
             guard: None,
@@ -178,7 +187,7 @@ impl<'a> Run<'a> {
                 _ = look.tick() => {
                     reader = self.read()?;
                     self.make_room()?;
-                    if self.process.is_some_and(|p| !p.is_alive()) {
+                    if self.all_ended() {
                         break;
                     }
                 }
@@ -196,11 +205,20 @@ impl<'a> Run<'a> {
         self.finish(child, status).await
     }
 
+    /// Whether nothing is left to trace, if it was a process.
+    fn all_ended(&self) -> bool {
+        self.process.is_some_and(|p| !p.is_alive())
+            && !(self.config.children && self.tracer.probe.has_targets())
+    }
+
     /// Says on standard error what is being traced.
     fn announce(&self) {
         let (libraries, functions) = (self.tracer.libraries, self.tracer.functions);
         let what = match &self.config.target {
             Target::Everything => "every CUDA process".to_owned(),
+            Target::Process(pid) if self.config.children => {
+                format!("process {pid} and its children")
+            }
             Target::Process(pid) => format!("process {pid}"),
             Target::Command(command) => command[0].to_string_lossy().into_owned(),
         };
@@ -296,11 +314,17 @@ impl<'a> Run<'a> {
     /// Enters what the kernel side has counted, and lets it forget ended processes.
     fn count_launches(&mut self) -> Result<()> {
         let (launches, tap) = (&mut self.sink.state.launches, &mut self.sink.tap);
+        let sieve = &self.sink.sieve;
         self.counted = Instant::now();
         self.tracer.probe.launches(|key, runs, captured| {
-            tap.count(&key, runs, captured);
-            launches.set_counts(key, runs, captured)
-        })
+            let count = || {
+                tap.count(&key, runs, captured);
+                launches.set_counts(key, runs, captured)
+            };
+            sieve.keeps_launches(key.process).unwrap_or_else(count)
+        })?;
+        self.sink.sieve.launches_forgotten();
+        Ok(())
     }
 
     /// Ends the processes whose end was lost.
@@ -350,13 +374,26 @@ impl<'a> Run<'a> {
             link: self.link,
         };
         self.reported = Instant::now();
-        let report = report::build(&self.sink.state, self.lost, &self.clock, &options);
+        let usage = self.usage();
+        let state = &self.sink.state;
+        let report = report::build(state, self.lost, &self.clock, &options, usage.as_ref());
         self.sink.state.mark_reported();
         self.sink
             .tap
-            .note(Note::Report(Mark::of(&report, &options)));
+            .note(Note::Report(Mark::of(&report, &options, usage.as_ref())));
         self.sink.tap.pause();
         self.output.write(&report)
+    }
+
+    /// What NVML says that processes use, if it is there and that matters.
+    fn usage(&mut self) -> Option<Usage> {
+        let nvml = self.sink.world.nvml.as_ref()?;
+        if !self.config.modes.memleak {
+            return None;
+        }
+        let mut usage = nvml.usage();
+        usage.learn_contexts(&self.sink.state, &mut self.contexts);
+        Some(usage)
     }
 
     /// Detaches; then the command, if it still runs, is waited for.
@@ -365,13 +402,18 @@ impl<'a> Run<'a> {
         mut child: Option<Child>,
         status: Option<std::process::ExitStatus>,
     ) -> Result<ExitCode> {
-        self.tracer.probe.detach();
+        self.tracer.probe.stop_holding();
         // Whatever was held until a moment ago must go on.
         for notice in self.rings.read_notices()? {
             resume(notice);
         }
         drop(self.guard);
         self.sink.tap.finish();
+        if status.is_none() && child.is_some() {
+            self.tracer.probe.detach();
+        } else {
+            self.tracer.probe.detach_at_exit();
+        }
         let status = match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
             (status, _) => status,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::{ApiChoice, Config, Target};
-use crate::api::{FUNCTIONS, Function, Layer, Modes};
+use crate::api::{FUNCTIONS, Function, Layer, Modes, Op};
 use crate::discover::process::{self, Handle, MappingId};
 use crate::discover::{FileId, Library, Role, elf, gpus, system};
 use crate::probe::{Attached, Point, Probe, Settings};
@@ -62,12 +62,14 @@ impl Tracer {
         let is_command = matches!(config.target, Target::Command(_));
         let probe = Probe::load(&Settings {
             only_targets: config.target != Target::Everything,
-            follow_children: is_command,
+            follow_children: is_command || config.children,
             hold_targets: is_command,
             launches: config.modes.cudatrace,
+            ledger: config.modes.memleak,
             kind: config.attach,
         })?;
-        let only_pid = process.map(|p| i32::try_from(p.pid)).transpose()?;
+        let alone = process.filter(|_| !config.children);
+        let only_pid = alone.map(|p| i32::try_from(p.pid)).transpose()?;
         let mut tracer = Self {
             probe,
             api: config.api,
@@ -92,11 +94,38 @@ impl Tracer {
             if looked.functions == 0 && looked.incomplete {
                 bail!("nothing of process {pid} can be traced");
             }
+            if config.children {
+                tracer.attach_descendants(pid)?;
+            }
         } else {
             tracer.attach_known(config.target == Target::Everything);
         }
         tracer.probe.all_attached()?;
         Ok(tracer)
+    }
+
+    /// Traces the living descendants of `pid` too. Those that are born meanwhile are children of
+    /// one that is traced already, or are found in another round.
+    fn attach_descendants(&mut self, pid: u32) -> Result<()> {
+        let mut known = HashSet::from([pid]);
+        // The host's own libraries, for children that run another program.
+        self.attach_known(false);
+        loop {
+            let new: Vec<_> = process::descendants(pid)
+                .into_iter()
+                .filter(|pid| known.insert(*pid))
+                .collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            for pid in new {
+                self.probe.add_target(pid)?;
+                match self.look_at(pid) {
+                    Ok(looked) => looked.warn(),
+                    Err(error) => tracing::debug!("process {pid}: {error:#}"),
+                }
+            }
+        }
     }
 
     /// Stops probing device queries. Frameworks ask for the current device thousands of times a
@@ -182,7 +211,9 @@ impl Tracer {
         }
         functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
         let op = |f: &elf::Function| FUNCTIONS[usize::from(f.row)].op;
-        let (launches, calls): (Vec<_>, Vec<_>) = functions.iter().partition(|f| op(f).is_launch());
+        let only_counted = |op: Op| op.is_launch() && !(self.modes.memleak && op.is_told());
+        let (launches, calls): (Vec<_>, Vec<_>) =
+            functions.iter().partition(|f| only_counted(op(f)));
         let (queries, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|f| op(f).is_device_query());
         let path = library.path.display();
@@ -218,10 +249,9 @@ impl Tracer {
         // Where there is one GPU only, nothing has to tell which. The runtime's queries nest the
         // driver's, which teach the same.
         let teaches = self.learns && function.layer == Layer::Driver;
-        op.is_needed_by(self.modes)
+        op.is_needed_by(self.modes, function.kind)
             && self.api.includes(function)
-            && (teaches || !op.is_device_query())
-            && !(self.one_gpu && op.is_about_devices())
+            && (!op.is_device_query() || (teaches && !self.one_gpu))
     }
 
     /// Without the loader's rendezvous, libraries that are loaded later are found late.

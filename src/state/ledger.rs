@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 
-use super::live::{Allocation, Freed};
+use super::calls::Outcome;
 use super::process::Process;
-use crate::api::FUNCTIONS;
+use super::{Allocation, Identity};
+use crate::api::{EXTRA, FUNCTIONS, KindSet, Op};
 use crate::event::{Call, Event, Task};
 
 /// What was called, over all processes since the start.
@@ -54,15 +55,13 @@ pub(super) struct Ended {
 
 /// What a call did to the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Change {
     /// This is live now.
-    Allocated(Allocation),
+    Live(Allocation),
     /// This is no longer.
-    Freed(Allocation),
-    /// This is no longer, for its address was handed out again; its free has not returned yet.
-    GaveWay(Allocation),
+    Gone(Allocation),
     /// What was freed here was not seen to be allocated.
-    UnknownFree(u64),
+    Unknown(u64),
 }
 
 /// The ledger.
@@ -74,39 +73,46 @@ pub struct Ledger {
     counts: Counts,
     live_bytes: u64,
     peak_bytes: u64,
+    counted: KindSet,
+    /// Bytes of what processes exported for others, by the 64 bytes that name it.
+    shared: HashMap<[u64; EXTRA], u64>,
     /// What calls did, if anybody wants to know.
-    outcomes: Option<Vec<Outcome>>,
+    changes: Option<Vec<Change>>,
 }
 
+/// Exports that are remembered; a program may export the same memory over and over.
+const MAX_SHARED: usize = 65_536;
+
 impl Ledger {
-    /// From now on, [`Self::take_outcomes`] tells what calls do.
-    pub fn watch(&mut self) {
-        self.outcomes = Some(Vec::new());
-    }
-
-    /// What was done since this was last asked, in order.
-    pub fn take_outcomes(&mut self) -> Vec<Outcome> {
-        self.outcomes
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
-    }
-
-    fn report(&mut self, outcome: Outcome) {
-        if let Some(outcomes) = &mut self.outcomes {
-            outcomes.push(outcome);
+    /// A ledger whose sums and listings are about some kinds only. It keeps the others all the
+    /// same.
+    pub fn counting(counted: KindSet) -> Self {
+        Self {
+            counted,
+            ..Self::default()
         }
     }
 
-    /// Enters an event. `single_gpu` says of a process id whether that process can see one GPU
-    /// only; it is asked once for each process.
-    pub fn apply(&mut self, event: &Event, single_gpu: impl FnOnce(u32) -> bool) {
+    /// From now on, [`Self::take_changes`] tells what calls do.
+    pub fn watch(&mut self) {
+        self.changes = Some(Vec::new());
+    }
+
+    /// What was done since this was last asked, in order.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        let changes = self.changes.as_mut();
+        changes.map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Enters an event. `identity` says of a process id who that process is; it is asked once for
+    /// each process.
+    pub fn apply(&mut self, event: &Event, identity: impl FnOnce(u32) -> Identity) {
         match event {
             Event::Call(call) => self.call(call),
             Event::Process(task) => {
                 let known = self.living.get(&task.pid).is_some_and(|p| p.uid.is_some());
-                let single_gpu = !known && single_gpu(task.pid);
-                self.process(task.pid).introduce(task, single_gpu);
+                let identity = (!known).then(|| identity(task.pid));
+                self.process(task.pid).introduce(task, identity);
             }
             Event::Thread(task) => self.process(task.pid).introduce_thread(task),
             Event::ThreadExit(task) => {
@@ -156,44 +162,59 @@ impl Ledger {
 
     fn call(&mut self, call: &Call) {
         if call.result != 0 {
-            self.counts.failed_calls += 1;
+            self.counts.failed_calls += u64::from(call.function.op.is_memory());
             return;
         }
         if let Some(count) = self.counts.by_row.get_mut(usize::from(call.row)) {
             *count += 1;
         }
-        if call.is_allocation() {
-            self.counts.alloc_calls += 1;
-            if call.address != 0 {
-                let (allocation, gave_way) = self.process(call.pid).allocate(call);
-                if let Some(old) = gave_way {
-                    self.live_bytes = self.live_bytes.saturating_sub(old.size_bytes);
-                    self.report(Outcome::GaveWay(old));
-                }
-                self.report(Outcome::Allocated(allocation));
-                self.live_bytes = self.live_bytes.saturating_add(call.size_bytes);
-                self.peak_bytes = self.peak_bytes.max(self.live_bytes);
+        if call.function.op == Op::ShareExport {
+            self.export(call);
+            return;
+        }
+        let counted = self.counted;
+        let process = self
+            .living
+            .entry(call.pid)
+            .or_insert_with(|| Process::new(call.pid, counted));
+        let before = process.totals.sums.gpu.bytes;
+        process.changes = self.changes.take();
+        let outcome = process.apply(call, |name| self.shared.get(name).copied());
+        self.changes = process.changes.take();
+        if let (Outcome::FreedUnknown, Some(changes)) = (&outcome, &mut self.changes) {
+            changes.push(Change::Unknown(call.address));
+        }
+        let after = process.totals.sums.gpu.bytes;
+        self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
+        self.peak_bytes = self.peak_bytes.max(self.live_bytes);
+        let counts = &mut self.counts;
+        match outcome {
+            Outcome::Allocated => counts.alloc_calls += 1,
+            Outcome::Freed => counts.free_calls += 1,
+            Outcome::FreedUnknown => {
+                counts.free_calls += 1;
+                counts.unknown_frees += 1;
             }
-        } else if call.address == 0 {
-            self.counts.null_frees += 1;
-        } else {
-            self.counts.free_calls += 1;
-            match self.process(call.pid).free(call) {
-                Freed::Live(allocation) => {
-                    self.live_bytes = self.live_bytes.saturating_sub(allocation.size_bytes);
-                    self.report(Outcome::Freed(allocation));
-                }
-                Freed::Superseded => {}
-                Freed::Unknown => {
-                    self.counts.unknown_frees += 1;
-                    self.report(Outcome::UnknownFree(call.address));
-                }
+            Outcome::FreedNull => counts.null_frees += 1,
+            Outcome::Other => {}
+        }
+    }
+
+    fn export(&mut self, call: &Call) {
+        let process = self.living.get(&call.pid);
+        let size = process.and_then(|p| p.size_at(call.address));
+        if let (Some(size), Some(detail)) = (size, &call.detail) {
+            if self.shared.len() >= MAX_SHARED {
+                self.shared.clear();
             }
+            self.shared.insert(detail.values, size);
         }
     }
 
     fn process(&mut self, pid: u32) -> &mut Process {
-        self.living.entry(pid).or_insert_with(|| Process::new(pid))
+        let counted = self.counted;
+        let process = || Process::new(pid, counted);
+        self.living.entry(pid).or_insert_with(process)
     }
 
     fn end(&mut self, task: &Task) {
@@ -204,8 +225,10 @@ impl Ledger {
 
     fn retire(&mut self, mut process: Process) {
         process.exited = true;
-        self.live_bytes = self.live_bytes.saturating_sub(process.live_bytes);
-        if process.live_allocations() == 0 {
+        self.live_bytes = self
+            .live_bytes
+            .saturating_sub(process.totals.sums.gpu.bytes);
+        if process.holds_nothing() {
             self.clean_ended += 1;
         }
         self.ended.push(Ended {
@@ -222,7 +245,7 @@ impl Ledger {
         let mut surplus = self.clean_ended - MAX_CLEAN_ENDED;
         self.clean_ended = MAX_CLEAN_ENDED;
         self.ended.retain(|ended| {
-            let drop = surplus > 0 && ended.process.live_allocations() == 0;
+            let drop = surplus > 0 && ended.process.holds_nothing();
             surplus -= usize::from(drop);
             !drop
         });

@@ -1,66 +1,12 @@
 //! The live allocations of one process: dense, so that a million of them take little memory and
 //! are quick to walk, with an index by address beside it.
 
-use std::collections::HashMap;
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// A live allocation. 32 bytes; millions of them are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allocation {
-    /// Device address.
-    pub address: u64,
-    /// Bytes that were asked for.
-    pub size_bytes: u64,
-    /// When the allocating call returned, `CLOCK_MONOTONIC` nanoseconds.
-    pub end_ns: u64,
-    /// Index of the allocating thread within its process.
-    pub(super) thread: u32,
-    /// Row of the allocating function.
-    pub row: u16,
-    device: u16,
-}
-
-const NO_DEVICE: u16 = u16::MAX;
-
-impl Allocation {
-    pub(super) fn new(
-        address: u64,
-        size_bytes: u64,
-        end_ns: u64,
-        thread: u32,
-        row: u16,
-        device: Option<u16>,
-    ) -> Self {
-        Self {
-            address,
-            size_bytes,
-            end_ns,
-            thread,
-            row,
-            device: device.unwrap_or(NO_DEVICE),
-        }
-    }
-
-    /// Device index, if known.
-    pub fn device(&self) -> Option<u16> {
-        (self.device != NO_DEVICE).then_some(self.device)
-    }
-}
-
-/// An allocation whose address was handed out again before its free had returned. The free, when
-/// it does return, was entered within these times.
-#[derive(Clone, Copy, Debug)]
-struct Superseded {
-    allocated_ns: u64,
-    reused_ns: u64,
-}
-
-/// Superseded allocations beyond which the oldest are forgotten: their frees were lost.
-const MAX_SUPERSEDED: usize = 65_536;
-/// No free takes longer than this.
-const SUPERSEDED_FOR_NS: u64 = 60_000_000_000;
+use super::Allocation;
+use super::superseded::Superseded;
 
 /// What a successful free took away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +23,10 @@ pub(super) enum Freed {
 #[derive(Debug, Default)]
 pub(super) struct LiveSet {
     entries: Vec<Allocation>,
-    /// Slots of `entries`, by the hash of the address.
+    /// Slots of `entries`, by the hash of the key.
     index: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    superseded: HashMap<u64, Vec<Superseded>>,
-    superseded_count: usize,
+    superseded: Superseded,
 }
 
 impl LiveSet {
@@ -95,14 +40,11 @@ impl LiveSet {
 
     /// Enters an allocation; returns the one that held its address, if any.
     pub(super) fn insert(&mut self, new: Allocation) -> Option<Allocation> {
-        let hash = self.hasher.hash_one(new.address);
-        let entries = &self.entries;
-        let found = self
-            .index
-            .find(hash, |&slot| entries[slot as usize].address == new.address);
-        if let Some(&slot) = found {
+        let key = new.key();
+        let hash = self.hasher.hash_one(key);
+        if let Some(slot) = self.find(key) {
             let old = std::mem::replace(&mut self.entries[slot as usize], new);
-            self.remember_superseded(&old, new.end_ns);
+            self.superseded.remember(key, old.end_ns, new.end_ns);
             return Some(old);
         }
         let Ok(slot) = u32::try_from(self.entries.len()) else {
@@ -111,25 +53,53 @@ impl LiveSet {
         self.entries.push(new);
         let (entries, hasher) = (&self.entries, &self.hasher);
         self.index.insert_unique(hash, slot, |&slot| {
-            hasher.hash_one(entries[slot as usize].address)
+            hasher.hash_one(entries[slot as usize].key())
         });
         None
     }
 
-    /// Takes away what lived at `address` when a free of it was entered at `start_ns`.
-    pub(super) fn free(&mut self, address: u64, start_ns: u64) -> Freed {
-        let hash = self.hasher.hash_one(address);
+    /// What lives under `key`.
+    pub(super) fn get(&self, key: u64) -> Option<&Allocation> {
+        self.find(key).map(|slot| &self.entries[slot as usize])
+    }
+
+    fn find(&self, key: u64) -> Option<u32> {
+        let hash = self.hasher.hash_one(key);
+        let is_it = |slot: &u32| self.entries[*slot as usize].key() == key;
+        self.index.find(hash, is_it).copied()
+    }
+
+    /// Takes away what lives under `key`, whenever it was allocated.
+    pub(super) fn remove(&mut self, key: u64) -> Option<Allocation> {
+        match self.free(key, u64::MAX) {
+            Freed::Live(allocation) => Some(allocation),
+            Freed::Superseded | Freed::Unknown => None,
+        }
+    }
+
+    /// Takes away all that `ends` says of.
+    pub(super) fn remove_if(&mut self, ends: impl Fn(&Allocation) -> bool) -> Vec<Allocation> {
+        let gone: Vec<_> = self.entries.iter().filter(|a| ends(a)).copied().collect();
+        for allocation in &gone {
+            self.remove(allocation.key());
+        }
+        gone
+    }
+
+    /// Takes away what lived under `key` when a free of it was entered at `start_ns`.
+    pub(super) fn free(&mut self, key: u64, start_ns: u64) -> Freed {
+        let hash = self.hasher.hash_one(key);
         let entries = &self.entries;
         let found = self.index.find_entry(hash, |&slot| {
             let entry = &entries[slot as usize];
             // A newer allocation than the one that the free was for stays.
-            entry.address == address && entry.end_ns <= start_ns
+            entry.key() == key && entry.end_ns <= start_ns
         });
         if let Ok(occupied) = found {
             let (slot, _) = occupied.remove();
             return Freed::Live(self.take(slot));
         }
-        if self.forget_superseded(address, start_ns) {
+        if self.superseded.forget(key, start_ns) {
             Freed::Superseded
         } else {
             Freed::Unknown
@@ -141,7 +111,7 @@ impl LiveSet {
         let taken = self.entries.swap_remove(slot as usize);
         if let Some(moved) = self.entries.get(slot as usize) {
             let old_slot = self.entries.len();
-            let hash = self.hasher.hash_one(moved.address);
+            let hash = self.hasher.hash_one(moved.key());
             let found = self.index.find_mut(hash, |&s| s as usize == old_slot);
             if let Some(reference) = found {
                 *reference = slot;
@@ -157,61 +127,41 @@ impl LiveSet {
             self.entries.shrink_to(target);
             let (entries, hasher) = (&self.entries, &self.hasher);
             self.index.shrink_to(target, |&slot| {
-                hasher.hash_one(entries[slot as usize].address)
+                hasher.hash_one(entries[slot as usize].key())
             });
         }
-    }
-
-    fn remember_superseded(&mut self, old: &Allocation, reused_ns: u64) {
-        if self.superseded_count >= MAX_SUPERSEDED {
-            let oldest = reused_ns.saturating_sub(SUPERSEDED_FOR_NS);
-            self.superseded.retain(|_, list| {
-                list.retain(|s| s.reused_ns >= oldest);
-                !list.is_empty()
-            });
-            self.superseded_count = self.superseded.values().map(Vec::len).sum();
-            if self.superseded_count >= MAX_SUPERSEDED {
-                return;
-            }
-        }
-        self.superseded_count += 1;
-        self.superseded
-            .entry(old.address)
-            .or_default()
-            .push(Superseded {
-                allocated_ns: old.end_ns,
-                reused_ns,
-            });
-    }
-
-    fn forget_superseded(&mut self, address: u64, start_ns: u64) -> bool {
-        let Some(list) = self.superseded.get_mut(&address) else {
-            return false;
-        };
-        let belongs = |s: &Superseded| s.allocated_ns <= start_ns && start_ns < s.reused_ns;
-        let Some(position) = list.iter().position(belongs) else {
-            return false;
-        };
-        list.swap_remove(position);
-        self.superseded_count -= 1;
-        if list.is_empty() {
-            self.superseded.remove(&address);
-        }
-        true
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{MemoryKind, Space};
+    use crate::state::allocation::{New, Place, key};
 
     fn allocation(address: u64, end_ns: u64) -> Allocation {
-        Allocation::new(address, 64, end_ns, 0, 1, None)
+        Allocation::new(&New {
+            address,
+            size_bytes: 64,
+            end_ns,
+            thread: 0,
+            row: 1,
+            kind: MemoryKind::Device,
+            space: Space::Device,
+            place: Place::Unknown,
+            slot: 0,
+        })
     }
 
     #[test]
-    fn an_allocation_takes_32_bytes() {
-        assert_eq!(size_of::<Allocation>(), 32);
+    fn spaces_are_apart() {
+        let mut live = LiveSet::default();
+        live.insert(allocation(0x100, 10));
+        let pinned = key(Space::Pinned, 0x100);
+        assert_eq!(live.get(pinned), None);
+        assert_eq!(live.free(pinned, 20), Freed::Unknown);
+        assert_eq!(live.remove_if(|a| a.size_bytes == 64).len(), 1);
+        assert_eq!(live.len(), 0);
     }
 
     #[test]

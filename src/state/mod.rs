@@ -1,14 +1,25 @@
 //! What is known about the traced processes: pure state, fed with events.
 
+mod allocation;
+pub mod arrays;
+mod calls;
+mod contexts;
+mod graphs;
+pub mod identity;
 pub mod launches;
 pub mod ledger;
 mod live;
+pub mod physical;
+pub mod pools;
 mod process;
+mod superseded;
+pub mod totals;
 pub mod transfers;
 
+pub use allocation::Allocation;
+pub use identity::Identity;
 pub use launches::Launches;
-pub use ledger::{Counts, Ledger, Outcome};
-pub use live::Allocation;
+pub use ledger::{Change, Counts, Ledger};
 pub use process::{Process, Thread};
 pub use transfers::Transfers;
 
@@ -18,8 +29,8 @@ use transfers::{Place, Transfer};
 
 /// What only the live system can tell; a replay knows nothing of it.
 pub trait World {
-    /// Whether the process can see one GPU only.
-    fn has_single_gpu(&self, pid: u32) -> bool;
+    /// Who the process is; asked when it is first seen.
+    fn identity(&self, pid: u32) -> Identity;
 
     /// The mangled name of the kernel whose host function is at `address`.
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String>;
@@ -43,7 +54,7 @@ impl State {
     /// Enters an event into what `modes` need; returns the copy if it is one.
     pub fn apply(&mut self, event: &Event, modes: Modes, world: &impl World) -> Option<Transfer> {
         if modes.memleak {
-            self.ledger.apply(event, |pid| world.has_single_gpu(pid));
+            self.ledger.apply(event, |pid| world.identity(pid));
         }
         if modes.cudatrace {
             self.launches

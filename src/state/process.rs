@@ -2,8 +2,16 @@
 
 use std::collections::HashMap;
 
-use super::live::{Allocation, Freed, LiveSet};
-use crate::event::{Call, Task};
+use super::allocation::key;
+use super::contexts::Contexts;
+use super::graphs::Graphs;
+use super::live::LiveSet;
+use super::physical::{Physical, PhysicalMemory};
+use super::pools::{Pool, Pools};
+use super::totals::{Sums, Total, Totals};
+use super::{Allocation, Change, Identity};
+use crate::api::{KindSet, MemoryKind, Space};
+use crate::event::Task;
 
 /// A thread that has called a traced function.
 #[derive(Clone, Debug)]
@@ -12,11 +20,18 @@ pub struct Thread {
     pub tid: u32,
     /// Name, if the kernel side could send it.
     pub comm: Option<String>,
-    /// Bytes that the thread allocated and that are live.
-    pub live_bytes: u64,
-    /// Their number.
-    pub live_allocations: u64,
+    /// What the thread allocated and is live.
+    pub live: Sums,
+    /// Their number, whatever is counted.
+    held: u64,
     exited: bool,
+}
+
+/// A device variable that a program has asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Variable {
+    pub(super) module: u64,
+    pub(super) name: Option<String>,
 }
 
 /// A process that has called a traced function.
@@ -30,12 +45,31 @@ pub struct Process {
     pub comm: Option<String>,
     /// The process has ended or runs another program: what is live here was never freed.
     pub exited: bool,
-    /// Bytes allocated and not freed.
-    pub live_bytes: u64,
-    /// The most that `live_bytes` has been.
+    /// What is allocated and not freed.
+    pub totals: Totals,
+    /// The most bytes of GPU memory that it held.
     pub peak_bytes: u64,
-    single_gpu: bool,
-    live: LiveSet,
+    /// Physical memory and where it is mapped.
+    pub physical: PhysicalMemory,
+    /// Pools of stream-ordered memory.
+    pub pools: Pools,
+    /// Nothing that it did was missed.
+    pub from_birth: bool,
+    /// Who it is.
+    pub identity: Identity,
+    pub(super) graphs: Graphs,
+    pub(super) contexts: Contexts,
+    /// Modules that are loaded, with the slots of their contexts.
+    pub(super) modules: HashMap<u64, u8>,
+    /// Modules and names of variables, by address.
+    pub(super) variables: HashMap<u64, Variable>,
+    /// How often what was opened at an address was opened.
+    pub(super) opened: HashMap<u64, u32>,
+    pub(super) live: LiveSet,
+    /// What became live and what no longer is, if anybody wants to know.
+    pub(super) changes: Option<Vec<Change>>,
+    /// The kinds that totals and sums are about.
+    counted: KindSet,
     threads: Vec<Thread>,
     /// Indices into `threads` of living threads, by tid.
     by_tid: HashMap<u32, u32>,
@@ -44,30 +78,46 @@ pub struct Process {
 }
 
 impl Process {
-    pub(super) fn new(pid: u32) -> Self {
+    pub(super) fn new(pid: u32, counted: KindSet) -> Self {
         Self {
             pid,
             uid: None,
             comm: None,
             exited: false,
-            live_bytes: 0,
+            totals: Totals::default(),
             peak_bytes: 0,
-            single_gpu: false,
+            physical: PhysicalMemory::default(),
+            pools: Pools::default(),
+            from_birth: false,
+            identity: Identity::default(),
+            graphs: Graphs::default(),
+            contexts: Contexts::default(),
+            modules: HashMap::new(),
+            variables: HashMap::new(),
+            opened: HashMap::new(),
             live: LiveSet::default(),
+            changes: None,
+            counted,
             threads: Vec::new(),
             by_tid: HashMap::new(),
             vacant: Vec::new(),
         }
     }
 
-    /// Number of live allocations.
-    pub fn live_allocations(&self) -> usize {
-        self.live.len()
+    /// The kinds that totals and sums are about.
+    pub fn counted(&self) -> KindSet {
+        self.counted
     }
 
-    /// The live allocations, in no particular order.
-    pub fn allocations(&self) -> impl ExactSizeIterator<Item = &Allocation> {
-        self.live.iter()
+    /// Whether it holds nothing at all.
+    pub fn holds_nothing(&self) -> bool {
+        self.live.len() == 0
+    }
+
+    /// The live allocations of the kinds that are counted, in no particular order.
+    pub fn allocations(&self) -> impl Iterator<Item = &Allocation> {
+        let counted = self.counted;
+        self.live.iter().filter(move |a| counted.contains(a.kind()))
     }
 
     /// Threads with their indices, including those that hold nothing.
@@ -77,18 +127,67 @@ impl Process {
 
     /// Index into [`Self::threads`] of the thread that made `allocation`.
     pub fn thread_index(allocation: &Allocation) -> usize {
-        allocation.thread as usize
+        allocation.thread() as usize
+    }
+
+    /// The physical memory that `allocation` is, if it is any.
+    pub fn physical_of(&self, allocation: &Allocation) -> Option<&Physical> {
+        match allocation.space() {
+            Space::Physical => self.physical.get(allocation.address),
+            _ => None,
+        }
+    }
+
+    /// The name of the variable that `allocation` is, if it is one.
+    pub fn name_of(&self, allocation: &Allocation) -> Option<&str> {
+        match allocation.space() {
+            Space::Variables => self.variables.get(&allocation.address)?.name.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The pool that `allocation` is from, if it is from any.
+    pub fn pool_of(&self, allocation: &Allocation) -> Option<&Pool> {
+        match allocation.kind() {
+            MemoryKind::Async => self.pools.get(allocation.slot()),
+            _ => None,
+        }
+    }
+
+    /// Number of modules and libraries that are loaded.
+    pub fn modules(&self) -> usize {
+        self.modules.len()
+    }
+
+    /// Live GPU memory by device; what is nowhere else is on the only one.
+    pub fn devices(&self) -> Vec<(Option<u16>, Total)> {
+        let single = self.identity.single_gpu.then_some(0);
+        let mut devices: Vec<(Option<u16>, Total)> = Vec::new();
+        for (device, total) in self.totals.devices() {
+            let device = device.or(single);
+            match devices.iter_mut().find(|(d, _)| *d == device) {
+                Some((_, sum)) => sum.merge(total),
+                None => devices.push((device, total)),
+            }
+        }
+        devices.sort_by_key(|(device, _)| device.unwrap_or(u16::MAX));
+        devices
     }
 
     /// The device of `allocation`: what the calls said, else 0 if there is no other.
     pub fn device(&self, allocation: &Allocation) -> Option<u16> {
-        allocation.device().or(self.single_gpu.then_some(0))
+        allocation
+            .device()
+            .or(self.identity.single_gpu.then_some(0))
     }
 
-    pub(super) fn introduce(&mut self, task: &Task, single_gpu: bool) {
+    pub(super) fn introduce(&mut self, task: &Task, identity: Option<Identity>) {
         self.uid = Some(task.uid);
         self.comm = Some(task.comm.clone());
-        self.single_gpu |= single_gpu;
+        if let Some(identity) = identity {
+            self.identity = identity;
+        }
+        self.from_birth |= task.from_birth;
     }
 
     pub(super) fn introduce_thread(&mut self, task: &Task) {
@@ -103,57 +202,69 @@ impl Process {
         }
     }
 
-    /// Enters a successful allocation. Returns it, and the one that held the same address and has
-    /// therefore been freed, though its free has not returned yet.
-    pub(super) fn allocate(&mut self, call: &Call) -> (Allocation, Option<Allocation>) {
-        let thread = self.thread(call.tid);
-        let allocation = Allocation::new(
-            call.address,
-            call.size_bytes,
-            call.end_ns,
-            thread,
-            call.row,
-            call.device,
-        );
-        let gave_way = self.live.insert(allocation);
-        if let Some(old) = &gave_way {
-            self.subtract(old);
+    /// Enters an allocation. One that was at the same place has been freed, though its free has
+    /// not returned yet.
+    pub(super) fn add(&mut self, allocation: Allocation) {
+        if let Some(old) = self.live.insert(allocation) {
+            self.uncount(&old);
         }
-        let owner = &mut self.threads[thread as usize];
-        owner.live_bytes = owner.live_bytes.saturating_add(call.size_bytes);
-        owner.live_allocations += 1;
-        self.live_bytes = self.live_bytes.saturating_add(call.size_bytes);
-        self.peak_bytes = self.peak_bytes.max(self.live_bytes);
-        (allocation, gave_way)
+        self.tell(Change::Live(allocation));
+        self.totals.add(&allocation, self.counted);
+        let peak = self.peak_bytes.max(self.totals.sums.gpu.bytes);
+        self.peak_bytes = peak;
+        let owner = &mut self.threads[allocation.thread() as usize];
+        owner.held += 1;
+        if self.counted.contains(allocation.kind()) {
+            owner.live.add(&allocation);
+        }
+        if allocation.kind() == MemoryKind::Async {
+            self.pools.add(allocation.slot(), allocation.size_bytes);
+        }
     }
 
-    /// Enters a successful free.
-    pub(super) fn free(&mut self, call: &Call) -> Freed {
-        let freed = self.live.free(call.address, call.start_ns);
-        if let Freed::Live(allocation) = &freed {
-            self.subtract(allocation);
-        }
-        freed
+    /// Takes away what is at `address` in `space`.
+    pub(super) fn remove(&mut self, space: Space, address: u64) -> Option<Allocation> {
+        let gone = self.live.remove(key(space, address))?;
+        self.uncount(&gone);
+        Some(gone)
     }
 
-    fn subtract(&mut self, gone: &Allocation) {
-        self.live_bytes = self.live_bytes.saturating_sub(gone.size_bytes);
-        let owner = &mut self.threads[gone.thread as usize];
-        owner.live_bytes = owner.live_bytes.saturating_sub(gone.size_bytes);
-        owner.live_allocations = owner.live_allocations.saturating_sub(1);
-        self.vacate_if_done(gone.thread);
+    /// Takes an allocation that is no longer live out of all sums.
+    pub(super) fn uncount(&mut self, gone: &Allocation) {
+        self.tell(Change::Gone(*gone));
+        self.totals.subtract(gone, self.counted);
+        let owner = &mut self.threads[gone.thread() as usize];
+        owner.held = owner.held.saturating_sub(1);
+        if self.counted.contains(gone.kind()) {
+            owner.live.subtract(gone);
+        }
+        self.vacate_if_done(gone.thread());
+        match gone.space() {
+            Space::Variables => drop(self.variables.remove(&gone.address)),
+            Space::Shared => drop(self.opened.remove(&gone.address)),
+            _ if gone.kind() == MemoryKind::Async => {
+                self.pools.subtract(gone.slot(), gone.size_bytes);
+            }
+            _ => {}
+        }
+    }
+
+    fn tell(&mut self, change: Change) {
+        if let Some(changes) = &mut self.changes {
+            changes.push(change);
+        }
     }
 
     /// Index of the living thread `tid`, which may be new.
-    fn thread(&mut self, tid: u32) -> u32 {
+    pub(super) fn thread(&mut self, tid: u32) -> u32 {
         if let Some(&index) = self.by_tid.get(&tid) {
             return index;
         }
         let fresh = Thread {
             tid,
             comm: None,
-            live_bytes: 0,
-            live_allocations: 0,
+            live: Sums::default(),
+            held: 0,
             exited: false,
         };
         let index = if let Some(index) = self.vacant.pop() {
@@ -170,7 +281,7 @@ impl Process {
 
     fn vacate_if_done(&mut self, index: u32) {
         let thread = &self.threads[index as usize];
-        if thread.exited && thread.live_allocations == 0 {
+        if thread.exited && thread.held == 0 {
             self.vacant.push(index);
         }
     }

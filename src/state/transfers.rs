@@ -170,12 +170,15 @@ impl Transfers {
     }
 
     fn allocation(&mut self, call: &Call) {
-        if call.result != 0 {
+        let function = call.function;
+        let at_device =
+            function.kind.is_at_device() && (function.op.allocates() || function.op.frees());
+        if call.result != 0 || call.captured || !at_device {
             return;
         }
         self.newest_ns = self.newest_ns.max(call.end_ns);
         let blocks = self.device.entry(call.pid).or_default();
-        if call.is_allocation() {
+        if function.op.allocates() {
             let block = Block {
                 size_bytes: call.size_bytes,
                 until_ns: u64::MAX,
@@ -329,6 +332,9 @@ mod tests {
             address,
             size_bytes: 4096,
             device: None,
+            context: 0,
+            captured: false,
+            detail: None,
         })
     }
 

@@ -8,6 +8,7 @@ use gpuprobe::clock::Clock;
 use gpuprobe::probe::abi::{RawCall, RawTask, record};
 use gpuprobe::recording::log::{Mark, Note};
 use gpuprobe::recording::{Facts, Recorder, Tap};
+use gpuprobe::state::Identity;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use zerocopy::{FromZeros, IntoBytes};
@@ -45,6 +46,7 @@ fn mark(second: u32, is_final: bool) -> Note {
         since_last_ns: 2_000_000_000,
         since_start_ns: 4_000_000_000,
         link: None,
+        usage: None,
     })
 }
 
@@ -60,7 +62,11 @@ fn record(path: &Path) {
         ..Facts::now(modes)
     };
     let mut recorder = Recorder::start(path, facts).unwrap();
-    recorder.note(Note::SingleGpu(PID, true));
+    let identity = Identity {
+        single_gpu: true,
+        ..Identity::default()
+    };
+    recorder.note(Note::Identity(PID, identity));
     recorder.record(task(record::PROCESS, "python", 1_000).as_bytes());
     recorder.record(task(record::THREAD, "python", 1_000).as_bytes());
     let mib = 1 << 20;

@@ -1,6 +1,6 @@
 /*
- * Stand-in libcuda.so.1: initialisation, devices, entry points, error texts.
- * Contexts are in cuda_context.c, memory in cuda_memory.c, kernels in
+ * Stand-in libcuda.so.1: initialisation, entry points, error texts.
+ * Devices are in cuda_device.c, contexts in cuda_context.c, memory in cuda_memory.c, kernels in
  * cuda_module.c and cuda_launch.c, streams in cuda_stream.c, copies in
  * cuda_copy.c and cuda_set.c.
  *
@@ -80,6 +80,7 @@ static enum handle_layout environment_layout(const char *name)
 static void setup(void)
 {
     settings.devices = (int)environment_number("STANDIN_DEVICES", 1, MAX_DEVICES);
+    devices_setup();
     settings.device_bytes =
         environment_number("STANDIN_DEVICE_BYTES", DEFAULT_DEVICE_BYTES, UINT64_MAX);
     settings.free_linger_ns = environment_number("STANDIN_FREE_LINGER_NS", 0, MAX_LINGER_NS);
@@ -120,26 +121,6 @@ CUresult cuGetErrorString(CUresult error, const char **text)
         return CUDA_ERROR_INVALID_VALUE;
     *text = error_text(error);
     return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuDeviceGetCount(int *count)
-{
-    ENTER_INITIALIZED();
-    if (!count)
-        return CUDA_ERROR_INVALID_VALUE;
-    *count = settings.devices;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGet(CUdevice *device, int ordinal)
-{
-    ENTER_INITIALIZED();
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device(ordinal))
-        return CUDA_ERROR_INVALID_DEVICE;
-    *device = ordinal;
-    return CUDA_SUCCESS;
 }
 
 struct driver_symbol {

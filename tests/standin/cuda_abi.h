@@ -178,8 +178,7 @@ CUresult cuCtxSynchronize(void);
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
 CUresult cuMemFree_v2(CUdeviceptr address);
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
-CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags);
-CUresult cuMemFreeHost(void *address);
+#include "cuda_abi_memory.h"
 
 /* A function and its twin for programs that are compiled for per-thread default
  * streams: the same arguments, and a function of its own. */
@@ -292,13 +291,16 @@ TWINS(cuMemsetD2D32Async, _ptsz,
       (CUdeviceptr dst, size_t pitch, unsigned int value, size_t width, size_t height,
        CUstream stream));
 
+#include "cuda_abi_virtual.h"
+
 #undef TWINS
 
 /*
  * What no CUDA has: the images of its modules, and the tests' hooks.
  *
  * A module's image is the line STANDIN_IMAGE_MAGIC, then the mangled name of
- * each kernel with a newline after it, and a NUL.
+ * each kernel with a newline after it, and a NUL. A line NAME=BYTES is a variable
+ * instead, NAME=mBYTES a managed one.
  *
  * standin_fail: the next `times` calls of `function` (an exported driver or
  * runtime symbol), on any thread, return `error` and do nothing. Zero times

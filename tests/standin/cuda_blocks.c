@@ -36,7 +36,8 @@ struct block {
     const void *owner;  /* NULL: free */
     uint32_t next_free; /* record number + 1; 0 ends the list */
     uint16_t class;
-    uint16_t device;
+    uint8_t device;
+    bool inner;
 };
 
 _Static_assert(CLASSES <= UINT16_MAX, "a class must fit its field");
@@ -153,7 +154,7 @@ void blocks_setup(uint64_t device_bytes)
     pthread_mutex_unlock(&table.lock);
 }
 
-bool blocks_take(const void *owner, int device, uint64_t bytes, uint64_t *address)
+static bool take(const void *owner, int device, uint64_t bytes, bool inner, uint64_t *address)
 {
     struct block *block = NULL;
     unsigned int class = class_of(bytes);
@@ -165,7 +166,8 @@ bool blocks_take(const void *owner, int device, uint64_t bytes, uint64_t *addres
     }
     if (block) {
         block->owner = owner;
-        block->device = (uint16_t)device;
+        block->device = (uint8_t)device;
+        block->inner = inner;
         block->bytes = bytes;
         table.used[device] += bytes;
         *address = block->address;
@@ -174,17 +176,48 @@ bool blocks_take(const void *owner, int device, uint64_t bytes, uint64_t *addres
     return block != NULL;
 }
 
-bool blocks_release(uint64_t address)
+bool blocks_take(const void *owner, int device, uint64_t bytes, uint64_t *address)
+{
+    return take(owner, device, bytes, false, address);
+}
+
+bool blocks_take_inner(const void *owner, int device, uint64_t bytes, uint64_t *address)
+{
+    return take(owner, device, bytes, true, address);
+}
+
+static bool release_at(uint64_t address, bool inner, const void **owner, uint64_t *bytes)
 {
     bool live = false;
     pthread_mutex_lock(&table.lock);
     uint32_t number = *find(address);
-    if (number && table.blocks[number - 1].owner) {
+    if (number && table.blocks[number - 1].owner && table.blocks[number - 1].inner == inner) {
+        *owner = table.blocks[number - 1].owner;
+        *bytes = table.blocks[number - 1].bytes;
         release(&table.blocks[number - 1]);
         live = true;
     }
     pthread_mutex_unlock(&table.lock);
     return live;
+}
+
+bool blocks_release(uint64_t address)
+{
+    const void *owner;
+    uint64_t bytes;
+    return release_at(address, false, &owner, &bytes);
+}
+
+bool blocks_release_from(uint64_t address, const void **owner, uint64_t *bytes)
+{
+    return release_at(address, false, owner, bytes);
+}
+
+bool blocks_release_inner(uint64_t address)
+{
+    const void *owner;
+    uint64_t bytes;
+    return release_at(address, true, &owner, &bytes);
 }
 
 /* Addresses are never handed out twice for the first time, and each new one is
@@ -214,6 +247,34 @@ enum block_state blocks_state(uint64_t address, uint64_t bytes)
     }
     pthread_mutex_unlock(&table.lock);
     return state;
+}
+
+bool blocks_find(uint64_t address, struct block_range *range)
+{
+    pthread_mutex_lock(&table.lock);
+    const struct block *block = block_at_or_below(address);
+    bool found = block && block->owner && address - block->address < block->bytes;
+    if (found)
+        *range = (struct block_range){ block->address, block->bytes, block->owner, block->device };
+    pthread_mutex_unlock(&table.lock);
+    return found;
+}
+
+bool blocks_charge(int device, uint64_t bytes)
+{
+    pthread_mutex_lock(&table.lock);
+    bool left = bytes <= table.device_bytes - table.used[device];
+    if (left)
+        table.used[device] += bytes;
+    pthread_mutex_unlock(&table.lock);
+    return left;
+}
+
+void blocks_uncharge(int device, uint64_t bytes)
+{
+    pthread_mutex_lock(&table.lock);
+    table.used[device] -= bytes;
+    pthread_mutex_unlock(&table.lock);
 }
 
 void blocks_release_owned(const void *owner)

@@ -17,6 +17,27 @@ bool blocks_take(const void *owner, int device, uint64_t bytes, uint64_t *addres
 /* Returns false when no live block begins at `address`. */
 bool blocks_release(uint64_t address);
 
+/* The same for blocks that only their maker gives back: blocks_release does not
+ * know them. Their owner's end releases them too. */
+bool blocks_take_inner(const void *owner, int device, uint64_t bytes, uint64_t *address);
+bool blocks_release_inner(uint64_t address);
+
+/* The same, and whose it was and how large. */
+bool blocks_release_from(uint64_t address, const void **owner, uint64_t *bytes);
+
+/* The live block that `address` lies in. Returns false if there is none. */
+struct block_range {
+    uint64_t address, bytes;
+    const void *owner;
+    int device;
+};
+bool blocks_find(uint64_t address, struct block_range *range);
+
+/* Memory of a device that has no address here, taken and given back. Returns
+ * false when the device has not that much left. */
+bool blocks_charge(int device, uint64_t bytes);
+void blocks_uncharge(int device, uint64_t bytes);
+
 /* What lies at the `bytes` bytes (at least 1) from `address`. */
 enum block_state {
     BLOCK_NONE, /* nothing that was ever device memory */

@@ -86,6 +86,9 @@ static void deactivate(struct CUctx_st *context)
 {
     atomic_store(&context->active, false);
     blocks_release_owned(context);
+    arrays_release_owned(context);
+    host_release_owned(context);
+    ipc_release_owned(context);
     modules_release_owned(context);
     streams_release_owned(context);
 }

@@ -11,6 +11,7 @@ struct CUgraph_st {
     const struct CUstream_st *origin;  /* where its capture began, and must end */
     const struct thread_state *thread; /* and on which thread; NULL: on any */
     _Atomic(size_t) nodes;
+    struct graph_memory *memory; /* the nodes that are about memory; NULL: none */
 };
 
 _Static_assert(sizeof(struct CUgraph_st) <= HANDLE_BYTES, "a graph must fit its slot");

@@ -18,6 +18,11 @@ enum handle_kind {
     HANDLE_EVENT,
     HANDLE_GRAPH,
     HANDLE_GRAPH_EXEC,
+    HANDLE_PHYSICAL, /* a CUmemGenericAllocationHandle */
+    HANDLE_POOL,
+    HANDLE_EXTERNAL,
+    HANDLE_ARRAY,
+    HANDLE_MIPMAPPED_ARRAY,
     HANDLE_KINDS,
 };
 

@@ -16,7 +16,8 @@ struct settings {
     int devices;
     uint64_t device_bytes;
     uint64_t free_linger_ns;
-    double copy_bytes_per_ns; /* 0: copies take no time */
+    double copy_bytes_per_ns;  /* 0: copies take no time */
+    int physical[MAX_DEVICES]; /* a device's number for those who see them all */
     enum handle_layout { LAYOUT_DRIVER, LAYOUT_OTHER, LAYOUT_TEXT, LAYOUT_WRONG } handle_layout;
 };
 
@@ -41,6 +42,9 @@ struct thread_state {
 
 extern _Thread_local struct thread_state thread_state;
 
+/* Once `settings.devices` is how many there are: leaves those that the environment
+ * lets the process see. */
+void devices_setup(void);
 void contexts_setup(void);
 /* The calling thread's usable context, or the error of a call without one. */
 CUresult context_current(CUcontext *context);
@@ -52,6 +56,9 @@ void calls_count(void);
 
 /* A context calls these when it ends: what it owns ends with it. */
 void modules_release_owned(CUcontext context);
+void arrays_release_owned(CUcontext context);
+void host_release_owned(CUcontext context);
+void ipc_release_owned(CUcontext context);
 void streams_release_owned(CUcontext context);
 
 /* The stream that `stream` stands for in a call of the calling thread;

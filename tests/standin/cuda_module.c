@@ -1,5 +1,5 @@
 /*
- * Stand-in libcuda: modules, libraries, and the kernels in them.
+ * Stand-in libcuda: modules, libraries, and what is in them.
  *
  * A module belongs to a context and goes with it; a library does not. Unloading
  * releases the kernels last to first: the first kernel of the next module gets
@@ -12,15 +12,17 @@
 #include <string.h>
 
 #include "cuda_internal.h"
+#include "cuda_variables.h"
 
 /* A CUmodule or a CUlibrary. */
 struct module {
     struct handle handle;
     CUcontext owner; /* NULL for a library */
-    char *image;     /* the names, each ended by a NUL */
+    char *image;     /* its lines, each ended by a NUL */
     struct kernel **kernels;
     size_t count;
     size_t next; /* where the next lookup starts: they come in order */
+    struct variable *variables;
 };
 
 _Static_assert(sizeof(struct module) <= HANDLE_BYTES, "a module must fit its slot");
@@ -67,13 +69,14 @@ static void module_delete(struct module *module)
 {
     while (module->count)
         kernel_delete(module->kernels[--module->count]);
+    variables_delete(module->variables);
     free(module->kernels);
     free(module->image);
     handle_release(module);
 }
 
-/* Cuts the image into names. Returns how many there are. */
-static size_t split_names(char *names)
+/* Cuts the image into lines. Returns how many there are. */
+static size_t split_lines(char *names)
 {
     size_t count = 0;
     for (char *end; *names && (end = strchr(names, '\n')); names = end + 1) {
@@ -81,6 +84,25 @@ static size_t split_names(char *names)
         count++;
     }
     return count;
+}
+
+static CUresult read_lines(struct module *module, enum handle_kind kernel_kind)
+{
+    CUresult error = CUDA_SUCCESS;
+    size_t lines = split_lines(module->image);
+    module->kernels = calloc(lines, sizeof *module->kernels);
+    for (const char *line = module->image; !error && lines--; line += strlen(line) + 1) {
+        if (variable_is(line)) {
+            error = variable_add(&module->variables, line);
+            continue;
+        }
+        struct kernel *kernel = kernel_new(kernel_kind, line);
+        if (kernel)
+            module->kernels[module->count++] = kernel;
+        else
+            error = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return error;
 }
 
 static CUresult module_new(void **result, const void *image, CUcontext owner, enum handle_kind kind,
@@ -95,19 +117,12 @@ static CUresult module_new(void **result, const void *image, CUcontext owner, en
         return CUDA_ERROR_OUT_OF_MEMORY;
     module->owner = owner;
     module->image = strdup((const char *)image + strlen(STANDIN_IMAGE_MAGIC));
-    size_t count = split_names(module->image);
-    module->kernels = calloc(count, sizeof *module->kernels);
-    const char *name = module->image;
-    for (; module->count < count; name += strlen(name) + 1) {
-        struct kernel *kernel = kernel_new(kernel_kind, name);
-        if (!kernel) {
-            module_delete(module);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        module->kernels[module->count++] = kernel;
-    }
-    *result = module;
-    return CUDA_SUCCESS;
+    CUresult error = read_lines(module, kernel_kind);
+    if (error)
+        module_delete(module);
+    else
+        *result = module;
+    return error;
 }
 
 static CUresult module_find(void **result, struct module *module, enum handle_kind kind,
@@ -142,9 +157,28 @@ static CUresult module_unload(struct module *module, enum handle_kind kind)
     return CUDA_SUCCESS;
 }
 
+static CUresult find_variable(CUdeviceptr *address, size_t *bytes, struct module *module,
+                              enum handle_kind kind, const char *name, bool managed_only)
+{
+    CUcontext context;
+    CUresult error = context_current(&context);
+    if (error)
+        return error;
+    if (!name || (!address && !bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!handle_is(module, kind))
+        return CUDA_ERROR_INVALID_HANDLE;
+    pthread_mutex_lock(&lock);
+    error = variable_find(module->variables, name, managed_only,
+                          module->owner ? module->owner : context, address, bytes);
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
 static void delete_if_owned(void *object, void *context)
 {
     struct module *module = object;
+    variables_forget(module->variables, context);
     if (module->owner == context)
         module_delete(module);
 }
@@ -153,6 +187,7 @@ void modules_release_owned(CUcontext context)
 {
     pthread_mutex_lock(&lock);
     handles_each(HANDLE_MODULE, delete_if_owned, context);
+    handles_each(HANDLE_LIBRARY, delete_if_owned, context);
     pthread_mutex_unlock(&lock);
 }
 
@@ -175,6 +210,27 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 {
     ENTER_INITIALIZED();
     return module_find((void **)function, (struct module *)module, HANDLE_MODULE, name);
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module,
+                              const char *name)
+{
+    ENTER_INITIALIZED();
+    return find_variable(address, bytes, (struct module *)module, HANDLE_MODULE, name, false);
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary library,
+                            const char *name)
+{
+    ENTER_INITIALIZED();
+    return find_variable(address, bytes, (struct module *)library, HANDLE_LIBRARY, name, false);
+}
+
+CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary library,
+                             const char *name)
+{
+    ENTER_INITIALIZED();
+    return find_variable(address, bytes, (struct module *)library, HANDLE_LIBRARY, name, true);
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options,

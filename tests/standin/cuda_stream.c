@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "cuda_graph.h"
+#include "cuda_graph_memory.h"
 #include "cuda_handles.h"
 #include "cuda_internal.h"
 
@@ -45,9 +45,14 @@ CUresult stream_resolve(CUstream stream, CUstream null_stream, struct CUstream_s
     return CUDA_SUCCESS;
 }
 
+struct CUgraph_st *stream_capture(struct CUstream_st *stream)
+{
+    return atomic_load_explicit(&stream->capture, memory_order_acquire);
+}
+
 bool stream_capture_node(struct CUstream_st *stream)
 {
-    struct CUgraph_st *graph = atomic_load_explicit(&stream->capture, memory_order_acquire);
+    struct CUgraph_st *graph = stream_capture(stream);
     if (graph)
         atomic_fetch_add(&graph->nodes, 1);
     return graph != NULL;

@@ -114,9 +114,7 @@ cudaError_t cudaRuntimeGetVersion(int *version);
     cudaError_t symbol parameters;        \
     cudaError_t symbol##suffix parameters
 
-cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned int flags);
-cudaError_t cudaMallocHost(void **address, size_t bytes);
-cudaError_t cudaFreeHost(void *address);
+#include "cudart_abi_memory.h"
 
 /* How a program that nvcc compiled makes its kernels known, and finds them. */
 void **__cudaRegisterFatBinary(void *fat_binary);
@@ -193,6 +191,8 @@ TWINS(cudaMemcpyBatchAsync, _ptsz,
        cudaStream_t stream));
 TWINS(cudaMemset, _ptds, (void *dst, int value, size_t bytes));
 TWINS(cudaMemsetAsync, _ptsz, (void *dst, int value, size_t bytes, cudaStream_t stream));
+
+#include "cudart_abi_pools.h"
 
 #undef TWINS
 

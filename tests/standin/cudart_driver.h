@@ -3,6 +3,7 @@
 #define STANDIN_CUDART_DRIVER_H
 
 #include "cuda_abi.h"
+#include "cudart_driver_pools.h"
 
 /*
  * FUNCTION(member, name for cuGetProcAddress_v2, CUDA version, symbol)
@@ -12,6 +13,7 @@
  */
 /* clang-format off */
 #define DRIVER_FUNCTIONS(FUNCTION) \
+    POOL_DRIVER_FUNCTIONS(FUNCTION) \
     FUNCTION(init, cuInit, 2000, cuInit) \
     FUNCTION(device_get_count, cuDeviceGetCount, 2000, cuDeviceGetCount) \
     FUNCTION(primary_retain, cuDevicePrimaryCtxRetain, 7000, cuDevicePrimaryCtxRetain) \
@@ -25,6 +27,16 @@
     FUNCTION(mem_get_info, cuMemGetInfo, 3020, cuMemGetInfo_v2) \
     FUNCTION(host_alloc, cuMemHostAlloc, 2020, cuMemHostAlloc) \
     FUNCTION(host_free, cuMemFreeHost, 2000, cuMemFreeHost) \
+    FUNCTION(mem_alloc_pitch, cuMemAllocPitch, 3020, cuMemAllocPitch_v2) \
+    FUNCTION(mem_alloc_managed, cuMemAllocManaged, 6000, cuMemAllocManaged) \
+    FUNCTION(host_register, cuMemHostRegister, 6050, cuMemHostRegister_v2) \
+    FUNCTION(host_unregister, cuMemHostUnregister, 4000, cuMemHostUnregister) \
+    FUNCTION(array_create, cuArray3DCreate, 3020, cuArray3DCreate_v2) \
+    FUNCTION(array_destroy, cuArrayDestroy, 2000, cuArrayDestroy) \
+    FUNCTION(mipmap_create, cuMipmappedArrayCreate, 5000, cuMipmappedArrayCreate) \
+    FUNCTION(mipmap_destroy, cuMipmappedArrayDestroy, 5000, cuMipmappedArrayDestroy) \
+    FUNCTION(library_global, cuLibraryGetGlobal, 12000, cuLibraryGetGlobal) \
+    FUNCTION(library_managed, cuLibraryGetManaged, 12000, cuLibraryGetManaged) \
     FUNCTION(library_load, cuLibraryLoadData, 12000, cuLibraryLoadData) \
     FUNCTION(library_unload, cuLibraryUnload, 12000, cuLibraryUnload) \
     FUNCTION(library_kernel, cuLibraryGetKernel, 12000, cuLibraryGetKernel) \
@@ -41,6 +53,7 @@
 /* Those that have a twin for per-thread default streams. */
 /* clang-format off */
 #define STREAM_FUNCTIONS(FUNCTION) \
+    POOL_STREAM_FUNCTIONS(FUNCTION) \
     FUNCTION(launch, cuLaunchKernel, 4000, cuLaunchKernel) \
     FUNCTION(launch_ex, cuLaunchKernelEx, 11060, cuLaunchKernelEx) \
     FUNCTION(launch_cooperative, cuLaunchCooperativeKernel, 9000, cuLaunchCooperativeKernel) \

@@ -15,6 +15,9 @@ cudaError_t runtime_bind_thread(void);
 /* The primary context of `device`, retained when it is first asked for. */
 cudaError_t runtime_context(int device, CUcontext *context);
 
+/* The library of the fat binary `handle`, loaded when it is first asked for. */
+cudaError_t runtime_library(void **handle, CUlibrary *library);
+
 /* First statement of every function that reaches the driver. */
 #define ENTER()                                         \
     do {                                                \

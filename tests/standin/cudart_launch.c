@@ -79,16 +79,28 @@ void __cudaUnregisterFatBinary(void **handle)
     pthread_mutex_unlock(&lock);
 }
 
-static cudaError_t load_kernel(struct host_function *function)
+cudaError_t runtime_library(void **handle, CUlibrary *library)
 {
-    struct fat_binary *binary = function->binary;
+    struct fat_binary *binary = (struct fat_binary *)handle;
     cudaError_t error = cudaSuccess;
-    CUkernel kernel = NULL;
     pthread_mutex_lock(&lock);
     if (!binary->library)
         error = driver.library_load(&binary->library, binary->image, NULL, NULL, 0, NULL, NULL, 0);
-    if (!error && !atomic_load(&function->kernel)) {
-        error = driver.library_kernel(&kernel, binary->library, function->name);
+    *library = binary->library;
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+static cudaError_t load_kernel(struct host_function *function)
+{
+    CUlibrary library;
+    CUkernel kernel = NULL;
+    cudaError_t error = runtime_library((void **)function->binary, &library);
+    if (error)
+        return error;
+    pthread_mutex_lock(&lock);
+    if (!atomic_load(&function->kernel)) {
+        error = driver.library_kernel(&kernel, library, function->name);
         if (!error)
             atomic_store(&function->kernel, kernel);
     }

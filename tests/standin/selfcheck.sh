@@ -12,6 +12,7 @@ passed=0
 failed=0
 unset STANDIN_DEVICES STANDIN_DEVICE_BYTES STANDIN_FREE_LINGER_NS LD_LIBRARY_PATH
 unset STANDIN_COPY_GBPS STANDIN_HANDLE_LAYOUT STANDIN_COUNT_CALLS
+unset STANDIN_NVML_DEVICES STANDIN_NVML_PROCESSES CUDA_VISIBLE_DEVICES
 no_work="launches=0 captured=0 graph_launches=0 copies=0 copy_bytes=0 sets=0"
 
 # check NAME EXPECTED ACTUAL
@@ -33,13 +34,38 @@ last_reply() {
     replies "$1" "$2" | tail -n 1
 }
 
+# The fields of a truth about kinds of memory: all, of which those are not zero.
+kinds_text() { # KIND=LIVE:BYTES...
+    local kind given live bytes text=
+    for kind in device pitched array managed pinned registered async vmm static graph imported; do
+        live=0 bytes=0
+        for given in "$@"; do
+            [ "${given%%=*}" != "$kind" ] || IFS=: read -r live bytes <<<"${given#*=}"
+        done
+        text+=" ${kind}_live=$live ${kind}_bytes=$bytes"
+    done
+    echo "${text# }"
+}
+
 truth() { # LIVE BYTES ALLOCS FREES FAILED NULLFREES
-    echo "ok live=$1 bytes=$2 allocs=$3 frees=$4 failed=$5 nullfrees=$6 $no_work"
+    echo "ok live=$1 bytes=$2 allocs=$3 frees=$4 failed=$5 nullfrees=$6 $no_work $(kinds_text "device=$1:$2")"
+}
+
+# The same with memory of any kind.
+truth_of() { # ALLOCS FREES FAILED NULLFREES KIND=LIVE:BYTES...
+    local calls="allocs=$1 frees=$2 failed=$3 nullfrees=$4" given live=0 bytes=0
+    shift 4
+    for given in "$@"; do
+        case ${given%%=*} in pinned | registered | imported) continue ;; esac
+        live=$((live + $(cut -d: -f1 <<<"${given#*=}")))
+        bytes=$((bytes + ${given#*:}))
+    done
+    echo "ok live=$live bytes=$bytes $calls $no_work $(kinds_text "$@")"
 }
 
 # The fields of the last status that are about work.
 work() { # PROGRAM COMMANDS
-    last_reply "$1" "$2; status" | cut -d' ' -f8-
+    last_reply "$1" "$2; status" | cut -d' ' -f8-13
 }
 
 exports() { # LIBRARY
@@ -82,6 +108,7 @@ check_binaries() {
             awk '/<__cudaLaunchKernel.*>:$/ { f = 1; next } f && n++ < 4 { print $2 }' | head -4 | xargs)"
     check "workload: links" libcudart.so.12 "$(needed "$out/workload")"
     check "workload_static: links" "" "$(needed "$out/workload_static")"
+    check "workload_ptsz: links" libcudart.so.12 "$(needed "$out/workload_ptsz")"
     check "workload_driver: links" libcuda.so.1 "$(needed "$out/workload_driver")"
     check "workload_dlopen: links" "" "$(needed "$out/workload_dlopen")"
     check "workload_static: dynamic symbols" 0 \
@@ -105,7 +132,7 @@ check_memory() { # PROGRAM
         "$(last_reply "$1" 'longjmp 3; alloc 512; status')"
     check "$1: reset frees without a free" "$(truth 1 512 5 0 0 0)" \
         "$(last_reply "$1" 'alloc 4096 4; reset; alloc 512; status')"
-    check "$1: fork" "status=3 live=1 bytes=512 allocs=2 frees=1 failed=0 nullfrees=0 $no_work" \
+    check "$1: fork" "status=3 live=1 bytes=512 allocs=2 frees=1 failed=0 nullfrees=0 $no_work $(kinds_text device=1:512)" \
         "$(last_reply "$1" 'alloc 512; fork alloc 512 2 | free 0 | exit 3' 2>&1 | cut -d' ' -f3-)"
     check "$1: a killed child" "signal=9 live=2" \
         "$(last_reply "$1" 'fork alloc 512 2 | kill9' | cut -d' ' -f3-4)"
@@ -119,7 +146,7 @@ check_memory() { # PROGRAM
     check "$1: a device's memory is its own" "free=3584 total=4096" \
         "$(STANDIN_DEVICES=2 STANDIN_DEVICE_BYTES=4096 last_reply "$1" \
             'alloc 4096; setdevice 1; alloc 512; info' | grep -o 'free=.* total=[0-9]*')"
-    check "$1: done" "\"live\":2,\"bytes\":1024,\"allocs\":2,\"frees\":0,\"failed\":0,\"nullfrees\":0,$(echo "$no_work" | sed 's/\([a-z_]*\)=/"\1":/g; s/ /,/g')}" \
+    check "$1: done" "\"live\":2,\"bytes\":1024,\"allocs\":2,\"frees\":0,\"failed\":0,\"nullfrees\":0,$(echo "$no_work $(kinds_text device=2:1024)" | sed 's/\([a-z_]*\)=/"\1":/g; s/ /,/g')}" \
         "$("$out/$1" -c 'alloc 512 2' </dev/null | tail -n 1 | cut -d, -f2-)"
 }
 
@@ -372,13 +399,20 @@ check_threads() {
         local program
         for program in workload workload_driver; do
             check "$program: thread sanitizer" \
-                "ok live=0 bytes=0 allocs=93001 frees=93001 failed=0 nullfrees=0 launches=20000 captured=5 graph_launches=23 copies=1 copy_bytes=4096 sets=0" \
+                "ok live=0 bytes=0 allocs=93001 frees=93001 failed=0 nullfrees=0 launches=20000 captured=5 graph_launches=23 copies=1 copy_bytes=4096 sets=0 $(kinds_text)" \
                 "$("$dir/$program" -c "$commands" </dev/null 2>&1 | sed '/^done /d' | tail -n 1)"
         done
+        check_pool_threads "$dir"
     fi
     unset LD_LIBRARY_PATH
     rm -rf "$dir"
 }
+
+# shellcheck source=tests/standin/selfcheck_memory.sh
+. ./selfcheck_memory.sh
+
+# shellcheck source=tests/standin/selfcheck_pools.sh
+. ./selfcheck_pools.sh
 
 make -s -j2 OUT="$out" || exit 1
 check_binaries
@@ -387,6 +421,7 @@ for program in workload workload_static workload_driver; do
     check_stress "$program"
     check_launches "$program"
     check_copies "$program"
+    check_kinds "$program"
     check_speed "$program" h2d 8
     check_speed "$program" d2h 2.5
 done
@@ -394,7 +429,12 @@ check_nesting workload
 check_nesting workload_static
 check_functions
 check_kernels
+check_kind_nesting workload
+check_kind_nesting workload_static
+check_contexts
+check_nvml
 check_rest
+check_pools
 check_threads
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "workload_backend.h"
+#include "workload_kinds.h"
 
 /* ---- truth: what this process has really done ------------------------- */
 
@@ -24,14 +25,15 @@ struct tally {
     uint64_t frees;      /* successful, of an address */
     uint64_t failed;     /* calls that returned an error */
     uint64_t nullfrees;  /* successful, of no address */
-    int64_t live, bytes; /* what it added to the live blocks and bytes */
+    int64_t live, bytes; /* what it added to the live blocks and bytes of GPUs */
+    struct kind_tally kinds[MEMORY_KINDS_COUNT];
     int last_error;
 #define FIELD(name) uint64_t name;
     WORK_FIELDS(FIELD)
 #undef FIELD
 };
 
-#define TRUTH_TEXT_BYTES 512
+#define TRUTH_TEXT_BYTES 2048
 
 /* Adds `part` to `total`. */
 void tally_add(struct tally *total, const struct tally *part);
@@ -42,6 +44,15 @@ const char *truth_text(char *buffer, size_t size, bool json);
 size_t truth_size(void);
 void truth_restart_in(void *shared);
 const char *truth_text_of(const void *shared, char *buffer, size_t size);
+
+/* Counts a plain block that came (1) or went (-1), where calls are timed. */
+static inline void tally_block(struct tally *tally, int64_t count, size_t bytes)
+{
+    tally->live += count;
+    tally->bytes += count * (int64_t)bytes;
+    tally->kinds[KIND_DEVICE].live += count;
+    tally->kinds[KIND_DEVICE].bytes += count * (int64_t)bytes;
+}
 
 /* Call and count. Inlined, so that the caller is the one seen on the stack. */
 static inline __attribute__((always_inline)) void *tally_alloc(struct tally *tally, size_t bytes)
@@ -55,8 +66,7 @@ static inline __attribute__((always_inline)) void *tally_alloc(struct tally *tal
     }
     if (address) { /* the runtime gives NULL for zero bytes: nothing is live */
         tally->allocs++;
-        tally->live++;
-        tally->bytes += (int64_t)bytes;
+        tally_block(tally, 1, bytes);
     }
     return address;
 }
@@ -75,8 +85,7 @@ static inline __attribute__((always_inline)) bool tally_free(struct tally *tally
         return true;
     }
     tally->frees++;
-    tally->live--;
-    tally->bytes -= (int64_t)bytes;
+    tally_block(tally, -1, bytes);
     return true;
 }
 
@@ -111,11 +120,17 @@ struct slot {
     void *address;
     size_t bytes;
     int device;
+    void *context; /* see thread_context */
     bool live;
 };
 
 void slot_add(void *address, size_t bytes);
+/* The slot of `number`; NULL if there is none. */
+struct slot *slot_at(size_t number);
 void slots_forget(void);
+/* Takes all that ends with the context `context` of `device` off the truth, the
+ * kslots too. */
+void slots_end_context(struct tally *tally, int device, const void *context);
 /* The calling thread's device, as the setdevice command left it. Kept here
  * because asking the API would itself be a call that a tracer sees. */
 extern _Thread_local int thread_device;
@@ -161,7 +176,9 @@ struct command {
 /* Each ends with a row without a name. */
 extern const struct command main_commands[], memory_commands[], stress_commands[],
     timing_commands[], thread_commands[], process_commands[], module_commands[], launch_commands[],
-    graph_commands[], copy_commands[];
+    graph_commands[], copy_commands[], async_commands[], share_commands[], gmemory_commands[],
+    vmm_commands[], vmm_share_commands[], vmm_stress_commands[], allocate_commands[],
+    array_commands[], context_commands[], symbol_commands[];
 
 /* Runs one command line (which it cuts into words) and prints its reply. */
 void run_line(char *line);
@@ -181,13 +198,15 @@ bool parse_double(const char *word, double max, double *value, struct reply *rep
  * `per-thread`; NULL is NULL. `captured` (may be NULL) is whether it is being
  * captured. Leaves a reason in `reply` and returns false. */
 bool stream_named(const char *text, void **stream, bool *captured, struct reply *reply);
-/* Streams, graphs and modules of the current device went with its reset. */
-void streams_forget_device(void);
-void modules_forget_device(void);
+/* Streams, graphs and modules of the context went with it; see thread_context. */
+void streams_forget_context(int device, const void *context);
+void modules_forget_context(int device, const void *context);
 
 /* Runs `line` on the worker thread `name` and waits for it. */
 bool run_on_worker(const char *name, char *line, struct reply *reply);
 void workers_forget(void);
+/* A child of the fork command has nothing mapped. */
+void vmm_forget(void);
 
 uint64_t now_ns(void);
 void sleep_until_ns(uint64_t time_ns);

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "workload_pools.h"
+#include "workload_memory_api.h"
 #include "workload_work.h"
 
 /*
@@ -32,6 +34,8 @@ struct api {
     int (*reset)(void); /* the current device; all of its memory goes */
 
     const struct work_api *work;
+    const struct memory_api *kinds;
+    const struct pool_api *pools;
 };
 
 /* Not const: `load` fills it in. */

@@ -1,6 +1,6 @@
 /*
  * Commands that copy and set memory. Each allocates what it needs and frees it
- * again: device memory is counted as any other, host memory is not.
+ * again: what the driver gives is counted as any other, ordinary memory is not.
  *
  * A copy's kind is what is copied to what; "2d", "3d" and "batch" go to the
  * device. Without `via=` it is done by the first function in the backend's table
@@ -76,6 +76,25 @@ struct buffer {
 /* Arrays are not of the stand-in's making: any handle but NULL is one. */
 static void *const some_array = (void *)0xa4444444000;
 
+/* Counted as any other memory: it is the driver's. */
+static int take_pinned(struct buffer *buffer, struct tally *tally)
+{
+    int error = api.work->pinned_alloc(&buffer->address, buffer->bytes);
+    if (tally_result(tally, error)) {
+        tally->allocs++;
+        tally_gain(tally, KIND_PINNED, buffer->bytes, true);
+    }
+    return error;
+}
+
+static void release_pinned(const struct buffer *buffer, struct tally *tally)
+{
+    if (tally_result(tally, api.work->pinned_free(buffer->address))) {
+        tally->frees++;
+        tally_lose(tally, KIND_PINNED, buffer->bytes, true);
+    }
+}
+
 static int buffer_take(struct buffer *buffer, struct tally *tally)
 {
     if (buffer->given)
@@ -89,7 +108,7 @@ static int buffer_take(struct buffer *buffer, struct tally *tally)
         return buffer->address ? 0 : tally->last_error;
     default:
         if (buffer->pinned)
-            return api.work->pinned_alloc(&buffer->address, buffer->bytes);
+            return take_pinned(buffer, tally);
         buffer->address = malloc(buffer->bytes);
         return buffer->address ? 0 : -1;
     }
@@ -102,7 +121,7 @@ static void buffer_release(struct buffer *buffer, struct tally *tally)
     if (buffer->place == DEVICE)
         tally_free(tally, buffer->address, buffer->bytes);
     else if (buffer->place == HOST && buffer->pinned)
-        api.work->pinned_free(buffer->address);
+        release_pinned(buffer, tally);
     else if (buffer->place == HOST)
         free(buffer->address);
 }

@@ -40,4 +40,8 @@ static const char *load(const char *path)
     return NULL;
 }
 
-struct api api = { .name = "dlopen", .load = load, .work = &runtime_work };
+struct api api = { .name = "dlopen",
+                   .load = load,
+                   .work = &runtime_work,
+                   .kinds = &runtime_memory,
+                   .pools = &runtime_pools };

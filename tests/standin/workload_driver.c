@@ -37,6 +37,38 @@ static int driver_set_device(int device)
     return error ? error : cuCtxSetCurrent(context);
 }
 
+/* References of the primary contexts beyond that of `contexts`; under `lock`. */
+static unsigned int retained[MAX_DEVICES];
+
+int driver_retain_primary(int device)
+{
+    CUcontext context;
+    int error = cuDevicePrimaryCtxRetain(&context, device);
+    if (error)
+        return error;
+    pthread_mutex_lock(&lock);
+    retained[device]++;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+int driver_release_primary(int device, bool *ended)
+{
+    int error = cuDevicePrimaryCtxRelease_v2(device);
+    *ended = false;
+    if (error)
+        return error;
+    pthread_mutex_lock(&lock);
+    if (retained[device]) {
+        retained[device]--;
+    } else if (!create_contexts) {
+        *ended = true;
+        contexts[device] = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    return *ended ? driver_set_device(device) : 0;
+}
+
 static int driver_enter_thread(void)
 {
     return driver_set_device(0);
@@ -72,8 +104,11 @@ static int driver_reset(void)
     pthread_mutex_lock(&lock);
     error =
         create_contexts ? cuCtxDestroy_v2(contexts[device]) : cuDevicePrimaryCtxReset_v2(device);
-    if (!error)
+    if (!error) {
         contexts[device] = NULL;
+        if (!create_contexts)
+            retained[device] = 0;
+    }
     pthread_mutex_unlock(&lock);
     return error ? error : driver_set_device(device);
 }
@@ -91,4 +126,6 @@ struct api api = {
     .synchronize = cuCtxSynchronize,
     .reset = driver_reset,
     .work = &driver_work,
+    .kinds = &driver_memory,
+    .pools = &driver_pools,
 };

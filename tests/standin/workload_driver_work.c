@@ -1,4 +1,5 @@
 /* The driver backend's kernels, streams and graphs. */
+#include "workload.h"
 #include "workload_driver.h"
 
 /* ---- modules ----------------------------------------------------------- */
@@ -11,6 +12,20 @@ static int module_load(void **module, const char *image)
 static int module_kernel(const void **kernel, void *module, const char *name)
 {
     return cuModuleGetFunction((CUfunction *)kernel, module, name);
+}
+
+static int module_global(void *module, const char *name, bool managed, uint64_t *address,
+                         size_t *bytes)
+{
+    (void)managed; /* one function for both */
+    return cuModuleGetGlobal_v2((CUdeviceptr *)address, bytes, module, name);
+}
+
+static int library_global(void *library, const char *name, bool managed, uint64_t *address,
+                          size_t *bytes)
+{
+    return managed ? cuLibraryGetManaged((CUdeviceptr *)address, bytes, library, name)
+                   : cuLibraryGetGlobal((CUdeviceptr *)address, bytes, library, name);
 }
 
 static int module_unload(void *module)
@@ -41,14 +56,26 @@ static int library_unload(void *library)
 }
 
 static const struct module_method modules[] = {
-    { "module", module_load, module_kernel, module_unload },
-    { "library", library_load, library_kernel, library_unload },
-    { "function", library_load, library_function, library_unload },
+    { "module", module_load, module_kernel, module_unload, module_global },
+    { "library", library_load, library_kernel, library_unload, library_global },
+    { "function", library_load, library_function, library_unload, library_global },
     { .name = NULL },
 };
 
 /* Loaded on the first device that wants them, and once only. */
 static const void *builtins[BUILTIN_KERNELS];
+static struct {
+    CUmodule module;
+    int device;
+    void *context;
+} builtin_module;
+
+CUmodule driver_builtin_module(int *device, void **context)
+{
+    *device = builtin_module.device;
+    *context = builtin_module.context;
+    return builtin_module.module;
+}
 
 static int builtin(int number, const void **kernel)
 {
@@ -58,6 +85,7 @@ static int builtin(int number, const void **kernel)
         error = module_load(&module, builtin_image);
         for (int i = 0; !error && i < BUILTIN_KERNELS; i++)
             error = module_kernel(&builtins[i], module, builtin_kernels[i]);
+        builtin_module = (__typeof__(builtin_module)){ module, thread_device, thread_context };
     }
     *kernel = builtins[number];
     return error;

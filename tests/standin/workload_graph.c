@@ -12,6 +12,7 @@
 static struct stream {
     void *stream;
     int device;
+    void *context; /* see thread_context */
     bool live, captured;
 } * streams;
 static size_t stream_count;
@@ -50,10 +51,10 @@ bool stream_named(const char *text, void **stream, bool *captured, struct reply 
     return true;
 }
 
-void streams_forget_device(void)
+void streams_forget_context(int device, const void *context)
 {
     for (size_t i = 0; i < stream_count; i++)
-        if (streams[i].device == thread_device)
+        if (streams[i].device == device && streams[i].context == context)
             streams[i].live = false;
 }
 
@@ -72,7 +73,7 @@ static bool run_stream(struct words *words, struct reply *reply)
     if (error)
         return reply_error(reply, error);
     streams = realloc(streams, (stream_count + 1) * sizeof *streams);
-    streams[stream_count] = (struct stream){ stream, thread_device, true, false };
+    streams[stream_count] = (struct stream){ stream, thread_device, thread_context, true, false };
     reply_add(reply, "%zu", stream_count++);
     return true;
 }

@@ -1,6 +1,7 @@
-/* The kernels that every program has, by the names of real ones: a CUDA sample,
- * PyTorch, cuBLAS, Triton. */
+/* The kernels and variables that every program has, the kernels by the names of real ones: a CUDA
+ * sample, PyTorch, cuBLAS, Triton. */
 #include "cuda_abi.h"
+#include "workload_memory_api.h"
 #include "workload_work.h"
 
 #define VEC_ADD "_Z6vecAddPKfS0_Pfi"
@@ -15,4 +16,10 @@
 const char *const builtin_kernels[BUILTIN_KERNELS] = { VEC_ADD, ELEMENTWISE, GEMM, FUSED_ADD };
 
 const char builtin_image[] =
-    STANDIN_IMAGE_MAGIC VEC_ADD "\n" ELEMENTWISE "\n" GEMM "\n" FUSED_ADD "\n";
+    STANDIN_IMAGE_MAGIC VEC_ADD "\n" ELEMENTWISE "\n" GEMM "\n" FUSED_ADD "\n"
+                                "standin_counter=4096\nstandin_table=m65536\n";
+
+const struct builtin_variable builtin_variables[BUILTIN_VARIABLES] = {
+    { "standin_counter", 4096 },
+    { "standin_table", 65536 },
+};

@@ -22,12 +22,29 @@ void slot_add(void *address, size_t bytes)
             abort();
         }
     }
-    slots[slot_count++] = (struct slot){ address, bytes, thread_device, address != NULL };
+    slots[slot_count++] =
+        (struct slot){ address, bytes, thread_device, thread_context, address != NULL };
+}
+
+struct slot *slot_at(size_t number)
+{
+    return number < slot_count ? &slots[number] : NULL;
 }
 
 void slots_forget(void)
 {
     slot_count = 0;
+}
+
+void slots_end_context(struct tally *tally, int device, const void *context)
+{
+    for (size_t i = 0; i < slot_count; i++) {
+        if (!slots[i].live || slots[i].device != device || slots[i].context != context)
+            continue;
+        slots[i].live = false;
+        tally_lose(tally, KIND_DEVICE, slots[i].bytes, false);
+    }
+    kslots_end_context(tally, device, context);
 }
 
 static void reply_frees(struct reply *reply, const struct tally *tally)
@@ -100,11 +117,17 @@ CALL_SITE static bool run_freeaddr(struct words *words, struct reply *reply)
     if (!parse_u64(words->word[1], UINTPTR_MAX, &address, reply))
         return false;
     struct slot none = { 0 }, *slot = &none;
+    struct kslot *kslot = NULL;
     for (size_t i = 0; i < slot_count; i++)
         if (slots[i].live && slots[i].address == (void *)address)
             slot = &slots[i];
+    for (size_t i = 0; slot == &none && i < kslot_count(); i++)
+        if (kslot_at(i)->live && kslot_at(i)->handle == address)
+            kslot = kslot_at(i);
     struct tally tally = { 0 };
-    if (tally_free(&tally, (void *)address, slot->bytes))
+    if (kslot)
+        kslot_freed(&tally, kslot, api.release((void *)address));
+    else if (tally_free(&tally, (void *)address, slot->bytes))
         slot->live = false;
     truth_add(&tally);
     reply_frees(reply, &tally);
@@ -150,8 +173,10 @@ CALL_SITE static bool run_setdevice(struct words *words, struct reply *reply)
     if (!parse_u64(words->word[1], INT32_MAX, &device, reply))
         return false;
     int error = api.set_device((int)device);
-    if (!error)
+    if (!error) {
         thread_device = (int)device;
+        thread_context = NULL;
+    }
     return reply_result(reply, error);
 }
 
@@ -179,16 +204,11 @@ CALL_SITE static bool run_reset(struct words *words, struct reply *reply)
     int error = api.reset();
     if (error)
         return reply_result(reply, error);
-    modules_forget_device();
-    streams_forget_device();
     struct tally tally = { 0 };
-    for (size_t i = 0; i < slot_count; i++) {
-        if (!slots[i].live || slots[i].device != thread_device)
-            continue;
-        slots[i].live = false;
-        tally.live--;
-        tally.bytes -= (int64_t)slots[i].bytes;
-    }
+    thread_context = NULL; /* the backend made its own current again */
+    modules_forget_context(thread_device, NULL);
+    streams_forget_context(thread_device, NULL);
+    slots_end_context(&tally, thread_device, NULL);
     truth_add(&tally);
     reply_add(reply, "released=%lld", (long long)-tally.live);
     return true;

@@ -16,9 +16,12 @@ static struct module {
     const struct module_method *method;
     void *module;
     int device;
+    void *context; /* see thread_context */
     bool live;
     struct kernel *kernels;
     size_t count;
+    char **variables; /* the image's lines about them */
+    size_t variable_count;
 } * modules;
 static size_t module_count;
 
@@ -38,7 +41,14 @@ static void add_kernel(struct module *module, const char *name)
     module->kernels[module->count++] = (struct kernel){ .name = strdup(name) };
 }
 
-/* A module image of the names; the caller frees it. */
+static void add_variable(struct module *module, const char *line)
+{
+    size_t size = (module->variable_count + 1) * sizeof *module->variables;
+    module->variables = realloc(module->variables, size);
+    module->variables[module->variable_count++] = strdup(line);
+}
+
+/* A module image of what is in it; the caller frees it. */
 static char *image_of(const struct module *module)
 {
     char *image;
@@ -47,6 +57,8 @@ static char *image_of(const struct module *module)
     fputs(STANDIN_IMAGE_MAGIC, stream);
     for (size_t i = 0; i < module->count; i++)
         fprintf(stream, "%s\n", module->kernels[i].name);
+    for (size_t i = 0; i < module->variable_count; i++)
+        fprintf(stream, "%s\n", module->variables[i]);
     fclose(stream);
     return image;
 }
@@ -71,9 +83,13 @@ static void forget_module(struct module *module)
 {
     for (size_t i = 0; i < module->count; i++)
         free(module->kernels[i].name);
+    for (size_t i = 0; i < module->variable_count; i++)
+        free(module->variables[i]);
     free(module->kernels);
+    free(module->variables);
     module->kernels = NULL;
-    module->count = 0;
+    module->variables = NULL;
+    module->count = module->variable_count = 0;
     module->live = false;
 }
 
@@ -87,8 +103,9 @@ static void reply_module(struct reply *reply, size_t number, const struct module
         reply_add(reply, " ... %zu more", module->count - SHOWN_KERNELS);
 }
 
-/* The words are kernel names, but for two options: via=, and generated=COUNT
- * for kernels of the names generated_0, generated_1 and so on. */
+/* The words are kernel names, and variables as the image has them, but for two
+ * options: via=, and generated=COUNT for kernels of the names generated_0,
+ * generated_1 and so on. */
 static bool read_module(const struct words *words, struct module *module, struct reply *reply)
 {
     const char *via = NULL;
@@ -99,7 +116,7 @@ static bool read_module(const struct words *words, struct module *module, struct
         if (!strncmp(word, "via=", 4))
             via = word + 4;
         else if (strncmp(word, "generated=", 10))
-            add_kernel(module, word);
+            (strchr(word, '=') ? add_variable : add_kernel)(module, word);
         else if (!parse_u64(word + 10, MAX_GENERATED, &generated, reply))
             return false;
     }
@@ -113,7 +130,7 @@ static bool read_module(const struct words *words, struct module *module, struct
 
 static bool run_module(struct words *words, struct reply *reply)
 {
-    struct module module = { .device = thread_device };
+    struct module module = { .device = thread_device, .context = thread_context };
     if (!read_module(words, &module, reply)) {
         forget_module(&module);
         return false;
@@ -140,18 +157,44 @@ static bool run_unload(struct words *words, struct reply *reply)
         return false;
     }
     int error = modules[number].method->unload(modules[number].module);
-    if (error)
+    if (error) {
         reply_add(reply, "CUDA error %d", error);
-    else
-        forget_module(&modules[number]);
-    return error == 0;
+        return false;
+    }
+    struct tally tally = { 0 };
+    kslots_end_owned(&tally, modules[number].module);
+    truth_add(&tally);
+    forget_module(&modules[number]);
+    return true;
 }
 
-void modules_forget_device(void)
+bool variable_named(const char *name, struct loaded_variable *found)
+{
+    size_t length = strlen(name);
+    for (size_t m = module_count; m-- > 0;)
+        for (size_t i = 0; modules[m].live && i < modules[m].variable_count; i++) {
+            const char *line = modules[m].variables[i];
+            if (strncmp(line, name, length) || line[length] != '=')
+                continue;
+            bool is_library = strcmp(modules[m].method->name, "module") != 0;
+            *found = (struct loaded_variable){
+                .method = modules[m].method,
+                .module = modules[m].module,
+                .device = is_library ? thread_device : modules[m].device,
+                .context = is_library ? thread_context : modules[m].context,
+                .managed = is_library && line[length + 1] == 'm',
+                .bytes = strtoull(line + length + 1 + (line[length + 1] == 'm'), NULL, 0),
+            };
+            return true;
+        }
+    return false;
+}
+
+void modules_forget_context(int device, const void *context)
 {
     /* Libraries outlive their device's reset. */
     for (size_t i = 0; i < module_count; i++)
-        if (modules[i].live && modules[i].device == thread_device &&
+        if (modules[i].live && modules[i].device == device && modules[i].context == context &&
             !strcmp(modules[i].method->name, "module"))
             forget_module(&modules[i]);
     api.work->forget();
@@ -187,8 +230,8 @@ const struct kernel *last_module(size_t *count)
 }
 
 const struct command module_commands[] = {
-    { "module", "module NAME ... [generated=COUNT] [via=module|library|function]", 1, MAX_WORDS - 1,
-      NEEDS_API, run_module },
+    { "module", "module NAME|VARIABLE=[m]BYTES ... [generated=COUNT] [via=module|library|function]",
+      1, MAX_WORDS - 1, NEEDS_API, run_module },
     { "unload", "unload MODULE", 1, 1, NEEDS_API, run_unload },
     { .name = NULL },
 };

@@ -139,6 +139,8 @@ static bool run_fork(struct words *words, struct reply *reply)
         redirect_child();
         truth_restart_in(shared);
         slots_forget();
+        kslots_forget();
+        vmm_forget();
         workers_forget();
         run_sequence(words->rest, '|');
         _exit(exit_code);

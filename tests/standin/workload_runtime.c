@@ -12,6 +12,8 @@ struct api api = {
     .synchronize = cudaDeviceSynchronize,
     .reset = cudaDeviceReset,
     .work = &runtime_work,
+    .kinds = &runtime_memory,
+    .pools = &runtime_pools,
 };
 
 struct runtime runtime = {

@@ -6,7 +6,33 @@
 #include "workload_backend.h"
 
 /* clang-format off */
+#define RUNTIME_POOL_FUNCTIONS(FUNCTION) \
+    TWINS(FUNCTION, cudaMallocAsync, _ptsz) \
+    TWINS(FUNCTION, cudaMallocFromPoolAsync, _ptsz) \
+    TWINS(FUNCTION, cudaFreeAsync, _ptsz) \
+    FUNCTION(cudaMemPoolCreate) \
+    FUNCTION(cudaMemPoolDestroy) \
+    FUNCTION(cudaMemPoolTrimTo) \
+    FUNCTION(cudaMemPoolGetAttribute) \
+    FUNCTION(cudaMemPoolSetAttribute) \
+    FUNCTION(cudaDeviceGetDefaultMemPool) \
+    FUNCTION(cudaDeviceSetMemPool) \
+    FUNCTION(cudaIpcGetMemHandle) \
+    FUNCTION(cudaIpcOpenMemHandle) \
+    FUNCTION(cudaIpcCloseMemHandle) \
+    FUNCTION(cudaImportExternalMemory) \
+    FUNCTION(cudaExternalMemoryGetMappedBuffer) \
+    FUNCTION(cudaDestroyExternalMemory) \
+    FUNCTION(cudaGraphCreate) \
+    FUNCTION(cudaGraphAddMemAllocNode) \
+    FUNCTION(cudaGraphAddMemFreeNode) \
+    FUNCTION(cudaDeviceGraphMemTrim)
+/* clang-format on */
+
+/* clang-format off */
 #define RUNTIME_FUNCTIONS(FUNCTION) \
+    RUNTIME_POOL_FUNCTIONS(FUNCTION) \
+    RUNTIME_MEMORY_FUNCTIONS(FUNCTION) \
     FUNCTION(cudaMallocHost) \
     FUNCTION(cudaFreeHost) \
     FUNCTION(__cudaRegisterFatBinary) \
@@ -50,6 +76,25 @@
     TWINS( FUNCTION, cudaMemsetAsync, _ptsz)
 /* clang-format on */
 
+/* clang-format off */
+#define RUNTIME_MEMORY_FUNCTIONS(FUNCTION) \
+    FUNCTION(cudaMallocPitch) \
+    FUNCTION(cudaMalloc3D) \
+    FUNCTION(cudaMallocManaged) \
+    FUNCTION(cudaHostAlloc) \
+    FUNCTION(cudaHostRegister) \
+    FUNCTION(cudaHostUnregister) \
+    FUNCTION(cudaMallocArray) \
+    FUNCTION(cudaMalloc3DArray) \
+    FUNCTION(cudaMallocMipmappedArray) \
+    FUNCTION(cudaFreeArray) \
+    FUNCTION(cudaFreeMipmappedArray) \
+    FUNCTION(__cudaRegisterVar) \
+    FUNCTION(cudaGetSymbolAddress) \
+    FUNCTION(cudaLibraryGetGlobal) \
+    FUNCTION(cudaLibraryGetManaged)
+/* clang-format on */
+
 #define TWINS(FUNCTION, symbol, suffix) FUNCTION(symbol) FUNCTION(symbol##suffix)
 
 /* The runtime's functions under their own names. */
@@ -61,6 +106,10 @@ struct runtime {
 
 extern struct runtime runtime;
 extern const struct work_api runtime_work;
+extern const struct memory_api runtime_memory;
+/* What the program names builtin_variables by. */
+extern const void *const runtime_host_variables[BUILTIN_VARIABLES];
+extern const struct pool_api runtime_pools;
 extern const struct copy_method runtime_copies[];
 extern const struct set_method runtime_sets[];
 

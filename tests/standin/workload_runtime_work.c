@@ -44,6 +44,10 @@ static int builtin(int number, const void **kernel)
             runtime.__cudaRegisterFunction(handle, (const char *)host_functions[i],
                                            (char *)builtin_kernels[i], builtin_kernels[i], -1, NULL,
                                            NULL, NULL, NULL, NULL);
+        for (int i = 0; i < BUILTIN_VARIABLES; i++)
+            runtime.__cudaRegisterVar(handle, (char *)runtime_host_variables[i],
+                                      (char *)builtin_variables[i].name, builtin_variables[i].name,
+                                      0, builtin_variables[i].bytes, 0, 0);
         runtime.__cudaRegisterFatBinaryEnd(handle);
     }
     *kernel = (const void *)host_functions[number];
@@ -79,13 +83,20 @@ static int library_kernel(const void **kernel, void *library, const char *name)
     return runtime.cudaLibraryGetKernel((cudaKernel_t *)kernel, library, name);
 }
 
+static int library_global(void *library, const char *name, bool managed, uint64_t *address,
+                          size_t *bytes)
+{
+    return managed ? runtime.cudaLibraryGetManaged((void **)address, bytes, library, name)
+                   : runtime.cudaLibraryGetGlobal((void **)address, bytes, library, name);
+}
+
 static int library_unload(void *library)
 {
     return runtime.cudaLibraryUnload(library);
 }
 
 static const struct module_method modules[] = {
-    { "library", library_load, library_kernel, library_unload },
+    { "library", library_load, library_kernel, library_unload, library_global },
     { .name = NULL },
 };
 

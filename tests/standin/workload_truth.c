@@ -12,6 +12,9 @@
 struct truth {
     atomic_uint_least64_t allocs, frees, failed, nullfrees;
     atomic_int_least64_t live, bytes;
+    struct {
+        atomic_int_least64_t live, bytes;
+    } kinds[MEMORY_KINDS_COUNT];
 #define FIELD(name) atomic_uint_least64_t name;
     WORK_FIELDS(FIELD)
 #undef FIELD
@@ -28,6 +31,10 @@ void truth_add(const struct tally *tally)
     atomic_fetch_add(&truth->nullfrees, tally->nullfrees);
     atomic_fetch_add(&truth->live, tally->live);
     atomic_fetch_add(&truth->bytes, tally->bytes);
+    for (int kind = 0; kind < MEMORY_KINDS_COUNT; kind++) {
+        atomic_fetch_add(&truth->kinds[kind].live, tally->kinds[kind].live);
+        atomic_fetch_add(&truth->kinds[kind].bytes, tally->kinds[kind].bytes);
+    }
 #define FIELD(name) atomic_fetch_add(&truth->name, tally->name);
     WORK_FIELDS(FIELD)
 #undef FIELD
@@ -41,6 +48,10 @@ void tally_add(struct tally *total, const struct tally *part)
     total->nullfrees += part->nullfrees;
     total->live += part->live;
     total->bytes += part->bytes;
+    for (int kind = 0; kind < MEMORY_KINDS_COUNT; kind++) {
+        total->kinds[kind].live += part->kinds[kind].live;
+        total->kinds[kind].bytes += part->kinds[kind].bytes;
+    }
     if (part->last_error)
         total->last_error = part->last_error;
 #define FIELD(name) total->name += part->name;
@@ -64,6 +75,12 @@ static const char *format_truth(const struct truth *t, char *buffer, size_t size
                  json ? ",\"" #name "\":%llu" : " " #name "=%llu", (unsigned long long)t->name);
     WORK_FIELDS(FIELD) /* fits: TRUTH_TEXT_BYTES holds the longest numbers */
 #undef FIELD
+    for (int kind = 0; kind < MEMORY_KINDS_COUNT; kind++)
+        length +=
+            snprintf(buffer + length, size - (size_t)length,
+                     json ? ",\"%s_live\":%lld,\"%s_bytes\":%lld" : " %s_live=%lld %s_bytes=%lld",
+                     memory_kinds[kind].name, (long long)t->kinds[kind].live,
+                     memory_kinds[kind].name, (long long)t->kinds[kind].bytes);
     return buffer;
 }
 

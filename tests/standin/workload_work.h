@@ -38,6 +38,8 @@ struct module_method {
     int (*load)(void **module, const char *image);
     int (*kernel)(const void **kernel, void *module, const char *name);
     int (*unload)(void *module);
+    /* Of the variable `name`. `address` and `bytes` may be NULL. */
+    int (*global)(void *module, const char *name, bool managed, uint64_t *address, size_t *bytes);
 };
 
 /* ---- copies and sets --------------------------------------------------- */

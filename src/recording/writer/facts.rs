@@ -5,7 +5,7 @@ use chrono::{SecondsFormat, Utc};
 use rusqlite::{Connection, params};
 
 use super::schema::SCHEMA_VERSION;
-use crate::api::{FUNCTIONS, Modes};
+use crate::api::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use crate::clock::Clock;
 use crate::recording::enums::ENUMERATIONS;
 use crate::recording::kinds::KINDS;
@@ -18,6 +18,8 @@ pub struct Facts {
     pub clock: Clock,
     /// What is traced.
     pub modes: Modes,
+    /// The kinds of memory that reports are about; all are recorded.
+    pub kinds: KindSet,
     /// The traced command; empty if there is none.
     pub command: Vec<String>,
     /// How gpuprobe was called.
@@ -34,6 +36,7 @@ impl Facts {
         Self {
             clock: Clock::now(),
             modes,
+            kinds: KindSet::default(),
             command: Vec::new(),
             command_line: Vec::new(),
             all_tables: false,
@@ -95,6 +98,10 @@ impl Facts {
             .filter(|(on, _)| *on)
             .map(|(_, name)| *name)
             .collect();
+        let kinds = MemoryKind::ALL
+            .into_iter()
+            .filter(|kind| self.kinds.contains(*kind));
+        let kinds: Vec<_> = kinds.map(MemoryKind::name).collect();
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
         let driver = driver.as_deref().and_then(|text| text.lines().next());
@@ -102,6 +109,7 @@ impl Facts {
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("command_line", self.command_line.join(" ")),
             ("modes", modes.join(" ")),
+            ("kinds", kinds.join(" ")),
             ("record_layout", log::layout()),
             ("kernel", release.trim().to_owned()),
             ("driver", driver.unwrap_or("unknown").to_owned()),

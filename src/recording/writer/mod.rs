@@ -110,7 +110,7 @@ fn write_all(
     batches: &Receiver<Vec<u8>>,
     shared: &Shared,
 ) -> rusqlite::Result<i64> {
-    let mut player = Player::new(facts.modes);
+    let mut player = Player::new(facts.modes, facts.kinds);
     player.state.ledger.watch();
     let mut rows = Rows::new(connection, &facts.clock);
     let mut sequence = 0;

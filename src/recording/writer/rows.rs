@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 
 use super::insert::{Insert, Strings};
 use super::tasks::Tasks;
-use crate::api::{FUNCTIONS, Function, Layer, Op};
+use crate::api::{Belongs, FUNCTIONS, Function, Layer, Op};
 use crate::clock::Clock;
 use crate::event::{Call, Copy, Event};
 use crate::recording::enums::class;
@@ -15,7 +15,7 @@ use crate::recording::kinds;
 use crate::recording::log::{self, Note};
 use crate::recording::player::{Played, Player};
 use crate::state::transfers::Transfer;
-use crate::state::{Allocation, Outcome};
+use crate::state::{Allocation, Change};
 use crate::symbols;
 
 /// The primary context of a device has the number after the device's.
@@ -107,8 +107,10 @@ impl<'c> Rows<'c> {
     /// Something that is no record, before it is played.
     pub(super) fn note(&mut self, note: &Note) -> rusqlite::Result<()> {
         match note {
-            Note::SingleGpu(pid, true) => {
-                self.single_gpu.insert(*pid);
+            Note::Identity(pid, identity) => {
+                if identity.single_gpu {
+                    self.single_gpu.insert(*pid);
+                }
                 Ok(())
             }
             Note::Used(monotonic_ns, gpu, bytes) => {
@@ -150,8 +152,9 @@ impl<'c> Rows<'c> {
                     (call.start_ns, call.end_ns),
                 )?;
                 let mut rows = 1;
-                for outcome in player.state.ledger.take_outcomes() {
-                    self.outcome(&outcome, call)?;
+                let changes = player.state.ledger.take_changes();
+                for change in &changes {
+                    self.change(change, &changes, call)?;
                     rows += 1;
                 }
                 return Ok(rows);
@@ -225,21 +228,24 @@ impl<'c> Rows<'c> {
     }
 
     /// What the ledger made of `call`.
-    fn outcome(&mut self, outcome: &Outcome, call: &Call) -> rusqlite::Result<()> {
+    fn change(&mut self, change: &Change, all: &[Change], call: &Call) -> rusqlite::Result<()> {
         let (start, end) = (self.time(call.start_ns), self.time(call.end_ns));
         let own = Some(self.correlation);
-        match outcome {
-            Outcome::Allocated(allocation) => {
-                self.memory(call.pid, allocation, end, ALLOCATION, own)
-            }
-            Outcome::Freed(allocation) => {
-                self.memory(call.pid, allocation, start, DEALLOCATION, own)
-            }
+        let is_replaced = |gone: &Allocation| {
+            let same = |change: &Change| match change {
+                Change::Live(new) => new.address == gone.address && new.space() == gone.space(),
+                _ => false,
+            };
+            all.iter().any(same)
+        };
+        match change {
+            Change::Live(allocation) => self.memory(call.pid, allocation, end, ALLOCATION, own),
             // Its own free has been entered, but has not returned yet.
-            Outcome::GaveWay(allocation) => {
+            Change::Gone(allocation) if is_replaced(allocation) => {
                 self.memory(call.pid, allocation, end, DEALLOCATION, None)
             }
-            Outcome::UnknownFree(address) => self.unmatched.row(params![
+            Change::Gone(allocation) => self.memory(call.pid, allocation, start, DEALLOCATION, own),
+            Change::Unknown(address) => self.unmatched.row(params![
                 self.correlation,
                 start,
                 global_pid(call.pid),
@@ -261,7 +267,12 @@ impl<'c> Rows<'c> {
         self.unknown_devices += u64::from(device.is_none() && operation == ALLOCATION);
         // The column cannot be NULL; how many are unknown stands in GPUPROBE_META.
         let device = device.unwrap_or(0);
-        let kind = crate::api::function(allocation.row).map(|f| kinds::of(f.kind).id);
+        let kind = match allocation.belongs() {
+            Belongs::Gpu => kinds::of(allocation.kind()).id,
+            Belongs::Host => kinds::PINNED,
+            // Another process or API has it, and it is not counted again.
+            Belongs::Elsewhere => return Ok(()),
+        };
         let (variable, nothing): (Option<&str>, Option<i64>) = (None, None);
         self.memory.row(params![
             time,
@@ -271,7 +282,7 @@ impl<'c> Rows<'c> {
             signed(allocation.address),
             0,
             signed(allocation.size_bytes),
-            kind.unwrap_or(kinds::UNKNOWN),
+            kind,
             operation,
             variable,
             correlation,

@@ -2,13 +2,14 @@
 
 mod bandwidth;
 mod cudatrace;
+mod memleak;
 
 use std::io::{self, Write};
 
 use humansize::{BINARY, FormatSizeOptions, format_size};
 
 use super::bandwidth::CopyReport;
-use super::{Lost, Memleak, ProcessReport, Report, Writer};
+use super::{Lost, Report, Writer};
 use crate::clock;
 
 pub(super) struct Text;
@@ -22,7 +23,7 @@ impl Writer for Text {
             clock::rfc3339_seconds(&report.time)
         )?;
         if let Some(memleak) = &report.memleak {
-            write_memleak(memleak, out)?;
+            memleak::write(memleak, out)?;
         }
         if let Some(cudatrace) = &report.cudatrace {
             separate(report.memleak.is_some(), out)?;
@@ -44,75 +45,6 @@ impl Writer for Text {
 /// A blank line between two parts.
 fn separate(needed: bool, out: &mut dyn Write) -> io::Result<()> {
     if needed { writeln!(out) } else { Ok(()) }
-}
-
-fn write_memleak(memleak: &Memleak, out: &mut dyn Write) -> io::Result<()> {
-    let seen = memleak.alloc_calls + memleak.free_calls + memleak.failed_calls + memleak.null_frees;
-    if seen == 0 && memleak.processes.is_empty() {
-        return writeln!(out, "NO EVENT.");
-    }
-    for process in &memleak.processes {
-        // A process that ended and leaked nothing is no news.
-        if !process.exited || process.live_allocations > 0 {
-            write_process(process, out)?;
-        }
-    }
-    writeln!(out)?;
-    writeln!(out, "TOTAL LEAKED: {}", size(memleak.live_bytes))?;
-    writeln!(out)?;
-    writeln!(out, "{}", call_counts(memleak))?;
-    if memleak.failed_calls > 0 {
-        writeln!(out, "calls that failed: {}", memleak.failed_calls)?;
-    }
-    if memleak.unknown_frees > 0 {
-        let unknown = memleak.unknown_frees;
-        writeln!(
-            out,
-            "frees of memory allocated before tracing began: {unknown}"
-        )?;
-    }
-    writeln!(
-        out,
-        "{} bytes leaked from {} cuda memory allocation(s)",
-        memleak.live_bytes, memleak.live_allocations
-    )
-}
-
-/// Names each allocating function that was called.
-fn call_counts(memleak: &Memleak) -> String {
-    let mut counts = memleak
-        .calls
-        .iter()
-        .map(|(symbol, calls)| format!("`{symbol}` calls: {calls}"));
-    let first = counts
-        .next()
-        .unwrap_or_else(|| "allocating calls: 0".into());
-    counts.fold(format!("total number of {first}"), |line, next| {
-        format!("{line}, {next}")
-    })
-}
-
-fn write_process(process: &ProcessReport, out: &mut dyn Write) -> io::Result<()> {
-    let uid = process.uid.map_or("?".into(), |uid| uid.to_string());
-    let exited = if process.exited { " (exited)" } else { "" };
-    writeln!(out, "PID: {} / UID: {uid}{exited}", process.pid)?;
-    if process.threads.is_empty() {
-        writeln!(out, "  nothing live")?;
-    }
-    for thread in &process.threads {
-        let comm = printable(thread.comm.as_deref().unwrap_or("?"));
-        writeln!(out, "  {comm}:{}", thread.tid)?;
-        for allocation in &thread.allocations {
-            let device = allocation.device.map_or("?".into(), |d| d.to_string());
-            let size = size(allocation.bytes);
-            writeln!(out, "    {:#x}:gpu_{device}: {size}", allocation.address)?;
-        }
-        if thread.omitted_allocations > 0 {
-            let (count, size) = (thread.omitted_allocations, size(thread.omitted_bytes));
-            writeln!(out, "    ... and {count} more, {size}")?;
-        }
-    }
-    Ok(())
 }
 
 fn write_lost(lost: &Lost, out: &mut dyn Write) -> io::Result<()> {

@@ -1,0 +1,161 @@
+//! What holds memory besides plain allocations, and what names it: modules, pools, graphs. All
+//! of it at the driver, which the runtime calls for it.
+
+use super::memory::{A0, A1, A2, A3};
+use super::table::driver;
+use super::{Function, MemoryKind, Op, Value};
+
+const A4: Value = Value::argument(4);
+const A5: Value = Value::argument(5);
+
+/// Writes the address of a variable to argument 0 and its size to argument 1.
+const fn variable(symbol: &'static str) -> Function {
+    Function {
+        kind: MemoryKind::Static,
+        out: A0,
+        size: A1,
+        size_at_return: true,
+        address: A2,
+        stream: A3,
+        named: true,
+        ..driver(Op::Symbol, symbol)
+    }
+}
+
+/// Writes what it loads or makes to argument 0.
+const fn writes(op: Op, symbol: &'static str) -> Function {
+    Function {
+        out: A0,
+        ..driver(op, symbol)
+    }
+}
+
+/// Is about argument 0.
+const fn about(op: Op, symbol: &'static str) -> Function {
+    Function {
+        address: A0,
+        ..driver(op, symbol)
+    }
+}
+
+/// Writes 64 bytes to argument 0 that name the memory at argument 1.
+const fn exports(symbol: &'static str) -> Function {
+    Function {
+        address: A1,
+        out_bytes: true,
+        ..writes(Op::ShareExport, symbol)
+    }
+}
+
+/// Writes the pool of a device to argument 0.
+const fn pool_of_device(symbol: &'static str) -> Function {
+    Function {
+        device: A1.bits32(),
+        ..writes(Op::PoolOfDevice, symbol)
+    }
+}
+
+/// The same, where CUDA 13 passes a location: its type, and the device at offset 4.
+const fn pool_of_location(symbol: &'static str) -> Function {
+    Function {
+        device: A1.behind(4).bits32(),
+        stream: A1.behind(0).bits32(),
+        ..writes(Op::PoolOfDevice, symbol)
+    }
+}
+
+/// Adds a node with the parameters at `parameters`, a `CUgraphNodeParams`: what it frees is at
+/// offset 16; the bytes that it allocates are at offset 120, and their address is written behind.
+const fn node(symbol: &'static str, parameters: Value) -> Function {
+    Function {
+        address: A1,
+        size: parameters.behind(0).bits32(),
+        stream: parameters.behind(16),
+        out: parameters.plus(120),
+        out_bytes: true,
+        ..driver(Op::GraphNode, symbol)
+    }
+}
+
+const fn builds(symbol: &'static str, variants: &'static [&'static str]) -> Function {
+    Function {
+        variants,
+        address: A1,
+        ..writes(Op::GraphBuild, symbol)
+    }
+}
+
+pub(super) const HOLDERS: &[Function] = &[
+    exports("cuIpcGetMemHandle"),
+    exports("cuMemPoolExportPointer"),
+    // Modules and their variables.
+    variable("cuModuleGetGlobal_v2"),
+    variable("cuLibraryGetGlobal"),
+    variable("cuLibraryGetManaged"),
+    writes(Op::ModuleLoad, "cuModuleLoad"),
+    writes(Op::ModuleLoad, "cuModuleLoadData"),
+    writes(Op::ModuleLoad, "cuModuleLoadDataEx"),
+    writes(Op::ModuleLoad, "cuModuleLoadFatBinary"),
+    writes(Op::ModuleLoad, "cuLibraryLoadData"),
+    writes(Op::ModuleLoad, "cuLibraryLoadFromFile"),
+    about(Op::ModuleUnload, "cuModuleUnload"),
+    about(Op::ModuleUnload, "cuLibraryUnload"),
+    // Pools. Of `CUmemPoolProps`, the type of the location is at offset 8 and its number at 12.
+    Function {
+        device: A1.behind(12).bits32(),
+        stream: A1.behind(8).bits32(),
+        ..writes(Op::PoolCreate, "cuMemPoolCreate")
+    },
+    about(Op::PoolDestroy, "cuMemPoolDestroy"),
+    Function {
+        size: A1,
+        ..about(Op::PoolTrim, "cuMemPoolTrimTo")
+    },
+    Function {
+        stream: A1.bits32(),
+        out: A2,
+        ..about(Op::PoolAttribute, "cuMemPoolGetAttribute")
+    },
+    pool_of_device("cuDeviceGetDefaultMemPool"),
+    pool_of_device("cuDeviceGetMemPool"),
+    pool_of_location("cuMemGetDefaultMemPool"),
+    pool_of_location("cuMemGetMemPool"),
+    Function {
+        address: A1,
+        device: A0.bits32(),
+        ..driver(Op::PoolSet, "cuDeviceSetMemPool")
+    },
+    Function {
+        address: A2,
+        device: A0.behind(4).bits32(),
+        stream: A0.behind(0).bits32(),
+        ..driver(Op::PoolSet, "cuMemSetMemPool")
+    },
+    // Graphs. Of `CUDA_MEM_ALLOC_NODE_PARAMS`, the size is at offset 104 and the address is
+    // written behind it.
+    Function {
+        kind: MemoryKind::Graph,
+        address: A1,
+        size: A4.behind(104),
+        out: A4.plus(112),
+        ..driver(Op::GraphAllocate, "cuGraphAddMemAllocNode")
+    },
+    Function {
+        kind: MemoryKind::Graph,
+        address: A1,
+        stream: A4,
+        ..driver(Op::GraphFree, "cuGraphAddMemFreeNode")
+    },
+    node("cuGraphAddNode", A4),
+    node("cuGraphAddNode_v2", A5),
+    builds(
+        "cuGraphInstantiateWithFlags",
+        &["cuGraphInstantiate", "cuGraphInstantiate_v2"],
+    ),
+    builds(
+        "cuGraphInstantiateWithParams",
+        &["cuGraphInstantiateWithParams_ptsz"],
+    ),
+    about(Op::GraphDestroy, "cuGraphExecDestroy"),
+    about(Op::GraphDestroy, "cuGraphDestroy"),
+];

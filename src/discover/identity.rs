@@ -1,0 +1,209 @@
+//! Who a process is: its container, and which GPUs its numbers mean.
+
+use std::path::Path;
+
+use procfs::process::Process;
+
+use super::gpus;
+use super::nvml::{Gpu, Nvml};
+use crate::state::Identity;
+use crate::state::identity::DeviceIdentity;
+
+/// Digits of a container id.
+const ID_DIGITS: usize = 64;
+
+/// Who process `pid` is, as far as that can be found out.
+pub fn of(pid: u32, nvml: Option<&Nvml>) -> Identity {
+    let process = i32::try_from(pid).ok().and_then(|p| Process::new(p).ok());
+    let cgroup = process.as_ref().and_then(cgroup);
+    Identity {
+        single_gpu: gpus::single_for(pid),
+        container_pid: process.as_ref().and_then(|p| container_pid(p, pid)),
+        container: cgroup.as_deref().and_then(container_in).map(str::to_owned),
+        cgroup,
+        devices: nvml.map_or(Vec::new(), |nvml| devices(pid, nvml)),
+    }
+}
+
+/// The process's id in the innermost namespace, if that is not the one that we see.
+fn container_pid(process: &Process, pid: u32) -> Option<u32> {
+    let ids = process.status().ok()?.nspid?;
+    let innermost = u32::try_from(*ids.last()?).ok()?;
+    (innermost != pid).then_some(innermost)
+}
+
+/// The cgroup of version 2; where there is only version 1, that of the memory controller.
+fn cgroup(process: &Process) -> Option<String> {
+    let groups = process.cgroups().ok()?;
+    let unified = groups.0.iter().find(|g| g.hierarchy == 0);
+    let of_memory = |g: &&procfs::ProcessCGroup| g.controllers.iter().any(|c| c == "memory");
+    let named = |g: &&procfs::ProcessCGroup| g.pathname != "/";
+    let group = unified
+        .filter(named)
+        .or_else(|| groups.0.iter().find(of_memory))
+        .or(unified)?;
+    Some(group.pathname.clone())
+}
+
+/// The container id that the path of a cgroup has, as Docker, containerd, CRI-O and Podman write
+/// it: 64 hexadecimal digits, which may stand between a prefix and a suffix. The innermost counts.
+pub fn container_in(cgroup: &str) -> Option<&str> {
+    let is_hex = |c: char| c.is_ascii_hexdigit();
+    cgroup.rsplit('/').find_map(|name| {
+        let mut words = name.split(|c| !is_hex(c));
+        words.find(|word| word.len() == ID_DIGITS)
+    })
+}
+
+/// The GPUs of a process in the order in which CUDA numbers them.
+fn devices(pid: u32, nvml: &Nvml) -> Vec<DeviceIdentity> {
+    let reachable: Vec<_> = reachable(pid, &nvml.gpus);
+    let visible = gpus::variable(pid, "CUDA_VISIBLE_DEVICES");
+    // CUDA puts the fastest first unless it is told otherwise; which that is shows only when all
+    // are alike.
+    let by_bus = gpus::variable(pid, "CUDA_DEVICE_ORDER").is_some_and(|o| o == "PCI_BUS_ID");
+    let alike = reachable
+        .windows(2)
+        .all(|pair| pair[0].name == pair[1].name);
+    choose(&reachable, visible.as_deref(), by_bus || alike, |uuid| {
+        nvml.parent_of(uuid)
+    })
+}
+
+/// The GPUs whose device nodes the process can see: a container may have some of them only.
+fn reachable(pid: u32, gpus: &[Gpu]) -> Vec<Gpu> {
+    let there = |gpu: &&Gpu| {
+        let node = gpu.minor.map(|n| format!("/proc/{pid}/root/dev/nvidia{n}"));
+        node.is_some_and(|node| Path::new(&node).exists())
+    };
+    let some: Vec<_> = gpus.iter().filter(there).cloned().collect();
+    if some.is_empty() { gpus.to_vec() } else { some }
+}
+
+/// Applies `CUDA_VISIBLE_DEVICES`: indices, or the beginnings of UUIDs, up to the first that is
+/// neither.
+fn choose(
+    gpus: &[Gpu],
+    visible: Option<&str>,
+    in_order: bool,
+    parent_of: impl Fn(&str) -> Option<u32>,
+) -> Vec<DeviceIdentity> {
+    let known = |gpu: &Gpu| DeviceIdentity {
+        physical_index: Some(gpu.index),
+        uuid: Some(gpu.uuid.clone()),
+    };
+    let by_index = |index: usize| {
+        let gpu = gpus.get(index)?;
+        Some(if in_order {
+            known(gpu)
+        } else {
+            DeviceIdentity::default()
+        })
+    };
+    let Some(visible) = visible else {
+        return (0..gpus.len()).filter_map(by_index).collect();
+    };
+    let device = |word: &str| {
+        let word = word.trim();
+        if let Ok(index) = word.parse() {
+            by_index(index)
+        } else if word.starts_with("MIG-") {
+            Some(DeviceIdentity {
+                physical_index: parent_of(word),
+                uuid: Some(word.to_owned()),
+            })
+        } else {
+            let named = |gpu: &&Gpu| word.len() > 4 && gpu.uuid.starts_with(word);
+            gpus.iter().find(named).map(known)
+        }
+    };
+    visible.split(',').map_while(device).collect()
+}
+
+/// Where the hierarchies of cgroups are mounted: the one of version 2, or, where there are several,
+/// one in each folder.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Whether `cgroup` is `path` or below it; `path` may be written with the place where cgroups are
+/// mounted.
+pub fn is_within(cgroup: &str, path: &str) -> bool {
+    let below = |path: &str| {
+        let (cgroup, path) = (cgroup.trim_matches('/'), path.trim_matches('/'));
+        let rest = cgroup.strip_prefix(path);
+        path.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let Some(mounted) = path.strip_prefix(CGROUPS) else {
+        return below(path);
+    };
+    let mounted = mounted.trim_matches('/');
+    let hierarchy = mounted.split_once('/');
+    below(mounted) || hierarchy.is_some_and(|(_, path)| below(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn containers_by_the_names_of_cgroups() {
+        for path in [
+            format!("/system.slice/docker-{ID}.scope"),
+            format!("/docker/{ID}"),
+            format!("/kubepods.slice/kubepods-pod12.slice/cri-containerd-{ID}.scope"),
+            format!("/kubepods/besteffort/pod1234/{ID}"),
+            format!("/machine.slice/libpod-{ID}.scope/container"),
+        ] {
+            assert_eq!(container_in(&path), Some(ID), "{path}");
+        }
+        for path in [
+            "/",
+            "/user.slice/user-1000.slice/session-2.scope",
+            "/abcdef",
+        ] {
+            assert_eq!(container_in(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn cgroups_within_cgroups() {
+        assert!(is_within("/a/b", "/a"));
+        assert!(is_within("/a", "a/"));
+        assert!(is_within("/a/b", "/sys/fs/cgroup/a"));
+        assert!(is_within("/a", "/"));
+        assert!(is_within("/a", "/sys/fs/cgroup"));
+        assert!(is_within("/a/b", "/sys/fs/cgroup/unified/a"));
+        assert!(is_within("/a/b", "/sys/fs/cgroup/memory/a/b/"));
+        assert!(!is_within("/a/b", "/sys/fs/cgroup/memory/b"));
+        assert!(!is_within("/ab", "/a"));
+        assert!(!is_within("/a", "/a/b"));
+    }
+
+    fn gpu(index: u32, name: &str) -> Gpu {
+        Gpu {
+            index,
+            uuid: format!("GPU-{index}{index}{index}{index}"),
+            name: name.to_owned(),
+            minor: Some(index),
+        }
+    }
+
+    fn chosen(gpus: &[Gpu], visible: Option<&str>, in_order: bool) -> Vec<Option<u32>> {
+        let devices = choose(gpus, visible, in_order, |_| Some(9));
+        devices.iter().map(|d| d.physical_index).collect()
+    }
+
+    #[test]
+    fn visible_devices_renumber() {
+        let gpus = [gpu(0, "A"), gpu(1, "A"), gpu(2, "A")];
+        assert_eq!(chosen(&gpus, None, true), [Some(0), Some(1), Some(2)]);
+        assert_eq!(chosen(&gpus, Some("2,0"), true), [Some(2), Some(0)]);
+        assert_eq!(chosen(&gpus, Some("1,-1,0"), true), [Some(1)]);
+        assert_eq!(chosen(&gpus, Some("GPU-22,1"), true), [Some(2), Some(1)]);
+        assert_eq!(chosen(&gpus, Some("MIG-x"), true), [Some(9)]);
+        assert_eq!(chosen(&gpus, Some(""), true), []);
+        // Which is the first is not known; which has the UUID is.
+        assert_eq!(chosen(&gpus, Some("0,GPU-1"), false), [None, Some(1)]);
+    }
+}

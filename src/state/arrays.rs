@@ -1,0 +1,140 @@
+//! How many bytes an array takes, computed from its descriptor. The driver may take more: how it
+//! lays arrays out is not known.
+
+/// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: memory is mapped into the array
+/// later, and counted as what it is.
+const WITHOUT_MEMORY: u64 = 0x40 | 0x80;
+/// `CUDA_ARRAY3D_LAYERED` and `CUDA_ARRAY3D_CUBEMAP`: the depth is a number of layers, the same at
+/// each mipmap level.
+const LAYERS: u64 = 1 | 4;
+
+/// What the texels of an array take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Texels {
+    /// Each texel takes so many bits.
+    Bits(u64),
+    /// Each block of 4 by 4 takes so many bytes.
+    Blocks(u64),
+}
+
+/// Bytes of an array by the values that a runtime call is sent with: bits of x and y, bits of z
+/// and w (32 bits each), `cudaChannelFormatKind`, width, height, depth, levels, flags. Widths and
+/// heights are in texels.
+pub fn of_runtime(values: &[u64; 8]) -> u64 {
+    let [xy, zw, kind, ..] = *values;
+    let bits = [xy & 0xffff_ffff, xy >> 32, zw & 0xffff_ffff, zw >> 32];
+    let bits = bits.iter().fold(0u64, |sum, &b| sum.saturating_add(b));
+    let texels = match kind {
+        // cudaChannelFormatKindUnsignedBlockCompressed1, 1SRGB; 4 unsigned and signed.
+        17 | 18 | 23 | 24 => Texels::Blocks(8),
+        // 2, 2SRGB, 3, 3SRGB; 5 and 6H unsigned and signed, 7, 7SRGB.
+        19..=22 | 25..=30 => Texels::Blocks(16),
+        _ => Texels::Bits(bits),
+    };
+    bytes(texels, values)
+}
+
+/// The same for a driver call: `CUarray_format`, channels, nothing, then as above.
+pub fn of_driver(values: &[u64; 8]) -> u64 {
+    let [format, channels, ..] = *values;
+    let texels = match format {
+        145 | 146 | 151 | 152 => Texels::Blocks(8),
+        147..=150 | 153..=158 => Texels::Blocks(16),
+        // Four channels packed into 32 bits.
+        80 => Texels::Bits(32),
+        // NV12 and other planar formats: 12 bits a texel in all planes.
+        176 => Texels::Bits(12),
+        _ => Texels::Bits(channel_bits(format).saturating_mul(channels)),
+    };
+    bytes(texels, values)
+}
+
+/// Bits of one channel of a `CUarray_format`; those not known count as a byte.
+fn channel_bits(format: u64) -> u64 {
+    match format {
+        2 | 9 | 16 | 195..=197 | 201..=203 => 16,
+        3 | 10 | 32 => 32,
+        _ => 8,
+    }
+}
+
+/// Bytes of all mipmap levels.
+fn bytes(texels: Texels, values: &[u64; 8]) -> u64 {
+    let [_, _, _, width, height, depth, levels, flags] = *values;
+    if flags & WITHOUT_MEMORY != 0 {
+        return 0;
+    }
+    let (height, depth) = (height.max(1), depth.max(1));
+    let layered = flags & LAYERS != 0;
+    let largest = width.max(height).max(if layered { 1 } else { depth });
+    let levels = levels.clamp(1, u64::from(largest.max(1).ilog2()) + 1);
+    let level = |level: u64| {
+        let at = |extent: u64| (extent >> level).max(1);
+        let layers = if layered { depth } else { at(depth) };
+        texels.plane(at(width), at(height)).saturating_mul(layers)
+    };
+    (0..levels).fold(0, |sum: u64, l| sum.saturating_add(level(l)))
+}
+
+impl Texels {
+    /// Bytes of one layer.
+    fn plane(self, width: u64, height: u64) -> u64 {
+        match self {
+            Self::Bits(bits) => {
+                let bits = width.saturating_mul(height).saturating_mul(bits);
+                bits.div_ceil(8)
+            }
+            Self::Blocks(bytes) => {
+                let blocks = width.div_ceil(4).saturating_mul(height.div_ceil(4));
+                blocks.saturating_mul(bytes)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_arrays() {
+        // 1024 x 512 floats, by either description.
+        assert_eq!(of_runtime(&[32, 0, 2, 1024, 512, 0, 0, 0]), 2 << 20);
+        assert_eq!(of_driver(&[32, 1, 0, 1024, 512, 0, 0, 0]), 2 << 20);
+        // One dimension, four half channels.
+        assert_eq!(of_driver(&[16, 4, 0, 100, 0, 0, 0, 0]), 800);
+        assert_eq!(
+            of_runtime(&[16 << 32 | 16, 16 << 32 | 16, 2, 100, 0, 0, 0, 0]),
+            800
+        );
+        // Three dimensions; a cube map of six faces.
+        assert_eq!(of_driver(&[1, 2, 0, 8, 4, 2, 0, 0]), 128);
+        assert_eq!(of_driver(&[32, 1, 0, 64, 64, 6, 0, 4]), 6 * 64 * 64 * 4);
+    }
+
+    #[test]
+    fn mipmaps_halve_what_is_no_layer() {
+        // 8x8, 4x4, 2x2, 1x1 bytes.
+        assert_eq!(of_driver(&[1, 1, 0, 8, 8, 0, 4, 0]), 64 + 16 + 4 + 1);
+        // More levels than there are count as all.
+        assert_eq!(of_driver(&[1, 1, 0, 8, 8, 0, 99, 0]), 85);
+        assert_eq!(of_driver(&[1, 1, 0, 8, 8, 3, 2, 1]), 3 * (64 + 16));
+        assert_eq!(of_driver(&[1, 1, 0, 8, 8, 4, 2, 0]), 64 * 4 + 16 * 2);
+    }
+
+    #[test]
+    fn blocks_and_arrays_without_memory() {
+        // BC1: 8 bytes for 4 by 4; BC7: 16.
+        assert_eq!(of_driver(&[145, 4, 0, 10, 10, 0, 0, 0]), 9 * 8);
+        assert_eq!(of_runtime(&[8, 0, 29, 8, 8, 0, 0, 0]), 4 * 16);
+        assert_eq!(of_driver(&[32, 1, 0, 4096, 4096, 0, 0, 0x40]), 0);
+        assert_eq!(of_driver(&[32, 1, 0, 4096, 4096, 0, 0, 0x80]), 0);
+    }
+
+    #[test]
+    fn nonsense_does_not_overflow() {
+        let huge = [3, u64::MAX, 0, u64::MAX, u64::MAX, u64::MAX, u64::MAX, 0];
+        assert!(of_driver(&huge) > 0);
+        assert_eq!(of_runtime(&[u64::MAX; 8]), 0);
+    }
+}

@@ -1,0 +1,91 @@
+/*
+ * Stand-in libcuda: devices. STANDIN_DEVICES says how many there are, and
+ * CUDA_VISIBLE_DEVICES, as for the real driver, which of them in what order.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_internal.h"
+
+#define UUID_LENGTH 40 /* with "GPU-" */
+
+static int physical_number(const char *text, size_t length)
+{
+    char name[UUID_LENGTH + 1];
+    for (int device = 0; device < settings.devices; device++) {
+        snprintf(name, sizeof name, "%d", device);
+        if (length == strlen(name) && !strncmp(text, name, length))
+            return device;
+        snprintf(name, sizeof name, "GPU-00000000-0000-0000-0000-%012x", (unsigned int)device);
+        if (length > strlen("GPU-") && length <= UUID_LENGTH && !strncmp(text, name, length))
+            return device;
+    }
+    return -1;
+}
+
+/* As the real driver: nothing that follows a name of no device is seen. */
+void devices_setup(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    for (int device = 0; device < settings.devices; device++)
+        settings.physical[device] = device;
+    if (!visible)
+        return;
+    int count = 0;
+    while (count < settings.devices) {
+        size_t length = strcspn(visible, ",");
+        int device = physical_number(visible, length);
+        if (device < 0)
+            break;
+        settings.physical[count++] = device;
+        if (!visible[length])
+            break;
+        visible += length + 1;
+    }
+    settings.devices = count;
+}
+
+CUresult cuDeviceGetCount(int *count)
+{
+    ENTER_INITIALIZED();
+    if (!count)
+        return CUDA_ERROR_INVALID_VALUE;
+    *count = settings.devices;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+    ENTER_INITIALIZED();
+    if (!device)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_device(ordinal))
+        return CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+/* All zeros but for the device's number, which the stand-in of NVML says too. */
+static CUresult uuid_of(CUuuid *uuid, CUdevice device)
+{
+    if (!uuid)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_device(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    memset(uuid, 0, sizeof *uuid);
+    uuid->bytes[sizeof uuid->bytes - 1] = (char)settings.physical[device];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
+    ENTER_INITIALIZED();
+    return uuid_of(uuid, device);
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+{
+    ENTER_INITIALIZED();
+    return uuid_of(uuid, device);
+}

@@ -1,0 +1,32 @@
+/* Physical memory, as creating and mapping it share it. */
+#ifndef STANDIN_CUDA_VMM_H
+#define STANDIN_CUDA_VMM_H
+
+#include <pthread.h>
+
+#include "cuda_handles.h"
+#include "cuda_internal.h"
+
+#define GRANULARITY (2ull << 20)
+
+/* It is there while somebody holds a reference or something is mapped; the
+ * handle is good while somebody holds a reference. All under `vmm_lock`. */
+struct physical {
+    struct handle handle;
+    uint64_t bytes;
+    uint32_t references, mappings;
+    bool imported; /* another process's: takes no memory here */
+    CUmemLocation location;
+    int handle_types;
+};
+
+extern pthread_mutex_t vmm_lock;
+
+/* The object of a handle with references; NULL if it is none. */
+struct physical *physical_of(CUmemGenericAllocationHandle handle);
+/* Ends what has neither references nor mappings. */
+void physical_settle(struct physical *physical);
+/* What is mapped at `address`; NULL if nothing is. */
+struct physical *physical_at(CUdeviceptr address);
+
+#endif

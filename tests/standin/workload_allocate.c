@@ -1,0 +1,248 @@
+/* Commands that allocate and free memory that is not `alloc`'s: each block, its
+ * kind and the way to free it, is a kslot. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "workload.h"
+#include "workload_memory_api.h"
+
+#define PAGE_BYTES 4096
+
+static void *pointer(const struct kslot *slot)
+{
+    return (void *)slot->handle;
+}
+
+static int release_device(struct kslot *slot)
+{
+    return api.release(pointer(slot));
+}
+
+static int release_pinned(struct kslot *slot)
+{
+    return api.kinds->pinned_free(pointer(slot));
+}
+
+/* The memory itself is given back only after a successful call: until then the
+ * driver knows of it. */
+static int release_registered(struct kslot *slot)
+{
+    int error = api.kinds->forget_known(pointer(slot));
+    if (!error)
+        free(pointer(slot));
+    return error;
+}
+
+static void reply_calls(struct reply *reply, const struct tally *tally)
+{
+    if (tally->failed)
+        reply_add(reply, "%serror=%d failed=%llu", reply->length ? " " : "", tally->last_error,
+                  (unsigned long long)tally->failed);
+}
+
+/* One allocation of `bytes`; `slot` comes with its kind and its release. */
+typedef int allocate(struct kslot *slot);
+
+CALL_SITE static bool allocate_many(allocate *make, struct kslot slot, uint64_t count,
+                                    struct reply *reply)
+{
+    struct tally tally = { 0 };
+    uint64_t shown = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        slot.handle = 0;
+        if (!tally_result(&tally, make(&slot)))
+            continue;
+        reply_handle(reply, shown++, slot.handle);
+        if (slot.handle) /* the runtime gives NULL for no rows: nothing is live */
+            kslot_add(&tally, slot);
+    }
+    truth_add(&tally);
+    reply_calls(reply, &tally);
+    return true;
+}
+
+/* `slot.more` are the sides: width, height, depth. */
+static int make_pitched(struct kslot *slot)
+{
+    size_t pitch = 0;
+    void *address = NULL;
+    int error = api.kinds->pitched(&address, &pitch, slot->more[0], slot->more[1]);
+    slot->handle = (uintptr_t)address;
+    slot->bytes = pitch * slot->more[1];
+    return error;
+}
+
+static int make_pitched_3d(struct kslot *slot)
+{
+    size_t pitch = 0;
+    void *address = NULL;
+    int error =
+        api.kinds->pitched_3d(&address, &pitch, slot->more[0], slot->more[1], slot->more[2]);
+    slot->handle = (uintptr_t)address;
+    slot->bytes = pitch * slot->more[1] * slot->more[2];
+    return error;
+}
+
+static int make_managed(struct kslot *slot)
+{
+    return api.kinds->managed((void **)&slot->handle, slot->bytes);
+}
+
+static int make_pinned(struct kslot *slot)
+{
+    return api.kinds->pinned((void **)&slot->handle, slot->bytes);
+}
+
+static int make_host_alloc(struct kslot *slot)
+{
+    return api.kinds->host_alloc((void **)&slot->handle, slot->bytes);
+}
+
+static int make_registered(struct kslot *slot)
+{
+    void *address;
+    if (posix_memalign(&address, PAGE_BYTES, slot->bytes ? slot->bytes : 1))
+        return -1;
+    int error = api.kinds->make_known(address, slot->bytes);
+    if (error)
+        free(address);
+    else
+        slot->handle = (uintptr_t)address;
+    return error;
+}
+
+static bool run_pitched(struct words *words, struct reply *reply)
+{
+    struct kslot slot = { .kind = KIND_PITCHED, .release = release_device };
+    uint64_t count = 1;
+    return parse_u64(words->word[1], SIZE_MAX, &slot.more[0], reply) &&
+           parse_u64(words->word[2], SIZE_MAX, &slot.more[1], reply) &&
+           (words->count < 4 || parse_u64(words->word[3], UINT32_MAX, &count, reply)) &&
+           allocate_many(make_pitched, slot, count, reply);
+}
+
+static bool run_pitched_3d(struct words *words, struct reply *reply)
+{
+    struct kslot slot = { .kind = KIND_PITCHED, .release = release_device };
+    for (int i = 0; i < 3; i++)
+        if (!parse_u64(words->word[i + 1], SIZE_MAX, &slot.more[i], reply))
+            return false;
+    return allocate_many(make_pitched_3d, slot, 1, reply);
+}
+
+/* Commands of the form NAME BYTES [COUNT]. */
+static bool run_sized(struct words *words, struct reply *reply)
+{
+    static const struct {
+        const char *name;
+        enum memory_kind kind;
+        allocate *make;
+        int (*release)(struct kslot *slot);
+    } rows[] = {
+        { "managed", KIND_MANAGED, make_managed, release_device },
+        { "pinned", KIND_PINNED, make_pinned, release_pinned },
+        { "hostalloc", KIND_PINNED, make_host_alloc, release_pinned },
+        { "register", KIND_REGISTERED, make_registered, release_registered },
+    };
+    uint64_t bytes, count = 1;
+    if (!parse_u64(words->word[1], SIZE_MAX, &bytes, reply) ||
+        (words->count > 2 && !parse_u64(words->word[2], UINT32_MAX, &count, reply)))
+        return false;
+    size_t row = 0;
+    while (strcmp(rows[row].name, words->word[0]))
+        row++;
+    struct kslot slot = { .kind = rows[row].kind, .bytes = bytes, .release = rows[row].release };
+    return allocate_many(rows[row].make, slot, count, reply);
+}
+
+static void reply_frees(struct reply *reply, const struct tally *tally, uint64_t dead)
+{
+    reply_add(reply, "frees=%llu failed=%llu", (unsigned long long)tally->frees,
+              (unsigned long long)tally->failed);
+    if (tally->failed)
+        reply_add(reply, " error=%d", tally->last_error);
+    if (dead)
+        reply_add(reply, " dead=%llu", (unsigned long long)dead);
+}
+
+CALL_SITE static bool run_kfree(struct words *words, struct reply *reply)
+{
+    uint64_t first, count = 1, dead = 0;
+    if (!parse_u64(words->word[1], SIZE_MAX, &first, reply) ||
+        (words->count > 2 && !parse_u64(words->word[2], SIZE_MAX, &count, reply)))
+        return false;
+    if (first >= kslot_count() || count > kslot_count() - first) {
+        reply_add(reply, "there are %zu kslots", kslot_count());
+        return false;
+    }
+    struct tally tally = { 0 };
+    for (size_t i = first; i < first + count; i++) {
+        struct kslot *slot = kslot_at(i);
+        if (!slot->live || !slot->release)
+            dead++;
+        else
+            kslot_release(&tally, slot);
+    }
+    truth_add(&tally);
+    reply_frees(reply, &tally, dead);
+    return true;
+}
+
+CALL_SITE static bool run_kfreeall(struct words *words, struct reply *reply)
+{
+    (void)words;
+    struct tally tally = { 0 };
+    for (size_t i = 0; i < kslot_count(); i++)
+        if (kslot_at(i)->live && kslot_at(i)->release)
+            kslot_release(&tally, kslot_at(i));
+    truth_add(&tally);
+    reply_frees(reply, &tally, 0);
+    return true;
+}
+
+/* The runtime takes NULL for nothing to do, the driver for an error. */
+static bool run_kfreenull(struct words *words, struct reply *reply)
+{
+    struct tally tally = { 0 };
+    int error;
+    if (!strcmp(words->word[1], "pinned"))
+        error = api.kinds->pinned_free(NULL);
+    else if (!strcmp(words->word[1], "array"))
+        error = api.kinds->array_free(NULL);
+    else if (!strcmp(words->word[1], "mipmap"))
+        error = api.kinds->mipmap_free(NULL);
+    else {
+        reply_add(reply, "%s: expected pinned, array or mipmap", words->word[1]);
+        return false;
+    }
+    if (tally_result(&tally, error))
+        tally.nullfrees++;
+    truth_add(&tally);
+    reply_frees(reply, &tally, 0);
+    return true;
+}
+
+static bool run_kslots(struct words *words, struct reply *reply)
+{
+    (void)words;
+    for (size_t i = 0; i < kslot_count(); i++) {
+        const struct kslot *slot = kslot_at(i);
+        reply_add(reply, "%s%zu=%s:0x%llx:%zu%s", i ? " " : "", i, memory_kinds[slot->kind].name,
+                  (unsigned long long)slot->handle, slot->bytes, slot->live ? "" : ":dead");
+    }
+    return true;
+}
+
+const struct command allocate_commands[] = {
+    { "pitched", "pitched WIDTH HEIGHT [COUNT]", 2, 3, NEEDS_API, run_pitched },
+    { "pitched3d", "pitched3d WIDTH HEIGHT DEPTH", 3, 3, NEEDS_API, run_pitched_3d },
+    { "managed", "managed BYTES [COUNT]", 1, 2, NEEDS_API, run_sized },
+    { "pinned", "pinned BYTES [COUNT]", 1, 2, NEEDS_API, run_sized },
+    { "hostalloc", "hostalloc BYTES [COUNT]", 1, 2, NEEDS_API, run_sized },
+    { "register", "register BYTES [COUNT]", 1, 2, NEEDS_API, run_sized },
+    { "kfree", "kfree FIRST [COUNT]", 1, 2, NEEDS_API, run_kfree },
+    { "kfreeall", "kfreeall", 0, 0, NEEDS_API, run_kfreeall },
+    { "kfreenull", "kfreenull pinned|array|mipmap", 1, 1, NEEDS_API, run_kfreenull },
+    { "kslots", "kslots", 0, 0, 0, run_kslots },
+    { .name = NULL },
+};

@@ -1,0 +1,10 @@
+/* Slots of memory that is freed in the order of a stream. */
+#ifndef STANDIN_WORKLOAD_ASYNC_H
+#define STANDIN_WORKLOAD_ASYNC_H
+
+#include "workload_kinds.h"
+
+/* Not yet added; it is freed on `stream`. */
+struct kslot async_slot(enum memory_kind kind, void *address, size_t bytes, void *stream);
+
+#endif

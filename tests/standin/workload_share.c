@@ -1,0 +1,186 @@
+/* Commands about memory of other processes (IPC) and of other APIs. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "workload.h"
+
+static bool reply_error(struct reply *reply, int error)
+{
+    if (error)
+        reply_add(reply, "CUDA error %d", error);
+    return error == 0;
+}
+
+static void reply_hex(struct reply *reply, const unsigned char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        reply_add(reply, "%02x", bytes[i]);
+}
+
+static bool parse_hex(const char *text, unsigned char *bytes, size_t count, struct reply *reply)
+{
+    for (size_t i = 0; i < count; i++)
+        if (sscanf(text + 2 * i, "%2hhx", &bytes[i]) != 1 || !text[2 * i + 1]) {
+            reply_add(reply, "expected %zu bytes in hexadecimal digits", count);
+            return false;
+        }
+    return true;
+}
+
+/* ---- other processes --------------------------------------------------- */
+
+/* Where the driver was seen to put the size in the handle. */
+#define HANDLE_SIZE_OFFSET 16
+
+CALL_SITE static bool run_ipcget(struct words *words, struct reply *reply)
+{
+    uint64_t number, offset = 0;
+    unsigned char handle[SHARED_HANDLE_BYTES];
+    if (!parse_u64(words->word[1], SIZE_MAX, &number, reply) ||
+        (words->count > 2 && !parse_u64(words->word[2], SIZE_MAX, &offset, reply)))
+        return false;
+    const struct slot *slot = slot_at(number);
+    if (!slot) {
+        reply_add(reply, "no slot %s", words->word[1]);
+        return false;
+    }
+    int error = api.pools->ipc_get(handle, (char *)slot->address + offset);
+    if (!error)
+        reply_hex(reply, handle, sizeof handle);
+    return reply_error(reply, error);
+}
+
+/* `more[0]` of the slot is how often it is open: it has one address, and takes
+ * as many closes. */
+static int release_ipc(struct kslot *slot)
+{
+    int error = api.pools->ipc_close((void *)(uintptr_t)slot->handle);
+    if (!error)
+        slot->kept = --slot->more[0] > 0;
+    return error;
+}
+
+static struct kslot *find_open(uint64_t address)
+{
+    for (size_t i = 0; i < kslot_count(); i++) {
+        struct kslot *slot = kslot_at(i);
+        if (slot->live && slot->release == release_ipc && slot->handle == address)
+            return slot;
+    }
+    return NULL;
+}
+
+CALL_SITE static bool run_ipcopen(struct words *words, struct reply *reply)
+{
+    unsigned char handle[SHARED_HANDLE_BYTES];
+    void *address;
+    if (!parse_hex(words->word[1], handle, sizeof handle, reply))
+        return false;
+    struct tally tally = { 0 };
+    if (tally_result(&tally, api.pools->ipc_open(&address, handle))) {
+        struct kslot *open = find_open((uintptr_t)address);
+        struct kslot slot = { .kind = KIND_IMPORTED,
+                              .handle = (uintptr_t)address,
+                              .with_context = true,
+                              .release = release_ipc,
+                              .more = { 1 } };
+        uint64_t bytes;
+        memcpy(&bytes, handle + HANDLE_SIZE_OFFSET, sizeof bytes);
+        slot.bytes = bytes;
+        if (open) {
+            open->more[0]++;
+            tally.allocs++;
+        } else {
+            kslot_add(&tally, slot);
+        }
+        reply_handle(reply, 0, slot.handle);
+    }
+    truth_add(&tally);
+    reply_failures(reply, &tally);
+    return true;
+}
+
+/* Gives back what a kslot has, whatever it is. */
+CALL_SITE static bool close_slot(struct words *words, struct reply *reply)
+{
+    struct kslot *slot = kslot_named(words->word[1], reply);
+    if (!slot || !slot->release)
+        return false;
+    struct tally tally = { 0 };
+    kslot_release(&tally, slot);
+    truth_add(&tally);
+    reply_add(reply, "frees=%llu live=%d", (unsigned long long)tally.frees, slot->live);
+    reply_failures(reply, &tally);
+    return true;
+}
+
+/* ---- other APIs -------------------------------------------------------- */
+
+static int release_external(struct kslot *slot)
+{
+    return api.pools->external_destroy((void *)(uintptr_t)slot->handle);
+}
+
+/* The file is what another API would export; it is the driver's if all goes
+ * well. */
+CALL_SITE static bool run_extimport(struct words *words, struct reply *reply)
+{
+    uint64_t bytes;
+    void *memory;
+    if (!parse_u64(words->word[1], INT64_MAX, &bytes, reply))
+        return false;
+    int fd = memfd_create("external", 0);
+    struct tally tally = { 0 };
+    if (tally_result(&tally, api.pools->external_import(&memory, fd, bytes))) {
+        struct kslot slot = { .kind = KIND_IMPORTED,
+                              .handle = (uintptr_t)memory,
+                              .bytes = bytes,
+                              .release = release_external };
+        kslot_add(&tally, slot);
+        reply_handle(reply, 0, slot.handle);
+    } else {
+        close(fd);
+    }
+    truth_add(&tally);
+    reply_failures(reply, &tally);
+    return true;
+}
+
+/* Addresses of imported memory: like mapping and unmapping, it is neither
+ * counted as an allocation nor its end as a free. */
+CALL_SITE static bool run_extmap(struct words *words, struct reply *reply)
+{
+    uint64_t offset = 0, bytes = 0;
+    void *address;
+    struct kslot *slot = kslot_named(words->word[1], reply);
+    if (!slot || (words->count > 2 && !parse_u64(words->word[2], INT64_MAX, &offset, reply)) ||
+        (words->count > 3 && !parse_u64(words->word[3], INT64_MAX, &bytes, reply)))
+        return false;
+    int error = api.pools->external_map(&address, (void *)(uintptr_t)slot->handle, offset,
+                                        bytes ? bytes : slot->bytes - offset);
+    if (!error)
+        reply_handle(reply, 0, (uintptr_t)address);
+    return reply_error(reply, error);
+}
+
+CALL_SITE static bool run_extunmap(struct words *words, struct reply *reply)
+{
+    uint64_t address;
+    return parse_u64(words->word[1], UINTPTR_MAX, &address, reply) &&
+           reply_error(reply, api.release((void *)address));
+}
+
+const struct command share_commands[] = {
+    { "ipcget", "ipcget SLOT [OFFSET]", 1, 2, NEEDS_API, run_ipcget },
+    { "ipcopen", "ipcopen HEX", 1, 1, NEEDS_API, run_ipcopen },
+    { "ipcclose", "ipcclose KSLOT", 1, 1, NEEDS_API, close_slot },
+    { "extimport", "extimport SIZE", 1, 1, NEEDS_API, run_extimport },
+    { "extmap", "extmap KSLOT [OFFSET [SIZE]]", 1, 3, NEEDS_API, run_extmap },
+    { "extunmap", "extunmap ADDRESS", 1, 1, NEEDS_API, run_extunmap },
+    { "extdestroy", "extdestroy KSLOT", 1, 1, NEEDS_API, close_slot },
+    { .name = NULL },
+};
