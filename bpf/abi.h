@@ -109,6 +109,7 @@ enum gp_op {
 	GP_OP_GRAPH_NODE,      /* address: the graph; size: node type; stream: its parameters */
 	GP_OP_GRAPH_BUILD,     /* address: the graph; out: the executable graph */
 	GP_OP_GRAPH_DESTROY,   /* address: the graph, executable or not */
+	GP_OP_LIBRARY_LOAD,    /* out: the library */
 	GP_OP_HANDLE_OTHER,    /* out: a handle that is mapped and released, but no memory */
 };
 
@@ -237,8 +238,9 @@ struct gp_task {
 	__u32 tgid;
 	__u32 tid;
 	__u32 uid;
-	__u32 process; /* tells apart processes and programs that share a PID */
-	__u32 reserved2;
+	__u32 process;   /* tells apart processes and programs that share a PID */
+	__u32 inner_pid; /* in the innermost PID namespace of the process */
+	__u64 cgroup;    /* id in the hierarchy of version 2 */
 	__u64 time_ns;
 	__u64 start_boot_ns; /* start of the process, CLOCK_BOOTTIME */
 	char comm[GP_COMM_LEN];
@@ -320,7 +322,7 @@ GP_ASSERT_SIZE(struct gp_recipe, 88 + 8 * GP_MAX_EXTRA);
 GP_ASSERT_SIZE(struct gp_call, 56);
 GP_ASSERT_SIZE(struct gp_detail, 72 + 8 * GP_MAX_EXTRA);
 GP_ASSERT_SIZE(struct gp_named, sizeof(struct gp_detail) + 8 + GP_SYMBOL_LEN);
-GP_ASSERT_SIZE(struct gp_task, 56);
+GP_ASSERT_SIZE(struct gp_task, 64);
 GP_ASSERT_SIZE(struct gp_launch_key, 16);
 GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
 GP_ASSERT_SIZE(struct gp_copy, 64);

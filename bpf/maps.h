@@ -195,6 +195,16 @@ struct {
 	__type(value, __u64);
 } late_views SEC(".maps");
 
+/* tgid -> CLOCK_BOOTTIME at which it began to run its program, of processes that
+ * did so while we looked. Bounded by least recent use; a forgotten one counts as
+ * as old as its process. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u64);
+} programs SEC(".maps");
+
 /* tgids that are traced, if only_targets. Full: losses.targets. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

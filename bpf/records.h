@@ -30,14 +30,28 @@ static __always_inline __u64 gp_wake_now(enum gp_ring which)
 #define gp_submit_activity(record)                                                                 \
 	bpf_ringbuf_submit(record, gp_wake_flags(&activity_ring, GP_RING_ACTIVITY))
 
-/* Whether everything that the thread did was seen: it started after the
- * libraries had been probed. */
+/* Whether everything that the thread did in this program was seen: it, or the
+ * program, started after the libraries had been probed. */
 static __always_inline bool gp_seen_from_birth(struct task_struct *task, __u32 tgid)
 {
 	__u64 born = BPF_CORE_READ(task, start_boottime);
 	__u64 *late = bpf_map_lookup_elem(&late_views, &tgid);
+	__u64 *program = bpf_map_lookup_elem(&programs, &tgid);
+
+	if (program && *program > born)
+		born = *program;
 
 	return attached_boot_ns && born > attached_boot_ns && (!late || born > *late);
+}
+
+/* The process id that the process itself knows. */
+static __always_inline __u32 gp_inner_pid(struct task_struct *leader)
+{
+	struct pid *pid = BPF_CORE_READ(leader, thread_pid);
+	__u32 level = BPF_CORE_READ(pid, level);
+	struct upid *number = (struct upid *)&pid->numbers + level;
+
+	return BPF_CORE_READ(number, nr);
 }
 
 /* Sends a task record of `type` about `task` of the process with that id; the name is the thread's
@@ -59,7 +73,8 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_
 	record->tid = BPF_CORE_READ(task, pid);
 	record->uid = (__u32)bpf_get_current_uid_gid();
 	record->process = process;
-	record->reserved2 = 0;
+	record->inner_pid = gp_inner_pid(leader);
+	record->cgroup = bpf_get_current_cgroup_id();
 	record->time_ns = bpf_ktime_get_ns();
 	record->start_boot_ns = BPF_CORE_READ(leader, start_boottime);
 	__builtin_memset(record->comm, 0, sizeof(record->comm));
@@ -69,7 +84,11 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_
 		BPF_CORE_READ_STR_INTO(&record->comm, leader, comm);
 	else
 		BPF_CORE_READ_STR_INTO(&record->comm, task, comm);
-	gp_submit_memory(record);
+	/* What user space wants to know of a process is gone with it. */
+	if (type == GP_RECORD_PROCESS)
+		bpf_ringbuf_submit(record, gp_wake_now(GP_RING_MEMORY));
+	else
+		gp_submit_memory(record);
 	return true;
 }
 

@@ -15,6 +15,7 @@ static __always_inline void gp_end_process(__u16 type, struct task_struct *task,
 	}
 	bpf_map_delete_elem(&loaders, &tgid);
 	bpf_map_delete_elem(&late_views, &tgid);
+	bpf_map_delete_elem(&programs, &tgid);
 }
 
 /* Stops the current process, if that is asked for, until user space has
@@ -53,12 +54,15 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
 	struct gp_image_key image = {};
+	__u64 now;
 
 	bpf_map_delete_elem(&threads, &tid);
 	bpf_map_delete_elem(&threads, &old_tid);
 	gp_end_process(GP_RECORD_EXEC, task, tgid);
 	if (!gp_is_target(tgid))
 		return;
+	now = bpf_ktime_get_boot_ns();
+	bpf_map_update_elem(&programs, &tgid, &now, BPF_ANY);
 	image.inode = BPF_CORE_READ(binprm, file, f_inode, i_ino);
 	image.device = BPF_CORE_READ(binprm, file, f_inode, i_sb, s_dev);
 	if (bpf_map_lookup_elem(&known_images, &image))

@@ -72,6 +72,16 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct upid {
+	int nr;
+	void *ns;
+};
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -79,6 +89,7 @@ struct task_struct {
 	__u64 start_boottime;
 	struct task_struct *group_leader;
 	struct signal_struct *signal;
+	struct pid *thread_pid;
 	char comm[16];
 };
 

@@ -138,6 +138,10 @@ pub struct Task {
     pub process: u32,
     /// Of a process: nothing that it did was missed.
     pub from_birth: bool,
+    /// Process id in the innermost PID namespace of the process.
+    pub inner_pid: u32,
+    /// Cgroup, by its id in the hierarchy of version 2.
+    pub cgroup: u64,
     /// When, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
     /// Name; invalid UTF-8 is replaced.
@@ -331,6 +335,8 @@ impl From<&RawTask> for Task {
             time_ns: raw.time_ns,
             process: raw.process,
             from_birth: raw.from_birth != 0,
+            inner_pid: raw.inner_pid,
+            cgroup: raw.cgroup,
             comm: text(&raw.comm),
         }
     }
@@ -353,7 +359,8 @@ mod tests {
 
     fn task_bytes(record_type: u8, comm: &[u8]) -> Vec<u8> {
         let mut bytes = vec![record_type, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0xe8, 3, 0, 0];
-        bytes.extend([9, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend([9, 0, 0, 0, 1, 0, 0, 0]);
+        bytes.extend(77u64.to_le_bytes());
         bytes.extend(5u64.to_le_bytes());
         bytes.extend(6u64.to_le_bytes());
         let mut name = [0; 16];
@@ -397,7 +404,7 @@ mod tests {
             (7, 8, 1000, 5)
         );
         assert_eq!(task.comm, "pt_autograd_0");
-        assert_eq!(task.process, 9);
+        assert_eq!((task.process, task.inner_pid, task.cgroup), (9, 1, 77));
         assert!(matches!(decode(&task_bytes(2, b"")), Ok(Event::Process(_))));
         assert!(matches!(decode(&task_bytes(4, b"x")), Ok(Event::Exit(_))));
         assert!(matches!(decode(&task_bytes(5, b"x")), Ok(Event::Exec(_))));

@@ -166,6 +166,8 @@ proptest! {
 fn task(pid: u32, tid: u32, comm: &str) -> Task {
     Task {
         from_birth: true,
+        inner_pid: 0,
+        cgroup: 0,
         pid,
         tid,
         uid: 1000,

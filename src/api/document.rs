@@ -68,7 +68,7 @@ fn title(function: &Function) -> String {
         Op::ShareClose => "imported: close".into(),
         Op::Reserve | Op::Unreserve => "address space".into(),
         Op::Symbol => "static: variables".into(),
-        Op::ModuleLoad | Op::ModuleUnload => "modules".into(),
+        Op::ModuleLoad | Op::LibraryLoad | Op::ModuleUnload => "modules".into(),
         Op::PoolCreate
         | Op::PoolDestroy
         | Op::PoolTrim

@@ -96,8 +96,8 @@ pub(super) const HOLDERS: &[Function] = &[
     writes(Op::ModuleLoad, "cuModuleLoadData"),
     writes(Op::ModuleLoad, "cuModuleLoadDataEx"),
     writes(Op::ModuleLoad, "cuModuleLoadFatBinary"),
-    writes(Op::ModuleLoad, "cuLibraryLoadData"),
-    writes(Op::ModuleLoad, "cuLibraryLoadFromFile"),
+    writes(Op::LibraryLoad, "cuLibraryLoadData"),
+    writes(Op::LibraryLoad, "cuLibraryLoadFromFile"),
     about(Op::ModuleUnload, "cuModuleUnload"),
     about(Op::ModuleUnload, "cuLibraryUnload"),
     // Pools. Of `CUmemPoolProps`, the type of the location is at offset 8 and its number at 12.

@@ -132,8 +132,10 @@ pub enum Op {
     GraphBuild = 48,
     /// Destroys the graph `address`, executable or not.
     GraphDestroy = 49,
+    /// Loads a library, which belongs to no context, and writes it to `out`.
+    LibraryLoad = 50,
     /// Writes a handle to `out` that is mapped and released like memory, but is none.
-    HandleOther = 50,
+    HandleOther = 51,
 }
 
 impl Op {
@@ -192,6 +194,7 @@ impl Op {
                 | Self::GraphNode
                 | Self::GraphBuild
                 | Self::GraphDestroy
+                | Self::LibraryLoad
                 | Self::HandleOther
         )
     }
@@ -563,7 +566,7 @@ mod tests {
                 Op::HandleImport | Op::ShareOpen | Op::Reserve | Op::ModuleLoad => {
                     (false, true, false)
                 }
-                Op::HandleOther => (false, true, false),
+                Op::HandleOther | Op::LibraryLoad => (false, true, false),
                 Op::HandleRelease | Op::ShareClose | Op::Map | Op::Unmap | Op::Unreserve => {
                     (true, false, false)
                 }

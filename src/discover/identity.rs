@@ -1,35 +1,54 @@
 //! Who a process is: its container, and which GPUs its numbers mean.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use procfs::process::Process;
 
 use super::gpus;
 use super::nvml::{Gpu, Nvml};
+use crate::event::Task;
 use crate::state::Identity;
 use crate::state::identity::DeviceIdentity;
 
 /// Digits of a container id.
 const ID_DIGITS: usize = 64;
 
-/// Who process `pid` is, as far as that can be found out.
-pub fn of(pid: u32, nvml: Option<&Nvml>) -> Identity {
+/// Who the process `task` is, as far as that can be found out. It may have ended.
+pub fn of(task: &Task, nvml: Option<&Nvml>) -> Identity {
+    let pid = task.pid;
     let process = i32::try_from(pid).ok().and_then(|p| Process::new(p).ok());
     let cgroup = process.as_ref().and_then(cgroup);
+    let cgroup = cgroup.or_else(|| cgroup_of_id(task.cgroup));
     Identity {
         single_gpu: gpus::single_for(pid),
-        container_pid: process.as_ref().and_then(|p| container_pid(p, pid)),
+        container_pid: Some(task.inner_pid).filter(|&inner| inner != 0 && inner != pid),
         container: cgroup.as_deref().and_then(container_in).map(str::to_owned),
         cgroup,
         devices: nvml.map_or(Vec::new(), |nvml| devices(pid, nvml)),
     }
 }
 
-/// The process's id in the innermost namespace, if that is not the one that we see.
-fn container_pid(process: &Process, pid: u32) -> Option<u32> {
-    let ids = process.status().ok()?.nspid?;
-    let innermost = u32::try_from(*ids.last()?).ok()?;
-    (innermost != pid).then_some(innermost)
+/// The path of a cgroup of version 2, whose id is the inode of its folder.
+fn cgroup_of_id(id: u64) -> Option<String> {
+    let unified = Path::new(CGROUPS).join("unified");
+    let root = if unified.exists() {
+        unified
+    } else {
+        CGROUPS.into()
+    };
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        if folder.metadata().is_ok_and(|m| m.ino() == id) {
+            let path = folder.strip_prefix(&root).ok()?;
+            return Some(format!("/{}", path.display()));
+        }
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let inner = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+        folders.extend(inner.map(|e| e.path()));
+    }
+    None
 }
 
 /// The cgroup of version 2; where there is only version 1, that of the memory controller.

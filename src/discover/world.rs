@@ -8,6 +8,7 @@ use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 
 use super::identity;
 use super::nvml::Nvml;
+use crate::event::Task;
 use crate::state::transfers::Place;
 use crate::state::{Identity, World};
 use crate::symbols;
@@ -42,8 +43,8 @@ impl Live {
 }
 
 impl World for Live {
-    fn identity(&self, pid: u32) -> Identity {
-        identity::of(pid, self.nvml.as_ref())
+    fn identity(&self, task: &Task) -> Identity {
+        identity::of(task, self.nvml.as_ref())
     }
 
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {

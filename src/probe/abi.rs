@@ -107,8 +107,10 @@ pub struct RawTask {
     pub uid: u32,
     /// Tells apart processes and programs that share a process id.
     pub process: u32,
-    /// Zero.
-    pub reserved2: u32,
+    /// Process id in the innermost PID namespace of the process.
+    pub inner_pid: u32,
+    /// Cgroup, by its id in the hierarchy of version 2.
+    pub cgroup: u64,
     /// When, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
     /// Start of the process, `CLOCK_BOOTTIME` nanoseconds.
@@ -256,6 +258,8 @@ assert_same_layout!(
     start_boot_ns = start_boot_ns,
     comm = comm,
     process = process,
+    inner_pid = inner_pid,
+    cgroup = cgroup,
 );
 assert_same_layout!(
     RawNotice,

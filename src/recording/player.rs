@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::log::{Entry, Mark, Note};
 use crate::api::{KindSet, Modes};
-use crate::event::{self, Event};
+use crate::event::{self, Event, Task};
 use crate::state::transfers::{Place, Transfer};
 use crate::state::{Identity, Ledger, State, World};
 
@@ -20,9 +20,9 @@ impl Answers {
 }
 
 impl World for Answers {
-    fn identity(&self, pid: u32) -> Identity {
+    fn identity(&self, task: &Task) -> Identity {
         let answer = self.find(|note| match note {
-            Note::Identity(of, answer) if *of == pid => Some(answer.clone()),
+            Note::Identity(of, answer) if *of == task.pid => Some(answer.clone()),
             _ => None,
         });
         answer.unwrap_or_default()

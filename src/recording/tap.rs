@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use super::log::Note;
+use crate::event::Task;
 use crate::probe::abi::RawLaunchKey;
 use crate::state::transfers::Place;
 use crate::state::{Identity, World};
@@ -58,11 +59,11 @@ impl<'a, W: World> Witness<'a, W> {
 }
 
 impl<W: World> World for Witness<'_, W> {
-    fn identity(&self, pid: u32) -> Identity {
-        let answer = self.world.identity(pid);
+    fn identity(&self, task: &Task) -> Identity {
+        let answer = self.world.identity(task);
         self.notes
             .borrow_mut()
-            .push(Note::Identity(pid, answer.clone()));
+            .push(Note::Identity(task.pid, answer.clone()));
         answer
     }
 

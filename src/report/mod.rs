@@ -126,7 +126,10 @@ impl Usage {
             let Some([(gpu, used)]) = self.processes.get(&process.pid).map(Vec::as_slice) else {
                 continue;
             };
-            let rest = used.saturating_sub(memleak::tracked(process));
+            // NVML is asked a little later than the ledger.
+            let Some(rest) = used.checked_sub(memleak::tracked(process)) else {
+                continue;
+            };
             let least = learnt.entry(*gpu).or_insert(rest);
             *least = rest.min(*least);
         }

@@ -1,6 +1,6 @@
 //! Which processes are reported, when not all are.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::discover::identity::is_within;
 use crate::event::{Event, Task};
@@ -66,10 +66,18 @@ impl Filter {
 #[derive(Debug, Default)]
 pub(super) struct Sieve {
     filter: Filter,
-    accepted: HashMap<u32, bool>,
-    /// Rejected processes that have ended, by the number that the kernel side has for them.
-    ended: HashSet<u32>,
-    numbers: HashMap<u32, u32>,
+    /// Processes with their numbers on the kernel side.
+    judged: HashMap<u32, Judged>,
+    /// The same of ended ones: their copies, names and counts may come after their ends.
+    ended: HashMap<u32, Judged>,
+    /// Of these, those that ended before what the kernel side had counted was last read.
+    old: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Judged {
+    number: u32,
+    accepted: bool,
 }
 
 impl Sieve {
@@ -81,25 +89,28 @@ impl Sieve {
     }
 
     /// Whether `event` is to be applied.
-    pub(super) fn passes(&mut self, event: &Event, identity: impl FnOnce(u32) -> Identity) -> bool {
+    pub(super) fn passes(
+        &mut self,
+        event: &Event,
+        identity: impl FnOnce(&Task) -> Identity,
+    ) -> bool {
         if self.filter.is_empty() {
             return true;
         }
         match event {
             Event::Process(task) => {
-                let accepted = self.accepted.get(&task.pid) == Some(&true)
-                    || self.filter.accepts(task, || identity(task.pid));
-                self.accepted.insert(task.pid, accepted);
-                self.numbers.insert(task.pid, task.process);
+                let known = self.judged.get(&task.pid).is_some_and(|j| j.accepted);
+                let accepted = known || self.filter.accepts(task, || identity(task));
+                let number = task.process;
+                self.judged.insert(task.pid, Judged { number, accepted });
                 accepted
             }
             Event::Exit(task) | Event::Exec(task) => {
-                let number = self.numbers.remove(&task.pid);
-                let accepted = self.accepted.remove(&task.pid).unwrap_or(false);
-                if !accepted {
-                    self.ended.extend(number);
-                }
-                accepted
+                let judged = self.judged.remove(&task.pid);
+                judged.is_some_and(|judged| {
+                    self.ended.insert(task.pid, judged);
+                    judged.accepted
+                })
             }
             Event::Thread(task) | Event::ThreadExit(task) => self.is_accepted(task.pid),
             Event::Call(call) => self.is_accepted(call.pid),
@@ -115,23 +126,29 @@ impl Sieve {
             return None;
         }
         // The process id is in the upper bits (bpf/threads.h).
-        if self.ended.contains(&number) {
-            Some(false)
-        } else if self.is_accepted(number >> 10) {
-            None
-        } else {
-            Some(true)
+        let pid = number >> 10;
+        let is_it = |judged: &&Judged| judged.number == number;
+        match self.ended.get(&pid).filter(is_it) {
+            Some(ended) if ended.accepted => None,
+            Some(_) => Some(false),
+            None if self.is_accepted(pid) => None,
+            None => Some(true),
         }
     }
 
-    /// The kernel side has forgotten the launches of ended processes.
-    pub(super) fn launches_forgotten(&mut self) {
-        self.ended.clear();
+    /// What the kernel side has counted was read: nothing more comes of those that had ended by
+    /// the time before.
+    pub(super) fn counts_were_read(&mut self) {
+        for pid in self.old.drain(..) {
+            self.ended.remove(&pid);
+        }
+        self.old.extend(self.ended.keys());
     }
 
     /// A process whose introduction was lost has not been accepted.
     fn is_accepted(&self, pid: u32) -> bool {
-        self.accepted.get(&pid).copied().unwrap_or(false)
+        let judged = self.judged.get(&pid).or_else(|| self.ended.get(&pid));
+        judged.is_some_and(|judged| judged.accepted)
     }
 }
 
@@ -146,6 +163,8 @@ mod tests {
             uid,
             process: pid << 10,
             from_birth: true,
+            inner_pid: pid,
+            cgroup: 1,
             time_ns: 1,
             comm: comm.to_owned(),
         }
@@ -213,11 +232,16 @@ mod tests {
         assert!(passes(Event::Process(task(7, 0, "train"))));
         assert!(passes(Event::Process(task(7, 0, "python"))));
         assert!(passes(Event::Exit(task(7, 0, "python"))));
-        assert!(!passes(Event::Thread(task(7, 0, "python"))));
+        // What comes through another ring may come later.
+        assert!(passes(Event::Thread(task(7, 0, "python"))));
         assert!(!passes(Event::Process(task(8, 0, "python"))));
         assert!(!passes(Event::Exit(task(8, 0, "python"))));
-        assert_eq!(sieve.keeps_launches(8 << 10), Some(false));
-        sieve.launches_forgotten();
+        for _ in 0..2 {
+            assert_eq!(sieve.keeps_launches(7 << 10), None);
+            assert_eq!(sieve.keeps_launches(8 << 10), Some(false));
+            sieve.counts_were_read();
+        }
+        assert_eq!(sieve.keeps_launches(7 << 10), Some(true));
         assert_eq!(sieve.keeps_launches(8 << 10), Some(true));
     }
 }

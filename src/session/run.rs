@@ -323,7 +323,7 @@ impl<'a> Run<'a> {
             };
             sieve.keeps_launches(key.process).unwrap_or_else(count)
         })?;
-        self.sink.sieve.launches_forgotten();
+        self.sink.sieve.counts_were_read();
         Ok(())
     }
 

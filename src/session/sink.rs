@@ -28,7 +28,7 @@ impl Sink {
         match event::decode(bytes) {
             Ok(event) => {
                 let world = &self.world;
-                if !self.sieve.passes(&event, |pid| world.identity(pid)) {
+                if !self.sieve.passes(&event, |task| world.identity(task)) {
                     return;
                 }
                 let transfer = if self.tap.is_recording() {

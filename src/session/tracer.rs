@@ -120,6 +120,11 @@ impl Tracer {
             }
             for pid in new {
                 self.probe.add_target(pid)?;
+                // Nobody will tell of the end of one that has ended already.
+                if !Handle::of(pid).is_ok_and(|h| h.is_alive()) {
+                    self.probe.remove_target(pid);
+                    continue;
+                }
                 match self.look_at(pid) {
                     Ok(looked) => looked.warn(),
                     Err(error) => tracing::debug!("process {pid}: {error:#}"),
@@ -163,6 +168,17 @@ impl Tracer {
     /// The process cannot be looked at: it has ended, or is another user's.
     pub fn look_at(&mut self, pid: u32) -> Result<Looked> {
         let mut looked = Looked::default();
+        loop {
+            let before = self.attached.len();
+            self.look_once(pid, &mut looked)?;
+            // What was mapped while the loader was being attached to is seen now.
+            if self.attached.len() == before {
+                return Ok(looked);
+            }
+        }
+    }
+
+    fn look_once(&mut self, pid: u32, looked: &mut Looked) -> Result<()> {
         for mapped in process::mapped(pid)? {
             if self.looked_at.contains(&mapped.id) {
                 continue;
@@ -181,7 +197,7 @@ impl Tracer {
                 }
             }
         }
-        Ok(looked)
+        Ok(())
     }
 
     /// Attaches to `library` unless it is probed already. Returns the number of CUDA functions

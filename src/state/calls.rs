@@ -14,7 +14,7 @@ use crate::event::Call;
 
 /// What a successful call was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum Effect {
     /// It handed out memory.
     Allocated,
     /// It gave memory back.
@@ -42,7 +42,7 @@ impl Process {
         &mut self,
         call: &Call,
         shared: impl FnOnce(&[u64; api::EXTRA]) -> Option<u64>,
-    ) -> Outcome {
+    ) -> Effect {
         match call.function.op {
             Op::Allocate if call.captured => self.capture(call, Some(call.size_bytes)),
             Op::Free if call.captured => self.capture(call, None),
@@ -54,7 +54,7 @@ impl Process {
             Op::ShareClose => self.close(call),
             _ => {
                 self.note(call);
-                Outcome::Other
+                Effect::Other
             }
         }
     }
@@ -84,9 +84,9 @@ impl Process {
         &mut self,
         call: &Call,
         shared: impl FnOnce(&[u64; api::EXTRA]) -> Option<u64>,
-    ) -> Outcome {
+    ) -> Effect {
         if call.address == 0 {
-            return Outcome::Allocated;
+            return Effect::Allocated;
         }
         let mut new = self.new_of(call);
         let values = call.detail.as_deref().map(|d| &d.values);
@@ -108,12 +108,12 @@ impl Process {
             _ => {}
         }
         self.add(Allocation::new(&new));
-        Outcome::Allocated
+        Effect::Allocated
     }
 
-    fn free(&mut self, call: &Call) -> Outcome {
+    fn free(&mut self, call: &Call) -> Effect {
         if call.address == 0 {
-            return Outcome::FreedNull;
+            return Effect::FreedNull;
         }
         let space = call.function.kind.space();
         match self.live.free(key(space, call.address), call.start_ns) {
@@ -124,15 +124,15 @@ impl Process {
                 for released in self.physical.unmap(call.address, 1, call.start_ns) {
                     self.forget(released);
                 }
-                return Outcome::Other;
+                return Effect::Other;
             }
-            Freed::Unknown => return Outcome::FreedUnknown,
+            Freed::Unknown => return Effect::FreedUnknown,
         }
-        Outcome::Freed
+        Effect::Freed
     }
 
     /// A call on a stream that is being captured.
-    fn capture(&mut self, call: &Call, size_bytes: Option<u64>) -> Outcome {
+    fn capture(&mut self, call: &Call, size_bytes: Option<u64>) -> Effect {
         self.graphs.capture(Node {
             address: call.address,
             size_bytes,
@@ -140,10 +140,10 @@ impl Process {
             tid: call.tid,
             device: call.device,
         });
-        Outcome::Other
+        Effect::Other
     }
 
-    fn create(&mut self, call: &Call) -> Outcome {
+    fn create(&mut self, call: &Call) -> Effect {
         let (id, gave_way) = self.physical.create(call.address, call.end_ns);
         self.forget(gave_way);
         let mut new = self.new_of(call);
@@ -153,15 +153,15 @@ impl Process {
             new.place = pools::place(call.value(0), call.device);
         }
         self.add(Allocation::new(&new));
-        Outcome::Allocated
+        Effect::Allocated
     }
 
-    fn release(&mut self, call: &Call) -> Outcome {
+    fn release(&mut self, call: &Call) -> Effect {
         let released = self.physical.release(call.address, call.start_ns);
         self.forget(released);
         match released {
-            Released::Unknown => Outcome::FreedUnknown,
-            Released::Gone(_) | Released::Held => Outcome::Freed,
+            Released::Unknown => Effect::FreedUnknown,
+            Released::Gone(_) | Released::Held => Effect::Freed,
         }
     }
 
@@ -194,7 +194,7 @@ impl Process {
         &mut self,
         call: &Call,
         shared: impl FnOnce(&[u64; api::EXTRA]) -> Option<u64>,
-    ) -> Outcome {
+    ) -> Effect {
         let times = self.opened.entry(call.address).or_default();
         *times += 1;
         if *times == 1 {
@@ -205,18 +205,18 @@ impl Process {
             new.size_bytes = size.unwrap_or(0);
             self.add(Allocation::new(&new));
         }
-        Outcome::Allocated
+        Effect::Allocated
     }
 
-    fn close(&mut self, call: &Call) -> Outcome {
+    fn close(&mut self, call: &Call) -> Effect {
         let Some(times) = self.opened.get_mut(&call.address) else {
-            return Outcome::FreedUnknown;
+            return Effect::FreedUnknown;
         };
         *times -= 1;
         if *times == 0 {
             self.remove(Space::Shared, call.address);
         }
-        Outcome::Freed
+        Effect::Freed
     }
 
     /// Calls that neither allocate nor free.
@@ -243,7 +243,10 @@ impl Process {
             Op::Symbol => self.variable(call),
             Op::ModuleLoad => {
                 let slot = self.contexts.slot(call.context);
-                self.modules.insert(address, slot);
+                self.modules.insert(address, Some(slot));
+            }
+            Op::LibraryLoad => {
+                self.modules.insert(address, None);
             }
             Op::ModuleUnload => self.unload(address),
             Op::ContextRetain => {
@@ -254,7 +257,7 @@ impl Process {
             Op::ContextDestroy => {
                 if let Some(slot) = self.contexts.end(call.context) {
                     self.end_with(|a| a.slot() == slot);
-                    self.modules.retain(|_, s| *s != slot);
+                    self.modules.retain(|_, s| *s != Some(slot));
                 }
             }
             Op::DeviceReset => self.reset(call.device),
@@ -348,6 +351,10 @@ impl Process {
         }
         let mut new = self.new_of(call);
         new.address = address;
+        // A module's variables are where it was loaded; a library's, where they are asked for.
+        if let Some(Some(slot)) = self.modules.get(&call.address) {
+            new.slot = *slot;
+        }
         self.add(Allocation::new(&new));
         let name = call.detail.as_deref().and_then(|d| d.name.clone());
         let module = call.address;
@@ -373,7 +380,7 @@ impl Process {
             there && matches!(a.slot(), PRIMARY | UNKNOWN)
         });
         self.modules
-            .retain(|_, slot| !matches!(*slot, PRIMARY | UNKNOWN));
+            .retain(|_, slot| !matches!(*slot, Some(PRIMARY | UNKNOWN)));
     }
 
     /// Takes away what ends with a context.

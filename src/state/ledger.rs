@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::calls::Outcome;
+use super::calls::Effect;
 use super::process::Process;
 use super::{Allocation, Identity};
 use crate::api::{EXTRA, FUNCTIONS, KindSet, Op};
@@ -55,13 +55,15 @@ pub(super) struct Ended {
 
 /// What a call did to the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum Outcome {
     /// This is live now.
-    Live(Allocation),
+    Allocated(Allocation),
     /// This is no longer.
-    Gone(Allocation),
+    Freed(Allocation),
+    /// This is no longer, for its address was handed out again; its free has not returned yet.
+    GaveWay(Allocation),
     /// What was freed here was not seen to be allocated.
-    Unknown(u64),
+    UnknownFree(u64),
 }
 
 /// The ledger.
@@ -77,7 +79,7 @@ pub struct Ledger {
     /// Bytes of what processes exported for others, by the 64 bytes that name it.
     shared: HashMap<[u64; EXTRA], u64>,
     /// What calls did, if anybody wants to know.
-    changes: Option<Vec<Change>>,
+    outcomes: Option<Vec<Outcome>>,
 }
 
 /// Exports that are remembered; a program may export the same memory over and over.
@@ -93,25 +95,25 @@ impl Ledger {
         }
     }
 
-    /// From now on, [`Self::take_changes`] tells what calls do.
+    /// From now on, [`Self::take_outcomes`] tells what calls do.
     pub fn watch(&mut self) {
-        self.changes = Some(Vec::new());
+        self.outcomes = Some(Vec::new());
     }
 
     /// What was done since this was last asked, in order.
-    pub fn take_changes(&mut self) -> Vec<Change> {
-        let changes = self.changes.as_mut();
-        changes.map(std::mem::take).unwrap_or_default()
+    pub fn take_outcomes(&mut self) -> Vec<Outcome> {
+        let outcomes = self.outcomes.as_mut().map(std::mem::take);
+        outcomes.unwrap_or_default()
     }
 
-    /// Enters an event. `identity` says of a process id who that process is; it is asked once for
+    /// Enters an event. `identity` says who a process is; it is asked once for
     /// each process.
-    pub fn apply(&mut self, event: &Event, identity: impl FnOnce(u32) -> Identity) {
+    pub fn apply(&mut self, event: &Event, identity: impl FnOnce(&Task) -> Identity) {
         match event {
             Event::Call(call) => self.call(call),
             Event::Process(task) => {
                 let known = self.living.get(&task.pid).is_some_and(|p| p.uid.is_some());
-                let identity = (!known).then(|| identity(task.pid));
+                let identity = (!known).then(|| identity(task));
                 self.process(task.pid).introduce(task, identity);
             }
             Event::Thread(task) => self.process(task.pid).introduce_thread(task),
@@ -178,25 +180,25 @@ impl Ledger {
             .entry(call.pid)
             .or_insert_with(|| Process::new(call.pid, counted));
         let before = process.totals.sums.gpu.bytes;
-        process.changes = self.changes.take();
-        let outcome = process.apply(call, |name| self.shared.get(name).copied());
-        self.changes = process.changes.take();
-        if let (Outcome::FreedUnknown, Some(changes)) = (&outcome, &mut self.changes) {
-            changes.push(Change::Unknown(call.address));
-        }
+        process.watched = self.outcomes.take();
+        let effect = process.apply(call, |name| self.shared.get(name).copied());
+        self.outcomes = process.watched.take();
         let after = process.totals.sums.gpu.bytes;
         self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
         self.peak_bytes = self.peak_bytes.max(self.live_bytes);
         let counts = &mut self.counts;
-        match outcome {
-            Outcome::Allocated => counts.alloc_calls += 1,
-            Outcome::Freed => counts.free_calls += 1,
-            Outcome::FreedUnknown => {
+        match effect {
+            Effect::Allocated => counts.alloc_calls += 1,
+            Effect::Freed => counts.free_calls += 1,
+            Effect::FreedUnknown => {
+                if let Some(outcomes) = &mut self.outcomes {
+                    outcomes.push(Outcome::UnknownFree(call.address));
+                }
                 counts.free_calls += 1;
                 counts.unknown_frees += 1;
             }
-            Outcome::FreedNull => counts.null_frees += 1,
-            Outcome::Other => {}
+            Effect::FreedNull => counts.null_frees += 1,
+            Effect::Other => {}
         }
     }
 

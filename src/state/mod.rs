@@ -19,18 +19,18 @@ pub mod transfers;
 pub use allocation::Allocation;
 pub use identity::Identity;
 pub use launches::Launches;
-pub use ledger::{Change, Counts, Ledger};
+pub use ledger::{Counts, Ledger, Outcome};
 pub use process::{Process, Thread};
 pub use transfers::Transfers;
 
 use crate::api::Modes;
-use crate::event::Event;
+use crate::event::{Event, Task};
 use transfers::{Place, Transfer};
 
 /// What only the live system can tell; a replay knows nothing of it.
 pub trait World {
     /// Who the process is; asked when it is first seen.
-    fn identity(&self, pid: u32) -> Identity;
+    fn identity(&self, task: &Task) -> Identity;
 
     /// The mangled name of the kernel whose host function is at `address`.
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String>;
@@ -54,7 +54,7 @@ impl State {
     /// Enters an event into what `modes` need; returns the copy if it is one.
     pub fn apply(&mut self, event: &Event, modes: Modes, world: &impl World) -> Option<Transfer> {
         if modes.memleak {
-            self.ledger.apply(event, |pid| world.identity(pid));
+            self.ledger.apply(event, |task| world.identity(task));
         }
         if modes.cudatrace {
             self.launches

@@ -9,7 +9,7 @@ use super::live::LiveSet;
 use super::physical::{Physical, PhysicalMemory};
 use super::pools::{Pool, Pools};
 use super::totals::{Sums, Total, Totals};
-use super::{Allocation, Change, Identity};
+use super::{Allocation, Identity, Outcome};
 use crate::api::{KindSet, MemoryKind, Space};
 use crate::event::Task;
 
@@ -59,15 +59,15 @@ pub struct Process {
     pub identity: Identity,
     pub(super) graphs: Graphs,
     pub(super) contexts: Contexts,
-    /// Modules that are loaded, with the slots of their contexts.
-    pub(super) modules: HashMap<u64, u8>,
+    /// Modules that are loaded, with the slots of their contexts, and libraries, which have none.
+    pub(super) modules: HashMap<u64, Option<u8>>,
     /// Modules and names of variables, by address.
     pub(super) variables: HashMap<u64, Variable>,
     /// How often what was opened at an address was opened.
     pub(super) opened: HashMap<u64, u32>,
     pub(super) live: LiveSet,
-    /// What became live and what no longer is, if anybody wants to know.
-    pub(super) changes: Option<Vec<Change>>,
+    /// What becomes live and what no longer is, if anybody wants to know.
+    pub(super) watched: Option<Vec<Outcome>>,
     /// The kinds that totals and sums are about.
     counted: KindSet,
     threads: Vec<Thread>,
@@ -96,7 +96,7 @@ impl Process {
             variables: HashMap::new(),
             opened: HashMap::new(),
             live: LiveSet::default(),
-            changes: None,
+            watched: None,
             counted,
             threads: Vec::new(),
             by_tid: HashMap::new(),
@@ -207,8 +207,12 @@ impl Process {
     pub(super) fn add(&mut self, allocation: Allocation) {
         if let Some(old) = self.live.insert(allocation) {
             self.uncount(&old);
+            // Its free, when it returns, will find nothing.
+            if let Some(Outcome::Freed(_)) = self.watched.as_mut().and_then(Vec::pop) {
+                self.tell(Outcome::GaveWay(old));
+            }
         }
-        self.tell(Change::Live(allocation));
+        self.tell(Outcome::Allocated(allocation));
         self.totals.add(&allocation, self.counted);
         let peak = self.peak_bytes.max(self.totals.sums.gpu.bytes);
         self.peak_bytes = peak;
@@ -231,7 +235,7 @@ impl Process {
 
     /// Takes an allocation that is no longer live out of all sums.
     pub(super) fn uncount(&mut self, gone: &Allocation) {
-        self.tell(Change::Gone(*gone));
+        self.tell(Outcome::Freed(*gone));
         self.totals.subtract(gone, self.counted);
         let owner = &mut self.threads[gone.thread() as usize];
         owner.held = owner.held.saturating_sub(1);
@@ -249,9 +253,9 @@ impl Process {
         }
     }
 
-    fn tell(&mut self, change: Change) {
-        if let Some(changes) = &mut self.changes {
-            changes.push(change);
+    fn tell(&mut self, outcome: Outcome) {
+        if let Some(watched) = &mut self.watched {
+            watched.push(outcome);
         }
     }
 

@@ -13,6 +13,9 @@
 static int physical_number(const char *text, size_t length)
 {
     char name[UUID_LENGTH + 1];
+    /* Every part of a GPU is one of the last, as the stand-in of NVML says too. */
+    if (length > strlen("MIG-") && !strncmp(text, "MIG-", strlen("MIG-")))
+        return settings.devices - 1;
     for (int device = 0; device < settings.devices; device++) {
         snprintf(name, sizeof name, "%d", device);
         if (length == strlen(name) && !strncmp(text, name, length))

@@ -4,7 +4,8 @@
  * STANDIN_NVML_DEVICES is how many devices there are (1). STANDIN_NVML_PROCESSES
  * names a file with a line "DEVICE PID BYTES" for each process on a device, which
  * is read anew at each call; without it there are none. An "x" for the BYTES is
- * what NVML says where it does not know.
+ * what NVML says where it does not know. STANDIN_NVML_MINORS is the number of the
+ * first one's device node, if that is to be known.
  */
 #include "nvml_abi.h"
 
@@ -23,6 +24,7 @@ struct nvmlDevice_st {
 };
 
 static struct nvmlDevice_st devices[MAX_DEVICES];
+static struct nvmlDevice_st part; /* any part of a GPU: it is one of the last */
 static unsigned int device_count;
 static atomic_int users;
 
@@ -75,6 +77,8 @@ const char *nvmlErrorString(nvmlReturn_t result)
         return "Invalid Argument";
     case NVML_ERROR_NOT_SUPPORTED:
         return "Not Supported";
+    case NVML_ERROR_NOT_FOUND:
+        return "Not Found";
     case NVML_ERROR_INSUFFICIENT_SIZE:
         return "Insufficient Size";
     default:
@@ -128,10 +132,52 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
     return copy_text(uuid, length, text);
 }
 
+static nvmlReturn_t find_device(const char *uuid, nvmlDevice_t *device)
+{
+    char text[64];
+    for (unsigned int i = 0; i < device_count; i++) {
+        nvmlDeviceGetUUID(&devices[i], text, sizeof text);
+        if (!strcmp(text, uuid)) {
+            *device = &devices[i];
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
+{
+    RETURN_IF(!atomic_load(&users), NVML_ERROR_UNINITIALIZED);
+    RETURN_IF(!uuid || !device, NVML_ERROR_INVALID_ARGUMENT);
+    if (!strncmp(uuid, "MIG-", strlen("MIG-"))) {
+        *device = &part;
+        return NVML_SUCCESS;
+    }
+    return find_device(uuid, device);
+}
+
+nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mig, nvmlDevice_t *device)
+{
+    RETURN_IF(!atomic_load(&users), NVML_ERROR_UNINITIALIZED);
+    RETURN_IF(mig != &part || !device || !device_count, NVML_ERROR_INVALID_ARGUMENT);
+    *device = &devices[device_count - 1];
+    return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
 {
     ENTER_DEVICE(device, name);
     return copy_text(name, length, "Stand-in GPU");
+}
+
+/* Known with STANDIN_NVML_MINORS only, which is that of the first. */
+nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
+{
+    ENTER_DEVICE(device, minor);
+    const char *first = getenv("STANDIN_NVML_MINORS");
+    RETURN_IF(!first, NVML_ERROR_NOT_SUPPORTED);
+    *minor = (unsigned int)strtoul(first, NULL, 0) + device->index;
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)

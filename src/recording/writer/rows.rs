@@ -15,7 +15,7 @@ use crate::recording::kinds;
 use crate::recording::log::{self, Note};
 use crate::recording::player::{Played, Player};
 use crate::state::transfers::Transfer;
-use crate::state::{Allocation, Change};
+use crate::state::{Allocation, Outcome};
 use crate::symbols;
 
 /// The primary context of a device has the number after the device's.
@@ -152,9 +152,8 @@ impl<'c> Rows<'c> {
                     (call.start_ns, call.end_ns),
                 )?;
                 let mut rows = 1;
-                let changes = player.state.ledger.take_changes();
-                for change in &changes {
-                    self.change(change, &changes, call)?;
+                for outcome in player.state.ledger.take_outcomes() {
+                    self.outcome(&outcome, call)?;
                     rows += 1;
                 }
                 return Ok(rows);
@@ -228,24 +227,21 @@ impl<'c> Rows<'c> {
     }
 
     /// What the ledger made of `call`.
-    fn change(&mut self, change: &Change, all: &[Change], call: &Call) -> rusqlite::Result<()> {
+    fn outcome(&mut self, outcome: &Outcome, call: &Call) -> rusqlite::Result<()> {
         let (start, end) = (self.time(call.start_ns), self.time(call.end_ns));
         let own = Some(self.correlation);
-        let is_replaced = |gone: &Allocation| {
-            let same = |change: &Change| match change {
-                Change::Live(new) => new.address == gone.address && new.space() == gone.space(),
-                _ => false,
-            };
-            all.iter().any(same)
-        };
-        match change {
-            Change::Live(allocation) => self.memory(call.pid, allocation, end, ALLOCATION, own),
+        match outcome {
+            Outcome::Allocated(allocation) => {
+                self.memory(call.pid, allocation, end, ALLOCATION, own)
+            }
+            Outcome::Freed(allocation) => {
+                self.memory(call.pid, allocation, start, DEALLOCATION, own)
+            }
             // Its own free has been entered, but has not returned yet.
-            Change::Gone(allocation) if is_replaced(allocation) => {
+            Outcome::GaveWay(allocation) => {
                 self.memory(call.pid, allocation, end, DEALLOCATION, None)
             }
-            Change::Gone(allocation) => self.memory(call.pid, allocation, start, DEALLOCATION, own),
-            Change::Unknown(address) => self.unmatched.row(params![
+            Outcome::UnknownFree(address) => self.unmatched.row(params![
                 self.correlation,
                 start,
                 global_pid(call.pid),

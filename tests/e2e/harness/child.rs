@@ -63,3 +63,12 @@ pub(crate) fn state_of(pid: u32) -> Option<char> {
     let process = procfs::process::Process::new(raw(pid).as_raw()).ok()?;
     process.stat().ok().map(|stat| stat.state)
 }
+
+/// The living children of a process.
+pub(crate) fn children_of(pid: u32) -> Vec<u32> {
+    let all = procfs::process::all_processes().unwrap().flatten();
+    all.filter_map(|process| process.stat().ok())
+        .filter(|stat| stat.ppid == raw(pid).as_raw())
+        .map(|stat| u32::try_from(stat.pid).unwrap())
+        .collect()
+}

@@ -173,6 +173,14 @@ impl Gpuprobe {
         lines.filter_map(Report::parse_unless_copy).collect()
     }
 
+    /// The functions and libraries that it said it probes when it began.
+    pub(crate) fn announced(&self) -> (u64, u64) {
+        let line = self.stderr.line_starting("gpuprobe: tracing");
+        let counts = line.rsplit_once(": ").expect("counts").1;
+        let mut numbers = counts.split(' ').filter_map(|word| word.parse().ok());
+        (numbers.next().unwrap(), numbers.next().unwrap())
+    }
+
     /// Waits for a report that satisfies `wanted`.
     pub(crate) fn report_where(&self, what: &str, wanted: impl Fn(&Report) -> bool) -> Report {
         wait_for(what, || self.reports().into_iter().find(&wanted))

@@ -1,8 +1,12 @@
 //! What the tests stand on: the stand-in, traced programs, gpuprobe, and its reports.
 
+pub(crate) mod cgroup;
 pub(crate) mod child;
+pub(crate) mod family;
 pub(crate) mod gpuprobe;
+pub(crate) mod nvml;
 pub(crate) mod report;
+mod root;
 pub(crate) mod standin;
 pub(crate) mod talk;
 pub(crate) mod transcript;
@@ -13,8 +17,12 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(crate) use cgroup::Cgroup;
+pub(crate) use family::{Family, Member};
 pub(crate) use gpuprobe::{Gpuprobe, Setup};
+pub(crate) use nvml::Nvml;
 pub(crate) use report::Report;
+pub(crate) use root::Root;
 pub(crate) use standin::{Backend, OwnCopy, standin};
 pub(crate) use talk::{Workload, said};
 pub(crate) use truth::Truth;

@@ -53,6 +53,30 @@ pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().expect("a list")
 }
 
+/// Memory of GPUs, of the host, and of others: no memory is in two of them.
+const BYTES: [&str; 3] = ["live_bytes", "host_bytes", "imported_bytes"];
+const ALLOCATIONS: [&str; 3] = [
+    "live_allocations",
+    "host_allocations",
+    "imported_allocations",
+];
+
+fn sum(value: &Value, keys: [&str; 3]) -> u64 {
+    keys.into_iter().map(|key| number(value, key)).sum()
+}
+
+/// All memory is of some kind, and GPU memory is of some device.
+fn check_kinds(value: &Value) {
+    let kinds = value["kinds"].as_object().expect("an object");
+    let of_kinds = |key: &str| kinds.values().map(|k| number(k, key)).sum::<u64>();
+    let of_devices = |key: &str| list(value, "devices").iter().map(|d| number(d, key)).sum();
+    for (key, keys) in [("bytes", BYTES), ("allocations", ALLOCATIONS)] {
+        assert_eq!(of_kinds(key), sum(value, keys), "{key} of kinds in {value}");
+        let gpu: u64 = of_devices(key);
+        assert_eq!(gpu, number(value, keys[0]), "{key} of devices in {value}");
+    }
+}
+
 impl Report {
     pub(crate) fn parse(line: &str) -> Self {
         Self::parse_unless_copy(line).expect("a report, not a single copy")
@@ -74,23 +98,22 @@ impl Report {
     /// Each level is the sum of what is below it.
     fn check_sums(&self) {
         let adds_up = |whole: &Value, parts: &[Value]| {
-            for key in ["live_bytes", "live_allocations"] {
+            for key in BYTES.into_iter().chain(ALLOCATIONS) {
                 let sum: u64 = parts.iter().map(|part| number(part, key)).sum();
                 assert_eq!(number(whole, key), sum, "{key} of {whole}");
             }
         };
         adds_up(&self["memleak"], list(&self["memleak"], "processes"));
+        check_kinds(&self["memleak"]);
         for process in list(&self["memleak"], "processes") {
             adds_up(process, list(process, "threads"));
+            check_kinds(process);
             assert!(number(process, "peak_bytes") >= number(process, "live_bytes"));
             for thread in list(process, "threads") {
                 let listed = list(thread, "allocations");
                 let bytes: u64 = listed.iter().map(|a| number(a, "bytes")).sum();
                 let omitted = number(thread, "omitted_allocations");
-                let whole = (
-                    number(thread, "live_bytes"),
-                    number(thread, "live_allocations"),
-                );
+                let whole = (sum(thread, BYTES), sum(thread, ALLOCATIONS));
                 let parts = (
                     bytes + number(thread, "omitted_bytes"),
                     listed.len() as u64 + omitted,
@@ -130,6 +153,23 @@ impl Report {
     pub(crate) fn assert_totals(&self, expected: impl Into<Totals>) {
         self.assert_nothing_lost();
         assert_eq!(self.totals(), expected.into());
+    }
+
+    /// [`Self::assert_totals`] of all that the program did, and what lives is of these kinds.
+    pub(crate) fn assert_kinds(&self, truth: Truth) {
+        self.assert_totals(truth);
+        let memleak = &self["memleak"];
+        assert_eq!(memleak["kinds"], truth.kinds());
+        let (host, imported) = (truth.host(), truth.kind("imported"));
+        for (key, expected) in [
+            ("null_frees", truth.nullfrees),
+            ("host_bytes", host.bytes),
+            ("host_allocations", host.allocations),
+            ("imported_bytes", imported.bytes),
+            ("imported_allocations", imported.allocations),
+        ] {
+            assert_eq!(memleak[key], expected, "{key}");
+        }
     }
 
     /// The allocating functions that were called, and how often.

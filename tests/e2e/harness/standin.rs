@@ -20,10 +20,16 @@ pub(crate) enum Backend {
     Driver,
     /// Opens libcudart when told to.
     Dlopen,
+    /// Linked with libcudart, for a default stream of each thread.
+    PerThread,
 }
 
 impl Backend {
     pub(crate) const ALL: [Self; 4] = [Self::Shared, Self::Static, Self::Driver, Self::Dlopen];
+
+    /// Those that have the commands for every kind of memory from the start.
+    pub(crate) const LINKED: [Self; 4] =
+        [Self::Shared, Self::Static, Self::Driver, Self::PerThread];
 
     pub(crate) fn program(self) -> &'static str {
         match self {
@@ -31,13 +37,14 @@ impl Backend {
             Self::Static => "workload_static",
             Self::Driver => "workload_driver",
             Self::Dlopen => "workload_dlopen",
+            Self::PerThread => "workload_ptsz",
         }
     }
 
     /// The allocating function that a tracer sees.
     pub(crate) fn allocates_with(self) -> &'static str {
         match self {
-            Self::Shared | Self::Dlopen => "cudaMalloc",
+            Self::Shared | Self::Dlopen | Self::PerThread => "cudaMalloc",
             Self::Static | Self::Driver => "cuMemAlloc_v2",
         }
     }

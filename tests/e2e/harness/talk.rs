@@ -1,9 +1,10 @@
 //! Traced programs that do what they are told, and say exactly what they did.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::ops::{Deref, DerefMut};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::str::FromStr;
 
 use super::child::Guarded;
@@ -20,7 +21,7 @@ pub(crate) fn said<'a>(reply: &'a str, name: &str) -> &'a str {
 
 /// A conversation with a workload: a command a line, one line in reply.
 pub(crate) struct Talk {
-    input: Option<ChildStdin>,
+    input: Option<Box<dyn Write>>,
     output: Transcript,
 }
 
@@ -28,8 +29,16 @@ impl Talk {
     pub(crate) fn new(child: &mut Guarded) -> Self {
         let streams = child.streams();
         Self {
-            input: streams.stdin.take(),
+            input: streams.stdin.take().map(|pipe| Box::new(pipe) as _),
             output: Transcript::of(streams.stdout.take().expect("a pipe")),
+        }
+    }
+
+    /// With a workload that reads `input` and writes `output`.
+    pub(crate) fn between(input: impl Write + 'static, output: impl Read + Send + 'static) -> Self {
+        Self {
+            input: Some(Box::new(input)),
+            output: Transcript::of(output),
         }
     }
 
@@ -54,6 +63,40 @@ impl Talk {
     /// Has the workload run `command`; gives its reply without the `ok`.
     pub(crate) fn say(&mut self, command: &str) -> String {
         self.send(command);
+        let reply = self.hear();
+        let text = reply.strip_prefix("ok");
+        let text = text.unwrap_or_else(|| panic!("'{command}' was answered '{reply}'"));
+        text.trim_start().to_owned()
+    }
+
+    /// Has the workload run commands that `;` separates. `$name` stands for the last word of the
+    /// reply to the last command `name`, and what follows a `!` is to be refused.
+    pub(crate) fn play(&mut self, script: &str) {
+        let mut replies: HashMap<String, String> = HashMap::new();
+        for command in script.split(';').map(str::trim) {
+            let words = command.split_whitespace().map(|word| {
+                let name = word.strip_prefix('$');
+                name.map_or(word, |name| replies[name].as_str())
+            });
+            let line = words.collect::<Vec<_>>().join(" ");
+            if let Some(line) = line.strip_prefix('!') {
+                self.send(line);
+                let reply = self.hear();
+                assert!(reply.starts_with("error"), "'{line}' gave '{reply}'");
+                continue;
+            }
+            let reply = self.say(&line);
+            let mut words = line.split(' ').skip_while(|word| word.starts_with('@'));
+            let last = reply.split(' ').next_back().unwrap_or_default();
+            replies.insert(words.next().unwrap().to_owned(), last.to_owned());
+        }
+    }
+
+    /// [`Self::say`], right after a line that was sent and whose reply has not been read.
+    pub(crate) fn say_next(&mut self, command: &str) -> String {
+        self.send(command);
+        let reply = self.hear();
+        assert!(reply.starts_with("ok"), "it was answered '{reply}'");
         let reply = self.hear();
         let text = reply.strip_prefix("ok");
         let text = text.unwrap_or_else(|| panic!("'{command}' was answered '{reply}'"));

@@ -1,6 +1,54 @@
 //! What a workload says that it has done.
 
-use std::collections::HashMap;
+use std::array;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{Add, Sub};
+
+use serde_json::{Value, json};
+
+/// Kinds of memory, by their names in reports.
+const KINDS: [&str; 11] = [
+    "device",
+    "pitched",
+    "array",
+    "managed",
+    "pinned",
+    "registered",
+    "async",
+    "vmm",
+    "static",
+    "graph",
+    "imported",
+];
+
+/// What lives of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) bytes: u64,
+    pub(crate) allocations: u64,
+}
+
+impl Add for Held {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            allocations: self.allocations + other.allocations,
+        }
+    }
+}
+
+impl Sub for Held {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes - other.bytes,
+            allocations: self.allocations - other.allocations,
+        }
+    }
+}
 
 macro_rules! truth {
     ($($field:ident)*) => {
@@ -8,6 +56,8 @@ macro_rules! truth {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub(crate) struct Truth {
             $(pub(crate) $field: u64,)*
+            /// In the order of [`KINDS`].
+            pub(crate) kinds: [Held; KINDS.len()],
         }
 
         impl Truth {
@@ -18,16 +68,33 @@ macro_rules! truth {
                 };
                 Self {
                     $($field: number(stringify!($field)),)*
+                    kinds: KINDS.map(|kind| Held {
+                        bytes: number(&format!("{kind}_bytes")),
+                        allocations: number(&format!("{kind}_live")),
+                    }),
                 }
             }
         }
 
-        impl std::ops::Add for Truth {
+        impl Add for Truth {
             type Output = Self;
 
             fn add(self, other: Self) -> Self {
                 Self {
                     $($field: self.$field + other.$field,)*
+                    kinds: array::from_fn(|kind| self.kinds[kind] + other.kinds[kind]),
+                }
+            }
+        }
+
+        /// What was done after `other`, if nothing that lived then has gone.
+        impl Sub for Truth {
+            type Output = Self;
+
+            fn sub(self, other: Self) -> Self {
+                Self {
+                    $($field: self.$field - other.$field,)*
+                    kinds: array::from_fn(|kind| self.kinds[kind] - other.kinds[kind]),
                 }
             }
         }
@@ -40,6 +107,33 @@ truth! {
 }
 
 impl Truth {
+    /// What lives of a kind.
+    pub(crate) fn kind(&self, name: &str) -> Held {
+        let kind = KINDS.iter().position(|kind| *kind == name);
+        self.kinds[kind.expect("a kind of memory")]
+    }
+
+    /// What lives in memory of the host: what is not at the GPU, and not of others.
+    pub(crate) fn host(&self) -> Held {
+        let all = self.kinds.into_iter().fold(Held::default(), Held::add);
+        let imported = self.kind("imported");
+        Held {
+            bytes: all.bytes - imported.bytes - self.bytes,
+            allocations: all.allocations - imported.allocations - self.live,
+        }
+    }
+
+    /// The kinds that live, as reports have them.
+    pub(crate) fn kinds(&self) -> Value {
+        let live = KINDS.into_iter().zip(self.kinds);
+        let live = live.filter(|(_, held)| held.allocations > 0);
+        let entry = |held: Held| json!({"bytes": held.bytes, "allocations": held.allocations});
+        json!(
+            live.map(|(kind, held)| (kind, entry(held)))
+                .collect::<BTreeMap<_, _>>()
+        )
+    }
+
     /// From `live=1 bytes=2 ...`, wherever that is in `text`.
     pub(crate) fn parse(text: &str) -> Self {
         let words = text.split_whitespace();

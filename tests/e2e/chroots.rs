@@ -1,0 +1,118 @@
+//! Roots of their own: files that only the process can see.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::harness::{
+    Backend, Family, Gpuprobe, OwnCopy, Root, Setup, Workload, system_wide, wait_for,
+};
+
+#[test]
+fn root_a_command_in_a_chroot_is_traced_from_its_first_call() {
+    for backend in [Backend::Shared, Backend::Driver] {
+        let root = Root::new();
+        let mut gpuprobe = Setup::command(root.words(backend)).start();
+        let pid = gpuprobe.talk.ready();
+        gpuprobe.talk.say("alloc 4096 3");
+        gpuprobe.talk.say("free 0");
+        let truth = gpuprobe.talk.done();
+        let report = gpuprobe.final_report();
+        report.assert_totals(truth);
+        report.assert_calls(&[(backend.allocates_with(), 3)]);
+        report.assert_holds(pid, 8192, 2);
+    }
+}
+
+#[test]
+fn root_a_process_in_a_chroot_is_attached_to_late() {
+    let root = Root::new();
+    let mut workload = root.start(Backend::Shared);
+    workload.say("freenull");
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    assert_eq!(gpuprobe.announced().1, 2);
+    workload.say("alloc 4096 3");
+    let report = gpuprobe.stop();
+    report.assert_totals(workload.status());
+    report.assert_holds(workload.pid, 12_288, 3);
+}
+
+#[test]
+fn root_a_library_in_a_chroot_is_noticed_when_it_is_opened() {
+    let root = Root::new();
+    let mut gpuprobe = Setup::command(root.words(Backend::Dlopen)).start();
+    gpuprobe.talk.ready();
+    gpuprobe.talk.say("load /libcudart.so.12");
+    gpuprobe.talk.say("alloc 4096 3");
+    let truth = gpuprobe.talk.done();
+    gpuprobe.final_report().assert_totals(truth);
+}
+
+/// Has a workload allocate until it is seen.
+fn until_seen(workload: &mut Workload, gpuprobe: &Gpuprobe) {
+    let pid = workload.pid;
+    let bound = Instant::now() + Duration::from_secs(5);
+    wait_for("calls to be seen", || {
+        workload.say("alloc 1");
+        assert!(Instant::now() < bound, "{pid} is not seen");
+        let report = gpuprobe.reports().pop()?;
+        (!report.entries(pid).is_empty()).then_some(())
+    });
+}
+
+#[test]
+fn root_new_containers_are_noticed_system_wide() {
+    let _shared = system_wide();
+    let mut gpuprobe = Setup::everything().interval("50ms").start();
+    // Each with a loader, a C library and CUDA libraries that nobody has seen.
+    let roots: Vec<_> = (0..8).map(|_| Root::new()).collect();
+    let mut workloads = Vec::new();
+    for (root, backend) in roots
+        .iter()
+        .zip([Backend::Shared, Backend::Driver].into_iter().cycle())
+    {
+        let mut workload = root.start(backend);
+        until_seen(&mut workload, &gpuprobe);
+        workload.say("alloc 12345 7");
+        workloads.push(workload);
+    }
+    let report = gpuprobe.stop();
+    for workload in &workloads {
+        let found = report.allocations(workload.pid);
+        assert_eq!(found.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
+    }
+}
+
+#[test]
+fn root_one_file_is_attached_to_once_however_many_see_it() {
+    let copy = OwnCopy::new();
+    let link = |original: &Path, link: &Path| {
+        let name = original.file_name().unwrap().to_str().unwrap();
+        fs::hard_link(copy.standin().path(name), link).unwrap();
+    };
+    let roots = [Root::made_with(link), Root::made_with(link)];
+    let [one, two] = roots.each_ref().map(|root| root.path(""));
+    let [one, two] = [one.display(), two.display()];
+    let script = format!(
+        "LD_LIBRARY_PATH=/ chroot {one} @one=/workload & \
+         LD_LIBRARY_PATH=/ chroot {two} @two=/workload & \
+         unshare --mount @three & exec @root"
+    );
+    let program = copy.standin().program(Backend::Shared);
+    let (alone, tree) = (
+        Family::of(&program, "exec @root"),
+        Family::of(&program, &script),
+    );
+    let _root = alone.members(["root"]);
+    let mut members = tree.members(["one", "two", "three", "root"]);
+    let [mut of_one, mut of_all] =
+        [&alone, &tree].map(|f| Setup::pid(f.root()).args(["--children"]).start());
+    assert_eq!(of_one.announced(), of_all.announced());
+    for member in &mut members {
+        member.say("alloc 4096 3");
+    }
+    let truth = members.each_mut().map(|m| m.status());
+    let truth = truth.into_iter().reduce(|sum, truth| sum + truth).unwrap();
+    of_all.stop().assert_totals(truth);
+    of_one.stop();
+}

@@ -1,0 +1,124 @@
+//! Containers: process ids and cgroups of their own.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::harness::child::children_of;
+use crate::harness::{Backend, Cgroup, Setup, Workload, standin};
+
+/// Runs the workload in PID namespaces, with its id there.
+fn namespaces() -> [(Vec<String>, u32); 3] {
+    let program = standin().program_text(Backend::Shared);
+    let unshare = ["unshare", "--pid", "--fork", "--mount-proc"];
+    let second = format!("{program}; exit");
+    let words = |words: &[&str]| words.iter().map(|&w| w.to_owned()).collect();
+    [
+        (words(&[&unshare[..], &[&program]].concat()), 1),
+        (words(&[&unshare[..], &["sh", "-c", &second]].concat()), 2),
+        (
+            words(&[&unshare[..], &unshare, &["sh", "-c", &second]].concat()),
+            2,
+        ),
+    ]
+}
+
+/// The last descendant of `pid`: the one that works.
+fn innermost(pid: u32) -> u32 {
+    let mut pid = pid;
+    while let Some(&child) = children_of(pid).last() {
+        pid = child;
+    }
+    pid
+}
+
+#[test]
+fn root_pids_are_the_hosts_and_the_containers_are_said() {
+    for (words, inner) in namespaces() {
+        let mut gpuprobe = Setup::command(&words).interval("50ms").start();
+        assert_eq!(gpuprobe.talk.ready(), inner);
+        let outer = innermost(gpuprobe.child.pid());
+        gpuprobe.talk.say("alloc 4096 3");
+        gpuprobe.report_where("the process", |r| !r.entries(outer).is_empty());
+        gpuprobe.talk.say("free 0");
+        let truth = gpuprobe.talk.done();
+        let report = gpuprobe.final_report();
+        report.assert_totals(truth);
+        report.assert_holds(outer, 8192, 2);
+        assert_eq!(report.process(outer)["container_pid"], inner, "{words:?}");
+        assert_eq!(report.process(outer)["threads"][0]["tid"], outer);
+    }
+}
+
+#[test]
+fn root_a_process_in_a_pid_namespace_is_attached_to_late() {
+    for (words, inner) in namespaces() {
+        let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
+        assert_eq!(workload.pid, inner);
+        workload.say("freenull");
+        let outer = innermost(workload.child.pid());
+        let mut gpuprobe = Setup::pid(outer).start();
+        workload.say("alloc 4096 3");
+        let report = gpuprobe.stop();
+        report.assert_totals(workload.status());
+        report.assert_holds(outer, 12_288, 3);
+        assert_eq!(report.process(outer)["container_pid"], inner, "{words:?}");
+    }
+}
+
+#[test]
+fn root_outside_of_namespaces_there_is_no_other_pid() {
+    let mut workload = Workload::start(Backend::Shared);
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.say("alloc 4096");
+    let report = gpuprobe.stop();
+    assert_eq!(report.process(workload.pid)["container_pid"], json!(null));
+    assert_eq!(report.process(workload.pid)["container"], json!(null));
+}
+
+#[test]
+fn root_short_lived_processes_have_their_container_too() {
+    let cgroup = Cgroup::new();
+    let program = standin().program_text(Backend::Shared);
+    let script = format!("{program} -c 'alloc 4096; exit' >&2; :");
+    let words = cgroup.words(&["unshare", "--pid", "--fork", "sh", "-c", &script]);
+    let mut gpuprobe = Setup::command(&words).start();
+    let report = gpuprobe.final_report();
+    let process = &report["memleak"]["processes"][0];
+    assert_eq!(process["live_bytes"], 4096);
+    let said = ["container_pid", "cgroup", "container"].map(|key| process[key].clone());
+    assert_eq!(said, [json!(2), json!(cgroup.path()), json!(cgroup.id)]);
+    let mut gpuprobe = Setup::command(&words)
+        .args(["--container", &cgroup.id])
+        .start();
+    assert_eq!(gpuprobe.final_report()["memleak"]["alloc_calls"], 1);
+}
+
+#[test]
+fn root_cgroup_and_container_are_said() {
+    let cgroup = Cgroup::new();
+    let program = standin().program_text(Backend::Shared);
+    let namespace = ["unshare", "--pid", "--fork", &program];
+    for (words, inner) in [(&[&program[..]][..], None), (&namespace[..], Some(1))] {
+        let words = cgroup.words(words);
+        let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
+        workload.say("freenull");
+        let pid = innermost(workload.child.pid());
+        let mut gpuprobe = Setup::pid(pid).start();
+        let mut text = Setup::pid(pid).format("text").start();
+        workload.say("alloc 4096");
+        let report = gpuprobe.stop();
+        let process = report.process(pid);
+        assert_eq!(process["cgroup"], cgroup.path());
+        assert_eq!(process["container"], cgroup.id);
+        assert_eq!(process["container_pid"], json!(inner));
+        text.interrupt();
+        text.wait();
+        let text = fs::read_to_string(&text.reports).unwrap();
+        let there = inner.map_or(String::new(), |inner| format!(", PID {inner} there"));
+        let id = &cgroup.id[..12];
+        let expected = format!("PID: {pid} / UID: 0 in container {id}{there}");
+        assert!(text.lines().any(|line| line == expected), "{text}");
+    }
+}

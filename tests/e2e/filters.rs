@@ -1,0 +1,222 @@
+//! `--comm`, `--uid`, `--exclude`, `--container`, `--cgroup`: only what passes is in the totals.
+
+use std::os::unix::fs::symlink;
+
+use tempfile::TempDir;
+
+use crate::harness::report::{list, number};
+use crate::harness::{
+    Backend, Cgroup, Family, Gpuprobe, Member, Report, Setup, Truth, standin, system_wide,
+};
+
+const UID: u32 = 54_321;
+const LONG: &str = "a_name_of_more_than_15_letters";
+
+/// What a process does for each tracer.
+const WORK: [&str; 5] = [
+    "alloc 4096 3",
+    "freenull",
+    "launch 0 5",
+    "graph 2 3",
+    "copy h2d 4096 2",
+];
+
+fn modes(setup: Setup) -> Setup {
+    setup.modes(["--memleak", "--cudatrace", "--bandwidth-util"])
+}
+
+/// The sorted ids that a list of a report mentions.
+fn pids(rows: &[serde_json::Value]) -> Vec<u32> {
+    let rows = rows.iter().map(|row| number(row, "pid"));
+    let mut pids: Vec<_> = rows.map(|pid| u32::try_from(pid).unwrap()).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids
+}
+
+/// The report is about `accepted` and nobody else, in every mode.
+fn check(report: &Report, accepted: &[(u32, Truth)], what: &str) {
+    report.assert_nothing_lost();
+    let sum = accepted
+        .iter()
+        .fold(Truth::default(), |sum, (_, truth)| sum + *truth);
+    report.assert_totals(sum);
+    let launches = [sum.launches, sum.graph_launches, sum.captured];
+    assert_eq!(report.launches(), launches, "{what}");
+    let bandwidth = &report["bandwidth_util"];
+    assert_eq!(number(bandwidth, "copies"), sum.copies, "{what}");
+    let mut expected: Vec<_> = accepted.iter().map(|(pid, _)| *pid).collect();
+    expected.sort_unstable();
+    for (section, key) in [
+        ("memleak", "processes"),
+        ("cudatrace", "kernels"),
+        ("cudatrace", "graphs"),
+        ("bandwidth_util", "directions"),
+    ] {
+        assert_eq!(pids(list(&report[section], key)), expected, "{what}: {key}");
+    }
+}
+
+/// Has every member work while `gpuprobe` traces; the report is about those of `accepted`.
+fn work_and_check(gpuprobe: &mut Gpuprobe, members: &mut [Member], accepted: &[usize], what: &str) {
+    let before: Vec<_> = members.iter_mut().map(|m| m.status()).collect();
+    for member in members.iter_mut() {
+        for command in WORK {
+            member.say(command);
+        }
+    }
+    let did: Vec<_> = members
+        .iter_mut()
+        .zip(before)
+        .map(|(member, before)| (member.pid, member.status() - before))
+        .collect();
+    let accepted: Vec<_> = accepted.iter().map(|&i| did[i]).collect();
+    check(&gpuprobe.stop(), &accepted, what);
+}
+
+#[test]
+fn root_everything_asked_for_must_hold() {
+    let script = format!("@alpha & @beta & setpriv --reuid {UID} @gamma & @{LONG} & exec @root");
+    let family = Family::start(&script);
+    let mut members = family.members(["root", "alpha", "beta", "gamma", LONG]);
+    let (uid, beta) = (UID.to_string(), members[2].pid.to_string());
+    let uid = uid.as_str();
+    let table: [(&[&str], &[usize]); 12] = [
+        (&["--comm", "alpha"], &[1]),
+        (&["--comm", "alpha", "--comm", "beta"], &[1, 2]),
+        (&["--comm", LONG], &[4]),
+        (&["--comm", "alph"], &[]),
+        (&["--uid", uid], &[3]),
+        (&["--uid", "0", "--uid", uid], &[0, 1, 2, 3, 4]),
+        (&["--uid", "54322"], &[]),
+        (&["--exclude", "alpha"], &[0, 2, 3, 4]),
+        (&["--exclude", &beta, "--exclude", "root"], &[1, 3, 4]),
+        (&["--comm", "alpha", "--exclude", "alpha"], &[]),
+        (&["--comm", "alpha", "--comm", "gamma", "--uid", uid], &[3]),
+        (
+            &["--uid", "0", "--exclude", LONG, "--exclude", &beta],
+            &[0, 1],
+        ),
+    ];
+    for (arguments, accepted) in table {
+        let setup = Setup::pid(family.root()).args(["--children"]);
+        let mut gpuprobe = modes(setup.args(arguments.iter().copied())).start();
+        let what = arguments.join(" ");
+        work_and_check(&mut gpuprobe, &mut members, accepted, &what);
+    }
+}
+
+#[test]
+fn root_containers_and_cgroups_are_told_apart() {
+    let (one, two) = (Cgroup::new(), Cgroup::new());
+    let script = format!(
+        "({} exec @one) & (@outside & wait) & {} exec @two",
+        one.enter(),
+        two.enter()
+    );
+    let family = Family::start(&script);
+    let mut members = family.members(["one", "two", "outside"]);
+    let mounted = one.folder();
+    let folder = mounted.to_str().unwrap();
+    let (path, inside) = (one.path(), format!("{}x", one.outer()));
+    let table: [(&[&str], &[usize]); 10] = [
+        (&["--container", &one.id], &[0]),
+        (&["--container", &one.id[..12]], &[0]),
+        (&["--container", &two.id[..12]], &[1]),
+        (&["--container", &one.id[1..]], &[]),
+        (&["--cgroup", &path], &[0]),
+        (&["--cgroup", folder], &[0]),
+        (&["--cgroup", one.outer()], &[0]),
+        (&["--cgroup", &inside], &[]),
+        (&["--cgroup", two.outer(), "--container", &two.id], &[1]),
+        (&["--cgroup", two.outer(), "--container", &one.id], &[]),
+    ];
+    for (arguments, accepted) in table {
+        let setup = Setup::pid(family.root()).args(["--children"]);
+        let mut gpuprobe = modes(setup.args(arguments.iter().copied())).start();
+        let what = arguments.join(" ");
+        work_and_check(&mut gpuprobe, &mut members, accepted, &what);
+    }
+}
+
+#[test]
+fn root_of_the_whole_system_only_what_passes_is_reported() {
+    let _shared = system_wide();
+    let cgroup = Cgroup::new();
+    let name = format!("only{}", std::process::id());
+    let script = format!("@other & ({} exec @{name}) & wait", cgroup.enter());
+    let family = Family::start(&script);
+    let mut members = family.members([name.as_str(), "other"]);
+    for arguments in [
+        ["--comm", &name],
+        ["--container", &cgroup.id],
+        ["--cgroup", &cgroup.path()],
+    ] {
+        let mut gpuprobe = modes(Setup::everything().args(arguments)).start();
+        work_and_check(&mut gpuprobe, &mut members, &[0], arguments[0]);
+    }
+}
+
+#[test]
+fn root_processes_of_a_command_are_judged_as_they_come() {
+    let script = "@alpha & @beta & wait; @alpha2 ; @beta2 ; exec @gamma";
+    // A shell that starts workloads as a command of gpuprobe: each from its first call.
+    let folder = TempDir::new().unwrap();
+    let program = standin().program(Backend::Shared);
+    let commands = WORK.join("; ");
+    let words = script.split(' ').map(|word| {
+        let Some(name) = word.strip_prefix('@') else {
+            return word.to_owned();
+        };
+        let path = folder.path().join(name);
+        symlink(&program, &path).unwrap();
+        format!("{} -c '{commands}; exit' >&2", path.display())
+    });
+    let script = words.collect::<Vec<_>>().join(" ");
+    for (arguments, processes) in [
+        (&["--comm", "alpha"][..], 1),
+        (&["--exclude", "alpha", "--exclude", "beta"], 3),
+        (&["--comm", "gamma", "--comm", "sh", "--comm", "beta2"], 2),
+        (&["--uid", "1"], 0),
+    ] {
+        let setup = Setup::command(["sh", "-c", &script]);
+        let mut gpuprobe = modes(setup.args(arguments.iter().copied())).start();
+        let report = gpuprobe.final_report();
+        report.assert_nothing_lost();
+        let totals = report.totals();
+        let found = (
+            totals.alloc_calls,
+            totals.live_bytes,
+            report.launches(),
+            number(&report["bandwidth_util"], "copies"),
+            list(&report["memleak"], "processes").len() as u64,
+        );
+        let n = processes;
+        let launches = [5 * n, 3 * n, 2 * n];
+        let expected = (totals.alloc_calls, 12_288 * n, launches, 2 * n, n);
+        assert_eq!(found, expected, "{arguments:?}");
+        assert!(totals.alloc_calls >= 3 * n && (n > 0 || totals.alloc_calls == 0));
+    }
+}
+
+#[test]
+fn root_after_an_exec_a_process_is_judged_anew() {
+    let family = Family::start("@before & exec @root");
+    let [mut before, _root] = family.members(["before", "root"]);
+    let setup = || Setup::pid(family.root()).args(["--children", "--comm"]);
+    let mut of_before = setup().args(["before"]).start();
+    let mut of_after = setup().args(["workload_driver"]).start();
+    before.say("alloc 4096 3");
+    let program = standin().program_text(Backend::Driver);
+    before.send(&format!("exec {program}"));
+    assert_eq!(before.ready(), before.pid);
+    before.say("alloc 512 2");
+    let report = of_before.stop();
+    report.assert_calls(&[("cudaMalloc", 3)]);
+    report.assert_holds(before.pid, 12_288, 3);
+    assert_eq!(report.process(before.pid)["exited"], true);
+    let report = of_after.stop();
+    report.assert_calls(&[("cuMemAlloc_v2", 2)]);
+    report.assert_totals(before.status());
+    report.assert_holds(before.pid, 1024, 2);
+}

@@ -1,0 +1,85 @@
+//! Cgroups of tests.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::DEADLINE;
+
+/// Where cgroups of version 2 are mounted.
+fn mounted() -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mounts = mounts.lines().map(|line| line.split(' '));
+    let fields = mounts.map(|mut words| (words.nth(1), words.next()));
+    let mut found = fields.filter(|(_, kind)| *kind == Some("cgroup2"));
+    let found = found.next().and_then(|(place, _)| place);
+    found.expect("this test needs cgroups of version 2").into()
+}
+
+/// The cgroup of a container, as Docker names it, in one of its own. Gone when dropped.
+pub(crate) struct Cgroup {
+    outer: String,
+    /// The container's id.
+    pub(crate) id: String,
+}
+
+impl Cgroup {
+    /// # Panics
+    /// Where cgroups cannot be made.
+    pub(crate) fn new() -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{number:04x}{:08x}", process::id()).repeat(6)[..64].to_owned();
+        let cgroup = Self {
+            outer: format!("/gpuprobe-test-{}-{number}.slice", process::id()),
+            id,
+        };
+        fs::create_dir_all(cgroup.folder()).expect("this test must be able to make cgroups");
+        cgroup
+    }
+
+    /// The cgroup that it is in.
+    pub(crate) fn outer(&self) -> &str {
+        &self.outer
+    }
+
+    /// Its path below the root of the hierarchy.
+    pub(crate) fn path(&self) -> String {
+        format!("{}/docker-{}.scope", self.outer, self.id)
+    }
+
+    /// Its path in the file system.
+    pub(crate) fn folder(&self) -> PathBuf {
+        mounted().join(self.path().trim_start_matches('/'))
+    }
+
+    /// What a script begins with that runs here.
+    pub(crate) fn enter(&self) -> String {
+        let procs = self.folder().join("cgroup.procs");
+        format!("echo 0 >{} ;", procs.display())
+    }
+
+    /// A command that runs `words` here.
+    pub(crate) fn words(&self, words: &[&str]) -> Vec<String> {
+        let script = format!("{} exec \"$@\"", self.enter());
+        let shell = ["sh", "-c", &script, "sh"];
+        let words = shell.iter().chain(words);
+        words.map(|&word| word.to_owned()).collect()
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let folder = self.folder();
+        // Not known to older kernels; children of tests are killed anyhow.
+        let _ = fs::write(folder.join("cgroup.kill"), "1");
+        let end = Instant::now() + DEADLINE;
+        while fs::remove_dir(&folder).is_err() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = fs::remove_dir(folder.parent().unwrap());
+    }
+}

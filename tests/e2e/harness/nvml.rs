@@ -1,0 +1,65 @@
+//! The stand-in of NVML, told what to say.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::{Setup, standin};
+
+/// An NVML that knows so many GPUs, and processes that change.
+pub(crate) struct Nvml {
+    gpus: u32,
+    folder: TempDir,
+}
+
+impl Nvml {
+    /// No process uses anything yet.
+    pub(crate) fn with_gpus(gpus: u32) -> Self {
+        let folder = TempDir::new().unwrap();
+        let nvml = Self { gpus, folder };
+        nvml.says(&[]);
+        nvml
+    }
+
+    /// From now on, these GPUs are used by these processes with so many bytes.
+    pub(crate) fn says(&self, uses: &[(u32, u32, u64)]) {
+        let lines = uses.iter();
+        let lines = lines.map(|(gpu, pid, bytes)| format!("{gpu} {pid} {bytes}\n"));
+        self.write(&lines.collect::<String>());
+    }
+
+    /// From now on, the first GPU is used by a process, with nobody knows how much.
+    pub(crate) fn does_not_know(&self, pid: u32) {
+        self.write(&format!("0 {pid} x\n"));
+    }
+
+    /// Never seen half written.
+    fn write(&self, text: &str) {
+        let [new, current] = ["new", "processes"].map(|file| self.folder.path().join(file));
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, &current).unwrap();
+    }
+
+    /// Has gpuprobe find it.
+    pub(crate) fn given_to(&self, setup: Setup) -> Setup {
+        let folder = standin().path("");
+        let processes = self.folder.path().join("processes");
+        setup
+            .env("LD_LIBRARY_PATH", folder.to_str().unwrap())
+            .env("STANDIN_NVML_DEVICES", &self.gpus.to_string())
+            .env("STANDIN_NVML_PROCESSES", processes.to_str().unwrap())
+    }
+
+    /// The UUID of a GPU.
+    pub(crate) fn uuid(gpu: u32) -> String {
+        format!("GPU-00000000-0000-0000-0000-{gpu:012x}")
+    }
+}
+
+/// Has gpuprobe find an NVML that is none, even where there is a real one.
+pub(crate) fn broken(setup: Setup) -> (TempDir, Setup) {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("libnvidia-ml.so.1"), "no library").unwrap();
+    let path = folder.path().to_str().unwrap().to_owned();
+    (folder, setup.env("LD_LIBRARY_PATH", &path))
+}

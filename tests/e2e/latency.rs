@@ -1,0 +1,118 @@
+//! How soon a library that is opened after we began is probed.
+
+use crate::harness::report::number;
+use crate::harness::{Backend, Family, OwnCopy, Setup, standin, system_wide};
+
+/// A pair of calls each millisecond, for a second and a half.
+const PACE: &str = "pace 2000 1.5 64";
+
+/// The issue is a fifth of this; a busy machine gets time.
+const BOUND_MS: u64 = 1000;
+
+/// Says on standard error how many calls were missed, and holds that there were not many.
+#[allow(clippy::print_stderr)]
+fn check(what: &str, made: u64, seen: u64) {
+    let missed = made.saturating_sub(seen);
+    eprintln!("{what}: {missed} of {made} pairs were missed, one each millisecond");
+    assert!(seen > 0 && seen <= made, "{what}: {seen} of {made}");
+    assert!(missed < BOUND_MS, "{what}: {missed} ms");
+}
+
+/// Has a workload of the name `what` open a library and call it at once; checks what a tracer
+/// missed.
+fn measure(what: &str, setup: impl FnOnce(u32) -> Setup, before: &[String], library: &str) {
+    let program = standin().program(Backend::Dlopen);
+    let family = Family::of(&program, &format!("exec @{what}"));
+    let mut workload = family.member(what);
+    before
+        .iter()
+        .for_each(|command| drop(workload.say(command)));
+    let mut gpuprobe = setup(workload.pid).start();
+    let start = workload.status();
+    workload.send(&format!("load {library}"));
+    workload.say_next(PACE);
+    let made = workload.status().allocs - start.allocs;
+    // From now on nothing is missed.
+    workload.say("alloc 12345 7");
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    let found = report.allocations(workload.pid);
+    assert_eq!(found.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
+    let calls = &report["memleak"]["calls"];
+    check(what, made, number(calls, "cudaMalloc") - 7);
+}
+
+#[test]
+fn root_the_first_library_of_a_process_is_probed_soon() {
+    let library = standin().runtime();
+    measure("first_library", Setup::pid, &[], &library);
+}
+
+#[test]
+fn root_another_library_of_a_process_is_probed_soon() {
+    let copy = OwnCopy::new();
+    let before = [format!("load {}", standin().runtime()), "freenull".into()];
+    measure(
+        "another_library",
+        Setup::pid,
+        &before,
+        &copy.standin().runtime(),
+    );
+}
+
+#[test]
+fn root_a_library_is_probed_soon_by_a_tracer_of_children() {
+    let library = standin().runtime();
+    let setup = |pid| Setup::pid(pid).args(["--children"]);
+    measure("with_children", setup, &[], &library);
+}
+
+#[test]
+fn root_a_library_is_probed_soon_by_a_tracer_of_everything() {
+    let _shared = system_wide();
+    let copy = OwnCopy::new();
+    let library = copy.standin().runtime();
+    let setup = |_| Setup::everything().args(["--comm", "everything"]);
+    measure("everything", setup, &[], &library);
+}
+
+#[test]
+fn root_a_command_misses_nothing_after_it_opens_a_library() {
+    let copies: Vec<_> = (0..6).map(|_| OwnCopy::new()).collect();
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Dlopen)]).start();
+    let talk = &mut gpuprobe.talk;
+    talk.ready();
+    for (round, copy) in copies.iter().enumerate() {
+        let load = format!("load {}", copy.standin().runtime());
+        if round % 2 == 0 {
+            talk.send(&load);
+            talk.say_next("alloc 64 50");
+        } else {
+            // On another thread.
+            talk.say(&format!("thread t{round}"));
+            talk.send(&format!("@t{round} {load}"));
+            talk.say_next(&format!("@t{round} alloc 64 50"));
+        }
+    }
+    let truth = talk.done();
+    assert_eq!(truth.allocs, 300);
+    gpuprobe.final_report().assert_totals(truth);
+}
+
+#[test]
+fn root_children_of_a_command_miss_nothing_after_they_open_a_library() {
+    let copies: Vec<_> = (0..4).map(|_| OwnCopy::new()).collect();
+    let runs = copies.iter().map(|copy| {
+        let program = standin().program_text(Backend::Dlopen);
+        let library = copy.standin().runtime();
+        format!("{program} -c 'load {library}; alloc 64 50; free 0 20; exit' >&2 & ")
+    });
+    let script = runs.collect::<String>() + "wait";
+    let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    report.assert_calls(&[("cudaMalloc", 200)]);
+    let memleak = &report["memleak"];
+    assert_eq!(number(memleak, "free_calls"), 80);
+    assert_eq!(number(memleak, "live_bytes"), 4 * 30 * 64);
+}

@@ -1,0 +1,79 @@
+//! Every kind, by every way to attach, to programs that run already.
+
+use super::{EVERY_KIND, Run};
+use crate::harness::report::Totals;
+use crate::harness::{Backend, Setup, Workload};
+
+#[test]
+fn root_every_kind_is_exact_by_each_way_to_attach() {
+    for (attach, backend) in [
+        ("session", Backend::Shared),
+        ("session", Backend::Static),
+        ("multi", Backend::Driver),
+        ("multi", Backend::PerThread),
+        ("perf", Backend::Shared),
+    ] {
+        let run = Run::start(backend, &["--attach", attach]).play(EVERY_KIND);
+        let (report, truth) = run.end();
+        report.assert_kinds(truth);
+    }
+}
+
+#[test]
+fn root_every_kind_is_exact_in_a_process_that_ran_already() {
+    for (backend, arguments) in [
+        (Backend::Shared, &["--api", "auto"]),
+        (Backend::Static, &["--api", "auto"]),
+        (Backend::Driver, &["--attach", "multi"]),
+        (Backend::PerThread, &["--api", "driver"]),
+    ] {
+        let mut workload = Workload::start(backend);
+        // The runtime opens the driver at the first call.
+        workload.say("synchronize");
+        let mut gpuprobe = Setup::pid(workload.pid).args(*arguments).start();
+        workload.play(EVERY_KIND);
+        let report = gpuprobe.stop();
+        report.assert_kinds(workload.status());
+    }
+}
+
+#[test]
+fn root_memory_of_every_kind_from_before_us_is_an_unknown_free() {
+    for backend in [Backend::Shared, Backend::Driver] {
+        let mut workload = Workload::start(backend);
+        workload.play(
+            "pitched 100 10; managed 1000; pinned 4096; register 8192; array 64 32 0 4 8; \
+             mipmap 64 64 0 3 4 8; async 4096; vcreate 2097152; extimport 65536; \
+             pool create; poolalloc 0 512; vreserve 4194304; vmap 7 0",
+        );
+        let before = workload.status().allocs;
+        let mut gpuprobe = Setup::pid(workload.pid).start();
+        // Of what was mapped before, nothing is known either.
+        workload.play("kfree 0 10; vunmap 0x700000000000 2097152; managed 2000; poolalloc 0 256");
+        let report = gpuprobe.stop();
+        assert_eq!(before, 10);
+        report.assert_totals(Totals {
+            alloc_calls: 2,
+            free_calls: 10,
+            unknown_frees: 10,
+            live_bytes: 2256,
+            live_allocations: 2,
+            ..Totals::default()
+        });
+        assert_eq!(workload.status().live, 2);
+    }
+}
+
+#[test]
+fn root_references_from_before_us_do_no_harm() {
+    let mut workload = Workload::start(Backend::Driver);
+    workload.play("vcreate 2097152; vreserve 8388608; vmap 0 0; primary retain; primary retain");
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.play("alloc 512; vretain 0; vcreate 4194304; vmap 1 0 4194304; vrelease 1");
+    workload.play("vrelease 0; vrelease 0; primary release");
+    let report = gpuprobe.stop();
+    // That context has other references, which we cannot know of.
+    assert_eq!(report["memleak"]["kinds"]["device"]["bytes"], 512);
+    assert_eq!(report["memleak"]["kinds"]["vmm"]["bytes"], 4_194_304);
+    report.assert_nothing_lost();
+}

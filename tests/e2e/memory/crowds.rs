@@ -1,0 +1,65 @@
+//! Very much live memory of many kinds.
+
+use std::collections::HashSet;
+
+use super::{Run, STEP, check};
+use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
+use crate::harness::report::list;
+
+const MANY: &str = "alloc 512 4000; managed 256 3000; pitched 64 4 3000; pinned 64 2000; \
+     hostalloc 64 1000; register 64 1000; async 128 4000; vcreate 2097152 1000; \
+     vcreate 2097152 200 host; extimport 64; vexpand 2097152 799 keep";
+
+fn check_crowd(backend: Backend) {
+    let run = Run::start(backend, &[]).play(MANY);
+    let pid = run.pid;
+    let whole = [
+        ("device", 512 * 4000, 4000),
+        ("managed", 256 * 3000, 3000),
+        ("pitched", 512 * 4 * 3000, 3000),
+        ("pinned", 64 * 3000, 3000),
+        ("registered", 64 * 1000, 1000),
+        ("async", 128 * 4000, 4000),
+        ("vmm", STEP * 1999, 1999),
+        ("imported", 64, 1),
+    ];
+    let mut run = run;
+    let truth = run.gpuprobe.talk.status();
+    run.gpuprobe.interrupt();
+    let report = run.gpuprobe.final_report();
+    check(&report, truth, &whole, "20,000 live");
+    let all = report.allocations(pid);
+    assert_eq!(all.len(), 20_000);
+    let key = |a: &&serde_json::Value| {
+        let handle = a.get("handle").unwrap_or(&a["address"]);
+        format!("{} {handle}", a["kind"])
+    };
+    assert_eq!(all.iter().map(key).collect::<HashSet<_>>().len(), 20_000);
+    assert_eq!(list(report.process(pid), "threads").len(), 1);
+}
+
+#[test]
+fn root_20_000_pointers_of_many_kinds_live() {
+    for backend in [Shared, Static, Driver, PerThread] {
+        check_crowd(backend);
+    }
+}
+
+#[test]
+fn root_20_000_pointers_of_many_kinds_come_and_go() {
+    for backend in [Shared, Driver] {
+        let run = Run::start(backend, &[]).play(MANY);
+        let run = run.play("thread a; @a freeall; @a vfreeall; kfreeall; alloc 1");
+        let (report, truth) = run.end();
+        check(&report, truth, &[("device", 1, 1)], "all is freed");
+        assert_eq!((truth.allocs, truth.frees), (20_001, 20_000));
+        assert!(report["memleak"]["peak_bytes"].as_u64().unwrap() > STEP * 1799);
+    }
+    let (report, truth) = Run::start(Shared, &[]).play(MANY).play("reset").end();
+    let survivors = [
+        ("async", 512_000, 4000),
+        ("vmm", STEP * 1999, 1999),
+        ("imported", 64, 1),
+    ];
+    check(&report, truth, &survivors, "a reset");
+}

@@ -1,0 +1,88 @@
+//! `--kind`: sums and lists are about these kinds alone.
+
+use super::{EVERY_KIND, Run};
+use crate::harness::report::{list, number};
+use crate::harness::{Backend, Report, Setup, Truth};
+
+fn filtered(kinds: &[&str]) -> (Report, Truth, u32) {
+    let arguments: Vec<_> = kinds.iter().flat_map(|kind| ["--kind", kind]).collect();
+    let run = Run::start(Backend::Shared, &arguments).play(EVERY_KIND);
+    let pid = run.pid;
+    let (report, truth) = run.end();
+    (report, truth, pid)
+}
+
+/// The report is about the kinds in `names`, and only about them.
+fn check_filtered(arguments: &[&str], names: &[&str]) {
+    let (report, truth, pid) = filtered(arguments);
+    report.assert_nothing_lost();
+    let mut expected = truth.kinds();
+    expected
+        .as_object_mut()
+        .unwrap()
+        .retain(|kind, _| names.contains(&kind.as_str()));
+    let memleak = &report["memleak"];
+    assert_eq!(memleak["kinds"], expected, "{arguments:?}");
+    assert_eq!(report.process(pid)["kinds"], expected);
+    let listed = report.allocations(pid);
+    assert!(
+        listed
+            .iter()
+            .all(|a| names.contains(&a["kind"].as_str().unwrap()))
+    );
+    let sum: u64 = names.iter().map(|name| truth.kind(name).bytes).sum();
+    let keys = ["live_bytes", "host_bytes", "imported_bytes"];
+    assert_eq!(
+        keys.map(|key| number(memleak, key)).iter().sum::<u64>(),
+        sum
+    );
+    // Calls are all counted.
+    assert_eq!(memleak["alloc_calls"], truth.allocs);
+    assert_eq!(memleak["free_calls"], truth.frees);
+}
+
+#[test]
+fn root_each_kind_can_be_reported_alone() {
+    for kind in [
+        "device",
+        "pitched",
+        "array",
+        "managed",
+        "pinned",
+        "registered",
+        "async",
+        "vmm",
+        "static",
+        "graph",
+        "imported",
+    ] {
+        check_filtered(&[kind], &[kind]);
+    }
+}
+
+#[test]
+fn root_several_kinds_can_be_reported() {
+    check_filtered(&["device,pinned"], &["device", "pinned"]);
+    check_filtered(&["vmm", "imported,graph"], &["vmm", "imported", "graph"]);
+}
+
+#[test]
+fn root_peaks_are_of_the_kinds_that_are_reported() {
+    let run = Run::start(Backend::Driver, &["--kind", "managed"]);
+    let (report, _) = run.play("alloc 1000 5; managed 10 3; kfree 0 2").end();
+    assert_eq!(report["memleak"]["peak_bytes"], 30);
+    let process = &list(&report["memleak"], "processes")[0];
+    assert_eq!(process["peak_bytes"], 30);
+    assert_eq!(process["live_bytes"], 10);
+}
+
+#[test]
+fn root_an_unknown_kind_is_one_clear_error() {
+    let mut gpuprobe = Setup::everything().args(["--kind", "texture"]).spawn();
+    assert_eq!(gpuprobe.exit_code(), 2);
+    let said = gpuprobe.said().join("\n");
+    assert!(
+        said.contains("'texture'") && said.contains("managed"),
+        "{said}"
+    );
+}

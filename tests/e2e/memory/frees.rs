@@ -1,0 +1,112 @@
+//! Frees of each kind: by any thread, by either of two functions, or by the wrong one.
+
+use super::{EVERY_KIND, check_rows, traced};
+use crate::harness::Backend::{self, Driver, PerThread, Shared};
+
+#[test]
+fn root_every_kind_can_be_freed_by_another_thread() {
+    for backend in Backend::LINKED {
+        let made = EVERY_KIND
+            .split(';')
+            .map(|command| format!("@maker {}", command.trim()));
+        let made = made.collect::<Vec<_>>().join("; ");
+        let script = format!(
+            "thread maker; thread other; {made}; @other vfreeall; freeall; @other kfreeall; \
+             unload 0; join maker; join other"
+        );
+        let (report, truth, pid) = traced(backend, &script);
+        report.assert_kinds(truth);
+        // What nothing but the end of the context gives back.
+        check_left(&report["memleak"]["kinds"]);
+        assert_eq!(report.allocations(pid).len(), 1);
+    }
+}
+
+fn check_left(kinds: &serde_json::Value) {
+    let kinds = kinds.as_object().unwrap();
+    assert_eq!(kinds.keys().collect::<Vec<_>>(), ["static"]);
+}
+
+#[test]
+fn root_each_kind_belongs_to_the_thread_that_made_it() {
+    for backend in [Shared, Driver] {
+        let (report, truth, pid) = traced(
+            backend,
+            "thread a; @a managed 1000; @a pinned 4096; @a async 512; @a vcreate 2097152; \
+             @a extimport 65536; managed 3000; array 64 32 0 4 8; kfree 5",
+        );
+        report.assert_kinds(truth);
+        let threads = report.process(pid)["threads"].as_array().unwrap();
+        assert_eq!(threads.len(), 2);
+        let maker = &threads[0];
+        assert_eq!(maker["comm"], "a");
+        for (key, expected) in [
+            ("live_bytes", 1000 + 512 + 2_097_152),
+            ("live_allocations", 3),
+            ("host_bytes", 4096),
+            ("host_allocations", 1),
+            ("imported_bytes", 65536),
+            ("imported_allocations", 1),
+        ] {
+            assert_eq!(maker[key], expected, "{key}");
+        }
+        assert_eq!(threads[1]["live_bytes"], 64 * 32 * 4);
+    }
+}
+
+#[test]
+fn root_plain_and_stream_ordered_memory_are_freed_by_either_function() {
+    check_rows(
+        &[Shared, Driver, PerThread],
+        &[
+            ("async 4096 3; afree 0 2 plain; kfree 2", &[]),
+            ("alloc 512 3; freeasync 0 2; free 2", &[]),
+            ("async 4096 2; reset; afree 0", &[("async", 4096, 1)]),
+            (
+                "async 4096 2; reset; afree 0 1 plain",
+                &[("async", 4096, 1)],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn root_the_wrong_function_frees_nothing() {
+    check_rows(
+        &[Shared, Driver],
+        &[
+            (
+                "pinned 4096; freeaddr $pinned; afree 0",
+                &[("pinned", 4096, 1)],
+            ),
+            (
+                "register 4096; freeaddr $register; afree 0",
+                &[("registered", 4096, 1)],
+            ),
+            (
+                "vcreate 2097152; freeaddr $vcreate; afree 0",
+                &[("vmm", 2_097_152, 1)],
+            ),
+            ("module one v=100; symbol v; afree 0", &[("static", 100, 1)]),
+            ("extimport 64; freeaddr $extimport", &[("imported", 64, 1)]),
+        ],
+    );
+}
+
+#[test]
+fn root_an_address_is_used_again_by_another_kind() {
+    check_rows(
+        &[Shared, Driver],
+        &[
+            (
+                "alloc 4096; free 0; managed 4096; kfree 0; pitched 512 8",
+                &[("pitched", 4096, 1)],
+            ),
+            (
+                "array 8 8 0 1 8; kfree 0; mipmap 8 8 0 1 1 8; alloc 64",
+                &[("device", 64, 1), ("array", 64, 1)],
+            ),
+            ("pinned 4096; kfree 0; hostalloc 100", &[("pinned", 100, 1)]),
+        ],
+    );
+}

@@ -1,0 +1,102 @@
+//! Memory that nodes of graphs allocate: it lives from a launch to a free.
+
+use super::{Row, check, check_after, check_rows, only, traced};
+use crate::harness::Backend::{self, Driver, PerThread, Shared};
+
+#[test]
+fn root_memory_of_nodes_lives_from_a_launch_on() {
+    let rows: &[Row<'_>] = &[
+        ("gtrim", &[]),
+        ("gdestroy 0", &[]),
+        ("glaunch 0", &[("graph", 4096, 1)]),
+        ("glaunch 0; kfree 0", &[]),
+        ("glaunch 0; afree 0 1 plain", &[]),
+        ("glaunch 0; kfree 0; glaunch 0", &[("graph", 4096, 1)]),
+        ("glaunch 0; gdestroy 0; gtrim", &[("graph", 4096, 1)]),
+        ("glaunch 0; gdestroy 0; kfree 0", &[]),
+        ("gfree 0 $galloc; glaunch 0 3", &[]),
+        ("gnew; gfree 1 $galloc; glaunch 0; glaunch 1", &[]),
+        (
+            "gnew; gfree 1 $galloc; glaunch 0; glaunch 1; glaunch 0",
+            &[("graph", 4096, 1)],
+        ),
+        (
+            "gnew; galloc 1 512; glaunch 0; glaunch 1",
+            &[("graph", 4608, 2)],
+        ),
+    ];
+    check_after(&[Driver], "gnew; galloc 0 4096", rows);
+    check_after(&[Driver], "gnew; galloc 0 4096 node", rows);
+    check_after(&[Shared], "gnew; galloc 0 4096 node2", rows);
+    check_after(
+        &[Backend::Static, PerThread],
+        "gnew; galloc 0 4096",
+        &rows[4..10],
+    );
+}
+
+#[test]
+fn root_a_launch_that_fails_changes_nothing() {
+    for backend in [Shared, Driver] {
+        let (report, mut truth, _) = traced(backend, "gnew; galloc 0 4096; glaunch 0 3");
+        // The launches of live memory fail. They are no memory calls.
+        assert_eq!(truth.failed, 2);
+        truth.failed = 0;
+        check(&report, truth, &[("graph", 4096, 1)], "launched once");
+    }
+}
+
+#[test]
+fn root_nodes_are_added_in_three_ways() {
+    check_rows(
+        &Backend::LINKED,
+        &[
+            (
+                "gnew; galloc 0 1000; galloc 0 200 node; galloc 0 30 node2; glaunch 0",
+                &[("graph", 1230, 3)],
+            ),
+            (
+                "gnew; galloc 0 1000; gfree 0 $galloc node2; galloc 0 200 node; \
+                 gfree 0 $galloc; galloc 0 30 node2; gfree 0 $galloc node; galloc 0 4; glaunch 0",
+                &[("graph", 4, 1)],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn root_what_is_captured_runs_at_the_launch() {
+    let captured = "gcapture; galloc 0 4096; galloc 0 8192; gfree 0 $galloc; gendcapture 0";
+    let rows: &[Row<'_>] = &[
+        ("gtrim", &[]),
+        ("glaunch 0", &[("graph", 4096, 1)]),
+        ("glaunch 0; kfree 0; glaunch 0", &[("graph", 4096, 1)]),
+        ("glaunch 0; kfree 0; async 64", &[("async", 64, 1)]),
+    ];
+    check_after(&Backend::LINKED, captured, rows);
+    // What other threads and streams do meanwhile is none of the graph's.
+    check_rows(
+        &[Shared, Driver],
+        &[(
+            "stream; thread a; gcapture; galloc 0 4096; @a async 64 stream=0; @a async 8; \
+             galloc 0 1024; gendcapture 0; glaunch 0; join a",
+            &[("async", 72, 2), ("graph", 5120, 2)],
+        )],
+    );
+}
+
+#[test]
+fn root_memory_of_a_graph_is_of_the_gpu() {
+    let (report, truth, pid) = traced(Shared, "gnew; galloc 0 4096; glaunch 0; alloc 512");
+    check(
+        &report,
+        truth,
+        &[("device", 512, 1), ("graph", 4096, 1)],
+        "both",
+    );
+    assert_eq!((truth.allocs, truth.frees), (1, 0));
+    report.assert_holds(pid, 4608, 2);
+    let memory = only(&report, pid, "graph");
+    assert_eq!(memory["api"], "cuGraphAddMemAllocNode");
+    assert_eq!(memory["device"], 0);
+}

@@ -1,0 +1,173 @@
+//! Memory of other processes and of other APIs: shown, and never counted again.
+
+use super::{Row, Run, check, check_rows, only, traced};
+use crate::harness::Backend::{self, Driver, PerThread, Shared};
+use crate::harness::report::number;
+use crate::harness::{Workload, standin};
+
+/// A program that makes memory that another can open; its handle.
+fn exporter(backend: Backend, offset: u64) -> (Workload, String) {
+    let mut exporter = Workload::start(backend);
+    exporter.say("alloc 10000");
+    let handle = exporter.say(&format!("ipcget 0 {offset}"));
+    (exporter, handle)
+}
+
+#[test]
+fn root_memory_of_an_untraced_process_has_its_size_in_its_name() {
+    for backend in [Shared, Driver, PerThread, Backend::Static] {
+        // A name of its middle is a name of all of it.
+        let (_exporter, handle) = exporter(backend, 5000);
+        let open = format!("ipcopen {handle}");
+        let rows: &[Row<'_>] = &[
+            (&open, &[("imported", 10000, 1)]),
+            (&format!("{open}; {open}"), &[("imported", 10000, 1)]),
+            (
+                &format!("{open}; {open}; ipcclose 0"),
+                &[("imported", 10000, 1)],
+            ),
+            (&format!("{open}; {open}; ipcclose 0; ipcclose 0"), &[]),
+            (
+                &format!("{open}; ipcclose 0; {open}"),
+                &[("imported", 10000, 1)],
+            ),
+            (&format!("{open}; ipcclose 0; ipcclose 0"), &[]),
+        ];
+        check_rows(&[backend], rows);
+    }
+}
+
+#[test]
+fn root_memory_of_others_is_not_in_the_sums() {
+    let (_exporter, handle) = exporter(Driver, 0);
+    let (report, truth, pid) = traced(Driver, &format!("alloc 512; ipcopen {handle}"));
+    check(
+        &report,
+        truth,
+        &[("device", 512, 1), ("imported", 10000, 1)],
+        "both",
+    );
+    report.assert_holds(pid, 512, 1);
+    let process = report.process(pid);
+    assert_eq!(process["imported_bytes"], 10000);
+    assert_eq!(process["peak_bytes"], 512);
+    assert_eq!(
+        only(&report, pid, "imported")["api"],
+        "cuIpcOpenMemHandle_v2"
+    );
+}
+
+#[test]
+fn root_opening_may_fail() {
+    let (_exporter, handle) = exporter(Shared, 0);
+    for (backend, function) in [
+        (Shared, "cudaIpcOpenMemHandle"),
+        (Shared, "cuIpcOpenMemHandle_v2"),
+        (Driver, "cuIpcOpenMemHandle_v2"),
+    ] {
+        let open = format!("ipcopen {handle}");
+        let script = format!("fail {function} 1 201; {open}; {open}; {open}");
+        let (report, truth, _) = traced(backend, &script);
+        assert_eq!((truth.allocs, truth.failed), (2, 1));
+        check(&report, truth, &[("imported", 10000, 1)], function);
+    }
+}
+
+#[test]
+fn root_two_traced_processes_share_memory() {
+    for backend in [Shared, Driver] {
+        let mut run = Run::start(backend, &[]);
+        run.say("alloc 10000");
+        let handle = run.say("ipcget 0");
+        let child = standin().program_text(backend);
+        let script = format!("ipcopen {handle}; ipcopen {handle}; ipcclose 0; alloc 64; exit");
+        let reply = run.say(&format!("forkexec {child} -c '{script}'"));
+        let (importer, status) = reply.split_once(' ').unwrap();
+        assert_eq!(status, "status=0");
+        let pid = run.pid;
+        let (report, _) = run.end();
+        report.assert_nothing_lost();
+        let memleak = &report["memleak"];
+        for (key, expected) in [
+            ("alloc_calls", 4),
+            ("free_calls", 1),
+            ("live_bytes", 10064),
+            ("live_allocations", 2),
+            ("imported_bytes", 10000),
+            ("imported_allocations", 1),
+        ] {
+            assert_eq!(memleak[key], expected, "{key}");
+        }
+        report.assert_holds(pid, 10000, 1);
+        let importer = importer.parse().unwrap();
+        report.assert_holds(importer, 64, 1);
+        assert_eq!(only(&report, importer, "imported")["bytes"], 10000);
+    }
+}
+
+#[test]
+fn root_external_memory_is_another_apis() {
+    let rows: &[Row<'_>] = &[
+        ("extimport 65536", &[("imported", 65536, 1)]),
+        ("extimport 65536; extmap 0", &[("imported", 65536, 1)]),
+        (
+            "extimport 65536; extmap 0 4096 8192; extmap 0",
+            &[("imported", 65536, 1)],
+        ),
+        (
+            "extimport 65536; extmap 0; extunmap $extmap",
+            &[("imported", 65536, 1)],
+        ),
+        (
+            "extimport 65536; extmap 0; extunmap $extmap; extdestroy 0",
+            &[],
+        ),
+        (
+            "extimport 65536; extdestroy 0; extimport 512",
+            &[("imported", 512, 1)],
+        ),
+    ];
+    check_rows(&[Shared, Driver], rows);
+    check_rows(&[PerThread, Backend::Static], &rows[3..5]);
+}
+
+#[test]
+fn root_an_allocation_of_an_imported_pool_is_the_others() {
+    for backend in [Shared, Driver] {
+        let mut run = Run::start(backend, &[]);
+        let pool = run.say("pool create");
+        run.say("poolalloc 0 4096");
+        let pointer = run.say("ptrexport 0");
+        let fd = run.say(&format!("poolexport {}", pool.split(' ').nth(1).unwrap()));
+        let imported = run.say(&format!("poolimport {fd}"));
+        run.say(&format!("ptrimport {imported} {pointer} 4096"));
+        let pid = run.pid;
+        let (report, truth) = run.end();
+        check(
+            &report,
+            truth,
+            &[("async", 4096, 1), ("imported", 4096, 1)],
+            "a pool",
+        );
+        let api = &only(&report, pid, "imported")["api"];
+        assert_eq!(*api, "cuMemPoolImportPointer");
+    }
+}
+
+#[test]
+fn root_physical_memory_goes_to_a_child() {
+    let mut run = Run::start(Driver, &[]);
+    run.say("vcreate 2097152");
+    let fd = run.say("vexport 0");
+    let reply = run.say(&format!(
+        "fork vimport {fd} 2097152 | vreserve 2097152 | vmap 1 0"
+    ));
+    let pid = run.pid;
+    let (report, truth) = run.end();
+    report.assert_nothing_lost();
+    assert_eq!(truth.kind("vmm").bytes, 2 << 20, "{reply}");
+    report.assert_holds(pid, 2 << 20, 1);
+    let memleak = &report["memleak"];
+    assert_eq!(memleak["live_bytes"], 2 << 20);
+    assert_eq!(number(memleak, "imported_allocations"), 1, "{reply}");
+}

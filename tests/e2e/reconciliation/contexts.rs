@@ -1,0 +1,106 @@
+//! What a context takes, as learnt from processes that were traced from their start.
+
+use super::{MIB, figures, mib, text_of};
+use crate::harness::{Family, Gpuprobe, Nvml, Report, Setup};
+
+/// A process that was there before, and one that is born under the tracer.
+const TREE: &str = "@old & (@gate ; @new ; true) & wait";
+
+/// A tracer of `family` that was told of contexts by a process that it saw from its start.
+fn taught(family: &Family, nvml: &Nvml, format: &str) -> Gpuprobe {
+    let setup = Setup::pid(family.root()).args(["--children"]);
+    nvml.given_to(setup).interval("50ms").format(format).start()
+}
+
+#[test]
+fn root_a_process_traced_from_its_start_teaches_what_a_context_takes() {
+    let nvml = Nvml::with_gpus(2);
+    let family = Family::start(TREE);
+    let [mut old, gate] = family.members(["old", "gate"]);
+    let mut gpuprobe = taught(&family, &nvml, "json");
+    let mut text = taught(&family, &nvml, "text");
+    { gate }.done();
+    let mut new = family.member("new");
+    let (old_pid, new_pid) = (old.pid, new.pid);
+    old.say("alloc 10485760");
+    nvml.says(&[(0, old_pid, 1000 * MIB)]);
+    let knows = |used: u64, pid: u32| {
+        move |report: &Report| {
+            let of_pid = report.entries(pid).into_iter().next();
+            of_pid.is_some_and(|p| p["nvml"]["used_bytes"] == used * MIB)
+        }
+    };
+    let report = gpuprobe.report_where("the old one's use", knows(1000, old_pid));
+    assert_eq!(figures(&report, old_pid), mib([1000, 10, 990], None));
+
+    // Born under the tracer: what it does not hold is its context.
+    new.say("alloc 104857600");
+    nvml.says(&[(0, old_pid, 1000 * MIB), (0, new_pid, 600 * MIB)]);
+    let report = gpuprobe.report_where("the new one's use", knows(600, new_pid));
+    assert_eq!(figures(&report, new_pid), mib([600, 100, 500], 500));
+    assert_eq!(figures(&report, old_pid), mib([1000, 10, 990], 500));
+
+    // The least counts, now and later.
+    for used in [520, 700] {
+        nvml.says(&[(0, old_pid, 1000 * MIB), (0, new_pid, used * MIB)]);
+        let report = gpuprobe.report_where("a change", knows(used, new_pid));
+        let other = used.cast_signed() - 100;
+        let expected = mib([used.cast_signed(), 100, other], 420);
+        assert_eq!(figures(&report, new_pid), expected);
+        assert_eq!(figures(&report, old_pid), mib([1000, 10, 990], 420));
+    }
+
+    // A context takes no more than there is.
+    nvml.says(&[(0, old_pid, 310 * MIB), (0, new_pid, 700 * MIB)]);
+    let report = gpuprobe.report_where("a small use", knows(310, old_pid));
+    assert_eq!(figures(&report, old_pid), mib([310, 10, 300], 300));
+
+    // On several GPUs there are several, and of one nothing is known.
+    nvml.says(&[(0, old_pid, 600 * MIB), (1, old_pid, 401 * MIB)]);
+    let report = gpuprobe.report_where("two GPUs", knows(1001, old_pid));
+    assert_eq!(figures(&report, old_pid), mib([1001, 10, 991], None));
+    assert!(report.process(new_pid).get("nvml").is_none());
+    nvml.says(&[
+        (0, old_pid, 600 * MIB),
+        (1, old_pid, 401 * MIB),
+        (1, new_pid, 150 * MIB),
+    ]);
+    let report = gpuprobe.report_where("a context there", knows(150, new_pid));
+    assert_eq!(figures(&report, new_pid), mib([150, 100, 50], 50));
+    assert_eq!(figures(&report, old_pid), mib([1001, 10, 991], 470));
+
+    gpuprobe.stop().assert_nothing_lost();
+    let text = text_of(&mut text);
+    let line = "  tracked 10.00 MiB + before attach or outside CUDA 991.00 MiB \
+                (of it context about 470.00 MiB) = nvidia-smi 1001.00 MiB";
+    assert!(text.lines().any(|l| l == line), "{text}");
+}
+
+#[test]
+fn root_a_use_below_what_is_tracked_teaches_nothing() {
+    // NVML and the ledger are not read at the same moment.
+    let nvml = Nvml::with_gpus(1);
+    let family = Family::start(TREE);
+    let [mut old, gate] = family.members(["old", "gate"]);
+    let mut gpuprobe = taught(&family, &nvml, "json");
+    { gate }.done();
+    let mut new = family.member("new");
+    let (old_pid, new_pid) = (old.pid, new.pid);
+    old.say("alloc 1048576");
+    new.say("alloc 104857600");
+    let both = |report: &Report| {
+        [old_pid, new_pid]
+            .iter()
+            .all(|&p| !report.entries(p).is_empty())
+    };
+    gpuprobe.report_where("both", both);
+    for (used, context) in [(600, 500), (60, 500)] {
+        nvml.says(&[(0, old_pid, 900 * MIB), (0, new_pid, used * MIB)]);
+        let report = gpuprobe.report_where("its use", |report| {
+            let of_new = report.entries(new_pid).into_iter().next();
+            of_new.is_some_and(|p| p["nvml"]["used_bytes"] == used * MIB)
+        });
+        assert_eq!(figures(&report, old_pid), mib([900, 1, 899], context));
+    }
+    gpuprobe.stop();
+}

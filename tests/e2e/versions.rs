@@ -1,0 +1,226 @@
+//! Several versions of the runtime and the driver at once, as wheels and conda bring them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::harness::{Backend, Setup, Workload, standin};
+
+/// Runtimes under the names that installers give them.
+const RUNTIMES: [&str; 4] = [
+    "site-packages/nvidia/cuda_runtime/lib/libcudart.so.12",
+    "site-packages/nvidia/cu13/lib/libcudart.so.13",
+    "site-packages/torch/lib/libcudart-d0da41ae.so.11.0",
+    "envs/conda/lib/libcudart.faf08d9a.so.13",
+];
+/// A driver that was brought along, instead of the host's.
+const COMPAT: &str = "usr/local/cuda/compat/libcuda.so.1";
+
+/// A folder with copies of the libraries.
+struct Installed(TempDir);
+
+impl Installed {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let installed = Self(folder);
+        for runtime in RUNTIMES {
+            installed.put("libcudart.so.12", runtime, |bytes| bytes);
+        }
+        installed.put("libcuda.so.1", COMPAT, |bytes| bytes);
+        installed
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
+    }
+
+    fn put(&self, original: &str, file: &str, change: impl Fn(Vec<u8>) -> Vec<u8>) {
+        let path = self.path(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let bytes = fs::read(standin().path(original)).unwrap();
+        fs::write(path, change(bytes)).unwrap();
+    }
+
+    /// What starts a workload whose driver is the one that was brought along.
+    fn words(&self, backend: Backend) -> [String; 3] {
+        let folder = self.path(COMPAT);
+        let folder = folder.parent().unwrap().display();
+        let program = standin().program_text(backend);
+        let set = format!("LD_LIBRARY_PATH={folder}");
+        ["env".to_owned(), set, program]
+    }
+
+    /// What loads a runtime.
+    fn load(&self, runtime: &str) -> String {
+        format!("load {}", self.path(runtime).display())
+    }
+}
+
+/// The other driver is found by its own name only.
+fn renamed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let (old, new) = (b"libcuda.so.1\0", b"libcuda.so.2\0");
+    let places: Vec<_> = bytes
+        .windows(old.len())
+        .enumerate()
+        .filter_map(|(place, window)| (window == old).then_some(place))
+        .collect();
+    assert!(!places.is_empty());
+    for place in places {
+        bytes[place..place + new.len()].copy_from_slice(new);
+    }
+    bytes
+}
+
+#[test]
+fn root_every_runtime_of_a_process_is_counted() {
+    let installed = Installed::new();
+    let mut gpuprobe = Setup::command(installed.words(Backend::Dlopen)).start();
+    let pid = gpuprobe.talk.ready();
+    for (size, runtime) in (1..).zip(RUNTIMES) {
+        gpuprobe.talk.say(&installed.load(runtime));
+        gpuprobe.talk.say(&format!("alloc {} 5", size * 1000));
+        gpuprobe.talk.say("free 0");
+    }
+    // By the last runtime, memory of the first.
+    gpuprobe.talk.say("free 1");
+    let truth = gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_totals(truth);
+    report.assert_calls(&[("cudaMalloc", 20)]);
+    report.assert_holds(pid, truth.bytes, truth.live);
+}
+
+#[test]
+fn root_two_drivers_and_two_runtimes_of_a_process_are_counted() {
+    let installed = Installed::new();
+    let other = "other/lib/libcudart.so.13";
+    installed.put("libcudart.so.12", other, renamed);
+    installed.put("libcuda.so.1", "other/lib/libcuda.so.2", renamed);
+    let mut gpuprobe = Setup::command(installed.words(Backend::Dlopen)).start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.say(&installed.load(RUNTIMES[0]));
+    gpuprobe.talk.say("alloc 4096 3");
+    gpuprobe.talk.say("free 0");
+    gpuprobe.talk.say(&installed.load(other));
+    gpuprobe.talk.say("alloc 512 4");
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mapped = |file: &str| maps.contains(installed.path(file).to_str().unwrap());
+    assert!(mapped(COMPAT) && mapped("other/lib/libcuda.so.2"));
+    let truth = gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_totals(truth);
+    report.assert_calls(&[("cudaMalloc", 7)]);
+    report.assert_holds(pid, 2 * 4096 + 4 * 512, 6);
+}
+
+#[test]
+fn root_processes_with_different_versions_are_counted() {
+    let installed = [Installed::new(), Installed::new()];
+    let words = installed
+        .each_ref()
+        .map(|i| i.words(Backend::Dlopen).join(" "));
+    let one = |number: usize, runtime: &str, commands: &str| {
+        let load = installed[number].load(runtime);
+        format!("{} -c '{load}; {commands}; exit' >&2", words[number])
+    };
+    let script = [
+        one(0, RUNTIMES[2], "alloc 1000 3; free 1"),
+        one(1, RUNTIMES[1], "alloc 300 2"),
+        one(1, RUNTIMES[3], "alloc 50 4; free 0 2"),
+        format!(
+            "{} -c 'alloc 7; exit' >&2",
+            standin().program_text(Backend::Driver)
+        ),
+    ];
+    let script = script.join(" & ") + " & wait";
+    let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    report.assert_calls(&[("cuMemAlloc_v2", 1), ("cudaMalloc", 9)]);
+    let processes = report["memleak"]["processes"].as_array().unwrap().iter();
+    let held = processes.map(|p| p["live_bytes"].as_u64().unwrap());
+    assert_eq!(held.collect::<Vec<_>>(), [2000, 600, 100, 7]);
+}
+
+#[test]
+fn root_attached_late_every_version_is_probed() {
+    let installed = Installed::new();
+    let words = installed.words(Backend::Dlopen);
+    let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
+    for runtime in RUNTIMES {
+        workload.say(&installed.load(runtime));
+        workload.say("freenull");
+    }
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    assert_eq!(gpuprobe.announced().1, RUNTIMES.len() as u64 + 1);
+    for (size, runtime) in (1..).zip(RUNTIMES) {
+        workload.say(&installed.load(runtime));
+        workload.say(&format!("alloc {} 2", size * 1000));
+    }
+    workload.say("free 7");
+    let report = gpuprobe.stop();
+    report.assert_totals(workload.status());
+    report.assert_calls(&[("cudaMalloc", 8)]);
+    report.assert_holds(workload.pid, 16_000, 7);
+}
+
+/// Puts another file in the place of `path`, as an installer does.
+fn replace(path: &Path) {
+    let new = path.with_extension("new");
+    fs::copy(path, &new).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+#[test]
+fn root_a_replaced_library_is_probed_in_those_that_still_have_it() {
+    for unlinked in [false, true] {
+        let installed = Installed::new();
+        let words = installed.words(Backend::Dlopen);
+        let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
+        workload.say(&installed.load(RUNTIMES[0]));
+        workload.say("freenull");
+        for path in [RUNTIMES[0], COMPAT].map(|file| installed.path(file)) {
+            replace(&path);
+            if unlinked {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        let maps = fs::read_to_string(format!("/proc/{}/maps", workload.pid)).unwrap();
+        assert!(maps.contains("libcuda.so.1 (deleted)"));
+        let mut gpuprobe = Setup::pid(workload.pid).start();
+        assert_eq!(gpuprobe.announced().1, 2);
+        workload.say("alloc 4096 3");
+        workload.say("free 0");
+        let report = gpuprobe.stop();
+        report.assert_totals(workload.status());
+        report.assert_calls(&[("cudaMalloc", 3)]);
+    }
+}
+
+#[test]
+fn root_a_library_may_be_replaced_while_it_is_traced() {
+    let installed = Installed::new();
+    let mut gpuprobe = Setup::command(installed.words(Backend::Dlopen)).start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.say(&installed.load(RUNTIMES[0]));
+    gpuprobe.talk.say("alloc 4096 3");
+    for file in [RUNTIMES[0], COMPAT] {
+        replace(&installed.path(file));
+    }
+    // Still by the old one.
+    gpuprobe.talk.say("alloc 512 2");
+    // A new process has the new one; so has this one, beside the old, from now on.
+    let words = installed.words(Backend::Dlopen).join(" ");
+    let load = installed.load(RUNTIMES[0]);
+    let run = format!("forkexec /usr/bin/{words} -c '{load}; alloc 64 2; exit'");
+    let child: u32 = gpuprobe.talk.ask(&run);
+    gpuprobe.talk.say(&load);
+    gpuprobe.talk.say("alloc 256 2");
+    let truth = gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_calls(&[("cudaMalloc", truth.allocs + 2)]);
+    report.assert_holds(pid, truth.bytes, truth.live);
+    report.assert_holds(child, 128, 2);
+}
