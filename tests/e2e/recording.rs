@@ -376,3 +376,43 @@ fn root_threads_that_race_are_recorded_in_the_order_of_the_ledger() {
         assert_eq!(found["findings"][odd], 0, "{odd}");
     }
 }
+
+#[test]
+fn root_every_kind_is_recorded() {
+    let recording = Recording::new();
+    let program = standin().program_text(Backend::Shared);
+    let mut gpuprobe = Setup::command([program])
+        .args(["--record".to_owned(), recording.text()])
+        .start();
+    gpuprobe.talk.ready();
+    for line in [
+        "alloc 1048576 3",
+        "pitched 1000 100",
+        "managed 1048576",
+        "pinned 65536",
+        "async 1000 2",
+        "vcreate 2097152",
+        "free 0",
+        "exit",
+    ] {
+        gpuprobe.talk.say(line);
+    }
+    let last = gpuprobe.final_report();
+    last.assert_nothing_lost();
+    let memleak = &last["memleak"];
+    let leaked = analysed(&recording.file, "leakage");
+    let live = json!({"bytes": memleak["live_bytes"], "allocations": memleak["live_allocations"]});
+    assert_eq!(leaked["totals"]["total"], live);
+    let peak = analysed(&recording.file, "watermark");
+    assert_eq!(peak["totals"]["total"]["bytes"], memleak["peak_bytes"]);
+    for (kind, events) in [("Device", 8), ("Managed", 1), ("Pinned", 1)] {
+        let of_kind = format!(
+            "CUDA_GPU_MEMORY_USAGE_EVENTS e JOIN ENUM_CUDA_MEM_KIND k ON k.id = e.memKind \
+             WHERE k.label = '{kind}'"
+        );
+        assert_eq!(count(&recording.file, &of_kind), events, "{kind}");
+    }
+    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
+    let replayed = written(&["replay", &recording.text(), "--format", "json"]);
+    assert_eq!(replayed, text);
+}
