@@ -1,5 +1,9 @@
 //! The command line: what was typed, turned once into what it means.
 
+mod plot;
+mod record;
+mod report;
+
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -15,7 +19,7 @@ use crate::api::{KindSet, MemoryKind, Modes, document};
 use crate::doctor;
 use crate::probe::AttachKind;
 use crate::report::Format;
-use crate::session::{self, ApiChoice, Config, Filter, Target};
+use crate::session::{self, ApiChoice, Config, Filter, Record, Target};
 
 /// Says who holds GPU memory, which kernels are launched and what copies cost, in running CUDA
 /// programs, without restarting them.
@@ -39,6 +43,14 @@ enum Action {
         #[arg(long, value_name = "PID")]
         pid: Option<u32>,
     },
+    /// Trace into a recording, without reports.
+    Record(record::RecordArgs),
+    /// Analyse a recording, or an Nsight Systems export.
+    Report(report::ReportArgs),
+    /// Draw memory over time.
+    Plot(plot::PlotArgs),
+    /// Write the reports of a recorded run again.
+    Replay(record::ReplayArgs),
     /// List the functions that are probed, as a table in Markdown.
     Functions,
 }
@@ -60,6 +72,10 @@ struct TraceArgs {
     /// Write a line for every single copy.
     #[arg(long, requires = "bandwidth_util")]
     per_call: bool,
+
+    /// Record everything into the new file FILE too, an SQLite database for `gpuprobe report`.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 
     /// Trace this running process; ends when it ends.
     #[arg(long, value_name = "PID", conflicts_with = "command")]
@@ -146,6 +162,10 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.action {
         Some(Action::Doctor { pid }) => doctor::run(pid),
+        Some(Action::Record(arguments)) => session::run(&arguments.into_config()),
+        Some(Action::Report(arguments)) => arguments.run(),
+        Some(Action::Plot(arguments)) => arguments.run(),
+        Some(Action::Replay(arguments)) => arguments.run(),
         Some(Action::Functions) => list_functions(),
         None => session::run(&cli.trace.into_config()),
     };
@@ -217,6 +237,12 @@ impl TraceArgs {
             output: self.output,
             api: self.api,
             attach: self.attach,
+            record: self.record.map(|path| Record {
+                path,
+                only: false,
+                all_tables: false,
+                sample_every: None,
+            }),
         }
     }
 }

@@ -20,12 +20,27 @@ impl Clock {
         }
     }
 
+    /// A clock that was read at `monotonic_ns`, when it was `wall`.
+    pub fn at(wall: DateTime<FixedOffset>, monotonic_ns: i64) -> Self {
+        Self { wall, monotonic_ns }
+    }
+
+    /// When the clock was read, `CLOCK_MONOTONIC` nanoseconds.
+    pub fn monotonic_ns(&self) -> u64 {
+        u64::try_from(self.monotonic_ns).unwrap_or(0)
+    }
+
     /// The local time at `monotonic_ns`.
     pub fn wall(&self, monotonic_ns: u64) -> DateTime<FixedOffset> {
         let monotonic_ns = i64::try_from(monotonic_ns).unwrap_or(i64::MAX);
         let distance = Duration::nanoseconds(monotonic_ns.saturating_sub(self.monotonic_ns));
         self.wall.checked_add_signed(distance).unwrap_or(self.wall)
     }
+}
+
+/// `CLOCK_MONOTONIC` nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    u64::try_from(read_ns(ClockId::CLOCK_MONOTONIC)).unwrap_or(0)
 }
 
 /// `CLOCK_BOOTTIME` nanoseconds, which start times of processes are in.

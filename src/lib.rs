@@ -5,13 +5,16 @@
 //! pure [`state`], from which a [`report::Report`] is built and written. Only [`probe`],
 //! [`discover`] and [`session`] touch the kernel or `/proc`.
 
+pub mod analysis;
 pub mod api;
 pub mod cli;
 pub mod clock;
 pub mod discover;
 pub mod doctor;
 pub mod event;
+pub mod plot;
 pub mod probe;
+pub mod recording;
 pub mod report;
 pub mod session;
 pub mod state;

@@ -59,6 +59,13 @@ from plain import (
     check_started,
 )
 from pytorch import check_torch_everywhere, check_torch_late, check_torch_started
+from recordings import (
+    check_nsys_reads,
+    check_recorded_program,
+    check_recorded_pytorch,
+    check_same_as_nsys,
+    check_samples,
+)
 
 # The program, and the function that its allocations are known by.
 PLAIN_PROGRAMS = {
@@ -135,6 +142,12 @@ CHECKS = {
     "JAX, late": (check_jax_late,),
     "CuPy, started": (check_cupy_started,),
     "CuPy, late": (check_cupy_late,),
+    "recording, same as nsys": (check_same_as_nsys, "allocations_shared"),
+    "recording and live, shared": (check_recorded_program, "leak_shared"),
+    "recording and live, static": (check_recorded_program, "leak_static"),
+    "recording and live, PyTorch": (check_recorded_pytorch,),
+    "recording, NVML samples": (check_samples, "allocations_shared"),
+    "recording, nsys reads it": (check_nsys_reads, "allocations_shared"),
     "start and idle": (measure_start_and_idle,),
     "overhead, shared": (measure_overhead, "leak_shared"),
     "overhead, static": (measure_overhead, "leak_static"),

@@ -5,7 +5,7 @@
 
 use std::mem::{offset_of, size_of};
 
-use zerocopy::{FromBytes, Immutable, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::skeleton::types;
 use crate::api::{EXTRA, Function, Value};
@@ -31,7 +31,7 @@ pub mod record {
 }
 
 /// `struct gp_call`: a finished outermost memory call.
-#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct RawCall {
     /// [`record::CALL`].
@@ -92,7 +92,7 @@ pub struct RawNamed {
 }
 
 /// `struct gp_task`: a process or thread at first sight, renamed, ended, or running a new program.
-#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct RawTask {
     /// One of [`record`]'s task types.
@@ -120,7 +120,7 @@ pub struct RawTask {
 }
 
 /// `struct gp_launch_key`: a kernel or graph of a process, as launches are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct RawLaunchKey {
     /// What was passed to the launch.
@@ -144,7 +144,7 @@ pub struct RawLaunchCount {
 }
 
 /// `struct gp_kernel` without the name, which follows.
-#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct RawKernel {
     /// [`record::KERNEL`].
@@ -166,7 +166,7 @@ pub struct RawKernel {
 }
 
 /// `struct gp_copy`: a finished copy or memory set.
-#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct RawCopy {
     /// [`record::COPY`].

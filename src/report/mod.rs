@@ -10,12 +10,12 @@ mod json;
 pub mod memleak;
 mod text;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset, Local};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::api::Modes;
 use crate::clock::{self, Clock};
@@ -27,10 +27,12 @@ use cudatrace::Cudatrace;
 use memleak::Memleak;
 
 pub use text::describe_lost;
+pub(crate) use text::{printable, size};
 
 /// Events that did not reach the ledger, by consequence. Any non-zero value means that figures
 /// are incomplete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Lost {
     /// Memory calls: the ring or a map was full, or a result could not be read.
     pub memory: u64,
@@ -56,6 +58,12 @@ impl Lost {
     /// Whether anything was lost.
     pub fn any(&self) -> bool {
         *self != Self::default()
+    }
+
+    /// The losses by the names that they have in JSON.
+    pub fn by_name(&self) -> BTreeMap<String, u64> {
+        let named = serde_json::to_value(self).and_then(serde_json::from_value);
+        named.unwrap_or_default()
     }
 }
 
@@ -101,7 +109,7 @@ pub struct Options {
 }
 
 /// What NVML says that processes use.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Bytes on each GPU, by its index on the host, of each process.
     pub processes: HashMap<u32, Vec<(u32, u64)>>,

@@ -4,7 +4,9 @@ mod command;
 mod filter;
 mod guard;
 mod output;
+mod recorder;
 mod run;
+mod samples;
 mod signals;
 mod sink;
 mod tracer;
@@ -95,4 +97,19 @@ pub struct Config {
     pub api: ApiChoice,
     /// How to attach; `None` for the best way that works.
     pub attach: Option<AttachKind>,
+    /// What is recorded, if anything.
+    pub record: Option<Record>,
+}
+
+/// A recording that a run makes.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The new file.
+    pub path: PathBuf,
+    /// It is all that is wanted: nothing is reported.
+    pub only: bool,
+    /// Have empty tables for what was not recorded.
+    pub all_tables: bool,
+    /// How often to ask what the GPUs' memory holds.
+    pub sample_every: Option<Duration>,
 }

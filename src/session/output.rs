@@ -27,7 +27,9 @@ pub(super) enum Reader {
 impl Output {
     /// Opens the destination, so that a bad path fails before anything is traced.
     pub(super) fn open(config: &Config) -> Result<Self> {
+        let silent = config.record.as_ref().is_some_and(|record| record.only);
         let destination: Box<dyn Write> = match &config.output {
+            _ if silent => Box::new(io::sink()),
             Some(path) => Box::new(create(path)?),
             None => Box::new(io::stdout()),
         };

@@ -14,15 +14,17 @@ use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 use super::filter::Sieve;
 use super::guard::Guard;
 use super::output::{Output, Reader};
+use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
-use super::{Config, Target, Tracer, command};
+use super::{Config, Target, Tracer, command, recorder};
 use crate::cli::say;
 use crate::clock::Clock;
 use crate::discover::link::Link;
 use crate::discover::process::Handle;
 use crate::discover::world::Live;
 use crate::probe::{Notice, Rings};
+use crate::recording::log::{Mark, Note};
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Lost, Usage};
 use crate::state::{Ledger, State};
@@ -66,6 +68,7 @@ struct Run<'a> {
     contexts: HashMap<u32, u64>,
     lost: Lost,
     guard: Option<Guard>,
+    samples: Option<Samples>,
     /// The losses that the user has been told on standard error.
     lost_said: Lost,
 }
@@ -79,8 +82,16 @@ impl<'a> Run<'a> {
             ),
             _ => None,
         };
-        let tracer = Tracer::start(config, process)?;
-        let rings = tracer.probe.rings()?;
+        let clock = Clock::now();
+        let sample_every = config
+            .record
+            .as_ref()
+            .and_then(|record| record.sample_every);
+        let samples = sample_every.map(Samples::start).transpose()?;
+        let mut tap = recorder::open(config, clock)?;
+        let started = Tracer::start(config, process)
+            .and_then(|tracer| tracer.probe.rings().map(|rings| (tracer, rings)));
+        let (tracer, rings) = started.inspect_err(|_| tap.discard())?;
         Ok(Self {
             config,
             output,
@@ -96,15 +107,17 @@ impl<'a> Run<'a> {
                 world: Live::open(),
                 undecodable: 0,
                 copies: config.per_call.then(Vec::new),
+                tap,
             },
             started: Instant::now(),
             reported: Instant::now(),
             counted: Instant::now(),
             link: None,
             contexts: HashMap::new(),
-            clock: Clock::now(),
+            clock,
             process,
             guard: None,
+            samples,
             lost: Lost::default(),
             lost_said: Lost::default(),
         })
@@ -117,6 +130,7 @@ impl<'a> Run<'a> {
             Ok(child) => child,
             Err(error) => {
                 say(format_args!("error: {error:#}"));
+                self.sink.tap.discard();
                 return Ok(command::not_started(&error));
             }
         };
@@ -271,7 +285,14 @@ impl<'a> Run<'a> {
         if lost.tasks > self.lost.tasks {
             self.end_vanished();
         }
+        if lost != self.lost {
+            self.sink.tap.note(Note::Lost(lost.by_name()));
+        }
         self.lost = lost;
+        for note in self.samples.iter().flat_map(Samples::taken) {
+            self.sink.tap.note(note);
+        }
+        self.sink.tap.pause();
         let Some(copies) = self.sink.copies.as_mut().map(std::mem::take) else {
             return Ok(Reader::Reading);
         };
@@ -292,11 +313,14 @@ impl<'a> Run<'a> {
 
     /// Enters what the kernel side has counted, and lets it forget ended processes.
     fn count_launches(&mut self) -> Result<()> {
-        let launches = &mut self.sink.state.launches;
+        let (launches, tap) = (&mut self.sink.state.launches, &mut self.sink.tap);
         let sieve = &self.sink.sieve;
         self.counted = Instant::now();
         self.tracer.probe.launches(|key, runs, captured| {
-            let count = || launches.set_counts(key, runs, captured);
+            let count = || {
+                tap.count(&key, runs, captured);
+                launches.set_counts(key, runs, captured)
+            };
             sieve.keeps_launches(key.process).unwrap_or_else(count)
         })?;
         self.sink.sieve.counts_were_read();
@@ -312,6 +336,7 @@ impl<'a> Run<'a> {
             .filter(|&pid| !Handle::of(pid).is_ok_and(|h| h.is_alive()))
             .collect();
         for pid in vanished {
+            self.sink.tap.note(Note::Vanished(pid));
             ledger.end_unseen(pid);
         }
     }
@@ -322,6 +347,15 @@ impl<'a> Run<'a> {
         }
         if self.config.modes.cudatrace {
             self.count_launches()?;
+        }
+        if !is_final
+            && self
+                .config
+                .record
+                .as_ref()
+                .is_some_and(|record| record.only)
+        {
+            return Ok(Reader::Reading);
         }
         if self.config.modes.bandwidth_util {
             self.link = faster(self.link, Link::current());
@@ -344,6 +378,10 @@ impl<'a> Run<'a> {
         let state = &self.sink.state;
         let report = report::build(state, self.lost, &self.clock, &options, usage.as_ref());
         self.sink.state.mark_reported();
+        self.sink
+            .tap
+            .note(Note::Report(Mark::of(&report, &options, usage.as_ref())));
+        self.sink.tap.pause();
         self.output.write(&report)
     }
 
@@ -370,6 +408,7 @@ impl<'a> Run<'a> {
             resume(notice);
         }
         drop(self.guard);
+        self.sink.tap.finish();
         if status.is_none() && child.is_some() {
             self.tracer.probe.detach();
         } else {

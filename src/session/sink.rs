@@ -4,6 +4,8 @@ use super::filter::Sieve;
 use crate::api::Modes;
 use crate::discover::world::Live;
 use crate::event;
+use crate::recording::Tap;
+use crate::recording::tap::Witness;
 use crate::state::transfers::Transfer;
 use crate::state::{State, World};
 
@@ -16,6 +18,8 @@ pub(super) struct Sink {
     pub(super) undecodable: u64,
     /// Single copies to be written, if that is asked for.
     pub(super) copies: Option<Vec<Transfer>>,
+    /// Where all of it is recorded, if it is.
+    pub(super) tap: Box<dyn Tap>,
 }
 
 impl Sink {
@@ -27,7 +31,18 @@ impl Sink {
                 if !self.sieve.passes(&event, |task| world.identity(task)) {
                     return;
                 }
-                let transfer = self.state.apply(&event, self.modes, &self.world);
+                let transfer = if self.tap.is_recording() {
+                    let witness = Witness::new(&self.world);
+                    let transfer = self.state.apply(&event, self.modes, &witness);
+                    witness
+                        .into_notes()
+                        .into_iter()
+                        .for_each(|note| self.tap.note(note));
+                    self.tap.record(bytes);
+                    transfer
+                } else {
+                    self.state.apply(&event, self.modes, &self.world)
+                };
                 if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
                     copies.push(transfer);
                 }

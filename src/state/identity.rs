@@ -1,7 +1,9 @@
 //! Who a process is beyond what its events say, as it was when it was first seen.
 
+use serde::{Deserialize, Serialize};
+
 /// A device as the process numbers it, by the numbers of the host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceIdentity {
     /// Index on the host, in the order of the PCI bus, as `nvidia-smi` shows it.
     pub physical_index: Option<u32>,
@@ -10,7 +12,7 @@ pub struct DeviceIdentity {
 }
 
 /// Who a process is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The process can see one GPU only.
     pub single_gpu: bool,

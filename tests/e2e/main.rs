@@ -32,6 +32,7 @@ mod output;
 mod privileges;
 mod processes;
 mod reconciliation;
+mod recording;
 mod stress;
 mod together;
 mod versions;

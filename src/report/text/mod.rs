@@ -79,7 +79,7 @@ pub fn describe_lost(lost: &Lost) -> String {
 }
 
 /// Bytes in binary units, with two decimals from KiB on.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let decimals = if bytes < 1024 { 0 } else { 2 };
     let options = FormatSizeOptions::from(BINARY)
         .decimal_places(decimals)
@@ -88,7 +88,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// A traced program chooses its names; control characters must not reach the terminal.
-fn printable(name: &str) -> String {
+pub(crate) fn printable(name: &str) -> String {
     name.chars()
         .flat_map(|c| {
             let escaped = c.is_control().then(|| c.escape_default());

@@ -1,0 +1,120 @@
+"""Checks on recordings: they agree with the live report, and with Nsight Systems."""
+
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+from children import Failed
+
+MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+# What was seen of tests/gpu/allocations.cu by Nsight Systems on an H200.
+REAL_EXPORT = "tests/data/nsys-export-h200.sqlite.gz"
+
+
+def memory_events(path):
+    """(operation, kind, bytes) of every memory event, in order."""
+    query = f"""SELECT o.label, k.label, e.bytes FROM {MEMORY} e
+        JOIN ENUM_CUDA_DEV_MEM_EVENT_OPER o ON o.id = e.memoryOperationType
+        JOIN ENUM_CUDA_MEM_KIND k ON k.id = e.memKind ORDER BY e.start, e.rowid"""
+    with sqlite3.connect(path) as db:
+        return db.execute(query).fetchall()
+
+
+def analysis(bench, path, name):
+    command = [bench.gpuprobe, "report", str(path), "--analysis", name, "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"gpuprobe report: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def check_same_as_nsys(bench, program):
+    """The program of the real export, traced by gpuprobe, gives the same events and analyses."""
+    export = bench.directory / "export.sqlite"
+    packed = bench.sources.parent.parent / REAL_EXPORT
+    with gzip.open(packed) as source, export.open("wb") as file:
+        shutil.copyfileobj(source, file)
+    recording = bench.directory / f"{program}.sqlite"
+    tracer = bench.trace("--record", str(recording), "--", bench.program(program), "all")
+    bench.equal("exit status", 0, tracer.wait())
+    tracer.finish()
+    bench.equal("memory events", memory_events(export), memory_events(recording))
+    for name in ("watermark", "leakage"):
+        expected = analysis(bench, export, name)["totals"]["total"]
+        bench.equal(name, expected, analysis(bench, recording, name)["totals"]["total"])
+
+
+def check_recorded_and_live(bench, *command):
+    """The analyses of a recording say what the last live report says."""
+    recording = bench.directory / "recorded.sqlite"
+    tracer = bench.trace("--record", str(recording), "--", *command)
+    bench.equal("exit status", 0, tracer.wait())
+    _, report = tracer.finish()
+    memleak = report["memleak"]
+    leaked = analysis(bench, recording, "leakage")["totals"]["total"]
+    live = {"bytes": memleak["live_bytes"], "allocations": memleak["live_allocations"]}
+    bench.equal("never freed", live, leaked)
+    peak = analysis(bench, recording, "watermark")["totals"]["total"]["bytes"]
+    bench.equal("peak", memleak["peak_bytes"], peak)
+    replayed = subprocess.run(
+        [bench.gpuprobe, "replay", str(recording), "--last", "--format", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    bench.equal("replayed report", report, json.loads(replayed.stdout or "null"))
+    recording.unlink()
+
+
+def check_recorded_program(bench, program):
+    check_recorded_and_live(bench, bench.program(program), "blocks", "failures", "churn")
+
+
+def check_recorded_pytorch(bench):
+    check_recorded_and_live(bench, *bench.torch("first", "second", "release"))
+
+
+def check_samples(bench, program):
+    """What NVML says is at least what the program holds."""
+    recording = bench.directory / "sampled.sqlite"
+    command = [bench.gpuprobe, "record", "--smi-interval", "10ms", "-o", str(recording)]
+    done = subprocess.run(
+        [*command, "--", bench.program(program), "all"], capture_output=True, check=False
+    )
+    bench.equal("exit status", 0, done.returncode)
+    peak = analysis(bench, recording, "watermark")["totals"]["total"]["bytes"]
+    with sqlite3.connect(recording) as db:
+        samples, most = db.execute("SELECT count(*), max(usedBytes) FROM GPUPROBE_SMI").fetchone()
+    bench.equal("samples were taken", True, samples > 10)
+    bench.equal("most in use is at least the peak", True, most >= peak)
+    picture = bench.directory / "sampled.png"
+    plot = [bench.gpuprobe, "plot", str(recording), "-o", str(picture)]
+    bench.equal("plot", 0, subprocess.run(plot, check=False).returncode)
+
+
+def check_nsys_reads(bench, program):
+    """A real nsys, if there is one, reads a recording."""
+    recording = bench.directory / "for-nsys.sqlite"
+    tracer = bench.trace("--record", str(recording), "--", bench.program(program), "all")
+    tracer.wait()
+    tracer.finish()
+    script = Path(__file__).parent.parent / "nsys_check.py"
+    done = subprocess.run(
+        [sys.executable, str(script), str(recording)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ,
+    )
+    if done.returncode == 77:
+        bench.figure("nsys", "not installed: not checked")
+        return
+    for line in done.stdout.splitlines():
+        if line.startswith("FAIL"):
+            bench.fail(line)
+    bench.equal("exit status of nsys_check.py", 0, done.returncode)

@@ -1,0 +1,109 @@
+//! The classic export: one tab-separated row per memory event, in a file for each kind of trace.
+//!
+//! Columns and names are those that the "GPU device memory usage" scripts work with.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::events::{MemoryEvent, Origin, Trace};
+use super::listing::plain_name;
+use super::tracker::{Change, Tracker};
+use super::{Selection, Visitor, pass};
+use crate::recording::enums::{ALLOCATION, DEALLOCATION};
+use crate::recording::{Database, Frame, Resolver, ids, kinds};
+
+/// The header.
+const COLUMNS: &str =
+    "PID\taddress\tstart_time\tbytes\tmem_kind\tmem_op_type\tvar_name\tcall_stack";
+
+/// What stands for a call stack that is not known.
+const NO_STACK: &str = "STACK_NOT_FOUND";
+
+/// Between the frames of a stack.
+const ARROW: &str = " -> ";
+
+struct Files<'a> {
+    resolver: Resolver<'a>,
+    /// In the order of [`Trace::ALL`].
+    files: Vec<BufWriter<File>>,
+}
+
+/// Writes `valid.tsv`, `invalid.tsv` and `driver.tsv` into `folder`.
+///
+/// # Errors
+/// Those of the recording and of the files.
+pub fn export(database: &Database, selection: &Selection, folder: &Path) -> Result<Tracker> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
+    let create = |trace: Trace| {
+        let path = folder.join(trace.name()).with_extension("tsv");
+        let file = File::create(&path);
+        let mut file =
+            BufWriter::new(file.with_context(|| format!("cannot write to {}", path.display()))?);
+        writeln!(file, "{COLUMNS}")?;
+        Ok(file)
+    };
+    let mut files = Files {
+        resolver: Resolver::new(database)?,
+        files: Trace::ALL.into_iter().map(create).collect::<Result<_>>()?,
+    };
+    let tracker = pass(database, selection, &mut files)?;
+    for file in &mut files.files {
+        file.flush().context("cannot write the export")?;
+    }
+    Ok(tracker)
+}
+
+impl Visitor for Files<'_> {
+    fn event(&mut self, event: &MemoryEvent, origin: &Origin) -> Result<()> {
+        let stack = match (origin.trace, origin.chain) {
+            (Trace::Valid, Some(chain)) => {
+                let frames: Vec<_> = self.resolver.stack(chain).iter().map(frame).collect();
+                frames.join(ARROW)
+            }
+            (Trace::Driver, _) => origin
+                .function
+                .map(|id| plain_name(&self.resolver.string(id)).to_owned())
+                .unwrap_or_default(),
+            _ => String::new(),
+        };
+        let stack = if stack.is_empty() { NO_STACK } else { &stack };
+        let slot = Trace::ALL.iter().position(|trace| *trace == origin.trace);
+        let Some(file) = slot.and_then(|slot| self.files.get_mut(slot)) else {
+            return Ok(());
+        };
+        writeln!(
+            file,
+            "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}",
+            ids::pid(event.process),
+            event.address,
+            event.start_ns,
+            event.bytes,
+            kinds::of_id(event.kind).name,
+            if event.allocates {
+                ALLOCATION
+            } else {
+                DEALLOCATION
+            },
+            plain(event.variable.as_deref().unwrap_or("NULL")),
+            plain(stack),
+        )
+        .context("cannot write the export")
+    }
+
+    fn change(&mut self, _: &Change, _: &Tracker) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn frame(frame: &Frame) -> String {
+    format!("[{}] ({})", frame.function, frame.module)
+}
+
+/// Without what would end a field or a line.
+fn plain(text: &str) -> String {
+    text.replace(['\t', '\n', '\r'], " ")
+}

@@ -1,0 +1,111 @@
+//! Rows in the order of their times.
+//!
+//! Exports are sorted, or nearly so: a row is at most a little later than its place. What is
+//! further off is an error, upon which the reader starts again and has SQLite sort.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Rows that are held back to be put in order.
+const WINDOW: usize = 1 << 14;
+
+/// Rows are further out of order than the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disorder;
+
+impl fmt::Display for Disorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("rows are not in the order of their times")
+    }
+}
+
+impl std::error::Error for Disorder {}
+
+/// Puts nearly sorted values in order.
+#[derive(Debug)]
+pub struct Reorder<T> {
+    waiting: VecDeque<(i64, T)>,
+    given: i64,
+    window: usize,
+}
+
+impl<T> Default for Reorder<T> {
+    fn default() -> Self {
+        Self::with_window(WINDOW)
+    }
+}
+
+impl<T> Reorder<T> {
+    /// Holds back up to `window` values.
+    pub fn with_window(window: usize) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            given: i64::MIN,
+            window,
+        }
+    }
+
+    /// Takes the next value.
+    ///
+    /// # Errors
+    /// It belongs before one that was given out.
+    pub fn push(&mut self, time: i64, value: T) -> Result<(), Disorder> {
+        if time < self.given {
+            return Err(Disorder);
+        }
+        // Nearly always at the end. Equal ones stay in the order in which they came.
+        let behind = self
+            .waiting
+            .iter()
+            .rev()
+            .take_while(|(other, _)| *other > time)
+            .count();
+        self.waiting
+            .insert(self.waiting.len() - behind, (time, value));
+        Ok(())
+    }
+
+    /// Whether enough is held back to give out the first.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() > self.window
+    }
+
+    /// Gives out the first value.
+    pub fn pop(&mut self) -> Option<T> {
+        let (time, value) = self.waiting.pop_front()?;
+        self.given = time;
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearly_sorted_becomes_sorted() {
+        let mut order = Reorder::with_window(2);
+        let mut out = Vec::new();
+        for (time, value) in [(1, 'a'), (3, 'c'), (2, 'b'), (3, 'd'), (5, 'f'), (4, 'e')] {
+            order.push(time, value).unwrap();
+            if order.is_full() {
+                out.extend(order.pop());
+            }
+        }
+        while let Some(value) = order.pop() {
+            out.push(value);
+        }
+        assert_eq!(out.into_iter().collect::<String>(), "abcdef");
+    }
+
+    #[test]
+    fn what_comes_too_late_is_an_error() {
+        let mut order = Reorder::with_window(1);
+        order.push(5, ()).unwrap();
+        order.push(6, ()).unwrap();
+        order.pop();
+        assert_eq!(order.push(4, ()), Err(Disorder));
+        assert_eq!(order.push(5, ()), Ok(()));
+    }
+}

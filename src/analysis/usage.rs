@@ -1,0 +1,139 @@
+//! The timeline of what was live.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+
+use anyhow::{Context, Result};
+
+use super::report::Format;
+use super::tracker::{Change, Totals};
+use super::{Tracker, Visitor};
+use crate::recording::kinds;
+
+/// The columns, in text and tables.
+pub const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];
+
+/// Writes the totals at every change.
+pub struct Usage<'a> {
+    out: &'a mut dyn Write,
+    /// What `out` writes to, if that is a file that can be begun again.
+    file: Option<File>,
+    format: Format,
+    host: bool,
+    /// Lines that were written.
+    pub points: u64,
+}
+
+const HEADING: &str = r#"{"schema":1,"analysis":"usage","columns":["time","total","valid","invalid","driver"],"points":["#;
+
+impl<'a> Usage<'a> {
+    /// Writes to `out`, which ends in `file` if that can be begun again; with `host`, memory of the
+    /// host is part of the totals.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn begin(
+        out: &'a mut dyn Write,
+        file: Option<File>,
+        format: Format,
+        host: bool,
+    ) -> Result<Self> {
+        let mut usage = Self {
+            out,
+            file,
+            format,
+            host,
+            points: 0,
+        };
+        usage.header().context("cannot write the timeline")?;
+        Ok(usage)
+    }
+
+    fn header(&mut self) -> io::Result<()> {
+        match self.format {
+            Format::Text => {
+                let [_, rest @ ..] = COLUMNS;
+                write!(self.out, "{:>20}", "time_ns")?;
+                rest.iter()
+                    .try_for_each(|name| write!(self.out, " {name:>20}"))?;
+                writeln!(self.out)
+            }
+            Format::Tsv => writeln!(self.out, "{}", COLUMNS.join("\t")),
+            Format::Csv => writeln!(self.out, "{}", COLUMNS.join(",")),
+            Format::Json => writeln!(self.out, "{HEADING}"),
+        }
+    }
+
+    /// Ends the timeline.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn finish(&mut self) -> Result<()> {
+        if self.format == Format::Json {
+            writeln!(self.out, "]}}").context("cannot write the timeline")?;
+        }
+        Ok(())
+    }
+
+    fn point(&mut self, time: i64, bytes: [u64; 4]) -> io::Result<()> {
+        let (begin, between, end) = match self.format {
+            Format::Text => {
+                write!(self.out, "{time:>20}")?;
+                bytes
+                    .iter()
+                    .try_for_each(|bytes| write!(self.out, " {bytes:>20}"))?;
+                return writeln!(self.out);
+            }
+            Format::Tsv => ("", b'\t', "\n"),
+            Format::Csv => ("", b',', "\n"),
+            Format::Json if self.points == 1 => ("[", b',', "]\n"),
+            Format::Json => (",[", b',', "]\n"),
+        };
+        // There are millions of these.
+        let mut digits = itoa::Buffer::new();
+        self.out.write_all(begin.as_bytes())?;
+        self.out.write_all(digits.format(time).as_bytes())?;
+        for number in bytes {
+            self.out.write_all(&[between])?;
+            self.out.write_all(digits.format(number).as_bytes())?;
+        }
+        self.out.write_all(end.as_bytes())
+    }
+
+    fn begin_again(&mut self) -> io::Result<()> {
+        self.out.flush()?;
+        if let Some(file) = &mut self.file {
+            file.set_len(0)?;
+            file.rewind()?;
+        }
+        self.points = 0;
+        self.header()
+    }
+}
+
+impl Visitor for Usage<'_> {
+    fn change(&mut self, change: &Change, tracker: &Tracker) -> Result<()> {
+        if !change.is_last || (kinds::of_id(change.kind).is_host && !self.host) {
+            return Ok(());
+        }
+        self.points += 1;
+        let bytes =
+            |side: &Totals| [side.total, side.valid, side.invalid, side.driver].map(|a| a.bytes);
+        let mut now = bytes(tracker.totals());
+        if self.host {
+            for (sum, host) in now.iter_mut().zip(bytes(tracker.host())) {
+                *sum = sum.saturating_add(host);
+            }
+        }
+        self.point(change.time_ns, now)
+            .context("cannot write the timeline")
+    }
+
+    fn can_restart(&self) -> bool {
+        self.file.is_some()
+    }
+
+    fn restart(&mut self) -> Result<()> {
+        self.begin_again().context("cannot write the timeline")
+    }
+}

@@ -1,0 +1,74 @@
+//! `gpuprobe plot`, as it is typed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::report::SelectionArgs;
+use crate::plot::{self, By, Config};
+
+#[derive(Debug, Args)]
+pub(super) struct PlotArgs {
+    /// A recording, or an Nsight Systems export. It is not changed.
+    #[arg(
+        value_name = "FILE",
+        required_unless_present = "usage",
+        conflicts_with = "usage"
+    )]
+    file: Option<PathBuf>,
+
+    /// The picture: .svg or .png.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// What the stacked areas stand for.
+    #[arg(long, value_enum, default_value_t = By::Kind)]
+    by: By,
+
+    /// Places that have an area of their own, with --by site.
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    top: usize,
+
+    /// Draw the output of `nvidia-smi --query-gpu=timestamp,memory.used --format=csv,noheader,nounits
+    /// --loop-ms=10` too, by wall-clock time.
+    #[arg(long, value_name = "FILE", conflicts_with = "usage")]
+    smi: Option<PathBuf>,
+
+    /// Plot a report that `gpuprobe report --analysis usage` made earlier.
+    #[arg(long, value_name = "FILE")]
+    usage: Option<PathBuf>,
+
+    /// Write this above the chart.
+    #[arg(long, value_name = "TEXT")]
+    title: Option<String>,
+
+    /// Width in pixels.
+    #[arg(long, value_name = "N", default_value_t = 1600, value_parser = clap::value_parser!(u32).range(200..=20_000))]
+    width: u32,
+
+    /// Height in pixels.
+    #[arg(long, value_name = "N", default_value_t = 800, value_parser = clap::value_parser!(u32).range(150..=20_000))]
+    height: u32,
+
+    #[command(flatten)]
+    selection: SelectionArgs,
+}
+
+impl PlotArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        plot::run(&Config {
+            selection: self.selection.selection(),
+            file: self.file,
+            output: self.output,
+            by: self.by,
+            top: self.top,
+            smi: self.smi,
+            usage: self.usage,
+            title: self.title,
+            size: (self.width, self.height),
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

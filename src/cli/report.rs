@@ -1,0 +1,141 @@
+//! `gpuprobe report`, as it is typed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+use super::parse_duration;
+use crate::analysis::Selection;
+use crate::analysis::report::{self, Config, Format, Question};
+
+/// Analyses of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Analysis {
+    /// The highest total, when, and everything that was live then.
+    Watermark,
+    /// How much was live, at every change.
+    Usage,
+    /// What was never freed.
+    Leakage,
+}
+
+/// What of a file is looked at.
+#[derive(Debug, Args)]
+pub(super) struct SelectionArgs {
+    /// Look at this process only.
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Look at this device only.
+    #[arg(long, value_name = "N")]
+    device: Option<i64>,
+
+    /// Show memory of the host (pinned, pageable) too.
+    #[arg(long)]
+    host: bool,
+
+    /// Begin this long after the first memory event.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    from: Option<Duration>,
+
+    /// End this long after the first memory event.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    to: Option<Duration>,
+}
+
+impl SelectionArgs {
+    pub(super) fn selection(&self) -> Selection {
+        let ns = |time: Option<Duration>| {
+            time.map(|time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
+        };
+        Selection {
+            pid: self.pid,
+            device: self.device,
+            host: self.host,
+            from_ns: ns(self.from),
+            to_ns: ns(self.to),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReportArgs {
+    /// A recording, or an Nsight Systems export (`nsys export --type sqlite`). It is not changed.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Answer one question about memory, instead of writing a summary.
+    #[arg(long, value_enum, value_name = "NAME", group = "question")]
+    analysis: Option<Analysis>,
+
+    /// Show which kernels were launched.
+    #[arg(long, group = "question")]
+    kernels: bool,
+
+    /// Show what was copied, and how fast.
+    #[arg(long, group = "question")]
+    copies: bool,
+
+    /// Show everything on one page; the default.
+    #[arg(long, group = "question")]
+    summary: bool,
+
+    /// Show what grew from FILE to this later run, by call stack.
+    #[arg(long, value_name = "OTHER", group = "question")]
+    diff: Option<PathBuf>,
+
+    /// Add up allocations by call stack.
+    #[arg(long, requires = "analysis")]
+    group: bool,
+
+    /// Rows at most, largest first.
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+
+    /// Format of the answer.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+
+    /// Write to this file instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Write the classic valid.tsv, invalid.tsv and driver.tsv into this folder.
+    #[arg(long, value_name = "DIR")]
+    export_tsv: Option<PathBuf>,
+
+    #[command(flatten)]
+    selection: SelectionArgs,
+}
+
+impl ReportArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        report::run(&self.into_config())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn into_config(self) -> Config {
+        let question = match self.analysis {
+            Some(Analysis::Watermark) => Question::Watermark,
+            Some(Analysis::Usage) => Question::Usage,
+            Some(Analysis::Leakage) => Question::Leakage,
+            None if self.kernels => Question::Kernels,
+            None if self.copies => Question::Copies,
+            None => Question::Summary,
+        };
+        Config {
+            question,
+            selection: self.selection.selection(),
+            file: self.file,
+            group: self.group,
+            top: self.top,
+            format: self.format,
+            output: self.output,
+            diff: self.diff,
+            export_tsv: self.export_tsv,
+        }
+    }
+}

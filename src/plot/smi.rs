@@ -1,0 +1,237 @@
+//! What `nvidia-smi` says of memory, to lie above what was traced.
+
+use anyhow::{Context, Result, bail};
+use chrono::{NaiveDateTime, TimeDelta};
+
+use super::Line;
+use crate::recording::Database;
+use crate::recording::row::integer;
+
+const MIB: f64 = 1_048_576.0;
+/// GPUs of a host at most.
+const MAX_GPUS: usize = 64;
+
+/// A sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Local time of the host.
+    pub time: NaiveDateTime,
+    /// Which GPU.
+    pub gpu: usize,
+    /// Bytes in use.
+    pub bytes: f64,
+}
+
+/// Reads the output of `nvidia-smi --query-gpu=timestamp,memory.used --format=csv` with or without
+/// header and units, and with or without the GPU's index between the two.
+///
+/// # Errors
+/// A line that is none of these.
+pub fn parse(text: &str) -> Result<Vec<Sample>> {
+    let mut samples = Vec::new();
+    let mut named = false;
+    for (number, line) in text.lines().enumerate() {
+        let fields: Vec<_> = line.split(',').map(str::trim).collect();
+        if line.trim().is_empty() || fields[0].starts_with("timestamp") {
+            continue;
+        }
+        let sample = sample(&fields);
+        // The last line may be cut short: nvidia-smi is stopped by a signal.
+        if sample.is_none() && number + 1 == text.lines().count() && number > 0 {
+            break;
+        }
+        let why = || {
+            format!(
+                "line {}: '{line}' is no timestamp and memory.used",
+                number + 1
+            )
+        };
+        let (sample, has_index) = sample.with_context(why)?;
+        named |= has_index;
+        samples.push(sample);
+    }
+    if samples.is_empty() {
+        bail!("no samples of nvidia-smi");
+    }
+    if !named {
+        let gpus = count_gpus(&samples);
+        for (index, sample) in samples.iter_mut().enumerate() {
+            sample.gpu = index % gpus;
+        }
+    }
+    Ok(samples)
+}
+
+fn sample(fields: &[&str]) -> Option<(Sample, bool)> {
+    let time = fields.first()?.replace('/', "-");
+    let time = NaiveDateTime::parse_from_str(&time, "%Y-%m-%d %H:%M:%S%.f").ok()?;
+    let (used, unit) = match fields.last()?.split_once(' ') {
+        Some((used, unit)) => (used, unit.trim()),
+        None => (*fields.last()?, "MiB"),
+    };
+    let scale = match unit {
+        "KiB" => MIB / 1024.0,
+        "MiB" => MIB,
+        "GiB" => MIB * 1024.0,
+        _ => return None,
+    };
+    let used: f64 = used
+        .parse()
+        .ok()
+        .filter(|used: &f64| used.is_finite() && *used >= 0.0)?;
+    let gpu = match fields {
+        [_, _] => None,
+        [_, gpu, _] => Some(gpu.parse().ok().filter(|&gpu| gpu < MAX_GPUS)?),
+        _ => return None,
+    };
+    Some((
+        Sample {
+            time,
+            gpu: gpu.unwrap_or(0),
+            bytes: used * scale,
+        },
+        gpu.is_some(),
+    ))
+}
+
+/// GPUs come in turn, all of a turn at nearly the same time. Their number is the least after which
+/// there is regularly a pause that is about as long as any.
+fn count_gpus(samples: &[Sample]) -> usize {
+    let gaps: Vec<_> = samples
+        .windows(2)
+        .map(|pair| pair[1].time - pair[0].time)
+        .collect();
+    let pause = |gpus: usize| {
+        let mut pauses: Vec<_> = gaps.iter().skip(gpus - 1).step_by(gpus).collect();
+        pauses.sort();
+        let middle = pauses.get(pauses.len() / 2).filter(|_| pauses.len() > 1);
+        middle.map_or(TimeDelta::zero(), |pause| **pause)
+    };
+    let longest = (1..=MAX_GPUS).map(pause).max().unwrap_or(TimeDelta::zero());
+    (1..=MAX_GPUS)
+        .find(|gpus| pause(*gpus) >= longest * 4 / 5)
+        .unwrap_or(1)
+}
+
+/// The samples as lines, in seconds after `zero_ns` (since 1970, UTC). Times are `offset_s` east.
+pub(super) fn lines(samples: &[Sample], zero_ns: i64, offset_s: i32) -> Vec<Line> {
+    let seconds = |time: NaiveDateTime| {
+        let utc = time - TimeDelta::seconds(i64::from(offset_s));
+        let ns = utc.and_utc().timestamp_nanos_opt().unwrap_or(0);
+        ns.saturating_sub(zero_ns) as f64 / 1e9
+    };
+    by_gpu(
+        samples
+            .iter()
+            .map(|sample| (sample.gpu, seconds(sample.time), sample.bytes)),
+    )
+}
+
+/// The samples that a recording took itself.
+pub(super) fn recorded(database: &Database, first_ns: i64) -> Result<Vec<Line>> {
+    let mut samples = Vec::new();
+    database.each("GPUPROBE_SMI", &["t0", "gpu", "usedBytes"], "", |found| {
+        let number = |index| integer(found, index);
+        if let (Some(time), Some(gpu), Some(bytes)) = (number(0), number(1), number(2)) {
+            let gpu = usize::try_from(gpu).unwrap_or(0).min(MAX_GPUS);
+            samples.push((
+                gpu,
+                time.saturating_sub(first_ns) as f64 / 1e9,
+                bytes as f64,
+            ));
+        }
+    })?;
+    Ok(by_gpu(samples.into_iter()))
+}
+
+fn by_gpu(samples: impl Iterator<Item = (usize, f64, f64)>) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for (gpu, time, bytes) in samples {
+        while lines.len() <= gpu {
+            let label = format!("nvidia-smi, GPU {}", lines.len());
+            lines.push(Line {
+                label,
+                points: Vec::new(),
+            });
+        }
+        lines[gpu].points.push((time, bytes));
+    }
+    lines.retain(|line| !line.points.is_empty());
+    lines
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_gpu_with_and_without_units() {
+        let text = "timestamp, memory.used [MiB]\n2026/11/20 20:34:22.574, 512 MiB\n\
+                    2026/11/20 20:34:22.584, 1024\n";
+        let samples = parse(text).unwrap();
+        assert_eq!((samples[0].gpu, samples[0].bytes), (0, 512.0 * MIB));
+        assert_eq!((samples[1].gpu, samples[1].bytes), (0, 1024.0 * MIB));
+        let lines = lines(&samples, 1_795_206_862_000_000_000, 0);
+        assert!((lines[0].points[0].0 - 0.574).abs() < 1e-6, "{lines:?}");
+        let east = super::lines(
+            &samples,
+            1_795_206_862_000_000_000 - 7_200_000_000_000,
+            7200,
+        );
+        assert!((east[0].points[0].0 - 0.574).abs() < 1e-6);
+    }
+
+    #[test]
+    fn several_gpus_come_in_turn() {
+        for gpus in [2usize, 3, 8] {
+            let mut text = String::new();
+            for turn in 0..20 {
+                for gpu in 0..gpus {
+                    let ms = turn * 10 + gpu / 4;
+                    text += &format!("2026/11/20 20:34:22.{ms:03}, {}\n", gpu * 100 + turn);
+                }
+            }
+            let samples = parse(&text).unwrap();
+            assert_eq!(samples[gpus + 1].gpu, 1, "{gpus}");
+            assert_eq!(lines(&samples, 0, 0).len(), gpus);
+        }
+        let with_index = "2026/11/20 20:34:22.574, 1, 5\n2026/11/20 20:34:22.574, 0, 6\n";
+        let samples = parse(with_index).unwrap();
+        assert_eq!((samples[0].gpu, samples[1].gpu), (1, 0));
+    }
+
+    #[test]
+    fn one_gpu_is_one() {
+        let text: String = (0..50)
+            .map(|n| format!("2026/11/20 20:34:22.{:03}, 7\n", n * 10 + n % 3))
+            .collect();
+        assert_eq!(lines(&parse(&text).unwrap(), 0, 0).len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_from_nvidia_smi_is_refused() {
+        for text in [
+            "",
+            "a\nb\n",
+            "2026/11/20 20:34:22.574, [N/A]\nx\n",
+            "2026/11/20, 5\n\n1\n",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        // Cut short at the end.
+        assert_eq!(
+            parse("2026/11/20 20:34:22.574, 5\n2026/11/20 20:3")
+                .unwrap()
+                .len(),
+            1
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics(text in "[0-9/: ,.MiB\n]{0,80}") {
+            let _ = parse(&text);
+        }
+    }
+}

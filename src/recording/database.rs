@@ -1,0 +1,205 @@
+//! An open recording or export, for reading.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result, bail};
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
+
+use super::row;
+
+/// No value that is read is longer than this: what a file contains must not exhaust memory.
+const MAX_VALUE_BYTES: i32 = 64 << 20;
+
+/// How long to wait for a file that another program has locked.
+const LOCKED_FOR: Duration = Duration::from_secs(2);
+
+/// Cache for temporary sorting, in KiB.
+const CACHE_KIB: i32 = 32 << 10;
+
+/// A database file, opened for reading only.
+#[derive(Debug)]
+pub struct Database {
+    path: PathBuf,
+    connection: Connection,
+    tables: HashMap<String, HashSet<String>>,
+}
+
+impl Database {
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no SQLite database; the message says which, and what to do.
+    pub fn open(path: &Path) -> Result<Self> {
+        check_magic(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, e))?;
+        let database = Self {
+            path: path.to_owned(),
+            connection,
+            tables: HashMap::new(),
+        };
+        database
+            .prepare_connection()
+            .map_err(|e| explain(path, e))?;
+        let tables = database.list_tables().map_err(|e| explain(path, e))?;
+        Ok(Self { tables, ..database })
+    }
+
+    fn prepare_connection(&self) -> rusqlite::Result<()> {
+        self.connection.busy_timeout(LOCKED_FOR)?;
+        self.connection
+            .set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
+        self.connection.pragma_update(None, "query_only", true)?;
+        self.connection
+            .pragma_update(None, "trusted_schema", false)?;
+        self.connection.pragma_update(None, "temp_store", "FILE")?;
+        self.connection
+            .pragma_update(None, "cache_size", -CACHE_KIB)
+    }
+
+    fn list_tables(&self) -> rusqlite::Result<HashMap<String, HashSet<String>>> {
+        let sql = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c \
+                   WHERE m.type IN ('table', 'view')";
+        let mut statement = self.connection.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        let mut tables: HashMap<String, HashSet<String>> = HashMap::new();
+        while let Some(found) = rows.next()? {
+            if let (Some(table), Some(column)) = (row::text(found, 0), row::text(found, 1)) {
+                tables.entry(table).or_default().insert(column);
+            }
+        }
+        Ok(tables)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether there is such a table. Absent and empty tables mean the same.
+    pub fn has_table(&self, table: &str) -> bool {
+        self.tables.contains_key(table)
+    }
+
+    /// Whether there is such a column.
+    pub fn has_column(&self, table: &str, column: &str) -> bool {
+        self.tables
+            .get(table)
+            .is_some_and(|columns| columns.contains(column))
+    }
+
+    /// Whether gpuprobe wrote the file.
+    pub fn is_ours(&self) -> bool {
+        self.has_table("GPUPROBE_META")
+    }
+
+    /// Prepares `SELECT columns FROM table` with what follows in `rest`. A column that the table
+    /// does not have is NULL in every row. None if there is no such table.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn select(
+        &self,
+        table: &str,
+        columns: &[&str],
+        rest: &str,
+    ) -> Result<Option<Statement<'_>>> {
+        if !self.has_table(table) {
+            return Ok(None);
+        }
+        let columns: Vec<_> = columns
+            .iter()
+            .map(|column| match self.has_column(table, column) {
+                true => format!("\"{column}\""),
+                false => "NULL".to_owned(),
+            })
+            .collect();
+        let sql = format!("SELECT {} FROM \"{table}\" {rest}", columns.join(", "));
+        let statement = self.connection.prepare(&sql).map_err(|e| self.explain(e))?;
+        Ok(Some(statement))
+    }
+
+    /// Calls `take` with every row of what [`Self::select`] gives.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn each(
+        &self,
+        table: &str,
+        columns: &[&str],
+        rest: &str,
+        mut take: impl FnMut(&rusqlite::Row<'_>),
+    ) -> Result<()> {
+        let Some(mut statement) = self.select(table, columns, rest)? else {
+            return Ok(());
+        };
+        let mut rows = statement.query([]).map_err(|e| self.explain(e))?;
+        while let Some(found) = rows.next().map_err(|e| self.explain(e))? {
+            take(found);
+        }
+        Ok(())
+    }
+
+    /// What `error` means for the user.
+    pub fn explain(&self, error: rusqlite::Error) -> Error {
+        explain(&self.path, error)
+    }
+}
+
+fn check_magic(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let mut file = File::open(path).with_context(|| format!("cannot open {shown}"))?;
+    let mut magic = [0; 16];
+    let mut read = 0;
+    while read < magic.len() {
+        match file
+            .read(&mut magic[read..])
+            .with_context(|| format!("cannot read {shown}"))?
+        {
+            0 => break,
+            count => read += count,
+        }
+    }
+    if read == 0 {
+        bail!("{shown} is empty");
+    }
+    if &magic != b"SQLite format 3\0" {
+        bail!(
+            "{shown} is no SQLite database; a report of Nsight Systems becomes one with \
+             `nsys export --type sqlite`"
+        );
+    }
+    Ok(())
+}
+
+fn explain(path: &Path, error: rusqlite::Error) -> Error {
+    let shown = path.display();
+    let advice = match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => format!("{shown} is no SQLite database"),
+        Some(ErrorCode::DatabaseCorrupt) => {
+            format!("{shown} is damaged or cut short; copy or export it again")
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            format!("{shown} is locked by another program; let that end, or copy the file")
+        }
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) if has_log(path) => format!(
+            "{shown} was not closed, and its folder cannot be written to: copy it, with its -wal \
+             file, to where you can write"
+        ),
+        Some(ErrorCode::TooBig) => format!("{shown} has a value of more than 64 MiB"),
+        _ => format!("cannot read {shown}"),
+    };
+    Error::new(error).context(advice)
+}
+
+/// Whether the file has a write-ahead log beside it, as recordings have that were cut off.
+fn has_log(path: &Path) -> bool {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    Path::new(&name).exists()
+}

@@ -1,0 +1,55 @@
+//! "Serialized global ids": process and thread ids as exports write them.
+
+/// What Linux exports add to every id: hardware 0, virtual machine 1.
+pub const BASE: i64 = 1 << 48;
+
+const ID_MASK: i64 = 0xff_ffff;
+
+/// The global id of a process.
+pub fn global_pid(pid: u32) -> i64 {
+    BASE | (i64::from(pid) & ID_MASK) << 24
+}
+
+/// The global id of a thread.
+pub fn global_tid(pid: u32, tid: u32) -> i64 {
+    global_pid(pid) | i64::from(tid) & ID_MASK
+}
+
+/// The process id in the global id of a process or thread.
+pub fn pid(global: i64) -> u32 {
+    u32::try_from(global >> 24 & ID_MASK).unwrap_or(0)
+}
+
+/// The thread id in the global id of a thread.
+pub fn tid(global: i64) -> u32 {
+    u32::try_from(global & ID_MASK).unwrap_or(0)
+}
+
+/// The global id of a thread's process.
+pub fn process_of(global_tid: i64) -> i64 {
+    global_tid & !ID_MASK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_a_real_export() {
+        assert_eq!(global_pid(999), 281_491_737_149_440);
+        assert_eq!(global_tid(999, 1015), 281_491_737_150_455);
+        assert_eq!(
+            (pid(281_491_737_150_455), tid(281_491_737_150_455)),
+            (999, 1015)
+        );
+        assert_eq!(process_of(281_491_737_150_455), 281_491_737_149_440);
+    }
+
+    #[test]
+    fn ids_of_another_host_keep_their_base() {
+        // Hardware id 1, as exports from Windows have it.
+        let global = 1 << 56 | 1234 << 24 | 77;
+        assert_eq!((pid(global), tid(global)), (1234, 77));
+        assert_eq!(pid(-1), 0xff_ffff);
+    }
+}

@@ -1,0 +1,143 @@
+//! What a file says about itself: who wrote it, of which run, and what is missing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Result;
+use chrono::{DateTime, FixedOffset, NaiveDateTime, TimeDelta, TimeZone, Utc};
+use serde::Serialize;
+
+use super::{Database, ids, row};
+
+/// Facts about a recording or export.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Session {
+    /// Who wrote it.
+    pub product: Option<String>,
+    /// That program's version.
+    pub version: Option<String>,
+    /// The version of its tables.
+    pub schema: Option<String>,
+    /// What was run.
+    pub command: Option<String>,
+    /// Wall-clock time of time 0, nanoseconds since 1970.
+    pub start_epoch_ns: Option<i64>,
+    /// The target's offset from UTC in seconds.
+    pub utc_offset_s: Option<i32>,
+    /// Names of processes.
+    #[serde(skip)]
+    pub processes: HashMap<u32, String>,
+    /// GPUs: number and name.
+    pub gpus: BTreeMap<i64, String>,
+    /// What was lost, by what is missing; empty if nothing was, or nobody counted.
+    pub lost: BTreeMap<String, u64>,
+    /// Everything that gpuprobe noted.
+    pub notes: BTreeMap<String, String>,
+}
+
+impl Session {
+    /// Reads the facts.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn read(database: &Database) -> Result<Self> {
+        let mut session = Self::default();
+        session.read_metadata(database)?;
+        session.read_start(database)?;
+        database.each("PROCESSES", &["globalPid", "name"], "", |found| {
+            if let (Some(global), Some(name)) = (row::integer(found, 0), row::text(found, 1)) {
+                session.processes.insert(ids::pid(global), name);
+            }
+        })?;
+        let id = ["id", "deviceId"];
+        let id = id
+            .into_iter()
+            .find(|id| database.has_column("TARGET_INFO_GPU", id));
+        database.each(
+            "TARGET_INFO_GPU",
+            &[id.unwrap_or("id"), "name"],
+            "",
+            |found| {
+                if let (Some(id), Some(name)) = (row::integer(found, 0), row::text(found, 1)) {
+                    session.gpus.insert(id, name);
+                }
+            },
+        )?;
+        database.each("GPUPROBE_META", &["key", "val"], "", |found| {
+            if let (Some(key), Some(value)) = (row::text(found, 0), row::text(found, 1)) {
+                session.notes.insert(key, value);
+            }
+        })?;
+        database.each("GPUPROBE_LOST", &["what", "count"], "", |found| {
+            if let (Some(what), Some(count)) = (row::text(found, 0), row::integer(found, 1)) {
+                session.lost.insert(what, u64::try_from(count).unwrap_or(0));
+            }
+        })?;
+        session.lost.retain(|_, count| *count > 0);
+        Ok(session)
+    }
+
+    fn read_metadata(&mut self, database: &Database) -> Result<()> {
+        let mut words: BTreeMap<usize, String> = BTreeMap::new();
+        for table in ["META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE"] {
+            database.each(table, &["name", "value"], "", |found| {
+                let (Some(name), Some(value)) = (row::text(found, 0), row::text(found, 1)) else {
+                    return;
+                };
+                match name.as_str() {
+                    "EXPORT_PRODUCT_NAME" => self.product = Some(value),
+                    "EXPORT_PRODUCT_VERSION" => self.version = Some(value),
+                    "EXPORT_SCHEMA_VERSION" => self.schema = Some(value),
+                    "PROCESS_0:COMMAND" => {
+                        words.insert(0, value);
+                    }
+                    _ => {
+                        let number = name.strip_prefix("PROCESS_0:ARGUMENT_");
+                        if let Some(number) = number.and_then(|n| n.parse::<usize>().ok()) {
+                            words.insert(number.saturating_add(1), value);
+                        }
+                    }
+                }
+            })?;
+        }
+        if words.contains_key(&0) {
+            self.command = Some(words.into_values().collect::<Vec<_>>().join(" "));
+        }
+        Ok(())
+    }
+
+    fn read_start(&mut self, database: &Database) -> Result<()> {
+        let table = "TARGET_INFO_SESSION_START_TIME";
+        database.each(
+            table,
+            &["utcEpochNs", "utcTime", "localTime"],
+            "LIMIT 1",
+            |found| {
+                self.start_epoch_ns = row::integer(found, 0);
+                let time = |index| parse_time(&row::text(found, index)?);
+                if let (Some(utc), Some(local)) = (time(1), time(2)) {
+                    self.utc_offset_s = i32::try_from((local - utc).num_seconds()).ok();
+                }
+            },
+        )
+    }
+
+    /// The wall-clock time of `ns`, in the target's time zone.
+    pub fn wall(&self, ns: i64) -> Option<DateTime<FixedOffset>> {
+        let start = Utc.timestamp_nanos(self.start_epoch_ns?);
+        let zone = FixedOffset::east_opt(self.utc_offset_s.unwrap_or(0))?;
+        let time = start.checked_add_signed(TimeDelta::nanoseconds(ns))?;
+        Some(time.with_timezone(&zone))
+    }
+
+    /// The first number of the schema's version, if it is known.
+    pub fn schema_major(&self) -> Option<u32> {
+        self.schema.as_ref()?.split('.').next()?.parse().ok()
+    }
+}
+
+fn parse_time(text: &str) -> Option<NaiveDateTime> {
+    let text = text.get(..19)?;
+    NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S")
+        .or_else(|_| NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S"))
+        .ok()
+}

@@ -1,0 +1,135 @@
+//! Pictures: what is in them, as far as an SVG says it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{Folder, gpuprobe, report};
+
+fn plot(output: &Path, arguments: &[&str]) -> String {
+    let mut words = vec!["plot", "-o", output.to_str().unwrap()];
+    words.extend(arguments);
+    let done = gpuprobe(&words);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.success(), "{said}");
+    said
+}
+
+fn words(svg: &Path) -> String {
+    let text = fs::read_to_string(svg).unwrap();
+    let text = text
+        .split('>')
+        .skip(1)
+        .map(|part| part.split('<').next().unwrap().trim());
+    text.filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join("|")
+}
+
+#[test]
+fn the_picture_of_the_real_export() {
+    let folder = Folder::new();
+    let file = folder.real_export();
+    let svg = folder.path("chart.svg");
+    plot(&svg, &[file.to_str().unwrap(), "--title", "On an H200"]);
+    let words = words(&svg);
+    for wanted in [
+        "On an H200",
+        "device|managed|array",
+        "never freed: 24.00 MiB",
+        "peak 25.00 MiB at 17.017 ms",
+        "GPU memory (MiB)",
+        "time from the first event (ms)",
+    ] {
+        assert!(words.contains(wanted), "{wanted} in {words}");
+    }
+    assert!(!words.contains("pinned"));
+    plot(
+        &svg,
+        &[file.to_str().unwrap(), "--by", "site", "--top", "1"],
+    );
+    assert!(self::words(&svg).contains("cudaMalloc &lt;- main|elsewhere"));
+    let png = folder.path("chart.png");
+    plot(&png, &[file.to_str().unwrap()]);
+    assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG"));
+}
+
+fn smi(folder: &Folder, second: u32) -> PathBuf {
+    let path = folder.path("smi.txt");
+    let sample = |n: u32| {
+        format!(
+            "2026/11/20 20:34:{second:02}.{:03}, {} MiB\n",
+            120 + n,
+            500 + n
+        )
+    };
+    fs::write(&path, (0..30).map(sample).collect::<String>()).unwrap();
+    path
+}
+
+#[test]
+fn samples_of_nvidia_smi_lie_above() {
+    let folder = Folder::new();
+    let file = folder.real_export();
+    let svg = folder.path("chart.svg");
+    let arguments =
+        |smi: &Path| [file.to_str().unwrap(), "--smi", smi.to_str().unwrap()].map(str::to_owned);
+    let run = |second| {
+        let arguments = arguments(&smi(&folder, second));
+        plot(&svg, &arguments.each_ref().map(String::as_str))
+    };
+    assert_eq!(run(23), "");
+    assert!(words(&svg).contains("nvidia-smi, GPU 0"));
+    assert!(run(45).contains("of another time"));
+}
+
+#[test]
+fn a_report_that_was_made_earlier() {
+    let folder = Folder::new();
+    let file = folder.real_export();
+    let usage = folder.path("usage.txt");
+    for format in ["text", "tsv", "csv", "json"] {
+        fs::write(
+            &usage,
+            report(&file, &["--analysis", "usage", "--format", format]),
+        )
+        .unwrap();
+        let svg = folder.path("chart.svg");
+        plot(&svg, &["--usage", usage.to_str().unwrap()]);
+        let words = words(&svg);
+        assert!(words.contains("peak 25.00 MiB at 17.017 ms"), "{words}");
+        assert!(
+            words.contains("with call stack|without call stack"),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_drawn_is_said() {
+    let folder = Folder::new();
+    let file = folder.real_export();
+    let file = file.to_str().unwrap();
+    let refused = |arguments: &[&str], wanted: &str| {
+        let done = gpuprobe(arguments);
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert!(!done.status.success() && said.contains(wanted), "{said}");
+    };
+    refused(
+        &["plot", file, "-o", "chart.pdf"],
+        "pictures are .svg or .png",
+    );
+    refused(
+        &["plot", file, "-o", "/nonexistent/chart.png"],
+        "cannot write to /nonexistent/chart.png",
+    );
+    refused(
+        &["plot", file, "-o", "x.svg", "--from", "1h"],
+        "no memory event in what was selected",
+    );
+    refused(&["plot", "-o", "x.svg"], "required");
+    refused(
+        &["plot", "--usage", "/dev/null", "-o", "x.svg"],
+        "is no report of",
+    );
+    refused(&["replay", file], "is no recording of gpuprobe");
+}

@@ -1,0 +1,293 @@
+//! A recorded run through the live reporters, without root: the records are made here.
+
+use std::path::Path;
+
+use chrono::DateTime;
+use gpuprobe::api::{FUNCTIONS, Modes};
+use gpuprobe::clock::Clock;
+use gpuprobe::probe::abi::{RawCall, RawTask, record};
+use gpuprobe::recording::log::{Mark, Note};
+use gpuprobe::recording::{Facts, Recorder, Tap};
+use gpuprobe::state::Identity;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::{Folder, gpuprobe, report_json};
+
+const BEGAN: &str = "2026-11-25T15:45:30+07:00";
+const PID: u32 = 574;
+
+fn row(symbol: &str) -> u16 {
+    u16::try_from(FUNCTIONS.iter().position(|f| f.symbol == symbol).unwrap()).unwrap()
+}
+
+fn task(kind: u16, comm: &str, time_ns: u64) -> RawTask {
+    let mut task = RawTask::new_zeroed();
+    task.record_type = kind;
+    (task.tgid, task.tid, task.uid, task.time_ns) = (PID, PID, 1000, time_ns);
+    task.comm[..comm.len()].copy_from_slice(comm.as_bytes());
+    task
+}
+
+fn call(symbol: &str, address: u64, size: u64, start_ns: u64) -> RawCall {
+    let mut call = RawCall::new_zeroed();
+    (call.record_type, call.row, call.device) = (record::CALL, row(symbol), -1);
+    (call.tgid, call.tid) = (PID, PID);
+    (call.start_ns, call.end_ns, call.address, call.size) =
+        (start_ns, start_ns + 10, address, size);
+    call
+}
+
+fn mark(second: u32, is_final: bool) -> Note {
+    Note::Report(Mark {
+        time: format!("2026-11-25T15:45:{second:02}+07:00"),
+        is_final,
+        since_last_ns: 2_000_000_000,
+        since_start_ns: 4_000_000_000,
+        link: None,
+        usage: None,
+    })
+}
+
+/// A run of two reports, as the session would record it.
+fn record(path: &Path) {
+    let began = DateTime::parse_from_rfc3339(BEGAN).unwrap();
+    let modes = Modes {
+        memleak: true,
+        ..Modes::default()
+    };
+    let facts = Facts {
+        clock: Clock::at(began, 1_000),
+        ..Facts::now(modes)
+    };
+    let mut recorder = Recorder::start(path, facts).unwrap();
+    let identity = Identity {
+        single_gpu: true,
+        ..Identity::default()
+    };
+    recorder.note(Note::Identity(PID, identity));
+    recorder.record(task(record::PROCESS, "python", 1_000).as_bytes());
+    recorder.record(task(record::THREAD, "python", 1_000).as_bytes());
+    let mib = 1 << 20;
+    recorder.record(call("cudaMalloc", 0x1000, 20 * mib, 2_000).as_bytes());
+    recorder.record(call("cudaMalloc", 0x2000, 4 * mib, 3_000).as_bytes());
+    recorder.record(call("cudaFree", 0x9000, 0, 3_500).as_bytes());
+    recorder.note(mark(32, false));
+    // Freed on one thread, and handed out again before the free has returned.
+    let mut late = call("cudaFree", 0x2000, 0, 4_000);
+    late.end_ns = 6_000;
+    recorder.record(call("cudaMalloc", 0x2000, 8 * mib, 5_000).as_bytes());
+    recorder.record(late.as_bytes());
+    let mut failed = call("cudaMalloc", 0, 1 << 60, 7_000);
+    failed.result = 2;
+    recorder.record(failed.as_bytes());
+    recorder.note(Note::Lost([("memory".to_owned(), 3)].into()));
+    recorder.record(task(record::EXIT, "python", 8_000).as_bytes());
+    recorder.note(mark(34, true));
+    recorder.finish();
+}
+
+const GOLDEN: &str = "\
+-------------------- 2026-11-25T15:45:32+07:00 --------------------
+PID: 574 / UID: 1000
+  python:574
+    0x1000:gpu_0: 20.00 MiB
+    0x2000:gpu_0: 4.00 MiB
+
+TOTAL LEAKED: 24.00 MiB
+
+total number of `cudaMalloc` calls: 2
+frees of memory allocated before tracing began: 1
+25165824 bytes leaked from 2 cuda memory allocation(s)
+
+-------------------- 2026-11-25T15:45:34+07:00 --------------------
+PID: 574 / UID: 1000 (exited)
+  python:574
+    0x1000:gpu_0: 20.00 MiB
+    0x2000:gpu_0: 8.00 MiB
+
+TOTAL LEAKED: 28.00 MiB
+
+total number of `cudaMalloc` calls: 3
+calls that failed: 1
+frees of memory allocated before tracing began: 1
+29360128 bytes leaked from 2 cuda memory allocation(s)
+LOST EVENTS, the figures above are incomplete: 3 memory calls
+
+";
+
+fn replay(file: &Path, arguments: &[&str]) -> String {
+    let mut words = vec!["replay", file.to_str().unwrap()];
+    words.extend(arguments);
+    let output = gpuprobe(&words);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_replay_is_the_live_report() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record(&file);
+    assert_eq!(replay(&file, &[]), GOLDEN);
+    let last: Value =
+        serde_json::from_str(&replay(&file, &["--last", "--format", "json"])).unwrap();
+    assert_eq!(last["memleak"]["live_bytes"], 28 << 20);
+    assert_eq!(
+        last["memleak"]["processes"][0]["threads"][0]["allocations"][0]["time"],
+        "2026-11-25T15:45:30.000001+07:00"
+    );
+}
+
+#[test]
+fn the_analyses_agree_with_it() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record(&file);
+    let last: Value =
+        serde_json::from_str(&replay(&file, &["--last", "--format", "json"])).unwrap();
+    let leaked = report_json(&file, &["--analysis", "leakage"]);
+    assert_eq!(
+        leaked["totals"]["total"]["bytes"],
+        last["memleak"]["live_bytes"]
+    );
+    assert_eq!(
+        leaked["totals"]["total"]["allocations"],
+        last["memleak"]["live_allocations"]
+    );
+    assert_eq!(leaked["lost"], json!({"memory": 3}));
+    assert_eq!(leaked["findings"]["double_allocations"], 0);
+    let peak = report_json(&file, &["--analysis", "watermark"]);
+    assert_eq!(
+        peak["totals"]["total"]["bytes"],
+        last["memleak"]["peak_bytes"]
+    );
+    assert_eq!(peak["allocations"][0]["operation"], "cudaMalloc");
+    assert_eq!(peak["allocations"][0]["tid"], PID);
+    // When the process ends, nothing of it is there any more.
+    let usage = report_json(&file, &["--analysis", "usage"]);
+    let last = usage["points"].as_array().unwrap().last().unwrap();
+    assert_eq!(last[1], 0);
+}
+
+#[test]
+fn the_tables_are_those_of_an_export() {
+    let folder = Folder::new();
+    let (file, real) = (folder.path("run.sqlite"), folder.real_export());
+    record(&file);
+    let (ours, theirs) = (
+        Connection::open(&file).unwrap(),
+        Connection::open(&real).unwrap(),
+    );
+    let columns = |connection: &Connection, table: &str| -> Vec<(String, String, i64, i64)> {
+        let sql = "SELECT name, type, \"notnull\", pk FROM pragma_table_info(?)";
+        let mut statement = connection.prepare(sql).unwrap();
+        let rows = statement.query_map([table], |r| {
+            Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?))
+        });
+        rows.unwrap().map(Result::unwrap).collect()
+    };
+    let sql = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name";
+    let mut statement = ours.prepare(sql).unwrap();
+    let tables: Vec<String> = statement
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert!(tables.len() > 30);
+    for table in &tables {
+        if table.starts_with("GPUPROBE_") {
+            // Readers of exports guess by names.
+            for part in [
+                "KERNEL",
+                "RUNTIME",
+                "DRIVER",
+                "CUDA_API",
+                "NVTX",
+                "MEMCPY",
+                "MEMSET",
+                "CALLCHAIN",
+            ] {
+                assert!(!table.contains(part), "{table}");
+            }
+            let names: Vec<_> = columns(&ours, table).into_iter().map(|c| c.0).collect();
+            let has = |name: &str| names.iter().any(|column| column == name);
+            assert!(
+                !(has("start") && has("end") || has("id") && has("value")),
+                "{table}"
+            );
+            continue;
+        }
+        let mut expected = columns(&theirs, table);
+        assert!(!expected.is_empty(), "an export has no {table}");
+        if table == "TARGET_INFO_SESSION_START_TIME" {
+            expected.push(("systemClockNs".to_owned(), "INTEGER".to_owned(), 0, 0));
+        }
+        assert_eq!(columns(&ours, table), expected, "{table}");
+    }
+    // Every value of an enumeration that we write is one of theirs.
+    for table in tables.iter().filter(|table| table.starts_with("ENUM_")) {
+        let values = |connection: &Connection| -> Vec<(i64, String, String)> {
+            let mut statement = connection
+                .prepare(&format!("SELECT id, name, label FROM {table}"))
+                .unwrap();
+            let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)));
+            rows.unwrap().map(Result::unwrap).collect()
+        };
+        let theirs = values(&theirs);
+        for value in values(&ours) {
+            assert!(theirs.contains(&value), "{table}: {value:?}");
+        }
+    }
+}
+
+#[test]
+fn records_of_another_layout_are_not_replayed() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record(&file);
+    let connection = Connection::open(&file).unwrap();
+    connection
+        .execute(
+            "UPDATE GPUPROBE_META SET val = 'other' WHERE key = 'record_layout'",
+            [],
+        )
+        .unwrap();
+    drop(connection);
+    let output = gpuprobe(&["replay", file.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        !output.status.success() && said.contains("`gpuprobe report` reads it"),
+        "{said}"
+    );
+    assert_eq!(
+        report_json(&file, &["--analysis", "leakage"])["totals"]["total"]["allocations"],
+        2
+    );
+}
+
+#[test]
+fn rows_of_another_table_of_functions_are_found_by_name() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record(&file);
+    let connection = Connection::open(&file).unwrap();
+    // As if the table had been in another order: 'cudaMalloc' and 'cudaFree' change places.
+    let (malloc, free) = (row("cudaMalloc"), row("cudaFree"));
+    connection
+        .execute_batch(&format!(
+            "UPDATE GPUPROBE_FUNCTIONS SET symbol = 'cudaFree' WHERE line = {malloc};
+             UPDATE GPUPROBE_FUNCTIONS SET symbol = 'cudaMalloc' WHERE line = {free};"
+        ))
+        .unwrap();
+    drop(connection);
+    let first = replay(&file, &["--format", "json"]);
+    let first: Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
+    assert_eq!(first["memleak"]["alloc_calls"], 1);
+    assert_eq!(first["memleak"]["free_calls"], 2);
+}
