@@ -292,7 +292,8 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 		length = bpf_probe_read_user_str(named->name, GP_SYMBOL_LEN, (void *)frame->stream);
 		named->name_bytes = length > 0 ? length : 0;
 		named->reserved = 0;
-		gp_submit_memory(named);
+		/* Its size may have to be looked up while the process lives. */
+		bpf_ringbuf_submit(named, gp_wake_now(GP_RING_MEMORY));
 	} else if (recipe->flags & GP_DETAILED) {
 		if (!gp_reserve_call(detail))
 			return;

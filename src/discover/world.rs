@@ -51,6 +51,10 @@ impl World for Live {
         symbols::kernel_of_host_function(pid, address)
     }
 
+    fn variable_size(&self, pid: u32, name: &str) -> Option<u64> {
+        symbols::size_of_variable(pid, name)
+    }
+
     fn place(&self, pid: u32, address: u64) -> Option<Place> {
         let mut maps = self.maps.borrow_mut();
         let fresh = maps.get(&pid).is_some_and(|(read, ranges)| {

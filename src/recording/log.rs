@@ -24,6 +24,8 @@ pub enum Note {
     Identity(u32, Identity),
     /// The kernel behind a host function: an answer to the next record.
     KernelAt(u32, u64, Option<String>),
+    /// Bytes of a device variable: an answer to the next record.
+    VariableSize(u32, String, Option<u64>),
     /// Whether an address is on the device: an answer to the next record.
     OnDevice(u32, u64, Option<bool>),
     /// A process has vanished; its end was lost.

@@ -35,6 +35,13 @@ impl World for Answers {
         })?
     }
 
+    fn variable_size(&self, pid: u32, name: &str) -> Option<u64> {
+        self.find(|note| match note {
+            Note::VariableSize(of, what, size) if *of == pid && what == name => Some(*size),
+            _ => None,
+        })?
+    }
+
     fn place(&self, pid: u32, address: u64) -> Option<Place> {
         let on_device = self.find(|note| match note {
             Note::OnDevice(of, at, answer) if (*of, *at) == (pid, address) => Some(*answer),
@@ -127,7 +134,10 @@ impl Player {
 
     fn note(&mut self, note: Note) -> Played {
         match note {
-            Note::Identity(..) | Note::KernelAt(..) | Note::OnDevice(..) => {
+            Note::Identity(..)
+            | Note::KernelAt(..)
+            | Note::VariableSize(..)
+            | Note::OnDevice(..) => {
                 self.answers.0.borrow_mut().push(note);
                 Played::Nothing
             }

@@ -75,6 +75,14 @@ impl<W: World> World for Witness<'_, W> {
         answer
     }
 
+    fn variable_size(&self, pid: u32, name: &str) -> Option<u64> {
+        let answer = self.world.variable_size(pid, name);
+        self.notes
+            .borrow_mut()
+            .push(Note::VariableSize(pid, name.to_owned(), answer));
+        answer
+    }
+
     fn place(&self, pid: u32, address: u64) -> Option<Place> {
         let answer = self.world.place(pid, address);
         let on_device = answer.map(|place| place == Place::Device);

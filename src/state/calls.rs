@@ -341,10 +341,7 @@ impl Process {
     fn variable(&mut self, call: &Call) {
         let address = call.out();
         let known = self.live.get(key(Space::Variables, address));
-        if address == 0
-            || call.size_bytes == 0
-            || known.is_some_and(|old| old.size_bytes >= call.size_bytes)
-        {
+        if address == 0 || known.is_some_and(|old| old.size_bytes >= call.size_bytes) {
             return;
         }
         let mut new = self.new_of(call);

@@ -23,8 +23,8 @@ pub use ledger::{Counts, Ledger, Outcome};
 pub use process::{Process, Thread};
 pub use transfers::Transfers;
 
-use crate::api::Modes;
-use crate::event::{Event, Task};
+use crate::api::{Modes, Op};
+use crate::event::{Call, Event, Task};
 use transfers::{Place, Transfer};
 
 /// What only the live system can tell; a replay knows nothing of it.
@@ -34,6 +34,9 @@ pub trait World {
 
     /// The mangled name of the kernel whose host function is at `address`.
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String>;
+
+    /// Bytes of the device variable of this mangled name.
+    fn variable_size(&self, pid: u32, name: &str) -> Option<u64>;
 
     /// Where `address` is.
     fn place(&self, pid: u32, address: u64) -> Option<Place>;
@@ -50,9 +53,31 @@ pub struct State {
     pub transfers: Transfers,
 }
 
+/// The event with the size of the variable that it is about, if the program did not ask for that.
+fn with_size(event: &Event, world: &impl World) -> Option<Event> {
+    let Event::Call(call) = event else {
+        return None;
+    };
+    if call.function.op != Op::Symbol || call.size_bytes != 0 {
+        return None;
+    }
+    // On the host, a managed variable is a pointer.
+    if call.function.symbol == "cuLibraryGetManaged" {
+        return None;
+    }
+    let name = call.detail.as_deref()?.name.as_deref()?;
+    let size_bytes = world.variable_size(call.pid, name)?;
+    Some(Event::Call(Call {
+        size_bytes,
+        ..call.clone()
+    }))
+}
+
 impl State {
     /// Enters an event into what `modes` need; returns the copy if it is one.
     pub fn apply(&mut self, event: &Event, modes: Modes, world: &impl World) -> Option<Transfer> {
+        let sized = modes.memleak.then(|| with_size(event, world)).flatten();
+        let event = sized.as_ref().unwrap_or(event);
         if modes.memleak {
             self.ledger.apply(event, |task| world.identity(task));
         }

@@ -1,8 +1,10 @@
-//! Names of kernels, for people.
+//! Names of kernels, for people, and what symbols tell.
 
 mod stub;
+mod variable;
 
 pub use stub::kernel_of_host_function;
+pub use variable::size_of_variable;
 
 use cpp_demangle::{DemangleOptions, Symbol};
 

@@ -67,7 +67,7 @@ fn kernel_of_symbol(symbol: &str) -> String {
 
 /// The host functions of static kernels and of templates are local, which shows as an `L` before
 /// their last name (`_ZL4statPi`, `_ZN4workL5scaleIfEEvPj`); the kernels themselves are not.
-fn without_local_marks(mangled: &str) -> String {
+pub(super) fn without_local_marks(mangled: &str) -> String {
     let nested = mangled.starts_with("_ZN");
     let Some(mut rest) = mangled.strip_prefix(if nested { "_ZN" } else { "_Z" }) else {
         return mangled.to_owned();

@@ -124,6 +124,9 @@ fn allocation_line(allocation: &AllocationReport) -> String {
     if allocation.computed {
         line += " (computed)";
     }
+    if allocation.kind == MemoryKind::Static && allocation.bytes == 0 {
+        line += " (size unknown)";
+    }
     if let Some(name) = &allocation.name {
         line += &format!(" {}", printable(name));
     }
