@@ -244,7 +244,17 @@ fn label_at<DB: DrawingBackend>(
     let style = TextStyle::from((FONT, text).into_font()).color(&colour);
     let style = style.pos(Pos::new(side, VPos::Bottom));
     let above = (0, -(text / 2.0) as i32);
-    let label = EmptyElement::at(at) + Text::new(label.to_owned(), above, style);
+    // Lines may pass behind it.
+    let (width, height) = plot.plotting_area().estimate_text_size(label, &style)?;
+    let (width, height) = (width.cast_signed(), height.cast_signed());
+    let left = match side {
+        HPos::Left => 0,
+        HPos::Center => -width / 2,
+        HPos::Right => -width,
+    };
+    let corners = [(left - 2, above.1 - height), (left + width + 2, above.1 + 2)];
+    let ground = Rectangle::new(corners, WHITE.mix(0.8).filled());
+    let label = EmptyElement::at(at) + ground + Text::new(label.to_owned(), above, style);
     plot.draw_series(std::iter::once(label)).map(|_| ())
 }
 
