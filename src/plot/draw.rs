@@ -252,7 +252,10 @@ fn label_at<DB: DrawingBackend>(
         HPos::Center => -width / 2,
         HPos::Right => -width,
     };
-    let corners = [(left - 2, above.1 - height), (left + width + 2, above.1 + 2)];
+    let corners = [
+        (left - 2, above.1 - height),
+        (left + width + 2, above.1 + 2),
+    ];
     let ground = Rectangle::new(corners, WHITE.mix(0.8).filled());
     let label = EmptyElement::at(at) + ground + Text::new(label.to_owned(), above, style);
     plot.draw_series(std::iter::once(label)).map(|_| ())
