@@ -2,12 +2,17 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use procfs::process::{MMPermissions, MMapPath, Process};
 
 use crate::harness::child::{raw, state_of};
-use crate::harness::{Backend, OwnCopy, Setup, Workload, alone, standin, wait_for};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, alone, standin, wait_for, wait_within};
+
+/// Removing one perf-event uprobe takes the kernel a tenth of a second, more where it is busy,
+/// and whoever is killed ends when all of its are removed.
+const REMOVAL: Duration = Duration::from_secs(300);
 
 /// Whether the code of the CUDA libraries in a process is not as in their files, which it is not
 /// while there are breakpoints in it.
@@ -50,12 +55,17 @@ fn killed_with(kind: &str) {
     workload.say("freenull");
     let pid = workload.pid;
     assert!(!has_breakpoints(pid));
-    let mut gpuprobe = Setup::pid(pid).args(["--attach", kind]).start();
+    // Of one layer: fewer probes are removed sooner.
+    let traced = || Setup::pid(pid).args(["--attach", kind, "--api", "driver"]);
+    let mut gpuprobe = traced().start();
     workload.say("alloc 4096 10");
     assert!(has_breakpoints(pid), "while it is traced");
     gpuprobe.child.signal(Signal::SIGKILL);
     workload.say("free 0 5");
     workload.say("race 2 1000 512");
+    wait_within(REMOVAL, "the end of the killed gpuprobe", || {
+        gpuprobe.child.streams().try_wait().unwrap()
+    });
     assert_eq!(gpuprobe.exit_code(), 128 + 9);
     wait_for("the breakpoints to go", || {
         (!has_breakpoints(pid)).then_some(())
@@ -63,13 +73,14 @@ fn killed_with(kind: &str) {
     let truth = workload.status();
     assert_eq!((truth.allocs, truth.frees, truth.live), (2010, 2005, 5));
     // Another one starts as if there had been none.
-    let mut gpuprobe = Setup::pid(pid).args(["--attach", kind]).start();
+    let mut gpuprobe = traced().start();
     workload.say("alloc 512 3");
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
     report.assert_holds(pid, 1536, 3);
     assert_eq!(report.totals().alloc_calls, 3);
-    wait_for("the breakpoints to go", || {
+    // It has ended; what it leaves behind removes its probes.
+    wait_within(REMOVAL, "the breakpoints to go", || {
         (!has_breakpoints(pid)).then_some(())
     });
 }

@@ -126,7 +126,7 @@ check_contexts() {
 
 # How many of four devices the driver sees, and the last byte of each one's UUID.
 uuids() {
-    STANDIN_DEVICES=4 python3 - "$out/libcuda.so.1" <<-'END'
+    STANDIN_DEVICES=4 python3 - "${out:?}/libcuda.so.1" <<-'END'
 	import ctypes, sys
 	cuda = ctypes.CDLL(sys.argv[1])
 	count, uuid = ctypes.c_int(), ctypes.create_string_buffer(16)

@@ -34,8 +34,20 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 ///
 /// # Panics
 /// At the deadline, naming `what`.
-pub(crate) fn wait_for<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + DEADLINE;
+pub(crate) fn wait_for<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
+    wait_within(DEADLINE, what, done)
+}
+
+/// Waits until `done` gives a value, for `limit`.
+///
+/// # Panics
+/// At the end of `limit`, naming `what`.
+pub(crate) fn wait_within<T>(
+    limit: Duration,
+    what: &str,
+    mut done: impl FnMut() -> Option<T>,
+) -> T {
+    let end = Instant::now() + limit;
     loop {
         if let Some(value) = done() {
             return value;
