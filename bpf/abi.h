@@ -212,6 +212,7 @@ struct gp_call {
 	__s32 device;  /* GP_DEVICE_UNKNOWN or an index */
 	__u16 context; /* number of the context that it was made in or is about */
 	__u16 flags;   /* GP_CALL_* */
+	__u64 stack;   /* names the call stack within the process, or 0 */
 };
 
 /* The same, with what only few functions have. */
@@ -319,8 +320,8 @@ struct gp_losses {
 	_Static_assert(sizeof(type) == (size), #type " changed its layout")
 GP_ASSERT_SIZE(struct gp_value, 8);
 GP_ASSERT_SIZE(struct gp_recipe, 88 + 8 * GP_MAX_EXTRA);
-GP_ASSERT_SIZE(struct gp_call, 56);
-GP_ASSERT_SIZE(struct gp_detail, 72 + 8 * GP_MAX_EXTRA);
+GP_ASSERT_SIZE(struct gp_call, 64);
+GP_ASSERT_SIZE(struct gp_detail, 80 + 8 * GP_MAX_EXTRA);
 GP_ASSERT_SIZE(struct gp_named, sizeof(struct gp_detail) + 8 + GP_SYMBOL_LEN);
 GP_ASSERT_SIZE(struct gp_task, 64);
 GP_ASSERT_SIZE(struct gp_launch_key, 16);

@@ -232,6 +232,7 @@ static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread 
 		call->device = gp_current_device(thread);
 	call->context = gp_current_of(thread)->number;
 	call->flags = 0;
+	call->stack = 0;
 	if (frame->op == GP_OP_CONTEXT_DESTROY) {
 		about = gp_context_of(thread, frame->address);
 		call->context = about ? about->number : GP_CONTEXT_UNKNOWN;

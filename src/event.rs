@@ -108,6 +108,8 @@ pub struct Call {
     pub context: u16,
     /// It went into a graph: nothing was allocated or freed.
     pub captured: bool,
+    /// Names its call stack within the process; 0 if that was not taken.
+    pub stack: u64,
     /// What only few functions have.
     pub detail: Option<Box<Detail>>,
 }
@@ -241,6 +243,7 @@ impl TryFrom<&RawCall> for Call {
             device: u16::try_from(raw.device).ok().filter(|&d| d < MAX_DEVICES),
             context: raw.context,
             captured: raw.flags & CALL_CAPTURED != 0,
+            stack: raw.stack,
             detail: None,
         })
     }
@@ -354,6 +357,7 @@ mod tests {
             bytes.extend(number.to_le_bytes());
         }
         bytes.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend(0x5ac4_u64.to_le_bytes());
         bytes
     }
 
@@ -381,7 +385,7 @@ mod tests {
             (call.address, call.size_bytes),
             (0x7d33_2000_0000, 8_388_608)
         );
-        assert_eq!(call.device, Some(1));
+        assert_eq!((call.device, call.stack), (Some(1), 0x5ac4));
     }
 
     #[test]
@@ -443,7 +447,7 @@ mod tests {
             panic!("not a call");
         };
         assert_eq!(call.detail.unwrap().name.as_deref(), Some("seed"));
-        bytes[136] = 200;
+        bytes[144] = 200;
         assert!(matches!(decode(&bytes), Err(DecodeError::Truncated { .. })));
     }
 

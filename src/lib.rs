@@ -17,5 +17,6 @@ pub mod probe;
 pub mod recording;
 pub mod report;
 pub mod session;
+pub mod stacks;
 pub mod state;
 pub mod symbols;

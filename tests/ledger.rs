@@ -79,6 +79,7 @@ impl World {
             device: None,
             context: 0,
             captured: false,
+            stack: 0,
             detail: None,
         };
         self.ledger

@@ -58,6 +58,8 @@ pub struct RawCall {
     pub context: u16,
     /// [`CALL_CAPTURED`].
     pub flags: u16,
+    /// Names the call stack within the process; 0 if it was not taken.
+    pub stack: u64,
 }
 
 /// In [`RawCall::flags`]: the call went into a graph.
@@ -235,6 +237,7 @@ assert_same_layout!(
     device = device,
     context = context,
     flags = flags,
+    stack = stack,
 );
 assert_same_layout!(
     RawDetail,

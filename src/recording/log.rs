@@ -15,6 +15,7 @@ use crate::probe::abi::{
     RawCall, RawCopy, RawDetail, RawKernel, RawLaunchKey, RawNamed, RawTask, record,
 };
 use crate::report::{Options, Report, Usage};
+use crate::stacks::{CallStack, Frame, Location};
 use crate::state::Identity;
 
 /// What the state was fed with besides records.
@@ -36,6 +37,11 @@ pub enum Note {
     Dropped(u64),
     /// A report was made.
     Report(Mark),
+    /// A call stack of a process, by the number that its calls have for it; before the first of
+    /// these.
+    Stack(u32, u64, CallStack),
+    /// The frames at a location of a process, and whether that is the first of its stack.
+    Frames(u32, Location, bool, Vec<Frame>),
     /// What a GPU's memory holds: `CLOCK_MONOTONIC` nanoseconds, number of the GPU, bytes.
     Used(u64, u32, u64),
 }

@@ -154,7 +154,7 @@ impl Player {
                 Played::Lost
             }
             Note::Report(mark) => Played::Report(mark),
-            Note::Used(..) => Played::Nothing,
+            Note::Used(..) | Note::Stack(..) | Note::Frames(..) => Played::Nothing,
         }
     }
 }

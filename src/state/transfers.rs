@@ -334,6 +334,7 @@ mod tests {
             device: None,
             context: 0,
             captured: false,
+            stack: 0,
             detail: None,
         })
     }
