@@ -109,6 +109,7 @@ impl World {
             device: args.device,
             context: args.context,
             captured: args.captured,
+            stack: 0,
             detail: Some(Box::new(Detail {
                 out: args.out,
                 stream: args.stream,
