@@ -44,6 +44,21 @@
  * names are cut. */
 #define GP_SYMBOL_LEN 256
 
+/* Return addresses of a walk along the frame pointers; the kernel's own limit
+ * is 127. */
+#define GP_MAX_DEPTH 128
+/* Bytes of a stack that are copied: all of one that is small, of a larger one
+ * as much as this. */
+#define GP_FEW_STACK_BYTES (16 * 1024)
+#define GP_MAX_STACK_BYTES (64 * 1024)
+/* Return addresses that return probes have replaced, on one stack. */
+#define GP_MAX_REPLACED 8
+/* Return addresses of a part of a known call path, and parts of a path. */
+#define GP_PATH_STEPS 19
+#define GP_PATH_LEVELS 40
+/* A path that user space has not learnt after this long is copied again. */
+#define GP_COPY_AGAIN_NS 1000000000ULL
+
 /* The number of a context that is not known by now. Primary contexts have 0. */
 #define GP_CONTEXT_UNKNOWN 0xffff
 
@@ -134,6 +149,7 @@ enum gp_flag {
 	GP_NAMED = 4,          /* send a gp_named; `stream` is where the name is */
 	GP_OUT_BYTES = 8,      /* send the 64 bytes at `out` as extra values */
 	GP_TOLD = 16,          /* send it although it is no memory call */
+	GP_WITH_STACK = 32,    /* take the call stack */
 };
 
 /* The library that exports a function. Mirrors api::Layer. */
@@ -193,6 +209,7 @@ enum gp_record_type {
 	GP_RECORD_COPY = 10,
 	GP_RECORD_DETAIL = 11,
 	GP_RECORD_NAMED = 12,
+	GP_RECORD_STACK = 14,
 };
 
 /* gp_call.flags: the call went into a graph; nothing was allocated or freed. */
@@ -301,6 +318,57 @@ struct gp_notice {
 	__u64 device;
 };
 
+/* How call stacks are taken. Mirrors stacks::StackMode. */
+enum gp_stack_mode {
+	GP_STACKS_OFF,
+	GP_STACKS_FRAME_POINTERS, /* as the kernel walks them */
+	GP_STACKS_COPY,           /* a copy of every stack */
+	GP_STACKS_AUTO,           /* a copy of every stack that is not known yet */
+};
+
+/* A return address that a return probe has replaced. */
+struct gp_replaced {
+	__u64 at;
+	__u64 original;
+};
+
+/* A call stack: what the frame pointers lead to, and what else user space
+ * needs. Any copied bytes, from `sp` up, follow. */
+struct gp_stack {
+	__u16 type;
+	__u16 count; /* of addresses */
+	__u32 tgid;
+	__u64 id;   /* gp_call.stack */
+	__u64 root; /* the state that its path begins with */
+	__u64 return_address;
+	__u64 ip;
+	__u64 sp;
+	__u64 fp;
+	__u32 replaced_count;
+	__u32 copied;
+	struct gp_replaced replaced[GP_MAX_REPLACED];
+	__u64 addresses[GP_MAX_DEPTH]; /* `ip` first */
+};
+
+struct gp_stack_small {
+	struct gp_stack stack;
+	__u8 bytes[GP_FEW_STACK_BYTES + 4096];
+};
+
+struct gp_stack_large {
+	struct gp_stack stack;
+	__u8 bytes[GP_MAX_STACK_BYTES];
+};
+
+/* A part of a known call path: where the next return addresses are. The key is
+ * the state that was reached by mixing in all those before. */
+struct gp_path {
+	__u64 end;   /* the state after these, if it is the path that ends here */
+	__u64 stack; /* that path's stack */
+	__u16 count;
+	__u16 offsets[GP_PATH_STEPS]; /* from the stack pointer, in words */
+};
+
 /* Events that did not reach user space, by cause. */
 struct gp_losses {
 	__u64 ring_full;    /* memory calls: the ring was full */
@@ -314,6 +382,8 @@ struct gp_losses {
 	__u64 launches;     /* launches: the map was full */
 	__u64 names;        /* kernel names: the ring was full */
 	__u64 copies;       /* copies: the ring was full, no room, or of unknown size */
+	__u64 stacks;       /* call stacks: the ring or a map was full */
+	__u64 stack_copies; /* copies of stacks: the ring was full; the walk was kept */
 };
 
 #define GP_ASSERT_SIZE(type, size)                                                                 \
@@ -328,6 +398,8 @@ GP_ASSERT_SIZE(struct gp_launch_key, 16);
 GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
 GP_ASSERT_SIZE(struct gp_copy, 64);
 GP_ASSERT_SIZE(struct gp_notice, 24);
-GP_ASSERT_SIZE(struct gp_losses, 88);
+GP_ASSERT_SIZE(struct gp_stack, 64 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
+GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
+GP_ASSERT_SIZE(struct gp_losses, 104);
 
 #endif /* GPUPROBE_ABI_H */

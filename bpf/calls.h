@@ -96,7 +96,8 @@ static __always_inline void gp_keep_extra(struct pt_regs *ctx,
 /* Fills in the new frame on top; false if the call cannot be followed. */
 static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 					  const volatile struct gp_recipe *recipe,
-					  struct gp_frame *frame, struct gp_thread *thread)
+					  struct gp_frame *frame, struct gp_thread *thread,
+					  __u32 tid)
 {
 	frame->address = gp_value_of(ctx, &recipe->address);
 	frame->out = gp_value_of(ctx, &recipe->out);
@@ -112,6 +113,10 @@ static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 		thread->memory_sp = frame->sp;
 		thread->memory_layer = recipe->layer;
 		thread->nested = 0;
+		thread->stack = 0;
+		if (stack_mode != GP_STACKS_OFF && recipe->flags & GP_WITH_STACK)
+			thread->stack =
+				gp_take_stack(ctx, frame->sp, thread->tgid, tid, thread->process);
 		if (recipe->flags & GP_DETAILED)
 			gp_keep_extra(ctx, recipe, thread);
 	}
@@ -164,7 +169,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	frame->sp = sp;
 	frame->row = row;
 	frame->op = op;
-	if (!gp_fill_frame(ctx, recipe, frame, thread)) {
+	if (!gp_fill_frame(ctx, recipe, frame, thread, (__u32)pid_tgid)) {
 		gp_lose(thread, op, false);
 		return 1;
 	}
@@ -232,7 +237,7 @@ static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread 
 		call->device = gp_current_device(thread);
 	call->context = gp_current_of(thread)->number;
 	call->flags = 0;
-	call->stack = 0;
+	call->stack = gp_is_memory(frame->op) ? thread->stack : 0;
 	if (frame->op == GP_OP_CONTEXT_DESTROY) {
 		about = gp_context_of(thread, frame->address);
 		call->context = about ? about->number : GP_CONTEXT_UNKNOWN;

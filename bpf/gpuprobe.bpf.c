@@ -16,6 +16,7 @@
 #include "contexts.h"
 #include "launches.h"
 #include "copies.h"
+#include "stacks.h"
 #include "calls.h"
 #include "tasks.h"
 #include "loader.h"

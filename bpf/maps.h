@@ -18,6 +18,8 @@ const volatile bool hold_targets;
 const volatile bool count_launches;
 /* The ledger is kept: send what it needs to know besides memory calls. */
 const volatile bool keep_ledger;
+/* GP_STACKS_* */
+const volatile __u32 stack_mode;
 /* Bytes waiting in the memory ring at which the reader is woken; below, it
  * looks by itself several times a second. One wake-up per event would cost
  * more than the event. */
@@ -27,7 +29,7 @@ const volatile __u64 wake_bytes = 1024 * 1024;
 
 struct gp_losses losses;
 /* Set when the reader has been woken, cleared by the reader. */
-__u32 wake_pending[2]; /* by enum gp_ring */
+__u32 wake_pending[3]; /* by enum gp_ring */
 /* User space is about to end: stop nothing that nobody would let go on. */
 __u32 ending;
 /* Bit 0: the self-test's entry was seen; bit 1: its return was. */
@@ -48,6 +50,8 @@ struct gp_records {
 	struct gp_copy copy;
 	struct gp_launch_key launch_key;
 	struct gp_launch_count launch_count;
+	struct gp_stack stack;
+	struct gp_path path;
 };
 const volatile struct gp_records record_layouts;
 
@@ -84,6 +88,7 @@ struct gp_thread {
 	__u32 level;               /* index of the current context in `current` */
 	__u32 overflow;            /* pushes beyond GP_MAX_CONTEXTS */
 	__u64 extra[GP_MAX_EXTRA]; /* of the open outermost memory call */
+	__u64 stack;               /* likewise */
 	struct gp_current current[GP_MAX_CONTEXTS];
 	struct gp_frame frames[GP_MAX_FRAMES];
 };
@@ -240,6 +245,72 @@ struct {
 	__type(key, __u32);
 	__type(value, struct gp_loader);
 } loaders SEC(".maps");
+
+/* Call stacks, before the calls that have them. Full: losses.stacks or
+ * losses.stack_copies. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 * 1024 * 1024);
+} stack_ring SEC(".maps");
+
+/* The state that a path has reached -> how it goes on; entered by user space
+ * and removed at the end of the process. Full: user space starts afresh. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct gp_path);
+} paths SEC(".maps");
+
+struct gp_sent {
+	__u64 time_ns;
+	__u64 id;
+};
+
+/* What a stack looks like -> the copy of it that was sent last. Bounded by
+ * least recent use; forgetting one costs another copy. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct gp_sent);
+} sent_copies SEC(".maps");
+
+/* Walks that were sent. Bounded by least recent use; forgetting one costs
+ * sending it again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, __u32);
+} sent_walks SEC(".maps");
+
+/* A walk along the frame pointers. */
+struct gp_walk {
+	__u64 count;
+	__u64 addresses[GP_MAX_DEPTH];
+};
+struct gp_walk no_walk;
+
+/* tid -> room for its walks; removed when the thread exits. Allocated as
+ * threads come: few do. Full: losses.stacks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct gp_walk);
+} walks SEC(".maps");
+
+/* The stack that is being taken. */
+struct gp_taken {
+	__u64 root;
+	__u64 return_address;
+	__u64 ip;
+	__u64 sp;
+	__u64 fp;
+	__u64 tgid;
+};
 
 #define gp_count(loss) __sync_fetch_and_add(&losses.loss, 1)
 

@@ -34,6 +34,8 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
 	struct gp_thread *thread;
 
+	if (stack_mode != GP_STACKS_OFF)
+		bpf_map_delete_elem(&walks, &tid);
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread) {
 		if (thread->announced)

@@ -20,6 +20,7 @@ use crate::doctor;
 use crate::probe::AttachKind;
 use crate::report::Format;
 use crate::session::{self, ApiChoice, Config, Filter, Record, Target};
+use crate::stacks::StackMode;
 
 /// Says who holds GPU memory, which kernels are launched and what copies cost, in running CUDA
 /// programs, without restarting them.
@@ -135,6 +136,10 @@ struct TraceArgs {
     #[arg(long, value_enum, default_value_t = ApiChoice::Auto)]
     api: ApiChoice,
 
+    /// Whether and how call stacks are taken.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = StackMode::Off)]
+    stacks: StackMode,
+
     /// Attach in this way only [default: the best that works here].
     #[arg(long, value_enum, value_name = "KIND")]
     attach: Option<AttachKind>,
@@ -237,6 +242,7 @@ impl TraceArgs {
             output: self.output,
             api: self.api,
             attach: self.attach,
+            stacks: self.stacks,
             record: self.record.map(|path| Record {
                 path,
                 only: false,

@@ -15,6 +15,7 @@ use crate::probe::AttachKind;
 use crate::recording::replay;
 use crate::report::Format;
 use crate::session::{ApiChoice, Config, Filter, Record, Target};
+use crate::stacks::StackMode;
 
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
@@ -93,6 +94,7 @@ impl RecordArgs {
             output: None,
             api: self.api,
             attach: self.attach,
+            stacks: StackMode::Off,
             record: Some(Record {
                 path: self.output,
                 only: true,

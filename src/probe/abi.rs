@@ -28,6 +28,7 @@ pub mod record {
     pub const COPY: u16 = 10;
     pub const DETAIL: u16 = 11;
     pub const NAMED: u16 = 12;
+    pub const STACK: u16 = 14;
 }
 
 /// `struct gp_call`: a finished outermost memory call.
@@ -199,6 +200,71 @@ pub struct RawCopy {
     pub captured: u16,
 }
 
+/// Addresses of a walk along the frame pointers: `GP_MAX_DEPTH`.
+pub const MAX_DEPTH: usize = 128;
+/// Replaced return addresses: `GP_MAX_REPLACED`.
+pub const MAX_REPLACED: usize = 8;
+/// Return addresses in a part of a known path: `GP_PATH_STEPS`.
+pub const PATH_STEPS: usize = 19;
+/// Parts of a known path: `GP_PATH_LEVELS`.
+pub const PATH_LEVELS: usize = 40;
+
+/// `struct gp_replaced`: a return address that a return probe has replaced.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawReplaced {
+    /// Where on the stack.
+    pub at: u64,
+    /// What was there.
+    pub original: u64,
+}
+
+/// `struct gp_stack`: a call stack, as the kernel side found it. Copied bytes follow.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawStack {
+    /// [`record::STACK`].
+    pub record_type: u16,
+    /// How many of `addresses` there are.
+    pub count: u16,
+    /// Process.
+    pub tgid: u32,
+    /// As in [`RawCall::stack`].
+    pub id: u64,
+    /// The state that its path begins with.
+    pub root: u64,
+    /// Where the function will return to.
+    pub return_address: u64,
+    /// Instruction pointer: the entry of the function.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer.
+    pub fp: u64,
+    /// How many of `replaced` there are.
+    pub replaced_count: u32,
+    /// Bytes of the stack, from `sp` up, that follow.
+    pub copied: u32,
+    /// Return addresses that return probes have replaced.
+    pub replaced: [RawReplaced; MAX_REPLACED],
+    /// What the frame pointers lead to, innermost first.
+    pub addresses: [u64; MAX_DEPTH],
+}
+
+/// `struct gp_path`: a part of a known call path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawPath {
+    /// The state after these return addresses, if it is the path that ends here.
+    pub end: u64,
+    /// That path's stack.
+    pub stack: u64,
+    /// How many of `offsets` there are.
+    pub count: u16,
+    /// Where return addresses are: 8-byte words above the stack pointer.
+    pub offsets: [u16; PATH_STEPS],
+}
+
 /// `struct gp_notice`: discovery is asked to look at a process.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -309,6 +375,37 @@ assert_same_layout!(
     second = second,
     captured = captured,
 );
+assert_same_layout!(
+    RawStack,
+    types::gp_stack,
+    record_type = r#type,
+    count = count,
+    tgid = tgid,
+    id = id,
+    root = root,
+    return_address = return_address,
+    ip = ip,
+    sp = sp,
+    fp = fp,
+    replaced_count = replaced_count,
+    copied = copied,
+    replaced = replaced,
+    addresses = addresses,
+);
+assert_same_layout!(
+    RawReplaced,
+    types::gp_replaced,
+    at = at,
+    original = original,
+);
+assert_same_layout!(
+    RawPath,
+    types::gp_path,
+    end = end,
+    stack = stack,
+    count = count,
+    offsets = offsets,
+);
 const _: () = assert!(
     crate::api::FUNCTIONS.len() <= size_of::<types::rodata>() / size_of::<types::gp_recipe>(),
     "the function table has outgrown GP_MAX_ROWS"
@@ -332,6 +429,7 @@ fn flags(function: &Function) -> u16 {
         function.named,
         function.out_bytes,
         function.op.is_told(),
+        function.op.allocates(),
     ]
     .into_iter()
     .enumerate()

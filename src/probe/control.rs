@@ -2,13 +2,14 @@
 
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::abi::{RawLaunchCount, RawLaunchKey};
+use super::abi::{RawLaunchCount, RawLaunchKey, RawPath};
 use super::load::Probe;
 use super::rings::{Image, Rings};
 use crate::clock;
 use crate::report::Lost;
+use crate::stacks::StackMode;
 
 impl Probe {
     /// Opens the rings. There may be one reader only.
@@ -17,7 +18,13 @@ impl Probe {
     /// Those of mapping the rings.
     pub fn rings(&self) -> Result<Rings> {
         let maps = &self.skeleton.maps;
-        Rings::open(&maps.memory_ring, &maps.activity_ring, &maps.control_ring)
+        let stack_ring = (self.stacks != StackMode::Off).then_some(&maps.stack_ring as _);
+        Rings::open(
+            &maps.memory_ring,
+            &maps.activity_ring,
+            &maps.control_ring,
+            stack_ring,
+        )
     }
 
     /// Adds a process to those that are traced.
@@ -122,7 +129,28 @@ impl Probe {
     /// To be called before the rings are read, so that the next full batch wakes us again.
     pub fn about_to_read(&mut self) {
         if let Ok(bss) = self.bss() {
-            bss.wake_pending = [0; 2];
+            bss.wake_pending = [0; 3];
+        }
+    }
+
+    /// Enters how known call paths go on, by the states that they have reached.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn enter_paths(&self, paths: &[(u64, RawPath)]) -> Result<()> {
+        for (state, path) in paths {
+            let map = &self.skeleton.maps.paths;
+            map.update(&state.to_ne_bytes(), path.as_bytes(), MapFlags::ANY)
+                .context("cannot enter a call path")?;
+        }
+        Ok(())
+    }
+
+    /// Forgets how call paths go on from these states.
+    pub fn forget_paths(&self, states: impl IntoIterator<Item = u64>) {
+        for state in states {
+            // It is not there if the map was full.
+            let _ = self.skeleton.maps.paths.delete(&state.to_ne_bytes());
         }
     }
 
@@ -139,6 +167,8 @@ impl Probe {
                 launches: losses.launches,
                 names: losses.names,
                 copies: losses.copies,
+                stacks: losses.stacks,
+                partial_stacks: losses.stack_copies,
                 undecodable: 0,
             }
         })

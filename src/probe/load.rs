@@ -11,6 +11,7 @@ use super::attach::{self, Attached, Point};
 use super::kind::{self, AttachKind};
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, OpenGpuprobeSkel};
 use crate::api::{FUNCTIONS, table};
+use crate::stacks::StackMode;
 
 /// What the kernel side is told before it is loaded.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,6 +26,8 @@ pub struct Settings {
     pub launches: bool,
     /// Send what a ledger needs to know besides memory calls.
     pub ledger: bool,
+    /// Whether and how call stacks are taken.
+    pub stacks: StackMode,
     /// Attach in this way; `None` for the best that works.
     pub kind: Option<AttachKind>,
 }
@@ -33,6 +36,7 @@ pub struct Settings {
 pub struct Probe {
     /// How functions are attached to.
     pub kind: AttachKind,
+    pub(super) stacks: StackMode,
     // Before `skeleton`, so that links go first.
     pub(super) links: Vec<Link>,
     pub(super) skeleton: GpuprobeSkel<'static>,
@@ -86,6 +90,7 @@ impl Probe {
         let skeleton = open.load().context("the kernel refused the BPF programs")?;
         let mut probe = Self {
             kind,
+            stacks: settings.stacks,
             links: Vec::new(),
             skeleton,
             refused: Vec::new(),
@@ -229,10 +234,24 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     rodata.hold_targets = settings.hold_targets;
     rodata.count_launches = settings.launches;
     rodata.keep_ledger = settings.ledger;
+    rodata.stack_mode = settings.stacks as u32;
     for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
         *recipe = abi::recipe(function);
     }
     open.maps.launches.set_autocreate(settings.launches)?;
+    let (with_stacks, learns) = (
+        settings.stacks != StackMode::Off,
+        settings.stacks == StackMode::Auto,
+    );
+    for (map, is_needed) in [
+        (&mut open.maps.stack_ring, with_stacks),
+        (&mut open.maps.walks, with_stacks),
+        (&mut open.maps.sent_walks, with_stacks),
+        (&mut open.maps.sent_copies, learns),
+        (&mut open.maps.paths, learns),
+    ] {
+        map.set_autocreate(is_needed)?;
+    }
     let progs = &mut open.progs;
     let session = kind == AttachKind::Session;
     let multi = kind == AttachKind::Multi;

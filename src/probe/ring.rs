@@ -107,16 +107,17 @@ impl Ring {
         self.producer.position().load(Ordering::Acquire)
     }
 
-    /// Hands each record before `end` to `record`.
-    pub(super) fn read_to(&mut self, end: u64, mut record: impl FnMut(&[u8])) -> Result<()> {
+    /// Hands each record before `end` to `record`; false if one that is still being written comes
+    /// before.
+    pub(super) fn read_to(&mut self, end: u64, mut record: impl FnMut(&[u8])) -> Result<bool> {
         let mut unreleased = 0;
         let result = loop {
             if self.position >= end {
-                break Ok(());
+                break Ok(true);
             }
             match self.read_one(&mut record) {
                 Ok(true) => {}
-                Ok(false) => break Ok(()),
+                Ok(false) => break Ok(false),
                 Err(error) => break Err(error),
             }
             unreleased += 1;

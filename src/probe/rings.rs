@@ -1,6 +1,7 @@
 //! The rings of the kernel side.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use anyhow::Result;
 use libbpf_rs::MapCore;
@@ -30,11 +31,17 @@ pub struct Image {
     pub(super) device: u64,
 }
 
-/// The rings of memory calls, of kernels and copies, and of notices.
+/// How often, and after which pause, a call stack is looked at that is still being written.
+const BUSY_ROUNDS: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_micros(50);
+
+/// The rings of memory calls, of kernels and copies, of notices, and of call stacks.
 pub struct Rings {
     memory: Ring,
     activity: Ring,
     control: Ring,
+    /// If call stacks are taken.
+    stacks: Option<Ring>,
 }
 
 impl Rings {
@@ -42,23 +49,44 @@ impl Rings {
         memory_ring: &dyn MapCore,
         activity_ring: &dyn MapCore,
         control_ring: &dyn MapCore,
+        stack_ring: Option<&dyn MapCore>,
     ) -> Result<Self> {
         Ok(Self {
             memory: Ring::open(memory_ring)?,
             activity: Ring::open(activity_ring)?,
             control: Ring::open(control_ring)?,
+            stacks: stack_ring.map(Ring::open).transpose()?,
         })
     }
 
     /// Hands every record that is in the memory ring now, then every one that was in the activity
-    /// ring before, to `record`: whatever a copy needs to know of memory comes first.
+    /// ring before, to `record`: whatever a copy needs to know of memory comes first. Before all
+    /// of them come the call stacks of the calls among them.
     ///
     /// # Errors
     /// Those of mapping the rings.
     pub fn read(&mut self, mut record: impl FnMut(&[u8])) -> Result<()> {
-        let activity_end = self.activity.end();
-        self.memory.read_to(self.memory.end(), &mut record)?;
-        self.activity.read_to(activity_end, record)
+        let (activity_end, memory_end) = (self.activity.end(), self.memory.end());
+        self.read_stacks(&mut record)?;
+        self.memory.read_to(memory_end, &mut record)?;
+        self.activity.read_to(activity_end, record)?;
+        Ok(())
+    }
+
+    /// Hands every call stack that is in its ring now to `record`.
+    fn read_stacks(&mut self, mut record: impl FnMut(&[u8])) -> Result<()> {
+        let Some(stacks) = &mut self.stacks else {
+            return Ok(());
+        };
+        let end = stacks.end();
+        for _ in 0..BUSY_ROUNDS {
+            if stacks.read_to(end, &mut record)? {
+                break;
+            }
+            // One that is being written hides those behind it.
+            std::thread::sleep(BUSY_PAUSE);
+        }
+        Ok(())
     }
 
     /// The notices that are in the control ring.
@@ -87,6 +115,14 @@ impl Rings {
     /// Those of the event loop.
     pub fn watch_activity(&self) -> Result<AsyncFd<OwnedFd>> {
         watch(&self.activity)
+    }
+
+    /// Becomes readable when there are call stacks; `None` if none are taken. Needs an event loop.
+    ///
+    /// # Errors
+    /// Those of the event loop.
+    pub fn watch_stacks(&self) -> Result<Option<AsyncFd<OwnedFd>>> {
+        self.stacks.as_ref().map(watch).transpose()
     }
 
     /// Becomes readable when there are notices. Needs an event loop.

@@ -50,6 +50,10 @@ pub struct Lost {
     pub names: u64,
     /// Copies.
     pub copies: u64,
+    /// Call stacks that were not taken.
+    pub stacks: u64,
+    /// Call stacks of which only the part is known that frame pointers lead to.
+    pub partial_stacks: u64,
     /// Records that could not be decoded.
     pub undecodable: u64,
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use crate::api::{Function, KindSet, Layer, Modes};
 use crate::probe::AttachKind;
 use crate::report::Format;
+use crate::stacks::StackMode;
 
 pub use filter::Filter;
 pub use guard::guard_if_asked;
@@ -95,6 +96,8 @@ pub struct Config {
     pub output: Option<PathBuf>,
     /// Whose memory calls are probed.
     pub api: ApiChoice,
+    /// Whether and how call stacks are taken.
+    pub stacks: StackMode,
     /// How to attach; `None` for the best way that works.
     pub attach: Option<AttachKind>,
     /// What is recorded, if anything.

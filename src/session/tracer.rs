@@ -66,6 +66,7 @@ impl Tracer {
             hold_targets: is_command,
             launches: config.modes.cudatrace,
             ledger: config.modes.memleak,
+            stacks: config.stacks,
             kind: config.attach,
         })?;
         let alone = process.filter(|_| !config.children);

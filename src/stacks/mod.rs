@@ -5,7 +5,25 @@
 //! several where the compiler has inlined functions. [`Symbols`] makes frames of locations, only
 //! for what is printed.
 
+pub mod paths;
+
 use serde::{Deserialize, Serialize, Serializer};
+
+/// Whether and how call stacks are taken. The discriminants are those of `enum gp_stack_mode` in
+/// `bpf/abi.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[repr(u32)]
+pub enum StackMode {
+    /// By the program's own unwinding information, for each call path once.
+    Auto = 3,
+    /// Along the frame pointers, as far as these lead.
+    Fp = 1,
+    /// By the program's own unwinding information, for every allocation.
+    Dwarf = 2,
+    /// Not at all.
+    #[default]
+    Off = 0,
+}
 
 /// A file that code was mapped from, by its number within the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -69,6 +69,8 @@ pub fn describe_lost(lost: &Lost) -> String {
         (lost.launches, "launches"),
         (lost.names, "names of kernels"),
         (lost.copies, "copies"),
+        (lost.stacks, "call stacks"),
+        (lost.partial_stacks, "call stacks beyond their first part"),
         (lost.undecodable, "records not understood"),
     ];
     let named = parts.iter().filter(|(count, _)| *count > 0);

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * Call stacks, taken at the entry of a call: a return probe hides the caller.
+ *
+ * Libraries without frame pointers can only be unwound with what their files
+ * say, which is user space's work: it is sent a copy of the stack. That is
+ * dear, so it is done once per call path. What user space learns from a copy,
+ * it enters into `paths`: where on the stack the return addresses of that path
+ * are. From then on the path is recognised by reading just these, all of them,
+ * so no stack is ever taken for another that happens to have the same depth.
+ */
+#ifndef GPUPROBE_STACKS_H
+#define GPUPROBE_STACKS_H
+
+#define GP_PAGE 4096
+
+/* As in src/stacks/paths.rs. */
+static __always_inline __u64 gp_mix(__u64 state, __u64 word)
+{
+	state = (state ^ word) * 0x9e3779b97f4a7c15ULL;
+	return state ^ state >> 32;
+}
+
+/* What the call that is about to begin is told apart by, before its callers
+ * are looked at. Functions that align their frames lay them out by the stack
+ * pointer's lower bits. */
+static __always_inline __u64 gp_path_root(__u32 process, __u64 ip, __u64 return_address, __u64 sp)
+{
+	__u64 root = gp_mix((__u64)process << 32 | (sp & 63), ip);
+
+	return gp_mix(root, return_address);
+}
+
+/* The stack that the path from `state` on is known to be, or 0. */
+static __always_inline __u64 gp_known_path(__u64 state, __u64 sp)
+{
+	for (int level = 0; level < GP_PATH_LEVELS; level++) {
+		struct gp_path *path = bpf_map_lookup_elem(&paths, &state);
+
+		if (!path)
+			return 0;
+		for (__u32 i = 0; i < GP_PATH_STEPS && i < path->count; i++) {
+			__u64 word = 0;
+
+			bpf_probe_read_user(&word, sizeof(word),
+					    (void *)(sp + 8ULL * path->offsets[i]));
+			state = gp_mix(state, word);
+		}
+		if (state == path->end)
+			return path->stack;
+	}
+	return 0;
+}
+
+/* Follows the frame pointers; false if there is no room to. */
+static __always_inline struct gp_walk *gp_walk_frames(struct pt_regs *ctx, __u32 tid)
+{
+	struct gp_walk *walk = gp_get_or_insert(&walks, &tid, &no_walk);
+	long bytes;
+
+	if (!walk)
+		return NULL;
+	bytes = bpf_get_stack(ctx, walk->addresses, sizeof(walk->addresses), BPF_F_USER_STACK);
+	walk->count = bytes > 0 ? bytes / sizeof(__u64) : 0;
+	return walk;
+}
+
+static __always_inline __u64 gp_hash_walk(struct gp_walk *walk, __u64 state)
+{
+	for (__u32 i = 0; i < GP_MAX_DEPTH && i < walk->count; i++)
+		state = gp_mix(state, walk->addresses[i]);
+	return state;
+}
+
+/* The return addresses that return probes, ours or others', have replaced. */
+static __always_inline void gp_fill_replaced(struct gp_stack *stack)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct return_instance *instance = NULL;
+
+	stack->replaced_count = 0;
+	__builtin_memset(stack->replaced, 0, sizeof(stack->replaced));
+	if (bpf_core_field_exists(task->utask))
+		instance = BPF_CORE_READ(task, utask, return_instances);
+	for (int i = 0; i < GP_MAX_REPLACED && instance; i++) {
+		stack->replaced[i].at = BPF_CORE_READ(instance, stack);
+		stack->replaced[i].original = BPF_CORE_READ(instance, orig_ret_vaddr);
+		stack->replaced_count = i + 1;
+		instance = BPF_CORE_READ(instance, next);
+	}
+}
+
+static __always_inline void gp_fill_stack(struct gp_stack *stack, struct gp_walk *walk,
+					  struct gp_taken *taken, __u64 id)
+{
+	stack->type = GP_RECORD_STACK;
+	stack->count = walk->count;
+	stack->tgid = taken->tgid;
+	stack->id = id;
+	stack->root = taken->root;
+	stack->return_address = taken->return_address;
+	stack->ip = taken->ip;
+	stack->sp = taken->sp;
+	stack->fp = taken->fp;
+	stack->copied = 0;
+	gp_fill_replaced(stack);
+	__builtin_memcpy(stack->addresses, walk->addresses, sizeof(stack->addresses));
+}
+
+/* Copies the stack from `sp` up, page by page, until it ends. */
+static __always_inline __u32 gp_copy_stack(__u8 *bytes, __u32 size, __u64 sp)
+{
+	__u32 first = GP_PAGE - (sp & (GP_PAGE - 1)), done = 0;
+
+	if (first <= GP_PAGE && bpf_probe_read_user(bytes, first, (void *)sp) == 0)
+		done = first;
+	for (__u32 i = 0; done && i < GP_MAX_STACK_BYTES / GP_PAGE; i++) {
+		barrier_var(done);
+		if (done > size - GP_PAGE)
+			break;
+		if (bpf_probe_read_user(bytes + done, GP_PAGE, (void *)(sp + done)))
+			break;
+		done += GP_PAGE;
+	}
+	return done;
+}
+
+/* Whether the stack goes on for `bytes` from `sp`. */
+static __always_inline bool gp_reaches(__u64 sp, __u32 bytes)
+{
+	__u8 byte;
+
+	return bpf_probe_read_user(&byte, sizeof(byte), (void *)(sp + bytes)) == 0;
+}
+
+#define gp_send_stack_of(record_type, walk, taken, id)                                             \
+	({                                                                                         \
+		struct record_type *copy = bpf_ringbuf_reserve(&stack_ring, sizeof(*copy), 0);     \
+		if (copy) {                                                                        \
+			gp_fill_stack(&copy->stack, walk, taken, id);                              \
+			copy->stack.copied =                                                       \
+				gp_copy_stack(copy->bytes, sizeof(copy->bytes), (taken)->sp);      \
+			bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_STACKS));                             \
+		}                                                                                  \
+		copy != NULL;                                                                      \
+	})
+
+/* Sends the walk with a copy of the stack; false if there was no room. */
+static __always_inline bool gp_send_stack_copy(struct gp_walk *walk, struct gp_taken *taken,
+					       __u64 id)
+{
+	if (gp_reaches(taken->sp, GP_FEW_STACK_BYTES))
+		return gp_send_stack_of(gp_stack_large, walk, taken, id);
+	return gp_send_stack_of(gp_stack_small, walk, taken, id);
+}
+
+/* Sends the walk, unless that has been done. The id of the stack, or 0. */
+static __always_inline __u64 gp_send_walk(struct gp_walk *walk, struct gp_taken *taken, __u64 hash)
+{
+	struct gp_stack *stack;
+	__u32 one = 1;
+
+	if (bpf_map_lookup_elem(&sent_walks, &hash))
+		return hash;
+	stack = bpf_ringbuf_reserve(&stack_ring, sizeof(*stack), 0);
+	if (!stack) {
+		gp_count(stacks);
+		return 0;
+	}
+	gp_fill_stack(stack, walk, taken, hash);
+	bpf_ringbuf_submit(stack, gp_wake_now(GP_RING_STACKS));
+	/* Only now: who finds it here relies on its being in the ring. */
+	bpf_map_update_elem(&sent_walks, &hash, &one, BPF_ANY);
+	return hash;
+}
+
+/* The id of the stack of which a copy was sent lately for what looks the same,
+ * or of one that is sent now. User space is about to learn the path. */
+static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_taken *taken,
+					       __u64 hash)
+{
+	__u64 now = bpf_ktime_get_ns(), looks = gp_mix(hash, taken->sp);
+	struct gp_sent sent = {.time_ns = now, .id = gp_mix(looks, now) | 1};
+	struct gp_sent *before = NULL;
+
+	if (stack_mode == GP_STACKS_AUTO)
+		before = bpf_map_lookup_elem(&sent_copies, &looks);
+	if (before && now - before->time_ns < GP_COPY_AGAIN_NS)
+		return before->id;
+	if (!gp_send_stack_copy(walk, taken, sent.id)) {
+		gp_count(stack_copies);
+		return gp_send_walk(walk, taken, hash);
+	}
+	if (stack_mode == GP_STACKS_AUTO)
+		bpf_map_update_elem(&sent_copies, &looks, &sent, BPF_ANY);
+	return sent.id;
+}
+
+/* Takes the call stack of the function that is about to begin. Gives the id by
+ * which user space knows it in this process, or 0. */
+static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, __u32 tgid, __u32 tid,
+					   __u32 process)
+{
+	struct gp_taken taken = {.tgid = tgid, .sp = sp};
+	struct gp_walk *walk;
+	__u64 hash, id;
+
+	taken.ip = PT_REGS_IP(ctx);
+	taken.fp = PT_REGS_FP(ctx);
+	bpf_probe_read_user(&taken.return_address, sizeof(__u64), (void *)sp);
+	taken.root = gp_path_root(process, taken.ip, taken.return_address, sp);
+	if (stack_mode == GP_STACKS_AUTO) {
+		id = gp_known_path(taken.root, sp);
+		if (id)
+			return id;
+	}
+	walk = gp_walk_frames(ctx, tid);
+	if (!walk) {
+		gp_count(stacks);
+		return 0;
+	}
+	hash = gp_hash_walk(walk, taken.root) | 1;
+	if (stack_mode == GP_STACKS_FRAME_POINTERS)
+		return gp_send_walk(walk, &taken, hash);
+	return gp_send_copy_once(walk, &taken, hash);
+}
+
+#endif /* GPUPROBE_STACKS_H */
