@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use crate::api::{Function, KindSet, Layer, Modes};
 use crate::probe::AttachKind;
-use crate::report::Format;
+use crate::report::{Format, View};
+use crate::stacks::StackMode;
 
 pub use filter::Filter;
 pub use guard::guard_if_asked;
@@ -89,6 +90,10 @@ pub struct Config {
     pub duration: Option<Duration>,
     /// Allocations listed per thread; `None` for all.
     pub top: Option<usize>,
+    /// What of live memory is listed.
+    pub view: View,
+    /// How call stacks are taken.
+    pub stacks: StackMode,
     /// Format of the reports.
     pub format: Format,
     /// Where reports go; `None` for standard output.

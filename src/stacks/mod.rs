@@ -5,6 +5,11 @@
 //! several where the compiler has inlined functions. [`Symbols`] makes frames of locations, only
 //! for what is printed.
 
+pub mod cuda;
+mod known;
+
+pub use known::{KnownFrames, NO_MODULE, NoSymbols, bare_frame};
+
 use serde::{Deserialize, Serialize, Serializer};
 
 /// A file that code was mapped from, by its number within the run.
@@ -30,6 +35,27 @@ pub struct CallStack {
     pub locations: Vec<Location>,
     /// The last location is the outermost one of the thread. If not, what called it is not known.
     pub is_complete: bool,
+}
+
+/// How call stacks are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum StackMode {
+    /// By frame pointers; where these end in the middle of nowhere, by unwind tables.
+    Auto,
+    /// By frame pointers only, which many libraries do not have.
+    Fp,
+    /// By unwind tables only, from a copy of the stack.
+    Dwarf,
+    /// Not at all.
+    #[default]
+    Off,
+}
+
+impl StackMode {
+    /// Whether stacks are taken.
+    pub fn is_on(self) -> bool {
+        self != Self::Off
+    }
 }
 
 /// What a function is written in.
