@@ -3,6 +3,7 @@
 mod plot;
 mod record;
 mod report;
+mod view;
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -21,6 +22,7 @@ use crate::probe::AttachKind;
 use crate::report::Format;
 use crate::session::{self, ApiChoice, Config, Filter, Record, Target};
 use crate::stacks::StackMode;
+use view::{ViewArgs, stack_mode};
 
 /// Says who holds GPU memory, which kernels are launched and what copies cost, in running CUDA
 /// programs, without restarting them.
@@ -118,9 +120,16 @@ struct TraceArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
 
+    /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
+    #[arg(long, value_enum, value_name = "HOW")]
+    stacks: Option<StackMode>,
+
+    #[command(flatten)]
+    view: ViewArgs,
+
     /// Rows per thread or process, largest first [default: 10 in text, all in json and csv].
     ///
-    /// Allocations of a thread, kernels of a process.
+    /// Call sites of a process, allocations of a thread, kernels of a process.
     #[arg(long, value_name = "N")]
     top: Option<usize>,
 
@@ -135,10 +144,6 @@ struct TraceArgs {
     /// Which layer's memory calls are probed. With both, the outermost call counts.
     #[arg(long, value_enum, default_value_t = ApiChoice::Auto)]
     api: ApiChoice,
-
-    /// Whether and how call stacks are taken.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = StackMode::Off)]
-    stacks: StackMode,
 
     /// Attach in this way only [default: the best that works here].
     #[arg(long, value_enum, value_name = "KIND")]
@@ -219,6 +224,8 @@ impl TraceArgs {
             (None, _) => Target::Everything,
         };
         Config {
+            stacks: stack_mode(self.stacks, self.memleak, &target),
+            view: self.view.view(),
             target,
             children: self.children,
             filter: Filter {
@@ -242,7 +249,6 @@ impl TraceArgs {
             output: self.output,
             api: self.api,
             attach: self.attach,
-            stacks: self.stacks,
             record: self.record.map(|path| Record {
                 path,
                 only: false,

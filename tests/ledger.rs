@@ -3,10 +3,12 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use gpuprobe::api::{FUNCTIONS, Op};
 use gpuprobe::event::{Call, Event, Task};
-use gpuprobe::state::{Identity, Ledger};
+use gpuprobe::stacks::{CallStack, Location};
+use gpuprobe::state::{Identity, Ledger, Process};
 use proptest::prelude::*;
 
 /// What a thread of the simulated process does next.
@@ -48,6 +50,8 @@ struct World {
     now_ns: u64,
     live: Vec<(u64, u64)>,
     open_frees: Vec<(u64, u64)>,
+    /// Sizes of all that was ever allocated.
+    made: Vec<u64>,
     ledger: Ledger,
     allocs: u64,
     frees: u64,
@@ -79,7 +83,7 @@ impl World {
             device: None,
             context: 0,
             captured: false,
-            stack: 0,
+            stack: size_bytes % 4,
             detail: None,
         };
         self.ledger
@@ -93,6 +97,7 @@ impl World {
                 let free = |address: &u64| !self.live.iter().any(|(a, _)| a == address);
                 let address = (1..).find(free).unwrap();
                 self.live.push((address, size));
+                self.made.push(size);
                 self.allocs += 1;
                 self.send(Op::Allocate, 0, address, size, start_ns);
             }
@@ -139,15 +144,40 @@ impl World {
             .flat_map(|p| p.allocations().map(|a| (a.address, a.size_bytes)))
             .collect();
         assert_eq!(held, self.live.iter().copied().collect());
-        for process in self.ledger.living() {
+        let ledger = std::mem::take(&mut self.ledger);
+        for process in ledger.living() {
             let bytes: u64 = self.live.iter().map(|(_, size)| size).sum();
             assert_eq!(process.totals.sums.gpu.bytes, bytes);
+            self.check_sites(process);
             let by_thread = process.threads().iter().map(|t| t.live.gpu.bytes);
             assert_eq!(by_thread.sum::<u64>(), bytes);
             let count = process.threads().iter().map(|t| t.live.gpu.allocations);
             assert_eq!(count.sum::<u64>(), self.live.len() as u64);
             assert!(process.peak_bytes >= bytes);
         }
+        self.ledger = ledger;
+    }
+
+    /// Live, and ever made, by stack: the size says which.
+    fn check_sites(&self, process: &Process) {
+        let (mut live, mut freed) = (0, 0);
+        for site in process.sites.iter() {
+            let number = site.stack.as_ref().map_or(0, |s| s.locations[0].address);
+            let of_site = |size: &&u64| match **size % 4 {
+                1 | 2 => **size % 4 == number,
+                _ => number == 0, // 0 is none, and 3 was never learnt
+            };
+            let sizes = self.live.iter().map(|(_, size)| size);
+            let bytes: u64 = sizes.filter(of_site).sum();
+            assert_eq!(site.live.gpu.bytes, bytes);
+            let made: u64 = self.made.iter().filter(of_site).sum();
+            assert_eq!(site.allocated.gpu.bytes, made);
+            assert_eq!(made - bytes, site.freed.gpu.bytes);
+            live += site.live.gpu.allocations;
+            freed += site.freed.gpu.allocations;
+        }
+        assert_eq!(live, self.live.len() as u64);
+        assert_eq!(live + freed, self.made.len() as u64);
     }
 }
 
@@ -157,11 +187,26 @@ proptest! {
     #[test]
     fn agrees_with_the_driver(steps in proptest::collection::vec(step(), 1..300)) {
         let mut world = World::default();
+        for number in [1, 2] {
+            world.ledger.learn_stack(PID, number, stack(number));
+        }
         for step in steps {
             world.step(step);
         }
         world.check();
     }
+}
+
+fn stack(address: u64) -> Rc<CallStack> {
+    let locations = vec![Location {
+        address,
+        module: None,
+        offset: address,
+    }];
+    Rc::new(CallStack {
+        locations,
+        is_complete: true,
+    })
 }
 
 fn task(pid: u32, tid: u32, comm: &str) -> Task {

@@ -10,10 +10,11 @@ use anyhow::Result;
 use clap::Args;
 
 use super::parse_duration;
+use super::view::{ViewArgs, stack_mode};
 use crate::api::{KindSet, Modes};
 use crate::probe::AttachKind;
 use crate::recording::replay;
-use crate::report::Format;
+use crate::report::{Format, View};
 use crate::session::{ApiChoice, Config, Filter, Record, Target};
 use crate::stacks::StackMode;
 
@@ -42,6 +43,10 @@ pub(super) struct RecordArgs {
     /// Ask NVML this often what the GPUs' memory holds, as `nvidia-smi` shows it.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     smi_interval: Option<Duration>,
+
+    /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
+    #[arg(long, value_enum, value_name = "HOW")]
+    stacks: Option<StackMode>,
 
     /// Trace this running process; ends when it ends.
     #[arg(long, value_name = "PID", conflicts_with = "command")]
@@ -81,6 +86,8 @@ impl RecordArgs {
             (None, _) => Target::Everything,
         };
         Config {
+            stacks: stack_mode(self.stacks, modes.memleak, &target),
+            view: View::default(),
             target,
             modes,
             children: false,
@@ -94,7 +101,6 @@ impl RecordArgs {
             output: None,
             api: self.api,
             attach: self.attach,
-            stacks: StackMode::Off,
             record: Some(Record {
                 path: self.output,
                 only: true,
@@ -119,6 +125,9 @@ pub(super) struct ReplayArgs {
     #[arg(long)]
     per_call: bool,
 
+    #[command(flatten)]
+    view: ViewArgs,
+
     /// Rows per thread or process, largest first [default: 10 in text, all in json and csv].
     #[arg(long, value_name = "N")]
     top: Option<usize>,
@@ -134,6 +143,7 @@ impl ReplayArgs {
             file: self.file,
             format: self.format,
             top: self.top.or(self.format.default_top()),
+            view: self.view.view(),
             per_call: self.per_call,
             only_last: self.last,
         };

@@ -59,6 +59,12 @@ pub struct Mark {
     pub since_start_ns: u64,
     /// The link between host and GPUs: gigatransfers and lanes.
     pub link: Option<(f64, u32)>,
+    /// Call stacks are taken.
+    #[serde(default)]
+    pub stacks: bool,
+    /// When it was made, `CLOCK_MONOTONIC` nanoseconds.
+    #[serde(default)]
+    pub now_ns: Option<u64>,
     /// What NVML said.
     pub usage: Option<Usage>,
 }
@@ -72,6 +78,8 @@ impl Mark {
             is_final: options.is_final,
             since_last_ns: ns(options.since_last),
             since_start_ns: ns(options.since_start),
+            stacks: options.stacks,
+            now_ns: Some(options.now_ns),
             usage: usage.cloned(),
             link: options.link.map(|link| (link.gigatransfers, link.lanes)),
         }

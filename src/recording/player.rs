@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::log::{Entry, Mark, Note};
 use crate::api::{KindSet, Modes};
 use crate::event::{self, Event, Task};
+use crate::stacks::KnownFrames;
 use crate::state::transfers::{Place, Transfer};
 use crate::state::{Identity, Ledger, State, World};
 
@@ -75,6 +77,8 @@ pub enum Played {
 pub struct Player {
     /// The state.
     pub state: State,
+    /// The frames of call stacks that have been found so far.
+    pub symbols: KnownFrames,
     /// What it is fed with.
     pub modes: Modes,
     /// What has been lost so far, by name.
@@ -94,6 +98,7 @@ impl Player {
                 ledger: Ledger::counting(kinds),
                 ..State::default()
             },
+            symbols: KnownFrames::default(),
             modes,
             lost: BTreeMap::new(),
             dropped: 0,
@@ -154,7 +159,15 @@ impl Player {
                 Played::Lost
             }
             Note::Report(mark) => Played::Report(mark),
-            Note::Used(..) | Note::Stack(..) | Note::Frames(..) => Played::Nothing,
+            Note::Stack(pid, number, stack) => {
+                self.state.ledger.learn_stack(pid, number, Rc::new(stack));
+                Played::Nothing
+            }
+            Note::Frames(pid, location, is_innermost, frames) => {
+                self.symbols.learn(pid, location, is_innermost, frames);
+                Played::Nothing
+            }
+            Note::Used(..) => Played::Nothing,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::api::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use crate::clock::Clock;
 use crate::discover::link::Link;
 use crate::report::bandwidth::CopyReport;
-use crate::report::{self, Format, Lost};
+use crate::report::{self, Format, Lost, View};
 
 /// What `gpuprobe replay` does.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct Config {
     pub format: Format,
     /// Rows per thread or process; `None` for all.
     pub top: Option<usize>,
+    /// What of live memory is listed.
+    pub view: View,
     /// Write every single copy.
     pub per_call: bool,
     /// Write the last report only.
@@ -173,6 +175,9 @@ impl Replay<'_> {
         let options = report::Options {
             modes: self.player.modes,
             top: self.config.top,
+            view: self.config.view,
+            stacks: mark.stacks,
+            now_ns: mark.now_ns.unwrap_or_else(|| self.monotonic_ns(mark)),
             is_final: mark.is_final,
             since_last: Duration::from_nanos(mark.since_last_ns),
             since_start: Duration::from_nanos(mark.since_start_ns),
@@ -184,6 +189,7 @@ impl Replay<'_> {
             &self.clock,
             &options,
             mark.usage.as_ref(),
+            &self.player.symbols,
         );
         if let Ok(time) = DateTime::parse_from_rfc3339(&mark.time) {
             report.time = time;
@@ -196,6 +202,16 @@ impl Replay<'_> {
         self.writer
             .write(&report, self.out)
             .context("cannot write the report")
+    }
+
+    /// The time of a report on the clock of events, for recordings that do not have it.
+    fn monotonic_ns(&self, mark: &Mark) -> u64 {
+        let began = self.clock.wall(self.clock.monotonic_ns());
+        let since = DateTime::parse_from_rfc3339(&mark.time)
+            .ok()
+            .and_then(|time| (time - began).num_nanoseconds())
+            .and_then(|ns| u64::try_from(ns).ok());
+        self.clock.monotonic_ns().saturating_add(since.unwrap_or(0))
     }
 
     fn lost(&self) -> Lost {

@@ -1,11 +1,12 @@
 //! Tables: one row per live allocation, per kernel, per direction, or per copy. A file holds one
 //! table; the command line sees to that.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use super::bandwidth::{BandwidthUtil, CopyReport};
 use super::cudatrace::Cudatrace;
-use super::memleak::Memleak;
+use super::memleak::{Memleak, ProcessReport, SiteReport};
 use super::{Report, Writer};
 use crate::clock;
 
@@ -27,6 +28,8 @@ const MEMLEAK: &[&str] = &[
     "name",
     "handle",
 ];
+/// The columns that come after these where call sites are known.
+const SITES: &[&str] = &["site", "stack"];
 const CUDATRACE: &[&str] = &[
     "report_time",
     "final",
@@ -89,7 +92,8 @@ impl Writer for Csv {
             report.is_final.to_string(),
         ];
         if let Some(memleak) = &report.memleak {
-            self.header(MEMLEAK, &mut rows)?;
+            let sites = if memleak.has_sites { SITES } else { &[] };
+            self.header(&[MEMLEAK, sites].concat(), &mut rows)?;
             write_memleak(memleak, &common, &mut rows)?;
         } else if let Some(cudatrace) = &report.cudatrace {
             self.header(CUDATRACE, &mut rows)?;
@@ -135,6 +139,7 @@ fn optional(value: Option<impl ToString>) -> String {
 
 fn write_memleak(memleak: &Memleak, common: &[String], rows: &mut Rows<'_>) -> io::Result<()> {
     for process in &memleak.processes {
+        let stacks = stacks(process);
         let process_fields = [
             process.pid.to_string(),
             optional(process.uid),
@@ -158,11 +163,25 @@ fn write_memleak(memleak: &Memleak, common: &[String], rows: &mut Rows<'_>) -> i
                     optional(allocation.handle.map(|handle| format!("{handle:#x}"))),
                 ];
                 let parts = common.iter().chain(&process_fields);
-                rows.write_record(parts.chain(&thread_fields).chain(&fields))?;
+                let site = allocation.site.map(|site| {
+                    let stack = stacks.get(&site).cloned().unwrap_or_default();
+                    [site.to_string(), stack]
+                });
+                let fields = thread_fields.iter().chain(&fields);
+                rows.write_record(parts.chain(fields).chain(site.iter().flatten()))?;
             }
         }
     }
     Ok(())
+}
+
+/// The stacks of a process's call sites: functions, innermost first, with semicolons between.
+fn stacks(process: &ProcessReport) -> HashMap<u32, String> {
+    let stack = |site: &SiteReport| {
+        let functions = site.stack.iter().map(|frame| frame.function.as_str());
+        (site.id, functions.collect::<Vec<_>>().join(";"))
+    };
+    process.sites.iter().flatten().map(stack).collect()
 }
 
 fn write_cudatrace(

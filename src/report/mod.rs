@@ -9,6 +9,7 @@ pub mod cudatrace;
 mod json;
 pub mod memleak;
 mod text;
+pub mod view;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::api::Modes;
 use crate::clock::{self, Clock};
 use crate::discover::link::Link;
+use crate::stacks::{Location, Symbols};
 use crate::state::State;
 
 use bandwidth::{BandwidthUtil, CopyReport};
@@ -28,6 +30,7 @@ use memleak::Memleak;
 
 pub use text::describe_lost;
 pub(crate) use text::{printable, size};
+pub use view::{Group, Sort, View};
 
 /// Events that did not reach the ledger, by consequence. Any non-zero value means that figures
 /// are incomplete.
@@ -100,8 +103,14 @@ pub struct Report {
 pub struct Options {
     /// What is reported.
     pub modes: Modes,
-    /// Rows per thread; `None` for all.
+    /// Rows per thread, or call sites per process; `None` for all.
     pub top: Option<usize>,
+    /// What of live memory is listed.
+    pub view: View,
+    /// Call stacks are taken.
+    pub stacks: bool,
+    /// When the report is made, `CLOCK_MONOTONIC` nanoseconds: ages are until then.
+    pub now_ns: u64,
     /// The last report: ended processes are listed once more.
     pub is_final: bool,
     /// Time since the last report.
@@ -110,6 +119,23 @@ pub struct Options {
     pub since_start: Duration,
     /// The link between host and GPUs, if known.
     pub link: Option<Link>,
+}
+
+impl Options {
+    /// By what live allocations are put together.
+    pub fn group(&self) -> Group {
+        let by_default = if self.stacks {
+            Group::Stack
+        } else {
+            Group::Thread
+        };
+        self.view.group.unwrap_or(by_default)
+    }
+
+    /// Whether call sites are listed.
+    pub fn lists_sites(&self) -> bool {
+        self.stacks || self.group() == Group::Stack
+    }
 }
 
 /// What NVML says that processes use.
@@ -143,13 +169,15 @@ impl Usage {
 
 /// Makes a report of `state` as it is now.
 ///
-/// `usage` is absent without NVML.
+/// `usage` is absent without NVML. `symbols` is asked for what [`needed_locations`] names, and
+/// nothing else.
 pub fn build(
     state: &State,
     lost: Lost,
     clock: &Clock,
     options: &Options,
     usage: Option<&Usage>,
+    symbols: &dyn Symbols,
 ) -> Report {
     let modes = options.modes;
     Report {
@@ -159,7 +187,7 @@ pub fn build(
         lost,
         memleak: modes
             .memleak
-            .then(|| memleak::build(&state.ledger, clock, options, usage)),
+            .then(|| memleak::build(&state.ledger, clock, options, usage, symbols)),
         cudatrace: modes
             .cudatrace
             .then(|| cudatrace::build(&state.launches, options)),
@@ -167,6 +195,16 @@ pub fn build(
             .bandwidth_util
             .then(|| bandwidth::build(&state.transfers, options)),
     }
+}
+
+/// The locations whose frames a report with `options` shows, each once: process, location, and
+/// whether it is the first of its stack. Where finding symbols takes long, they can be looked for
+/// before the report is made.
+pub fn needed_locations(state: &State, options: &Options) -> Vec<(u32, Location, bool)> {
+    if !options.modes.memleak || !options.lists_sites() {
+        return Vec::new();
+    }
+    memleak::needed_locations(&state.ledger, options)
 }
 
 pub(crate) fn hex<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::api::{Function, KindSet, Layer, Modes};
 use crate::probe::AttachKind;
-use crate::report::Format;
+use crate::report::{Format, View};
 use crate::stacks::StackMode;
 
 pub use filter::Filter;
@@ -90,14 +90,16 @@ pub struct Config {
     pub duration: Option<Duration>,
     /// Allocations listed per thread; `None` for all.
     pub top: Option<usize>,
+    /// What of live memory is listed.
+    pub view: View,
+    /// How call stacks are taken.
+    pub stacks: StackMode,
     /// Format of the reports.
     pub format: Format,
     /// Where reports go; `None` for standard output.
     pub output: Option<PathBuf>,
     /// Whose memory calls are probed.
     pub api: ApiChoice,
-    /// Whether and how call stacks are taken.
-    pub stacks: StackMode,
     /// How to attach; `None` for the best way that works.
     pub attach: Option<AttachKind>,
     /// What is recorded, if anything.

@@ -19,7 +19,7 @@ use super::signals::{Ends, pass_on};
 use super::sink::Sink;
 use super::{Config, Target, Tracer, command, recorder};
 use crate::cli::say;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::discover::link::Link;
 use crate::discover::process::Handle;
 use crate::discover::world::Live;
@@ -27,6 +27,7 @@ use crate::probe::{Notice, Rings};
 use crate::recording::log::{Mark, Note};
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Lost, Usage};
+use crate::stacks::NoSymbols;
 use crate::state::{Ledger, State};
 
 /// Between two readings of the launch counts for the sake of ended processes.
@@ -368,6 +369,9 @@ impl<'a> Run<'a> {
         let options = report::Options {
             modes: self.config.modes,
             top: self.config.top,
+            view: self.config.view,
+            stacks: self.config.stacks.is_on(),
+            now_ns: clock::monotonic_ns(),
             is_final,
             since_last: self.reported.elapsed(),
             since_start: self.started.elapsed(),
@@ -376,7 +380,15 @@ impl<'a> Run<'a> {
         self.reported = Instant::now();
         let usage = self.usage();
         let state = &self.sink.state;
-        let report = report::build(state, self.lost, &self.clock, &options, usage.as_ref());
+        let symbols = &NoSymbols;
+        let report = report::build(
+            state,
+            self.lost,
+            &self.clock,
+            &options,
+            usage.as_ref(),
+            symbols,
+        );
         self.sink.state.mark_reported();
         self.sink
             .tap

@@ -5,7 +5,11 @@
 //! several where the compiler has inlined functions. [`Symbols`] makes frames of locations, only
 //! for what is printed.
 
+pub mod cuda;
+mod known;
 pub mod paths;
+
+pub use known::{KnownFrames, NO_MODULE, NoSymbols, bare_frame};
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -48,6 +52,13 @@ pub struct CallStack {
     pub locations: Vec<Location>,
     /// The last location is the outermost one of the thread. If not, what called it is not known.
     pub is_complete: bool,
+}
+
+impl StackMode {
+    /// Whether stacks are taken.
+    pub fn is_on(self) -> bool {
+        self != Self::Off
+    }
 }
 
 /// What a function is written in.

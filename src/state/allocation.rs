@@ -2,7 +2,7 @@
 
 use crate::api::{Belongs, MemoryKind, Space};
 
-/// A live allocation. 32 bytes; millions of them are kept.
+/// A live allocation. 40 bytes; millions of them are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
     /// Device address, host address, or handle, by its kind; of physical memory, our own number.
@@ -13,6 +13,8 @@ pub struct Allocation {
     pub end_ns: u64,
     /// Index of the allocating thread within its process, above the slot.
     owner: u32,
+    /// Number of the call site within its process, in [`super::Sites`].
+    pub site: u32,
     /// Row of the allocating function.
     pub row: u16,
     kind_and_space: u8,
@@ -27,6 +29,7 @@ pub(super) struct New {
     pub(super) end_ns: u64,
     pub(super) thread: u32,
     pub(super) row: u16,
+    pub(super) site: u32,
     pub(super) kind: MemoryKind,
     pub(super) space: Space,
     pub(super) place: Place,
@@ -74,6 +77,7 @@ impl Allocation {
             end_ns: new.end_ns,
             owner: new.thread.min(MAX_THREAD) << 8 | u32::from(new.slot),
             row: new.row,
+            site: new.site,
             kind_and_space: new.kind as u8 | (new.space as u8) << 4,
             device: match new.place {
                 Place::Device(device) => u8::try_from(device).unwrap_or(NO_DEVICE),
@@ -136,8 +140,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_allocation_takes_32_bytes() {
-        assert_eq!(size_of::<Allocation>(), 32);
+    fn an_allocation_takes_40_bytes() {
+        assert_eq!(size_of::<Allocation>(), 40);
     }
 
     #[test]
@@ -157,6 +161,7 @@ mod tests {
                     end_ns: 5,
                     thread: 70_000,
                     row: 300,
+                    site: 1 << 31,
                     kind,
                     space,
                     place,
@@ -165,6 +170,7 @@ mod tests {
                 assert_eq!((packed.kind(), packed.space()), (kind, space));
                 assert_eq!((packed.thread(), packed.slot()), (70_000, 254));
                 assert_eq!((packed.device(), packed.row), (device, 300));
+                assert_eq!(packed.site, 1 << 31);
                 let host = place == Place::Host && kind.belongs() == Belongs::Gpu;
                 assert_eq!(
                     packed.belongs(),

@@ -73,6 +73,7 @@ impl Process {
             end_ns: call.end_ns,
             thread: self.thread(call.tid),
             row: call.row,
+            site: self.sites.site(call.stack, call.row),
             kind: call.function.kind,
             space: call.function.kind.space(),
             place: call.device.into(),
@@ -133,10 +134,12 @@ impl Process {
 
     /// A call on a stream that is being captured.
     fn capture(&mut self, call: &Call, size_bytes: Option<u64>) -> Effect {
+        let site = self.site_of(call, size_bytes);
         self.graphs.capture(Node {
             address: call.address,
             size_bytes,
             row: call.row,
+            site,
             tid: call.tid,
             device: call.device,
         });
@@ -183,8 +186,7 @@ impl Process {
         {
             let size_bytes = offset.saturating_add(size_bytes);
             if size_bytes > allocation.size_bytes {
-                self.remove(Space::Physical, allocation.address);
-                self.add(allocation.with_size(size_bytes));
+                self.resize(&allocation, size_bytes);
             }
         }
     }
@@ -309,10 +311,16 @@ impl Process {
             address,
             size_bytes,
             row: call.row,
+            site: self.site_of(call, size_bytes),
             tid: call.tid,
             device: call.device,
         };
         self.graphs.add(call.address, node);
+    }
+
+    /// Where a node is made; what frees needs no site.
+    fn site_of(&mut self, call: &Call, size_bytes: Option<u64>) -> u32 {
+        size_bytes.map_or(0, |_| self.sites.site(call.stack, call.row))
     }
 
     /// A graph runs: what its nodes allocate is live now.
@@ -328,6 +336,7 @@ impl Process {
                 end_ns: call.end_ns,
                 thread: self.thread(node.tid),
                 row: node.row,
+                site: node.site,
                 kind: MemoryKind::Graph,
                 space: Space::Device,
                 place: node.device.into(),

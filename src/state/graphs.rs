@@ -11,6 +11,8 @@ pub(super) struct Node {
     /// `None` for a node that frees.
     pub(super) size_bytes: Option<u64>,
     pub(super) row: u16,
+    /// Number of the call site that made the node; 0 if it frees.
+    pub(super) site: u32,
     pub(super) tid: u32,
     pub(super) device: Option<u16>,
 }
@@ -76,6 +78,7 @@ mod tests {
             address,
             size_bytes,
             row: 1,
+            site: 0,
             tid: 7,
             device: None,
         }

@@ -5,12 +5,14 @@
 //! driver may hand a freed address to another thread before the free has returned.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::calls::Effect;
 use super::process::Process;
 use super::{Allocation, Identity};
 use crate::api::{EXTRA, FUNCTIONS, KindSet, Op};
 use crate::event::{Call, Event, Task};
+use crate::stacks::CallStack;
 
 /// What was called, over all processes since the start.
 #[derive(Clone, Debug)]
@@ -78,12 +80,17 @@ pub struct Ledger {
     counted: KindSet,
     /// Bytes of what processes exported for others, by the 64 bytes that name it.
     shared: HashMap<[u64; EXTRA], u64>,
+    /// Stacks of processes that have not been heard of otherwise.
+    early: HashMap<u32, Vec<(u64, Rc<CallStack>)>>,
+    early_count: usize,
     /// What calls did, if anybody wants to know.
     outcomes: Option<Vec<Outcome>>,
 }
 
 /// Exports that are remembered; a program may export the same memory over and over.
 const MAX_SHARED: usize = 65_536;
+/// Stacks that wait for their process to be heard of.
+const MAX_EARLY: usize = 65_536;
 
 impl Ledger {
     /// A ledger whose sums and listings are about some kinds only. It keeps the others all the
@@ -125,6 +132,25 @@ impl Ledger {
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             Event::Kernel(_) | Event::Copy(_) => {}
         }
+    }
+
+    /// From now on, calls of `pid` whose `stack` is `number` were made with `stack`; before the
+    /// first of them, and perhaps before anything else of the process. Calls with the number 0, or
+    /// one that was never learnt, are told apart by their function only.
+    ///
+    /// A process forgets its numbers when it ends or runs another program.
+    pub fn learn_stack(&mut self, pid: u32, number: u64, stack: Rc<CallStack>) {
+        if let Some(process) = self.living.get_mut(&pid) {
+            process.sites.learn(number, stack);
+            return;
+        }
+        // A process that is never heard of may be one that is not reported.
+        if self.early_count >= MAX_EARLY {
+            self.early.clear();
+            self.early_count = 0;
+        }
+        self.early.entry(pid).or_default().push((number, stack));
+        self.early_count += 1;
     }
 
     /// What was called so far.
@@ -174,11 +200,10 @@ impl Ledger {
             self.export(call);
             return;
         }
-        let counted = self.counted;
-        let process = self
-            .living
-            .entry(call.pid)
-            .or_insert_with(|| Process::new(call.pid, counted));
+        self.process(call.pid);
+        let Some(process) = self.living.get_mut(&call.pid) else {
+            return;
+        };
         let before = process.totals.sums.gpu.bytes;
         process.watched = self.outcomes.take();
         let effect = process.apply(call, |name| self.shared.get(name).copied());
@@ -215,11 +240,21 @@ impl Ledger {
 
     fn process(&mut self, pid: u32) -> &mut Process {
         let counted = self.counted;
-        let process = || Process::new(pid, counted);
-        self.living.entry(pid).or_insert_with(process)
+        let (early, early_count) = (&mut self.early, &mut self.early_count);
+        self.living.entry(pid).or_insert_with(|| {
+            let mut process = Process::new(pid, counted);
+            for (number, stack) in early.remove(&pid).into_iter().flatten() {
+                *early_count = early_count.saturating_sub(1);
+                process.sites.learn(number, stack);
+            }
+            process
+        })
     }
 
     fn end(&mut self, task: &Task) {
+        if let Some(stacks) = self.early.remove(&task.pid) {
+            self.early_count = self.early_count.saturating_sub(stacks.len());
+        }
         if let Some(process) = self.living.remove(&task.pid) {
             self.retire(process);
         }
@@ -227,6 +262,7 @@ impl Ledger {
 
     fn retire(&mut self, mut process: Process) {
         process.exited = true;
+        process.sites.end();
         self.live_bytes = self
             .live_bytes
             .saturating_sub(process.totals.sums.gpu.bytes);

@@ -146,6 +146,7 @@ mod tests {
             end_ns,
             thread: 0,
             row: 1,
+            site: 0,
             kind: MemoryKind::Device,
             space: Space::Device,
             place: Place::Unknown,

@@ -12,6 +12,7 @@ mod live;
 pub mod physical;
 pub mod pools;
 mod process;
+pub mod sites;
 mod superseded;
 pub mod totals;
 pub mod transfers;
@@ -21,6 +22,7 @@ pub use identity::Identity;
 pub use launches::Launches;
 pub use ledger::{Counts, Ledger, Outcome};
 pub use process::{Process, Thread};
+pub use sites::{Site, Sites};
 pub use transfers::Transfers;
 
 use crate::api::{Modes, Op};

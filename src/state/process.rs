@@ -8,6 +8,7 @@ use super::graphs::Graphs;
 use super::live::LiveSet;
 use super::physical::{Physical, PhysicalMemory};
 use super::pools::{Pool, Pools};
+use super::sites::Sites;
 use super::totals::{Sums, Total, Totals};
 use super::{Allocation, Identity, Outcome};
 use crate::api::{KindSet, MemoryKind, Space};
@@ -60,6 +61,8 @@ pub struct Process {
     pub physical: PhysicalMemory,
     /// Pools of stream-ordered memory.
     pub pools: Pools,
+    /// From where it allocates.
+    pub sites: Sites,
     /// Nothing that it did was missed.
     pub from_birth: bool,
     /// Who it is.
@@ -95,6 +98,7 @@ impl Process {
             peak_bytes: 0,
             physical: PhysicalMemory::default(),
             pools: Pools::default(),
+            sites: Sites::default(),
             from_birth: false,
             identity: Identity::default(),
             graphs: Graphs::default(),
@@ -227,6 +231,7 @@ impl Process {
         owner.held += 1;
         if self.counted.contains(allocation.kind()) {
             owner.live.add(&allocation);
+            self.sites.add(&allocation);
         }
         if allocation.kind() == MemoryKind::Async {
             self.pools.add(allocation.slot(), allocation.size_bytes);
@@ -240,6 +245,16 @@ impl Process {
         Some(gone)
     }
 
+    /// `old` turns out to have another size: it is no other allocation for that.
+    pub(super) fn resize(&mut self, old: &Allocation, size_bytes: u64) {
+        if let Some(old) = self.remove(old.space(), old.address) {
+            self.add(old.with_size(size_bytes));
+            if self.counted.contains(old.kind()) {
+                self.sites.was_replaced(&old);
+            }
+        }
+    }
+
     /// Takes an allocation that is no longer live out of all sums.
     pub(super) fn uncount(&mut self, gone: &Allocation) {
         self.tell(Outcome::Freed(*gone));
@@ -248,6 +263,7 @@ impl Process {
         owner.held = owner.held.saturating_sub(1);
         if self.counted.contains(gone.kind()) {
             owner.live.subtract(gone);
+            self.sites.subtract(gone);
         }
         self.vacate_if_done(gone.thread());
         match gone.space() {

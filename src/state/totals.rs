@@ -51,13 +51,22 @@ impl Sums {
         }
     }
 
-    pub(super) fn add(&mut self, allocation: &Allocation) {
+    /// Adds an allocation to the sum that it belongs to.
+    pub fn add(&mut self, allocation: &Allocation) {
         self.of(allocation.belongs()).add(allocation.size_bytes);
     }
 
     pub(super) fn subtract(&mut self, allocation: &Allocation) {
         self.of(allocation.belongs())
             .subtract(allocation.size_bytes);
+    }
+
+    /// All three, which is good to sort by, not to be shown.
+    pub fn all(&self) -> Total {
+        let mut all = self.gpu;
+        all.merge(self.host);
+        all.merge(self.imported);
+        all
     }
 
     /// Whether nothing is live.

@@ -1,11 +1,13 @@
 //! What the oracles share: calls as the kernel side would send them, and sums.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use gpuprobe::api::{Belongs, FUNCTIONS, MemoryKind};
 use gpuprobe::event::{Call, Detail, Event, Task};
+use gpuprobe::stacks::{CallStack, Location};
 use gpuprobe::state::totals::{Sums, Total};
-use gpuprobe::state::{Identity, Ledger, Process};
+use gpuprobe::state::{Identity, Ledger, Process, Site};
 
 pub(crate) const PID: u32 = 7;
 
@@ -66,6 +68,9 @@ impl World {
             comm: "train".into(),
         };
         let mut ledger = Ledger::default();
+        for number in 1..=3 {
+            ledger.learn_stack(PID, number, stack(number));
+        }
         ledger.apply(&Event::Process(task), |_| Identity::default());
         Self {
             ledger,
@@ -109,7 +114,8 @@ impl World {
             device: args.device,
             context: args.context,
             captured: args.captured,
-            stack: 0,
+            // 1 and 3 are the same, 4 is not known.
+            stack: start_ns / 2 % 5,
             detail: Some(Box::new(Detail {
                 out: args.out,
                 stream: args.stream,
@@ -192,6 +198,7 @@ impl World {
             by_thread.imported.merge(thread.live.imported);
         }
         assert_eq!(got.sums, by_thread, "the process, and its threads");
+        check_sites(process);
         let peak_bytes = process.peak_bytes;
         self.peak_bytes = self.peak_bytes.max(got.sums.gpu.bytes);
         assert!(peak_bytes >= self.peak_bytes, "{peak_bytes} at most");
@@ -209,6 +216,58 @@ impl World {
         assert_eq!(counts.free_calls, self.frees);
         assert_eq!(counts.failed_calls, self.failed);
         assert_eq!(counts.unknown_frees, 0);
+    }
+}
+
+fn stack(number: u64) -> Rc<CallStack> {
+    let address = if number == 3 { 1 } else { number };
+    let locations = vec![Location {
+        address,
+        module: None,
+        offset: address,
+    }];
+    Rc::new(CallStack {
+        locations,
+        is_complete: true,
+    })
+}
+
+/// Sites add up to the process, and what was allocated at each and not freed is live.
+fn check_sites(process: &Process) {
+    let mut all = Sums::default();
+    for (number, site) in process.sites.iter().enumerate() {
+        let mut live = Sums::default();
+        for allocation in process.allocations() {
+            if allocation.site as usize == number {
+                let (bytes, allocations) = (allocation.size_bytes, 1);
+                side(&mut live, allocation.belongs()).merge(Total { bytes, allocations });
+                assert_eq!(allocation.row, site.row);
+            }
+        }
+        assert_eq!(live, site.live, "the list, and the sites");
+        for belongs in [Belongs::Gpu, Belongs::Host, Belongs::Elsewhere] {
+            let of = |sums: Sums| *side(&mut { sums }, belongs);
+            let Site {
+                allocated, freed, ..
+            } = *site;
+            let mut sum = of(freed);
+            sum.merge(of(live));
+            assert_eq!(of(allocated), sum, "at one site");
+            side(&mut all, belongs).merge(of(live));
+        }
+    }
+    assert_eq!(process.totals.sums, all, "the process, and its sites");
+    let same = |a: &Site, b: &Site| a.row == b.row && a.stack == b.stack;
+    let sites: Vec<_> = process.sites.iter().collect();
+    let twice = |n: usize| sites[n + 1..].iter().any(|other| same(sites[n], other));
+    assert!(!(0..sites.len()).any(twice), "a site is there twice");
+}
+
+fn side(sums: &mut Sums, belongs: Belongs) -> &mut Total {
+    match belongs {
+        Belongs::Gpu => &mut sums.gpu,
+        Belongs::Host => &mut sums.host,
+        Belongs::Elsewhere => &mut sums.imported,
     }
 }
 

@@ -6,6 +6,7 @@ mod bad;
 mod golden;
 mod plots;
 mod replay;
+mod stacks;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -15,14 +15,14 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::{Folder, gpuprobe, report_json};
 
-const BEGAN: &str = "2026-11-25T15:45:30+07:00";
-const PID: u32 = 574;
+pub(crate) const BEGAN: &str = "2026-11-25T15:45:30+07:00";
+pub(crate) const PID: u32 = 574;
 
 fn row(symbol: &str) -> u16 {
     u16::try_from(FUNCTIONS.iter().position(|f| f.symbol == symbol).unwrap()).unwrap()
 }
 
-fn task(kind: u16, comm: &str, time_ns: u64) -> RawTask {
+pub(crate) fn task(kind: u16, comm: &str, time_ns: u64) -> RawTask {
     let mut task = RawTask::new_zeroed();
     task.record_type = kind;
     (task.tgid, task.tid, task.uid, task.time_ns) = (PID, PID, 1000, time_ns);
@@ -30,7 +30,7 @@ fn task(kind: u16, comm: &str, time_ns: u64) -> RawTask {
     task
 }
 
-fn call(symbol: &str, address: u64, size: u64, start_ns: u64) -> RawCall {
+pub(crate) fn call(symbol: &str, address: u64, size: u64, start_ns: u64) -> RawCall {
     let mut call = RawCall::new_zeroed();
     (call.record_type, call.row, call.device) = (record::CALL, row(symbol), -1);
     (call.tgid, call.tid) = (PID, PID);
@@ -46,6 +46,8 @@ fn mark(second: u32, is_final: bool) -> Note {
         since_last_ns: 2_000_000_000,
         since_start_ns: 4_000_000_000,
         link: None,
+        stacks: false,
+        now_ns: None,
         usage: None,
     })
 }
@@ -117,7 +119,7 @@ LOST EVENTS, the figures above are incomplete: 3 memory calls
 
 ";
 
-fn replay(file: &Path, arguments: &[&str]) -> String {
+pub(crate) fn replay(file: &Path, arguments: &[&str]) -> String {
     let mut words = vec!["replay", file.to_str().unwrap()];
     words.extend(arguments);
     let output = gpuprobe(&words);

@@ -1,17 +1,16 @@
 //! Who holds memory: from the ledger to a report.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
-use super::{
-    AllocationReport, DeviceReport, Kinds, Live, Memleak, Nvml, PoolReport, ProcessReport,
-    ThreadReport,
-};
-use crate::api::{self, Belongs, FUNCTIONS, KindSet};
+use super::sites::site_reports;
+use super::threads::thread_reports;
+use super::{DeviceReport, Kinds, LeftOut, Live, Memleak, Nvml, PoolReport, ProcessReport};
+use crate::api::{FUNCTIONS, KindSet};
 use crate::clock::Clock;
 use crate::report::{Options, Usage};
+use crate::stacks::Symbols;
 use crate::state::pools::Pool;
-use crate::state::{Allocation, Ledger, Process};
+use crate::state::{Ledger, Process};
 
 /// Makes the report of what the ledger holds now.
 pub(in crate::report) fn build(
@@ -19,12 +18,13 @@ pub(in crate::report) fn build(
     clock: &Clock,
     options: &Options,
     usage: Option<&Usage>,
+    symbols: &dyn Symbols,
 ) -> Memleak {
     let living = ledger.living().map(|p| (p, usage));
     let ended = ledger.ended(options.is_final).map(|p| (p, None));
     let mut processes: Vec<_> = living
         .chain(ended)
-        .map(|(process, usage)| process_report(process, clock, options.top, usage))
+        .map(|(process, usage)| process_report(process, clock, options, usage, symbols))
         .collect();
     processes.sort_by_key(|p| (Reverse(p.live.live_bytes), Reverse(p.live.bytes()), p.pid));
     let counts = ledger.counts();
@@ -53,6 +53,8 @@ pub(in crate::report) fn build(
         unknown_frees: counts.unknown_frees,
         null_frees: counts.null_frees,
         live,
+        group: options.group(),
+        has_sites: options.lists_sites(),
         peak_bytes: ledger.peak_bytes(),
         kinds,
         devices,
@@ -83,17 +85,20 @@ fn add_device(devices: &mut Vec<DeviceReport>, device: &DeviceReport) {
     }
 }
 
-/// A traced process chooses the sizes, so their sum may not fit.
-fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
-    numbers.fold(0, u64::saturating_add)
-}
-
 fn process_report(
     process: &Process,
     clock: &Clock,
-    top: Option<usize>,
+    options: &Options,
     usage: Option<&Usage>,
+    symbols: &dyn Symbols,
 ) -> ProcessReport {
+    let (sites, omitted, filtered) = if options.lists_sites() {
+        let (sites, omitted, filtered) = site_reports(process, clock, options, symbols);
+        (Some(sites), omitted, filtered)
+    } else {
+        Default::default()
+    };
+    let what_there_is = |left: LeftOut| (left.allocations > 0).then_some(left);
     let identity = &process.identity;
     let devices = process.devices().into_iter().map(|(index, total)| {
         let device = index.map(|index| identity.device(index));
@@ -129,7 +134,10 @@ fn process_report(
         modules: process.modules() as u64,
         pools: process.pools.iter().map(pool_report).collect(),
         nvml,
-        threads: thread_reports(process, clock, top),
+        threads: thread_reports(process, clock, options),
+        sites,
+        omitted: what_there_is(omitted),
+        filtered: what_there_is(filtered),
     }
 }
 
@@ -140,111 +148,5 @@ fn pool_report(pool: &Pool) -> PoolReport {
         used_bytes: pool.used.bytes,
         used_allocations: pool.used.allocations,
         reserved_bytes: pool.reserved_bytes,
-    }
-}
-
-fn thread_reports(process: &Process, clock: &Clock, top: Option<usize>) -> Vec<ThreadReport> {
-    let mut threads: Vec<_> = process
-        .threads()
-        .iter()
-        .zip(largest_by_thread(process, top))
-        .filter(|(thread, _)| !thread.live.is_empty())
-        .map(|(thread, largest)| {
-            let live = Live::from(thread.live);
-            let shown_bytes = sum(largest.iter().map(|a| a.size_bytes));
-            ThreadReport {
-                tid: thread.tid,
-                comm: thread.comm.clone(),
-                live,
-                omitted_allocations: live.allocations() - largest.len() as u64,
-                omitted_bytes: live.bytes().saturating_sub(shown_bytes),
-                allocations: largest
-                    .iter()
-                    .map(|a| allocation_report(process, a, clock))
-                    .collect(),
-            }
-        })
-        .collect();
-    threads.sort_by_key(|t| (Reverse(t.live.live_bytes), Reverse(t.live.bytes()), t.tid));
-    threads
-}
-
-/// Larger first; of equal ones the older.
-type Rank = (u64, Reverse<u64>, Reverse<u64>);
-
-fn rank(allocation: &Allocation) -> Rank {
-    let Allocation {
-        size_bytes,
-        end_ns,
-        address,
-        ..
-    } = *allocation;
-    (size_bytes, Reverse(end_ns), Reverse(address))
-}
-
-/// An allocation in the order of its rank.
-#[derive(Clone, Copy)]
-struct Ranked<'a>(&'a Allocation);
-
-impl PartialEq for Ranked<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        rank(self.0) == rank(other.0)
-    }
-}
-
-impl Eq for Ranked<'_> {}
-
-impl PartialOrd for Ranked<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Ranked<'_> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        rank(self.0).cmp(&rank(other.0))
-    }
-}
-
-/// The `top` largest allocations of each thread, largest first.
-fn largest_by_thread(process: &Process, top: Option<usize>) -> Vec<Vec<&Allocation>> {
-    let mut heaps = vec![BinaryHeap::new(); process.threads().len()];
-    let top = top.unwrap_or(usize::MAX);
-    for allocation in process.allocations() {
-        let heap = &mut heaps[Process::thread_index(allocation)];
-        if heap.len() < top {
-            heap.push(Reverse(Ranked(allocation)));
-        } else if let Some(mut smallest) = heap.peek_mut()
-            && Ranked(allocation) > smallest.0
-        {
-            *smallest = Reverse(Ranked(allocation));
-        }
-    }
-    heaps
-        .into_iter()
-        .map(|heap| heap.into_sorted_vec().into_iter().map(|r| r.0.0).collect())
-        .collect()
-}
-
-fn allocation_report(
-    process: &Process,
-    allocation: &Allocation,
-    clock: &Clock,
-) -> AllocationReport {
-    let physical = process.physical_of(allocation);
-    let at_host = allocation.belongs() == Belongs::Host;
-    AllocationReport {
-        address: physical.map_or(allocation.address, |p| p.address.unwrap_or(0)),
-        bytes: allocation.size_bytes,
-        device: process.device(allocation).filter(|_| !at_host),
-        kind: allocation.kind(),
-        at_host,
-        api: api::function(allocation.row).map_or("", |f| f.symbol),
-        time: clock.wall(allocation.end_ns),
-        computed: allocation.kind().is_computed(),
-        name: process.name_of(allocation).map(str::to_owned),
-        handle: physical.map(|p| p.handle),
-        mapped_bytes: physical.map(|p| p.mapped_bytes),
-        pool: process.pool_of(allocation).and_then(|p| p.handle),
     }
 }

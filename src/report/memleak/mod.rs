@@ -2,17 +2,21 @@
 
 mod build;
 mod nvml;
+mod sites;
+mod threads;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::{as_map, clock_micros, hex};
+use super::{Group, as_map, clock_micros, hex};
 use crate::api::MemoryKind;
+use crate::stacks::Frame;
 use crate::state::totals::{Sums, Total};
 
 pub(super) use build::build;
 pub use nvml::Nvml;
 pub(super) use nvml::tracked;
+pub(super) use sites::needed_locations;
 
 /// Who holds memory, and what was called.
 #[derive(Clone, Debug, Serialize)]
@@ -30,6 +34,12 @@ pub struct Memleak {
     /// What is allocated and not freed, over the processes listed.
     #[serde(flatten)]
     pub live: Live,
+    /// By what live allocations are shown to people.
+    #[serde(skip)]
+    pub group: Group,
+    /// Call sites are listed.
+    #[serde(skip)]
+    pub has_sites: bool,
     /// The most bytes of GPU memory that living processes held together.
     pub peak_bytes: u64,
     /// What is live by kind.
@@ -185,6 +195,79 @@ pub struct ProcessReport {
     pub nvml: Option<Nvml>,
     /// Threads that allocated what is live, largest first.
     pub threads: Vec<ThreadReport>,
+    /// Call sites at which something was allocated that is live, largest first, if stacks are
+    /// taken; `--top` limits their number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sites: Option<Vec<SiteReport>>,
+    /// Call sites that are left out by `--top`.
+    #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
+    pub omitted: Option<LeftOut>,
+    /// Live allocations that are at no call site here, for the age or size that was asked for.
+    #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
+    pub filtered: Option<LeftOut>,
+}
+
+/// What is not listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Call sites, if whole ones are left out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sites: u64,
+    /// Allocations.
+    pub allocations: u64,
+    /// Bytes, of all kinds.
+    pub bytes: u64,
+}
+
+impl LeftOut {
+    fn add(&mut self, bytes: u64) {
+        self.allocations += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// One call site.
+#[derive(Clone, Debug, Serialize)]
+pub struct SiteReport {
+    /// Its number within the process and the run.
+    pub id: u32,
+    /// The function that was called.
+    pub api: &'static str,
+    /// The kinds of memory that are live.
+    #[serde(serialize_with = "kind_names")]
+    pub kinds: Vec<MemoryKind>,
+    /// What was allocated here and is live, as far as its age and size were asked for.
+    #[serde(flatten)]
+    pub live: Live,
+    /// Bytes ever allocated here.
+    pub alloc_bytes: u64,
+    /// Allocations ever made here.
+    pub alloc_calls: u64,
+    /// Of the bytes, those that are no longer live.
+    pub freed_bytes: u64,
+    /// Of the allocations, those that are no longer live.
+    pub free_calls: u64,
+    /// When the oldest of what is live was allocated.
+    #[serde(serialize_with = "clock_micros")]
+    pub oldest: DateTime<FixedOffset>,
+    /// When the newest was.
+    #[serde(serialize_with = "clock_micros")]
+    pub newest: DateTime<FixedOffset>,
+    /// The age of the oldest and of the newest, nanoseconds.
+    #[serde(skip)]
+    pub ages_ns: (u64, u64),
+    /// The stack reaches the beginning of the thread.
+    pub complete: bool,
+    /// Frames that `--depth` leaves out, from the outermost.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub omitted_frames: u64,
+    /// The call stack, innermost first; empty if it is not known.
+    pub stack: Vec<Frame>,
 }
 
 /// A pool of stream-ordered memory.
@@ -220,6 +303,9 @@ pub struct ThreadReport {
     pub omitted_allocations: u64,
     /// Their bytes.
     pub omitted_bytes: u64,
+    /// Allocations left out for their age or size.
+    #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
+    pub filtered: Option<LeftOut>,
 }
 
 /// One live allocation.
@@ -241,6 +327,9 @@ pub struct AllocationReport {
     pub at_host: bool,
     /// The function that allocated it, as the user called it.
     pub api: &'static str,
+    /// The call site that it was allocated at, if stacks are taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<u32>,
     /// When it was allocated.
     #[serde(serialize_with = "clock_micros")]
     pub time: DateTime<FixedOffset>,
@@ -265,6 +354,10 @@ pub struct AllocationReport {
         serialize_with = "optional_hex"
     )]
     pub pool: Option<u64>,
+}
+
+fn kind_names<S: Serializer>(kinds: &[MemoryKind], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(kinds.iter().map(|kind| kind.name()))
 }
 
 fn kind_name<S: Serializer>(kind: &MemoryKind, serializer: S) -> Result<S::Ok, S::Error> {

@@ -2,8 +2,10 @@
 
 use std::io::{self, Write};
 
+use super::sites::{write_filtered, write_sites};
 use super::{printable, size};
 use crate::api::{Belongs, MemoryKind};
+use crate::report::Group;
 use crate::report::memleak::{
     AllocationReport, Live, Memleak, Nvml, PoolReport, ProcessReport, ThreadReport,
 };
@@ -16,7 +18,7 @@ pub(super) fn write(memleak: &Memleak, out: &mut dyn Write) -> io::Result<()> {
     for process in &memleak.processes {
         // A process that ended and leaked nothing is no news.
         if !process.exited || !process.live.is_empty() {
-            write_process(process, out)?;
+            write_process(process, memleak.group, out)?;
         }
     }
     writeln!(out)?;
@@ -72,7 +74,7 @@ fn call_counts(memleak: &Memleak) -> String {
     })
 }
 
-fn write_process(process: &ProcessReport, out: &mut dyn Write) -> io::Result<()> {
+fn write_process(process: &ProcessReport, group: Group, out: &mut dyn Write) -> io::Result<()> {
     let uid = process.uid.map_or("?".into(), |uid| uid.to_string());
     let exited = if process.exited { " (exited)" } else { "" };
     let container = process.container.as_deref().map_or(String::new(), |id| {
@@ -84,8 +86,14 @@ fn write_process(process: &ProcessReport, out: &mut dyn Write) -> io::Result<()>
     if process.threads.is_empty() {
         writeln!(out, "  nothing live")?;
     }
-    for thread in &process.threads {
-        write_thread(thread, out)?;
+    match &process.sites {
+        Some(_) if process.live.is_empty() => {}
+        Some(sites) if group == Group::Stack => write_sites(process, sites, out)?,
+        _ => {
+            for thread in &process.threads {
+                write_thread(thread, out)?;
+            }
+        }
     }
     write_sums(process, out)?;
     for pool in &process.pools {
@@ -107,7 +115,9 @@ fn write_thread(thread: &ThreadReport, out: &mut dyn Write) -> io::Result<()> {
         let (count, size) = (thread.omitted_allocations, size(thread.omitted_bytes));
         writeln!(out, "    ... and {count} more, {size}")?;
     }
-    Ok(())
+    thread
+        .filtered
+        .map_or(Ok(()), |left| write_filtered("    ", &left, out))
 }
 
 fn allocation_line(allocation: &AllocationReport) -> String {

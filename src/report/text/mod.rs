@@ -3,6 +3,7 @@
 mod bandwidth;
 mod cudatrace;
 mod memleak;
+mod sites;
 
 use std::io::{self, Write};
 

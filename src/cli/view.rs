@@ -1,0 +1,110 @@
+//! Options on what of live memory is listed, as they are typed.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::parse_duration;
+use crate::report::{Group, Sort, View};
+use crate::session::Target;
+use crate::stacks::StackMode;
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct ViewArgs {
+    /// Put live allocations together by call site or by thread [default: stack if call stacks are
+    /// taken, else thread].
+    #[arg(long, value_enum, value_name = "WHAT")]
+    group: Option<Group>,
+
+    /// Frames of a call stack at most.
+    #[arg(long, value_name = "N")]
+    depth: Option<usize>,
+
+    /// Show the frames within CUDA's own libraries too.
+    #[arg(long)]
+    full_stacks: bool,
+
+    /// List allocations of at least this age only: 30s, 5m.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    older_than: Option<Duration>,
+
+    /// List allocations of at least this size only: 4096, 64KiB, 2M.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    min_size: Option<u64>,
+
+    /// List allocations of at most this size only.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_size: Option<u64>,
+
+    /// What comes first: the most bytes, the most allocations, or the oldest.
+    #[arg(long, value_enum, value_name = "BY", default_value_t = Sort::Bytes)]
+    sort: Sort,
+}
+
+impl ViewArgs {
+    pub(super) fn view(&self) -> View {
+        View {
+            group: self.group,
+            depth: self.depth,
+            older_than: self.older_than,
+            min_bytes: self.min_size,
+            max_bytes: self.max_size,
+            sort: self.sort,
+            full_stacks: self.full_stacks,
+        }
+    }
+}
+
+/// How stacks are taken: as asked for, else where memory is traced of a process that was named, for
+/// which the price is worth it.
+pub(super) fn stack_mode(asked: Option<StackMode>, memleak: bool, target: &Target) -> StackMode {
+    let by_default = match target {
+        Target::Process(_) | Target::Command(_) if memleak => StackMode::Auto,
+        _ => StackMode::Off,
+    };
+    asked.unwrap_or(by_default)
+}
+
+/// Bytes, with a binary unit or without.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is not a size; try 4096, 64KiB or 2M");
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text[number.len()..].to_ascii_lowercase();
+    let shift = match unit.as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(wrong()),
+    };
+    let number = number.trim_end();
+    if let Ok(whole) = number.parse::<u64>() {
+        let bytes = whole.checked_mul(1 << shift);
+        return bytes.ok_or_else(|| format!("'{text}' is out of range"));
+    }
+    let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    if !plain || !number.is_finite() {
+        return Err(wrong());
+    }
+    Ok((number * (1u64 << shift) as f64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let parse = |text| parse_size(text).ok();
+        assert_eq!(parse("4096"), Some(4096));
+        assert_eq!(parse("64KiB"), Some(65_536));
+        assert_eq!(parse("2M"), Some(2 << 20));
+        assert_eq!(parse("1.5 GiB"), Some(3 << 29));
+        assert_eq!(parse("18446744073709551615"), Some(u64::MAX));
+        for bad in ["", "M", "-1", "4 apples", "1e9", "inf", "nan", "20000000T"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Recorded call stacks: the live report again, and everything else that is made of them.
+
+use std::path::Path;
+
+use chrono::DateTime;
+use gpuprobe::api::Modes;
+use gpuprobe::clock::Clock;
+use gpuprobe::probe::abi::{RawCall, record};
+use gpuprobe::recording::log::{Mark, Note};
+use gpuprobe::recording::{Facts, Recorder, Tap};
+use gpuprobe::stacks::{CallStack, Frame, Language, Location, ModuleId};
+use gpuprobe::state::Identity;
+use serde_json::Value;
+use zerocopy::IntoBytes;
+
+use crate::Folder;
+use crate::replay::{BEGAN, PID, call, replay, task};
+
+const MIB: u64 = 1 << 20;
+
+fn location(address: u64) -> Location {
+    Location {
+        address,
+        module: Some(ModuleId(u32::try_from(address >> 12).unwrap())),
+        offset: address & 0xfff,
+    }
+}
+
+fn stack(addresses: &[u64], is_complete: bool) -> CallStack {
+    CallStack {
+        locations: addresses.iter().copied().map(location).collect(),
+        is_complete,
+    }
+}
+
+fn frame(function: &str, source: Option<(&str, u32)>, module: &str, address: u64) -> Frame {
+    Frame {
+        function: function.to_owned(),
+        file: source.map(|(file, _)| file.to_owned()),
+        line: source.map(|(_, line)| line),
+        module: module.to_owned(),
+        address,
+        language: Language::Native,
+        inlined: false,
+    }
+}
+
+/// `cudaMalloc` in `0x1000`, called by `load` in `main`, and elsewhere by what nobody knows.
+fn learn(recorder: &mut Recorder) {
+    let frames = |recorder: &mut Recorder, address, is_innermost, frames| {
+        recorder.note(Note::Frames(PID, location(address), is_innermost, frames));
+    };
+    let cudart = "/usr/lib/libcudart.so.12";
+    frames(
+        recorder,
+        0x1000,
+        true,
+        vec![frame("cudaMalloc", None, cudart, 0x1000)],
+    );
+    let mut inlined = frame(
+        "grow<float>(unsigned long)",
+        Some(("/src/pool.h", 17)),
+        "/opt/train",
+        0x2010,
+    );
+    inlined.inlined = true;
+    let load = frame(
+        "load(char const*)",
+        Some(("/src/load.cc", 42)),
+        "/opt/train",
+        0x2010,
+    );
+    frames(recorder, 0x2010, false, vec![inlined, load]);
+    let main = frame("main", Some(("/src/main.cc", 7)), "/opt/train", 0x2020);
+    frames(recorder, 0x2020, false, vec![main]);
+    let start = frame(
+        "__libc_start_main",
+        None,
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        0x3030,
+    );
+    frames(recorder, 0x3030, false, vec![start]);
+    let hostile = frame("evil\u{1b}[2J;\nname", None, "/opt/a\tb.so", 0x4040);
+    frames(recorder, 0x4040, false, vec![hostile]);
+}
+
+fn with_stack(mut call: RawCall, stack: u64) -> RawCall {
+    call.stack = stack;
+    call
+}
+
+fn mark(second: u32, is_final: bool) -> Note {
+    Note::Report(Mark {
+        time: format!("2026-11-25T15:45:{second:02}+07:00"),
+        is_final,
+        since_last_ns: 2_000_000_000,
+        since_start_ns: 4_000_000_000,
+        link: None,
+        stacks: true,
+        now_ns: Some(u64::from(second - 30) * 1_000_000_000),
+        usage: None,
+    })
+}
+
+/// 20 and 4 MiB from one place, of which 4 are freed; 8 from another; 1 from nowhere; 5 MiB of the
+/// host.
+pub(crate) fn record_run(path: &Path) {
+    let began = DateTime::parse_from_rfc3339(BEGAN).unwrap();
+    let modes = Modes {
+        memleak: true,
+        ..Modes::default()
+    };
+    let facts = Facts {
+        clock: Clock::at(began, 1_000),
+        ..Facts::now(modes)
+    };
+    let mut recorder = Recorder::start(path, facts).unwrap();
+    let identity = Identity {
+        single_gpu: true,
+        ..Identity::default()
+    };
+    // Stacks may be known before anything else is.
+    let known = stack(&[0x1000, 0x2010, 0x2020, 0x3030], true);
+    recorder.note(Note::Stack(PID, 11, known.clone()));
+    recorder.note(Note::Identity(PID, identity));
+    recorder.record(task(record::PROCESS, "python", 1_000).as_bytes());
+    recorder.record(task(record::THREAD, "python", 1_000).as_bytes());
+    let first = call("cudaMalloc", 0x10_0000, 20 * MIB, 2_000);
+    recorder.record(with_stack(first, 11).as_bytes());
+    recorder.note(Note::Stack(PID, 12, known));
+    let second = call("cudaMalloc", 0x20_0000, 4 * MIB, 1_000_000_000);
+    recorder.record(with_stack(second, 12).as_bytes());
+    learn(&mut recorder);
+    recorder.note(mark(32, false));
+    recorder.record(call("cudaFree", 0x20_0000, 0, 2_100_000_000).as_bytes());
+    recorder.note(Note::Stack(PID, 13, stack(&[0x1000, 0x4040], false)));
+    let third = call("cudaMalloc", 0x30_0000, 8 * MIB, 2_200_000_000);
+    recorder.record(with_stack(third, 13).as_bytes());
+    let fourth = call("cudaMalloc", 0x40_0000, MIB, 2_300_000_000);
+    recorder.record(with_stack(fourth, 99).as_bytes());
+    let pinned = call("cudaMallocHost", 0x50_0000, 5 * MIB, 2_400_000_000);
+    recorder.record(with_stack(pinned, 11).as_bytes());
+    recorder.note(mark(34, true));
+    recorder.finish();
+}
+
+const GOLDEN: &str = r"-------------------- 2026-11-25T15:45:34+07:00 --------------------
+PID: 574 / UID: 1000
+  python: 29.00 MiB in 3 allocations and 5.00 MiB of host memory in 1 allocation at 4 call sites
+  20.00 MiB in 1 allocation  cudaMalloc (device)
+    3.9s old; allocated here 24.00 MiB in 2, freed 4.00 MiB in 1
+      grow<float>(unsigned long)  /src/pool.h:17  (train) [inlined]
+      load(char const*)  /src/load.cc:42  (train)
+      main  /src/main.cc:7  (train)
+      __libc_start_main  (libc.so.6)
+  8.00 MiB in 1 allocation  cudaMalloc (device)
+    1.7s old; allocated here 8.00 MiB in 1, freed 0 B in 0
+      evil\u{1b}[2J;\nname  (a\tb.so)
+      ... what called this is not known
+  1.00 MiB in 1 allocation  cudaMalloc (device)
+    1.6s old; allocated here 1.00 MiB in 1, freed 0 B in 0
+      (no call stack)
+  5.00 MiB of host memory in 1 allocation  cudaMallocHost (pinned)
+    1.5s old; allocated here 5.00 MiB in 1, freed 0 B in 0
+      grow<float>(unsigned long)  /src/pool.h:17  (train) [inlined]
+      load(char const*)  /src/load.cc:42  (train)
+      main  /src/main.cc:7  (train)
+      __libc_start_main  (libc.so.6)
+  by kind: device 29.00 MiB, pinned 5.00 MiB (host)
+
+TOTAL LEAKED: 29.00 MiB
+besides, host memory: 5.00 MiB in 1
+
+total number of `cudaMalloc` calls: 4, `cudaMallocHost` calls: 1
+30408704 bytes leaked from 3 cuda memory allocation(s)
+
+";
+
+#[test]
+fn call_sites_as_people_read_them() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record_run(&file);
+    assert_eq!(replay(&file, &["--last"]), GOLDEN);
+}
+
+#[test]
+fn depth_top_and_filters_say_what_they_leave_out() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record_run(&file);
+    let text = replay(&file, &["--last", "--depth", "1", "--top", "1"]);
+    assert!(
+        text.contains("[inlined]\n      ... 3 more frames\n"),
+        "{text}"
+    );
+    let rest = "  ... and 3 more call sites, 14.00 MiB in 3 allocations\n";
+    assert!(text.contains(rest), "{text}");
+    let filters = ["--min-size", "2M", "--max-size", "8MiB"];
+    let text = replay(&file, &[&["--last"], &filters[..]].concat());
+    let rest = "  not listed for age or size: 21.00 MiB in 2 allocations\n";
+    assert!(
+        text.contains(rest) && !text.contains("20.00 MiB in"),
+        "{text}"
+    );
+    assert!(text.contains("TOTAL LEAKED: 29.00 MiB"), "{text}");
+    let old = replay(&file, &["--last", "--older-than", "2s"]);
+    assert!(
+        old.contains("20.00 MiB in 1") && !old.contains("8.00 MiB in 1 allocation  "),
+        "{old}"
+    );
+    let full = replay(&file, &["--last", "--full-stacks"]);
+    assert!(
+        full.contains("      cudaMalloc  (libcudart.so.12)\n"),
+        "{full}"
+    );
+    let threads = replay(&file, &["--last", "--group", "thread", "--min-size", "9M"]);
+    let expected = "    0x100000:gpu_0: 20.00 MiB\n    not listed for age or size: 14.00 MiB in 3";
+    assert!(threads.contains(expected), "{threads}");
+    let oldest = replay(&file, &["--last", "--sort", "age"]);
+    let place = |what: &str| oldest.find(what).unwrap();
+    assert!(place("3.9s old") < place("1.7s old") && place("1.6s old") < place("1.5s old"));
+}
+
+#[test]
+fn sites_in_json_and_tables() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record_run(&file);
+    let process = json(&file, &[])["memleak"]["processes"][0].take();
+    let site = &process["sites"][0];
+    assert_eq!(
+        (&site["api"], &site["complete"]),
+        (&"cudaMalloc".into(), &true.into())
+    );
+    assert_eq!(site["live_bytes"], 20 * MIB);
+    assert_eq!(
+        (&site["alloc_bytes"], &site["alloc_calls"]),
+        (&(24 * MIB).into(), &2.into())
+    );
+    assert_eq!(
+        (&site["freed_bytes"], &site["free_calls"]),
+        (&(4 * MIB).into(), &1.into())
+    );
+    assert_eq!(site["oldest"], site["newest"]);
+    let frame = serde_json::json!({
+        "function": "grow<float>(unsigned long)", "file": "/src/pool.h", "line": 17,
+        "module": "/opt/train", "address": "0x2010", "language": "native", "inlined": true,
+    });
+    assert_eq!(site["stack"][0], frame);
+    let sites = process["sites"].as_array().unwrap();
+    let live: u64 = sites
+        .iter()
+        .map(|s| s["live_bytes"].as_u64().unwrap())
+        .sum();
+    assert_eq!(process["live_bytes"], live);
+    assert_eq!(process["threads"][0]["allocations"][0]["site"], site["id"]);
+    let table = replay(&file, &["--last", "--format", "csv"]);
+    let lines: Vec<_> = table.lines().collect();
+    assert!(lines[0].ends_with(",handle,site,stack"), "{table}");
+    let stack = "grow<float>(unsigned long);load(char const*);main;__libc_start_main";
+    assert!(lines[1].ends_with(&format!(",0,{stack}")), "{table}");
+}
+
+fn json(file: &Path, arguments: &[&str]) -> Value {
+    let mut words = vec!["--last", "--format", "json"];
+    words.extend(arguments);
+    serde_json::from_str(&replay(file, &words)).unwrap()
+}
