@@ -139,6 +139,7 @@ impl Probe {
                 launches: losses.launches,
                 names: losses.names,
                 copies: losses.copies,
+                single_launches: losses.single_launches,
                 undecodable: 0,
             }
         })

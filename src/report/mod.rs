@@ -50,6 +50,8 @@ pub struct Lost {
     pub names: u64,
     /// Copies.
     pub copies: u64,
+    /// Launches that were counted, but are not recorded one by one.
+    pub single_launches: u64,
     /// Records that could not be decoded.
     pub undecodable: u64,
 }

@@ -123,7 +123,7 @@ impl Ledger {
                 }
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
-            Event::Kernel(_) | Event::Copy(_) => {}
+            Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) => {}
         }
     }
 

@@ -69,6 +69,7 @@ pub fn describe_lost(lost: &Lost) -> String {
         (lost.launches, "launches"),
         (lost.names, "names of kernels"),
         (lost.copies, "copies"),
+        (lost.single_launches, "single launches of a recording"),
         (lost.undecodable, "records not understood"),
     ];
     let named = parts.iter().filter(|(count, _)| *count > 0);
