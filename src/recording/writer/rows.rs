@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use rusqlite::{Connection, params};
 
 use super::insert::{Insert, Strings};
+use super::launches::Launches;
 use super::tasks::Tasks;
-use crate::api::{Belongs, FUNCTIONS, Function, Layer, Op};
+use crate::api::{Belongs, FUNCTIONS, Function, Layer};
 use crate::clock::Clock;
-use crate::event::{Call, Copy, Event};
+use crate::event::{Call, Copy, Event, Launch};
 use crate::recording::enums::class;
 use crate::recording::ids::global_pid;
 use crate::recording::kinds;
@@ -16,7 +17,6 @@ use crate::recording::log::{self, Note};
 use crate::recording::player::{Played, Player};
 use crate::state::transfers::Transfer;
 use crate::state::{Allocation, Outcome};
-use crate::symbols;
 
 /// The primary context of a device has the number after the device's.
 const FIRST_CONTEXT: i64 = 1;
@@ -26,7 +26,6 @@ const DEALLOCATION: i64 = 1;
 
 /// Writes rows.
 pub(super) struct Rows<'c> {
-    connection: &'c Connection,
     base_ns: u64,
     strings: Strings<'c>,
     tasks: Tasks<'c>,
@@ -35,7 +34,7 @@ pub(super) struct Rows<'c> {
     memory: Insert<'c>,
     copies: Insert<'c>,
     unmatched: Insert<'c>,
-    launches: Insert<'c>,
+    launches: Launches<'c>,
     used: Insert<'c>,
     /// `nameId` by row of the function table.
     names: Vec<Option<i64>>,
@@ -43,8 +42,6 @@ pub(super) struct Rows<'c> {
     single_gpu: HashSet<u32>,
     correlation: i64,
     last_ns: i64,
-    /// Launches were counted since they were last written.
-    is_counted: bool,
     /// Allocations whose device nothing tells.
     pub(super) unknown_devices: u64,
 }
@@ -58,7 +55,6 @@ impl<'c> Rows<'c> {
     pub(super) fn new(connection: &'c Connection, clock: &Clock) -> Self {
         let into = |table| Insert::into(connection, table);
         Self {
-            connection,
             base_ns: clock.monotonic_ns(),
             strings: Strings::new(connection),
             tasks: Tasks::new(connection),
@@ -67,13 +63,12 @@ impl<'c> Rows<'c> {
             memory: into("CUDA_GPU_MEMORY_USAGE_EVENTS"),
             copies: into("GPUPROBE_COPIES"),
             unmatched: into("GPUPROBE_UNMATCHED_FREES"),
-            launches: into("GPUPROBE_LAUNCHES"),
+            launches: Launches::new(connection),
             used: into("GPUPROBE_SMI"),
             names: vec![None; FUNCTIONS.len()],
             single_gpu: HashSet::new(),
             correlation: 0,
             last_ns: 0,
-            is_counted: false,
             unknown_devices: 0,
         }
     }
@@ -129,7 +124,7 @@ impl<'c> Rows<'c> {
         match played {
             Played::Event(event, transfer) => self.event(event, transfer.as_ref(), player),
             Played::Counts => {
-                self.is_counted = true;
+                self.launches.counted();
                 Ok(0)
             }
             Played::Lost | Played::Report(_) | Played::Nothing => Ok(0),
@@ -151,6 +146,9 @@ impl<'c> Rows<'c> {
                     (call.pid, call.tid),
                     (call.start_ns, call.end_ns),
                 )?;
+                if player.modes.cudatrace {
+                    self.launches.told(call, self.correlation);
+                }
                 let mut rows = 1;
                 for outcome in player.state.ledger.take_outcomes() {
                     self.outcome(&outcome, call)?;
@@ -169,6 +167,8 @@ impl<'c> Rows<'c> {
                 self.copy(copy, transfer)?;
                 return Ok(2);
             }
+            Event::Launch(launch) => return self.launch(launch, player),
+            Event::Kernel(kernel) => self.launches.named(kernel, &player.state.launches)?,
             Event::Process(task) => {
                 let time = self.time(task.time_ns);
                 self.tasks.process(task, time)?;
@@ -183,7 +183,7 @@ impl<'c> Rows<'c> {
                 let time = self.time(task.time_ns);
                 self.tasks.end(task.pid, time, how, self.correlation)?;
             }
-            _ => return Ok(0),
+            Event::ThreadExit(_) => return Ok(0),
         }
         Ok(1)
     }
@@ -292,6 +292,23 @@ impl<'c> Rows<'c> {
         ])
     }
 
+    fn launch(&mut self, launch: &Launch, player: &Player) -> rusqlite::Result<u64> {
+        let number = self.launches.number_of(launch);
+        if number.is_none() {
+            self.call(
+                launch.key.row,
+                launch.function,
+                launch.result,
+                (launch.pid, launch.tid),
+                (launch.start_ns, launch.end_ns),
+            )?;
+        }
+        let correlation = number.unwrap_or(self.correlation);
+        self.launches
+            .single(launch, correlation, &player.state.launches)?;
+        Ok(2)
+    }
+
     fn copy(&mut self, copy: &Copy, transfer: Option<&Transfer>) -> rusqlite::Result<()> {
         let (start, end) = (self.time(copy.start_ns), self.time(copy.end_ns));
         self.copies.row(params![
@@ -309,41 +326,8 @@ impl<'c> Rows<'c> {
         ])
     }
 
-    /// Writes what has been launched so far, if it has been counted again.
-    pub(super) fn launches(&mut self, player: &Player) -> rusqlite::Result<()> {
-        if !std::mem::take(&mut self.is_counted) {
-            return Ok(());
-        }
-        self.connection
-            .execute("DELETE FROM GPUPROBE_LAUNCHES", [])?;
-        for (key, counted, mangled) in player.state.launches.counted() {
-            let function = crate::api::function(key.row);
-            let pid = player
-                .state
-                .launches
-                .launcher_of(key.process)
-                .map_or(0, |l| l.pid);
-            let name = match &mangled {
-                Some(mangled) => symbols::demangle(mangled),
-                None => format!("{:#x}", key.handle),
-            };
-            self.launches.row(params![
-                global_pid(pid),
-                name,
-                mangled,
-                signed(key.handle),
-                function.map(|f| f.symbol),
-                counted.grid[0],
-                counted.grid[1],
-                counted.grid[2],
-                counted.block[0],
-                counted.block[1],
-                counted.block[2],
-                signed(counted.runs),
-                signed(counted.captured),
-                function.is_some_and(|f| f.op == Op::GraphLaunch)
-            ])?;
-        }
-        Ok(())
+    /// Writes the figures that change all the time as they are now.
+    pub(super) fn write_counts(&mut self, player: &Player) -> rusqlite::Result<()> {
+        self.launches.write_counts(&player.state.launches)
     }
 }

@@ -157,11 +157,22 @@ pub(super) const OURS: &[Table] = &[
          correlationId INTEGER NOT NULL",
     ),
     (
-        "GPUPROBE_LAUNCHES",
+        "GPUPROBE_LAUNCH_COUNTS",
         "globalPid INTEGER NOT NULL, name TEXT NOT NULL, mangled TEXT, handle INTEGER, \
          api TEXT, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, \
          blockY INTEGER, blockZ INTEGER, launches INTEGER NOT NULL, captured INTEGER NOT NULL, \
          isGraph INTEGER NOT NULL",
+    ),
+    (
+        "GPUPROBE_LAUNCHES",
+        "correlationId INTEGER NOT NULL, globalPid INTEGER NOT NULL, launched INTEGER NOT NULL, \
+         stream INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, \
+         blockY INTEGER, blockZ INTEGER, captured INTEGER NOT NULL",
+    ),
+    (
+        "GPUPROBE_LAUNCHED",
+        "launched INTEGER NOT NULL PRIMARY KEY, globalPid INTEGER NOT NULL, name TEXT NOT NULL, \
+         mangled TEXT, handle INTEGER, api TEXT, isGraph INTEGER NOT NULL",
     ),
     (
         "GPUPROBE_COPIES",
