@@ -142,6 +142,11 @@ impl Ledger {
         self.living.values()
     }
 
+    /// The living process with this id.
+    pub fn process_of(&self, pid: u32) -> Option<&Process> {
+        self.living.get(&pid)
+    }
+
     /// Ended processes in the order of their ends: those that no report has shown yet, or all.
     pub fn ended(&self, all: bool) -> impl Iterator<Item = &Process> {
         let shown = move |ended: &&Ended| all || !ended.reported;

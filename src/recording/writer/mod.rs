@@ -4,11 +4,13 @@
 //! happens there. If it cannot write any more, it says so once, leaves a valid file, and tracing
 //! goes on.
 
+mod contexts;
 mod facts;
 mod file;
 mod gpus;
 mod insert;
 mod launches;
+mod pools;
 mod rows;
 mod schema;
 mod tasks;

@@ -1,11 +1,11 @@
 //! From what happens to rows.
 
-use std::collections::HashSet;
-
 use rusqlite::{Connection, params};
 
+use super::contexts::Contexts;
 use super::insert::{Insert, Strings};
 use super::launches::Launches;
+use super::pools::Pools;
 use super::tasks::Tasks;
 use crate::api::{Belongs, FUNCTIONS, Function, Layer};
 use crate::clock::Clock;
@@ -18,8 +18,6 @@ use crate::recording::player::{Played, Player};
 use crate::state::transfers::Transfer;
 use crate::state::{Allocation, Outcome};
 
-/// The primary context of a device has the number after the device's.
-const FIRST_CONTEXT: i64 = 1;
 /// `memoryOperationType`.
 const ALLOCATION: i64 = 0;
 const DEALLOCATION: i64 = 1;
@@ -38,8 +36,8 @@ pub(super) struct Rows<'c> {
     used: Insert<'c>,
     /// `nameId` by row of the function table.
     names: Vec<Option<i64>>,
-    /// Processes that see one GPU only.
-    single_gpu: HashSet<u32>,
+    contexts: Contexts<'c>,
+    pools: Pools<'c>,
     correlation: i64,
     last_ns: i64,
     /// Allocations whose device nothing tells.
@@ -66,7 +64,8 @@ impl<'c> Rows<'c> {
             launches: Launches::new(connection),
             used: into("GPUPROBE_SMI"),
             names: vec![None; FUNCTIONS.len()],
-            single_gpu: HashSet::new(),
+            contexts: Contexts::new(connection),
+            pools: Pools::new(connection),
             correlation: 0,
             last_ns: 0,
             unknown_devices: 0,
@@ -103,18 +102,14 @@ impl<'c> Rows<'c> {
     pub(super) fn note(&mut self, note: &Note) -> rusqlite::Result<()> {
         match note {
             Note::Identity(pid, identity) => {
-                if identity.single_gpu {
-                    self.single_gpu.insert(*pid);
-                }
+                self.contexts.identified(*pid, identity);
                 Ok(())
             }
             Note::Used(monotonic_ns, gpu, bytes) => {
                 let time = self.time(*monotonic_ns);
                 self.used.row(params![time, gpu, signed(*bytes)])
             }
-            Note::Vanished(pid) => self
-                .tasks
-                .end(*pid, self.last_ns, "vanished", self.correlation),
+            Note::Vanished(pid) => self.end(*pid, self.last_ns, "vanished"),
             _ => Ok(()),
         }
     }
@@ -149,9 +144,11 @@ impl<'c> Rows<'c> {
                 if player.modes.cudatrace {
                     self.launches.told(call, self.correlation);
                 }
+                self.contexts.called(call)?;
+                self.pool(call)?;
                 let mut rows = 1;
                 for outcome in player.state.ledger.take_outcomes() {
-                    self.outcome(&outcome, call)?;
+                    self.outcome(&outcome, call, player)?;
                     rows += 1;
                 }
                 return Ok(rows);
@@ -181,7 +178,7 @@ impl<'c> Rows<'c> {
                     "exit"
                 };
                 let time = self.time(task.time_ns);
-                self.tasks.end(task.pid, time, how, self.correlation)?;
+                self.end(task.pid, time, how)?;
             }
             Event::ThreadExit(_) => return Ok(0),
         }
@@ -226,20 +223,33 @@ impl<'c> Rows<'c> {
         ])
     }
 
+    fn pool(&mut self, call: &Call) -> rusqlite::Result<()> {
+        let times = (self.time(call.start_ns), self.time(call.end_ns));
+        let device = self.contexts.device(call.pid, call.device);
+        self.pools.called(call, device, self.correlation, times)
+    }
+
+    /// A process has ended, or runs another program.
+    fn end(&mut self, pid: u32, time: i64, how: &str) -> rusqlite::Result<()> {
+        self.contexts.ended(pid);
+        self.pools.ended(pid);
+        self.tasks.end(pid, time, how, self.correlation)
+    }
+
     /// What the ledger made of `call`.
-    fn outcome(&mut self, outcome: &Outcome, call: &Call) -> rusqlite::Result<()> {
+    fn outcome(&mut self, outcome: &Outcome, call: &Call, player: &Player) -> rusqlite::Result<()> {
         let (start, end) = (self.time(call.start_ns), self.time(call.end_ns));
         let own = Some(self.correlation);
         match outcome {
             Outcome::Allocated(allocation) => {
-                self.memory(call.pid, allocation, end, ALLOCATION, own)
+                self.memory(call, allocation, player, (end, ALLOCATION, own))
             }
             Outcome::Freed(allocation) => {
-                self.memory(call.pid, allocation, start, DEALLOCATION, own)
+                self.memory(call, allocation, player, (start, DEALLOCATION, own))
             }
             // Its own free has been entered, but has not returned yet.
             Outcome::GaveWay(allocation) => {
-                self.memory(call.pid, allocation, end, DEALLOCATION, None)
+                self.memory(call, allocation, player, (end, DEALLOCATION, None))
             }
             Outcome::UnknownFree(address) => self.unmatched.row(params![
                 self.correlation,
@@ -252,14 +262,13 @@ impl<'c> Rows<'c> {
 
     fn memory(
         &mut self,
-        pid: u32,
+        call: &Call,
         allocation: &Allocation,
-        time: i64,
-        operation: i64,
-        correlation: Option<i64>,
+        player: &Player,
+        (time, operation, correlation): (i64, i64, Option<i64>),
     ) -> rusqlite::Result<()> {
-        let single = self.single_gpu.contains(&pid);
-        let device = allocation.device().or(single.then_some(0)).map(i64::from);
+        let pid = call.pid;
+        let device = self.contexts.device(pid, allocation.device());
         self.unknown_devices += u64::from(device.is_none() && operation == ALLOCATION);
         // The column cannot be NULL; how many are unknown stands in GPUPROBE_META.
         let device = device.unwrap_or(0);
@@ -269,12 +278,18 @@ impl<'c> Rows<'c> {
             // Another process or API has it, and it is not counted again.
             Belongs::Elsewhere => return Ok(()),
         };
+        let context = match operation {
+            ALLOCATION => self.contexts.of_new(call, allocation, device),
+            _ => self.contexts.of_old(pid, allocation, device),
+        };
+        let process = player.state.ledger.process_of(pid);
+        let pool = process.and_then(|process| process.pool_of(allocation));
         let (variable, nothing): (Option<&str>, Option<i64>) = (None, None);
         self.memory.row(params![
             time,
             global_pid(pid),
             device,
-            device + FIRST_CONTEXT,
+            context,
             signed(allocation.address),
             0,
             signed(allocation.size_bytes),
@@ -283,9 +298,9 @@ impl<'c> Rows<'c> {
             variable,
             correlation,
             nothing,
+            pool.and_then(|pool| pool.handle).map(signed),
             nothing,
-            nothing,
-            nothing,
+            pool.and_then(|pool| pool.reserved_bytes).map(signed),
             nothing,
             nothing,
             nothing

@@ -4,6 +4,7 @@
 mod agreement;
 mod files;
 mod launches;
+mod targets;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
