@@ -209,6 +209,7 @@ enum gp_record_type {
 	GP_RECORD_COPY = 10,
 	GP_RECORD_DETAIL = 11,
 	GP_RECORD_NAMED = 12,
+	GP_RECORD_LAUNCH = 13,
 	GP_RECORD_STACK = 14,
 };
 
@@ -288,6 +289,21 @@ struct gp_kernel {
 	__u32 name_bytes; /* with the terminating zero; 0 if there is none */
 	__u32 reserved;
 	char name[GP_NAME_LEN];
+};
+
+/* A single launch that has returned, if those are asked for. */
+struct gp_launch {
+	__u16 type;
+	__u16 captured; /* into a graph: it did not run */
+	__s32 result;
+	__u32 tgid;
+	__u32 tid;
+	struct gp_launch_key key;
+	__u64 start_ns;
+	__u64 end_ns;
+	__u64 stream;
+	__u32 grid[3]; /* of a kernel; zeroes for a graph */
+	__u32 block[3];
 };
 
 /* A finished copy or memory set. */
@@ -382,6 +398,9 @@ struct gp_losses {
 	__u64 launches;     /* launches: the map was full */
 	__u64 names;        /* kernel names: the ring was full */
 	__u64 copies;       /* copies: the ring was full, no room, or of unknown size */
+	/* Launches that were counted, but not sent one by one: the ring was full, no
+	 * room, or they never returned. */
+	__u64 single_launches;
 	__u64 stacks;       /* call stacks: the ring or a map was full */
 	__u64 stack_copies; /* copies of stacks: the ring was full; the walk was kept */
 };
@@ -396,10 +415,11 @@ GP_ASSERT_SIZE(struct gp_named, sizeof(struct gp_detail) + 8 + GP_SYMBOL_LEN);
 GP_ASSERT_SIZE(struct gp_task, 64);
 GP_ASSERT_SIZE(struct gp_launch_key, 16);
 GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
+GP_ASSERT_SIZE(struct gp_launch, 80);
 GP_ASSERT_SIZE(struct gp_copy, 64);
 GP_ASSERT_SIZE(struct gp_notice, 24);
 GP_ASSERT_SIZE(struct gp_stack, 64 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
-GP_ASSERT_SIZE(struct gp_losses, 104);
+GP_ASSERT_SIZE(struct gp_losses, 112);
 
 #endif /* GPUPROBE_ABI_H */

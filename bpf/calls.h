@@ -49,6 +49,8 @@ static __always_inline void gp_drop_stale(struct gp_thread *thread, __u64 sp, __
 			break;
 		if (gp_is_memory(top->op))
 			thread->memory_sp = 0;
+		if (gp_is_single(top->op))
+			gp_count(single_launches);
 		thread->depth = depth - 1;
 	}
 }
@@ -73,6 +75,8 @@ static __always_inline void gp_lose(struct gp_thread *thread, __u32 op, bool no_
 {
 	if (gp_is_copy(op)) {
 		gp_count(copies);
+	} else if (gp_is_single(op)) {
+		gp_count(single_launches);
 	} else if (gp_is_memory(op)) {
 		if (no_room)
 			gp_count(threads_full);
@@ -97,9 +101,13 @@ static __always_inline void gp_keep_extra(struct pt_regs *ctx,
 static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 					  const volatile struct gp_recipe *recipe,
 					  struct gp_frame *frame, struct gp_thread *thread,
-					  __u32 tid)
+					  struct gp_counted *counted, __u32 tid)
 {
 	frame->address = gp_value_of(ctx, &recipe->address);
+	if (gp_is_single(frame->op)) {
+		gp_enter_launch(ctx, recipe, frame, counted);
+		return true;
+	}
 	frame->out = gp_value_of(ctx, &recipe->out);
 	if (gp_is_copy(frame->op))
 		return gp_enter_copy(ctx, recipe, frame);
@@ -123,14 +131,17 @@ static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 	return true;
 }
 
-/* Counts a graph launch, if that is asked for. False if the ledger need not
- * know how it went. */
-static __always_inline bool gp_enter_graph_launch(struct pt_regs *ctx, __u64 cookie, __u32 tgid)
+/* Counts a launch, if that is asked for. False if nobody need know how it went. */
+static __always_inline bool gp_count_launch(struct pt_regs *ctx, __u64 cookie, __u32 tgid,
+					    struct gp_counted *counted)
 {
 	struct gp_process *process;
 
 	if (count_launches)
-		gp_on_launch(ctx, cookie);
+		gp_on_launch(ctx, cookie, counted);
+	if (stream_launches)
+		return true;
+	/* Only graph launches come here then, and the ledger needs some of them. */
 	process = gp_known_process(tgid);
 	return process && process->graph_memory;
 }
@@ -142,6 +153,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	const volatile struct gp_recipe *recipe = &recipes[row];
 	__u32 op = recipe->op;
 	__u64 sp = PT_REGS_SP(ctx), pid_tgid;
+	struct gp_counted counted = {};
 	struct gp_thread *thread;
 	struct gp_frame *frame;
 
@@ -150,7 +162,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		return 0;
 	}
 	pid_tgid = bpf_get_current_pid_tgid();
-	if (op == GP_OP_GRAPH_LAUNCH && !gp_enter_graph_launch(ctx, cookie, pid_tgid >> 32))
+	if ((op == GP_OP_GRAPH_LAUNCH || gp_is_single(op)) &&
+	    !gp_count_launch(ctx, cookie, pid_tgid >> 32, &counted))
 		return 1;
 	thread = gp_thread_of(pid_tgid);
 	if (!thread) {
@@ -169,7 +182,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	frame->sp = sp;
 	frame->row = row;
 	frame->op = op;
-	if (!gp_fill_frame(ctx, recipe, frame, thread, (__u32)pid_tgid)) {
+	if (!gp_fill_frame(ctx, recipe, frame, thread, &counted, (__u32)pid_tgid)) {
 		gp_lose(thread, op, false);
 		return 1;
 	}
@@ -328,6 +341,21 @@ static __always_inline void gp_note_graph_memory(struct gp_thread *thread, __u32
 		process->graph_memory = 1;
 }
 
+/* Whether the ledger needs to know of the call, which is no memory call. */
+static __always_inline bool gp_is_told(struct gp_thread *thread, __u32 row)
+{
+	const volatile struct gp_recipe *recipe = &recipes[row & (GP_MAX_ROWS - 1)];
+	struct gp_process *process;
+
+	if (!(recipe->flags & GP_TOLD))
+		return false;
+	/* Of most graphs, it need not know. */
+	if (recipe->op != GP_OP_GRAPH_LAUNCH)
+		return true;
+	process = gp_known_process(thread->tgid);
+	return process && process->graph_memory;
+}
+
 /* A call that matters for the counting of launches has returned. */
 static __always_inline void gp_apply_kernels(struct gp_thread *thread, struct gp_frame *frame,
 					     __u32 op, __s32 result, __u32 tid)
@@ -357,7 +385,7 @@ static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
 	__u64 sp = gp_entry_sp(ctx);
 	struct gp_thread *thread;
 	struct gp_frame *frame;
-	__u32 depth;
+	__u32 depth, left = 0;
 
 	if (op == GP_OP_SELFTEST) {
 		selftest_seen |= 2;
@@ -374,10 +402,13 @@ static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
 			return; /* a nested memory call, for which no frame was opened */
 		if (frame->sp == sp && frame->row == row)
 			goto found;
+		left += gp_is_single(frame->op);
 	}
 	return;
 found:
 	thread->depth = depth;
+	if (left)
+		__sync_fetch_and_add(&losses.single_launches, left);
 	if (gp_is_memory(op)) {
 		thread->memory_sp = 0;
 		gp_send_call(thread, frame, result, tid);
@@ -387,13 +418,18 @@ found:
 		gp_send_copy(thread, gp_known_process(thread->tgid), frame, result, tid);
 		return;
 	}
-	if (!result && keep_ledger && (recipes[row].flags & GP_TOLD)) {
+	if (gp_is_single(op))
+		gp_send_launch(thread, frame, result, tid);
+	/* What is sent of a new context is the number that it gets. */
+	if (!result && op == GP_OP_CONTEXT_CREATE)
+		gp_apply_context(thread, frame, op);
+	if (!result && keep_ledger && gp_is_told(thread, row)) {
 		gp_note_graph_memory(thread, op);
 		gp_send_call(thread, frame, result, tid);
 	}
 	if (gp_is_about_kernels(op))
 		gp_apply_kernels(thread, frame, op, result, tid);
-	else if (!result)
+	else if (!result && op != GP_OP_CONTEXT_CREATE)
 		gp_apply_context(thread, frame, op);
 }
 

@@ -75,14 +75,18 @@ int call_return_perf(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int launch_multi(struct pt_regs *ctx)
 {
-	gp_on_launch(ctx, bpf_get_attach_cookie(ctx));
+	struct gp_counted counted;
+
+	gp_on_launch(ctx, bpf_get_attach_cookie(ctx), &counted);
 	return 0;
 }
 
 SEC("uprobe")
 int launch_perf(struct pt_regs *ctx)
 {
-	gp_on_launch(ctx, bpf_get_attach_cookie(ctx));
+	struct gp_counted counted;
+
+	gp_on_launch(ctx, bpf_get_attach_cookie(ctx), &counted);
 	return 0;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /*
- * Launches are counted here, at entry, and never cross to user space one by
- * one: a busy program makes a hundred thousand a second. What a kernel is
- * called is found out when it is first seen.
+ * Launches are counted here, at entry, and cross to user space one by one only
+ * when a recording asks for that: a busy program makes a hundred thousand a
+ * second. What a kernel is called is found out when it is first seen.
  */
 #ifndef GPUPROBE_LAUNCHES_H
 #define GPUPROBE_LAUNCHES_H
@@ -159,7 +159,14 @@ gp_first_launch(struct pt_regs *ctx, const volatile struct gp_recipe *recipe,
 	return count;
 }
 
-static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie)
+/* What is known of a launch once it was counted. */
+struct gp_counted {
+	__u16 epoch;
+	__u16 captured;
+};
+
+static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie,
+					 struct gp_counted *counted)
 {
 	__u32 row = cookie & (GP_MAX_ROWS - 1), tgid = bpf_get_current_pid_tgid() >> 32;
 	const volatile struct gp_recipe *recipe = &recipes[row];
@@ -180,6 +187,9 @@ static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie)
 	key.process = process->id;
 	key.row = row;
 	key.epoch = process->epoch;
+	counted->epoch = key.epoch;
+	counted->captured =
+		process->captures && gp_is_captured(process, gp_value_of(ctx, &recipe->stream));
 	count = bpf_map_lookup_elem(&launches, &key);
 	if (!count) {
 		count = gp_first_launch(ctx, recipe, process, &key);
@@ -187,10 +197,63 @@ static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie)
 			return;
 	}
 	/* Atomic although per CPU: the thread may be preempted in between. */
-	if (process->captures && gp_is_captured(process, gp_value_of(ctx, &recipe->stream)))
+	if (counted->captured)
 		__sync_fetch_and_add(&count->captured, 1);
 	else
 		__sync_fetch_and_add(&count->runs, 1);
+}
+
+/* ---- single launches ---------------------------------------------------- */
+
+/* Whether the call is to be sent when it has returned, as a launch. */
+static __always_inline bool gp_is_single(__u32 op)
+{
+	return stream_launches && (op == GP_OP_LAUNCH || op == GP_OP_GRAPH_LAUNCH);
+}
+
+/* Fills in what a launch's frame holds beyond the handle. */
+static __always_inline void gp_enter_launch(struct pt_regs *ctx,
+					    const volatile struct gp_recipe *recipe,
+					    struct gp_frame *frame, struct gp_counted *counted)
+{
+	__u32 shape[6] = {};
+
+	gp_read_shape(ctx, recipe->shape, shape);
+	__builtin_memcpy(frame->shape, shape, sizeof(frame->shape));
+	frame->stream = gp_value_of(ctx, &recipe->stream);
+	frame->epoch = counted->epoch;
+	frame->captured = counted->captured;
+	frame->start_ns = bpf_ktime_get_ns();
+}
+
+/* Sends the launch in `frame`, which has returned. */
+static __always_inline void gp_send_launch(struct gp_thread *thread, struct gp_frame *frame,
+					   __s32 result, __u32 tid)
+{
+	__u64 end_ns = bpf_ktime_get_ns();
+	struct gp_launch *launch;
+
+	gp_announce(thread);
+	launch = bpf_ringbuf_reserve(&activity_ring, sizeof(*launch), 0);
+	if (!launch) {
+		gp_count(single_launches);
+		return;
+	}
+	launch->type = GP_RECORD_LAUNCH;
+	launch->captured = frame->captured;
+	launch->result = result;
+	launch->tgid = thread->tgid;
+	launch->tid = tid;
+	launch->key.handle = frame->address;
+	launch->key.process = thread->process;
+	launch->key.row = frame->row;
+	launch->key.epoch = frame->epoch;
+	launch->start_ns = frame->start_ns;
+	launch->end_ns = end_ns;
+	launch->stream = frame->stream;
+	__builtin_memcpy(launch->grid, frame->shape, sizeof(launch->grid));
+	__builtin_memcpy(launch->block, frame->shape + 3, sizeof(launch->block));
+	gp_submit_activity(launch);
 }
 
 #endif /* GPUPROBE_LAUNCHES_H */

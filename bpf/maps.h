@@ -16,6 +16,8 @@ const volatile bool follow_children;
 const volatile bool hold_targets;
 /* Graph launches are counted, wherever they are probed. */
 const volatile bool count_launches;
+/* Launches are sent one by one, too, when they have returned. */
+const volatile bool stream_launches;
 /* The ledger is kept: send what it needs to know besides memory calls. */
 const volatile bool keep_ledger;
 /* GP_STACKS_* */
@@ -48,6 +50,7 @@ struct gp_records {
 	struct gp_notice notice;
 	struct gp_kernel kernel;
 	struct gp_copy copy;
+	struct gp_launch launch;
 	struct gp_launch_key launch_key;
 	struct gp_launch_count launch_count;
 	struct gp_stack stack;
@@ -59,16 +62,23 @@ const volatile struct gp_records record_layouts;
 struct gp_frame {
 	__u64 sp; /* user stack pointer at entry: identifies the call */
 	__u64 start_ns;
-	__u64 size;
 	__u64 address;
-	__u64 out;
 	__u64 stream;
-	__u64 factor; /* of a size that is read at return */
+	union {
+		struct {
+			__u64 size;
+			__u64 out;
+			__u64 factor; /* of a size that is read at return */
+		};
+		__u32 shape[6]; /* of a launch: its grid and block */
+	};
 	__s32 device;
 	__u16 row;
 	__u16 op;
 	__u16 second;
-	__u16 reserved[3];
+	__u16 epoch;    /* of a launch: gp_launch_key.epoch */
+	__u16 captured; /* of a launch: it goes into a graph */
+	__u16 reserved;
 };
 
 struct gp_current {
@@ -103,7 +113,8 @@ struct {
 	__uint(max_entries, 16 * 1024 * 1024);
 } memory_ring SEC(".maps");
 
-/* Names of kernels, and copies. Full: losses.names, losses.copies. */
+/* Names of kernels, copies, and single launches. Full: losses.names,
+ * losses.copies, losses.single_launches. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 8 * 1024 * 1024);

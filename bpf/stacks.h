@@ -140,7 +140,7 @@ static __always_inline bool gp_reaches(__u64 sp, __u32 bytes)
 			gp_fill_stack(&copy->stack, walk, taken, id);                              \
 			copy->stack.copied =                                                       \
 				gp_copy_stack(copy->bytes, sizeof(copy->bytes), (taken)->sp);      \
-			bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_STACKS));                             \
+			bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_STACKS));                     \
 		}                                                                                  \
 		copy != NULL;                                                                      \
 	})

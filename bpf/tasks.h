@@ -4,6 +4,19 @@
 #ifndef GPUPROBE_TASKS_H
 #define GPUPROBE_TASKS_H
 
+/* Counts the launches of an ending thread that have not returned. */
+static __always_inline void gp_lose_open_launches(struct gp_thread *thread)
+{
+	__u32 left = 0;
+
+	if (!stream_launches)
+		return;
+	for (__u32 i = 0; i < GP_MAX_FRAMES && i < thread->depth; i++)
+		left += gp_is_single(gp_frame_at(thread, i)->op);
+	if (left)
+		__sync_fetch_and_add(&losses.single_launches, left);
+}
+
 /* Forgets a process whose memory is gone; tells the reader if it was known. */
 static __always_inline void gp_end_process(__u16 type, struct task_struct *task, __u32 tgid)
 {
@@ -38,6 +51,7 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 		bpf_map_delete_elem(&walks, &tid);
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread) {
+		gp_lose_open_launches(thread);
 		if (thread->announced)
 			gp_send_task(GP_RECORD_THREAD_EXIT, thread->process, task, NULL);
 		bpf_map_delete_elem(&threads, &tid);

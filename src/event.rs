@@ -1,15 +1,19 @@
 //! Bytes from the kernel side become typed events here, and only here.
 
+mod launch;
+
 use std::fmt;
 
 use zerocopy::FromBytes;
 
 use crate::api::{self, EXTRA, Function};
 use crate::probe::abi::{
-    CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawLaunchKey, RawNamed, RawTask, record,
+    CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed,
+    RawTask, record,
 };
 
 pub use crate::probe::abi::CONTEXT_UNKNOWN;
+pub use launch::Launch;
 
 /// Something that happened in a traced process, in the order in which it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub enum Event {
     Exec(Task),
     /// What a kernel is called.
     Kernel(Kernel),
+    /// A launch has returned; it has been counted already.
+    Launch(Launch),
     /// A copy has returned.
     Copy(Copy),
 }
@@ -219,6 +225,10 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
             let (raw, _) = RawCopy::read_from_prefix(bytes).map_err(|_| truncated)?;
             Ok(Event::Copy(Copy::try_from(&raw)?))
         }
+        record::LAUNCH => {
+            let (raw, _) = RawLaunch::read_from_prefix(bytes).map_err(|_| truncated)?;
+            Ok(Event::Launch(Launch::try_from(&raw)?))
+        }
         other => Err(DecodeError::UnknownType(other)),
     }
 }
@@ -250,7 +260,7 @@ impl TryFrom<&RawCall> for Call {
 }
 
 /// CUDA knows no more than a few dozen devices; anything beyond is no device index.
-const MAX_DEVICES: u16 = 240;
+pub const MAX_DEVICES: u16 = 240;
 
 impl Call {
     fn detailed(raw: &RawDetail, name: Option<String>) -> Result<Self, DecodeError> {

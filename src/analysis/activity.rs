@@ -114,7 +114,7 @@ pub fn kernels(database: &Database, selection: &Selection) -> Result<Kernels> {
     found.kernels = timed.into_values().collect();
     let mut counted: BTreeMap<String, Kernel> = BTreeMap::new();
     let columns = ["globalPid", "name", "launches", "captured", "isGraph"];
-    database.each("GPUPROBE_LAUNCHES", &columns, "", |row| {
+    database.each("GPUPROBE_LAUNCH_COUNTS", &columns, "", |row| {
         if !is_selected(selection, integer(row, 0), None) {
             return;
         }

@@ -173,7 +173,8 @@ impl Op {
     pub const fn is_told(self) -> bool {
         matches!(
             self,
-            Self::ContextRetain
+            Self::ContextCreate
+                | Self::ContextRetain
                 | Self::GraphLaunch
                 | Self::CaptureEnd
                 | Self::ModuleUnload
@@ -199,7 +200,7 @@ impl Op {
         )
     }
 
-    /// Whether calls are only counted, at entry, in the kernel.
+    /// Whether calls launch something: they are counted, at entry, in the kernel.
     pub const fn is_launch(self) -> bool {
         matches!(self, Self::Launch | Self::GraphLaunch)
     }

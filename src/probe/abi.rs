@@ -28,6 +28,7 @@ pub mod record {
     pub const COPY: u16 = 10;
     pub const DETAIL: u16 = 11;
     pub const NAMED: u16 = 12;
+    pub const LAUNCH: u16 = 13;
     pub const STACK: u16 = 14;
 }
 
@@ -166,6 +167,34 @@ pub struct RawKernel {
     pub name_bytes: u32,
     /// Zero.
     pub reserved: u32,
+}
+
+/// `struct gp_launch`: a single launch that has returned.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawLaunch {
+    /// [`record::LAUNCH`].
+    pub record_type: u16,
+    /// Non-zero if it went into a graph instead of to the GPU.
+    pub captured: u16,
+    /// What the function returned: 0 or a CUDA error.
+    pub result: i32,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// What was launched, as it is counted.
+    pub key: RawLaunchKey,
+    /// Entry, `CLOCK_MONOTONIC` nanoseconds.
+    pub start_ns: u64,
+    /// Return, `CLOCK_MONOTONIC` nanoseconds.
+    pub end_ns: u64,
+    /// The stream that was handed in.
+    pub stream: u64,
+    /// Blocks; zeroes for a graph.
+    pub grid: [u32; 3],
+    /// Threads per block; zeroes for a graph.
+    pub block: [u32; 3],
 }
 
 /// `struct gp_copy`: a finished copy or memory set.
@@ -358,6 +387,21 @@ const _: () = assert!(offset_of!(RawKernel, key) == offset_of!(types::gp_kernel,
 const _: () = assert!(offset_of!(RawKernel, grid) == offset_of!(types::gp_kernel, grid));
 const _: () =
     assert!(offset_of!(RawKernel, name_bytes) == offset_of!(types::gp_kernel, name_bytes));
+assert_same_layout!(
+    RawLaunch,
+    types::gp_launch,
+    record_type = r#type,
+    captured = captured,
+    result = result,
+    tgid = tgid,
+    tid = tid,
+    key = key,
+    start_ns = start_ns,
+    end_ns = end_ns,
+    stream = stream,
+    grid = grid,
+    block = block,
+);
 assert_same_layout!(
     RawCopy,
     types::gp_copy,

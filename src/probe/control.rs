@@ -167,6 +167,7 @@ impl Probe {
                 launches: losses.launches,
                 names: losses.names,
                 copies: losses.copies,
+                single_launches: losses.single_launches,
                 stacks: losses.stacks,
                 partial_stacks: losses.stack_copies,
                 undecodable: 0,

@@ -24,6 +24,8 @@ pub struct Settings {
     pub hold_targets: bool,
     /// Count launches.
     pub launches: bool,
+    /// Send single launches too, where they are attached to as calls.
+    pub single_launches: bool,
     /// Send what a ledger needs to know besides memory calls.
     pub ledger: bool,
     /// Whether and how call stacks are taken.
@@ -233,6 +235,7 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     rodata.follow_children = settings.follow_children;
     rodata.hold_targets = settings.hold_targets;
     rodata.count_launches = settings.launches;
+    rodata.stream_launches = settings.single_launches;
     rodata.keep_ledger = settings.ledger;
     rodata.stack_mode = settings.stacks as u32;
     for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use zerocopy::FromBytes;
 
 use crate::probe::abi::{
-    RawCall, RawCopy, RawDetail, RawKernel, RawLaunchKey, RawNamed, RawTask, record,
+    RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed, RawTask, record,
 };
 use crate::report::{Options, Report, Usage};
 use crate::stacks::{CallStack, Frame, Location};
@@ -186,12 +186,13 @@ fn decode(kind: u8, content: &[u8]) -> Option<Entry<'_>> {
 /// Tells apart versions whose records have other layouts.
 pub fn layout() -> String {
     format!(
-        "call {} detail {} task {} kernel {} copy {}",
+        "call {} detail {} task {} kernel {} copy {} launch {}",
         size_of::<RawCall>(),
         size_of::<RawNamed>(),
         size_of::<RawTask>(),
         size_of::<RawKernel>(),
-        size_of::<RawCopy>()
+        size_of::<RawCopy>(),
+        size_of::<RawLaunch>()
     )
 }
 
@@ -205,6 +206,7 @@ pub fn row_offset(bytes: &[u8]) -> Option<usize> {
         record::CALL | record::DETAIL | record::NAMED => offset_of!(RawCall, row),
         record::COPY => offset_of!(RawCopy, row),
         record::KERNEL => offset_of!(RawKernel, key) + offset_of!(RawLaunchKey, row),
+        record::LAUNCH => offset_of!(RawLaunch, key) + offset_of!(RawLaunchKey, row),
         _ => return None,
     };
     (offset + 2 <= bytes.len()).then_some(offset)

@@ -53,6 +53,8 @@ pub struct Lost {
     pub names: u64,
     /// Copies.
     pub copies: u64,
+    /// Launches that were counted, but are not recorded one by one.
+    pub single_launches: u64,
     /// Call stacks that were not taken.
     pub stacks: u64,
     /// Call stacks of which only the part is known that frame pointers lead to.

@@ -115,6 +115,7 @@ impl Sieve {
             Event::Thread(task) | Event::ThreadExit(task) => self.is_accepted(task.pid),
             Event::Call(call) => self.is_accepted(call.pid),
             Event::Kernel(kernel) => self.is_accepted(kernel.pid),
+            Event::Launch(launch) => self.is_accepted(launch.pid),
             Event::Copy(copy) => self.is_accepted(copy.pid),
         }
     }

@@ -106,6 +106,13 @@ pub struct Config {
     pub record: Option<Record>,
 }
 
+impl Config {
+    /// Whether launches are recorded one by one.
+    pub fn records_launches(&self) -> bool {
+        self.record.is_some() && self.modes.cudatrace
+    }
+}
+
 /// A recording that a run makes.
 #[derive(Clone, Debug)]
 pub struct Record {

@@ -38,6 +38,8 @@ pub struct Tracer {
     pub probe: Probe,
     api: ApiChoice,
     modes: Modes,
+    /// Launches are sent one by one.
+    single_launches: bool,
     /// Probes fire in this process only.
     only_pid: Option<i32>,
     attached: HashSet<FileId>,
@@ -65,6 +67,7 @@ impl Tracer {
             follow_children: is_command || config.children,
             hold_targets: is_command,
             launches: config.modes.cudatrace,
+            single_launches: config.records_launches(),
             ledger: config.modes.memleak,
             stacks: config.stacks,
             kind: config.attach,
@@ -75,6 +78,7 @@ impl Tracer {
             probe,
             api: config.api,
             modes: config.modes,
+            single_launches: config.records_launches(),
             only_pid,
             attached: HashSet::new(),
             looked_at: HashSet::new(),
@@ -228,7 +232,8 @@ impl Tracer {
         }
         functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
         let op = |f: &elf::Function| FUNCTIONS[usize::from(f.row)].op;
-        let only_counted = |op: Op| op.is_launch() && !(self.modes.memleak && op.is_told());
+        let told = |op: Op| self.modes.memleak && op.is_told();
+        let only_counted = |op: Op| op.is_launch() && !self.single_launches && !told(op);
         let (launches, calls): (Vec<_>, Vec<_>) =
             functions.iter().partition(|f| only_counted(op(f)));
         let (queries, calls): (Vec<_>, Vec<_>) =

@@ -123,7 +123,12 @@ impl Launches {
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             Event::Kernel(kernel) => self.learn(kernel, host_name),
-            Event::Call(_) | Event::Copy(_) | Event::Thread(_) | Event::ThreadExit(_) => {}
+            // Single launches are counted already.
+            Event::Launch(_)
+            | Event::Call(_)
+            | Event::Copy(_)
+            | Event::Thread(_)
+            | Event::ThreadExit(_) => {}
         }
     }
 

@@ -130,7 +130,7 @@ impl Ledger {
                 }
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
-            Event::Kernel(_) | Event::Copy(_) => {}
+            Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) => {}
         }
     }
 
@@ -166,6 +166,11 @@ impl Ledger {
     /// Living processes, in no particular order.
     pub fn living(&self) -> impl Iterator<Item = &Process> {
         self.living.values()
+    }
+
+    /// The living process with this id.
+    pub fn process_of(&self, pid: u32) -> Option<&Process> {
+        self.living.get(&pid)
     }
 
     /// Ended processes in the order of their ends: those that no report has shown yet, or all.

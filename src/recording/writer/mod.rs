@@ -4,10 +4,13 @@
 //! happens there. If it cannot write any more, it says so once, leaves a valid file, and tracing
 //! goes on.
 
+mod contexts;
 mod facts;
 mod file;
 mod gpus;
 mod insert;
+mod launches;
+mod pools;
 mod rows;
 mod schema;
 mod tasks;
@@ -182,7 +185,7 @@ fn write_batch(
 
 /// Commits, with the figures that change all the time as they are now.
 fn commit(connection: &Connection, rows: &mut Rows<'_>, player: &Player) -> rusqlite::Result<()> {
-    rows.launches(player)?;
+    rows.write_counts(player)?;
     let sql = "UPDATE ANALYSIS_DETAILS SET duration = ?1, stopTime = ?1";
     connection.execute(sql, [rows.last_ns()])?;
     let dropped = ("recording".to_owned(), player.dropped);

@@ -1,14 +1,15 @@
 //! From what happens to rows.
 
-use std::collections::HashSet;
-
 use rusqlite::{Connection, params};
 
+use super::contexts::Contexts;
 use super::insert::{Insert, Strings};
+use super::launches::Launches;
+use super::pools::Pools;
 use super::tasks::Tasks;
-use crate::api::{Belongs, FUNCTIONS, Function, Layer, Op};
+use crate::api::{Belongs, FUNCTIONS, Function, Layer};
 use crate::clock::Clock;
-use crate::event::{Call, Copy, Event};
+use crate::event::{Call, Copy, Event, Launch};
 use crate::recording::enums::class;
 use crate::recording::ids::global_pid;
 use crate::recording::kinds;
@@ -16,17 +17,13 @@ use crate::recording::log::{self, Note};
 use crate::recording::player::{Played, Player};
 use crate::state::transfers::Transfer;
 use crate::state::{Allocation, Outcome};
-use crate::symbols;
 
-/// The primary context of a device has the number after the device's.
-const FIRST_CONTEXT: i64 = 1;
 /// `memoryOperationType`.
 const ALLOCATION: i64 = 0;
 const DEALLOCATION: i64 = 1;
 
 /// Writes rows.
 pub(super) struct Rows<'c> {
-    connection: &'c Connection,
     base_ns: u64,
     strings: Strings<'c>,
     tasks: Tasks<'c>,
@@ -35,16 +32,14 @@ pub(super) struct Rows<'c> {
     memory: Insert<'c>,
     copies: Insert<'c>,
     unmatched: Insert<'c>,
-    launches: Insert<'c>,
+    launches: Launches<'c>,
     used: Insert<'c>,
     /// `nameId` by row of the function table.
     names: Vec<Option<i64>>,
-    /// Processes that see one GPU only.
-    single_gpu: HashSet<u32>,
+    contexts: Contexts<'c>,
+    pools: Pools<'c>,
     correlation: i64,
     last_ns: i64,
-    /// Launches were counted since they were last written.
-    is_counted: bool,
     /// Allocations whose device nothing tells.
     pub(super) unknown_devices: u64,
 }
@@ -58,7 +53,6 @@ impl<'c> Rows<'c> {
     pub(super) fn new(connection: &'c Connection, clock: &Clock) -> Self {
         let into = |table| Insert::into(connection, table);
         Self {
-            connection,
             base_ns: clock.monotonic_ns(),
             strings: Strings::new(connection),
             tasks: Tasks::new(connection),
@@ -67,13 +61,13 @@ impl<'c> Rows<'c> {
             memory: into("CUDA_GPU_MEMORY_USAGE_EVENTS"),
             copies: into("GPUPROBE_COPIES"),
             unmatched: into("GPUPROBE_UNMATCHED_FREES"),
-            launches: into("GPUPROBE_LAUNCHES"),
+            launches: Launches::new(connection),
             used: into("GPUPROBE_SMI"),
             names: vec![None; FUNCTIONS.len()],
-            single_gpu: HashSet::new(),
+            contexts: Contexts::new(connection),
+            pools: Pools::new(connection),
             correlation: 0,
             last_ns: 0,
-            is_counted: false,
             unknown_devices: 0,
         }
     }
@@ -108,18 +102,14 @@ impl<'c> Rows<'c> {
     pub(super) fn note(&mut self, note: &Note) -> rusqlite::Result<()> {
         match note {
             Note::Identity(pid, identity) => {
-                if identity.single_gpu {
-                    self.single_gpu.insert(*pid);
-                }
+                self.contexts.identified(*pid, identity);
                 Ok(())
             }
             Note::Used(monotonic_ns, gpu, bytes) => {
                 let time = self.time(*monotonic_ns);
                 self.used.row(params![time, gpu, signed(*bytes)])
             }
-            Note::Vanished(pid) => self
-                .tasks
-                .end(*pid, self.last_ns, "vanished", self.correlation),
+            Note::Vanished(pid) => self.end(*pid, self.last_ns, "vanished"),
             _ => Ok(()),
         }
     }
@@ -129,7 +119,7 @@ impl<'c> Rows<'c> {
         match played {
             Played::Event(event, transfer) => self.event(event, transfer.as_ref(), player),
             Played::Counts => {
-                self.is_counted = true;
+                self.launches.counted();
                 Ok(0)
             }
             Played::Lost | Played::Report(_) | Played::Nothing => Ok(0),
@@ -151,9 +141,14 @@ impl<'c> Rows<'c> {
                     (call.pid, call.tid),
                     (call.start_ns, call.end_ns),
                 )?;
+                if player.modes.cudatrace {
+                    self.launches.told(call, self.correlation);
+                }
+                self.contexts.called(call)?;
+                self.pool(call)?;
                 let mut rows = 1;
                 for outcome in player.state.ledger.take_outcomes() {
-                    self.outcome(&outcome, call)?;
+                    self.outcome(&outcome, call, player)?;
                     rows += 1;
                 }
                 return Ok(rows);
@@ -169,6 +164,8 @@ impl<'c> Rows<'c> {
                 self.copy(copy, transfer)?;
                 return Ok(2);
             }
+            Event::Launch(launch) => return self.launch(launch, player),
+            Event::Kernel(kernel) => self.launches.named(kernel, &player.state.launches)?,
             Event::Process(task) => {
                 let time = self.time(task.time_ns);
                 self.tasks.process(task, time)?;
@@ -181,9 +178,9 @@ impl<'c> Rows<'c> {
                     "exit"
                 };
                 let time = self.time(task.time_ns);
-                self.tasks.end(task.pid, time, how, self.correlation)?;
+                self.end(task.pid, time, how)?;
             }
-            _ => return Ok(0),
+            Event::ThreadExit(_) => return Ok(0),
         }
         Ok(1)
     }
@@ -226,20 +223,33 @@ impl<'c> Rows<'c> {
         ])
     }
 
+    fn pool(&mut self, call: &Call) -> rusqlite::Result<()> {
+        let times = (self.time(call.start_ns), self.time(call.end_ns));
+        let device = self.contexts.device(call.pid, call.device);
+        self.pools.called(call, device, self.correlation, times)
+    }
+
+    /// A process has ended, or runs another program.
+    fn end(&mut self, pid: u32, time: i64, how: &str) -> rusqlite::Result<()> {
+        self.contexts.ended(pid);
+        self.pools.ended(pid);
+        self.tasks.end(pid, time, how, self.correlation)
+    }
+
     /// What the ledger made of `call`.
-    fn outcome(&mut self, outcome: &Outcome, call: &Call) -> rusqlite::Result<()> {
+    fn outcome(&mut self, outcome: &Outcome, call: &Call, player: &Player) -> rusqlite::Result<()> {
         let (start, end) = (self.time(call.start_ns), self.time(call.end_ns));
         let own = Some(self.correlation);
         match outcome {
             Outcome::Allocated(allocation) => {
-                self.memory(call.pid, allocation, end, ALLOCATION, own)
+                self.memory(call, allocation, player, (end, ALLOCATION, own))
             }
             Outcome::Freed(allocation) => {
-                self.memory(call.pid, allocation, start, DEALLOCATION, own)
+                self.memory(call, allocation, player, (start, DEALLOCATION, own))
             }
             // Its own free has been entered, but has not returned yet.
             Outcome::GaveWay(allocation) => {
-                self.memory(call.pid, allocation, end, DEALLOCATION, None)
+                self.memory(call, allocation, player, (end, DEALLOCATION, None))
             }
             Outcome::UnknownFree(address) => self.unmatched.row(params![
                 self.correlation,
@@ -252,14 +262,13 @@ impl<'c> Rows<'c> {
 
     fn memory(
         &mut self,
-        pid: u32,
+        call: &Call,
         allocation: &Allocation,
-        time: i64,
-        operation: i64,
-        correlation: Option<i64>,
+        player: &Player,
+        (time, operation, correlation): (i64, i64, Option<i64>),
     ) -> rusqlite::Result<()> {
-        let single = self.single_gpu.contains(&pid);
-        let device = allocation.device().or(single.then_some(0)).map(i64::from);
+        let pid = call.pid;
+        let device = self.contexts.device(pid, allocation.device());
         self.unknown_devices += u64::from(device.is_none() && operation == ALLOCATION);
         // The column cannot be NULL; how many are unknown stands in GPUPROBE_META.
         let device = device.unwrap_or(0);
@@ -269,12 +278,18 @@ impl<'c> Rows<'c> {
             // Another process or API has it, and it is not counted again.
             Belongs::Elsewhere => return Ok(()),
         };
+        let context = match operation {
+            ALLOCATION => self.contexts.of_new(call, allocation, device),
+            _ => self.contexts.of_old(pid, allocation, device),
+        };
+        let process = player.state.ledger.process_of(pid);
+        let pool = process.and_then(|process| process.pool_of(allocation));
         let (variable, nothing): (Option<&str>, Option<i64>) = (None, None);
         self.memory.row(params![
             time,
             global_pid(pid),
             device,
-            device + FIRST_CONTEXT,
+            context,
             signed(allocation.address),
             0,
             signed(allocation.size_bytes),
@@ -283,13 +298,30 @@ impl<'c> Rows<'c> {
             variable,
             correlation,
             nothing,
+            pool.and_then(|pool| pool.handle).map(signed),
             nothing,
-            nothing,
-            nothing,
+            pool.and_then(|pool| pool.reserved_bytes).map(signed),
             nothing,
             nothing,
             nothing
         ])
+    }
+
+    fn launch(&mut self, launch: &Launch, player: &Player) -> rusqlite::Result<u64> {
+        let number = self.launches.number_of(launch);
+        if number.is_none() {
+            self.call(
+                launch.key.row,
+                launch.function,
+                launch.result,
+                (launch.pid, launch.tid),
+                (launch.start_ns, launch.end_ns),
+            )?;
+        }
+        let correlation = number.unwrap_or(self.correlation);
+        self.launches
+            .single(launch, correlation, &player.state.launches)?;
+        Ok(2)
     }
 
     fn copy(&mut self, copy: &Copy, transfer: Option<&Transfer>) -> rusqlite::Result<()> {
@@ -309,41 +341,8 @@ impl<'c> Rows<'c> {
         ])
     }
 
-    /// Writes what has been launched so far, if it has been counted again.
-    pub(super) fn launches(&mut self, player: &Player) -> rusqlite::Result<()> {
-        if !std::mem::take(&mut self.is_counted) {
-            return Ok(());
-        }
-        self.connection
-            .execute("DELETE FROM GPUPROBE_LAUNCHES", [])?;
-        for (key, counted, mangled) in player.state.launches.counted() {
-            let function = crate::api::function(key.row);
-            let pid = player
-                .state
-                .launches
-                .launcher_of(key.process)
-                .map_or(0, |l| l.pid);
-            let name = match &mangled {
-                Some(mangled) => symbols::demangle(mangled),
-                None => format!("{:#x}", key.handle),
-            };
-            self.launches.row(params![
-                global_pid(pid),
-                name,
-                mangled,
-                signed(key.handle),
-                function.map(|f| f.symbol),
-                counted.grid[0],
-                counted.grid[1],
-                counted.grid[2],
-                counted.block[0],
-                counted.block[1],
-                counted.block[2],
-                signed(counted.runs),
-                signed(counted.captured),
-                function.is_some_and(|f| f.op == Op::GraphLaunch)
-            ])?;
-        }
-        Ok(())
+    /// Writes the figures that change all the time as they are now.
+    pub(super) fn write_counts(&mut self, player: &Player) -> rusqlite::Result<()> {
+        self.launches.write_counts(&player.state.launches)
     }
 }

@@ -79,6 +79,22 @@ pub(super) const LAZY: &[Table] = &[
          INTEGER, localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER",
     ),
     (
+        "TARGET_INFO_CUDA_CONTEXT_INFO",
+        "nullStreamId INTEGER NOT NULL, hwId INTEGER NOT NULL, vmId INTEGER NOT NULL, processId \
+         INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL, \
+         parentContextId INTEGER, isGreenContext INTEGER",
+    ),
+    (
+        "TARGET_INFO_CUDA_STREAM",
+        "streamId INTEGER NOT NULL, hwId INTEGER NOT NULL, vmId INTEGER NOT NULL, processId \
+         INTEGER NOT NULL, contextId INTEGER NOT NULL, priority INTEGER NOT NULL, flag INTEGER \
+         NOT NULL",
+    ),
+    (
+        "TARGET_INFO_CUDA_DEVICE",
+        "gpuId INTEGER, cudaId INTEGER NOT NULL, pid INTEGER NOT NULL",
+    ),
+    (
         "CUDA_CALLCHAINS",
         "id INTEGER NOT NULL, symbol INTEGER NOT NULL, module INTEGER NOT NULL, unresolved \
          INTEGER, originalIP INTEGER, stackDepth INTEGER NOT NULL, PRIMARY KEY (id, \
@@ -157,11 +173,22 @@ pub(super) const OURS: &[Table] = &[
          correlationId INTEGER NOT NULL",
     ),
     (
-        "GPUPROBE_LAUNCHES",
+        "GPUPROBE_LAUNCH_COUNTS",
         "globalPid INTEGER NOT NULL, name TEXT NOT NULL, mangled TEXT, handle INTEGER, \
          api TEXT, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, \
          blockY INTEGER, blockZ INTEGER, launches INTEGER NOT NULL, captured INTEGER NOT NULL, \
          isGraph INTEGER NOT NULL",
+    ),
+    (
+        "GPUPROBE_LAUNCHES",
+        "correlationId INTEGER NOT NULL, globalPid INTEGER NOT NULL, launched INTEGER NOT NULL, \
+         stream INTEGER, gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, \
+         blockY INTEGER, blockZ INTEGER, captured INTEGER NOT NULL",
+    ),
+    (
+        "GPUPROBE_LAUNCHED",
+        "launched INTEGER NOT NULL PRIMARY KEY, globalPid INTEGER NOT NULL, name TEXT NOT NULL, \
+         mangled TEXT, handle INTEGER, api TEXT, isGraph INTEGER NOT NULL",
     ),
     (
         "GPUPROBE_COPIES",

@@ -70,6 +70,7 @@ pub fn describe_lost(lost: &Lost) -> String {
         (lost.launches, "launches"),
         (lost.names, "names of kernels"),
         (lost.copies, "copies"),
+        (lost.single_launches, "single launches of a recording"),
         (lost.stacks, "call stacks"),
         (lost.partial_stacks, "call stacks beyond their first part"),
         (lost.undecodable, "records not understood"),

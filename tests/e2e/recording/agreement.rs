@@ -1,0 +1,151 @@
+//! What a recording says is what was reported live.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::{ALL, Recording, agree, analysed, count, written};
+use crate::harness::child::state_of;
+use crate::harness::report::number;
+use crate::harness::{Backend, Setup, Workload, alone, standin, wait_for};
+
+#[test]
+fn root_record_and_live_agree() {
+    for backend in Backend::ALL {
+        let recording = Recording::new();
+        let mut gpuprobe = Setup::command([standin().program_text(backend)])
+            .modes(ALL)
+            .interval("200ms")
+            .args(["--record".to_owned(), recording.text()])
+            .start();
+        gpuprobe.talk.ready();
+        if backend == Backend::Dlopen {
+            gpuprobe.talk.say(&format!("load {}", standin().runtime()));
+        }
+        gpuprobe.talk.say("alloc 8388608 3");
+        gpuprobe.talk.say("launch 0 1000");
+        gpuprobe.talk.say("graph 5 23");
+        gpuprobe.talk.say("copy d2h 1048576 5");
+        gpuprobe.talk.say("set 4096 6");
+        gpuprobe.talk.say("free 0 2");
+        gpuprobe.talk.say("alloc 777 4");
+        gpuprobe.talk.say("exit");
+        let last = gpuprobe.final_report();
+        last.assert_nothing_lost();
+        let text = fs::read_to_string(&gpuprobe.reports).unwrap();
+        agree(&recording.file, &last, &text);
+        // Whatever is called is there, once.
+        let memleak = &last["memleak"];
+        let calls = number(memleak, "alloc_calls") + number(memleak, "free_calls");
+        let recorded = "CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds s ON s.id = r.nameId WHERE \
+            s.value IN ('cudaMalloc', 'cudaFree', 'cuMemAlloc_v2', 'cuMemFree_v2')";
+        assert_eq!(count(&recording.file, recorded).cast_unsigned(), calls);
+        let launched =
+            "(SELECT 1 FROM GPUPROBE_LAUNCH_COUNTS WHERE launches = 1000 AND isGraph = 0)";
+        assert_eq!(count(&recording.file, launched), 1);
+        assert!(!recording.file.with_extension("sqlite-wal").exists());
+        let page: Value =
+            serde_json::from_str(&written(&["report", &recording.text(), "--format", "json"]))
+                .unwrap();
+        let work = &last["cudatrace"];
+        for key in ["launches", "graph_launches"] {
+            assert_eq!(page["kernels"][key], work[key], "{key}");
+        }
+        let copied = |of: &Value, count: &str| -> Vec<_> {
+            let list = of.as_array().unwrap().iter();
+            let row = |c: &Value| (c["direction"].clone(), c["mode"].clone(), c[count].clone());
+            list.map(row).map(|row| format!("{row:?}")).collect()
+        };
+        let directions = &last["bandwidth_util"]["directions"];
+        assert_eq!(
+            copied(&page["copies"], "count"),
+            copied(directions, "calls")
+        );
+    }
+}
+
+#[test]
+fn root_losses_are_recorded() {
+    let _alone = alone();
+    let recording = Recording::new();
+    // The workload floods a ring that is not read while gpuprobe is stopped.
+    let mut workload = Workload::start(Backend::Shared);
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .args(["--record".to_owned(), recording.text()])
+        .start();
+    let pid = gpuprobe.child.pid();
+    gpuprobe.child.signal(Signal::SIGSTOP);
+    wait_for("gpuprobe to stop", || {
+        (state_of(pid) == Some('T')).then_some(())
+    });
+    workload.say("race 2 120000 4096");
+    gpuprobe.child.signal(Signal::SIGCONT);
+    let last = gpuprobe.stop();
+    assert!(last.lost("memory") > 0);
+    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
+    agree(&recording.file, &last, &text);
+    workload.say("exit");
+}
+
+#[test]
+fn root_threads_that_race_are_recorded_in_the_order_of_the_ledger() {
+    let _alone = alone();
+    let recording = Recording::new();
+    let program = standin().program_text(Backend::Driver);
+    let mut gpuprobe = Setup::command([program])
+        .args(["--record".to_owned(), recording.text()])
+        .start();
+    gpuprobe.talk.ready();
+    gpuprobe.talk.say("alloc 4096 3");
+    gpuprobe.talk.say("race 4 20000 64");
+    gpuprobe.talk.say("exit");
+    let last = gpuprobe.final_report();
+    last.assert_nothing_lost();
+    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
+    agree(&recording.file, &last, &text);
+    let found = analysed(&recording.file, "leakage");
+    for odd in ["double_allocations", "unmatched_frees", "size_mismatches"] {
+        assert_eq!(found["findings"][odd], 0, "{odd}");
+    }
+}
+
+#[test]
+fn root_every_kind_is_recorded() {
+    let recording = Recording::new();
+    let program = standin().program_text(Backend::Shared);
+    let mut gpuprobe = Setup::command([program])
+        .args(["--record".to_owned(), recording.text()])
+        .start();
+    gpuprobe.talk.ready();
+    for line in [
+        "alloc 1048576 3",
+        "pitched 1000 100",
+        "managed 1048576",
+        "pinned 65536",
+        "async 1000 2",
+        "vcreate 2097152",
+        "free 0",
+        "exit",
+    ] {
+        gpuprobe.talk.say(line);
+    }
+    let last = gpuprobe.final_report();
+    last.assert_nothing_lost();
+    let memleak = &last["memleak"];
+    let leaked = analysed(&recording.file, "leakage");
+    let live = json!({"bytes": memleak["live_bytes"], "allocations": memleak["live_allocations"]});
+    assert_eq!(leaked["totals"]["total"], live);
+    let peak = analysed(&recording.file, "watermark");
+    assert_eq!(peak["totals"]["total"]["bytes"], memleak["peak_bytes"]);
+    for (kind, events) in [("Device", 8), ("Managed", 1), ("Pinned", 1)] {
+        let of_kind = format!(
+            "CUDA_GPU_MEMORY_USAGE_EVENTS e JOIN ENUM_CUDA_MEM_KIND k ON k.id = e.memKind \
+             WHERE k.label = '{kind}'"
+        );
+        assert_eq!(count(&recording.file, &of_kind), events, "{kind}");
+    }
+    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
+    let replayed = written(&["replay", &recording.text(), "--format", "json"]);
+    assert_eq!(replayed, text);
+}

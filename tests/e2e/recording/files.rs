@@ -1,0 +1,168 @@
+//! The file of a recording: what it takes for one to be there, and to be whole.
+
+use std::fs;
+use std::process::Command;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::signal::Signal;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::{Recording, analysed, count, is_sound, written};
+use crate::harness::gpuprobe::BINARY;
+use crate::harness::{Backend, Gpuprobe, Setup, Workload, standin, wait_for};
+
+#[test]
+fn root_record_alone_reports_nothing() {
+    let recording = Recording::new();
+    let program = standin().program_text(Backend::Shared);
+    let script = "printf 'alloc 4096 5\\nfree 0 2\\nexit\\n' | \"$0\"";
+    let output = Command::new(BINARY)
+        .args([
+            "record",
+            "-o",
+            &recording.text(),
+            "--",
+            "sh",
+            "-c",
+            script,
+            &program,
+        ])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        !stdout.contains("LEAKED") && !stdout.contains("schema"),
+        "{stdout}"
+    );
+    let leaked = analysed(&recording.file, "leakage");
+    assert_eq!(
+        leaked["totals"]["total"],
+        json!({"bytes": 3 * 4096, "allocations": 3})
+    );
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(" calls in "), "{said}");
+}
+
+#[test]
+fn root_an_existing_file_is_left_alone() {
+    let recording = Recording::new();
+    fs::write(&recording.file, "precious").unwrap();
+    let mut gpuprobe = Setup::command(["true"])
+        .on_stdout()
+        .args(["--record".to_owned(), recording.text()])
+        .spawn();
+    assert_ne!(gpuprobe.exit_code(), 0);
+    let said = gpuprobe.said();
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(
+        said[0].contains("exists; a recording goes into a new file"),
+        "{said:#?}"
+    );
+    assert_eq!(fs::read(&recording.file).unwrap(), b"precious");
+}
+
+#[test]
+fn root_a_killed_recording_has_all_but_the_last_second() {
+    let recording = Recording::new();
+    let mut workload = Workload::start(Backend::Shared);
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .args(["--record".to_owned(), recording.text()])
+        .start();
+    workload.say("alloc 1048576 100");
+    let calls = "CUPTI_ACTIVITY_KIND_RUNTIME";
+    wait_for("the calls in the recording", || {
+        (count(&recording.file, calls) == 100).then_some(())
+    });
+    gpuprobe.child.signal(Signal::SIGKILL);
+    gpuprobe.child.wait();
+    assert!(is_sound(&recording.file));
+    let leaked = analysed(&recording.file, "leakage");
+    assert_eq!(leaked["totals"]["total"]["bytes"], 100 << 20);
+    assert!(written(&["report", &recording.text()]).contains("note: the recording has no end"));
+    workload.say("exit");
+}
+
+/// A file system of a few MiB.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn new(size: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let options = format!("size={size}");
+        let none: Option<&str> = None;
+        mount(
+            none,
+            folder.path(),
+            Some("tmpfs"),
+            MsFlags::empty(),
+            Some(options.as_str()),
+        )
+        .unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
+    }
+}
+
+#[test]
+fn root_a_full_disk_stops_the_recording_only() {
+    let disk = SmallDisk::new("8m");
+    let file = disk.0.path().join("run.sqlite");
+    let mut workload = Workload::start(Backend::Shared);
+    let record = ["--record".to_owned(), file.to_str().unwrap().to_owned()];
+    let mut gpuprobe = Setup::pid(workload.pid).args(record).start();
+    let stopped = |gpuprobe: &Gpuprobe| {
+        let said = gpuprobe.stderr.so_far();
+        said.iter()
+            .filter(|l| l.contains("recording has stopped"))
+            .count()
+    };
+    let mut allocations = 0u64;
+    while stopped(&gpuprobe) == 0 {
+        assert!(allocations < 2_000_000, "8 MiB hold all of it");
+        workload.say("alloc 64 5000");
+        allocations += 5000;
+    }
+    workload.say("alloc 64 1000");
+    let last = gpuprobe.stop();
+    last.assert_nothing_lost();
+    last.assert_holds(workload.pid, (allocations + 1000) * 64, allocations + 1000);
+    assert_eq!(stopped(&gpuprobe), 1);
+    assert!(
+        gpuprobe
+            .stderr
+            .so_far()
+            .iter()
+            .any(|line| line.contains("the disk is full"))
+    );
+    assert!(is_sound(&file));
+    let recorded = analysed(&file, "leakage")["totals"]["total"]["allocations"]
+        .as_u64()
+        .unwrap();
+    assert!(
+        (5000..=allocations).contains(&recorded),
+        "{recorded} of {allocations}"
+    );
+    assert!(
+        written(&["report", file.to_str().unwrap()])
+            .contains("stopped before the run did: the disk is full")
+    );
+    workload.say("exit");
+}
+
+#[test]
+fn root_a_command_that_cannot_be_started_leaves_no_recording() {
+    let recording = Recording::new();
+    let mut gpuprobe = Setup::command(["/nonexistent/program"])
+        .on_stdout()
+        .args(["--record".to_owned(), recording.text()])
+        .spawn();
+    assert_eq!(gpuprobe.exit_code(), 127);
+    assert!(!recording.file.exists());
+}

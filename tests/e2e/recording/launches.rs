@@ -1,0 +1,210 @@
+//! Single launches: streamed only when a recording and `--cudatrace` are asked for, and as many as
+//! were counted.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::{ALL, Recording, count, open, written};
+use crate::harness::child::state_of;
+use crate::harness::report::number;
+use crate::harness::{Backend, Report, Setup, Workload, alone, said, standin, wait_for};
+
+/// Every launch with its row in the table of calls.
+const JOINED: &str = "GPUPROBE_LAUNCHES l JOIN GPUPROBE_LAUNCHED w USING (launched) \
+    JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) \
+    JOIN StringIds s ON s.id = r.nameId";
+
+/// What `gpuprobe report --kernels` says is what the single launches add up to.
+fn rows_are_what_was_counted(recording: &Recording) {
+    let json = written(&["report", &recording.text(), "--kernels", "--format", "json"]);
+    let kernels: Value = serde_json::from_str(&json).unwrap();
+    let mut counted: Vec<_> = kernels["kernels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|k| {
+            let name = k["name"].as_str().unwrap().to_owned();
+            (name, number(k, "launches"), number(k, "captured"))
+        })
+        .collect();
+    counted.sort();
+    let connection = open(&recording.file);
+    let sql = "SELECT w.name, sum(NOT l.captured), sum(l.captured) FROM GPUPROBE_LAUNCHES l \
+        JOIN GPUPROBE_LAUNCHED w USING (launched) WHERE NOT w.isGraph GROUP BY 1 ORDER BY 1";
+    let mut statement = connection.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| {
+        let number = |index| row.get(index).map(i64::cast_unsigned);
+        Ok((row.get::<_, String>(0)?, number(1)?, number(2)?))
+    });
+    let rows: Vec<_> = rows.unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows, counted);
+    let graphs = format!("{JOINED} WHERE w.isGraph");
+    let graphs = count(&recording.file, &graphs).cast_unsigned();
+    assert_eq!(graphs, number(&kernels, "graph_launches"));
+}
+
+/// Calls are there once, have a time, and are launches if they say so.
+fn calls_are_sound(recording: &Recording, launches: u64) {
+    let file = &recording.file;
+    assert_eq!(count(file, "GPUPROBE_LAUNCHES").cast_unsigned(), launches);
+    assert_eq!(count(file, JOINED).cast_unsigned(), launches);
+    let strange = format!("{JOINED} WHERE r.\"end\" <= r.start OR s.value != w.api");
+    assert_eq!(count(file, &strange), 0);
+    let calls = "CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds s ON s.id = r.nameId WHERE \
+        s.value LIKE '%Launch%'";
+    assert_eq!(count(file, calls).cast_unsigned(), launches);
+    let unnamed = "CUPTI_ACTIVITY_KIND_RUNTIME r WHERE (SELECT count(*) FROM ThreadNames t \
+        WHERE t.globalTid = r.globalTid AND t.priority = 20) != 1";
+    assert_eq!(count(file, unnamed), 0);
+}
+
+fn recorded(
+    backend: Backend,
+    kind: &str,
+    arguments: &[&str],
+    script: &[&str],
+) -> (Recording, Report, Vec<String>) {
+    let recording = Recording::new();
+    let mut gpuprobe = Setup::command([standin().program_text(backend)])
+        .modes(ALL)
+        .args(["--record".to_owned(), recording.text()])
+        .args(["--attach", kind])
+        .args(arguments.iter().copied())
+        .start();
+    gpuprobe.talk.ready();
+    let replies = script.iter().map(|line| gpuprobe.talk.say(line)).collect();
+    gpuprobe.talk.say("exit");
+    let last = gpuprobe.final_report();
+    last.assert_nothing_lost();
+    (recording, last, replies)
+}
+
+/// Launches by several threads, into graphs, and of graphs.
+fn every_launch(backend: Backend, kind: &str, arguments: &[&str]) {
+    let script = [
+        "stream",
+        "launch 0 500 grid=80,2,3 block=128,4,1",
+        "launch 1 7 stream=0",
+        "launchstorm 3 1000",
+        "graph 5 23",
+        "graph 10 3 fork",
+    ];
+    let (recording, last, replies) = recorded(backend, kind, arguments, &script);
+    assert_eq!(said(&replies[3], "launches"), "3000");
+    assert_eq!(last.launches(), [3507, 26, 15], "{backend:?} {kind}");
+    calls_are_sound(&recording, 3507 + 26 + 15);
+    rows_are_what_was_counted(&recording);
+    let file = &recording.file;
+    let shaped = "GPUPROBE_LAUNCHES WHERE gridX = 80 AND gridY = 2 AND gridZ = 3 AND \
+        blockX = 128 AND blockY = 4 AND blockZ = 1";
+    assert_eq!(count(file, shaped), 500);
+    assert_eq!(count(file, "GPUPROBE_LAUNCHES WHERE gridX = 0"), 26);
+    let threads = "(SELECT DISTINCT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME r \
+        JOIN GPUPROBE_LAUNCHES USING (correlationId))";
+    assert!(count(file, threads) >= 4);
+    let streams = "(SELECT 1 FROM GPUPROBE_LAUNCHES WHERE NOT captured AND stream != 0 \
+        AND gridX != 0 GROUP BY stream HAVING count(*) = 7)";
+    assert_eq!(count(file, streams), 1);
+    // The same reports come out of it.
+    let replayed = written(&["replay", &recording.text(), "--last", "--format", "json"]);
+    let replayed: Value = serde_json::from_str(&replayed).unwrap();
+    assert_eq!(replayed["cudatrace"], last["cudatrace"]);
+}
+
+#[test]
+fn root_single_launches_are_recorded_with_session() {
+    every_launch(Backend::Driver, "session", &[]);
+}
+
+#[test]
+fn root_single_launches_are_recorded_with_multi() {
+    every_launch(Backend::Shared, "multi", &[]);
+}
+
+#[test]
+fn root_single_launches_are_recorded_with_perf() {
+    every_launch(Backend::Static, "perf", &[]);
+}
+
+#[test]
+fn root_single_launches_of_the_runtime_are_recorded() {
+    let script = ["launch 0 1000", "graph 4 5"];
+    let arguments = ["--api", "runtime"];
+    let (recording, last, _) = recorded(Backend::Shared, "session", &arguments, &script);
+    let launches: u64 = last.launches().into_iter().sum();
+    calls_are_sound(&recording, launches);
+    rows_are_what_was_counted(&recording);
+    let api = "GPUPROBE_LAUNCHED WHERE api = 'cudaLaunchKernel' AND name LIKE 'vecAdd(%'";
+    assert_eq!(count(&recording.file, api), 1);
+}
+
+#[test]
+fn root_a_graph_launch_that_allocates_is_one_call() {
+    let script = [
+        "gnew",
+        "galloc 0 4096",
+        "glaunch 0",
+        "kfree 0",
+        "glaunch 0 3",
+        "launch 0 5",
+    ];
+    let (recording, last, _) = recorded(Backend::Driver, "session", &[], &script);
+    let launches: u64 = last.launches().into_iter().sum();
+    assert!(last.launches()[1] > 0, "no graph was launched");
+    calls_are_sound(&recording, launches);
+    rows_are_what_was_counted(&recording);
+}
+
+#[test]
+fn root_failed_launches_have_their_result() {
+    let script = ["fail cuLaunchKernel 2 700", "launch 0 5"];
+    let (recording, _, _) = recorded(Backend::Driver, "session", &[], &script);
+    let failed = format!("{JOINED} WHERE r.returnValue = 700");
+    assert_eq!(count(&recording.file, &failed), 2);
+}
+
+#[test]
+fn root_without_cudatrace_no_launch_is_recorded() {
+    let recording = Recording::new();
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
+        .modes(["--memleak", "--bandwidth-util"])
+        .args(["--record".to_owned(), recording.text()])
+        .start();
+    gpuprobe.talk.ready();
+    gpuprobe.talk.say("alloc 4096 2");
+    gpuprobe.talk.say("launch 0 100");
+    gpuprobe.talk.say("exit");
+    gpuprobe.final_report().assert_nothing_lost();
+    assert_eq!(count(&recording.file, "GPUPROBE_LAUNCHES"), 0);
+    calls_are_sound(&recording, 0);
+}
+
+#[test]
+fn root_lost_single_launches_are_counted_exactly() {
+    let _alone = alone();
+    let recording = Recording::new();
+    let mut workload = Workload::start(Backend::Driver);
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .modes(["--cudatrace"])
+        .args(["--record".to_owned(), recording.text()])
+        .start();
+    workload.say("launch 0 10");
+    let pid = gpuprobe.child.pid();
+    gpuprobe.child.signal(Signal::SIGSTOP);
+    wait_for("gpuprobe to stop", || {
+        (state_of(pid) == Some('T')).then_some(())
+    });
+    let reply = workload.say("launchstorm 2 150000");
+    assert_eq!(said(&reply, "launches"), "300000");
+    gpuprobe.child.signal(Signal::SIGCONT);
+    let last = gpuprobe.stop();
+    let lost = last.lost("single_launches");
+    assert!(lost > 100_000, "{lost} lost");
+    // The counts know them all.
+    assert_eq!(last.launches(), [300_010, 0, 0]);
+    assert_eq!(last.lost("launches"), 0);
+    calls_are_sound(&recording, 300_010 - lost);
+    let noted = format!("GPUPROBE_LOST WHERE what = 'single_launches' AND count = {lost}");
+    assert_eq!(count(&recording.file, &noted), 1);
+    workload.say("exit");
+}

@@ -1,0 +1,124 @@
+//! Recordings of real runs: they agree with what was reported live, survive being killed, and a
+//! full disk.
+
+mod agreement;
+mod files;
+mod launches;
+mod targets;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rusqlite::{Connection, OpenFlags};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::gpuprobe::BINARY;
+use crate::harness::report::number;
+
+const ALL: [&str; 3] = ["--memleak", "--cudatrace", "--bandwidth-util"];
+
+/// What `gpuprobe ARGUMENTS` writes.
+fn written(arguments: &[&str]) -> String {
+    let output = Command::new(BINARY).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn analysed(file: &Path, name: &str) -> Value {
+    let file = file.to_str().unwrap();
+    let json = written(&["report", file, "--analysis", name, "--format", "json"]);
+    serde_json::from_str(&json).unwrap()
+}
+
+fn open(file: &Path) -> Connection {
+    Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap()
+}
+
+fn count(file: &Path, what: &str) -> i64 {
+    open(file)
+        .query_row(&format!("SELECT count(*) FROM {what}"), [], |row| {
+            row.get(0)
+        })
+        .unwrap()
+}
+
+fn is_sound(file: &Path) -> bool {
+    let check: String = open(file)
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap();
+    check == "ok"
+}
+
+struct Recording {
+    _folder: TempDir,
+    file: PathBuf,
+}
+
+impl Recording {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("run.sqlite");
+        Self {
+            _folder: folder,
+            file,
+        }
+    }
+
+    fn text(&self) -> String {
+        self.file.to_str().unwrap().to_owned()
+    }
+}
+
+/// The analyses of `file` say what the last live report says, and a replay is the same bytes.
+fn agree(file: &Path, live: &Value, live_text: &str) {
+    let memleak = &live["memleak"];
+    let leaked = analysed(file, "leakage");
+    let peak = analysed(file, "watermark");
+    let total = |found: &Value, key: &str| number(&found["totals"]["total"], key);
+    assert_eq!(total(&leaked, "bytes"), number(memleak, "live_bytes"));
+    assert_eq!(
+        total(&leaked, "allocations"),
+        number(memleak, "live_allocations")
+    );
+    assert_eq!(total(&peak, "bytes"), number(memleak, "peak_bytes"));
+    assert_eq!(
+        count(file, "GPUPROBE_UNMATCHED_FREES").cast_unsigned(),
+        number(memleak, "unknown_frees")
+    );
+    let lost: serde_json::Map<_, _> = live["lost"]
+        .as_object()
+        .unwrap()
+        .clone()
+        .into_iter()
+        .filter(|(_, n)| *n != 0)
+        .collect();
+    assert_eq!(leaked["lost"], Value::Object(lost));
+    let mut live: Vec<_> = addresses(
+        memleak["processes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|p| p["threads"].as_array().unwrap())
+            .flat_map(|t| t["allocations"].as_array().unwrap()),
+    );
+    let mut recorded = addresses(leaked["allocations"].as_array().unwrap());
+    live.sort();
+    recorded.sort();
+    assert_eq!(live, recorded);
+    assert_eq!(
+        written(&["replay", file.to_str().unwrap(), "--format", "json"]),
+        live_text
+    );
+}
+
+fn addresses<'a>(allocations: impl IntoIterator<Item = &'a Value>) -> Vec<(String, u64)> {
+    let one = |a: &Value| {
+        (
+            a["address"].as_str().unwrap().to_owned(),
+            number(a, "bytes"),
+        )
+    };
+    allocations.into_iter().map(one).collect()
+}
