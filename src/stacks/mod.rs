@@ -5,6 +5,17 @@
 //! several where the compiler has inlined functions. [`Symbols`] makes frames of locations, only
 //! for what is printed.
 
+pub mod elf;
+mod mapping;
+mod module;
+mod modules;
+mod space;
+mod unwind;
+
+pub use module::{FileKey, Module};
+pub use space::AddressSpaces;
+pub use unwind::{DEPTH, Rule, StackCopy, Tables, Unwound};
+
 use serde::{Deserialize, Serialize, Serializer};
 
 /// A file that code was mapped from, by its number within the run.
