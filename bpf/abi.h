@@ -360,8 +360,10 @@ struct gp_stack {
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
-	__u32 replaced_count;
-	__u32 copied;
+	__u32 process; /* as in gp_task */
+	__u16 replaced_count;
+	__u16 reserved;
+	__u64 copied;
 	struct gp_replaced replaced[GP_MAX_REPLACED];
 	__u64 addresses[GP_MAX_DEPTH]; /* `ip` first */
 };
@@ -418,7 +420,7 @@ GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
 GP_ASSERT_SIZE(struct gp_launch, 80);
 GP_ASSERT_SIZE(struct gp_copy, 64);
 GP_ASSERT_SIZE(struct gp_notice, 24);
-GP_ASSERT_SIZE(struct gp_stack, 64 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
+GP_ASSERT_SIZE(struct gp_stack, 72 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_losses, 112);
 

@@ -320,7 +320,8 @@ struct gp_taken {
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
-	__u64 tgid;
+	__u32 tgid;
+	__u32 process;
 };
 
 #define gp_count(loss) __sync_fetch_and_add(&losses.loss, 1)

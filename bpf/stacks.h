@@ -102,6 +102,8 @@ static __always_inline void gp_fill_stack(struct gp_stack *stack, struct gp_walk
 	stack->ip = taken->ip;
 	stack->sp = taken->sp;
 	stack->fp = taken->fp;
+	stack->process = taken->process;
+	stack->reserved = 0;
 	stack->copied = 0;
 	gp_fill_replaced(stack);
 	__builtin_memcpy(stack->addresses, walk->addresses, sizeof(stack->addresses));
@@ -201,7 +203,7 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, __u32 tgid, __u32 tid,
 					   __u32 process)
 {
-	struct gp_taken taken = {.tgid = tgid, .sp = sp};
+	struct gp_taken taken = {.tgid = tgid, .process = process, .sp = sp};
 	struct gp_walk *walk;
 	__u64 hash, id;
 

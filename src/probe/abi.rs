@@ -270,10 +270,14 @@ pub struct RawStack {
     pub sp: u64,
     /// Frame pointer.
     pub fp: u64,
+    /// The process, as in [`RawTask::process`].
+    pub process: u32,
     /// How many of `replaced` there are.
-    pub replaced_count: u32,
+    pub replaced_count: u16,
+    /// Zero.
+    pub reserved: u16,
     /// Bytes of the stack, from `sp` up, that follow.
-    pub copied: u32,
+    pub copied: u64,
     /// Return addresses that return probes have replaced.
     pub replaced: [RawReplaced; MAX_REPLACED],
     /// What the frame pointers lead to, innermost first.
@@ -431,6 +435,7 @@ assert_same_layout!(
     ip = ip,
     sp = sp,
     fp = fp,
+    process = process,
     replaced_count = replaced_count,
     copied = copied,
     replaced = replaced,

@@ -9,6 +9,7 @@ mod run;
 mod samples;
 mod signals;
 mod sink;
+mod stacks;
 mod tracer;
 
 use std::ffi::OsString;

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::future;
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::process::Child;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 
@@ -17,6 +19,7 @@ use super::output::{Output, Reader};
 use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
+use super::stacks::Stacks;
 use super::{Config, Target, Tracer, command, recorder};
 use crate::cli::say;
 use crate::clock::{self, Clock};
@@ -27,7 +30,7 @@ use crate::probe::{Notice, Rings};
 use crate::recording::log::{Mark, Note};
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Lost, Usage};
-use crate::stacks::NoSymbols;
+use crate::stacks::{NoSymbols, StackMode, Symbols};
 use crate::state::{Ledger, State};
 
 /// Between two readings of the launch counts for the sake of ended processes.
@@ -35,6 +38,11 @@ const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
 
 /// How long device queries are probed after a late attach.
 const LEARN_FOR: Duration = Duration::from_secs(1);
+
+/// How long the frames of call stacks are waited for.
+const FIND_FOR: Duration = Duration::from_secs(30);
+/// How often the rings are read meanwhile.
+const FIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often the memory ring is looked at when it fills too slowly to wake us.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -108,6 +116,9 @@ impl<'a> Run<'a> {
                 world: Live::open(),
                 undecodable: 0,
                 copies: config.per_call.then(Vec::new),
+                stacks: (config.stacks != StackMode::Off)
+                    .then(|| Stacks::new(tap.is_recording()))
+                    .transpose()?,
                 tap,
             },
             started: Instant::now(),
@@ -139,6 +150,7 @@ impl<'a> Run<'a> {
         let memory = self.rings.watch_memory()?;
         let activity = self.rings.watch_activity()?;
         let control = self.rings.watch_control()?;
+        let stacks = self.rings.watch_stacks()?;
         let mut look = interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut report = interval_at(Instant::now() + self.config.interval, self.config.interval);
@@ -165,6 +177,10 @@ impl<'a> Run<'a> {
                     reader = self.read()?;
                 }
                 guard = activity.readable() => {
+                    guard?.clear_ready();
+                    reader = self.read()?;
+                }
+                guard = readable(stacks.as_ref()) => {
                     guard?.clear_ready();
                     reader = self.read()?;
                 }
@@ -261,6 +277,9 @@ impl<'a> Run<'a> {
 
     fn follow(&mut self, notice: Notice) {
         let Notice { pid, held, image } = notice;
+        if let Some(stacks) = &mut self.sink.stacks {
+            stacks.look_at(pid);
+        }
         match self.tracer.look_at(pid) {
             Ok(looked) => {
                 looked.warn();
@@ -281,6 +300,10 @@ impl<'a> Run<'a> {
     fn read(&mut self) -> Result<Reader> {
         self.tracer.probe.about_to_read();
         self.rings.read(|bytes| self.sink.record(bytes))?;
+        if let Some(stacks) = &mut self.sink.stacks {
+            stacks.teach(&self.tracer.probe);
+        }
+        self.sink.find_frames();
         let mut lost = self.tracer.probe.lost();
         lost.undecodable = self.sink.undecodable;
         if lost.tasks > self.lost.tasks {
@@ -302,6 +325,25 @@ impl<'a> Run<'a> {
             .map(|transfer| CopyReport::of(transfer, &self.clock))
             .collect();
         self.output.write_copies(&copies)
+    }
+
+    /// Reads on until the frames that were asked for are found.
+    fn wait_for_frames(&mut self) -> Result<()> {
+        let end = Instant::now() + FIND_FOR;
+        while self
+            .sink
+            .stacks
+            .as_mut()
+            .is_some_and(|stacks| stacks.is_waiting(FIND_PAUSE))
+        {
+            if Instant::now() > end {
+                tracing::debug!("symbols take too long");
+                break;
+            }
+            self.read()?;
+        }
+        self.sink.find_frames();
+        Ok(())
     }
 
     /// Reads the counts of ended processes, so that the kernel side can forget them.
@@ -377,10 +419,15 @@ impl<'a> Run<'a> {
             since_start: self.started.elapsed(),
             link: self.link,
         };
+        if let Some(stacks) = &mut self.sink.stacks {
+            stacks.want(report::needed_locations(&self.sink.state, &options).into_iter());
+            self.wait_for_frames()?;
+        }
         self.reported = Instant::now();
         let usage = self.usage();
         let state = &self.sink.state;
-        let symbols = &NoSymbols;
+        let stacks = self.sink.stacks.as_ref();
+        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
         let report = report::build(
             state,
             self.lost,
@@ -419,7 +466,8 @@ impl<'a> Run<'a> {
         for notice in self.rings.read_notices()? {
             resume(notice);
         }
-        drop(self.guard);
+        drop(self.guard.take());
+        self.wait_for_frames()?;
         self.sink.tap.finish();
         if status.is_none() && child.is_some() {
             self.tracer.probe.detach();
@@ -447,6 +495,16 @@ fn resume(notice: Notice) {
         && let Ok(pid) = i32::try_from(notice.pid)
     {
         let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+    }
+}
+
+/// When there are call stacks to be read; never, if none are taken.
+async fn readable(
+    ring: Option<&AsyncFd<OwnedFd>>,
+) -> std::io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {
+    match ring {
+        Some(ring) => ring.readable().await,
+        None => future::pending().await,
     }
 }
 

@@ -13,6 +13,7 @@ mod module;
 mod modules;
 pub mod paths;
 mod space;
+pub mod taken;
 mod unwind;
 
 pub use known::{KnownFrames, NO_MODULE, NoSymbols, bare_frame};

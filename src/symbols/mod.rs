@@ -1,5 +1,6 @@
 //! Names of kernels, for people, and what symbols tell.
 
+pub mod service;
 mod stub;
 mod variable;
 
