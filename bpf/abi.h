@@ -47,15 +47,20 @@
 /* Return addresses of a walk along the frame pointers; the kernel's own limit
  * is 127. */
 #define GP_MAX_DEPTH 128
-/* Bytes of a stack that are copied: all of one that is small, of a larger one
- * as much as this. */
-#define GP_FEW_STACK_BYTES (16 * 1024)
+/* Bytes of a stack that are copied: all of one that is smaller, of a larger one
+ * as much as the last of these. */
+#define GP_SMALL_STACK_BYTES (4 * 1024)
+#define GP_MEDIUM_STACK_BYTES (16 * 1024)
 #define GP_MAX_STACK_BYTES (64 * 1024)
+/* Copies of stacks that are sent in GP_COPY_AGAIN_NS at most. */
+#define GP_MAX_COPIES 4000
 /* Return addresses that return probes have replaced, on one stack. */
 #define GP_MAX_REPLACED 8
-/* Return addresses of a part of a known call path, and parts of a path. */
-#define GP_PATH_STEPS 19
-#define GP_PATH_LEVELS 40
+/* Return addresses of a part of a known call path, words of the stack that they
+ * lie in, and parts of a path. */
+#define GP_PATH_STEPS 59
+#define GP_PATH_WORDS 512
+#define GP_PATH_LEVELS 32
 /* A path that user space has not learnt after this long is copied again. */
 #define GP_COPY_AGAIN_NS 1000000000ULL
 
@@ -370,7 +375,12 @@ struct gp_stack {
 
 struct gp_stack_small {
 	struct gp_stack stack;
-	__u8 bytes[GP_FEW_STACK_BYTES + 4096];
+	__u8 bytes[GP_SMALL_STACK_BYTES + 4096];
+};
+
+struct gp_stack_medium {
+	struct gp_stack stack;
+	__u8 bytes[GP_MEDIUM_STACK_BYTES + 4096];
 };
 
 struct gp_stack_large {

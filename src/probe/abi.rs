@@ -234,9 +234,11 @@ pub const MAX_DEPTH: usize = 128;
 /// Replaced return addresses: `GP_MAX_REPLACED`.
 pub const MAX_REPLACED: usize = 8;
 /// Return addresses in a part of a known path: `GP_PATH_STEPS`.
-pub const PATH_STEPS: usize = 19;
+pub const PATH_STEPS: usize = 59;
+/// Words of the stack that these lie in: `GP_PATH_WORDS`.
+pub const PATH_WORDS: usize = 512;
 /// Parts of a known path: `GP_PATH_LEVELS`.
-pub const PATH_LEVELS: usize = 40;
+pub const PATH_LEVELS: usize = 32;
 
 /// `struct gp_replaced`: a return address that a return probe has replaced.
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
