@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use rusqlite::{Connection, params};
 
+use super::chains::Chains;
 use super::insert::{Insert, Strings};
 use super::tasks::Tasks;
 use crate::api::{Belongs, FUNCTIONS, Function, Layer, Op};
@@ -14,6 +15,7 @@ use crate::recording::ids::global_pid;
 use crate::recording::kinds;
 use crate::recording::log::{self, Note};
 use crate::recording::player::{Played, Player};
+use crate::stacks::KnownFrames;
 use crate::state::transfers::Transfer;
 use crate::state::{Allocation, Outcome};
 use crate::symbols;
@@ -30,6 +32,7 @@ pub(super) struct Rows<'c> {
     base_ns: u64,
     strings: Strings<'c>,
     tasks: Tasks<'c>,
+    chains: Chains<'c>,
     log: Insert<'c>,
     calls: Insert<'c>,
     memory: Insert<'c>,
@@ -62,6 +65,7 @@ impl<'c> Rows<'c> {
             base_ns: clock.monotonic_ns(),
             strings: Strings::new(connection),
             tasks: Tasks::new(connection),
+            chains: Chains::new(into),
             log: into("GPUPROBE_LOG"),
             calls: into("CUPTI_ACTIVITY_KIND_RUNTIME"),
             memory: into("CUDA_GPU_MEMORY_USAGE_EVENTS"),
@@ -117,9 +121,19 @@ impl<'c> Rows<'c> {
                 let time = self.time(*monotonic_ns);
                 self.used.row(params![time, gpu, signed(*bytes)])
             }
-            Note::Vanished(pid) => self
-                .tasks
-                .end(*pid, self.last_ns, "vanished", self.correlation),
+            Note::Vanished(pid) => {
+                self.chains.end(*pid);
+                self.tasks
+                    .end(*pid, self.last_ns, "vanished", self.correlation)
+            }
+            Note::Stack(pid, number, stack) => {
+                self.chains.learn(*pid, *number, stack);
+                Ok(())
+            }
+            Note::Frames(..) => {
+                self.chains.news();
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -150,6 +164,7 @@ impl<'c> Rows<'c> {
                     call.result,
                     (call.pid, call.tid),
                     (call.start_ns, call.end_ns),
+                    self.chains.id(call.pid, call.stack),
                 )?;
                 let mut rows = 1;
                 for outcome in player.state.ledger.take_outcomes() {
@@ -165,6 +180,7 @@ impl<'c> Rows<'c> {
                     copy.result,
                     (copy.pid, copy.tid),
                     (copy.start_ns, copy.end_ns),
+                    None,
                 )?;
                 self.copy(copy, transfer)?;
                 return Ok(2);
@@ -181,6 +197,7 @@ impl<'c> Rows<'c> {
                     "exit"
                 };
                 let time = self.time(task.time_ns);
+                self.chains.end(task.pid);
                 self.tasks.end(task.pid, time, how, self.correlation)?;
             }
             _ => return Ok(0),
@@ -195,6 +212,7 @@ impl<'c> Rows<'c> {
         result: i32,
         (pid, tid): (u32, u32),
         (start_ns, end_ns): (u64, u64),
+        stack: Option<i64>,
     ) -> rusqlite::Result<()> {
         self.correlation += 1;
         let name = match self.names.get(usize::from(row)).copied().flatten() {
@@ -213,7 +231,6 @@ impl<'c> Rows<'c> {
         };
         let thread = self.tasks.caller(pid, tid, &mut self.strings)?;
         let (start, end) = (self.time(start_ns), self.time(end_ns));
-        let stack: Option<i64> = None;
         self.calls.row(params![
             start,
             end,
@@ -307,6 +324,18 @@ impl<'c> Rows<'c> {
             copy.captured,
             copy.result
         ])
+    }
+
+    /// Writes the call stacks whose frames are known; at the end, all of them. Stops after about
+    /// `max_rows`; returns whether there is more.
+    pub(super) fn chains(
+        &mut self,
+        known: &KnownFrames,
+        is_end: bool,
+        max_rows: usize,
+    ) -> rusqlite::Result<bool> {
+        self.chains
+            .write(known, &mut self.strings, is_end, max_rows)
     }
 
     /// Writes what has been launched so far, if it has been counted again.
