@@ -24,6 +24,7 @@ use crate::discover::link::Link;
 use crate::discover::process::Handle;
 use crate::discover::world::Live;
 use crate::probe::{Notice, Rings};
+use crate::profile;
 use crate::recording::log::{Mark, Note};
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Lost, Usage};
@@ -54,6 +55,8 @@ pub fn run(config: &Config) -> Result<ExitCode> {
 struct Run<'a> {
     config: &'a Config,
     output: Output,
+    /// Written at the end.
+    profiles: Option<profile::Outputs>,
     tracer: Tracer,
     rings: Rings,
     sink: Sink,
@@ -77,6 +80,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn start(config: &'a Config) -> Result<Self> {
         let output = Output::open(config)?;
+        let profiles = profile::Outputs::open(&config.profiles)?;
         let process = match config.target {
             Target::Process(pid) => Some(
                 Handle::of(pid).with_context(|| format!("there is no process with id {pid}"))?,
@@ -96,6 +100,7 @@ impl<'a> Run<'a> {
         Ok(Self {
             config,
             output,
+            profiles: Some(profiles).filter(profile::Outputs::any),
             tracer,
             rings,
             sink: Sink {
@@ -203,6 +208,7 @@ impl<'a> Run<'a> {
         if reader == Reader::Reading {
             self.report(true)?;
         }
+        self.write_profiles()?;
         self.finish(child, status).await
     }
 
@@ -395,6 +401,17 @@ impl<'a> Run<'a> {
             .note(Note::Report(Mark::of(&report, &options, usage.as_ref())));
         self.sink.tap.pause();
         self.output.write(&report)
+    }
+
+    /// Writes what is live, by call stack, into the files that were asked for.
+    fn write_profiles(&mut self) -> Result<()> {
+        let Some(profiles) = self.profiles.take() else {
+            return Ok(());
+        };
+        let (ledger, full) = (&self.sink.state.ledger, self.config.view.full_stacks);
+        let now = self.clock.wall(clock::monotonic_ns());
+        let made = profile::of_ledger(ledger, &NoSymbols, full, now.timestamp_nanos_opt());
+        profiles.write(&made)
     }
 
     /// What NVML says that processes use, if it is there and that matters.
