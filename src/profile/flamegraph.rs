@@ -15,7 +15,7 @@ use crate::report::size;
 pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<()> {
     let mut options = Options::default();
     let sum = profile.sum(weight);
-    options.title = format!("GPU memory {}", weight.describe());
+    options.title = format!("Memory {}", weight.describe());
     let mut subtitle = format!("{} in {} allocations", size(sum.bytes), sum.allocations);
     if !profile.left_out.is_empty() {
         subtitle += &format!("; without {}", profile.left_out.join(", "));

@@ -211,7 +211,10 @@ pub fn message(profile: &Profile, weight: Weight) -> Proto {
     } else {
         Weight::End
     };
-    let comment = format!("GPU memory; in use is what was {}", in_use.describe());
+    let comment = format!(
+        "memory by call stack; in use is what was {}",
+        in_use.describe()
+    );
     let comment = builder.string(&comment);
     builder.proto.comment.push(comment);
     for sample in &profile.samples {

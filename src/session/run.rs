@@ -25,6 +25,7 @@ use crate::discover::process::Handle;
 use crate::discover::world::Live;
 use crate::probe::{Notice, Rings};
 use crate::profile;
+use crate::recording::frames::{FrameWitness, Told};
 use crate::recording::log::{Mark, Note};
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Lost, Usage};
@@ -71,6 +72,8 @@ struct Run<'a> {
     /// About what a context takes, by GPU.
     contexts: HashMap<u32, u64>,
     lost: Lost,
+    /// The frames that the recording knows.
+    told: Told,
     guard: Option<Guard>,
     samples: Option<Samples>,
     /// The losses that the user has been told on standard error.
@@ -125,6 +128,7 @@ impl<'a> Run<'a> {
             guard: None,
             samples,
             lost: Lost::default(),
+            told: Told::default(),
             lost_said: Lost::default(),
         })
     }
@@ -386,15 +390,19 @@ impl<'a> Run<'a> {
         self.reported = Instant::now();
         let usage = self.usage();
         let state = &self.sink.state;
-        let symbols = &NoSymbols;
+        let symbols = FrameWitness::new(&NoSymbols, &mut self.told);
         let report = report::build(
             state,
             self.lost,
             &self.clock,
             &options,
             usage.as_ref(),
-            symbols,
+            &symbols,
         );
+        if self.sink.tap.is_recording() {
+            let notes = symbols.into_notes();
+            notes.into_iter().for_each(|note| self.sink.tap.note(note));
+        }
         self.sink.state.mark_reported();
         self.sink
             .tap
