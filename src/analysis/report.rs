@@ -79,7 +79,7 @@ pub struct Config {
 /// Those of the file and of the output.
 pub fn run(config: &Config) -> Result<()> {
     let database = Database::open(&config.file)?;
-    let profiles = profile::Outputs::open(&config.profiles)?;
+    let profiles = profile::Outputs::open(&config.profiles, Some(&config.file))?;
     let session = Session::read(&database)?;
     if let Some(major) = session.schema_major().filter(|&major| major > 3) {
         say(format_args!(

@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::{Profile, Weight, flamegraph, folded, pprof};
 use crate::cli::say;
@@ -50,8 +50,9 @@ impl Outputs {
     /// Opens the files, so that a bad path fails before anything is done.
     ///
     /// # Errors
-    /// A file cannot be written.
-    pub fn open(config: &Config) -> Result<Self> {
+    /// A file cannot be written, or is `input`, which is read.
+    pub fn open(config: &Config, input: Option<&Path>) -> Result<Self> {
+        let input = input.and_then(|path| path.canonicalize().ok());
         let wanted = [
             (Form::Folded, &config.folded),
             (Form::Flamegraph, &config.flamegraph),
@@ -60,6 +61,9 @@ impl Outputs {
         let mut files = Vec::new();
         for (form, path) in wanted {
             if let Some(path) = path {
+                if input.is_some() && path.canonicalize().ok() == input {
+                    bail!("{} is what is read: write to another file", path.display());
+                }
                 let why = || format!("cannot write to {}", path.display());
                 files.push((form, path.clone(), File::create(path).with_context(why)?));
             }

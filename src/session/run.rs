@@ -83,7 +83,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn start(config: &'a Config) -> Result<Self> {
         let output = Output::open(config)?;
-        let profiles = profile::Outputs::open(&config.profiles)?;
+        let profiles = profile::Outputs::open(&config.profiles, None)?;
         let process = match config.target {
             Target::Process(pid) => Some(
                 Handle::of(pid).with_context(|| format!("there is no process with id {pid}"))?,
@@ -212,8 +212,9 @@ impl<'a> Run<'a> {
         if reader == Reader::Reading {
             self.report(true)?;
         }
-        self.write_profiles()?;
-        self.finish(child, status).await
+        let written = self.write_profiles();
+        let status = self.finish(child, status).await?;
+        written.map(|()| status)
     }
 
     /// Whether nothing is left to trace, if it was a process.
