@@ -10,7 +10,8 @@ use crate::state::totals::{Sums, Total};
 use crate::state::{Ledger, Process};
 
 /// Memory of GPUs by call site, of all processes, the ended too: what is live now, and what was ever
-/// allocated.
+/// allocated. Of the latter, that of processes is missing that the ledger has forgotten: they ended
+/// long ago and freed everything.
 pub fn of_ledger(
     ledger: &Ledger,
     symbols: &dyn Symbols,

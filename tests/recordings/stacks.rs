@@ -315,6 +315,79 @@ fn the_tables_have_the_stacks() {
     assert!(valid.lines().nth(1).unwrap().contains(stack), "{valid}");
 }
 
+/// Memory of a process, each allocation from a stack of its own.
+fn record_many(path: &Path, stacks: u64, depth: u64, are_known: bool) {
+    let facts = Facts::now(Modes {
+        memleak: true,
+        ..Modes::default()
+    });
+    let mut recorder = Recorder::start(path, facts).unwrap();
+    for number in 1..=stacks {
+        let addresses: Vec<_> = (1..=depth).map(|n| n << 32 | number).collect();
+        recorder.note(Note::Stack(PID, number, wide_stack(&addresses)));
+        let call = call("cudaMalloc", number << 12, 512, number * 100);
+        recorder.record(with_stack(call, number).as_bytes());
+    }
+    // Symbols are found later.
+    recorder.pause();
+    for number in (1..=stacks).filter(|_| are_known) {
+        for depth in 1..=depth {
+            let address = depth << 32 | number;
+            let named = frame(&format!("f{depth}"), None, "/opt/app", address);
+            let at = wide_stack(&[address]).locations[0];
+            recorder.note(Note::Frames(PID, at, depth == 1, vec![named]));
+        }
+    }
+    recorder.finish();
+}
+
+fn wide_stack(addresses: &[u64]) -> CallStack {
+    let location = |address: &u64| Location {
+        address: *address,
+        module: None,
+        offset: 0,
+    };
+    CallStack {
+        locations: addresses.iter().map(location).collect(),
+        is_complete: true,
+    }
+}
+
+#[test]
+fn stacks_without_symbols_are_addresses() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record_many(&file, 2, 3, false);
+    let leaked = report_json(&file, &["--analysis", "leakage"]);
+    let stack = leaked["allocations"][0]["stack"].as_array().unwrap();
+    assert_eq!(stack.len(), 3);
+    assert_eq!(stack[0]["function"], "0x100000001");
+    assert_eq!(stack[0]["module"], "[unknown]");
+    let connection = Connection::open(&file).unwrap();
+    let sql = "SELECT count(*) FROM CUDA_CALLCHAINS WHERE unresolved = 1";
+    let unresolved: i64 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(unresolved, 6);
+}
+
+#[test]
+fn more_stacks_than_a_transaction_holds_are_all_written() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record_many(&file, 1_500, 30, true);
+    let connection = Connection::open(&file).unwrap();
+    let number = |sql: &str| -> i64 { connection.query_row(sql, [], |row| row.get(0)).unwrap() };
+    assert_eq!(number("SELECT count(*) FROM CUDA_CALLCHAINS"), 45_000);
+    assert_eq!(
+        number("SELECT count(*) FROM CUDA_CALLCHAINS WHERE unresolved = 1"),
+        0
+    );
+    assert_eq!(number("SELECT count(*) FROM GPUPROBE_STACKS"), 1_500);
+    // Equal names are one place for people, whatever the addresses.
+    let leaked = report_json(&file, &["--analysis", "leakage", "--group"]);
+    assert_eq!(leaked["groups"].as_array().unwrap().len(), 1);
+    assert_eq!(leaked["groups"][0]["allocations"], 1_500);
+}
+
 fn json(file: &Path, arguments: &[&str]) -> Value {
     let mut words = vec!["--last", "--format", "json"];
     words.extend(arguments);
