@@ -1,6 +1,7 @@
 //! The command line: what was typed, turned once into what it means.
 
 mod plot;
+mod profile;
 mod record;
 mod report;
 mod view;
@@ -19,9 +20,11 @@ use tracing_subscriber::EnvFilter;
 use crate::api::{KindSet, MemoryKind, Modes, document};
 use crate::doctor;
 use crate::probe::AttachKind;
+use crate::profile::Weight;
 use crate::report::Format;
 use crate::session::{self, ApiChoice, Config, Filter, Record, Target};
 use crate::stacks::StackMode;
+use profile::ProfileArgs;
 use view::{ViewArgs, stack_mode};
 
 /// Says who holds GPU memory, which kernels are launched and what copies cost, in running CUDA
@@ -127,6 +130,9 @@ struct TraceArgs {
     #[command(flatten)]
     view: ViewArgs,
 
+    #[command(flatten)]
+    profile: ProfileArgs,
+
     /// Rows per thread or process, largest first [default: 10 in text, all in json and csv].
     ///
     /// Call sites of a process, allocations of a thread, kernels of a process.
@@ -218,6 +224,20 @@ impl TraceArgs {
                 "csv holds one table: give one of --memleak, --cudatrace and --bandwidth-util",
             );
         }
+        let profiles = self.profile.config(self.view.view().full_stacks);
+        if profiles.any() && !self.memleak {
+            wrong(
+                ErrorKind::MissingRequiredArgument,
+                "--folded, --flamegraph and --pprof are about memory: give --memleak",
+            );
+        }
+        if profiles.any() && profiles.weight == Weight::Peak {
+            wrong(
+                ErrorKind::ArgumentConflict,
+                "what was live at the peak is known afterwards: give --record FILE, then \
+                 `gpuprobe report FILE --weight peak`",
+            );
+        }
         let target = match (self.pid, self.command) {
             (Some(pid), _) => Target::Process(pid),
             (None, command) if !command.is_empty() => Target::Command(command),
@@ -226,6 +246,7 @@ impl TraceArgs {
         Config {
             stacks: stack_mode(self.stacks, self.memleak, &target),
             view: self.view.view(),
+            profiles,
             target,
             children: self.children,
             filter: Filter {

@@ -63,6 +63,8 @@ pub struct Part {
 pub struct Change {
     /// When, nanoseconds from the first event. Never goes back.
     pub time_ns: i64,
+    /// Global id of the process.
+    pub process: i64,
     /// Kind of memory.
     pub kind: u8,
     /// What became live.
@@ -169,6 +171,7 @@ impl Tracker {
         }
         let change = Change {
             time_ns,
+            process: event.process,
             kind: event.kind,
             allocated,
             freed,
@@ -261,6 +264,7 @@ impl Tracker {
                 let freed = Some(part);
                 let change = Change {
                     time_ns,
+                    process,
                     kind: place.kind,
                     allocated: None,
                     freed,

@@ -13,6 +13,7 @@ use super::parse_duration;
 use super::view::{ViewArgs, stack_mode};
 use crate::api::{KindSet, Modes};
 use crate::probe::AttachKind;
+use crate::profile;
 use crate::recording::replay;
 use crate::report::{Format, View};
 use crate::session::{ApiChoice, Config, Filter, Record, Target};
@@ -88,6 +89,7 @@ impl RecordArgs {
         Config {
             stacks: stack_mode(self.stacks, modes.memleak, &target),
             view: View::default(),
+            profiles: profile::Config::default(),
             target,
             modes,
             children: false,

@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 
 use super::parse_duration;
+use super::profile::ProfileArgs;
 use crate::analysis::Selection;
 use crate::analysis::report::{self, Config, Format, Question};
 
@@ -108,6 +109,13 @@ pub(super) struct ReportArgs {
     export_tsv: Option<PathBuf>,
 
     #[command(flatten)]
+    profile: ProfileArgs,
+
+    /// Show the frames within CUDA's own libraries in these files too.
+    #[arg(long)]
+    full_stacks: bool,
+
+    #[command(flatten)]
     selection: SelectionArgs,
 }
 
@@ -136,6 +144,7 @@ impl ReportArgs {
             output: self.output,
             diff: self.diff,
             export_tsv: self.export_tsv,
+            profiles: self.profile.config(self.full_stacks),
         }
     }
 }

@@ -27,6 +27,8 @@ use crate::discover::link::Link;
 use crate::discover::process::Handle;
 use crate::discover::world::Live;
 use crate::probe::{Notice, Rings};
+use crate::profile;
+use crate::recording::frames::{FrameWitness, Told};
 use crate::recording::log::{Mark, Note};
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Lost, Usage};
@@ -62,6 +64,8 @@ pub fn run(config: &Config) -> Result<ExitCode> {
 struct Run<'a> {
     config: &'a Config,
     output: Output,
+    /// Written at the end.
+    profiles: Option<profile::Outputs>,
     tracer: Tracer,
     rings: Rings,
     sink: Sink,
@@ -76,6 +80,8 @@ struct Run<'a> {
     /// About what a context takes, by GPU.
     contexts: HashMap<u32, u64>,
     lost: Lost,
+    /// The frames that the recording knows.
+    told: Told,
     guard: Option<Guard>,
     samples: Option<Samples>,
     /// The losses that the user has been told on standard error.
@@ -85,6 +91,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn start(config: &'a Config) -> Result<Self> {
         let output = Output::open(config)?;
+        let profiles = profile::Outputs::open(&config.profiles, None)?;
         let process = match config.target {
             Target::Process(pid) => Some(
                 Handle::of(pid).with_context(|| format!("there is no process with id {pid}"))?,
@@ -104,6 +111,7 @@ impl<'a> Run<'a> {
         Ok(Self {
             config,
             output,
+            profiles: Some(profiles).filter(profile::Outputs::any),
             tracer,
             rings,
             sink: Sink {
@@ -131,6 +139,7 @@ impl<'a> Run<'a> {
             guard: None,
             samples,
             lost: Lost::default(),
+            told: Told::default(),
             lost_said: Lost::default(),
         })
     }
@@ -219,7 +228,9 @@ impl<'a> Run<'a> {
         if reader == Reader::Reading {
             self.report(true)?;
         }
-        self.finish(child, status).await
+        let written = self.write_profiles();
+        let status = self.finish(child, status).await?;
+        written.map(|()| status)
     }
 
     /// Whether nothing is left to trace, if it was a process.
@@ -303,7 +314,7 @@ impl<'a> Run<'a> {
         if let Some(stacks) = &mut self.sink.stacks {
             stacks.teach(&self.tracer.probe);
         }
-        self.sink.find_frames();
+        self.sink.find_frames(&mut self.told);
         let mut lost = self.tracer.probe.lost();
         lost.undecodable = self.sink.undecodable;
         if lost.tasks > self.lost.tasks {
@@ -342,7 +353,7 @@ impl<'a> Run<'a> {
             }
             self.read()?;
         }
-        self.sink.find_frames();
+        self.sink.find_frames(&mut self.told);
         Ok(())
     }
 
@@ -428,20 +439,43 @@ impl<'a> Run<'a> {
         let state = &self.sink.state;
         let stacks = self.sink.stacks.as_ref();
         let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
+        let symbols = FrameWitness::new(symbols, &mut self.told);
         let report = report::build(
             state,
             self.lost,
             &self.clock,
             &options,
             usage.as_ref(),
-            symbols,
+            &symbols,
         );
+        if self.sink.tap.is_recording() {
+            let notes = symbols.into_notes();
+            notes.into_iter().for_each(|note| self.sink.tap.note(note));
+        }
         self.sink.state.mark_reported();
         self.sink
             .tap
             .note(Note::Report(Mark::of(&report, &options, usage.as_ref())));
         self.sink.tap.pause();
         self.output.write(&report)
+    }
+
+    /// Writes what is live, by call stack, into the files that were asked for.
+    fn write_profiles(&mut self) -> Result<()> {
+        let Some(profiles) = self.profiles.take() else {
+            return Ok(());
+        };
+        if let Some(stacks) = &mut self.sink.stacks {
+            let needed = profile::needed_locations(&self.sink.state.ledger);
+            stacks.want(needed.into_iter());
+            self.wait_for_frames()?;
+        }
+        let (ledger, full) = (&self.sink.state.ledger, self.config.view.full_stacks);
+        let now = self.clock.wall(clock::monotonic_ns());
+        let stacks = self.sink.stacks.as_ref();
+        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
+        let made = profile::of_ledger(ledger, symbols, full, now.timestamp_nanos_opt());
+        profiles.write(&made)
     }
 
     /// What NVML says that processes use, if it is there and that matters.

@@ -6,6 +6,7 @@ use crate::api::Modes;
 use crate::discover::world::Live;
 use crate::event::{self, Event};
 use crate::recording::Tap;
+use crate::recording::frames::Told;
 use crate::recording::tap::Witness;
 use crate::stacks::taken::Taken;
 use crate::state::transfers::Transfer;
@@ -90,8 +91,8 @@ impl Sink {
     }
 
     /// Takes in the frames that were found meanwhile.
-    pub(super) fn find_frames(&mut self) {
-        for note in self.stacks.iter_mut().flat_map(Stacks::found) {
+    pub(super) fn find_frames(&mut self, told: &mut Told) {
+        for note in self.stacks.iter_mut().flat_map(|stacks| stacks.found(told)) {
             self.tap.note(note);
         }
     }

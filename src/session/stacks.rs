@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 use crate::event::{Call, Task};
 use crate::probe::Probe;
 use crate::probe::abi::RawCall;
+use crate::recording::frames::Told;
 use crate::recording::log::Note;
 use crate::stacks::taken::Taken;
 use crate::stacks::{KnownFrames, Location};
@@ -101,11 +102,11 @@ impl Stacks {
     }
 
     /// What was found of what was asked for, as notes for the recording.
-    pub(super) fn found(&mut self) -> Vec<Note> {
+    pub(super) fn found(&mut self, told: &mut Told) -> Vec<Note> {
         let mut notes = Vec::new();
         for (pid, location, is_innermost, frames) in self.service.poll() {
             if self.is_recording {
-                notes.push(Note::Frames(pid, location, is_innermost, frames.clone()));
+                notes.extend(told.tell(pid, &location, is_innermost, &frames));
             }
             self.frames.learn(pid, location, is_innermost, frames);
         }

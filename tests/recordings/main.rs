@@ -5,6 +5,7 @@
 mod bad;
 mod golden;
 mod plots;
+mod profiles;
 mod replay;
 mod stacks;
 

@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, params};
 
+use super::chains::Chains;
 use super::contexts::Contexts;
 use super::insert::{Insert, Strings};
 use super::launches::Launches;
@@ -15,6 +16,7 @@ use crate::recording::ids::global_pid;
 use crate::recording::kinds;
 use crate::recording::log::{self, Note};
 use crate::recording::player::{Played, Player};
+use crate::stacks::KnownFrames;
 use crate::state::transfers::Transfer;
 use crate::state::{Allocation, Outcome};
 
@@ -27,6 +29,7 @@ pub(super) struct Rows<'c> {
     base_ns: u64,
     strings: Strings<'c>,
     tasks: Tasks<'c>,
+    chains: Chains<'c>,
     log: Insert<'c>,
     calls: Insert<'c>,
     memory: Insert<'c>,
@@ -56,6 +59,7 @@ impl<'c> Rows<'c> {
             base_ns: clock.monotonic_ns(),
             strings: Strings::new(connection),
             tasks: Tasks::new(connection),
+            chains: Chains::new(into),
             log: into("GPUPROBE_LOG"),
             calls: into("CUPTI_ACTIVITY_KIND_RUNTIME"),
             memory: into("CUDA_GPU_MEMORY_USAGE_EVENTS"),
@@ -109,7 +113,18 @@ impl<'c> Rows<'c> {
                 let time = self.time(*monotonic_ns);
                 self.used.row(params![time, gpu, signed(*bytes)])
             }
-            Note::Vanished(pid) => self.end(*pid, self.last_ns, "vanished"),
+            Note::Vanished(pid) => {
+                self.chains.end(*pid);
+                self.end(*pid, self.last_ns, "vanished")
+            }
+            Note::Stack(pid, number, stack) => {
+                self.chains.learn(*pid, *number, stack);
+                Ok(())
+            }
+            Note::Frames(..) => {
+                self.chains.news();
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -140,6 +155,7 @@ impl<'c> Rows<'c> {
                     call.result,
                     (call.pid, call.tid),
                     (call.start_ns, call.end_ns),
+                    self.chains.id(call.pid, call.stack),
                 )?;
                 if player.modes.cudatrace {
                     self.launches.told(call, self.correlation);
@@ -160,6 +176,7 @@ impl<'c> Rows<'c> {
                     copy.result,
                     (copy.pid, copy.tid),
                     (copy.start_ns, copy.end_ns),
+                    None,
                 )?;
                 self.copy(copy, transfer)?;
                 return Ok(2);
@@ -178,6 +195,7 @@ impl<'c> Rows<'c> {
                     "exit"
                 };
                 let time = self.time(task.time_ns);
+                self.chains.end(task.pid);
                 self.end(task.pid, time, how)?;
             }
             Event::ThreadExit(_) => return Ok(0),
@@ -192,6 +210,7 @@ impl<'c> Rows<'c> {
         result: i32,
         (pid, tid): (u32, u32),
         (start_ns, end_ns): (u64, u64),
+        stack: Option<i64>,
     ) -> rusqlite::Result<()> {
         self.correlation += 1;
         let name = match self.names.get(usize::from(row)).copied().flatten() {
@@ -210,7 +229,6 @@ impl<'c> Rows<'c> {
         };
         let thread = self.tasks.caller(pid, tid, &mut self.strings)?;
         let (start, end) = (self.time(start_ns), self.time(end_ns));
-        let stack: Option<i64> = None;
         self.calls.row(params![
             start,
             end,
@@ -339,6 +357,18 @@ impl<'c> Rows<'c> {
             copy.captured,
             copy.result
         ])
+    }
+
+    /// Writes the call stacks whose frames are known; at the end, all of them. Stops after about
+    /// `max_rows`; returns whether there is more.
+    pub(super) fn chains(
+        &mut self,
+        known: &KnownFrames,
+        is_end: bool,
+        max_rows: usize,
+    ) -> rusqlite::Result<bool> {
+        self.chains
+            .write(known, &mut self.strings, is_end, max_rows)
     }
 
     /// Writes the figures that change all the time as they are now.
