@@ -6,12 +6,15 @@
 //! for what is printed.
 
 pub mod elf;
+mod fold;
 mod mapping;
 mod module;
 mod modules;
 mod space;
 mod unwind;
 
+pub use fold::fold;
+pub(crate) use module::open_in_root;
 pub use module::{FileKey, Module};
 pub use space::AddressSpaces;
 pub use unwind::{DEPTH, Rule, StackCopy, Tables, Unwound};
