@@ -14,7 +14,7 @@ use crate::recording::log::Note;
 use crate::stacks::taken::Taken;
 use crate::stacks::{KnownFrames, Location};
 use crate::state::Ledger;
-use crate::symbols::service::Service;
+use crate::symbols::{Answer, Request, Service};
 
 /// Locations whose frames are remembered; then all are looked up again.
 const MAX_FRAMES: usize = 1 << 20;
@@ -25,6 +25,8 @@ pub(super) struct Stacks {
     service: Service,
     /// The frames that were found.
     pub(super) frames: KnownFrames,
+    /// Answers that were waited for and not looked at.
+    arrived: Vec<Answer>,
     asked: HashSet<(u32, Location, bool)>,
     /// The frames of all stacks are wanted, not just of those that are shown.
     is_recording: bool,
@@ -36,6 +38,7 @@ impl Stacks {
             taken: Taken::default(),
             service: Service::start()?,
             frames: KnownFrames::default(),
+            arrived: Vec::new(),
             asked: HashSet::new(),
             is_recording,
         })
@@ -93,18 +96,28 @@ impl Stacks {
             if self.asked.insert(wanted) {
                 let (pid, location, is_innermost) = wanted;
                 let module = location.module.and_then(|id| self.taken.spaces.module(id));
-                requests.push((pid, location, is_innermost, module));
+                requests.push(Request {
+                    pid,
+                    location,
+                    is_innermost,
+                    module,
+                });
             }
         }
-        if !requests.is_empty() {
-            self.service.request(requests);
-        }
+        self.service.request(requests);
     }
 
     /// What was found of what was asked for, as notes for the recording.
     pub(super) fn found(&mut self, told: &mut Told) -> Vec<Note> {
         let mut notes = Vec::new();
-        for (pid, location, is_innermost, frames) in self.service.poll() {
+        let arrived = std::mem::take(&mut self.arrived);
+        for answer in arrived.into_iter().chain(self.service.poll()) {
+            let Answer {
+                pid,
+                location,
+                is_innermost,
+                frames,
+            } = answer;
             if self.is_recording {
                 notes.extend(told.tell(pid, &location, is_innermost, &frames));
             }
@@ -115,7 +128,8 @@ impl Stacks {
 
     /// Whether something that was asked for has not been found yet, after waiting for it a little.
     pub(super) fn is_waiting(&mut self, at_most: Duration) -> bool {
-        self.service.outstanding() > 0 && self.service.wait(at_most) > 0
+        self.arrived.extend(self.service.wait(at_most));
+        self.service.outstanding() > 0
     }
 }
 

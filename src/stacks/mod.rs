@@ -17,6 +17,7 @@ pub mod taken;
 mod unwind;
 
 pub use known::{KnownFrames, NO_MODULE, NoSymbols, bare_frame};
+pub(crate) use module::open_in_root;
 pub use module::{FileKey, Module};
 pub use space::AddressSpaces;
 pub use unwind::{DEPTH, Rule, StackCopy, Tables, Unwound};

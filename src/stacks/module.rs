@@ -7,6 +7,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+
 use super::ModuleId;
 use super::elf::{Headers, Refusal};
 use super::unwind::Tables;
@@ -154,9 +156,7 @@ pub(super) fn open(pid: u32, range: (u64, u64), path: &Path, key: FileKey) -> Op
     if let Some(file) = open_regular(Path::new(&by_mapping)) {
         return Some(file);
     }
-    let relative = path.strip_prefix("/").unwrap_or(path);
-    let by_root = Path::new("/proc").join(pid.to_string()).join("root");
-    let file = open_regular(&by_root.join(relative))?;
+    let file = open_in_root(pid, path)?;
     let metadata = file.metadata().ok()?;
     // btrfs and overlayfs have device numbers of their own for files; none is a real device.
     let is_device = metadata.dev() == key.device
@@ -164,14 +164,23 @@ pub(super) fn open(pid: u32, range: (u64, u64), path: &Path, key: FileKey) -> Op
     (is_device && metadata.ino() == key.inode).then_some(file)
 }
 
+/// Opens `path` as process `pid` would: links lead to where they lead there, never out of its
+/// root.
+pub(crate) fn open_in_root(pid: u32, path: &Path) -> Option<File> {
+    let root = File::open(format!("/proc/{pid}/root")).ok()?;
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | WITHOUT_WAITING)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT);
+    let file = File::from(openat2(root, path, how).ok()?);
+    file.metadata().ok()?.is_file().then_some(file)
+}
+
 /// A path may lead to a pipe by now, which would have us wait for a writer.
+const WITHOUT_WAITING: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
+
 fn open_regular(path: &Path) -> Option<File> {
     let mut options = OpenOptions::new();
-    let flags = nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_NOCTTY;
-    let file = options
-        .read(true)
-        .custom_flags(flags.bits())
-        .open(path)
-        .ok()?;
+    let options = options.read(true).custom_flags(WITHOUT_WAITING.bits());
+    let file = options.open(path).ok()?;
     file.metadata().ok()?.is_file().then_some(file)
 }

@@ -334,6 +334,7 @@ impl<'c> Rows<'c> {
                 launch.result,
                 (launch.pid, launch.tid),
                 (launch.start_ns, launch.end_ns),
+                None,
             )?;
         }
         let correlation = number.unwrap_or(self.correlation);
