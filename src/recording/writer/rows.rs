@@ -290,7 +290,8 @@ impl<'c> Rows<'c> {
         };
         let process = player.state.ledger.process_of(pid);
         let pool = process.and_then(|process| process.pool_of(allocation));
-        let (variable, nothing): (Option<&str>, Option<i64>) = (None, None);
+        let variable = process.and_then(|process| process.name_of(allocation));
+        let nothing: Option<i64> = None;
         self.memory.row(params![
             time,
             global_pid(pid),
