@@ -92,14 +92,18 @@ fn root_a_recording_is_of_the_kinds_that_are_asked_for() {
 fn root_children_of_a_running_process_are_recorded() {
     let recording = Recording::new();
     let program = standin().program_text(Backend::Shared);
-    // It waits until it is traced.
-    let script = "read go; printf 'alloc 4096 5\\nexit\\n' | \"$0\"";
+    // A living child, which does nothing until it is traced.
+    let script = "(read go; printf 'alloc 4096 5\\nexit\\n') | \"$0\"";
     let mut parent = Command::new("sh")
         .args(["-c", script, &program])
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut replies = BufReader::new(parent.stdout.take().unwrap());
+    let mut ready = String::new();
+    replies.read_line(&mut ready).unwrap();
+    assert!(ready.starts_with("ready"), "{ready}");
     let pid = parent.id().to_string();
     let options = [
         "record",
