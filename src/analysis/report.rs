@@ -152,6 +152,13 @@ fn answer(
         let grown = diff::diff(database, &Database::open(after)?, selection)?;
         return writer.diff(&grown, out);
     }
+    let about_more = matches!(
+        config.question,
+        Question::Kernels | Question::Copies | Question::Summary
+    );
+    if about_more && (selection.from_ns.is_some() || selection.to_ns.is_some()) {
+        say("--from and --to select memory events; launches and copies are all shown");
+    }
     match config.question {
         Question::Usage => {
             let mut usage = Usage::begin(out, file, config.format, selection.host)?;

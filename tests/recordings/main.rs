@@ -4,6 +4,7 @@
 
 mod bad;
 mod golden;
+mod launches;
 mod plots;
 mod profiles;
 mod replay;

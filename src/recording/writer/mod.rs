@@ -116,7 +116,7 @@ fn write_all(
 ) -> rusqlite::Result<i64> {
     let mut player = Player::new(facts.modes, facts.kinds);
     player.state.ledger.watch();
-    let mut rows = Rows::new(connection, &facts.clock);
+    let mut rows = Rows::new(connection, facts);
     let mut sequence = 0;
     let mut begun: Option<Instant> = None;
     let mut written = 0;

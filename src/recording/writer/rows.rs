@@ -4,12 +4,12 @@ use rusqlite::{Connection, params};
 
 use super::chains::Chains;
 use super::contexts::Contexts;
+use super::facts::Facts;
 use super::insert::{Insert, Strings};
 use super::launches::Launches;
 use super::pools::Pools;
 use super::tasks::Tasks;
-use crate::api::{Belongs, FUNCTIONS, Function, Layer};
-use crate::clock::Clock;
+use crate::api::{Belongs, FUNCTIONS, Function, KindSet, Layer};
 use crate::event::{Call, Copy, Event, Launch};
 use crate::recording::enums::class;
 use crate::recording::ids::global_pid;
@@ -39,6 +39,8 @@ pub(super) struct Rows<'c> {
     used: Insert<'c>,
     /// `nameId` by row of the function table.
     names: Vec<Option<i64>>,
+    /// The kinds of memory that are wanted.
+    counted: KindSet,
     contexts: Contexts<'c>,
     pools: Pools<'c>,
     correlation: i64,
@@ -53,10 +55,10 @@ fn signed(number: u64) -> i64 {
 }
 
 impl<'c> Rows<'c> {
-    pub(super) fn new(connection: &'c Connection, clock: &Clock) -> Self {
+    pub(super) fn new(connection: &'c Connection, facts: &Facts) -> Self {
         let into = |table| Insert::into(connection, table);
         Self {
-            base_ns: clock.monotonic_ns(),
+            base_ns: facts.clock.monotonic_ns(),
             strings: Strings::new(connection),
             tasks: Tasks::new(connection),
             chains: Chains::new(into),
@@ -68,6 +70,7 @@ impl<'c> Rows<'c> {
             launches: Launches::new(connection),
             used: into("GPUPROBE_SMI"),
             names: vec![None; FUNCTIONS.len()],
+            counted: facts.kinds,
             contexts: Contexts::new(connection),
             pools: Pools::new(connection),
             correlation: 0,
@@ -285,6 +288,9 @@ impl<'c> Rows<'c> {
         player: &Player,
         (time, operation, correlation): (i64, i64, Option<i64>),
     ) -> rusqlite::Result<()> {
+        if !self.counted.contains(allocation.kind()) {
+            return Ok(());
+        }
         let pid = call.pid;
         let device = self.contexts.device(pid, allocation.device());
         self.unknown_devices += u64::from(device.is_none() && operation == ALLOCATION);
@@ -302,7 +308,8 @@ impl<'c> Rows<'c> {
         };
         let process = player.state.ledger.process_of(pid);
         let pool = process.and_then(|process| process.pool_of(allocation));
-        let (variable, nothing): (Option<&str>, Option<i64>) = (None, None);
+        let variable = process.and_then(|process| process.name_of(allocation));
+        let nothing: Option<i64> = None;
         self.memory.row(params![
             time,
             global_pid(pid),
