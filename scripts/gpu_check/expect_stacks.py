@@ -2,21 +2,22 @@
 
 import re
 
-FRAME = re.compile(r"Host Frame:\s*(?P<name>.*?)\s*\[0x[0-9a-f]+\](?: in (?P<module>\S+))?")
+FRAME = re.compile(
+    r"Host Frame:\s*(?P<name>.*?)\s*\[(?P<place>0x[0-9a-f]+)\](?: in (?P<module>\S+))?"
+)
 LEAK = re.compile(r"Leaked ([\d,]+) bytes")
 
 
 def sanitizer_leaks(output):
-    """[(bytes, [(function, module) of each frame, innermost first])] of each leak.
+    """[(bytes, [(function, module, place) of each frame, innermost first])] of each leak.
 
     >>> sanitizer_leaks('''========= Leaked 8,388,608 bytes at 0x7f
     ... =========     Saved host backtrace up to driver entry point at allocation time
     ... =========         Host Frame: cuMemAlloc_v2 [0x1] in libcuda.so.1
     ... =========         Host Frame: main in a.cu:35 [0xbd6a] in a.out
-    ... =========         Host Frame:  [0x2a1c9] in libc.so.6
     ... =========
     ... ========= LEAK SUMMARY: 8388608 bytes leaked in 1 allocations''')
-    [(8388608, [('cuMemAlloc_v2', 'libcuda.so.1'), ('main', 'a.out'), ('', 'libc.so.6')])]
+    [(8388608, [('cuMemAlloc_v2', 'libcuda.so.1', '0x1'), ('main', 'a.out', '0xbd6a')])]
     """
     leaks = []
     for line in output.splitlines():
@@ -25,7 +26,8 @@ def sanitizer_leaks(output):
             leaks.append((int(leak[1].replace(",", "")), []))
         elif frame and leaks:
             name = re.sub(r"\s+in \S+:\d+$", "", frame["name"])
-            leaks[-1][1].append((name, (frame["module"] or "").rpartition("/")[2]))
+            module = (frame["module"] or "").rpartition("/")[2]
+            leaks[-1][1].append((name, module, frame["place"]))
     return leaks
 
 
@@ -40,8 +42,13 @@ def plain(name):
 
 
 def of_program(frames, program):
-    """The functions of the program's own file, innermost first."""
-    return [plain(name) for name, module in frames if module == program and name]
+    """The functions of the program's own file, innermost first, to main.
+
+    >>> of_program([("f", "libx"), ("g", "p"), ("main", "p"), ("_start", "p")], "p")
+    ['g', 'main']
+    """
+    names = [plain(name) for name, module, *_ in frames if module == program and name]
+    return names[: names.index("main") + 1] if "main" in names else names
 
 
 def frames_of(site):

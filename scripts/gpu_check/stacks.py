@@ -66,7 +66,7 @@ def sanitizer_sites(bench, sanitizer, program):
     sites = {}
     for size, frames in leaks:
         functions = tuple(of_program(frames, program))
-        # Frames with the same functions and other lines are sites of their own.
+        # Frames with the same functions and other places in them are sites of their own.
         key = (functions, str(frames))
         sites[key] = sites.get(key, 0) + size
     return sorted((size, list(functions)) for (functions, _), size in sites.items())
