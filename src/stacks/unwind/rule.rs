@@ -152,7 +152,13 @@ impl Rule {
         let mut caller = *registers;
         caller.0[SP] = Some(cfa);
         for (number, place) in &self.registers {
-            let value = self.value(place, cfa, registers, memory);
+            let mut value = self.value(place, cfa, registers, memory);
+            // Below the stack pointer, what an epilogue has popped already.
+            if let Place::At(offset) = place
+                && cfa.wrapping_add_signed(*offset) < memory.0.sp
+            {
+                value = registers.get(Register(*number));
+            }
             caller.0[usize::from(*number)] = value;
         }
         let slot = match of_return {

@@ -108,8 +108,12 @@ impl Tables {
                 let header = EhFrameHdr::new(bytes, LittleEndian);
                 let header = header.parse(&self.bases, 8).ok()?;
                 let table = header.table()?;
-                let pointer = table.lookup(address, &self.bases).ok()?;
-                table.pointer_to_offset(pointer).ok()?
+                let Pointer::Direct(entry) = table.lookup(address, &self.bases).ok()? else {
+                    return None;
+                };
+                // gimli's own `pointer_to_offset` overflows where the table is damaged.
+                let offset = entry.checked_sub(self.bases.eh_frame.section?)?;
+                usize::try_from(offset).ok()?.into()
             }
             Index::Own(entries) => {
                 let after = entries.partition_point(|&(start, _)| start <= address);
