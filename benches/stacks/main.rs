@@ -34,9 +34,8 @@ fn main() {
     spaces.refresh(pid);
     let before = resident_mb();
     let begin = Instant::now();
-    let module = spaces
-        .module(spaces.locate(pid, start).module.unwrap())
-        .unwrap();
+    let id = spaces.locate(pid, start).module.unwrap();
+    let module = spaces.module(id).unwrap();
     let tables = module.tables().unwrap();
     println!("tables: {:.0} ms", milliseconds(begin.elapsed()));
 

@@ -82,7 +82,8 @@ pub struct Rule {
     is_signal_frame: bool,
 }
 
-/// Where a rule leads.
+/// Where a rule leads. It lives for one step and is never stored.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Step {
     /// There is no caller.
     Outermost,

@@ -11,7 +11,7 @@ use crate::stacks::elf::{Headers, ReadAt};
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = FrameDescriptionEntry<Bytes<'a>>;
 
-/// Bytes of a table; the largest libraries of PyTorch have some 40 MB.
+/// Bytes of a table; the largest libraries of `PyTorch` have some 40 MB.
 const LIMIT: u64 = 256 << 20;
 /// Bytes of the description of one function; one of a megabyte is an attack.
 const ENTRY_LIMIT: usize = 1 << 20;

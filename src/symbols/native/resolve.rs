@@ -236,7 +236,7 @@ fn is_at(symbol: &Sym<'_>, module: &Module, address: u64) -> bool {
     let Some(distance) = address.checked_sub(symbol.addr) else {
         return false;
     };
-    let is_inside = match symbol.size {
+    match symbol.size {
         Some(size) => u64::try_from(size).is_ok_and(|size| distance < size),
         // Assembly code often does not say how large its functions are; the unwinding tables do.
         None => {
@@ -244,8 +244,7 @@ fn is_at(symbol: &Sym<'_>, module: &Module, address: u64) -> bool {
             let start = tables.and_then(|tables| tables.function_start(address));
             distance == 0 || start == Some(symbol.addr)
         }
-    };
-    is_inside
+    }
 }
 
 fn named(symbol: &Sym<'_>) -> Vec<Named> {
