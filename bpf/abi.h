@@ -47,15 +47,20 @@
 /* Return addresses of a walk along the frame pointers; the kernel's own limit
  * is 127. */
 #define GP_MAX_DEPTH 128
-/* Bytes of a stack that are copied: all of one that is small, of a larger one
- * as much as this. */
-#define GP_FEW_STACK_BYTES (16 * 1024)
+/* Bytes of a stack that are copied: all of one that is smaller, of a larger one
+ * as much as the last of these. */
+#define GP_SMALL_STACK_BYTES (4 * 1024)
+#define GP_MEDIUM_STACK_BYTES (16 * 1024)
 #define GP_MAX_STACK_BYTES (64 * 1024)
+/* Copies of stacks that are sent in GP_COPY_AGAIN_NS at most. */
+#define GP_MAX_COPIES 4000
 /* Return addresses that return probes have replaced, on one stack. */
 #define GP_MAX_REPLACED 8
-/* Return addresses of a part of a known call path, and parts of a path. */
-#define GP_PATH_STEPS 19
-#define GP_PATH_LEVELS 40
+/* Return addresses of a part of a known call path, words of the stack that they
+ * lie in, and parts of a path. */
+#define GP_PATH_STEPS 59
+#define GP_PATH_WORDS 512
+#define GP_PATH_LEVELS 32
 /* A path that user space has not learnt after this long is copied again. */
 #define GP_COPY_AGAIN_NS 1000000000ULL
 
@@ -370,15 +375,22 @@ struct gp_stack {
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
-	__u32 replaced_count;
-	__u32 copied;
+	__u32 process; /* as in gp_task */
+	__u16 replaced_count;
+	__u16 reserved;
+	__u64 copied;
 	struct gp_replaced replaced[GP_MAX_REPLACED];
 	__u64 addresses[GP_MAX_DEPTH]; /* `ip` first */
 };
 
 struct gp_stack_small {
 	struct gp_stack stack;
-	__u8 bytes[GP_FEW_STACK_BYTES + 4096];
+	__u8 bytes[GP_SMALL_STACK_BYTES + 4096];
+};
+
+struct gp_stack_medium {
+	struct gp_stack stack;
+	__u8 bytes[GP_MEDIUM_STACK_BYTES + 4096];
 };
 
 struct gp_stack_large {
@@ -428,7 +440,7 @@ GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
 GP_ASSERT_SIZE(struct gp_launch, 80);
 GP_ASSERT_SIZE(struct gp_copy, 64);
 GP_ASSERT_SIZE(struct gp_notice, 24);
-GP_ASSERT_SIZE(struct gp_stack, 64 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
+GP_ASSERT_SIZE(struct gp_stack, 72 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_losses, 112);
 

@@ -34,6 +34,9 @@ struct gp_losses losses;
 __u32 wake_pending[3]; /* by enum gp_ring */
 /* User space is about to end: stop nothing that nobody would let go on. */
 __u32 ending;
+/* Copies of stacks that were sent since then. */
+__u64 copies_since_ns;
+__u64 copies_sent;
 /* Bit 0: the self-test's entry was seen; bit 1: its return was. */
 __u32 selftest_seen;
 /* CLOCK_BOOTTIME at which every library known at the start was probed: a
@@ -274,7 +277,7 @@ struct {
  * losses.stack_copies. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 8 * 1024 * 1024);
+	__uint(max_entries, 16 * 1024 * 1024);
 } stack_ring SEC(".maps");
 
 /* The state that a path has reached -> how it goes on; entered by user space
@@ -309,10 +312,11 @@ struct {
 	__type(value, __u32);
 } sent_walks SEC(".maps");
 
-/* A walk along the frame pointers. */
+/* A walk along the frame pointers, and the stack itself. */
 struct gp_walk {
 	__u64 count;
 	__u64 addresses[GP_MAX_DEPTH];
+	__u64 words[GP_PATH_WORDS];
 };
 struct gp_walk no_walk;
 
@@ -333,7 +337,8 @@ struct gp_taken {
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
-	__u64 tgid;
+	__u32 tgid;
+	__u32 process;
 };
 
 #define gp_count(loss) __sync_fetch_and_add(&losses.loss, 1)

@@ -31,38 +31,51 @@ static __always_inline __u64 gp_path_root(__u32 process, __u64 ip, __u64 return_
 	return gp_mix(root, return_address);
 }
 
+/* The state after the return addresses that `path` lists. */
+static __always_inline __u64 gp_follow_path(struct gp_path *path, struct gp_walk *walk, __u64 state,
+					    __u64 sp)
+{
+	__u32 last = path->count - 1;
+	__u32 first_word = path->offsets[0], words;
+
+	if (last >= GP_PATH_STEPS)
+		return 0;
+	words = path->offsets[last] - first_word + 1;
+	if (words > GP_PATH_WORDS || bpf_probe_read_user(walk->words, words * sizeof(__u64),
+							 (void *)(sp + 8ULL * first_word)))
+		return 0;
+	for (__u32 i = 0; i < GP_PATH_STEPS && i <= last; i++) {
+		__u32 at = path->offsets[i] - first_word;
+
+		if (at >= GP_PATH_WORDS)
+			return 0;
+		state = gp_mix(state, walk->words[at]);
+	}
+	return state;
+}
+
 /* The stack that the path from `state` on is known to be, or 0. */
-static __always_inline __u64 gp_known_path(__u64 state, __u64 sp)
+static __always_inline __u64 gp_known_path(struct gp_walk *walk, __u64 state, __u64 sp)
 {
 	for (int level = 0; level < GP_PATH_LEVELS; level++) {
 		struct gp_path *path = bpf_map_lookup_elem(&paths, &state);
 
 		if (!path)
 			return 0;
-		for (__u32 i = 0; i < GP_PATH_STEPS && i < path->count; i++) {
-			__u64 word = 0;
-
-			bpf_probe_read_user(&word, sizeof(word),
-					    (void *)(sp + 8ULL * path->offsets[i]));
-			state = gp_mix(state, word);
-		}
+		if (path->count)
+			state = gp_follow_path(path, walk, state, sp);
 		if (state == path->end)
 			return path->stack;
 	}
 	return 0;
 }
 
-/* Follows the frame pointers; false if there is no room to. */
-static __always_inline struct gp_walk *gp_walk_frames(struct pt_regs *ctx, __u32 tid)
+/* Follows the frame pointers. */
+static __always_inline void gp_walk_frames(struct pt_regs *ctx, struct gp_walk *walk)
 {
-	struct gp_walk *walk = gp_get_or_insert(&walks, &tid, &no_walk);
-	long bytes;
+	long bytes = bpf_get_stack(ctx, walk->addresses, sizeof(walk->addresses), BPF_F_USER_STACK);
 
-	if (!walk)
-		return NULL;
-	bytes = bpf_get_stack(ctx, walk->addresses, sizeof(walk->addresses), BPF_F_USER_STACK);
 	walk->count = bytes > 0 ? bytes / sizeof(__u64) : 0;
-	return walk;
 }
 
 static __always_inline __u64 gp_hash_walk(struct gp_walk *walk, __u64 state)
@@ -70,6 +83,44 @@ static __always_inline __u64 gp_hash_walk(struct gp_walk *walk, __u64 state)
 	for (__u32 i = 0; i < GP_MAX_DEPTH && i < walk->count; i++)
 		state = gp_mix(state, walk->addresses[i]);
 	return state;
+}
+
+/* Whether `word` may be an address of the code that `anchor` is in. */
+static __always_inline bool gp_is_near(__u64 word, __u64 anchor)
+{
+	const __u64 near = 128 << 20;
+
+	return word - anchor + near < 2 * near;
+}
+
+/* What a stack looks like: what may be return addresses in the part of it that
+ * is next. Data that looks like them makes two stacks of what is one, which
+ * costs a copy; with their own, no two paths look the same. */
+static __always_inline __u64 gp_looks(struct gp_walk *walk, struct gp_taken *taken, __u64 hash)
+{
+	__u64 further = walk->count > 3 ? walk->addresses[3] : taken->ip;
+
+	hash = gp_mix(hash, taken->sp);
+	if (bpf_probe_read_user(walk->words, sizeof(walk->words), (void *)taken->sp))
+		return hash;
+	for (__u32 i = 0; i < GP_PATH_WORDS; i++) {
+		__u64 word = walk->words[i];
+
+		if (gp_is_near(word, taken->return_address) || gp_is_near(word, taken->ip) ||
+		    gp_is_near(word, further))
+			hash = gp_mix(hash, word);
+	}
+	return hash;
+}
+
+/* Whether one more copy may be sent now. */
+static __always_inline bool gp_may_copy(__u64 now)
+{
+	if (now - copies_since_ns > GP_COPY_AGAIN_NS) {
+		copies_since_ns = now;
+		copies_sent = 0;
+	}
+	return stack_mode != GP_STACKS_AUTO || copies_sent++ < GP_MAX_COPIES;
 }
 
 /* The return addresses that return probes, ours or others', have replaced. */
@@ -102,6 +153,8 @@ static __always_inline void gp_fill_stack(struct gp_stack *stack, struct gp_walk
 	stack->ip = taken->ip;
 	stack->sp = taken->sp;
 	stack->fp = taken->fp;
+	stack->process = taken->process;
+	stack->reserved = 0;
 	stack->copied = 0;
 	gp_fill_replaced(stack);
 	__builtin_memcpy(stack->addresses, walk->addresses, sizeof(stack->addresses));
@@ -149,8 +202,10 @@ static __always_inline bool gp_reaches(__u64 sp, __u32 bytes)
 static __always_inline bool gp_send_stack_copy(struct gp_walk *walk, struct gp_taken *taken,
 					       __u64 id)
 {
-	if (gp_reaches(taken->sp, GP_FEW_STACK_BYTES))
+	if (gp_reaches(taken->sp, GP_MEDIUM_STACK_BYTES))
 		return gp_send_stack_of(gp_stack_large, walk, taken, id);
+	if (gp_reaches(taken->sp, GP_SMALL_STACK_BYTES))
+		return gp_send_stack_of(gp_stack_medium, walk, taken, id);
 	return gp_send_stack_of(gp_stack_small, walk, taken, id);
 }
 
@@ -180,14 +235,18 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 					       __u64 hash)
 {
 	__u64 now = bpf_ktime_get_ns(), looks = gp_mix(hash, taken->sp);
-	struct gp_sent sent = {.time_ns = now, .id = gp_mix(looks, now) | 1};
 	struct gp_sent *before = NULL;
+	struct gp_sent sent = {};
 
+	if (stack_mode == GP_STACKS_AUTO)
+		looks = gp_looks(walk, taken, hash);
+	sent.time_ns = now;
+	sent.id = gp_mix(looks, now) | 1;
 	if (stack_mode == GP_STACKS_AUTO)
 		before = bpf_map_lookup_elem(&sent_copies, &looks);
 	if (before && now - before->time_ns < GP_COPY_AGAIN_NS)
 		return before->id;
-	if (!gp_send_stack_copy(walk, taken, sent.id)) {
+	if (!gp_may_copy(now) || !gp_send_stack_copy(walk, taken, sent.id)) {
 		gp_count(stack_copies);
 		return gp_send_walk(walk, taken, hash);
 	}
@@ -201,24 +260,24 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, __u32 tgid, __u32 tid,
 					   __u32 process)
 {
-	struct gp_taken taken = {.tgid = tgid, .sp = sp};
-	struct gp_walk *walk;
+	struct gp_taken taken = {.tgid = tgid, .process = process, .sp = sp};
+	struct gp_walk *walk = gp_get_or_insert(&walks, &tid, &no_walk);
 	__u64 hash, id;
 
+	if (!walk) {
+		gp_count(stacks);
+		return 0;
+	}
 	taken.ip = PT_REGS_IP(ctx);
 	taken.fp = PT_REGS_FP(ctx);
 	bpf_probe_read_user(&taken.return_address, sizeof(__u64), (void *)sp);
 	taken.root = gp_path_root(process, taken.ip, taken.return_address, sp);
 	if (stack_mode == GP_STACKS_AUTO) {
-		id = gp_known_path(taken.root, sp);
+		id = gp_known_path(walk, taken.root, sp);
 		if (id)
 			return id;
 	}
-	walk = gp_walk_frames(ctx, tid);
-	if (!walk) {
-		gp_count(stacks);
-		return 0;
-	}
+	gp_walk_frames(ctx, walk);
 	hash = gp_hash_walk(walk, taken.root) | 1;
 	if (stack_mode == GP_STACKS_FRAME_POINTERS)
 		return gp_send_walk(walk, &taken, hash);

@@ -1,11 +1,12 @@
 //! The command line: what was typed, turned once into what it means.
 
 mod plot;
+mod profile;
 mod record;
 mod report;
+mod target;
 mod view;
 
-use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -16,13 +17,14 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use crate::api::{KindSet, MemoryKind, Modes, document};
+use crate::api::{Modes, document};
 use crate::doctor;
-use crate::probe::AttachKind;
+use crate::profile::Weight;
 use crate::report::Format;
-use crate::session::{self, ApiChoice, Config, Filter, Record, Target};
-use crate::stacks::StackMode;
-use view::{ViewArgs, stack_mode};
+use crate::session::{self, Config, Record};
+use profile::ProfileArgs;
+use target::TargetArgs;
+use view::ViewArgs;
 
 /// Says who holds GPU memory, which kernels are launched and what copies cost, in running CUDA
 /// programs, without restarting them.
@@ -76,56 +78,23 @@ struct TraceArgs {
     #[arg(long, requires = "bandwidth_util")]
     per_call: bool,
 
-    /// Record everything into the new file FILE too, an SQLite database for `gpuprobe report`.
+    /// Record everything into the new file FILE too, an SQLite database for `gpuprobe report`; with
+    /// --cudatrace, also every single launch.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
-    /// Trace this running process; ends when it ends.
-    #[arg(long, value_name = "PID", conflicts_with = "command")]
-    pid: Option<u32>,
-
-    /// Trace the children of that process too, living and future; ends when all have ended.
-    #[arg(long, requires = "pid")]
-    children: bool,
-
-    /// Report processes of this name only; can be given again.
-    #[arg(long, value_name = "NAME")]
-    comm: Vec<String>,
-
-    /// Report processes of this user only; can be given again.
-    #[arg(long, value_name = "UID")]
-    uid: Vec<u32>,
-
-    /// Leave out processes of this name or id; can be given again.
-    #[arg(long, value_name = "NAME|PID")]
-    exclude: Vec<String>,
-
-    /// Report processes in this container only: its id, or the beginning of it.
-    #[arg(long, value_name = "ID")]
-    container: Option<String>,
-
-    /// Report processes in this cgroup and below only.
-    #[arg(long, value_name = "PATH")]
-    cgroup: Option<String>,
-
-    /// Report these kinds of memory only, separated by commas.
-    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
-    kind: Vec<MemoryKind>,
+    #[command(flatten)]
+    target: TargetArgs,
 
     /// Time between reports: 500ms, 2s, 1m.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     interval: Duration,
 
-    /// Stop tracing after this time.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    duration: Option<Duration>,
-
-    /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
-    #[arg(long, value_enum, value_name = "HOW")]
-    stacks: Option<StackMode>,
-
     #[command(flatten)]
     view: ViewArgs,
+
+    #[command(flatten)]
+    profile: ProfileArgs,
 
     /// Rows per thread or process, largest first [default: 10 in text, all in json and csv].
     ///
@@ -140,19 +109,6 @@ struct TraceArgs {
     /// Write reports to FILE instead of standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-
-    /// Which layer's memory calls are probed. With both, the outermost call counts.
-    #[arg(long, value_enum, default_value_t = ApiChoice::Auto)]
-    api: ApiChoice,
-
-    /// Attach in this way only [default: the best that works here].
-    #[arg(long, value_enum, value_name = "KIND")]
-    attach: Option<AttachKind>,
-
-    /// Start COMMAND, trace it and its children from their first call, and end with its exit
-    /// status.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
 }
 
 /// Runs the command line; the exit status is the program's.
@@ -218,37 +174,37 @@ impl TraceArgs {
                 "csv holds one table: give one of --memleak, --cudatrace and --bandwidth-util",
             );
         }
-        let target = match (self.pid, self.command) {
-            (Some(pid), _) => Target::Process(pid),
-            (None, command) if !command.is_empty() => Target::Command(command),
-            (None, _) => Target::Everything,
-        };
+        let profiles = self.profile.config(self.view.view().full_stacks);
+        if profiles.any() && !self.memleak {
+            wrong(
+                ErrorKind::MissingRequiredArgument,
+                "--folded, --flamegraph and --pprof are about memory: give --memleak",
+            );
+        }
+        if profiles.any() && profiles.weight == Weight::Peak {
+            wrong(
+                ErrorKind::ArgumentConflict,
+                "what was live at the peak is known afterwards: give --record FILE, then \
+                 `gpuprobe report FILE --weight peak`",
+            );
+        }
         Config {
-            stacks: stack_mode(self.stacks, self.memleak, &target),
+            stacks: self.target.stacks(self.memleak),
             view: self.view.view(),
-            target,
-            children: self.children,
-            filter: Filter {
-                comms: self.comm,
-                uids: self.uid,
-                excluded: self.exclude,
-                container: self.container,
-                cgroup: self.cgroup,
-            },
-            kinds: if self.kind.is_empty() {
-                KindSet::ALL
-            } else {
-                self.kind.into_iter().collect()
-            },
+            profiles,
+            target: self.target.target(),
+            children: self.target.children,
+            filter: self.target.filter(),
+            kinds: self.target.kinds(),
             modes,
             per_call: self.per_call,
             interval: self.interval,
-            duration: self.duration,
+            duration: self.target.duration,
             top: self.top.or(self.format.default_top()),
             format: self.format,
             output: self.output,
-            api: self.api,
-            attach: self.attach,
+            api: self.target.api,
+            attach: self.target.attach,
             record: self.record.map(|path| Record {
                 path,
                 only: false,
@@ -285,7 +241,10 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
+    use crate::session::Target;
 
     #[test]
     fn the_command_line_is_consistent() {

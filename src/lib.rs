@@ -14,6 +14,7 @@ pub mod doctor;
 pub mod event;
 pub mod plot;
 pub mod probe;
+pub mod profile;
 pub mod recording;
 pub mod report;
 pub mod session;

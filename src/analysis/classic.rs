@@ -60,7 +60,7 @@ pub fn export(database: &Database, selection: &Selection, folder: &Path) -> Resu
 impl Visitor for Files<'_> {
     fn event(&mut self, event: &MemoryEvent, origin: &Origin) -> Result<()> {
         let stack = match (origin.trace, origin.chain) {
-            (Trace::Valid, Some(chain)) => {
+            (Trace::Valid | Trace::Driver, Some(chain)) => {
                 let frames: Vec<_> = self.resolver.stack(chain).iter().map(frame).collect();
                 frames.join(ARROW)
             }

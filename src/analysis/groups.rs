@@ -11,6 +11,7 @@ use super::listing::plain_name;
 use super::tracker::{Allocation, Amount};
 use crate::recording::chains::{Frame, Stack};
 use crate::recording::{Resolver, kinds};
+use crate::stacks::cuda;
 
 /// Allocations made by one call stack.
 #[derive(Clone, Debug, Serialize)]
@@ -98,24 +99,15 @@ fn name(group: &Group) -> String {
     format!("{:?}{:?}{}", group.stack, group.operation, group.kind)
 }
 
-/// Parts of file names of libraries that users did not write.
-const LIBRARIES: &[&str] = &[
-    "libcuda.so",
-    "libcudart",
-    "libcupti",
-    "libToolsInjection",
-    "libc.so",
-    "libgpuprobe",
-];
-
 /// The innermost frame that is in none of CUDA's libraries and has a name: the place that a user
 /// recognises.
 pub fn site(stack: &[Frame]) -> Option<&Frame> {
-    let theirs = |frame: &&Frame| {
-        let file = frame.module.rsplit('/').next().unwrap_or("");
-        !frame.unresolved && !LIBRARIES.iter().any(|library| file.starts_with(library))
+    let users = |frame: &&Frame| {
+        let is_cuda = cuda::is_cuda(&frame.function, &frame.module, frame.file.as_deref());
+        let is_libc = cuda::file_name(&frame.module).starts_with("libc.so");
+        !frame.unresolved && !is_cuda && !is_libc
     };
-    stack.iter().find(theirs)
+    stack.iter().find(users)
 }
 
 impl Group {

@@ -109,7 +109,7 @@ pub fn listing(
     let resolver = Resolver::new(database)?;
     let peak = tracker.peak();
     let first = tracker.first_ns().unwrap_or(0);
-    let is_peak = which == Which::Watermark && tracker.first_ns().is_some();
+    let is_peak = which == Which::Watermark && tracker.has_peak();
     let mut totals = Totals::default();
     let mut host = Totals::default();
     let mut rows = Vec::new();

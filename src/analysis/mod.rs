@@ -14,6 +14,7 @@ pub mod groups;
 pub mod listing;
 pub mod order;
 pub mod pass;
+pub mod profile;
 pub mod report;
 pub mod summary;
 pub mod text;

@@ -161,6 +161,10 @@ fn pass_in(
             visitor.change(&change, &tracker)?;
         }
     }
+    if let Some(from) = tracker.from_ns() {
+        ends.apply_until(from, &mut tracker, visitor)?;
+    }
+    tracker.finish();
     ends.apply_rest(&mut tracker, visitor)?;
     tracker.findings.malformed = events.malformed;
     Ok(tracker)
@@ -237,9 +241,24 @@ impl Ends {
         Ok(())
     }
 
+    /// Ends the processes that ended by `time_ns` of the session.
+    fn apply_until(
+        &mut self,
+        time_ns: i64,
+        tracker: &mut Tracker,
+        visitor: &mut dyn Visitor,
+    ) -> Result<()> {
+        while let Some(end) = self.0.pop_front_if(|end| end.time_ns <= time_ns) {
+            end.apply(tracker, visitor)?;
+        }
+        Ok(())
+    }
+
     fn apply_rest(self, tracker: &mut Tracker, visitor: &mut dyn Visitor) -> Result<()> {
+        let to = tracker.to_ns();
         self.0
             .iter()
+            .filter(|end| to.is_none_or(|to| end.time_ns <= to))
             .try_for_each(|end| end.apply(tracker, visitor))
     }
 }

@@ -14,6 +14,7 @@ use super::summary::summary;
 use super::usage::Usage;
 use super::{Selection, classic, diff, pass, text};
 use crate::cli::say;
+use crate::profile;
 use crate::recording::{Database, Session};
 
 /// Formats of analyses.
@@ -66,6 +67,8 @@ pub struct Config {
     pub output: Option<PathBuf>,
     /// Compare with this later run instead.
     pub diff: Option<PathBuf>,
+    /// Write profiles too.
+    pub profiles: profile::Config,
     /// Write the classic tables into this folder too.
     pub export_tsv: Option<PathBuf>,
 }
@@ -76,6 +79,7 @@ pub struct Config {
 /// Those of the file and of the output.
 pub fn run(config: &Config) -> Result<()> {
     let database = Database::open(&config.file)?;
+    let profiles = profile::Outputs::open(&config.profiles, Some(&config.file))?;
     let session = Session::read(&database)?;
     if let Some(major) = session.schema_major().filter(|&major| major > 3) {
         say(format_args!(
@@ -85,6 +89,20 @@ pub fn run(config: &Config) -> Result<()> {
     if let Some(folder) = &config.export_tsv {
         classic::export(&database, &config.selection, folder)?;
         if config.question == Question::Summary && config.output.is_none() {
+            return Ok(());
+        }
+    }
+    if profiles.any() {
+        let profile::Config {
+            weight,
+            full_stacks,
+            ..
+        } = config.profiles;
+        let selection = &config.selection;
+        let made = super::profile::profile(&database, &session, selection, weight, full_stacks)?;
+        profiles.write(&made)?;
+        if config.question == Question::Summary && config.output.is_none() && config.diff.is_none()
+        {
             return Ok(());
         }
     }
@@ -133,6 +151,13 @@ fn answer(
     if let Some(after) = &config.diff {
         let grown = diff::diff(database, &Database::open(after)?, selection)?;
         return writer.diff(&grown, out);
+    }
+    let about_more = matches!(
+        config.question,
+        Question::Kernels | Question::Copies | Question::Summary
+    );
+    if about_more && (selection.from_ns.is_some() || selection.to_ns.is_some()) {
+        say("--from and --to select memory events; launches and copies are all shown");
     }
     match config.question {
         Question::Usage => {

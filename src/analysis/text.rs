@@ -120,12 +120,13 @@ fn write_group(group: &Group, out: &mut dyn Write) -> io::Result<()> {
 
 fn stack(frames: &[Frame], out: &mut dyn Write) -> io::Result<()> {
     for frame in frames {
-        writeln!(
-            out,
-            "    [{}] ({})",
-            printable(&frame.function),
-            printable(&frame.module)
-        )?;
+        write!(out, "    [{}]", printable(&frame.function))?;
+        if let Some(file) = &frame.file {
+            let line = frame.line.map_or(String::new(), |line| format!(":{line}"));
+            write!(out, " {}{line}", printable(file))?;
+        }
+        let inlined = if frame.inlined { " [inlined]" } else { "" };
+        writeln!(out, " ({}){inlined}", printable(&frame.module))?;
     }
     Ok(())
 }

@@ -63,6 +63,8 @@ pub struct Part {
 pub struct Change {
     /// When, nanoseconds from the first event. Never goes back.
     pub time_ns: i64,
+    /// Global id of the process.
+    pub process: i64,
     /// Kind of memory.
     pub kind: u8,
     /// What became live.
@@ -144,8 +146,7 @@ impl Tracker {
         let is_in_range = self.selection.from_ns.is_none_or(|from| time_ns >= from);
         if is_in_range {
             if !self.is_entered {
-                self.is_entered = true;
-                self.note_peak();
+                self.enter();
             }
             self.findings.events += 1;
             self.findings.host_events += u64::from(kinds::of_id(event.kind).is_host);
@@ -169,12 +170,49 @@ impl Tracker {
         }
         let change = Change {
             time_ns,
+            process: event.process,
             kind: event.kind,
             allocated,
             freed,
             is_last: true,
         };
         is_in_range.then_some(change)
+    }
+
+    /// When the selected time begins, nanoseconds of the session; none if it begins with the first
+    /// event, or there is none.
+    pub fn from_ns(&self) -> Option<i64> {
+        let (from, first) = self.selection.from_ns.zip(self.first_ns)?;
+        Some(first.saturating_add(from))
+    }
+
+    /// No more events come. If none of what was selected was in the selected time, the highest
+    /// point is what was live when it began.
+    pub fn finish(&mut self) {
+        let Some(from) = self.from_ns() else { return };
+        if !self.is_entered && self.sequence > 0 {
+            self.enter();
+            self.peak.time_ns = from;
+        }
+    }
+
+    /// The selected time begins: what is live now is the highest point so far.
+    fn enter(&mut self) {
+        self.is_entered = true;
+        // What processes left that have ended by now is not part of it.
+        self.sequence += 1;
+        self.note_peak();
+    }
+
+    /// When the selected time ends, nanoseconds of the session; none if it does not.
+    pub fn to_ns(&self) -> Option<i64> {
+        let (to, first) = self.selection.to_ns.zip(self.first_ns)?;
+        Some(first.saturating_add(to))
+    }
+
+    /// Whether there is a highest point: anything was selected.
+    pub fn has_peak(&self) -> bool {
+        self.is_entered
     }
 
     fn note_peak(&mut self) {
@@ -261,6 +299,7 @@ impl Tracker {
                 let freed = Some(part);
                 let change = Change {
                     time_ns,
+                    process,
                     kind: place.kind,
                     allocated: None,
                     freed,

@@ -59,7 +59,7 @@ pub(super) struct PlotArgs {
 impl PlotArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         plot::run(&Config {
-            selection: self.selection.selection(),
+            selection: self.selection.selection()?,
             file: self.file,
             output: self.output,
             by: self.by,

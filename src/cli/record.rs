@@ -1,6 +1,5 @@
 //! `gpuprobe record` and `gpuprobe replay`, as they are typed.
 
-use std::ffi::OsString;
 use std::io::{self, BufWriter};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,13 +9,13 @@ use anyhow::Result;
 use clap::Args;
 
 use super::parse_duration;
-use super::view::{ViewArgs, stack_mode};
-use crate::api::{KindSet, Modes};
-use crate::probe::AttachKind;
+use super::target::TargetArgs;
+use super::view::ViewArgs;
+use crate::api::Modes;
+use crate::profile;
 use crate::recording::replay;
 use crate::report::{Format, View};
-use crate::session::{ApiChoice, Config, Filter, Record, Target};
-use crate::stacks::StackMode;
+use crate::session::{Config, Record};
 
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
@@ -28,7 +27,7 @@ pub(super) struct RecordArgs {
     #[arg(long)]
     memleak: bool,
 
-    /// Record which kernels are launched, and how often.
+    /// Record every launch, and how often each kernel is launched.
     #[arg(long)]
     cudatrace: bool,
 
@@ -44,30 +43,8 @@ pub(super) struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     smi_interval: Option<Duration>,
 
-    /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
-    #[arg(long, value_enum, value_name = "HOW")]
-    stacks: Option<StackMode>,
-
-    /// Trace this running process; ends when it ends.
-    #[arg(long, value_name = "PID", conflicts_with = "command")]
-    pid: Option<u32>,
-
-    /// Stop after this time.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    duration: Option<Duration>,
-
-    /// Which layer's memory calls are probed. With both, the outermost call counts.
-    #[arg(long, value_enum, default_value_t = ApiChoice::Auto)]
-    api: ApiChoice,
-
-    /// Attach in this way only [default: the best that works here].
-    #[arg(long, value_enum, value_name = "KIND")]
-    attach: Option<AttachKind>,
-
-    /// Start COMMAND, record it and its children from their first call, and end with its exit
-    /// status.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    target: TargetArgs,
 }
 
 /// How often launches are read from the kernel side.
@@ -80,27 +57,23 @@ impl RecordArgs {
             cudatrace: self.cudatrace,
             bandwidth_util: self.bandwidth_util,
         };
-        let target = match (self.pid, self.command) {
-            (Some(pid), _) => Target::Process(pid),
-            (None, command) if !command.is_empty() => Target::Command(command),
-            (None, _) => Target::Everything,
-        };
         Config {
-            stacks: stack_mode(self.stacks, modes.memleak, &target),
+            stacks: self.target.stacks(modes.memleak),
             view: View::default(),
-            target,
+            profiles: profile::Config::default(),
+            target: self.target.target(),
             modes,
-            children: false,
-            filter: Filter::default(),
-            kinds: KindSet::default(),
+            children: self.target.children,
+            filter: self.target.filter(),
+            kinds: self.target.kinds(),
             per_call: false,
             interval: COUNT_EVERY,
-            duration: self.duration,
+            duration: self.target.duration,
             top: Some(0),
             format: Format::Json,
             output: None,
-            api: self.api,
-            attach: self.attach,
+            api: self.target.api,
+            attach: self.target.attach,
             record: Some(Record {
                 path: self.output,
                 only: true,

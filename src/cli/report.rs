@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
 use super::parse_duration;
+use super::profile::ProfileArgs;
 use crate::analysis::Selection;
 use crate::analysis::report::{self, Config, Format, Question};
 
@@ -47,17 +48,20 @@ pub(super) struct SelectionArgs {
 }
 
 impl SelectionArgs {
-    pub(super) fn selection(&self) -> Selection {
+    pub(super) fn selection(&self) -> Result<Selection> {
+        if self.from.zip(self.to).is_some_and(|(from, to)| from > to) {
+            bail!("--from is later than --to");
+        }
         let ns = |time: Option<Duration>| {
             time.map(|time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
         };
-        Selection {
+        Ok(Selection {
             pid: self.pid,
             device: self.device,
             host: self.host,
             from_ns: ns(self.from),
             to_ns: ns(self.to),
-        }
+        })
     }
 }
 
@@ -108,16 +112,23 @@ pub(super) struct ReportArgs {
     export_tsv: Option<PathBuf>,
 
     #[command(flatten)]
+    profile: ProfileArgs,
+
+    /// Show the frames within CUDA's own libraries in these files too.
+    #[arg(long)]
+    full_stacks: bool,
+
+    #[command(flatten)]
     selection: SelectionArgs,
 }
 
 impl ReportArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        report::run(&self.into_config())?;
+        report::run(&self.into_config()?)?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn into_config(self) -> Config {
+    fn into_config(self) -> Result<Config> {
         let question = match self.analysis {
             Some(Analysis::Watermark) => Question::Watermark,
             Some(Analysis::Usage) => Question::Usage,
@@ -126,9 +137,9 @@ impl ReportArgs {
             None if self.copies => Question::Copies,
             None => Question::Summary,
         };
-        Config {
+        Ok(Config {
             question,
-            selection: self.selection.selection(),
+            selection: self.selection.selection()?,
             file: self.file,
             group: self.group,
             top: self.top,
@@ -136,6 +147,7 @@ impl ReportArgs {
             output: self.output,
             diff: self.diff,
             export_tsv: self.export_tsv,
-        }
+            profiles: self.profile.config(self.full_stacks),
+        })
     }
 }

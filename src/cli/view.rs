@@ -6,8 +6,6 @@ use clap::Args;
 
 use super::parse_duration;
 use crate::report::{Group, Sort, View};
-use crate::session::Target;
-use crate::stacks::StackMode;
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ViewArgs {
@@ -53,16 +51,6 @@ impl ViewArgs {
             full_stacks: self.full_stacks,
         }
     }
-}
-
-/// How stacks are taken: as asked for, else where memory is traced of a process that was named, for
-/// which the price is worth it.
-pub(super) fn stack_mode(asked: Option<StackMode>, memleak: bool, target: &Target) -> StackMode {
-    let by_default = match target {
-        Target::Process(_) | Target::Command(_) if memleak => StackMode::Auto,
-        _ => StackMode::Off,
-    };
-    asked.unwrap_or(by_default)
 }
 
 /// Bytes, with a binary unit or without.

@@ -234,9 +234,11 @@ pub const MAX_DEPTH: usize = 128;
 /// Replaced return addresses: `GP_MAX_REPLACED`.
 pub const MAX_REPLACED: usize = 8;
 /// Return addresses in a part of a known path: `GP_PATH_STEPS`.
-pub const PATH_STEPS: usize = 19;
+pub const PATH_STEPS: usize = 59;
+/// Words of the stack that these lie in: `GP_PATH_WORDS`.
+pub const PATH_WORDS: usize = 512;
 /// Parts of a known path: `GP_PATH_LEVELS`.
-pub const PATH_LEVELS: usize = 40;
+pub const PATH_LEVELS: usize = 32;
 
 /// `struct gp_replaced`: a return address that a return probe has replaced.
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
@@ -270,10 +272,14 @@ pub struct RawStack {
     pub sp: u64,
     /// Frame pointer.
     pub fp: u64,
+    /// The process, as in [`RawTask::process`].
+    pub process: u32,
     /// How many of `replaced` there are.
-    pub replaced_count: u32,
+    pub replaced_count: u16,
+    /// Zero.
+    pub reserved: u16,
     /// Bytes of the stack, from `sp` up, that follow.
-    pub copied: u32,
+    pub copied: u64,
     /// Return addresses that return probes have replaced.
     pub replaced: [RawReplaced; MAX_REPLACED],
     /// What the frame pointers lead to, innermost first.
@@ -431,6 +437,7 @@ assert_same_layout!(
     ip = ip,
     sp = sp,
     fp = fp,
+    process = process,
     replaced_count = replaced_count,
     copied = copied,
     replaced = replaced,

@@ -30,6 +30,15 @@ pub struct Frame {
     /// The function's name is not known.
     #[serde(skip)]
     pub unresolved: bool,
+    /// The source file, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<Rc<str>>,
+    /// The line in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// The compiler has put it into the function that comes next.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub inlined: bool,
 }
 
 /// A call stack, innermost frame first.
@@ -39,6 +48,8 @@ pub type Stack = Rc<[Frame]>;
 pub struct Resolver<'a> {
     strings: Option<RefCell<Statement<'a>>>,
     chains: Option<RefCell<Statement<'a>>>,
+    /// Source files and lines, which only our recordings have.
+    sources: Option<RefCell<Statement<'a>>>,
     /// What is added to a `callchainId` to find the chain.
     offset: i64,
     cached_strings: RefCell<HashMap<i64, Rc<str>>>,
@@ -54,10 +65,14 @@ impl<'a> Resolver<'a> {
         let columns = ["symbol", "module", "unresolved", "originalIP"];
         let rest = format!("WHERE id = ?1 ORDER BY stackDepth LIMIT {MAX_FRAMES}");
         let chains = database.select("CUDA_CALLCHAINS", &columns, &rest)?;
+        let columns = ["depth", "file", "line", "isInlined"];
+        let rest = format!("WHERE chain = ?1 LIMIT {MAX_FRAMES}");
+        let sources = database.select("GPUPROBE_FRAMES", &columns, &rest)?;
         let strings = database.select("StringIds", &["value"], "WHERE id = ?1")?;
         Ok(Self {
             strings: strings.map(RefCell::new),
             chains: chains.map(RefCell::new),
+            sources: sources.map(RefCell::new),
             offset: chain_offset(database)?,
             cached_strings: RefCell::default(),
             cached_stacks: RefCell::default(),
@@ -139,9 +154,32 @@ impl<'a> Resolver<'a> {
                 function: symbol.unwrap_or_else(|| format!("{address:#x}").into()),
                 module: module.unwrap_or_else(|| "[unknown]".into()),
                 unresolved: row::integer(found, 2).is_some_and(|flag| flag != 0),
+                file: None,
+                line: None,
+                inlined: false,
             });
         }
+        self.read_sources(chain, &mut frames)?;
         Ok(frames)
+    }
+
+    fn read_sources(&self, chain: i64, frames: &mut [Frame]) -> rusqlite::Result<()> {
+        let Some(sources) = &self.sources else {
+            return Ok(());
+        };
+        let mut sources = sources.borrow_mut();
+        let mut rows = sources.query([chain])?;
+        while let Some(found) = rows.next()? {
+            let depth = row::integer(found, 0).and_then(|depth| usize::try_from(depth).ok());
+            // The depth is the place among the rows, which begin with 0.
+            let Some(frame) = depth.and_then(|depth| frames.get_mut(depth)) else {
+                continue;
+            };
+            frame.file = row::integer(found, 1).map(|id| self.string(id));
+            frame.line = row::integer(found, 2).and_then(|line| u32::try_from(line).ok());
+            frame.inlined = row::integer(found, 3).is_some_and(|flag| flag != 0);
+        }
+        Ok(())
     }
 }
 

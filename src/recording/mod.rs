@@ -9,6 +9,7 @@
 pub mod chains;
 pub mod database;
 pub mod enums;
+pub mod frames;
 pub mod ids;
 pub mod kinds;
 pub mod log;

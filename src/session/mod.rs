@@ -9,6 +9,7 @@ mod run;
 mod samples;
 mod signals;
 mod sink;
+mod stacks;
 mod tracer;
 
 use std::ffi::OsString;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use crate::api::{Function, KindSet, Layer, Modes};
 use crate::probe::AttachKind;
+use crate::profile;
 use crate::report::{Format, View};
 use crate::stacks::StackMode;
 
@@ -94,6 +96,8 @@ pub struct Config {
     pub view: View,
     /// How call stacks are taken.
     pub stacks: StackMode,
+    /// Profiles that are written at the end.
+    pub profiles: profile::Config,
     /// Format of the reports.
     pub format: Format,
     /// Where reports go; `None` for standard output.

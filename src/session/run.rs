@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::future;
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::process::Child;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 
@@ -17,6 +19,7 @@ use super::output::{Output, Reader};
 use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
+use super::stacks::Stacks;
 use super::{Config, Target, Tracer, command, recorder};
 use crate::cli::say;
 use crate::clock::{self, Clock};
@@ -24,10 +27,12 @@ use crate::discover::link::Link;
 use crate::discover::process::Handle;
 use crate::discover::world::Live;
 use crate::probe::{Notice, Rings};
+use crate::profile;
+use crate::recording::frames::{FrameWitness, Told};
 use crate::recording::log::{Mark, Note};
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Lost, Usage};
-use crate::stacks::NoSymbols;
+use crate::stacks::{NoSymbols, StackMode, Symbols};
 use crate::state::{Ledger, State};
 
 /// Between two readings of the launch counts for the sake of ended processes.
@@ -35,6 +40,11 @@ const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
 
 /// How long device queries are probed after a late attach.
 const LEARN_FOR: Duration = Duration::from_secs(1);
+
+/// How long the frames of call stacks are waited for.
+const FIND_FOR: Duration = Duration::from_secs(30);
+/// How often the rings are read meanwhile.
+const FIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often the memory ring is looked at when it fills too slowly to wake us.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -54,6 +64,8 @@ pub fn run(config: &Config) -> Result<ExitCode> {
 struct Run<'a> {
     config: &'a Config,
     output: Output,
+    /// Written at the end.
+    profiles: Option<profile::Outputs>,
     tracer: Tracer,
     rings: Rings,
     sink: Sink,
@@ -68,6 +80,8 @@ struct Run<'a> {
     /// About what a context takes, by GPU.
     contexts: HashMap<u32, u64>,
     lost: Lost,
+    /// The frames that the recording knows.
+    told: Told,
     guard: Option<Guard>,
     samples: Option<Samples>,
     /// The losses that the user has been told on standard error.
@@ -77,6 +91,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn start(config: &'a Config) -> Result<Self> {
         let output = Output::open(config)?;
+        let profiles = profile::Outputs::open(&config.profiles, None)?;
         let process = match config.target {
             Target::Process(pid) => Some(
                 Handle::of(pid).with_context(|| format!("there is no process with id {pid}"))?,
@@ -96,6 +111,7 @@ impl<'a> Run<'a> {
         Ok(Self {
             config,
             output,
+            profiles: Some(profiles).filter(profile::Outputs::any),
             tracer,
             rings,
             sink: Sink {
@@ -108,6 +124,9 @@ impl<'a> Run<'a> {
                 world: Live::open(),
                 undecodable: 0,
                 copies: config.per_call.then(Vec::new),
+                stacks: (config.stacks != StackMode::Off)
+                    .then(|| Stacks::new(tap.is_recording()))
+                    .transpose()?,
                 tap,
             },
             started: Instant::now(),
@@ -120,6 +139,7 @@ impl<'a> Run<'a> {
             guard: None,
             samples,
             lost: Lost::default(),
+            told: Told::default(),
             lost_said: Lost::default(),
         })
     }
@@ -139,6 +159,7 @@ impl<'a> Run<'a> {
         let memory = self.rings.watch_memory()?;
         let activity = self.rings.watch_activity()?;
         let control = self.rings.watch_control()?;
+        let stacks = self.rings.watch_stacks()?;
         let mut look = interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut report = interval_at(Instant::now() + self.config.interval, self.config.interval);
@@ -165,6 +186,10 @@ impl<'a> Run<'a> {
                     reader = self.read()?;
                 }
                 guard = activity.readable() => {
+                    guard?.clear_ready();
+                    reader = self.read()?;
+                }
+                guard = readable(stacks.as_ref()) => {
                     guard?.clear_ready();
                     reader = self.read()?;
                 }
@@ -203,7 +228,9 @@ impl<'a> Run<'a> {
         if reader == Reader::Reading {
             self.report(true)?;
         }
-        self.finish(child, status).await
+        let written = self.write_profiles();
+        let status = self.finish(child, status).await?;
+        written.map(|()| status)
     }
 
     /// Whether nothing is left to trace, if it was a process.
@@ -261,6 +288,9 @@ impl<'a> Run<'a> {
 
     fn follow(&mut self, notice: Notice) {
         let Notice { pid, held, image } = notice;
+        if let Some(stacks) = &mut self.sink.stacks {
+            stacks.look_at(pid);
+        }
         match self.tracer.look_at(pid) {
             Ok(looked) => {
                 looked.warn();
@@ -281,6 +311,10 @@ impl<'a> Run<'a> {
     fn read(&mut self) -> Result<Reader> {
         self.tracer.probe.about_to_read();
         self.rings.read(|bytes| self.sink.record(bytes))?;
+        if let Some(stacks) = &mut self.sink.stacks {
+            stacks.teach(&self.tracer.probe);
+        }
+        self.sink.find_frames(&mut self.told);
         let mut lost = self.tracer.probe.lost();
         lost.undecodable = self.sink.undecodable;
         if lost.tasks > self.lost.tasks {
@@ -302,6 +336,25 @@ impl<'a> Run<'a> {
             .map(|transfer| CopyReport::of(transfer, &self.clock))
             .collect();
         self.output.write_copies(&copies)
+    }
+
+    /// Reads on until the frames that were asked for are found.
+    fn wait_for_frames(&mut self) -> Result<()> {
+        let end = Instant::now() + FIND_FOR;
+        while self
+            .sink
+            .stacks
+            .as_mut()
+            .is_some_and(|stacks| stacks.is_waiting(FIND_PAUSE))
+        {
+            if Instant::now() > end {
+                tracing::debug!("symbols take too long");
+                break;
+            }
+            self.read()?;
+        }
+        self.sink.find_frames(&mut self.told);
+        Ok(())
     }
 
     /// Reads the counts of ended processes, so that the kernel side can forget them.
@@ -377,24 +430,52 @@ impl<'a> Run<'a> {
             since_start: self.started.elapsed(),
             link: self.link,
         };
+        if let Some(stacks) = &mut self.sink.stacks {
+            stacks.want(report::needed_locations(&self.sink.state, &options).into_iter());
+            self.wait_for_frames()?;
+        }
         self.reported = Instant::now();
         let usage = self.usage();
         let state = &self.sink.state;
-        let symbols = &NoSymbols;
+        let stacks = self.sink.stacks.as_ref();
+        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
+        let symbols = FrameWitness::new(symbols, &mut self.told);
         let report = report::build(
             state,
             self.lost,
             &self.clock,
             &options,
             usage.as_ref(),
-            symbols,
+            &symbols,
         );
+        if self.sink.tap.is_recording() {
+            let notes = symbols.into_notes();
+            notes.into_iter().for_each(|note| self.sink.tap.note(note));
+        }
         self.sink.state.mark_reported();
         self.sink
             .tap
             .note(Note::Report(Mark::of(&report, &options, usage.as_ref())));
         self.sink.tap.pause();
         self.output.write(&report)
+    }
+
+    /// Writes what is live, by call stack, into the files that were asked for.
+    fn write_profiles(&mut self) -> Result<()> {
+        let Some(profiles) = self.profiles.take() else {
+            return Ok(());
+        };
+        if let Some(stacks) = &mut self.sink.stacks {
+            let needed = profile::needed_locations(&self.sink.state.ledger);
+            stacks.want(needed.into_iter());
+            self.wait_for_frames()?;
+        }
+        let (ledger, full) = (&self.sink.state.ledger, self.config.view.full_stacks);
+        let now = self.clock.wall(clock::monotonic_ns());
+        let stacks = self.sink.stacks.as_ref();
+        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
+        let made = profile::of_ledger(ledger, symbols, full, now.timestamp_nanos_opt());
+        profiles.write(&made)
     }
 
     /// What NVML says that processes use, if it is there and that matters.
@@ -419,7 +500,8 @@ impl<'a> Run<'a> {
         for notice in self.rings.read_notices()? {
             resume(notice);
         }
-        drop(self.guard);
+        drop(self.guard.take());
+        self.wait_for_frames()?;
         self.sink.tap.finish();
         if status.is_none() && child.is_some() {
             self.tracer.probe.detach();
@@ -447,6 +529,16 @@ fn resume(notice: Notice) {
         && let Ok(pid) = i32::try_from(notice.pid)
     {
         let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+    }
+}
+
+/// When there are call stacks to be read; never, if none are taken.
+async fn readable(
+    ring: Option<&AsyncFd<OwnedFd>>,
+) -> std::io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {
+    match ring {
+        Some(ring) => ring.readable().await,
+        None => future::pending().await,
     }
 }
 

@@ -1,11 +1,14 @@
 //! Where the records of the rings go.
 
 use super::filter::Sieve;
+use super::stacks::{self, Stacks};
 use crate::api::Modes;
 use crate::discover::world::Live;
-use crate::event;
+use crate::event::{self, Event};
 use crate::recording::Tap;
+use crate::recording::frames::Told;
 use crate::recording::tap::Witness;
+use crate::stacks::taken::Taken;
 use crate::state::transfers::Transfer;
 use crate::state::{State, World};
 
@@ -16,6 +19,8 @@ pub(super) struct Sink {
     pub(super) world: Live,
     pub(super) sieve: Sieve,
     pub(super) undecodable: u64,
+    /// Call stacks, if they are taken.
+    pub(super) stacks: Option<Stacks>,
     /// Single copies to be written, if that is asked for.
     pub(super) copies: Option<Vec<Transfer>>,
     /// Where all of it is recorded, if it is.
@@ -25,32 +30,70 @@ pub(super) struct Sink {
 impl Sink {
     /// Decodes and applies one record.
     pub(super) fn record(&mut self, bytes: &[u8]) {
+        if Taken::is_stack(bytes) {
+            let understood = self.stacks.as_mut().is_none_or(|stacks| stacks.take(bytes));
+            self.undecodable += u64::from(!understood);
+            return;
+        }
         match event::decode(bytes) {
             Ok(event) => {
                 let world = &self.world;
-                if !self.sieve.passes(&event, |task| world.identity(task)) {
-                    return;
-                }
-                let transfer = if self.tap.is_recording() {
-                    let witness = Witness::new(&self.world);
-                    let transfer = self.state.apply(&event, self.modes, &witness);
-                    witness
-                        .into_notes()
-                        .into_iter()
-                        .for_each(|note| self.tap.note(note));
-                    self.tap.record(bytes);
-                    transfer
-                } else {
-                    self.state.apply(&event, self.modes, &self.world)
-                };
-                if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
-                    copies.push(transfer);
+                if self.sieve.passes(&event, |task| world.identity(task)) {
+                    self.enter(event, bytes);
                 }
             }
             Err(error) => {
                 self.undecodable += 1;
                 tracing::debug!("{error}");
             }
+        }
+    }
+
+    /// Enters an event that passed, and its record.
+    fn enter(&mut self, mut event: Event, bytes: &[u8]) {
+        let renamed = self.name_stack(&mut event, bytes);
+        let bytes = renamed.as_deref().unwrap_or(bytes);
+        let transfer = if self.tap.is_recording() {
+            let witness = Witness::new(&self.world);
+            let transfer = self.state.apply(&event, self.modes, &witness);
+            witness
+                .into_notes()
+                .into_iter()
+                .for_each(|note| self.tap.note(note));
+            self.tap.record(bytes);
+            transfer
+        } else {
+            self.state.apply(&event, self.modes, &self.world)
+        };
+        if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
+            copies.push(transfer);
+        }
+    }
+
+    /// Sees to the call stack of an event; its record, if that is another one now.
+    fn name_stack(&mut self, event: &mut Event, bytes: &[u8]) -> Option<Vec<u8>> {
+        let stacks = self.stacks.as_mut()?;
+        match event {
+            Event::Call(call) if call.stack != 0 => {
+                let before = call.stack;
+                let note = stacks.name(call, &mut self.state.ledger);
+                if let Some(note) = note.filter(|_| self.tap.is_recording()) {
+                    self.tap.note(note);
+                }
+                (call.stack != before).then(|| stacks::renamed(bytes, call.stack))
+            }
+            Event::Exit(task) | Event::Exec(task) => {
+                stacks.end(task);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes in the frames that were found meanwhile.
+    pub(super) fn find_frames(&mut self, told: &mut Told) {
+        for note in self.stacks.iter_mut().flat_map(|stacks| stacks.found(told)) {
+            self.tap.note(note);
         }
     }
 }

@@ -6,10 +6,21 @@
 //! for what is printed.
 
 pub mod cuda;
+pub mod elf;
 mod known;
+mod mapping;
+mod module;
+mod modules;
 pub mod paths;
+mod space;
+pub mod taken;
+mod unwind;
 
 pub use known::{KnownFrames, NO_MODULE, NoSymbols, bare_frame};
+pub(crate) use module::open_in_root;
+pub use module::{FileKey, Module};
+pub use space::AddressSpaces;
+pub use unwind::{DEPTH, Rule, StackCopy, Tables, Unwound};
 
 use serde::{Deserialize, Serialize, Serializer};
 

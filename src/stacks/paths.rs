@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use crate::probe::abi::{PATH_LEVELS, PATH_STEPS, RawPath};
+use crate::probe::abi::{PATH_LEVELS, PATH_STEPS, PATH_WORDS, RawPath};
 
 /// Return addresses that a path is recognised by. What calls those is taken for known.
 const MAX_STEPS: usize = 200;
@@ -91,7 +91,7 @@ impl Paths {
     fn append(&mut self, mut state: u64, mut steps: &[Step], stack: u64) -> Vec<Change> {
         let mut changes = Vec::new();
         loop {
-            let (some, rest) = steps.split_at(steps.len().min(PATH_STEPS));
+            let (some, rest) = steps.split_at(part(steps));
             let next = after(state, some);
             let node = Node {
                 steps: some.to_vec(),
@@ -137,6 +137,17 @@ impl Paths {
     }
 }
 
+/// How many of these steps one node can list: the kernel side reads the words that they lie in at
+/// once.
+fn part(steps: &[Step]) -> usize {
+    let Some(first) = steps.first() else {
+        return 0;
+    };
+    let words = |step: &Step| usize::from(step.offset).wrapping_sub(usize::from(first.offset));
+    let fits = |step: &&Step| words(step) < PATH_WORDS;
+    steps.iter().take(PATH_STEPS).take_while(fits).count()
+}
+
 fn after(state: u64, steps: &[Step]) -> u64 {
     steps
         .iter()
@@ -164,7 +175,13 @@ mod tests {
                 let Some(path) = self.0.get(&state) else {
                     return 0;
                 };
-                for offset in &path.offsets[..usize::from(path.count)] {
+                let offsets = &path.offsets[..usize::from(path.count)];
+                assert!(
+                    offsets
+                        .last()
+                        .is_none_or(|last| usize::from(last - offsets[0]) < PATH_WORDS)
+                );
+                for offset in offsets {
                     let word = stack.get(usize::from(*offset)).copied();
                     state = mix(state, word.unwrap_or(0));
                 }

@@ -5,8 +5,9 @@
 //! has as many as it has call paths to CUDA, up to [`MAX_SITES`]; what comes then is counted as
 //! without a stack.
 
-use std::collections::HashMap;
 use std::rc::Rc;
+
+use hashbrown::HashMap;
 
 use super::Allocation;
 use super::totals::Sums;

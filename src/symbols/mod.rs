@@ -1,8 +1,10 @@
-//! Names of kernels, for people, and what symbols tell.
+//! Names of kernels and functions, for people, and what symbols tell.
 
+mod native;
 mod stub;
 mod variable;
 
+pub use native::{Answer, Request, Service, Symbolizer};
 pub use stub::kernel_of_host_function;
 pub use variable::size_of_variable;
 

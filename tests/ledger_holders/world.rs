@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use gpuprobe::api::{Belongs, FUNCTIONS, MemoryKind};
 use gpuprobe::event::{Call, Detail, Event, Task};
-use gpuprobe::stacks::{CallStack, Location};
+use gpuprobe::profile::{Amount, Weight, of_ledger};
+use gpuprobe::stacks::{CallStack, Location, NoSymbols};
 use gpuprobe::state::totals::{Sums, Total};
 use gpuprobe::state::{Identity, Ledger, Process, Site};
 
@@ -195,6 +196,10 @@ impl World {
         }
         assert_eq!(got.sums, by_thread, "the process, and its threads");
         check_threads(process);
+        let profile = of_ledger(&self.ledger, &NoSymbols, false, None);
+        let in_profile = profile.sum(Weight::End);
+        let Total { bytes, allocations } = got.sums.gpu;
+        assert_eq!(in_profile, Amount { bytes, allocations });
         check_sites(process);
         let peak_bytes = process.peak_bytes;
         self.peak_bytes = self.peak_bytes.max(got.sums.gpu.bytes);

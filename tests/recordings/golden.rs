@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::{Folder, report, report_json};
+use crate::{Folder, gpuprobe, report, report_json};
 
 const MIB: u64 = 1 << 20;
 
@@ -162,8 +162,8 @@ fn selections() {
     assert_eq!(bytes(&["--device", "1"]), 0);
     assert_eq!(bytes(&["--to", "1ms"]), 24 * MIB);
     assert_eq!(bytes(&["--from", "30ms"]), 25 * MIB);
-    // Nothing happens in it.
-    assert_eq!(bytes(&["--from", "1h"]), 0);
+    // Nothing happens in it: the most is what is live then.
+    assert_eq!(bytes(&["--from", "1h"]), 24 * MIB);
 }
 
 #[test]
@@ -178,4 +178,56 @@ fn nothing_grew_in_the_same_run() {
             .iter()
             .all(|grown| grown["bytes"][0] == grown["bytes"][1])
     );
+}
+
+#[test]
+fn a_time_with_nothing_in_it() {
+    let folder = Folder::new();
+    let file = folder.real_export();
+    // Nothing happens any more, and what is left is what was live.
+    let late = ["--analysis", "watermark", "--from", "1h"];
+    let found = report_json(&file, &late);
+    assert_eq!(found["totals"]["total"]["bytes"], 25_165_824);
+    assert_eq!(found["time_ns"], 3_600_000_000_000u64);
+    assert_eq!(found["findings"]["events"], 0);
+    assert!(report(&file, &late).contains("note: no memory event in what was selected"));
+    // Where nothing ever was, there is no time of a highest point.
+    for nothing in [["--pid", "1"], ["--device", "9"]] {
+        let arguments = [&nothing[..], &["--analysis", "watermark"]].concat();
+        let found = report_json(&file, &arguments);
+        assert_eq!(found["totals"]["total"]["bytes"], 0);
+        assert_eq!(
+            (&found["time_ns"], &found["time"]),
+            (&Value::Null, &Value::Null)
+        );
+        assert!(
+            report(&file, &arguments).starts_with("watermark: 0 bytes (0 B) in 0 allocations\n")
+        );
+    }
+    let usage = report(
+        &file,
+        &["--analysis", "usage", "--from", "1h", "--format", "csv"],
+    );
+    assert_eq!(usage, "time,total,valid,invalid,driver\n");
+    let file = file.to_str().unwrap();
+    let said = |words: &[&str]| {
+        let output = gpuprobe(words);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let backwards = said(&["report", file, "--from", "2s", "--to", "1s"]);
+    assert_eq!(backwards, "gpuprobe: error: --from is later than --to\n");
+    let picture = folder.path("x.svg");
+    let plot = said(&[
+        "plot",
+        file,
+        "--from",
+        "1h",
+        "-o",
+        picture.to_str().unwrap(),
+    ]);
+    assert!(
+        plot.contains("no memory event in what was selected"),
+        "{plot}"
+    );
+    assert!(said(&["report", file, "--kernels", "--from", "1s"]).contains("are all shown"));
 }

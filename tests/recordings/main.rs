@@ -4,7 +4,9 @@
 
 mod bad;
 mod golden;
+mod launches;
 mod plots;
+mod profiles;
 mod replay;
 mod stacks;
 

@@ -10,11 +10,12 @@ use gpuprobe::recording::log::{Mark, Note};
 use gpuprobe::recording::{Facts, Recorder, Tap};
 use gpuprobe::stacks::{CallStack, Frame, Language, Location, ModuleId};
 use gpuprobe::state::Identity;
+use rusqlite::Connection;
 use serde_json::Value;
 use zerocopy::IntoBytes;
 
-use crate::Folder;
 use crate::replay::{BEGAN, PID, call, replay, task};
+use crate::{Folder, report, report_json};
 
 const MIB: u64 = 1 << 20;
 
@@ -260,6 +261,131 @@ fn sites_in_json_and_tables() {
     assert!(lines[0].ends_with(",handle,site,stack"), "{table}");
     let stack = "grow<float>(unsigned long);load(char const*);main;__libc_start_main";
     assert!(lines[1].ends_with(&format!(",0,{stack}")), "{table}");
+}
+
+#[test]
+fn the_tables_have_the_stacks() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record_run(&file);
+    let leaked = report_json(&file, &["--analysis", "leakage", "--group"]);
+    let groups = leaked["groups"].as_array().unwrap();
+    let largest = &groups[0];
+    assert_eq!(largest["bytes"], 20 * MIB);
+    let functions = |group: &Value| -> Vec<String> {
+        let frames = group["stack"].as_array().unwrap().iter();
+        frames
+            .map(|frame| frame["function"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let expected = [
+        "cudaMalloc",
+        "grow<float>(unsigned long)",
+        "load(char const*)",
+        "main",
+        "__libc_start_main",
+    ];
+    assert_eq!(functions(largest), expected);
+    let inlined = serde_json::json!({
+        "function": "grow<float>(unsigned long)", "module": "/opt/train",
+        "file": "/src/pool.h", "line": 17, "inlined": true,
+    });
+    assert_eq!(largest["stack"][1], inlined);
+    assert_eq!(groups[1]["bytes"], 8 * MIB);
+    // Without what would break a table.
+    assert_eq!(functions(&groups[1]), ["cudaMalloc", "evil\u{1b}[2J; name"]);
+    assert_eq!(leaked["totals"]["invalid"]["bytes"], MIB);
+    let connection = Connection::open(&file).unwrap();
+    let rows = |sql: &str| -> i64 { connection.query_row(sql, [], |row| row.get(0)).unwrap() };
+    // One for each distinct stack, with the addresses that were seen.
+    assert_eq!(rows("SELECT count(DISTINCT id) FROM CUDA_CALLCHAINS"), 2);
+    assert_eq!(
+        rows("SELECT count(*) FROM CUDA_CALLCHAINS WHERE originalIP = 8208"),
+        2
+    );
+    assert_eq!(rows("SELECT sum(isComplete) FROM GPUPROBE_STACKS"), 1);
+    let dangling = "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE callchainId NOT IN \
+                    (SELECT id FROM CUDA_CALLCHAINS)";
+    assert_eq!(rows(dangling), 0);
+    let tables = folder.path("tables");
+    report(&file, &["--export-tsv", tables.to_str().unwrap()]);
+    let valid = std::fs::read_to_string(tables.join("valid.tsv")).unwrap();
+    let stack = "[cudaMalloc] (/usr/lib/libcudart.so.12) -> [grow<float>(unsigned long)] \
+                 (/opt/train) -> [load(char const*)] (/opt/train) -> [main] (/opt/train) -> ";
+    assert!(valid.lines().nth(1).unwrap().contains(stack), "{valid}");
+}
+
+/// Memory of a process, each allocation from a stack of its own.
+fn record_many(path: &Path, stacks: u64, depth: u64, are_known: bool) {
+    let facts = Facts::now(Modes {
+        memleak: true,
+        ..Modes::default()
+    });
+    let mut recorder = Recorder::start(path, facts).unwrap();
+    for number in 1..=stacks {
+        let addresses: Vec<_> = (1..=depth).map(|n| n << 32 | number).collect();
+        recorder.note(Note::Stack(PID, number, wide_stack(&addresses)));
+        let call = call("cudaMalloc", number << 12, 512, number * 100);
+        recorder.record(with_stack(call, number).as_bytes());
+    }
+    // Symbols are found later.
+    recorder.pause();
+    for number in (1..=stacks).filter(|_| are_known) {
+        for depth in 1..=depth {
+            let address = depth << 32 | number;
+            let named = frame(&format!("f{depth}"), None, "/opt/app", address);
+            let at = wide_stack(&[address]).locations[0];
+            recorder.note(Note::Frames(PID, at, depth == 1, vec![named]));
+        }
+    }
+    recorder.finish();
+}
+
+fn wide_stack(addresses: &[u64]) -> CallStack {
+    let location = |address: &u64| Location {
+        address: *address,
+        module: None,
+        offset: 0,
+    };
+    CallStack {
+        locations: addresses.iter().map(location).collect(),
+        is_complete: true,
+    }
+}
+
+#[test]
+fn stacks_without_symbols_are_addresses() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record_many(&file, 2, 3, false);
+    let leaked = report_json(&file, &["--analysis", "leakage"]);
+    let stack = leaked["allocations"][0]["stack"].as_array().unwrap();
+    assert_eq!(stack.len(), 3);
+    assert_eq!(stack[0]["function"], "0x100000001");
+    assert_eq!(stack[0]["module"], "[unknown]");
+    let connection = Connection::open(&file).unwrap();
+    let sql = "SELECT count(*) FROM CUDA_CALLCHAINS WHERE unresolved = 1";
+    let unresolved: i64 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(unresolved, 6);
+}
+
+#[test]
+fn more_stacks_than_a_transaction_holds_are_all_written() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record_many(&file, 1_500, 30, true);
+    let connection = Connection::open(&file).unwrap();
+    let number = |sql: &str| -> i64 { connection.query_row(sql, [], |row| row.get(0)).unwrap() };
+    assert_eq!(number("SELECT count(*) FROM CUDA_CALLCHAINS"), 45_000);
+    assert_eq!(
+        number("SELECT count(*) FROM CUDA_CALLCHAINS WHERE unresolved = 1"),
+        0
+    );
+    assert_eq!(number("SELECT count(*) FROM GPUPROBE_STACKS"), 1_500);
+    // Equal names are one place for people, whatever the addresses.
+    let leaked = report_json(&file, &["--analysis", "leakage", "--group"]);
+    assert_eq!(leaked["groups"].as_array().unwrap().len(), 1);
+    assert_eq!(leaked["groups"][0]["allocations"], 1_500);
 }
 
 fn json(file: &Path, arguments: &[&str]) -> Value {

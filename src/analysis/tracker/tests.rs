@@ -55,6 +55,40 @@ fn the_peak_is_what_was_live_then() {
 }
 
 #[test]
+fn the_peak_of_a_quiet_time_is_what_was_live_in_it() {
+    let selection = Selection {
+        from_ns: Some(100),
+        to_ns: Some(200),
+        ..Selection::default()
+    };
+    let of_other = |mut event: MemoryEvent| {
+        event.process = 2 << 24;
+        event
+    };
+    for in_it in [false, true] {
+        let mut tracker = Tracker::new(selection);
+        tracker.apply(&event(1, 10, true, 1000), Origin::default());
+        tracker.apply(&event(2, 20, true, 1001), Origin::default());
+        tracker.apply(&of_other(event(1, 40, true, 1002)), Origin::default());
+        assert!(!tracker.has_peak());
+        // One ends before, and leaves what it had.
+        let ended = tracker.end(2 << 24, 1003, |_, _| Ok(()));
+        assert!(ended.is_ok());
+        if in_it {
+            tracker.apply(&event(2, 20, false, 1150), Origin::default());
+        }
+        assert!(tracker.is_beyond(&event(3, 1, true, 1300)));
+        tracker.finish();
+        assert!(tracker.has_peak());
+        assert_eq!(tracker.peak().totals.total.bytes, 30);
+        let at_peak: u64 = tracker.at_peak().map(|(_, _, a)| a.bytes).sum();
+        assert_eq!(at_peak, 30, "{in_it}");
+        let left: u64 = tracker.never_freed().map(|(_, _, a)| a.bytes).sum();
+        assert_eq!(left, if in_it { 50 } else { 70 });
+    }
+}
+
+#[test]
 fn oddities_are_counted() {
     let mut tracker = Tracker::new(Selection::default());
     for (bytes, allocates) in [(5, false), (8, true), (8, true), (7, false), (8, false)] {

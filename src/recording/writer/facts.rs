@@ -18,7 +18,7 @@ pub struct Facts {
     pub clock: Clock,
     /// What is traced.
     pub modes: Modes,
-    /// The kinds of memory that reports are about; all are recorded.
+    /// The kinds of memory that reports and events of memory are about; calls are all recorded.
     pub kinds: KindSet,
     /// The traced command; empty if there is none.
     pub command: Vec<String>,

@@ -43,7 +43,7 @@ impl<'c> Insert<'c> {
         if let (None, Some(definition)) = (exists, definition) {
             self.connection.execute(&schema::create(definition), [])?;
         }
-        let columns = definition.map_or(0, |(_, columns)| columns.split(", ").count());
+        let columns = definition.map_or(0, schema::columns);
         self.connection
             .prepare(&schema::insert(self.table, columns))
     }

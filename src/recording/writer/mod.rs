@@ -4,6 +4,7 @@
 //! happens there. If it cannot write any more, it says so once, leaves a valid file, and tracing
 //! goes on.
 
+mod chains;
 mod contexts;
 mod facts;
 mod file;
@@ -36,7 +37,7 @@ use rows::Rows;
 /// What is committed at once is at most this old.
 const COMMIT_EVERY: Duration = Duration::from_millis(500);
 /// Rows of a transaction, about: it must fit into the room that is kept for the end.
-const MAX_ROWS: u64 = 20_000;
+const MAX_ROWS: usize = 20_000;
 
 /// Writes a recording.
 pub(super) struct Writer {
@@ -115,7 +116,7 @@ fn write_all(
 ) -> rusqlite::Result<i64> {
     let mut player = Player::new(facts.modes, facts.kinds);
     player.state.ledger.watch();
-    let mut rows = Rows::new(connection, &facts.clock);
+    let mut rows = Rows::new(connection, facts);
     let mut sequence = 0;
     let mut begun: Option<Instant> = None;
     let mut written = 0;
@@ -137,7 +138,7 @@ fn write_all(
             written += write_batch(&mut rows, &mut player, sequence, &batch)?;
             shared.queued.fetch_sub(batch.len(), Ordering::Relaxed);
         }
-        if begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY) || written > MAX_ROWS {
+        if begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY) || written > MAX_ROWS as u64 {
             commit(connection, &mut rows, &player)?;
             if begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY) {
                 file::settle(connection)?;
@@ -147,6 +148,9 @@ fn write_all(
     }
     if begun.is_none() {
         connection.execute_batch("BEGIN")?;
+    }
+    while rows.chains(&player.symbols, true, MAX_ROWS)? {
+        connection.execute_batch("COMMIT; BEGIN")?;
     }
     let calls = rows.calls();
     for (key, value) in [
@@ -186,6 +190,7 @@ fn write_batch(
 /// Commits, with the figures that change all the time as they are now.
 fn commit(connection: &Connection, rows: &mut Rows<'_>, player: &Player) -> rusqlite::Result<()> {
     rows.write_counts(player)?;
+    rows.chains(&player.symbols, false, MAX_ROWS)?;
     let sql = "UPDATE ANALYSIS_DETAILS SET duration = ?1, stopTime = ?1";
     connection.execute(sql, [rows.last_ns()])?;
     let dropped = ("recording".to_owned(), player.dropped);

@@ -2,19 +2,21 @@
 
 use rusqlite::{Connection, params};
 
+use super::chains::Chains;
 use super::contexts::Contexts;
+use super::facts::Facts;
 use super::insert::{Insert, Strings};
 use super::launches::Launches;
 use super::pools::Pools;
 use super::tasks::Tasks;
-use crate::api::{Belongs, FUNCTIONS, Function, Layer};
-use crate::clock::Clock;
+use crate::api::{Belongs, FUNCTIONS, Function, KindSet, Layer};
 use crate::event::{Call, Copy, Event, Launch};
 use crate::recording::enums::class;
 use crate::recording::ids::global_pid;
 use crate::recording::kinds;
 use crate::recording::log::{self, Note};
 use crate::recording::player::{Played, Player};
+use crate::stacks::KnownFrames;
 use crate::state::transfers::Transfer;
 use crate::state::{Allocation, Outcome};
 
@@ -27,6 +29,7 @@ pub(super) struct Rows<'c> {
     base_ns: u64,
     strings: Strings<'c>,
     tasks: Tasks<'c>,
+    chains: Chains<'c>,
     log: Insert<'c>,
     calls: Insert<'c>,
     memory: Insert<'c>,
@@ -36,6 +39,8 @@ pub(super) struct Rows<'c> {
     used: Insert<'c>,
     /// `nameId` by row of the function table.
     names: Vec<Option<i64>>,
+    /// The kinds of memory that are wanted.
+    counted: KindSet,
     contexts: Contexts<'c>,
     pools: Pools<'c>,
     correlation: i64,
@@ -50,12 +55,13 @@ fn signed(number: u64) -> i64 {
 }
 
 impl<'c> Rows<'c> {
-    pub(super) fn new(connection: &'c Connection, clock: &Clock) -> Self {
+    pub(super) fn new(connection: &'c Connection, facts: &Facts) -> Self {
         let into = |table| Insert::into(connection, table);
         Self {
-            base_ns: clock.monotonic_ns(),
+            base_ns: facts.clock.monotonic_ns(),
             strings: Strings::new(connection),
             tasks: Tasks::new(connection),
+            chains: Chains::new(into),
             log: into("GPUPROBE_LOG"),
             calls: into("CUPTI_ACTIVITY_KIND_RUNTIME"),
             memory: into("CUDA_GPU_MEMORY_USAGE_EVENTS"),
@@ -64,6 +70,7 @@ impl<'c> Rows<'c> {
             launches: Launches::new(connection),
             used: into("GPUPROBE_SMI"),
             names: vec![None; FUNCTIONS.len()],
+            counted: facts.kinds,
             contexts: Contexts::new(connection),
             pools: Pools::new(connection),
             correlation: 0,
@@ -109,7 +116,18 @@ impl<'c> Rows<'c> {
                 let time = self.time(*monotonic_ns);
                 self.used.row(params![time, gpu, signed(*bytes)])
             }
-            Note::Vanished(pid) => self.end(*pid, self.last_ns, "vanished"),
+            Note::Vanished(pid) => {
+                self.chains.end(*pid);
+                self.end(*pid, self.last_ns, "vanished")
+            }
+            Note::Stack(pid, number, stack) => {
+                self.chains.learn(*pid, *number, stack);
+                Ok(())
+            }
+            Note::Frames(..) => {
+                self.chains.news();
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -140,6 +158,7 @@ impl<'c> Rows<'c> {
                     call.result,
                     (call.pid, call.tid),
                     (call.start_ns, call.end_ns),
+                    self.chains.id(call.pid, call.stack),
                 )?;
                 if player.modes.cudatrace {
                     self.launches.told(call, self.correlation);
@@ -160,6 +179,7 @@ impl<'c> Rows<'c> {
                     copy.result,
                     (copy.pid, copy.tid),
                     (copy.start_ns, copy.end_ns),
+                    None,
                 )?;
                 self.copy(copy, transfer)?;
                 return Ok(2);
@@ -178,6 +198,7 @@ impl<'c> Rows<'c> {
                     "exit"
                 };
                 let time = self.time(task.time_ns);
+                self.chains.end(task.pid);
                 self.end(task.pid, time, how)?;
             }
             Event::ThreadExit(_) => return Ok(0),
@@ -192,6 +213,7 @@ impl<'c> Rows<'c> {
         result: i32,
         (pid, tid): (u32, u32),
         (start_ns, end_ns): (u64, u64),
+        stack: Option<i64>,
     ) -> rusqlite::Result<()> {
         self.correlation += 1;
         let name = match self.names.get(usize::from(row)).copied().flatten() {
@@ -210,7 +232,6 @@ impl<'c> Rows<'c> {
         };
         let thread = self.tasks.caller(pid, tid, &mut self.strings)?;
         let (start, end) = (self.time(start_ns), self.time(end_ns));
-        let stack: Option<i64> = None;
         self.calls.row(params![
             start,
             end,
@@ -267,6 +288,9 @@ impl<'c> Rows<'c> {
         player: &Player,
         (time, operation, correlation): (i64, i64, Option<i64>),
     ) -> rusqlite::Result<()> {
+        if !self.counted.contains(allocation.kind()) {
+            return Ok(());
+        }
         let pid = call.pid;
         let device = self.contexts.device(pid, allocation.device());
         self.unknown_devices += u64::from(device.is_none() && operation == ALLOCATION);
@@ -284,7 +308,8 @@ impl<'c> Rows<'c> {
         };
         let process = player.state.ledger.process_of(pid);
         let pool = process.and_then(|process| process.pool_of(allocation));
-        let (variable, nothing): (Option<&str>, Option<i64>) = (None, None);
+        let variable = process.and_then(|process| process.name_of(allocation));
+        let nothing: Option<i64> = None;
         self.memory.row(params![
             time,
             global_pid(pid),
@@ -316,6 +341,7 @@ impl<'c> Rows<'c> {
                 launch.result,
                 (launch.pid, launch.tid),
                 (launch.start_ns, launch.end_ns),
+                None,
             )?;
         }
         let correlation = number.unwrap_or(self.correlation);
@@ -339,6 +365,18 @@ impl<'c> Rows<'c> {
             copy.captured,
             copy.result
         ])
+    }
+
+    /// Writes the call stacks whose frames are known; at the end, all of them. Stops after about
+    /// `max_rows`; returns whether there is more.
+    pub(super) fn chains(
+        &mut self,
+        known: &KnownFrames,
+        is_end: bool,
+        max_rows: usize,
+    ) -> rusqlite::Result<bool> {
+        self.chains
+            .write(known, &mut self.strings, is_end, max_rows)
     }
 
     /// Writes the figures that change all the time as they are now.

@@ -203,6 +203,15 @@ pub(super) const OURS: &[Table] = &[
          address INTEGER NOT NULL",
     ),
     (
+        "GPUPROBE_FRAMES",
+        "chain INTEGER NOT NULL, depth INTEGER NOT NULL, file INTEGER, line INTEGER, \
+         isInlined INTEGER NOT NULL, PRIMARY KEY (chain, depth)",
+    ),
+    (
+        "GPUPROBE_STACKS",
+        "chain INTEGER NOT NULL PRIMARY KEY, isComplete INTEGER NOT NULL",
+    ),
+    (
         "GPUPROBE_SMI",
         "t0 INTEGER NOT NULL, gpu INTEGER NOT NULL, usedBytes INTEGER NOT NULL",
     ),
@@ -219,7 +228,13 @@ pub(super) fn insert(table: &str, columns: usize) -> String {
     format!("INSERT INTO {table} VALUES ({values})")
 }
 
-/// The number of columns of a table of [`LAZY`] or [`OURS`].
+/// The number of columns of a table.
+pub(super) fn columns((_, definition): &Table) -> usize {
+    let columns = definition.split(", PRIMARY KEY (").next();
+    columns.unwrap_or(definition).split(", ").count()
+}
+
+/// The definition of a table of [`LAZY`] or [`OURS`].
 pub(super) fn table(name: &str) -> Option<&'static Table> {
     [ALWAYS, LAZY, OURS]
         .into_iter()

@@ -54,9 +54,10 @@ fn write_site(site: &SiteReport, out: &mut dyn Write) -> io::Result<()> {
     let (live, api, kinds) = (amounts(&site.live), site.api, kinds.join(" and "));
     writeln!(out, "  {live}  {api} ({kinds})")?;
     let (oldest, newest) = (age(site.ages_ns.0), age(site.ages_ns.1));
-    let ages = match site.live.allocations() {
-        1 => format!("{oldest} old"),
-        _ => format!("{oldest} to {newest} old"),
+    let ages = if oldest == newest {
+        format!("{oldest} old")
+    } else {
+        format!("{oldest} to {newest} old")
     };
     let SiteReport {
         alloc_bytes,

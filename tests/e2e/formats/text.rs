@@ -24,7 +24,7 @@ fn root_text_is_laid_out_as_documented() {
     let (pid, replies, text) = reports_of(
         "text",
         ONCE,
-        &["--top", "2"],
+        &["--top", "2", "--group", "thread"],
         &[
             "alloc 1048576 4",
             "alloc 20971520",
@@ -66,7 +66,7 @@ fn root_text_is_laid_out_as_documented() {
 
 #[test]
 fn root_text_lists_ten_of_a_thread() {
-    let (_, _, text) = reports_of("text", ONCE, &[], &["alloc 1048576 422"]);
+    let (_, _, text) = reports_of("text", ONCE, &["--group", "thread"], &["alloc 1048576 422"]);
     assert_eq!(
         text.lines()
             .filter(|l| l.ends_with(":gpu_0: 1.00 MiB"))

@@ -7,7 +7,7 @@ use crate::harness::{Backend, Setup, standin};
 
 fn text_of(format: &str, commands: &[&str]) -> (u32, Vec<String>, String) {
     let setup = Setup::command([standin().program_text(Backend::Driver)]);
-    let mut run = Run::of(setup.format(format));
+    let mut run = Run::of(setup.format(format).args(["--group", "thread"]));
     let replies = commands.iter().map(|c| run.say(c)).collect();
     let pid = run.pid;
     let mut gpuprobe = run.gpuprobe;

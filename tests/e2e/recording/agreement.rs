@@ -125,6 +125,8 @@ fn root_every_kind_is_recorded() {
         "pinned 65536",
         "async 1000 2",
         "vcreate 2097152",
+        "module one table=4096",
+        "symbol table",
         "free 0",
         "exit",
     ] {
@@ -138,13 +140,20 @@ fn root_every_kind_is_recorded() {
     assert_eq!(leaked["totals"]["total"], live);
     let peak = analysed(&recording.file, "watermark");
     assert_eq!(peak["totals"]["total"]["bytes"], memleak["peak_bytes"]);
-    for (kind, events) in [("Device", 8), ("Managed", 1), ("Pinned", 1)] {
+    for (kind, events) in [
+        ("Device", 8),
+        ("Managed", 1),
+        ("Pinned", 1),
+        ("Device Static", 1),
+    ] {
         let of_kind = format!(
             "CUDA_GPU_MEMORY_USAGE_EVENTS e JOIN ENUM_CUDA_MEM_KIND k ON k.id = e.memKind \
              WHERE k.label = '{kind}'"
         );
         assert_eq!(count(&recording.file, &of_kind), events, "{kind}");
     }
+    let named = "CUDA_GPU_MEMORY_USAGE_EVENTS WHERE name = 'table' AND bytes = 4096";
+    assert_eq!(count(&recording.file, named), 1);
     let text = fs::read_to_string(&gpuprobe.reports).unwrap();
     let replayed = written(&["replay", &recording.text(), "--format", "json"]);
     assert_eq!(replayed, text);

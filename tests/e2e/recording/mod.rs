@@ -4,6 +4,7 @@
 mod agreement;
 mod files;
 mod launches;
+mod selection;
 mod targets;
 
 use std::path::{Path, PathBuf};

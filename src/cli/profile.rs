@@ -1,0 +1,39 @@
+//! Options for profiles, as they are typed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::profile::{Config, Weight};
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct ProfileArgs {
+    /// Write folded stacks to FILE: `process;main;...;cudaMalloc BYTES`.
+    #[arg(long, value_name = "FILE")]
+    folded: Option<PathBuf>,
+
+    /// Draw a flame graph into FILE, an SVG.
+    #[arg(long, value_name = "FILE")]
+    flamegraph: Option<PathBuf>,
+
+    /// Write a profile for pprof to FILE, usually `*.pb.gz`.
+    #[arg(long, value_name = "FILE")]
+    pprof: Option<PathBuf>,
+
+    /// What these files are about: what is live at the end, what was live when most was, or
+    /// everything that was ever allocated.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Weight::End)]
+    weight: Weight,
+}
+
+impl ProfileArgs {
+    pub(super) fn config(self, full_stacks: bool) -> Config {
+        Config {
+            folded: self.folded,
+            flamegraph: self.flamegraph,
+            pprof: self.pprof,
+            weight: self.weight,
+            full_stacks,
+        }
+    }
+}

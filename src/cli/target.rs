@@ -1,0 +1,157 @@
+//! What is traced, and how, as it is typed for reports and for recordings alike.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::parse_duration;
+use crate::api::{KindSet, MemoryKind};
+use crate::probe::AttachKind;
+use crate::session::{ApiChoice, Filter, Target};
+use crate::stacks::StackMode;
+
+#[derive(Debug, Args)]
+pub(super) struct TargetArgs {
+    /// Trace this running process; ends when it ends.
+    #[arg(long, value_name = "PID", conflicts_with = "command")]
+    pid: Option<u32>,
+
+    /// Trace the children of that process too, living and future; ends when all have ended.
+    #[arg(long, requires = "pid")]
+    pub(super) children: bool,
+
+    /// Report processes of this name only; can be given again.
+    #[arg(long, value_name = "NAME")]
+    comm: Vec<String>,
+
+    /// Report processes of this user only; can be given again.
+    #[arg(long, value_name = "UID")]
+    uid: Vec<u32>,
+
+    /// Leave out processes of this name or id; can be given again.
+    #[arg(long, value_name = "NAME|PID")]
+    exclude: Vec<String>,
+
+    /// Report processes in this container only: its id, or the beginning of it.
+    #[arg(long, value_name = "ID")]
+    container: Option<String>,
+
+    /// Report processes in this cgroup and below only.
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+
+    /// Report these kinds of memory only, separated by commas.
+    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
+    kind: Vec<MemoryKind>,
+
+    /// Stop tracing after this time.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(super) duration: Option<Duration>,
+
+    /// Which layer's memory calls are probed. With both, the outermost call counts.
+    #[arg(long, value_enum, default_value_t = ApiChoice::Auto)]
+    pub(super) api: ApiChoice,
+
+    /// Attach in this way only [default: the best that works here].
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(super) attach: Option<AttachKind>,
+
+    /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
+    #[arg(long, value_enum, value_name = "HOW")]
+    stacks: Option<StackMode>,
+
+    /// Start COMMAND, trace it and its children from their first call, and end with its exit
+    /// status.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl TargetArgs {
+    /// What is traced.
+    pub(super) fn target(&self) -> Target {
+        match self.pid {
+            Some(pid) => Target::Process(pid),
+            None if !self.command.is_empty() => Target::Command(self.command.clone()),
+            None => Target::Everything,
+        }
+    }
+
+    /// How call stacks are taken: by default, only where few processes pay for them.
+    pub(super) fn stacks(&self, memleak: bool) -> StackMode {
+        let by_default = if memleak && self.target() != Target::Everything {
+            StackMode::Auto
+        } else {
+            StackMode::Off
+        };
+        self.stacks.unwrap_or(by_default)
+    }
+
+    /// Which of that is reported, or recorded.
+    pub(super) fn filter(&self) -> Filter {
+        Filter {
+            comms: self.comm.clone(),
+            uids: self.uid.clone(),
+            excluded: self.exclude.clone(),
+            container: self.container.clone(),
+            cgroup: self.cgroup.clone(),
+        }
+    }
+
+    /// The kinds of memory that reports are about.
+    pub(super) fn kinds(&self) -> KindSet {
+        match self.kind.as_slice() {
+            [] => KindSet::ALL,
+            kinds => kinds.iter().copied().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::{Action, Cli};
+    use crate::session::Config;
+
+    fn config(words: &[&str], options: &[&str]) -> Option<Config> {
+        let cli = Cli::try_parse_from(words.iter().chain(options)).ok()?;
+        Some(match cli.action {
+            Some(Action::Record(arguments)) => arguments.into_config(),
+            _ => cli.trace.into_config(),
+        })
+    }
+
+    #[test]
+    fn recordings_select_as_reports_do() {
+        for options in [
+            "--pid 7 --children --kind vmm,async --api driver --attach perf",
+            "--comm a --comm b --uid 1000 --exclude c --container d --cgroup /e --duration 3s",
+            "-- app --pid 7",
+        ] {
+            let options: Vec<_> = options.split(' ').collect();
+            let report = config(&["gpuprobe", "--memleak"], &options).unwrap();
+            let record = config(&["gpuprobe", "record", "-o", "f"], &options).unwrap();
+            assert_eq!(report.target, record.target);
+            assert_eq!(report.children, record.children);
+            assert_eq!(report.filter, record.filter);
+            assert_eq!(report.kinds, record.kinds);
+            assert_eq!(report.duration, record.duration);
+            assert_eq!((report.api, report.attach), (record.api, record.attach));
+        }
+        for wrong in [["--children", "--comm"], ["--pid", "x"], ["--kind", "odd"]] {
+            assert!(config(&["gpuprobe", "record", "-o", "f"], &wrong).is_none());
+        }
+    }
+
+    #[test]
+    fn only_recordings_of_launches_need_each_of_them() {
+        let records = |words: &[&str]| config(words, &[]).unwrap().records_launches();
+        assert!(records(&["gpuprobe", "record", "-o", "f", "--cudatrace"]));
+        assert!(records(&["gpuprobe", "--cudatrace", "--record", "f"]));
+        assert!(!records(&["gpuprobe", "record", "-o", "f"]));
+        assert!(!records(&["gpuprobe", "--memleak", "--record", "f"]));
+        assert!(!records(&["gpuprobe", "--cudatrace", "--memleak"]));
+    }
+}

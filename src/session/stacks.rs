@@ -1,0 +1,144 @@
+//! The call stacks of a run: from the kernel side to the ledger, the recording and the reports.
+
+use std::collections::HashSet;
+use std::mem::offset_of;
+use std::time::Duration;
+
+use zerocopy::IntoBytes;
+
+use crate::event::{Call, Task};
+use crate::probe::Probe;
+use crate::probe::abi::RawCall;
+use crate::recording::frames::Told;
+use crate::recording::log::Note;
+use crate::stacks::taken::Taken;
+use crate::stacks::{KnownFrames, Location};
+use crate::state::Ledger;
+use crate::symbols::{Answer, Request, Service};
+
+/// Locations whose frames are remembered; then all are looked up again.
+const MAX_FRAMES: usize = 1 << 20;
+
+/// What is known of call stacks.
+pub(super) struct Stacks {
+    taken: Taken,
+    service: Service,
+    /// The frames that were found.
+    pub(super) frames: KnownFrames,
+    /// Answers that were waited for and not looked at.
+    arrived: Vec<Answer>,
+    asked: HashSet<(u32, Location, bool)>,
+    /// The frames of all stacks are wanted, not just of those that are shown.
+    is_recording: bool,
+}
+
+impl Stacks {
+    pub(super) fn new(is_recording: bool) -> anyhow::Result<Self> {
+        Ok(Self {
+            taken: Taken::default(),
+            service: Service::start()?,
+            frames: KnownFrames::default(),
+            arrived: Vec::new(),
+            asked: HashSet::new(),
+            is_recording,
+        })
+    }
+
+    /// Takes in a record of the kernel side that is a stack; false if it cannot be understood.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
+        self.taken.take(bytes)
+    }
+
+    /// Looks at what `pid` has mapped: it may end soon.
+    pub(super) fn look_at(&mut self, pid: u32) {
+        self.taken.spaces.refresh(pid);
+    }
+
+    /// Gives the stack of a call the number that the ledger knows it by, and teaches the ledger
+    /// those that are new. The note for the recording, if there is one.
+    pub(super) fn name(&mut self, call: &mut Call, ledger: &mut Ledger) -> Option<Note> {
+        let named = self.taken.of_call(call.pid, call.stack);
+        call.stack = named.as_ref().map_or(0, |named| named.id);
+        let named = named?;
+        let stack = named.new?;
+        let note = Note::Stack(call.pid, named.id, (*stack).clone());
+        if self.is_recording {
+            let locations = stack.locations.iter().enumerate();
+            let pid = call.pid;
+            self.want(locations.map(|(index, location)| (pid, *location, index == 0)));
+        }
+        ledger.learn_stack(call.pid, named.id, stack);
+        Some(note)
+    }
+
+    /// A process has ended, or one of its programs.
+    pub(super) fn end(&mut self, task: &Task) {
+        self.taken.forget(task.pid, task.process);
+    }
+
+    /// Tells the kernel side what was learnt.
+    pub(super) fn teach(&mut self, probe: &Probe) {
+        let news = self.taken.take_news();
+        probe.forget_paths(news.forgotten);
+        if let Err(error) = probe.enter_paths(&news.learnt) {
+            tracing::debug!("{error:#}");
+        }
+    }
+
+    /// Asks for the frames at these locations, if that has not been done.
+    pub(super) fn want(&mut self, locations: impl Iterator<Item = (u32, Location, bool)>) {
+        if self.asked.len() > MAX_FRAMES {
+            self.asked.clear();
+            self.frames = KnownFrames::default();
+        }
+        let mut requests = Vec::new();
+        for wanted in locations {
+            if self.asked.insert(wanted) {
+                let (pid, location, is_innermost) = wanted;
+                let module = location.module.and_then(|id| self.taken.spaces.module(id));
+                requests.push(Request {
+                    pid,
+                    location,
+                    is_innermost,
+                    module,
+                });
+            }
+        }
+        self.service.request(requests);
+    }
+
+    /// What was found of what was asked for, as notes for the recording.
+    pub(super) fn found(&mut self, told: &mut Told) -> Vec<Note> {
+        let mut notes = Vec::new();
+        let arrived = std::mem::take(&mut self.arrived);
+        for answer in arrived.into_iter().chain(self.service.poll()) {
+            let Answer {
+                pid,
+                location,
+                is_innermost,
+                frames,
+            } = answer;
+            if self.is_recording {
+                notes.extend(told.tell(pid, &location, is_innermost, &frames));
+            }
+            self.frames.learn(pid, location, is_innermost, frames);
+        }
+        notes
+    }
+
+    /// Whether something that was asked for has not been found yet, after waiting for it a little.
+    pub(super) fn is_waiting(&mut self, at_most: Duration) -> bool {
+        self.arrived.extend(self.service.wait(at_most));
+        self.service.outstanding() > 0
+    }
+}
+
+/// The record of a call whose stack has the number `stack`.
+pub(super) fn renamed(record: &[u8], stack: u64) -> Vec<u8> {
+    let mut record = record.to_vec();
+    let place = offset_of!(RawCall, stack)..offset_of!(RawCall, stack) + size_of::<u64>();
+    if let Some(bytes) = record.get_mut(place) {
+        bytes.copy_from_slice(stack.as_bytes());
+    }
+    record
+}

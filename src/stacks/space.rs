@@ -1,0 +1,175 @@
+//! The code of all traced processes: where an address is, and who called.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::elf::Refusal;
+use super::mapping::{self, CodeRange};
+use super::modules::Modules;
+use super::unwind::{self, Code, Rule, Tables};
+use super::{Location, Module, ModuleId, StackCopy, Unwound};
+
+/// How long an address that is in no mapping is taken to be in none.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Bytes of unwinding tables in memory; beyond, they are dropped and read again when needed.
+const TABLES_LIMIT: u64 = 512 << 20;
+/// Places in code whose rules are remembered, at some 200 bytes each.
+const RULES_LIMIT: usize = 1 << 17;
+
+/// The code of all traced processes.
+#[derive(Debug, Default)]
+pub struct AddressSpaces {
+    processes: HashMap<u32, Space>,
+    modules: Modules,
+    rules: Rules,
+}
+
+/// The code of one process.
+#[derive(Debug, Default)]
+struct Space {
+    ranges: Vec<(CodeRange, Option<Arc<Module>>)>,
+    read_at: Option<Instant>,
+    refusal: Option<Refusal>,
+}
+
+/// Rules by module and address in it, shared by all processes.
+#[derive(Debug, Default)]
+struct Rules(HashMap<(ModuleId, u64), Option<Arc<Rule>>>);
+
+impl AddressSpaces {
+    /// Knows no process yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the mappings of `pid` now: at first sight, when it has mapped a library, when it is
+    /// held at exec. Those of a process that has ended stay as they are.
+    pub fn refresh(&mut self, pid: u32) {
+        let space = self.processes.entry(pid).or_default();
+        space.read_at = Some(Instant::now());
+        let Some(ranges) = mapping::read(pid) else {
+            return;
+        };
+        let modules = &mut self.modules;
+        let with_module = |range: CodeRange| {
+            let module = modules.of(pid, &range);
+            (range, module)
+        };
+        space.ranges = ranges.into_iter().map(with_module).collect();
+        let main = space.ranges.iter().find_map(|(_, module)| module.as_ref());
+        let refused = main.and_then(|module| module.headers().err()).cloned();
+        space.refusal = refused.filter(|refusal| !matches!(refusal, Refusal::Damaged(_)));
+    }
+
+    /// The process runs another program or has ended: its mappings are dropped, not its modules.
+    pub fn forget(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+
+    /// Why no stacks of `pid` can be taken, if so.
+    pub fn refusal(&self, pid: u32) -> Option<&Refusal> {
+        self.processes.get(&pid)?.refusal.as_ref()
+    }
+
+    /// Where `address` is. Mappings are read again if it is in none, a few times a second.
+    pub fn locate(&mut self, pid: u32, address: u64) -> Location {
+        let located = self.find(pid, address, address);
+        located.map_or_else(|| nowhere(address), |(location, _)| location)
+    }
+
+    /// Where the code is that a call returns to at `address`: the call may be the last
+    /// instruction of what is mapped.
+    pub fn locate_caller(&mut self, pid: u32, address: u64) -> Location {
+        let located = self.find(pid, address, address.wrapping_sub(1));
+        located.map_or_else(|| nowhere(address), |(location, _)| location)
+    }
+
+    /// Unwinds a copied stack.
+    pub fn unwind(&mut self, pid: u32, copy: &StackCopy<'_>) -> Unwound {
+        if Tables::memory() > TABLES_LIMIT {
+            self.modules.drop_tables();
+        }
+        unwind::unwind(&mut Of { pid, spaces: self }, copy)
+    }
+
+    /// The module of this number.
+    pub fn module(&self, id: ModuleId) -> Option<Arc<Module>> {
+        self.modules.get(id)
+    }
+
+    /// The location, and the module at `lookup`.
+    fn find(
+        &mut self,
+        pid: u32,
+        address: u64,
+        lookup: u64,
+    ) -> Option<(Location, Option<Arc<Module>>)> {
+        let found = self
+            .processes
+            .get(&pid)
+            .and_then(|s| s.find(address, lookup));
+        if found.is_some() {
+            return found;
+        }
+        let read_at = self.processes.get(&pid).and_then(|space| space.read_at);
+        if read_at.is_some_and(|read_at| read_at.elapsed() < PAUSE) {
+            return None;
+        }
+        self.refresh(pid);
+        self.processes.get(&pid)?.find(address, lookup)
+    }
+}
+
+fn nowhere(address: u64) -> Location {
+    Location {
+        address,
+        module: None,
+        offset: 0,
+    }
+}
+
+impl Space {
+    fn find(&self, address: u64, lookup: u64) -> Option<(Location, Option<Arc<Module>>)> {
+        let after = self
+            .ranges
+            .partition_point(|(range, _)| range.start <= lookup);
+        let (range, module) = self.ranges.get(after.checked_sub(1)?)?;
+        (lookup < range.end).then_some(())?;
+        let mut location = nowhere(address);
+        if let Some(module) = module {
+            let distance = address.wrapping_sub(range.start);
+            location.module = Some(module.id);
+            location.offset = range.offset.wrapping_add(distance);
+        }
+        Some((location, module.clone()))
+    }
+}
+
+/// One process, for the unwinder.
+struct Of<'a> {
+    pid: u32,
+    spaces: &'a mut AddressSpaces,
+}
+
+impl Code for Of<'_> {
+    fn place(&mut self, address: u64, lookup: u64) -> Option<Location> {
+        let found = self.spaces.find(self.pid, address, lookup);
+        found.map(|(location, _)| location)
+    }
+
+    fn rule(&mut self, lookup: u64) -> Option<Arc<Rule>> {
+        let (location, module) = self.spaces.find(self.pid, lookup, lookup)?;
+        let module = module?;
+        let key = (module.id, location.offset);
+        let Rules(rules) = &mut self.spaces.rules;
+        if rules.len() >= RULES_LIMIT {
+            rules.clear();
+        }
+        let entry = rules.entry(key).or_insert_with(|| {
+            let address = module.headers().ok()?.address_of(location.offset)?;
+            module.tables()?.rule(address).map(Arc::new)
+        });
+        entry.clone()
+    }
+}

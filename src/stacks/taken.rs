@@ -1,0 +1,269 @@
+//! From what the kernel side sends to call stacks.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use zerocopy::FromBytes;
+
+use super::paths::{Change, Paths, Step};
+use super::{AddressSpaces, CallStack, Location, StackCopy, Unwound};
+use crate::probe::abi::{RawStack, record};
+
+/// Call paths of all processes together that the kernel side knows at most; its map has room for a
+/// few more.
+const MAX_PATHS: usize = 14_000;
+/// Distinct stacks of a process that are kept.
+const MAX_STACKS: usize = 1 << 17;
+/// Ids that are remembered, of stacks that had one already.
+const MAX_ALIASES: usize = 1 << 16;
+
+/// The call stacks of all processes.
+#[derive(Default)]
+pub struct Taken {
+    /// What the processes have mapped.
+    pub spaces: AddressSpaces,
+    processes: HashMap<u32, Process>,
+    /// States that the kernel side knows.
+    known: usize,
+    news: News,
+}
+
+/// What the kernel side has to be told.
+#[derive(Debug, Default)]
+pub struct News {
+    /// States that are not to be known any more; to be removed before the others are entered.
+    pub forgotten: Vec<u64>,
+    /// How call paths go on.
+    pub learnt: Vec<Change>,
+}
+
+/// The call stacks of one process.
+#[derive(Debug, Default)]
+struct Process {
+    /// Tells apart processes and programs that share a process id.
+    id: u32,
+    paths: Paths,
+    stacks: HashMap<u64, Known>,
+    ids: HashMap<Rc<CallStack>, u64>,
+    /// Other ids of the same stacks, the oldest first.
+    aliases: HashMap<u64, u64>,
+    order: VecDeque<u64>,
+}
+
+#[derive(Debug)]
+struct Known {
+    stack: Rc<CallStack>,
+    is_told: bool,
+}
+
+/// A call stack that a call has.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// The id by which the process's stack is to be known.
+    pub id: u64,
+    /// The stack, if it was not asked for before.
+    pub new: Option<Rc<CallStack>>,
+}
+
+impl Taken {
+    /// Whether `bytes` are for [`Self::take`].
+    pub fn is_stack(bytes: &[u8]) -> bool {
+        bytes.first_chunk::<2>() == Some(&record::STACK.to_ne_bytes())
+    }
+
+    /// Takes in a record of the kernel side; false if it cannot be understood.
+    pub fn take(&mut self, bytes: &[u8]) -> bool {
+        let Ok((raw, rest)) = RawStack::read_from_prefix(bytes) else {
+            return false;
+        };
+        let Some(copied) = usize::try_from(raw.copied).ok().and_then(|n| rest.get(..n)) else {
+            return false;
+        };
+        let pid = raw.tgid;
+        if self.processes.get(&pid).is_none_or(|p| p.id != raw.process) {
+            self.begin(pid, raw.process);
+        }
+        let walked = self.walked(&raw);
+        let unwound = (!copied.is_empty()).then(|| self.unwind(&raw, copied));
+        let better = unwound.filter(|unwound| {
+            let stack = &unwound.stack;
+            stack.is_complete || stack.locations.len() >= walked.locations.len()
+        });
+        let (stack, slots) = match better {
+            Some(Unwound { stack, slots }) => (stack, slots),
+            None => (walked, Vec::new()),
+        };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return true;
+        };
+        let Some(id) = process.name(raw.id, stack) else {
+            return true;
+        };
+        if let Some(steps) = steps(&raw, copied, &slots) {
+            let changes = process.paths.learn(raw.root, &steps, id);
+            self.tell(changes);
+        }
+        true
+    }
+
+    /// A process, or its next program, is seen for the first time.
+    fn begin(&mut self, pid: u32, id: u32) {
+        self.drop_process(pid);
+        self.spaces.forget(pid);
+        self.spaces.refresh(pid);
+        let process = Process {
+            id,
+            ..Process::default()
+        };
+        self.processes.insert(pid, process);
+    }
+
+    fn drop_process(&mut self, pid: u32) {
+        if let Some(old) = self.processes.remove(&pid) {
+            self.known = self.known.saturating_sub(old.paths.states().len());
+            self.news.forgotten.extend(old.paths.states());
+        }
+    }
+
+    /// What the frame pointers have led to.
+    fn walked(&mut self, raw: &RawStack) -> CallStack {
+        let count = usize::from(raw.count).min(raw.addresses.len());
+        let mut addresses = raw.addresses[..count].to_vec();
+        if addresses.is_empty() {
+            addresses.push(raw.ip);
+        }
+        // Before Linux 6.12, the walk leaves out the caller of a function that has just begun.
+        if addresses.get(1) != Some(&raw.return_address) {
+            addresses.insert(1, raw.return_address);
+        }
+        let locations: Vec<_> = addresses
+            .into_iter()
+            .enumerate()
+            .map(|(index, address)| match index {
+                0 => self.spaces.locate(raw.tgid, address),
+                _ => self.spaces.locate_caller(raw.tgid, address),
+            })
+            .collect();
+        CallStack {
+            is_complete: locations.last().is_some_and(|last| self.is_outermost(last)),
+            locations,
+        }
+    }
+
+    /// Whether nothing calls what is at `location`: threads begin in the C library.
+    fn is_outermost(&self, location: &Location) -> bool {
+        let module = location.module.and_then(|id| self.spaces.module(id));
+        let name = module.map(|module| module.name());
+        name.is_some_and(|name| {
+            ["libc.so", "libc-", "ld-musl"]
+                .iter()
+                .any(|start| name.starts_with(start))
+        })
+    }
+
+    fn unwind(&mut self, raw: &RawStack, bytes: &[u8]) -> Unwound {
+        let count = usize::from(raw.replaced_count).min(raw.replaced.len());
+        let replaced: Vec<_> = raw.replaced[..count]
+            .iter()
+            .map(|replaced| (replaced.at, replaced.original))
+            .collect();
+        let copy = StackCopy {
+            ip: raw.ip,
+            sp: raw.sp,
+            bp: raw.fp,
+            bytes,
+            replaced: &replaced,
+        };
+        self.spaces.unwind(raw.tgid, &copy)
+    }
+
+    fn tell(&mut self, changes: Vec<Change>) {
+        self.news.learnt.extend(changes);
+        let states = |process: &Process| process.paths.states().len();
+        self.known = self.processes.values().map(states).sum();
+        if self.known > MAX_PATHS {
+            // All are learnt again, one by one.
+            self.news.learnt.clear();
+            for process in self.processes.values_mut() {
+                self.news.forgotten.extend(process.paths.states());
+                process.paths = Paths::default();
+            }
+            self.known = 0;
+        }
+    }
+
+    /// The stack that a call of process `pid` has, by the number that its record has for it.
+    pub fn of_call(&mut self, pid: u32, id: u64) -> Option<Named> {
+        let process = self.processes.get_mut(&pid)?;
+        let id = process.aliases.get(&id).copied().unwrap_or(id);
+        let known = process.stacks.get_mut(&id)?;
+        let is_new = !std::mem::replace(&mut known.is_told, true);
+        Some(Named {
+            id,
+            new: is_new.then(|| Rc::clone(&known.stack)),
+        })
+    }
+
+    /// The process, or its program `id`, has ended.
+    pub fn forget(&mut self, pid: u32, id: u32) {
+        if self.processes.get(&pid).is_some_and(|p| p.id == id) {
+            self.drop_process(pid);
+            self.spaces.forget(pid);
+        }
+    }
+
+    /// What the kernel side has to be told since this was last asked.
+    pub fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
+    }
+}
+
+impl Process {
+    /// The id by which `stack` is known, which the kernel side calls `id`.
+    fn name(&mut self, id: u64, stack: CallStack) -> Option<u64> {
+        let stack = Rc::new(stack);
+        if let Some(&known) = self.ids.get(&stack) {
+            self.alias(id, known);
+            return Some(known);
+        }
+        if self.ids.len() >= MAX_STACKS {
+            return None;
+        }
+        self.ids.insert(Rc::clone(&stack), id);
+        let is_told = false;
+        self.stacks.insert(id, Known { stack, is_told });
+        Some(id)
+    }
+
+    fn alias(&mut self, id: u64, known: u64) {
+        if id == known || self.aliases.insert(id, known).is_some() {
+            return;
+        }
+        self.order.push_back(id);
+        if self.order.len() > MAX_ALIASES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.aliases.remove(&oldest);
+        }
+    }
+}
+
+/// The return addresses by which the path is known again; none if they are not all on the stack that
+/// was copied. The first is in the state that the path begins with.
+fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<Step>> {
+    let step = |slot: &u64| {
+        let offset = slot.checked_sub(raw.sp)?;
+        let at = usize::try_from(offset).ok()?;
+        let word = copied.get(at..)?.first_chunk::<8>()?;
+        let aligned = offset % 8 == 0;
+        Some(Step {
+            offset: u16::try_from(offset / 8).ok().filter(|_| aligned)?,
+            word: u64::from_ne_bytes(*word),
+        })
+    };
+    let (first, others) = slots.split_first()?;
+    if *first != raw.sp {
+        return None;
+    }
+    others.iter().map(step).collect()
+}

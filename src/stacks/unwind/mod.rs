@@ -1,0 +1,144 @@
+//! Unwinding a copied stack.
+
+mod memory;
+mod rule;
+mod table;
+
+pub use memory::StackCopy;
+pub use rule::Rule;
+pub use table::Tables;
+
+use std::sync::Arc;
+
+use super::{CallStack, Location};
+use memory::Memory;
+use rule::{Registers, Step};
+
+/// Frames of a stack; what is deeper is left out.
+pub const DEPTH: usize = 1024;
+
+/// A stack that was unwound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unwound {
+    /// The stack.
+    pub stack: CallStack,
+    /// For each location but the first: the address in the stack at which its return address
+    /// lies; 0 if it was in none.
+    pub slots: Vec<u64>,
+}
+
+/// What unwinding needs to know of a process.
+pub(super) trait Code {
+    /// The place of the code at `address`, if some is mapped there; `lookup` is the address in
+    /// question, one less where `address` is one that a call returns to.
+    fn place(&mut self, address: u64, lookup: u64) -> Option<Location>;
+    /// How to unwind from `lookup`.
+    fn rule(&mut self, lookup: u64) -> Option<Arc<Rule>>;
+}
+
+/// A frame, on the way out.
+struct Frame {
+    registers: Registers,
+    /// The address whose rule counts.
+    lookup: u64,
+    location: Location,
+    is_innermost: bool,
+}
+
+/// Unwinds `copy`.
+pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
+    let memory = Memory(copy);
+    let unknown = |address| Location {
+        address,
+        module: None,
+        offset: 0,
+    };
+    let location = code.place(copy.ip, copy.ip);
+    let mut frame = Frame {
+        registers: Registers::new(copy.ip, copy.sp, copy.bp),
+        lookup: copy.ip,
+        location: location.unwrap_or(unknown(copy.ip)),
+        is_innermost: true,
+    };
+    let mut unwound = Unwound::default();
+    unwound.stack.locations.push(frame.location);
+    while unwound.stack.locations.len() < DEPTH {
+        let rule = code.rule(frame.lookup);
+        let by_rule = rule.and_then(|rule| rule.apply(&frame.registers, &memory));
+        let step = by_rule.or_else(|| without_rule(code, &frame, &memory));
+        let Some(step) = step else {
+            return unwound;
+        };
+        let Step::Caller {
+            registers,
+            return_address,
+            slot,
+            is_interrupted,
+        } = step
+        else {
+            unwound.stack.is_complete = true;
+            return unwound;
+        };
+        if return_address == 0 {
+            unwound.stack.is_complete = true;
+            return unwound;
+        }
+        // Signal handlers may have a stack of their own, above or below the thread's.
+        if !is_interrupted && registers.sp() <= frame.registers.sp() {
+            return unwound;
+        }
+        let lookup = return_address.wrapping_sub(u64::from(!is_interrupted));
+        let Some(location) = code.place(return_address, lookup) else {
+            return unwound;
+        };
+        frame = Frame {
+            registers,
+            lookup,
+            location,
+            is_innermost: false,
+        };
+        unwound.stack.locations.push(location);
+        unwound.slots.push(slot);
+    }
+    unwound
+}
+
+/// The caller where no table says how to find it.
+fn without_rule(code: &mut dyn Code, frame: &Frame, memory: &Memory<'_>) -> Option<Step> {
+    let sp = frame.registers.sp();
+    let mut caller = |slot: u64, bp: Option<u64>| {
+        let return_address = memory.return_address(slot)?;
+        if return_address != 0 {
+            code.place(return_address, return_address.wrapping_sub(1))?;
+        }
+        let sp = slot.checked_add(8)?;
+        Some(Step::Caller {
+            registers: frame.registers.called_from(return_address, sp, bp),
+            return_address,
+            slot,
+            is_interrupted: false,
+        })
+    };
+    let bp = frame.registers.bp();
+    // Stacks are taken where functions begin: nothing has been pushed yet.
+    if frame.is_innermost
+        && let Some(step) = caller(sp, bp)
+        && !matches!(
+            step,
+            Step::Caller {
+                return_address: 0,
+                ..
+            }
+        )
+    {
+        return Some(step);
+    }
+    let bp = bp?;
+    if bp == 0 && frame.location.module.is_some() {
+        // So the ABI marks the outermost frame.
+        return Some(Step::Outermost);
+    }
+    let is_above = bp >= sp && bp % 8 == 0;
+    is_above.then_some(())?;
+    caller(bp.checked_add(8)?, memory.word(bp))
+}

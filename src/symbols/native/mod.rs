@@ -1,0 +1,11 @@
+//! Names of functions in a process's memory.
+
+mod debug_file;
+mod guard;
+mod perf_map;
+mod resolve;
+mod service;
+mod vet;
+
+pub use resolve::Symbolizer;
+pub use service::{Answer, Request, Service};

@@ -1,0 +1,230 @@
+//! Profiles of recordings and exports: their totals are those of the analyses.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+use gpuprobe::profile::pprof::proto::Proto;
+use prost::Message;
+use serde_json::Value;
+
+use crate::stacks::record_run;
+use crate::{Folder, gpuprobe, report, report_json};
+
+const MIB: u64 = 1 << 20;
+
+struct Made {
+    folded: Vec<(String, u64)>,
+    svg: String,
+    proto: Proto,
+}
+
+fn made(folder: &Folder, file: &Path, arguments: &[&str]) -> Made {
+    let path = |name| folder.path(name).to_str().unwrap().to_owned();
+    let [folded, svg, pprof] = [path("folded"), path("out.svg"), path("out.pb.gz")];
+    let files = ["--folded", &folded, "--flamegraph", &svg, "--pprof", &pprof];
+    assert_eq!(report(file, &[&files[..], arguments].concat()), "");
+    let folded = fs::read_to_string(folded).unwrap();
+    let line = |line: &str| {
+        let (stack, bytes) = line.rsplit_once(' ').unwrap();
+        (stack.to_owned(), bytes.parse().unwrap())
+    };
+    let mut bytes = Vec::new();
+    let packed = fs::File::open(pprof).unwrap();
+    GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+    Made {
+        folded: folded.lines().map(line).collect(),
+        svg: fs::read_to_string(svg).unwrap(),
+        proto: Proto::decode(bytes.as_slice()).unwrap(),
+    }
+}
+
+impl Made {
+    fn total(&self) -> u64 {
+        self.folded.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    fn value(&self, index: usize) -> u64 {
+        let values = self.proto.sample.iter().map(|s| s.value[index]);
+        u64::try_from(values.sum::<i64>()).unwrap()
+    }
+
+    /// What every reader of such files relies on.
+    fn check(&self) {
+        let proto = &self.proto;
+        let text = |id: i64| proto.string_table[usize::try_from(id).unwrap()].as_str();
+        assert_eq!(text(0), "");
+        let types: Vec<_> = proto
+            .sample_type
+            .iter()
+            .map(|t| (text(t.kind), text(t.unit)))
+            .collect();
+        let expected = [
+            ("inuse_space", "bytes"),
+            ("inuse_objects", "count"),
+            ("alloc_space", "bytes"),
+            ("alloc_objects", "count"),
+        ];
+        assert_eq!(types, expected);
+        for (index, mapping) in proto.mapping.iter().enumerate() {
+            assert_eq!(mapping.id, index as u64 + 1);
+            assert_ne!(text(mapping.filename), "");
+        }
+        for (index, function) in proto.function.iter().enumerate() {
+            assert_eq!(function.id, index as u64 + 1);
+            assert_ne!(text(function.name), "");
+        }
+        for (index, location) in proto.location.iter().enumerate() {
+            assert_eq!(location.id, index as u64 + 1);
+            assert!(location.mapping_id <= proto.mapping.len() as u64);
+            assert!(!location.line.is_empty());
+            for line in &location.line {
+                assert!((1..=proto.function.len() as u64).contains(&line.function_id));
+            }
+        }
+        for sample in &proto.sample {
+            assert_eq!(sample.value.len(), 4);
+            let ids = 1..=proto.location.len() as u64;
+            assert!(sample.location_id.iter().all(|id| ids.contains(id)));
+            assert!(!sample.location_id.is_empty());
+        }
+        let digits = self.total().to_string();
+        let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().collect();
+        let groups = groups.iter().map(|g| std::str::from_utf8(g).unwrap());
+        let total = groups.collect::<Vec<_>>().join(",");
+        let all = format!("<title>all ({total} bytes, 100%)</title>");
+        assert!(self.svg.contains(&all), "{all}");
+    }
+
+    /// Functions outermost first, with the process, and bytes in use: as folded stacks have them.
+    fn in_use(&self) -> BTreeMap<String, u64> {
+        let proto = &self.proto;
+        let text = |id: i64| proto.string_table[usize::try_from(id).unwrap()].as_str();
+        let mut stacks = BTreeMap::new();
+        for sample in &proto.sample {
+            let mut names = Vec::new();
+            for id in &sample.location_id {
+                let location = &proto.location[usize::try_from(id - 1).unwrap()];
+                for line in &location.line {
+                    let function = &proto.function[usize::try_from(line.function_id - 1).unwrap()];
+                    names.push(text(function.name).replace(';', ":"));
+                }
+            }
+            names.push(text(sample.label[0].str).to_owned());
+            names.reverse();
+            if sample.value[0] > 0 {
+                *stacks.entry(names.join(";")).or_insert(0) +=
+                    u64::try_from(sample.value[0]).unwrap();
+            }
+        }
+        stacks
+    }
+}
+
+#[test]
+fn of_our_own_recording() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record_run(&file);
+    let end = made(&folder, &file, &[]);
+    end.check();
+    let known = "python;__libc_start_main;main;load(char const*);grow<float>(unsigned long)";
+    let expected = [
+        (format!("{known};cudaMalloc"), 20 * MIB),
+        ("python;cudaMalloc".to_owned(), MIB),
+        ("python;evil\\u{1b}[2J: name;cudaMalloc".to_owned(), 8 * MIB),
+    ];
+    assert_eq!(end.folded, expected);
+    assert_eq!(end.in_use(), expected.into_iter().collect());
+    let leaked = report_json(&file, &["--analysis", "leakage"]);
+    assert_eq!(leaked["totals"]["total"]["bytes"], end.total());
+    assert_eq!((end.value(1), end.value(2), end.value(3)), (3, 33 * MIB, 4));
+    // Lines and inlined functions.
+    let inlined = end.proto.location.iter().find(|l| l.line.len() == 2);
+    assert_eq!(
+        inlined
+            .unwrap()
+            .line
+            .iter()
+            .map(|l| l.line)
+            .collect::<Vec<_>>(),
+        [17, 42]
+    );
+
+    let total = made(&folder, &file, &["--weight", "total"]);
+    total.check();
+    assert_eq!(total.total(), 33 * MIB);
+    let peak = made(&folder, &file, &["--weight", "peak"]);
+    let watermark = report_json(&file, &["--analysis", "watermark"]);
+    assert_eq!(watermark["totals"]["total"]["bytes"], peak.total());
+    assert_eq!(peak.value(0), peak.total());
+    let host = made(&folder, &file, &["--host"]);
+    assert_eq!(host.total(), 34 * MIB);
+    let full = made(&folder, &file, &["--full-stacks"]);
+    assert_eq!(full.total(), 29 * MIB);
+}
+
+#[test]
+fn of_a_real_export() {
+    let folder = Folder::new();
+    let file = folder.real_export();
+    for (weight, analysis) in [("end", "leakage"), ("peak", "watermark")] {
+        let made = made(&folder, &file, &["--weight", weight]);
+        made.check();
+        let found = report_json(&file, &["--analysis", analysis]);
+        assert_eq!(found["totals"]["total"]["bytes"], made.total());
+        assert_eq!(found["totals"]["total"]["allocations"], made.value(1));
+    }
+    let end = made(&folder, &file, &[]);
+    let (stack, bytes) = &end.folded[0];
+    assert_eq!(*bytes, 25_165_824);
+    assert!(
+        stack.ends_with(";__libc_start_main;0x0;main;cudaMalloc")
+            || stack.contains(";main;") && stack.ends_with(";cudaMalloc"),
+        "{stack}"
+    );
+    let full = made(&folder, &file, &["--full-stacks"]);
+    assert!(
+        full.folded[0].0.split(';').count() == 10,
+        "{:?}",
+        full.folded
+    );
+    // What was ever allocated: from the timeline.
+    let all = made(&folder, &file, &["--weight", "total"]);
+    let usage = report_json(&file, &["--analysis", "usage"]);
+    let mut before = 0;
+    let mut allocated = 0;
+    for point in usage["points"].as_array().map(Vec::as_slice).unwrap() {
+        let now = point[1].as_u64().unwrap();
+        allocated += now.saturating_sub(before);
+        before = now;
+    }
+    assert_eq!(all.total(), allocated);
+}
+
+#[test]
+fn a_bad_path_fails_first_and_nothing_is_a_picture_too() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record_run(&file);
+    let output = gpuprobe(&[
+        "report",
+        file.to_str().unwrap(),
+        "--flamegraph",
+        "/nowhere/x.svg",
+    ]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("cannot write to /nowhere/x.svg") && !output.status.success(),
+        "{said}"
+    );
+    let svg = folder.path("x.svg");
+    report(
+        &file,
+        &["--flamegraph", svg.to_str().unwrap(), "--device", "7"],
+    );
+    assert!(fs::read_to_string(&svg).unwrap().contains("<svg"));
+    let _: Value = report_json(&file, &[]);
+}

@@ -1,0 +1,55 @@
+//! Building the programs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A folder that goes when the test ends.
+pub(crate) fn folder() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Runs a tool that must succeed.
+pub(crate) fn run(command: &mut Command) {
+    let output = command.output();
+    let output = output.unwrap_or_else(|e| panic!("{command:?}: {e}; it must be installed"));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {text}");
+}
+
+/// One way to build one program.
+pub(crate) struct Build<'a> {
+    /// Its source, in `tests/stacks/programs`.
+    pub(crate) source: &'a str,
+    pub(crate) flags: &'a [&'a str],
+    pub(crate) is_stripped: bool,
+}
+
+impl Build<'_> {
+    /// The program, in `folder`.
+    pub(crate) fn put(&self, folder: &Path) -> PathBuf {
+        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stacks/programs");
+        let source = programs.join(self.source);
+        let (name, language) = self.source.rsplit_once('.').unwrap();
+        let output = folder.join(name);
+        let (compiler, fixed): (_, &[&str]) = match language {
+            "c" => (
+                "cc",
+                &["-std=gnu11", "-Wall", "-Wno-unused-function", "-pthread"],
+            ),
+            "cpp" => ("c++", &["-std=c++17", "-Wall"]),
+            _ => ("rustc", &["--edition=2021"]),
+        };
+        let mut command = Command::new(compiler);
+        command.args(fixed).args(self.flags);
+        if language != "rs" {
+            command.args(["-fno-optimize-sibling-calls", "-ldl"]);
+        }
+        run(command.arg("-o").arg(&output).arg(&source));
+        if self.is_stripped {
+            run(Command::new("strip").arg(&output));
+        }
+        output
+    }
+}

@@ -1,0 +1,7 @@
+//! Stacks of real processes: from registers and memory to names. No root is needed.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod contexts;
+mod harness;
+mod paths;

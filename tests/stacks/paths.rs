@@ -1,0 +1,243 @@
+//! Every function of known call paths is named.
+
+use std::path::Path;
+
+use crate::harness::{Build, Stopped, World, folder, run};
+
+const C_PATH: [&str; 7] = ["leaf", "inner", "middle", "outer", "main", "libc", "_start"];
+
+fn names(program: &Path, arguments: &[&str]) -> Vec<String> {
+    World::new().names(&Stopped::start(program, arguments))
+}
+
+/// Without its symbols, a program's functions are its name and a place.
+fn unnamed(names: Vec<String>, program: &str) -> Vec<String> {
+    let mark = format!("{program}+0x");
+    let name = |name: String| {
+        if name.starts_with(&mark) {
+            "?".to_owned()
+        } else {
+            name
+        }
+    };
+    names.into_iter().map(name).collect()
+}
+
+#[test]
+fn c_with_and_without_frame_pointers() {
+    for frame in ["-fomit-frame-pointer", "-fno-omit-frame-pointer"] {
+        for position in [["-fPIE", "-pie"], ["-fno-pie", "-no-pie"]] {
+            for level in ["-O0", "-O2"] {
+                for is_stripped in [false, true] {
+                    let flags = [frame, position[0], position[1], level];
+                    let build = Build {
+                        source: "chain.c",
+                        flags: &flags,
+                        is_stripped,
+                    };
+                    let folder = folder();
+                    let names = names(&build.put(folder.path()), &[]);
+                    let expected = if is_stripped {
+                        ["?", "?", "?", "?", "?", "libc", "?"]
+                    } else {
+                        C_PATH
+                    };
+                    assert_eq!(unnamed(names, "chain"), expected, "{flags:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn linked_statically_and_without_an_index() {
+    let names_of = |flags: &[&str]| {
+        let build = Build {
+            source: "chain.c",
+            flags,
+            is_stripped: false,
+        };
+        let folder = folder();
+        names(&build.put(folder.path()), &[])
+    };
+    assert_eq!(names_of(&["-O2", "-Wl,--no-eh-frame-hdr"]), C_PATH);
+    let names = names_of(&["-O2", "-static"]);
+    assert_eq!(names[..5], C_PATH[..5]);
+    assert_eq!(names.last().unwrap(), "_start");
+}
+
+/// Prologues, epilogues, calls through the PLT: wherever the process is, the stack is the same
+/// but for its innermost end.
+#[test]
+fn at_every_instruction() {
+    for flags in [
+        ["-O2", "-fomit-frame-pointer"],
+        ["-O0", "-fno-omit-frame-pointer"],
+    ] {
+        let build = Build {
+            source: "chain.c",
+            flags: &flags,
+            is_stripped: false,
+        };
+        let folder = folder();
+        let process = Stopped::start(&build.put(folder.path()), &[]);
+        let mut world = World::new();
+        let mut entries = 0;
+        for step in 0..400 {
+            let names = world.names(&process);
+            let start = names
+                .iter()
+                .position(|name| name == "main" || name == "libc")
+                .unwrap();
+            if names[start] == "libc" {
+                break;
+            }
+            // A function of libc that the path calls, in its own code or in the PLT.
+            let own: Vec<_> = names[..=start].iter().map(String::as_str).collect();
+            let own = match own.as_slice() {
+                ["libc", rest @ ..] => rest,
+                [first, rest @ ..] if first.contains("+0x") => rest,
+                own => own,
+            };
+            assert!(
+                C_PATH[..5].ends_with(own),
+                "step {step} of {flags:?}: {names:?}"
+            );
+            assert_eq!(names[start + 1..], ["libc", "_start"], "step {step}");
+            let is_entry = names[0] == "leaf" && step > 5;
+            entries += u32::from(is_entry);
+            assert!(process.step());
+        }
+        // The first call of `inner` has returned and the second one was seen from its beginning.
+        assert!(entries > 0, "{flags:?}");
+    }
+}
+
+#[test]
+fn cpp_with_templates_and_inlined_functions() {
+    let build = Build {
+        source: "shapes.cpp",
+        flags: &["-O2", "-g"],
+        is_stripped: false,
+    };
+    let folder = folder();
+    let program = build.put(folder.path());
+    let process = Stopped::start(&program, &[]);
+    let mut world = World::new();
+    let names = world.names(&process);
+    let expected = [
+        "stop_now inlined",
+        "shapes::Square<float, 4>::area(int) const",
+        "shapes::twice(shapes::Shape const&) inlined",
+        "shapes::both(shapes::Shape const&) inlined",
+        "measure(shapes::Shape const&)",
+        "main::{lambda(int)#1}::operator()(int) const",
+        "int shapes::apply<main::{lambda(int)#1}&>(main::{lambda(int)#1}&)",
+        "main",
+        "libc",
+        "_start",
+    ];
+    assert_eq!(names, expected);
+    let (unwound, _) = world.stack(&process, 1 << 16);
+    let frames = world.frames(process.pid(), &unwound.stack);
+    let source = std::fs::read_to_string("tests/stacks/programs/shapes.cpp").unwrap();
+    let line_of = |text: &str| {
+        let line = source.lines().position(|line| line.contains(text)).unwrap();
+        u32::try_from(line + 1).ok()
+    };
+    let place = |index: usize| (frames[index].file.clone().unwrap(), frames[index].line);
+    assert!(place(2).0.ends_with("shapes.cpp"), "{:?}", place(2));
+    assert_eq!(place(1).1, line_of("stop_now();"));
+    assert_eq!(place(2).1, line_of("shape.area(1)"));
+    assert_eq!(place(3).1, line_of("twice(shape) + sink"));
+    assert_eq!(place(4).1, line_of("shapes::both(shape) + sink"));
+}
+
+/// The same line and function names through a file of its own for debugging information.
+#[test]
+fn debugging_information_in_another_file() {
+    use std::process::Command;
+    for id in ["-Wl,--build-id=sha1", "-Wl,--build-id=none"] {
+        let build = Build {
+            source: "shapes.cpp",
+            flags: &["-O2", "-g", id],
+            is_stripped: false,
+        };
+        let folder = folder();
+        let program = build.put(folder.path());
+        let debug = folder.path().join("shapes.debug");
+        let mut objcopy = Command::new("objcopy");
+        run(objcopy.arg("--only-keep-debug").arg(&program).arg(&debug));
+        run(Command::new("strip").arg(&program));
+        let names = unnamed(names(&program, &[]), "shapes");
+        assert_eq!(names[..5], ["?", "?", "?", "?", "?"]);
+        let mut link = Command::new("objcopy");
+        link.current_dir(folder.path());
+        run(link.arg("--add-gnu-debuglink=shapes.debug").arg("shapes"));
+        let names = self::names(&program, &[]);
+        assert_eq!(
+            names[2], "shapes::twice(shapes::Shape const&) inlined",
+            "{id}"
+        );
+        // Another program's is not believed.
+        if id.ends_with("none") {
+            std::fs::write(&debug, std::fs::read("/proc/self/exe").unwrap()).unwrap();
+            let names = unnamed(self::names(&program, &[]), "shapes");
+            assert_eq!(names[..5], ["?", "?", "?", "?", "?"]);
+        }
+    }
+}
+
+#[test]
+fn rust() {
+    let build = Build {
+        source: "chain.rs",
+        flags: &["-O", "-g"],
+        is_stripped: false,
+    };
+    let folder = folder();
+    let names = names(&build.put(folder.path()), &[]);
+    let expected = [
+        "chain::stop_now inlined",
+        "<chain::Linear<u32> as chain::Layer>::forward",
+        "chain::through inlined",
+        "chain::train",
+        "chain::main::{closure#0} inlined",
+        "chain::apply::<chain::main::{closure#0}>",
+        "chain::main",
+    ];
+    let simple = |name: &String| name.replace("{{closure}}", "{closure#0}");
+    let names: Vec<_> = names.iter().map(simple).collect();
+    assert_eq!(names[..7], expected);
+    assert_eq!(names[names.len() - 3..], ["main", "libc", "_start"]);
+}
+
+#[test]
+fn from_a_library_that_is_loaded_late() {
+    let folder = folder();
+    let build = |source, flags: &[&str], is_stripped| {
+        Build {
+            source,
+            flags,
+            is_stripped,
+        }
+        .put(folder.path())
+    };
+    let host = build("host.c", &["-O2"], false);
+    let flags = ["-O2", "-shared", "-fPIC", "-fvisibility=hidden"];
+    for is_stripped in [false, true] {
+        let plugin = build("plugin.c", &flags, is_stripped);
+        let names = names(&host, &[plugin.to_str().unwrap()]);
+        // Exported names survive stripping; what is hidden gets no neighbour's.
+        let hidden = if is_stripped { "?" } else { "plugin_hidden" };
+        let expected = [
+            "called_back",
+            hidden,
+            "plugin_run",
+            "main",
+            "libc",
+            "_start",
+        ];
+        assert_eq!(unnamed(names, "plugin"), expected);
+    }
+}

@@ -1,0 +1,102 @@
+/* Stacks that are not the thread's own, deep ones, and code from no file. */
+#define _GNU_SOURCE
+#include "stop.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+#define KEEP __attribute__((noipa))
+
+volatile int sink;
+static ucontext_t back, coroutine;
+
+KEEP static void bottom(void) {
+    stop_now();
+    sink++;
+}
+
+KEEP static int recurse(int depth) {
+    if (depth == 0) {
+        bottom();
+        return sink;
+    }
+    return recurse(depth - 1) + sink;
+}
+
+KEEP static void in_coroutine(void) {
+    bottom();
+    sink++;
+}
+
+KEEP static void handler(int number) {
+    bottom();
+    sink = number;
+}
+
+KEEP static void interrupted(void) {
+    __asm__ volatile("ud2");
+    sink++;
+}
+
+KEEP static void *in_thread(void *argument) {
+    bottom();
+    sink++;
+    return argument;
+}
+
+static void handle(int flags) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags | SA_RESETHAND};
+    stack_t stack = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+    sigaltstack(&stack, NULL);
+    sigaction(SIGILL, &action, NULL);
+    interrupted();
+}
+
+KEEP static void jit(void) {
+    /* sub $8,%rsp; call *%rdi; add $8,%rsp; ret */
+    static const unsigned char code[] = {0x48, 0x83, 0xec, 8, 0xff, 0xd7, 0x48, 0x83, 0xc4, 8, 0xc3};
+    /* With a frame pointer: push %rbp; mov %rsp,%rbp; call *%rdi; pop %rbp; ret */
+    static const unsigned char framed[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
+    (void)code;
+    unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(page, framed, sizeof framed);
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+    FILE *map = fopen(path, "w");
+    fprintf(map, "%lx %zx py::train:/x/train.py\n", (unsigned long)page, sizeof framed);
+    fclose(map);
+    ((void (*)(void (*)(void)))page)(bottom);
+    unlink(path);
+    sink++;
+}
+
+int main(int argc, char **argv) {
+    const char *what = argv[argc - 1];
+    if (!strcmp(what, "altstack")) {
+        handle(SA_ONSTACK);
+    } else if (!strcmp(what, "signal")) {
+        handle(0);
+    } else if (!strcmp(what, "coroutine")) {
+        getcontext(&coroutine);
+        coroutine.uc_stack.ss_sp = malloc(1 << 16);
+        coroutine.uc_stack.ss_size = 1 << 16;
+        coroutine.uc_link = &back;
+        makecontext(&coroutine, in_coroutine, 0);
+        swapcontext(&back, &coroutine);
+    } else if (!strcmp(what, "thread")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, in_thread, NULL);
+        pthread_join(thread, NULL);
+    } else if (!strcmp(what, "jit")) {
+        jit();
+    } else {
+        sink = recurse(atoi(what));
+    }
+    sink++;
+    return 0;
+}

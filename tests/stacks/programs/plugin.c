@@ -1,0 +1,11 @@
+/* A library that is loaded late, and calls back. */
+#define KEEP __attribute__((noipa))
+volatile int plugin_sink;
+KEEP static int plugin_hidden(int (*callback)(int), int n) {
+    return callback(n) + plugin_sink;
+}
+KEEP __attribute__((visibility("default"))) int plugin_run(int (*callback)(int), int n) {
+    return plugin_hidden(callback, n) + plugin_sink;
+}
+/* Exported, around the hidden one: names that must not be given to it. */
+KEEP __attribute__((visibility("default"))) int plugin_other(int n) { return n + plugin_sink; }
