@@ -66,6 +66,8 @@
 
 /* The number of a context that is not known by now. Primary contexts have 0. */
 #define GP_CONTEXT_UNKNOWN 0xffff
+/* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD: the capture goes on. */
+#define GP_WRONG_THREAD 908
 
 /* The device of a thread that nothing has told us about. */
 #define GP_DEVICE_UNKNOWN (-1)
@@ -118,19 +120,25 @@ enum gp_op {
 	GP_OP_CONTEXT_DESTROY, /* address: the context */
 	GP_OP_DEVICE_RESET,    /* device, or the current one */
 	GP_OP_PRIMARY_RELEASE, /* device */
-	GP_OP_POOL_CREATE,     /* out: pool; device; stream: type of its location */
-	GP_OP_POOL_DESTROY,    /* address: the pool */
-	GP_OP_POOL_TRIM,       /* address: the pool; size: to keep */
-	GP_OP_POOL_ATTRIBUTE,  /* address: the pool; stream: which; out: its value */
-	GP_OP_POOL_OF_DEVICE,  /* out: pool; device */
-	GP_OP_POOL_SET,        /* address: the pool; device */
-	GP_OP_GRAPH_ALLOCATE,  /* address: the graph; size; out: address */
-	GP_OP_GRAPH_FREE,      /* address: the graph; stream: the address that is freed */
-	GP_OP_GRAPH_NODE,      /* address: the graph; size: node type; stream: its parameters */
-	GP_OP_GRAPH_BUILD,     /* address: the graph; out: the executable graph */
-	GP_OP_GRAPH_DESTROY,   /* address: the graph, executable or not */
-	GP_OP_LIBRARY_LOAD,    /* out: the library */
-	GP_OP_HANDLE_OTHER,    /* out: a handle that is mapped and released, but no memory */
+	GP_OP_POOL_CREATE,  /* out: pool; device; stream: type of its location; size: of its memory
+			     */
+	GP_OP_POOL_DESTROY, /* address: the pool */
+	GP_OP_POOL_TRIM,    /* address: the pool; size: to keep */
+	GP_OP_POOL_ATTRIBUTE, /* address: the pool; stream: which; out: its value */
+	GP_OP_POOL_OF_DEVICE, /* out: pool; device; stream and size: as for a new one */
+	GP_OP_POOL_SET,       /* address: the pool; device; stream and size: as for a new one */
+	GP_OP_GRAPH_ALLOCATE, /* address: the graph; size; out: address */
+	GP_OP_GRAPH_FREE,     /* address: the graph; stream: the address that is freed */
+	GP_OP_GRAPH_NODE,     /* address: the graph; size: node type; stream: its parameters */
+	GP_OP_GRAPH_BUILD,    /* address: the graph; out: the executable graph */
+	GP_OP_GRAPH_DESTROY,  /* address: the graph, executable or not */
+	GP_OP_LIBRARY_LOAD,   /* out: the library */
+	GP_OP_HANDLE_OTHER,   /* out: a handle that is mapped and released, but no memory */
+
+	/* What tells which streams are captured; seen at entry only. */
+	GP_OP_EVENT_RECORD,   /* address: the event; stream */
+	GP_OP_STREAM_WAIT,    /* address: the event; stream */
+	GP_OP_STREAM_DESTROY, /* stream */
 };
 
 /* The node types of GP_OP_GRAPH_NODE that matter: CUgraphNodeType. */
@@ -232,10 +240,12 @@ struct gp_call {
 	__u64 end_ns;
 	__u64 address;
 	__u64 size;
-	__s32 device;  /* GP_DEVICE_UNKNOWN or an index */
-	__u16 context; /* number of the context that it was made in or is about */
-	__u16 flags;   /* GP_CALL_* */
-	__u64 stack;   /* names the call stack within the process, or 0 */
+	__s32 device; /* GP_DEVICE_UNKNOWN or an index */
+	/* Number of the context that it was made in or is about; of what was
+	 * captured, and of the end of a capture, the number of the capture. */
+	__u16 context;
+	__u16 flags; /* GP_CALL_* */
+	__u64 stack; /* names the call stack within the process, or 0 */
 };
 
 /* The same, with what only few functions have. */

@@ -234,6 +234,7 @@ static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread 
 					 __s32 result, __u32 tid)
 {
 	struct gp_process *process = gp_known_process(thread->tgid);
+	struct gp_capture *capture;
 	struct gp_context *about;
 
 	call->row = frame->row;
@@ -254,9 +255,17 @@ static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread 
 	if (frame->op == GP_OP_CONTEXT_DESTROY) {
 		about = gp_context_of(thread, frame->address);
 		call->context = about ? about->number : GP_CONTEXT_UNKNOWN;
-	} else if (gp_is_memory(frame->op) && recipe->stream.place != GP_PLACE_NONE && process &&
-		   gp_is_captured(process, frame->stream)) {
+	} else if (frame->op == GP_OP_CAPTURE_END) {
+		capture = process && result != GP_WRONG_THREAD
+				  ? gp_capture_of(process, frame->stream)
+				  : NULL;
+		call->context = capture && capture->began ? capture->number : GP_CONTEXT_UNKNOWN;
+	} else if (gp_is_memory(frame->op) && recipe->stream.place != GP_PLACE_NONE && process) {
+		capture = gp_capture_of(process, frame->stream);
+		if (!capture)
+			return;
 		call->flags = GP_CALL_CAPTURED;
+		call->context = capture->number;
 		process->graph_memory = 1;
 	}
 }
@@ -358,18 +367,18 @@ static __always_inline bool gp_is_told(struct gp_thread *thread, __u32 row)
 
 /* A call that matters for the counting of launches has returned. */
 static __always_inline void gp_apply_kernels(struct gp_thread *thread, struct gp_frame *frame,
-					     __u32 op, __s32 result, __u32 tid)
+					     __u32 op, __s32 result)
 {
 	struct gp_process *process = gp_known_process(thread->tgid);
 
 	if (!process)
 		return;
-	if (op == GP_OP_CAPTURE_END)
+	if (op == GP_OP_CAPTURE_END && result != GP_WRONG_THREAD)
 		gp_end_capture(process, frame->stream);
 	else if (result)
 		return;
 	else if (op == GP_OP_CAPTURE_BEGIN)
-		gp_begin_capture(process, frame->stream, tid);
+		gp_begin_capture(process, frame->stream);
 	else if (op == GP_OP_MODULE_UNLOAD)
 		process->epoch++;
 	else
@@ -423,12 +432,13 @@ found:
 	/* What is sent of a new context is the number that it gets. */
 	if (!result && op == GP_OP_CONTEXT_CREATE)
 		gp_apply_context(thread, frame, op);
-	if (!result && keep_ledger && gp_is_told(thread, row)) {
+	/* What a failed capture had gathered is to be forgotten. */
+	if ((!result || op == GP_OP_CAPTURE_END) && keep_ledger && gp_is_told(thread, row)) {
 		gp_note_graph_memory(thread, op);
 		gp_send_call(thread, frame, result, tid);
 	}
 	if (gp_is_about_kernels(op))
-		gp_apply_kernels(thread, frame, op, result, tid);
+		gp_apply_kernels(thread, frame, op, result);
 	else if (!result && op != GP_OP_CONTEXT_CREATE)
 		gp_apply_context(thread, frame, op);
 }

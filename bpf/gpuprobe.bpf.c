@@ -73,20 +73,16 @@ int call_return_perf(struct pt_regs *ctx)
 }
 
 SEC("uprobe.multi")
-int launch_multi(struct pt_regs *ctx)
+int entry_multi(struct pt_regs *ctx)
 {
-	struct gp_counted counted;
-
-	gp_on_launch(ctx, bpf_get_attach_cookie(ctx), &counted);
+	gp_on_entry(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
 }
 
 SEC("uprobe")
-int launch_perf(struct pt_regs *ctx)
+int entry_perf(struct pt_regs *ctx)
 {
-	struct gp_counted counted;
-
-	gp_on_launch(ctx, bpf_get_attach_cookie(ctx), &counted);
+	gp_on_entry(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
 }
 

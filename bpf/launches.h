@@ -14,46 +14,119 @@
 
 /* ---- capture ------------------------------------------------------------ */
 
-static __always_inline bool gp_has_capture(__u32 process, __u64 id, bool is_thread)
+/* The default streams of threads, whose handles are the same for all. The one
+ * of old (0, where a program is not built for those of threads) is never
+ * captured. */
+#define GP_STREAM_DEFAULT 0
+#define GP_STREAM_PER_THREAD 2
+
+static __always_inline struct gp_capture_key gp_stream_key(struct gp_process *process, __u64 stream)
 {
-	struct gp_capture_key key = {.id = id, .process = process, .is_thread = is_thread};
+	struct gp_capture_key key = {.id = stream, .process = process->id};
+
+	if (stream == GP_STREAM_DEFAULT || stream == GP_STREAM_PER_THREAD) {
+		key.id = (__u32)bpf_get_current_pid_tgid();
+		key.what = GP_CAPTURE_OWN;
+	}
+	return key;
+}
+
+static __always_inline bool gp_is_open(struct gp_process *process, __u32 number)
+{
+	struct gp_capture_key key = {.id = number, .process = process->id, .what = GP_CAPTURE_OPEN};
 
 	return bpf_map_lookup_elem(&captures, &key);
 }
 
-/* Whether a call on `stream` by the current thread goes into a graph instead
- * of to the GPU: the stream is being captured, or the thread began a capture
- * (its other streams join by events, which are not followed). */
-static __always_inline bool gp_is_captured(struct gp_process *process, __u64 stream)
+/* The capture that a call on `stream` by the current thread goes into, instead
+ * of to the GPU; NULL if it goes into none. */
+static __always_inline struct gp_capture *gp_capture_of(struct gp_process *process, __u64 stream)
 {
-	return process->captures &&
-	       (gp_has_capture(process->id, stream, false) ||
-		gp_has_capture(process->id, (__u32)bpf_get_current_pid_tgid(), true));
+	struct gp_capture_key key;
+	struct gp_capture *capture;
+
+	if (!process->captures)
+		return NULL;
+	key = gp_stream_key(process, stream);
+	capture = bpf_map_lookup_elem(&captures, &key);
+	return capture && gp_is_open(process, capture->number) ? capture : NULL;
 }
 
-static __always_inline void gp_begin_capture(struct gp_process *process, __u64 stream, __u32 tid)
+static __always_inline bool gp_is_captured(struct gp_process *process, __u64 stream)
 {
-	struct gp_capture_key by_stream = {.id = stream, .process = process->id};
-	struct gp_capture_key by_thread = {.id = tid, .process = process->id, .is_thread = 1};
+	return gp_capture_of(process, stream);
+}
 
-	bpf_map_update_elem(&captures, &by_stream, &tid, BPF_ANY);
-	bpf_map_update_elem(&captures, &by_thread, &tid, BPF_ANY);
+/* Also after an error: a capture that was invalidated is over too. A stream
+ * that only joined ends nothing. */
+static __always_inline void gp_end_capture(struct gp_process *process, __u64 stream)
+{
+	struct gp_capture *capture = gp_capture_of(process, stream);
+	struct gp_capture_key key = {.process = process->id, .what = GP_CAPTURE_OPEN};
+
+	if (!capture || !capture->began)
+		return;
+	key.id = capture->number;
+	if (!bpf_map_delete_elem(&captures, &key))
+		__sync_fetch_and_add(&process->captures, -1);
+}
+
+static __always_inline void gp_begin_capture(struct gp_process *process, __u64 stream)
+{
+	struct gp_capture_key by_stream = gp_stream_key(process, stream);
+	struct gp_capture_key open = {.process = process->id, .what = GP_CAPTURE_OPEN};
+	struct gp_capture capture = {.began = 1};
+
+	/* One whose end was not seen. */
+	gp_end_capture(process, stream);
+	/* 0 and GP_CONTEXT_UNKNOWN mean something else. */
+	capture.number = 1 + process->captured++ % (GP_CONTEXT_UNKNOWN - 1);
+	open.id = capture.number;
+	bpf_map_update_elem(&captures, &by_stream, &capture, BPF_ANY);
+	bpf_map_update_elem(&captures, &open, &capture, BPF_ANY);
 	__sync_fetch_and_add(&process->captures, 1);
 }
 
-/* Also after an error: a capture that was invalidated is over too. */
-static __always_inline void gp_end_capture(struct gp_process *process, __u64 stream)
+/* A stream that waits for an event of a captured stream joins its capture. One
+ * that is destroyed may come back as another. Events are frequent, captures are
+ * rare. */
+static __always_inline void gp_on_stream(struct pt_regs *ctx,
+					 const volatile struct gp_recipe *recipe)
 {
-	struct gp_capture_key by_stream = {.id = stream, .process = process->id};
-	struct gp_capture_key by_thread = {.process = process->id, .is_thread = 1};
-	__u32 *tid = bpf_map_lookup_elem(&captures, &by_stream);
+	struct gp_process *process = gp_known_process(bpf_get_current_pid_tgid() >> 32);
+	struct gp_capture_key event = {.what = GP_CAPTURE_EVENT}, key;
+	struct gp_capture joined = {}, *capture;
+	__u64 stream;
 
-	if (!tid)
+	if (!process || !process->captures)
 		return;
-	by_thread.id = *tid;
-	bpf_map_delete_elem(&captures, &by_thread);
-	bpf_map_delete_elem(&captures, &by_stream);
-	__sync_fetch_and_add(&process->captures, -1);
+	stream = gp_value_of(ctx, &recipe->stream);
+	event.id = gp_value_of(ctx, &recipe->address);
+	event.process = process->id;
+	key = gp_stream_key(process, stream);
+	switch (recipe->op) {
+	case GP_OP_STREAM_DESTROY:
+		gp_end_capture(process, stream);
+		bpf_map_delete_elem(&captures, &key);
+		return;
+	case GP_OP_EVENT_RECORD:
+		capture = gp_capture_of(process, stream);
+		if (!capture) {
+			bpf_map_delete_elem(&captures, &event);
+			return;
+		}
+		joined.number = capture->number;
+		bpf_map_update_elem(&captures, &event, &joined, BPF_ANY);
+		return;
+	case GP_OP_STREAM_WAIT:
+		capture = bpf_map_lookup_elem(&captures, &event);
+		if (!capture || !gp_is_open(process, capture->number) ||
+		    gp_is_captured(process, stream))
+			return;
+		joined.number = capture->number;
+		bpf_map_update_elem(&captures, &key, &joined, BPF_ANY);
+		return;
+	}
 }
 
 /* ---- names -------------------------------------------------------------- */
@@ -201,6 +274,20 @@ static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie,
 		__sync_fetch_and_add(&count->captured, 1);
 	else
 		__sync_fetch_and_add(&count->runs, 1);
+}
+
+/* The entry of a function of which only that matters. */
+static __always_inline void gp_on_entry(struct pt_regs *ctx, __u64 cookie)
+{
+	const volatile struct gp_recipe *recipe = &recipes[cookie & (GP_MAX_ROWS - 1)];
+	struct gp_counted counted;
+
+	if (recipe->op == GP_OP_LAUNCH || recipe->op == GP_OP_GRAPH_LAUNCH) {
+		if (count_launches)
+			gp_on_launch(ctx, cookie, &counted);
+	} else {
+		gp_on_stream(ctx, recipe);
+	}
 }
 
 /* ---- single launches ---------------------------------------------------- */

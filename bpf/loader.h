@@ -29,7 +29,7 @@ struct gp_link_map {
 struct gp_loader no_loader;
 const struct gp_image_key no_image;
 
-/* Whether the path at user address `name` ends in a base name that starts with
+/* Whether the path at user address `name` ends, or may end, in a base name that starts with
  * "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0). Global
  * and taking numbers only, so that the verifier looks at it once and not once
  * for each turn of the caller's loop. */
@@ -45,6 +45,9 @@ __noinline int gp_is_cuda_library(__u32 tgid, __u64 name)
 	length = bpf_probe_read_user_str(loader->path, GP_PATH_LEN, (void *)name);
 	if (length <= 1)
 		return 0;
+	/* It was cut, and its base name with it: user space has to look. */
+	if (length == GP_PATH_LEN)
+		return 1;
 	start = length - 1;
 	for (int i = 0; i < GP_BASENAME_LEN && start > 0; i++) {
 		if (loader->path[(start - 1) & (GP_PATH_LEN - 1)] == '/')
@@ -92,7 +95,7 @@ static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
 	}
 	/* Nothing new in this list: another namespace (dlmopen) has changed. */
 	if (interesting || next || i == 0)
-		gp_send_notice(GP_RECORD_NEW_LIBRARY, tgid, gp_hold(tgid), &no_image);
+		gp_send_notice(GP_RECORD_NEW_LIBRARY, tgid, &no_image);
 }
 
 #endif /* GPUPROBE_LOADER_H */

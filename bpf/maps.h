@@ -133,20 +133,32 @@ struct {
 	__type(value, struct gp_launch_count);
 } launches SEC(".maps");
 
+enum gp_capture_what {
+	GP_CAPTURE_STREAM, /* a stream that is captured */
+	GP_CAPTURE_OWN,    /* likewise, the thread's own default stream, by its tid */
+	GP_CAPTURE_EVENT,  /* an event that was recorded on a captured stream */
+	GP_CAPTURE_OPEN,   /* the number of a capture that has not ended */
+};
+
 struct gp_capture_key {
 	__u64 id;
 	__u32 process;
-	__u32 is_thread; /* id is a tid; else, a stream */
+	__u32 what; /* GP_CAPTURE_* */
 };
 
-/* Streams that are being captured into a graph, and the threads that began it,
- * whose tid is the value. Bounded by least recent use; a forgotten capture
- * makes its launches count as run. */
+struct gp_capture {
+	__u32 number; /* of the capture, within its process */
+	__u32 began;  /* it began with this stream; others joined by events */
+};
+
+/* What is being captured into graphs. Streams and events whose capture has
+ * ended stay until they are pushed out. Bounded by least recent use; a
+ * forgotten capture makes its launches count as run. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 8192);
 	__type(key, struct gp_capture_key);
-	__type(value, __u32);
+	__type(value, struct gp_capture);
 } captures SEC(".maps");
 
 /* gp_notice for discovery; wakes the reader at once. Full: losses.notices. */
@@ -172,6 +184,7 @@ struct gp_process {
 	__u32 captures;     /* stream captures that are open */
 	__u16 epoch;        /* gp_launch_key.epoch */
 	__u16 contexts;     /* contexts created so far, which numbers them */
+	__u32 captured;     /* captures begun so far, likewise */
 	__u32 graph_memory; /* some graph allocates or frees memory */
 };
 

@@ -92,9 +92,19 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_
 	return true;
 }
 
-/* Tells discovery to look at the current process, which runs `image`. */
-static __always_inline void gp_send_notice(__u16 type, __u32 tgid, bool held,
-					   const struct gp_image_key *image)
+/* Stops the current process, if that is asked for, until user space has
+ * attached; true if it was. It stops before it runs its next instruction. */
+static __always_inline bool gp_hold(__u32 tgid)
+{
+	const int sigstop = 19;
+
+	return hold_targets && !ending && bpf_map_lookup_elem(&targets, &tgid) &&
+	       bpf_send_signal(sigstop) == 0;
+}
+
+/* Tells discovery to look at the current process, which runs `image`. It is
+ * held only when there is room to tell: nobody else would let it go on. */
+static __always_inline void gp_send_notice(__u16 type, __u32 tgid, const struct gp_image_key *image)
 {
 	struct gp_notice *notice = bpf_ringbuf_reserve(&control_ring, sizeof(*notice), 0);
 
@@ -103,7 +113,7 @@ static __always_inline void gp_send_notice(__u16 type, __u32 tgid, bool held,
 		return;
 	}
 	notice->type = type;
-	notice->held = held;
+	notice->held = gp_hold(tgid);
 	notice->tgid = tgid;
 	notice->inode = image->inode;
 	notice->device = image->device;

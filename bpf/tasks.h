@@ -31,16 +31,6 @@ static __always_inline void gp_end_process(__u16 type, struct task_struct *task,
 	bpf_map_delete_elem(&programs, &tgid);
 }
 
-/* Stops the current process, if that is asked for, until user space has
- * attached; true if it was. It stops before it runs its next instruction. */
-static __always_inline bool gp_hold(__u32 tgid)
-{
-	const int sigstop = 19;
-
-	return hold_targets && !ending && bpf_map_lookup_elem(&targets, &tgid) &&
-	       bpf_send_signal(sigstop) == 0;
-}
-
 static __always_inline void gp_on_exit(struct task_struct *task)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -83,7 +73,7 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 	image.device = BPF_CORE_READ(binprm, file, f_inode, i_sb, s_dev);
 	if (bpf_map_lookup_elem(&known_images, &image))
 		return;
-	gp_send_notice(GP_RECORD_NEW_IMAGE, tgid, gp_hold(tgid), &image);
+	gp_send_notice(GP_RECORD_NEW_IMAGE, tgid, &image);
 }
 
 static __always_inline void gp_on_fork(struct task_struct *parent, struct task_struct *child)

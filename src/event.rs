@@ -110,7 +110,8 @@ pub struct Call {
     /// Device index as CUDA numbers it in that process, if known.
     pub device: Option<u16>,
     /// Number of the context that it was made in or is about: 0 for a primary context,
-    /// [`CONTEXT_UNKNOWN`] if that is not known.
+    /// [`CONTEXT_UNKNOWN`] if that is not known. Of what was captured, and of the end of a capture,
+    /// the number of the capture.
     pub context: u16,
     /// It went into a graph: nothing was allocated or freed.
     pub captured: bool,

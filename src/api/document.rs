@@ -92,6 +92,7 @@ fn title(function: &Function) -> String {
         Op::Launch => "launches".into(),
         Op::GraphLaunch => "graph launches".into(),
         Op::CaptureBegin | Op::CaptureEnd => "captures".into(),
+        Op::EventRecord | Op::StreamWait | Op::StreamDestroy => "captures: joining, leaving".into(),
         Op::KernelName => "names of kernels".into(),
         Op::Copy | Op::CopyBatch if function.told == Told::Always(Direction::Set) => {
             "memory sets".into()

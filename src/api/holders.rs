@@ -55,11 +55,13 @@ const fn pool_of_device(symbol: &'static str) -> Function {
     }
 }
 
-/// The same, where CUDA 13 passes a location: its type, and the device at offset 4.
+/// The same, where CUDA 13 passes a location: its type, and the device at offset 4; and the type
+/// of the memory: a device has a pool of its own for managed memory.
 const fn pool_of_location(symbol: &'static str) -> Function {
     Function {
         device: A1.behind(4).bits32(),
         stream: A1.behind(0).bits32(),
+        size: A2.bits32(),
         ..writes(Op::PoolOfDevice, symbol)
     }
 }
@@ -100,10 +102,12 @@ pub(super) const HOLDERS: &[Function] = &[
     writes(Op::LibraryLoad, "cuLibraryLoadFromFile"),
     about(Op::ModuleUnload, "cuModuleUnload"),
     about(Op::ModuleUnload, "cuLibraryUnload"),
-    // Pools. Of `CUmemPoolProps`, the type of the location is at offset 8 and its number at 12.
+    // Pools. Of `CUmemPoolProps`, the type of the memory is at offset 0, the type of the location
+    // at 8, and its number at 12.
     Function {
         device: A1.behind(12).bits32(),
         stream: A1.behind(8).bits32(),
+        size: A1.behind(0).bits32(),
         ..writes(Op::PoolCreate, "cuMemPoolCreate")
     },
     about(Op::PoolDestroy, "cuMemPoolDestroy"),
@@ -129,6 +133,7 @@ pub(super) const HOLDERS: &[Function] = &[
         address: A2,
         device: A0.behind(4).bits32(),
         stream: A0.behind(0).bits32(),
+        size: A1.bits32(),
         ..driver(Op::PoolSet, "cuMemSetMemPool")
     },
     // Graphs. Of `CUDA_MEM_ALLOC_NODE_PARAMS`, the size is at offset 104 and the address is
@@ -147,7 +152,10 @@ pub(super) const HOLDERS: &[Function] = &[
         ..driver(Op::GraphFree, "cuGraphAddMemFreeNode")
     },
     node("cuGraphAddNode", A4),
-    node("cuGraphAddNode_v2", A5),
+    Function {
+        variants: &["cuGraphAddNode_v3"],
+        ..node("cuGraphAddNode_v2", A5)
+    },
     builds(
         "cuGraphInstantiateWithFlags",
         &["cuGraphInstantiate", "cuGraphInstantiate_v2"],

@@ -130,6 +130,36 @@ pub(super) const LAUNCHES: &[Function] = &[
             &["cuStreamEndCapture_ptsz"],
         )
     },
+    Function {
+        address: Value::argument(0),
+        stream: Value::argument(1),
+        ..driver(
+            Op::EventRecord,
+            "cuEventRecord",
+            &[
+                "cuEventRecord_ptsz",
+                "cuEventRecordWithFlags",
+                "cuEventRecordWithFlags_ptsz",
+            ],
+        )
+    },
+    Function {
+        stream: Value::argument(0),
+        address: Value::argument(1),
+        ..driver(
+            Op::StreamWait,
+            "cuStreamWaitEvent",
+            &["cuStreamWaitEvent_ptsz"],
+        )
+    },
+    Function {
+        stream: Value::argument(0),
+        ..driver(
+            Op::StreamDestroy,
+            "cuStreamDestroy_v2",
+            &["cuStreamDestroy"],
+        )
+    },
     named("cuModuleGetFunction"),
     named("cuLibraryGetKernel"),
 ];

@@ -109,7 +109,8 @@ pub enum Op {
     DeviceReset = 37,
     /// Gives back one reference to the primary context of `device`; the last one ends it.
     PrimaryRelease = 38,
-    /// Writes a new pool on `device` to `out`; `stream` is the type of its location.
+    /// Writes a new pool on `device` to `out`; `stream` is the type of its location, `size` that of
+    /// its memory.
     PoolCreate = 39,
     /// Destroys the pool `address`, once nothing is allocated from it.
     PoolDestroy = 40,
@@ -117,9 +118,9 @@ pub enum Op {
     PoolTrim = 41,
     /// Writes the value of attribute `stream` of the pool `address` to `out`.
     PoolAttribute = 42,
-    /// Writes a pool of `device` to `out`.
+    /// Writes a pool of `device` to `out`; `stream` and `size` are as for a new one.
     PoolOfDevice = 43,
-    /// Makes the pool `address` that of `device`.
+    /// Makes the pool `address` that of `device`; `stream` and `size` are as for a new one.
     PoolSet = 44,
     /// Adds a node to the graph `address` that allocates `size` bytes, and writes where to `out`.
     GraphAllocate = 45,
@@ -136,6 +137,12 @@ pub enum Op {
     LibraryLoad = 50,
     /// Writes a handle to `out` that is mapped and released like memory, but is none.
     HandleOther = 51,
+    /// Records the event `address` on `stream`.
+    EventRecord = 52,
+    /// Lets `stream` wait for the event `address`: it joins a capture by that.
+    StreamWait = 53,
+    /// Destroys `stream`.
+    StreamDestroy = 54,
 }
 
 impl Op {
@@ -235,6 +242,14 @@ impl Op {
         )
     }
 
+    /// Whether calls tell which streams are captured. They are seen at entry only.
+    pub const fn is_about_streams(self) -> bool {
+        matches!(
+            self,
+            Self::EventRecord | Self::StreamWait | Self::StreamDestroy
+        )
+    }
+
     /// Whether calls can be so frequent that they are probed at one layer only.
     pub const fn is_hot(self) -> bool {
         self.is_launch() || self.is_copy()
@@ -242,6 +257,9 @@ impl Op {
 
     /// Whether `modes` need calls of this kind, of memory of this kind.
     pub const fn is_needed_by(self, modes: Modes, kind: MemoryKind) -> bool {
+        if self.is_about_streams() {
+            return modes.memleak || modes.cudatrace || modes.bandwidth_util;
+        }
         let for_ledger = self.is_about_devices() || self.is_memory() || self.is_told();
         if modes.memleak && (for_ledger || matches!(self, Self::CaptureBegin)) {
             return true;
@@ -591,6 +609,10 @@ mod tests {
                 Op::CaptureBegin | Op::CaptureEnd => {
                     assert!(has(function.stream), "{}", function.symbol);
                     (false, function.op == Op::CaptureEnd, false)
+                }
+                Op::EventRecord | Op::StreamWait | Op::StreamDestroy => {
+                    assert!(has(function.stream), "{}", function.symbol);
+                    (function.op != Op::StreamDestroy, false, false)
                 }
                 Op::KernelName => (true, true, false),
                 Op::Copy | Op::CopyBatch => {

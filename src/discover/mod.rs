@@ -9,12 +9,15 @@ pub mod process;
 pub mod system;
 pub mod world;
 
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use nix::fcntl::OFlag;
+use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 
 use crate::api::Layer;
 
@@ -23,6 +26,49 @@ use crate::api::Layer;
 pub struct FileId {
     device: u64,
     inode: u64,
+}
+
+/// What a file looks like through every overlay that it is in. An overlay has a device number of
+/// its own for the files of its layers, while probes are placed at the files in the layers: to
+/// probe a library for each container of an image would see every call that often. When the inode
+/// last changed, to the nanosecond, no copy of the file can have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Likeness {
+    inode: u64,
+    size_bytes: u64,
+    changed: (i64, i64),
+    modified: (i64, i64),
+}
+
+/// Overlays of several file systems number these in the upper bits of their inodes.
+const LOWER_INODE: u64 = (1 << 40) - 1;
+
+impl Likeness {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            inode: metadata.ino() & LOWER_INODE,
+            size_bytes: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// Opens `path` for reading if it is a regular file, and does nothing to it if it is anything
+/// else: what a traced process has mapped under a name need not be what has the name here, and
+/// opening a FIFO waits for a writer.
+///
+/// # Errors
+/// Those of opening the file, or it is no regular one.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let place = File::options()
+        .read(true)
+        .custom_flags(OFlag::O_PATH.bits())
+        .open(path)?;
+    if !place.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))
 }
 
 /// What a mapped file is to us, by its name.
@@ -63,6 +109,10 @@ pub struct Library {
     pub path: PathBuf,
     /// What it is.
     pub role: Role,
+    /// What it looks like through overlays.
+    pub likeness: Likeness,
+    /// It was found through an overlay.
+    pub in_overlay: bool,
     file: File,
 }
 
@@ -73,8 +123,10 @@ impl Library {
     /// Those of opening the file.
     pub fn open(openable: &Path, path: &Path, role: Role) -> Result<Self> {
         let file =
-            File::open(openable).with_context(|| format!("cannot open {}", path.display()))?;
+            open_regular(openable).with_context(|| format!("cannot open {}", path.display()))?;
         let metadata = file.metadata()?;
+        let in_overlay =
+            fstatfs(&file).is_ok_and(|system| system.filesystem_type() == OVERLAYFS_SUPER_MAGIC);
         Ok(Self {
             id: FileId {
                 device: metadata.dev(),
@@ -82,6 +134,8 @@ impl Library {
             },
             path: path.to_owned(),
             role,
+            likeness: Likeness::of(&metadata),
+            in_overlay,
             file,
         })
     }
@@ -110,8 +164,25 @@ impl Library {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let folder = std::env::temp_dir().join(format!("gpuprobe-fifo-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let fifo = folder.join("libcuda.so.1 (deleted)");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let role = Role::Cuda(Layer::Driver);
+        let error = Library::open(&fifo, &fifo, role).unwrap_err();
+        assert!(
+            format!("{error:#}").contains("no regular file"),
+            "{error:#}"
+        );
+        assert!(Library::open(&folder, &folder, role).is_err());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn roles_by_name() {

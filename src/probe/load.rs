@@ -167,18 +167,18 @@ impl Probe {
         Ok(Attached { links })
     }
 
-    /// Probes the entries of functions that launch.
+    /// Probes functions of which only the entry matters: that launch, or are about streams.
     ///
     /// # Errors
     /// Those of the kernel.
-    pub fn attach_launches(
+    pub fn attach_to_entries(
         &self,
         path: &str,
         points: &[Point],
         pid: Option<i32>,
     ) -> Result<Attached> {
         let progs = &self.skeleton.progs;
-        self.attach_entries(&progs.launch_multi, &progs.launch_perf, path, points, pid)
+        self.attach_entries(&progs.entry_multi, &progs.entry_perf, path, points, pid)
     }
 
     /// Probes the dynamic loader's rendezvous.
@@ -263,13 +263,11 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     progs.call_entry_multi.set_autoload(multi);
     progs.call_return_multi.set_autoload(multi);
     progs.rendezvous_multi.set_autoload(session || multi);
-    progs
-        .launch_multi
-        .set_autoload((session || multi) && settings.launches);
+    progs.entry_multi.set_autoload(session || multi);
     progs.call_entry_perf.set_autoload(perf);
     progs.call_return_perf.set_autoload(perf);
     progs.rendezvous_perf.set_autoload(perf);
-    progs.launch_perf.set_autoload(perf && settings.launches);
+    progs.entry_perf.set_autoload(perf);
     progs.task_fork.set_autoload(settings.follow_children);
     Ok(())
 }

@@ -1,13 +1,13 @@
 //! The probe together with discovery: what is attached where, and attaching to more.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::{ApiChoice, Config, Target};
 use crate::api::{FUNCTIONS, Function, Layer, Modes, Op};
 use crate::discover::process::{self, Handle, MappingId};
-use crate::discover::{FileId, Library, Role, elf, gpus, system};
+use crate::discover::{FileId, Library, Likeness, Role, elf, gpus, system};
 use crate::probe::{Attached, Point, Probe, Settings};
 
 /// What came of looking at a process.
@@ -43,6 +43,8 @@ pub struct Tracer {
     /// Probes fire in this process only.
     only_pid: Option<i32>,
     attached: HashSet<FileId>,
+    /// What they look like, and whether one of them was found through an overlay.
+    alike: HashMap<Likeness, bool>,
     looked_at: HashSet<MappingId>,
     warned: HashSet<MappingId>,
     /// The host has one GPU.
@@ -81,6 +83,7 @@ impl Tracer {
             single_launches: config.records_launches(),
             only_pid,
             attached: HashSet::new(),
+            alike: HashMap::new(),
             looked_at: HashSet::new(),
             warned: HashSet::new(),
             one_gpu: gpus::on_host() == Some(1),
@@ -211,12 +214,20 @@ impl Tracer {
         if !self.attached.insert(library.id) {
             return Ok(0);
         }
+        let known = self.alike.get(&library.likeness);
+        if known.is_some_and(|&in_overlay| in_overlay || library.in_overlay) {
+            let path = library.path.display();
+            tracing::debug!("{path} is probed already, through another overlay");
+            return Ok(0);
+        }
         let attached = match library.role {
             Role::Cuda(layer) => self.attach_cuda(library, layer),
             Role::Loader => self.attach_loader(library),
         };
         if attached.is_err() {
             self.attached.remove(&library.id);
+        } else {
+            self.alike.insert(library.likeness, library.in_overlay);
         }
         attached
     }
@@ -234,8 +245,9 @@ impl Tracer {
         let op = |f: &elf::Function| FUNCTIONS[usize::from(f.row)].op;
         let told = |op: Op| self.modes.memleak && op.is_told();
         let only_counted = |op: Op| op.is_launch() && !self.single_launches && !told(op);
-        let (launches, calls): (Vec<_>, Vec<_>) =
-            functions.iter().partition(|f| only_counted(op(f)));
+        let (entries, calls): (Vec<_>, Vec<_>) = functions
+            .iter()
+            .partition(|f| only_counted(op(f)) || op(f).is_about_streams());
         let (queries, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|f| op(f).is_device_query());
         let path = library.path.display();
@@ -253,9 +265,9 @@ impl Tracer {
             let why = || format!("cannot attach to the device queries of {path}");
             self.queries.push(attached.with_context(why)?);
         }
-        let launches = points(&launches);
-        if !launches.is_empty() {
-            let attached = self.probe.attach_launches(&file, &launches, pid);
+        let entries = points(&entries);
+        if !entries.is_empty() {
+            let attached = self.probe.attach_to_entries(&file, &entries, pid);
             let why = || format!("cannot attach to the launches of {path}");
             self.probe.keep(attached.with_context(why)?);
         }

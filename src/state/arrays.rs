@@ -25,6 +25,8 @@ pub fn of_runtime(values: &[u64; 8]) -> u64 {
     let bits = [xy & 0xffff_ffff, xy >> 32, zw & 0xffff_ffff, zw >> 32];
     let bits = bits.iter().fold(0u64, |sum, &b| sum.saturating_add(b));
     let texels = match kind {
+        // cudaChannelFormatKindNV12: two planes, 12 bits a texel in both.
+        4 => Texels::Bits(12),
         // cudaChannelFormatKindUnsignedBlockCompressed1, 1SRGB; 4 unsigned and signed.
         17 | 18 | 23 | 24 => Texels::Blocks(8),
         // 2, 2SRGB, 3, 3SRGB; 5 and 6H unsigned and signed, 7, 7SRGB.
@@ -107,6 +109,9 @@ mod tests {
             of_runtime(&[16 << 32 | 16, 16 << 32 | 16, 2, 100, 0, 0, 0, 0]),
             800
         );
+        // NV12, by either description.
+        assert_eq!(of_runtime(&[8 << 32 | 8, 8, 4, 64, 32, 0, 0, 0]), 3072);
+        assert_eq!(of_driver(&[176, 3, 0, 64, 32, 0, 0, 0]), 3072);
         // Three dimensions; a cube map of six faces.
         assert_eq!(of_driver(&[1, 2, 0, 8, 4, 2, 0, 0]), 128);
         assert_eq!(of_driver(&[32, 1, 0, 64, 64, 6, 0, 4]), 6 * 64 * 64 * 4);

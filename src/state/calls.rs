@@ -102,8 +102,8 @@ impl Process {
             (MemoryKind::Async, _) => {
                 let pool = self.pools.slot(call.value(0), new.place);
                 new.slot = pool;
-                if let Some(pool) = self.pools.get(pool) {
-                    new.place = pool.place;
+                if let Some(place) = self.pools.place(pool) {
+                    new.place = place;
                 }
             }
             _ => {}
@@ -134,15 +134,8 @@ impl Process {
 
     /// A call on a stream that is being captured.
     fn capture(&mut self, call: &Call, size_bytes: Option<u64>) -> Effect {
-        let site = self.site_of(call, size_bytes);
-        self.graphs.capture(Node {
-            address: call.address,
-            size_bytes,
-            row: call.row,
-            site,
-            tid: call.tid,
-            device: call.device,
-        });
+        let node = self.node(call, call.address, size_bytes);
+        self.graphs.capture(call.context, node);
         Effect::Other
     }
 
@@ -181,13 +174,12 @@ impl Process {
         // How large imported memory is shows when it is mapped.
         let id = self.physical.of_handle(handle);
         let known = id.and_then(|id| self.live.get(key(Space::Physical, id)).copied());
-        if let Some(allocation) = known
-            && allocation.kind() == MemoryKind::Imported
+        let size_bytes = offset.saturating_add(size_bytes);
+        if let Some(known) = known
+            && known.kind() == MemoryKind::Imported
+            && size_bytes > known.size_bytes
         {
-            let size_bytes = offset.saturating_add(size_bytes);
-            if size_bytes > allocation.size_bytes {
-                self.resize(&allocation, size_bytes);
-            }
+            self.resize(Space::Physical, known.address, size_bytes);
         }
     }
 
@@ -240,8 +232,8 @@ impl Process {
                     self.forget(gone);
                 }
             }
-            Op::Reserve => self.physical.reserve(address, call.size_bytes),
-            Op::Unreserve => self.physical.unreserve(address),
+            Op::Reserve => self.physical.reserve(address, call.size_bytes, call.end_ns),
+            Op::Unreserve => self.physical.unreserve(address, call.start_ns),
             Op::Symbol => self.variable(call),
             Op::ModuleLoad => {
                 let slot = self.contexts.slot(call.context);
@@ -271,24 +263,15 @@ impl Process {
                     self.reset(call.device);
                 }
             }
-            Op::PoolCreate => {
-                let place = pools::place(call.stream(), call.device);
-                self.pools.create(address, place);
-            }
+            Op::PoolCreate => self.pools.create(address, pool_sort(call)),
             Op::PoolDestroy => self.pools.destroy(address),
             Op::PoolTrim => self.pools.trim(address),
             Op::PoolAttribute => {
                 let (which, value) = (call.stream(), call.out());
                 self.pools.attribute(address, which, value, place);
             }
-            Op::PoolOfDevice => {
-                let place = pools::place(call.stream(), call.device);
-                self.pools.learn(address, place);
-            }
-            Op::PoolSet => {
-                let place = pools::place(call.stream(), call.device);
-                self.pools.set_current(address, place);
-            }
+            Op::PoolOfDevice => self.pools.learn(address, pool_sort(call)),
+            Op::PoolSet => self.pools.set_current(address, pool_sort(call)),
             Op::GraphAllocate => {
                 self.add_node(call, call.out(), Some(call.size_bytes));
             }
@@ -298,7 +281,7 @@ impl Process {
                 NODE_FREES => self.add_node(call, call.stream(), None),
                 _ => {}
             },
-            Op::CaptureEnd => self.graphs.end_capture(call.tid, call.out()),
+            Op::CaptureEnd => self.graphs.end_capture(call.context, call.out()),
             Op::GraphBuild => self.graphs.build(address, call.out()),
             Op::GraphDestroy => self.graphs.destroy(address),
             Op::GraphLaunch => self.launch(call),
@@ -307,29 +290,31 @@ impl Process {
     }
 
     fn add_node(&mut self, call: &Call, address: u64, size_bytes: Option<u64>) {
-        let node = Node {
+        let node = self.node(call, address, size_bytes);
+        self.graphs.add(call.address, [node]);
+    }
+
+    /// What frees needs no site.
+    fn node(&mut self, call: &Call, address: u64, size_bytes: Option<u64>) -> Node {
+        Node {
             address,
             size_bytes,
             row: call.row,
-            site: self.site_of(call, size_bytes),
+            site: size_bytes.map_or(0, |_| self.sites.site(call.stack, call.row)),
             tid: call.tid,
             device: call.device,
-        };
-        self.graphs.add(call.address, node);
-    }
-
-    /// Where a node is made; what frees needs no site.
-    fn site_of(&mut self, call: &Call, size_bytes: Option<u64>) -> u32 {
-        size_bytes.map_or(0, |_| self.sites.site(call.stack, call.row))
+        }
     }
 
     /// A graph runs: what its nodes allocate is live now.
     fn launch(&mut self, call: &Call) {
-        let (allocated, freed) = self.graphs.launch(call.address);
-        for node in freed {
-            self.remove(Space::Device, node.address);
+        let Some(launched) = self.graphs.launch(call.address) else {
+            return;
+        };
+        for &address in &launched.freed {
+            self.remove(Space::Device, address);
         }
-        for node in allocated {
+        for node in &launched.allocated {
             let new = New {
                 address: node.address,
                 size_bytes: node.size_bytes.unwrap_or(0),
@@ -395,6 +380,10 @@ impl Process {
             self.uncount(&gone);
         }
     }
+}
+
+fn pool_sort(call: &Call) -> pools::Sort {
+    pools::sort(call.stream(), call.device, call.size_bytes)
 }
 
 /// The size that the 64 bytes which name another process's memory have at offset 16, as seen with

@@ -196,6 +196,12 @@ impl Ledger {
     fn call(&mut self, call: &Call) {
         if call.result != 0 {
             self.counts.failed_calls += u64::from(call.function.op.is_memory());
+            // A capture that was invalidated is over too.
+            if call.function.op == Op::CaptureEnd
+                && let Some(process) = self.living.get_mut(&call.pid)
+            {
+                process.graphs.end_capture(call.context, 0);
+            }
             return;
         }
         if let Some(count) = self.counts.by_row.get_mut(usize::from(call.row)) {

@@ -7,6 +7,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::Allocation;
 use super::superseded::Superseded;
+use crate::api::MemoryKind;
 
 /// What a successful free took away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,12 @@ impl LiveSet {
         let hash = self.hasher.hash_one(key);
         if let Some(slot) = self.find(key) {
             let old = std::mem::replace(&mut self.entries[slot as usize], new);
-            self.superseded.remember(key, old.end_ns, new.end_ns);
+            // A graph that frees by itself takes the place of its memory at each launch: no free of
+            // that is on its way, most often.
+            if old.kind() == MemoryKind::Graph && new.kind() == MemoryKind::Graph {
+                self.superseded.forget_all(key);
+            }
+            self.superseded.remember(key, old.end_ns, new.end_ns, 1);
             return Some(old);
         }
         let Ok(slot) = u32::try_from(self.entries.len()) else {
@@ -56,6 +62,15 @@ impl LiveSet {
             hasher.hash_one(entries[slot as usize].key())
         });
         None
+    }
+
+    /// What is live under `key` has another size. Returns it as it was.
+    pub(super) fn resize(&mut self, key: u64, size_bytes: u64) -> Option<Allocation> {
+        let slot = self.find(key)?;
+        let entry = &mut self.entries[slot as usize];
+        let old = *entry;
+        *entry = old.with_size(size_bytes);
+        Some(old)
     }
 
     /// What lives under `key`.

@@ -4,7 +4,7 @@
 //! Physical memory lives until the last reference to its handle is released and its last mapping
 //! is gone. Reserved address space is no memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::superseded::Superseded;
 
@@ -56,10 +56,18 @@ pub struct PhysicalMemory {
     pieces: HashMap<u64, Physical>,
     handles: HashMap<u64, Handle>,
     mappings: BTreeMap<u64, Mapping>,
+    /// Where pieces are mapped: number and address.
+    places: BTreeSet<(u64, u64)>,
     superseded: Superseded,
     last_id: u64,
-    reserved: BTreeMap<u64, u64>,
+    reserved: HashMap<u64, Reservation>,
     reserved_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reservation {
+    size_bytes: u64,
+    since_ns: u64,
 }
 
 impl PhysicalMemory {
@@ -103,9 +111,8 @@ impl PhysicalMemory {
         let Some(old) = self.handles.insert(handle, new) else {
             return Released::Held;
         };
-        for _ in 0..old.references {
-            self.superseded.remember(handle, old.since_ns, end_ns);
-        }
+        self.superseded
+            .remember(handle, old.since_ns, end_ns, old.references);
         let Some(piece) = old.id.and_then(|id| self.pieces.get_mut(&id)) else {
             return Released::Held;
         };
@@ -179,10 +186,11 @@ impl PhysicalMemory {
             since_ns: end_ns,
         };
         self.mappings.insert(address, mapping);
-        if let Some(piece) = id.and_then(|id| self.pieces.get_mut(&id)) {
+        if let Some((id, piece)) = id.and_then(|id| Some((id, self.pieces.get_mut(&id)?))) {
             piece.mappings += 1;
             piece.mapped_bytes = piece.mapped_bytes.saturating_add(size_bytes);
             piece.address = Some(piece.address.map_or(address, |lowest| lowest.min(address)));
+            self.places.insert((id, address));
         }
         gone
     }
@@ -209,12 +217,10 @@ impl PhysicalMemory {
         };
         piece.mappings -= 1;
         piece.mapped_bytes = piece.mapped_bytes.saturating_sub(mapping.size_bytes);
+        self.places.remove(&(id, start));
         if piece.address == Some(start) {
-            piece.address = None;
-            if piece.mappings > 0 {
-                let others = self.mappings.iter().filter(|(_, m)| m.id == Some(id));
-                piece.address = others.map(|(&at, _)| at).next();
-            }
+            let mut others = self.places.range((id, 0)..=(id, u64::MAX));
+            piece.address = others.next().map(|&(_, at)| at);
         }
         self.collect(Some(id))
     }
@@ -242,15 +248,24 @@ impl PhysicalMemory {
         self.mappings.contains_key(&start)
     }
 
-    pub(super) fn reserve(&mut self, address: u64, size_bytes: u64) {
-        let old = self.reserved.insert(address, size_bytes).unwrap_or(0);
-        let others = self.reserved_bytes.saturating_sub(old);
+    pub(super) fn reserve(&mut self, address: u64, size_bytes: u64, end_ns: u64) {
+        let new = Reservation {
+            size_bytes,
+            since_ns: end_ns,
+        };
+        let old = self.reserved.insert(address, new);
+        let old_bytes = old.map_or(0, |old| old.size_bytes);
+        let others = self.reserved_bytes.saturating_sub(old_bytes);
         self.reserved_bytes = others.saturating_add(size_bytes);
     }
 
-    pub(super) fn unreserve(&mut self, address: u64) {
-        let size = self.reserved.remove(&address).unwrap_or(0);
-        self.reserved_bytes = self.reserved_bytes.saturating_sub(size);
+    /// A call that was entered at `start_ns` gave back what was reserved at `address` then.
+    pub(super) fn unreserve(&mut self, address: u64, start_ns: u64) {
+        let old = self.reserved.get(&address);
+        if let Some(old) = old.filter(|old| old.since_ns <= start_ns) {
+            self.reserved_bytes = self.reserved_bytes.saturating_sub(old.size_bytes);
+            self.reserved.remove(&address);
+        }
     }
 }
 
@@ -320,10 +335,43 @@ mod tests {
     #[test]
     fn reserved_address_space_is_a_sum_of_its_own() {
         let mut memory = PhysicalMemory::default();
-        memory.reserve(0x1000, 100);
-        memory.reserve(0x2000, 50);
-        memory.unreserve(0x1000);
-        memory.unreserve(0x7777);
+        memory.reserve(0x1000, 100, 10);
+        memory.reserve(0x2000, 50, 11);
+        memory.unreserve(0x1000, 12);
+        memory.unreserve(0x7777, 13);
         assert_eq!(memory.reserved_bytes(), 50);
+        // Given back at 20, reserved again at 30, before the call has returned.
+        memory.reserve(0x2000, 70, 30);
+        memory.unreserve(0x2000, 20);
+        assert_eq!(memory.reserved_bytes(), 70);
+    }
+
+    #[test]
+    fn a_handle_of_many_references_gives_way_at_once() {
+        let mut memory = PhysicalMemory::default();
+        memory.create(0x50, 10);
+        memory.map(0x1000, 64, 0x50, 11);
+        for _ in 0..100_000 {
+            memory.retain(0x1000, 0x50, 12);
+        }
+        memory.create(0x50, 30);
+        for _ in 0..100_001 {
+            assert_eq!(memory.release(0x50, 20), Released::Held);
+        }
+        assert_eq!(memory.release(0x50, 20), Released::Unknown);
+    }
+
+    #[test]
+    fn a_hundred_thousand_mappings_are_unmapped_soon() {
+        let mut memory = PhysicalMemory::default();
+        let (id, _) = memory.create(0x50, 10);
+        let addresses = || (0..100_000).map(|n| 0x10_0000 + n * 64);
+        for address in addresses() {
+            memory.map(address, 64, 0x50, 11);
+        }
+        for address in addresses().take(99_999) {
+            memory.unmap(address, 64, 12);
+            assert!(memory.get(id).unwrap().address > Some(address));
+        }
     }
 }

@@ -15,14 +15,27 @@ pub struct Pool {
     /// no longer be true.
     pub reserved_bytes: Option<u64>,
     pub(super) place: Place,
+    /// It is of managed memory, of which a device has a default pool of its own.
+    is_managed: bool,
     /// It is the pool from which `cuMemAllocAsync` takes for its device.
     is_current: bool,
     is_default: bool,
     destroyed: bool,
+    /// It stands for all pools for which there is no slot.
+    is_shared: bool,
 }
 
-/// Pools are numbered by a byte; those beyond share the last.
-const MAX_POOLS: usize = 255;
+/// Where the memory of a pool is, and whether it is managed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sort {
+    pub(super) place: Place,
+    pub(super) is_managed: bool,
+}
+
+/// Pools are numbered by a byte; those beyond share the last slot.
+const SHARED: usize = 254;
+/// `CU_MEM_ALLOCATION_TYPE_MANAGED`.
+const MANAGED: u64 = 2;
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
 const RESERVED_CURRENT: u64 = 5;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
@@ -42,10 +55,26 @@ pub(super) fn place(location_type: u64, device: Option<u16>) -> Place {
     }
 }
 
+/// The sort of a pool, by the values of the calls that name one: the types of its location and of
+/// its memory, neither of which the calls of old have.
+pub(super) fn sort(location_type: u64, device: Option<u16>, memory_type: u64) -> Sort {
+    Sort {
+        place: place(location_type, device),
+        is_managed: memory_type == MANAGED,
+    }
+}
+
+impl From<Place> for Sort {
+    fn from(place: Place) -> Self {
+        let is_managed = false;
+        Self { place, is_managed }
+    }
+}
+
 impl Pools {
     /// The pools that exist, or from which something is still allocated.
     pub fn iter(&self) -> impl Iterator<Item = &Pool> {
-        let shown = |p: &&Pool| !p.destroyed || p.used.allocations > 0;
+        let shown = |p: &&Pool| !(p.destroyed || p.is_shared) || p.used.allocations > 0;
         self.list.iter().filter(shown)
     }
 
@@ -54,20 +83,25 @@ impl Pools {
         self.list.get(usize::from(slot))
     }
 
-    pub(super) fn create(&mut self, handle: u64, place: Place) {
-        let slot = self.vacant();
-        self.put(slot, Pool::new(Some(handle), place));
+    /// Where memory from the pool in `slot` is, if it is not where its call says.
+    pub(super) fn place(&self, slot: u8) -> Option<Place> {
+        let pool = self.get(slot).filter(|pool| !pool.is_shared);
+        pool.map(|pool| pool.place)
+    }
+
+    pub(super) fn create(&mut self, handle: u64, sort: Sort) {
+        self.put(Pool::new(Some(handle), sort));
     }
 
     pub(super) fn destroy(&mut self, handle: u64) {
         if let Some(pool) = self.find(handle) {
             pool.destroyed = true;
-            let place = pool.place;
+            let sort = pool.sort();
             if !std::mem::take(&mut pool.is_current) {
                 return;
             }
             // The device goes back to its default pool.
-            let default = |p: &&mut Pool| p.is_default && p.place == place;
+            let default = |p: &&mut Pool| p.is_default && p.sort() == sort;
             if let Some(pool) = self.list.iter_mut().find(default) {
                 pool.is_current = true;
             }
@@ -83,51 +117,57 @@ impl Pools {
     pub(super) fn attribute(&mut self, handle: u64, which: u64, value: u64, place: Place) {
         if which == RESERVED_CURRENT {
             let slot = self.slot(handle, place);
-            self.list[usize::from(slot)].reserved_bytes = Some(value);
+            let pool = self.list.get_mut(usize::from(slot));
+            if let Some(pool) = pool.filter(|pool| !pool.is_shared) {
+                pool.reserved_bytes = Some(value);
+            }
         }
     }
 
     /// The program was told that `handle` is a pool of the device.
-    pub(super) fn learn(&mut self, handle: u64, place: Place) {
+    pub(super) fn learn(&mut self, handle: u64, sort: Sort) {
         if self.find(handle).is_some() {
             return;
         }
-        let unnamed = |p: &&mut Pool| p.handle.is_none() && p.place == place;
+        let unnamed = |p: &&mut Pool| p.handle.is_none() && p.sort() == sort && !p.is_shared;
         match self.list.iter_mut().find(unnamed) {
             Some(pool) => pool.handle = Some(handle),
-            None => self.put_default(Some(handle), place),
+            None => drop(self.put_default(Some(handle), sort)),
         }
     }
 
     /// `handle` is the pool of the device from now on.
-    pub(super) fn set_current(&mut self, handle: u64, place: Place) {
-        let slot = usize::from(self.slot(handle, place));
+    pub(super) fn set_current(&mut self, handle: u64, sort: Sort) {
+        let slot = self.find(handle).is_none().then(|| {
+            let pool = Pool::new(Some(handle), sort);
+            self.put(pool)
+        });
         for (index, pool) in self.list.iter_mut().enumerate() {
-            if pool.place == place {
-                pool.is_current = index == slot;
+            if pool.sort() == sort && !pool.is_shared {
+                let is_it = pool.handle == Some(handle) && !pool.destroyed;
+                pool.is_current = is_it || slot == Some(index);
             }
         }
     }
 
     /// The slot of the pool `handle`; of the device's pool if it is 0.
     pub(super) fn slot(&mut self, handle: u64, place: Place) -> u8 {
+        let sort = Sort::from(place);
         let found = if handle == 0 {
             self.list
                 .iter()
-                .position(|p| p.is_current && p.place == place)
+                .position(|p| p.is_current && p.sort() == sort)
         } else {
             self.list
                 .iter()
                 .position(|p| p.handle == Some(handle) && !p.destroyed)
         };
         let slot = found.unwrap_or_else(|| {
-            let slot = self.vacant();
             if handle == 0 {
-                self.put_default(None, place);
+                self.put_default(None, sort)
             } else {
-                self.put(slot, Pool::new(Some(handle), place));
+                self.put(Pool::new(Some(handle), sort))
             }
-            slot
         });
         u8::try_from(slot).unwrap_or(u8::MAX)
     }
@@ -151,42 +191,55 @@ impl Pools {
         self.list.iter_mut().find(is_it)
     }
 
-    fn put_default(&mut self, handle: Option<u64>, place: Place) {
-        let others = |p: &Pool| p.is_current && p.place == place;
+    fn put_default(&mut self, handle: Option<u64>, sort: Sort) -> usize {
+        let others = |p: &Pool| p.is_current && p.sort() == sort;
         let pool = Pool {
             is_current: !self.list.iter().any(others),
             is_default: true,
-            ..Pool::new(handle, place)
+            ..Pool::new(handle, sort)
         };
-        let slot = self.vacant();
-        self.put(slot, pool);
+        self.put(pool)
     }
 
-    fn put(&mut self, slot: usize, pool: Pool) {
-        match self.list.get_mut(slot) {
-            Some(place) => *place = pool,
-            None => self.list.push(pool),
-        }
-    }
-
-    /// The slot for another pool: of one that is gone, if there is one.
-    fn vacant(&self) -> usize {
+    /// Enters a pool in the slot of one that is gone, or in a new one. When there are too many, it
+    /// is not told from others: nothing that is still allocated from must give way.
+    fn put(&mut self, pool: Pool) -> usize {
         let gone = |p: &Pool| p.destroyed && p.used.allocations == 0;
-        let length = self.list.len().min(MAX_POOLS - 1);
-        self.list.iter().position(gone).unwrap_or(length)
+        if let Some(slot) = self.list.iter().position(gone) {
+            self.list[slot] = pool;
+            return slot;
+        }
+        if self.list.len() < SHARED {
+            self.list.push(pool);
+        } else if self.list.len() == SHARED {
+            self.list.push(Pool {
+                is_shared: true,
+                ..Pool::new(None, Place::Unknown.into())
+            });
+        }
+        self.list.len() - 1
     }
 }
 
 impl Pool {
-    fn new(handle: Option<u64>, place: Place) -> Self {
+    fn new(handle: Option<u64>, sort: Sort) -> Self {
         Self {
             handle,
             used: Total::default(),
             reserved_bytes: None,
-            place,
+            place: sort.place,
+            is_managed: sort.is_managed,
             is_current: false,
             is_default: false,
             destroyed: false,
+            is_shared: false,
+        }
+    }
+
+    fn sort(&self) -> Sort {
+        Sort {
+            place: self.place,
+            is_managed: self.is_managed,
         }
     }
 
@@ -210,10 +263,10 @@ mod tests {
     fn the_pool_of_a_device_is_found_however_it_is_named() {
         let mut pools = Pools::default();
         let default = pools.slot(0, GPU);
-        pools.learn(0x10, GPU);
+        pools.learn(0x10, GPU.into());
         assert_eq!(pools.slot(0x10, GPU), default);
-        pools.create(0x20, GPU);
-        pools.set_current(0x20, GPU);
+        pools.create(0x20, GPU.into());
+        pools.set_current(0x20, GPU.into());
         assert_ne!(pools.slot(0, GPU), default);
         assert_eq!(pools.slot(0, GPU), pools.slot(0x20, GPU));
         pools.destroy(0x20);
@@ -224,7 +277,7 @@ mod tests {
     #[test]
     fn used_and_reserved_are_different_numbers() {
         let mut pools = Pools::default();
-        pools.create(0x20, GPU);
+        pools.create(0x20, GPU.into());
         let slot = pools.slot(0x20, GPU);
         pools.add(slot, 100);
         pools.attribute(0x20, 7, 100, GPU);
@@ -243,13 +296,13 @@ mod tests {
     #[test]
     fn a_destroyed_pool_is_shown_while_something_is_allocated_from_it() {
         let mut pools = Pools::default();
-        pools.create(0x20, GPU);
+        pools.create(0x20, GPU.into());
         let slot = pools.slot(0x20, GPU);
         pools.add(slot, 100);
         pools.destroy(0x20);
         assert_eq!(pools.iter().count(), 1);
         // The handle may be used again meanwhile.
-        pools.create(0x20, GPU);
+        pools.create(0x20, GPU.into());
         assert_ne!(pools.slot(0x20, GPU), slot);
         pools.subtract(slot, 100);
         assert_eq!(pools.iter().count(), 1);
@@ -258,11 +311,41 @@ mod tests {
     #[test]
     fn thousands_of_pools_do_no_harm() {
         let mut pools = Pools::default();
+        let mut slots = Vec::new();
         for handle in 1..2000 {
-            pools.create(handle, GPU);
-            let slot = pools.slot(handle, GPU);
-            pools.add(slot, 1);
+            pools.create(handle, GPU.into());
+            slots.push(pools.slot(handle, GPU));
+            pools.add(slots[slots.len() - 1], 1);
         }
         assert!(pools.list.len() <= 255);
+        let used = |pools: &Pools| pools.iter().map(|p| p.used.allocations).sum::<u64>();
+        assert_eq!(used(&pools), 1999);
+        assert_eq!(pools.place(slots[1998]), None);
+        assert_eq!(pools.place(slots[0]), Some(GPU));
+        // The default pool of another device shares the last slot too.
+        let other = pools.slot(0, Place::Device(1));
+        pools.add(other, 1);
+        assert_eq!(used(&pools), 2000);
+        pools.subtract(slots[1998], 1);
+        assert_eq!(used(&pools), 1999);
+        // One that is gone makes room.
+        pools.subtract(slots[3], 1);
+        pools.destroy(4);
+        pools.create(5000, GPU.into());
+        assert_eq!(pools.slot(5000, GPU), slots[3]);
+    }
+
+    #[test]
+    fn managed_pools_are_apart() {
+        let mut pools = Pools::default();
+        let managed = sort(1, Some(0), 2);
+        pools.learn(0x30, managed);
+        let plain = pools.slot(0, GPU);
+        assert_ne!(pools.slot(0x30, GPU), plain);
+        pools.create(0x40, managed);
+        pools.set_current(0x40, managed);
+        assert_eq!(pools.slot(0, GPU), plain);
+        pools.learn(0x50, sort(1, Some(0), 1));
+        assert_eq!(pools.slot(0x50, GPU), plain);
     }
 }

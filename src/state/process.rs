@@ -245,13 +245,25 @@ impl Process {
         Some(gone)
     }
 
-    /// `old` turns out to have another size: it is no other allocation for that.
-    pub(super) fn resize(&mut self, old: &Allocation, size_bytes: u64) {
-        if let Some(old) = self.remove(old.space(), old.address) {
-            self.add(old.with_size(size_bytes));
-            if self.counted.contains(old.kind()) {
-                self.sites.was_replaced(&old);
-            }
+    /// What is at `address` in `space` turns out to have another size. It is no other allocation
+    /// for that, and stays with the thread that made it, which may have ended.
+    pub(super) fn resize(&mut self, space: Space, address: u64, size_bytes: u64) {
+        let Some(old) = self.live.resize(key(space, address), size_bytes) else {
+            return;
+        };
+        let new = old.with_size(size_bytes);
+        self.tell(Outcome::Freed(old));
+        self.tell(Outcome::Allocated(new));
+        self.totals.subtract(&old, self.counted);
+        self.totals.add(&new, self.counted);
+        self.peak_bytes = self.peak_bytes.max(self.totals.sums.gpu.bytes);
+        if self.counted.contains(old.kind()) {
+            let owner = &mut self.threads[old.thread() as usize];
+            owner.live.subtract(&old);
+            owner.live.add(&new);
+            self.sites.subtract(&old);
+            self.sites.add(&new);
+            self.sites.was_replaced(&old);
         }
     }
 

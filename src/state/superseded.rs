@@ -16,6 +16,8 @@ const KEEP_NS: u64 = 60_000_000_000;
 struct Interval {
     allocated_ns: u64,
     reused_ns: u64,
+    /// Frees that have not returned: a handle can have many references.
+    frees: u32,
 }
 
 /// Former holders whose frees have not returned yet.
@@ -23,27 +25,44 @@ struct Interval {
 pub(super) struct Superseded {
     by_key: HashMap<u64, Vec<Interval>>,
     count: usize,
+    /// When there was last a search for what can be forgotten.
+    searched_ns: u64,
 }
 
+/// Between two searches, which look at everything.
+const SEARCH_EVERY_NS: u64 = 1_000_000_000;
+
 impl Superseded {
-    /// What was allocated under `key` at `allocated_ns` gave way to something newer.
-    pub(super) fn remember(&mut self, key: u64, allocated_ns: u64, reused_ns: u64) {
-        if self.count >= MAX {
+    /// What was allocated under `key` at `allocated_ns`, and takes so many frees, gave way to
+    /// something newer.
+    pub(super) fn remember(&mut self, key: u64, allocated_ns: u64, reused_ns: u64, frees: u32) {
+        if frees == 0 {
+            return;
+        }
+        if self.count >= MAX && reused_ns >= self.searched_ns.saturating_add(SEARCH_EVERY_NS) {
+            self.searched_ns = reused_ns;
             let oldest = reused_ns.saturating_sub(KEEP_NS);
             self.by_key.retain(|_, list| {
                 list.retain(|s| s.reused_ns >= oldest);
                 !list.is_empty()
             });
             self.count = self.by_key.values().map(Vec::len).sum();
-            if self.count >= MAX {
-                return;
-            }
+        }
+        if self.count >= MAX {
+            return;
         }
         self.count += 1;
         self.by_key.entry(key).or_default().push(Interval {
             allocated_ns,
             reused_ns,
+            frees,
         });
+    }
+
+    /// No free of a former holder of `key` is expected any more.
+    pub(super) fn forget_all(&mut self, key: u64) {
+        let forgotten = self.by_key.remove(&key);
+        self.count -= forgotten.map_or(0, |list| list.len());
     }
 
     /// Whether a free of `key` that was entered at `start_ns` is that of a former holder, which is
@@ -56,11 +75,34 @@ impl Superseded {
         let Some(position) = list.iter().position(belongs) else {
             return false;
         };
+        list[position].frees -= 1;
+        if list[position].frees > 0 {
+            return true;
+        }
         list.swap_remove(position);
         self.count -= 1;
         if list.is_empty() {
             self.by_key.remove(&key);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_full_of_what_is_new_costs_little() {
+        let mut superseded = Superseded::default();
+        for n in 0..2_000_000 {
+            superseded.remember(n, 1, 2 + n, 1);
+        }
+        assert_eq!(superseded.count, MAX);
+        assert!(superseded.forget(7, 5));
+        assert!(!superseded.forget(7, 5));
+        superseded.remember(8, 1, KEEP_NS, 1);
+        superseded.remember(9, 1, KEEP_NS * 2, 1);
+        assert_eq!(superseded.count, 2);
     }
 }

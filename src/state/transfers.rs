@@ -114,6 +114,8 @@ struct Block {
 
 /// How long after its end a block is remembered.
 const REMEMBER_NS: u64 = 5_000_000_000;
+/// Ended blocks beyond which old ones are searched for and forgotten.
+const MAX_ENDED: usize = 65_536;
 
 /// All copies.
 #[derive(Debug, Default)]
@@ -121,6 +123,9 @@ pub struct Transfers {
     meters: BTreeMap<Which, Meter>,
     /// Device allocations by process and address.
     device: HashMap<u32, BTreeMap<u64, Block>>,
+    /// About how many of them have ended, and when there was last a search for those to forget.
+    ended: usize,
+    searched_ns: u64,
     newest_ns: u64,
     /// Copies that returned an error.
     pub failed_calls: u64,
@@ -139,9 +144,14 @@ impl Transfers {
         match event {
             Event::Call(call) => self.allocation(call),
             Event::Exit(task) | Event::Exec(task) => {
-                for block in self.device.entry(task.pid).or_default().values_mut() {
+                self.newest_ns = self.newest_ns.max(task.time_ns);
+                let blocks = self.device.get_mut(&task.pid);
+                let mut ended = 0;
+                for block in blocks.into_iter().flat_map(BTreeMap::values_mut) {
                     block.until_ns = block.until_ns.min(task.time_ns);
+                    ended += 1;
                 }
+                self.note_ended(ended);
             }
             Event::Copy(copy) if copy.result != 0 => self.failed_calls += 1,
             Event::Copy(copy) if copy.captured => self.captured += 1,
@@ -162,11 +172,29 @@ impl Transfers {
             meter.bytes_reported = meter.bytes;
             meter.ns_reported = meter.ns;
         }
+        self.forget_old();
+    }
+
+    /// Forgets blocks that ended long ago.
+    fn forget_old(&mut self) {
         let oldest = self.newest_ns.saturating_sub(REMEMBER_NS);
+        let mut ended = 0;
         self.device.retain(|_, blocks| {
             blocks.retain(|_, block| block.until_ns > oldest);
+            ended += blocks.values().filter(|b| b.until_ns < u64::MAX).count();
             !blocks.is_empty()
         });
+        self.ended = ended;
+        self.searched_ns = self.newest_ns;
+    }
+
+    /// Nobody may ever ask for a report: a program that frees a lot must not cost memory for that.
+    fn note_ended(&mut self, blocks: usize) {
+        self.ended = self.ended.saturating_add(blocks);
+        let is_time = self.newest_ns > self.searched_ns.saturating_add(REMEMBER_NS);
+        if self.ended > MAX_ENDED && is_time {
+            self.forget_old();
+        }
     }
 
     fn allocation(&mut self, call: &Call) {
@@ -186,6 +214,7 @@ impl Transfers {
             blocks.insert(call.address, block);
         } else if let Some(block) = blocks.get_mut(&call.address) {
             block.until_ns = call.start_ns;
+            self.note_ended(1);
         }
     }
 
@@ -420,6 +449,17 @@ mod tests {
         transfers.apply(&much_later, low_is_host);
         transfers.mark_reported();
         assert_eq!(transfers.device[&7].len(), 1);
+    }
+
+    #[test]
+    fn frees_cost_no_memory_though_nobody_reports() {
+        let mut transfers = Transfers::default();
+        for n in 0..1_000_000u64 {
+            let at = n * 100_000;
+            transfers.apply(&called("cudaMalloc", n, at), low_is_host);
+            transfers.apply(&called("cudaFree", n, at), low_is_host);
+        }
+        assert!(transfers.device[&7].len() < 3 * MAX_ENDED);
     }
 
     #[test]

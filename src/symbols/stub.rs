@@ -6,6 +6,8 @@ use object::read::ReadCache;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use procfs::process::{MMapPath, Process};
 
+use crate::discover::open_regular;
+
 /// nvcc's name for the host side of a kernel starts with this.
 const STUB_PREFIX: &str = "__device_stub_";
 
@@ -22,7 +24,8 @@ pub fn kernel_of_host_function(pid: u32, address: u64) -> Option<String> {
     };
     let (start, end) = map.address;
     let by_mapping = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-    let file = File::open(by_mapping).or_else(|_| File::open(path)).ok()?;
+    let opened = open_regular(by_mapping.as_ref()).or_else(|_| open_regular(path));
+    let file = opened.ok()?;
     symbol_at(&file, address - start + map.offset).map(|symbol| kernel_of_symbol(&symbol))
 }
 

@@ -16,6 +16,12 @@ enum Step {
     Allocate(usize, usize, u64),
     /// The same that frees the n-th address that nodes have.
     Free(usize, usize, usize),
+    /// A capture begins, by one thread or another.
+    Begin,
+    /// The n-th open capture has a node that allocates so many bytes.
+    Capture(usize, u64),
+    /// The n-th open capture ends, and gives a graph if it was not invalidated.
+    End(usize, bool),
     /// An executable form of the n-th graph.
     Build(usize),
     Launch(usize),
@@ -33,6 +39,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::New),
         4 => (0..WAYS, n(), 1u64..1000).prop_map(|(w, n, b)| Step::Allocate(w, n, b)),
         2 => (0..WAYS, n(), 0usize..8).prop_map(|(w, n, a)| Step::Free(w, n, a)),
+        1 => Just(Step::Begin),
+        2 => (n(), 1u64..1000).prop_map(|(n, b)| Step::Capture(n, b)),
+        1 => (n(), any::<bool>()).prop_map(|(n, ok)| Step::End(n, ok)),
         3 => n().prop_map(Step::Build),
         5 => n().prop_map(Step::Launch),
         1 => n().prop_map(Step::Destroy),
@@ -53,6 +62,9 @@ struct Driver {
     world: World,
     graphs: Vec<Nodes>,
     executables: Vec<Nodes>,
+    /// That have not ended, by their numbers.
+    captures: Vec<(u16, Nodes)>,
+    last_capture: u16,
     /// Addresses and bytes.
     live: Vec<(u64, u64)>,
 }
@@ -65,7 +77,8 @@ impl Driver {
     }
 
     fn is_taken(&self, address: u64) -> bool {
-        let all = self.graphs.iter().chain(&self.executables);
+        let captured = self.captures.iter().map(|(_, nodes)| nodes);
+        let all = self.graphs.iter().chain(&self.executables).chain(captured);
         let of_node = all.flat_map(|n| &n.allocates).any(|(a, _)| *a == address);
         of_node || self.is_live(address)
     }
@@ -107,18 +120,61 @@ impl Driver {
         }
     }
 
+    fn begin(&mut self) -> u16 {
+        self.last_capture += 1;
+        self.last_capture
+    }
+
+    fn capture(&mut self, n: usize, bytes: u64) {
+        let address = lowest(0xa000, 0x1000, |a| self.is_taken(a));
+        if let Some((number, nodes)) = self.captures.get_mut(n) {
+            nodes.allocates.push((address, bytes));
+            let args = Args {
+                address,
+                bytes,
+                device: Some(0),
+                captured: true,
+                context: *number,
+                ..Args::default()
+            };
+            self.world.call("cuMemAllocAsync", args);
+        }
+    }
+
+    fn end(&mut self, n: usize, succeeds: bool) {
+        if n >= self.captures.len() {
+            return;
+        }
+        let handle = self.handle();
+        let (context, nodes) = self.captures.swap_remove(n);
+        let args = |out| Args {
+            context,
+            out,
+            ..Args::default()
+        };
+        if succeeds {
+            self.world.call("cuStreamEndCapture", args(handle));
+            self.graphs.push(Nodes { handle, ..nodes });
+        } else {
+            self.world.fail("cuStreamEndCapture", args(0));
+        }
+    }
+
     /// A capture into an existing graph, ended at once.
     fn captured(&mut self, symbol: &str, address: u64, bytes: u64, graph: u64) {
+        let context = self.begin();
         let args = Args {
             address,
             bytes,
             device: Some(0),
             captured: true,
+            context,
             ..Args::default()
         };
         self.world.call(symbol, args);
         let args = Args {
             out: graph,
+            context,
             ..Args::default()
         };
         self.world.call("cuStreamEndCapture", args);
@@ -225,6 +281,12 @@ impl Driver {
                 );
                 self.executables.push(Nodes { handle, ..graph });
             }
+            Step::Begin => {
+                let number = self.begin();
+                self.captures.push((number, Nodes::default()));
+            }
+            Step::Capture(n, bytes) => self.capture(n, bytes),
+            Step::End(n, succeeds) => self.end(n, succeeds),
             Step::Launch(n) => self.launch(n),
             Step::Destroy(n) if n < self.graphs.len() => {
                 let handle = self.graphs.swap_remove(n).handle;
@@ -259,6 +321,8 @@ proptest! {
             world: World::new(),
             graphs: vec![],
             executables: vec![],
+            captures: vec![],
+            last_capture: 0,
             live: vec![],
         };
         for step in steps {

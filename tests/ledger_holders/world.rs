@@ -57,22 +57,11 @@ pub(crate) struct World {
 impl World {
     /// A process that is seen from its birth.
     pub(crate) fn new() -> Self {
-        let task = Task {
-            from_birth: true,
-            inner_pid: PID,
-            cgroup: 0,
-            pid: PID,
-            tid: PID,
-            uid: 1000,
-            process: 1,
-            time_ns: 0,
-            comm: "train".into(),
-        };
         let mut ledger = Ledger::default();
         for number in 1..=3 {
             ledger.learn_stack(PID, number, stack(number));
         }
-        ledger.apply(&Event::Process(task), |_| Identity::default());
+        ledger.apply(&Event::Process(task(PID)), |_| Identity::default());
         Self {
             ledger,
             now_ns: 0,
@@ -102,12 +91,13 @@ impl World {
         let is_it = |f: &gpuprobe::api::Function| f.symbol == symbol;
         let row = FUNCTIONS.iter().position(is_it).unwrap();
         let start_ns = self.tick();
+        let thread = u32::try_from(start_ns / 3 % 3).unwrap();
         Call {
             row: u16::try_from(row).unwrap(),
             function: &FUNCTIONS[row],
             result,
             pid: PID,
-            tid: PID + args.tid,
+            tid: PID + args.tid + thread,
             start_ns,
             end_ns: 0,
             address: args.address,
@@ -135,8 +125,14 @@ impl World {
             self.allocs += u64::from(op.allocates());
             self.frees += u64::from(op.frees());
         }
+        let (tid, ends) = (call.tid, call.end_ns.is_multiple_of(5));
         self.ledger
             .apply(&Event::Call(call), |_| Identity::default());
+        // Threads come and go; one that is in a call cannot end.
+        if ends && !self.open.iter().any(|call| call.tid == tid) {
+            let exit = Event::ThreadExit(task(tid));
+            self.ledger.apply(&exit, |_| Identity::default());
+        }
     }
 
     /// A call that succeeds and is seen at once.
@@ -199,6 +195,7 @@ impl World {
             by_thread.imported.merge(thread.live.imported);
         }
         assert_eq!(got.sums, by_thread, "the process, and its threads");
+        check_threads(process);
         let profile = of_ledger(&self.ledger, &NoSymbols, false, None);
         let in_profile = profile.sum(Weight::End);
         let Total { bytes, allocations } = got.sums.gpu;
@@ -224,6 +221,20 @@ impl World {
     }
 }
 
+fn task(tid: u32) -> Task {
+    Task {
+        from_birth: true,
+        inner_pid: PID,
+        cgroup: 0,
+        pid: PID,
+        tid,
+        uid: 1000,
+        process: 1,
+        time_ns: 0,
+        comm: "train".into(),
+    }
+}
+
 fn stack(number: u64) -> Rc<CallStack> {
     let address = if number == 3 { 1 } else { number };
     let locations = vec![Location {
@@ -235,6 +246,18 @@ fn stack(number: u64) -> Rc<CallStack> {
         locations,
         is_complete: true,
     })
+}
+
+/// What a thread holds is what the list says that it made.
+fn check_threads(process: &Process) {
+    let mut live = vec![Sums::default(); process.threads().len()];
+    for allocation in process.allocations() {
+        let (bytes, allocations) = (allocation.size_bytes, 1);
+        let sums = &mut live[Process::thread_index(allocation)];
+        side(sums, allocation.belongs()).merge(Total { bytes, allocations });
+    }
+    let threads: Vec<_> = process.threads().iter().map(|t| t.live).collect();
+    assert_eq!(threads, live, "the list, and the threads");
 }
 
 /// Sites add up to the process, and what was allocated at each and not freed is live.

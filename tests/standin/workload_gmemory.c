@@ -11,6 +11,7 @@
 static struct mgraph {
     void *graph, *exec;
     void *stream; /* that is captured into it, or was */
+    void *joined; /* NULL, or one that takes part by an event */
     bool capturing, live;
     size_t count;
     struct mnode {
@@ -83,6 +84,28 @@ static bool run_gendcapture(struct words *words, struct reply *reply)
     return reply_error(reply, api.work->capture_end(graph->stream, &graph->graph));
 }
 
+/* From now on, another stream does what is captured. */
+static bool run_gfork(struct words *words, struct reply *reply)
+{
+    struct mgraph *graph = find_graph(words->word[1], reply);
+    if (!graph)
+        return false;
+    int error = api.work->stream_create(&graph->joined);
+    if (!error)
+        error = api.work->stream_join(graph->joined, graph->stream);
+    return reply_error(reply, error);
+}
+
+/* Destroys the stream while it is captured. */
+static bool run_gdrop(struct words *words, struct reply *reply)
+{
+    struct mgraph *graph = find_graph(words->word[1], reply);
+    if (!graph)
+        return false;
+    graph->live = false;
+    return reply_error(reply, api.work->stream_destroy(graph->stream));
+}
+
 /* By cuGraphAddNode (`node`) or its second version (`node2`). */
 static int add_by_type(const char *how, const struct mgraph *graph, CUgraphNodeParams *params)
 {
@@ -111,6 +134,11 @@ static int free_by_type(const char *how, const struct mgraph *graph, uint64_t ad
     return add_by_type(how, graph, &params);
 }
 
+static void *capturing_stream(const struct mgraph *graph)
+{
+    return graph->joined ? graph->joined : graph->stream;
+}
+
 /* While the graph is captured, by the calls that would else allocate and free. */
 CALL_SITE static bool run_galloc(struct words *words, struct reply *reply)
 {
@@ -124,7 +152,7 @@ CALL_SITE static bool run_galloc(struct words *words, struct reply *reply)
         return false;
     int error = how ? alloc_by_type(how, graph, bytes, &address)
                 : graph->capturing
-                    ? api.pools->alloc(&address, bytes, graph->stream)
+                    ? api.pools->alloc(&address, bytes, capturing_stream(graph))
                     : api.pools->graph_alloc(graph->graph, thread_device, bytes, &address);
     if (error)
         return reply_error(reply, error);
@@ -143,7 +171,7 @@ CALL_SITE static bool run_gfree(struct words *words, struct reply *reply)
     if (how && !vmm_load(reply))
         return false;
     int error = how                ? free_by_type(how, graph, address)
-                : graph->capturing ? api.pools->release((void *)address, graph->stream)
+                : graph->capturing ? api.pools->release((void *)address, capturing_stream(graph))
                                    : api.pools->graph_free(graph->graph, (void *)address);
     if (error)
         return reply_error(reply, error);
@@ -229,6 +257,8 @@ const struct command gmemory_commands[] = {
     { "gnew", "gnew", 0, 0, NEEDS_API, run_gnew },
     { "gcapture", "gcapture", 0, 0, NEEDS_API, run_gcapture },
     { "gendcapture", "gendcapture GRAPH", 1, 1, NEEDS_API, run_gendcapture },
+    { "gfork", "gfork GRAPH", 1, 1, NEEDS_API, run_gfork },
+    { "gdrop", "gdrop GRAPH", 1, 1, NEEDS_API, run_gdrop },
     { "galloc", "galloc GRAPH SIZE [node|node2]", 2, 3, NEEDS_API, run_galloc },
     { "gfree", "gfree GRAPH ADDRESS [node|node2]", 2, 3, NEEDS_API, run_gfree },
     { "glaunch", "glaunch GRAPH [COUNT]", 1, 2, NEEDS_API, run_glaunch },

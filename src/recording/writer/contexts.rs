@@ -80,6 +80,7 @@ impl<'c> Contexts<'c> {
         }
         let number = match call.function.op {
             Op::ContextRetain => 0,
+            Op::Allocate if call.captured => return Ok(()),
             // Without a context, nothing of this can be had.
             Op::ContextCreate | Op::Allocate => call.context,
             _ => return Ok(()),

@@ -35,7 +35,7 @@ pub(super) fn thread_reports(
                 tid: thread.tid,
                 comm: thread.comm.clone(),
                 live,
-                omitted_allocations: listed_allocations - largest.len() as u64,
+                omitted_allocations: listed_allocations.saturating_sub(largest.len() as u64),
                 omitted_bytes: listed_bytes.saturating_sub(shown_bytes),
                 filtered: (filtered.allocations > 0).then_some(filtered),
                 allocations: largest

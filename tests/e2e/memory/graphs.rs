@@ -86,6 +86,38 @@ fn root_what_is_captured_runs_at_the_launch() {
 }
 
 #[test]
+fn root_captures_are_told_apart() {
+    let rows: &[Row<'_>] = &[
+        // What was invalidated is not the next one's.
+        (
+            "gcapture; galloc 0 1000; fail cuStreamEndCapture 1 901; !gendcapture 0; \
+             gcapture; galloc 1 500; gendcapture 1; glaunch 1",
+            &[("graph", 500, 1)],
+        ),
+        // One thread, two streams.
+        (
+            "gcapture; gcapture; galloc 0 1000; galloc 1 500; gendcapture 0; gendcapture 1; \
+             glaunch 1",
+            &[("graph", 500, 1)],
+        ),
+        // A stream that is not captured, of a thread that captures another.
+        ("gcapture; async 700; gendcapture 0", &[("async", 700, 1)]),
+        // A stream that joins, and no longer is captured afterwards.
+        (
+            "gcapture; galloc 0 100; gfork 0; galloc 0 30; gendcapture 0; glaunch 0; \
+             gcapture; async 8; gfork 1; galloc 1 2000; gendcapture 1",
+            &[("async", 8, 1), ("graph", 130, 2)],
+        ),
+        // An abandoned one.
+        (
+            "gcapture; galloc 0 100; gdrop 0; stream; async 700 stream=0; async 8",
+            &[("async", 708, 2)],
+        ),
+    ];
+    check_rows(&[Shared, Driver], rows);
+}
+
+#[test]
 fn root_memory_of_a_graph_is_of_the_gpu() {
     let (report, truth, pid) = traced(Shared, "gnew; galloc 0 4096; glaunch 0; alloc 512");
     check(
