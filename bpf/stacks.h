@@ -93,17 +93,30 @@ static __always_inline bool gp_is_near(__u64 word, __u64 anchor)
 	return word - anchor + near < 2 * near;
 }
 
+/* Reads what is next on the stack; gives how many words that is. */
+static __always_inline __u32 gp_read_words(struct gp_walk *walk, __u64 sp)
+{
+	__u32 words = GP_PATH_WORDS;
+
+	/* The main thread's first functions have little above them. */
+	for (int i = 0; i < 6; i++) {
+		if (!bpf_probe_read_user(walk->words, words * sizeof(__u64), (void *)sp))
+			return words;
+		words /= 2;
+	}
+	return 0;
+}
+
 /* What a stack looks like: what may be return addresses in the part of it that
  * is next. Data that looks like them makes two stacks of what is one, which
  * costs a copy; with their own, no two paths look the same. */
 static __always_inline __u64 gp_looks(struct gp_walk *walk, struct gp_taken *taken, __u64 hash)
 {
 	__u64 further = walk->count > 3 ? walk->addresses[3] : taken->ip;
+	__u32 words = gp_read_words(walk, taken->sp);
 
 	hash = gp_mix(hash, taken->sp);
-	if (bpf_probe_read_user(walk->words, sizeof(walk->words), (void *)taken->sp))
-		return hash;
-	for (__u32 i = 0; i < GP_PATH_WORDS; i++) {
+	for (__u32 i = 0; i < GP_PATH_WORDS && i < words; i++) {
 		__u64 word = walk->words[i];
 
 		if (gp_is_near(word, taken->return_address) || gp_is_near(word, taken->ip) ||

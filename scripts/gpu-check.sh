@@ -80,7 +80,7 @@ compile_cupti() {
 compile_all() {
     local pid name
     compile_runtime leak leak.cu
-    compile allocations_shared allocations.cu -arch=native -cudart shared \
+    compile allocations_shared allocations.cu -arch=native -g -cudart shared \
         -Xlinker "-rpath,$runtime_dir"
     compile_driver leak_driver leak.cu
     compile_runtime launch launch.cu -arch=native

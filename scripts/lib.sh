@@ -80,6 +80,7 @@ have_package() {
     case $1 in
     ca-certificates) [[ -e /etc/ssl/certs/ca-certificates.crt ]] ;;
     gcc) have cc ;;
+    g++) have c++ ;;
     libc6-dev) [[ -e /usr/include/stdio.h ]] ;;
     libelf-dev) [[ -e /usr/include/libelf.h ]] ;;
     zlib1g-dev) [[ -e /usr/include/zlib.h ]] ;;
@@ -111,9 +112,9 @@ ensure_packages() {
 }
 
 # What building gpuprobe and its stand-in libraries needs. libelf and zlib are
-# libbpf's; perl is for check_bpf.
+# libbpf's; perl is for check_bpf; g++ builds what the tests of stacks look at.
 ensure_build_packages() {
-    ensure_packages clang gcc libc6-dev make pkg-config libelf-dev zlib1g-dev git \
+    ensure_packages clang gcc g++ libc6-dev make pkg-config libelf-dev zlib1g-dev git \
         ca-certificates perl-base
 }
 

@@ -66,6 +66,7 @@ from recordings import (
     check_same_as_nsys,
     check_samples,
 )
+from stacks import check_stacks_pytorch, check_stacks_sanitizer, measure_stacks
 
 # The program, and the function that its allocations are known by.
 PLAIN_PROGRAMS = {
@@ -148,6 +149,9 @@ CHECKS = {
     "recording and live, PyTorch": (check_recorded_pytorch,),
     "recording, NVML samples": (check_samples, "allocations_shared"),
     "recording, nsys reads it": (check_nsys_reads, "allocations_shared"),
+    "stacks, compute-sanitizer": (check_stacks_sanitizer, "allocations_shared"),
+    "stacks, PyTorch": (check_stacks_pytorch,),
+    "cost of stacks": (measure_stacks,),
     "start and idle": (measure_start_and_idle,),
     "overhead, shared": (measure_overhead, "leak_shared"),
     "overhead, static": (measure_overhead, "leak_static"),

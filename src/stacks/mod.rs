@@ -20,6 +20,8 @@ pub use known::{KnownFrames, NO_MODULE, NoSymbols, bare_frame};
 pub(crate) use module::open_in_root;
 pub use module::{FileKey, Module};
 pub use space::AddressSpaces;
+#[doc(hidden)]
+pub use unwind::try_tables;
 pub use unwind::{DEPTH, Rule, StackCopy, Tables, Unwound};
 
 use serde::{Deserialize, Serialize, Serializer};

@@ -89,6 +89,15 @@ impl Module {
         }
     }
 
+    /// A module of its own, of no process.
+    pub fn of_file(path: PathBuf, file: File) -> Self {
+        let key = FileKey {
+            device: 0,
+            inode: 0,
+        };
+        Self::new(ModuleId(u32::MAX), key, (0, path), Some(file))
+    }
+
     /// The open file.
     pub fn file(&self) -> Option<&File> {
         self.file.as_ref()

@@ -4,6 +4,8 @@ mod native;
 mod stub;
 mod variable;
 
+#[doc(hidden)]
+pub use native::try_symbols;
 pub use native::{Answer, Request, Service, Symbolizer};
 pub use stub::kernel_of_host_function;
 pub use variable::size_of_variable;

@@ -141,7 +141,10 @@ fn root_attached_late_a_device_is_unknown_until_it_is_chosen() {
         workload.say("thread old");
         workload.say("@old alloc 512");
         let mut gpuprobe = Setup::pid(workload.pid).start();
-        let mut text = Setup::pid(workload.pid).format("text").start();
+        let mut text = Setup::pid(workload.pid)
+            .args(["--group", "thread"])
+            .format("text")
+            .start();
         workload.say("alloc 1000");
         workload.say("@old alloc 1001");
         workload.say("setdevice 3");

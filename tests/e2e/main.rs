@@ -33,6 +33,7 @@ mod privileges;
 mod processes;
 mod reconciliation;
 mod recording;
+mod stacks;
 mod stress;
 mod together;
 mod versions;

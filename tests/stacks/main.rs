@@ -4,4 +4,6 @@
 
 mod contexts;
 mod harness;
+mod hostile;
 mod paths;
+mod replaced;

@@ -83,29 +83,40 @@ fn at_every_instruction() {
         let process = Stopped::start(&build.put(folder.path()), &[]);
         let mut world = World::new();
         let mut entries = 0;
-        for step in 0..400 {
-            let names = world.names(&process);
-            let start = names
-                .iter()
-                .position(|name| name == "main" || name == "libc")
-                .unwrap();
-            if names[start] == "libc" {
-                break;
+        for step in 0..2000 {
+            let (unwound, names) = world.stack(&process, 1 << 16);
+            // While it sets its stack up or takes it down, it keeps the old one in a register
+            // that is not part of a copy, and gcc leaves rules behind that hold no more.
+            if names[0] == "outer" && !unwound.stack.is_complete {
+                assert!(
+                    C_PATH[3..].starts_with(&names.iter().map(String::as_str).collect::<Vec<_>>())
+                );
+                assert!(process.step());
+                continue;
             }
+            assert!(
+                unwound.stack.is_complete,
+                "step {step} of {flags:?}: {names:?}"
+            );
+            let Some(start) = names.iter().position(|name| name == "main") else {
+                break;
+            };
             // A function of libc that the path calls, in its own code or in the PLT.
             let own: Vec<_> = names[..=start].iter().map(String::as_str).collect();
-            let own = match own.as_slice() {
-                ["libc", rest @ ..] => rest,
-                [first, rest @ ..] if first.contains("+0x") => rest,
-                own => own,
-            };
+            let is_own = |name: &&str| C_PATH.contains(name) && *name != "libc";
+            let first = own.iter().position(is_own).unwrap();
+            let is_outside = |name: &&str| *name == "libc" || name.contains("+0x");
+            assert!(
+                own[..first].iter().all(is_outside),
+                "step {step} of {flags:?}: {names:?}"
+            );
+            let own = &own[first..];
             assert!(
                 C_PATH[..5].ends_with(own),
                 "step {step} of {flags:?}: {names:?}"
             );
             assert_eq!(names[start + 1..], ["libc", "_start"], "step {step}");
-            let is_entry = names[0] == "leaf" && step > 5;
-            entries += u32::from(is_entry);
+            entries += u32::from(names[0] == "leaf" && step > 20);
             assert!(process.step());
         }
         // The first call of `inner` has returned and the second one was seen from its beginning.
@@ -126,10 +137,9 @@ fn cpp_with_templates_and_inlined_functions() {
     let mut world = World::new();
     let names = world.names(&process);
     let expected = [
-        "stop_now inlined",
         "shapes::Square<float, 4>::area(int) const",
-        "shapes::twice(shapes::Shape const&) inlined",
-        "shapes::both(shapes::Shape const&) inlined",
+        "twice inlined",
+        "both inlined",
         "measure(shapes::Shape const&)",
         "main::{lambda(int)#1}::operator()(int) const",
         "int shapes::apply<main::{lambda(int)#1}&>(main::{lambda(int)#1}&)",
@@ -145,12 +155,17 @@ fn cpp_with_templates_and_inlined_functions() {
         let line = source.lines().position(|line| line.contains(text)).unwrap();
         u32::try_from(line + 1).ok()
     };
-    let place = |index: usize| (frames[index].file.clone().unwrap(), frames[index].line);
-    assert!(place(2).0.ends_with("shapes.cpp"), "{:?}", place(2));
-    assert_eq!(place(1).1, line_of("stop_now();"));
-    assert_eq!(place(2).1, line_of("shape.area(1)"));
-    assert_eq!(place(3).1, line_of("twice(shape) + sink"));
-    assert_eq!(place(4).1, line_of("shapes::both(shape) + sink"));
+    let own = frames.iter().position(|frame| !frame.inlined).unwrap();
+    let place = |index: usize| {
+        (
+            frames[own + index].file.clone().unwrap(),
+            frames[own + index].line,
+        )
+    };
+    assert!(place(1).0.ends_with("shapes.cpp"), "{:?}", place(1));
+    assert_eq!(place(1).1, line_of("shape.area(1)"));
+    assert_eq!(place(2).1, line_of("twice(shape) + sink"));
+    assert_eq!(place(3).1, line_of("shapes::both(shape) + sink"));
 }
 
 /// The same line and function names through a file of its own for debugging information.
@@ -170,20 +185,17 @@ fn debugging_information_in_another_file() {
         run(objcopy.arg("--only-keep-debug").arg(&program).arg(&debug));
         run(Command::new("strip").arg(&program));
         let names = unnamed(names(&program, &[]), "shapes");
-        assert_eq!(names[..5], ["?", "?", "?", "?", "?"]);
+        assert_eq!(names[..4], ["?", "?", "?", "?"]);
         let mut link = Command::new("objcopy");
         link.current_dir(folder.path());
         run(link.arg("--add-gnu-debuglink=shapes.debug").arg("shapes"));
         let names = self::names(&program, &[]);
-        assert_eq!(
-            names[2], "shapes::twice(shapes::Shape const&) inlined",
-            "{id}"
-        );
+        assert_eq!(names[1], "twice inlined", "{id}");
         // Another program's is not believed.
         if id.ends_with("none") {
             std::fs::write(&debug, std::fs::read("/proc/self/exe").unwrap()).unwrap();
             let names = unnamed(self::names(&program, &[]), "shapes");
-            assert_eq!(names[..5], ["?", "?", "?", "?", "?"]);
+            assert_eq!(names[..4], ["?", "?", "?", "?"]);
         }
     }
 }
@@ -198,17 +210,16 @@ fn rust() {
     let folder = folder();
     let names = names(&build.put(folder.path()), &[]);
     let expected = [
-        "chain::stop_now inlined",
-        "<chain::Linear<u32> as chain::Layer>::forward",
+        "<chain::Linear<T> as chain::Layer>::forward",
         "chain::through inlined",
         "chain::train",
         "chain::main::{closure#0} inlined",
-        "chain::apply::<chain::main::{closure#0}>",
+        "chain::apply",
         "chain::main",
     ];
     let simple = |name: &String| name.replace("{{closure}}", "{closure#0}");
     let names: Vec<_> = names.iter().map(simple).collect();
-    assert_eq!(names[..7], expected);
+    assert_eq!(names[..6], expected);
     assert_eq!(names[names.len() - 3..], ["main", "libc", "_start"]);
 }
 

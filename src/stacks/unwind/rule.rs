@@ -82,7 +82,8 @@ pub struct Rule {
     is_signal_frame: bool,
 }
 
-/// Where a rule leads.
+/// Where a rule leads. It lives for one step and is never stored.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Step {
     /// There is no caller.
     Outermost,
@@ -152,7 +153,13 @@ impl Rule {
         let mut caller = *registers;
         caller.0[SP] = Some(cfa);
         for (number, place) in &self.registers {
-            let value = self.value(place, cfa, registers, memory);
+            let mut value = self.value(place, cfa, registers, memory);
+            // Below the stack pointer, what an epilogue has popped already.
+            if let Place::At(offset) = place
+                && cfa.wrapping_add_signed(*offset) < memory.0.sp
+            {
+                value = registers.get(Register(*number));
+            }
             caller.0[usize::from(*number)] = value;
         }
         let slot = match of_return {

@@ -11,7 +11,7 @@ use crate::stacks::elf::{Headers, ReadAt};
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = FrameDescriptionEntry<Bytes<'a>>;
 
-/// Bytes of a table; the largest libraries of PyTorch have some 40 MB.
+/// Bytes of a table; the largest libraries of `PyTorch` have some 40 MB.
 const LIMIT: u64 = 256 << 20;
 /// Bytes of the description of one function; one of a megabyte is an attack.
 const ENTRY_LIMIT: usize = 1 << 20;
@@ -108,8 +108,12 @@ impl Tables {
                 let header = EhFrameHdr::new(bytes, LittleEndian);
                 let header = header.parse(&self.bases, 8).ok()?;
                 let table = header.table()?;
-                let pointer = table.lookup(address, &self.bases).ok()?;
-                table.pointer_to_offset(pointer).ok()?
+                let Pointer::Direct(entry) = table.lookup(address, &self.bases).ok()? else {
+                    return None;
+                };
+                // gimli's own `pointer_to_offset` overflows where the table is damaged.
+                let offset = entry.checked_sub(self.bases.eh_frame.section?)?;
+                usize::try_from(offset).ok()?.into()
             }
             Index::Own(entries) => {
                 let after = entries.partition_point(|&(start, _)| start <= address);

@@ -8,4 +8,6 @@ mod service;
 mod vet;
 
 pub use resolve::Symbolizer;
+#[doc(hidden)]
+pub use resolve::try_symbols;
 pub use service::{Answer, Request, Service};

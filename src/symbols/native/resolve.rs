@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blazesym::symbolize::source::{Elf, Source};
@@ -34,7 +34,7 @@ struct Sources {
     /// Keeps the file open, under the number by which it is known here.
     module: Arc<Module>,
     _debug: Option<File>,
-    elves: Vec<Elf>,
+    files: Vec<(PathBuf, Allowed)>,
 }
 
 /// A frame, wherever its module is in memory.
@@ -140,13 +140,13 @@ impl Symbolizer {
         let sources = of_module.or_insert_with(|| sources(module));
         let library = &self.library;
         let found = guard::reading(|| {
-            let mut elves = sources.elves.iter();
-            elves.find_map(|elf| look_up(library, elf, module, address))
+            let mut files = sources.files.iter();
+            files.find_map(|(path, allowed)| look_up(library, path, *allowed, module, address))
         });
         found.unwrap_or_else(|| {
             // What the library has half done is not used any more, nor is the file.
             self.library = library_again(&mut self.library);
-            sources.elves.clear();
+            sources.files.clear();
             None
         })
     }
@@ -154,18 +154,9 @@ impl Symbolizer {
 
 impl Sources {
     fn add(&mut self, file: &File, allowed: Allowed) {
-        let path: PathBuf = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
-        for debug_syms in [true, false] {
-            let wanted = if debug_syms {
-                Allowed::Everything
-            } else {
-                Allowed::Symbols
-            };
-            if allowed as u8 >= wanted as u8 {
-                let mut elf = Elf::new(&path);
-                elf.debug_syms = debug_syms;
-                self.elves.push(elf);
-            }
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        if allowed != Allowed::Nothing {
+            self.files.push((path.into(), allowed));
         }
     }
 }
@@ -190,7 +181,7 @@ fn sources(module: &Arc<Module>) -> Sources {
     let mut sources = Sources {
         module: module.clone(),
         _debug: None,
-        elves: Vec::new(),
+        files: Vec::new(),
     };
     if let Some((file, headers)) = debug_file::find(module) {
         sources.add(&file, vet(&headers, &file));
@@ -210,16 +201,34 @@ fn sources(module: &Arc<Module>) -> Sources {
 
 fn look_up(
     library: &blazesym::symbolize::Symbolizer,
-    elf: &Elf,
+    path: &Path,
+    allowed: Allowed,
     module: &Module,
     address: u64,
 ) -> Option<Vec<Named>> {
-    let source = Source::Elf(elf.clone());
-    let found = library.symbolize_single(&source, Input::VirtOffset(address));
-    let Ok(Symbolized::Sym(symbol)) = found else {
-        return None;
+    let find = |debug_syms| {
+        let mut elf = Elf::new(path);
+        elf.debug_syms = debug_syms;
+        let found = library.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address));
+        match found {
+            Ok(Symbolized::Sym(symbol)) => Some(symbol),
+            _ => None,
+        }
     };
-    is_at(&symbol, module, address).then(|| named(&symbol))
+    let symbol = find(false).filter(|symbol| is_at(symbol, module, address));
+    let detailed = (allowed == Allowed::Everything)
+        .then(|| find(true))
+        .flatten();
+    // Of functions that are in several parts, the library does not say where they begin.
+    let in_parts = |symbol: &Sym<'_>| symbol.addr == 0 && symbol.code_info.is_some();
+    let detailed = detailed.filter(|found| is_at(found, module, address) || in_parts(found));
+    let mut frames = named(detailed.as_ref().or(symbol.as_ref())?);
+    // Symbols have the whole name; debugging information may have `operator()` alone.
+    if let (Some(symbol), Some(outer)) = (symbol, frames.last_mut()) {
+        outer.function = bounded(&symbol.name);
+    }
+    let is_named = |frame: &Named| !frame.function.is_empty();
+    frames.last().is_some_and(is_named).then_some(frames)
 }
 
 /// Whether the symbol is that of the function at `address`, not of one that stands before it.
@@ -227,7 +236,7 @@ fn is_at(symbol: &Sym<'_>, module: &Module, address: u64) -> bool {
     let Some(distance) = address.checked_sub(symbol.addr) else {
         return false;
     };
-    let is_inside = match symbol.size {
+    match symbol.size {
         Some(size) => u64::try_from(size).is_ok_and(|size| distance < size),
         // Assembly code often does not say how large its functions are; the unwinding tables do.
         None => {
@@ -235,8 +244,7 @@ fn is_at(symbol: &Sym<'_>, module: &Module, address: u64) -> bool {
             let start = tables.and_then(|tables| tables.function_start(address));
             distance == 0 || start == Some(symbol.addr)
         }
-    };
-    is_inside && !symbol.name.is_empty()
+    }
 }
 
 fn named(symbol: &Sym<'_>) -> Vec<Named> {
@@ -259,4 +267,29 @@ pub(super) fn bounded(name: &str) -> String {
         Some((end, _)) if name.len() > NAME_LIMIT => format!("{}...", &name[..end]),
         _ => name.to_owned(),
     }
+}
+
+/// Names what is at some places of `file`: for tests with files that are not to be trusted.
+/// Gives how many frames there were.
+#[doc(hidden)]
+pub fn try_symbols(file: &[u8]) -> std::io::Result<usize> {
+    use std::io::Write;
+    let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
+    let mut memory = File::from(nix::sys::memfd::memfd_create(c"elf", flags)?);
+    memory.write_all(file)?;
+    let module = Arc::new(Module::of_file("/nowhere/elf".into(), memory));
+    let mut symbolizer = Symbolizer::new();
+    let step = (file.len() / 64).max(1);
+    let places = (0..file.len())
+        .step_by(step)
+        .filter_map(|at| u64::try_from(at).ok());
+    let frames = places.map(|offset| {
+        let location = Location {
+            address: offset,
+            module: Some(module.id),
+            offset,
+        };
+        symbolizer.frames(1, &location, Some(&module), false).len()
+    });
+    Ok(frames.sum())
 }

@@ -34,7 +34,7 @@ pub(super) fn vet(headers: &Headers, file: &dyn ReadAt) -> Allowed {
         if section.name.starts_with(".zdebug") {
             return Allowed::Symbols;
         }
-        if section.flags & u64::from(elf::SHF_COMPRESSED.0) == 0 {
+        if section.flags & elf::SHF_COMPRESSED.0 == 0 {
             continue;
         }
         let size = decompressed(section, file);

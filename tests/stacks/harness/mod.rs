@@ -74,5 +74,7 @@ pub(crate) fn names(frames: &[Frame]) -> Vec<String> {
     };
     let mut names: Vec<_> = frames.iter().map(name).collect();
     names.dedup_by(|a, b| a == b && a == "libc");
-    names
+    // What the place where the process stopped is inlined from depends on the compiler.
+    let own = names.iter().position(|name| !name.ends_with(" inlined"));
+    names.split_off(own.unwrap_or(0))
 }

@@ -23,6 +23,7 @@ pub(crate) struct Stopped {
 
 impl Stopped {
     /// Starts `program` and waits until all its threads stand still.
+    #[allow(clippy::zombie_processes)] // if it never stops, the test has failed anyhow
     pub(crate) fn start(program: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);
         command

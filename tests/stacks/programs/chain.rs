@@ -1,8 +1,21 @@
 //! A known call path in Rust: generics, a trait object, a closure, an inlined function.
 
+#[cfg(not(allocates))]
 use std::arch::asm;
 use std::hint::black_box;
 
+/// Has memory allocated, for a tracer to see.
+#[cfg(allocates)]
+#[inline(always)]
+fn stop_now() {
+    extern "C" {
+        fn cudaMalloc(address: *mut *mut u8, bytes: usize) -> i32;
+    }
+    let mut address = std::ptr::null_mut();
+    unsafe { cudaMalloc(&mut address, 4096) };
+}
+
+#[cfg(not(allocates))]
 #[inline(always)]
 fn stop_now() {
     let pid = std::process::id();

@@ -1,12 +1,24 @@
 /* Stops the process without a call, so that the stack ends in the program's own code. */
 #pragma once
+#ifdef STOP_ALLOCATES
+/* Or has memory allocated there, for a tracer to see. */
+#ifdef __cplusplus
+extern "C"
+#endif
+int cudaMalloc(void **address, unsigned long bytes);
+static inline __attribute__((always_inline)) void stop_now(void) {
+    void *address;
+    cudaMalloc(&address, 4096);
+}
+#else
 static inline __attribute__((always_inline)) void stop_now(void) {
     long result;
-    register long r_pid __asm__("rdi");
-    __asm__ volatile("syscall" : "=a"(result) : "0"(39L) : "rcx", "r11", "memory"); /* getpid */
-    r_pid = result;
-    __asm__ volatile("syscall" /* kill(pid, SIGSTOP) */
+    register long r_tid __asm__("rdi");
+    __asm__ volatile("syscall" : "=a"(result) : "0"(186L) : "rcx", "r11", "memory"); /* gettid */
+    r_tid = result;
+    __asm__ volatile("syscall" /* tkill(tid, SIGSTOP): this very thread */
                      : "=a"(result)
-                     : "0"(62L), "r"(r_pid), "S"(19L)
+                     : "0"(200L), "r"(r_tid), "S"(19L)
                      : "rcx", "r11", "memory");
 }
+#endif

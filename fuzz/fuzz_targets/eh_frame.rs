@@ -1,0 +1,6 @@
+//! Unwinding by the tables of any file.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|file: &[u8]| {
+    gpuprobe::stacks::try_tables(file);
+});

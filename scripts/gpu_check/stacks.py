@@ -1,0 +1,139 @@
+"""Checks on call stacks: against compute-sanitizer's, and through PyTorch to the interpreter."""
+
+import os
+import statistics
+import subprocess
+
+from cost import ROUNDS, Timed, ratios
+from expect_kinds import process_of
+from expect_stacks import frames_of, holes, of_program, order_of, sanitizer_leaks
+from frameworks import SLOW_SECONDS, environment, is_missing
+from kinds import find_sanitizer
+
+# From CUDA's innermost function outwards.
+THROUGH_PYTORCH = ["cudaMalloc", "libc10_cuda", "libtorch", "_PyEval", "_start"]
+CHURNS = 300
+
+
+def sites_of(report, pid=None):
+    processes = report["memleak"]["processes"]
+    chosen = processes if pid is None else [process_of(report, pid)]
+    return [site for process in chosen for site in process.get("sites", [])]
+
+
+def check_stacks_sanitizer(bench, program):
+    """Each leak of the program of the real export has the functions that compute-sanitizer says."""
+    sanitizer = find_sanitizer()
+    if not sanitizer:
+        bench.figure(bench.label, "no compute-sanitizer on this machine: NOT CHECKED")
+        return
+    for mode in ("auto", "dwarf", "fp"):
+        tracer = bench.trace(
+            *("--stacks", mode, "--full-stacks", "--"), bench.program(program), "all"
+        )
+        bench.equal("exit status", 0, tracer.wait())
+        _, report = tracer.finish()
+        ours = sorted(
+            (site["live_bytes"], of_program(frames_of(site), program))
+            for site in sites_of(report)
+            if site["live_bytes"]
+        )
+        if mode == "auto":
+            expected = sanitizer_sites(bench, sanitizer, program)
+            if expected is None:
+                return
+            bench.figure("functions", f"{expected}")
+        if mode == "fp":
+            ours, expected = [site[0] for site in ours], [site[0] for site in expected]
+        bench.equal(f"sites, {mode}", expected, ours)
+
+
+def sanitizer_sites(bench, sanitizer, program):
+    output = subprocess.run(
+        [sanitizer, "--tool", "memcheck", "--leak-check", "full", "--show-backtrace", "yes"]
+        + [bench.program(program), "all", "1", "reset"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    leaks = sanitizer_leaks(output.stdout + output.stderr)
+    if not leaks:
+        said = output.stdout[-300:]
+        bench.figure(bench.label, f"compute-sanitizer said no leaks: {said!r}: NOT CHECKED")
+        return None
+    sites = {}
+    for size, frames in leaks:
+        functions = tuple(of_program(frames, program))
+        # Frames with the same functions and other places in them are sites of their own.
+        key = (functions, str(frames))
+        sites[key] = sites.get(key, 0) + size
+    return sorted((size, list(functions)) for (functions, _), size in sites.items())
+
+
+def check_stacks_pytorch(bench):
+    """From cudaMalloc through libtorch to the interpreter and its start, without a hole."""
+    steps = ("init", "first", "second", "matmul", "wait")
+    tracer = bench.trace("--full-stacks", "--", *bench.torch(*steps))
+    after = tracer.truth("wait", 1, SLOW_SECONDS)
+    report = tracer.fresh_report()
+    sites = sites_of(report, after["pid"])
+    own = [site for site in sites if site["api"] == "cudaMalloc" and site["live_bytes"]]
+    bench.equal("there are sites of cudaMalloc", True, bool(own))
+    bench.equal(
+        "bytes of all sites",
+        process_of(report, after["pid"])["live_bytes"],
+        sum(site["live_bytes"] for site in sites),
+    )
+    for site in own:
+        bench.equal(f"holes of {frames_of(site)}", [], holes(site))
+        places = order_of(site, THROUGH_PYTORCH)
+        known = [place for place in places if place is not None]
+        bench.equal(f"order of {THROUGH_PYTORCH}", sorted(known), places)
+    whole = sum(site["complete"] and not holes(site) for site in sites)
+    bench.figure("call sites", f"{len(sites)}, of them {whole} without a hole")
+    for site in sites:
+        if holes(site):
+            bench.figure("a hole", f"{site['api']}: {holes(site)} {frames_of(site)[-6:]}")
+    deepest = max(own, key=lambda site: len(site["stack"]))
+    bench.figure("a stack", " < ".join(name for name, _ in frames_of(deepest)))
+    bench.figure("lost", f"{report['lost']}")
+    tracer.go()
+    bench.equal("exit status", 0, tracer.wait())
+    tracer.finish()
+
+
+def measure_stacks(bench):
+    """Segments taken and given back, beside PyTorch's own history of them."""
+    if is_missing(bench, "torch"):
+        return
+    command = bench.script("torch_churn.py")
+    step = f"churn={CHURNS}"
+    modes = {
+        "untraced": None,
+        "without stacks": ("--memleak", "--stacks", "off"),
+        "fp": ("--memleak", "--stacks", "fp"),
+        "auto": ("--memleak", "--stacks", "auto"),
+        "dwarf": ("--memleak", "--stacks", "dwarf"),
+    }
+    plain = Timed(bench, command, step, ROUNDS * len(modes), environment(bench))
+    history = Timed(bench, command, step, ROUNDS, os.environ | {"TORCH_CHURN_HISTORY": "all"})
+    values = {}
+    for _ in range(ROUNDS):
+        for variant, wanted in modes.items():
+            line, report = plain.run(wanted)
+            values.setdefault(variant, []).append(line["us_per_segment"])
+            if report:
+                lost = {name: n for name, n in report["lost"].items() if n}
+                expected = {} if variant != "dwarf" else lost
+                bench.equal(f"lost, {variant}", expected, lost)
+        line, _ = history.run()
+        values.setdefault("PyTorch's history, all", []).append(line["us_per_segment"])
+    for program in (plain, history):
+        bench.equal("exit status of the program", 0, program.process.wait())
+    bench.figure(
+        f"a segment taken and given back, us, medians (and spread) of {ROUNDS} taken in turn",
+        "; ".join(ratios(values)),
+    )
+    bench.equal("measured", True, statistics.median(values["auto"]) > 0)

@@ -1,0 +1,170 @@
+//! Paths that a program takes as it is told: every one of them is told apart.
+
+use std::collections::BTreeMap;
+
+use super::{functions, sites};
+use crate::harness::report::number;
+use crate::harness::{Gpuprobe, Setup, standin};
+
+/// What `tests/standin/paths.c` calls for PATH, innermost first.
+fn expected(depth: u32, path: u64, start: &str) -> Vec<String> {
+    let names = (0..depth).map(|level| {
+        if path >> level & 1 == 1 {
+            "right"
+        } else {
+            "left"
+        }
+    });
+    let mut names: Vec<_> = names.collect();
+    names.reverse();
+    names.insert(0, "bottom");
+    names.extend(["carry_out", start]);
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn started(program: &str, arguments: &[&str]) -> (Gpuprobe, u32) {
+    let program = standin().path(program).to_str().unwrap().to_owned();
+    let mut gpuprobe = Setup::command([program])
+        .args(arguments.iter().copied())
+        .start();
+    let pid = gpuprobe.talk.ready();
+    (gpuprobe, pid)
+}
+
+fn named(program: &str, mode: &str, attach: &str) {
+    let (mut gpuprobe, pid) = started(program, &["--stacks", mode, "--attach", attach]);
+    for command in [
+        "call 5 21 4096 2",
+        "thread 3 5 100 1",
+        "call 5 22 512 3",
+        "call 0 0 64 1",
+    ] {
+        gpuprobe.talk.say(command);
+    }
+    gpuprobe.talk.send("exit");
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    let what = format!("{program} with {mode} by {attach}");
+    let found: BTreeMap<u64, _> = sites(&report, pid)
+        .iter()
+        .map(|site| (number(site, "live_bytes"), site))
+        .collect();
+    for (bytes, calls, depth, path, start) in [
+        (8192, 2, 5, 21, "main"),
+        (100, 1, 3, 5, "worker"),
+        (1536, 3, 5, 22, "main"),
+        (64, 1, 0, 0, "main"),
+    ] {
+        let site = found
+            .get(&bytes)
+            .unwrap_or_else(|| panic!("no {bytes} B: {what}, {found:?}"));
+        assert_eq!(
+            functions(site, start),
+            expected(depth, path, start),
+            "{what}"
+        );
+        assert_eq!(number(site, "live_allocations"), calls, "{what}");
+        assert_eq!(site["complete"], true, "{what}");
+        assert_eq!(site["api"], "cudaMalloc");
+    }
+    assert_eq!(found.len(), 4, "{what}");
+}
+
+#[test]
+fn root_paths_with_frame_pointers_are_named() {
+    for mode in ["auto", "dwarf", "fp"] {
+        named("paths", mode, "session");
+    }
+}
+
+#[test]
+fn root_paths_without_frame_pointers_are_named() {
+    for mode in ["auto", "dwarf"] {
+        named("paths_bare", mode, "session");
+    }
+}
+
+#[test]
+fn root_paths_are_named_by_each_way_to_attach() {
+    for attach in ["multi", "perf"] {
+        named("paths_bare", "auto", attach);
+    }
+}
+
+#[test]
+fn root_paths_of_the_same_depth_are_told_apart_again_and_again() {
+    const DEPTH: u32 = 6;
+    const ROUNDS: u64 = 20;
+    let (mut gpuprobe, pid) = started("paths_bare", &[]);
+    for _ in 0..ROUNDS {
+        gpuprobe.talk.say(&format!("all {DEPTH} 512"));
+    }
+    gpuprobe.talk.send("exit");
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    let mut found: Vec<_> = sites(&report, pid)
+        .iter()
+        .map(|site| (functions(site, "main"), number(site, "live_allocations")))
+        .collect();
+    found.sort();
+    let paths = (0..1 << DEPTH).map(|path| (expected(DEPTH, path, "main"), ROUNDS));
+    let mut paths: Vec<_> = paths.collect();
+    paths.sort();
+    assert_eq!(found, paths);
+}
+
+#[test]
+fn root_a_stack_that_is_too_deep_is_cut() {
+    let (mut gpuprobe, pid) = started("paths_bare", &[]);
+    gpuprobe.talk.say("call 10000 0 4096 2");
+    gpuprobe.talk.send("exit");
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    report.assert_holds(pid, 8192, 2);
+    let [site] = sites(&report, pid) else {
+        panic!("one site");
+    };
+    assert_eq!(site["complete"], false);
+    let stack = site["stack"].as_array().unwrap();
+    assert!(stack.len() > 500, "{}", stack.len());
+    assert!(
+        stack[1..]
+            .iter()
+            .all(|f| f["function"] == "left" || f["inlined"] == true)
+    );
+}
+
+#[test]
+fn root_a_process_that_runs_already_has_stacks() {
+    let program = standin().path("paths_bare");
+    let mut workload = crate::harness::Workload::spawn(&mut std::process::Command::new(program));
+    workload.say("call 4 3 512 1");
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.say("call 4 9 4096 2");
+    workload.say("call 4 6 100 1");
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    let found: Vec<_> = sites(&report, workload.pid)
+        .iter()
+        .map(|site| (number(site, "live_bytes"), functions(site, "main")))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (8192, expected(4, 9, "main")),
+            (100, expected(4, 6, "main"))
+        ]
+    );
+}
+
+#[test]
+fn root_without_stacks_nothing_is_said_of_them() {
+    let (mut gpuprobe, pid) = started("paths_bare", &["--stacks", "off"]);
+    gpuprobe.talk.say("call 4 9 4096 2");
+    gpuprobe.talk.send("exit");
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    assert!(report.process(pid).get("sites").is_none());
+}
