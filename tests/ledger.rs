@@ -290,6 +290,31 @@ fn many_clean_processes_take_bounded_memory() {
 }
 
 #[test]
+fn many_processes_that_leak_take_bounded_memory() {
+    let mut world = World::default();
+    let mut sum = 0;
+    for n in 1..=20_000u64 {
+        world.live.clear();
+        world.step(Step::Allocate(n));
+        let ended = Event::Exit(task(PID, PID, "short"));
+        world.ledger.apply(&ended, |_| Identity::default());
+        sum += n;
+    }
+    let kept: Vec<u64> = world
+        .ledger
+        .ended(true)
+        .map(|p| p.totals.sums.gpu.bytes)
+        .collect();
+    assert!(kept.len() <= 8192, "{}", kept.len());
+    assert!(kept.contains(&20_000) && !kept.contains(&1));
+    let forgotten = world.ledger.forgotten();
+    let listed: u64 = kept.iter().sum();
+    assert_eq!(forgotten.sums.gpu.bytes + listed, sum);
+    let of_kinds: u64 = forgotten.kinds.values().map(|total| total.bytes).sum();
+    assert_eq!(of_kinds + listed, sum);
+}
+
+#[test]
 fn sizes_that_overflow_saturate() {
     let mut world = World::default();
     for _ in 0..3 {

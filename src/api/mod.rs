@@ -182,6 +182,7 @@ impl Op {
             self,
             Self::ContextCreate
                 | Self::ContextRetain
+                | Self::DeviceCount
                 | Self::GraphLaunch
                 | Self::CaptureEnd
                 | Self::ModuleUnload

@@ -22,7 +22,14 @@ pub struct Live {
     /// NVIDIA's management library, if it is there.
     pub nvml: Option<Nvml>,
     maps: RefCell<HashMap<u32, (Instant, Vec<Range>)>>,
+    /// Bytes of variables, by process and name: a program may ask for one over and over, and to
+    /// find out takes reading its symbols.
+    variables: RefCell<HashMap<u32, HashMap<String, Option<u64>>>>,
 }
+
+/// Variables of a process, and processes, whose sizes are remembered.
+const MAX_VARIABLES: usize = 4096;
+const MAX_PROCESSES: usize = 256;
 
 /// A mapping of a process; `None` where it may be either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +51,8 @@ impl Live {
 
 impl World for Live {
     fn identity(&self, task: &Task) -> Identity {
+        // Its id may have been another's, or it runs another program.
+        self.variables.borrow_mut().remove(&task.pid);
         identity::of(task, self.nvml.as_ref())
     }
 
@@ -52,7 +61,20 @@ impl World for Live {
     }
 
     fn variable_size(&self, pid: u32, name: &str) -> Option<u64> {
-        symbols::size_of_variable(pid, name)
+        let mut processes = self.variables.borrow_mut();
+        if processes.len() >= MAX_PROCESSES && !processes.contains_key(&pid) {
+            processes.clear();
+        }
+        let variables = processes.entry(pid).or_default();
+        if let Some(&known) = variables.get(name) {
+            return known;
+        }
+        if variables.len() >= MAX_VARIABLES {
+            return None;
+        }
+        let size = symbols::size_of_variable(pid, name);
+        variables.insert(name.to_owned(), size);
+        size
     }
 
     fn place(&self, pid: u32, address: u64) -> Option<Place> {

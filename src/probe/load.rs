@@ -41,6 +41,9 @@ pub struct Probe {
     pub(super) stacks: StackMode,
     // Before `skeleton`, so that links go first.
     pub(super) links: Vec<Link>,
+    /// The kernel lets probes fire in a single process. Where it does not, they fire in all, and
+    /// the programs look whose they are.
+    filters_processes: bool,
     pub(super) skeleton: GpuprobeSkel<'static>,
     /// What prevented better kinds, for `doctor`.
     pub refused: Vec<(AttachKind, String)>,
@@ -94,6 +97,7 @@ impl Probe {
             kind,
             stacks: settings.stacks,
             links: Vec::new(),
+            filters_processes: false,
             skeleton,
             refused: Vec::new(),
         };
@@ -129,8 +133,20 @@ impl Probe {
         let own_pid = i32::try_from(std::process::id())?;
         let attached = self.attach_calls("/proc/self/exe", &[point], Some(own_pid))?;
         kind::call_self_test();
+        self.check_recorded()?;
+        // Linux 6.6 to 6.9 take the thread whose id is the process's for the whole process.
+        self.bss()?.selftest_seen = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(kind::call_self_test);
+        });
+        self.filters_processes = self.check_recorded().is_ok();
         // Detaching waits for the kernel's grace periods: keep it until the end.
         self.keep(attached);
+        Ok(())
+    }
+
+    /// Whether both the entry and the return of the self-test's function were seen.
+    fn check_recorded(&mut self) -> Result<()> {
         match self.bss()?.selftest_seen {
             3 => Ok(()),
             0 => bail!("attached, but calls are not recorded"),
@@ -158,6 +174,7 @@ impl Probe {
                 (&progs.call_entry_perf, false),
             ],
         };
+        let pid = self.only_in(pid);
         let mut links = Vec::new();
         for &(program, is_return) in programs {
             links.extend(attach::attach(
@@ -214,8 +231,15 @@ impl Probe {
             AttachKind::Session | AttachKind::Multi => (multi, AttachKind::Multi),
             AttachKind::Perf => (perf, AttachKind::Perf),
         };
+        let pid = self.only_in(pid);
         let links = attach::attach(program, kind, path, points, pid, false)?;
         Ok(Attached { links })
+    }
+
+    /// The process that probes are to fire in, if the kernel can be told: our own is to be asked.
+    fn only_in(&self, pid: Option<i32>) -> Option<i32> {
+        let own_pid = std::process::id().cast_signed();
+        pid.filter(|&pid| self.filters_processes || pid == own_pid)
     }
 
     /// Keeps probes until the end.

@@ -8,9 +8,12 @@ use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context, Error, Result};
 use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{self, Gid, Uid, User};
 use tokio::process::{Child, Command};
+
+use super::limits;
 
 /// The user who called us through sudo.
 struct Invoker {
@@ -76,7 +79,12 @@ pub(super) fn spawn(command: &[OsString]) -> Result<Child> {
     if let Some(invoker) = &invoker {
         invoker.restore_environment(&mut child);
     }
+    let files = limits::original();
     let prepare = move || {
+        // Programs that use select() cannot have more.
+        if let Some((soft, hard)) = files {
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        }
         if let Some(invoker) = &invoker {
             unistd::setgroups(&invoker.groups)?;
             unistd::setgid(invoker.gid)?;

@@ -93,12 +93,13 @@ fn guard(targets: &str, group: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the other end of standard input is closed; true if it said that all is well.
+/// Waits until it is said on standard input that all is well, which gives true, or its other end is
+/// closed. What is said counts at once: a process that outlives us may have the other end too.
 fn wait_for_end() -> Result<bool> {
     ignore_terminal()?;
-    let mut said = Vec::new();
-    std::io::stdin().read_to_end(&mut said)?;
-    Ok(said.contains(&DONE))
+    let mut said = [0];
+    let count = std::io::stdin().read(&mut said)?;
+    Ok(count > 0 && said[0] == DONE)
 }
 
 /// What the terminal sends is not for us.

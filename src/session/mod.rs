@@ -3,6 +3,7 @@
 mod command;
 mod filter;
 mod guard;
+mod limits;
 mod output;
 mod recorder;
 mod run;

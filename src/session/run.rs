@@ -20,7 +20,7 @@ use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
 use super::stacks::Stacks;
-use super::{Config, Target, Tracer, command, recorder};
+use super::{Config, Target, Tracer, command, limits, recorder};
 use crate::cli::say;
 use crate::clock::{self, Clock};
 use crate::discover::link::Link;
@@ -54,6 +54,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// # Errors
 /// Nothing could be traced, or a report could not be written.
 pub fn run(config: &Config) -> Result<ExitCode> {
+    limits::raise();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -489,18 +490,22 @@ impl<'a> Run<'a> {
         Some(usage)
     }
 
+    /// Stops no process any more, and lets those go on that were held until a moment ago.
+    fn let_go(&mut self) {
+        self.tracer.probe.stop_holding();
+        match self.rings.read_notices() {
+            Ok(notices) => notices.into_iter().for_each(resume),
+            Err(error) => tracing::warn!("held processes may stay stopped: {error:#}"),
+        }
+    }
+
     /// Detaches; then the command, if it still runs, is waited for.
     async fn finish(
         mut self,
         mut child: Option<Child>,
         status: Option<std::process::ExitStatus>,
     ) -> Result<ExitCode> {
-        self.tracer.probe.stop_holding();
-        // Whatever was held until a moment ago must go on.
-        for notice in self.rings.read_notices()? {
-            resume(notice);
-        }
-        drop(self.guard.take());
+        self.let_go();
         self.wait_for_frames()?;
         self.sink.tap.finish();
         if status.is_none() && child.is_some() {
@@ -508,11 +513,23 @@ impl<'a> Run<'a> {
         } else {
             self.tracer.probe.detach_at_exit();
         }
+        // What was on its way to stop something then has arrived now.
+        self.let_go();
+        drop(self.guard.take());
         let status = match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
             (status, _) => status,
         };
         Ok(status.map_or(ExitCode::SUCCESS, command::exit_code))
+    }
+}
+
+impl Drop for Run<'_> {
+    /// Also after an error, nothing may stay stopped; only then may the guard believe that.
+    fn drop(&mut self) {
+        self.let_go();
+        self.tracer.probe.detach();
+        self.let_go();
     }
 }
 

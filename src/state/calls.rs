@@ -256,6 +256,7 @@ impl Process {
                 }
             }
             Op::DeviceReset => self.reset(call.device),
+            Op::DeviceCount => self.identity.sees((call.out() & 0xffff_ffff) as usize),
             Op::PrimaryRelease => {
                 let last = call.device.is_some_and(|d| self.contexts.release(d));
                 // What was retained before we came is not known.

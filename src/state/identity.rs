@@ -27,9 +27,48 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// CUDA told the process that it sees so many devices. What it was started with says another
+    /// number if it has chosen its devices itself: then all that is known is how many there are.
+    pub(super) fn sees(&mut self, devices: usize) {
+        if devices == 0 {
+            return;
+        }
+        self.single_gpu = devices == 1;
+        if self.devices.len() != devices {
+            self.devices.clear();
+        }
+    }
+
     /// The device that the process calls `index`.
     pub fn device(&self, index: u16) -> DeviceIdentity {
         let device = self.devices.get(usize::from(index));
         device.cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cuda_says_counts_more_than_what_a_process_was_started_with() {
+        let gpu = |index| DeviceIdentity {
+            physical_index: Some(index),
+            uuid: None,
+        };
+        let mut identity = Identity {
+            single_gpu: true,
+            devices: vec![gpu(3)],
+            ..Identity::default()
+        };
+        identity.sees(1);
+        assert_eq!(identity.device(0), gpu(3));
+        // os.environ["CUDA_VISIBLE_DEVICES"] = "1,2", before CUDA was loaded.
+        identity.sees(2);
+        assert!(!identity.single_gpu);
+        assert_eq!(identity.device(0), DeviceIdentity::default());
+        // Before CUDA was initialised, it has said nothing.
+        identity.sees(0);
+        assert!(!identity.single_gpu);
     }
 }

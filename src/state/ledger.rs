@@ -4,13 +4,15 @@
 //! free takes away the allocation that lived when the free was *entered*, never a newer one: the
 //! driver may hand a freed address to another thread before the free has returned.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use super::calls::Effect;
+use super::identity::DeviceIdentity;
 use super::process::Process;
+use super::totals::{Sums, Total};
 use super::{Allocation, Identity};
-use crate::api::{EXTRA, FUNCTIONS, KindSet, Op};
+use crate::api::{EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
 use crate::event::{Call, Event, Task};
 use crate::stacks::CallStack;
 
@@ -44,9 +46,39 @@ impl Default for Counts {
     }
 }
 
-/// Ended processes without leaks that are still listed in the final report. Those with leaks are
-/// all kept.
+/// Ended processes without leaks that are still listed in the final report.
 const MAX_CLEAN_ENDED: usize = 1024;
+/// The same of those with leaks: the largest are kept, and the sums of all.
+const MAX_LEAKED_ENDED: usize = 4096;
+
+/// Sums of ended processes that are listed no more.
+#[derive(Debug, Default)]
+pub struct Forgotten {
+    /// What they had not freed.
+    pub sums: Sums,
+    /// The same by kind.
+    pub kinds: BTreeMap<MemoryKind, Total>,
+    /// GPU memory by the number of the device in the process, and what that stands for.
+    pub devices: Vec<(Option<u16>, DeviceIdentity, Total)>,
+}
+
+impl Forgotten {
+    fn add(&mut self, process: &Process) {
+        self.sums.merge(process.totals.sums);
+        for (kind, total) in process.totals.kinds() {
+            self.kinds.entry(kind).or_default().merge(total);
+        }
+        for (number, total) in process.devices() {
+            let device = number.map(|n| process.identity.device(n));
+            let device = device.unwrap_or_default();
+            let known = |(n, d, _): &&mut (_, _, _)| *n == number && *d == device;
+            match self.devices.iter_mut().find(known) {
+                Some((_, _, sum)) => sum.merge(total),
+                None => self.devices.push((number, device, total)),
+            }
+        }
+    }
+}
 
 /// An ended process, and whether a report has shown it.
 #[derive(Debug)]
@@ -74,6 +106,7 @@ pub struct Ledger {
     living: HashMap<u32, Process>,
     ended: Vec<Ended>,
     clean_ended: usize,
+    forgotten: Forgotten,
     counts: Counts,
     live_bytes: u64,
     peak_bytes: u64,
@@ -177,6 +210,11 @@ impl Ledger {
     pub fn ended(&self, all: bool) -> impl Iterator<Item = &Process> {
         let shown = move |ended: &&Ended| all || !ended.reported;
         self.ended.iter().filter(shown).map(|ended| &ended.process)
+    }
+
+    /// Sums of ended processes of which [`Self::ended`] tells no more.
+    pub fn forgotten(&self) -> &Forgotten {
+        &self.forgotten
     }
 
     /// Notes that the ended processes have been shown.
@@ -287,6 +325,30 @@ impl Ledger {
         if self.clean_ended > MAX_CLEAN_ENDED * 2 {
             self.forget_clean_ended();
         }
+        if self.ended.len() - self.clean_ended > MAX_LEAKED_ENDED * 2 {
+            self.forget_leaked_ended();
+        }
+    }
+
+    /// Drops the smaller half of the ended processes that leaked something.
+    fn forget_leaked_ended(&mut self) {
+        let leaked = |ended: &Ended| {
+            let size = ended.process.totals.sums.all().bytes;
+            (!ended.process.holds_nothing()).then_some(size)
+        };
+        let mut sizes: Vec<_> = self.ended.iter().filter_map(leaked).collect();
+        sizes.sort_unstable();
+        let mut surplus = sizes.len() - MAX_LEAKED_ENDED;
+        let largest_dropped = sizes[surplus - 1];
+        self.ended.retain(|ended| {
+            let small = leaked(ended).is_some_and(|size| size <= largest_dropped);
+            let drop = surplus > 0 && small;
+            if drop {
+                surplus -= 1;
+                self.forgotten.add(&ended.process);
+            }
+            !drop
+        });
     }
 
     /// Drops the older half of the ended processes that leaked nothing.

@@ -48,7 +48,7 @@ impl LiveSet {
             // A graph that frees by itself takes the place of its memory at each launch: no free of
             // that is on its way, most often.
             if old.kind() == MemoryKind::Graph && new.kind() == MemoryKind::Graph {
-                self.superseded.forget_all(key);
+                self.superseded.thin_out(key);
             }
             self.superseded.remember(key, old.end_ns, new.end_ns, 1);
             return Some(old);
@@ -208,6 +208,27 @@ mod tests {
             assert_eq!(live.free(0x100, 15), Freed::Unknown);
             assert_eq!(live.len(), 1);
         }
+    }
+
+    #[test]
+    fn a_graph_that_frees_by_itself_costs_little() {
+        let mut live = LiveSet::default();
+        for end_ns in 0..1_000_000 {
+            live.insert(Allocation::new(&New {
+                address: 0x100,
+                size_bytes: 64,
+                end_ns,
+                thread: 0,
+                row: 1,
+                site: 0,
+                kind: MemoryKind::Graph,
+                space: Space::Device,
+                place: Place::Unknown,
+                slot: 0,
+            }));
+        }
+        assert!(live.superseded.len() <= 64);
+        assert_eq!(live.free(0x100, 999_998), Freed::Superseded);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 
 /// Entries beyond which the oldest are forgotten: their frees were lost.
 const MAX: usize = 65_536;
+/// The same of one key, where most are not followed by a free at all.
+const MAX_OF_KEY: usize = 64;
 /// No free takes longer than this.
 const KEEP_NS: u64 = 60_000_000_000;
 
@@ -59,10 +61,24 @@ impl Superseded {
         });
     }
 
-    /// No free of a former holder of `key` is expected any more.
-    pub(super) fn forget_all(&mut self, key: u64) {
-        let forgotten = self.by_key.remove(&key);
-        self.count -= forgotten.map_or(0, |list| list.len());
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Forgets the oldest of the former holders of `key`, if there are many.
+    pub(super) fn thin_out(&mut self, key: u64) {
+        let Some(list) = self.by_key.get_mut(&key) else {
+            return;
+        };
+        if list.len() < MAX_OF_KEY {
+            return;
+        }
+        let oldest = (0..list.len()).min_by_key(|&n| list[n].reused_ns);
+        if let Some(oldest) = oldest {
+            list.swap_remove(oldest);
+            self.count -= 1;
+        }
     }
 
     /// Whether a free of `key` that was entered at `start_ns` is that of a former holder, which is

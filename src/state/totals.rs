@@ -56,6 +56,13 @@ impl Sums {
         self.of(allocation.belongs()).add(allocation.size_bytes);
     }
 
+    /// Adds other sums.
+    pub fn merge(&mut self, other: Self) {
+        self.gpu.merge(other.gpu);
+        self.host.merge(other.host);
+        self.imported.merge(other.imported);
+    }
+
     pub(super) fn subtract(&mut self, allocation: &Allocation) {
         self.of(allocation.belongs())
             .subtract(allocation.size_bytes);

@@ -1,5 +1,6 @@
 //! Which rights are needed, and what is said without them.
 
+use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::Totals;
 use crate::harness::{Backend, Setup, Workload};
 
@@ -42,6 +43,34 @@ fn root_locked_memory_need_not_be_allowed() {
     workload.say("alloc 4096 3");
     let report = gpuprobe.stop();
     report.assert_totals(workload.status());
+}
+
+#[test]
+fn root_few_open_files_do_not_matter() {
+    let few = "ulimit -Sn 64 && exec \"$0\" \"$@\"";
+    let mut workload = Workload::start(Backend::Shared);
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .args(["--attach", "perf"])
+        .wrapped(["sh", "-c", few])
+        .start();
+    workload.say("alloc 4096 3");
+    let report = gpuprobe.stop();
+    report.assert_totals(workload.status());
+    // The command has what we had.
+    let mut traced = std::process::Command::new("sh");
+    traced.args([
+        "-c",
+        few,
+        BINARY,
+        "--memleak",
+        "--",
+        "sh",
+        "-c",
+        "ulimit -Sn",
+    ]);
+    let said = traced.output().unwrap().stdout;
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.lines().any(|line| line == "64"), "{said}");
 }
 
 #[test]

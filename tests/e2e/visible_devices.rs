@@ -115,7 +115,9 @@ fn root_in_a_container_the_gpus_are_those_that_it_was_given() {
         fs::write(root.path(node), "").unwrap();
     }
     let nvml = Nvml::with_gpus(4);
-    let mut workload = root.start(Backend::Shared);
+    let [env, words @ ..] = root.words(Backend::Shared);
+    let mut command = Command::new(env);
+    let mut workload = Workload::spawn(command.arg("STANDIN_DEVICES=2").args(words));
     workload.say("freenull");
     let setup = Setup::pid(workload.pid).env("STANDIN_NVML_MINORS", "100");
     let mut gpuprobe = nvml.given_to(setup).start();
@@ -123,6 +125,25 @@ fn root_in_a_container_the_gpus_are_those_that_it_was_given() {
     workload.say("alloc 4096");
     let report = gpuprobe.stop();
     assert_eq!(devices(report.process(workload.pid)), [row(0, 2, 4096)]);
+}
+
+#[test]
+fn root_devices_that_the_program_chose_itself_are_unknown() {
+    // As after `os.environ["CUDA_VISIBLE_DEVICES"] = ...`: CUDA sees fewer than the program was
+    // started with.
+    let nvml = Nvml::with_gpus(4);
+    for seen in 1..=2 {
+        let mut words = words(None);
+        words[1] = format!("STANDIN_DEVICES={seen}");
+        let mut gpuprobe = nvml.given_to(Setup::command(words)).start();
+        let pid = gpuprobe.talk.ready();
+        gpuprobe.talk.say("setdevice 0");
+        gpuprobe.talk.say("alloc 4096");
+        gpuprobe.talk.done();
+        let report = gpuprobe.final_report();
+        let expected = [json!(0), json!(null), json!(null), json!(4096)];
+        assert_eq!(devices(report.process(pid)), [expected], "{seen} of 4");
+    }
 }
 
 #[test]

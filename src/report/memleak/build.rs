@@ -9,7 +9,9 @@ use crate::api::{FUNCTIONS, KindSet};
 use crate::clock::Clock;
 use crate::report::{Options, Usage};
 use crate::stacks::Symbols;
+use crate::state::identity::DeviceIdentity;
 use crate::state::pools::Pool;
+use crate::state::totals::Total;
 use crate::state::{Ledger, Process};
 
 /// Makes the report of what the ledger holds now.
@@ -46,6 +48,17 @@ pub(in crate::report) fn build(
             add_device(&mut devices, device);
         }
     }
+    if options.is_final {
+        let forgotten = ledger.forgotten();
+        live.add(&forgotten.sums.into());
+        for (&kind, &total) in &forgotten.kinds {
+            kinds.add(kind, total);
+        }
+        for (number, device, total) in &forgotten.devices {
+            let report = device_report(*number, device.clone(), *total);
+            add_device(&mut devices, &report);
+        }
+    }
     Memleak {
         alloc_calls: counts.alloc_calls,
         free_calls: counts.free_calls,
@@ -60,6 +73,16 @@ pub(in crate::report) fn build(
         devices,
         calls,
         processes,
+    }
+}
+
+fn device_report(index: Option<u16>, device: DeviceIdentity, total: Total) -> DeviceReport {
+    DeviceReport {
+        device: index,
+        physical_index: device.physical_index,
+        uuid: device.uuid,
+        bytes: total.bytes,
+        allocations: total.allocations,
     }
 }
 
@@ -102,14 +125,7 @@ fn process_report(
     let identity = &process.identity;
     let devices = process.devices().into_iter().map(|(index, total)| {
         let device = index.map(|index| identity.device(index));
-        let device = device.unwrap_or_default();
-        DeviceReport {
-            device: index,
-            physical_index: device.physical_index,
-            uuid: device.uuid,
-            bytes: total.bytes,
-            allocations: total.allocations,
-        }
+        device_report(index, device.unwrap_or_default(), total)
     });
     // With some kinds left out, nothing would add up.
     let usage = usage.filter(|_| process.counted() == KindSet::ALL);

@@ -1,10 +1,15 @@
 //! Launches of several processes, and of several programs of one.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use tempfile::TempDir;
 
 use super::{LAUNCHES, name, traced};
 use crate::harness::report::number;
-use crate::harness::{Backend, Setup, Workload, said, standin, system_wide};
+use crate::harness::{Backend, Root, Setup, Workload, said, standin, system_wide};
 
 /// A workload whose addresses are the same in every run.
 fn at_fixed_addresses() -> Workload {
@@ -30,6 +35,74 @@ fn root_equal_handles_of_two_processes_do_not_mix() {
     let [first, second] = &workloads;
     assert_eq!(report.launched(first.pid), [("first(float*)", 10)]);
     assert_eq!(report.launched(second.pid), [("second(float*)", 11)]);
+}
+
+/// What a container sees of an image: a layer of its own over the image's.
+struct Overlay {
+    folder: TempDir,
+}
+
+impl Overlay {
+    fn over(root: &Root) -> Self {
+        let folder = TempDir::new_in(standin().path("..")).unwrap();
+        let of = |name: &str| folder.path().join(name);
+        for name in ["upper", "work", "merged"] {
+            fs::create_dir(of(name)).unwrap();
+        }
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            root.path("").display(),
+            of("upper").display(),
+            of("work").display()
+        );
+        let (kind, flags) = (Some("overlay"), MsFlags::empty());
+        mount(kind, &of("merged"), kind, flags, Some(options.as_str())).expect("an overlay");
+        Self { folder }
+    }
+
+    fn merged(&self) -> PathBuf {
+        self.folder.path().join("merged")
+    }
+
+    fn start(&self) -> Workload {
+        let mut command = Command::new("chroot");
+        command.env("LD_LIBRARY_PATH", "/").arg(self.merged());
+        Workload::spawn(command.arg(format!("/{}", Backend::Driver.program())))
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let _ = umount2(&self.merged(), MntFlags::MNT_DETACH);
+    }
+}
+
+#[test]
+fn root_a_library_in_two_overlays_is_one() {
+    let _shared = system_wide();
+    let image = Root::new();
+    let containers = [Overlay::over(&image), Overlay::over(&image)];
+    let mut first = containers[0].start();
+    let mut gpuprobe = Setup::everything()
+        .modes(["--memleak", "--cudatrace"])
+        .start();
+    let mut second = containers[1].start();
+    for (workload, launches) in [(&mut first, 5), (&mut second, 7)] {
+        workload.say("alloc 4096 3");
+        workload.say(&format!("launch 0 {launches}"));
+    }
+    // A container of another image: a file that looks the same, but is another.
+    let other = Root::new();
+    let third = Overlay::over(&other);
+    let mut third = third.start();
+    third.say("launch 0 9");
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    for (workload, launches) in [(&first, 5), (&second, 7), (&third, 9)] {
+        assert_eq!(report.launched(workload.pid), [(name(0), launches)]);
+    }
+    report.assert_holds(first.pid, 12_288, 3);
+    report.assert_holds(second.pid, 12_288, 3);
 }
 
 #[test]
