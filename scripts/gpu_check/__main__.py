@@ -186,7 +186,7 @@ def main():
     parser.add_argument("--programs", type=Path, required=True, help="where what was compiled is")
     parser.add_argument("--sources", type=Path, required=True, help="tests/gpu")
     parser.add_argument("--directory", type=Path, required=True, help="for logs and reports")
-    parser.add_argument("--only", default="", help="run the checks whose name contains this")
+    parser.add_argument("--only", default="", help="run the checks whose name contains this, or what else `|` separates")
     parser.add_argument("gpuprobe")
     options = parser.parse_args()
 
@@ -202,7 +202,7 @@ def main():
     bench = Bench(options.gpuprobe, options.programs, options.sources, options.directory)
     try:
         for label, (check, *arguments) in CHECKS.items():
-            if options.only in label:
+            if any(part in label for part in options.only.split("|")):
                 run_check(bench, label, check, *arguments)
     finally:
         end_children()

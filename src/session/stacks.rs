@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use zerocopy::IntoBytes;
 
+use crate::cli::say;
 use crate::event::{Call, Task};
 use crate::probe::Probe;
 use crate::probe::abi::RawCall;
@@ -78,6 +79,9 @@ impl Stacks {
 
     /// Tells the kernel side what was learnt.
     pub(super) fn teach(&mut self, probe: &Probe) {
+        for (pid, why) in self.taken.take_refused() {
+            say(format_args!("no call stacks of process {pid}: {why}"));
+        }
         let news = self.taken.take_news();
         probe.forget_paths(news.forgotten);
         if let Err(error) = probe.enter_paths(&news.learnt) {

@@ -26,6 +26,7 @@ pub struct Taken {
     /// States that the kernel side knows.
     known: usize,
     news: News,
+    refused: Vec<(u32, String)>,
 }
 
 /// What the kernel side has to be told.
@@ -111,6 +112,9 @@ impl Taken {
         self.drop_process(pid);
         // It may have ended by now; then, what it had mapped when it was last looked at counts.
         self.spaces.refresh(pid);
+        if let Some(refusal) = self.spaces.refusal(pid) {
+            self.refused.push((pid, refusal.to_string()));
+        }
         let process = Process {
             id,
             ..Process::default()
@@ -210,6 +214,11 @@ impl Taken {
             self.drop_process(pid);
             self.spaces.forget(pid);
         }
+    }
+
+    /// Processes whose stacks cannot be taken, and why, since this was last asked.
+    pub fn take_refused(&mut self) -> Vec<(u32, String)> {
+        std::mem::take(&mut self.refused)
     }
 
     /// What the kernel side has to be told since this was last asked.

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::{printable, size};
 use crate::report::memleak::{LeftOut, Live, ProcessReport, SiteReport};
 use crate::stacks::{Frame, cuda};
+use crate::symbols::shorten;
 
 pub(super) fn write_sites(
     process: &ProcessReport,
@@ -90,9 +91,12 @@ fn write_stack(site: &SiteReport, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// Characters of a function's name: the templates of C++ frameworks fill many lines.
+const MAX_NAME: usize = 110;
+
 /// `function  file:line  (module) [inlined]`
 fn frame_line(frame: &Frame) -> String {
-    let mut line = printable(&frame.function);
+    let mut line = shorten(&printable(&frame.function), MAX_NAME);
     if let Some(file) = &frame.file {
         line += &format!("  {}", printable(file));
         if let Some(number) = frame.line {
