@@ -95,6 +95,7 @@ fn main() -> Result<()> {
     figure("pair, gpuprobe over empty, multi", ratio, "<= 1.25");
     figure("start to attached (ms)", median(attach_ms), "< 200");
     drop(target);
+    measure_stacks(&standin, rounds, pairs / 2, &mut figure)?;
     measure_launches(&workload, &libraries, rounds, pairs, &mut figure)?;
 
     let seconds = if quick { 3.0 } else { 12.0 };
@@ -133,6 +134,40 @@ fn main() -> Result<()> {
         "< 100",
     );
     println!("{}", serde_json::Value::Object(json));
+    Ok(())
+}
+
+/// The cost of taking call stacks, over tracing without: of a pair of calls, of which one has its
+/// stack taken.
+fn measure_stacks(
+    standin: &Path,
+    rounds: usize,
+    pairs: u64,
+    figure: &mut impl FnMut(&str, f64, &str),
+) -> Result<()> {
+    const MODES: [&str; 4] = ["off", "fp", "auto", "dwarf"];
+    for (program, what) in [("paths", "frame pointers"), ("paths_bare", "none")] {
+        for depth in [10, 50, 100] {
+            let mut target = Workload::start(&standin.join(program))?;
+            let untraced = target.time_path(depth, pairs)?;
+            let mut times = [const { Vec::new() }; MODES.len()];
+            for _ in 0..rounds {
+                for (mode, times) in MODES.iter().zip(&mut times) {
+                    let _tracer = Gpuprobe::attach(target.pid(), &["--stacks", mode])?;
+                    target.time_path(depth, 1_000)?;
+                    // A copy for every call: as many as there is room for.
+                    let pairs = if *mode == "dwarf" { 200 } else { pairs };
+                    times.push(target.time_path(depth, pairs)?);
+                }
+            }
+            let [off, others @ ..] = times.map(median);
+            for (mode, time) in MODES[1..].iter().zip(others) {
+                let name = format!("pair, {depth} deep, {what}: {mode} over off");
+                let goal = if *mode == "auto" { "<= 1.5" } else { "" };
+                figure(&name, (time - untraced) / (off - untraced), goal);
+            }
+        }
+    }
     Ok(())
 }
 

@@ -75,6 +75,13 @@ impl Workload {
 }
 
 impl Workload {
+    /// Runs alloc+free pairs at the end of a call path (of `tests/standin/paths.c`); nanoseconds
+    /// per pair.
+    pub(crate) fn time_path(&mut self, depth: u32, pairs: u64) -> Result<f64> {
+        let reply = self.run(&format!("pairs {depth} 0 {pairs}"))?;
+        Ok(field(&reply, "ns")? / pairs as f64)
+    }
+
     /// Launches a kernel again and again; nanoseconds per launch.
     pub(crate) fn time_launches(&mut self, launches: u64) -> Result<f64> {
         let reply = self.run(&format!("timelaunch {launches}"))?;
@@ -109,6 +116,9 @@ pub(crate) struct Gpuprobe {
 impl Gpuprobe {
     pub(crate) fn attach(pid: u32, options: &[&str]) -> Result<Self> {
         let mut with_mode = vec!["--memleak"];
+        if !options.contains(&"--stacks") {
+            with_mode.extend(["--stacks", "off"]);
+        }
         with_mode.extend(options);
         Self::attach_modes(pid, &with_mode)
     }

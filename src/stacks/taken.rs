@@ -109,7 +109,7 @@ impl Taken {
     /// A process, or its next program, is seen for the first time.
     fn begin(&mut self, pid: u32, id: u32) {
         self.drop_process(pid);
-        self.spaces.forget(pid);
+        // It may have ended by now; then, what it had mapped when it was last looked at counts.
         self.spaces.refresh(pid);
         let process = Process {
             id,
