@@ -4,8 +4,9 @@ use std::fs;
 
 use nix::sys::signal::Signal;
 
+use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::Totals;
-use crate::harness::{Backend, Setup, standin};
+use crate::harness::{Backend, Setup, standin, wait_for};
 
 fn workload() -> String {
     standin().program_text(Backend::Shared)
@@ -152,4 +153,21 @@ fn root_a_file_that_cannot_be_executed_is_refused() {
     let mut gpuprobe = Setup::command([path.to_str().unwrap()]).spawn();
     assert_eq!(gpuprobe.exit_code(), 126);
     assert!(gpuprobe.said().last().unwrap().contains("no-program"));
+}
+
+#[test]
+fn root_an_error_of_ours_leaves_nothing_stopped() {
+    // Programs that were never seen before: each is held when it begins. The first report fails.
+    let folder = tempfile::tempdir().unwrap();
+    let script = "for i in $(seq 40); do cp /bin/true $0/p$i; $0/p$i; done; mv $0/p40 $0/done";
+    let mut gpuprobe = std::process::Command::new(BINARY);
+    gpuprobe
+        .args(["--memleak", "--interval", "50ms", "-o", "/dev/full", "--"])
+        .args(["sh", "-c", script])
+        .arg(folder.path());
+    let output = gpuprobe.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot write the report"), "{said}");
+    let done = folder.path().join("done");
+    wait_for("the command's end", || done.exists().then_some(()));
 }

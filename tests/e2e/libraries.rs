@@ -47,3 +47,20 @@ fn root_a_process_with_only_such_a_library_is_waited_for() {
     workload.done();
     gpuprobe.final_report().assert_totals(Totals::default());
 }
+
+#[test]
+fn root_a_fifo_under_the_name_of_a_library_is_not_waited_for() {
+    // Where the process has mapped a library that was deleted, there is a FIFO now, under the name
+    // that the kernel gives deleted files.
+    let copy = OwnCopy::new();
+    let runtime = copy.standin().path("libcudart.so.12");
+    let mut workload = Workload::start(Backend::Dlopen);
+    workload.say(&format!("load {}", runtime.display()));
+    workload.say("freenull");
+    fs::remove_file(&runtime).unwrap();
+    let fifo = runtime.with_file_name("libcudart.so.12 (deleted)");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.say("alloc 4096 3");
+    gpuprobe.stop().assert_totals(workload.status());
+}

@@ -83,6 +83,10 @@ fn root_a_library_in_two_overlays_is_one() {
     let image = Root::new();
     let containers = [Overlay::over(&image), Overlay::over(&image)];
     let mut first = containers[0].start();
+    // A container of another image: a file that looks the same, but is another.
+    let other = Root::new();
+    let other = Overlay::over(&other);
+    let mut third = other.start();
     let mut gpuprobe = Setup::everything()
         .modes(["--memleak", "--cudatrace"])
         .start();
@@ -91,10 +95,6 @@ fn root_a_library_in_two_overlays_is_one() {
         workload.say("alloc 4096 3");
         workload.say(&format!("launch 0 {launches}"));
     }
-    // A container of another image: a file that looks the same, but is another.
-    let other = Root::new();
-    let third = Overlay::over(&other);
-    let mut third = third.start();
     third.say("launch 0 9");
     let report = gpuprobe.stop();
     report.assert_nothing_lost();

@@ -171,3 +171,21 @@ fn root_physical_memory_goes_to_a_child() {
     assert_eq!(memleak["live_bytes"], 2 << 20);
     assert_eq!(number(memleak, "imported_allocations"), 1, "{reply}");
 }
+
+#[test]
+fn root_what_an_ended_thread_imported_grows_when_it_is_mapped() {
+    // The thread holds nothing else: its place among threads must not be given to another.
+    let script = "vcreate 2097152; vexport 0; thread a; @a vimport $vexport 2097152; join a; \
+         vreserve 4194304; vmap 1 0; thread c; @c alloc 100 1; thread d; @d alloc 200 1";
+    check_rows(
+        &[Shared],
+        &[(
+            script,
+            &[
+                ("device", 300, 2),
+                ("imported", 2_097_152, 1),
+                ("vmm", 2_097_152, 1),
+            ],
+        )],
+    );
+}
