@@ -109,7 +109,8 @@ check "cargo fmt" cargo fmt --check
 check "clang-format" clang-format --dry-run -Werror "${c_files[@]}"
 check "shellcheck" shellcheck --external-sources "${shell_files[@]}" .ci/run
 check "gpu_check" python3 -B -m doctest scripts/gpu_check/expect.py \
-    scripts/gpu_check/expect_launches.py scripts/gpu_check/expect_copies.py
+    scripts/gpu_check/expect_launches.py scripts/gpu_check/expect_copies.py \
+    scripts/gpu_check/expect_kinds.py scripts/gpu_check/expect_stacks.py
 
 # What builds, runs as the builder; what is left for root to do writes little.
 check "clippy" "${builder_prefix[@]}" cargo clippy --locked --all-targets -- -D warnings

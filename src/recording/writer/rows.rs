@@ -20,6 +20,18 @@ use crate::stacks::KnownFrames;
 use crate::state::transfers::Transfer;
 use crate::state::{Allocation, Outcome};
 
+/// Where the call stack of a call is entered.
+#[derive(Clone, Copy, Debug)]
+enum Stack {
+    /// It is not known.
+    None,
+    /// At the call.
+    OfCall(i64),
+    /// At a second row of the call, as nsys has it where memory is allocated through the runtime:
+    /// scripts for its exports look for it there.
+    Apart(i64),
+}
+
 /// `memoryOperationType`.
 const ALLOCATION: i64 = 0;
 const DEALLOCATION: i64 = 1;
@@ -152,13 +164,25 @@ impl<'c> Rows<'c> {
     ) -> rusqlite::Result<u64> {
         match event {
             Event::Call(call) => {
+                let outcomes = player.state.ledger.take_outcomes();
+                let allocates = |outcome: &Outcome| matches!(outcome, Outcome::Allocated(_));
+                let stack = match self.chains.id(call.pid, call.stack) {
+                    None => Stack::None,
+                    Some(chain)
+                        if call.function.layer == Layer::Runtime
+                            && outcomes.iter().any(allocates) =>
+                    {
+                        Stack::Apart(chain)
+                    }
+                    Some(chain) => Stack::OfCall(chain),
+                };
                 self.call(
                     call.row,
                     call.function,
                     call.result,
                     (call.pid, call.tid),
                     (call.start_ns, call.end_ns),
-                    self.chains.id(call.pid, call.stack),
+                    stack,
                 )?;
                 if player.modes.cudatrace {
                     self.launches.told(call, self.correlation);
@@ -166,7 +190,7 @@ impl<'c> Rows<'c> {
                 self.contexts.called(call)?;
                 self.pool(call)?;
                 let mut rows = 1;
-                for outcome in player.state.ledger.take_outcomes() {
+                for outcome in outcomes {
                     self.outcome(&outcome, call, player)?;
                     rows += 1;
                 }
@@ -179,7 +203,7 @@ impl<'c> Rows<'c> {
                     copy.result,
                     (copy.pid, copy.tid),
                     (copy.start_ns, copy.end_ns),
-                    None,
+                    Stack::None,
                 )?;
                 self.copy(copy, transfer)?;
                 return Ok(2);
@@ -213,7 +237,7 @@ impl<'c> Rows<'c> {
         result: i32,
         (pid, tid): (u32, u32),
         (start_ns, end_ns): (u64, u64),
-        stack: Option<i64>,
+        stack: Stack,
     ) -> rusqlite::Result<()> {
         self.correlation += 1;
         let name = match self.names.get(usize::from(row)).copied().flatten() {
@@ -232,16 +256,21 @@ impl<'c> Rows<'c> {
         };
         let thread = self.tasks.caller(pid, tid, &mut self.strings)?;
         let (start, end) = (self.time(start_ns), self.time(end_ns));
+        let of_call = match stack {
+            Stack::OfCall(chain) => Some(chain),
+            Stack::None | Stack::Apart(_) => None,
+        };
+        let number = self.correlation;
         self.calls.row(params![
-            start,
-            end,
-            class,
-            thread,
-            self.correlation,
-            name,
-            result,
-            stack
-        ])
+            start, end, class, thread, number, name, result, of_call
+        ])?;
+        if let Stack::Apart(chain) = stack {
+            let class = class::BACKTRACE;
+            self.calls.row(params![
+                start, end, class, thread, number, name, result, chain
+            ])?;
+        }
+        Ok(())
     }
 
     fn pool(&mut self, call: &Call) -> rusqlite::Result<()> {
@@ -341,7 +370,7 @@ impl<'c> Rows<'c> {
                 launch.result,
                 (launch.pid, launch.tid),
                 (launch.start_ns, launch.end_ns),
-                None,
+                Stack::None,
             )?;
         }
         let correlation = number.unwrap_or(self.correlation);
