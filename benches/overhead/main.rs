@@ -99,10 +99,14 @@ fn main() -> Result<()> {
     measure_launches(&workload, &libraries, rounds, pairs, &mut figure)?;
 
     let seconds = if quick { 3.0 } else { 12.0 };
-    for (rate, goal) in [(4_000, "< 0.5"), (200_000, "< 5")] {
+    for (rate, goal, stacks) in [
+        (4_000, "< 0.5", "off"),
+        (200_000, "< 5", "off"),
+        (200_000, "", "auto"),
+    ] {
         let mut target = Workload::start(&workload)?;
         target.time_pairs(1)?;
-        let tracer = Gpuprobe::attach(target.pid(), &["--interval", "2s"])?;
+        let tracer = Gpuprobe::attach(target.pid(), &["--interval", "2s", "--stacks", stacks])?;
         let before = tracer.cpu_seconds()?;
         let reply = target.run(&format!("pace {rate} {seconds} 4096"))?;
         let used = tracer.cpu_seconds()? - before;
@@ -113,7 +117,7 @@ fn main() -> Result<()> {
             "",
         );
         figure(
-            &format!("CPU at {rate} events/s (% of a core)"),
+            &format!("CPU at {rate} events/s, stacks {stacks} (% of a core)"),
             used / seconds * 100.0,
             goal,
         );
