@@ -52,6 +52,9 @@
 #define GP_SMALL_STACK_BYTES (4 * 1024)
 #define GP_MEDIUM_STACK_BYTES (16 * 1024)
 #define GP_MAX_STACK_BYTES (64 * 1024)
+/* Parts of GP_PATH_WORDS of a stack that are looked at to tell two stacks apart
+ * that are not known yet. */
+#define GP_LOOK_PAGES 4
 /* Copies of stacks that are sent in GP_COPY_AGAIN_NS at most. */
 #define GP_MAX_COPIES 4000
 /* Return addresses that return probes have replaced, on one stack. */
@@ -379,6 +382,7 @@ struct gp_stack {
 	__u16 replaced_count;
 	__u16 reserved;
 	__u64 copied;
+	__u64 looks; /* the key in sent_copies */
 	struct gp_replaced replaced[GP_MAX_REPLACED];
 	__u64 addresses[GP_MAX_DEPTH]; /* `ip` first */
 };
@@ -440,7 +444,7 @@ GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
 GP_ASSERT_SIZE(struct gp_launch, 80);
 GP_ASSERT_SIZE(struct gp_copy, 64);
 GP_ASSERT_SIZE(struct gp_notice, 24);
-GP_ASSERT_SIZE(struct gp_stack, 72 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
+GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_losses, 112);
 

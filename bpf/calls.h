@@ -101,7 +101,7 @@ static __always_inline void gp_keep_extra(struct pt_regs *ctx,
 static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 					  const volatile struct gp_recipe *recipe,
 					  struct gp_frame *frame, struct gp_thread *thread,
-					  struct gp_counted *counted, __u32 tid)
+					  struct gp_counted *counted)
 {
 	frame->address = gp_value_of(ctx, &recipe->address);
 	if (gp_is_single(frame->op)) {
@@ -121,10 +121,6 @@ static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 		thread->memory_sp = frame->sp;
 		thread->memory_layer = recipe->layer;
 		thread->nested = 0;
-		thread->stack = 0;
-		if (stack_mode != GP_STACKS_OFF && recipe->flags & GP_WITH_STACK)
-			thread->stack =
-				gp_take_stack(ctx, frame->sp, thread->tgid, tid, thread->process);
 		if (recipe->flags & GP_DETAILED)
 			gp_keep_extra(ctx, recipe, thread);
 	}
@@ -182,7 +178,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	frame->sp = sp;
 	frame->row = row;
 	frame->op = op;
-	if (!gp_fill_frame(ctx, recipe, frame, thread, &counted, (__u32)pid_tgid)) {
+	if (!gp_fill_frame(ctx, recipe, frame, thread, &counted)) {
 		gp_lose(thread, op, false);
 		return 1;
 	}
@@ -190,6 +186,13 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_MEMORY_ALLOCATE &&
 	    (__u32)frame->size != GP_NODE_MEMORY_FREE)
 		return 1;
+	if (stack_mode != GP_STACKS_OFF && recipe->flags & GP_WITH_STACK) {
+		thread->stack =
+			gp_take_stack(ctx, sp, thread->tgid, (__u32)pid_tgid, thread->process);
+		frame->start_ns = bpf_ktime_get_ns();
+	} else if (recipe->flags & GP_WITH_STACK) {
+		thread->stack = 0;
+	}
 	thread->depth++;
 	return 0;
 }
@@ -251,7 +254,7 @@ static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread 
 		call->device = gp_current_device(thread);
 	call->context = gp_current_of(thread)->number;
 	call->flags = 0;
-	call->stack = gp_is_memory(frame->op) ? thread->stack : 0;
+	call->stack = recipe->flags & GP_WITH_STACK ? thread->stack : 0;
 	if (frame->op == GP_OP_CONTEXT_DESTROY) {
 		about = gp_context_of(thread, frame->address);
 		call->context = about ? about->number : GP_CONTEXT_UNKNOWN;

@@ -320,12 +320,11 @@ struct gp_walk {
 };
 struct gp_walk no_walk;
 
-/* tid -> room for its walks; removed when the thread exits. Allocated as
- * threads come: few do. Full: losses.stacks. */
+/* tid -> room for its walks; removed when the thread exits. Preallocated: kernels
+ * before 6.1 warn of maps that allocate in probes. Full: losses.stacks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 2048);
 	__type(key, __u32);
 	__type(value, struct gp_walk);
 } walks SEC(".maps");
@@ -337,6 +336,9 @@ struct gp_taken {
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
+	__u64 looks;
+	__u64 code; /* the program's own */
+	__u64 code_bytes;
 	__u32 tgid;
 	__u32 process;
 };

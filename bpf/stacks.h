@@ -93,36 +93,55 @@ static __always_inline bool gp_is_near(__u64 word, __u64 anchor)
 	return word - anchor + near < 2 * near;
 }
 
-/* Reads what is next on the stack; gives how many words that is. */
-static __always_inline __u32 gp_read_words(struct gp_walk *walk, __u64 sp)
+/* All ones if `word` may be an address of code: near the function that is
+ * called, where libraries are, or in the program's own code. Without branches,
+ * of which the verifier would follow each. */
+static __always_inline __u64 gp_code_mask(__u64 word, struct gp_taken *taken)
 {
-	__u32 words = GP_PATH_WORDS;
+	__u64 far = (word - taken->ip + (1ULL << 31)) >> 32;
+	__u64 in_program = word - taken->code;
+	__u64 is_near = 1 ^ ((far | -far) >> 63);
+	__u64 is_own = (in_program - taken->code_bytes) >> 63 & ~(in_program >> 63);
 
-	/* The main thread's first functions have little above them. */
-	for (int i = 0; i < 6; i++) {
-		if (!bpf_probe_read_user(walk->words, words * sizeof(__u64), (void *)sp))
-			return words;
-		words /= 2;
-	}
-	return 0;
+	return -(is_near | is_own);
 }
 
-/* What a stack looks like: what may be return addresses in the part of it that
- * is next. Data that looks like them makes two stacks of what is one, which
- * costs a copy; with their own, no two paths look the same. */
+/* Mixes in what may be return addresses among the words from `sp` on. The
+ * main thread's first functions have little above them. False at the end of
+ * the stack. */
+static __always_inline bool gp_look_at(struct gp_walk *walk, struct gp_taken *taken, __u64 sp,
+				       __u64 *hash)
+{
+	__u32 words = GP_PATH_WORDS;
+	__u64 state = *hash;
+
+	for (int i = 0; i < 6; i++) {
+		if (!bpf_probe_read_user(walk->words, words * sizeof(__u64), (void *)sp))
+			break;
+		words /= 2;
+	}
+	if (words < GP_PATH_WORDS / 32)
+		return false;
+	for (__u32 i = 0; i < GP_PATH_WORDS && i < words; i++)
+		state = gp_mix(state, walk->words[i] & gp_code_mask(walk->words[i], taken));
+	*hash = state;
+	return words == GP_PATH_WORDS;
+}
+
+/* What a stack looks like: all that may be return addresses in the part of it
+ * that is next. Data that looks like them makes two stacks of what is one, which
+ * costs a copy. Only what parts further out looks the same, until user space has
+ * learnt one of the paths. */
 static __always_inline __u64 gp_looks(struct gp_walk *walk, struct gp_taken *taken, __u64 hash)
 {
-	__u64 further = walk->count > 3 ? walk->addresses[3] : taken->ip;
-	__u32 words = gp_read_words(walk, taken->sp);
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 
+	taken->code = BPF_CORE_READ(task, mm, start_code);
+	taken->code_bytes = BPF_CORE_READ(task, mm, end_code) - taken->code;
 	hash = gp_mix(hash, taken->sp);
-	for (__u32 i = 0; i < GP_PATH_WORDS && i < words; i++) {
-		__u64 word = walk->words[i];
-
-		if (gp_is_near(word, taken->return_address) || gp_is_near(word, taken->ip) ||
-		    gp_is_near(word, further))
-			hash = gp_mix(hash, word);
-	}
+	for (__u32 i = 0; i < GP_LOOK_PAGES; i++)
+		if (!gp_look_at(walk, taken, taken->sp + i * sizeof(walk->words), &hash))
+			break;
 	return hash;
 }
 
@@ -169,6 +188,7 @@ static __always_inline void gp_fill_stack(struct gp_stack *stack, struct gp_walk
 	stack->process = taken->process;
 	stack->reserved = 0;
 	stack->copied = 0;
+	stack->looks = taken->looks;
 	gp_fill_replaced(stack);
 	__builtin_memcpy(stack->addresses, walk->addresses, sizeof(stack->addresses));
 }
@@ -253,6 +273,7 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 
 	if (stack_mode == GP_STACKS_AUTO)
 		looks = gp_looks(walk, taken, hash);
+	taken->looks = looks;
 	sent.time_ns = now;
 	sent.id = gp_mix(looks, now) | 1;
 	if (stack_mode == GP_STACKS_AUTO)

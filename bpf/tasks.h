@@ -64,6 +64,8 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 
 	bpf_map_delete_elem(&threads, &tid);
 	bpf_map_delete_elem(&threads, &old_tid);
+	if (stack_mode != GP_STACKS_OFF)
+		bpf_map_delete_elem(&walks, &old_tid);
 	gp_end_process(GP_RECORD_EXEC, task, tgid);
 	if (!gp_is_target(tgid))
 		return;

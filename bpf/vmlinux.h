@@ -93,6 +93,10 @@ struct uprobe_task {
 	struct return_instance *return_instances;
 };
 
+struct mm_struct {
+	unsigned long start_code, end_code;
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -102,6 +106,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct pid *thread_pid;
 	struct uprobe_task *utask;
+	struct mm_struct *mm;
 	char comm[16];
 };
 

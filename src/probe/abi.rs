@@ -8,7 +8,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::skeleton::types;
-use crate::api::{EXTRA, Function, Value};
+use crate::api::{EXTRA, Function, Op, Value};
 
 /// Device of a call that nothing told us about.
 pub const DEVICE_UNKNOWN: i32 = -1;
@@ -280,6 +280,8 @@ pub struct RawStack {
     pub reserved: u16,
     /// Bytes of the stack, from `sp` up, that follow.
     pub copied: u64,
+    /// What it looks like: the key under which the kernel side remembers that it sent it.
+    pub looks: u64,
     /// Return addresses that return probes have replaced.
     pub replaced: [RawReplaced; MAX_REPLACED],
     /// What the frame pointers lead to, innermost first.
@@ -440,6 +442,7 @@ assert_same_layout!(
     process = process,
     replaced_count = replaced_count,
     copied = copied,
+    looks = looks,
     replaced = replaced,
     addresses = addresses,
 );
@@ -480,7 +483,7 @@ fn flags(function: &Function) -> u16 {
         function.named,
         function.out_bytes,
         function.op.is_told(),
-        function.op.allocates(),
+        function.op.allocates() || matches!(function.op, Op::GraphAllocate | Op::GraphNode),
     ]
     .into_iter()
     .enumerate()

@@ -154,6 +154,14 @@ impl Probe {
         }
     }
 
+    /// Forgets that copies were sent of stacks that look like this.
+    pub fn forget_copies(&self, looks: impl IntoIterator<Item = u64>) {
+        for looks in looks {
+            // It may have been forgotten already.
+            let _ = self.skeleton.maps.sent_copies.delete(&looks.to_ne_bytes());
+        }
+    }
+
     /// What the kernel side has lost so far.
     pub fn lost(&mut self) -> Lost {
         self.bss().map_or(Lost::default(), |bss| {

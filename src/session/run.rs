@@ -41,8 +41,10 @@ const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
 /// How long device queries are probed after a late attach.
 const LEARN_FOR: Duration = Duration::from_secs(1);
 
-/// How long the frames of call stacks are waited for.
+/// How long the frames of call stacks are waited for at the end, and for any other report: what is
+/// missing there is in the next.
 const FIND_FOR: Duration = Duration::from_secs(30);
+const FIND_FOR_ONE: Duration = Duration::from_secs(1);
 /// How often the rings are read meanwhile.
 const FIND_PAUSE: Duration = Duration::from_millis(20);
 
@@ -318,6 +320,7 @@ impl<'a> Run<'a> {
         self.sink.find_frames(&mut self.told);
         let mut lost = self.tracer.probe.lost();
         lost.undecodable = self.sink.undecodable;
+        lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
         if lost.tasks > self.lost.tasks {
             self.end_vanished();
         }
@@ -340,8 +343,8 @@ impl<'a> Run<'a> {
     }
 
     /// Reads on until the frames that were asked for are found.
-    fn wait_for_frames(&mut self) -> Result<()> {
-        let end = Instant::now() + FIND_FOR;
+    fn wait_for_frames(&mut self, at_most: Duration) -> Result<()> {
+        let end = Instant::now() + at_most;
         while self
             .sink
             .stacks
@@ -352,6 +355,8 @@ impl<'a> Run<'a> {
                 tracing::debug!("symbols take too long");
                 break;
             }
+            // Whatever is held meanwhile waits for us.
+            self.follow_notices()?;
             self.read()?;
         }
         self.sink.find_frames(&mut self.told);
@@ -433,7 +438,8 @@ impl<'a> Run<'a> {
         };
         if let Some(stacks) = &mut self.sink.stacks {
             stacks.want(report::needed_locations(&self.sink.state, &options).into_iter());
-            self.wait_for_frames()?;
+            stacks.sweep(|pid| Handle::of(pid).is_ok_and(|handle| handle.is_alive()));
+            self.wait_for_frames(if is_final { FIND_FOR } else { FIND_FOR_ONE })?;
         }
         self.reported = Instant::now();
         let usage = self.usage();
@@ -469,7 +475,7 @@ impl<'a> Run<'a> {
         if let Some(stacks) = &mut self.sink.stacks {
             let needed = profile::needed_locations(&self.sink.state.ledger);
             stacks.want(needed.into_iter());
-            self.wait_for_frames()?;
+            self.wait_for_frames(FIND_FOR)?;
         }
         let (ledger, full) = (&self.sink.state.ledger, self.config.view.full_stacks);
         let now = self.clock.wall(clock::monotonic_ns());
@@ -506,7 +512,7 @@ impl<'a> Run<'a> {
         status: Option<std::process::ExitStatus>,
     ) -> Result<ExitCode> {
         self.let_go();
-        self.wait_for_frames()?;
+        self.wait_for_frames(FIND_FOR)?;
         self.sink.tap.finish();
         if status.is_none() && child.is_some() {
             self.tracer.probe.detach();

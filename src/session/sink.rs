@@ -37,6 +37,11 @@ impl Sink {
         }
         match event::decode(bytes) {
             Ok(event) => {
+                if let (Event::Exit(task) | Event::Exec(task), Some(stacks)) =
+                    (&event, &mut self.stacks)
+                {
+                    stacks.end(task);
+                }
                 let world = &self.world;
                 if self.sieve.passes(&event, |task| world.identity(task)) {
                     self.enter(event, bytes);
@@ -81,10 +86,6 @@ impl Sink {
                     self.tap.note(note);
                 }
                 (call.stack != before).then(|| stacks::renamed(bytes, call.stack))
-            }
-            Event::Exit(task) | Event::Exec(task) => {
-                stacks.end(task);
-                None
             }
             _ => None,
         }

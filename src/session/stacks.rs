@@ -29,6 +29,10 @@ pub(super) struct Stacks {
     /// Answers that were waited for and not looked at.
     arrived: Vec<Answer>,
     asked: HashSet<(u32, Location, bool)>,
+    /// What was found has been forgotten: it will be told again.
+    is_forgetful: bool,
+    /// Calls whose stack was taken, but is not known here.
+    pub(super) unknown: u64,
     /// The frames of all stacks are wanted, not just of those that are shown.
     is_recording: bool,
 }
@@ -41,6 +45,8 @@ impl Stacks {
             frames: KnownFrames::default(),
             arrived: Vec::new(),
             asked: HashSet::new(),
+            is_forgetful: false,
+            unknown: 0,
             is_recording,
         })
     }
@@ -59,6 +65,7 @@ impl Stacks {
     /// those that are new. The note for the recording, if there is one.
     pub(super) fn name(&mut self, call: &mut Call, ledger: &mut Ledger) -> Option<Note> {
         let named = self.taken.of_call(call.pid, call.stack);
+        self.unknown += u64::from(named.is_none());
         call.stack = named.as_ref().map_or(0, |named| named.id);
         let named = named?;
         let stack = named.new?;
@@ -77,6 +84,11 @@ impl Stacks {
         self.taken.forget(task.pid, task.process);
     }
 
+    /// Forgets processes of whose end nobody told.
+    pub(super) fn sweep(&mut self, is_alive: impl Fn(u32) -> bool) {
+        self.taken.sweep(is_alive);
+    }
+
     /// Tells the kernel side what was learnt.
     pub(super) fn teach(&mut self, probe: &Probe) {
         for (pid, why) in self.taken.take_refused() {
@@ -86,7 +98,11 @@ impl Stacks {
         probe.forget_paths(news.forgotten);
         if let Err(error) = probe.enter_paths(&news.learnt) {
             tracing::debug!("{error:#}");
+            self.taken.start_afresh();
+            return;
         }
+        // From now on the paths are known; what only looks like one of them is not.
+        probe.forget_copies(news.recognised);
     }
 
     /// Asks for the frames at these locations, if that has not been done.
@@ -94,6 +110,7 @@ impl Stacks {
         if self.asked.len() > MAX_FRAMES {
             self.asked.clear();
             self.frames = KnownFrames::default();
+            self.is_forgetful = true;
         }
         let mut requests = Vec::new();
         for wanted in locations {
@@ -113,6 +130,9 @@ impl Stacks {
 
     /// What was found of what was asked for, as notes for the recording.
     pub(super) fn found(&mut self, told: &mut Told) -> Vec<Note> {
+        if std::mem::take(&mut self.is_forgetful) {
+            *told = Told::default();
+        }
         let mut notes = Vec::new();
         let arrived = std::mem::take(&mut self.arrived);
         for answer in arrived.into_iter().chain(self.service.poll()) {

@@ -17,8 +17,8 @@ pub mod taken;
 mod unwind;
 
 pub use known::{KnownFrames, NO_MODULE, NoSymbols, bare_frame};
-pub(crate) use module::open_in_root;
 pub use module::{FileKey, Module};
+pub(crate) use module::{open_in_root, open_regular};
 pub use space::AddressSpaces;
 #[doc(hidden)]
 pub use unwind::try_tables;

@@ -187,7 +187,8 @@ pub(crate) fn open_in_root(pid: u32, path: &Path) -> Option<File> {
 /// A path may lead to a pipe by now, which would have us wait for a writer.
 const WITHOUT_WAITING: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 
-fn open_regular(path: &Path) -> Option<File> {
+/// Opens `path` if it is a file, without waiting for anything.
+pub(crate) fn open_regular(path: &Path) -> Option<File> {
     let mut options = OpenOptions::new();
     let options = options.read(true).custom_flags(WITHOUT_WAITING.bits());
     let file = options.open(path).ok()?;

@@ -56,7 +56,10 @@ impl Modules {
         let origin = (pid, path.clone());
         let module = Arc::new(Module::new(ModuleId(number), *key, origin, file));
         self.all.push(module.clone());
-        self.by_key.insert(*key, module.clone());
+        // What cannot be opened, for the process has ended, may be opened through another.
+        if module.file().is_some() || !may_open {
+            self.by_key.insert(*key, module.clone());
+        }
         Some(module)
     }
 

@@ -11,9 +11,6 @@ use std::collections::HashMap;
 
 use crate::probe::abi::{PATH_LEVELS, PATH_STEPS, PATH_WORDS, RawPath};
 
-/// Return addresses that a path is recognised by. What calls those is taken for known.
-const MAX_STEPS: usize = 200;
-
 /// The state after `word`; the twin of `gp_mix` in `bpf/stacks.h`.
 pub fn mix(state: u64, word: u64) -> u64 {
     let state = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -66,8 +63,7 @@ impl Paths {
     /// Enters a path that begins with the state `root` and has the stack `stack`. Gives what is
     /// new, in the order in which it is to be entered; nothing if the path cannot be told apart
     /// from another by its return addresses.
-    pub fn learn(&mut self, root: u64, steps: &[Step], stack: u64) -> Vec<Change> {
-        let mut steps = &steps[..steps.len().min(MAX_STEPS)];
+    pub fn learn(&mut self, root: u64, mut steps: &[Step], stack: u64) -> Vec<Change> {
         let mut state = root;
         for _ in 0..PATH_LEVELS {
             let Some(node) = self.nodes.get(&state) else {

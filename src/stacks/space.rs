@@ -1,6 +1,6 @@
 //! The code of all traced processes: where an address is, and who called.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,11 @@ use super::modules::Modules;
 use super::unwind::{self, Code, Rule, Tables};
 use super::{Location, Module, ModuleId, StackCopy, Unwound};
 
-/// How long an address that is in no mapping is taken to be in none.
+/// How long a page that is in no mapping is taken to be in none.
 const PAUSE: Duration = Duration::from_millis(250);
+/// How often the mappings of a process are read again in that time, for pages that are new.
+const MAX_READS: u32 = 10;
+const PAGE: u64 = 4096;
 /// Bytes of unwinding tables in memory; beyond, they are dropped and read again when needed.
 const TABLES_LIMIT: u64 = 512 << 20;
 /// Places in code whose rules are remembered, at some 200 bytes each.
@@ -29,7 +32,10 @@ pub struct AddressSpaces {
 #[derive(Debug, Default)]
 struct Space {
     ranges: Vec<(CodeRange, Option<Arc<Module>>)>,
-    read_at: Option<Instant>,
+    /// Pages that are in none, and readings, since then.
+    missed_since: Option<Instant>,
+    missed: HashSet<u64>,
+    reads: u32,
     refusal: Option<Refusal>,
 }
 
@@ -47,7 +53,6 @@ impl AddressSpaces {
     /// held at exec. Those of a process that has ended stay as they are.
     pub fn refresh(&mut self, pid: u32) {
         let space = self.processes.entry(pid).or_default();
-        space.read_at = Some(Instant::now());
         let Some(ranges) = mapping::read(pid) else {
             return;
         };
@@ -112,12 +117,16 @@ impl AddressSpaces {
         if found.is_some() {
             return found;
         }
-        let read_at = self.processes.get(&pid).and_then(|space| space.read_at);
-        if read_at.is_some_and(|read_at| read_at.elapsed() < PAUSE) {
+        if !self.processes.entry(pid).or_default().may_read(lookup) {
             return None;
         }
         self.refresh(pid);
         self.processes.get(&pid)?.find(address, lookup)
+    }
+
+    /// The processes whose mappings are known.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.processes.keys().copied()
     }
 }
 
@@ -130,6 +139,22 @@ fn nowhere(address: u64) -> Location {
 }
 
 impl Space {
+    /// Whether the mappings are to be read because of an address that is in none: it may just have
+    /// been mapped.
+    fn may_read(&mut self, address: u64) -> bool {
+        if self
+            .missed_since
+            .is_none_or(|since| since.elapsed() > PAUSE)
+        {
+            self.missed_since = Some(Instant::now());
+            self.missed.clear();
+            self.reads = 0;
+        }
+        let may = self.reads < MAX_READS && self.missed.insert(address / PAGE);
+        self.reads += u32::from(may);
+        may
+    }
+
     fn find(&self, address: u64, lookup: u64) -> Option<(Location, Option<Arc<Module>>)> {
         let after = self
             .ranges

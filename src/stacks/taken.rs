@@ -1,6 +1,6 @@
 //! From what the kernel side sends to call stacks.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 use zerocopy::FromBytes;
@@ -12,10 +12,14 @@ use crate::probe::abi::{RawStack, record};
 /// Call paths of all processes together that the kernel side knows at most; its map has room for a
 /// few more.
 const MAX_PATHS: usize = 14_000;
-/// Distinct stacks of a process that are kept.
+/// Distinct stacks of a process that are kept, and their locations, of 24 bytes each.
 const MAX_STACKS: usize = 1 << 17;
-/// Ids that are remembered, of stacks that had one already.
-const MAX_ALIASES: usize = 1 << 16;
+const MAX_LOCATIONS: usize = 1 << 22;
+/// A copy of at least this many bytes was cut because there is no room for more.
+const CUT_BYTES: u64 = 60 << 10;
+/// Ids that are remembered, of stacks that had one already; more than walks that the kernel side
+/// remembers that it sent.
+const MAX_ALIASES: usize = 1 << 18;
 
 /// The call stacks of all processes.
 #[derive(Default)]
@@ -27,6 +31,8 @@ pub struct Taken {
     known: usize,
     news: News,
     refused: Vec<(u32, String)>,
+    /// Processes that were no longer there when that was last looked at.
+    suspects: HashSet<u32>,
 }
 
 /// What the kernel side has to be told.
@@ -36,6 +42,8 @@ pub struct News {
     pub forgotten: Vec<u64>,
     /// How call paths go on.
     pub learnt: Vec<Change>,
+    /// What copies looked like whose paths are known now.
+    pub recognised: Vec<u64>,
 }
 
 /// The call stacks of one process.
@@ -49,6 +57,8 @@ struct Process {
     /// Other ids of the same stacks, the oldest first.
     aliases: HashMap<u64, u64>,
     order: VecDeque<u64>,
+    /// Locations of all its stacks.
+    locations: usize,
 }
 
 #[derive(Debug)]
@@ -90,6 +100,15 @@ impl Taken {
             let stack = &unwound.stack;
             stack.is_complete || stack.locations.len() >= walked.locations.len()
         });
+        // What stops where it need not would be found in the place of every stack that goes on
+        // from there.
+        let may_learn = |stack: &CallStack| stack.is_complete || raw.copied >= CUT_BYTES;
+        let better = better.map(|mut unwound| {
+            if !may_learn(&unwound.stack) {
+                unwound.slots.clear();
+            }
+            unwound
+        });
         let (stack, slots) = match better {
             Some(Unwound { stack, slots }) => (stack, slots),
             None => (walked, Vec::new()),
@@ -102,7 +121,10 @@ impl Taken {
         };
         if let Some(steps) = steps(&raw, copied, &slots) {
             let changes = process.paths.learn(raw.root, &steps, id);
-            self.tell(changes);
+            if !changes.is_empty() {
+                self.news.recognised.push(raw.looks);
+                self.tell(changes);
+            }
         }
         true
     }
@@ -125,7 +147,11 @@ impl Taken {
     fn drop_process(&mut self, pid: u32) {
         if let Some(old) = self.processes.remove(&pid) {
             self.known = self.known.saturating_sub(old.paths.states().len());
-            self.news.forgotten.extend(old.paths.states());
+            let states: HashSet<_> = old.paths.states().collect();
+            self.news
+                .learnt
+                .retain(|(state, _)| !states.contains(state));
+            self.news.forgotten.extend(states);
         }
     }
 
@@ -186,14 +212,19 @@ impl Taken {
         let states = |process: &Process| process.paths.states().len();
         self.known = self.processes.values().map(states).sum();
         if self.known > MAX_PATHS {
-            // All are learnt again, one by one.
-            self.news.learnt.clear();
-            for process in self.processes.values_mut() {
-                self.news.forgotten.extend(process.paths.states());
-                process.paths = Paths::default();
-            }
-            self.known = 0;
+            self.start_afresh();
         }
+    }
+
+    /// Forgets all paths. They are learnt again, one by one.
+    pub fn start_afresh(&mut self) {
+        self.news.learnt.clear();
+        self.news.recognised.clear();
+        for process in self.processes.values_mut() {
+            self.news.forgotten.extend(process.paths.states());
+            process.paths = Paths::default();
+        }
+        self.known = 0;
     }
 
     /// The stack that a call of process `pid` has, by the number that its record has for it.
@@ -206,6 +237,19 @@ impl Taken {
             id,
             new: is_new.then(|| Rc::clone(&known.stack)),
         })
+    }
+
+    /// Forgets processes that are no longer there, of whose end nobody told.
+    pub fn sweep(&mut self, is_alive: impl Fn(u32) -> bool) {
+        let pids = self.spaces.pids().chain(self.processes.keys().copied());
+        let gone: HashSet<_> = pids.filter(|pid| !is_alive(*pid)).collect();
+        // Calls of one that has just ended may still be in the ring.
+        let before = std::mem::replace(&mut self.suspects, gone);
+        let still: Vec<_> = self.suspects.intersection(&before).copied().collect();
+        for pid in still {
+            self.drop_process(pid);
+            self.spaces.forget(pid);
+        }
     }
 
     /// The process, or its program `id`, has ended.
@@ -235,9 +279,10 @@ impl Process {
             self.alias(id, known);
             return Some(known);
         }
-        if self.ids.len() >= MAX_STACKS {
+        if self.ids.len() >= MAX_STACKS || self.locations >= MAX_LOCATIONS {
             return None;
         }
+        self.locations += stack.locations.len();
         self.ids.insert(Rc::clone(&stack), id);
         let is_told = false;
         self.stacks.insert(id, Known { stack, is_told });
@@ -260,7 +305,13 @@ impl Process {
 /// The return addresses by which the path is known again; none if they are not all on the stack that
 /// was copied. The first is in the state that the path begins with.
 fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<Step>> {
+    let count = usize::from(raw.replaced_count).min(raw.replaced.len());
+    let replaced = &raw.replaced[..count];
     let step = |slot: &u64| {
+        // What stands there is the same for all callers.
+        if replaced.iter().any(|replaced| replaced.at == *slot) {
+            return None;
+        }
         let offset = slot.checked_sub(raw.sp)?;
         let at = usize::try_from(offset).ok()?;
         let word = copied.get(at..)?.first_chunk::<8>()?;

@@ -14,7 +14,7 @@ type Entry<'a> = FrameDescriptionEntry<Bytes<'a>>;
 /// Bytes of a table; the largest libraries of `PyTorch` have some 40 MB.
 const LIMIT: u64 = 256 << 20;
 /// Bytes of the description of one function; one of a megabyte is an attack.
-const ENTRY_LIMIT: usize = 1 << 20;
+const ENTRY_LIMIT: usize = 64 << 10;
 
 /// How to unwind the functions of a file.
 #[derive(Debug)]
@@ -123,7 +123,8 @@ impl Tables {
         };
         let entry = section.fde_from_offset(&self.bases, offset, EhFrame::cie_from_offset);
         let entry = entry.ok()?;
-        (entry.contains(address) && entry.entry_len() <= ENTRY_LIMIT).then_some(entry)
+        let is_sane = entry.entry_len() <= ENTRY_LIMIT && entry.cie().entry_len() <= ENTRY_LIMIT;
+        (is_sane && entry.contains(address)).then_some(entry)
     }
 
     /// How to unwind from `address`, as the file states it.

@@ -6,11 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::stacks::elf::{Headers, ReadAt};
-use crate::stacks::{Module, open_in_root};
+use crate::stacks::{Module, open_in_root, open_regular};
 
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// Bytes of a debug link: a file name and a checksum.
 const LINK_LIMIT: u64 = 4096;
+/// Bytes of a file that a checksum is made of.
+const CHECKED_LIMIT: u64 = 4 << 30;
 /// Bytes that are read at once for a checksum.
 const CHUNK: usize = 1 << 20;
 
@@ -22,16 +24,12 @@ pub(super) fn find(module: &Module) -> Option<(File, Headers)> {
 
 /// As the process would open `path`, or as we would.
 fn open(module: &Module, path: &Path) -> impl Iterator<Item = (File, Headers)> {
-    let here = || File::open(path).ok().filter(is_regular);
+    let here = || open_regular(path);
     let opened = [open_in_root(module.pid, path), here()];
     opened.into_iter().flatten().filter_map(|file| {
         let headers = Headers::read(&file).ok()?;
         Some((file, headers))
     })
-}
-
-fn is_regular(file: &File) -> bool {
-    file.metadata().is_ok_and(|metadata| metadata.is_file())
 }
 
 fn by_build_id(module: &Module, id: &[u8]) -> Option<(File, Headers)> {
@@ -75,6 +73,9 @@ fn link(bytes: &[u8]) -> Option<(PathBuf, u32)> {
 fn checksum_of(file: &File) -> Option<u32> {
     use std::os::unix::fs::FileExt;
     let mut hasher = crc32fast::Hasher::new();
+    if file.metadata().ok()?.len() > CHECKED_LIMIT {
+        return None;
+    }
     let mut bytes = vec![0; CHUNK];
     let mut offset = 0;
     loop {

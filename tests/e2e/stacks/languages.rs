@@ -152,3 +152,34 @@ fn root_stacks_that_are_not_the_threads_own() {
         assert!(!is_whole || site["complete"] == true, "{what}");
     }
 }
+
+/// As deep as each other, and in the same second: what only looks the same is told apart.
+#[test]
+fn root_paths_that_part_far_out_are_told_apart() {
+    let folder = TempDir::new().unwrap();
+    let program = built(
+        folder.path(),
+        "lookalike.c",
+        &["-O2", "-fomit-frame-pointer"],
+    );
+    let library = built(folder.path(), "allocator.c", &["-O2", "-shared", "-fPIC"]);
+    for what in ["buffer", "calls", library.to_str().unwrap()] {
+        let (report, pid) = traced(&program, Some(what), "auto");
+        let mut found: Vec<_> = sites(&report, pid)
+            .iter()
+            .map(|site| {
+                let path = functions(site, "main");
+                let caller = path[path.len() - 2].clone();
+                (
+                    caller,
+                    number(site, "live_bytes"),
+                    number(site, "live_allocations"),
+                )
+            })
+            .collect();
+        found.sort();
+        let expected = [("load_optimizer", 6000, 3), ("load_weights", 3000, 3)];
+        let expected = expected.map(|(caller, bytes, calls)| (caller.to_owned(), bytes, calls));
+        assert_eq!(found, expected, "{what}");
+    }
+}
