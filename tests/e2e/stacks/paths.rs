@@ -168,3 +168,28 @@ fn root_without_stacks_nothing_is_said_of_them() {
     let report = gpuprobe.final_report();
     assert!(report.process(pid).get("sites").is_none());
 }
+
+#[test]
+fn root_memory_of_graphs_is_at_the_site_that_added_it() {
+    for node in ["", "node", "node2"] {
+        let program = standin()
+            .path("workload_driver")
+            .to_str()
+            .unwrap()
+            .to_owned();
+        let mut gpuprobe = Setup::command([program]).start();
+        let pid = gpuprobe.talk.ready();
+        for command in ["gnew", &format!("galloc 0 1000 {node}"), "glaunch 0"] {
+            gpuprobe.talk.say(command);
+        }
+        gpuprobe.talk.done();
+        assert_eq!(gpuprobe.exit_code(), 0);
+        let report = gpuprobe.final_report();
+        let [site] = sites(&report, pid) else {
+            panic!("one site");
+        };
+        assert_eq!(number(site, "live_bytes"), 1000);
+        let path = functions(site, "run_galloc");
+        assert!(path.len() >= 2, "{path:?}");
+    }
+}
