@@ -49,6 +49,7 @@
 #define GP_MAX_DEPTH 128
 /* Bytes of a stack that are copied: all of one that is smaller, of a larger one
  * as much as the last of these. */
+#define GP_TINY_STACK_BYTES (2 * 1024)
 #define GP_SMALL_STACK_BYTES (4 * 1024)
 #define GP_MEDIUM_STACK_BYTES (16 * 1024)
 #define GP_MAX_STACK_BYTES (64 * 1024)
@@ -385,6 +386,11 @@ struct gp_stack {
 	__u64 looks; /* the key in sent_copies */
 	struct gp_replaced replaced[GP_MAX_REPLACED];
 	__u64 addresses[GP_MAX_DEPTH]; /* `ip` first */
+};
+
+struct gp_stack_tiny {
+	struct gp_stack stack;
+	__u8 bytes[GP_TINY_STACK_BYTES];
 };
 
 struct gp_stack_small {

@@ -339,6 +339,7 @@ struct gp_taken {
 	__u64 looks;
 	__u64 code; /* the program's own */
 	__u64 code_bytes;
+	__u64 room; /* bytes to where the program's first stack began */
 	__u32 tgid;
 	__u32 process;
 };

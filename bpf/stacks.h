@@ -193,8 +193,17 @@ static __always_inline void gp_fill_stack(struct gp_stack *stack, struct gp_walk
 	__builtin_memcpy(stack->addresses, walk->addresses, sizeof(stack->addresses));
 }
 
+/* Bytes from `sp` to where the main thread's stack began: beyond are its
+ * arguments and environment. Very many if `sp` is on another stack. */
+static __always_inline __u64 gp_stack_room(__u64 sp)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+
+	return BPF_CORE_READ(task, mm, start_stack) - sp;
+}
+
 /* Copies the stack from `sp` up, page by page, until it ends. */
-static __always_inline __u32 gp_copy_stack(__u8 *bytes, __u32 size, __u64 sp)
+static __always_inline __u32 gp_copy_stack(__u8 *bytes, __u32 size, __u64 sp, __u64 room)
 {
 	__u32 first = GP_PAGE - (sp & (GP_PAGE - 1)), done = 0;
 
@@ -202,7 +211,7 @@ static __always_inline __u32 gp_copy_stack(__u8 *bytes, __u32 size, __u64 sp)
 		done = first;
 	for (__u32 i = 0; done && i < GP_MAX_STACK_BYTES / GP_PAGE; i++) {
 		barrier_var(done);
-		if (done > size - GP_PAGE)
+		if (done > size - GP_PAGE || done >= room)
 			break;
 		if (bpf_probe_read_user(bytes + done, GP_PAGE, (void *)(sp + done)))
 			break;
@@ -211,21 +220,32 @@ static __always_inline __u32 gp_copy_stack(__u8 *bytes, __u32 size, __u64 sp)
 	return done;
 }
 
-/* Whether the stack goes on for `bytes` from `sp`. */
-static __always_inline bool gp_reaches(__u64 sp, __u32 bytes)
+/* Copies all of a stack that is no larger than what there is room for. */
+static __always_inline __u32 gp_copy_whole_stack(__u8 *bytes, __u32 size, __u64 sp, __u64 room)
+{
+	__u32 all = room;
+
+	if (all > size || bpf_probe_read_user(bytes, all, (void *)sp))
+		return 0;
+	return all;
+}
+
+/* Whether the stack goes on for `bytes`. */
+static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
 {
 	__u8 byte;
 
-	return bpf_probe_read_user(&byte, sizeof(byte), (void *)(sp + bytes)) == 0;
+	return bytes < taken->room &&
+	       bpf_probe_read_user(&byte, sizeof(byte), (void *)(taken->sp + bytes)) == 0;
 }
 
-#define gp_send_stack_of(record_type, walk, taken, id)                                             \
+#define gp_send_stack_of(record_type, copy_stack, walk, taken, id)                                 \
 	({                                                                                         \
 		struct record_type *copy = bpf_ringbuf_reserve(&stack_ring, sizeof(*copy), 0);     \
 		if (copy) {                                                                        \
 			gp_fill_stack(&copy->stack, walk, taken, id);                              \
-			copy->stack.copied =                                                       \
-				gp_copy_stack(copy->bytes, sizeof(copy->bytes), (taken)->sp);      \
+			copy->stack.copied = copy_stack(copy->bytes, sizeof(copy->bytes),          \
+							(taken)->sp, (taken)->room);               \
 			bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_STACKS));                     \
 		}                                                                                  \
 		copy != NULL;                                                                      \
@@ -235,11 +255,14 @@ static __always_inline bool gp_reaches(__u64 sp, __u32 bytes)
 static __always_inline bool gp_send_stack_copy(struct gp_walk *walk, struct gp_taken *taken,
 					       __u64 id)
 {
-	if (gp_reaches(taken->sp, GP_MEDIUM_STACK_BYTES))
-		return gp_send_stack_of(gp_stack_large, walk, taken, id);
-	if (gp_reaches(taken->sp, GP_SMALL_STACK_BYTES))
-		return gp_send_stack_of(gp_stack_medium, walk, taken, id);
-	return gp_send_stack_of(gp_stack_small, walk, taken, id);
+	taken->room = gp_stack_room(taken->sp);
+	if (taken->room <= GP_TINY_STACK_BYTES)
+		return gp_send_stack_of(gp_stack_tiny, gp_copy_whole_stack, walk, taken, id);
+	if (gp_reaches(taken, GP_MEDIUM_STACK_BYTES))
+		return gp_send_stack_of(gp_stack_large, gp_copy_stack, walk, taken, id);
+	if (gp_reaches(taken, GP_SMALL_STACK_BYTES))
+		return gp_send_stack_of(gp_stack_medium, gp_copy_stack, walk, taken, id);
+	return gp_send_stack_of(gp_stack_small, gp_copy_stack, walk, taken, id);
 }
 
 /* Sends the walk, unless that has been done. The id of the stack, or 0. */

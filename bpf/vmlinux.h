@@ -95,6 +95,7 @@ struct uprobe_task {
 
 struct mm_struct {
 	unsigned long start_code, end_code;
+	unsigned long start_stack;
 };
 
 struct task_struct {

@@ -313,7 +313,14 @@ impl<'a> Run<'a> {
     /// Applies everything that is in the rings, and writes single copies.
     fn read(&mut self) -> Result<Reader> {
         self.tracer.probe.about_to_read();
-        self.rings.read(|bytes| self.sink.record(bytes))?;
+        let (sink, probe) = (&mut self.sink, &self.tracer.probe);
+        self.rings.read(|bytes| {
+            sink.record(bytes);
+            // At once: until then, more copies of the same stack are sent.
+            if let Some(stacks) = sink.stacks.as_mut().filter(|stacks| stacks.has_news()) {
+                stacks.teach(probe);
+            }
+        })?;
         if let Some(stacks) = &mut self.sink.stacks {
             stacks.teach(&self.tracer.probe);
         }

@@ -89,6 +89,11 @@ impl Stacks {
         self.taken.sweep(is_alive);
     }
 
+    /// Whether there is anything to [`Self::teach`].
+    pub(super) fn has_news(&self) -> bool {
+        self.taken.has_news()
+    }
+
     /// Tells the kernel side what was learnt.
     pub(super) fn teach(&mut self, probe: &Probe) {
         for (pid, why) in self.taken.take_refused() {

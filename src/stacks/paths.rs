@@ -127,6 +127,22 @@ impl Paths {
         changes
     }
 
+    /// The stack of the path that begins with the state `root`, if it is known: what the kernel
+    /// side finds in the stack whose words are `word`, once it has been told.
+    pub fn find(&self, root: u64, word: impl Fn(u16) -> Option<u64>) -> Option<u64> {
+        let mut state = root;
+        for _ in 0..PATH_LEVELS {
+            let node = self.nodes.get(&state)?;
+            for step in &node.steps {
+                state = mix(state, word(step.offset)?);
+            }
+            if let Some((_, stack)) = node.end.filter(|(end, _)| *end == state) {
+                return Some(stack);
+            }
+        }
+        None
+    }
+
     /// The states that the kernel side knows.
     pub fn states(&self) -> impl ExactSizeIterator<Item = u64> {
         self.nodes.keys().copied()
@@ -230,6 +246,8 @@ mod tests {
                     let (words, steps) = stack(path, noise.wrapping_mul(3));
                     let found = kernel.walk(7, &words);
                     prop_assert!(found == *id || found == 0, "{found} is not {id}");
+                    let word = |at: u16| words.get(usize::from(at)).copied();
+                    prop_assert_eq!(tree.find(7, word).unwrap_or(0), found);
                     // With so many parts at most, only what parts from many others is not found.
                     prop_assert!(found == *id || steps.len() > PATH_LEVELS);
                 }

@@ -94,6 +94,12 @@ impl Taken {
         if self.processes.get(&pid).is_none_or(|p| p.id != raw.process) {
             self.begin(pid, raw.process);
         }
+        if let Some(process) = self.processes.get_mut(&pid)
+            && let Some(known) = process.recognise(&raw, copied)
+        {
+            process.alias(raw.id, known);
+            return true;
+        }
         let walked = self.walked(&raw);
         let unwound = (!copied.is_empty()).then(|| self.unwind(&raw, copied));
         let better = unwound.filter(|unwound| {
@@ -265,6 +271,11 @@ impl Taken {
         std::mem::take(&mut self.refused)
     }
 
+    /// Whether there is anything for [`Self::take_news`].
+    pub fn has_news(&self) -> bool {
+        !self.news.learnt.is_empty() || !self.news.forgotten.is_empty()
+    }
+
     /// What the kernel side has to be told since this was last asked.
     pub fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
@@ -287,6 +298,15 @@ impl Process {
         let is_told = false;
         self.stacks.insert(id, Known { stack, is_told });
         Some(id)
+    }
+
+    /// The stack of a copy that was sent before its path was known to the kernel side.
+    fn recognise(&self, raw: &RawStack, copied: &[u8]) -> Option<u64> {
+        let word = |offset: u16| {
+            let bytes = copied.get(8 * usize::from(offset)..)?;
+            Some(u64::from_ne_bytes(*bytes.first_chunk()?))
+        };
+        self.paths.find(raw.root, word)
     }
 
     fn alias(&mut self, id: u64, known: u64) {
