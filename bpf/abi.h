@@ -56,6 +56,9 @@
 /* Parts of GP_PATH_WORDS of a stack that are looked at to tell two stacks apart
  * that are not known yet. */
 #define GP_LOOK_PAGES 4
+/* Where a process has code: a bit for each part of this size, modulo so many. */
+#define GP_CODE_SHIFT 16
+#define GP_CODE_WORDS 2048
 /* Copies of stacks that are sent in GP_COPY_AGAIN_NS at most. */
 #define GP_MAX_COPIES 4000
 /* Return addresses that return probes have replaced, on one stack. */
@@ -381,7 +384,7 @@ struct gp_stack {
 	__u64 fp;
 	__u32 process; /* as in gp_task */
 	__u16 replaced_count;
-	__u16 reserved;
+	__u16 is_stale; /* where the process has code is not known any more */
 	__u64 copied;
 	__u64 looks; /* the key in sent_copies */
 	struct gp_replaced replaced[GP_MAX_REPLACED];
@@ -415,6 +418,12 @@ struct gp_path {
 	__u64 stack; /* that path's stack */
 	__u16 count;
 	__u16 offsets[GP_PATH_STEPS]; /* from the stack pointer, in words */
+};
+
+/* Where a process has code. */
+struct gp_code {
+	__u64 exec_pages; /* the kernel's count of its pages of code at that time */
+	__u64 bits[GP_CODE_WORDS];
 };
 
 /* Events that did not reach user space, by cause. */
@@ -452,6 +461,7 @@ GP_ASSERT_SIZE(struct gp_copy, 64);
 GP_ASSERT_SIZE(struct gp_notice, 24);
 GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
+GP_ASSERT_SIZE(struct gp_code, 8 + 8 * GP_CODE_WORDS);
 GP_ASSERT_SIZE(struct gp_losses, 112);
 
 #endif /* GPUPROBE_ABI_H */

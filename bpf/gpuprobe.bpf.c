@@ -16,6 +16,8 @@
 #include "contexts.h"
 #include "launches.h"
 #include "copies.h"
+#include "paths.h"
+#include "looks.h"
 #include "stacks.h"
 #include "calls.h"
 #include "tasks.h"

@@ -289,6 +289,17 @@ struct {
 	__type(value, struct gp_path);
 } paths SEC(".maps");
 
+/* tgid -> where it has code; entered by user space and removed at its end. The
+ * entry of process 0, which is always there, fits none. Full: user space tries
+ * again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 512);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct gp_code);
+} code_maps SEC(".maps");
+
 struct gp_sent {
 	__u64 time_ns;
 	__u64 id;
@@ -339,7 +350,9 @@ struct gp_taken {
 	__u64 looks;
 	__u64 code; /* the program's own */
 	__u64 code_bytes;
-	__u64 room; /* bytes to where the program's first stack began */
+	struct gp_code *code_map;
+	__u64 is_stale; /* that does not say where the code is now: 0 or 1 */
+	__u64 room;     /* bytes to where the program's first stack began */
 	__u32 tgid;
 	__u32 process;
 };

@@ -14,62 +14,6 @@
 
 #define GP_PAGE 4096
 
-/* As in src/stacks/paths.rs. */
-static __always_inline __u64 gp_mix(__u64 state, __u64 word)
-{
-	state = (state ^ word) * 0x9e3779b97f4a7c15ULL;
-	return state ^ state >> 32;
-}
-
-/* What the call that is about to begin is told apart by, before its callers
- * are looked at. Functions that align their frames lay them out by the stack
- * pointer's lower bits. */
-static __always_inline __u64 gp_path_root(__u32 process, __u64 ip, __u64 return_address, __u64 sp)
-{
-	__u64 root = gp_mix((__u64)process << 32 | (sp & 63), ip);
-
-	return gp_mix(root, return_address);
-}
-
-/* The state after the return addresses that `path` lists. */
-static __always_inline __u64 gp_follow_path(struct gp_path *path, struct gp_walk *walk, __u64 state,
-					    __u64 sp)
-{
-	__u32 last = path->count - 1;
-	__u32 first_word = path->offsets[0], words;
-
-	if (last >= GP_PATH_STEPS)
-		return 0;
-	words = path->offsets[last] - first_word + 1;
-	if (words > GP_PATH_WORDS || bpf_probe_read_user(walk->words, words * sizeof(__u64),
-							 (void *)(sp + 8ULL * first_word)))
-		return 0;
-	for (__u32 i = 0; i < GP_PATH_STEPS && i <= last; i++) {
-		__u32 at = path->offsets[i] - first_word;
-
-		if (at >= GP_PATH_WORDS)
-			return 0;
-		state = gp_mix(state, walk->words[at]);
-	}
-	return state;
-}
-
-/* The stack that the path from `state` on is known to be, or 0. */
-static __always_inline __u64 gp_known_path(struct gp_walk *walk, __u64 state, __u64 sp)
-{
-	for (int level = 0; level < GP_PATH_LEVELS; level++) {
-		struct gp_path *path = bpf_map_lookup_elem(&paths, &state);
-
-		if (!path)
-			return 0;
-		if (path->count)
-			state = gp_follow_path(path, walk, state, sp);
-		if (state == path->end)
-			return path->stack;
-	}
-	return 0;
-}
-
 /* Follows the frame pointers. */
 static __always_inline void gp_walk_frames(struct pt_regs *ctx, struct gp_walk *walk)
 {
@@ -83,66 +27,6 @@ static __always_inline __u64 gp_hash_walk(struct gp_walk *walk, __u64 state)
 	for (__u32 i = 0; i < GP_MAX_DEPTH && i < walk->count; i++)
 		state = gp_mix(state, walk->addresses[i]);
 	return state;
-}
-
-/* Whether `word` may be an address of the code that `anchor` is in. */
-static __always_inline bool gp_is_near(__u64 word, __u64 anchor)
-{
-	const __u64 near = 128 << 20;
-
-	return word - anchor + near < 2 * near;
-}
-
-/* All ones if `word` may be an address of code: near the function that is
- * called, where libraries are, or in the program's own code. Without branches,
- * of which the verifier would follow each. */
-static __always_inline __u64 gp_code_mask(__u64 word, struct gp_taken *taken)
-{
-	__u64 far = (word - taken->ip + (1ULL << 31)) >> 32;
-	__u64 in_program = word - taken->code;
-	__u64 is_near = 1 ^ ((far | -far) >> 63);
-	__u64 is_own = (in_program - taken->code_bytes) >> 63 & ~(in_program >> 63);
-
-	return -(is_near | is_own);
-}
-
-/* Mixes in what may be return addresses among the words from `sp` on. The
- * main thread's first functions have little above them. False at the end of
- * the stack. */
-static __always_inline bool gp_look_at(struct gp_walk *walk, struct gp_taken *taken, __u64 sp,
-				       __u64 *hash)
-{
-	__u32 words = GP_PATH_WORDS;
-	__u64 state = *hash;
-
-	for (int i = 0; i < 6; i++) {
-		if (!bpf_probe_read_user(walk->words, words * sizeof(__u64), (void *)sp))
-			break;
-		words /= 2;
-	}
-	if (words < GP_PATH_WORDS / 32)
-		return false;
-	for (__u32 i = 0; i < GP_PATH_WORDS && i < words; i++)
-		state = gp_mix(state, walk->words[i] & gp_code_mask(walk->words[i], taken));
-	*hash = state;
-	return words == GP_PATH_WORDS;
-}
-
-/* What a stack looks like: all that may be return addresses in the part of it
- * that is next. Data that looks like them makes two stacks of what is one, which
- * costs a copy. Only what parts further out looks the same, until user space has
- * learnt one of the paths. */
-static __always_inline __u64 gp_looks(struct gp_walk *walk, struct gp_taken *taken, __u64 hash)
-{
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-
-	taken->code = BPF_CORE_READ(task, mm, start_code);
-	taken->code_bytes = BPF_CORE_READ(task, mm, end_code) - taken->code;
-	hash = gp_mix(hash, taken->sp);
-	for (__u32 i = 0; i < GP_LOOK_PAGES; i++)
-		if (!gp_look_at(walk, taken, taken->sp + i * sizeof(walk->words), &hash))
-			break;
-	return hash;
 }
 
 /* Whether one more copy may be sent now. */
@@ -186,7 +70,7 @@ static __always_inline void gp_fill_stack(struct gp_stack *stack, struct gp_walk
 	stack->sp = taken->sp;
 	stack->fp = taken->fp;
 	stack->process = taken->process;
-	stack->reserved = 0;
+	stack->is_stale = taken->is_stale;
 	stack->copied = 0;
 	stack->looks = taken->looks;
 	gp_fill_replaced(stack);

@@ -96,6 +96,7 @@ struct uprobe_task {
 struct mm_struct {
 	unsigned long start_code, end_code;
 	unsigned long start_stack;
+	unsigned long exec_vm;
 };
 
 struct task_struct {

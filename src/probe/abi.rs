@@ -276,8 +276,8 @@ pub struct RawStack {
     pub process: u32,
     /// How many of `replaced` there are.
     pub replaced_count: u16,
-    /// Zero.
-    pub reserved: u16,
+    /// 1 if the kernel side did not know any more where the process has code.
+    pub is_stale: u16,
     /// Bytes of the stack, from `sp` up, that follow.
     pub copied: u64,
     /// What it looks like: the key under which the kernel side remembers that it sent it.
@@ -300,6 +300,21 @@ pub struct RawPath {
     pub count: u16,
     /// Where return addresses are: 8-byte words above the stack pointer.
     pub offsets: [u16; PATH_STEPS],
+}
+
+/// `GP_CODE_SHIFT` and `GP_CODE_WORDS`.
+pub const CODE_SHIFT: u32 = 16;
+/// See [`CODE_SHIFT`].
+pub const CODE_WORDS: usize = 2048;
+
+/// `struct gp_code`: where a process has code.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawCode {
+    /// The kernel's count of its pages of code.
+    pub exec_pages: u64,
+    /// A bit for each part of the address space of `1 << CODE_SHIFT` bytes, modulo their number.
+    pub bits: [u64; CODE_WORDS],
 }
 
 /// `struct gp_notice`: discovery is asked to look at a process.
@@ -441,6 +456,7 @@ assert_same_layout!(
     fp = fp,
     process = process,
     replaced_count = replaced_count,
+    is_stale = is_stale,
     copied = copied,
     looks = looks,
     replaced = replaced,
@@ -451,6 +467,12 @@ assert_same_layout!(
     types::gp_replaced,
     at = at,
     original = original,
+);
+assert_same_layout!(
+    RawCode,
+    types::gp_code,
+    exec_pages = exec_pages,
+    bits = bits,
 );
 assert_same_layout!(
     RawPath,

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::abi::{RawLaunchCount, RawLaunchKey, RawPath};
+use super::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath};
 use super::load::Probe;
 use super::rings::{Image, Rings};
 use crate::clock;
@@ -144,6 +144,27 @@ impl Probe {
                 .context("cannot enter a call path")?;
         }
         Ok(())
+    }
+
+    /// Enters where process `pid` has code.
+    ///
+    /// # Errors
+    /// The map is full: more stacks of the process than needed are copied.
+    pub fn enter_code(&self, pid: u32, code: &RawCode) -> Result<()> {
+        if self.stacks != StackMode::Auto {
+            return Ok(());
+        }
+        let map = &self.skeleton.maps.code_maps;
+        map.update(&pid.to_ne_bytes(), code.as_bytes(), MapFlags::ANY)
+            .with_context(|| format!("cannot enter where process {pid} has code"))
+    }
+
+    /// Forgets where process `pid` has code.
+    pub fn forget_code(&self, pid: u32) {
+        if self.stacks == StackMode::Auto {
+            // It is not there if the map was full.
+            let _ = self.skeleton.maps.code_maps.delete(&pid.to_ne_bytes());
+        }
     }
 
     /// Forgets how call paths go on from these states.

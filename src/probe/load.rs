@@ -5,8 +5,9 @@ use std::mem::MaybeUninit;
 use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject, ProgramMut};
+use zerocopy::FromZeros;
 
-use super::abi;
+use super::abi::{self, RawCode};
 use super::attach::{self, Attached, Point};
 use super::kind::{self, AttachKind};
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, OpenGpuprobeSkel};
@@ -101,6 +102,8 @@ impl Probe {
             skeleton,
             refused: Vec::new(),
         };
+        // Of a process that is not known, nothing is code.
+        probe.enter_code(0, &RawCode::new_zeroed())?;
         probe.attach_tasks(settings)?;
         probe.self_test()?;
         Ok(probe)
@@ -276,6 +279,7 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
         (&mut open.maps.sent_walks, with_stacks),
         (&mut open.maps.sent_copies, learns),
         (&mut open.maps.paths, learns),
+        (&mut open.maps.code_maps, learns),
     ] {
         map.set_autocreate(is_needed)?;
     }

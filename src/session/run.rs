@@ -158,6 +158,11 @@ impl<'a> Run<'a> {
                 return Ok(command::not_started(&error));
             }
         };
+        let known = self.process.as_ref().map(|process| process.pid);
+        if let (Some(stacks), Some(pid)) = (&mut self.sink.stacks, known) {
+            stacks.look_at(pid);
+            stacks.teach(&self.tracer.probe);
+        }
         let mut reader = Reader::Reading;
         let memory = self.rings.watch_memory()?;
         let activity = self.rings.watch_activity()?;

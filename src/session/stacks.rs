@@ -58,7 +58,7 @@ impl Stacks {
 
     /// Looks at what `pid` has mapped: it may end soon.
     pub(super) fn look_at(&mut self, pid: u32) {
-        self.taken.spaces.refresh(pid);
+        self.taken.look_at(pid);
     }
 
     /// Gives the stack of a call the number that the ledger knows it by, and teaches the ledger
@@ -100,6 +100,16 @@ impl Stacks {
             say(format_args!("no call stacks of process {pid}: {why}"));
         }
         let news = self.taken.take_news();
+        for pid in news.looked_at {
+            match self.taken.spaces.code(pid) {
+                Some(code) => {
+                    if let Err(error) = probe.enter_code(pid, &code) {
+                        tracing::debug!("{error:#}");
+                    }
+                }
+                None => probe.forget_code(pid),
+            }
+        }
         probe.forget_paths(news.forgotten);
         if let Err(error) = probe.enter_paths(&news.learnt) {
             tracing::debug!("{error:#}");

@@ -17,6 +17,16 @@ pub(super) struct CodeRange {
     pub(super) file: Option<(FileKey, PathBuf)>,
 }
 
+/// The kernel's count of the pages of code that process `pid` has mapped. To be read before the
+/// mappings: what is mapped in between makes a count that fits no more.
+pub(super) fn exec_pages(pid: u32) -> Option<u64> {
+    let process = Process::new(i32::try_from(pid).ok()?).ok()?;
+    let status = process.status().ok()?;
+    // The kernel splits it in two: of the program itself, and of everything else.
+    let kib = status.vmexe?.checked_add(status.vmlib?)?;
+    Some(kib * 1024 / procfs::page_size())
+}
+
 /// The code of process `pid`, by address. None if the process cannot be looked at, or has ended
 /// (a process that waits to be reaped has no memory).
 pub(super) fn read(pid: u32) -> Option<Vec<CodeRange>> {

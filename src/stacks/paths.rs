@@ -4,14 +4,14 @@
 //! recognised step by step: who is at one return address knows where the next one lies. All paths
 //! of a process are one tree. A state is what comes out of mixing all return addresses so far
 //! ([`mix`]); a node lists where the next few return addresses lie and is found by the state
-//! before them. Where paths part, nodes are split. The walk itself is in `bpf/stacks.h`, and in the
+//! before them. Where paths part, nodes are split. The walk itself is in `bpf/paths.h`, and in the
 //! tests below.
 
 use std::collections::HashMap;
 
 use crate::probe::abi::{PATH_LEVELS, PATH_STEPS, PATH_WORDS, RawPath};
 
-/// The state after `word`; the twin of `gp_mix` in `bpf/stacks.h`.
+/// The state after `word`; the twin of `gp_mix` in `bpf/paths.h`.
 pub fn mix(state: u64, word: u64) -> u64 {
     let state = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     state ^ state >> 32

@@ -9,6 +9,7 @@ use super::mapping::{self, CodeRange};
 use super::modules::Modules;
 use super::unwind::{self, Code, Rule, Tables};
 use super::{Location, Module, ModuleId, StackCopy, Unwound};
+use crate::probe::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 
 /// How long a page that is in no mapping is taken to be in none.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -32,6 +33,8 @@ pub struct AddressSpaces {
 #[derive(Debug, Default)]
 struct Space {
     ranges: Vec<(CodeRange, Option<Arc<Module>>)>,
+    /// The kernel's count of their pages.
+    exec_pages: Option<u64>,
     /// Pages that are in none, and readings, since then.
     missed_since: Option<Instant>,
     missed: HashSet<u64>,
@@ -53,9 +56,11 @@ impl AddressSpaces {
     /// held at exec. Those of a process that has ended stay as they are.
     pub fn refresh(&mut self, pid: u32) {
         let space = self.processes.entry(pid).or_default();
+        let exec_pages = mapping::exec_pages(pid);
         let Some(ranges) = mapping::read(pid) else {
             return;
         };
+        space.exec_pages = exec_pages;
         let modules = &mut self.modules;
         let with_module = |range: CodeRange| {
             let module = modules.of(pid, &range);
@@ -75,6 +80,24 @@ impl AddressSpaces {
     /// Why no stacks of `pid` can be taken, if so.
     pub fn refusal(&self, pid: u32) -> Option<&Refusal> {
         self.processes.get(&pid)?.refusal.as_ref()
+    }
+
+    /// Where process `pid` has code, for the kernel side. None if it is not known.
+    pub fn code(&self, pid: u32) -> Option<Box<RawCode>> {
+        let space = self.processes.get(&pid)?;
+        let mut code = Box::new(RawCode {
+            exec_pages: space.exec_pages?,
+            bits: [0; CODE_WORDS],
+        });
+        let parts = 64 * CODE_WORDS as u64;
+        for (range, _) in &space.ranges {
+            let (first, last) = (range.start >> CODE_SHIFT, (range.end - 1) >> CODE_SHIFT);
+            for part in (first..=last).take(64 * CODE_WORDS) {
+                let part = part % parts;
+                code.bits[(part / 64) as usize] |= 1 << (part % 64);
+            }
+        }
+        Some(code)
     }
 
     /// Where `address` is. Mappings are read again if it is in none, a few times a second.
@@ -196,5 +219,45 @@ impl Code for Of<'_> {
             module.tables()?.rule(address).map(Arc::new)
         });
         entry.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_where_functions_are_and_nowhere_else() {
+        let mut spaces = AddressSpaces::new();
+        let pid = std::process::id();
+        assert!(spaces.code(pid).is_none(), "nobody has looked yet");
+        spaces.refresh(pid);
+        let code = spaces.code(pid).expect("our own");
+        let has = |address: u64| {
+            let part = (address >> CODE_SHIFT) as usize % (64 * CODE_WORDS);
+            code.bits[part / 64] >> (part % 64) & 1 == 1
+        };
+        let functions = [
+            code_is_where_functions_are_and_nowhere_else as *const (),
+            libc_function(),
+        ];
+        for function in functions {
+            assert!(has(function.addr() as u64));
+        }
+        let heap = vec![0u8; 64 << 20];
+        let middle = heap.as_ptr().addr() as u64 + (32 << 20);
+        assert!(!has(middle));
+        // Pages of 4 KiB, of at least this program and the C library.
+        assert!(
+            (100..1 << 20).contains(&code.exec_pages),
+            "{}",
+            code.exec_pages
+        );
+        let bits: u32 = code.bits.iter().map(|word| word.count_ones()).sum();
+        assert!((3..10_000).contains(&bits), "{bits}");
+    }
+
+    fn libc_function() -> *const () {
+        nix::libc::getpid as *const ()
     }
 }

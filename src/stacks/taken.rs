@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use zerocopy::FromBytes;
 
@@ -17,6 +18,8 @@ const MAX_STACKS: usize = 1 << 17;
 const MAX_LOCATIONS: usize = 1 << 22;
 /// A copy of at least this many bytes was cut because there is no room for more.
 const CUT_BYTES: u64 = 60 << 10;
+/// How long a process is not looked at again only because it has mapped something.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Ids that are remembered, of stacks that had one already; more than walks that the kernel side
 /// remembers that it sent.
 const MAX_ALIASES: usize = 1 << 18;
@@ -26,6 +29,8 @@ const MAX_ALIASES: usize = 1 << 18;
 pub struct Taken {
     /// What the processes have mapped.
     pub spaces: AddressSpaces,
+    /// When they were looked at because the kernel side did not know where they have code.
+    looked: HashMap<u32, Instant>,
     processes: HashMap<u32, Process>,
     /// States that the kernel side knows.
     known: usize,
@@ -44,6 +49,8 @@ pub struct News {
     pub learnt: Vec<Change>,
     /// What copies looked like whose paths are known now.
     pub recognised: Vec<u64>,
+    /// Processes of which [`AddressSpaces::code`] is new.
+    pub looked_at: Vec<u32>,
 }
 
 /// The call stacks of one process.
@@ -94,6 +101,9 @@ impl Taken {
         if self.processes.get(&pid).is_none_or(|p| p.id != raw.process) {
             self.begin(pid, raw.process);
         }
+        if raw.is_stale != 0 {
+            self.look_again(pid);
+        }
         if let Some(process) = self.processes.get_mut(&pid)
             && let Some(known) = process.recognise(&raw, copied)
         {
@@ -135,11 +145,26 @@ impl Taken {
         true
     }
 
+    /// Looks at what `pid` has mapped.
+    pub fn look_at(&mut self, pid: u32) {
+        self.spaces.refresh(pid);
+        self.news.looked_at.push(pid);
+        self.looked.insert(pid, Instant::now());
+    }
+
+    /// The process has mapped something.
+    fn look_again(&mut self, pid: u32) {
+        let lately = |at: &Instant| at.elapsed() < LOOK_AGAIN;
+        if !self.looked.get(&pid).is_some_and(lately) {
+            self.look_at(pid);
+        }
+    }
+
     /// A process, or its next program, is seen for the first time.
     fn begin(&mut self, pid: u32, id: u32) {
         self.drop_process(pid);
         // It may have ended by now; then, what it had mapped when it was last looked at counts.
-        self.spaces.refresh(pid);
+        self.look_at(pid);
         if let Some(refusal) = self.spaces.refusal(pid) {
             self.refused.push((pid, refusal.to_string()));
         }
@@ -253,17 +278,22 @@ impl Taken {
         let before = std::mem::replace(&mut self.suspects, gone);
         let still: Vec<_> = self.suspects.intersection(&before).copied().collect();
         for pid in still {
-            self.drop_process(pid);
-            self.spaces.forget(pid);
+            self.forget_space(pid);
         }
     }
 
     /// The process, or its program `id`, has ended.
     pub fn forget(&mut self, pid: u32, id: u32) {
         if self.processes.get(&pid).is_some_and(|p| p.id == id) {
-            self.drop_process(pid);
-            self.spaces.forget(pid);
+            self.forget_space(pid);
         }
+    }
+
+    fn forget_space(&mut self, pid: u32) {
+        self.drop_process(pid);
+        self.spaces.forget(pid);
+        self.looked.remove(&pid);
+        self.news.looked_at.push(pid);
     }
 
     /// Processes whose stacks cannot be taken, and why, since this was last asked.
@@ -273,7 +303,8 @@ impl Taken {
 
     /// Whether there is anything for [`Self::take_news`].
     pub fn has_news(&self) -> bool {
-        !self.news.learnt.is_empty() || !self.news.forgotten.is_empty()
+        let news = &self.news;
+        !(news.learnt.is_empty() && news.forgotten.is_empty() && news.looked_at.is_empty())
     }
 
     /// What the kernel side has to be told since this was last asked.
