@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import select
 import signal
 import sys
 import threading
@@ -10,7 +11,7 @@ import traceback
 
 import backends
 from accounts import Worker, process_record, statement
-from pacing import Stop
+from pacing import SLICE_SECONDS, Stop
 
 ALL_SAY = ("backend", "ended_by", "seconds")
 NAME_BYTES = 15  # that the kernel keeps of a thread's name
@@ -30,8 +31,12 @@ class Run:
     def ready(self):
         """From here on a tracer can attach: the context is there."""
         print("ready", os.getpid(), flush=True)
-        if self.options.wait and not sys.stdin.readline():
-            raise SystemExit("standard input ended before the line that --wait waits for")
+        while self.options.wait and not self.stop.reason:
+            # A signal would not end a read.
+            if select.select([sys.stdin], [], [], SLICE_SECONDS)[0]:
+                if not sys.stdin.readline():
+                    raise SystemExit("standard input ended before the line that --wait waits for")
+                return
 
     def work(self, bodies, process=0):
         """Runs the bodies by the names of their threads, and returns what the
