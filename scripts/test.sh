@@ -110,7 +110,12 @@ check "clang-format" clang-format --dry-run -Werror "${c_files[@]}"
 check "shellcheck" shellcheck --external-sources "${shell_files[@]}" .ci/run
 check "gpu_check" python3 -B -m doctest scripts/gpu_check/expect.py \
     scripts/gpu_check/expect_launches.py scripts/gpu_check/expect_copies.py \
-    scripts/gpu_check/expect_kinds.py scripts/gpu_check/expect_stacks.py
+    scripts/gpu_check/expect_kinds.py scripts/gpu_check/expect_stacks.py \
+    scripts/gpu_check/expect_stress.py
+check "doctests of scripts" python3 -B -m doctest scripts/stress/pacing.py \
+    scripts/stress/accounts.py scripts/stress/options.py scripts/pid_monitor.py \
+    scripts/plot_monitor.py
+check "tests of scripts" python3 -B -m unittest discover --start-directory tests/scripts
 
 # What builds, runs as the builder; what is left for root to do writes little.
 check "clippy" "${builder_prefix[@]}" cargo clippy --locked --all-targets -- -D warnings

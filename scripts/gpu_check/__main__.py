@@ -68,6 +68,7 @@ from recordings import (
     check_samples,
 )
 from stacks import check_stacks_pytorch, check_stacks_sanitizer, measure_stacks
+from stress import STRESS, check_stress
 
 # The program, and the function that its allocations are known by.
 PLAIN_PROGRAMS = {
@@ -152,6 +153,8 @@ CHECKS = {
     "recording, nsys reads it": (check_nsys_reads, "allocations_shared"),
     "stacks, compute-sanitizer": (check_stacks_sanitizer, "allocations_shared"),
     "stacks, PyTorch": (check_stacks_pytorch,),
+    **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},
+    **{f"stress, CuPy, {name}": (check_stress, "cupy", name) for name in ("paced", "anomaly")},
     "cost of stacks": (measure_stacks,),
     "start and idle": (measure_start_and_idle,),
     "overhead, shared": (measure_overhead, "leak_shared"),

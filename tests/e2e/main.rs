@@ -35,6 +35,7 @@ mod reconciliation;
 mod recording;
 mod stacks;
 mod stress;
+mod stress_programs;
 mod together;
 mod versions;
 mod visible_devices;

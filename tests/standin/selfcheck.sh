@@ -414,6 +414,9 @@ check_threads() {
 # shellcheck source=tests/standin/selfcheck_pools.sh
 . ./selfcheck_pools.sh
 
+# shellcheck source=tests/standin/selfcheck_stressor.sh
+. ./selfcheck_stressor.sh
+
 make -s -j2 OUT="$out" || exit 1
 check_binaries
 for program in workload workload_static workload_driver; do
@@ -435,6 +438,7 @@ check_contexts
 check_nvml
 check_rest
 check_pools
+check_stressor
 check_threads
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
