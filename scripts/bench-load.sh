@@ -8,7 +8,7 @@
 #     scripts/bench-load.sh [OPTION...]
 #
 # OPTION: of scripts/bench/load.py, such as --seconds 10 or --rates 4000,200000.
-# --csv FILE keeps processor time and memory over time, for scripts/plot_monitor.py.
+# --csv FOLDER keeps processor time and memory over time, for scripts/plot_monitor.py.
 # Prints a table in Markdown. Needs root, or sudo.
 set -euo pipefail
 

@@ -129,8 +129,8 @@ class Run:
         if self.options.csv:
             self.start(
                 sys.executable, ROOT / "scripts/pid_monitor.py",
-                "--description", self.scenario.name(), "--interval", 0.5,
-                "--append", "--output", self.options.csv, tracer.pid,
+                "--description", self.scenario.name(), "--interval", 1,
+                "--output", self.options.csv / f"{self.scenario.file_name()}.csv", tracer.pid,
             )  # fmt: skip
 
     def measure(self):
@@ -192,12 +192,14 @@ def main():
     parser.add_argument("--seconds", type=float, default=60, help="of each scenario (60)")
     parser.add_argument("--stacks", default="off", help="as gpuprobe's option (off)")
     parser.add_argument("--rates", help="calls a second, separated by commas; 0: as many as go")
-    parser.add_argument("--csv", type=Path, help="CPU and memory over time, of all scenarios")
+    parser.add_argument("--csv", type=Path, help="folder for CPU and memory over time")
     parser.add_argument("--json", type=Path, help="the figures")
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
 
+    if options.csv:
+        options.csv.mkdir(parents=True, exist_ok=True)
     results, failures = [], []
     rates = [float(rate) for rate in options.rates.split(",")] if options.rates else None
     for scenario in scenarios(rates):

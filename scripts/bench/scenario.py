@@ -40,6 +40,15 @@ class Scenario:
         freed = "all freed" if self.free_ratio == 1 else "nothing freed"
         return f"{rate}, {freed}, {'reports' if self.prints else 'no reports'}"
 
+    def file_name(self):
+        """
+        >>> Scenario(200_000, 0, False).file_name(), Scenario(0, 1, True).file_name()
+        ('200000-live', 'unlimited-freed-reports')
+        """
+        parts = [f"{self.rate:.0f}" if self.rate else "unlimited"]
+        parts.append("freed" if self.free_ratio == 1 else "live")
+        return "-".join(parts + ["reports"] * self.prints)
+
 
 def scenarios(rates=None):
     """All of them, or those at `rates`.
