@@ -27,6 +27,8 @@ pub(crate) enum FloorKind {
     Multi,
     /// Entries of launches only.
     Launches,
+    /// Entry and return of copies only, as a session.
+    Copies,
 }
 
 /// Empty programs in place; dropping it removes them.
@@ -41,7 +43,7 @@ impl Floor {
         let object: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = skeleton::FloorSkelBuilder::default().open(object)?;
-        let session = kind == FloorKind::Session;
+        let session = matches!(kind, FloorKind::Session | FloorKind::Copies);
         open.progs.floor_session.set_autoload(session);
         open.progs.floor_entry.set_autoload(!session);
         open.progs.floor_return.set_autoload(!session);
@@ -63,7 +65,8 @@ impl Floor {
                 let op = FUNCTIONS[usize::from(f.row)].op;
                 match kind {
                     FloorKind::Launches => op.is_launch() && *layer == Layer::Driver,
-                    _ => op.is_memory(),
+                    FloorKind::Copies => op.is_copy() && *layer == Layer::Driver,
+                    FloorKind::Session | FloorKind::Multi => op.is_memory(),
                 }
             });
             if functions.is_empty() {

@@ -82,6 +82,12 @@ impl Workload {
         Ok(field(&reply, "ns")? / pairs as f64)
     }
 
+    /// Copies 64 bytes to the device again and again; nanoseconds per copy.
+    pub(crate) fn time_copies(&mut self, copies: u64) -> Result<f64> {
+        let reply = self.run(&format!("copy h2d 64 {copies}"))?;
+        Ok(field(&reply, "ns")? / copies as f64)
+    }
+
     /// Launches a kernel again and again; nanoseconds per launch.
     pub(crate) fn time_launches(&mut self, launches: u64) -> Result<f64> {
         let reply = self.run(&format!("timelaunch {launches}"))?;

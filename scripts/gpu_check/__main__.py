@@ -49,6 +49,7 @@ from memory import (
     check_torch_expandable,
     check_torch_plain,
 )
+from peers import measure_peers
 from plain import (
     check_everywhere,
     check_exit_status,
@@ -162,6 +163,7 @@ CHECKS = {
     "cost of stream-ordered memory": (measure_async_pair,),
     "cost of a graph launch": (measure_graph_launch,),
     "cost of a training step": (measure_training_step,),
+    "cost under other tools": (measure_peers,),
 }
 
 

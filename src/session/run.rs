@@ -414,6 +414,7 @@ impl<'a> Run<'a> {
     }
 
     fn report(&mut self, is_final: bool) -> Result<Reader> {
+        let begun = Instant::now();
         if self.read()? == Reader::Gone {
             return Ok(Reader::Gone);
         }
@@ -476,7 +477,9 @@ impl<'a> Run<'a> {
             .tap
             .note(Note::Report(Mark::of(&report, &options, usage.as_ref())));
         self.sink.tap.pause();
-        self.output.write(&report)
+        let reader = self.output.write(&report);
+        tracing::debug!(us = begun.elapsed().as_micros(), "report");
+        reader
     }
 
     /// Writes what is live, by call stack, into the files that were asked for.

@@ -29,6 +29,8 @@ pub(super) struct Stacks {
     /// Answers that were waited for and not looked at.
     arrived: Vec<Answer>,
     asked: HashSet<(u32, Location, bool)>,
+    /// Processes of which places were asked for that are in no file.
+    jitted: HashSet<u32>,
     /// What was found has been forgotten: it will be told again.
     is_forgetful: bool,
     /// Calls whose stack was taken, but is not known here.
@@ -45,6 +47,7 @@ impl Stacks {
             frames: KnownFrames::default(),
             arrived: Vec::new(),
             asked: HashSet::new(),
+            jitted: HashSet::new(),
             is_forgetful: false,
             unknown: 0,
             is_recording,
@@ -100,6 +103,9 @@ impl Stacks {
             say(format_args!("no call stacks of process {pid}: {why}"));
         }
         let news = self.taken.take_news();
+        for pid in news.begun {
+            self.begin(pid);
+        }
         for pid in news.looked_at {
             match self.taken.spaces.code(pid) {
                 Some(code) => {
@@ -120,6 +126,16 @@ impl Stacks {
         probe.forget_copies(news.recognised);
     }
 
+    /// What was made at run time by the process that had this id is not there any more.
+    fn begin(&mut self, pid: u32) {
+        if self.jitted.remove(&pid) {
+            self.service.forget(pid);
+            let stays =
+                |(of, location, _): &(u32, Location, bool)| *of != pid || location.module.is_some();
+            self.asked.retain(stays);
+        }
+    }
+
     /// Asks for the frames at these locations, if that has not been done.
     pub(super) fn want(&mut self, locations: impl Iterator<Item = (u32, Location, bool)>) {
         if self.asked.len() > MAX_FRAMES {
@@ -131,6 +147,9 @@ impl Stacks {
         for wanted in locations {
             if self.asked.insert(wanted) {
                 let (pid, location, is_innermost) = wanted;
+                if location.module.is_none() {
+                    self.jitted.insert(pid);
+                }
                 let module = location.module.and_then(|id| self.taken.spaces.module(id));
                 requests.push(Request {
                     pid,

@@ -49,6 +49,8 @@ pub struct News {
     pub learnt: Vec<Change>,
     /// What copies looked like whose paths are known now.
     pub recognised: Vec<u64>,
+    /// Process ids that are another process's or program's from now on.
+    pub begun: Vec<u32>,
     /// Processes of which [`AddressSpaces::code`] is new.
     pub looked_at: Vec<u32>,
 }
@@ -163,6 +165,7 @@ impl Taken {
     /// A process, or its next program, is seen for the first time.
     fn begin(&mut self, pid: u32, id: u32) {
         self.drop_process(pid);
+        self.news.begun.push(pid);
         // It may have ended by now; then, what it had mapped when it was last looked at counts.
         self.look_at(pid);
         if let Some(refusal) = self.spaces.refusal(pid) {

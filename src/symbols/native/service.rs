@@ -38,10 +38,17 @@ pub struct Answer {
     pub frames: Vec<Frame>,
 }
 
+/// What the thread is told.
+#[derive(Debug)]
+enum Message {
+    Find(Request),
+    Forget(u32),
+}
+
 /// A thread that names functions. It ends after the request at hand when this is dropped.
 #[derive(Debug)]
 pub struct Service {
-    requests: Sender<Request>,
+    requests: Sender<Message>,
     answers: Receiver<Answer>,
     outstanding: usize,
 }
@@ -68,8 +75,15 @@ impl Service {
     /// Asks for the functions at some locations, without waiting.
     pub fn request(&mut self, requests: impl IntoIterator<Item = Request>) {
         for request in requests {
-            self.outstanding += usize::from(self.requests.send(request).is_ok());
+            self.outstanding += usize::from(self.requests.send(Message::Find(request)).is_ok());
         }
+    }
+
+    /// The process runs another program or has ended: the names that its runtime gave to what it
+    /// made are not those of a process that gets its id.
+    pub fn forget(&mut self, pid: u32) {
+        // Without the thread there is nothing to forget.
+        let _ = self.requests.send(Message::Forget(pid));
     }
 
     /// What has been answered by now.
@@ -103,9 +117,16 @@ impl Service {
     }
 }
 
-fn serve(requests: &Receiver<Request>, answers: &Sender<Answer>) {
+fn serve(messages: &Receiver<Message>, answers: &Sender<Answer>) {
     let mut symbolizer = Symbolizer::new();
-    for request in requests {
+    for message in messages {
+        let request = match message {
+            Message::Find(request) => request,
+            Message::Forget(pid) => {
+                symbolizer.forget(pid);
+                continue;
+            }
+        };
         let Request {
             pid,
             location,
@@ -122,5 +143,43 @@ fn serve(requests: &Receiver<Request>, answers: &Sender<Answer>) {
         if answers.send(answer).is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who is at address 0x1000, which is in no file.
+    fn name(service: &mut Service) -> String {
+        let pid = std::process::id();
+        let location = Location {
+            address: 0x1000,
+            module: None,
+            offset: 0,
+        };
+        service.request([Request {
+            pid,
+            location,
+            is_innermost: true,
+            module: None,
+        }]);
+        let answers = service.wait(Duration::from_secs(60));
+        let frames = answers.into_iter().flat_map(|answer| answer.frames);
+        frames.map(|frame| frame.function).collect()
+    }
+
+    #[test]
+    fn names_of_a_process_that_had_the_id_are_forgotten() -> std::io::Result<()> {
+        let pid = std::process::id();
+        let map = format!("/tmp/perf-{pid}.map");
+        let mut service = Service::start()?;
+        std::fs::write(&map, "1000 10 of_the_first\n")?;
+        assert_eq!(name(&mut service), "of_the_first");
+        std::fs::write(&map, "1000 10 of_its_successor\n")?;
+        assert_eq!(name(&mut service), "of_the_first");
+        service.forget(pid);
+        assert_eq!(name(&mut service), "of_its_successor");
+        std::fs::remove_file(map)
     }
 }

@@ -1,0 +1,162 @@
+//! What one call costs more when it is traced.
+
+use anyhow::Result;
+
+use super::Bench;
+use super::bpftrace::Bpftrace;
+use super::floor::{Floor, FloorKind};
+use super::programs::{Gpuprobe, Workload};
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+impl Bench {
+    fn floor(&self, kind: FloorKind, pid: u32) -> Result<Floor> {
+        let libraries: Vec<_> = self
+            .libraries
+            .iter()
+            .map(|(path, layer)| (path.as_path(), *layer))
+            .collect();
+        Floor::attach(kind, &libraries, pid)
+    }
+
+    /// What `traced` adds to `what`, over what an empty program adds.
+    fn compare(&mut self, what: &str, times: [f64; 3], (empty, traced): (&str, &str), goal: &str) {
+        let [without, floor, with] = times;
+        self.figure(
+            &format!("{what}, added by {empty} (ns)"),
+            floor - without,
+            "",
+        );
+        self.figure(
+            &format!("{what}, added by {traced} (ns)"),
+            with - without,
+            "",
+        );
+        let ratio = (with - without) / (floor - without);
+        self.figure(&format!("{what}, {traced} over {empty}"), ratio, goal);
+    }
+}
+
+/// Pairs of an allocation and a free: `--memleak` without stacks.
+pub(crate) fn measure_pairs(bench: &mut Bench) -> Result<()> {
+    let calls = bench.calls;
+    let mut target = Workload::start(&bench.workload())?;
+    let pid = target.pid();
+    target.time_pairs(calls)?;
+    let has_bpftrace = Bpftrace::is_there();
+    let mut times = [const { Vec::new() }; 6];
+    let mut attach_ms = Vec::new();
+    for _ in 0..bench.rounds {
+        times[0].push(target.time_pairs(calls)?);
+        for (slot, kind) in [(1, FloorKind::Session), (3, FloorKind::Multi)] {
+            let floor = bench.floor(kind, pid)?;
+            times[slot].push(target.time_pairs(calls)?);
+            drop(floor);
+        }
+        for (slot, kind) in [(2, "session"), (4, "multi")] {
+            let tracer = Gpuprobe::attach(pid, &["--attach", kind])?;
+            attach_ms.push(tracer.attach_time.as_secs_f64() * 1e3);
+            times[slot].push(target.time_pairs(calls)?);
+        }
+        if has_bpftrace {
+            let (library, _) = &bench.libraries[0];
+            let _tracer = Bpftrace::attach(library, &mut target)?;
+            times[5].push(target.time_pairs(calls)?);
+        }
+    }
+    let [untraced, session, by_session, multi, by_multi, by_bpftrace] = times.map(median);
+    bench.figure("pair, untraced (ns)", untraced, "");
+    let names = ("an empty session", "gpuprobe with session");
+    bench.compare("pair", [untraced, session, by_session], names, "<= 1.25");
+    let names = ("empty multi probes", "gpuprobe with multi");
+    bench.compare("pair", [untraced, multi, by_multi], names, "<= 1.25");
+    if has_bpftrace {
+        let added = by_bpftrace - untraced;
+        bench.figure("pair, added by a bpftrace ledger (ns)", added, "");
+        let ratio = added / (by_session - untraced);
+        bench.figure("pair, bpftrace over gpuprobe with session", ratio, "");
+    }
+    bench.figure("start to attached (ms)", median(attach_ms), "< 200");
+    Ok(())
+}
+
+/// The cost of taking call stacks, over tracing without: of a pair of calls, of which one has its
+/// stack taken.
+pub(crate) fn measure_stacks(bench: &mut Bench) -> Result<()> {
+    const MODES: [&str; 4] = ["off", "fp", "auto", "dwarf"];
+    let pairs = bench.calls / 2;
+    for (program, what) in [("paths", "frame pointers"), ("paths_bare", "none")] {
+        for depth in [10, 50, 100] {
+            let mut target = Workload::start(&bench.standin.join(program))?;
+            let untraced = target.time_path(depth, pairs)?;
+            let mut times = [const { Vec::new() }; MODES.len()];
+            for _ in 0..bench.rounds {
+                for (mode, times) in MODES.iter().zip(&mut times) {
+                    let _tracer = Gpuprobe::attach(target.pid(), &["--stacks", mode])?;
+                    target.time_path(depth, 1_000)?;
+                    // A copy for every call: as many as there is room for.
+                    let pairs = if *mode == "dwarf" { 200 } else { pairs };
+                    times.push(target.time_path(depth, pairs)?);
+                }
+            }
+            let [off, others @ ..] = times.map(median);
+            for (mode, time) in MODES[1..].iter().zip(others) {
+                let name = format!("pair, {depth} deep, {what}: {mode} over off");
+                let goal = if *mode == "auto" { "<= 1.5" } else { "" };
+                bench.figure(&name, (time - untraced) / (off - untraced), goal);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The cost of counting a launch, over an empty entry probe on the same functions.
+pub(crate) fn measure_launches(bench: &mut Bench) -> Result<()> {
+    measure_calls(
+        bench,
+        ("launch", Workload::time_launches),
+        (FloorKind::Launches, "an empty entry probe"),
+        ("--cudatrace", "<= 1.10"),
+    )
+}
+
+/// The cost of timing a copy, over an empty session on the same functions.
+pub(crate) fn measure_copies(bench: &mut Bench) -> Result<()> {
+    measure_calls(
+        bench,
+        ("copy", Workload::time_copies),
+        (FloorKind::Copies, "an empty session"),
+        ("--bandwidth-util", ""),
+    )
+}
+
+/// Makes so many calls; nanoseconds of each.
+type Timer = fn(&mut Workload, u64) -> Result<f64>;
+
+fn measure_calls(
+    bench: &mut Bench,
+    (what, time): (&str, Timer),
+    (kind, empty): (FloorKind, &str),
+    (mode, goal): (&str, &str),
+) -> Result<()> {
+    let calls = bench.calls;
+    let mut target = Workload::start(&bench.workload())?;
+    let pid = target.pid();
+    time(&mut target, calls)?;
+    let mut times = [const { Vec::new() }; 3];
+    for _ in 0..bench.rounds {
+        times[0].push(time(&mut target, calls)?);
+        let floor = bench.floor(kind, pid)?;
+        times[1].push(time(&mut target, calls)?);
+        drop(floor);
+        let _tracer = Gpuprobe::attach_modes(pid, &[mode])?;
+        times[2].push(time(&mut target, calls)?);
+    }
+    let times = times.map(median);
+    bench.figure(&format!("{what}, untraced (ns)"), times[0], "");
+    bench.compare(what, times, (empty, &format!("gpuprobe {mode}")), goal);
+    Ok(())
+}

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# How gpuprobe does under load: 1,000 to 500,000 calls a second and as many as
+# two cores make, for 60 s each, with all memory freed and with none, with a
+# report every two seconds and with one at the end. Its processor time, resident
+# memory, lost calls and the time that a report takes, from a stressor on the
+# stand-in CUDA libraries that says exactly what it did.
+#
+#     scripts/bench-load.sh [OPTION...]
+#
+# OPTION: of scripts/bench/load.py, such as --seconds 10 or --rates 4000,200000.
+# --csv FOLDER keeps processor time and memory over time, for scripts/plot_monitor.py.
+# Prints a table in Markdown. Needs root, or sudo.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+become_root "$root/scripts/bench-load.sh" "$@"
+cd "$root"
+
+loader=
+# shellcheck disable=SC2317 # called by the trap
+cleanup() {
+    # It ends the programs that it has started.
+    if [[ -n $loader ]]; then
+        kill "$loader" 2>/dev/null || true
+        wait "$loader" 2>/dev/null || true
+    fi
+    return_target
+}
+trap cleanup EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+ensure_build_packages
+ensure_packages python3
+ensure_cargo
+as_builder cargo build --locked --release
+as_builder make -s -C tests/standin "OUT=$root/target/standin"
+python3 -B scripts/bench/load.py "$@" &
+loader=$!
+status=0
+wait "$loader" || status=$?
+loader=
+exit "$status"
