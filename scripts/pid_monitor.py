@@ -58,8 +58,7 @@ def parse_io(text):
 
 
 def cpu_between(before, now):
-    """CPU time in ns between two of `Process.cpu`. That of /proc/PID/stat counts
-    ended threads too, but in ticks; that of each thread is exact.
+    """Nanoseconds between two of `Process.cpu`. Ticks count ended threads too.
 
     >>> cpu_between((0, {1: 5}), (0, {1: 900, 2: 100}))
     995
