@@ -70,6 +70,7 @@ def compare_stress(report, said):
     }
     yield differ("live by thread", expected.items(), live_by_thread(ours).items())
     if "anomaly" in said:
-        top = memleak["processes"][0]["threads"][0]
+        threads = memleak["processes"][0]["threads"] if blocks else []
+        top = threads[0] if threads else {"tid": None, "allocations": [{"bytes": None}]}
         got = {"tid": top["tid"], "bytes": top["allocations"][0]["bytes"]}
         yield "the largest thread and its largest block", said["anomaly"], got

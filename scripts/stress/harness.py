@@ -44,6 +44,8 @@ class Run:
         # Text: a seed of that is the same in every process and version of Python.
         seed = f"{self.options.seed}/{process}"
         workers = [Worker(self.backend, name, f"{seed}/{name}") for name in bodies]
+        # What they hold is live until the program ends: a tensor frees its memory when it goes.
+        self.workers = workers
         errors = []
         threads = [
             threading.Thread(target=self._thread, args=(worker, body, errors), daemon=True)
