@@ -53,9 +53,10 @@
 #define GP_SMALL_STACK_BYTES (4 * 1024)
 #define GP_MEDIUM_STACK_BYTES (16 * 1024)
 #define GP_MAX_STACK_BYTES (64 * 1024)
-/* Parts of GP_PATH_WORDS of a stack that are looked at to tell two stacks apart
- * that are not known yet. */
+/* Pages of a stack that are looked at to tell two stacks apart that are not known
+ * yet, the first perhaps in part. */
 #define GP_LOOK_PAGES 4
+#define GP_PAGE 4096
 /* Where a process has code: a bit for each part of this size, modulo so many. */
 #define GP_CODE_SHIFT 16
 #define GP_CODE_WORDS 2048

@@ -323,10 +323,21 @@ struct {
 	__type(value, __u32);
 } sent_walks SEC(".maps");
 
+/* By what a stack's looks are made, and what they are by now. */
+struct gp_look {
+	__u64 hash;
+	__u64 ip;
+	__u64 program; /* where the program's own code is */
+	__u64 program_bytes;
+	__u64 is_stale; /* nothing says where the process has code now: 0 or 1 */
+};
+
 /* A walk along the frame pointers, and the stack itself. */
 struct gp_walk {
 	__u64 count;
 	__u64 addresses[GP_MAX_DEPTH];
+	struct gp_look look;
+	__u64 stack; /* of the path that ends where it has been followed to, or 0 */
 	__u64 words[GP_PATH_WORDS];
 };
 struct gp_walk no_walk;
@@ -348,12 +359,10 @@ struct gp_taken {
 	__u64 sp;
 	__u64 fp;
 	__u64 looks;
-	__u64 code; /* the program's own */
-	__u64 code_bytes;
-	struct gp_code *code_map;
-	__u64 is_stale; /* that does not say where the code is now: 0 or 1 */
-	__u64 room;     /* bytes to where the program's first stack began */
+	__u64 room; /* bytes to where the program's first stack began */
 	__u32 tgid;
+	__u32 tid;
+	__u32 is_stale; /* as in gp_look */
 	__u32 process;
 };
 

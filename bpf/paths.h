@@ -21,41 +21,52 @@ static __always_inline __u64 gp_path_root(__u32 process, __u64 ip, __u64 return_
 	return gp_mix(root, return_address);
 }
 
-/* The state after the return addresses that `path` lists. */
-static __always_inline __u64 gp_follow_path(struct gp_path *path, struct gp_walk *walk, __u64 state,
-					    __u64 sp)
+/* Follows one part of a path from `state` on. Gives the state behind it, 0 if it
+ * is not known, and sets the stack of the thread's walk if a path ends there. A
+ * global function: the verifier follows its loop once, not for each part. */
+__noinline __u64 gp_follow_path(__u32 tid, __u64 state, __u64 sp)
 {
-	__u32 last = path->count - 1;
-	__u32 first_word = path->offsets[0], words;
+	struct gp_path *path;
+	struct gp_walk *walk;
+	__u32 count, first_word, words;
 
-	if (last >= GP_PATH_STEPS)
+	/* In other modes the maps are not there. */
+	if (stack_mode != GP_STACKS_AUTO)
 		return 0;
-	words = path->offsets[last] - first_word + 1;
-	if (words > GP_PATH_WORDS || bpf_probe_read_user(walk->words, words * sizeof(__u64),
-							 (void *)(sp + 8ULL * first_word)))
+	path = bpf_map_lookup_elem(&paths, &state);
+	walk = bpf_map_lookup_elem(&walks, &tid);
+	if (!path || !walk)
 		return 0;
-	for (__u32 i = 0; i < GP_PATH_STEPS && i <= last; i++) {
+	count = path->count;
+	first_word = path->offsets[0];
+	if (count) {
+		if (count > GP_PATH_STEPS)
+			return 0;
+		words = path->offsets[count - 1] - first_word + 1;
+		if (words > GP_PATH_WORDS || bpf_probe_read_user(walk->words, words * sizeof(__u64),
+								 (void *)(sp + 8ULL * first_word)))
+			return 0;
+	}
+	for (__u32 i = 0; i < GP_PATH_STEPS && i < count; i++) {
 		__u32 at = path->offsets[i] - first_word;
 
 		if (at >= GP_PATH_WORDS)
 			return 0;
 		state = gp_mix(state, walk->words[at]);
 	}
+	walk->stack = state == path->end ? path->stack : 0;
 	return state;
 }
 
 /* The stack that the path from `state` on is known to be, or 0. */
-static __always_inline __u64 gp_known_path(struct gp_walk *walk, __u64 state, __u64 sp)
+static __always_inline __u64 gp_known_path(struct gp_walk *walk, __u32 tid, __u64 state, __u64 sp)
 {
 	for (int level = 0; level < GP_PATH_LEVELS; level++) {
-		struct gp_path *path = bpf_map_lookup_elem(&paths, &state);
-
-		if (!path)
+		state = gp_follow_path(tid, state, sp);
+		if (!state)
 			return 0;
-		if (path->count)
-			state = gp_follow_path(path, walk, state, sp);
-		if (state == path->end)
-			return path->stack;
+		if (walk->stack)
+			return walk->stack;
 	}
 	return 0;
 }

@@ -12,8 +12,6 @@
 #ifndef GPUPROBE_STACKS_H
 #define GPUPROBE_STACKS_H
 
-#define GP_PAGE 4096
-
 /* Follows the frame pointers. */
 static __always_inline void gp_walk_frames(struct pt_regs *ctx, struct gp_walk *walk)
 {
@@ -201,7 +199,7 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, __u32 tgid, __u32 tid,
 					   __u32 process)
 {
-	struct gp_taken taken = {.tgid = tgid, .process = process, .sp = sp};
+	struct gp_taken taken = {.tgid = tgid, .tid = tid, .process = process, .sp = sp};
 	struct gp_walk *walk = gp_get_or_insert(&walks, &tid, &no_walk);
 	__u64 hash, id;
 
@@ -214,7 +212,7 @@ static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, __u32 
 	bpf_probe_read_user(&taken.return_address, sizeof(__u64), (void *)sp);
 	taken.root = gp_path_root(process, taken.ip, taken.return_address, sp);
 	if (stack_mode == GP_STACKS_AUTO) {
-		id = gp_known_path(walk, taken.root, sp);
+		id = gp_known_path(walk, tid, taken.root, sp);
 		if (id)
 			return id;
 	}

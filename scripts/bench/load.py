@@ -104,7 +104,7 @@ class Run:
             self.options.stressor, "--wait",
             "--throughput", scenario.rate, "--free-ratio", scenario.free_ratio,
             "--duration", self.options.seconds, "--threads", scenario.threads,
-            "--allocate-size", "4K",
+            "--allocate-size", "512",
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         if not stressor.stdout.readline().startswith("ready"):
