@@ -69,6 +69,8 @@ impl Tables {
     fn with_header(headers: &Headers, file: &dyn ReadAt) -> Option<Self> {
         let place = headers.eh_frame_hdr.as_ref()?;
         let header = read(file, place.offset, place.file_size)?;
+        // As linkers write it. gimli's `lookup` overflows at counts of more than 32 bits.
+        (header.get(2) == Some(&gimli::DW_EH_PE_udata4.0)).then_some(())?;
         let bases = bases(headers).set_eh_frame_hdr(place.address);
         let parsed = EhFrameHdr::new(&header, LittleEndian).parse(&bases, 8);
         let parsed = parsed.ok()?;
