@@ -21,7 +21,8 @@ pub use allocation::Allocation;
 pub use identity::Identity;
 pub use launches::Launches;
 pub use ledger::{Counts, Ledger, Outcome};
-pub use process::{Process, Thread};
+pub use live::{By, First};
+pub use process::{Process, Span, Thread};
 pub use sites::{Site, Sites};
 pub use transfers::Transfers;
 
