@@ -9,6 +9,7 @@ pub mod identity;
 pub mod launches;
 pub mod ledger;
 mod live;
+mod living;
 pub mod physical;
 pub mod pools;
 mod process;

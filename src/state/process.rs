@@ -1,6 +1,6 @@
 //! One traced process: its threads and what they hold.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::allocation::key;
 use super::contexts::Contexts;
