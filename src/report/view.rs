@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::state::Allocation;
+use crate::state::{Allocation, By};
 
 /// By what live allocations are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -45,7 +45,22 @@ pub struct View {
     pub full_stacks: bool,
 }
 
+impl Sort {
+    /// The order of single allocations.
+    pub fn of_allocations(self) -> By {
+        match self {
+            Self::Bytes | Self::Count => By::Size,
+            Self::Age => By::Age,
+        }
+    }
+}
+
 impl View {
+    /// Whether all live allocations are listed, whatever their age and size.
+    pub fn includes_all(&self) -> bool {
+        self.min_bytes.is_none() && self.max_bytes.is_none() && self.older_than.is_none()
+    }
+
     /// Whether `allocation` is listed at `now_ns`, `CLOCK_MONOTONIC` nanoseconds.
     pub fn includes(&self, allocation: &Allocation, now_ns: u64) -> bool {
         let bytes = allocation.size_bytes;

@@ -4,11 +4,14 @@
 //! free takes away the allocation that lived when the free was *entered*, never a newer one: the
 //! driver may hand a freed address to another thread before the free has returned.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
+
+use hashbrown::HashMap;
 
 use super::calls::Effect;
 use super::identity::DeviceIdentity;
+use super::living::Living;
 use super::process::Process;
 use super::totals::{Sums, Total};
 use super::{Allocation, Identity};
@@ -103,34 +106,28 @@ pub enum Outcome {
 /// The ledger.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    living: HashMap<u32, Process>,
+    living: Living,
     ended: Vec<Ended>,
     clean_ended: usize,
     forgotten: Forgotten,
     counts: Counts,
     live_bytes: u64,
     peak_bytes: u64,
-    counted: KindSet,
     /// Bytes of what processes exported for others, by the 64 bytes that name it.
     shared: HashMap<[u64; EXTRA], u64>,
-    /// Stacks of processes that have not been heard of otherwise.
-    early: HashMap<u32, Vec<(u64, Rc<CallStack>)>>,
-    early_count: usize,
     /// What calls did, if anybody wants to know.
     outcomes: Option<Vec<Outcome>>,
 }
 
 /// Exports that are remembered; a program may export the same memory over and over.
 const MAX_SHARED: usize = 65_536;
-/// Stacks that wait for their process to be heard of.
-const MAX_EARLY: usize = 65_536;
 
 impl Ledger {
     /// A ledger whose sums and listings are about some kinds only. It keeps the others all the
     /// same.
     pub fn counting(counted: KindSet) -> Self {
         Self {
-            counted,
+            living: Living::counting(counted),
             ..Self::default()
         }
     }
@@ -152,13 +149,13 @@ impl Ledger {
         match event {
             Event::Call(call) => self.call(call),
             Event::Process(task) => {
-                let known = self.living.get(&task.pid).is_some_and(|p| p.uid.is_some());
-                let identity = (!known).then(|| identity(task));
-                self.process(task.pid).introduce(task, identity);
+                let process = self.living.enter(task.pid);
+                let identity = process.uid.is_none().then(|| identity(task));
+                process.introduce(task, identity);
             }
-            Event::Thread(task) => self.process(task.pid).introduce_thread(task),
+            Event::Thread(task) => self.living.enter(task.pid).introduce_thread(task),
             Event::ThreadExit(task) => {
-                if let Some(process) = self.living.get_mut(&task.pid) {
+                if let Some(process) = self.living.get_mut(task.pid) {
                     process.end_thread(task.tid);
                 }
             }
@@ -173,17 +170,7 @@ impl Ledger {
     ///
     /// A process forgets its numbers when it ends or runs another program.
     pub fn learn_stack(&mut self, pid: u32, number: u64, stack: Rc<CallStack>) {
-        if let Some(process) = self.living.get_mut(&pid) {
-            process.sites.learn(number, stack);
-            return;
-        }
-        // A process that is never heard of may be one that is not reported.
-        if self.early_count >= MAX_EARLY {
-            self.early.clear();
-            self.early_count = 0;
-        }
-        self.early.entry(pid).or_default().push((number, stack));
-        self.early_count += 1;
+        self.living.learn_stack(pid, number, stack);
     }
 
     /// What was called so far.
@@ -198,12 +185,12 @@ impl Ledger {
 
     /// Living processes, in no particular order.
     pub fn living(&self) -> impl Iterator<Item = &Process> {
-        self.living.values()
+        self.living.iter()
     }
 
     /// The living process with this id.
     pub fn process_of(&self, pid: u32) -> Option<&Process> {
-        self.living.get(&pid)
+        self.living.get(pid)
     }
 
     /// Ended processes in the order of their ends: those that no report has shown yet, or all.
@@ -226,7 +213,7 @@ impl Ledger {
 
     /// Ends `pid`, whose end was not seen.
     pub fn end_unseen(&mut self, pid: u32) {
-        if let Some(process) = self.living.remove(&pid) {
+        if let Some(process) = self.living.remove(pid) {
             self.retire(process);
         }
     }
@@ -236,7 +223,7 @@ impl Ledger {
             self.counts.failed_calls += u64::from(call.function.op.is_memory());
             // A capture that was invalidated is over too.
             if call.function.op == Op::CaptureEnd
-                && let Some(process) = self.living.get_mut(&call.pid)
+                && let Some(process) = self.living.get_mut(call.pid)
             {
                 process.graphs.end_capture(call.context, 0);
             }
@@ -249,10 +236,7 @@ impl Ledger {
             self.export(call);
             return;
         }
-        self.process(call.pid);
-        let Some(process) = self.living.get_mut(&call.pid) else {
-            return;
-        };
+        let process = self.living.enter(call.pid);
         let before = process.totals.sums.gpu.bytes;
         process.watched = self.outcomes.take();
         let effect = process.apply(call, |name| self.shared.get(name).copied());
@@ -277,7 +261,7 @@ impl Ledger {
     }
 
     fn export(&mut self, call: &Call) {
-        let process = self.living.get(&call.pid);
+        let process = self.living.get(call.pid);
         let size = process.and_then(|p| p.size_at(call.address));
         if let (Some(size), Some(detail)) = (size, &call.detail) {
             if self.shared.len() >= MAX_SHARED {
@@ -287,26 +271,9 @@ impl Ledger {
         }
     }
 
-    fn process(&mut self, pid: u32) -> &mut Process {
-        let counted = self.counted;
-        let (early, early_count) = (&mut self.early, &mut self.early_count);
-        self.living.entry(pid).or_insert_with(|| {
-            let mut process = Process::new(pid, counted);
-            for (number, stack) in early.remove(&pid).into_iter().flatten() {
-                *early_count = early_count.saturating_sub(1);
-                process.sites.learn(number, stack);
-            }
-            process
-        })
-    }
-
     fn end(&mut self, task: &Task) {
-        if let Some(stacks) = self.early.remove(&task.pid) {
-            self.early_count = self.early_count.saturating_sub(stacks.len());
-        }
-        if let Some(process) = self.living.remove(&task.pid) {
-            self.retire(process);
-        }
+        self.living.forget_early(task.pid);
+        self.end_unseen(task.pid);
     }
 
     fn retire(&mut self, mut process: Process) {

@@ -1,9 +1,19 @@
 //! The live allocations of one process: dense, so that a million of them take little memory and
 //! are quick to walk, with an index by address beside it.
 
+mod bound;
+mod first;
+mod store;
+
 use std::hash::BuildHasher;
 
+use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
+
+pub use bound::By;
+pub use first::First;
+pub(super) use first::Holding;
+use store::{Slot, Store};
 
 use super::Allocation;
 use super::superseded::Superseded;
@@ -23,64 +33,74 @@ pub(super) enum Freed {
 /// The live allocations of one process, by address.
 #[derive(Debug, Default)]
 pub(super) struct LiveSet {
-    entries: Vec<Allocation>,
-    /// Slots of `entries`, by the hash of the key.
-    index: HashTable<u32>,
+    store: Store,
+    /// Slots of the store, by the hash of the key.
+    index: HashTable<Slot>,
     hasher: DefaultHashBuilder,
     superseded: Superseded,
 }
 
 impl LiveSet {
-    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &Allocation> {
-        self.entries.iter()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Allocation> {
+        self.store.iter()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.index.len()
+    }
+
+    /// In the order in which reports need them.
+    pub(super) fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Enters an allocation; returns the one that held its address, if any.
     pub(super) fn insert(&mut self, new: Allocation) -> Option<Allocation> {
         let key = new.key();
-        let hash = self.hasher.hash_one(key);
-        if let Some(slot) = self.find(key) {
-            let old = std::mem::replace(&mut self.entries[slot as usize], new);
-            // A graph that frees by itself takes the place of its memory at each launch: no free of
-            // that is on its way, most often.
-            if old.kind() == MemoryKind::Graph && new.kind() == MemoryKind::Graph {
-                self.superseded.thin_out(key);
+        let (store, hasher) = (&self.store, &self.hasher);
+        let entry = self.index.entry(
+            hasher.hash_one(key),
+            |&slot| store.get(slot).key() == key,
+            |&slot| hasher.hash_one(store.get(slot).key()),
+        );
+        let held = match entry {
+            Entry::Vacant(vacant) => {
+                if let Some(slot) = self.store.put(new) {
+                    vacant.insert(slot);
+                }
+                return None;
             }
-            self.superseded.remember(key, old.end_ns, new.end_ns, 1);
-            return Some(old);
-        }
-        let Ok(slot) = u32::try_from(self.entries.len()) else {
-            return None; // four billion live allocations: 128 GiB of ledger
+            Entry::Occupied(held) => held,
         };
-        self.entries.push(new);
-        let (entries, hasher) = (&self.entries, &self.hasher);
-        self.index.insert_unique(hash, slot, |&slot| {
-            hasher.hash_one(entries[slot as usize].key())
-        });
-        None
+        // Before anything moves.
+        let old = self.store.take(*held.get());
+        match self.store.put(new) {
+            Some(slot) => *held.into_mut() = slot,
+            None => drop(held.remove()),
+        }
+        // A graph that frees by itself takes the place of its memory at each launch: no free of
+        // that is on its way, most often.
+        if old.kind() == MemoryKind::Graph && new.kind() == MemoryKind::Graph {
+            self.superseded.thin_out(key);
+        }
+        self.superseded.remember(key, old.end_ns, new.end_ns, 1);
+        Some(old)
     }
 
     /// What is live under `key` has another size. Returns it as it was.
     pub(super) fn resize(&mut self, key: u64, size_bytes: u64) -> Option<Allocation> {
         let slot = self.find(key)?;
-        let entry = &mut self.entries[slot as usize];
-        let old = *entry;
-        *entry = old.with_size(size_bytes);
-        Some(old)
+        Some(self.store.resize(slot, size_bytes))
     }
 
     /// What lives under `key`.
     pub(super) fn get(&self, key: u64) -> Option<&Allocation> {
-        self.find(key).map(|slot| &self.entries[slot as usize])
+        self.find(key).map(|slot| self.store.get(slot))
     }
 
-    fn find(&self, key: u64) -> Option<u32> {
+    fn find(&self, key: u64) -> Option<Slot> {
         let hash = self.hasher.hash_one(key);
-        let is_it = |slot: &u32| self.entries[*slot as usize].key() == key;
+        let is_it = |slot: &Slot| self.store.get(*slot).key() == key;
         self.index.find(hash, is_it).copied()
     }
 
@@ -94,7 +114,7 @@ impl LiveSet {
 
     /// Takes away all that `ends` says of.
     pub(super) fn remove_if(&mut self, ends: impl Fn(&Allocation) -> bool) -> Vec<Allocation> {
-        let gone: Vec<_> = self.entries.iter().filter(|a| ends(a)).copied().collect();
+        let gone: Vec<_> = self.iter().filter(|a| ends(a)).copied().collect();
         for allocation in &gone {
             self.remove(allocation.key());
         }
@@ -104,15 +124,17 @@ impl LiveSet {
     /// Takes away what lived under `key` when a free of it was entered at `start_ns`.
     pub(super) fn free(&mut self, key: u64, start_ns: u64) -> Freed {
         let hash = self.hasher.hash_one(key);
-        let entries = &self.entries;
+        let store = &self.store;
         let found = self.index.find_entry(hash, |&slot| {
-            let entry = &entries[slot as usize];
+            let entry = store.get(slot);
             // A newer allocation than the one that the free was for stays.
             entry.key() == key && entry.end_ns <= start_ns
         });
         if let Ok(occupied) = found {
             let (slot, _) = occupied.remove();
-            return Freed::Live(self.take(slot));
+            let gone = self.store.take(slot);
+            self.give_back_memory(slot);
+            return Freed::Live(gone);
         }
         if self.superseded.forget(key, start_ns) {
             Freed::Superseded
@@ -121,29 +143,22 @@ impl LiveSet {
         }
     }
 
-    /// Removes the entry in `slot`, already gone from the index, and closes the gap.
-    fn take(&mut self, slot: u32) -> Allocation {
-        let taken = self.entries.swap_remove(slot as usize);
-        if let Some(moved) = self.entries.get(slot as usize) {
-            let old_slot = self.entries.len();
-            let hash = self.hasher.hash_one(moved.key());
-            let found = self.index.find_mut(hash, |&s| s as usize == old_slot);
-            if let Some(reference) = found {
-                *reference = slot;
-            }
-        }
-        self.give_back_memory();
-        taken
-    }
-
-    fn give_back_memory(&mut self) {
-        let target = self.entries.len() * 2;
-        if self.entries.capacity() > 4096 && self.entries.capacity() > target * 2 {
-            self.entries.shrink_to(target);
-            let (entries, hasher) = (&self.entries, &self.hasher);
-            self.index.shrink_to(target, |&slot| {
-                hasher.hash_one(entries[slot as usize].key())
+    /// After something was taken out of `slot`.
+    fn give_back_memory(&mut self, slot: Slot) {
+        if self.store.is_sparse(slot) {
+            let (index, hasher) = (&mut self.index, &self.hasher);
+            self.store.pack(slot, |from, to, allocation| {
+                let hash = hasher.hash_one(allocation.key());
+                if let Some(slot) = index.find_mut(hash, |&slot| slot == from) {
+                    *slot = to;
+                }
             });
+        }
+        let target = self.index.len() * 2;
+        if self.index.capacity() > 4096 && self.index.capacity() > target * 2 {
+            let (store, hasher) = (&self.store, &self.hasher);
+            self.index
+                .shrink_to(target, |&slot| hasher.hash_one(store.get(slot).key()));
         }
     }
 }
@@ -241,11 +256,8 @@ mod tests {
             assert!(matches!(live.free(address, 2), Freed::Live(_)));
         }
         assert_eq!(live.len(), 10);
-        assert!(
-            live.entries.capacity() <= 8192,
-            "{}",
-            live.entries.capacity()
-        );
+        let capacity = live.store.capacity();
+        assert!(capacity <= 8192, "{capacity}");
         for address in 99_990..100_000 {
             assert!(matches!(live.free(address, 2), Freed::Live(_)));
         }

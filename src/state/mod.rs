@@ -9,6 +9,7 @@ pub mod identity;
 pub mod launches;
 pub mod ledger;
 mod live;
+mod living;
 pub mod physical;
 pub mod pools;
 mod process;
@@ -21,7 +22,8 @@ pub use allocation::Allocation;
 pub use identity::Identity;
 pub use launches::Launches;
 pub use ledger::{Counts, Ledger, Outcome};
-pub use process::{Process, Thread};
+pub use live::{By, First};
+pub use process::{Process, Span, Thread};
 pub use sites::{Site, Sites};
 pub use transfers::Transfers;
 

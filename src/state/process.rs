@@ -1,11 +1,11 @@
 //! One traced process: its threads and what they hold.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::allocation::key;
 use super::contexts::Contexts;
 use super::graphs::Graphs;
-use super::live::LiveSet;
+use super::live::{By, Holding, LiveSet};
 use super::physical::{Physical, PhysicalMemory};
 use super::pools::{Pool, Pools};
 use super::sites::Sites;
@@ -40,6 +40,17 @@ pub(super) struct Loaded {
 pub(super) struct Variable {
     pub(super) module: u64,
     pub(super) name: Option<String>,
+}
+
+/// What is known of the live allocations of a call site without looking at each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// When the oldest was allocated, `CLOCK_MONOTONIC` nanoseconds.
+    pub oldest_ns: u64,
+    /// When the newest was.
+    pub newest_ns: u64,
+    /// Their kinds, in order.
+    pub kinds: Vec<MemoryKind>,
 }
 
 /// A process that has called a traced function.
@@ -129,6 +140,49 @@ impl Process {
     pub fn allocations(&self) -> impl Iterator<Item = &Allocation> {
         let counted = self.counted;
         self.live.iter().filter(move |a| counted.contains(a.kind()))
+    }
+
+    /// The first `count` live allocations of each of [`Self::threads`], in order, of the kinds that
+    /// are counted. How many there are behind them hardly matters.
+    pub fn first_by_thread(&self, count: usize, by: By) -> Vec<Vec<&Allocation>> {
+        let mut by_thread = vec![Vec::new(); self.threads.len()];
+        let mut holdings: Vec<_> = self.holdings().collect();
+        holdings.sort_unstable_by_key(|holding| holding.key.thread);
+        for of_thread in holdings.chunk_by(|a, b| a.key.thread == b.key.thread) {
+            if let Some(first) = by_thread.get_mut(of_thread[0].key.thread as usize) {
+                *first = self.live.store().first(of_thread, count, by);
+            }
+        }
+        by_thread
+    }
+
+    /// Of each of [`Self::sites`], what there is to say of its live allocations, of the kinds that
+    /// are counted; `None` if there are none.
+    pub fn spans_by_site(&self) -> Vec<Option<Span>> {
+        let mut by_site = vec![None; self.sites.iter().len()];
+        for holding in self.holdings() {
+            let Some(span) = by_site.get_mut(holding.key.site as usize) else {
+                continue;
+            };
+            let (oldest_ns, newest_ns) = self.live.store().times_ns(&holding);
+            let span = span.get_or_insert(Span {
+                oldest_ns,
+                newest_ns,
+                kinds: Vec::new(),
+            });
+            span.oldest_ns = span.oldest_ns.min(oldest_ns);
+            span.newest_ns = span.newest_ns.max(newest_ns);
+            if let Err(place) = span.kinds.binary_search(&holding.key.kind) {
+                span.kinds.insert(place, holding.key.kind);
+            }
+        }
+        by_site
+    }
+
+    fn holdings(&self) -> impl Iterator<Item = Holding> {
+        let counted = self.counted;
+        let holdings = self.live.store().holdings();
+        holdings.filter(move |holding| counted.contains(holding.key.kind))
     }
 
     /// Threads with their indices, including those that hold nothing.

@@ -4,7 +4,7 @@
 //! be given it before that call has returned and is seen. The late free then belongs to what was
 //! there before.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 /// Entries beyond which the oldest are forgotten: their frees were lost.
 const MAX: usize = 65_536;

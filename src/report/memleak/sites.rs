@@ -27,8 +27,8 @@ impl Listed<'_> {
         self.live.add(allocation);
         self.oldest_ns = self.oldest_ns.min(allocation.end_ns);
         self.newest_ns = self.newest_ns.max(allocation.end_ns);
-        if !self.kinds.contains(&allocation.kind()) {
-            self.kinds.push(allocation.kind());
+        if let Err(place) = self.kinds.binary_search(&allocation.kind()) {
+            self.kinds.insert(place, allocation.kind());
         }
     }
 
@@ -53,6 +53,57 @@ struct Selected<'a> {
 }
 
 fn select<'a>(process: &'a Process, options: &Options) -> Selected<'a> {
+    let mut filtered = LeftOut::default();
+    let mut found = if options.view.includes_all() {
+        all_live(process)
+    } else {
+        included(process, options, &mut filtered)
+    };
+    let key = |site: &Listed<'_>| site.key(options.view.sort);
+    let mut omitted = LeftOut::default();
+    if let Some(top) = options.top.filter(|&top| top < found.len()) {
+        // There can be many more sites than are listed: the others need no order.
+        found.select_nth_unstable_by_key(top, key);
+        for site in found.drain(top..) {
+            let all = site.live.all();
+            omitted.sites += 1;
+            omitted.allocations += all.allocations;
+            omitted.bytes = omitted.bytes.saturating_add(all.bytes);
+        }
+    }
+    found.sort_unstable_by_key(key);
+    Selected {
+        listed: found,
+        omitted,
+        filtered,
+    }
+}
+
+/// The sites at which something is live.
+fn all_live(process: &Process) -> Vec<Listed<'_>> {
+    let sites = (0..).zip(process.sites.iter());
+    let sites = sites.zip(process.spans_by_site());
+    let listed = sites.filter_map(|((id, site), span)| {
+        let span = span?;
+        Some(Listed {
+            id,
+            site,
+            live: site.live,
+            oldest_ns: span.oldest_ns,
+            newest_ns: span.newest_ns,
+            kinds: span.kinds,
+        })
+    });
+    listed.collect()
+}
+
+/// The sites at which something is live of the age and size that are asked for. Every allocation is
+/// looked at.
+fn included<'a>(
+    process: &'a Process,
+    options: &Options,
+    filtered: &mut LeftOut,
+) -> Vec<Listed<'a>> {
     let mut found: Vec<_> = (0..)
         .zip(process.sites.iter())
         .map(|(id, site)| Listed {
@@ -64,7 +115,6 @@ fn select<'a>(process: &'a Process, options: &Options) -> Selected<'a> {
             kinds: Vec::new(),
         })
         .collect();
-    let mut filtered = LeftOut::default();
     for allocation in process.allocations() {
         if !options.view.includes(allocation, options.now_ns) {
             filtered.add(allocation.size_bytes);
@@ -73,20 +123,7 @@ fn select<'a>(process: &'a Process, options: &Options) -> Selected<'a> {
         }
     }
     found.retain(|site| !site.live.is_empty());
-    found.sort_by_cached_key(|site| site.key(options.view.sort));
-    let rest = found.split_off(found.len().min(options.top.unwrap_or(usize::MAX)));
-    let mut omitted = LeftOut::default();
-    for site in &rest {
-        let all = site.live.all();
-        omitted.sites += 1;
-        omitted.allocations += all.allocations;
-        omitted.bytes = omitted.bytes.saturating_add(all.bytes);
-    }
-    Selected {
-        listed: found,
-        omitted,
-        filtered,
-    }
+    found
 }
 
 /// The call sites of a process, and what is left out by their number and by filters.

@@ -1,13 +1,12 @@
 //! Live allocations by thread.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 use super::{AllocationReport, LeftOut, Live, ThreadReport};
 use crate::api::{self, Belongs};
 use crate::clock::Clock;
 use crate::report::{Options, Sort};
-use crate::state::{Allocation, Process};
+use crate::state::{Allocation, First, Process};
 
 /// A traced process chooses the sizes, so their sum may not fit.
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
@@ -23,7 +22,7 @@ pub(super) fn thread_reports(
     let mut threads: Vec<_> = process
         .threads()
         .iter()
-        .zip(largest_by_thread(process, options))
+        .zip(first_by_thread(process, options))
         .filter(|(thread, _)| !thread.live.is_empty())
         .map(|(thread, of_thread)| {
             let live = Live::from(thread.live);
@@ -59,47 +58,6 @@ pub(super) fn thread_reports(
     threads.into_iter().map(|(_, report)| report).collect()
 }
 
-/// What comes first has the highest.
-type Rank = (u64, u64, u64);
-
-fn rank(allocation: &Allocation, sort: Sort) -> Rank {
-    let Allocation {
-        size_bytes,
-        end_ns,
-        address,
-        ..
-    } = *allocation;
-    match sort {
-        // The larger; of equal ones the older.
-        Sort::Bytes | Sort::Count => (size_bytes, !end_ns, !address),
-        Sort::Age => (!end_ns, size_bytes, !address),
-    }
-}
-
-/// An allocation in the order of its rank.
-#[derive(Clone, Copy)]
-struct Ranked<'a>(Rank, &'a Allocation);
-
-impl PartialEq for Ranked<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl Eq for Ranked<'_> {}
-
-impl PartialOrd for Ranked<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Ranked<'_> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.cmp(&other.0)
-    }
-}
-
 /// What of a thread's allocations is listed.
 struct OfThread<'a> {
     /// Those that come first, in order.
@@ -108,49 +66,50 @@ struct OfThread<'a> {
     oldest_ns: u64,
 }
 
-fn largest_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
-    #[derive(Clone)]
-    struct Found<'a> {
-        heap: BinaryHeap<Reverse<Ranked<'a>>>,
-        filtered: LeftOut,
-        oldest_ns: u64,
+fn first_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
+    if !options.view.includes_all() {
+        return filtered_by_thread(process, options);
     }
-    let nothing = Found {
-        heap: BinaryHeap::new(),
-        filtered: LeftOut::default(),
-        oldest_ns: u64::MAX,
-    };
-    let mut threads = vec![nothing; process.threads().len()];
     let top = options.top.unwrap_or(usize::MAX);
-    for allocation in process.allocations() {
-        let thread = &mut threads[Process::thread_index(allocation)];
-        if !options.view.includes(allocation, options.now_ns) {
-            thread.filtered.add(allocation.size_bytes);
-            continue;
+    let by = options.view.sort.of_allocations();
+    // Where none is listed, the oldest is needed all the same.
+    let firsts = process.first_by_thread(top.max(1), by);
+    let of_thread = |mut first: Vec<&'a Allocation>| {
+        // Of no use, and not the oldest, unless they are sorted by age.
+        let oldest_ns = first.first().map_or(u64::MAX, |first| first.end_ns);
+        first.truncate(top);
+        OfThread {
+            first,
+            filtered: LeftOut::default(),
+            oldest_ns,
         }
-        thread.oldest_ns = thread.oldest_ns.min(allocation.end_ns);
-        let ranked = Ranked(rank(allocation, options.view.sort), allocation);
-        let heap = &mut thread.heap;
-        if heap.len() < top {
-            heap.push(Reverse(ranked));
-        } else if let Some(mut last) = heap.peek_mut()
-            && ranked > last.0
-        {
-            *last = Reverse(ranked);
+    };
+    firsts.into_iter().map(of_thread).collect()
+}
+
+/// The same where ages or sizes are asked for: every allocation is looked at.
+fn filtered_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
+    let first = First::new(
+        options.top.unwrap_or(usize::MAX),
+        options.view.sort.of_allocations(),
+    );
+    let nothing = (first, LeftOut::default(), u64::MAX);
+    let mut threads = vec![nothing; process.threads().len()];
+    for allocation in process.allocations() {
+        let (first, filtered, oldest_ns) = &mut threads[Process::thread_index(allocation)];
+        if options.view.includes(allocation, options.now_ns) {
+            *oldest_ns = allocation.end_ns.min(*oldest_ns);
+            first.offer(allocation);
+        } else {
+            filtered.add(allocation.size_bytes);
         }
     }
-    let sorted = |heap: BinaryHeap<Reverse<Ranked<'a>>>| {
-        let sorted = heap.into_sorted_vec().into_iter();
-        sorted.map(|reversed| reversed.0.1).collect()
+    let of_thread = |(first, filtered, oldest_ns): (First<'a>, _, _)| OfThread {
+        first: first.into_sorted(),
+        filtered,
+        oldest_ns,
     };
-    threads
-        .into_iter()
-        .map(|found| OfThread {
-            first: sorted(found.heap),
-            filtered: found.filtered,
-            oldest_ns: found.oldest_ns,
-        })
-        .collect()
+    threads.into_iter().map(of_thread).collect()
 }
 
 fn allocation_report(

@@ -1,0 +1,200 @@
+//! Calls as the kernel side sends them, with truths that are simple to know.
+
+use std::rc::Rc;
+
+use gpuprobe::api::FUNCTIONS;
+use gpuprobe::event::{Call, Event, Task};
+use gpuprobe::probe::abi::{RawCall, record};
+use gpuprobe::stacks::{CallStack, Location};
+use gpuprobe::state::{Identity, Ledger};
+use zerocopy::FromZeros;
+
+pub(crate) const PID: u32 = 4242;
+/// Between two allocations, as drivers align them.
+const STRIDE: u64 = 512;
+
+pub(crate) fn row(symbol: &str) -> u16 {
+    let row = FUNCTIONS.iter().position(|f| f.symbol == symbol).unwrap();
+    u16::try_from(row).unwrap()
+}
+
+/// A successful call of `symbol`, of which the caller sets what matters.
+pub(crate) fn call(symbol: &str) -> Call {
+    let row = row(symbol);
+    Call {
+        row,
+        function: &FUNCTIONS[usize::from(row)],
+        result: 0,
+        pid: PID,
+        tid: PID,
+        start_ns: 0,
+        end_ns: 0,
+        address: 0,
+        size_bytes: 0,
+        device: Some(0),
+        context: 0,
+        captured: false,
+        stack: 0,
+        detail: None,
+    }
+}
+
+/// The same as the bytes of its record; every other one is a free.
+pub(crate) fn raw(number: u64) -> RawCall {
+    let is_free = number % 2 == 1;
+    let time = 1_000_000_000 + number * 3_000;
+    let mut call = RawCall::new_zeroed();
+    call.record_type = record::CALL;
+    call.row = row(if is_free { "cudaFree" } else { "cudaMalloc" });
+    (call.tgid, call.tid) = (PID, PID);
+    (call.start_ns, call.end_ns) = (time, time + 1_500);
+    call.address = 0x7d33_2000_0000 + (number / 2 % 1_000) * 4096;
+    call.size = if is_free { 0 } else { 4096 };
+    call
+}
+
+pub(crate) fn task() -> Task {
+    Task {
+        pid: PID,
+        tid: PID,
+        uid: 1000,
+        process: 1,
+        from_birth: true,
+        inner_pid: PID,
+        cgroup: 0,
+        time_ns: 0,
+        comm: "train".into(),
+    }
+}
+
+/// In which order memory is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Random,
+    OldestFirst,
+}
+
+/// Who allocates, and from where.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Callers {
+    pub(crate) threads: u32,
+    /// Call stacks; 0 if none are taken.
+    pub(crate) stacks: u64,
+}
+
+pub(crate) const ONE_THREAD: Callers = Callers {
+    threads: 1,
+    stacks: 0,
+};
+
+/// A ledger with so many live allocations, which stay as many.
+pub(crate) struct Load {
+    pub(crate) ledger: Ledger,
+    pub(crate) live: u64,
+    callers: Callers,
+    order: Order,
+    now_ns: u64,
+    turn: u64,
+    random: u64,
+    alloc: Event,
+    free: Event,
+}
+
+impl Load {
+    pub(crate) fn new(live: u64, callers: Callers, order: Order) -> Self {
+        let mut ledger = Ledger::default();
+        ledger.apply(&Event::Process(task()), |_| Identity::default());
+        for number in 1..=callers.stacks {
+            ledger.learn_stack(PID, number, stack(number));
+        }
+        let mut load = Self {
+            ledger,
+            live,
+            callers,
+            order,
+            now_ns: 1_000_000_000,
+            turn: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+            alloc: Event::Call(call("cudaMalloc")),
+            free: Event::Call(call("cudaFree")),
+        };
+        for block in 0..live {
+            load.allocate(block);
+        }
+        load
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Frees one allocation and makes another.
+    pub(crate) fn pair(&mut self) {
+        let (old, new) = match self.order {
+            Order::Random => {
+                self.random ^= self.random << 13;
+                self.random ^= self.random >> 7;
+                self.random ^= self.random << 17;
+                let block = self.random % self.live;
+                (block, block)
+            }
+            Order::OldestFirst => (self.turn, self.turn + self.live),
+        };
+        self.turn += 1;
+        self.free(old);
+        self.allocate(new);
+    }
+
+    fn allocate(&mut self, block: u64) {
+        let Event::Call(call) = &mut self.alloc else {
+            return;
+        };
+        self.now_ns += 1_000;
+        call.tid = PID + (block % u64::from(self.callers.threads)) as u32;
+        call.stack = match self.callers.stacks {
+            0 => 0,
+            stacks => 1 + block / 3 % stacks,
+        };
+        (call.start_ns, call.end_ns) = (self.now_ns, self.now_ns + 500);
+        call.address = address(block);
+        // As many sizes as a program has: a few dozen, most of them small.
+        call.size_bytes = STRIDE + block % 61 * 8;
+        self.ledger.apply(&self.alloc, |_| Identity::default());
+    }
+
+    fn free(&mut self, block: u64) {
+        let Event::Call(call) = &mut self.free else {
+            return;
+        };
+        self.now_ns += 1_000;
+        (call.start_ns, call.end_ns) = (self.now_ns, self.now_ns + 500);
+        call.address = address(block);
+        self.ledger.apply(&self.free, |_| Identity::default());
+    }
+
+    /// What the ledger must say by now.
+    pub(crate) fn check(&self) {
+        let process = self.ledger.process_of(PID).unwrap();
+        assert_eq!(process.totals.sums.gpu.allocations, self.live);
+        let counts = self.ledger.counts();
+        assert_eq!(counts.alloc_calls, self.live + self.turn);
+        assert_eq!(counts.free_calls, self.turn);
+        assert_eq!((counts.unknown_frees, counts.failed_calls), (0, 0));
+    }
+}
+
+fn address(block: u64) -> u64 {
+    0x7d33_0000_0000 + block * STRIDE
+}
+
+fn stack(number: u64) -> Rc<CallStack> {
+    let location = |depth| Location {
+        address: number * 64 + depth,
+        module: None,
+        offset: number * 64 + depth,
+    };
+    Rc::new(CallStack {
+        locations: (0..12).map(location).collect(),
+        is_complete: true,
+    })
+}

@@ -1,0 +1,60 @@
+//! What the parts of the way from bytes to reports cost, each by itself.
+//!
+//!     cargo bench --bench micro [-- FILTER]
+//!     cargo bench --bench micro -- --test
+//!
+//! The second runs everything once and small, which `cargo test` does too: what is counted must be
+//! right, whatever it costs.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod calls;
+mod decode;
+mod launches;
+mod ledger;
+mod recording;
+mod report;
+
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+
+/// Nothing is timed: cargo says so by what it leaves out, and a user by what they add.
+fn is_test() -> bool {
+    let has = |wanted: &str| std::env::args().any(|word| word == wanted);
+    has("--test") || !has("--bench")
+}
+
+/// Numbers of live allocations, up to `most`.
+fn live_sizes(most: u64) -> Vec<u64> {
+    let most = if is_test() { 1_000 } else { most };
+    let sizes = [1_000, 100_000, 1_000_000, 10_000_000];
+    sizes.into_iter().filter(|&live| live <= most).collect()
+}
+
+/// Numbers of kernels.
+fn kernel_numbers() -> Vec<u64> {
+    let numbers = [100, 10_000];
+    let most = if is_test() { 100 } else { u64::MAX };
+    numbers.into_iter().filter(|&n| n <= most).collect()
+}
+
+/// Events of a recording.
+fn event_number() -> u64 {
+    if is_test() { 2_000 } else { 200_000 }
+}
+
+fn config() -> Criterion {
+    Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .sample_size(20)
+}
+
+criterion_group! {
+    name = benches;
+    config = config();
+    targets = decode::decoding, ledger::applying, report::top, launches::counting,
+        recording::writing, recording::analysing, recording::tracking
+}
+criterion_main!(benches);

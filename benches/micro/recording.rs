@@ -1,0 +1,144 @@
+//! A recording: how fast calls are written, and what the analyses take per event. Whole files of
+//! ten million events, and memory, are what `cargo bench --bench recording` measures.
+
+use std::cell::LazyCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, Throughput};
+use gpuprobe::analysis::report::{self, Config, Format, Question};
+use gpuprobe::analysis::{MemoryEvent, Origin, Selection, Tracker};
+use gpuprobe::api::Modes;
+use gpuprobe::profile;
+use gpuprobe::recording::{Facts, Recorder, Tap};
+use rusqlite::Connection;
+use tempfile::TempDir;
+use zerocopy::IntoBytes;
+
+use super::{calls, event_number};
+
+fn record(path: &Path, events: u64) -> Duration {
+    let records: Vec<_> = (0..events).map(calls::raw).collect();
+    let modes = Modes {
+        memleak: true,
+        ..Modes::default()
+    };
+    let begun = Instant::now();
+    let mut recorder = Recorder::start(path, Facts::now(modes)).unwrap();
+    for record in &records {
+        recorder.record(record.as_bytes());
+    }
+    recorder.finish();
+    begun.elapsed()
+}
+
+/// Every call is a row, and what it did to memory is another; nothing was left out.
+fn check(path: &Path, events: u64) {
+    let connection = Connection::open(path).unwrap();
+    let one = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    for table in [
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    ] {
+        let rows = one(&format!("SELECT count(*) FROM {table}")).unwrap();
+        assert_eq!(rows, events.cast_signed(), "{table}");
+    }
+    let lost = one("SELECT count FROM GPUPROBE_LOST WHERE what = 'recording'").unwrap();
+    assert_eq!(lost, 0);
+}
+
+pub(crate) fn writing(criterion: &mut Criterion) {
+    let events = event_number();
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("written.sqlite");
+    let mut group = criterion.benchmark_group("recording");
+    group.sample_size(10);
+    // Of each call.
+    group.throughput(Throughput::Elements(events * 2));
+    group.bench_function("rows", |bencher| {
+        bencher.iter_custom(|times| {
+            let one = |_| {
+                let took = record(&path, events);
+                check(&path, events);
+                fs::remove_file(&path).unwrap();
+                took
+            };
+            (0..times).map(one).sum()
+        });
+    });
+    group.finish();
+}
+
+fn config(file: &Path, question: Question, output: PathBuf) -> Config {
+    Config {
+        file: file.to_owned(),
+        question,
+        selection: Selection::default(),
+        group: false,
+        top: None,
+        format: Format::Tsv,
+        output: Some(output),
+        profiles: profile::Config::default(),
+        diff: None,
+        export_tsv: None,
+    }
+}
+
+pub(crate) fn analysing(criterion: &mut Criterion) {
+    let events = event_number();
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("analysed.sqlite");
+    // Not for those who filter for something else.
+    let recorded = LazyCell::new(|| record(&path, events));
+    let mut group = criterion.benchmark_group("analyses");
+    group.sample_size(10);
+    group.throughput(Throughput::Elements(events));
+    // The heading, and a line for each: 4096 bytes at most are live, and none at the end.
+    let cases = [
+        ("watermark", Question::Watermark, 2),
+        ("usage", Question::Usage, events as usize + 1),
+        ("leakage", Question::Leakage, 1),
+    ];
+    for (name, question, lines) in cases {
+        let output = folder.path().join(name);
+        let config = config(&path, question, output.clone());
+        group.bench_function(name, |bencher| {
+            LazyCell::force(&recorded);
+            bencher.iter(|| report::run(&config).unwrap());
+            let text = fs::read_to_string(&output).unwrap();
+            assert_eq!(text.lines().count(), lines, "{name}");
+        });
+    }
+    group.finish();
+}
+
+/// The part of the analyses that is no reading of files.
+pub(crate) fn tracking(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("tracker");
+    group.throughput(Throughput::Elements(2));
+    group.bench_function("pair", |bencher| {
+        let mut tracker = Tracker::new(Selection::default());
+        let mut number = 0;
+        bencher.iter(|| {
+            for allocates in [true, false] {
+                number += 1;
+                let event = MemoryEvent {
+                    start_ns: number,
+                    process: 1 << 48,
+                    device: 0,
+                    address: 0x7d33_0000_0000,
+                    bytes: 4096,
+                    kind: 2,
+                    allocates,
+                    variable: None,
+                    correlation: Some(number),
+                };
+                assert!(tracker.apply(&event, Origin::default()).is_some());
+            }
+        });
+        assert_eq!(tracker.totals().total.bytes, 0);
+        assert_eq!(tracker.peak().totals.total.bytes, 4096);
+    });
+    group.finish();
+}

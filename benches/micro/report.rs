@@ -1,0 +1,120 @@
+//! A report of the ledger: the first ten of so many live allocations, as text, with a second or two
+//! of calls between two reports.
+
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion};
+use gpuprobe::api::Modes;
+use gpuprobe::clock::Clock;
+use gpuprobe::report::{self, Format, Lost, Options, View};
+use gpuprobe::stacks::NoSymbols;
+use gpuprobe::state::State;
+
+use super::calls::{Callers, Load, ONE_THREAD, Order};
+use super::live_sizes;
+
+/// Pairs of calls between two reports: 4,000 calls a second for two seconds.
+const PAIRS: u64 = 4_000;
+
+pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u64) -> Options {
+    Options {
+        modes,
+        top,
+        view: View::default(),
+        stacks,
+        now_ns,
+        is_final: false,
+        since_last: Duration::from_secs(2),
+        since_start: Duration::from_secs(60),
+        link: None,
+    }
+}
+
+/// Makes and writes a report; gives its length.
+pub(crate) fn written(state: &State, options: &Options, format: Format) -> usize {
+    let clock = Clock::now();
+    let lost = Lost::default();
+    let report = report::build(state, lost, &clock, options, None, &NoSymbols);
+    let mut out = Vec::new();
+    format.writer(false).write(&report, &mut out).unwrap();
+    out.len()
+}
+
+fn memleak() -> Modes {
+    Modes {
+        memleak: true,
+        ..Modes::default()
+    }
+}
+
+/// Times a report after `PAIRS` pairs of calls, which are not timed.
+fn timed(load: &mut Load, top: Option<usize>, stacks: bool, format: Format) -> Duration {
+    for _ in 0..PAIRS {
+        load.pair();
+    }
+    let state = State {
+        ledger: std::mem::take(&mut load.ledger),
+        ..State::default()
+    };
+    let options = options(memleak(), top, stacks, load.now_ns());
+    let begun = Instant::now();
+    let length = written(&state, &options, format);
+    let took = begun.elapsed();
+    assert!(length > 200, "{length}");
+    load.ledger = state.ledger;
+    took
+}
+
+pub(crate) fn top(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("report");
+    let many = Callers {
+        threads: 8,
+        stacks: 1_000,
+    };
+    let cases = [
+        ("top 10", ONE_THREAD, Order::Random, Format::Text),
+        (
+            "top 10, oldest freed first",
+            ONE_THREAD,
+            Order::OldestFirst,
+            Format::Text,
+        ),
+        (
+            "top 10, 8 threads, 1000 stacks",
+            many,
+            Order::Random,
+            Format::Text,
+        ),
+        ("top 10 as JSON", ONE_THREAD, Order::Random, Format::Json),
+    ];
+    for (name, callers, order, format) in cases {
+        let most = if name == "top 10" {
+            10_000_000
+        } else {
+            1_000_000
+        };
+        for live in live_sizes(most) {
+            group.bench_function(BenchmarkId::new(name, live), |bencher| {
+                let mut load = Load::new(live, callers, order);
+                let stacks = callers.stacks > 0;
+                bencher.iter_custom(|times| {
+                    let one = |_| timed(&mut load, Some(10), stacks, format);
+                    (0..times).map(one).sum()
+                });
+                load.check();
+            });
+        }
+    }
+    // Every allocation is listed.
+    for live in live_sizes(1_000_000) {
+        group.bench_function(BenchmarkId::new("all as JSON", live), |bencher| {
+            let mut load = Load::new(live, ONE_THREAD, Order::Random);
+            bencher.iter_custom(|times| {
+                let one = |_| timed(&mut load, None, false, Format::Json);
+                (0..times).map(one).sum()
+            });
+            load.check();
+        });
+    }
+    group.finish();
+}
