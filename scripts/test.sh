@@ -114,7 +114,7 @@ check "gpu_check" python3 -B -m doctest scripts/gpu_check/expect.py \
     scripts/gpu_check/expect_stress.py
 check "doctests of scripts" python3 -B -m doctest scripts/stress/pacing.py \
     scripts/stress/accounts.py scripts/stress/options.py scripts/pid_monitor.py \
-    scripts/plot_monitor.py
+    scripts/plot_monitor.py scripts/bench/load.py scripts/bench/scenario.py
 check "tests of scripts" python3 -B -m unittest discover --start-directory tests/scripts
 
 # What builds, runs as the builder; what is left for root to do writes little.
@@ -125,6 +125,11 @@ tests "stand-in CUDA" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]
     tests/standin/selfcheck.sh
 tests "cargo test" '^test result: .* ([0-9]+) passed; .*' '^test result: .* ([0-9]+) failed; .*' \
     cargo test --locked --no-fail-fast
+
+# The small version: the counts are compared, the times are not.
+tests "load" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]+) failed$' \
+    python3 -B scripts/bench/load.py --gpuprobe target/debug/gpuprobe --seconds 2 \
+    --rates 1000,20000
 
 if [[ ${#failed_steps[@]} -gt 0 ]]; then
     say "failed:"
