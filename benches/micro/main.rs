@@ -6,18 +6,19 @@
 //! The second runs everything once and small, which `cargo test` does too: what is counted must be
 //! right, whatever it costs.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 mod calls;
 mod decode;
 mod launches;
 mod ledger;
+mod memory;
 mod recording;
 mod report;
 
 use std::time::Duration;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group};
 
 /// Nothing is timed: cargo says so by what it leaves out, and a user by what they add.
 fn is_test() -> bool {
@@ -57,4 +58,9 @@ criterion_group! {
     targets = decode::decoding, ledger::applying, report::top, launches::counting,
         recording::writing, recording::analysing, recording::tracking
 }
-criterion_main!(benches);
+
+fn main() {
+    memory::of_live();
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+}

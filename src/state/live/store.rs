@@ -121,9 +121,10 @@ impl Store {
                 let block = add_block(&mut self.blocks, &mut self.free_blocks, number, position)?;
                 group.blocks.push(block);
             }
-            if group.entries.capacity() == 0 {
-                // Of many groups with one allocation each, every place counts.
-                group.entries.reserve_exact(1);
+            if place == group.entries.capacity() {
+                // There can be many groups: no more room than is needed soon.
+                let more = if place == 0 { 1 } else { (place / 4).max(4) };
+                group.entries.reserve_exact(more);
             }
             group.entries.push(new);
             group.blocks[place / BLOCK] << OFFSET_BITS | (place % BLOCK) as u32
