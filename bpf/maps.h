@@ -290,12 +290,11 @@ struct {
 } paths SEC(".maps");
 
 /* tgid -> where it has code; entered by user space and removed at its end. The
- * entry of process 0, which is always there, fits none. Full: user space tries
- * again. */
+ * entry of process 0, which is always there, fits none. Preallocated, as `walks`
+ * is. Full: more stacks than needed are copied. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 512);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 128);
 	__type(key, __u32);
 	__type(value, struct gp_code);
 } code_maps SEC(".maps");

@@ -121,13 +121,17 @@ static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
 	       bpf_probe_read_user(&byte, sizeof(byte), (void *)(taken->sp + bytes)) == 0;
 }
 
-#define gp_send_stack_of(record_type, copy_stack, walk, taken, id)                                 \
+/* User space may learn the path as soon as the record is submitted, and forgets
+ * then that it was sent: that must be known before. */
+#define gp_send_stack_of(record_type, copy_stack, walk, taken, sent)                               \
 	({                                                                                         \
 		struct record_type *copy = bpf_ringbuf_reserve(&stack_ring, sizeof(*copy), 0);     \
 		if (copy) {                                                                        \
-			gp_fill_stack(&copy->stack, walk, taken, id);                              \
+			gp_fill_stack(&copy->stack, walk, taken, (sent)->id);                      \
 			copy->stack.copied = copy_stack(copy->bytes, sizeof(copy->bytes),          \
 							(taken)->sp, (taken)->room);               \
+			if (stack_mode == GP_STACKS_AUTO)                                          \
+				bpf_map_update_elem(&sent_copies, &(taken)->looks, sent, BPF_ANY); \
 			bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_STACKS));                     \
 		}                                                                                  \
 		copy != NULL;                                                                      \
@@ -135,16 +139,16 @@ static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
 
 /* Sends the walk with a copy of the stack; false if there was no room. */
 static __always_inline bool gp_send_stack_copy(struct gp_walk *walk, struct gp_taken *taken,
-					       __u64 id)
+					       struct gp_sent *sent)
 {
 	taken->room = gp_stack_room(taken->sp);
 	if (taken->room <= GP_TINY_STACK_BYTES)
-		return gp_send_stack_of(gp_stack_tiny, gp_copy_whole_stack, walk, taken, id);
+		return gp_send_stack_of(gp_stack_tiny, gp_copy_whole_stack, walk, taken, sent);
 	if (gp_reaches(taken, GP_MEDIUM_STACK_BYTES))
-		return gp_send_stack_of(gp_stack_large, gp_copy_stack, walk, taken, id);
+		return gp_send_stack_of(gp_stack_large, gp_copy_stack, walk, taken, sent);
 	if (gp_reaches(taken, GP_SMALL_STACK_BYTES))
-		return gp_send_stack_of(gp_stack_medium, gp_copy_stack, walk, taken, id);
-	return gp_send_stack_of(gp_stack_small, gp_copy_stack, walk, taken, id);
+		return gp_send_stack_of(gp_stack_medium, gp_copy_stack, walk, taken, sent);
+	return gp_send_stack_of(gp_stack_small, gp_copy_stack, walk, taken, sent);
 }
 
 /* Sends the walk, unless that has been done. The id of the stack, or 0. */
@@ -185,12 +189,10 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 		before = bpf_map_lookup_elem(&sent_copies, &looks);
 	if (before && now - before->time_ns < GP_COPY_AGAIN_NS)
 		return before->id;
-	if (!gp_may_copy(now) || !gp_send_stack_copy(walk, taken, sent.id)) {
+	if (!gp_may_copy(now) || !gp_send_stack_copy(walk, taken, &sent)) {
 		gp_count(stack_copies);
 		return gp_send_walk(walk, taken, hash);
 	}
-	if (stack_mode == GP_STACKS_AUTO)
-		bpf_map_update_elem(&sent_copies, &looks, &sent, BPF_ANY);
 	return sent.id;
 }
 

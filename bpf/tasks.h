@@ -29,6 +29,8 @@ static __always_inline void gp_end_process(__u16 type, struct task_struct *task,
 	bpf_map_delete_elem(&loaders, &tgid);
 	bpf_map_delete_elem(&late_views, &tgid);
 	bpf_map_delete_elem(&programs, &tgid);
+	if (stack_mode == GP_STACKS_AUTO)
+		bpf_map_delete_elem(&code_maps, &tgid);
 }
 
 static __always_inline void gp_on_exit(struct task_struct *task)

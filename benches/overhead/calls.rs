@@ -47,7 +47,7 @@ pub(crate) fn measure_pairs(bench: &mut Bench) -> Result<()> {
     let pid = target.pid();
     target.time_pairs(calls)?;
     let has_bpftrace = Bpftrace::is_there();
-    let mut times = [const { Vec::new() }; 6];
+    let mut times = [const { Vec::new() }; 7];
     let mut attach_ms = Vec::new();
     for _ in 0..bench.rounds {
         times[0].push(target.time_pairs(calls)?);
@@ -63,21 +63,34 @@ pub(crate) fn measure_pairs(bench: &mut Bench) -> Result<()> {
         }
         if has_bpftrace {
             let (library, _) = &bench.libraries[0];
-            let _tracer = Bpftrace::attach(library, &mut target)?;
+            let script = Bpftrace::attach(library, &mut target)?;
             times[5].push(target.time_pairs(calls)?);
+            drop(script);
+            // It sees one layer only.
+            let _tracer = Gpuprobe::attach(pid, &["--api", "runtime"])?;
+            times[6].push(target.time_pairs(calls)?);
         }
     }
-    let [untraced, session, by_session, multi, by_multi, by_bpftrace] = times.map(median);
+    let [
+        untraced,
+        session,
+        by_session,
+        multi,
+        by_multi,
+        by_bpftrace,
+        one_layer,
+    ] = times.map(median);
     bench.figure("pair, untraced (ns)", untraced, "");
     let names = ("an empty session", "gpuprobe with session");
     bench.compare("pair", [untraced, session, by_session], names, "<= 1.25");
     let names = ("empty multi probes", "gpuprobe with multi");
     bench.compare("pair", [untraced, multi, by_multi], names, "<= 1.25");
     if has_bpftrace {
-        let added = by_bpftrace - untraced;
-        bench.figure("pair, added by a bpftrace ledger (ns)", added, "");
-        let ratio = added / (by_session - untraced);
-        bench.figure("pair, bpftrace over gpuprobe with session", ratio, "");
+        let (script, ours) = (by_bpftrace - untraced, one_layer - untraced);
+        bench.figure("pair, added by a bpftrace ledger (ns)", script, "");
+        bench.figure("pair, added by gpuprobe --api runtime (ns)", ours, "");
+        let ratio = script / ours;
+        bench.figure("pair, bpftrace over gpuprobe --api runtime", ratio, "");
     }
     bench.figure("start to attached (ms)", median(attach_ms), "< 200");
     Ok(())

@@ -160,7 +160,7 @@ impl<'a> Run<'a> {
         };
         let known = self.process.as_ref().map(|process| process.pid);
         if let (Some(stacks), Some(pid)) = (&mut self.sink.stacks, known) {
-            stacks.look_at(pid);
+            stacks.prepare_for(pid);
             stacks.teach(&self.tracer.probe);
         }
         let mut reader = Reader::Reading;

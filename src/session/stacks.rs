@@ -61,6 +61,11 @@ impl Stacks {
 
     /// Looks at what `pid` has mapped: it may end soon.
     pub(super) fn look_at(&mut self, pid: u32) {
+        self.taken.spaces.refresh(pid);
+    }
+
+    /// Looks at a process that will be traced, before it makes a call.
+    pub(super) fn prepare_for(&mut self, pid: u32) {
         self.taken.look_at(pid);
     }
 
@@ -126,13 +131,11 @@ impl Stacks {
         probe.forget_copies(news.recognised);
     }
 
-    /// What was made at run time by the process that had this id is not there any more.
+    /// What was made at run time by the process that had this id is not there any more. What it
+    /// was called stays known, for reports of what that process left.
     fn begin(&mut self, pid: u32) {
         if self.jitted.remove(&pid) {
             self.service.forget(pid);
-            let stays =
-                |(of, location, _): &(u32, Location, bool)| *of != pid || location.module.is_some();
-            self.asked.retain(stays);
         }
     }
 

@@ -11,6 +11,8 @@ use super::module::FileKey;
 pub(super) struct CodeRange {
     pub(super) start: u64,
     pub(super) end: u64,
+    /// The process can write there, too.
+    pub(super) is_writable: bool,
     /// Where in the file it begins.
     pub(super) offset: u64,
     /// The file that it is from.
@@ -52,6 +54,7 @@ fn code(map: &MemoryMap) -> Option<CodeRange> {
     Some(CodeRange {
         start: map.address.0,
         end: map.address.1,
+        is_writable: map.perms.contains(MMPermissions::WRITE),
         offset: map.offset,
         file,
     })

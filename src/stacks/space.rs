@@ -82,9 +82,13 @@ impl AddressSpaces {
         self.processes.get(&pid)?.refusal.as_ref()
     }
 
-    /// Where process `pid` has code, for the kernel side. None if it is not known.
+    /// Where process `pid` has code, for the kernel side. None if it is not known, or would not be
+    /// for long: the kernel does not count pages of code that can be written, too.
     pub fn code(&self, pid: u32) -> Option<Box<RawCode>> {
         let space = self.processes.get(&pid)?;
+        if space.ranges.iter().any(|(range, _)| range.is_writable) {
+            return None;
+        }
         let mut code = Box::new(RawCode {
             exec_pages: space.exec_pages?,
             bits: [0; CODE_WORDS],

@@ -110,6 +110,7 @@ impl Taken {
             && let Some(known) = process.recognise(&raw, copied)
         {
             process.alias(raw.id, known);
+            self.news.recognised.push(raw.looks);
             return true;
         }
         let walked = self.walked(&raw);
@@ -306,8 +307,18 @@ impl Taken {
 
     /// Whether there is anything for [`Self::take_news`].
     pub fn has_news(&self) -> bool {
-        let news = &self.news;
-        !(news.learnt.is_empty() && news.forgotten.is_empty() && news.looked_at.is_empty())
+        let News {
+            forgotten,
+            learnt,
+            recognised,
+            begun,
+            looked_at,
+        } = &self.news;
+        !(learnt.is_empty()
+            && forgotten.is_empty()
+            && recognised.is_empty()
+            && begun.is_empty()
+            && looked_at.is_empty())
     }
 
     /// What the kernel side has to be told since this was last asked.
