@@ -15,7 +15,7 @@ import options
 def main():
     parser = options.parser_of(__doc__)
     add = parser.add_argument
-    add("--threads", type=options.amount, default=4, metavar="N", help="that allocate")
+    options.add_threads(parser)
     add(
         "--block-mb",
         type=options.megabytes,
@@ -33,14 +33,7 @@ def main():
     )
     add("--anomaly-thread", type=options.count, default=2, metavar="N", help="that allocates it")
     add("--anomaly-iter", type=options.count, default=10, metavar="N", help="in which it does")
-    add("--sleep-ms", type=options.seconds, default=20.0, metavar="MS", help="in each iteration")
-    add(
-        "--iterations",
-        type=options.count,
-        default=0,
-        metavar="N",
-        help="end each thread after so many; 0: at the end of the duration",
-    )
+    options.add_iterations(parser, 20.0, "in each iteration", "thread after so many")
     asked = parser.parse_args()
     if asked.anomaly_thread >= asked.threads:
         parser.error(f"there is no thread {asked.anomaly_thread} of {asked.threads}")

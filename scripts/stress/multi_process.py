@@ -15,9 +15,7 @@ def main():
     parser = options.parser_of(__doc__)
     add = parser.add_argument
     add("--procs", type=options.amount, default=4, metavar="N", help="processes that allocate")
-    add("--min-mb", type=options.megabytes, default=1.0, metavar="MB", help="of the smallest block")
-    add("--max-mb", type=options.megabytes, default=64.0, metavar="MB", help="of the largest block")
-    add("--sleep-ms", type=options.seconds, default=10.0, metavar="MS", help="that a block is held")
+    options.add_sizes(parser, 1.0, 64.0)
     add(
         "--leak-prob",
         type=options.ratio,
@@ -26,13 +24,7 @@ def main():
         help="probability that it is kept",
     )
     add("--compute", action="store_true", help="write each block, too")
-    add(
-        "--iterations",
-        type=options.count,
-        default=0,
-        metavar="N",
-        help="end each process after so many blocks; 0: at the end of the duration",
-    )
+    options.add_iterations(parser, 10.0, "that a block is held", "process after so many blocks")
     asked = parser.parse_args()
 
     def body(worker, stop):

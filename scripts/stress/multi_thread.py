@@ -34,7 +34,7 @@ class Cap:
 def main():
     parser = options.parser_of(__doc__)
     add = parser.add_argument
-    add("--threads", type=options.amount, default=4, metavar="N", help="that allocate")
+    options.add_threads(parser)
     add(
         "--alloc-prob",
         type=options.ratio,
@@ -49,18 +49,8 @@ def main():
         metavar="MB",
         help="of all threads together",
     )
-    add(
-        "--min-mb", type=options.megabytes, default=0.25, metavar="MB", help="of the smallest block"
-    )
-    add("--max-mb", type=options.megabytes, default=16.0, metavar="MB", help="of the largest block")
-    add("--sleep-ms", type=options.seconds, default=1.0, metavar="MS", help="in each iteration")
-    add(
-        "--iterations",
-        type=options.count,
-        default=0,
-        metavar="N",
-        help="end each thread after so many; 0: at the end of the duration",
-    )
+    options.add_sizes(parser, 0.25, 16.0)
+    options.add_iterations(parser, 1.0, "in each iteration", "thread after so many")
     asked = parser.parse_args()
     cap = Cap(int(asked.memory_cap_mb * options.MB))
 

@@ -48,6 +48,35 @@ seconds = number(0)
 megabytes = number(1e-6)
 
 
+def add_threads(parser):
+    parser.add_argument(
+        "--threads", type=amount, default=4, metavar="N", help="that allocate"
+    )
+
+
+def add_sizes(parser, smallest_mb, largest_mb):
+    for name, default, which in (("min", smallest_mb, "smallest"), ("max", largest_mb, "largest")):
+        parser.add_argument(
+            f"--{name}-mb",
+            type=megabytes,
+            default=default,
+            metavar="MB",
+            help=f"of the {which} block",
+        )
+
+
+def add_iterations(parser, sleep_ms, sleeps, ends):
+    """How long each iteration takes, and how many there are."""
+    parser.add_argument("--sleep-ms", type=seconds, default=sleep_ms, metavar="MS", help=sleeps)
+    parser.add_argument(
+        "--iterations",
+        type=count,
+        default=0,
+        metavar="N",
+        help=f"end each {ends}; 0: at the end of the duration",
+    )
+
+
 def parser_of(description):
     """A parser with the options that every program has."""
     parser = argparse.ArgumentParser(
