@@ -347,10 +347,7 @@ impl Process {
 
     /// The stack of a copy that was sent before its path was known to the kernel side.
     fn recognise(&self, raw: &RawStack, copied: &[u8]) -> Option<u64> {
-        let word = |offset: u16| {
-            let bytes = copied.get(8 * usize::from(offset)..)?;
-            Some(u64::from_ne_bytes(*bytes.first_chunk()?))
-        };
+        let word = |offset: u16| word_at(copied, 8 * usize::from(offset));
         self.paths.find(raw.root, word)
     }
 
@@ -367,6 +364,12 @@ impl Process {
     }
 }
 
+/// The word that is so many bytes into a copied stack.
+fn word_at(copied: &[u8], at: usize) -> Option<u64> {
+    let word = copied.get(at..)?.first_chunk()?;
+    Some(u64::from_ne_bytes(*word))
+}
+
 /// The return addresses by which the path is known again; none if they are not all on the stack that
 /// was copied. The first is in the state that the path begins with.
 fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<Step>> {
@@ -379,11 +382,11 @@ fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<Step>> {
         }
         let offset = slot.checked_sub(raw.sp)?;
         let at = usize::try_from(offset).ok()?;
-        let word = copied.get(at..)?.first_chunk::<8>()?;
+        let word = word_at(copied, at)?;
         let aligned = offset % 8 == 0;
         Some(Step {
             offset: u16::try_from(offset / 8).ok().filter(|_| aligned)?,
-            word: u64::from_ne_bytes(*word),
+            word,
         })
     };
     let (first, others) = slots.split_first()?;
