@@ -5,6 +5,7 @@
 //! pure [`state`], from which a [`report::Report`] is built and written. Only [`probe`],
 //! [`discover`] and [`session`] touch the kernel or `/proc`.
 
+pub mod activity;
 pub mod analysis;
 pub mod api;
 pub mod cli;

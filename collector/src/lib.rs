@@ -1,0 +1,4 @@
+//! What is loaded into a CUDA program to hear from CUPTI what the GPU did and when, and how that
+//! reaches gpuprobe.
+
+pub mod wire;

@@ -1,0 +1,39 @@
+//! What the GPU did and when, as CUPTI told a collector inside the traced process.
+
+use std::sync::Arc;
+
+pub use gpuprobe_collector::wire;
+
+/// One record of a process, with its names found and its times in `CLOCK_MONOTONIC` nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Activity {
+    /// Process id as gpuprobe sees it; those within `record` are as the process sees them.
+    pub pid: u32,
+    /// What happened; its ids of texts mean nothing any more.
+    pub record: Record,
+    /// The kernel (mangled), function, device, variable or marker that it names.
+    pub name: Option<Arc<str>>,
+    /// The domain of a marker, or the library that allocated.
+    pub qualifier: Option<Arc<str>>,
+}
+
+/// A record, by its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is documented where it is laid out")]
+pub enum Record {
+    Device(wire::Device),
+    Context(wire::Context),
+    Stream(wire::Stream),
+    Api(wire::Api),
+    Kernel(wire::Kernel),
+    Memcpy(wire::Memcpy),
+    Memset(wire::Memset),
+    Memory(wire::Memory),
+    MemoryPool(wire::MemoryPool),
+    Sync(wire::Sync),
+    GraphTrace(wire::GraphTrace),
+    Overhead(wire::Overhead),
+    Name(wire::Name),
+    Marker(wire::Marker),
+    ExternalCorrelation(wire::ExternalCorrelation),
+}
