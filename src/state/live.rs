@@ -3,16 +3,17 @@
 
 mod bound;
 mod first;
+mod index;
 mod store;
 
 use std::hash::BuildHasher;
 
-use hashbrown::hash_table::Entry;
-use hashbrown::{DefaultHashBuilder, HashTable};
+use hashbrown::DefaultHashBuilder;
 
 pub use bound::By;
 pub use first::First;
 pub(super) use first::Holding;
+use index::Index;
 use store::{Slot, Store};
 
 use super::Allocation;
@@ -35,7 +36,7 @@ pub(super) enum Freed {
 pub(super) struct LiveSet {
     store: Store,
     /// Slots of the store, by the hash of the key.
-    index: HashTable<Slot>,
+    index: Index,
     hasher: DefaultHashBuilder,
     superseded: Superseded,
 }
@@ -57,26 +58,24 @@ impl LiveSet {
     /// Enters an allocation; returns the one that held its address, if any.
     pub(super) fn insert(&mut self, new: Allocation) -> Option<Allocation> {
         let key = new.key();
-        let (store, hasher) = (&self.store, &self.hasher);
-        let entry = self.index.entry(
-            hasher.hash_one(key),
-            |&slot| store.get(slot).key() == key,
-            |&slot| hasher.hash_one(store.get(slot).key()),
-        );
-        let held = match entry {
-            Entry::Vacant(vacant) => {
-                if let Some(slot) = self.store.put(new) {
-                    vacant.insert(slot);
-                }
-                return None;
+        let hash = self.hash(key);
+        let store = &self.store;
+        let held = self
+            .index
+            .find_mut(hash, |slot| store.get(slot).key() == key);
+        let Some(held) = held else {
+            if let Some(slot) = self.store.put(new) {
+                self.index.insert(hash, slot);
             }
-            Entry::Occupied(held) => held,
+            return None;
         };
         // Before anything moves.
-        let old = self.store.take(*held.get());
-        match self.store.put(new) {
-            Some(slot) => *held.into_mut() = slot,
-            None => drop(held.remove()),
+        let old = self.store.take(*held);
+        if let Some(slot) = self.store.put(new) {
+            *held = slot;
+        } else {
+            let gone = *held;
+            self.index.remove(hash, |slot| slot == gone);
         }
         // A graph that frees by itself takes the place of its memory at each launch: no free of
         // that is on its way, most often.
@@ -99,9 +98,12 @@ impl LiveSet {
     }
 
     fn find(&self, key: u64) -> Option<Slot> {
-        let hash = self.hasher.hash_one(key);
-        let is_it = |slot: &Slot| self.store.get(*slot).key() == key;
-        self.index.find(hash, is_it).copied()
+        let is_it = |slot| self.store.get(slot).key() == key;
+        self.index.find(self.hash(key), is_it)
+    }
+
+    fn hash(&self, key: u64) -> u32 {
+        hash(&self.hasher, key)
     }
 
     /// Takes away what lives under `key`, whenever it was allocated.
@@ -123,15 +125,14 @@ impl LiveSet {
 
     /// Takes away what lived under `key` when a free of it was entered at `start_ns`.
     pub(super) fn free(&mut self, key: u64, start_ns: u64) -> Freed {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash(key);
         let store = &self.store;
-        let found = self.index.find_entry(hash, |&slot| {
+        let found = self.index.remove(hash, |slot| {
             let entry = store.get(slot);
             // A newer allocation than the one that the free was for stays.
             entry.key() == key && entry.end_ns <= start_ns
         });
-        if let Ok(occupied) = found {
-            let (slot, _) = occupied.remove();
+        if let Some(slot) = found {
             let gone = self.store.take(slot);
             self.give_back_memory(slot);
             return Freed::Live(gone);
@@ -148,19 +149,18 @@ impl LiveSet {
         if self.store.is_sparse(slot) {
             let (index, hasher) = (&mut self.index, &self.hasher);
             self.store.pack(slot, |from, to, allocation| {
-                let hash = hasher.hash_one(allocation.key());
-                if let Some(slot) = index.find_mut(hash, |&slot| slot == from) {
+                let hash = hash(hasher, allocation.key());
+                if let Some(slot) = index.find_mut(hash, |slot| slot == from) {
                     *slot = to;
                 }
             });
         }
-        let target = self.index.len() * 2;
-        if self.index.capacity() > 4096 && self.index.capacity() > target * 2 {
-            let (store, hasher) = (&self.store, &self.hasher);
-            self.index
-                .shrink_to(target, |&slot| hasher.hash_one(store.get(slot).key()));
-        }
     }
+}
+
+/// The half of the hash that the index keeps.
+fn hash(hasher: &DefaultHashBuilder, key: u64) -> u32 {
+    (hasher.hash_one(key) >> 32) as u32
 }
 
 #[cfg(test)]
