@@ -90,6 +90,7 @@ compile_all() {
         compile "launch_$name.cubin" launch_module.cu -cubin -arch=native "-DONLY=$name"
     done
     compile_runtime copy copy.cu
+    compile_runtime activity activity.cu -arch=native
     compile_runtime kinds kinds.cu -arch=native -lcuda
     compile_driver kinds_driver kinds.cu
     compile kinds_module.cubin kinds_module.cu -cubin -arch=native

@@ -111,7 +111,7 @@ check "shellcheck" shellcheck --external-sources "${shell_files[@]}" .ci/run
 check "gpu_check" python3 -B -m doctest scripts/gpu_check/expect.py \
     scripts/gpu_check/expect_launches.py scripts/gpu_check/expect_copies.py \
     scripts/gpu_check/expect_kinds.py scripts/gpu_check/expect_stacks.py \
-    scripts/gpu_check/expect_stress.py
+    scripts/gpu_check/expect_stress.py scripts/gpu_check/expect_activity.py
 check "doctests of scripts" python3 -B -m doctest scripts/stress/pacing.py \
     scripts/stress/accounts.py scripts/stress/options.py scripts/pid_monitor.py \
     scripts/plot_monitor.py scripts/bench/load.py scripts/bench/scenario.py

@@ -13,6 +13,15 @@ import sys
 import time
 from pathlib import Path
 
+from activity import (
+    check_activity,
+    check_activity_pytorch,
+    check_profiler_beside,
+    check_quick_exit,
+    check_rate,
+    check_same_as_nsys as check_activity_same_as_nsys,
+    measure_activity,
+)
 from bench import Bench, summary
 from children import TOTAL_SECONDS, Deadline, Failed, adopt_orphans, end_children
 from copies import check_copies_late, check_copies_started, check_throughput, check_unified
@@ -155,6 +164,15 @@ CHECKS = {
     "stacks, PyTorch": (check_stacks_pytorch,),
     **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},
     **{f"stress, CuPy, {name}": (check_stress, "cupy", name) for name in ("paced", "anomaly")},
+    "activity, shared": (check_activity, "activity_shared"),
+    "activity, static": (check_activity, "activity_static"),
+    "activity, stream per thread": (check_activity, "activity_ptsz"),
+    "activity, same as nsys": (check_activity_same_as_nsys, "activity_shared"),
+    "activity, PyTorch": (check_activity_pytorch,),
+    "activity, PyTorch's profiler": (check_profiler_beside,),
+    "activity, _exit": (check_quick_exit,),
+    "activity, rate": (check_rate,),
+    "cost of activity": (measure_activity,),
     "cost of stacks": (measure_stacks,),
     "start and idle": (measure_start_and_idle,),
     "overhead, shared": (measure_overhead, "leak_shared"),

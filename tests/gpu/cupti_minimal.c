@@ -4,6 +4,10 @@
  *
  *     CUDA_INJECTION64_PATH=.../libcupti_minimal.so CUPTI_MINIMAL_OUTPUT=FILE PROGRAM
  *
+ * CUPTI_MINIMAL_KINDS may name other kinds of records, by their numbers in
+ * CUpti_ActivityKind with commas between; of those that are no kernels only how
+ * many there were is told.
+ *
  * The driver loads it when the program initialises CUDA. At its end the program
  * leaves in FILE.PID one JSON line: the kernels as the GPU ran them, those that
  * came from graphs apart, and how many records CUPTI dropped.
@@ -28,7 +32,7 @@ struct kernel {
 };
 
 static struct kernel kernels[SLOTS];
-static uint64_t records, dropped;
+static uint64_t records, others, dropped;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct kernel *find_kernel(const char *name)
@@ -51,8 +55,10 @@ static void count_record(const CUpti_Activity *record)
     /* Its fields up to graphId are those of all later kernel records. */
     const CUpti_ActivityKernel8 *run = (const CUpti_ActivityKernel8 *)record;
     struct kernel *kernel;
-    if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
+    if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+        others++;
         return;
+    }
     records++;
     kernel = find_kernel(run->name ? run->name : "");
     if (!kernel)
@@ -105,8 +111,8 @@ static void write_counts(void)
     if (!output)
         return;
     pthread_mutex_lock(&lock);
-    fprintf(output, "{\"records\":%llu,\"dropped\":%llu,\"kernels\":[", (unsigned long long)records,
-            (unsigned long long)dropped);
+    fprintf(output, "{\"records\":%llu,\"others\":%llu,\"dropped\":%llu,\"kernels\":[",
+            (unsigned long long)records, (unsigned long long)others, (unsigned long long)dropped);
     for (size_t i = 0; i < SLOTS; i++) {
         if (!kernels[i].name)
             continue;
@@ -130,6 +136,22 @@ static int failed(const char *what, CUptiResult result)
     return 1;
 }
 
+/* Whether all kinds that were asked for are on. */
+static int enable_kinds(void)
+{
+    const char *list = getenv("CUPTI_MINIMAL_KINDS");
+    char *next;
+    if (!list || !*list)
+        return !failed("enable kernel records",
+                       cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL));
+    for (; *list; list = *next ? next + 1 : next) {
+        CUpti_ActivityKind kind = (CUpti_ActivityKind)strtoul(list, &next, 10);
+        if (next == list || failed("enable a kind", cuptiActivityEnable(kind)))
+            return 0;
+    }
+    return 1;
+}
+
 /* 1 whatever happens: the program goes on without us. */
 __attribute__((visibility("default"))) int InitializeInjection(void)
 {
@@ -138,8 +160,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
         return 1;
     if (!failed("register callbacks",
                 cuptiActivityRegisterCallbacks(buffer_requested, buffer_completed)) &&
-        !failed("enable kernel records",
-                cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)))
+        enable_kinds())
         atexit(write_counts);
     return 1;
 }

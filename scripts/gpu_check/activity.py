@@ -1,0 +1,229 @@
+"""Checks on what CUPTI says of the GPU: `--activity`."""
+
+import json
+import os
+import sqlite3
+import subprocess
+
+from children import Failed
+from cost import TRAINING_STEPS, ratios
+from expect import compare_frame
+from expect_activity import compare_activity, off_by_more
+from frameworks import SLOW_SECONDS, environment, is_missing
+from peers import find, timed
+
+ACTIVITY = ("--activity", "--activity-summary")
+ALL = (*ACTIVITY, "--memleak", "--cudatrace", "--bandwidth-util")
+
+STEPS = ("init", "mixed", "threads", "graph", "long")
+
+ROUNDS = 5
+LAUNCHES = 100_000
+MANY = 1_000_000
+
+# What the minimal sample is asked for, to be compared with: as many kinds.
+KINDS = {
+    "kernels": ("concurrent_kernel", "10"),
+    "kernels and calls": ("concurrent_kernel,driver,runtime", "10,4,5"),
+    "all kinds": (None, "8,9,4,5,1,22,2,10,49,50,38,17,11,12,37,39"),
+}
+
+
+def check_activity(bench, program, *options):
+    """All that the program made the GPU do, and how long the long kernels took."""
+    recording = bench.directory / f"{program}-activity.sqlite"
+    recording.unlink(missing_ok=True)
+    tracer = bench.trace(
+        *("--record", str(recording), *options, "--", bench.program(program), *STEPS), modes=ALL
+    )
+    bench.equal("exit status", 0, tracer.wait())
+    truth = tracer.truth(STEPS[-1])
+    _, report = tracer.finish()
+    bench.all_equal(compare_activity(report, truth))
+    compare_recording(bench, recording, truth)
+    recording.unlink()
+
+
+def compare_recording(bench, path, truth):
+    """What SQL finds in the tables that Nsight Systems has too."""
+    with sqlite3.connect(path) as db:
+        spans = db.execute(
+            """SELECT k.end - k.start FROM CUPTI_ACTIVITY_KIND_KERNEL k
+            JOIN StringIds s ON s.id = k.shortName WHERE s.value = 'busy' ORDER BY k.start"""
+        ).fetchall()
+        found = [span for (span,) in spans]
+        bench.equal(
+            "long kernels: duration by CUDA events and by CUPTI, where they differ",
+            [],
+            off_by_more(truth["long_ns"], found),
+        )
+        bench.figure(bench.label, f"long kernels, ns: events {truth['long_ns']}, CUPTI {found}")
+        bench.equal("sums of the recording", sums_of_truth(truth), sums_of(db))
+        orphans = db.execute(
+            """SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k WHERE NOT EXISTS (SELECT 1
+            FROM CUPTI_ACTIVITY_KIND_RUNTIME r WHERE r.correlationId = k.correlationId
+            AND r.globalTid >> 24 = k.globalPid >> 24)"""
+        ).fetchone()[0]
+        bench.equal("kernels whose call is not in the recording", 0, orphans)
+
+
+def sums_of(db):
+    """{what: (count, bytes)} of an export or a recording."""
+    kernels = db.execute("SELECT count(*), 0 FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+    sets = db.execute("SELECT count(*), sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMSET").fetchone()
+    copies = db.execute(
+        "SELECT copyKind, count(*), sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY GROUP BY copyKind"
+    )
+    names = {1: "H2D", 2: "D2H", 8: "D2D"}
+    found = {names.get(kind, kind): (count, size) for kind, count, size in copies}
+    return found | {"kernels": kernels, "sets": sets}
+
+
+def sums_of_truth(truth):
+    sums = {name: tuple(sum_) for name, sum_ in truth["copies"].items()}
+    count = sum(count for count, _ in truth["kernels"].values())
+    return sums | {"kernels": (count, 0), "sets": tuple(truth["sets"]["set"])}
+
+
+def check_same_as_nsys(bench, program):
+    """Nsight Systems, if it can export here, finds the same sums in the same program."""
+    nsys = find("nsys", "bin/nsys", "host/target-linux-x64/nsys", "*/host/target-linux-x64/nsys")
+    if not nsys:
+        bench.figure(bench.label, "no nsys on this machine: NOT CHECKED")
+        return
+    out = bench.directory / "activity-nsys"
+    profile = ["profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none", "--export=sqlite"]
+    whole = ["--cuda-graph-trace=node", "--force-overwrite=true", "-o", str(out)]
+    done = subprocess.run(
+        [nsys, *profile, *whole, bench.program(program), *STEPS],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SLOW_SECONDS,
+    )
+    export = out.with_suffix(".sqlite")
+    if not export.exists():
+        bench.figure(bench.label, f"nsys could not export: NOT CHECKED: {done.stderr[-300:]!r}")
+        return
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"step"')]
+    with sqlite3.connect(export) as db:
+        bench.equal("sums of nsys", sums_of_truth(lines[-1]), sums_of(db))
+
+
+def check_activity_pytorch(bench):
+    """Every kernel that was launched has run as often as it was launched."""
+    if is_missing(bench, "torch", "triton"):
+        return
+    command = bench.script("torch_train.py", "init", "train=10", "compiled", "triton")
+    tracer = bench.trace("--", *command, modes=(*ACTIVITY, "--cudatrace"), env=environment(bench))
+    bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
+    _, report = tracer.finish()
+    bench.all_equal(compare_frame(report))
+    launched, ran = {}, {}
+    for row in report["cudatrace"]["kernels"]:
+        if row["launches"]:
+            name = row["mangled"] or row["name"]
+            launched[name] = launched.get(name, 0) + row["launches"]
+    for process in report["activity"]["processes"]:
+        for row in process["kernels"]:
+            name = row["mangled"] or row["name"]
+            ran[name] = ran.get(name, 0) + row["count"]
+    differing = {
+        name: (launched.get(name), ran.get(name))
+        for name in launched.keys() | ran.keys()
+        if launched.get(name) != ran.get(name)
+    }
+    bench.equal("kernels launched and run, where that differs", {}, differing)
+    bench.figure(bench.label, f"{sum(ran.values())} runs of {len(ran)} kernels")
+
+
+def check_profiler_beside(bench):
+    """PyTorch's own profiler in a program under --activity: the program runs on."""
+    if is_missing(bench, "torch", "triton"):
+        return
+    command = bench.script("torch_train.py", "init", "profiled=2")
+    tracer = bench.trace("--", *command, modes=ACTIVITY, env=environment(bench))
+    bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
+    _, report = tracer.finish()
+    records = report["activity"]["records"]
+    said = [line for line in tracer.err.all() if "CUPTI" in line or "collector" in line]
+    bench.figure(bench.label, f"{records} records; the last line of the program: "
+                 f"{json.dumps(tracer.truths()[-1])[:200]}; said: {said[:3]}")
+
+
+def check_quick_exit(bench):
+    """A program that leaves by _exit: what is missing is not passed over in silence."""
+    tracer = bench.trace("--", bench.program("activity_shared"), "init", "quick", modes=ACTIVITY)
+    bench.equal("exit status", 0, tracer.wait())
+    _, report = tracer.finish()
+    processes = report["activity"]["processes"]
+    complete = [process["complete"] for process in processes]
+    records = [process["records"] for process in processes]
+    bench.equal("complete", True, not processes or not any(complete))
+    bench.figure(bench.label, f"records {records}")
+
+
+def check_rate(bench):
+    """A million launches as fast as they go, with all kinds: nothing is lost."""
+    command = [bench.program("activity_shared"), "init", f"many={MANY}"]
+    tracer = bench.trace("--", *command, modes=ACTIVITY)
+    bench.equal("exit status", 0, tracer.wait())
+    truth = tracer.truth("many")
+    _, report = tracer.finish()
+    bench.all_equal(compare_activity(report, truth))
+    seconds = truth["ns_per_launch"] * MANY / 1e9
+    rate = report["activity"]["records"] / seconds
+    bench.figure(bench.label, f"{report['activity']['records']} records in {seconds:.2f} s of"
+                 f" launching: {rate / 1e6:.2f} million/s, {truth['ns_per_launch']:.0f} ns a launch")
+
+
+def variants(bench):
+    """{who: (what comes before the program, its environment)}; all start it anew."""
+    out = bench.directory / "activity-cost.txt"
+    found = {"untraced": ([], {})}
+    for name, (ours, theirs) in KINDS.items():
+        option = f"--activity={ours}" if ours else "--activity"
+        mode = [bench.gpuprobe, option, "--activity-summary", "--output", str(out), "--"]
+        found[f"gpuprobe, {name}"] = (mode, {})
+        cupti = bench.cupti()
+        if cupti:
+            found[f"minimal, {name}"] = ([], {
+                "CUDA_INJECTION64_PATH": cupti[0]["CUDA_INJECTION64_PATH"],
+                "CUPTI_MINIMAL_OUTPUT": str(cupti[1]),
+                "CUPTI_MINIMAL_KINDS": theirs,
+            })
+    nsys = find("nsys", "bin/nsys", "host/target-linux-x64/nsys", "*/host/target-linux-x64/nsys")
+    if nsys:
+        profile = ["profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none"]
+        report = str(bench.directory / "activity-cost-nsys")
+        found["nsys"] = ([nsys, *profile, "--force-overwrite=true", "-o", report], {})
+    return found
+
+
+def compare_cost(bench, what, command, step, value):
+    values, missing = {}, {}
+    found = variants(bench)
+    for _ in range(ROUNDS):
+        for who, (prefix, extra) in found.items():
+            if who in missing:
+                continue
+            env = environment(bench, os.environ | extra)
+            number, why = timed([*prefix, *command], env, step, value)
+            if why:
+                missing[who] = why
+            else:
+                values.setdefault(who, []).append(number)
+    for who, why in missing.items():
+        bench.figure(f"{what}, {who}", f"NOT MEASURED: {why}")
+    if "untraced" not in values:
+        raise Failed("the untraced program gave no figure")
+    bench.figure(f"{what}, medians (and spread) of {ROUNDS}", "; ".join(ratios(values)))
+
+
+def measure_activity(bench):
+    command = [bench.program("activity_shared"), "init", "many=1000", f"many={LAUNCHES}"]
+    compare_cost(bench, "a launch, ns, by collector", command, "many", "ns_per_launch")
+    if is_missing(bench, "torch", "triton"):
+        return
+    command = bench.script("torch_train.py", "init", "train=5", f"train={TRAINING_STEPS}")
+    compare_cost(bench, "a training step, ms, by collector", command, "train", "ms_per_step")
