@@ -232,6 +232,7 @@ enum gp_record_type {
 	GP_RECORD_NAMED = 12,
 	GP_RECORD_LAUNCH = 13,
 	GP_RECORD_STACK = 14,
+	GP_RECORD_BATCH = 15,
 };
 
 /* gp_call.flags: the call went into a graph; nothing was allocated or freed. */
@@ -344,6 +345,18 @@ struct gp_copy {
 	__s32 kind;     /* cudaMemcpyKind, or the memory type of the source */
 	__u16 second;   /* the memory type of the destination */
 	__u16 captured; /* into a graph: it did not run */
+};
+
+/* What the collector inside a process has handed over: a batch of records of what
+ * the GPU did, whose form user space knows (collector/src/wire.rs). Nothing after
+ * `bytes` of it means anything. */
+struct gp_batch {
+	__u16 type;
+	__u16 reserved;
+	__u32 tgid;
+	__u32 process; /* as in gp_task */
+	__u32 bytes;
+	__u64 lost; /* records of the process that did not get here, so far */
 };
 
 /* Tells discovery to look at a process: it runs a program not seen before, or

@@ -58,6 +58,7 @@ struct gp_records {
 	struct gp_launch_count launch_count;
 	struct gp_stack stack;
 	struct gp_path path;
+	struct gp_batch batch;
 };
 const volatile struct gp_records record_layouts;
 

@@ -160,6 +160,7 @@ impl TraceArgs {
             memleak: self.memleak,
             cudatrace: self.cudatrace,
             bandwidth_util: self.bandwidth_util,
+            activity: false,
         };
         if modes == Modes::default() {
             wrong(

@@ -1,11 +1,25 @@
 //! What the GPU did and when, as CUPTI told a collector inside the traced process.
 
+mod decoder;
+
 use std::sync::Arc;
 
+pub use decoder::Decoder;
 pub use gpuprobe_collector::wire;
 
+/// What one batch of a process said, in its order; times within it are in none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Process id as gpuprobe sees it.
+    pub pid: u32,
+    /// Tells apart processes and programs that share a process id, as [`crate::event::Task::process`].
+    pub process: u32,
+    /// Its records.
+    pub activities: Vec<Activity>,
+}
+
 /// One record of a process, with its names found and its times in `CLOCK_MONOTONIC` nanoseconds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
     /// Process id as gpuprobe sees it; those within `record` are as the process sees them.
     pub pid: u32,

@@ -56,6 +56,7 @@ impl RecordArgs {
             memleak: self.memleak || !(self.cudatrace || self.bandwidth_util),
             cudatrace: self.cudatrace,
             bandwidth_util: self.bandwidth_util,
+            activity: false,
         };
         Config {
             stacks: self.target.stacks(modes.memleak),

@@ -30,6 +30,7 @@ pub mod record {
     pub const NAMED: u16 = 12;
     pub const LAUNCH: u16 = 13;
     pub const STACK: u16 = 14;
+    pub const BATCH: u16 = 15;
 }
 
 /// `struct gp_call`: a finished outermost memory call.
@@ -227,6 +228,24 @@ pub struct RawCopy {
     pub second: u16,
     /// Non-zero if it went into a graph instead of to the GPU.
     pub captured: u16,
+}
+
+/// `struct gp_batch`: what a collector has handed over. The batch follows.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawBatch {
+    /// [`record::BATCH`].
+    pub record_type: u16,
+    /// Zero.
+    pub reserved: u16,
+    /// Process.
+    pub tgid: u32,
+    /// The process, as in [`RawTask::process`].
+    pub process: u32,
+    /// Length of the batch; what follows it means nothing.
+    pub bytes: u32,
+    /// Records of the process that the kernel side could not hand on, so far.
+    pub lost: u64,
 }
 
 /// Addresses of a walk along the frame pointers: `GP_MAX_DEPTH`.
@@ -441,6 +460,15 @@ assert_same_layout!(
     kind = kind,
     second = second,
     captured = captured,
+);
+assert_same_layout!(
+    RawBatch,
+    types::gp_batch,
+    record_type = r#type,
+    tgid = tgid,
+    process = process,
+    bytes = bytes,
+    lost = lost,
 );
 assert_same_layout!(
     RawStack,

@@ -81,6 +81,7 @@ fn modes(text: &str) -> Modes {
         memleak: has("memleak"),
         cudatrace: has("cudatrace"),
         bandwidth_util: has("bandwidth-util"),
+        activity: has("activity"),
     }
 }
 

@@ -26,6 +26,7 @@ use crate::clock::{self, Clock};
 use crate::discover::link::Link;
 use crate::discover::process::Handle;
 use crate::discover::world::Live;
+use crate::event;
 use crate::probe::{Notice, Rings};
 use crate::profile;
 use crate::recording::frames::{FrameWitness, Told};
@@ -125,6 +126,7 @@ impl<'a> Run<'a> {
                 },
                 sieve: Sieve::new(config.filter.clone()),
                 world: Live::open(),
+                decoder: event::Decoder::default(),
                 undecodable: 0,
                 copies: config.per_call.then(Vec::new),
                 stacks: (config.stacks != StackMode::Off)

@@ -18,6 +18,7 @@ pub(super) struct Sink {
     pub(super) state: State,
     pub(super) world: Live,
     pub(super) sieve: Sieve,
+    pub(super) decoder: event::Decoder,
     pub(super) undecodable: u64,
     /// Call stacks, if they are taken.
     pub(super) stacks: Option<Stacks>,
@@ -35,7 +36,8 @@ impl Sink {
             self.undecodable += u64::from(!understood);
             return;
         }
-        match event::decode(bytes) {
+        let bytes = event::whole(bytes);
+        match self.decoder.decode(bytes) {
             Ok(event) => {
                 if let (Event::Exit(task) | Event::Exec(task), Some(stacks)) =
                     (&event, &mut self.stacks)

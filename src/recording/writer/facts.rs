@@ -92,6 +92,7 @@ impl Facts {
             (self.modes.memleak, "memleak"),
             (self.modes.cudatrace, "cudatrace"),
             (self.modes.bandwidth_util, "bandwidth-util"),
+            (self.modes.activity, "activity"),
         ];
         let modes: Vec<_> = modes
             .iter()

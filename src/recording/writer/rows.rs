@@ -225,7 +225,7 @@ impl<'c> Rows<'c> {
                 self.chains.end(task.pid);
                 self.end(task.pid, time, how)?;
             }
-            Event::ThreadExit(_) => return Ok(0),
+            Event::Activity(_) | Event::ThreadExit(_) => return Ok(0),
         }
         Ok(1)
     }
