@@ -38,6 +38,15 @@
  * counted as lost. */
 #define GP_MAX_BATCH 256
 
+/* Bytes of a batch of a collector, and of those for which less room is taken. */
+#define GP_MAX_BATCH_BYTES (32 * 1024)
+#define GP_MEDIUM_BATCH_BYTES (16 * 1024)
+#define GP_SMALL_BATCH_BYTES (4 * 1024)
+#define GP_TINY_BATCH_BYTES 1024
+/* Where a batch says how many records it has, and more than it can have. */
+#define GP_BATCH_RECORDS_AT 72
+#define GP_MAX_BATCH_RECORDS (GP_MAX_BATCH_BYTES / 16)
+
 /* Further values that a recipe can have sent with a call. */
 #define GP_MAX_EXTRA 8
 /* Bytes of a device variable's mangled name, with its terminating zero. Longer
@@ -359,6 +368,26 @@ struct gp_batch {
 	__u64 lost; /* records of the process that did not get here, so far */
 };
 
+struct gp_batch_tiny {
+	struct gp_batch batch;
+	__u8 bytes[GP_TINY_BATCH_BYTES];
+};
+
+struct gp_batch_small {
+	struct gp_batch batch;
+	__u8 bytes[GP_SMALL_BATCH_BYTES];
+};
+
+struct gp_batch_medium {
+	struct gp_batch batch;
+	__u8 bytes[GP_MEDIUM_BATCH_BYTES];
+};
+
+struct gp_batch_large {
+	struct gp_batch batch;
+	__u8 bytes[GP_MAX_BATCH_BYTES];
+};
+
 /* Tells discovery to look at a process: it runs a program not seen before, or
  * its dynamic loader mapped something that may be a CUDA library. If held, the
  * process was stopped and waits for SIGCONT. */
@@ -458,6 +487,7 @@ struct gp_losses {
 	__u64 single_launches;
 	__u64 stacks;       /* call stacks: the ring or a map was full */
 	__u64 stack_copies; /* copies of stacks: the ring was full; the walk was kept */
+	__u64 activity;     /* records in batches: the ring was full, or unreadable */
 };
 
 #define GP_ASSERT_SIZE(type, size)                                                                 \
@@ -476,6 +506,7 @@ GP_ASSERT_SIZE(struct gp_notice, 24);
 GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_code, 8 + 8 * GP_CODE_WORDS);
-GP_ASSERT_SIZE(struct gp_losses, 112);
+GP_ASSERT_SIZE(struct gp_batch, 24);
+GP_ASSERT_SIZE(struct gp_losses, 120);
 
 #endif /* GPUPROBE_ABI_H */

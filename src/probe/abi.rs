@@ -8,6 +8,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::skeleton::types;
+use crate::activity::wire;
 use crate::api::{EXTRA, Function, Op, Value};
 
 /// Device of a call that nothing told us about.
@@ -514,6 +515,10 @@ const _: () = assert!(
     crate::api::FUNCTIONS.len() <= size_of::<types::rodata>() / size_of::<types::gp_recipe>(),
     "the function table has outgrown GP_MAX_ROWS"
 );
+const _: () =
+    assert!(size_of::<types::gp_batch_large>() == size_of::<RawBatch>() + wire::BATCH_MAX);
+/// `GP_BATCH_RECORDS_AT`.
+const _: () = assert!(offset_of!(wire::BatchHeader, records) == 72);
 
 fn raw_value(value: Value) -> types::gp_value {
     types::gp_value {

@@ -59,6 +59,14 @@ pub struct Lost {
     pub stacks: u64,
     /// Call stacks of which only the part is known that frame pointers lead to.
     pub partial_stacks: u64,
+    /// Records of what the GPU did, between the process and here.
+    pub activity: u64,
+    /// Records of what the GPU did that CUPTI itself dropped.
+    pub cupti_dropped: u64,
+    /// Records of CUPTI that are of no known kind.
+    pub cupti_unknown: u64,
+    /// Records or ends of buffers of CUPTI that could not be read.
+    pub cupti_malformed: u64,
     /// Records that could not be decoded.
     pub undecodable: u64,
 }

@@ -70,6 +70,7 @@ impl Tracer {
             hold_targets: is_command,
             launches: config.modes.cudatrace,
             single_launches: config.records_launches(),
+            batches: config.modes.activity,
             ledger: config.modes.memleak,
             stacks: config.stacks,
             kind: config.attach,

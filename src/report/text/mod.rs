@@ -73,6 +73,10 @@ pub fn describe_lost(lost: &Lost) -> String {
         (lost.single_launches, "single launches of a recording"),
         (lost.stacks, "call stacks"),
         (lost.partial_stacks, "call stacks beyond their first part"),
+        (lost.activity, "records of what the GPU did"),
+        (lost.cupti_dropped, "records that CUPTI dropped"),
+        (lost.cupti_unknown, "records of CUPTI of no known kind"),
+        (lost.cupti_malformed, "records of CUPTI that make no sense"),
         (lost.undecodable, "records not understood"),
     ];
     let named = parts.iter().filter(|(count, _)| *count > 0);
