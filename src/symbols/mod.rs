@@ -47,6 +47,50 @@ pub fn shorten(name: &str, width: usize) -> String {
     short
 }
 
+/// The bare name of a function that is demangled: without namespaces, result, template arguments
+/// and parameters.
+pub fn base_name(name: &str) -> &str {
+    let mut depth = 0;
+    let mut begin = 0;
+    for (position, c) in name.char_indices() {
+        match c {
+            '<' | '(' if depth == 0 && position > begin => {
+                let rest = &name[position..];
+                // The end, unless this is inside of the name of a namespace or of a result.
+                let is_inside = match c {
+                    '(' => rest.starts_with("(anonymous namespace)"),
+                    _ => closing(rest).is_some_and(|end| rest[end..].starts_with("::")),
+                };
+                if !is_inside {
+                    return &name[begin..position];
+                }
+                depth += 1;
+            }
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth -= 1,
+            ':' | ' ' if depth == 0 => begin = position + 1,
+            _ => {}
+        }
+    }
+    &name[begin..]
+}
+
+/// Where what begins with an angle bracket ends.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (position, c) in text.char_indices() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(position + 1);
+        }
+    }
+    None
+}
+
 /// Cuts the parameter list at the end.
 fn without_parameters(name: &str) -> String {
     let mut depth = 0;
@@ -103,6 +147,25 @@ mod tests {
         );
         assert_eq!(demangle("triton_poi_fused_add_0"), "triton_poi_fused_add_0");
         assert_eq!(demangle("_Znonsense"), "_Znonsense");
+    }
+
+    #[test]
+    fn bare_names() {
+        for (name, bare) in [
+            ("k1(float*, int)", "k1"),
+            ("void k2<float>(float*, int)", "k2"),
+            ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+            ("void a::b<c::d, (e)1>::f<int>(g<h>)", "f"),
+            ("void (anonymous namespace)::k<int>(int)", "k"),
+            ("a::(anonymous namespace)::k(int)", "k"),
+            (
+                "void at::native::vectorized<4, at::F<float>, std::array<char*, 2ul> >(int)",
+                "vectorized",
+            ),
+            ("", ""),
+        ] {
+            assert_eq!(base_name(name), bare, "{name}");
+        }
     }
 
     #[test]
