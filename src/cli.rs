@@ -1,5 +1,6 @@
 //! The command line: what was typed, turned once into what it means.
 
+mod export;
 mod plot;
 mod profile;
 mod record;
@@ -54,6 +55,8 @@ enum Action {
     Report(report::ReportArgs),
     /// Draw memory over time.
     Plot(plot::PlotArgs),
+    /// Write a trace that Perfetto and Chrome show: calls, GPU work and memory over time.
+    Export(export::ExportArgs),
     /// Write the reports of a recorded run again.
     Replay(record::ReplayArgs),
     /// List the functions that are probed, as a table in Markdown.
@@ -131,6 +134,7 @@ pub fn main() -> ExitCode {
         Some(Action::Record(arguments)) => session::run(&arguments.into_config()),
         Some(Action::Report(arguments)) => arguments.run(),
         Some(Action::Plot(arguments)) => arguments.run(),
+        Some(Action::Export(arguments)) => arguments.run(),
         Some(Action::Replay(arguments)) => arguments.run(),
         Some(Action::Functions) => list_functions(),
         None => session::run(&cli.trace.into_config()),
