@@ -1,10 +1,12 @@
 //! What the GPU did and when, as CUPTI told a collector inside the traced process.
 
+mod clock;
 mod decoder;
+mod names;
 
 use std::sync::Arc;
 
-pub use decoder::Decoder;
+pub use decoder::{Decoder, Losses};
 pub use gpuprobe_collector::wire;
 
 /// What one batch of a process said, in its order; times within it are in none.
@@ -14,6 +16,10 @@ pub struct Batch {
     pub pid: u32,
     /// Tells apart processes and programs that share a process id, as [`crate::event::Task::process`].
     pub process: u32,
+    /// What `cuptiGetVersion` says there; 0 if that is not known.
+    pub cupti_version: u32,
+    /// The collector has ended as it should: nothing of this process follows.
+    pub is_last: bool,
     /// Its records.
     pub activities: Vec<Activity>,
 }
