@@ -1,5 +1,7 @@
 //! What the GPU did and when, as CUPTI told a collector inside the traced process.
 
+pub mod library;
+
 mod clock;
 mod decoder;
 mod names;
