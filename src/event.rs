@@ -200,7 +200,11 @@ impl Decoder {
     /// As [`decode`]; a batch that is malformed is understood up to there.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Event, DecodeError> {
         let Some((raw, batch)) = batch(bytes) else {
-            return decode(bytes);
+            let event = decode(bytes);
+            if let Ok(Event::Exit(task) | Event::Exec(task)) = &event {
+                self.activity.end(task.process);
+            }
+            return event;
         };
         Ok(Event::Activity(self.activity.decode(&raw, batch)))
     }

@@ -83,6 +83,8 @@ impl<'c> Bench<'c> {
         let batch = Batch {
             pid: PID,
             process: 1,
+            cupti_version: 130_001,
+            is_last: false,
             activities,
         };
         self.activities.take(&batch, &mut self.common).unwrap();
