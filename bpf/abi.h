@@ -337,6 +337,7 @@ struct gp_launch {
 	__u64 stream;
 	__u32 grid[3]; /* of a kernel; zeroes for a graph */
 	__u32 block[3];
+	__u64 stack; /* as gp_call.stack */
 };
 
 /* A finished copy or memory set. */
@@ -500,7 +501,7 @@ GP_ASSERT_SIZE(struct gp_named, sizeof(struct gp_detail) + 8 + GP_SYMBOL_LEN);
 GP_ASSERT_SIZE(struct gp_task, 64);
 GP_ASSERT_SIZE(struct gp_launch_key, 16);
 GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
-GP_ASSERT_SIZE(struct gp_launch, 80);
+GP_ASSERT_SIZE(struct gp_launch, 88);
 GP_ASSERT_SIZE(struct gp_copy, 64);
 GP_ASSERT_SIZE(struct gp_notice, 24);
 GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);

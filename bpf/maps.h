@@ -18,6 +18,8 @@ const volatile bool hold_targets;
 const volatile bool count_launches;
 /* Launches are sent one by one, too, when they have returned. */
 const volatile bool stream_launches;
+/* Call stacks of launches are taken, too. */
+const volatile bool launch_stacks;
 /* The ledger is kept: send what it needs to know besides memory calls. */
 const volatile bool keep_ledger;
 /* GP_STACKS_* */
@@ -69,6 +71,7 @@ struct gp_frame {
 	__u64 start_ns;
 	__u64 address;
 	__u64 stream;
+	__u64 stack; /* of a launch: where it was made, or 0 */
 	union {
 		struct {
 			__u64 size;

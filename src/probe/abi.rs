@@ -197,6 +197,8 @@ pub struct RawLaunch {
     pub grid: [u32; 3],
     /// Threads per block; zeroes for a graph.
     pub block: [u32; 3],
+    /// As [`RawCall::stack`].
+    pub stack: u64,
 }
 
 /// `struct gp_copy`: a finished copy or memory set.
@@ -444,6 +446,7 @@ assert_same_layout!(
     stream = stream,
     grid = grid,
     block = block,
+    stack = stack,
 );
 assert_same_layout!(
     RawCopy,

@@ -27,6 +27,8 @@ pub struct Settings {
     pub launches: bool,
     /// Send single launches too, where they are attached to as calls.
     pub single_launches: bool,
+    /// Whether these have call stacks, if any are taken.
+    pub launch_stacks: bool,
     /// Send what a ledger needs to know besides memory calls.
     pub ledger: bool,
     /// Take the batches of collectors.
@@ -277,6 +279,7 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     rodata.hold_targets = settings.hold_targets;
     rodata.count_launches = settings.launches;
     rodata.stream_launches = settings.single_launches;
+    rodata.launch_stacks = settings.launch_stacks;
     rodata.keep_ledger = settings.ledger;
     rodata.stack_mode = settings.stacks as u32;
     for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {

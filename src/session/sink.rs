@@ -86,17 +86,20 @@ impl Sink {
     /// Sees to the call stack of an event; its record, if that is another one now.
     fn name_stack(&mut self, event: &mut Event, bytes: &[u8]) -> Option<Vec<u8>> {
         let stacks = self.stacks.as_mut()?;
-        match event {
-            Event::Call(call) if call.stack != 0 => {
-                let before = call.stack;
-                let note = stacks.name(call, &mut self.state.ledger);
-                if let Some(note) = note.filter(|_| self.tap.is_recording()) {
-                    self.tap.note(note);
-                }
-                (call.stack != before).then(|| stacks::renamed(bytes, call.stack))
-            }
-            _ => None,
+        let (pid, stack, offset) = match event {
+            Event::Call(call) => (call.pid, &mut call.stack, stacks::OF_CALL),
+            Event::Launch(launch) => (launch.pid, &mut launch.stack, stacks::OF_LAUNCH),
+            _ => return None,
+        };
+        let before = *stack;
+        if before == 0 {
+            return None;
         }
+        let note = stacks.name(pid, stack, &mut self.state.ledger);
+        if let Some(note) = note.filter(|_| self.tap.is_recording()) {
+            self.tap.note(note);
+        }
+        (*stack != before).then(|| stacks::renamed(bytes, offset, *stack))
     }
 
     /// Takes in the frames that were found meanwhile.

@@ -200,7 +200,8 @@ impl<'c> Rows<'c> {
                     (stack, does),
                 )?;
                 if player.modes.cudatrace {
-                    self.launches.told(call, self.common.correlation);
+                    let row = self.connection.last_insert_rowid();
+                    self.launches.told(call, (self.common.correlation, row));
                 }
                 self.contexts.called(call)?;
                 self.pool(call)?;
@@ -408,21 +409,36 @@ impl<'c> Rows<'c> {
     }
 
     fn launch(&mut self, launch: &Launch, player: &Player) -> rusqlite::Result<u64> {
-        let number = self.launches.number_of(launch);
-        if number.is_none() {
-            self.call(
-                launch.key.row,
-                launch.function,
-                launch.result,
-                (launch.pid, launch.tid),
-                (launch.start_ns, launch.end_ns),
-                (Stack::None, Does::Something),
-            )?;
-        }
-        let correlation = number.unwrap_or(self.common.correlation);
+        let chain = self.chains.id(launch.pid, launch.stack);
+        let correlation = match self.launches.number_of(launch) {
+            Some((number, row)) => {
+                if let Some(chain) = chain {
+                    self.enter_stack(row, chain)?;
+                }
+                number
+            }
+            None => {
+                self.call(
+                    launch.key.row,
+                    launch.function,
+                    launch.result,
+                    (launch.pid, launch.tid),
+                    (launch.start_ns, launch.end_ns),
+                    (chain.map_or(Stack::None, Stack::OfCall), Does::Something),
+                )?;
+                self.common.correlation
+            }
+        };
         self.launches
             .single(launch, correlation, &player.state.launches)?;
         Ok(2)
+    }
+
+    /// A call that has a row turns out to have a stack.
+    fn enter_stack(&self, row: i64, chain: i64) -> rusqlite::Result<()> {
+        let sql = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = ?2 WHERE rowid = ?1";
+        let mut update = self.connection.prepare_cached(sql)?;
+        update.execute([row, chain]).map(|_| ())
     }
 
     fn copy(&mut self, copy: &Copy, transfer: Option<&Transfer>) -> rusqlite::Result<()> {
