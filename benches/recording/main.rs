@@ -156,10 +156,20 @@ fn told(first: u32) -> (Vec<u8>, u32) {
             domain: 2,
             cbid: 211,
         };
-        append(&mut records, Kind::CallbackName, &name, "cudaLaunchKernel_v7000");
+        append(
+            &mut records,
+            Kind::CallbackName,
+            &name,
+            "cudaLaunchKernel_v7000",
+        );
         for id in 1..=8 {
             let name = format!("_Z7kernel{id}Pfi");
-            append(&mut records, Kind::Text, &wire::Text { id, reserved: 0 }, &name);
+            append(
+                &mut records,
+                Kind::Text,
+                &wire::Text { id, reserved: 0 },
+                &name,
+            );
         }
         count += 9;
     }
@@ -219,13 +229,20 @@ fn batch(sequence: u64, before: u64, records: &[u8], count: u32) -> Vec<u8> {
 
 /// Writes kernels with their calls; with `seen`, probes saw these, too, so that both become one row.
 fn write_kernels(seen: bool, folder: &Path) {
-    let path = folder.join(if seen { "seen.sqlite" } else { "kernels.sqlite" });
+    let path = folder.join(if seen {
+        "seen.sqlite"
+    } else {
+        "kernels.sqlite"
+    });
     let modes = Modes {
         activity: true,
         ..Modes::default()
     };
     let mut recorder = Recorder::start(&path, Facts::now(modes)).unwrap();
-    let row = FUNCTIONS.iter().position(|f| f.symbol == "cudaMalloc").unwrap();
+    let row = FUNCTIONS
+        .iter()
+        .position(|f| f.symbol == "cudaMalloc")
+        .unwrap();
     let begun = Instant::now();
     let (mut first, mut before, mut sequence) = (0, 0, 0);
     while first < KERNELS {
@@ -252,13 +269,22 @@ fn write_kernels(seen: bool, folder: &Path) {
     let kernels = one("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL");
     let calls = one("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME");
     connection
-        .execute_batch("CREATE INDEX GPUPROBE_BY_CALL ON CUPTI_ACTIVITY_KIND_RUNTIME (correlationId)")
+        .execute_batch(
+            "CREATE INDEX GPUPROBE_BY_CALL ON CUPTI_ACTIVITY_KIND_RUNTIME (correlationId)",
+        )
         .unwrap();
     let joined = one("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k \
          JOIN CUPTI_ACTIVITY_KIND_RUNTIME c USING (correlationId) \
          WHERE c.\"end\" BETWEEN k.start - 1100 AND k.start");
-    assert_eq!((kernels, calls, joined), (KERNELS.into(), KERNELS.into(), KERNELS.into()));
-    let what = if seen { "that probes saw, too" } else { "told by CUPTI alone" };
+    assert_eq!(
+        (kernels, calls, joined),
+        (KERNELS.into(), KERNELS.into(), KERNELS.into())
+    );
+    let what = if seen {
+        "that probes saw, too"
+    } else {
+        "told by CUPTI alone"
+    };
     println!(
         "kernels with calls {what}: {:.0} kernels a second, {:.0} rows a second, {} bytes per kernel",
         kernels as f64 / seconds,

@@ -122,6 +122,7 @@ fn write_all(
     let mut sequence = 0;
     let mut begun: Option<Instant> = None;
     let mut written = 0;
+    let mut round = Instant::now();
     loop {
         let wait = begun.map_or(COMMIT_EVERY, |begun| {
             COMMIT_EVERY.saturating_sub(begun.elapsed())
@@ -132,8 +133,7 @@ fn write_all(
             Err(RecvTimeoutError::Disconnected) => break,
         };
         // Records that wait for others are written even if nothing more comes.
-        let is_idle = batch.is_none() && begun.is_none() && rows.is_waiting();
-        if begun.is_none() && (batch.is_some() || is_idle) {
+        if begun.is_none() && (batch.is_some() || rows.is_waiting()) {
             connection.execute_batch("BEGIN")?;
             begun = Some(Instant::now());
         }
@@ -142,13 +142,17 @@ fn write_all(
             written += write_batch(&mut rows, &mut player, sequence, &batch)?;
             shared.queued.fetch_sub(batch.len(), Ordering::Relaxed);
         }
-        let is_time = is_idle || begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY);
-        if is_time {
+        let is_round = begun.is_some() && round.elapsed() >= COMMIT_EVERY;
+        if is_round {
             rows.next_round();
+            round = Instant::now();
+        }
+        if is_round || rows.is_crowded() {
             while rows.settle(false, MAX_ROWS)? {
                 connection.execute_batch("COMMIT; BEGIN")?;
             }
         }
+        let is_time = is_round || begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY);
         if is_time || written > MAX_ROWS as u64 {
             commit(connection, &mut rows, &player)?;
             if is_time {

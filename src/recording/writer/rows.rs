@@ -480,6 +480,11 @@ impl<'c> Rows<'c> {
         self.activities.as_ref().is_some_and(Activities::is_waiting)
     }
 
+    /// Whether so much waits that it is to be settled before the next round.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.activities.as_ref().is_some_and(Activities::is_crowded)
+    }
+
     /// Writes what has waited long enough; at the end, all that waits. Stops after about
     /// `max_rows`; returns whether there is more.
     pub(super) fn settle(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {

@@ -38,8 +38,8 @@ pub(super) use threads::Seen;
 
 /// Rounds that what belongs to a call waits for that call.
 const PATIENCE: u64 = 8;
-/// Records that wait at most; beyond, the oldest do not wait any longer.
-const MOST: usize = 200_000;
+/// Records that wait at most; beyond, they do not wait any longer.
+const MOST: usize = 400_000;
 /// A call that ended this long ago is not told of any more.
 const FORGET_NS: u64 = 10_000_000_000;
 
@@ -189,6 +189,11 @@ impl<'c> Activities<'c> {
         !self.told.is_empty() || !self.waiting.is_empty()
     }
 
+    /// Whether so much waits that it is to be settled at once.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.told.len() + self.waiting.len() > MOST
+    }
+
     /// Writes what need not wait any longer: about `most` rows, at the end all there is. Returns
     /// whether there is more of that.
     pub(super) fn settle(
@@ -241,11 +246,10 @@ impl<'c> Activities<'c> {
         if self.sorted > 0 {
             return;
         }
-        let spare = self.told.len().saturating_sub(MOST);
         let ripe = self.told.iter().take_while(|told| told.round < self.round);
-        self.sorted = match is_end {
+        self.sorted = match is_end || self.is_crowded() {
             true => self.told.len(),
-            false => ripe.count().max(spare),
+            false => ripe.count(),
         };
         let ripe = &mut self.told.make_contiguous()[..self.sorted];
         ripe.sort_by_key(|told| {
@@ -266,7 +270,7 @@ impl<'c> Activities<'c> {
         common: &mut Common<'c>,
     ) -> Option<i64> {
         let id = correlation(&waiting.what.record).unwrap_or(0);
-        let is_crowded = self.waiting.len() > MOST;
+        let is_crowded = self.is_crowded();
         let Some(teller) = self.tellers.get_mut(&waiting.process) else {
             return Some(common.number());
         };
