@@ -1,5 +1,7 @@
 //! What the GPU did and when, as CUPTI told a collector inside the traced process.
 
+pub mod library;
+
 use std::sync::Arc;
 
 pub use gpuprobe_collector::wire;
