@@ -2,6 +2,10 @@
 //! reaches gpuprobe.
 
 pub mod batch;
+pub mod cupti;
+pub mod inject;
+pub mod reduce;
 pub mod settings;
+pub mod texts;
 pub mod wire;
 pub mod writer;

@@ -2,6 +2,7 @@
 
 mod clock;
 mod decoder;
+pub mod library;
 mod names;
 
 use std::sync::Arc;
