@@ -38,6 +38,30 @@ pub struct Activity {
     pub qualifier: Option<Arc<str>>,
 }
 
+impl Activity {
+    /// When it began, if it has a time.
+    pub fn start_ns(&self) -> Option<u64> {
+        let ns = match &self.record {
+            Record::Api(r) => r.start_ns,
+            Record::Kernel(r) => r.start_ns,
+            Record::Memcpy(r) => r.start_ns,
+            Record::Memset(r) => r.start_ns,
+            Record::Memory(r) => r.time_ns,
+            Record::MemoryPool(r) => r.time_ns,
+            Record::Sync(r) => r.start_ns,
+            Record::GraphTrace(r) => r.start_ns,
+            Record::Overhead(r) => r.start_ns,
+            Record::Marker(r) => r.time_ns,
+            Record::Device(_)
+            | Record::Context(_)
+            | Record::Stream(_)
+            | Record::Name(_)
+            | Record::ExternalCorrelation(_) => 0,
+        };
+        (ns != 0).then_some(ns)
+    }
+}
+
 /// A record, by its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is documented where it is laid out")]

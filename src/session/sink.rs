@@ -2,6 +2,7 @@
 
 use super::filter::Sieve;
 use super::stacks::{self, Stacks};
+use crate::activity::Batch;
 use crate::api::Modes;
 use crate::discover::world::Live;
 use crate::event::{self, Event};
@@ -24,6 +25,8 @@ pub(super) struct Sink {
     pub(super) stacks: Option<Stacks>,
     /// Single copies to be written, if that is asked for.
     pub(super) copies: Option<Vec<Transfer>>,
+    /// What the GPU did, record by record, if that is to be written.
+    pub(super) records: Option<Vec<Batch>>,
     /// Where all of it is recorded, if it is.
     pub(super) tap: Box<dyn Tap>,
 }
@@ -74,6 +77,9 @@ impl Sink {
         };
         if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
             copies.push(transfer);
+        }
+        if let (Some(records), Event::Activity(batch)) = (&mut self.records, event) {
+            records.push(batch);
         }
     }
 
