@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use crate::cupti::Address;
+#[cfg(any(test, doc))]
 use crate::wire::TEXT_MAX;
+use crate::writer::cut;
 
 /// When the texts that are remembered take more than this, all are forgotten, and those still in
 /// use are sent again under new ids: programs that compile kernels as they go have no end of them.
@@ -11,8 +13,9 @@ const REMEMBERED_BYTES: usize = 16 << 20;
 
 /// Reads texts in the process that records point into.
 pub trait Memory {
-    /// Puts the text at `address` into `text`, at most [`TEXT_MAX`] bytes and without the zero
-    /// that ends it. `false` if it cannot be read; then `text` is anything.
+    /// Puts the text at `address` into `text`, without the zero that ends it; of a text longer
+    /// than [`TEXT_MAX`] at least one byte more than that. `false` if it cannot be read; then
+    /// `text` is anything.
     fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool;
 }
 
@@ -57,7 +60,7 @@ impl Texts {
             return Named { id, new: None };
         }
         let (id, is_new) = if memory.read_text(address, &mut self.scratch) {
-            self.scratch.truncate(TEXT_MAX);
+            self.scratch.truncate(cut(&self.scratch).len());
             self.id_of_scratch()
         } else {
             (0, false)

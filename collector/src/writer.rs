@@ -92,7 +92,7 @@ impl Writer {
 }
 
 /// At most [`TEXT_MAX`] bytes of `text`; no character is cut in two.
-fn cut(text: &[u8]) -> &[u8] {
+pub(crate) fn cut(text: &[u8]) -> &[u8] {
     if text.len() <= TEXT_MAX {
         return text;
     }

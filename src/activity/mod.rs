@@ -4,6 +4,7 @@ pub mod library;
 
 mod clock;
 mod decoder;
+pub mod library;
 mod names;
 
 use std::sync::Arc;

@@ -11,3 +11,7 @@ mod version;
 
 pub use read::{Address, Outcome, Reduced, read};
 pub use version::Version;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;

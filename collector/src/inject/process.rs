@@ -250,7 +250,7 @@ mod tests {
             let second = two.cast::<u8>().add(PAGE_BYTES as usize);
             libc::munmap(second.cast(), PAGE_BYTES as usize);
             ptr::write_bytes(two.cast::<u8>(), b'a', PAGE_BYTES as usize);
-            *second.sub(40).cast_mut() = 0;
+            *second.sub(40) = 0;
             second
         };
         assert_eq!(read(&OwnMemory::Call, end.wrapping_sub(8)), None);
