@@ -1,7 +1,5 @@
 //! What the GPU did and when, as CUPTI told a collector inside the traced process.
 
-pub mod library;
-
 mod clock;
 mod decoder;
 pub mod library;

@@ -109,7 +109,7 @@ pub(super) struct ReplayArgs {
     #[arg(long)]
     last: bool,
 
-    /// Write a line for every single copy.
+    /// Write a line for every single copy, and for every record of what the GPU did.
     #[arg(long)]
     per_call: bool,
 

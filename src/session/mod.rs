@@ -7,7 +7,7 @@ mod guard;
 mod limits;
 mod output;
 mod recorder;
-mod records;
+pub(crate) mod records;
 mod run;
 mod samples;
 mod signals;

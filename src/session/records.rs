@@ -5,10 +5,10 @@ use crate::report::activity::lines::Line;
 use crate::state::Activities;
 
 /// A record with the number of its process.
-pub(super) type Numbered = (u32, Activity);
+pub(crate) type Numbered = (u32, Activity);
 
 /// The records of `batches` by when they began. What has no time stays behind what came before it.
-pub(super) fn in_order(batches: Vec<Batch>) -> Vec<Numbered> {
+pub(crate) fn in_order(batches: Vec<Batch>) -> Vec<Numbered> {
     let mut timed = Vec::with_capacity(batches.iter().map(|b| b.activities.len()).sum());
     for batch in batches {
         let mut latest = 0;
@@ -22,7 +22,7 @@ pub(super) fn in_order(batches: Vec<Batch>) -> Vec<Numbered> {
 }
 
 /// What is written of a record.
-pub(super) fn line<'a>(
+pub(crate) fn line<'a>(
     (number, activity): &'a Numbered,
     activities: &'a Activities,
     began_ns: u64,
