@@ -348,7 +348,7 @@ PID: 7 / UID: ? ?
         1 below 1 us
     kernels
         evil\\u{1b}[2J    75.0 %  1 runs  3.00 us  mean 3.00 us  min 3.00 us  max 3.00 us
-        k(float*)       25.0 %  1 runs  1.00 us  mean 1.00 us  min 1.00 us  max 1.00 us
+        k(float*)        25.0 %  1 runs  1.00 us  mean 1.00 us  min 1.00 us  max 1.00 us
     H2D async pinned to device: 1 in 2.00 us, 19.53 KiB   mean 10.0 GB/s  peak 10.0 GB/s
     memory: device allocation 1 (1.00 MiB)
     calls
