@@ -33,7 +33,7 @@ static __always_inline void gp_lose_batch(struct gp_process *process, __u64 batc
 		struct record_type *record = bpf_ringbuf_reserve(&batch_ring, sizeof(*record), 0); \
 		bool is_read = false;                                                              \
 		if (record) {                                                                      \
-			__u32 bytes = length;                                                      \
+			__u64 bytes = length;                                                      \
 			barrier_var(bytes);                                                        \
 			is_read = bytes <= sizeof(record->bytes) &&                                \
 				  bpf_probe_read_user(record->bytes, bytes, (void *)(from)) == 0;  \
