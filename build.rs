@@ -1,7 +1,10 @@
-//! Compiles the BPF programs and generates their skeletons.
+//! Compiles the BPF programs and generates their skeletons, and builds the library that
+//! `--activity` loads into the traced program.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use libbpf_cargo::SkeletonBuilder;
@@ -21,6 +24,59 @@ fn main() -> Result<()> {
         build_object(&root.join("bpf"), &out, name, arch)?;
     }
     println!("cargo:rerun-if-changed=bpf");
+    build_collector(&root, &out)
+}
+
+/// Builds the collector for the machine that gpuprobe is built for, and leaves it in `OUT_DIR`.
+///
+/// It runs inside other people's programs: it is always optimised, and takes nothing from what
+/// this build is told of flags and wrappers (of clippy, of coverage).
+fn build_collector(root: &Path, out: &Path) -> Result<()> {
+    const FILE: &str = "libgpuprobe_collector.so";
+    let (host, target) = (env::var("HOST")?, env::var("TARGET")?);
+    // A folder of its own: the one of this build is locked.
+    let folder = out.join("collector");
+    let mut cargo = Command::new(env::var_os("CARGO").context("cargo runs this")?);
+    cargo
+        .args(["build", "--package", "gpuprobe-collector", "--lib"])
+        .args(["--features", "injection", "--release", "--locked"])
+        // What it depends on, gpuprobe depends on too, so that it is there.
+        .arg("--offline")
+        .arg("--target-dir")
+        .arg(&folder)
+        .current_dir(root)
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3")
+        .env("CARGO_PROFILE_RELEASE_PANIC", "unwind");
+    for name in [
+        "CARGO_BUILD_TARGET",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_TARGET_DIR",
+        "CLIPPY_ARGS",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "RUSTC_WRAPPER",
+        "RUSTDOCFLAGS",
+        "RUSTFLAGS",
+    ] {
+        cargo.env_remove(name);
+    }
+    let mut built = folder.clone();
+    if host != target {
+        cargo.args(["--target", &target]);
+        built.push(&target);
+    }
+    let output = cargo.output().context("cannot run cargo")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        anyhow::bail!("cannot build the collector: {said}");
+    }
+    fs::copy(built.join("release").join(FILE), out.join(FILE))
+        .context("cargo has not built the collector where it was told to")?;
+    for path in ["Cargo.toml", "build.rs", "src"] {
+        println!("cargo:rerun-if-changed=collector/{path}");
+    }
+    println!("cargo:rerun-if-changed=Cargo.lock");
     Ok(())
 }
 

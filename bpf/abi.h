@@ -38,6 +38,15 @@
  * counted as lost. */
 #define GP_MAX_BATCH 256
 
+/* Bytes of a batch of a collector, and of those for which less room is taken. */
+#define GP_MAX_BATCH_BYTES (32 * 1024)
+#define GP_MEDIUM_BATCH_BYTES (16 * 1024)
+#define GP_SMALL_BATCH_BYTES (4 * 1024)
+#define GP_TINY_BATCH_BYTES 1024
+/* Where a batch says how many records it has, and more than it can have. */
+#define GP_BATCH_RECORDS_AT 72
+#define GP_MAX_BATCH_RECORDS (GP_MAX_BATCH_BYTES / 16)
+
 /* Further values that a recipe can have sent with a call. */
 #define GP_MAX_EXTRA 8
 /* Bytes of a device variable's mangled name, with its terminating zero. Longer
@@ -232,6 +241,7 @@ enum gp_record_type {
 	GP_RECORD_NAMED = 12,
 	GP_RECORD_LAUNCH = 13,
 	GP_RECORD_STACK = 14,
+	GP_RECORD_BATCH = 15,
 };
 
 /* gp_call.flags: the call went into a graph; nothing was allocated or freed. */
@@ -327,6 +337,7 @@ struct gp_launch {
 	__u64 stream;
 	__u32 grid[3]; /* of a kernel; zeroes for a graph */
 	__u32 block[3];
+	__u64 stack; /* as gp_call.stack */
 };
 
 /* A finished copy or memory set. */
@@ -344,6 +355,38 @@ struct gp_copy {
 	__s32 kind;     /* cudaMemcpyKind, or the memory type of the source */
 	__u16 second;   /* the memory type of the destination */
 	__u16 captured; /* into a graph: it did not run */
+};
+
+/* What the collector inside a process has handed over: a batch of records of what
+ * the GPU did, whose form user space knows (collector/src/wire.rs). Nothing after
+ * `bytes` of it means anything. */
+struct gp_batch {
+	__u16 type;
+	__u16 reserved;
+	__u32 tgid;
+	__u32 process; /* as in gp_task */
+	__u32 bytes;
+	__u64 lost; /* records of the process that did not get here, so far */
+};
+
+struct gp_batch_tiny {
+	struct gp_batch batch;
+	__u8 bytes[GP_TINY_BATCH_BYTES];
+};
+
+struct gp_batch_small {
+	struct gp_batch batch;
+	__u8 bytes[GP_SMALL_BATCH_BYTES];
+};
+
+struct gp_batch_medium {
+	struct gp_batch batch;
+	__u8 bytes[GP_MEDIUM_BATCH_BYTES];
+};
+
+struct gp_batch_large {
+	struct gp_batch batch;
+	__u8 bytes[GP_MAX_BATCH_BYTES];
 };
 
 /* Tells discovery to look at a process: it runs a program not seen before, or
@@ -445,6 +488,7 @@ struct gp_losses {
 	__u64 single_launches;
 	__u64 stacks;       /* call stacks: the ring or a map was full */
 	__u64 stack_copies; /* copies of stacks: the ring was full; the walk was kept */
+	__u64 activity;     /* records in batches: the ring was full, or unreadable */
 };
 
 #define GP_ASSERT_SIZE(type, size)                                                                 \
@@ -457,12 +501,13 @@ GP_ASSERT_SIZE(struct gp_named, sizeof(struct gp_detail) + 8 + GP_SYMBOL_LEN);
 GP_ASSERT_SIZE(struct gp_task, 64);
 GP_ASSERT_SIZE(struct gp_launch_key, 16);
 GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
-GP_ASSERT_SIZE(struct gp_launch, 80);
+GP_ASSERT_SIZE(struct gp_launch, 88);
 GP_ASSERT_SIZE(struct gp_copy, 64);
 GP_ASSERT_SIZE(struct gp_notice, 24);
 GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_code, 8 + 8 * GP_CODE_WORDS);
-GP_ASSERT_SIZE(struct gp_losses, 112);
+GP_ASSERT_SIZE(struct gp_batch, 24);
+GP_ASSERT_SIZE(struct gp_losses, 120);
 
 #endif /* GPUPROBE_ABI_H */

@@ -148,7 +148,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	__u32 row = cookie & (GP_MAX_ROWS - 1);
 	const volatile struct gp_recipe *recipe = &recipes[row];
 	__u32 op = recipe->op;
-	__u64 sp = PT_REGS_SP(ctx), pid_tgid;
+	__u64 sp = PT_REGS_SP(ctx), pid_tgid, stack;
 	struct gp_counted counted = {};
 	struct gp_thread *thread;
 	struct gp_frame *frame;
@@ -186,9 +186,13 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_MEMORY_ALLOCATE &&
 	    (__u32)frame->size != GP_NODE_MEMORY_FREE)
 		return 1;
-	if (stack_mode != GP_STACKS_OFF && recipe->flags & GP_WITH_STACK) {
-		thread->stack =
-			gp_take_stack(ctx, sp, thread->tgid, (__u32)pid_tgid, thread->process);
+	if (gp_wants_stack(recipe, op)) {
+		stack = gp_take_stack(ctx, sp, thread->tgid, (__u32)pid_tgid, thread->process);
+		/* A launch may be within a memory call, whose stack the thread has. */
+		if (gp_is_single(op))
+			frame->stack = stack;
+		else
+			thread->stack = stack;
 		frame->start_ns = bpf_ktime_get_ns();
 	} else if (recipe->flags & GP_WITH_STACK) {
 		thread->stack = 0;

@@ -22,6 +22,7 @@
 #include "calls.h"
 #include "tasks.h"
 #include "loader.h"
+#include "batches.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -99,6 +100,20 @@ SEC("uprobe")
 int rendezvous_perf(struct pt_regs *ctx)
 {
 	gp_on_rendezvous(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("uprobe.multi")
+int batch_multi(struct pt_regs *ctx)
+{
+	gp_on_batch(ctx);
+	return 0;
+}
+
+SEC("uprobe")
+int batch_perf(struct pt_regs *ctx)
+{
+	gp_on_batch(ctx);
 	return 0;
 }
 

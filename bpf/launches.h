@@ -298,6 +298,15 @@ static __always_inline bool gp_is_single(__u32 op)
 	return stream_launches && (op == GP_OP_LAUNCH || op == GP_OP_GRAPH_LAUNCH);
 }
 
+/* Whether the call stack is taken of a call: of launches, only if it is asked
+ * for, since they are many. */
+static __always_inline bool gp_wants_stack(const volatile struct gp_recipe *recipe, __u32 op)
+{
+	if (stack_mode == GP_STACKS_OFF)
+		return false;
+	return gp_is_single(op) ? launch_stacks : recipe->flags & GP_WITH_STACK;
+}
+
 /* Fills in what a launch's frame holds beyond the handle. */
 static __always_inline void gp_enter_launch(struct pt_regs *ctx,
 					    const volatile struct gp_recipe *recipe,
@@ -310,6 +319,7 @@ static __always_inline void gp_enter_launch(struct pt_regs *ctx,
 	frame->stream = gp_value_of(ctx, &recipe->stream);
 	frame->epoch = counted->epoch;
 	frame->captured = counted->captured;
+	frame->stack = 0;
 	frame->start_ns = bpf_ktime_get_ns();
 }
 
@@ -340,6 +350,7 @@ static __always_inline void gp_send_launch(struct gp_thread *thread, struct gp_f
 	launch->stream = frame->stream;
 	__builtin_memcpy(launch->grid, frame->shape, sizeof(launch->grid));
 	__builtin_memcpy(launch->block, frame->shape + 3, sizeof(launch->block));
+	launch->stack = frame->stack;
 	gp_submit_activity(launch);
 }
 

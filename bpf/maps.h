@@ -18,6 +18,8 @@ const volatile bool hold_targets;
 const volatile bool count_launches;
 /* Launches are sent one by one, too, when they have returned. */
 const volatile bool stream_launches;
+/* Call stacks of launches are taken, too. */
+const volatile bool launch_stacks;
 /* The ledger is kept: send what it needs to know besides memory calls. */
 const volatile bool keep_ledger;
 /* GP_STACKS_* */
@@ -31,7 +33,7 @@ const volatile __u64 wake_bytes = 1024 * 1024;
 
 struct gp_losses losses;
 /* Set when the reader has been woken, cleared by the reader. */
-__u32 wake_pending[3]; /* by enum gp_ring */
+__u32 wake_pending[4]; /* by enum gp_ring */
 /* User space is about to end: stop nothing that nobody would let go on. */
 __u32 ending;
 /* Copies of stacks that were sent since then. */
@@ -58,6 +60,8 @@ struct gp_records {
 	struct gp_launch_count launch_count;
 	struct gp_stack stack;
 	struct gp_path path;
+	struct gp_batch batch;
+	struct gp_batch_large batch_large;
 };
 const volatile struct gp_records record_layouts;
 
@@ -67,6 +71,7 @@ struct gp_frame {
 	__u64 start_ns;
 	__u64 address;
 	__u64 stream;
+	__u64 stack; /* of a launch: where it was made, or 0 */
 	union {
 		struct {
 			__u64 size;
@@ -180,12 +185,13 @@ struct {
 struct gp_process {
 	__u32 id; /* tells apart processes and programs that share a PID */
 	__u32 announced;
-	__u32 devices;      /* what cuDeviceGetCount said, 0 before */
-	__u32 captures;     /* stream captures that are open */
-	__u16 epoch;        /* gp_launch_key.epoch */
-	__u16 contexts;     /* contexts created so far, which numbers them */
-	__u32 captured;     /* captures begun so far, likewise */
-	__u32 graph_memory; /* some graph allocates or frees memory */
+	__u32 devices;       /* what cuDeviceGetCount said, 0 before */
+	__u32 captures;      /* stream captures that are open */
+	__u16 epoch;         /* gp_launch_key.epoch */
+	__u16 contexts;      /* contexts created so far, which numbers them */
+	__u32 captured;      /* captures begun so far, likewise */
+	__u32 graph_memory;  /* some graph allocates or frees memory */
+	__u64 activity_lost; /* records in batches that were lost here */
 };
 
 /* tgid -> a process that has called a traced function; removed at its end or
@@ -279,6 +285,13 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 16 * 1024 * 1024);
 } stack_ring SEC(".maps");
+
+/* Batches of collectors inside the traced processes: not there unless asked for.
+ * Full: losses.activity. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 32 * 1024 * 1024);
+} batch_ring SEC(".maps");
 
 /* The state that a path has reached -> how it goes on; entered by user space
  * and removed at the end of the process. Full: user space starts afresh. */

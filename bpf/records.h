@@ -3,7 +3,7 @@
 #ifndef GPUPROBE_RECORDS_H
 #define GPUPROBE_RECORDS_H
 
-enum gp_ring { GP_RING_MEMORY, GP_RING_ACTIVITY, GP_RING_STACKS };
+enum gp_ring { GP_RING_MEMORY, GP_RING_ACTIVITY, GP_RING_STACKS, GP_RING_BATCHES };
 
 /* The reader is woken once when enough has gathered, and again only after it
  * has cleared wake_pending: a wake-up is an interrupt. */

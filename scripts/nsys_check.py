@@ -22,11 +22,12 @@ RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 # Reports by their names before and since 2023.
 API_SUM = ("cuda_api_sum", "cudaapisum")
 API_TRACE = ("cuda_api_trace", "cudaapitrace")
-NEED_GPU_TIMES = (
-    ("cuda_gpu_kern_sum", "gpukernsum"),
-    ("cuda_gpu_mem_size_sum", "gpumemsizesum"),
-    ("cuda_gpu_trace", "gputrace"),
-)
+KERNEL_SUM = ("cuda_gpu_kern_sum", "gpukernsum")
+MEMORY_SIZE_SUM = ("cuda_gpu_mem_size_sum", "gpumemsizesum")
+MEMORY_TIME_SUM = ("cuda_gpu_mem_time_sum", "gpumemtimesum")
+GPU_TRACE = ("cuda_gpu_trace", "gputrace")
+EXECUTION_SUM = ("cuda_kern_exec_sum", "kernexecsum")
+KERNEL, MEMCPY, MEMSET = (f"CUPTI_ACTIVITY_KIND_{k}" for k in ("KERNEL", "MEMCPY", "MEMSET"))
 
 # What the classic scripts ask: with a stack, by the driver itself, and neither.
 MEMORY_QUERY = """
@@ -72,21 +73,97 @@ def stats(nsys, file, names):
 
 def check_stats(nsys, file, db):
     """The reports of nsys agree with the tables."""
-    query = f"""SELECT s.value, count(*), sum(r.end - r.start) FROM {RUNTIME} r
-        JOIN StringIds s ON s.id = r.nameId GROUP BY s.value"""
+    # nsys leaves out the version of a runtime function, if that has four digits.
+    query = f"""SELECT CASE WHEN s.value LIKE '%\\_v____' ESCAPE '\\'
+            THEN substr(s.value, 1, length(s.value) - 6) ELSE s.value END AS name,
+        count(*), sum(r.end - r.start) FROM {RUNTIME} r
+        JOIN StringIds s ON s.id = r.nameId GROUP BY name"""
     expected = {name: (calls, total) for name, calls, total in db.execute(query)}
     rows = stats(nsys, file, API_SUM) or []
-    found = {r["Name"]: (int(r["Num Calls"]), int(r["Total Time (ns)"])) for r in rows}
+    found = {}
+    for row in rows:
+        # And has a row for each of the names that became one.
+        calls, total = found.get(row["Name"], (0, 0))
+        found[row["Name"]] = (calls + int(row["Num Calls"]), total + int(row["Total Time (ns)"]))
     check("calls and their time in cuda_api_sum", found, expected)
     trace = stats(nsys, file, API_TRACE) or []
     total = db.execute(f"SELECT count(*) FROM {RUNTIME}").fetchone()[0]
     check("rows of cuda_api_trace", len(trace), total)
-    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-    timed = tables & {f"CUPTI_ACTIVITY_KIND_{what}" for what in ("KERNEL", "MEMCPY", "MEMSET")}
-    has_times = any(db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in timed)
-    for names in NEED_GPU_TIMES:
-        rows = stats(nsys, file, names)
-        check(f"{names[0]} has rows only where the GPU was timed", bool(rows), has_times)
+
+
+def rows_of(db, table, query):
+    """What a query about a table gives; nothing without the table."""
+    found = db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    return db.execute(query).fetchall() if found else []
+
+
+def number(text):
+    """The number in a cell: whole, if it is."""
+    value = float(text.replace(",", "") or 0)
+    return int(value) if value == int(value) else value
+
+
+def check_gpu_stats(nsys, file, db):
+    """The reports of nsys about GPU times agree with the tables."""
+    query = f"""SELECT s.value, count(*), sum(k."end" - k.start), min(k."end" - k.start),
+        max(k."end" - k.start) FROM {KERNEL} k JOIN StringIds s ON s.id = k.demangledName
+        GROUP BY s.value"""
+    expected = {name: tuple(values) for name, *values in rows_of(db, KERNEL, query)}
+    columns = ("Instances", "Total Time (ns)", "Min (ns)", "Max (ns)")
+    rows = stats(nsys, file, KERNEL_SUM) or []
+    found = {}
+    for row in rows:
+        # Some versions have a row for each grid.
+        count, total, least, most = (number(row[c]) for c in columns)
+        before = found.get(row["Name"], (0, 0, least, most))
+        found[row["Name"]] = (
+            before[0] + count,
+            before[1] + total,
+            min(before[2], least),
+            max(before[3], most),
+        )
+    check("kernels and their times in cuda_gpu_kern_sum", found, expected)
+    query = f"""SELECT 'memcpy ' || e.label, count(*), sum(m.bytes), sum(m."end" - m.start) FROM {MEMCPY} m
+        JOIN ENUM_CUDA_MEMCPY_OPER e ON e.id = m.copyKind GROUP BY 1"""
+    moved = rows_of(db, MEMCPY, query)
+    query = f"""SELECT 'memset', count(*), sum(bytes), sum("end" - start) FROM {MEMSET}"""
+    moved += [row for row in rows_of(db, MEMSET, query) if row[1]]
+    rows = stats(nsys, file, MEMORY_TIME_SUM) or []
+    found = operations(rows, "Total Time (ns)")
+    expected = {name: (count, total) for name, count, _, total in moved}
+    check("copies and their times in cuda_gpu_mem_time_sum", found, expected)
+    rows = stats(nsys, file, MEMORY_SIZE_SUM) or []
+    # It has megabytes, with three digits behind the point.
+    found = operations(rows, "Total (MB)")
+    expected = {name: (count, round(size / 1e6, 3)) for name, count, size, _ in moved}
+    check("copies and their sizes in cuda_gpu_mem_size_sum", found, expected)
+    expected = []
+    for table in (KERNEL, MEMCPY, MEMSET):
+        query = f'SELECT start, "end" - start, streamId, correlationId FROM {table}'
+        expected += rows_of(db, table, query)
+    rows = stats(nsys, file, GPU_TRACE) or []
+    columns = ("Start (ns)", "Duration (ns)", "Strm", "CorrId")
+    found = [tuple(number(row[c]) for c in columns) for row in rows]
+    check("rows of cuda_gpu_trace", len(found), len(expected))
+    expected = [tuple(value or 0 for value in row) for row in expected]
+    check("rows of cuda_gpu_trace that differ", len(set(found) ^ set(expected)), 0)
+    query = f"""SELECT count(*) FROM {KERNEL} k JOIN {RUNTIME} r ON r.correlationId = k.correlationId
+        AND r.globalTid >> 24 = k.globalPid >> 24"""
+    expected = sum(row[0] for row in rows_of(db, KERNEL, query))
+    rows = stats(nsys, file, EXECUTION_SUM) or []
+    found = sum(number(row["Count"]) for row in rows)
+    check("kernels with their calls in cuda_kern_exec_sum", found, expected)
+
+
+def operations(rows, column):
+    """Count and another column by operation, whose names differ between versions."""
+    found = {}
+    for row in rows:
+        name = row["Operation"].strip("[]").replace("CUDA ", "")
+        name = name.replace("HtoD", "Host-to-Device").replace("DtoH", "Device-to-Host")
+        name = name.replace("DtoD", "Device-to-Device").replace("PtoP", "Peer-to-Peer")
+        found[name] = (number(row["Count"]), number(row[column]))
+    return found
 
 
 def memory_events(db):
@@ -144,6 +221,7 @@ def main():
         shutil.copy(arguments.recording, file)
         db = sqlite3.connect(file)
         check_stats(arguments.nsys, file, db)
+        check_gpu_stats(arguments.nsys, file, db)
         check_memory(db)
         db.close()
     print(f"{len(failures)} of the checks failed" if failures else "all agree")

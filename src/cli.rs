@@ -1,5 +1,7 @@
 //! The command line: what was typed, turned once into what it means.
 
+mod activity;
+mod export;
 mod plot;
 mod profile;
 mod record;
@@ -22,6 +24,7 @@ use crate::doctor;
 use crate::profile::Weight;
 use crate::report::Format;
 use crate::session::{self, Config, Record};
+use activity::ActivityArgs;
 use profile::ProfileArgs;
 use target::TargetArgs;
 use view::ViewArgs;
@@ -54,6 +57,8 @@ enum Action {
     Report(report::ReportArgs),
     /// Draw memory over time.
     Plot(plot::PlotArgs),
+    /// Write a trace that Perfetto and Chrome show: calls, GPU work and memory over time.
+    Export(export::ExportArgs),
     /// Write the reports of a recorded run again.
     Replay(record::ReplayArgs),
     /// List the functions that are probed, as a table in Markdown.
@@ -77,6 +82,13 @@ struct TraceArgs {
     /// Write a line for every single copy.
     #[arg(long, requires = "bandwidth_util")]
     per_call: bool,
+
+    #[command(flatten)]
+    activity: ActivityArgs,
+
+    /// Write sums only of what the GPU does, not a line for every single record.
+    #[arg(long, requires = "activity")]
+    activity_summary: bool,
 
     /// Record everything into the new file FILE too, an SQLite database for `gpuprobe report`; with
     /// --cudatrace, also every single launch.
@@ -131,6 +143,7 @@ pub fn main() -> ExitCode {
         Some(Action::Record(arguments)) => session::run(&arguments.into_config()),
         Some(Action::Report(arguments)) => arguments.run(),
         Some(Action::Plot(arguments)) => arguments.run(),
+        Some(Action::Export(arguments)) => arguments.run(),
         Some(Action::Replay(arguments)) => arguments.run(),
         Some(Action::Functions) => list_functions(),
         None => session::run(&cli.trace.into_config()),
@@ -160,18 +173,25 @@ impl TraceArgs {
             memleak: self.memleak,
             cudatrace: self.cudatrace,
             bandwidth_util: self.bandwidth_util,
+            activity: self.activity.is_on(),
         };
         if modes == Modes::default() {
             wrong(
                 ErrorKind::MissingRequiredArgument,
-                "nothing to trace: give --memleak, --cudatrace or --bandwidth-util",
+                "nothing to trace: give --memleak, --cudatrace, --bandwidth-util or --activity",
             );
         }
-        let several = [self.memleak, self.cudatrace, self.bandwidth_util];
+        let several = [
+            modes.memleak,
+            modes.cudatrace,
+            modes.bandwidth_util,
+            modes.activity,
+        ];
         if self.format == Format::Csv && several.iter().filter(|&&mode| mode).count() > 1 {
             wrong(
                 ErrorKind::ArgumentConflict,
-                "csv holds one table: give one of --memleak, --cudatrace and --bandwidth-util",
+                "csv holds one table: give one of --memleak, --cudatrace, --bandwidth-util and \
+                 --activity",
             );
         }
         let profiles = self.profile.config(self.view.view().full_stacks);
@@ -188,7 +208,11 @@ impl TraceArgs {
                  `gpuprobe report FILE --weight peak`",
             );
         }
+        let collect = self.activity.collect(&self.target.target());
+        let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
         Config {
+            collect,
+            single_records: modes.activity && !self.activity_summary,
             stacks: self.target.stacks(self.memleak),
             view: self.view.view(),
             profiles,

@@ -11,7 +11,7 @@ use procfs::process::Process;
 
 use crate::api::{FUNCTIONS, Layer};
 use crate::discover::process::{self, Handle};
-use crate::discover::{Library, Role, gpus, system};
+use crate::discover::{Library, Role, cupti, gpus, system};
 use crate::probe::{AttachKind, Probe, Settings};
 
 /// Type information of the running kernel.
@@ -94,11 +94,27 @@ fn check(lines: &mut Lines, handle: Option<Handle>) -> io::Result<bool> {
         Some(count) => lines.ok("NVIDIA driver", format_args!("loaded, {count} GPU(s)"))?,
         None => lines.note("NVIDIA driver", "not loaded on this host")?,
     }
+    check_cupti(lines)?;
     match handle {
         Some(handle) => check_process(lines, handle.pid)?,
         None => check_host(lines)?,
     }
     Ok(works)
+}
+
+/// What `--activity` needs, and nothing else does.
+fn check_cupti(lines: &mut Lines) -> io::Result<()> {
+    let found = cupti::on_host(Path::new("/"));
+    if found.is_empty() {
+        return lines.note(
+            "libcupti",
+            "not in the usual folders; --activity also finds one that the command brings along, as \
+             PyTorch does, or that GPUPROBE_CUPTI names",
+        );
+    }
+    found
+        .iter()
+        .try_for_each(|path| lines.ok("libcupti", path.display()))
 }
 
 fn check_capabilities(lines: &mut Lines) -> io::Result<()> {

@@ -6,10 +6,11 @@ use std::fmt;
 
 use zerocopy::FromBytes;
 
+use crate::activity::{self, Batch};
 use crate::api::{self, EXTRA, Function};
 use crate::probe::abi::{
-    CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed,
-    RawTask, record,
+    CALL_CAPTURED, RawBatch, RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey,
+    RawNamed, RawTask, record,
 };
 
 pub use crate::probe::abi::CONTEXT_UNKNOWN;
@@ -36,6 +37,8 @@ pub enum Event {
     Launch(Launch),
     /// A copy has returned.
     Copy(Copy),
+    /// What the GPU did, as CUPTI has told: what one batch of a process said.
+    Activity(Batch),
 }
 
 /// What a kernel is called: from its first launch, or because the program asked for it.
@@ -183,8 +186,48 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Decodes one record of the memory ring.
-///
+/// Decodes the records of all rings, as they come.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    /// What the processes have said of themselves that later batches build on.
+    pub activity: activity::Decoder,
+}
+
+impl Decoder {
+    /// Decodes one record of whichever ring.
+    ///
+    /// # Errors
+    /// As [`decode`]; a batch that is malformed is understood up to there.
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<Event, DecodeError> {
+        let Some((raw, batch)) = batch(bytes) else {
+            let event = decode(bytes);
+            if let Ok(Event::Exit(task) | Event::Exec(task)) = &event {
+                self.activity.end(task.process);
+            }
+            return event;
+        };
+        Ok(Event::Activity(self.activity.decode(&raw, batch)))
+    }
+}
+
+/// The head of the record and the batch in it, if it has one; a batch is never longer than what is
+/// there of it.
+fn batch(bytes: &[u8]) -> Option<(RawBatch, &[u8])> {
+    let (raw, batch) = RawBatch::read_from_prefix(bytes).ok()?;
+    let length = batch.len().min(raw.bytes as usize);
+    (raw.record_type == record::BATCH).then_some((raw, &batch[..length]))
+}
+
+/// The record without what the kernel side has reserved and not used.
+pub fn whole(bytes: &[u8]) -> &[u8] {
+    match batch(bytes) {
+        Some((_, batch)) => &bytes[..size_of::<RawBatch>() + batch.len()],
+        None => bytes,
+    }
+}
+
+/// Decodes one record of the rings of memory calls and of launches and copies.
+//////
 /// # Errors
 /// A record that is too short, of an unknown type, or that names no memory function.
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod discover;
 pub mod doctor;
 pub mod event;
+pub mod export;
 pub mod plot;
 pub mod probe;
 pub mod profile;

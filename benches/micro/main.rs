@@ -8,6 +8,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
+mod activity;
 mod calls;
 mod decode;
 mod launches;
@@ -55,7 +56,7 @@ fn config() -> Criterion {
 criterion_group! {
     name = benches;
     config = config();
-    targets = decode::decoding, ledger::applying, report::top, launches::counting,
+    targets = decode::decoding, activity::summing, ledger::applying, report::top, launches::counting,
         recording::writing, recording::analysing, recording::tracking
 }
 

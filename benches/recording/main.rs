@@ -2,8 +2,8 @@
 //!
 //!     cargo bench --bench recording [-- EVENTS]
 //!
-//! Writing: calls a second without loss, on one core, and bytes per call. Analysing: an export of
-//! EVENTS memory events (10 million unless told otherwise), as a ratio to reading its rows alone,
+//! Writing: calls a second without loss, on one core, and bytes per call; likewise kernels with the
+//! calls that launched them, as CUPTI tells of them. Analysing: an export of EVENTS memory events (10 million unless told otherwise), as a ratio to reading its rows alone,
 //! with the memory that it takes.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
@@ -13,12 +13,16 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use gpuprobe::activity::wire::{self, BatchHeader, Kind, RecordHeader};
 use gpuprobe::api::{FUNCTIONS, Modes};
-use gpuprobe::probe::abi::{RawCall, record};
+use gpuprobe::probe::abi::{RawBatch, RawCall, record};
 use gpuprobe::recording::{Facts, Recorder, Tap};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
+
+/// Kernels, and batches of them that a collector hands over.
+const KERNELS: u32 = 500_000;
 
 /// Bytes that fit into the recorder's queue, with room to spare.
 const CALLS: u64 = 1_500_000;
@@ -28,6 +32,9 @@ fn main() {
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     write_at_full_speed(folder.path());
     write_at(300_000, folder.path());
+    for seen in [false, true] {
+        write_kernels(seen, folder.path());
+    }
     analyse(events.unwrap_or(10_000_000), folder.path());
 }
 
@@ -121,6 +128,169 @@ fn write_at(per_second: u64, folder: &Path) {
         begun.elapsed().as_secs_f64() - produced
     );
     assert_eq!(lost, 0);
+}
+
+/// Appends a record to a batch.
+fn append(batch: &mut Vec<u8>, kind: Kind, record: &(impl IntoBytes + Immutable), text: &str) {
+    let bytes = size_of::<RecordHeader>() + size_of_val(record) + text.len().next_multiple_of(8);
+    let header = RecordHeader {
+        kind: kind as u16,
+        bytes: u16::try_from(bytes).unwrap(),
+        text_bytes: u16::try_from(text.len()).unwrap(),
+        reserved: 0,
+    };
+    let end = batch.len() + bytes;
+    batch.extend_from_slice(header.as_bytes());
+    batch.extend_from_slice(record.as_bytes());
+    batch.extend_from_slice(text.as_bytes());
+    batch.resize(end, 0);
+}
+
+/// Kernels and their calls as a collector tells of them, from number `first` on; each call takes
+/// 1 us, as does each kernel, 2 us later. Returns the records and their number.
+fn told(first: u32) -> (Vec<u8>, u32) {
+    let mut records = Vec::new();
+    let mut count = 0;
+    if first == 0 {
+        let name = wire::CallbackName {
+            domain: 2,
+            cbid: 211,
+        };
+        append(
+            &mut records,
+            Kind::CallbackName,
+            &name,
+            "cudaLaunchKernel_v7000",
+        );
+        for id in 1..=8 {
+            let name = format!("_Z7kernel{id}Pfi");
+            append(
+                &mut records,
+                Kind::Text,
+                &wire::Text { id, reserved: 0 },
+                &name,
+            );
+        }
+        count += 9;
+    }
+    for number in (first..KERNELS).take_while(|number| number - first < 110) {
+        let time = 1_000_000_000 + u64::from(number) * 3_000;
+        let kernel = wire::Kernel {
+            start_ns: time + 2_000,
+            end_ns: time + 3_000,
+            name: 1 + number % 8,
+            context: 1,
+            stream: 7,
+            correlation: number + 1,
+            grid: [80, 1, 1],
+            block: [256, 1, 1],
+            ..wire::Kernel::default()
+        };
+        append(&mut records, Kind::Kernel, &kernel, "");
+        let call = wire::Api {
+            start_ns: time + 100,
+            end_ns: time + 900,
+            domain: 2,
+            cbid: 211,
+            pid: 4242,
+            tid: 4242,
+            correlation: number + 1,
+            result: 0,
+        };
+        append(&mut records, Kind::Api, &call, "");
+        count += 2;
+    }
+    (records, count)
+}
+
+/// The record of the kernel side with a batch.
+fn batch(sequence: u64, before: u64, records: &[u8], count: u32) -> Vec<u8> {
+    let header = BatchHeader {
+        magic: wire::MAGIC,
+        sequence,
+        records_before: before,
+        pid: 4242,
+        cupti_version: 130_001,
+        records: count,
+        bytes: u32::try_from(records.len()).unwrap(),
+        flags: wire::flags::MONOTONIC,
+        ..BatchHeader::default()
+    };
+    let raw = RawBatch {
+        record_type: record::BATCH,
+        reserved: 0,
+        tgid: 4242,
+        process: 1,
+        bytes: u32::try_from(size_of::<BatchHeader>() + records.len()).unwrap(),
+        lost: 0,
+    };
+    [raw.as_bytes(), header.as_bytes(), records].concat()
+}
+
+/// Writes kernels with their calls; with `seen`, probes saw these, too, so that both become one row.
+fn write_kernels(seen: bool, folder: &Path) {
+    let path = folder.join(if seen {
+        "seen.sqlite"
+    } else {
+        "kernels.sqlite"
+    });
+    let modes = Modes {
+        activity: true,
+        ..Modes::default()
+    };
+    let mut recorder = Recorder::start(&path, Facts::now(modes)).unwrap();
+    let row = FUNCTIONS
+        .iter()
+        .position(|f| f.symbol == "cudaMalloc")
+        .unwrap();
+    let begun = Instant::now();
+    let (mut first, mut before, mut sequence) = (0, 0, 0);
+    while first < KERNELS {
+        let (records, count) = told(first);
+        let next = (first + 110).min(KERNELS);
+        for number in (first..next).filter(|_| seen) {
+            let time = 1_000_000_000 + u64::from(number) * 3_000;
+            let mut call = RawCall::new_zeroed();
+            call.record_type = record::CALL;
+            call.row = u16::try_from(row).unwrap();
+            (call.tgid, call.tid) = (4242, 4242);
+            (call.start_ns, call.end_ns) = (time, time + 1_000);
+            // It failed: nothing but a call.
+            call.result = 2;
+            recorder.record(call.as_bytes());
+        }
+        recorder.record(&batch(sequence, before, &records, count));
+        (first, before, sequence) = (next, before + u64::from(count), sequence + 1);
+    }
+    recorder.finish();
+    let seconds = begun.elapsed().as_secs_f64();
+    let connection = Connection::open(&path).unwrap();
+    let one = |sql: &str| -> i64 { connection.query_row(sql, [], |row| row.get(0)).unwrap() };
+    let kernels = one("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL");
+    let calls = one("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME");
+    connection
+        .execute_batch(
+            "CREATE INDEX GPUPROBE_BY_CALL ON CUPTI_ACTIVITY_KIND_RUNTIME (correlationId)",
+        )
+        .unwrap();
+    let joined = one("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k \
+         JOIN CUPTI_ACTIVITY_KIND_RUNTIME c USING (correlationId) \
+         WHERE c.\"end\" BETWEEN k.start - 1100 AND k.start");
+    assert_eq!(
+        (kernels, calls, joined),
+        (KERNELS.into(), KERNELS.into(), KERNELS.into())
+    );
+    let what = if seen {
+        "that probes saw, too"
+    } else {
+        "told by CUPTI alone"
+    };
+    println!(
+        "kernels with calls {what}: {:.0} kernels a second, {:.0} rows a second, {} bytes per kernel",
+        kernels as f64 / seconds,
+        (kernels + calls) as f64 / seconds,
+        fs::metadata(&path).unwrap().len() / kernels.unsigned_abs()
+    );
 }
 
 /// An export of `events` memory events, each with its call.

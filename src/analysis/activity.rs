@@ -8,6 +8,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::Selection;
+use super::busy::{Busy, busy};
 use crate::api::Direction;
 use crate::recording::enums::COPY_LABELS;
 use crate::recording::row::{integer, text};
@@ -24,8 +25,18 @@ pub struct Kernel {
     pub captured: Option<u64>,
     /// Time on the GPU, if it was measured.
     pub gpu_ns: Option<u64>,
+    /// The shortest run, if it was measured.
+    pub shortest_ns: Option<u64>,
     /// The longest run, if it was measured.
     pub longest_ns: Option<u64>,
+}
+
+impl Kernel {
+    /// The mean of its runs, if they were measured.
+    pub fn mean_ns(&self) -> Option<f64> {
+        let total = self.gpu_ns?;
+        Some(total as f64 / self.launches.max(1) as f64)
+    }
 }
 
 /// All kernels.
@@ -37,6 +48,8 @@ pub struct Kernels {
     pub launches: u64,
     /// Launches of graphs.
     pub graph_launches: u64,
+    /// How busy each GPU was, by device; empty if that was not measured.
+    pub gpus: Vec<Busy>,
 }
 
 /// Copies of one kind.
@@ -63,7 +76,11 @@ fn unsigned(number: Option<i64>) -> u64 {
         .unwrap_or(0)
 }
 
-fn is_selected(selection: &Selection, process: Option<i64>, device: Option<i64>) -> bool {
+pub(super) fn is_selected(
+    selection: &Selection,
+    process: Option<i64>,
+    device: Option<i64>,
+) -> bool {
     selection
         .pid
         .is_none_or(|pid| process.is_some_and(|process| ids::pid(process) == pid))
@@ -96,10 +113,12 @@ pub fn kernels(database: &Database, selection: &Selection) -> Result<Kernels> {
             launches: 0,
             captured: None,
             gpu_ns: Some(0),
+            shortest_ns: Some(ns),
             longest_ns: Some(0),
         });
         kernel.launches += 1;
         kernel.gpu_ns = kernel.gpu_ns.map(|sum| sum.saturating_add(ns));
+        kernel.shortest_ns = kernel.shortest_ns.min(Some(ns));
         kernel.longest_ns = kernel.longest_ns.max(Some(ns));
     })?;
     database.each(
@@ -112,6 +131,7 @@ pub fn kernels(database: &Database, selection: &Selection) -> Result<Kernels> {
         },
     )?;
     found.kernels = timed.into_values().collect();
+    let timed_graphs = found.graph_launches > 0;
     let mut counted: BTreeMap<String, Kernel> = BTreeMap::new();
     let columns = ["globalPid", "name", "launches", "captured", "isGraph"];
     database.each("GPUPROBE_LAUNCH_COUNTS", &columns, "", |row| {
@@ -120,7 +140,8 @@ pub fn kernels(database: &Database, selection: &Selection) -> Result<Kernels> {
         }
         let (launches, captured) = (unsigned(integer(row, 2)), unsigned(integer(row, 3)));
         if integer(row, 4) == Some(1) {
-            found.graph_launches += launches;
+            // Where the GPU was timed, counting the calls too would count them twice.
+            found.graph_launches += if timed_graphs { 0 } else { launches };
             return;
         }
         let name = text(row, 1).unwrap_or_else(|| "?".to_owned());
@@ -129,15 +150,17 @@ pub fn kernels(database: &Database, selection: &Selection) -> Result<Kernels> {
             launches: 0,
             captured: Some(0),
             gpu_ns: None,
+            shortest_ns: None,
             longest_ns: None,
         });
         kernel.launches += launches;
         kernel.captured = kernel.captured.map(|sum| sum + captured);
     })?;
-    // Where the GPU was timed, counting the calls too would count them twice.
+    // Likewise.
     if found.kernels.is_empty() {
         found.kernels = counted.into_values().collect();
     }
+    found.gpus = busy(database, selection)?;
     found.launches = found.kernels.iter().map(|kernel| kernel.launches).sum();
     found.kernels.sort_by(|a, b| {
         let key = |kernel: &Kernel| (Reverse(kernel.gpu_ns), Reverse(kernel.launches));

@@ -126,14 +126,23 @@ impl Answer {
                 kernel.launches.to_string(),
                 number(kernel.captured),
                 number(kernel.gpu_ns),
+                kernel
+                    .mean_ns()
+                    .map_or(String::new(), |mean| format!("{mean:.0}")),
+                number(kernel.shortest_ns),
                 number(kernel.longest_ns),
             ]
         });
-        self.table(
-            &["name", "launches", "captured", "gpu_ns", "longest_ns"],
-            rows,
-            out,
-        )
+        let columns = [
+            "name",
+            "launches",
+            "captured",
+            "gpu_ns",
+            "mean_ns",
+            "shortest_ns",
+            "longest_ns",
+        ];
+        self.table(&columns, rows, out)
     }
 
     pub(super) fn copies(&self, copies: &[Copies], out: &mut dyn Write) -> Result<()> {

@@ -6,6 +6,7 @@
 
 pub mod activity;
 mod answer;
+pub mod busy;
 pub mod calls;
 pub mod classic;
 pub mod diff;

@@ -84,7 +84,7 @@ pub fn pass(
     selection: &Selection,
     visitor: &mut dyn Visitor,
 ) -> Result<Tracker> {
-    let order = if database.is_ours() {
+    let order = if has_ledger(database)? {
         Order::AsRecorded
     } else if visitor.can_restart() || (is_sorted(database, MEMORY)? && is_sorted(database, CALLS)?)
     {
@@ -100,6 +100,17 @@ pub fn pass(
         }
         done => done,
     }
+}
+
+/// Whether the memory events are those of our ledger; CUPTI's in a recording of ours are like those
+/// of an export.
+fn has_ledger(database: &Database) -> Result<bool> {
+    let mut is_told_by_cupti = false;
+    let source = "WHERE key = 'memory_events'";
+    database.each("GPUPROBE_META", &["val"], source, |found| {
+        is_told_by_cupti |= row::text(found, 0).as_deref() == Some("cupti");
+    })?;
+    Ok(database.is_ours() && !is_told_by_cupti)
 }
 
 /// Whether the rows of `table` can be put in order on the way.
@@ -149,7 +160,12 @@ fn pass_in(
         malformed: 0,
     };
     while let Some(event) = events.next()? {
-        ends.apply_before(&event, &mut tracker, visitor)?;
+        match order {
+            Order::AsRecorded => ends.apply_before(&event, &mut tracker, visitor)?,
+            Order::ByTime | Order::Sorted => {
+                ends.apply_until(event.start_ns.saturating_sub(1), &mut tracker, visitor)?;
+            }
+        }
         if tracker.is_beyond(&event) {
             break;
         }

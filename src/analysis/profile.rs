@@ -46,7 +46,7 @@ impl Totals {
 
 impl Visitor for Totals {
     fn change(&mut self, change: &Change, _: &Tracker) -> Result<()> {
-        if let Some(Part { bytes, origin }) = change.allocated {
+        if let Some(Part { bytes, origin, .. }) = change.allocated {
             let one = Amount {
                 bytes,
                 allocations: 1,

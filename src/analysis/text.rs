@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::activity::{Copies, Kernels};
+use super::busy::Busy;
 use super::diff::{Diff, Grown};
 use super::groups::Group;
 use super::listing::{Listing, Row};
@@ -178,6 +179,7 @@ pub(super) fn kernels(kernels: &Kernels, top: usize, out: &mut dyn Write) -> io:
         "kernels: {launches} launches of {} kernels, {graphs} graph launches",
         kernels.kernels.len()
     )?;
+    gpus(&kernels.gpus, out)?;
     let total: u64 = kernels
         .kernels
         .iter()
@@ -188,11 +190,14 @@ pub(super) fn kernels(kernels: &Kernels, top: usize, out: &mut dyn Write) -> io:
         write!(out, "  {:>10}  {name}", kernel.launches)?;
         if let Some(ns) = kernel.gpu_ns {
             let share = ns as f64 * 100.0 / total.max(1) as f64;
-            let mean = ns as f64 / kernel.launches.max(1) as f64 / 1e3;
+            let us = |ns: Option<u64>| ns.unwrap_or(0) as f64 / 1e3;
             write!(
                 out,
-                "   {:.3} ms on the GPU ({share:.1} %), mean {mean:.1} us",
-                ns as f64 / 1e6
+                "   {:.3} ms on the GPU ({share:.1} %), mean {:.1} us ({:.1} to {:.1})",
+                ns as f64 / 1e6,
+                kernel.mean_ns().unwrap_or(0.0) / 1e3,
+                us(kernel.shortest_ns),
+                us(kernel.longest_ns)
             )?;
         }
         if let Some(captured) = kernel.captured.filter(|&captured| captured > 0) {
@@ -204,6 +209,23 @@ pub(super) fn kernels(kernels: &Kernels, top: usize, out: &mut dyn Write) -> io:
         0 => Ok(()),
         rest => writeln!(out, "  ... and {rest} more"),
     }
+}
+
+fn gpus(gpus: &[Busy], out: &mut dyn Write) -> io::Result<()> {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    for gpu in gpus {
+        writeln!(
+            out,
+            "  gpu_{}: busy {:.3} of {:.3} ms ({:.1} %), {} gaps, the longest {:.3} ms",
+            gpu.device,
+            ms(gpu.busy_ns),
+            ms(gpu.span_ns),
+            gpu.share * 100.0,
+            gpu.gaps,
+            ms(gpu.longest_gap_ns)
+        )?;
+    }
+    Ok(())
 }
 
 pub(super) fn copies(copies: &[Copies], out: &mut dyn Write) -> io::Result<()> {
@@ -221,9 +243,12 @@ pub(super) fn copies(copies: &[Copies], out: &mut dyn Write) -> io::Result<()> {
             copy.count,
             size(copy.bytes)
         )?;
-        match copy.bytes_per_second {
-            Some(speed) => writeln!(out, "   {:.1} GB/s", speed / 1e9)?,
-            None => writeln!(out)?,
+        match (copy.bytes_per_second, copy.ns) {
+            (Some(speed), Some(ns)) => {
+                let (ms, speed) = (ns as f64 / 1e6, speed / 1e9);
+                writeln!(out, "   {ms:.3} ms   {speed:.1} GB/s")?;
+            }
+            _ => writeln!(out)?,
         }
     }
     Ok(())

@@ -54,6 +54,8 @@ pub struct Peak {
 pub struct Part {
     /// Bytes.
     pub bytes: u64,
+    /// Device.
+    pub device: i64,
     /// The call that made the allocation.
     pub origin: Origin,
 }
@@ -159,6 +161,7 @@ impl Tracker {
         let (allocated, freed) = if event.allocates {
             let part = Part {
                 bytes: event.bytes,
+                device: event.device,
                 origin,
             };
             (Some(part), self.allocate(place, event, origin))
@@ -376,6 +379,7 @@ impl Allocation {
     fn part(&self) -> Part {
         Part {
             bytes: self.bytes,
+            device: self.device,
             origin: self.origin,
         }
     }

@@ -287,6 +287,8 @@ pub struct Modes {
     pub cudatrace: bool,
     /// What copies move, and how fast.
     pub bandwidth_util: bool,
+    /// What the GPU itself did and when.
+    pub activity: bool,
 }
 
 /// Where a launch has its grid and block. The discriminants are those of `enum gp_shape`.

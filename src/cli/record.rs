@@ -6,11 +6,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::Args;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory};
 
-use super::parse_duration;
+use super::activity::ActivityArgs;
 use super::target::TargetArgs;
 use super::view::ViewArgs;
+use super::{Cli, parse_duration};
 use crate::api::Modes;
 use crate::profile;
 use crate::recording::replay;
@@ -35,6 +37,9 @@ pub(super) struct RecordArgs {
     #[arg(long)]
     bandwidth_util: bool,
 
+    #[command(flatten)]
+    pub(super) activity: ActivityArgs,
+
     /// Have empty tables for what was not recorded, for readers that need them.
     #[arg(long)]
     all_tables: bool,
@@ -44,7 +49,7 @@ pub(super) struct RecordArgs {
     smi_interval: Option<Duration>,
 
     #[command(flatten)]
-    target: TargetArgs,
+    pub(super) target: TargetArgs,
 }
 
 /// How often launches are read from the kernel side.
@@ -52,12 +57,22 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 impl RecordArgs {
     pub(super) fn into_config(self) -> Config {
+        let others = self.cudatrace || self.bandwidth_util || self.activity.is_on();
         let modes = Modes {
-            memleak: self.memleak || !(self.cudatrace || self.bandwidth_util),
+            memleak: self.memleak || !others,
             cudatrace: self.cudatrace,
             bandwidth_util: self.bandwidth_util,
+            activity: self.activity.is_on(),
         };
+        let collect = self.activity.collect(&self.target.target());
+        let collect = collect.unwrap_or_else(|why| {
+            Cli::command()
+                .error(ErrorKind::ArgumentConflict, why)
+                .exit()
+        });
         Config {
+            collect,
+            single_records: false,
             stacks: self.target.stacks(modes.memleak),
             view: View::default(),
             profiles: profile::Config::default(),
@@ -94,7 +109,7 @@ pub(super) struct ReplayArgs {
     #[arg(long)]
     last: bool,
 
-    /// Write a line for every single copy.
+    /// Write a line for every single copy, and for every record of what the GPU did.
     #[arg(long)]
     per_call: bool,
 

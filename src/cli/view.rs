@@ -54,7 +54,7 @@ impl ViewArgs {
 }
 
 /// Bytes, with a binary unit or without.
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size; try 4096, 64KiB or 2M");
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = text[number.len()..].to_ascii_lowercase();

@@ -94,6 +94,17 @@ pub fn rendezvous(file: &File) -> Result<Option<Rendezvous>> {
     }))
 }
 
+/// The place of the function that the file with these bytes exports as `name`; `None` if it exports
+/// none.
+///
+/// # Errors
+/// It is no ELF file of this machine's architecture.
+pub fn exported_function(bytes: &[u8], name: &str) -> Result<Option<u64>> {
+    let elf = Elf::parse(bytes)?;
+    let address = elf.exported(|symbol| (symbol == name).then_some(())).next();
+    Ok(address.and_then(|((), address)| elf.file_offset(address)))
+}
+
 struct Elf<'data, R: ReadRef<'data>> {
     file: object::File<'data, R>,
 }

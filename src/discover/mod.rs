@@ -1,5 +1,6 @@
 //! Finding the CUDA libraries that programs use.
 
+pub mod cupti;
 pub mod elf;
 pub mod gpus;
 pub mod identity;

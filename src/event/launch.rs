@@ -29,6 +29,8 @@ pub struct Launch {
     pub block: [u32; 3],
     /// It went into a graph instead of to the GPU.
     pub captured: bool,
+    /// Names its call stack within the process; 0 if that was not taken.
+    pub stack: u64,
 }
 
 impl TryFrom<&RawLaunch> for Launch {
@@ -50,6 +52,7 @@ impl TryFrom<&RawLaunch> for Launch {
             grid: raw.grid,
             block: raw.block,
             captured: raw.captured != 0,
+            stack: raw.stack,
         })
     }
 }
@@ -76,6 +79,7 @@ mod tests {
         for number in [80u32, 1, 2, 128, 3, 4] {
             bytes.extend(number.to_le_bytes());
         }
+        bytes.extend(0x77u64.to_le_bytes());
         bytes
     }
 
@@ -90,7 +94,7 @@ mod tests {
         assert_eq!((launch.key.handle, launch.key.process), (0x5000, 9));
         assert_eq!((launch.key.epoch, launch.captured), (3, true));
         assert_eq!((launch.start_ns, launch.end_ns), (100, 200));
-        assert_eq!(launch.stream, 0xabc0);
+        assert_eq!((launch.stream, launch.stack), (0xabc0, 0x77));
         assert_eq!((launch.grid, launch.block), ([80, 1, 2], [128, 3, 4]));
     }
 

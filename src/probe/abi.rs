@@ -8,6 +8,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::skeleton::types;
+use crate::activity::wire;
 use crate::api::{EXTRA, Function, Op, Value};
 
 /// Device of a call that nothing told us about.
@@ -30,6 +31,7 @@ pub mod record {
     pub const NAMED: u16 = 12;
     pub const LAUNCH: u16 = 13;
     pub const STACK: u16 = 14;
+    pub const BATCH: u16 = 15;
 }
 
 /// `struct gp_call`: a finished outermost memory call.
@@ -195,6 +197,8 @@ pub struct RawLaunch {
     pub grid: [u32; 3],
     /// Threads per block; zeroes for a graph.
     pub block: [u32; 3],
+    /// As [`RawCall::stack`].
+    pub stack: u64,
 }
 
 /// `struct gp_copy`: a finished copy or memory set.
@@ -227,6 +231,24 @@ pub struct RawCopy {
     pub second: u16,
     /// Non-zero if it went into a graph instead of to the GPU.
     pub captured: u16,
+}
+
+/// `struct gp_batch`: what a collector has handed over. The batch follows.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawBatch {
+    /// [`record::BATCH`].
+    pub record_type: u16,
+    /// Zero.
+    pub reserved: u16,
+    /// Process.
+    pub tgid: u32,
+    /// The process, as in [`RawTask::process`].
+    pub process: u32,
+    /// Length of the batch; what follows it means nothing.
+    pub bytes: u32,
+    /// Records of the process that the kernel side could not hand on, so far.
+    pub lost: u64,
 }
 
 /// Addresses of a walk along the frame pointers: `GP_MAX_DEPTH`.
@@ -424,6 +446,7 @@ assert_same_layout!(
     stream = stream,
     grid = grid,
     block = block,
+    stack = stack,
 );
 assert_same_layout!(
     RawCopy,
@@ -441,6 +464,15 @@ assert_same_layout!(
     kind = kind,
     second = second,
     captured = captured,
+);
+assert_same_layout!(
+    RawBatch,
+    types::gp_batch,
+    record_type = r#type,
+    tgid = tgid,
+    process = process,
+    bytes = bytes,
+    lost = lost,
 );
 assert_same_layout!(
     RawStack,
@@ -486,6 +518,10 @@ const _: () = assert!(
     crate::api::FUNCTIONS.len() <= size_of::<types::rodata>() / size_of::<types::gp_recipe>(),
     "the function table has outgrown GP_MAX_ROWS"
 );
+const _: () =
+    assert!(size_of::<types::gp_batch_large>() == size_of::<RawBatch>() + wire::BATCH_MAX);
+/// `GP_BATCH_RECORDS_AT`.
+const _: () = assert!(offset_of!(wire::BatchHeader, records) == 72);
 
 fn raw_value(value: Value) -> types::gp_value {
     types::gp_value {

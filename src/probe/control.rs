@@ -19,11 +19,13 @@ impl Probe {
     pub fn rings(&self) -> Result<Rings> {
         let maps = &self.skeleton.maps;
         let stack_ring = (self.stacks != StackMode::Off).then_some(&maps.stack_ring as _);
+        let batch_ring = self.batches.then_some(&maps.batch_ring as _);
         Rings::open(
             &maps.memory_ring,
             &maps.activity_ring,
             &maps.control_ring,
             stack_ring,
+            batch_ring,
         )
     }
 
@@ -129,7 +131,7 @@ impl Probe {
     /// To be called before the rings are read, so that the next full batch wakes us again.
     pub fn about_to_read(&mut self) {
         if let Ok(bss) = self.bss() {
-            bss.wake_pending = [0; 3];
+            bss.wake_pending = [0; 4];
         }
     }
 
@@ -199,7 +201,8 @@ impl Probe {
                 single_launches: losses.single_launches,
                 stacks: losses.stacks,
                 partial_stacks: losses.stack_copies,
-                undecodable: 0,
+                activity: losses.activity,
+                ..Lost::default()
             }
         })
     }

@@ -27,8 +27,12 @@ pub struct Settings {
     pub launches: bool,
     /// Send single launches too, where they are attached to as calls.
     pub single_launches: bool,
+    /// Whether these have call stacks, if any are taken.
+    pub launch_stacks: bool,
     /// Send what a ledger needs to know besides memory calls.
     pub ledger: bool,
+    /// Take the batches of collectors.
+    pub batches: bool,
     /// Whether and how call stacks are taken.
     pub stacks: StackMode,
     /// Attach in this way; `None` for the best that works.
@@ -40,6 +44,7 @@ pub struct Probe {
     /// How functions are attached to.
     pub kind: AttachKind,
     pub(super) stacks: StackMode,
+    pub(super) batches: bool,
     // Before `skeleton`, so that links go first.
     pub(super) links: Vec<Link>,
     /// The kernel lets probes fire in a single process. Where it does not, they fire in all, and
@@ -97,6 +102,7 @@ impl Probe {
         let mut probe = Self {
             kind,
             stacks: settings.stacks,
+            batches: settings.batches,
             links: Vec::new(),
             filters_processes: false,
             skeleton,
@@ -201,6 +207,16 @@ impl Probe {
         self.attach_entries(&progs.entry_multi, &progs.entry_perf, path, points, pid)
     }
 
+    /// Probes the function of a collector that is handed its batches.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn attach_batches(&self, path: &str, offset: u64) -> Result<Attached> {
+        let progs = &self.skeleton.progs;
+        let point = Point { offset, cookie: 0 };
+        self.attach_entries(&progs.batch_multi, &progs.batch_perf, path, &[point], None)
+    }
+
     /// Probes the dynamic loader's rendezvous.
     ///
     /// # Errors
@@ -263,6 +279,7 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     rodata.hold_targets = settings.hold_targets;
     rodata.count_launches = settings.launches;
     rodata.stream_launches = settings.single_launches;
+    rodata.launch_stacks = settings.launch_stacks;
     rodata.keep_ledger = settings.ledger;
     rodata.stack_mode = settings.stacks as u32;
     for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
@@ -274,6 +291,7 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
         settings.stacks == StackMode::Auto,
     );
     for (map, is_needed) in [
+        (&mut open.maps.batch_ring, settings.batches),
         (&mut open.maps.stack_ring, with_stacks),
         (&mut open.maps.walks, with_stacks),
         (&mut open.maps.sent_walks, with_stacks),
@@ -296,6 +314,10 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     progs.call_return_perf.set_autoload(perf);
     progs.rendezvous_perf.set_autoload(perf);
     progs.entry_perf.set_autoload(perf);
+    progs
+        .batch_multi
+        .set_autoload(settings.batches && (session || multi));
+    progs.batch_perf.set_autoload(settings.batches && perf);
     progs.task_fork.set_autoload(settings.follow_children);
     Ok(())
 }

@@ -35,13 +35,15 @@ pub struct Image {
 const BUSY_ROUNDS: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_micros(50);
 
-/// The rings of memory calls, of kernels and copies, of notices, and of call stacks.
+/// The rings of memory calls, of kernels and copies, of notices, of call stacks, and of batches.
 pub struct Rings {
     memory: Ring,
     activity: Ring,
     control: Ring,
     /// If call stacks are taken.
     stacks: Option<Ring>,
+    /// If there are collectors.
+    batches: Option<Ring>,
 }
 
 impl Rings {
@@ -50,26 +52,33 @@ impl Rings {
         activity_ring: &dyn MapCore,
         control_ring: &dyn MapCore,
         stack_ring: Option<&dyn MapCore>,
+        batch_ring: Option<&dyn MapCore>,
     ) -> Result<Self> {
         Ok(Self {
             memory: Ring::open(memory_ring)?,
             activity: Ring::open(activity_ring)?,
             control: Ring::open(control_ring)?,
             stacks: stack_ring.map(Ring::open).transpose()?,
+            batches: batch_ring.map(Ring::open).transpose()?,
         })
     }
 
     /// Hands every record that is in the memory ring now, then every one that was in the activity
     /// ring before, to `record`: whatever a copy needs to know of memory comes first. Before all
-    /// of them come the call stacks of the calls among them.
+    /// of them come the call stacks of the calls among them, after all of them the batches: the end
+    /// of a process may come before what its GPU did last.
     ///
     /// # Errors
     /// Those of mapping the rings.
     pub fn read(&mut self, mut record: impl FnMut(&[u8])) -> Result<()> {
+        let batches_end = self.batches.as_ref().map_or(0, Ring::end);
         let (activity_end, memory_end) = (self.activity.end(), self.memory.end());
         self.read_stacks(&mut record)?;
         self.memory.read_to(memory_end, &mut record)?;
-        self.activity.read_to(activity_end, record)?;
+        self.activity.read_to(activity_end, &mut record)?;
+        if let Some(batches) = &mut self.batches {
+            batches.read_to(batches_end, record)?;
+        }
         Ok(())
     }
 
@@ -123,6 +132,15 @@ impl Rings {
     /// Those of the event loop.
     pub fn watch_stacks(&self) -> Result<Option<AsyncFd<OwnedFd>>> {
         self.stacks.as_ref().map(watch).transpose()
+    }
+
+    /// Becomes readable when batches should be read at once; `None` without collectors. Needs an
+    /// event loop.
+    ///
+    /// # Errors
+    /// Those of the event loop.
+    pub fn watch_batches(&self) -> Result<Option<AsyncFd<OwnedFd>>> {
+        self.batches.as_ref().map(watch).transpose()
     }
 
     /// Becomes readable when there are notices. Needs an event loop.

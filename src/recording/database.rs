@@ -124,6 +124,14 @@ impl Database {
         Ok(Some(statement))
     }
 
+    /// Prepares any other query.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn prepare(&self, sql: &str) -> Result<Statement<'_>> {
+        self.connection.prepare(sql).map_err(|e| self.explain(e))
+    }
+
     /// Calls `take` with every row of what [`Self::select`] gives.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use chrono::SecondsFormat;
 use serde::{Deserialize, Serialize};
 use zerocopy::FromBytes;
 
+use crate::activity::wire;
 use crate::probe::abi::{
     RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed, RawTask, record,
 };
@@ -186,13 +187,14 @@ fn decode(kind: u8, content: &[u8]) -> Option<Entry<'_>> {
 /// Tells apart versions whose records have other layouts.
 pub fn layout() -> String {
     format!(
-        "call {} detail {} task {} kernel {} copy {} launch {}",
+        "call {} detail {} task {} kernel {} copy {} launch {} batch {}",
         size_of::<RawCall>(),
         size_of::<RawNamed>(),
         size_of::<RawTask>(),
         size_of::<RawKernel>(),
         size_of::<RawCopy>(),
-        size_of::<RawLaunch>()
+        size_of::<RawLaunch>(),
+        String::from_utf8_lossy(&wire::MAGIC.to_le_bytes())
     )
 }
 

@@ -88,6 +88,7 @@ pub struct Player {
     /// Records that could not be decoded.
     pub undecodable: u64,
     answers: Answers,
+    decoder: event::Decoder,
 }
 
 impl Player {
@@ -104,6 +105,7 @@ impl Player {
             dropped: 0,
             undecodable: 0,
             answers: Answers::default(),
+            decoder: event::Decoder::default(),
         }
     }
 
@@ -124,7 +126,7 @@ impl Player {
     }
 
     fn record(&mut self, bytes: &[u8]) -> Played {
-        match event::decode(bytes) {
+        match self.decoder.decode(bytes) {
             Ok(event) => {
                 let transfer = self.state.apply(&event, self.modes, &self.answers);
                 Played::Event(event, transfer)

@@ -12,11 +12,14 @@ use rusqlite::types::ValueRef;
 use super::log::{self, Entry, Mark};
 use super::player::{Played, Player};
 use super::{Database, Session, row};
+use crate::activity::Batch;
 use crate::api::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use crate::clock::Clock;
 use crate::discover::link::Link;
+use crate::event::Event;
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Format, Lost, View};
+use crate::session::records;
 
 /// What `gpuprobe replay` does.
 #[derive(Clone, Debug)]
@@ -29,7 +32,7 @@ pub struct Config {
     pub top: Option<usize>,
     /// What of live memory is listed.
     pub view: View,
-    /// Write every single copy.
+    /// Write every single copy, and every record of what the GPU did.
     pub per_call: bool,
     /// Write the last report only.
     pub only_last: bool,
@@ -60,6 +63,7 @@ pub fn run(config: &Config, out: &mut dyn Write) -> Result<()> {
         clock: clock(note("began"), note("monotonic_ns")),
         rows: rows(&database)?,
         writer: config.format.writer(config.per_call),
+        batches: Vec::new(),
         last: None,
         out,
     };
@@ -81,6 +85,7 @@ fn modes(text: &str) -> Modes {
         memleak: has("memleak"),
         cudatrace: has("cudatrace"),
         bandwidth_util: has("bandwidth-util"),
+        activity: has("activity"),
     }
 }
 
@@ -120,6 +125,8 @@ struct Replay<'a> {
     clock: Clock,
     rows: HashMap<u16, u16>,
     writer: Box<dyn report::Writer>,
+    /// What the GPU did since the last report, if that is to be written.
+    batches: Vec<Batch>,
     /// The last report, if only that is wanted.
     last: Option<report::Report>,
     out: &'a mut dyn Write,
@@ -146,9 +153,28 @@ impl Replay<'_> {
                         .write_copy(&copy, self.out)
                         .context("cannot write the report")?;
                 }
-                Played::Report(mark) => self.report(&mark)?,
+                Played::Event(Event::Activity(batch), _) if self.config.per_call => {
+                    self.batches.push(batch);
+                }
+                Played::Report(mark) => {
+                    self.records()?;
+                    self.report(&mark)?;
+                }
                 _ => {}
             }
+        }
+        Ok(())
+    }
+
+    /// Writes what the GPU did since the last report.
+    fn records(&mut self) -> Result<()> {
+        let began_ns = self.clock.monotonic_ns();
+        let activities = &self.player.state.activity;
+        for record in &records::in_order(std::mem::take(&mut self.batches)) {
+            let line = records::line(record, activities, began_ns);
+            self.writer
+                .write_activity(&line, self.out)
+                .context("cannot write the report")?;
         }
         Ok(())
     }

@@ -6,8 +6,9 @@ use super::{Options, clock_micros, hex};
 use crate::api::Direction;
 use crate::clock::Clock;
 use crate::discover::link::Link;
-use crate::state::Transfers;
+use crate::state::activity::tally::Moved;
 use crate::state::transfers::{Meter, Mode, Transfer, Which};
+use crate::state::{Activities, Transfers};
 
 use chrono::{DateTime, FixedOffset};
 
@@ -51,14 +52,36 @@ pub struct DirectionReport {
     pub now_bytes_per_second: Option<f64>,
     /// Bytes per second of wall-clock time since tracing began.
     pub wall_bytes_per_second: f64,
-    /// `bytes_per_second` over what the link can carry one way.
+    /// `bytes_per_second`, that of the GPU if it is known, over what the link can carry one way.
     pub link_utilisation: Option<f64>,
     /// Calls by size: `[bytes, calls]`, for calls of less than `bytes` and at least half of it.
     pub sizes: Vec<[u64; 2]>,
+    /// The same copies as the GPU made them, if CUPTI has told of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuReport>,
+}
+
+/// Copies as the GPU made them.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuReport {
+    /// Copies.
+    pub count: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Their times together.
+    pub seconds: f64,
+    /// Bytes over seconds.
+    pub bytes_per_second: Option<f64>,
+    /// The fastest.
+    pub peak_bytes_per_second: f64,
 }
 
 /// Makes the report of copies.
-pub(super) fn build(transfers: &Transfers, options: &Options) -> BandwidthUtil {
+pub(super) fn build(
+    transfers: &Transfers,
+    activities: &Activities,
+    options: &Options,
+) -> BandwidthUtil {
     let is_set = |which: &Which| which.direction == Direction::Set;
     let calls = |sets: bool| {
         let meters = transfers
@@ -74,14 +97,26 @@ pub(super) fn build(transfers: &Transfers, options: &Options) -> BandwidthUtil {
         link: options.link,
         directions: transfers
             .meters()
-            .map(|(which, meter)| direction(which, meter, options))
+            .map(|(which, meter)| {
+                let gpu = activities.moved(which.pid, which.direction, which.mode);
+                direction(which, meter, &gpu, options)
+            })
             .collect(),
     }
 }
 
-fn direction(which: &Which, meter: &Meter, options: &Options) -> DirectionReport {
+fn direction(which: &Which, meter: &Meter, gpu: &Moved, options: &Options) -> DirectionReport {
     let sync = which.mode == Mode::Sync;
     let speed = |bytes: u64, ns: u64| (sync && ns > 0).then(|| bytes as f64 * 1e9 / ns as f64);
+    let gpu = (gpu.tally.count > 0).then(|| GpuReport {
+        count: gpu.tally.count,
+        bytes: gpu.bytes,
+        seconds: gpu.tally.total_ns as f64 / 1e9,
+        bytes_per_second: gpu.bytes_per_second(),
+        peak_bytes_per_second: gpu.peak_bytes_per_second,
+    });
+    // The GPU's own times are the truth, for calls that wait for it too.
+    let on_gpu = gpu.as_ref().and_then(|gpu| gpu.bytes_per_second);
     let mean = speed(meter.bytes, meter.ns);
     let link = options.link.filter(|_| which.direction.crosses_link());
     DirectionReport {
@@ -98,7 +133,8 @@ fn direction(which: &Which, meter: &Meter, options: &Options) -> DirectionReport
             meter.ns - meter.ns_reported,
         ),
         wall_bytes_per_second: meter.bytes as f64 / options.since_start.as_secs_f64().max(1e-9),
-        link_utilisation: mean
+        link_utilisation: on_gpu
+            .or(mean)
             .zip(link)
             .map(|(mean, link)| mean / link.bytes_per_second()),
         sizes: (0u32..)
@@ -106,6 +142,7 @@ fn direction(which: &Which, meter: &Meter, options: &Options) -> DirectionReport
             .filter(|(_, calls)| *calls > 0)
             .map(|(slot, calls)| [1u64.checked_shl(slot).unwrap_or(u64::MAX), calls])
             .collect(),
+        gpu,
     }
 }
 

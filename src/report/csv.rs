@@ -1,9 +1,11 @@
-//! Tables: one row per live allocation, per kernel, per direction, or per copy. A file holds one
-//! table; the command line sees to that.
+//! Tables: one row per live allocation, per kernel, per direction, per copy, per record of what the
+//! GPU did, or per sum of these. A file holds one table; the command line sees to that.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use super::activity::lines::{self, Line};
+use super::activity::sums;
 use super::bandwidth::{BandwidthUtil, CopyReport};
 use super::cudatrace::Cudatrace;
 use super::memleak::{Memleak, ProcessReport, SiteReport};
@@ -75,15 +77,15 @@ const COPIES: &[&str] = &[
 #[derive(Default)]
 pub(super) struct Csv {
     pub(super) header_written: bool,
-    /// Rows are single copies: reports have no place among them.
-    pub(super) per_call: bool,
+    /// Rows are single copies or records: reports have no place among them.
+    pub(super) singles: bool,
 }
 
 type Rows<'a> = csv::Writer<&'a mut dyn Write>;
 
 impl Writer for Csv {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
-        if self.per_call {
+        if self.singles {
             return Ok(());
         }
         let mut rows = csv::Writer::from_writer(out);
@@ -101,6 +103,13 @@ impl Writer for Csv {
         } else if let Some(bandwidth) = &report.bandwidth_util {
             self.header(BANDWIDTH, &mut rows)?;
             write_bandwidth(bandwidth, &common, &mut rows)?;
+        } else if let Some(activity) = &report.activity {
+            self.header(sums::HEADER, &mut rows)?;
+            for process in &activity.processes {
+                for sum in sums::rows(process) {
+                    rows.write_record(common.iter().chain(&sum))?;
+                }
+            }
         }
         rows.flush()
     }
@@ -119,6 +128,13 @@ impl Writer for Csv {
             copy.seconds.to_string(),
             optional(copy.bytes_per_second),
         ])?;
+        rows.flush()
+    }
+
+    fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
+        let mut rows = csv::Writer::from_writer(out);
+        self.header(lines::HEADER, &mut rows)?;
+        rows.write_record(line.columns().row())?;
         rows.flush()
     }
 }

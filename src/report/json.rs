@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::activity::lines::{Columns, Line};
 use super::bandwidth::CopyReport;
 use super::{Report, Writer};
 
@@ -20,6 +21,19 @@ impl Writer for Json {
         serde_json::to_writer(&mut *out, &line)?;
         out.write_all(b"\n")
     }
+
+    fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
+        let record = line.columns();
+        serde_json::to_writer(&mut *out, &RecordLine { schema: 1, record })?;
+        out.write_all(b"\n")
+    }
+}
+
+/// A line for one record of what the GPU did, told from a report by its key.
+#[derive(Serialize)]
+struct RecordLine<'a> {
+    schema: u32,
+    record: Columns<'a>,
 }
 
 /// A line for one copy, told from a report by its key.

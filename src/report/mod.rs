@@ -3,6 +3,7 @@
 //! The serialised form of [`Report`] is the documented JSON (`schema` 1): keys may be added, none
 //! are renamed.
 
+pub mod activity;
 pub mod bandwidth;
 mod csv;
 pub mod cudatrace;
@@ -24,6 +25,8 @@ use crate::discover::link::Link;
 use crate::stacks::{Location, Symbols};
 use crate::state::State;
 
+use activity::ActivitySummary;
+use activity::lines::Line;
 use bandwidth::{BandwidthUtil, CopyReport};
 use cudatrace::Cudatrace;
 use memleak::Memleak;
@@ -59,6 +62,14 @@ pub struct Lost {
     pub stacks: u64,
     /// Call stacks of which only the part is known that frame pointers lead to.
     pub partial_stacks: u64,
+    /// Records of what the GPU did, between the process and here.
+    pub activity: u64,
+    /// Records of what the GPU did that CUPTI itself dropped.
+    pub cupti_dropped: u64,
+    /// Records of CUPTI that are of no known kind.
+    pub cupti_unknown: u64,
+    /// Records or ends of buffers of CUPTI that could not be read.
+    pub cupti_malformed: u64,
     /// Records that could not be decoded.
     pub undecodable: u64,
 }
@@ -98,6 +109,9 @@ pub struct Report {
     /// What copies move, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth_util: Option<BandwidthUtil>,
+    /// What the GPU did, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activity: Option<ActivitySummary>,
 }
 
 /// What a report shows.
@@ -195,7 +209,10 @@ pub fn build(
             .then(|| cudatrace::build(&state.launches, options)),
         bandwidth_util: modes
             .bandwidth_util
-            .then(|| bandwidth::build(&state.transfers, options)),
+            .then(|| bandwidth::build(&state.transfers, &state.activity, options)),
+        activity: modes
+            .activity
+            .then(|| activity::build(&state.activity, options)),
     }
 }
 
@@ -241,6 +258,12 @@ pub trait Writer {
     /// # Errors
     /// Those of `out`.
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()>;
+
+    /// Writes one record of what the GPU did to `out`.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()>;
 }
 
 /// Formats that reports can be written in.
@@ -255,13 +278,13 @@ pub enum Format {
 }
 
 impl Format {
-    /// A writer of this format; with `per_call`, single copies are written too.
-    pub fn writer(self, per_call: bool) -> Box<dyn Writer> {
+    /// A writer of this format; with `singles`, single copies or records are written too.
+    pub fn writer(self, singles: bool) -> Box<dyn Writer> {
         match self {
-            Self::Text => Box::new(text::Text),
+            Self::Text => Box::new(text::Text::default()),
             Self::Json => Box::new(json::Json),
             Self::Csv => Box::new(csv::Csv {
-                per_call,
+                singles,
                 header_written: false,
             }),
         }

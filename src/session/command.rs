@@ -69,13 +69,16 @@ impl Invoker {
     }
 }
 
-/// Starts `command` with our environment, terminal and, under sudo, the rights of the user who
+/// Starts `command` with our environment and `environment`, our terminal and, under sudo, the rights of the user who
 /// called it.
-pub(super) fn spawn(command: &[OsString]) -> Result<Child> {
+pub(super) fn spawn(
+    command: &[OsString],
+    environment: impl IntoIterator<Item = (&'static str, OsString)>,
+) -> Result<Child> {
     let (program, arguments) = command.split_first().context("no command")?;
     let invoker = Invoker::find().context("cannot tell who called sudo")?;
     let mut child = Command::new(program);
-    child.args(arguments);
+    child.args(arguments).envs(environment);
     if let Some(invoker) = &invoker {
         invoker.restore_environment(&mut child);
     }

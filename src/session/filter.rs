@@ -117,6 +117,7 @@ impl Sieve {
             Event::Kernel(kernel) => self.is_accepted(kernel.pid),
             Event::Launch(launch) => self.is_accepted(launch.pid),
             Event::Copy(copy) => self.is_accepted(copy.pid),
+            Event::Activity(batch) => self.is_accepted(batch.pid),
         }
     }
 

@@ -1,11 +1,13 @@
 //! One run: attach, trace, report, end.
 
+mod collector;
 mod command;
 mod filter;
 mod guard;
 mod limits;
 mod output;
 mod recorder;
+pub(crate) mod records;
 mod run;
 mod samples;
 mod signals;
@@ -23,6 +25,7 @@ use crate::profile;
 use crate::report::{Format, View};
 use crate::stacks::StackMode;
 
+pub use collector::Collect;
 pub use filter::Filter;
 pub use guard::guard_if_asked;
 pub use run::run;
@@ -85,6 +88,10 @@ pub struct Config {
     pub kinds: KindSet,
     /// What is reported.
     pub modes: Modes,
+    /// What the command is made to collect of its GPU, if anything.
+    pub collect: Option<Collect>,
+    /// Report every single record of that.
+    pub single_records: bool,
     /// Report every single copy.
     pub per_call: bool,
     /// Time between reports.

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::Config;
+use crate::report::activity::lines::Line;
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Format, Report};
 
@@ -35,7 +36,9 @@ impl Output {
         };
         Ok(Self {
             destination: BufWriter::new(destination),
-            writer: config.format.writer(config.per_call),
+            writer: config
+                .format
+                .writer(config.per_call || config.single_records),
             format: config.format,
         })
     }
@@ -61,6 +64,17 @@ impl Output {
             written = written.and_then(|()| self.writer.write_copy(copy, &mut self.destination));
         }
         let written = written.and_then(|()| self.destination.flush());
+        Self::outcome(written)
+    }
+
+    /// Writes single records of what the GPU did.
+    pub(super) fn write_records<'a>(
+        &mut self,
+        mut lines: impl Iterator<Item = Line<'a>>,
+    ) -> Result<Reader> {
+        let written = lines
+            .try_for_each(|line| self.writer.write_activity(&line, &mut self.destination))
+            .and_then(|()| self.destination.flush());
         Self::outcome(written)
     }
 

@@ -13,6 +13,7 @@ use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::process::Child;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 
+use super::collector::Collector;
 use super::filter::Sieve;
 use super::guard::Guard;
 use super::output::{Output, Reader};
@@ -20,12 +21,14 @@ use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
 use super::stacks::Stacks;
-use super::{Config, Target, Tracer, command, limits, recorder};
+use super::{Config, Target, Tracer, command, limits, recorder, records};
+use crate::api::Modes;
 use crate::cli::say;
 use crate::clock::{self, Clock};
 use crate::discover::link::Link;
 use crate::discover::process::Handle;
 use crate::discover::world::Live;
+use crate::event;
 use crate::probe::{Notice, Rings};
 use crate::profile;
 use crate::recording::frames::{FrameWitness, Told};
@@ -86,6 +89,8 @@ struct Run<'a> {
     /// The frames that the recording knows.
     told: Told,
     guard: Option<Guard>,
+    /// Outlives the command.
+    collector: Option<Collector>,
     samples: Option<Samples>,
     /// The losses that the user has been told on standard error.
     lost_said: Lost,
@@ -108,9 +113,13 @@ impl<'a> Run<'a> {
             .and_then(|record| record.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
         let mut tap = recorder::open(config, clock)?;
-        let started = Tracer::start(config, process)
-            .and_then(|tracer| tracer.probe.rings().map(|rings| (tracer, rings)));
-        let (tracer, rings) = started.inspect_err(|_| tap.discard())?;
+        let started = Tracer::start(config, process).and_then(|mut tracer| {
+            let collect = config.collect.as_ref();
+            let collector = collect.map(|collect| Collector::start(collect, &mut tracer.probe));
+            let rings = tracer.probe.rings()?;
+            Ok((tracer, collector.transpose()?, rings))
+        });
+        let (tracer, collector, rings) = started.inspect_err(|_| tap.discard())?;
         Ok(Self {
             config,
             output,
@@ -125,8 +134,10 @@ impl<'a> Run<'a> {
                 },
                 sieve: Sieve::new(config.filter.clone()),
                 world: Live::open(),
+                decoder: event::Decoder::default(),
                 undecodable: 0,
                 copies: config.per_call.then(Vec::new),
+                records: config.single_records.then(Vec::new),
                 stacks: (config.stacks != StackMode::Off)
                     .then(|| Stacks::new(tap.is_recording()))
                     .transpose()?,
@@ -140,6 +151,7 @@ impl<'a> Run<'a> {
             clock,
             process,
             guard: None,
+            collector,
             samples,
             lost: Lost::default(),
             told: Told::default(),
@@ -168,6 +180,7 @@ impl<'a> Run<'a> {
         let activity = self.rings.watch_activity()?;
         let control = self.rings.watch_control()?;
         let stacks = self.rings.watch_stacks()?;
+        let batches = self.rings.watch_batches()?;
         let mut look = interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut report = interval_at(Instant::now() + self.config.interval, self.config.interval);
@@ -194,6 +207,10 @@ impl<'a> Run<'a> {
                     reader = self.read()?;
                 }
                 guard = activity.readable() => {
+                    guard?.clear_ready();
+                    reader = self.read()?;
+                }
+                guard = readable(batches.as_ref()) => {
                     guard?.clear_ready();
                     reader = self.read()?;
                 }
@@ -236,6 +253,7 @@ impl<'a> Run<'a> {
         if reader == Reader::Reading {
             self.report(true)?;
         }
+        self.warn_of_silence();
         let written = self.write_profiles();
         let status = self.finish(child, status).await?;
         written.map(|()| status)
@@ -245,6 +263,17 @@ impl<'a> Run<'a> {
     fn all_ended(&self) -> bool {
         self.process.is_some_and(|p| !p.is_alive())
             && !(self.config.children && self.tracer.probe.has_targets())
+    }
+
+    /// Says why nothing may have come of what the GPU did, if nothing has.
+    fn warn_of_silence(&self) {
+        let told = self.sink.state.activity.processes().next().is_some();
+        if self.config.modes.activity && !told {
+            say(
+                "nothing came from CUPTI: the command has not used CUDA, or has not loaded \
+                 libcupti; `gpuprobe doctor` says where one is",
+            );
+        }
     }
 
     /// Says on standard error what is being traced.
@@ -258,10 +287,17 @@ impl<'a> Run<'a> {
             Target::Process(pid) => format!("process {pid}"),
             Target::Command(command) => command[0].to_string_lossy().into_owned(),
         };
-        say(format_args!(
-            "tracing {what}: {functions} functions in {libraries} CUDA libraries ({})",
-            self.tracer.probe.kind
-        ));
+        let kind = self.tracer.probe.kind;
+        let calls = format!("{functions} functions in {libraries} CUDA libraries ({kind})");
+        let only_gpu = Modes {
+            activity: true,
+            ..Modes::default()
+        };
+        match self.config.modes {
+            modes if modes == only_gpu => say(format_args!("tracing {what}: its GPUs ({kind})")),
+            modes if modes.activity => say(format_args!("tracing {what}: its GPUs, {calls}")),
+            _ => say(format_args!("tracing {what}: {calls}")),
+        }
         if self.process.is_some() && libraries == 0 {
             say("it has no CUDA library loaded; waiting for it to load one");
         }
@@ -281,7 +317,8 @@ impl<'a> Run<'a> {
         }
         let own_pid = std::process::id();
         self.tracer.probe.add_target(own_pid)?;
-        let child = command::spawn(arguments);
+        let environment = self.collector.iter().flat_map(Collector::environment);
+        let child = command::spawn(arguments, environment);
         self.tracer.probe.remove_target(own_pid);
         child.map(Some)
     }
@@ -331,7 +368,12 @@ impl<'a> Run<'a> {
         }
         self.sink.find_frames(&mut self.told);
         let mut lost = self.tracer.probe.lost();
-        lost.undecodable = self.sink.undecodable;
+        let missed = self.sink.decoder.activity.losses();
+        lost.undecodable = self.sink.undecodable + missed.undecodable;
+        lost.activity = lost.activity.saturating_add(missed.missing);
+        lost.cupti_dropped = missed.dropped;
+        lost.cupti_unknown = missed.unknown;
+        lost.cupti_malformed = missed.malformed;
         lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
         if lost.tasks > self.lost.tasks {
             self.end_vanished();
@@ -344,6 +386,9 @@ impl<'a> Run<'a> {
             self.sink.tap.note(note);
         }
         self.sink.tap.pause();
+        if self.write_records()? == Reader::Gone {
+            return Ok(Reader::Gone);
+        }
         let Some(copies) = self.sink.copies.as_mut().map(std::mem::take) else {
             return Ok(Reader::Reading);
         };
@@ -352,6 +397,20 @@ impl<'a> Run<'a> {
             .map(|transfer| CopyReport::of(transfer, &self.clock))
             .collect();
         self.output.write_copies(&copies)
+    }
+
+    /// Writes the single records that have come.
+    fn write_records(&mut self) -> Result<Reader> {
+        let Some(batches) = self.sink.records.as_mut().filter(|new| !new.is_empty()) else {
+            return Ok(Reader::Reading);
+        };
+        let new = records::in_order(std::mem::take(batches));
+        let began_ns = self.clock.monotonic_ns();
+        let activities = &self.sink.state.activity;
+        let lines = new
+            .iter()
+            .map(|one| records::line(one, activities, began_ns));
+        self.output.write_records(lines)
     }
 
     /// Reads on until the frames that were asked for are found.

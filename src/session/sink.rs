@@ -2,6 +2,7 @@
 
 use super::filter::Sieve;
 use super::stacks::{self, Stacks};
+use crate::activity::Batch;
 use crate::api::Modes;
 use crate::discover::world::Live;
 use crate::event::{self, Event};
@@ -18,11 +19,14 @@ pub(super) struct Sink {
     pub(super) state: State,
     pub(super) world: Live,
     pub(super) sieve: Sieve,
+    pub(super) decoder: event::Decoder,
     pub(super) undecodable: u64,
     /// Call stacks, if they are taken.
     pub(super) stacks: Option<Stacks>,
     /// Single copies to be written, if that is asked for.
     pub(super) copies: Option<Vec<Transfer>>,
+    /// What the GPU did, record by record, if that is to be written.
+    pub(super) records: Option<Vec<Batch>>,
     /// Where all of it is recorded, if it is.
     pub(super) tap: Box<dyn Tap>,
 }
@@ -35,7 +39,8 @@ impl Sink {
             self.undecodable += u64::from(!understood);
             return;
         }
-        match event::decode(bytes) {
+        let bytes = event::whole(bytes);
+        match self.decoder.decode(bytes) {
             Ok(event) => {
                 if let (Event::Exit(task) | Event::Exec(task), Some(stacks)) =
                     (&event, &mut self.stacks)
@@ -73,22 +78,28 @@ impl Sink {
         if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
             copies.push(transfer);
         }
+        if let (Some(records), Event::Activity(batch)) = (&mut self.records, event) {
+            records.push(batch);
+        }
     }
 
     /// Sees to the call stack of an event; its record, if that is another one now.
     fn name_stack(&mut self, event: &mut Event, bytes: &[u8]) -> Option<Vec<u8>> {
         let stacks = self.stacks.as_mut()?;
-        match event {
-            Event::Call(call) if call.stack != 0 => {
-                let before = call.stack;
-                let note = stacks.name(call, &mut self.state.ledger);
-                if let Some(note) = note.filter(|_| self.tap.is_recording()) {
-                    self.tap.note(note);
-                }
-                (call.stack != before).then(|| stacks::renamed(bytes, call.stack))
-            }
-            _ => None,
+        let (pid, stack, offset) = match event {
+            Event::Call(call) => (call.pid, &mut call.stack, stacks::OF_CALL),
+            Event::Launch(launch) => (launch.pid, &mut launch.stack, stacks::OF_LAUNCH),
+            _ => return None,
+        };
+        let before = *stack;
+        if before == 0 {
+            return None;
         }
+        let note = stacks.name(pid, stack, &mut self.state.ledger);
+        if let Some(note) = note.filter(|_| self.tap.is_recording()) {
+            self.tap.note(note);
+        }
+        (*stack != before).then(|| stacks::renamed(bytes, offset, *stack))
     }
 
     /// Takes in the frames that were found meanwhile.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use zerocopy::IntoBytes;
 
 use crate::cli::say;
-use crate::event::{Call, Task};
+use crate::event::Task;
 use crate::probe::Probe;
-use crate::probe::abi::RawCall;
+use crate::probe::abi::{RawCall, RawLaunch};
 use crate::recording::frames::Told;
 use crate::recording::log::Note;
 use crate::stacks::taken::Taken;
@@ -71,19 +71,23 @@ impl Stacks {
 
     /// Gives the stack of a call the number that the ledger knows it by, and teaches the ledger
     /// those that are new. The note for the recording, if there is one.
-    pub(super) fn name(&mut self, call: &mut Call, ledger: &mut Ledger) -> Option<Note> {
-        let named = self.taken.of_call(call.pid, call.stack);
+    pub(super) fn name(
+        &mut self,
+        pid: u32,
+        of_call: &mut u64,
+        ledger: &mut Ledger,
+    ) -> Option<Note> {
+        let named = self.taken.of_call(pid, *of_call);
         self.unknown += u64::from(named.is_none());
-        call.stack = named.as_ref().map_or(0, |named| named.id);
+        *of_call = named.as_ref().map_or(0, |named| named.id);
         let named = named?;
         let stack = named.new?;
-        let note = Note::Stack(call.pid, named.id, (*stack).clone());
+        let note = Note::Stack(pid, named.id, (*stack).clone());
         if self.is_recording {
             let locations = stack.locations.iter().enumerate();
-            let pid = call.pid;
             self.want(locations.map(|(index, location)| (pid, *location, index == 0)));
         }
-        ledger.learn_stack(call.pid, named.id, stack);
+        ledger.learn_stack(pid, named.id, stack);
         Some(note)
     }
 
@@ -194,11 +198,15 @@ impl Stacks {
     }
 }
 
-/// The record of a call whose stack has the number `stack`.
-pub(super) fn renamed(record: &[u8], stack: u64) -> Vec<u8> {
+/// Where the number of its stack stands in the record of a call.
+pub(super) const OF_CALL: usize = offset_of!(RawCall, stack);
+/// Likewise of a launch.
+pub(super) const OF_LAUNCH: usize = offset_of!(RawLaunch, stack);
+
+/// The record whose stack has the number `stack`, which stands at `offset`.
+pub(super) fn renamed(record: &[u8], offset: usize, stack: u64) -> Vec<u8> {
     let mut record = record.to_vec();
-    let place = offset_of!(RawCall, stack)..offset_of!(RawCall, stack) + size_of::<u64>();
-    if let Some(bytes) = record.get_mut(place) {
+    if let Some(bytes) = record.get_mut(offset..offset + size_of::<u64>()) {
         bytes.copy_from_slice(stack.as_bytes());
     }
     record

@@ -70,6 +70,8 @@ impl Tracer {
             hold_targets: is_command,
             launches: config.modes.cudatrace,
             single_launches: config.records_launches(),
+            launch_stacks: config.records_launches() && config.modes.activity,
+            batches: config.modes.activity,
             ledger: config.modes.memleak,
             stacks: config.stacks,
             kind: config.attach,

@@ -127,6 +127,7 @@ impl Launches {
             Event::Launch(_)
             | Event::Call(_)
             | Event::Copy(_)
+            | Event::Activity(_)
             | Event::Thread(_)
             | Event::ThreadExit(_) => {}
         }

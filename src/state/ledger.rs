@@ -160,7 +160,7 @@ impl Ledger {
                 }
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
-            Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) => {}
+            Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) | Event::Activity(_) => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! What is known about the traced processes: pure state, fed with events.
 
+pub mod activity;
 mod allocation;
 pub mod arrays;
 mod calls;
@@ -18,6 +19,7 @@ mod superseded;
 pub mod totals;
 pub mod transfers;
 
+pub use activity::Activities;
 pub use allocation::Allocation;
 pub use identity::Identity;
 pub use launches::Launches;
@@ -55,6 +57,8 @@ pub struct State {
     pub launches: Launches,
     /// What copies move.
     pub transfers: Transfers,
+    /// What the GPU did.
+    pub activity: Activities,
 }
 
 /// The event with the size of the variable that it is about, if the program did not ask for that.
@@ -89,6 +93,9 @@ impl State {
             self.launches
                 .apply(event, |pid, address| world.kernel_at(pid, address));
         }
+        if modes.activity {
+            self.activity.apply(event);
+        }
         if !modes.bandwidth_util {
             return None;
         }
@@ -101,5 +108,6 @@ impl State {
         self.ledger.mark_reported();
         self.launches.mark_reported();
         self.transfers.mark_reported();
+        self.activity.mark_reported();
     }
 }

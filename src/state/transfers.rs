@@ -225,7 +225,7 @@ impl Transfers {
             which: Which {
                 pid: copy.pid,
                 direction,
-                mode: mode(copy, direction),
+                mode: mode_of(copy.function.is_async, direction, copy.bytes),
             },
             copy: *copy,
         };
@@ -308,10 +308,11 @@ fn by_types(copy: &Copy, place_of: impl Fn(u64) -> Option<Place>) -> Direction {
     }
 }
 
-fn mode(copy: &Copy, direction: Direction) -> Mode {
+/// What the duration of a call means that copies `bytes`.
+pub(super) fn mode_of(is_async: bool, direction: Direction, bytes: u64) -> Mode {
     let to_device = matches!(direction, Direction::HostToDevice | Direction::HostToArray);
-    let staged = to_device && copy.bytes <= STAGED_BYTES;
-    if copy.function.is_async || !direction.crosses_link() || staged {
+    let staged = to_device && bytes <= STAGED_BYTES;
+    if is_async || !direction.crosses_link() || staged {
         Mode::Async
     } else {
         Mode::Sync

@@ -10,14 +10,39 @@ pub use native::{Answer, Request, Service, Symbolizer};
 pub use stub::kernel_of_host_function;
 pub use variable::size_of_variable;
 
+use std::fmt;
+
 use cpp_demangle::{DemangleOptions, Symbol};
+
+/// Longest name that is made of a mangled one. A few bytes can stand for gigabytes.
+const MAX_NAME: usize = 64 << 10;
+
+/// A text that does not get longer than [`MAX_NAME`].
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > MAX_NAME {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
 
 /// The name as its source has it; names that are not mangled stay as they are.
 pub fn demangle(mangled: &str) -> String {
-    Symbol::new(mangled)
-        .ok()
-        .and_then(|symbol| symbol.demangle_with_options(&DemangleOptions::new()).ok())
-        .unwrap_or_else(|| mangled.to_owned())
+    let mut name = Bounded(String::new());
+    let demangled = Symbol::new(mangled).is_ok_and(|symbol| {
+        symbol
+            .structured_demangle(&mut name, &DemangleOptions::new())
+            .is_ok()
+    });
+    if demangled {
+        name.0
+    } else {
+        mangled.to_owned()
+    }
 }
 
 /// Whether `name` can be what a compiler called a kernel. What is read through an undocumented
@@ -45,6 +70,50 @@ pub fn shorten(name: &str, width: usize) -> String {
         short = kept + "...";
     }
     short
+}
+
+/// The bare name of a function that is demangled: without namespaces, result, template arguments
+/// and parameters.
+pub fn base_name(name: &str) -> &str {
+    let mut depth = 0;
+    let mut begin = 0;
+    for (position, c) in name.char_indices() {
+        match c {
+            '<' | '(' if depth == 0 && position > begin => {
+                let rest = &name[position..];
+                // The end, unless this is inside of the name of a namespace or of a result.
+                let is_inside = match c {
+                    '(' => rest.starts_with("(anonymous namespace)"),
+                    _ => closing(rest).is_some_and(|end| rest[end..].starts_with("::")),
+                };
+                if !is_inside {
+                    return &name[begin..position];
+                }
+                depth += 1;
+            }
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth -= 1,
+            ':' | ' ' if depth == 0 => begin = position + 1,
+            _ => {}
+        }
+    }
+    &name[begin..]
+}
+
+/// Where what begins with an angle bracket ends.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (position, c) in text.char_indices() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(position + 1);
+        }
+    }
+    None
 }
 
 /// Cuts the parameter list at the end.
@@ -103,6 +172,42 @@ mod tests {
         );
         assert_eq!(demangle("triton_poi_fused_add_0"), "triton_poi_fused_add_0");
         assert_eq!(demangle("_Znonsense"), "_Znonsense");
+    }
+
+    #[test]
+    fn bare_names() {
+        for (name, bare) in [
+            ("k1(float*, int)", "k1"),
+            ("void k2<float>(float*, int)", "k2"),
+            ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+            ("void a::b<c::d, (e)1>::f<int>(g<h>)", "f"),
+            ("void (anonymous namespace)::k<int>(int)", "k"),
+            ("a::(anonymous namespace)::k(int)", "k"),
+            (
+                "void at::native::vectorized<4, at::F<float>, std::array<char*, 2ul> >(int)",
+                "vectorized",
+            ),
+            ("", ""),
+        ] {
+            assert_eq!(base_name(name), bare, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_few_bytes_do_not_become_gigabytes() {
+        // Each pair is of two of the pair before.
+        let nested = |levels: usize| {
+            let digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ".chars();
+            let pairs = digits.take(levels).map(|n| format!("S_IS{n}_S{n}_E"));
+            format!("_Z1fSt4pairIiiE{}", pairs.collect::<String>())
+        };
+        let small = demangle(&nested(2));
+        assert!(
+            small.starts_with("f(std::pair<int, int>, std::pair<"),
+            "{small}"
+        );
+        let bomb = nested(30);
+        assert_eq!(demangle(&bomb), bomb);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod activity;
 mod attach;
 mod bandwidth;
 mod calls;

@@ -2,7 +2,9 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod activity;
 mod bad;
+mod export;
 mod golden;
 mod launches;
 mod plots;

@@ -16,6 +16,7 @@
 
 #include "cuda_blocks.h"
 #include "cuda_internal.h"
+#include "cuda_tell.h"
 #include "error_text.h"
 
 #define DEFAULT_DEVICE_BYTES (128ull << 30)
@@ -102,6 +103,7 @@ CUresult cuInit(unsigned int flags)
     if (settings.devices == 0)
         return CUDA_ERROR_NO_DEVICE;
     atomic_store_explicit(&initialized, true, memory_order_release);
+    activity_inject();
     return CUDA_SUCCESS;
 }
 

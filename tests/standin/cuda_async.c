@@ -7,6 +7,7 @@
 #include "cuda_graph_memory.h"
 #include "cuda_pool.h"
 #include "cuda_share.h"
+#include "cuda_tell.h"
 
 static CUresult allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUcontext context,
                          CUstream stream, CUstream null_stream)
@@ -18,8 +19,12 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, 
     if (error)
         return error;
     struct CUgraph_st *graph = stream_capture(resolved);
-    return graph ? graph_add_allocation(graph, context->device, bytes, address)
-                 : pool_take(pool, bytes, address);
+    if (graph)
+        return graph_add_allocation(graph, context->device, bytes, address);
+    error = pool_take(pool, bytes, address);
+    if (!error)
+        tell_memory(false, MEMORY_DEVICE, *address, bytes, true);
+    return error;
 }
 
 static CUresult release(CUdeviceptr address, CUstream stream, CUstream null_stream)
@@ -31,7 +36,7 @@ static CUresult release(CUdeviceptr address, CUstream stream, CUstream null_stre
     struct CUgraph_st *graph = stream_capture(resolved);
     if (graph)
         return graph_add_free(graph, address);
-    return memory_release(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return memory_release(address, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 DEFINE_TWINS(cuMemAllocAsync, _ptsz, (CUdeviceptr * address, size_t bytes, CUstream stream),

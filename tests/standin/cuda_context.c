@@ -5,6 +5,7 @@
 
 #include "cuda_blocks.h"
 #include "cuda_internal.h"
+#include "cuda_tell.h"
 
 _Thread_local struct thread_state thread_state;
 
@@ -26,9 +27,25 @@ static struct CUctx_st *context_new(CUdevice device, bool is_primary)
     atomic_init(&context->active, !is_primary);
     pthread_mutex_lock(&lock);
     context->next = atomic_load(&contexts);
+    context->number = context->next ? context->next->number + 1 : 1;
     atomic_store(&contexts, context);
     pthread_mutex_unlock(&lock);
     return context;
+}
+
+static void tell(const struct CUctx_st *context)
+{
+    if (activity_is_wanted())
+        activity_tell((struct activity){ .kind = ACTIVITY_CONTEXT,
+                                         .device = (uint32_t)context->device,
+                                         .context = context->number });
+}
+
+void contexts_tell(void)
+{
+    for (struct CUctx_st *known = atomic_load(&contexts); known; known = known->next)
+        if (atomic_load(&known->active))
+            tell(known);
 }
 
 void contexts_setup(void)
@@ -74,8 +91,10 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
         return CUDA_ERROR_INVALID_DEVICE;
     pthread_mutex_lock(&lock);
     primary[device]->retained++;
-    atomic_store(&primary[device]->active, true);
+    bool is_new = !atomic_exchange(&primary[device]->active, true);
     pthread_mutex_unlock(&lock);
+    if (is_new)
+        tell(primary[device]);
     *context = primary[device];
     return CUDA_SUCCESS;
 }
@@ -84,6 +103,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
  * unload for its modules. */
 static void deactivate(struct CUctx_st *context)
 {
+    activity_tell_end(context->number);
     atomic_store(&context->active, false);
     blocks_release_owned(context);
     arrays_release_owned(context);
@@ -129,6 +149,7 @@ static CUresult create(CUcontext *context, CUdevice device)
     if (thread_state.depth == CONTEXT_STACK_DEPTH)
         return CUDA_ERROR_INVALID_VALUE;
     *context = context_new(device, false);
+    tell(*context);
     return push(*context);
 }
 
@@ -243,5 +264,9 @@ CUresult cuCtxSynchronize(void)
 {
     ENTER_INITIALIZED();
     CUcontext context;
-    return context_current(&context);
+    CUresult error = context_current(&context);
+    if (!error && activity_is_wanted())
+        activity_tell((struct activity){
+            .kind = ACTIVITY_SYNC, .context = context->number, .stream = UINT32_MAX, .wait = 4 });
+    return error;
 }

@@ -12,6 +12,7 @@
 
 #include "cuda_blocks.h"
 #include "cuda_clock.h"
+#include "cuda_tell.h"
 
 /* Slept to, then spun from: the sleep may end late by less than this. */
 #define SPIN_NS 2000000u
@@ -54,6 +55,55 @@ CUresult order_check(struct order order, bool *captured)
     return error;
 }
 
+bool order_is_told(struct order order, struct activity *activity)
+{
+    CUcontext context;
+    struct CUstream_st *stream;
+    if (!activity_is_wanted() || context_current(&context) ||
+        stream_resolve(order.stream, order.null_stream, &stream))
+        return false;
+    *activity = (struct activity){ .device = (uint32_t)context->device,
+                                   .context = context->number,
+                                   .stream = stream_number(stream),
+                                   .asynchronous = !order.blocking };
+    return true;
+}
+
+/* From and to host, device and array, in the order of CUmemorytype. */
+static const uint8_t copy_kinds[3][3] = {
+    { 9, 1, 3 },
+    { 2, 8, 7 },
+    { 4, 6, 5 },
+};
+
+static void tell(struct place dst, struct place src, uint64_t bytes, uint64_t start_ns,
+                 struct order order)
+{
+    static const uint8_t memory_kinds[] = { 1, 3, 4 }; /* pageable, device, array */
+    struct activity activity;
+    if (!order_is_told(order, &activity))
+        return;
+    int from = src.type - CU_MEMORYTYPE_HOST, to = dst.type - CU_MEMORYTYPE_HOST;
+    activity.kind = ACTIVITY_MEMCPY;
+    activity.copy_kind = copy_kinds[from][to];
+    activity.source_kind = memory_kinds[from];
+    activity.destination_kind = memory_kinds[to];
+    activity.bytes = bytes;
+    /* One that waited has taken its time. */
+    activity.duration_ns = settings.copy_bytes_per_ns > 0
+                               ? (uint64_t)((double)bytes / settings.copy_bytes_per_ns)
+                               : now_ns() - start_ns;
+    if (order.source_peer && order.source_peer->device != order.destination_peer->device) {
+        activity.kind = ACTIVITY_MEMCPY2;
+        activity.copy_kind = 10;
+        activity.source_device = (uint32_t)order.source_peer->device;
+        activity.source_context = order.source_peer->number;
+        activity.destination_device = (uint32_t)order.destination_peer->device;
+        activity.destination_context = order.destination_peer->number;
+    }
+    activity_tell(activity);
+}
+
 static void take_time(uint64_t start_ns, uint64_t bytes)
 {
     if (settings.copy_bytes_per_ns <= 0)
@@ -88,6 +138,7 @@ static CUresult transfer(struct place dst, uint64_t dst_span, struct place src, 
     bool from_host = src.type == CU_MEMORYTYPE_HOST, to_host = dst.type == CU_MEMORYTYPE_HOST;
     if (order.blocking && from_host != to_host)
         take_time(start_ns, bytes);
+    tell(dst, src, bytes, start_ns, order);
     if (from_host && to_host && dst_span == bytes && src_span == bytes)
         memmove((void *)dst.address, (const void *)src.address, bytes);
     return CUDA_SUCCESS;
@@ -173,6 +224,8 @@ static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr sr
     CUresult error = context_check(dst_context);
     if (!error)
         error = context_check(src_context);
+    order.destination_peer = dst_context;
+    order.source_peer = src_context;
     return error ? error : copy(DEVICE(dst), DEVICE(src), bytes, order);
 }
 

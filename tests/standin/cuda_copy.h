@@ -7,14 +7,17 @@
 /* Whether a call waits for its transfer, or on which stream it leaves it. */
 struct order {
     bool blocking;
-    CUstream stream, null_stream; /* of a call that does not wait */
+    CUstream stream, null_stream;            /* `stream` of a call that does not wait */
+    CUcontext destination_peer, source_peer; /* of a copy between devices */
 };
 
 /* Arguments for the bodies of DEFINE_TWINS. */
-#define BLOCKING ((struct order){ .blocking = true })
+#define BLOCKING ((struct order){ .blocking = true, .null_stream = null_stream })
 #define ON(stream_) ((struct order){ .stream = (stream_), .null_stream = null_stream })
 
 /* The stream must exist; what is issued on a captured one is `captured`. */
 CUresult order_check(struct order order, bool *captured);
+/* Whether a stand-in CUPTI wants to hear of it; then `activity` says where it ran. */
+bool order_is_told(struct order order, struct activity *activity);
 
 #endif

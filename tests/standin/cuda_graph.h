@@ -12,6 +12,9 @@ struct CUgraph_st {
     const struct thread_state *thread; /* and on which thread; NULL: on any */
     _Atomic(size_t) nodes;
     struct graph_memory *memory; /* the nodes that are about memory; NULL: none */
+    /* How many nodes are kernels, and what the last of them is called. */
+    _Atomic(uint32_t) kernels;
+    _Atomic(const char *) kernel_name;
 };
 
 _Static_assert(sizeof(struct CUgraph_st) <= HANDLE_BYTES, "a graph must fit its slot");

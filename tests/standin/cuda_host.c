@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cuda_internal.h"
+#include "cuda_tell.h"
 
 #define PAGE_BYTES 4096
 #define ALLOCATION_FLAGS 7u
@@ -85,6 +86,8 @@ static CUresult allocate(void **address, size_t bytes, unsigned int flags)
         free(region.address);
     else
         *address = region.address;
+    if (!result)
+        tell_memory(false, MEMORY_PINNED, (uintptr_t)region.address, bytes, false);
     return result;
 }
 
@@ -106,6 +109,7 @@ CUresult cuMemFreeHost(void *address)
     struct region *region = region_remove(address, false);
     if (!region)
         return CUDA_ERROR_INVALID_VALUE;
+    tell_memory(true, MEMORY_PINNED, (uintptr_t)address, region->bytes, false);
     region_delete(region);
     return CUDA_SUCCESS;
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "cuda_abi.h"
+#include "cuda_activity.h"
 
 #define MAX_DEVICES 16
 #define CONTEXT_STACK_DEPTH 32
@@ -29,6 +30,7 @@ extern atomic_bool initialized;
 struct CUctx_st {
     struct CUctx_st *next;
     CUdevice device;
+    uint32_t number; /* as CUPTI has it, from 1 */
     bool primary;
     unsigned int retained; /* primary contexts only; under the contexts' lock */
     atomic_bool active;
@@ -67,22 +69,26 @@ CUresult stream_resolve(CUstream stream, CUstream null_stream, struct CUstream_s
 /* Whether `stream` is being captured; if so, what was to run on it becomes a
  * node of the graph and must not run. */
 bool stream_capture_node(struct CUstream_st *stream);
+/* The same for a kernel. */
+bool stream_capture_kernel(struct CUstream_st *stream, const char *name);
 
 /* First statement of every exported function. It does not check for cuInit, so
  * that a failure can be armed for cuInit itself. */
-#define FAIL_IF_ARMED()                                   \
-    do {                                                  \
-        int armed_error = standin_take_failure(__func__); \
-        if (armed_error)                                  \
-            return armed_error;                           \
+#define FAIL_IF_ARMED()                                                                      \
+    __attribute__((cleanup(standin_activity_leave), unused)) struct activity_call this_call; \
+    standin_activity_enter(&this_call, ACTIVITY_DRIVER, __func__);                           \
+    do {                                                                                     \
+        int armed_error = standin_take_failure(__func__);                                    \
+        if (armed_error)                                                                     \
+            return this_call.returned = armed_error;                                         \
     } while (0)
 
 /* As FAIL_IF_ARMED, for the functions that need cuInit to have succeeded. */
 #define ENTER_INITIALIZED()                                            \
+    FAIL_IF_ARMED();                                                   \
     do {                                                               \
-        FAIL_IF_ARMED();                                               \
         if (!atomic_load_explicit(&initialized, memory_order_acquire)) \
-            return CUDA_ERROR_NOT_INITIALIZED;                         \
+            return this_call.returned = CUDA_ERROR_NOT_INITIALIZED;    \
     } while (0)
 
 /* A function and its twin for per-thread default streams. They differ in their
@@ -92,15 +98,15 @@ bool stream_capture_node(struct CUstream_st *stream);
     DEFINE_TWIN(symbol, CU_STREAM_LEGACY, parameters, result) \
     DEFINE_TWIN(symbol##suffix, CU_STREAM_PER_THREAD, parameters, result)
 
-#define DEFINE_TWIN(symbol, null, parameters, result)       \
-    CUresult symbol parameters                              \
-    {                                                       \
-        ENTER_INITIALIZED();                                \
-        const CUstream null_stream = (null);                \
-        CUcontext context;                                  \
-        CUresult context_error = context_current(&context); \
-        (void)null_stream;                                  \
-        return context_error ? context_error : (result);    \
+#define DEFINE_TWIN(symbol, null, parameters, result)                         \
+    CUresult symbol parameters                                                \
+    {                                                                         \
+        ENTER_INITIALIZED();                                                  \
+        const CUstream null_stream = (null);                                  \
+        CUcontext context;                                                    \
+        CUresult context_error = context_current(&context);                   \
+        (void)null_stream;                                                    \
+        return this_call.returned = context_error ? context_error : (result); \
     }
 
 static inline bool is_device(CUdevice device)

@@ -1,6 +1,9 @@
 /* Stand-in libcuda: launches. A kernel takes no time and does nothing. */
 #include "cuda_handles.h"
 #include "cuda_internal.h"
+#include "cuda_graph.h"
+#include "cuda_module.h"
+#include "cuda_tell.h"
 
 #define MAX_BLOCK_THREADS 1024u
 #define MAX_SHARED_BYTES (227u * 1024)
@@ -31,9 +34,21 @@ static CUresult launch(CUfunction function, struct size grid, struct size block,
         return CUDA_ERROR_INVALID_VALUE;
     struct CUstream_st *resolved;
     CUresult error = stream_resolve(stream, null_stream, &resolved);
-    if (!error)
-        stream_capture_node(resolved);
-    return error;
+    if (error)
+        return error;
+    const char *name = ((const struct kernel *)function)->name;
+    CUcontext context;
+    if (stream_capture_kernel(resolved, name) || !activity_is_wanted() || context_current(&context))
+        return CUDA_SUCCESS;
+    activity_tell((struct activity){ .kind = ACTIVITY_KERNEL,
+                                     .device = (uint32_t)context->device,
+                                     .context = context->number,
+                                     .stream = stream_number(resolved),
+                                     .name = name,
+                                     .grid = { grid.x, grid.y, grid.z },
+                                     .block = { block.x, block.y, block.z },
+                                     .shared_bytes = shared_bytes });
+    return CUDA_SUCCESS;
 }
 
 static CUresult launch_configured(const CUlaunchConfig *config, CUfunction function,

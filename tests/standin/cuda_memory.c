@@ -5,6 +5,7 @@
 #include "cuda_clock.h"
 #include "cuda_internal.h"
 #include "cuda_pool.h"
+#include "cuda_tell.h"
 
 #define PITCH_STEP 512
 
@@ -19,6 +20,7 @@ static void jump_if_armed(void)
     if (!target)
         return;
     thread_state.jump_target = NULL;
+    activity_forget();
     longjmp(*target, 1);
 }
 
@@ -36,6 +38,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
     if (!blocks_take(context, context->device, bytes, &taken))
         return CUDA_ERROR_OUT_OF_MEMORY;
     *address = taken;
+    tell_memory(false, MEMORY_DEVICE, taken, bytes, false);
     return CUDA_SUCCESS;
 }
 
@@ -60,6 +63,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
         return CUDA_ERROR_OUT_OF_MEMORY;
     *address = taken;
     *pitch = row;
+    tell_memory(false, MEMORY_DEVICE, taken, bytes, false);
     return CUDA_SUCCESS;
 }
 
@@ -76,6 +80,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flag
     if (!blocks_take(context, context->device, bytes, &taken))
         return CUDA_ERROR_OUT_OF_MEMORY;
     *address = taken;
+    tell_memory(false, MEMORY_MANAGED, taken, bytes, false);
     return CUDA_SUCCESS;
 }
 
@@ -95,7 +100,7 @@ CUresult cuMemFree_v2(CUdeviceptr address)
         return result;
     if (address == 0)
         return CUDA_SUCCESS;
-    if (!memory_release(address))
+    if (!memory_release(address, false))
         return CUDA_ERROR_INVALID_VALUE;
     if (settings.free_linger_ns)
         linger(settings.free_linger_ns);

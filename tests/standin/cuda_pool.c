@@ -9,6 +9,7 @@
 
 #include "cuda_blocks.h"
 #include "cuda_graph_memory.h"
+#include "cuda_tell.h"
 
 #define RESERVED_STEP (32ull << 20)
 #define HOST_DEVICE 0 /* whose addresses a pool on the host gets */
@@ -74,12 +75,13 @@ CUresult pool_take(CUmemoryPool pool, size_t bytes, CUdeviceptr *address)
     return ok ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-bool memory_release(CUdeviceptr address)
+bool memory_release(CUdeviceptr address, bool asynchronous)
 {
     const void *owner;
     uint64_t bytes;
     if (!blocks_release_from(address, &owner, &bytes))
         return graph_memory_release(address);
+    tell_memory(true, MEMORY_DEVICE, address, bytes, asynchronous);
     if (!handle_is(owner, HANDLE_POOL))
         return true;
     CUmemoryPool pool = (CUmemoryPool)owner;

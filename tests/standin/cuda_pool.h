@@ -30,6 +30,6 @@ CUresult pool_take(CUmemoryPool pool, size_t bytes, CUdeviceptr *address);
 
 /* What every kind of free does: a block of the block table, whoever owns it, or
  * live memory of a graph. False if there is none at `address`. */
-bool memory_release(CUdeviceptr address);
+bool memory_release(CUdeviceptr address, bool asynchronous);
 
 #endif

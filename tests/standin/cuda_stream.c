@@ -10,12 +10,14 @@
 #include "cuda_graph_memory.h"
 #include "cuda_handles.h"
 #include "cuda_internal.h"
+#include "cuda_tell.h"
 
 /* For one that the program made; the default streams have the zeros. */
 struct CUstream_st {
     struct handle handle;
     CUcontext owner;
     _Atomic(struct CUgraph_st *) capture; /* NULL: what is issued runs */
+    _Atomic(uint32_t) number;             /* as CUPTI has it; 0: nobody has asked */
 };
 
 struct CUevent_st {
@@ -25,7 +27,8 @@ struct CUevent_st {
 
 _Static_assert(sizeof(struct CUstream_st) <= HANDLE_BYTES, "a stream must fit its slot");
 
-static struct CUstream_st legacy_stream;
+/* The real legacy stream of a first context has this number. */
+static struct CUstream_st legacy_stream = { .number = 7 };
 static _Thread_local struct CUstream_st thread_stream;
 /* Beginning, joining and ending captures. Launches only look at `capture`. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,6 +61,37 @@ bool stream_capture_node(struct CUstream_st *stream)
     return graph != NULL;
 }
 
+bool stream_capture_kernel(struct CUstream_st *stream, const char *name)
+{
+    struct CUgraph_st *graph = stream_capture(stream);
+    if (graph) {
+        atomic_fetch_add(&graph->nodes, 1);
+        atomic_fetch_add(&graph->kernels, 1);
+        atomic_store(&graph->kernel_name, name);
+    }
+    return graph != NULL;
+}
+
+uint32_t stream_number(struct CUstream_st *stream)
+{
+    static _Atomic(uint32_t) last = 12;
+    uint32_t number = atomic_load(&stream->number), none = 0;
+    if (number)
+        return number;
+    number = atomic_fetch_add(&last, 1) + 1;
+    return atomic_compare_exchange_strong(&stream->number, &none, number) ? number : none;
+}
+
+static void tell_wait(struct CUstream_st *stream, uint32_t wait)
+{
+    CUcontext context;
+    if (activity_is_wanted() && !context_current(&context))
+        activity_tell((struct activity){ .kind = ACTIVITY_SYNC,
+                                         .context = context->number,
+                                         .stream = stream_number(stream),
+                                         .wait = wait });
+}
+
 static void release_if_owned(void *object, void *context)
 {
     struct CUstream_st *stream = object;
@@ -84,6 +118,11 @@ CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
         return CUDA_ERROR_OUT_OF_MEMORY;
     taken->owner = context;
     *stream = taken;
+    if (activity_is_wanted())
+        activity_tell((struct activity){ .kind = ACTIVITY_STREAM,
+                                         .context = context->number,
+                                         .stream = stream_number(taken),
+                                         .value = flags });
     return CUDA_SUCCESS;
 }
 
@@ -102,6 +141,8 @@ static CUresult synchronize(CUstream stream, CUstream null_stream)
     CUresult error = stream_resolve(stream, null_stream, &resolved);
     if (!error && atomic_load(&resolved->capture))
         error = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (!error)
+        tell_wait(resolved, 3);
     return error;
 }
 
@@ -123,6 +164,8 @@ static CUresult wait_event(CUstream stream, CUevent event, CUstream null_stream)
     if (!handle_is(event, HANDLE_EVENT))
         return CUDA_ERROR_INVALID_HANDLE;
     CUresult error = stream_resolve(stream, null_stream, &resolved);
+    if (!error)
+        tell_wait(resolved, 2);
     if (error || !event->capture)
         return error;
     if (resolved == &legacy_stream)

@@ -33,13 +33,30 @@ static _Thread_local struct thread {
     bool bound; /* a context is current, as of `resets` of its device */
     unsigned int resets;
     cudaError_t last_error;
+    cudaError_t call_error; /* of the call that is being made */
 } thread;
 
 cudaError_t runtime_record(cudaError_t error)
 {
     if (error)
         thread.last_error = error;
+    thread.call_error = error;
     return error;
+}
+
+void runtime_enter(struct activity_call *call, const char *function)
+{
+    thread.call_error = cudaSuccess;
+    call->function = NULL;
+    if (driver.activity_enter)
+        driver.activity_enter(call, ACTIVITY_RUNTIME, function);
+}
+
+void runtime_leave(struct activity_call *call)
+{
+    call->returned = thread.call_error;
+    if (call->function)
+        driver.activity_leave(call);
 }
 
 cudaError_t runtime_context(int device, CUcontext *context)

@@ -44,6 +44,8 @@ static bool import_all(void *library)
                              imports[i].flags, NULL))
             return false;
     *(void **)&driver.take_failure = dlsym(library, "standin_take_failure");
+    *(void **)&driver.activity_enter = dlsym(library, "standin_activity_enter");
+    *(void **)&driver.activity_leave = dlsym(library, "standin_activity_leave");
     return true;
 }
 

@@ -3,6 +3,7 @@
 #define STANDIN_CUDART_DRIVER_H
 
 #include "cuda_abi.h"
+#include "cuda_activity.h"
 #include "cudart_driver_pools.h"
 
 /*
@@ -100,6 +101,8 @@ struct driver {
     struct stream_driver legacy, per_thread;
     /* The stand-in's own; NULL over a driver that is not the stand-in. */
     __typeof__(&standin_take_failure) take_failure;
+    __typeof__(&standin_activity_enter) activity_enter;
+    __typeof__(&standin_activity_leave) activity_leave;
 };
 
 #undef DECLARE_MEMBER

@@ -3,7 +3,12 @@
 #define STANDIN_CUDART_INTERNAL_H
 
 #include "cudart_abi.h"
+#include "cuda_activity.h"
 #include "cudart_driver.h"
+
+/* A call begins and ends, for a stand-in CUPTI. */
+void runtime_enter(struct activity_call *call, const char *function);
+void runtime_leave(struct activity_call *call);
 
 /* Remembers an error for cudaGetLastError; returns its argument. */
 cudaError_t runtime_record(cudaError_t error);
@@ -19,14 +24,14 @@ cudaError_t runtime_context(int device, CUcontext *context);
 cudaError_t runtime_library(void **handle, CUlibrary *library);
 
 /* First statement of every function that reaches the driver. */
-#define ENTER()                                         \
-    do {                                                \
-        int load_error = driver_load();                 \
-        if (!load_error && driver.take_failure)         \
-            load_error = driver.take_failure(__func__); \
-        if (load_error)                                 \
-            return runtime_record(load_error);          \
-    } while (0)
+#define ENTER()                                                                     \
+    int load_error = driver_load();                                                 \
+    __attribute__((cleanup(runtime_leave), unused)) struct activity_call this_call; \
+    runtime_enter(&this_call, __func__);                                            \
+    if (!load_error && driver.take_failure)                                         \
+        load_error = driver.take_failure(__func__);                                 \
+    if (load_error)                                                                 \
+    return runtime_record(load_error)
 
 /* A function that needs a context. `result` is an expression of the parameters
  * and of `streams`, the driver's functions for the streams that it is about. */

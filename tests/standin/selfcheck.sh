@@ -99,7 +99,7 @@ check_binaries() {
     expected=$(sed -n -e 's/^DRIVER_SYMBOL(.*, \(cu.*\))$/\1/p' \
         -e 's/^DRIVER_TWINS(.*, \(cu.*\), \(_.*\))$/\1\n\1\2/p' cuda_symbols.def | sort -u)
     check "libcuda: exports" "$expected" "$(exports "$out/libcuda.so.1" | grep -v '^standin_')"
-    check "libcuda: hooks" "standin_calls standin_fail standin_longjmp_arm standin_take_failure" \
+    check "libcuda: hooks" "standin_activity_attach standin_activity_enter standin_activity_leave standin_calls standin_fail standin_longjmp_arm standin_take_failure" \
         "$(exports "$out/libcuda.so.1" | grep '^standin_' | xargs)"
     expected=$(cc -E cudart_abi.h | grep -oE '\b(__)?cuda\w+ ?\(' | tr -d ' (' | sort -u)
     check "libcudart: exports" "$expected" "$(exports "$out/libcudart.so.12")"

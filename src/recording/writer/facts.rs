@@ -44,6 +44,15 @@ impl Facts {
         }
     }
 
+    /// Who tells of memory: our own ledger, CUPTI, or nobody.
+    fn memory_source(&self) -> &'static str {
+        match self.modes {
+            Modes { memleak: true, .. } => "ledger",
+            Modes { activity: true, .. } => "cupti",
+            _ => "none",
+        }
+    }
+
     pub(super) fn write(&self, connection: &Connection) -> Result<()> {
         self.write_metadata(connection)
             .and_then(|()| write_enumerations(connection))
@@ -92,6 +101,7 @@ impl Facts {
             (self.modes.memleak, "memleak"),
             (self.modes.cudatrace, "cudatrace"),
             (self.modes.bandwidth_util, "bandwidth-util"),
+            (self.modes.activity, "activity"),
         ];
         let modes: Vec<_> = modes
             .iter()
@@ -110,6 +120,7 @@ impl Facts {
             ("command_line", self.command_line.join(" ")),
             ("modes", modes.join(" ")),
             ("kinds", kinds.join(" ")),
+            ("memory_events", self.memory_source().to_owned()),
             ("record_layout", log::layout()),
             ("kernel", release.trim().to_owned()),
             ("driver", driver.unwrap_or("unknown").to_owned()),

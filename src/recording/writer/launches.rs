@@ -38,8 +38,9 @@ pub(super) struct Launches<'c> {
     last_id: i64,
     /// Processes in which names found through handles turned out not to be believed.
     distrusted: HashSet<u32>,
-    /// Calls that the ledger was told of, which are launches too: thread, start, number.
-    told: BTreeMap<(u32, u64), i64>,
+    /// Calls that the ledger was told of, which are launches too, by thread and start: number and
+    /// row.
+    told: BTreeMap<(u32, u64), (i64, i64)>,
     /// Launches were counted since they were last written.
     is_counted: bool,
 }
@@ -70,15 +71,16 @@ impl<'c> Launches<'c> {
         self.is_counted = true;
     }
 
-    /// The ledger was told of `call`, which has this number; the launch that it is may come too.
-    pub(super) fn told(&mut self, call: &Call, correlation: i64) {
+    /// The ledger was told of `call`, which has this number and this row; the launch that it is may
+    /// come too.
+    pub(super) fn told(&mut self, call: &Call, entered: (i64, i64)) {
         if call.function.op == Op::GraphLaunch {
-            self.told.insert((call.tid, call.start_ns), correlation);
+            self.told.insert((call.tid, call.start_ns), entered);
         }
     }
 
-    /// The number that the call has which `launch` is, if the ledger was told of it.
-    pub(super) fn number_of(&mut self, launch: &Launch) -> Option<i64> {
+    /// The number and the row of the call which `launch` is, if the ledger was told of it.
+    pub(super) fn number_of(&mut self, launch: &Launch) -> Option<(i64, i64)> {
         let key = (launch.tid, launch.start_ns);
         let number = self.told.remove(&key);
         // What is older than this one has been lost on its way.

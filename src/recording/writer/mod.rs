@@ -4,7 +4,9 @@
 //! happens there. If it cannot write any more, it says so once, leaves a valid file, and tracing
 //! goes on.
 
+mod activity;
 mod chains;
+mod common;
 mod contexts;
 mod facts;
 mod file;
@@ -120,6 +122,7 @@ fn write_all(
     let mut sequence = 0;
     let mut begun: Option<Instant> = None;
     let mut written = 0;
+    let mut round = Instant::now();
     loop {
         let wait = begun.map_or(COMMIT_EVERY, |begun| {
             COMMIT_EVERY.saturating_sub(begun.elapsed())
@@ -129,18 +132,30 @@ fn write_all(
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => break,
         };
+        // Records that wait for others are written even if nothing more comes.
+        if begun.is_none() && (batch.is_some() || rows.is_waiting()) {
+            connection.execute_batch("BEGIN")?;
+            begun = Some(Instant::now());
+        }
         if let Some(batch) = batch {
-            if begun.is_none() {
-                connection.execute_batch("BEGIN")?;
-                begun = Some(Instant::now());
-            }
             sequence += 1;
             written += write_batch(&mut rows, &mut player, sequence, &batch)?;
             shared.queued.fetch_sub(batch.len(), Ordering::Relaxed);
         }
-        if begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY) || written > MAX_ROWS as u64 {
+        let is_round = begun.is_some() && round.elapsed() >= COMMIT_EVERY;
+        if is_round {
+            rows.next_round();
+            round = Instant::now();
+        }
+        if is_round || rows.is_crowded() {
+            while rows.settle(false, MAX_ROWS)? {
+                connection.execute_batch("COMMIT; BEGIN")?;
+            }
+        }
+        let is_time = is_round || begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY);
+        if is_time || written > MAX_ROWS as u64 {
             commit(connection, &mut rows, &player)?;
-            if begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY) {
+            if is_time {
                 file::settle(connection)?;
             }
             (begun, written) = (None, 0);
@@ -149,19 +164,18 @@ fn write_all(
     if begun.is_none() {
         connection.execute_batch("BEGIN")?;
     }
+    while rows.settle(true, MAX_ROWS)? {
+        connection.execute_batch("COMMIT; BEGIN")?;
+    }
     while rows.chains(&player.symbols, true, MAX_ROWS)? {
         connection.execute_batch("COMMIT; BEGIN")?;
     }
     let calls = rows.calls();
-    for (key, value) in [
+    let ends = [
         ("ended_ns", rows.last_ns().to_string()),
-        ("calls", calls.to_string()),
-        (
-            "allocations_on_unknown_devices",
-            rows.unknown_devices.to_string(),
-        ),
         ("complete", (player.dropped == 0).to_string()),
-    ] {
+    ];
+    for (key, value) in ends.into_iter().chain(rows.remarks()) {
         let sql = "INSERT OR REPLACE INTO GPUPROBE_META VALUES (?, ?)";
         connection.execute(sql, [key, &value])?;
     }

@@ -28,6 +28,11 @@ enum Place {
     Host,
 }
 
+/// Whether successful calls of this kind become events.
+pub(super) fn has_event(op: Op) -> bool {
+    matches!(op, Op::PoolCreate | Op::PoolDestroy | Op::PoolTrim)
+}
+
 /// Writes the events of pools.
 pub(super) struct Pools<'c> {
     events: Insert<'c>,

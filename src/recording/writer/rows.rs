@@ -2,13 +2,14 @@
 
 use rusqlite::{Connection, params};
 
+use super::activity::{Activities, Seen};
 use super::chains::Chains;
+use super::common::{Common, signed};
 use super::contexts::Contexts;
 use super::facts::Facts;
-use super::insert::{Insert, Strings};
+use super::insert::Insert;
 use super::launches::Launches;
-use super::pools::Pools;
-use super::tasks::Tasks;
+use super::pools::{self, Pools};
 use crate::api::{Belongs, FUNCTIONS, Function, KindSet, Layer};
 use crate::event::{Call, Copy, Event, Launch};
 use crate::recording::enums::class;
@@ -32,15 +33,32 @@ enum Stack {
     Apart(i64),
 }
 
+impl Stack {
+    fn chain(self) -> Option<i64> {
+        match self {
+            Self::None => None,
+            Self::OfCall(chain) | Self::Apart(chain) => Some(chain),
+        }
+    }
+}
+
+/// What other tables have of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    Nothing,
+    /// Rows, but none of an allocation.
+    Something,
+    Allocates,
+}
+
 /// `memoryOperationType`.
 const ALLOCATION: i64 = 0;
 const DEALLOCATION: i64 = 1;
 
 /// Writes rows.
 pub(super) struct Rows<'c> {
-    base_ns: u64,
-    strings: Strings<'c>,
-    tasks: Tasks<'c>,
+    connection: &'c Connection,
+    common: Common<'c>,
     chains: Chains<'c>,
     log: Insert<'c>,
     calls: Insert<'c>,
@@ -55,24 +73,18 @@ pub(super) struct Rows<'c> {
     counted: KindSet,
     contexts: Contexts<'c>,
     pools: Pools<'c>,
-    correlation: i64,
-    last_ns: i64,
+    /// What CUPTI tells, if it is asked to.
+    activities: Option<Activities<'c>>,
     /// Allocations whose device nothing tells.
     pub(super) unknown_devices: u64,
-}
-
-fn signed(number: u64) -> i64 {
-    // Addresses of more than 63 bits are negative in exports too.
-    number.cast_signed()
 }
 
 impl<'c> Rows<'c> {
     pub(super) fn new(connection: &'c Connection, facts: &Facts) -> Self {
         let into = |table| Insert::into(connection, table);
         Self {
-            base_ns: facts.clock.monotonic_ns(),
-            strings: Strings::new(connection),
-            tasks: Tasks::new(connection),
+            connection,
+            common: Common::new(connection, facts.clock.monotonic_ns()),
             chains: Chains::new(into),
             log: into("GPUPROBE_LOG"),
             calls: into("CUPTI_ACTIVITY_KIND_RUNTIME"),
@@ -85,33 +97,30 @@ impl<'c> Rows<'c> {
             counted: facts.kinds,
             contexts: Contexts::new(connection),
             pools: Pools::new(connection),
-            correlation: 0,
-            last_ns: 0,
+            activities: (facts.modes.activity).then(|| Activities::new(connection, facts)),
             unknown_devices: 0,
         }
     }
 
     /// Calls that have been written.
     pub(super) fn calls(&self) -> i64 {
-        self.correlation
+        self.common.correlation
     }
 
     /// The latest time of anything, nanoseconds of the session.
     pub(super) fn last_ns(&self) -> i64 {
-        self.last_ns
+        self.common.last_ns
     }
 
     fn time(&mut self, monotonic_ns: u64) -> i64 {
-        let time = signed(monotonic_ns).saturating_sub(signed(self.base_ns));
-        self.last_ns = self.last_ns.max(time);
-        time
+        self.common.time(monotonic_ns)
     }
 
     /// A piece of the log.
     pub(super) fn log(&mut self, sequence: i64, batch: &[u8]) -> rusqlite::Result<()> {
         self.log.row(params![
             sequence,
-            self.last_ns,
+            self.common.last_ns,
             signed(log::count(batch)),
             batch
         ])
@@ -130,7 +139,7 @@ impl<'c> Rows<'c> {
             }
             Note::Vanished(pid) => {
                 self.chains.end(*pid);
-                self.end(*pid, self.last_ns, "vanished")
+                self.end(*pid, self.common.last_ns, "vanished")
             }
             Note::Stack(pid, number, stack) => {
                 self.chains.learn(*pid, *number, stack);
@@ -166,11 +175,17 @@ impl<'c> Rows<'c> {
             Event::Call(call) => {
                 let outcomes = player.state.ledger.take_outcomes();
                 let allocates = |outcome: &Outcome| matches!(outcome, Outcome::Allocated(_));
+                let does = match &outcomes {
+                    some if some.iter().any(allocates) => Does::Allocates,
+                    some if !some.is_empty() || pools::has_event(call.function.op) => {
+                        Does::Something
+                    }
+                    _ => Does::Nothing,
+                };
                 let stack = match self.chains.id(call.pid, call.stack) {
                     None => Stack::None,
                     Some(chain)
-                        if call.function.layer == Layer::Runtime
-                            && outcomes.iter().any(allocates) =>
+                        if call.function.layer == Layer::Runtime && does == Does::Allocates =>
                     {
                         Stack::Apart(chain)
                     }
@@ -182,10 +197,11 @@ impl<'c> Rows<'c> {
                     call.result,
                     (call.pid, call.tid),
                     (call.start_ns, call.end_ns),
-                    stack,
+                    (stack, does),
                 )?;
                 if player.modes.cudatrace {
-                    self.launches.told(call, self.correlation);
+                    let row = self.connection.last_insert_rowid();
+                    self.launches.told(call, (self.common.correlation, row));
                 }
                 self.contexts.called(call)?;
                 self.pool(call)?;
@@ -203,7 +219,7 @@ impl<'c> Rows<'c> {
                     copy.result,
                     (copy.pid, copy.tid),
                     (copy.start_ns, copy.end_ns),
-                    Stack::None,
+                    (Stack::None, Does::Something),
                 )?;
                 self.copy(copy, transfer)?;
                 return Ok(2);
@@ -212,9 +228,12 @@ impl<'c> Rows<'c> {
             Event::Kernel(kernel) => self.launches.named(kernel, &player.state.launches)?,
             Event::Process(task) => {
                 let time = self.time(task.time_ns);
-                self.tasks.process(task, time)?;
+                self.common.tasks.process(task, time)?;
             }
-            Event::Thread(task) => self.tasks.thread(task, &mut self.strings)?,
+            Event::Thread(task) => {
+                let strings = &mut self.common.strings;
+                self.common.tasks.thread(task, strings)?;
+            }
             Event::Exit(task) | Event::Exec(task) => {
                 let how = if matches!(event, Event::Exec(_)) {
                     "exec"
@@ -224,6 +243,12 @@ impl<'c> Rows<'c> {
                 let time = self.time(task.time_ns);
                 self.chains.end(task.pid);
                 self.end(task.pid, time, how)?;
+            }
+            Event::Activity(batch) => {
+                return match &mut self.activities {
+                    Some(activities) => activities.take(batch, &mut self.common),
+                    None => Ok(0),
+                };
             }
             Event::ThreadExit(_) => return Ok(0),
         }
@@ -237,13 +262,13 @@ impl<'c> Rows<'c> {
         result: i32,
         (pid, tid): (u32, u32),
         (start_ns, end_ns): (u64, u64),
-        stack: Stack,
+        (stack, does): (Stack, Does),
     ) -> rusqlite::Result<()> {
-        self.correlation += 1;
+        let number = self.common.number();
         let name = match self.names.get(usize::from(row)).copied().flatten() {
             Some(name) => name,
             None => {
-                let name = self.strings.id(function.symbol)?;
+                let name = self.common.strings.id(function.symbol)?;
                 if let Some(slot) = self.names.get_mut(usize::from(row)) {
                     *slot = Some(name);
                 }
@@ -254,16 +279,33 @@ impl<'c> Rows<'c> {
             Layer::Runtime => class::RUNTIME,
             Layer::Driver => class::DRIVER,
         };
-        let thread = self.tasks.caller(pid, tid, &mut self.strings)?;
+        let thread = self.common.thread(pid, tid)?;
         let (start, end) = (self.time(start_ns), self.time(end_ns));
         let of_call = match stack {
             Stack::OfCall(chain) => Some(chain),
             Stack::None | Stack::Apart(_) => None,
         };
-        let number = self.correlation;
         self.calls.row(params![
             start, end, class, thread, number, name, result, of_call
         ])?;
+        if let Some(activities) = &mut self.activities {
+            let seen = Seen {
+                start_ns,
+                end_ns: end_ns.max(start_ns),
+                row: self.connection.last_insert_rowid(),
+                number,
+                name,
+                function: name,
+                class,
+                result: result.into(),
+                chain: stack.chain(),
+                has_twin: matches!(stack, Stack::Apart(_)),
+                allocates: does == Does::Allocates,
+                has_rows: does != Does::Nothing,
+                is_told: false,
+            };
+            activities.seen(pid, tid, seen);
+        }
         if let Stack::Apart(chain) = stack {
             let class = class::BACKTRACE;
             self.calls.row(params![
@@ -276,20 +318,25 @@ impl<'c> Rows<'c> {
     fn pool(&mut self, call: &Call) -> rusqlite::Result<()> {
         let times = (self.time(call.start_ns), self.time(call.end_ns));
         let device = self.contexts.device(call.pid, call.device);
-        self.pools.called(call, device, self.correlation, times)
+        self.pools
+            .called(call, device, self.common.correlation, times)
     }
 
     /// A process has ended, or runs another program.
     fn end(&mut self, pid: u32, time: i64, how: &str) -> rusqlite::Result<()> {
         self.contexts.ended(pid);
         self.pools.ended(pid);
-        self.tasks.end(pid, time, how, self.correlation)
+        if let Some(activities) = &mut self.activities {
+            activities.ended(pid);
+        }
+        let after = self.common.correlation;
+        self.common.tasks.end(pid, time, how, after)
     }
 
     /// What the ledger made of `call`.
     fn outcome(&mut self, outcome: &Outcome, call: &Call, player: &Player) -> rusqlite::Result<()> {
         let (start, end) = (self.time(call.start_ns), self.time(call.end_ns));
-        let own = Some(self.correlation);
+        let own = Some(self.common.correlation);
         match outcome {
             Outcome::Allocated(allocation) => {
                 self.memory(call, allocation, player, (end, ALLOCATION, own))
@@ -302,7 +349,7 @@ impl<'c> Rows<'c> {
                 self.memory(call, allocation, player, (end, DEALLOCATION, None))
             }
             Outcome::UnknownFree(address) => self.unmatched.row(params![
-                self.correlation,
+                self.common.correlation,
                 start,
                 global_pid(call.pid),
                 signed(*address)
@@ -362,27 +409,42 @@ impl<'c> Rows<'c> {
     }
 
     fn launch(&mut self, launch: &Launch, player: &Player) -> rusqlite::Result<u64> {
-        let number = self.launches.number_of(launch);
-        if number.is_none() {
-            self.call(
-                launch.key.row,
-                launch.function,
-                launch.result,
-                (launch.pid, launch.tid),
-                (launch.start_ns, launch.end_ns),
-                Stack::None,
-            )?;
-        }
-        let correlation = number.unwrap_or(self.correlation);
+        let chain = self.chains.id(launch.pid, launch.stack);
+        let correlation = match self.launches.number_of(launch) {
+            Some((number, row)) => {
+                if let Some(chain) = chain {
+                    self.enter_stack(row, chain)?;
+                }
+                number
+            }
+            None => {
+                self.call(
+                    launch.key.row,
+                    launch.function,
+                    launch.result,
+                    (launch.pid, launch.tid),
+                    (launch.start_ns, launch.end_ns),
+                    (chain.map_or(Stack::None, Stack::OfCall), Does::Something),
+                )?;
+                self.common.correlation
+            }
+        };
         self.launches
             .single(launch, correlation, &player.state.launches)?;
         Ok(2)
     }
 
+    /// A call that has a row turns out to have a stack.
+    fn enter_stack(&self, row: i64, chain: i64) -> rusqlite::Result<()> {
+        let sql = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = ?2 WHERE rowid = ?1";
+        let mut update = self.connection.prepare_cached(sql)?;
+        update.execute([row, chain]).map(|_| ())
+    }
+
     fn copy(&mut self, copy: &Copy, transfer: Option<&Transfer>) -> rusqlite::Result<()> {
         let (start, end) = (self.time(copy.start_ns), self.time(copy.end_ns));
         self.copies.row(params![
-            self.correlation,
+            self.common.correlation,
             start,
             end,
             global_pid(copy.pid),
@@ -405,7 +467,48 @@ impl<'c> Rows<'c> {
         max_rows: usize,
     ) -> rusqlite::Result<bool> {
         self.chains
-            .write(known, &mut self.strings, is_end, max_rows)
+            .write(known, &mut self.common.strings, is_end, max_rows)
+    }
+
+    /// Begins another round of waiting for what belongs together.
+    pub(super) fn next_round(&mut self) {
+        self.activities.iter_mut().for_each(Activities::next_round);
+    }
+
+    /// Whether anything waits for the next round.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.activities.as_ref().is_some_and(Activities::is_waiting)
+    }
+
+    /// Whether so much waits that it is to be settled before the next round.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.activities.as_ref().is_some_and(Activities::is_crowded)
+    }
+
+    /// Writes what has waited long enough; at the end, all that waits. Stops after about
+    /// `max_rows`; returns whether there is more.
+    pub(super) fn settle(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
+        match &mut self.activities {
+            Some(activities) => activities.settle(&mut self.common, is_end, max_rows),
+            None => Ok(false),
+        }
+    }
+
+    /// What there is to say at the end: keys and values of `GPUPROBE_META`.
+    pub(super) fn remarks(&self) -> Vec<(&'static str, String)> {
+        let mut remarks = vec![
+            ("calls", self.calls().to_string()),
+            (
+                "allocations_on_unknown_devices",
+                self.unknown_devices.to_string(),
+            ),
+        ];
+        if let Some(activities) = &self.activities {
+            let without = activities.without_calls;
+            remarks.push(("gpu_work_without_calls", without.to_string()));
+            remarks.push(("gpu_work_without_times", activities.untimed().to_string()));
+        }
+        remarks
     }
 
     /// Writes the figures that change all the time as they are now.

@@ -138,6 +138,18 @@ pub(super) const LAZY: &[Table] = &[
          NOT NULL",
     ),
     (
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+        "start INTEGER NOT NULL, \"end\" INTEGER NOT NULL, deviceId INTEGER NOT NULL, \
+         contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, \
+         correlationId INTEGER, globalPid INTEGER, graphId INTEGER NOT NULL, graphExecId INTEGER \
+         NOT NULL",
+    ),
+    (
+        "PROFILER_OVERHEAD",
+        "start INTEGER NOT NULL, \"end\" INTEGER NOT NULL, globalTid INTEGER, nameId INTEGER \
+         NOT NULL, returnValue INTEGER NOT NULL",
+    ),
+    (
         "NVTX_EVENTS",
         "start INTEGER NOT NULL, \"end\" INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER, \
          category INTEGER, color INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, \
@@ -210,6 +222,22 @@ pub(super) const OURS: &[Table] = &[
     (
         "GPUPROBE_STACKS",
         "chain INTEGER NOT NULL PRIMARY KEY, isComplete INTEGER NOT NULL",
+    ),
+    (
+        "GPUPROBE_NESTED",
+        "correlationId INTEGER NOT NULL, t0 INTEGER NOT NULL, t1 INTEGER NOT NULL, \
+         eventClass INTEGER NOT NULL, globalTid INTEGER NOT NULL, nameId INTEGER NOT NULL, \
+         returnValue INTEGER NOT NULL, callchainId INTEGER",
+    ),
+    (
+        "GPUPROBE_EXTERNAL",
+        "correlationId INTEGER NOT NULL, globalPid INTEGER NOT NULL, externalKind INTEGER \
+         NOT NULL, externalId INTEGER NOT NULL",
+    ),
+    (
+        "GPUPROBE_NAMES",
+        "globalPid INTEGER NOT NULL, object TEXT NOT NULL, a INTEGER NOT NULL, b INTEGER \
+         NOT NULL, c INTEGER NOT NULL, name TEXT NOT NULL",
     ),
     (
         "GPUPROBE_SMI",

@@ -61,20 +61,42 @@ impl<'c> Tasks<'c> {
         }
     }
 
+    /// Something is told of a process, which is to have a row.
+    pub(super) fn ensure(&mut self, pid: u32) -> rusqlite::Result<()> {
+        if self.processes.contains_key(&pid) {
+            return Ok(());
+        }
+        self.processes.insert(pid, String::new());
+        self.exported.row(params![global_pid(pid), pid, ""])
+    }
+
+    /// A thread is called by this name from now on.
+    pub(super) fn name_thread(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        name: &str,
+        strings: &mut Strings<'c>,
+    ) -> rusqlite::Result<()> {
+        let thread = self.threads.entry((pid, tid)).or_default();
+        name.clone_into(&mut thread.comm);
+        match thread.row {
+            Some(row) => {
+                let sql = "UPDATE ThreadNames SET nameId = ?2 WHERE rowid = ?1";
+                let name = strings.id(name)?;
+                self.connection.execute(sql, [row, name]).map(|_| ())
+            }
+            None => Ok(()),
+        }
+    }
+
     /// A thread is seen for the first time, or has another name.
     pub(super) fn thread(
         &mut self,
         task: &Task,
         strings: &mut Strings<'c>,
     ) -> rusqlite::Result<()> {
-        let thread = self.threads.entry((task.pid, task.tid)).or_default();
-        thread.comm.clone_from(&task.comm);
-        if let Some(row) = thread.row {
-            let sql = "UPDATE ThreadNames SET nameId = ?2 WHERE rowid = ?1";
-            self.connection
-                .execute(sql, [row, strings.id(&task.comm)?])?;
-        }
-        Ok(())
+        self.name_thread(task.pid, task.tid, &task.comm, strings)
     }
 
     /// A thread makes a call: it has one row, whatever it is called. Returns its global id.

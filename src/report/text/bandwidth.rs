@@ -45,6 +45,16 @@ fn write_direction(
         "        {:<7} {calls} calls  {bytes}",
         direction.direction
     )?;
+    if let Some(gpu) = &direction.gpu
+        && let Some(mean) = gpu.bytes_per_second
+    {
+        let peak = speed(gpu.peak_bytes_per_second);
+        write!(out, "   mean {}  peak {peak}  on the GPU", speed(mean))?;
+        if gpu.count != calls {
+            write!(out, " ({} copies there)", gpu.count)?;
+        }
+        return end(direction, report, out);
+    }
     match direction.bytes_per_second {
         Some(mean) => {
             let peak = speed(direction.peak_bytes_per_second.unwrap_or(mean));
@@ -59,6 +69,11 @@ fn write_direction(
             )?;
         }
     }
+    end(direction, report, out)
+}
+
+/// The share of the link, and the end of the line.
+fn end(direction: &DirectionReport, report: &BandwidthUtil, out: &mut dyn Write) -> io::Result<()> {
     if let (Some(used), Some(link)) = (direction.link_utilisation, &report.link) {
         write!(out, "   {:.0} % of {link}", used * 100.0)?;
     }

@@ -1,5 +1,6 @@
 //! The report for people.
 
+mod activity;
 mod bandwidth;
 mod cudatrace;
 mod memleak;
@@ -9,11 +10,16 @@ use std::io::{self, Write};
 
 use humansize::{BINARY, FormatSizeOptions, format_size};
 
+use super::activity::lines::Line;
 use super::bandwidth::CopyReport;
 use super::{Lost, Report, Writer};
 use crate::clock;
 
-pub(super) struct Text;
+#[derive(Default)]
+pub(super) struct Text {
+    /// Whose records were written last.
+    pid: Option<u32>,
+}
 
 impl Writer for Text {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
@@ -34,12 +40,30 @@ impl Writer for Text {
             separate(report.memleak.is_some() || report.cudatrace.is_some(), out)?;
             bandwidth::write(bandwidth, out)?;
         }
+        if let Some(activity) = &report.activity {
+            let before = [
+                report.memleak.is_some(),
+                report.cudatrace.is_some(),
+                report.bandwidth_util.is_some(),
+            ];
+            separate(before.contains(&true), out)?;
+            activity::write(activity, out)?;
+        }
         write_lost(&report.lost, out)?;
         writeln!(out)
     }
 
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
         bandwidth::write_copy(copy, out)
+    }
+
+    fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
+        let pid = line.activity.pid;
+        if self.pid != Some(pid) {
+            self.pid = Some(pid);
+            writeln!(out, "PROCESS {pid} {}", printable(line.comm.unwrap_or("?")))?;
+        }
+        line.write_text(out)
     }
 }
 
@@ -73,6 +97,10 @@ pub fn describe_lost(lost: &Lost) -> String {
         (lost.single_launches, "single launches of a recording"),
         (lost.stacks, "call stacks"),
         (lost.partial_stacks, "call stacks beyond their first part"),
+        (lost.activity, "records of what the GPU did"),
+        (lost.cupti_dropped, "records that CUPTI dropped"),
+        (lost.cupti_unknown, "records of CUPTI of no known kind"),
+        (lost.cupti_malformed, "records of CUPTI that make no sense"),
         (lost.undecodable, "records not understood"),
     ];
     let named = parts.iter().filter(|(count, _)| *count > 0);

@@ -1,6 +1,7 @@
 //! Recordings of real runs: they agree with what was reported live, survive being killed, and a
 //! full disk.
 
+mod activity;
 mod agreement;
 mod files;
 mod launches;

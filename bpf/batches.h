@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* What the collector inside a process hands over: some hundred records of what
+ * the GPU did at a time, which are passed on as they are. */
+#ifndef GPUPROBE_BATCHES_H
+#define GPUPROBE_BATCHES_H
+
+/* How many records the batch says to have; the process may say anything. */
+static __always_inline __u64 gp_batch_records(__u64 batch)
+{
+	__u32 records = 0;
+
+	bpf_probe_read_user(&records, sizeof(records), (void *)(batch + GP_BATCH_RECORDS_AT));
+	if (records == 0)
+		return 1;
+	return records < GP_MAX_BATCH_RECORDS ? records : GP_MAX_BATCH_RECORDS;
+}
+
+/* Counts a batch that does not get to user space. With its process, too: the
+ * next batch of it will show the gap, which is counted already. */
+static __always_inline void gp_lose_batch(struct gp_process *process, __u64 batch)
+{
+	__u64 records = gp_batch_records(batch);
+
+	__sync_fetch_and_add(&losses.activity, records);
+	if (process)
+		__sync_fetch_and_add(&process->activity_lost, records);
+}
+
+/* Sends a batch of up to as many bytes as `record_type` has room for; false if
+ * that failed. Room has to be reserved by the constant. */
+#define gp_send_batch_of(record_type, process_of, from, length)                                    \
+	({                                                                                         \
+		struct record_type *record = bpf_ringbuf_reserve(&batch_ring, sizeof(*record), 0); \
+		bool is_read = false;                                                              \
+		if (record) {                                                                      \
+			__u64 bytes = length;                                                      \
+			barrier_var(bytes);                                                        \
+			is_read = bytes <= sizeof(record->bytes) &&                                \
+				  bpf_probe_read_user(record->bytes, bytes, (void *)(from)) == 0;  \
+			record->batch.type = GP_RECORD_BATCH;                                      \
+			record->batch.reserved = 0;                                                \
+			record->batch.tgid = bpf_get_current_pid_tgid() >> 32;                     \
+			record->batch.process = (process_of)->id;                                  \
+			record->batch.bytes = bytes;                                               \
+			record->batch.lost = (process_of)->activity_lost;                          \
+			if (is_read)                                                               \
+				bpf_ringbuf_submit(record,                                         \
+						   gp_wake_flags(&batch_ring, GP_RING_BATCHES));   \
+			else                                                                       \
+				bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);                     \
+		}                                                                                  \
+		is_read;                                                                           \
+	})
+
+static __always_inline bool gp_send_batch(struct gp_process *process, __u64 batch, __u64 bytes)
+{
+	if (bytes <= GP_TINY_BATCH_BYTES)
+		return gp_send_batch_of(gp_batch_tiny, process, batch, bytes);
+	if (bytes <= GP_SMALL_BATCH_BYTES)
+		return gp_send_batch_of(gp_batch_small, process, batch, bytes);
+	if (bytes <= GP_MEDIUM_BATCH_BYTES)
+		return gp_send_batch_of(gp_batch_medium, process, batch, bytes);
+	if (bytes <= GP_MAX_BATCH_BYTES)
+		return gp_send_batch_of(gp_batch_large, process, batch, bytes);
+	return false;
+}
+
+/* gpuprobe_activity_batch(batch, bytes) is called. */
+static __always_inline void gp_on_batch(struct pt_regs *ctx)
+{
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	__u64 batch = PT_REGS_PARM1(ctx), bytes = PT_REGS_PARM2(ctx);
+	struct gp_process *process;
+
+	if (!gp_is_target(tgid))
+		return;
+	process = gp_process_of(tgid);
+	if (process)
+		gp_announce_process(process);
+	if (!process || !gp_send_batch(process, batch, bytes))
+		gp_lose_batch(process, batch);
+}
+
+#endif /* GPUPROBE_BATCHES_H */

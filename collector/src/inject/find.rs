@@ -1,0 +1,419 @@
+//! Where a libcupti may be.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Names the file to be used and nothing else.
+pub(super) const OVERRIDE_VARIABLE: &str = "GPUPROBE_CUPTI";
+
+/// By these the dynamic loader finds it in `LD_LIBRARY_PATH` and where the system has libraries.
+const SONAMES: &[(&str, u32)] = &[
+    ("libcupti.so.13", 13),
+    ("libcupti.so.12", 12),
+    ("libcupti.so.11.8", 11),
+];
+
+/// A libcupti to be tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// File, or name for the dynamic loader to look up.
+    pub(super) path: PathBuf,
+    /// Of CUDA; `None` if the name does not say.
+    pub(super) major: Option<u32>,
+    /// The process has it already.
+    pub(super) is_mapped: bool,
+}
+
+/// What the process says of where things are.
+#[derive(Debug, Default)]
+pub(super) struct Hints {
+    /// Files that are mapped, in order.
+    pub(super) mapped: Vec<PathBuf>,
+    /// The program, links followed, and as it was called: a Python of a virtual environment is a
+    /// link to one outside of it.
+    pub(super) programs: Vec<PathBuf>,
+    /// From the environment.
+    pub(super) cuda_homes: Vec<PathBuf>,
+    /// Prefixes of Python installations, from the environment.
+    pub(super) python_prefixes: Vec<PathBuf>,
+    /// Folders of Python packages, from the environment.
+    pub(super) package_folders: Vec<PathBuf>,
+}
+
+impl Hints {
+    /// Those of this process.
+    pub(super) fn of_this_process() -> Self {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let all = |names: &[&str]| -> Vec<PathBuf> {
+            let values = names.iter().filter_map(|name| variable(name));
+            values.map(PathBuf::from).collect()
+        };
+        let maps = fs::read("/proc/self/maps").unwrap_or_default();
+        let called = fs::read("/proc/self/cmdline").unwrap_or_default();
+        let called = called.split(|&byte| byte == 0).next().unwrap_or_default();
+        let mut programs: Vec<_> = fs::read_link("/proc/self/exe").into_iter().collect();
+        if called.contains(&b'/') {
+            programs.push(OsStr::from_bytes(called).into());
+        }
+        let python_path = variable("PYTHONPATH").unwrap_or_default();
+        Self {
+            mapped: mapped_files(&maps),
+            programs,
+            cuda_homes: all(&["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"]),
+            python_prefixes: all(&["VIRTUAL_ENV", "CONDA_PREFIX"]),
+            package_folders: std::env::split_paths(&python_path).collect(),
+        }
+    }
+}
+
+/// Files named in the text of `/proc/PID/maps`, each once.
+fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
+    let mut seen = BTreeSet::new();
+    let lines = maps.split(|&byte| byte == b'\n');
+    let paths = lines.filter_map(|line| {
+        let start = line.iter().position(|&byte| byte == b'/')?;
+        Some(PathBuf::from(OsString::from_vec(line[start..].to_vec())))
+    });
+    paths.filter(|path| seen.insert(path.clone())).collect()
+}
+
+/// What to try, best first: the copy that the process has; then of the CUDA that the runtime in
+/// the process is of, or else the newest that the driver can serve; then older ones, which it can
+/// serve too; newer ones last. `root` is where the machine's own folders begin.
+pub(super) fn candidates(hints: &Hints, root: &Path) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    for path in &hints.mapped {
+        add(&mut found, path.clone(), true);
+    }
+    for folder in folders(hints, root) {
+        for path in entries(&folder) {
+            add(&mut found, path, false);
+        }
+    }
+    let sonames = SONAMES.iter().map(|&(name, major)| Candidate {
+        path: name.into(),
+        major: Some(major),
+        is_mapped: false,
+    });
+    found.extend(sonames);
+    let driver = hints.mapped.iter().find_map(|path| driver_major(path));
+    let runtime = hints.mapped.iter().find_map(|path| runtime_major(path));
+    found.sort_by_key(|candidate| rank(candidate, runtime, driver));
+    found
+}
+
+/// Smaller is better. The sort is stable: among equals the order of finding decides.
+fn rank(
+    candidate: &Candidate,
+    runtime: Option<u32>,
+    driver: Option<u32>,
+) -> (bool, bool, bool, u32) {
+    let major = candidate.major.unwrap_or(0);
+    let is_too_new = driver.is_some_and(|driver| major > driver);
+    let is_other = runtime.is_some_and(|runtime| major != runtime);
+    (!candidate.is_mapped, is_too_new, is_other, u32::MAX - major)
+}
+
+fn add(found: &mut Vec<Candidate>, path: PathBuf, is_mapped: bool) {
+    let Some(rest) = name_of(&path).and_then(|name| name.strip_prefix("libcupti.so")) else {
+        return;
+    };
+    // One library often has several names in its folder.
+    let same = |known: &Candidate| {
+        known.path == path || fs::canonicalize(&known.path).ok() == fs::canonicalize(&path).ok()
+    };
+    if !found.iter().any(same) {
+        found.push(Candidate {
+            major: major_of(rest),
+            path,
+            is_mapped,
+        });
+    }
+}
+
+fn name_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+/// Of `.12`, 12. Full names have a year instead: `.2024.1.0`.
+fn major_of(suffix: &str) -> Option<u32> {
+    let number = suffix.strip_prefix('.')?.split('.').next()?.parse().ok()?;
+    (number < 1000).then_some(number)
+}
+
+/// `libcudart.so.12`, also `libcudart.so.12.4.127` and `libcudart-9335f6a2.so.12`.
+fn runtime_major(path: &Path) -> Option<u32> {
+    let name = name_of(path).filter(|name| name.starts_with("libcudart"))?;
+    major_of(&name[name.find(".so")? + ".so".len()..])
+}
+
+/// The newest CUDA that a driver can serve, by its branch: `libcuda.so.580.159.04`.
+fn driver_major(path: &Path) -> Option<u32> {
+    let branch = major_of(name_of(path)?.strip_prefix("libcuda.so")?)?;
+    match branch {
+        ..450 => None,
+        450..525 => Some(11),
+        525..580 => Some(12),
+        // What comes after is not known to serve more.
+        580.. => Some(13),
+    }
+}
+
+/// Files of the folder that are called like a libcupti, those with the shortest names first: they
+/// are the ones that say which CUDA they are of.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = files
+        .map(|file| file.path())
+        .filter(|path| name_of(path).is_some_and(|name| name.starts_with("libcupti.so.")))
+        .collect();
+    paths.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
+    paths
+}
+
+fn folders(hints: &Hints, root: &Path) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for packages in package_folders(hints) {
+        folders
+            .extend(["nvidia/cu13/lib", "nvidia/cuda_cupti/lib"].map(|tail| packages.join(tail)));
+    }
+    for prefix in &hints.python_prefixes {
+        folders.push(prefix.join("lib"));
+    }
+    let local = fs::read_dir(root.join("usr/local"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut toolkits: Vec<_> = local
+        .filter(|entry| entry.file_name().as_bytes().starts_with(b"cuda"))
+        .map(|entry| entry.path())
+        .collect();
+    // A link without a number is the one that was chosen; then newer before older.
+    toolkits.sort_by_key(|path| (path.as_os_str().len(), std::cmp::Reverse(path.clone())));
+    let mapped = hints
+        .mapped
+        .iter()
+        .filter(|path| runtime_major(path).is_some());
+    let beside_runtime = mapped.filter_map(|path| Some(path.parent()?.to_owned()));
+    for folder in beside_runtime {
+        toolkits.extend(folder.ancestors().skip(1).take(3).map(Path::to_owned));
+        folders.push(folder);
+    }
+    let arch = match std::env::consts::ARCH {
+        "aarch64" => "targets/sbsa-linux/lib",
+        _ => "targets/x86_64-linux/lib",
+    };
+    for home in hints.cuda_homes.iter().chain(&toolkits) {
+        folders.extend(["extras/CUPTI/lib64", arch, "lib64"].map(|tail| home.join(tail)));
+    }
+    folders
+}
+
+/// Folders that Python imports from.
+fn package_folders(hints: &Hints) -> Vec<PathBuf> {
+    let mut packages = hints.package_folders.clone();
+    for path in &hints.mapped {
+        let holds_packages =
+            |folder: &&Path| matches!(name_of(folder), Some("site-packages" | "dist-packages"));
+        packages.extend(path.ancestors().find(holds_packages).map(Path::to_owned));
+    }
+    // PREFIX/bin/python
+    let programs = hints.programs.iter();
+    let own = programs.filter_map(|program| Some(program.parent()?.parent()?.to_owned()));
+    for prefix in hints.python_prefixes.iter().cloned().chain(own) {
+        for lib in ["lib", "lib64", "local/lib"] {
+            let versions = fs::read_dir(prefix.join(lib))
+                .into_iter()
+                .flatten()
+                .flatten();
+            let versions = versions.map(|entry| entry.path());
+            for version in versions
+                .filter(|path| name_of(path).is_some_and(|name| name.starts_with("python3")))
+            {
+                packages.push(version.join("site-packages"));
+                packages.push(version.join("dist-packages"));
+            }
+        }
+    }
+    let mut seen = BTreeSet::new();
+    packages.retain(|folder| seen.insert(folder.clone()));
+    packages
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    struct Machine(TempDir);
+
+    impl Machine {
+        fn new(files: &[&str]) -> Self {
+            let root = TempDir::new().unwrap();
+            for file in files {
+                let path = root.path().join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, file).unwrap();
+            }
+            Self(root)
+        }
+
+        fn path(&self, file: &str) -> PathBuf {
+            self.0.path().join(file)
+        }
+
+        fn found(&self, hints: &Hints) -> Vec<String> {
+            let candidates = candidates(hints, self.0.path()).into_iter();
+            let paths = candidates.map(|candidate| {
+                let path = candidate.path;
+                let own = path.strip_prefix(self.0.path()).unwrap_or(&path);
+                own.to_str().unwrap().to_owned()
+            });
+            paths.collect()
+        }
+    }
+
+    #[test]
+    fn the_copy_that_the_process_has_comes_first() {
+        let machine = Machine::new(&["usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13"]);
+        let hints = Hints {
+            mapped: ["/opt/x/libcupti.so.12", "/opt/x/libcudart.so.13"]
+                .map(Into::into)
+                .into(),
+            ..Hints::default()
+        };
+        assert_eq!(
+            machine.found(&hints),
+            [
+                "/opt/x/libcupti.so.12",
+                "usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13",
+                "libcupti.so.13",
+                "libcupti.so.12",
+                "libcupti.so.11.8",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_runtime_decides_and_what_is_too_new_for_the_driver_is_last() {
+        let machine = Machine::new(&[
+            "usr/local/cuda-11.8/extras/CUPTI/lib64/libcupti.so.11.8",
+            "usr/local/cuda-12.4/targets/x86_64-linux/lib/libcupti.so.12",
+            "usr/local/cuda-12.4/targets/sbsa-linux/lib/libcupti.so.12",
+            "usr/local/cuda-13.0/extras/CUPTI/lib64/libcupti.so.13",
+        ]);
+        let hints = |mapped: &[&str]| Hints {
+            mapped: mapped.iter().map(Into::into).collect(),
+            ..Hints::default()
+        };
+        let majors = |mapped: &[&str]| -> Vec<_> {
+            let found = candidates(&hints(mapped), machine.0.path()).into_iter();
+            found.filter_map(|candidate| candidate.major).collect()
+        };
+        let driver_12 = "/usr/lib/libcuda.so.550.54.14";
+        let driver_13 = "/usr/lib/libcuda.so.580.159.04";
+        assert_eq!(majors(&[driver_13]), [13, 13, 12, 12, 11, 11]);
+        assert_eq!(majors(&[driver_12]), [12, 12, 11, 11, 13, 13]);
+        let runtime_11 = "/app/libcudart-9335f6a2.so.11.0";
+        assert_eq!(majors(&[driver_13, runtime_11]), [11, 11, 13, 13, 12, 12]);
+    }
+
+    #[test]
+    fn packages_of_python_are_found_by_every_hint() {
+        let wheel = "lib/python3.11/site-packages/nvidia/cuda_cupti/lib/libcupti.so.12";
+        let machine = Machine::new(&[
+            &format!("venv/{wheel}"),
+            &format!("conda/{wheel}"),
+            &format!("base/{wheel}"),
+            "target/nvidia/cu13/lib/libcupti.so.13",
+            "conda2/lib/libcupti.so.12",
+        ]);
+        let torch = machine.path("venv/lib/python3.11/site-packages/torch/lib/libtorch.so");
+        for (hints, expected) in [
+            (
+                Hints {
+                    mapped: vec![torch],
+                    ..Hints::default()
+                },
+                format!("venv/{wheel}"),
+            ),
+            (
+                Hints {
+                    python_prefixes: vec![machine.path("conda")],
+                    ..Hints::default()
+                },
+                format!("conda/{wheel}"),
+            ),
+            (
+                Hints {
+                    programs: vec![machine.path("base/bin/python3")],
+                    ..Hints::default()
+                },
+                format!("base/{wheel}"),
+            ),
+            (
+                Hints {
+                    package_folders: vec![machine.path("target")],
+                    ..Hints::default()
+                },
+                "target/nvidia/cu13/lib/libcupti.so.13".into(),
+            ),
+            (
+                Hints {
+                    python_prefixes: vec![machine.path("conda2")],
+                    ..Hints::default()
+                },
+                "conda2/lib/libcupti.so.12".into(),
+            ),
+        ] {
+            let found = machine.found(&hints);
+            assert!(found.contains(&expected), "{expected}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn one_library_with_several_names_is_tried_once() {
+        let machine = Machine::new(&["cuda/extras/CUPTI/lib64/libcupti.so.2024.1.0"]);
+        let folder = machine.path("cuda/extras/CUPTI/lib64");
+        std::os::unix::fs::symlink("libcupti.so.2024.1.0", folder.join("libcupti.so.12")).unwrap();
+        let hints = Hints {
+            cuda_homes: vec![machine.path("cuda")],
+            ..Hints::default()
+        };
+        let found = candidates(&hints, machine.0.path());
+        let files: Vec<_> = found
+            .iter()
+            .filter(|found| found.path.is_absolute())
+            .collect();
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].major, Some(12));
+    }
+
+    #[test]
+    fn maps_name_files_and_other_things() {
+        let maps = b"00400000-00452000 r-xp 00000000 08:02 173521 /usr/bin/a b\n\
+            00651000-00652000 r--p 00051000 08:02 173521 /usr/bin/a b\n\
+            7ffd0000-7ffd1000 rw-p 00000000 00:00 0 [stack]\n\
+            7f000000-7f001000 r--p 00000000 08:02 7 /lib/x.so\n";
+        let expected: [PathBuf; 2] = ["/usr/bin/a b", "/lib/x.so"].map(Into::into);
+        assert_eq!(mapped_files(maps), expected);
+    }
+
+    #[test]
+    fn branches_of_the_driver_serve_what_they_serve() {
+        let major = |branch: &str| driver_major(Path::new(&format!("/lib/libcuda.so.{branch}")));
+        assert_eq!(major("470.1"), Some(11));
+        assert_eq!(major("535.54.03"), Some(12));
+        assert_eq!(major("580.159.04"), Some(13));
+        assert_eq!(major("610.1"), Some(13));
+        assert_eq!(major("1"), None);
+        assert_eq!(
+            driver_major(Path::new("/lib/libcudadebugger.so.580.1")),
+            None
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! A libcupti, opened at run time.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+
+use super::find::Candidate;
+
+/// `CUptiResult`.
+pub(super) type Status = c_int;
+
+/// Results that matter here.
+pub(super) mod status {
+    use super::Status;
+
+    pub(in crate::inject) const SUCCESS: Status = 0;
+    /// Of older versions, when there is a subscriber; of `cuptiActivityGetNextRecord`, the end.
+    pub(in crate::inject) const MAX_LIMIT_REACHED: Status = 12;
+    pub(in crate::inject) const MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED: Status = 39;
+}
+
+pub(super) type Requested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+pub(super) type Completed = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
+pub(super) type Timestamp = extern "C" fn() -> u64;
+pub(super) type Callback = extern "C" fn(*mut c_void, c_int, u32, *const c_void);
+pub(super) type FlushAll = unsafe extern "C" fn(u32) -> Status;
+
+macro_rules! functions {
+    (
+        needed { $($needed:ident = $needed_symbol:literal: fn($($needed_type:ty),*);)+ }
+        wanted { $($wanted:ident = $wanted_symbol:literal: fn($($wanted_type:ty),*);)+ }
+    ) => {
+        /// The functions of CUPTI that are used.
+        #[derive(Clone, Copy)]
+        pub(super) struct Functions {
+            $(pub(super) $needed: unsafe extern "C" fn($($needed_type),*) -> Status,)+
+            $(pub(super) $wanted: Option<unsafe extern "C" fn($($wanted_type),*) -> Status>,)+
+        }
+
+        impl Functions {
+            /// # Safety
+            /// `handle` is of a libcupti.
+            unsafe fn of(handle: *mut c_void) -> Result<Self, String> {
+                // SAFETY: the types are those of CUPTI's headers, the same in all versions; an
+                // Option of a function has the layout of a pointer that may be null.
+                unsafe {
+                    Ok(Self {
+                        $($needed: {
+                            let address = symbol(handle, $needed_symbol);
+                            if address.is_null() {
+                                return Err(format!("it has no {}", $needed_symbol.to_string_lossy()));
+                            }
+                            std::mem::transmute::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($needed_type),*) -> Status,
+                            >(address)
+                        },)+
+                        $($wanted: std::mem::transmute::<
+                            *mut c_void,
+                            Option<unsafe extern "C" fn($($wanted_type),*) -> Status>,
+                        >(symbol(handle, $wanted_symbol)),)+
+                    })
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    needed {
+        version = c"cuptiGetVersion": fn(*mut u32);
+        register_callbacks = c"cuptiActivityRegisterCallbacks": fn(Requested, Completed);
+        enable = c"cuptiActivityEnable": fn(c_int);
+        flush_all = c"cuptiActivityFlushAll": fn(u32);
+        next_record = c"cuptiActivityGetNextRecord": fn(*mut u8, usize, *mut *mut u8);
+    }
+    wanted {
+        disable = c"cuptiActivityDisable": fn(c_int);
+        dropped = c"cuptiActivityGetNumDroppedRecords": fn(*mut c_void, u32, *mut usize);
+        timestamp = c"cuptiGetTimestamp": fn(*mut u64);
+        register_timestamp = c"cuptiActivityRegisterTimestampCallback": fn(Timestamp);
+        callback_name = c"cuptiGetCallbackName": fn(c_int, u32, *mut *const c_char);
+        result_string = c"cuptiGetResultString": fn(Status, *mut *const c_char);
+        set_attribute = c"cuptiActivitySetAttribute": fn(c_int, *mut usize, *mut c_void);
+        set_thread_id_type = c"cuptiSetThreadIdType": fn(c_int);
+        allocation_source = c"cuptiActivityEnableAllocationSource": fn(u8);
+        subscribe = c"cuptiSubscribe": fn(*mut *mut c_void, Callback, *mut c_void);
+        unsubscribe = c"cuptiUnsubscribe": fn(*mut c_void);
+        enable_callback = c"cuptiEnableCallback": fn(u32, *mut c_void, c_int, u32);
+    }
+}
+
+/// # Safety
+/// `handle` is of a library that is open.
+unsafe fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: by the caller.
+    unsafe { libc::dlsym(handle, name.as_ptr()) }
+}
+
+impl Functions {
+    /// Opens `candidate`. It is never closed: CUPTI has threads and hooks of its own.
+    pub(super) fn open(candidate: &Candidate) -> Result<Self, String> {
+        let path = CString::new(candidate.path.as_os_str().as_bytes())
+            .map_err(|_zero| "its path has a zero in it".to_owned())?;
+        let mode = if candidate.is_mapped {
+            // The copy that is there, whatever is at its path by now.
+            libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD
+        } else {
+            libc::RTLD_NOW | libc::RTLD_LOCAL
+        };
+        // SAFETY: runs the constructors of a library that the user, the toolkit or the program's
+        // own packages provide.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), mode) };
+        if handle.is_null() {
+            return Err(loader_error(&candidate.path));
+        }
+        // SAFETY: it is called libcupti and has its symbols.
+        unsafe { Self::of(handle) }
+    }
+
+    /// What CUPTI calls `status`.
+    pub(super) fn result_text(&self, status: Status) -> String {
+        let mut text = ptr::null();
+        if let Some(result_string) = self.result_string {
+            // SAFETY: `text` is valid.
+            unsafe { result_string(status, &mut text) };
+        }
+        if text.is_null() {
+            return format!("error {status}");
+        }
+        // SAFETY: CUPTI's own constant text.
+        let text = unsafe { CStr::from_ptr(text) };
+        format!("{} ({status})", text.to_string_lossy())
+    }
+}
+
+/// What the dynamic loader says, without the path, which is said anyway.
+fn loader_error(path: &Path) -> String {
+    // SAFETY: the text stays until the next call of this thread.
+    let error = unsafe {
+        let error = libc::dlerror();
+        if error.is_null() {
+            return "it cannot be opened".to_owned();
+        }
+        CStr::from_ptr(error).to_string_lossy().into_owned()
+    };
+    let prefix = format!("{}: ", path.display());
+    error.strip_prefix(&prefix).unwrap_or(&error).to_owned()
+}

@@ -1,0 +1,293 @@
+//! What the collector needs of the process that it is in.
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::ptr;
+
+use crate::settings::Tracer;
+use crate::wire::TEXT_MAX;
+
+const PAGE_BYTES: u64 = 4096;
+
+pub(super) fn errno() -> i32 {
+    // SAFETY: the calling thread's own errno.
+    unsafe { *libc::__errno_location() }
+}
+
+pub(super) fn set_errno(errno: i32) {
+    // SAFETY: the calling thread's own errno.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// One line on standard error. Where nobody reads it any more, the program must not be killed for
+/// what it did not write.
+pub(super) fn say(text: &str) {
+    let line = format!("gpuprobe: {}\n", text.replace('\n', " "));
+    with_blocked(Signals::Pipe, || {
+        // SAFETY: the line is as long as said.
+        let written = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+        if written < 0 && errno() == libc::EPIPE {
+            let none = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            // SAFETY: takes back the signal that the write has just made pending.
+            unsafe { libc::sigtimedwait(&Signals::Pipe.set(), ptr::null_mut(), &none) };
+        }
+    });
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Signals {
+    All,
+    Pipe,
+}
+
+impl Signals {
+    fn set(self) -> libc::sigset_t {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: both initialise the set that they are given.
+        unsafe {
+            match self {
+                Self::All => libc::sigfillset(set.as_mut_ptr()),
+                Self::Pipe => {
+                    libc::sigemptyset(set.as_mut_ptr());
+                    libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE)
+                }
+            };
+            set.assume_init()
+        }
+    }
+}
+
+/// Runs `body` with `signals` blocked for this thread, and for those that it starts.
+pub(super) fn with_blocked<T>(signals: Signals, body: impl FnOnce() -> T) -> T {
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: both sets are valid; `before` is written if the call succeeds, as it does with a
+    // `how` that exists.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &signals.set(), before.as_mut_ptr()) };
+    let result = body();
+    // SAFETY: `before` was written above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    result
+}
+
+/// `CLOCK_MONOTONIC`, nanoseconds.
+pub(super) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is valid; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// Calls `child` in every child that the process forks.
+pub(super) fn at_fork(child: unsafe extern "C" fn()) {
+    // SAFETY: the handler is a function of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+}
+
+/// Calls `handler` when the process exits, before whatever was registered earlier.
+pub(super) fn at_exit(handler: extern "C" fn()) {
+    // SAFETY: as above.
+    unsafe { libc::atexit(handler) };
+}
+
+/// Whether `tracer` still runs; `None` if that cannot be known from here.
+pub(super) fn lives(tracer: Tracer) -> Option<bool> {
+    if fs::metadata("/proc/self/ns/pid").ok()?.ino() != tracer.namespace {
+        return None;
+    }
+    // `/proc` may be that of another namespace than the process's own, or hide others' processes.
+    if fs::read_link("/proc/self").ok()?.to_str()? != std::process::id().to_string() {
+        return None;
+    }
+    match fs::read_to_string(format!("/proc/{}/stat", tracer.pid)) {
+        Ok(stat) => Some(start_ticks(&stat)? == tracer.start_ticks && !is_dead(&stat)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // With `hidepid` every other process looks like that.
+            fs::metadata("/proc/1/stat").is_ok().then_some(false)
+        }
+        Err(_) => None,
+    }
+}
+
+/// What follows the name in parentheses, which may contain anything.
+fn after_name(stat: &str) -> impl Iterator<Item = &str> {
+    let rest = stat.rfind(')').map_or("", |end| &stat[end + 1..]);
+    rest.split_ascii_whitespace()
+}
+
+/// Field 22 of `/proc/PID/stat`; the first after the name is field 3.
+fn start_ticks(stat: &str) -> Option<u64> {
+    after_name(stat).nth(22 - 3)?.parse().ok()
+}
+
+fn is_dead(stat: &str) -> bool {
+    matches!(after_name(stat).next(), Some("Z" | "X"))
+}
+
+/// Reads this process's own memory such that an address where there is nothing is no fault.
+pub(super) enum OwnMemory {
+    /// `process_vm_readv`.
+    Call,
+    /// Where that is forbidden: `/proc/self/mem`.
+    File(fs::File),
+    /// Where nothing can be had, nothing is read.
+    Nothing,
+}
+
+impl OwnMemory {
+    pub(super) fn new() -> Self {
+        let probe = [7u8];
+        let mut read = [0u8];
+        if call(probe.as_ptr() as u64, &mut read) == 1 {
+            return Self::Call;
+        }
+        fs::File::open("/proc/self/mem").map_or(Self::Nothing, Self::File)
+    }
+
+    fn read(&self, address: u64, into: &mut [u8]) -> usize {
+        match self {
+            Self::Call => call(address, into),
+            Self::File(file) => file.read_at(into, address).unwrap_or(0),
+            Self::Nothing => 0,
+        }
+    }
+
+    /// As [`crate::texts::Memory::read_text`], one byte longer, so that a text that is too long
+    /// can be seen to be.
+    pub(super) fn read_text(&self, address: u64, text: &mut Vec<u8>) -> bool {
+        const FIRST_BYTES: u64 = 256;
+        text.clear();
+        let mut chunk = [0; PAGE_BYTES as usize];
+        while text.len() <= TEXT_MAX {
+            let Some(at) = address.checked_add(text.len() as u64) else {
+                return false;
+            };
+            let to_page_end = PAGE_BYTES - at % PAGE_BYTES;
+            // Most names are short.
+            let wanted = if text.is_empty() {
+                to_page_end.min(FIRST_BYTES)
+            } else {
+                to_page_end
+            };
+            let read = self.read(at, &mut chunk[..wanted as usize]);
+            let read = &chunk[..read];
+            if let Some(end) = read.iter().position(|&byte| byte == 0) {
+                text.extend_from_slice(&read[..end]);
+                return true;
+            }
+            if read.is_empty() {
+                return false;
+            }
+            text.extend_from_slice(read);
+        }
+        true
+    }
+}
+
+fn call(address: u64, into: &mut [u8]) -> usize {
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: into.len(),
+    };
+    // SAFETY: writes at most `into.len()` bytes to `into`; what cannot be read is an error.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    usize::try_from(read).unwrap_or(0)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn read(memory: &OwnMemory, address: *const u8) -> Option<Vec<u8>> {
+        let mut text = Vec::new();
+        memory.read_text(address as u64, &mut text).then_some(text)
+    }
+
+    #[test]
+    fn texts_are_read_by_every_way_there_is() {
+        let file = fs::File::open("/proc/self/mem").unwrap();
+        assert!(matches!(OwnMemory::new(), OwnMemory::Call));
+        let long = "k".repeat(3000);
+        for memory in [OwnMemory::Call, OwnMemory::File(file)] {
+            for text in ["", "x", &long] {
+                let own = format!("{text}\0behind");
+                assert_eq!(read(&memory, own.as_ptr()).unwrap(), text.as_bytes());
+            }
+            let endless = vec![b'e'; 3 * TEXT_MAX];
+            let cut = read(&memory, endless.as_ptr()).unwrap();
+            assert!(cut.len() > TEXT_MAX && cut.len() <= endless.len());
+            assert_eq!(read(&memory, 16 as *const u8), None);
+            assert_eq!(read(&memory, usize::MAX as *const u8), None);
+        }
+        assert_eq!(read(&OwnMemory::Nothing, b"x\0".as_ptr()), None);
+    }
+
+    #[test]
+    fn a_text_that_runs_into_nothing_is_none() {
+        // SAFETY: two fresh pages, of which the second is given back at once.
+        let end = unsafe {
+            let two = libc::mmap(
+                ptr::null_mut(),
+                2 * PAGE_BYTES as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            let second = two.cast::<u8>().add(PAGE_BYTES as usize);
+            libc::munmap(second.cast(), PAGE_BYTES as usize);
+            ptr::write_bytes(two.cast::<u8>(), b'a', PAGE_BYTES as usize);
+            *second.sub(40) = 0;
+            second
+        };
+        assert_eq!(read(&OwnMemory::Call, end.wrapping_sub(8)), None);
+        let text = read(&OwnMemory::Call, end.wrapping_sub(50)).unwrap();
+        assert_eq!(text, b"aaaaaaaaaa");
+    }
+
+    #[test]
+    fn a_tracer_is_known_by_when_it_started() {
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        let me = Tracer {
+            pid: std::process::id(),
+            start_ticks: start_ticks(&stat).unwrap(),
+            namespace: fs::metadata("/proc/self/ns/pid").unwrap().ino(),
+        };
+        assert_eq!(lives(me), Some(true));
+        let other = Tracer {
+            start_ticks: me.start_ticks + 1,
+            ..me
+        };
+        assert_eq!(lives(other), Some(false));
+        // Process ids end at 2^22.
+        let gone = Tracer {
+            pid: u32::MAX / 2,
+            ..me
+        };
+        assert_eq!(lives(gone), Some(false));
+        let elsewhere = Tracer { namespace: 1, ..me };
+        assert_eq!(lives(elsewhere), None);
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_mislead() {
+        let stat = "7 (a) Z (b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
+        assert_eq!(start_ticks(stat), Some(4711));
+        assert!(!is_dead(stat));
+        assert!(is_dead("7 (a) Z 1"));
+        assert_eq!(start_ticks("7 (a"), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! Finding a libcupti that works here, and switching it on.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::path::Path;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+
+use super::find::{self, Candidate, Hints, OVERRIDE_VARIABLE};
+use super::library::{Functions, Status, status};
+use super::worker::{self, Queue, Worker};
+use super::{SHARED, Shared, callbacks, end, off, pool, process};
+use crate::cupti::Version;
+use crate::settings::Settings;
+
+/// Why a libcupti is not used.
+enum Refused {
+    /// Another may do.
+    This(String),
+    /// No other may be tried.
+    All(String),
+}
+
+/// Starts collecting, or says why not.
+pub(super) fn start(settings: Settings) {
+    if settings.kinds.is_empty() {
+        return off("no kind of activity is wanted");
+    }
+    let shared = SHARED.get_or_init(|| Shared {
+        pool: pool::Pool::new(settings.buffer_bytes),
+        queue: Queue::default(),
+        off: AtomicBool::new(false),
+        flush_all: OnceLock::new(),
+    });
+    match first_usable(&settings) {
+        Ok(worker) => {
+            let _already = shared.flush_all.set(worker.functions.flush_all);
+            process::at_fork(end::forked);
+            process::at_exit(end::last);
+            if let Err(error) = worker::spawn(worker) {
+                shared.switch_off();
+                off(&format!("no thread can be started: {error}"));
+            }
+        }
+        Err(why) => {
+            shared.switch_off();
+            off(&why);
+        }
+    }
+}
+
+fn first_usable(settings: &Settings) -> Result<Worker, String> {
+    let named = std::env::var_os(OVERRIDE_VARIABLE).filter(|path| !path.is_empty());
+    let candidates = match named {
+        Some(path) => vec![Candidate {
+            path: path.into(),
+            major: None,
+            is_mapped: false,
+        }],
+        None => find::candidates(&Hints::of_this_process(), Path::new("/")),
+    };
+    let mut reasons = Vec::new();
+    for candidate in &candidates {
+        let path = candidate.path.display();
+        match switch_on(candidate, settings) {
+            Ok(worker) => return Ok(worker),
+            Err(Refused::This(why)) => reasons.push(format!("{path}: {why}")),
+            Err(Refused::All(why)) => return Err(format!("{path}: {why}")),
+        }
+    }
+    Err(format!(
+        "no libcupti can be used, {OVERRIDE_VARIABLE} can name one: {}",
+        reasons.join("; ")
+    ))
+}
+
+fn switch_on(candidate: &Candidate, settings: &Settings) -> Result<Worker, Refused> {
+    let functions = Functions::open(candidate).map_err(Refused::This)?;
+    let version = version(&functions).map_err(Refused::This)?;
+    let subscriber = subscribe(&functions)?;
+    match configure(&functions, settings) {
+        Ok((monotonic, enabled)) => {
+            if !version.is_known() {
+                process::say(&format!(
+                    "CUPTI {version} is newer than this gpuprobe: what its records have had since \
+                     CUPTI 11.8 is read, and no more"
+                ));
+            }
+            listen_to_contexts(&functions, subscriber);
+            Ok(Worker {
+                functions,
+                version,
+                monotonic,
+                enabled,
+                settings: *settings,
+            })
+        }
+        Err(why) => {
+            if let (Some(unsubscribe), false) = (functions.unsubscribe, subscriber.is_null()) {
+                // SAFETY: `subscriber` is what CUPTI gave.
+                unsafe { unsubscribe(subscriber) };
+            }
+            Err(Refused::This(why))
+        }
+    }
+}
+
+fn version(functions: &Functions) -> Result<Version, String> {
+    let mut number = 0;
+    // SAFETY: `number` is valid.
+    let status = unsafe { (functions.version)(&mut number) };
+    if status != status::SUCCESS {
+        return Err(format!(
+            "cuptiGetVersion: {}",
+            functions.result_text(status)
+        ));
+    }
+    Version::new(number).ok_or_else(|| format!("its API version is {number}, older than 11.8"))
+}
+
+/// There is one subscriber in a process; being it keeps a second profiler, which would take the
+/// buffers over, from starting half of itself, and shows whether there is a first.
+fn subscribe(functions: &Functions) -> Result<*mut std::ffi::c_void, Refused> {
+    let mut subscriber = ptr::null_mut();
+    let Some(subscribe) = functions.subscribe else {
+        return Ok(subscriber);
+    };
+    // SAFETY: `subscriber` is valid, the callback is a function of this library.
+    match unsafe { subscribe(&mut subscriber, callbacks::resource, ptr::null_mut()) } {
+        status::SUCCESS => Ok(subscriber),
+        status::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED | status::MAX_LIMIT_REACHED => Err(
+            Refused::All("another profiler in this process uses CUPTI".to_owned()),
+        ),
+        status => {
+            let text = functions.result_text(status);
+            Err(Refused::This(format!("cuptiSubscribe: {text}")))
+        }
+    }
+}
+
+/// Whether times are monotonic, and the kinds that are on.
+fn configure(functions: &Functions, settings: &Settings) -> Result<(bool, Vec<c_int>), String> {
+    const SYSTEM_THREAD_IDS: c_int = 1;
+    if let Some(set_thread_id_type) = functions.set_thread_id_type {
+        // SAFETY: takes a number.
+        unsafe { set_thread_id_type(SYSTEM_THREAD_IDS) };
+    }
+    // Before any kind is enabled, as CUPTI wants it.
+    let monotonic = functions.register_timestamp.is_some_and(|register| {
+        // SAFETY: a function of this library, which is never unloaded.
+        let status = unsafe { register(callbacks::timestamp) };
+        status == status::SUCCESS
+    });
+    promise_zeros(functions);
+    // SAFETY: as above.
+    let status =
+        unsafe { (functions.register_callbacks)(callbacks::requested, callbacks::completed) };
+    if status != status::SUCCESS {
+        let text = functions.result_text(status);
+        return Err(format!("cuptiActivityRegisterCallbacks: {text}"));
+    }
+    if let (Some(enable), true) = (
+        functions.allocation_source,
+        settings.kinds.contains("memory"),
+    ) {
+        // SAFETY: takes a number.
+        unsafe { enable(1) };
+    }
+    enable(functions, settings).map(|enabled| (monotonic, enabled))
+}
+
+/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`: without it CUPTI clears every buffer in the
+/// thread of the program that needs one. Buffers of the pool are zeros anyway.
+fn promise_zeros(functions: &Functions) {
+    const ZEROED_OUT_ACTIVITY_BUFFER: c_int = 5;
+    if let Some(set_attribute) = functions.set_attribute {
+        let mut value = 1u8;
+        let mut size = size_of_val(&value);
+        // SAFETY: CUPTI reads `size` bytes of `value`; it may write to either.
+        unsafe {
+            set_attribute(
+                ZEROED_OUT_ACTIVITY_BUFFER,
+                &mut size,
+                (&raw mut value).cast(),
+            )
+        };
+    }
+}
+
+/// Enables what is wanted. What cannot be had is said, unless nothing can.
+fn enable(functions: &Functions, settings: &Settings) -> Result<Vec<c_int>, String> {
+    let mut enabled = Vec::new();
+    let mut refused: Vec<(&str, Status)> = Vec::new();
+    for wanted in settings.kinds.iter() {
+        let mut status = status::SUCCESS;
+        for kind in wanted.cupti {
+            let kind = kind.cast_signed();
+            if !enabled.contains(&kind) {
+                // SAFETY: takes a number.
+                status = unsafe { (functions.enable)(kind) };
+            }
+            if status == status::SUCCESS {
+                enabled.push(kind);
+                break;
+            }
+        }
+        if status != status::SUCCESS {
+            refused.push((wanted.name, status));
+        }
+    }
+    let text = |status| functions.result_text(status);
+    if enabled.is_empty() {
+        let first = refused
+            .first()
+            .map_or(status::SUCCESS, |&(_, status)| status);
+        return Err(format!("cuptiActivityEnable: {}", text(first)));
+    }
+    for (name, status) in refused {
+        process::say(&format!("activity {name} cannot be had: {}", text(status)));
+    }
+    Ok(enabled)
+}
+
+fn listen_to_contexts(functions: &Functions, subscriber: *mut std::ffi::c_void) {
+    if let (Some(enable_callback), false) = (functions.enable_callback, subscriber.is_null()) {
+        // Without it, what a context did in its last period may be lost.
+        // SAFETY: `subscriber` is what CUPTI gave.
+        unsafe {
+            enable_callback(
+                1,
+                subscriber,
+                callbacks::DOMAIN_RESOURCE,
+                callbacks::CONTEXT_DESTROY_STARTING,
+            )
+        };
+    }
+}

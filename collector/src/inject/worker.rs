@@ -1,0 +1,272 @@
+//! The collector's own thread: asks CUPTI for what is complete, reads it, and hands on batches.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::library::{Functions, status};
+use super::pool::Buffer;
+use super::process::{self, OwnMemory, Signals};
+use super::{SHARED, Shared, off};
+use crate::cupti::{Address, Version};
+use crate::reduce::{Reducer, Surroundings};
+use crate::settings::Settings;
+use crate::texts::Memory;
+
+/// How often it is looked whether gpuprobe still runs.
+const TRACER_PERIOD: Duration = Duration::from_secs(1);
+
+/// Filled buffers, on their way to the thread. There are never more than the pool has.
+#[derive(Default)]
+pub(super) struct Queue {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    filled: VecDeque<Buffer>,
+    /// The process exits.
+    ending: bool,
+    /// The thread has done its last.
+    ended: bool,
+}
+
+impl Queue {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn push(&self, buffer: Buffer) {
+        self.inner().filled.push_back(buffer);
+        self.changed.notify_all();
+    }
+
+    /// Lets the thread do what is left and waits until it has, or for so long.
+    pub(super) fn end(&self, longest: Duration) {
+        let mut inner = self.inner();
+        inner.ending = true;
+        self.changed.notify_all();
+        let wait = self
+            .changed
+            .wait_timeout_while(inner, longest, |inner| !inner.ended);
+        drop(wait);
+    }
+
+    /// The oldest buffer, or none by `deadline`, and whether the process exits.
+    fn next(&self, deadline: Instant) -> (Option<Buffer>, bool) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waiting = |inner: &mut Inner| inner.filled.is_empty() && !inner.ending;
+        let mut inner = match self.changed.wait_timeout_while(self.inner(), left, waiting) {
+            Ok((inner, _)) => inner,
+            Err(poisoned) => poisoned.into_inner().0,
+        };
+        (inner.filled.pop_front(), inner.ending)
+    }
+
+    fn ended(&self) {
+        self.inner().ended = true;
+        self.changed.notify_all();
+    }
+}
+
+/// All that the thread needs.
+pub(super) struct Worker {
+    pub(super) functions: Functions,
+    pub(super) version: Version,
+    pub(super) monotonic: bool,
+    pub(super) enabled: Vec<c_int>,
+    pub(super) settings: Settings,
+}
+
+/// Starts the thread. It gets no signal, so that the program's handlers never run in it.
+pub(super) fn spawn(worker: Worker) -> io::Result<()> {
+    const STACK_BYTES: usize = 256 << 10;
+    let builder = thread::Builder::new()
+        .name("gpuprobe".to_owned())
+        .stack_size(STACK_BYTES);
+    process::with_blocked(Signals::All, || {
+        builder.spawn(move || {
+            let Some(shared) = SHARED.get() else {
+                return;
+            };
+            if catch_unwind(AssertUnwindSafe(|| worker.run(shared))).is_err() {
+                shared.switch_off();
+                off("of an error of its own");
+            }
+            shared.queue.ended();
+        })
+    })?;
+    Ok(())
+}
+
+impl Worker {
+    fn run(&self, shared: &Shared) {
+        let mut reducer = Reducer::new(self.version, std::process::id(), self.monotonic);
+        let mut around = Around {
+            functions: &self.functions,
+            memory: OwnMemory::new(),
+            monotonic: self.monotonic,
+        };
+        let period = Duration::from_millis(self.settings.flush_ms.into());
+        let mut flush_at = Instant::now() + period;
+        let mut look_at = Instant::now() + TRACER_PERIOD;
+        loop {
+            let (buffer, ending) = shared.queue.next(flush_at);
+            if let Some(buffer) = buffer {
+                self.read(&buffer, &mut reducer, &mut around);
+                shared.pool.recycle(buffer);
+                continue;
+            }
+            reducer.dropped(self.dropped());
+            if ending {
+                reducer.end(&mut around);
+                return;
+            }
+            reducer.flush(&mut around);
+            let now = Instant::now();
+            if now >= look_at {
+                look_at = now + TRACER_PERIOD;
+                if self.is_alone() {
+                    self.stop(shared);
+                    return;
+                }
+            }
+            if now >= flush_at {
+                // SAFETY: takes a number; 0: what is complete.
+                unsafe { (self.functions.flush_all)(0) };
+                // From its end, so that a flush that takes long is not followed by the next.
+                flush_at = Instant::now() + period;
+            }
+        }
+    }
+
+    /// Hands on the records of a buffer, as CUPTI finds them.
+    fn read(&self, buffer: &Buffer, reducer: &mut Reducer, around: &mut Around<'_>) {
+        let bytes = buffer.bytes();
+        let start = bytes.as_ptr() as usize;
+        let mut record = ptr::null_mut();
+        let mut next_at = 0;
+        reducer.next_buffer();
+        loop {
+            // SAFETY: the buffer is as long as said, and `record` is null or what CUPTI gave last.
+            // It writes to neither.
+            let status = unsafe {
+                (self.functions.next_record)(bytes.as_ptr().cast_mut(), bytes.len(), &mut record)
+            };
+            if status == status::MAX_LIMIT_REACHED {
+                return;
+            }
+            // Records are aligned, lie within the buffer, and follow each other.
+            let offset = (record as usize).wrapping_sub(start);
+            let found = bytes.get(offset..).filter(|found| !found.is_empty());
+            let in_order = offset >= next_at && offset % RECORD_ALIGNMENT == 0;
+            match found {
+                Some(found) if status == status::SUCCESS && in_order => {
+                    reducer.record(found, around);
+                    next_at = offset + RECORD_ALIGNMENT;
+                }
+                _ => return reducer.malformed(),
+            }
+        }
+    }
+
+    /// Records that CUPTI dropped since it was last asked.
+    fn dropped(&self) -> u64 {
+        let mut dropped = 0;
+        if let Some(ask) = self.functions.dropped {
+            // SAFETY: `dropped` is valid; no context and stream 0 are the process's own queue.
+            unsafe { ask(ptr::null_mut(), 0, &mut dropped) };
+        }
+        dropped as u64
+    }
+
+    /// Whether nobody listens any more.
+    fn is_alone(&self) -> bool {
+        let tracer = self.settings.tracer;
+        tracer.is_some_and(|tracer| process::lives(tracer) == Some(false))
+    }
+
+    /// gpuprobe is gone: the program gets back what collecting costs it.
+    fn stop(&self, shared: &Shared) {
+        shared.switch_off();
+        if let Some(disable) = self.functions.disable {
+            for &kind in &self.enabled {
+                // SAFETY: takes a number.
+                unsafe { disable(kind) };
+            }
+        }
+        off("gpuprobe has ended");
+    }
+}
+
+/// Of records in a buffer.
+const RECORD_ALIGNMENT: usize = 8;
+
+struct Around<'a> {
+    functions: &'a Functions,
+    memory: OwnMemory,
+    monotonic: bool,
+}
+
+impl Memory for Around<'_> {
+    fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool {
+        self.memory.read_text(address, text)
+    }
+}
+
+impl Surroundings for Around<'_> {
+    fn callback_name(&mut self, domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool {
+        let Some(ask) = self.functions.callback_name else {
+            return false;
+        };
+        let mut text = ptr::null();
+        // SAFETY: `text` is valid.
+        let status = unsafe { ask(domain.cast_signed(), cbid, &mut text) };
+        if status != status::SUCCESS || text.is_null() {
+            return false;
+        }
+        name.clear();
+        // SAFETY: a constant text of CUPTI's.
+        name.extend_from_slice(unsafe { CStr::from_ptr(text) }.to_bytes());
+        true
+    }
+
+    fn clocks(&mut self) -> (u64, u64) {
+        if self.monotonic {
+            let now = process::monotonic_ns();
+            return (now, now);
+        }
+        paired(|| {
+            let mut now = 0;
+            let status = self.functions.timestamp.map(|read| {
+                // SAFETY: `now` is valid.
+                unsafe { read(&mut now) }
+            });
+            (status == Some(status::SUCCESS)).then_some(now)
+        })
+    }
+
+    fn send(&mut self, batch: &[u8]) {
+        super::batch::gpuprobe_activity_batch(batch.as_ptr(), batch.len());
+    }
+}
+
+/// `read`'s clock and `CLOCK_MONOTONIC` at one moment; of some tries, the one that an
+/// interruption has put least between. Zeros if there is no such clock.
+fn paired(read: impl Fn() -> Option<u64>) -> (u64, u64) {
+    const TRIES: usize = 3;
+    let pairs = (0..TRIES).filter_map(|_| {
+        let before = process::monotonic_ns();
+        let other = read()?;
+        let took = process::monotonic_ns() - before;
+        Some((took, (other, before + took / 2)))
+    });
+    pairs.min().map_or((0, 0), |(_, pair)| pair)
+}

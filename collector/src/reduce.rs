@@ -1,0 +1,374 @@
+//! CUPTI's records in, batches out.
+
+use std::collections::HashSet;
+
+use crate::batch::{Body, Record};
+use crate::cupti::{Outcome, Reduced, Version, read};
+use crate::texts::{Memory, Texts};
+use crate::wire::{self, BatchHeader};
+use crate::writer::Writer;
+
+/// What records are turned into batches with, and where batches go.
+pub trait Surroundings: Memory {
+    /// What a function is called, into `name`; `false` if nobody knows.
+    fn callback_name(&mut self, domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool;
+    /// A moment on CUPTI's clock and the same on `CLOCK_MONOTONIC`, nanoseconds.
+    fn clocks(&mut self) -> (u64, u64);
+    /// Takes a batch, complete.
+    fn send(&mut self, batch: &[u8]);
+}
+
+/// As many functions are named.
+const MAX_FUNCTIONS: usize = 16 << 10;
+
+/// Makes the batches of a process.
+#[derive(Debug)]
+pub struct Reducer {
+    version: Version,
+    flags: u32,
+    pid: u32,
+    writer: Writer,
+    texts: Texts,
+    said: HashSet<(u32, u32)>,
+    scratch: Vec<u8>,
+    sequence: u64,
+    records_before: u64,
+    lost: Lost,
+    /// As the last batch said it.
+    lost_said: Lost,
+}
+
+/// What did not become a record, so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// As [`BatchHeader::dropped`].
+    pub dropped: u64,
+    /// As [`BatchHeader::unknown`].
+    pub unknown: u64,
+    /// As [`BatchHeader::malformed`].
+    pub malformed: u64,
+}
+
+impl Reducer {
+    /// For process `pid`; `monotonic` if CUPTI's clock is `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn new(version: Version, pid: u32, monotonic: bool) -> Self {
+        Self {
+            version,
+            flags: if monotonic { wire::flags::MONOTONIC } else { 0 },
+            pid,
+            writer: Writer::default(),
+            texts: Texts::default(),
+            said: HashSet::new(),
+            scratch: Vec::new(),
+            sequence: 0,
+            records_before: 0,
+            lost: Lost::default(),
+            lost_said: Lost::default(),
+        }
+    }
+
+    /// The records of another buffer follow.
+    pub fn next_buffer(&mut self) {
+        self.texts.next_buffer();
+    }
+
+    /// Adds the record at the beginning of `bytes`, which may go on behind it.
+    pub fn record(&mut self, bytes: &[u8], around: &mut impl Surroundings) {
+        match read(self.version, bytes) {
+            Outcome::Record(reduced) => self.reduced(reduced, around),
+            Outcome::Unknown(_) => self.lost.unknown += 1,
+            Outcome::Short => self.lost.malformed += 1,
+        }
+    }
+
+    /// A record, or the rest of a buffer, could not be found.
+    pub fn malformed(&mut self) {
+        self.lost.malformed += 1;
+    }
+
+    /// CUPTI dropped `records`.
+    pub fn dropped(&mut self, records: u64) {
+        self.lost.dropped = self.lost.dropped.saturating_add(records);
+    }
+
+    /// What did not become a record, so far.
+    #[must_use]
+    pub fn lost(&self) -> Lost {
+        self.lost
+    }
+
+    fn reduced(&mut self, reduced: Reduced, around: &mut impl Surroundings) {
+        let ids = reduced.texts.map(|address| self.text(address, around));
+        if let Record::Api(api) = &reduced.record {
+            self.function(api.domain, api.cbid, around);
+        }
+        match reduced.named(ids) {
+            Record::Api(body) => self.push(&body, &[], around),
+            Record::Kernel(body) => self.push(&body, &[], around),
+            Record::Memcpy(body) => self.push(&body, &[], around),
+            Record::Memset(body) => self.push(&body, &[], around),
+            Record::Memory(body) => self.push(&body, &[], around),
+            Record::MemoryPool(body) => self.push(&body, &[], around),
+            Record::Sync(body) => self.push(&body, &[], around),
+            Record::GraphTrace(body) => self.push(&body, &[], around),
+            Record::Overhead(body) => self.push(&body, &[], around),
+            Record::Device(body) => self.push(&body, &[], around),
+            Record::Context(body) => self.push(&body, &[], around),
+            Record::Stream(body) => self.push(&body, &[], around),
+            Record::Name(body) => self.push(&body, &[], around),
+            Record::Marker(body) => self.push(&body, &[], around),
+            Record::ExternalCorrelation(body) => self.push(&body, &[], around),
+            // CUPTI has no such records.
+            Record::Text(body) => self.push(&body, &[], around),
+            Record::CallbackName(body) => self.push(&body, &[], around),
+        }
+    }
+
+    fn text(&mut self, address: u64, around: &mut impl Surroundings) -> u32 {
+        let named = self.texts.name(address, around);
+        let id = named.id;
+        if let Some(text) = named.new {
+            let body = wire::Text { id, reserved: 0 };
+            // The text is borrowed from `self.texts`; the rest of `self` is free.
+            if !self.writer.push(&body, text) {
+                let text = text.to_vec();
+                self.send(0, around);
+                self.writer.push(&body, &text);
+            }
+        }
+        id
+    }
+
+    fn function(&mut self, domain: u32, cbid: u32, around: &mut impl Surroundings) {
+        // CUDA has some two thousand functions; more is from records that are not what they seem.
+        if self.said.len() >= MAX_FUNCTIONS || !self.said.insert((domain, cbid)) {
+            return;
+        }
+        let mut name = std::mem::take(&mut self.scratch);
+        if around.callback_name(domain, cbid, &mut name) {
+            self.push(&wire::CallbackName { domain, cbid }, &name, around);
+        }
+        self.scratch = name;
+    }
+
+    fn push<T: Body>(&mut self, body: &T, text: &[u8], around: &mut impl Surroundings) {
+        if !self.writer.push(body, text) {
+            self.send(0, around);
+            self.writer.push(body, text);
+        }
+    }
+
+    /// Sends what there is, if there is something to be said.
+    pub fn flush(&mut self, around: &mut impl Surroundings) {
+        if !self.writer.is_empty() || self.lost != self.lost_said {
+            self.send(0, around);
+        }
+    }
+
+    /// Sends what there is, and that it was the last.
+    pub fn end(&mut self, around: &mut impl Surroundings) {
+        self.send(wire::flags::LAST, around);
+    }
+
+    fn send(&mut self, more_flags: u32, around: &mut impl Surroundings) {
+        let (cupti_ns, monotonic_ns) = around.clocks();
+        let batch = self.writer.finish(BatchHeader {
+            sequence: self.sequence,
+            records_before: self.records_before,
+            cupti_ns,
+            monotonic_ns,
+            dropped: self.lost.dropped,
+            unknown: self.lost.unknown,
+            malformed: self.lost.malformed,
+            pid: self.pid,
+            cupti_version: self.version.number(),
+            flags: self.flags | more_flags,
+            ..BatchHeader::default()
+        });
+        around.send(batch);
+        self.sequence += 1;
+        self.records_before += u64::from(self.writer.records());
+        self.lost_said = self.lost;
+        self.writer.clear();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::settings::cupti_kind;
+    use crate::texts::tests::Fake;
+    use crate::wire::{TEXT_MAX, flags};
+
+    #[derive(Default)]
+    struct Around {
+        memory: Fake,
+        sent: Vec<Vec<u8>>,
+    }
+
+    impl Memory for Around {
+        fn read_text(&mut self, address: u64, text: &mut Vec<u8>) -> bool {
+            self.memory.read_text(address, text)
+        }
+    }
+
+    impl Surroundings for Around {
+        fn callback_name(&mut self, domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool {
+            name.clear();
+            name.extend_from_slice(format!("f{domain}_{cbid}").as_bytes());
+            cbid != 9
+        }
+
+        fn clocks(&mut self) -> (u64, u64) {
+            (1_000, 5)
+        }
+
+        fn send(&mut self, batch: &[u8]) {
+            self.sent.push(batch.to_vec());
+        }
+    }
+
+    impl Around {
+        fn records(&self) -> Vec<Record> {
+            let batches = self.sent.iter().map(|bytes| Batch::parse(bytes).unwrap());
+            let items = batches.flat_map(|batch| batch.records().collect::<Vec<_>>());
+            items.map(|item| item.unwrap().record).collect()
+        }
+    }
+
+    fn reducer() -> Reducer {
+        Reducer::new(Version::new(26).unwrap(), 42, false)
+    }
+
+    fn kernel(name: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 208];
+        bytes[..4].copy_from_slice(&cupti_kind::CONCURRENT_KERNEL.to_le_bytes());
+        bytes[104..112].copy_from_slice(&name.to_le_bytes());
+        bytes
+    }
+
+    fn call(cbid: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 40];
+        bytes[..4].copy_from_slice(&cupti_kind::RUNTIME.to_le_bytes());
+        bytes[4..8].copy_from_slice(&cbid.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_name_comes_once_and_before_its_records() {
+        let mut around = Around::default();
+        around.memory.0.insert(64, b"add".to_vec());
+        let mut reducer = reducer();
+        reducer.record(&kernel(64), &mut around);
+        reducer.record(&kernel(64), &mut around);
+        reducer.next_buffer();
+        reducer.record(&kernel(64), &mut around);
+        reducer.record(&kernel(0), &mut around);
+        reducer.flush(&mut around);
+        let records = around.records();
+        let names: Vec<_> = records[1..]
+            .iter()
+            .map(|record| match record {
+                Record::Kernel(kernel) => kernel.name,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert!(matches!(records[0], Record::Text(text) if text.id == 1));
+        assert_eq!(names, [1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_function_is_named_once_if_it_has_a_name() {
+        let mut around = Around::default();
+        let mut reducer = reducer();
+        for cbid in [20, 20, 9, 9, 22] {
+            reducer.record(&call(cbid), &mut around);
+        }
+        reducer.flush(&mut around);
+        let named = around
+            .records()
+            .into_iter()
+            .filter_map(|record| match record {
+                Record::CallbackName(name) => Some((name.domain, name.cbid)),
+                _ => None,
+            });
+        assert_eq!(named.collect::<Vec<_>>(), [(2, 20), (2, 22)]);
+    }
+
+    #[test]
+    fn batches_are_numbered_and_say_what_came_before() {
+        let mut around = Around::default();
+        let mut reducer = reducer();
+        for _ in 0..1000 {
+            reducer.record(&kernel(0), &mut around);
+        }
+        reducer.end(&mut around);
+        let headers: Vec<_> = around
+            .sent
+            .iter()
+            .map(|bytes| Batch::parse(bytes).unwrap().header)
+            .collect();
+        assert!(headers.len() > 5);
+        let mut before = 0;
+        for (number, header) in (0u64..).zip(&headers) {
+            assert_eq!((header.sequence, header.records_before), (number, before));
+            assert_eq!((header.pid, header.cupti_version), (42, 26));
+            assert_eq!((header.cupti_ns, header.monotonic_ns), (1_000, 5));
+            before += u64::from(header.records);
+        }
+        assert_eq!(before, 1000);
+        let (last, others) = headers.split_last().unwrap();
+        assert_eq!(last.flags, flags::LAST);
+        assert!(others.iter().all(|header| header.flags == 0));
+    }
+
+    #[test]
+    fn what_is_lost_is_said_even_if_nothing_else_is() {
+        let mut around = Around::default();
+        let mut reducer = reducer();
+        reducer.flush(&mut around);
+        assert!(around.sent.is_empty());
+        reducer.dropped(7);
+        reducer.malformed();
+        reducer.record(&57u32.to_le_bytes(), &mut around);
+        reducer.record(&kernel(0)[..100], &mut around);
+        reducer.record(&[], &mut around);
+        reducer.flush(&mut around);
+        reducer.flush(&mut around);
+        assert_eq!(around.sent.len(), 1);
+        let header = Batch::parse(&around.sent[0]).unwrap().header;
+        assert_eq!(header.dropped, 7);
+        assert_eq!((header.unknown, header.malformed), (1, 3));
+        assert_eq!(header.records, 0);
+    }
+
+    #[test]
+    fn texts_that_fill_batches_lose_nothing() {
+        let mut around = Around::default();
+        let mut reducer = reducer();
+        for number in 0..100 {
+            let text = format!("{number:0width$}", width = TEXT_MAX);
+            around.memory.0.insert(number, text.into_bytes());
+        }
+        for number in 1..100 {
+            reducer.record(&kernel(number), &mut around);
+        }
+        reducer.flush(&mut around);
+        let mut known = HashSet::new();
+        let mut kernels = 0;
+        for record in around.records() {
+            match record {
+                Record::Text(text) => assert!(known.insert(text.id)),
+                Record::Kernel(kernel) => {
+                    assert!(known.contains(&kernel.name));
+                    kernels += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((known.len(), kernels), (99, 99));
+    }
+}

@@ -1,0 +1,168 @@
+//! Texts get ids, so that each is sent once.
+
+use std::collections::HashMap;
+
+use crate::cupti::Address;
+#[cfg(any(test, doc))]
+use crate::wire::TEXT_MAX;
+use crate::writer::cut;
+
+/// When the texts that are remembered take more than this, all are forgotten, and those still in
+/// use are sent again under new ids: programs that compile kernels as they go have no end of them.
+const REMEMBERED_BYTES: usize = 16 << 20;
+
+/// Reads texts in the process that records point into.
+pub trait Memory {
+    /// Puts the text at `address` into `text`, without the zero that ends it; of a text longer
+    /// than [`TEXT_MAX`] at least one byte more than that. `false` if it cannot be read; then
+    /// `text` is anything.
+    fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool;
+}
+
+/// The ids of texts.
+#[derive(Debug, Default)]
+pub struct Texts {
+    ids: HashMap<Box<[u8]>, u32>,
+    remembered_bytes: usize,
+    last_id: u32,
+    /// By address, within one buffer. CUPTI hands out a buffer's records all at once, so that
+    /// within it an address can only mean one text; from one buffer to the next a module may be
+    /// unloaded and its texts' memory be used for others.
+    addresses: HashMap<Address, u32>,
+    scratch: Vec<u8>,
+}
+
+/// An id, and the text if the id is new.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Named<'a> {
+    /// 0 if there is no text.
+    pub id: u32,
+    /// To be sent before the id is used.
+    pub new: Option<&'a [u8]>,
+}
+
+impl Texts {
+    /// The records of another buffer follow.
+    pub fn next_buffer(&mut self) {
+        self.addresses.clear();
+        if self.remembered_bytes > REMEMBERED_BYTES {
+            self.ids.clear();
+            self.remembered_bytes = 0;
+        }
+    }
+
+    /// The id of the text at `address`.
+    pub fn name(&mut self, address: Address, memory: &mut impl Memory) -> Named<'_> {
+        if address == 0 {
+            return Named { id: 0, new: None };
+        }
+        if let Some(&id) = self.addresses.get(&address) {
+            return Named { id, new: None };
+        }
+        let (id, is_new) = if memory.read_text(address, &mut self.scratch) {
+            self.scratch.truncate(cut(&self.scratch).len());
+            self.id_of_scratch()
+        } else {
+            (0, false)
+        };
+        self.addresses.insert(address, id);
+        Named {
+            id,
+            new: is_new.then_some(&self.scratch),
+        }
+    }
+
+    fn id_of_scratch(&mut self) -> (u32, bool) {
+        if let Some(&id) = self.ids.get(self.scratch.as_slice()) {
+            return (id, false);
+        }
+        // Never 0, and after four thousand million texts the first are long forgotten.
+        self.last_id = self.last_id.checked_add(1).unwrap_or(1);
+        self.remembered_bytes += self.scratch.len() + size_of::<(Box<[u8]>, u32)>();
+        self.ids
+            .insert(self.scratch.as_slice().into(), self.last_id);
+        (self.last_id, true)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Texts at addresses, as if they were memory.
+    #[derive(Default)]
+    pub(crate) struct Fake(pub(crate) HashMap<Address, Vec<u8>>);
+
+    impl Memory for Fake {
+        fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool {
+            text.clear();
+            let found = self.0.get(&address);
+            text.extend(found.into_iter().flatten());
+            found.is_some()
+        }
+    }
+
+    fn fake(texts: &[(Address, &str)]) -> Fake {
+        let texts = texts.iter().map(|&(at, text)| (at, text.into()));
+        Fake(texts.collect())
+    }
+
+    fn named(id: u32, new: Option<&str>) -> Named<'_> {
+        Named {
+            id,
+            new: new.map(str::as_bytes),
+        }
+    }
+
+    #[test]
+    fn a_text_is_new_once() {
+        let mut texts = Texts::default();
+        let mut memory = fake(&[(8, "add"), (16, "mul"), (24, "add")]);
+        assert_eq!(texts.name(8, &mut memory), named(1, Some("add")));
+        assert_eq!(texts.name(8, &mut memory), named(1, None));
+        assert_eq!(texts.name(16, &mut memory), named(2, Some("mul")));
+        assert_eq!(texts.name(24, &mut memory), named(1, None));
+        texts.next_buffer();
+        assert_eq!(texts.name(16, &mut memory), named(2, None));
+    }
+
+    #[test]
+    fn no_text_and_unreadable_text_have_no_id() {
+        let mut texts = Texts::default();
+        let mut memory = fake(&[(8, "")]);
+        assert_eq!(texts.name(0, &mut memory), named(0, None));
+        assert_eq!(texts.name(99, &mut memory), named(0, None));
+        assert_eq!(texts.name(8, &mut memory), named(1, Some("")));
+    }
+
+    #[test]
+    fn memory_that_is_used_again_is_read_again() {
+        let mut texts = Texts::default();
+        assert_eq!(texts.name(8, &mut fake(&[(8, "old")])).id, 1);
+        texts.next_buffer();
+        assert_eq!(
+            texts.name(8, &mut fake(&[(8, "new")])),
+            named(2, Some("new"))
+        );
+        texts.next_buffer();
+        assert_eq!(texts.name(8, &mut fake(&[(8, "old")])), named(1, None));
+    }
+
+    #[test]
+    fn what_is_remembered_has_a_bound() {
+        let mut texts = Texts::default();
+        let long = "x".repeat(TEXT_MAX - 8);
+        let count = REMEMBERED_BYTES / TEXT_MAX + 8;
+        for number in 0..count as u64 {
+            let text = format!("{long}{number:08}");
+            assert!(texts.name(8, &mut fake(&[(8, &text)])).new.is_some());
+            texts.addresses.clear();
+        }
+        assert!(texts.remembered_bytes > REMEMBERED_BYTES);
+        texts.next_buffer();
+        assert_eq!(texts.remembered_bytes, 0);
+        let again = format!("{long}{:08}", 0);
+        let last = texts.last_id;
+        assert_eq!(texts.name(8, &mut fake(&[(8, &again)])).id, last + 1);
+    }
+}

@@ -1,0 +1,132 @@
+//! CUPTI's clock in terms of the trace's.
+
+use std::collections::VecDeque;
+
+/// Readings of both clocks that are kept, and how far apart they are at least: what is older than
+/// all of them is placed by the oldest two.
+const MAX_READINGS: usize = 512;
+const APART_NS: u64 = 100_000_000;
+
+/// Clocks of one machine drift apart by less than this; two readings that say more were disturbed.
+const MOST_DRIFT: f64 = 0.001;
+
+/// Maps the time of CUPTI's clock in one process onto `CLOCK_MONOTONIC`: along straight lines
+/// between the moments at which both were read, so that drift is followed as it happens.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clock {
+    /// CUPTI's time and the same moment on the other clock; both grow.
+    readings: VecDeque<(u64, u64)>,
+}
+
+impl Clock {
+    /// Both clocks were read at one moment.
+    pub(super) fn read(&mut self, cupti_ns: u64, monotonic_ns: u64) {
+        if let Some(&(cupti, monotonic)) = self.readings.back() {
+            let is_later = cupti_ns > cupti && monotonic_ns > monotonic;
+            if !is_later || cupti_ns - cupti < APART_NS {
+                return;
+            }
+        }
+        self.readings.push_back((cupti_ns, monotonic_ns));
+        if self.readings.len() > MAX_READINGS {
+            self.readings.pop_front();
+        }
+    }
+
+    /// The moment that CUPTI calls `cupti_ns`; 0 stays 0, which says that there is none.
+    pub(super) fn to_monotonic(&self, cupti_ns: u64) -> u64 {
+        let Some(&(newest, _)) = self.readings.back() else {
+            return cupti_ns;
+        };
+        if cupti_ns == 0 {
+            return 0;
+        }
+        // The first reading after it; most records are from after the last one but one.
+        let after = if cupti_ns >= newest {
+            self.readings.len()
+        } else {
+            self.readings
+                .partition_point(|&(cupti, _)| cupti <= cupti_ns)
+        };
+        // Beyond the first and the last, time goes as it does next to them.
+        let line = after.clamp(1, (self.readings.len() - 1).max(1));
+        let from = self.readings[after.saturating_sub(1)];
+        along(from, self.slope_to(line), cupti_ns)
+    }
+
+    /// Nanoseconds per nanosecond from the reading before `index` to it.
+    fn slope_to(&self, index: usize) -> f64 {
+        let (Some(a), Some(b)) = (self.readings.get(index - 1), self.readings.get(index)) else {
+            return 1.0;
+        };
+        let slope = (b.1 - a.1) as f64 / (b.0 - a.0) as f64;
+        if (slope - 1.0).abs() < MOST_DRIFT {
+            slope
+        } else {
+            1.0
+        }
+    }
+}
+
+fn along(from: (u64, u64), slope: f64, cupti_ns: u64) -> u64 {
+    let distance = i128::from(cupti_ns) - i128::from(from.0);
+    // Only what the clocks drift apart meanwhile is rounded.
+    let drift = (distance as f64 * (slope - 1.0)).round() as i128;
+    let moment = i128::from(from.1) + distance + drift;
+    u64::try_from(moment.max(1)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn between_two_readings_and_beyond_them() {
+        let mut clock = Clock::default();
+        assert_eq!(clock.to_monotonic(77), 77);
+        clock.read(10 * SECOND, 50 * SECOND);
+        // One reading says how far apart the clocks are, and no more.
+        assert_eq!(clock.to_monotonic(9 * SECOND), 49 * SECOND);
+        // 100 us a second.
+        clock.read(11 * SECOND, 51 * SECOND + 100_000);
+        assert_eq!(
+            clock.to_monotonic(10 * SECOND + SECOND / 2),
+            50 * SECOND + SECOND / 2 + 50_000
+        );
+        assert_eq!(clock.to_monotonic(9 * SECOND), 49 * SECOND - 100_000);
+        assert_eq!(clock.to_monotonic(12 * SECOND), 52 * SECOND + 200_000);
+        // The drift changes: what was before stays where it was.
+        clock.read(12 * SECOND, 52 * SECOND);
+        assert_eq!(clock.to_monotonic(11 * SECOND), 51 * SECOND + 100_000);
+        assert_eq!(clock.to_monotonic(12 * SECOND), 52 * SECOND);
+        assert_eq!(clock.to_monotonic(13 * SECOND), 53 * SECOND - 100_000);
+        assert_eq!(clock.to_monotonic(0), 0);
+    }
+
+    #[test]
+    fn disturbed_readings_bend_nothing() {
+        let mut clock = Clock::default();
+        clock.read(10 * SECOND, 50 * SECOND);
+        clock.read(9 * SECOND, 51 * SECOND);
+        clock.read(11 * SECOND, 49 * SECOND);
+        clock.read(10 * SECOND + 5, 60 * SECOND);
+        assert_eq!(clock.to_monotonic(12 * SECOND), 52 * SECOND);
+        // A tenth of a second between the two halves of a reading.
+        clock.read(11 * SECOND, 51 * SECOND + SECOND / 10);
+        assert_eq!(clock.to_monotonic(10 * SECOND + 7), 50 * SECOND + 7);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics_and_keeps_order(
+            readings in proptest::collection::vec((0u64.., 0u64..), 0..8),
+            times in proptest::collection::vec(1u64.., 2),
+        ) {
+            let mut clock = Clock::default();
+            readings.iter().for_each(|&(cupti, monotonic)| clock.read(cupti, monotonic));
+            let _ = (clock.to_monotonic(times[0]), clock.to_monotonic(times[1]));
+        }
+    }
+}

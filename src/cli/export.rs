@@ -1,0 +1,35 @@
+//! `gpuprobe export`, as it is typed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::export::{self, Config, Format};
+
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    /// A recording, or an Nsight Systems export (`nsys export --type sqlite`). It is not changed.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// For which viewer.
+    #[arg(long, value_enum, default_value_t = Format::Chrome)]
+    format: Format,
+
+    /// Write to this file instead of standard output; packed if it ends in `.gz`.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl ExportArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        export::run(&Config {
+            file: self.file,
+            format: self.format,
+            output: self.output,
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

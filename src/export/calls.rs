@@ -1,0 +1,113 @@
+//! Calls of threads, with their stacks, and what tracing cost them.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::events::{Arguments, Events};
+use super::tracks::{Of, Tracks};
+pub(super) use crate::analysis::calls::CALLS;
+use crate::recording::enums::class;
+use crate::recording::row::integer;
+use crate::recording::{Database, Resolver};
+
+/// The table of what tracing cost.
+pub(super) const OVERHEAD: &str = "PROFILER_OVERHEAD";
+
+/// Stacks of calls that have not come yet, at most.
+const MOST: usize = 1 << 16;
+
+/// Writes the calls of all threads.
+pub(super) fn calls<W: Write>(
+    database: &Database,
+    resolver: &Resolver<'_>,
+    tracks: &mut Tracks<'_>,
+    events: &mut Events<W>,
+) -> Result<()> {
+    let columns = [
+        "start",
+        "end",
+        "eventClass",
+        "globalTid",
+        "correlationId",
+        "nameId",
+        "returnValue",
+        "callchainId",
+    ];
+    // The row with the stack of a call begins with it or a little earlier.
+    let order = "ORDER BY start, eventClass = 67 DESC, \"end\" DESC";
+    let Some(mut statement) = database.select(CALLS, &columns, order)? else {
+        return Ok(());
+    };
+    let mut stacks: HashMap<(i64, i64), i64> = HashMap::new();
+    let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
+    while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
+        let number = |index| integer(row, index);
+        let (Some(start), Some(end), Some(thread)) = (number(0), number(1), number(3)) else {
+            continue;
+        };
+        let correlation = number(4).unwrap_or(0);
+        let key = (thread, correlation);
+        if number(2) == Some(class::BACKTRACE) {
+            if let Some(chain) = number(7).filter(|_| stacks.len() < MOST) {
+                stacks.insert(key, chain);
+            }
+            continue;
+        }
+        if end < start {
+            continue;
+        }
+        let chain = number(7).or_else(|| stacks.get(&key).copied());
+        stacks.remove(&key);
+        let name = number(5).map(|id| resolver.string(id));
+        let mut args = Arguments::new();
+        if correlation != 0 {
+            args.insert("correlation".to_owned(), correlation.into());
+        }
+        args.insert("result".to_owned(), number(6).into());
+        if let Some(chain) = chain {
+            let frames = resolver.stack(chain);
+            let frames = frames
+                .iter()
+                .map(|frame| format!("{} ({})", frame.function, frame.module).into());
+            args.insert("stack".to_owned(), Value::Array(frames.collect()));
+        }
+        let category = match number(2) {
+            Some(class::DRIVER) => "driver",
+            _ => "runtime",
+        };
+        let track = tracks.place_call(thread, (start, end));
+        let name = name.as_deref().unwrap_or("?");
+        events.slice((name, category), track, (start, end), args)?;
+    }
+    Ok(())
+}
+
+/// Writes what tracing cost.
+pub(super) fn overhead<W: Write>(
+    database: &Database,
+    resolver: &Resolver<'_>,
+    tracks: &mut Tracks<'_>,
+    events: &mut Events<W>,
+) -> Result<()> {
+    let columns = ["start", "end", "globalTid", "nameId"];
+    let order = "ORDER BY start, \"end\" DESC";
+    let Some(mut statement) = database.select(OVERHEAD, &columns, order)? else {
+        return Ok(());
+    };
+    let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
+    while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
+        let number = |index| integer(row, index);
+        if let (Some(start), Some(end), Some(thread)) = (number(0), number(1), number(2))
+            && end >= start
+        {
+            let name = number(3).map(|id| resolver.string(id));
+            let track = tracks.place(Of::Overhead(thread), (start, end));
+            let name = name.as_deref().unwrap_or("?");
+            events.slice((name, "overhead"), track, (start, end), Arguments::new())?;
+        }
+    }
+    Ok(())
+}

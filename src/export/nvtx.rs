@@ -1,0 +1,90 @@
+//! What programs mark through NVTX.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use super::events::{Arguments, Events};
+use super::tracks::{Of, Tracks};
+use crate::recording::row::{integer, text};
+use crate::recording::{Database, Resolver};
+
+/// The table of marks and ranges.
+pub(super) const NVTX: &str = "NVTX_EVENTS";
+
+/// `eventType`.
+const MARK: i64 = 34;
+const PUSH_POP: i64 = 59;
+const START_END: i64 = 60;
+const DOMAIN: i64 = 75;
+
+/// Writes marks and ranges.
+pub(super) fn nvtx<W: Write>(
+    database: &Database,
+    resolver: &Resolver<'_>,
+    tracks: &mut Tracks<'_>,
+    events: &mut Events<W>,
+) -> Result<()> {
+    let mut domains: HashMap<i64, String> = HashMap::new();
+    database.each(NVTX, &["eventType", "domainId", "text"], "", |row| {
+        if let (Some(DOMAIN), Some(id), Some(name)) =
+            (integer(row, 0), integer(row, 1), text(row, 2))
+        {
+            domains.insert(id, name);
+        }
+    })?;
+    let columns = [
+        "start",
+        "end",
+        "eventType",
+        "globalTid",
+        "text",
+        "textId",
+        "domainId",
+    ];
+    let order = "ORDER BY start, \"end\" DESC";
+    let Some(mut statement) = database.select(NVTX, &columns, order)? else {
+        return Ok(());
+    };
+    let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
+    while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
+        let number = |index| integer(row, index);
+        let (Some(start), Some(kind), Some(thread)) = (number(0), number(2), number(3)) else {
+            continue;
+        };
+        if !matches!(kind, MARK | PUSH_POP | START_END) {
+            continue;
+        }
+        let registered = || number(5).map(|id| resolver.string(id));
+        let name: Rc<str> = match text(row, 4) {
+            Some(text) => text.into(),
+            None => registered().unwrap_or_else(|| "?".into()),
+        };
+        let mut args = Arguments::new();
+        if let Some(domain) = number(6).and_then(|id| domains.get(&id)) {
+            args.insert("domain".to_owned(), domain.as_str().into());
+        }
+        let end = number(1).filter(|&end| end >= start && kind != MARK);
+        let what = (&*name, "nvtx");
+        match end {
+            Some(end) if kind == PUSH_POP => {
+                let track = tracks.place(Of::Marks(thread), (start, end));
+                events.slice(what, track, (start, end), args)?;
+            }
+            Some(end) => {
+                let track = tracks.place(Of::Marks(thread), (start, start));
+                events.range(what, track, (start, end), args)?;
+            }
+            None => {
+                if kind != MARK {
+                    args.insert("end".to_owned(), "not seen".into());
+                }
+                let track = tracks.place(Of::Marks(thread), (start, start));
+                events.moment(what, track, start, args)?;
+            }
+        }
+    }
+    Ok(())
+}

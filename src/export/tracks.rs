@@ -1,0 +1,237 @@
+//! Which track an event stands on.
+//!
+//! A thread is a track of its process. The streams of a process on a GPU are tracks of a group that
+//! viewers show like a process. What neither follows nor lies within what is on its track gets a
+//! further one: viewers cannot show anything else.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+
+use anyhow::Result;
+
+use super::events::{Events, Track};
+use crate::recording::row::{integer, text};
+use crate::recording::{Database, Session, ids};
+
+/// Above the ids of all processes and threads.
+const FIRST_GROUP: u64 = 1 << 23;
+const FIRST_TRACK: u64 = 1 << 24;
+
+/// What has tracks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Of {
+    /// Calls of the thread with this global id.
+    Thread(i64),
+    /// What it marks through NVTX.
+    Marks(i64),
+    /// What tracing cost it.
+    Overhead(i64),
+    /// A stream: process, device, context, number.
+    Stream(i64, i64, i64, i64),
+}
+
+/// A track, and the ends of what is open on it, the innermost last.
+#[derive(Debug)]
+struct Lane {
+    track: Track,
+    open: Vec<i64>,
+}
+
+/// A track's or group's name, and its place among others.
+type Description = (String, usize);
+
+/// Hands out tracks.
+pub(super) struct Tracks<'a> {
+    session: &'a Session,
+    /// Names of threads, by global id.
+    threads: HashMap<i64, String>,
+    /// The default stream of a context: process and context.
+    default_streams: HashMap<(u32, i64), i64>,
+    /// Groups of streams: process and device.
+    groups: BTreeMap<(i64, i64), u64>,
+    lanes: BTreeMap<Of, Vec<Lane>>,
+    next: u64,
+    /// Calls that are not on the first track of their thread: thread and start.
+    moved: HashMap<(i64, i64), Track>,
+}
+
+impl<'a> Tracks<'a> {
+    pub(super) fn new(database: &Database, session: &'a Session) -> Result<Self> {
+        let mut threads = HashMap::new();
+        if database.has_table("ThreadNames") && database.has_table("StringIds") {
+            let sql = "SELECT t.globalTid, s.value FROM ThreadNames t JOIN StringIds s \
+                       ON s.id = t.nameId";
+            let mut statement = database.prepare(sql)?;
+            let mut rows = statement.query([]).map_err(|e| database.explain(e))?;
+            while let Some(row) = rows.next().map_err(|e| database.explain(e))? {
+                if let (Some(thread), Some(name)) = (integer(row, 0), text(row, 1)) {
+                    threads.insert(thread, name);
+                }
+            }
+        }
+        let mut default_streams = HashMap::new();
+        let columns = ["processId", "contextId", "nullStreamId"];
+        for table in [
+            "TARGET_INFO_CUDA_CONTEXT_INFO",
+            "TARGET_INFO_CUDA_NULL_STREAM",
+        ] {
+            let columns = match table {
+                "TARGET_INFO_CUDA_NULL_STREAM" => ["processId", "contextId", "streamId"],
+                _ => columns,
+            };
+            database.each(table, &columns, "", |row| {
+                let process = integer(row, 0).and_then(|pid| u32::try_from(pid).ok());
+                if let (Some(process), Some(context), Some(stream)) =
+                    (process, integer(row, 1), integer(row, 2))
+                {
+                    default_streams.insert((process, context), stream);
+                }
+            })?;
+        }
+        Ok(Self {
+            session,
+            threads,
+            default_streams,
+            groups: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            next: FIRST_TRACK,
+            moved: HashMap::new(),
+        })
+    }
+
+    /// The group of a process's work on a device.
+    pub(super) fn group(&mut self, process: i64, device: i64) -> u64 {
+        let next = FIRST_GROUP + self.groups.len() as u64;
+        *self.groups.entry((process, device)).or_insert(next)
+    }
+
+    /// The track for what begins at `start`; nothing that is asked for later began earlier. Work of
+    /// a stream never lies within other work.
+    pub(super) fn place(&mut self, of: Of, (start, end): (i64, i64)) -> Track {
+        let pid = match of {
+            Of::Stream(process, device, ..) => self.group(process, device),
+            Of::Thread(thread) | Of::Marks(thread) | Of::Overhead(thread) => {
+                u64::from(ids::pid(thread))
+            }
+        };
+        let nests = !matches!(of, Of::Stream(..));
+        let lanes = self.lanes.entry(of).or_default();
+        for lane in &mut *lanes {
+            while lane.open.last().is_some_and(|last| *last <= start) {
+                lane.open.pop();
+            }
+            let fits = |last: &i64| nests && *last >= end;
+            if lane.open.last().is_none_or(fits) {
+                lane.open.push(end);
+                return lane.track;
+            }
+        }
+        let tid = match of {
+            Of::Thread(thread) if lanes.is_empty() => u64::from(ids::tid(thread)),
+            _ => {
+                self.next += 1;
+                self.next
+            }
+        };
+        let track = Track { pid, tid };
+        let open = vec![end];
+        lanes.push(Lane { track, open });
+        track
+    }
+
+    /// The track of a call, which arrows to what it caused begin at.
+    pub(super) fn place_call(&mut self, thread: i64, times: (i64, i64)) -> Track {
+        let track = self.place(Of::Thread(thread), times);
+        if track.tid != u64::from(ids::tid(thread)) {
+            self.moved.insert((thread, times.0), track);
+        }
+        track
+    }
+
+    /// Where the call stands that `thread` began at `start`.
+    pub(super) fn of_call(&self, thread: i64, start: i64) -> Track {
+        let first = Track {
+            pid: u64::from(ids::pid(thread)),
+            tid: u64::from(ids::tid(thread)),
+        };
+        self.moved.get(&(thread, start)).copied().unwrap_or(first)
+    }
+
+    /// Viewers add the id.
+    fn process(&self, pid: u32) -> &str {
+        let name = self.session.processes.get(&pid).map(String::as_str);
+        name.filter(|name| !name.is_empty()).unwrap_or("process")
+    }
+
+    fn thread(&self, thread: i64) -> &str {
+        let name = self.threads.get(&thread).map(String::as_str);
+        name.filter(|name| !name.is_empty()).unwrap_or("thread")
+    }
+
+    fn name(&self, of: Of) -> String {
+        match of {
+            Of::Thread(thread) => self.thread(thread).to_owned(),
+            Of::Marks(thread) => {
+                format!("NVTX of {} {}", self.thread(thread), ids::tid(thread))
+            }
+            Of::Overhead(thread) => {
+                let (name, tid) = (self.thread(thread), ids::tid(thread));
+                format!("profiler overhead in {name} {tid}")
+            }
+            Of::Stream(process, _, context, stream) => {
+                let key = (ids::pid(process), context);
+                match self.default_streams.get(&key) == Some(&stream) {
+                    true => format!("stream {stream}, default of context {context}"),
+                    false => format!("stream {stream} of context {context}"),
+                }
+            }
+        }
+    }
+
+    /// Says what the tracks are called, and in which order they stand: processes in front of the
+    /// GPUs, what a thread marks in front of what it calls.
+    pub(super) fn describe<W: Write>(&self, events: &mut Events<W>) -> Result<()> {
+        let mut processes: BTreeMap<u64, Description> = BTreeMap::new();
+        for of in self.lanes.keys() {
+            if let Of::Thread(thread) | Of::Marks(thread) | Of::Overhead(thread) = *of {
+                let pid = ids::pid(thread);
+                processes.insert(u64::from(pid), (self.process(pid).to_owned(), 0));
+            }
+        }
+        for ((process, device), group) in &self.groups {
+            let gpu = self.session.gpus.get(device).filter(|gpu| !gpu.is_empty());
+            let gpu = gpu.map_or(String::new(), |gpu| format!(" {gpu}"));
+            let pid = ids::pid(*process);
+            let name = format!("gpu_{device}{gpu} of {} {pid}", self.process(pid));
+            processes.insert(*group, (name, 1));
+        }
+        for (place, (pid, (name, kind))) in processes.into_iter().enumerate() {
+            let track = Track { pid, tid: 0 };
+            events.describe("process_name", track, "name", name.into())?;
+            let place = kind * 10_000 + place;
+            events.describe("process_sort_index", track, "sort_index", place.into())?;
+        }
+        let order = |of: &Of| match *of {
+            Of::Thread(thread) => (0, thread, 1),
+            Of::Marks(thread) => (0, thread, 0),
+            Of::Overhead(thread) => (1, thread, 0),
+            Of::Stream(_, _, context, stream) => (0, context, stream),
+        };
+        let mut all: Vec<_> = self.lanes.iter().collect();
+        all.sort_by_key(|(of, _)| order(of));
+        let mut place = 0usize;
+        for (of, lanes) in all {
+            for (index, lane) in lanes.iter().enumerate() {
+                let mut name = self.name(*of);
+                if index > 0 {
+                    name = format!("{name}, at the same time ({})", index + 1);
+                }
+                place += 1;
+                events.describe("thread_name", lane.track, "name", name.into())?;
+                let at = "sort_index";
+                events.describe("thread_sort_index", lane.track, at, place.into())?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,287 @@
+//! What GPUs did, on their streams, with arrows from the calls that caused it.
+
+use std::io::Write;
+
+use anyhow::Result;
+use rusqlite::{Row, Rows};
+
+use super::events::{Arguments, Events};
+use super::tracks::{Of, Tracks};
+use crate::analysis::calls::CALLS;
+use crate::recording::enums::COPY_LABELS;
+use crate::recording::row::integer;
+use crate::recording::{Database, Resolver, kinds};
+
+/// The tables of what GPUs did.
+pub(super) const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
+pub(super) const COPIES: &str = "CUPTI_ACTIVITY_KIND_MEMCPY";
+pub(super) const SETS: &str = "CUPTI_ACTIVITY_KIND_MEMSET";
+pub(super) const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+
+/// Columns that every one of them has, and those of the call behind.
+const COMMON: [&str; 7] = [
+    "start",
+    "end",
+    "deviceId",
+    "contextId",
+    "streamId",
+    "globalPid",
+    "correlationId",
+];
+/// Where the row's own id, the start and the thread of the call follow, and then further columns.
+const ROW: usize = COMMON.len();
+const CALL: usize = ROW + 1;
+const THREAD: usize = CALL + 1;
+const FURTHER: usize = THREAD + 1;
+
+/// A table, its further columns, and what its rows are called.
+struct Table {
+    name: &'static str,
+    category: &'static str,
+    columns: &'static [&'static str],
+    describe: fn(&Row<'_>, &Resolver<'_>, &mut Arguments) -> String,
+}
+
+static TABLES: [Table; 4] = [
+    Table {
+        name: KERNELS,
+        category: "kernel",
+        columns: &[
+            "demangledName",
+            "gridX",
+            "gridY",
+            "gridZ",
+            "blockX",
+            "blockY",
+            "blockZ",
+            "registersPerThread",
+            "staticSharedMemory",
+            "dynamicSharedMemory",
+            "graphNodeId",
+        ],
+        describe: kernel,
+    },
+    Table {
+        name: COPIES,
+        category: "copy",
+        columns: &["copyKind", "bytes", "srcKind", "dstKind"],
+        describe: copy,
+    },
+    Table {
+        name: SETS,
+        category: "set",
+        columns: &["value", "bytes", "memKind"],
+        describe: set,
+    },
+    Table {
+        name: GRAPHS,
+        category: "graph",
+        columns: &["graphId", "graphExecId"],
+        describe: graph,
+    },
+];
+
+/// Something that a GPU did.
+struct Item {
+    start: i64,
+    end: i64,
+    of: Of,
+    category: &'static str,
+    name: String,
+    args: Arguments,
+    /// Thread and start of the call that caused it.
+    call: Option<(i64, i64)>,
+}
+
+/// The rows of a table, one after the other.
+struct Reader<'a> {
+    table: &'static Table,
+    rows: Rows<'a>,
+    /// The row that was read last.
+    last: Option<i64>,
+    next: Option<Item>,
+}
+
+/// Writes what GPUs did.
+pub(super) fn work<W: Write>(
+    database: &Database,
+    resolver: &Resolver<'_>,
+    tracks: &mut Tracks<'_>,
+    events: &mut Events<W>,
+) -> Result<()> {
+    let mut statements = Vec::new();
+    for table in TABLES.iter().filter(|table| database.has_table(table.name)) {
+        statements.push((table, database.prepare(&query(table, database))?));
+    }
+    let mut readers = Vec::new();
+    for (table, statement) in &mut statements {
+        let mut reader = Reader {
+            table,
+            rows: statement.query([]).map_err(|e| database.explain(e))?,
+            last: None,
+            next: None,
+        };
+        reader.read(database, resolver)?;
+        readers.push(reader);
+    }
+    // Each table is in order: the earliest of their next rows is the next of all.
+    let start = |reader: &&mut Reader<'_>| reader.next.as_ref().map_or(i64::MAX, |item| item.start);
+    while let Some(reader) = readers.iter_mut().min_by_key(start)
+        && let Some(item) = reader.next.take()
+    {
+        let times = (item.start, item.end);
+        let track = tracks.place(item.of, times);
+        events.slice((&item.name, item.category), track, times, item.args)?;
+        if let Some((thread, called)) = item.call {
+            let from = tracks.of_call(thread, called);
+            events.arrow((from, called), (track, item.start))?;
+        }
+        reader.read(database, resolver)?;
+    }
+    Ok(())
+}
+
+/// The rows of a table in the order of their times, each with the call that caused it.
+fn query(table: &Table, database: &Database) -> String {
+    let column = |of: &str, alias: &str, name: &str| match database.has_column(of, name) {
+        true => format!("{alias}.\"{name}\""),
+        false => "NULL".to_owned(),
+    };
+    let mine = |name: &&str| column(table.name, "w", name);
+    let call = |name: &str| column(CALLS, "c", name);
+    let mut columns: Vec<_> = COMMON.iter().map(mine).collect();
+    columns.push("w.rowid".to_owned());
+    let mut join = String::new();
+    if database.has_table(CALLS) {
+        columns.extend([call("start"), call("globalTid")]);
+        let (ours, process) = (mine(&"correlationId"), mine(&"globalPid"));
+        join = format!(
+            "LEFT JOIN \"{CALLS}\" c ON {} = {ours} AND {ours} <> 0 AND {} <> 67 \
+             AND ({process} IS NULL OR {} >> 24 = {process} >> 24)",
+            call("correlationId"),
+            call("eventClass"),
+            call("globalTid"),
+        );
+    } else {
+        columns.extend(["NULL".to_owned(), "NULL".to_owned()]);
+    }
+    columns.extend(table.columns.iter().map(mine));
+    let (columns, name) = (columns.join(", "), table.name);
+    format!("SELECT {columns} FROM \"{name}\" w {join} ORDER BY w.start, w.rowid")
+}
+
+impl Reader<'_> {
+    /// Reads on to the next row that makes sense.
+    fn read(&mut self, database: &Database, resolver: &Resolver<'_>) -> Result<()> {
+        self.next = None;
+        while let Some(row) = self.rows.next().map_err(|e| database.explain(e))? {
+            let number = |index| integer(row, index);
+            // If several calls have its number, it is still one piece of work.
+            let id = number(ROW);
+            if id.is_some() && std::mem::replace(&mut self.last, id) == id {
+                continue;
+            }
+            let (Some(start), Some(end)) = (number(0), number(1)) else {
+                continue;
+            };
+            if end < start {
+                continue;
+            }
+            let or_zero = |index| number(index).unwrap_or(0);
+            let mut args = Arguments::new();
+            let name = (self.table.describe)(row, resolver, &mut args);
+            if let Some(correlation) = number(6).filter(|&number| number != 0) {
+                args.insert("correlation".to_owned(), correlation.into());
+            }
+            self.next = Some(Item {
+                start,
+                end,
+                of: Of::Stream(or_zero(5), or_zero(2), or_zero(3), or_zero(4)),
+                category: self.table.category,
+                name,
+                args,
+                call: number(THREAD).zip(number(CALL)),
+            });
+            break;
+        }
+        Ok(())
+    }
+}
+
+fn further(row: &Row<'_>, index: usize) -> Option<i64> {
+    integer(row, FURTHER + index)
+}
+
+fn sizes(row: &Row<'_>, first: usize) -> String {
+    let size = |index| further(row, index).unwrap_or(1).to_string();
+    [size(first), size(first + 1), size(first + 2)].join(" x ")
+}
+
+fn kernel(row: &Row<'_>, resolver: &Resolver<'_>, args: &mut Arguments) -> String {
+    args.insert("grid".to_owned(), sizes(row, 1).into());
+    args.insert("block".to_owned(), sizes(row, 4).into());
+    let names = [
+        "registers per thread",
+        "static shared memory",
+        "dynamic shared memory",
+        "graph node",
+    ];
+    for (name, value) in names.iter().zip((7..).map(|index| further(row, index))) {
+        if let Some(value) = value {
+            args.insert((*name).to_owned(), value.into());
+        }
+    }
+    match further(row, 0) {
+        Some(name) => resolver.string(name).to_string(),
+        None => "?".to_owned(),
+    }
+}
+
+/// Bytes, and how fast.
+fn bytes(row: &Row<'_>, args: &mut Arguments) {
+    let Some(bytes) = further(row, 1) else { return };
+    args.insert("bytes".to_owned(), bytes.into());
+    let ns = integer(row, 1).zip(integer(row, 0));
+    let ns = ns.and_then(|(end, start)| end.checked_sub(start));
+    if let Some(ns) = ns.filter(|&ns| ns > 0) {
+        let speed = bytes as f64 / ns as f64;
+        args.insert(
+            "GB/s".to_owned(),
+            ((speed * 1000.0).round() / 1000.0).into(),
+        );
+    }
+}
+
+/// The name of a kind of memory, if there is one in this column.
+fn kind(row: &Row<'_>, index: usize) -> Option<&'static str> {
+    let kind = further(row, index).and_then(|kind| u8::try_from(kind).ok())?;
+    Some(kinds::of_id(kind).short)
+}
+
+fn copy(row: &Row<'_>, _: &Resolver<'_>, args: &mut Arguments) -> String {
+    bytes(row, args);
+    for (name, index) in [("from", 2), ("to", 3)] {
+        if let Some(kind) = kind(row, index) {
+            args.insert(name.to_owned(), kind.into());
+        }
+    }
+    let label = further(row, 0).and_then(|kind| usize::try_from(kind).ok());
+    let label = label.and_then(|kind| COPY_LABELS.get(kind));
+    format!("copy {}", label.unwrap_or(&COPY_LABELS[0]))
+}
+
+fn set(row: &Row<'_>, _: &Resolver<'_>, args: &mut Arguments) -> String {
+    bytes(row, args);
+    if let Some(kind) = kind(row, 2) {
+        args.insert("memory".to_owned(), kind.into());
+    }
+    args.insert("value".to_owned(), further(row, 0).into());
+    "set".to_owned()
+}
+
+fn graph(row: &Row<'_>, _: &Resolver<'_>, args: &mut Arguments) -> String {
+    args.insert("graph".to_owned(), further(row, 0).into());
+    let executable = further(row, 1).or_else(|| further(row, 0));
+    args.insert("executable graph".to_owned(), executable.into());
+    format!("graph {}", executable.unwrap_or(0))
+}

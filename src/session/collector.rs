@@ -1,0 +1,93 @@
+//! What the traced command is given so that CUPTI tells what its GPU does.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::linux::fs::MetadataExt;
+
+use anyhow::{Context, Result, bail};
+use gpuprobe_collector::settings::{FLUSH_MS, Kinds, Settings, Tracer};
+use procfs::process::Process;
+
+use crate::activity::library::Library;
+use crate::activity::wire::SETTINGS_VARIABLE;
+use crate::probe::Probe;
+
+/// The library that the CUDA driver loads into a process as it is initialised.
+const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";
+
+/// What is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collect {
+    /// Which records.
+    pub kinds: Kinds,
+    /// Size of the buffers that CUPTI fills.
+    pub buffer_bytes: usize,
+}
+
+/// A collector that waits for the command to load it. Dropping it removes its file.
+pub(super) struct Collector {
+    library: Library,
+    settings: Settings,
+}
+
+impl Collector {
+    /// Writes the file and probes it.
+    ///
+    /// # Errors
+    /// Another library is to be loaded in its place, or the file cannot be written or probed.
+    pub(super) fn start(collect: &Collect, probe: &mut Probe) -> Result<Self> {
+        if let Some(other) = std::env::var_os(INJECTION_VARIABLE) {
+            bail!(
+                "{INJECTION_VARIABLE} is set to {}: the CUDA driver loads one such library only, so \
+                 --activity and that tool exclude each other; unset it, or leave out --activity",
+                other.display()
+            );
+        }
+        let library = Library::write()?;
+        let path = library.path().to_string_lossy().into_owned();
+        let attached = probe
+            .attach_batches(&path, library.batch_offset())
+            .with_context(|| format!("cannot probe the collector in {path}"))?;
+        probe.keep(attached);
+        Ok(Self {
+            library,
+            settings: Settings {
+                kinds: collect.kinds,
+                buffer_bytes: collect.buffer_bytes,
+                flush_ms: FLUSH_MS,
+                tracer: ourselves(),
+            },
+        })
+    }
+
+    /// The variables that the command is to be given.
+    pub(super) fn environment(&self) -> [(&'static str, OsString); 2] {
+        [
+            (INJECTION_VARIABLE, self.library.path().into()),
+            (SETTINGS_VARIABLE, self.settings.to_string().into()),
+        ]
+    }
+}
+
+/// By what the collector knows that we have gone, and that nobody listens any more.
+fn ourselves() -> Option<Tracer> {
+    let start_ticks = Process::myself().and_then(|process| process.stat());
+    let namespace = fs::metadata("/proc/self/ns/pid").ok()?;
+    Some(Tracer {
+        pid: std::process::id(),
+        start_ticks: start_ticks.ok()?.starttime,
+        namespace: namespace.st_ino(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_can_be_told_from_who_comes_after_us() {
+        let own = ourselves();
+        assert!(own.is_some_and(|own| own.pid == std::process::id() && own.start_ticks > 0));
+        assert_eq!(own, ourselves());
+    }
+}

@@ -1,0 +1,125 @@
+//! Single records and sums, in every format.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde_json::Value;
+
+use super::{WORK, setup};
+use crate::harness::{Backend, Setup, Truth, standin};
+
+/// The text of a run of `WORK` in `format`, with single records or without.
+fn written(format: &str, singles: bool) -> (u32, Truth, String) {
+    let mut setup = Setup::command([standin().program_text(Backend::Shared)])
+        .modes(["--activity"])
+        .env("GPUPROBE_CUPTI", &super::cupti("cupti"))
+        .format(format);
+    if !singles {
+        setup = setup.args(["--activity-summary"]);
+    }
+    let mut gpuprobe = setup.start();
+    let pid = gpuprobe.talk.ready();
+    WORK.iter()
+        .for_each(|command| drop(gpuprobe.talk.say(command)));
+    let truth = gpuprobe.talk.done();
+    gpuprobe.wait();
+    (pid, truth, fs::read_to_string(&gpuprobe.reports).unwrap())
+}
+
+/// How many lines begin with each first word.
+fn first_words(text: &str) -> BTreeMap<&str, u64> {
+    let mut words = BTreeMap::new();
+    for word in text.lines().filter_map(|line| line.split(' ').next()) {
+        *words.entry(word).or_insert(0) += 1;
+    }
+    words
+}
+
+#[test]
+fn root_people_see_every_record_and_the_sums() {
+    let (pid, truth, text) = written("text", true);
+    let words = first_words(&text);
+    assert_eq!(words["KERNEL"], truth.launches, "{text}");
+    assert_eq!(words["MEMCPY"], truth.copies);
+    assert_eq!(words["MEMSET"], truth.sets);
+    assert_eq!(words["MEMORY"], truth.allocs + truth.frees);
+    assert_eq!(
+        (words["DEVICE"], words["CONTEXT"], words["STREAM"]),
+        (1, 1, 1)
+    );
+    assert!(
+        text.starts_with(&format!("PROCESS {pid} workload\n")),
+        "{text}"
+    );
+    let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+    assert!(line("RUNTIME_API cudaMalloc [ ").contains(&format!("process {pid}, thread {pid}")));
+    assert!(line("KERNEL \"add\" [ ").contains("] device 0, context 1, stream 7, correlation"));
+    assert!(line("MEMCPY HtoD [ ").contains(", size 4096, correlation "));
+    let times = line("KERNEL").split(['[', ']']).nth(1).unwrap();
+    let (start, end) = times.trim().split_once(" - ").unwrap();
+    let (start, end): (u64, u64) = (start.parse().unwrap(), end.parse().unwrap());
+    assert_eq!(end - start, 1500);
+    assert!(
+        start < 600_000_000_000,
+        "not from the start of the trace: {start}"
+    );
+    for part in [
+        "records of what the GPU did",
+        "GPU 0 NVIDIA H200: busy ",
+        "H2D sync",
+    ] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    assert!(!text.contains("LOST"), "{text}");
+    let (_, _, sums) = written("text", false);
+    assert!(!sums.contains("KERNEL"), "{sums}");
+    assert!(sums.contains("records of what the GPU did"), "{sums}");
+}
+
+#[test]
+fn root_json_has_a_line_for_each_record() {
+    let (pid, truth, text) = written("json", true);
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect();
+    let records = lines.iter().filter_map(|line| line.get("record"));
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    for record in records {
+        assert_eq!(record["pid"], pid);
+        *kinds.entry(record["kind"].as_str().unwrap()).or_default() += 1;
+    }
+    assert_eq!(kinds["kernel"], truth.launches);
+    assert_eq!(kinds["memcpy"], truth.copies);
+    assert_eq!(kinds["memset"], truth.sets);
+    let last = lines.last().unwrap();
+    assert_eq!(last["final"], true);
+    assert_eq!(last["activity"]["records"], kinds.values().sum::<u64>());
+}
+
+#[test]
+fn root_csv_has_a_row_for_each_record_or_sum() {
+    let (_, truth, text) = written("csv", true);
+    let mut rows = csv_rows(&text);
+    let header = rows.remove(0);
+    let column = |name: &str| header.iter().position(|column| column == name).unwrap();
+    assert!(rows.iter().all(|row| row.len() == header.len()));
+    let kernels = rows.iter().filter(|row| row[column("kind")] == "kernel");
+    assert_eq!(kernels.count() as u64, truth.launches);
+    let (_, truth, text) = written("csv", false);
+    let mut rows = csv_rows(&text);
+    let header = rows.remove(0);
+    let column = |name: &str| header.iter().position(|column| column == name).unwrap();
+    let kernels = rows.iter().filter(|row| row[column("kind")] == "kernel");
+    let runs: u64 = kernels
+        .map(|row| row[column("count")].parse::<u64>().unwrap())
+        .sum();
+    assert_eq!(runs, truth.launches);
+    let _ = setup(Backend::Shared);
+}
+
+/// Without quotes: no name here needs them.
+fn csv_rows(text: &str) -> Vec<Vec<String>> {
+    let fields = |line: &str| line.split(',').map(str::to_owned).collect();
+    text.lines().map(fields).collect()
+}

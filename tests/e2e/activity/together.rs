@@ -1,0 +1,61 @@
+//! With the other reports, which get more exact by it.
+
+use super::{agrees, process, setup, traced};
+use crate::harness::Backend;
+use crate::harness::report::Totals;
+
+#[test]
+fn root_every_report_at_once() {
+    let all = setup(Backend::Shared).modes([
+        "--activity",
+        "--memleak",
+        "--cudatrace",
+        "--bandwidth-util",
+    ]);
+    let work = [
+        "module add",
+        "launch add 30",
+        "copy h2d 1048576 3",
+        "set 4096 2",
+        "alloc 1000 3",
+        "free 0 2",
+    ];
+    let (pid, truth, report) = traced(all, &work);
+    report.assert_nothing_lost();
+    agrees(process(&report, pid), &truth);
+    assert_eq!(report.totals(), Totals::from(truth));
+    assert_eq!(report["cudatrace"]["launches"], truth.launches);
+    assert_eq!(report["bandwidth_util"]["copies"], truth.copies);
+}
+
+#[test]
+fn root_asynchronous_copies_have_the_gpus_throughput() {
+    let both = setup(Backend::Shared).modes(["--activity", "--bandwidth-util"]);
+    let work = [
+        "stream",
+        "copy h2d 1048576 4 stream=0 pinned",
+        "copy d2d 65536 3",
+        "set 512 2",
+    ];
+    let (pid, _, report) = traced(both, &work);
+    for (direction, count, bytes) in [
+        ("H2D", 4, 4 << 20),
+        ("D2D", 3, 3 * 65_536),
+        ("set", 2, 1024),
+    ] {
+        let found = report.direction(pid, direction, "async");
+        assert!(
+            found["bytes_per_second"].is_null(),
+            "the call's time means nothing"
+        );
+        let gpu = &found["gpu"];
+        assert_eq!(
+            (&gpu["count"], &gpu["bytes"]),
+            (&count.into(), &bytes.into()),
+            "{found}"
+        );
+        let (seconds, speed) = (&gpu["seconds"], &gpu["bytes_per_second"]);
+        let product = seconds.as_f64().unwrap() * speed.as_f64().unwrap();
+        assert!((product / f64::from(bytes) - 1.0).abs() < 1e-6, "{gpu}");
+    }
+}

@@ -1,0 +1,158 @@
+//! What the GPU did, through the stand-in's CUPTI: joined to the calls that probes saw, and to their
+//! call stacks.
+
+use serde_json::Value;
+
+use super::{Recording, count, is_sound, open, written};
+use crate::harness::{Backend, Setup, Truth, standin};
+
+/// Some of everything.
+const WORK: [&str; 14] = [
+    "module add mul",
+    "launch all 5",
+    "stream",
+    "launch add 7 stream=0",
+    "copy h2d 4096 3",
+    "copy d2h 100 2",
+    "copy d2d 64",
+    "set 256 4",
+    "alloc 1000 3",
+    "free 0 2",
+    "managed 300",
+    "pinned 8192",
+    "syncstream 0",
+    "synchronize",
+];
+
+/// Rows of kernels, copies and sets, each with the calls that have its number.
+const CAUSES: &str = "(SELECT w.correlationId AS number, w.start, \
+    (SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME c WHERE c.correlationId = w.correlationId \
+    AND c.eventClass <> 67 AND c.globalTid >> 24 = w.globalPid >> 24 AND c.start <= w.start) \
+    AS calls FROM (SELECT correlationId, start, globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL \
+    UNION ALL SELECT correlationId, start, globalPid FROM CUPTI_ACTIVITY_KIND_MEMCPY \
+    UNION ALL SELECT correlationId, start, globalPid FROM CUPTI_ACTIVITY_KIND_MEMSET) w)";
+
+fn recorded(backend: Backend, arguments: &[&str], work: &[&str]) -> (Recording, Truth) {
+    let recording = Recording::new();
+    let cupti = standin().path("cupti").join("libcupti.so.13");
+    let mut gpuprobe = Setup::command([standin().program_text(backend)])
+        .modes(["--activity"])
+        .args(["--activity-summary", "--record", &recording.text()])
+        .args(arguments.iter().copied())
+        .env("GPUPROBE_CUPTI", cupti.to_str().unwrap())
+        .start();
+    gpuprobe.talk.ready();
+    for line in work {
+        gpuprobe.talk.say(line);
+    }
+    let truth = gpuprobe.talk.done();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    gpuprobe.final_report().assert_nothing_lost();
+    assert!(is_sound(&recording.file));
+    (recording, truth)
+}
+
+fn single(recording: &Recording, sql: &str) -> i64 {
+    open(&recording.file)
+        .query_row(sql, [], |row| row.get(0))
+        .unwrap()
+}
+
+/// The tables have what the program did, and all of it was called for.
+fn agrees(recording: &Recording, truth: &Truth) {
+    let file = &recording.file;
+    let rows = |table: &str| count(file, table).cast_unsigned();
+    assert_eq!(rows("CUPTI_ACTIVITY_KIND_KERNEL"), truth.launches);
+    assert_eq!(rows("CUPTI_ACTIVITY_KIND_MEMCPY"), truth.copies);
+    assert_eq!(rows("CUPTI_ACTIVITY_KIND_MEMSET"), truth.sets);
+    let bytes = single(
+        recording,
+        "SELECT sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY",
+    );
+    assert_eq!(bytes.cast_unsigned(), truth.copy_bytes);
+    let all = truth.launches + truth.copies + truth.sets;
+    assert_eq!(rows(CAUSES), all);
+    assert_eq!(rows(&format!("{CAUSES} WHERE calls = 1")), all);
+    // No call has two rows: calls of a thread are one after the other.
+    let twice = "CUPTI_ACTIVITY_KIND_RUNTIME a JOIN CUPTI_ACTIVITY_KIND_RUNTIME b \
+        ON a.globalTid = b.globalTid AND a.rowid < b.rowid \
+        AND a.start < b.\"end\" AND b.start < a.\"end\" \
+        WHERE a.eventClass <> 67 AND b.eventClass <> 67";
+    assert_eq!(count(file, twice), 0);
+    let unnamed = "CUPTI_ACTIVITY_KIND_RUNTIME r WHERE (SELECT count(*) FROM ThreadNames t \
+        WHERE t.globalTid = r.globalTid) != 1";
+    assert_eq!(count(file, unnamed), 0);
+    // The reports and the trace read it.
+    let json = |words: &[&str]| -> Value { serde_json::from_str(&written(words)).unwrap() };
+    let text = recording.text();
+    let kernels = json(&["report", &text, "--kernels", "--format", "json"]);
+    assert_eq!(kernels["launches"], truth.launches);
+    assert!(kernels["gpus"][0]["busy_ns"].as_u64().unwrap() > 0);
+    let trace = json(&["export", &text]);
+    let arrows = trace["traceEvents"].as_array().unwrap().iter();
+    let arrows = arrows.filter(|event| event["ph"] == "s").count() as u64;
+    assert_eq!(arrows, all);
+}
+
+#[test]
+fn cupti_alone_tells_of_calls_and_memory() {
+    let (recording, truth) = recorded(Backend::Shared, &[], &WORK);
+    agrees(&recording, &truth);
+    let operations = |operation: u32| {
+        let table = "CUDA_GPU_MEMORY_USAGE_EVENTS WHERE memoryOperationType = ";
+        count(&recording.file, &format!("{table}{operation}")).cast_unsigned()
+    };
+    assert_eq!((operations(0), operations(1)), (truth.allocs, truth.frees));
+    let text = recording.text();
+    let leaked = written(&[
+        "report",
+        &text,
+        "--analysis",
+        "leakage",
+        "--host",
+        "--format",
+        "json",
+    ]);
+    let leaked: Value = serde_json::from_str(&leaked).unwrap();
+    let left = leaked["allocations"].as_array().unwrap().len() as u64;
+    assert_eq!(left, truth.allocs - truth.frees);
+}
+
+#[test]
+fn calls_that_probes_saw_are_the_same_rows_and_lead_kernels_to_stacks() {
+    for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
+        let arguments = [
+            "--memleak",
+            "--cudatrace",
+            "--bandwidth-util",
+            "--stacks",
+            "auto",
+        ];
+        let (recording, truth) = recorded(backend, &arguments, &WORK);
+        agrees(&recording, &truth);
+        let file = &recording.file;
+        // Each kernel leads to the program's function that launched it.
+        let led = "CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r \
+            USING (correlationId) WHERE EXISTS (SELECT 1 FROM CUDA_CALLCHAINS c \
+            JOIN StringIds s ON s.id = c.symbol WHERE c.id = r.callchainId AND s.value = 'main')";
+        assert_eq!(
+            count(file, led).cast_unsigned(),
+            truth.launches,
+            "{backend:?}"
+        );
+        // And what the ledger saw is there once, at a call.
+        let events = count(file, "CUDA_GPU_MEMORY_USAGE_EVENTS").cast_unsigned();
+        assert_eq!(events, truth.allocs + truth.frees, "{backend:?}");
+        let called = "CUDA_GPU_MEMORY_USAGE_EVENTS m WHERE EXISTS (SELECT 1 FROM \
+            CUPTI_ACTIVITY_KIND_RUNTIME r WHERE r.correlationId = m.correlationId \
+            AND m.start BETWEEN r.start AND r.\"end\")";
+        assert_eq!(count(file, called).cast_unsigned(), events, "{backend:?}");
+        let launches =
+            "GPUPROBE_LAUNCHES l JOIN CUPTI_ACTIVITY_KIND_KERNEL k USING (correlationId)";
+        assert_eq!(
+            count(file, launches).cast_unsigned(),
+            truth.launches,
+            "{backend:?}"
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! GPU times in analyses, against what SQL says of the same file.
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::{Folder, report, report_json};
+
+const WORK: [&str; 4] = ["KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"];
+
+fn spans(connection: &Connection) -> Vec<(i64, i64)> {
+    let selects =
+        WORK.map(|table| format!("SELECT start, \"end\" FROM CUPTI_ACTIVITY_KIND_{table}"));
+    let sql = format!("{} ORDER BY 1", selects.join(" UNION ALL "));
+    let mut statement = connection.prepare(&sql).unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn times_of_a_real_export() {
+    let folder = Folder::new();
+    let file = folder.real_export();
+    let found = report_json(&file, &["--kernels"]);
+    let connection = Connection::open(&file).unwrap();
+    let sql = "SELECT s.value, count(*), sum(\"end\" - start), min(\"end\" - start), \
+               max(\"end\" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL \
+               JOIN StringIds s ON s.id = demangledName GROUP BY 1";
+    let mut statement = connection.prepare(sql).unwrap();
+    let mut rows = statement.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        let name: String = row.get(0).unwrap();
+        let kernels = found["kernels"].as_array().unwrap();
+        let kernel = kernels
+            .iter()
+            .find(|kernel| kernel["name"] == *name)
+            .unwrap();
+        let keys = ["launches", "gpu_ns", "shortest_ns", "longest_ns"];
+        for (index, key) in keys.iter().enumerate() {
+            let expected: i64 = row.get(index + 1).unwrap();
+            assert_eq!(kernel[*key], expected, "{name} {key}");
+        }
+    }
+    // Busy: nanosecond by nanosecond.
+    let spans = spans(&connection);
+    let first = spans[0].0;
+    let last = spans.iter().map(|span| span.1).max().unwrap();
+    let mut is_busy = vec![false; usize::try_from(last - first).unwrap()];
+    for (start, end) in spans {
+        let range = usize::try_from(start - first).unwrap()..usize::try_from(end - first).unwrap();
+        is_busy[range].fill(true);
+    }
+    let busy = is_busy.iter().filter(|busy| **busy).count();
+    let gaps: Vec<_> = is_busy
+        .split(|busy| *busy)
+        .filter(|gap| !gap.is_empty())
+        .collect();
+    let gpu = &found["gpus"][0];
+    assert_eq!(gpu["busy_ns"], busy);
+    assert_eq!(gpu["span_ns"], is_busy.len());
+    assert_eq!(gpu["gaps"], gaps.len());
+    assert_eq!(
+        gpu["longest_gap_ns"],
+        gaps.iter().map(|gap| gap.len()).max().unwrap()
+    );
+}
+
+#[test]
+fn copies_have_the_times_of_the_gpu() {
+    let folder = Folder::new();
+    let file = folder.real_export();
+    let copies = report_json(&file, &["--copies"]);
+    let connection = Connection::open(&file).unwrap();
+    let one = |kind: i64| -> (i64, i64, i64) {
+        let sql = "SELECT count(*), sum(bytes), sum(\"end\" - start) \
+                   FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = ?";
+        let of = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        connection.query_row(sql, [kind], of).unwrap()
+    };
+    for (direction, kind) in [("H2D", 1), ("D2H", 2)] {
+        let all = copies.as_array().unwrap();
+        let found = all
+            .iter()
+            .find(|copy| copy["direction"] == direction)
+            .unwrap();
+        let (count, bytes, ns) = one(kind);
+        assert_eq!(
+            (&found["count"], &found["bytes"]),
+            (&Value::from(count), &Value::from(bytes))
+        );
+        assert_eq!(
+            (&found["ns"], &found["mode"]),
+            (&Value::from(ns), &Value::from("gpu"))
+        );
+        let speed = found["bytes_per_second"].as_f64().unwrap();
+        assert!((speed / (bytes as f64 * 1e9 / ns as f64) - 1.0).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn the_page_has_the_share_of_the_gpu() {
+    let folder = Folder::new();
+    let page = report(&folder.real_export(), &["--summary"]);
+    let line = page
+        .lines()
+        .find(|line| line.contains("gpu_0: busy "))
+        .unwrap();
+    assert!(
+        line.ends_with(" ms") && line.contains(" % ") || line.contains(" %), "),
+        "{line}"
+    );
+}

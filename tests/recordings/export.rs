@@ -1,0 +1,348 @@
+//! Traces for Perfetto and Chrome.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+use gpuprobe::export;
+use gpuprobe::recording::{Database, Session};
+use proptest::prelude::*;
+use rusqlite::{Connection, params};
+use serde_json::Value;
+
+use crate::{Folder, gpuprobe};
+
+fn trace(file: &Path) -> Value {
+    let database = Database::open(file).unwrap();
+    let session = Session::read(&database).unwrap();
+    let mut out = Vec::new();
+    export::chrome(&database, &session, &mut out).unwrap();
+    serde_json::from_slice(&out).unwrap()
+}
+
+fn events(trace: &Value) -> &[Value] {
+    trace["traceEvents"].as_array().unwrap()
+}
+
+fn with<'a>(trace: &'a Value, key: &str, value: &str) -> Vec<&'a Value> {
+    let all = events(trace).iter();
+    all.filter(|event| event[key] == value).collect()
+}
+
+/// Nanoseconds.
+fn ns(value: &Value) -> i64 {
+    (value.as_f64().unwrap() * 1000.0).round() as i64
+}
+
+type Track = (u64, u64);
+
+fn track(event: &Value) -> Track {
+    (
+        event["pid"].as_u64().unwrap(),
+        event["tid"].as_u64().unwrap(),
+    )
+}
+
+/// What viewers ask of a trace: slices of a track nest, every arrow has two ends within slices,
+/// every range is closed, and every track with slices has a name.
+fn check(trace: &Value) {
+    let mut tracks: BTreeMap<Track, Vec<(i64, i64)>> = BTreeMap::new();
+    for slice in with(trace, "ph", "X") {
+        let start = ns(&slice["ts"]);
+        let end = start + ns(&slice["dur"]);
+        tracks.entry(track(slice)).or_default().push((start, end));
+    }
+    for slices in tracks.values_mut() {
+        slices.sort_by_key(|(start, end)| (*start, -end));
+        let mut open: Vec<i64> = Vec::new();
+        for (start, end) in slices {
+            open.retain(|last| *last > *start);
+            assert!(
+                open.last().is_none_or(|last| *last >= *end),
+                "{start} {end}"
+            );
+            open.push(*end);
+        }
+    }
+    let begins_at = |event: &Value| {
+        let slices = tracks.get(&track(event));
+        slices.is_some_and(|slices| slices.iter().any(|(start, _)| *start == ns(&event["ts"])))
+    };
+    let mut arrows: HashMap<u64, Vec<&Value>> = HashMap::new();
+    for end in with(trace, "cat", "flow") {
+        assert!(begins_at(end), "{end}");
+        arrows
+            .entry(end["id"].as_u64().unwrap())
+            .or_default()
+            .push(end);
+    }
+    for ends in arrows.values() {
+        let phases: Vec<_> = ends.iter().map(|end| end["ph"].as_str().unwrap()).collect();
+        assert_eq!(phases, ["s", "f"]);
+        assert_eq!(ends[1]["bp"], "e");
+    }
+    let begun = with(trace, "ph", "b");
+    let ended = with(trace, "ph", "e");
+    let ids = |ends: &[&Value]| ends.iter().map(|e| e["id"].as_u64()).collect::<Vec<_>>();
+    assert_eq!(ids(&begun), ids(&ended));
+    let named: Vec<_> = with(trace, "name", "thread_name")
+        .into_iter()
+        .map(track)
+        .collect();
+    assert!(tracks.keys().all(|track| named.contains(track)));
+}
+
+fn count(connection: &Connection, sql: &str) -> usize {
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_real_export_becomes_a_trace() {
+    let folder = Folder::new();
+    let file = folder.real_export();
+    let trace = trace(&file);
+    check(&trace);
+    let connection = Connection::open(&file).unwrap();
+    let rows = |table: &str| count(&connection, &format!("SELECT count(*) FROM {table}"));
+    for (category, table) in [
+        ("kernel", "CUPTI_ACTIVITY_KIND_KERNEL"),
+        ("copy", "CUPTI_ACTIVITY_KIND_MEMCPY"),
+        ("set", "CUPTI_ACTIVITY_KIND_MEMSET"),
+        ("graph", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"),
+        ("overhead", "PROFILER_OVERHEAD"),
+        (
+            "runtime",
+            "CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass = 0",
+        ),
+        ("driver", "CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass = 1"),
+        ("memory", "CUDA_GPU_MEMORY_USAGE_EVENTS"),
+    ] {
+        assert_eq!(
+            with(&trace, "cat", category).len(),
+            rows(table),
+            "{category}"
+        );
+    }
+    // All that the GPU did was called for.
+    let work =
+        ["kernel", "copy", "set", "graph"].map(|category| with(&trace, "cat", category).len());
+    assert_eq!(with(&trace, "ph", "s").len(), work.iter().sum::<usize>());
+    // Between the first and the last, as the analysis has it.
+    let counters = with(&trace, "name", "memory on gpu_0");
+    let most = counters
+        .iter()
+        .filter_map(|c| c["args"]["bytes"].as_u64())
+        .max();
+    assert_eq!(most, Some(26_214_400));
+    assert_eq!(counters.last().unwrap()["args"]["bytes"], 25_165_824);
+    // A kernel's arrow comes from its launch, and an allocation shows its stack.
+    let kernel = with(&trace, "cat", "kernel")[0];
+    let arrow = with(&trace, "ph", "f")
+        .into_iter()
+        .find(|end| track(end) == track(kernel) && end["ts"] == kernel["ts"])
+        .unwrap();
+    let from = with(&trace, "ph", "s")
+        .into_iter()
+        .find(|s| s["id"] == arrow["id"])
+        .unwrap();
+    let call = with(&trace, "ph", "X")
+        .into_iter()
+        .find(|call| track(call) == track(from) && call["ts"] == from["ts"])
+        .unwrap();
+    assert_eq!(call["name"], "cudaLaunchKernel_v7000");
+    assert_eq!(call["args"]["correlation"], kernel["args"]["correlation"]);
+    assert!(
+        call["args"]["stack"]
+            .to_string()
+            .contains("main (/home/user/app/all_shared)")
+    );
+}
+
+#[test]
+fn packed_or_not_the_trace_is_the_same() {
+    let folder = Folder::new();
+    let file = folder.real_export();
+    let file = file.to_str().unwrap();
+    let (plain, packed) = (folder.path("trace.json"), folder.path("trace.json.gz"));
+    for path in [&plain, &packed] {
+        let output = gpuprobe(&[
+            "export",
+            file,
+            "--format",
+            "chrome",
+            "-o",
+            path.to_str().unwrap(),
+        ]);
+        assert!(output.status.success(), "{output:?}");
+    }
+    let mut unpacked = String::new();
+    GzDecoder::new(File::open(packed).unwrap())
+        .read_to_string(&mut unpacked)
+        .unwrap();
+    assert_eq!(unpacked, fs::read_to_string(plain).unwrap());
+    assert_eq!(gpuprobe(&["export", file]).stdout, unpacked.as_bytes());
+}
+
+#[test]
+fn what_cannot_be_exported_is_said() {
+    let folder = Folder::new();
+    let file = folder.database("CREATE TABLE StringIds (id INTEGER, value TEXT)");
+    let file = file.to_str().unwrap();
+    let said = |words: &[&str]| {
+        let output = gpuprobe(words);
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(&["export", file]).contains("nothing to show over time"));
+    let export = folder.real_export();
+    let export = export.to_str().unwrap();
+    assert!(said(&["export", export, "-o", export]).contains("is what is to be exported"));
+    assert!(
+        said(&["export", export, "-o", "/nowhere/t.json"]).contains("cannot write to /nowhere")
+    );
+    assert!(said(&["export", "/nowhere.sqlite"]).contains("/nowhere.sqlite"));
+}
+
+#[test]
+fn old_exports_lack_tables_and_columns() {
+    let folder = Folder::new();
+    // As 2021 had it: no enumerations, no processes, no ids of processes at kernels.
+    let file = folder.database(
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER,
+            streamId INTEGER, correlationId INTEGER, demangledName INTEGER);
+         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (100, 250, 0, 7, 3, 1), (300, 200, 0, 7, 4, 1),
+            (NULL, 200, 0, 7, 4, 1), (400, 401, 0, 7, NULL, NULL);
+         CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, eventClass INTEGER,
+            globalTid INTEGER, correlationId INTEGER, nameId INTEGER);
+         INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10, 20, 0, 281491737150455, 3, 2);",
+    );
+    let trace = trace(&file);
+    check(&trace);
+    let names: Vec<_> = with(&trace, "ph", "X")
+        .iter()
+        .map(|e| e["name"].clone())
+        .collect();
+    assert_eq!(names, ["[2]", "[1]", "?"]);
+    assert_eq!(with(&trace, "ph", "s").len(), 1);
+}
+
+#[test]
+fn a_small_trace_is_this() {
+    let folder = Folder::new();
+    let file = folder.database(
+        "CREATE TABLE StringIds (id INTEGER, value TEXT);
+         INSERT INTO StringIds VALUES (1, 'cudaMemcpyAsync_v3020'), (2, 'app'), (3, 'step');
+         CREATE TABLE PROCESSES (globalPid INTEGER, pid INTEGER, name TEXT);
+         INSERT INTO PROCESSES VALUES (281491737149440, 999, 'app');
+         CREATE TABLE ThreadNames (nameId INTEGER, priority INTEGER, globalTid INTEGER);
+         INSERT INTO ThreadNames VALUES (2, 20, 281491737150439);
+         CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, eventClass INTEGER,
+            globalTid INTEGER, correlationId INTEGER, nameId INTEGER, returnValue INTEGER);
+         INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (1000, 2500, 0, 281491737150439, 3, 1, 0);
+         CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER,
+            contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,
+            bytes INTEGER, copyKind INTEGER);
+         INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (2001, 4001, 0, 1, 7, 3, 281491737149440, 4096, 1);
+         CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT,
+            globalTid INTEGER, textId INTEGER, domainId INTEGER);
+         INSERT INTO NVTX_EVENTS VALUES (500, 5000, 59, NULL, 281491737150439, 3, 0),
+            (600, NULL, 34, 'now', 281491737150439, NULL, 0),
+            (700, 5500, 60, 'range', 281491737150439, NULL, 0);",
+    );
+    let trace = trace(&file);
+    check(&trace);
+    let shown = events(&trace).iter().filter(|event| event["ph"] != "M");
+    let found: Vec<_> = shown.map(ToString::to_string).collect();
+    let expected = [
+        r#"{"name":"cudaMemcpyAsync_v3020","cat":"runtime","ph":"X","pid":999,"tid":999,"ts":1.0,"dur":1.5,"args":{"correlation":3,"result":0}}"#,
+        r#"{"name":"copy H2D","cat":"copy","ph":"X","pid":8388608,"tid":16777217,"ts":2.001,"dur":2.0,"args":{"bytes":4096,"GB/s":2.048,"correlation":3}}"#,
+        r#"{"name":"launch","cat":"flow","ph":"s","pid":999,"tid":999,"ts":1.0,"id":1}"#,
+        r#"{"name":"launch","cat":"flow","ph":"f","pid":8388608,"tid":16777217,"ts":2.001,"id":1,"bp":"e"}"#,
+        r#"{"name":"step","cat":"nvtx","ph":"X","pid":999,"tid":16777218,"ts":0.5,"dur":4.5}"#,
+        r#"{"name":"now","cat":"nvtx","ph":"i","pid":999,"tid":16777218,"ts":0.6,"s":"t"}"#,
+        r#"{"name":"range","cat":"nvtx","ph":"b","pid":999,"tid":16777218,"ts":0.7,"id":2}"#,
+        r#"{"name":"range","cat":"nvtx","ph":"e","pid":999,"tid":16777218,"ts":5.5,"id":2}"#,
+    ];
+    let expected: Vec<Value> = expected
+        .iter()
+        .map(|e| serde_json::from_str(e).unwrap())
+        .collect();
+    let found: Vec<Value> = found
+        .iter()
+        .map(|e| serde_json::from_str(e).unwrap())
+        .collect();
+    assert_eq!(found, expected);
+    let names: Vec<_> = events(&trace)
+        .iter()
+        .filter(|event| event["name"] == "process_name" || event["name"] == "thread_name")
+        .map(|event| event["args"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "app",
+            "gpu_0 of app 999",
+            "stream 7 of context 1",
+            "NVTX of app 999",
+            "app",
+        ]
+    );
+}
+
+/// Rows of calls, of work, and of ranges, with anything in them.
+type Rows = (Vec<[i64; 4]>, Vec<[i64; 4]>, Vec<[i64; 4]>);
+
+fn rows() -> impl Strategy<Value = Rows> {
+    let row = || [0i64..60, -2i64..40, 0i64..3, 0i64..6].prop_map(|row| row);
+    let some = || prop::collection::vec(row(), 0..25);
+    (some(), some(), some())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn any_rows_become_a_trace_that_nests((calls, work, ranges) in rows()) {
+        let folder = Folder::new();
+        let file = folder.database(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER,
+                eventClass INTEGER, globalTid INTEGER, correlationId INTEGER);
+             CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, streamId INTEGER,
+                correlationId INTEGER, globalPid INTEGER);
+             CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start INTEGER, end INTEGER, streamId INTEGER,
+                correlationId INTEGER, globalPid INTEGER);
+             CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER,
+                globalTid INTEGER);",
+        );
+        let process = (1i64 << 48) + (999 << 24);
+        let connection = Connection::open(&file).unwrap();
+        let insert = |sql: &str, values: &[i64]| {
+            connection.execute(sql, rusqlite::params_from_iter(values)).unwrap();
+        };
+        for [start, length, thread, number] in &calls {
+            let sql = "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)";
+            let class = if number % 5 == 4 { 67 } else { thread % 2 };
+            insert(sql, &[*start, start + length, class, process + thread, *number]);
+        }
+        for (index, [start, length, stream, number]) in work.iter().enumerate() {
+            let table = if index % 2 == 0 { "KERNEL" } else { "MEMSET" };
+            let sql = format!("INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES (?, ?, ?, ?, ?)");
+            insert(&sql, &[*start, start + length, *stream, *number, process]);
+        }
+        for [start, length, thread, number] in &ranges {
+            let sql = "INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?)";
+            let kind = [59, 60, 34][(*number % 3) as usize];
+            let (start, end, thread) = (*start, start + length, process + thread);
+            connection.execute(sql, params![start, end, kind, thread]).unwrap();
+        }
+        let trace = trace(&file);
+        check(&trace);
+        let is_right = |row: &&[i64; 4]| row[1] >= 0;
+        let of = |category: &str| with(&trace, "cat", category).len();
+        prop_assert_eq!(of("kernel") + of("set"), work.iter().filter(is_right).count());
+        let calls = calls.iter().filter(is_right).filter(|row| row[3] % 5 != 4);
+        prop_assert_eq!(of("runtime") + of("driver"), calls.count());
+    }
+}
