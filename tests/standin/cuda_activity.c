@@ -74,14 +74,13 @@ void activity_tell_end(uint32_t context)
         listener->context_ends(context);
 }
 
-void standin_activity_attach(const struct activity_listener *listener)
+void standin_activity_attach(const struct activity_listener *listener, int kind)
 {
     atomic_store(&activity_listener, listener);
-    if (!listener)
-        return;
-    for (int device = 0; device < settings.devices; device++)
+    for (int device = 0; kind == ACTIVITY_DEVICE && device < settings.devices; device++)
         activity_tell((struct activity){ .kind = ACTIVITY_DEVICE, .device = (uint32_t)device });
-    contexts_tell();
+    if (kind == ACTIVITY_CONTEXT)
+        contexts_tell();
 }
 
 static void inject(void)

@@ -20,6 +20,7 @@ mod callbacks;
 mod end;
 mod find;
 mod library;
+mod nvtx;
 mod pool;
 mod process;
 mod start;
@@ -28,6 +29,8 @@ mod worker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use nvtx::{InitializeInjectionNvtx, InitializeInjectionNvtx2};
 
 use crate::settings::Settings;
 use crate::wire;
