@@ -6,11 +6,14 @@ use gpuprobe_collector::wire::{Api, UNKNOWN_ID, flags};
 
 use crate::run::{Handed, Run, Setup, of};
 
-/// Some of everything.
+/// Work for the GPU.
 const COMMANDS: &str = "module add mul; launch all 5; stream; launch add 7 stream=0; \
      copy h2d 4096 3; copy d2h 100 2; copy d2d 64; copy h2d 512 2 stream=0 pinned; set 256 4; \
-     alloc 1000 3; free 0 2; managed 300; pinned 8192; async 2048 2; afree 0; \
      syncstream 0; synchronize";
+
+/// Memory. Copies and sets have some of their own, which the program does not count.
+const MEMORY: &str = "alloc 1000 3; free 0 2; managed 300; pitched 100 7; pinned 8192; \
+     async 2048 2; afree 0; freenull 2; alloc 64";
 
 const VERSIONS: [(&str, u32); 6] = [
     ("11.8", 18),
@@ -31,13 +34,6 @@ fn agrees(run: &Run) {
     let bytes: u64 = copies.iter().map(|copy| copy.size_bytes).sum();
     assert_eq!(bytes, run.truth("copy_bytes"));
     assert_eq!(of!(handed, Memset).len() as u64, run.truth("sets"));
-    let memory = of!(handed, Memory);
-    let of_operation = |wanted| {
-        let operations = memory.iter().filter(|memory| memory.operation == wanted);
-        operations.count() as u64
-    };
-    assert_eq!(of_operation(1), run.truth("allocs"));
-    assert_eq!(of_operation(2), run.truth("frees"));
     let header = handed.last();
     assert_eq!(
         (header.dropped, header.unknown, header.malformed),
@@ -79,6 +75,37 @@ fn joined(handed: &Handed) {
             "lloc"
         };
         made_by(memory.correlation, part);
+    }
+}
+
+#[test]
+fn memory_of_every_version_is_that_of_the_program() {
+    for (version, _) in VERSIONS {
+        let run = Setup::new("workload", MEMORY).version(version).run();
+        let run = run.unharmed().silent();
+        let handed = run.handed.complete();
+        joined(handed);
+        let memory = of!(handed, Memory);
+        let of_operation = |wanted| -> Vec<_> {
+            let operations = memory.iter().filter(|memory| memory.operation == wanted);
+            operations.map(|memory| memory.size_bytes).collect()
+        };
+        let (taken, given) = (of_operation(1), of_operation(2));
+        assert_eq!(taken.len() as u64, run.truth("allocs"));
+        assert_eq!(given.len() as u64, run.truth("frees"));
+        // What is pinned is of the host, and not in the program's count of bytes.
+        let live = run.truth("bytes") + run.truth("pinned_bytes");
+        assert_eq!(taken.iter().sum::<u64>() - given.iter().sum::<u64>(), live);
+        let later = memory.iter().filter(|memory| memory.asynchronous != 0);
+        assert_eq!(later.count(), 3);
+        let source = match version {
+            "12.8" | "13.0" | "13.5" => Some("libstandin.so"),
+            _ => None,
+        };
+        for memory in memory {
+            let named = handed.texts.get(&memory.source).map(String::as_str);
+            assert_eq!(named, source, "{version}");
+        }
     }
 }
 

@@ -39,6 +39,21 @@ fn a_package_of_python_has_it() {
 }
 
 #[test]
+fn nvtx_is_handed_on_to_the_one_that_is_found() {
+    let setup = || Setup::new("workload", WORK).variable("SPY_NVTX", "1");
+    let run = setup().run().unharmed().silent();
+    assert_eq!(of!(run.handed, Kernel).len(), 3);
+    // Where there is none, NVTX is told so; the spy gives up then.
+    let none = setup().variable("GPUPROBE_CUPTI", "/nowhere").run();
+    assert!(!none.status.success());
+    assert!(
+        none.stderr.contains("InitializeInjectionNvtx2: wrong"),
+        "{}",
+        none.stderr
+    );
+}
+
+#[test]
 fn one_that_does_not_work_is_passed_over() {
     let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let cupti = folder.path().join("extras/CUPTI/lib64");

@@ -39,14 +39,14 @@ fn a_killed_program_loses_its_last_period_only() {
 /// Nothing would be flushed on time here; what ends a context does it.
 #[test]
 fn a_context_that_ends_gives_what_it_has() {
-    for end in ["reset", "ctx destroy 0"] {
-        let mut running = told(Setup::new("workload", "").faults("held"));
-        if end != "reset" {
-            tell(&mut running, "ctx create 0");
+    for (program, begin, end) in [
+        ("workload", "synchronize", "reset"),
+        ("workload_driver", "ctx create 0", "ctx destroy 0"),
+    ] {
+        let mut running = told(Setup::new(program, "").faults("held"));
+        for command in [begin, "module k", "launch k 50", end] {
+            tell(&mut running, command);
         }
-        tell(&mut running, "module k");
-        tell(&mut running, "launch k 50");
-        tell(&mut running, end);
         running.until(|handed| of!(handed, Kernel).len() == 50);
         running.kill();
         running.end();

@@ -23,6 +23,7 @@ void standin_activity_enter(struct activity_call *call, int layer, const char *f
     if (!listener)
         return;
     call->layer = layer;
+    call->returned = 0;
     call->outer = current_correlation;
     /* As CUPTI does, a call of the driver within one of the runtime has its number. */
     call->correlation = call->outer ? call->outer : atomic_fetch_add(&last_correlation, 1) + 1;

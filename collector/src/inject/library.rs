@@ -103,8 +103,13 @@ impl Functions {
     /// Opens `candidate`.
     pub(super) fn open(candidate: &Candidate) -> Result<Self, String> {
         let handle = open(candidate)?;
-        // SAFETY: it is called libcupti and has its symbols.
-        unsafe { Self::of(handle) }
+        // SAFETY: it is called libcupti and has its symbols. One that lacks some goes again, so
+        // that the dynamic loader does not take it for others of its name: nothing of it has run.
+        unsafe {
+            Self::of(handle).inspect_err(|_lacking| {
+                libc::dlclose(handle);
+            })
+        }
     }
 
     /// What CUPTI calls `status`.
@@ -123,7 +128,7 @@ impl Functions {
     }
 }
 
-/// It is never closed: CUPTI has threads and hooks of its own.
+/// Once CUPTI was called, it is never closed: it has threads and hooks of its own.
 fn open(candidate: &Candidate) -> Result<*mut c_void, String> {
     let path = CString::new(candidate.path.as_os_str().as_bytes())
         .map_err(|_zero| "its path has a zero in it".to_owned())?;
