@@ -184,6 +184,21 @@ fn records_say_what_was_done() {
 }
 
 #[test]
+fn kernels_of_modules_that_are_gone_have_their_names() {
+    let commands = "module one; launch one 5; unload 0; module two; launch two 7";
+    let run = Setup::new("workload", commands)
+        .faults("held")
+        .run()
+        .unharmed();
+    let named = |wanted: &str| {
+        let kernels = of!(run.handed, Kernel).into_iter();
+        let named = kernels.filter(|kernel| run.handed.texts[&kernel.name] == wanted);
+        named.count()
+    };
+    assert_eq!((named("one"), named("two")), (5, 7));
+}
+
+#[test]
 fn threads_lose_nothing() {
     let storm = "module k; launchstorm 4 500; churn 4 200 64 10";
     for faults in ["", "threads"] {
@@ -226,12 +241,61 @@ fn only_what_is_wanted_is_collected() {
 
 #[test]
 fn copies_between_devices_say_which() {
-    let setup = Setup::new("workload_driver", "copy peer 4096 2; copy d2d 64");
-    let run = setup.variable("STANDIN_DEVICES", "2").run();
-    let peers: Vec<_> = of!(run.handed, Memcpy);
-    let bytes: u64 = peers.iter().map(|copy| copy.size_bytes).sum();
-    assert_eq!(bytes, run.truth("copy_bytes"));
-    assert_eq!(peers.len() as u64, run.truth("copies"));
+    for program in ["workload", "workload_driver"] {
+        let setup = Setup::new(program, "copy peer 4096 2; copy d2d 64");
+        let run = setup.variable("STANDIN_DEVICES", "2").run().unharmed();
+        agrees(&run);
+        let copies = of!(run.handed, Memcpy);
+        let peers: Vec<_> = copies.iter().filter(|copy| copy.peer == 1).collect();
+        assert_eq!(peers.len(), 2);
+        for copy in peers {
+            assert_eq!((copy.copy_kind, copy.size_bytes), (10, 4096));
+            assert_ne!(copy.source_device, copy.destination_device);
+            assert_ne!(copy.source_context, copy.destination_context);
+        }
+        let [other] = copies
+            .iter()
+            .filter(|copy| copy.peer == 0)
+            .collect::<Vec<_>>()[..]
+        else {
+            panic!("not one copy within a device");
+        };
+        assert_eq!((other.copy_kind, other.source_device), (8, UNKNOWN_ID));
+    }
+}
+
+#[test]
+fn pools_are_made_trimmed_and_destroyed() {
+    let commands = "pool create; pool trim 0; pool destroy 0";
+    for (version, _) in VERSIONS {
+        let run = Setup::new("workload", commands)
+            .version(version)
+            .run()
+            .unharmed();
+        let operations: Vec<_> = of!(run.handed, MemoryPool)
+            .iter()
+            .map(|pool| (pool.operation, pool.pool_type, pool.pid))
+            .collect();
+        let pid = run.handed.last().pid;
+        assert_eq!(operations, [(1, 1, pid), (3, 1, pid), (2, 1, pid)]);
+    }
+}
+
+#[test]
+fn calls_that_fail_say_so() {
+    let commands = "alloc 900000000000000; fail cuMemcpyHtoD_v2 1 719; copy h2d 64";
+    let run = Setup::new("workload", commands).run();
+    let failed = |name: &str| -> Vec<_> {
+        let named = |call: &Api| run.handed.functions[&(call.domain, call.cbid)].contains(name);
+        let calls = of!(run.handed, Api).into_iter();
+        let failed = calls.filter(|call| named(call) && call.result != 0);
+        failed.map(|call| (call.domain, call.result)).collect()
+    };
+    // The driver's call ends first.
+    assert_eq!(failed("Alloc"), [(1, 2)]);
+    assert_eq!(failed("cudaMalloc"), [(2, 2)]);
+    assert_eq!(failed("emcpy"), [(1, 719), (2, 719)]);
+    assert!(of!(run.handed, Memcpy).is_empty());
 }
 
 #[test]

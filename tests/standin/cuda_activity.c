@@ -68,6 +68,34 @@ void activity_tell(struct activity activity)
     listener->record(&activity);
 }
 
+/* Names go with their modules; CUPTI's records name kernels that are gone. */
+const char *activity_keep(const char *text)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct kept {
+        struct kept *next;
+        char text[];
+    } * kept[256]; /* under `lock` */
+    uint8_t place = 5;
+    size_t length = strlen(text);
+    for (size_t i = 0; i < length; i++)
+        place = (uint8_t)(place * 31 + (unsigned char)text[i]);
+    pthread_mutex_lock(&lock);
+    struct kept *found = kept[place];
+    while (found && strcmp(found->text, text))
+        found = found->next;
+    if (!found) {
+        found = malloc(sizeof *found + length + 1);
+        if (!found)
+            abort();
+        memcpy(found->text, text, length + 1);
+        found->next = kept[place];
+        kept[place] = found;
+    }
+    pthread_mutex_unlock(&lock);
+    return found->text;
+}
+
 void activity_tell_end(uint32_t context)
 {
     const struct activity_listener *listener = atomic_load(&activity_listener);
