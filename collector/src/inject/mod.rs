@@ -96,10 +96,10 @@ fn off(why: &str) {
 /// Runs `body` for a caller that knows nothing of panics, and leaves `errno` as it was.
 fn guarded(body: impl FnOnce()) {
     let errno = process::errno();
-    if catch_unwind(AssertUnwindSafe(body)).is_err() {
-        if let Some(shared) = SHARED.get() {
-            shared.switch_off();
-        }
+    if catch_unwind(AssertUnwindSafe(body)).is_err()
+        && let Some(shared) = SHARED.get()
+    {
+        shared.switch_off();
     }
     process::set_errno(errno);
 }

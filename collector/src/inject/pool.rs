@@ -110,6 +110,7 @@ impl Pool {
     }
 
     /// Makes a buffer that was read free again.
+    #[allow(clippy::needless_pass_by_value, reason = "from now on it is another's")]
     pub(super) fn recycle(&self, buffer: Buffer) {
         let Buffer { start, valid_bytes } = buffer;
         let mut inner = self.inner();

@@ -169,7 +169,7 @@ impl Worker {
             // Records are aligned, lie within the buffer, and follow each other.
             let offset = (record as usize).wrapping_sub(start);
             let found = bytes.get(offset..).filter(|found| !found.is_empty());
-            let in_order = offset >= next_at && offset % RECORD_ALIGNMENT == 0;
+            let in_order = offset >= next_at && offset.is_multiple_of(RECORD_ALIGNMENT);
             match found {
                 Some(found) if status == status::SUCCESS && in_order => {
                     reducer.record(found, around);
