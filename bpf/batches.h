@@ -26,23 +26,31 @@ static __always_inline void gp_lose_batch(struct gp_process *process, __u64 batc
 		__sync_fetch_and_add(&process->activity_lost, records);
 }
 
-/* Sends a batch of up to as many bytes as `record_type` has room for; false if
- * that failed. Room has to be reserved by the constant. */
-#define gp_send_batch_of(record_type, process_of, from, length)                                    \
+/* Reads the batch into `room` bytes of a record, of which the head is `head`. */
+static __always_inline bool gp_read_batch(struct gp_batch *head, __u8 *to, __u64 room,
+					  struct gp_process *process, __u64 batch, __u64 bytes)
+{
+	barrier_var(bytes);
+	if (bytes > room || bpf_probe_read_user(to, bytes, (void *)batch))
+		return false;
+	head->type = GP_RECORD_BATCH;
+	head->reserved = 0;
+	head->tgid = bpf_get_current_pid_tgid() >> 32;
+	head->process = process->id;
+	head->bytes = bytes;
+	head->lost = process->activity_lost;
+	return true;
+}
+
+/* Sends a batch in a record of that type; false if that failed. Room has to be
+ * reserved by the constant. */
+#define gp_send_batch_of(record_type, of_process, from, length)                                    \
 	({                                                                                         \
 		struct record_type *record = bpf_ringbuf_reserve(&batch_ring, sizeof(*record), 0); \
 		bool is_read = false;                                                              \
 		if (record) {                                                                      \
-			__u64 bytes = length;                                                      \
-			barrier_var(bytes);                                                        \
-			is_read = bytes <= sizeof(record->bytes) &&                                \
-				  bpf_probe_read_user(record->bytes, bytes, (void *)(from)) == 0;  \
-			record->batch.type = GP_RECORD_BATCH;                                      \
-			record->batch.reserved = 0;                                                \
-			record->batch.tgid = bpf_get_current_pid_tgid() >> 32;                     \
-			record->batch.process = (process_of)->id;                                  \
-			record->batch.bytes = bytes;                                               \
-			record->batch.lost = (process_of)->activity_lost;                          \
+			is_read = gp_read_batch(&record->batch, record->bytes,                     \
+						sizeof(record->bytes), of_process, from, length);  \
 			if (is_read)                                                               \
 				bpf_ringbuf_submit(record,                                         \
 						   gp_wake_flags(&batch_ring, GP_RING_BATCHES));   \

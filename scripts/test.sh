@@ -118,13 +118,13 @@ check "doctests of scripts" python3 -B -m doctest scripts/stress/pacing.py \
 check "tests of scripts" python3 -B -m unittest discover --start-directory tests/scripts
 
 # What builds, runs as the builder; what is left for root to do writes little.
-check "clippy" "${builder_prefix[@]}" cargo clippy --locked --all-targets -- -D warnings
-check "build the tests" "${builder_prefix[@]}" cargo test --locked --no-run
+check "clippy" "${builder_prefix[@]}" cargo clippy --locked --workspace --all-targets -- -D warnings
+check "build the tests" "${builder_prefix[@]}" cargo test --locked --workspace --no-run
 
 tests "stand-in CUDA" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]+) failed$' \
     tests/standin/selfcheck.sh
 tests "cargo test" '^test result: .* ([0-9]+) passed; .*' '^test result: .* ([0-9]+) failed; .*' \
-    cargo test --locked --no-fail-fast
+    cargo test --locked --workspace --no-fail-fast
 
 # The small version: the counts are compared, the times are not.
 tests "load" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]+) failed$' \

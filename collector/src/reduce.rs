@@ -350,7 +350,7 @@ mod tests {
         let mut around = Around::default();
         let mut reducer = reducer();
         for number in 0..100 {
-            let text = format!("{number:0width$}", width = TEXT_MAX);
+            let text = format!("{number:0TEXT_MAX$}");
             around.memory.0.insert(number, text.into_bytes());
         }
         for number in 1..100 {

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use super::activity::lines::{self, Line};
+use super::activity::columns;
+use super::activity::lines::Line;
 use super::activity::sums;
 use super::bandwidth::{BandwidthUtil, CopyReport};
 use super::cudatrace::Cudatrace;
@@ -133,7 +134,7 @@ impl Writer for Csv {
 
     fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
         let mut rows = csv::Writer::from_writer(out);
-        self.header(lines::HEADER, &mut rows)?;
+        self.header(columns::HEADER, &mut rows)?;
         rows.write_record(line.columns().row())?;
         rows.flush()
     }

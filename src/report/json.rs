@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::activity::lines::{Columns, Line};
+use super::activity::columns::Columns;
+use super::activity::lines::Line;
 use super::bandwidth::CopyReport;
 use super::{Report, Writer};
 

@@ -23,6 +23,7 @@ void standin_activity_enter(struct activity_call *call, int layer, const char *f
     if (!listener)
         return;
     call->layer = layer;
+    call->returned = 0;
     call->outer = current_correlation;
     /* As CUPTI does, a call of the driver within one of the runtime has its number. */
     call->correlation = call->outer ? call->outer : atomic_fetch_add(&last_correlation, 1) + 1;
@@ -67,6 +68,34 @@ void activity_tell(struct activity activity)
     listener->record(&activity);
 }
 
+/* Names go with their modules; CUPTI's records name kernels that are gone. */
+const char *activity_keep(const char *text)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct kept {
+        struct kept *next;
+        char text[];
+    } * kept[256]; /* under `lock` */
+    uint8_t place = 5;
+    size_t length = strlen(text);
+    for (size_t i = 0; i < length; i++)
+        place = (uint8_t)(place * 31 + (unsigned char)text[i]);
+    pthread_mutex_lock(&lock);
+    struct kept *found = kept[place];
+    while (found && strcmp(found->text, text))
+        found = found->next;
+    if (!found) {
+        found = malloc(sizeof *found + length + 1);
+        if (!found)
+            abort();
+        memcpy(found->text, text, length + 1);
+        found->next = kept[place];
+        kept[place] = found;
+    }
+    pthread_mutex_unlock(&lock);
+    return found->text;
+}
+
 void activity_tell_end(uint32_t context)
 {
     const struct activity_listener *listener = atomic_load(&activity_listener);
@@ -74,14 +103,13 @@ void activity_tell_end(uint32_t context)
         listener->context_ends(context);
 }
 
-void standin_activity_attach(const struct activity_listener *listener)
+void standin_activity_attach(const struct activity_listener *listener, int kind)
 {
     atomic_store(&activity_listener, listener);
-    if (!listener)
-        return;
-    for (int device = 0; device < settings.devices; device++)
+    for (int device = 0; kind == ACTIVITY_DEVICE && device < settings.devices; device++)
         activity_tell((struct activity){ .kind = ACTIVITY_DEVICE, .device = (uint32_t)device });
-    contexts_tell();
+    if (kind == ACTIVITY_CONTEXT)
+        contexts_tell();
 }
 
 static void inject(void)

@@ -69,8 +69,9 @@ struct activity_call {
 
 #pragma GCC visibility push(default)
 
-/* NULL ends it. Tells of the devices and contexts that there are. */
-void standin_activity_attach(const struct activity_listener *listener);
+/* NULL ends it. Tells of what there is already of devices or contexts, if it is
+ * about those that `kind` is. */
+void standin_activity_attach(const struct activity_listener *listener, int kind);
 void standin_activity_enter(struct activity_call *call, int layer, const char *function);
 void standin_activity_leave(struct activity_call *call);
 

@@ -44,7 +44,7 @@ static CUresult launch(CUfunction function, struct size grid, struct size block,
                                      .device = (uint32_t)context->device,
                                      .context = context->number,
                                      .stream = stream_number(resolved),
-                                     .name = name,
+                                     .name = activity_keep(name),
                                      .grid = { grid.x, grid.y, grid.z },
                                      .block = { block.x, block.y, block.z },
                                      .shared_bytes = shared_bytes });

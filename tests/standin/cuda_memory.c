@@ -31,12 +31,12 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
     CUcontext context;
     CUresult result = context_current(&context);
     if (result)
-        return result;
+        return this_call.returned = result;
     if (!address || bytes == 0)
-        return CUDA_ERROR_INVALID_VALUE;
+        return this_call.returned = CUDA_ERROR_INVALID_VALUE;
     uint64_t taken;
     if (!blocks_take(context, context->device, bytes, &taken))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return this_call.returned = CUDA_ERROR_OUT_OF_MEMORY;
     *address = taken;
     tell_memory(false, MEMORY_DEVICE, taken, bytes, false);
     return CUDA_SUCCESS;
@@ -49,18 +49,18 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     CUcontext context;
     CUresult result = context_current(&context);
     if (result)
-        return result;
+        return this_call.returned = result;
     if (!address || !pitch || width == 0 || height == 0 ||
         (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
-        return CUDA_ERROR_INVALID_VALUE;
+        return this_call.returned = CUDA_ERROR_INVALID_VALUE;
     size_t row, bytes;
     uint64_t taken;
     if (__builtin_add_overflow(width, PITCH_STEP - 1, &row))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return this_call.returned = CUDA_ERROR_OUT_OF_MEMORY;
     row -= row % PITCH_STEP;
     if (__builtin_mul_overflow(row, height, &bytes) ||
         !blocks_take(context, context->device, bytes, &taken))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return this_call.returned = CUDA_ERROR_OUT_OF_MEMORY;
     *address = taken;
     *pitch = row;
     tell_memory(false, MEMORY_DEVICE, taken, bytes, false);
@@ -73,12 +73,12 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flag
     CUcontext context;
     CUresult result = context_current(&context);
     if (result)
-        return result;
+        return this_call.returned = result;
     if (!address || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
-        return CUDA_ERROR_INVALID_VALUE;
+        return this_call.returned = CUDA_ERROR_INVALID_VALUE;
     uint64_t taken;
     if (!blocks_take(context, context->device, bytes, &taken))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return this_call.returned = CUDA_ERROR_OUT_OF_MEMORY;
     *address = taken;
     tell_memory(false, MEMORY_MANAGED, taken, bytes, false);
     return CUDA_SUCCESS;
@@ -97,11 +97,11 @@ CUresult cuMemFree_v2(CUdeviceptr address)
     CUcontext context;
     CUresult result = context_current(&context);
     if (result)
-        return result;
+        return this_call.returned = result;
     if (address == 0)
         return CUDA_SUCCESS;
     if (!memory_release(address, false))
-        return CUDA_ERROR_INVALID_VALUE;
+        return this_call.returned = CUDA_ERROR_INVALID_VALUE;
     if (settings.free_linger_ns)
         linger(settings.free_linger_ns);
     return CUDA_SUCCESS;
@@ -113,7 +113,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     CUcontext context;
     CUresult result = context_current(&context);
     if (result)
-        return result;
+        return this_call.returned = result;
     if (free_bytes)
         *free_bytes = blocks_left(context->device);
     if (total_bytes)

@@ -17,6 +17,18 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUmemoryPool defaults[MAX_DEVICES], current[MAX_DEVICES]; /* under `lock` */
 
+enum pool_operation { POOL_CREATED = 1, POOL_DESTROYED, POOL_TRIMMED };
+
+static void tell(enum pool_operation operation, CUmemoryPool pool)
+{
+    if (activity_is_wanted())
+        activity_tell((struct activity){ .kind = ACTIVITY_POOL,
+                                         .device = pool->device < 0 ? 0 : (uint32_t)pool->device,
+                                         .operation = operation,
+                                         .address = (uintptr_t)pool,
+                                         .bytes = pool->reserved });
+}
+
 bool pool_is(CUmemoryPool pool)
 {
     return handle_is(pool, HANDLE_POOL) && !pool->destroyed;
@@ -30,6 +42,7 @@ CUresult pool_new(CUmemoryPool *pool, int device, bool imported)
     taken->device = (int16_t)device;
     taken->imported = imported;
     *pool = taken;
+    tell(POOL_CREATED, taken);
     return CUDA_SUCCESS;
 }
 
@@ -121,6 +134,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
             if (current[device] == pool)
                 current[device] = default_of(device);
         pool->destroyed = true;
+        tell(POOL_DESTROYED, pool);
         if (pool->blocks == 0)
             handle_release(pool);
         result = CUDA_SUCCESS;
@@ -138,6 +152,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t kept_bytes)
     uint64_t kept = rounded(pool->used > kept_bytes ? pool->used : kept_bytes);
     if (kept < pool->reserved)
         pool->reserved = kept;
+    tell(POOL_TRIMMED, pool);
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }

@@ -67,7 +67,8 @@ bool stream_capture_kernel(struct CUstream_st *stream, const char *name)
     if (graph) {
         atomic_fetch_add(&graph->nodes, 1);
         atomic_fetch_add(&graph->kernels, 1);
-        atomic_store(&graph->kernel_name, name);
+        if (activity_is_wanted())
+            atomic_store(&graph->kernel_name, activity_keep(name));
     }
     return graph != NULL;
 }

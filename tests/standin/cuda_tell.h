@@ -14,6 +14,8 @@ void activity_inject(void);
 void activity_tell(struct activity activity);
 void activity_tell_end(uint32_t context);
 void activity_forget(void);
+/* The same text, for as long as the process lives. */
+const char *activity_keep(const char *text);
 /* Tells of the contexts that are in use. */
 void contexts_tell(void);
 /* CUPTI's number of a stream. */

@@ -160,14 +160,14 @@ static void context_ends(uint32_t context)
 
 static const struct activity_listener listener = { now, record, context_ends };
 
-static void attach_to_driver(void)
+static void attach_to_driver(int kind)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void (*attach)(const struct activity_listener *) = NULL;
+    void (*attach)(const struct activity_listener *, int) = NULL;
     if (driver)
         *(void **)&attach = dlsym(driver, "standin_activity_attach");
     if (attach)
-        attach(&listener);
+        attach(&listener, kind);
 }
 
 __attribute__((constructor)) static void setup(void)
@@ -241,9 +241,7 @@ EXPORTED CUptiResult cuptiActivityEnable(int kind)
     if (faults.refused == (unsigned int)kind)
         return CUPTI_ERROR_NOT_SUPPORTED;
     atomic_store(&enabled[kind], true);
-    static atomic_flag attached = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&attached))
-        attach_to_driver();
+    attach_to_driver(kind);
     if (faults.extras && (kind == KIND_NAME || kind == KIND_MARKER || kind == KIND_OVERHEAD ||
                           kind == KIND_EXTERNAL_CORRELATION)) {
         uint8_t bytes[RECORD_MAX];
@@ -318,6 +316,12 @@ EXPORTED CUptiResult cuptiActivityEnableAllocationSource(uint8_t enable)
 {
     (void)enable;
     return release >= V12_8 ? CUPTI_SUCCESS : CUPTI_ERROR_NOT_SUPPORTED;
+}
+
+/* What NVTX would call, with a function that gives it NVTX's tables. */
+EXPORTED int InitializeInjectionNvtx2(void *get_table)
+{
+    return get_table != NULL;
 }
 
 EXPORTED CUptiResult cuptiGetTimestamp(uint64_t *timestamp)

@@ -33,25 +33,28 @@ static void take(const void *batch, size_t bytes)
         fail("write", "short");
 }
 
+/* Libraries lie near each other, so that a short jump reaches: the function has
+ * no more than six bytes, and others follow it. */
 static void redirect(void *function)
 {
+    intptr_t distance = (intptr_t)take - (intptr_t)function;
 #if defined(__x86_64__)
-    /* movabs $take, %rax; jmp *%rax */
-    uint8_t jump[] = { 0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe0 };
-    void *target = (void *)take;
-    memcpy(jump + 2, &target, sizeof target);
+    const intptr_t reach = INT32_MAX;
+    uint8_t jump[5] = { 0xe9 };
+    int32_t offset = (int32_t)(distance - (intptr_t)sizeof jump);
+    memcpy(jump + 1, &offset, sizeof offset);
 #elif defined(__aarch64__)
-    /* ldr x16, .+8; br x16; the address */
-    uint32_t jump[] = { 0x58000050, 0xd61f0200, 0, 0 };
-    void *target = (void *)take;
-    memcpy(jump + 2, &target, sizeof target);
+    const intptr_t reach = (1 << 27) - 4;
+    uint32_t jump = 0x14000000u | ((uint32_t)(distance >> 2) & 0x03ffffffu);
 #else
 #error "no jump for this architecture"
 #endif
+    if (distance > reach || distance < -reach)
+        fail("jump", "too far");
     uintptr_t page = (uintptr_t)function / PAGE_BYTES * PAGE_BYTES;
     if (mprotect((void *)page, 2 * PAGE_BYTES, PROT_READ | PROT_WRITE | PROT_EXEC))
         fail("mprotect", "refused");
-    memcpy(function, jump, sizeof jump);
+    memcpy(function, &jump, sizeof jump);
     __builtin___clear_cache((char *)function, (char *)function + sizeof jump);
 }
 
@@ -72,6 +75,11 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
     if (!function || !initialize)
         fail("dlsym", path);
     redirect(function);
+    /* NVTX may be used before CUDA is. What it would give is handed on to CUPTI. */
+    int (*nvtx)(void *);
+    *(void **)&nvtx = dlsym(collector, "InitializeInjectionNvtx2");
+    if (getenv("SPY_NVTX") && (!nvtx || !nvtx((void *)nvtx) || nvtx(NULL)))
+        fail("InitializeInjectionNvtx2", "wrong");
     int result = initialize();
     /* The driver would not call it twice. */
     if (result != 1 || initialize() != 1)

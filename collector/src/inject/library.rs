@@ -100,24 +100,16 @@ unsafe fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
 }
 
 impl Functions {
-    /// Opens `candidate`. It is never closed: CUPTI has threads and hooks of its own.
+    /// Opens `candidate`.
     pub(super) fn open(candidate: &Candidate) -> Result<Self, String> {
-        let path = CString::new(candidate.path.as_os_str().as_bytes())
-            .map_err(|_zero| "its path has a zero in it".to_owned())?;
-        let mode = if candidate.is_mapped {
-            // The copy that is there, whatever is at its path by now.
-            libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD
-        } else {
-            libc::RTLD_NOW | libc::RTLD_LOCAL
-        };
-        // SAFETY: runs the constructors of a library that the user, the toolkit or the program's
-        // own packages provide.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), mode) };
-        if handle.is_null() {
-            return Err(loader_error(&candidate.path));
+        let handle = open(candidate)?;
+        // SAFETY: it is called libcupti and has its symbols. One that lacks some goes again, so
+        // that the dynamic loader does not take it for others of its name: nothing of it has run.
+        unsafe {
+            Self::of(handle).inspect_err(|_lacking| {
+                libc::dlclose(handle);
+            })
         }
-        // SAFETY: it is called libcupti and has its symbols.
-        unsafe { Self::of(handle) }
     }
 
     /// What CUPTI calls `status`.
@@ -134,6 +126,36 @@ impl Functions {
         let text = unsafe { CStr::from_ptr(text) };
         format!("{} ({status})", text.to_string_lossy())
     }
+}
+
+/// Once CUPTI was called, it is never closed: it has threads and hooks of its own.
+fn open(candidate: &Candidate) -> Result<*mut c_void, String> {
+    let path = CString::new(candidate.path.as_os_str().as_bytes())
+        .map_err(|_zero| "its path has a zero in it".to_owned())?;
+    let mode = if candidate.is_mapped {
+        // The copy that is there, whatever is at its path by now.
+        libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD
+    } else {
+        libc::RTLD_NOW | libc::RTLD_LOCAL
+    };
+    // SAFETY: runs the constructors of a library that the user, the toolkit or the program's own
+    // packages provide.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), mode) };
+    if handle.is_null() {
+        return Err(loader_error(&candidate.path));
+    }
+    Ok(handle)
+}
+
+/// What NVTX would call in `candidate`.
+pub(super) fn nvtx_entry(
+    candidate: &Candidate,
+    name: &CStr,
+) -> Option<unsafe extern "C" fn(*mut c_void) -> c_int> {
+    let handle = open(candidate).ok()?;
+    // SAFETY: the library is open, and the type is that of both functions in NVTX's headers; an
+    // Option of a function has the layout of a pointer that may be null.
+    unsafe { std::mem::transmute(symbol(handle, name)) }
 }
 
 /// What the dynamic loader says, without the path, which is said anyway.

@@ -20,6 +20,7 @@ mod callbacks;
 mod end;
 mod find;
 mod library;
+mod nvtx;
 mod pool;
 mod process;
 mod start;
@@ -28,6 +29,8 @@ mod worker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use nvtx::{InitializeInjectionNvtx, InitializeInjectionNvtx2};
 
 use crate::settings::Settings;
 use crate::wire;
@@ -93,10 +96,10 @@ fn off(why: &str) {
 /// Runs `body` for a caller that knows nothing of panics, and leaves `errno` as it was.
 fn guarded(body: impl FnOnce()) {
     let errno = process::errno();
-    if catch_unwind(AssertUnwindSafe(body)).is_err() {
-        if let Some(shared) = SHARED.get() {
-            shared.switch_off();
-        }
+    if catch_unwind(AssertUnwindSafe(body)).is_err()
+        && let Some(shared) = SHARED.get()
+    {
+        shared.switch_off();
     }
     process::set_errno(errno);
 }

@@ -5,16 +5,21 @@ use std::collections::HashSet;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most memory that all buffers together may have: with 8 MiB each, 64 threads that call CUDA at
-/// the same time.
-const POOL_BYTES: usize = 512 << 20;
+/// Most addresses that all buffers together may take. CUPTI fills one for each thread that calls
+/// CUDA: with 8 MiB each this is 512 threads. Memory is only what was written to.
+const ADDRESS_BYTES: usize = 4 << 30;
 /// There is always one that is filled while others are read.
 const FEWEST_BUFFERS: usize = 4;
+/// Most that may wait to be read. Whatever comes faster for longer is dropped, and counted.
+const UNREAD_BYTES: usize = 512 << 20;
+/// As many that were read are kept; the memory of others goes back to the system.
+const KEPT_BUFFERS: usize = 8;
 
 /// Equal buffers, made when they are first needed.
 pub(super) struct Pool {
     buffer_bytes: usize,
-    most: usize,
+    most_buffers: usize,
+    most_unread_bytes: usize,
     inner: Mutex<Inner>,
 }
 
@@ -24,7 +29,10 @@ struct Inner {
     free: Vec<usize>,
     /// Addresses of those that CUPTI has.
     lent: HashSet<usize>,
+    /// Free, lent, and on the way to be read.
     made: usize,
+    /// In those that are on the way.
+    unread_bytes: usize,
 }
 
 /// A buffer that CUPTI has given back.
@@ -47,10 +55,15 @@ impl Buffer {
 
 impl Pool {
     pub(super) fn new(buffer_bytes: usize) -> Self {
-        let most = (POOL_BYTES / buffer_bytes).max(FEWEST_BUFFERS);
+        let most_buffers = (ADDRESS_BYTES / buffer_bytes).max(FEWEST_BUFFERS);
+        Self::with_limits(buffer_bytes, most_buffers, UNREAD_BYTES)
+    }
+
+    fn with_limits(buffer_bytes: usize, most_buffers: usize, most_unread_bytes: usize) -> Self {
         Self {
             buffer_bytes,
-            most,
+            most_buffers,
+            most_unread_bytes,
             inner: Mutex::default(),
         }
     }
@@ -63,12 +76,16 @@ impl Pool {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer of zeros for CUPTI; `None` if there are as many as there may be.
+    /// A buffer of zeros for CUPTI; `None` if there are as many as there may be, or if the reading
+    /// is too far behind.
     pub(super) fn lend(&self) -> Option<NonNull<u8>> {
         let mut inner = self.inner();
+        if inner.unread_bytes > self.most_unread_bytes {
+            return None;
+        }
         let start = match inner.free.pop() {
             Some(start) => start,
-            None if inner.made < self.most => {
+            None if inner.made < self.most_buffers => {
                 let start = map(self.buffer_bytes)?;
                 inner.made += 1;
                 start
@@ -83,16 +100,29 @@ impl Pool {
     /// cannot have so much in it.
     pub(super) fn take_back(&self, start: *mut u8, valid_bytes: usize) -> Option<Buffer> {
         let start = NonNull::new(start)?;
-        let was_lent = self.inner().lent.remove(&(start.as_ptr() as usize));
-        was_lent.then_some(Buffer {
-            start,
-            valid_bytes: valid_bytes.min(self.buffer_bytes),
+        let valid_bytes = valid_bytes.min(self.buffer_bytes);
+        let mut inner = self.inner();
+        let was_lent = inner.lent.remove(&(start.as_ptr() as usize));
+        was_lent.then(|| {
+            inner.unread_bytes += valid_bytes;
+            Buffer { start, valid_bytes }
         })
     }
 
     /// Makes a buffer that was read free again.
+    #[allow(clippy::needless_pass_by_value, reason = "from now on it is another's")]
     pub(super) fn recycle(&self, buffer: Buffer) {
         let Buffer { start, valid_bytes } = buffer;
+        let mut inner = self.inner();
+        inner.unread_bytes -= valid_bytes;
+        if inner.free.len() >= KEPT_BUFFERS {
+            inner.made -= 1;
+            drop(inner);
+            // SAFETY: the pool mapped it with this size, and nobody else has it.
+            unsafe { libc::munmap(start.as_ptr().cast(), self.buffer_bytes) };
+            return;
+        }
+        drop(inner);
         // CUPTI is told that buffers are zeros, so that it does not clear them in the program's
         // threads.
         // SAFETY: the buffer has at least as many bytes and nobody else has it.
@@ -124,13 +154,40 @@ mod tests {
 
     #[test]
     fn there_are_only_so_many() {
-        let pool = Pool::new(POOL_BYTES / 2);
-        let lent: Vec<_> = (0..FEWEST_BUFFERS).map(|_| pool.lend().unwrap()).collect();
+        let pool = Pool::with_limits(1 << 16, 4, UNREAD_BYTES);
+        let lent: Vec<_> = (0..4).map(|_| pool.lend().unwrap()).collect();
         assert!(pool.lend().is_none());
         let buffer = pool.take_back(lent[0].as_ptr(), 16).unwrap();
         assert!(pool.lend().is_none());
         pool.recycle(buffer);
         assert_eq!(pool.lend(), Some(lent[0]));
+    }
+
+    #[test]
+    fn whoever_is_behind_with_reading_gets_no_more() {
+        let pool = Pool::with_limits(1 << 16, 100, 1 << 16);
+        let lent: Vec<_> = (0..3).map(|_| pool.lend().unwrap()).collect();
+        let full = |start: &NonNull<u8>| pool.take_back(start.as_ptr(), 1 << 16).unwrap();
+        let first = full(&lent[0]);
+        assert!(pool.lend().is_some());
+        let second = full(&lent[1]);
+        assert!(pool.lend().is_none());
+        pool.recycle(first);
+        assert!(pool.lend().is_some());
+        pool.recycle(second);
+    }
+
+    #[test]
+    fn few_are_kept() {
+        let pool = Pool::with_limits(1 << 16, 100, UNREAD_BYTES);
+        let lent: Vec<_> = (0..50).map(|_| pool.lend().unwrap()).collect();
+        for start in lent {
+            pool.recycle(pool.take_back(start.as_ptr(), 8).unwrap());
+        }
+        assert_eq!(pool.inner().made, KEPT_BUFFERS);
+        let again: Vec<_> = (0..100).map(|_| pool.lend().unwrap()).collect();
+        assert_eq!(again.len(), 100);
+        assert!(pool.lend().is_none());
     }
 
     #[test]

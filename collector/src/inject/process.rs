@@ -133,36 +133,44 @@ fn is_dead(stat: &str) -> bool {
 }
 
 /// Reads this process's own memory such that an address where there is nothing is no fault.
+#[derive(Clone, Copy)]
 pub(super) enum OwnMemory {
     /// `process_vm_readv`.
     Call,
-    /// Where that is forbidden: `/proc/self/mem`.
-    File(fs::File),
-    /// Where nothing can be had, nothing is read.
-    Nothing,
+    /// `/proc/self/mem`, opened for each text: a program may close all files, and then have others
+    /// under the same numbers.
+    File,
 }
 
 impl OwnMemory {
+    /// A filter of system calls may kill who makes one that it does not expect, so that none is
+    /// tried where there is a filter.
     pub(super) fn new() -> Self {
-        let probe = [7u8];
-        let mut read = [0u8];
-        if call(probe.as_ptr() as u64, &mut read) == 1 {
-            return Self::Call;
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mut lines = status
+            .lines()
+            .filter_map(|line| line.strip_prefix("Seccomp:"));
+        let (probe, mut read) = ([7u8], [0u8]);
+        let is_free = lines.next().is_some_and(|mode| mode.trim() == "0");
+        if is_free && call(probe.as_ptr() as u64, &mut read) == 1 {
+            Self::Call
+        } else {
+            Self::File
         }
-        fs::File::open("/proc/self/mem").map_or(Self::Nothing, Self::File)
     }
 
-    fn read(&self, address: u64, into: &mut [u8]) -> usize {
+    fn read(self, address: u64, into: &mut [u8]) -> usize {
         match self {
             Self::Call => call(address, into),
-            Self::File(file) => file.read_at(into, address).unwrap_or(0),
-            Self::Nothing => 0,
+            Self::File => fs::File::open("/proc/self/mem")
+                .and_then(|memory| memory.read_at(into, address))
+                .unwrap_or(0),
         }
     }
 
     /// As [`crate::texts::Memory::read_text`], one byte longer, so that a text that is too long
     /// can be seen to be.
-    pub(super) fn read_text(&self, address: u64, text: &mut Vec<u8>) -> bool {
+    pub(super) fn read_text(self, address: u64, text: &mut Vec<u8>) -> bool {
         const FIRST_BYTES: u64 = 256;
         text.clear();
         let mut chunk = [0; PAGE_BYTES as usize];
@@ -211,28 +219,26 @@ fn call(address: u64, into: &mut [u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn read(memory: &OwnMemory, address: *const u8) -> Option<Vec<u8>> {
+    fn read(memory: OwnMemory, address: *const u8) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         memory.read_text(address as u64, &mut text).then_some(text)
     }
 
     #[test]
     fn texts_are_read_by_every_way_there_is() {
-        let file = fs::File::open("/proc/self/mem").unwrap();
-        assert!(matches!(OwnMemory::new(), OwnMemory::Call));
+        let own = OwnMemory::new();
         let long = "k".repeat(3000);
-        for memory in [OwnMemory::Call, OwnMemory::File(file)] {
+        for memory in [own, OwnMemory::Call, OwnMemory::File] {
             for text in ["", "x", &long] {
                 let own = format!("{text}\0behind");
-                assert_eq!(read(&memory, own.as_ptr()).unwrap(), text.as_bytes());
+                assert_eq!(read(memory, own.as_ptr()).unwrap(), text.as_bytes());
             }
             let endless = vec![b'e'; 3 * TEXT_MAX];
-            let cut = read(&memory, endless.as_ptr()).unwrap();
+            let cut = read(memory, endless.as_ptr()).unwrap();
             assert!(cut.len() > TEXT_MAX && cut.len() <= endless.len());
-            assert_eq!(read(&memory, 16 as *const u8), None);
-            assert_eq!(read(&memory, usize::MAX as *const u8), None);
+            assert_eq!(read(memory, 16 as *const u8), None);
+            assert_eq!(read(memory, usize::MAX as *const u8), None);
         }
-        assert_eq!(read(&OwnMemory::Nothing, b"x\0".as_ptr()), None);
     }
 
     #[test]
@@ -253,8 +259,8 @@ mod tests {
             *second.sub(40) = 0;
             second
         };
-        assert_eq!(read(&OwnMemory::Call, end.wrapping_sub(8)), None);
-        let text = read(&OwnMemory::Call, end.wrapping_sub(50)).unwrap();
+        assert_eq!(read(OwnMemory::Call, end.wrapping_sub(8)), None);
+        let text = read(OwnMemory::Call, end.wrapping_sub(50)).unwrap();
         assert_eq!(text, b"aaaaaaaaaa");
     }
 

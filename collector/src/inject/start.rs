@@ -50,18 +50,22 @@ pub(super) fn start(settings: Settings) {
     }
 }
 
-fn first_usable(settings: &Settings) -> Result<Worker, String> {
+/// What to try, best first.
+pub(super) fn candidates() -> Vec<Candidate> {
     let named = std::env::var_os(OVERRIDE_VARIABLE).filter(|path| !path.is_empty());
-    let candidates = match named {
+    match named {
         Some(path) => vec![Candidate {
             path: path.into(),
             major: None,
             is_mapped: false,
         }],
         None => find::candidates(&Hints::of_this_process(), Path::new("/")),
-    };
+    }
+}
+
+fn first_usable(settings: &Settings) -> Result<Worker, String> {
     let mut reasons = Vec::new();
-    for candidate in &candidates {
+    for candidate in &candidates() {
         let path = candidate.path.display();
         match switch_on(candidate, settings) {
             Ok(worker) => return Ok(worker),

@@ -118,27 +118,30 @@ impl Worker {
         let mut flush_at = Instant::now() + period;
         let mut look_at = Instant::now() + TRACER_PERIOD;
         loop {
-            let (buffer, ending) = shared.queue.next(flush_at);
+            let (buffer, ending) = shared.queue.next(flush_at.min(look_at));
+            let is_idle = buffer.is_none();
             if let Some(buffer) = buffer {
                 self.read(&buffer, &mut reducer, &mut around);
                 shared.pool.recycle(buffer);
+            } else {
+                reducer.dropped(self.dropped());
+                if ending {
+                    return reducer.end(&mut around);
+                }
+                reducer.flush(&mut around);
+            }
+            if ending {
                 continue;
             }
-            reducer.dropped(self.dropped());
-            if ending {
-                reducer.end(&mut around);
-                return;
-            }
-            reducer.flush(&mut around);
             let now = Instant::now();
             if now >= look_at {
                 look_at = now + TRACER_PERIOD;
                 if self.is_alone() {
-                    self.stop(shared);
-                    return;
+                    return self.stop(shared);
                 }
             }
-            if now >= flush_at {
+            // Behind with reading, more to read is no help.
+            if is_idle && now >= flush_at {
                 // SAFETY: takes a number; 0: what is complete.
                 unsafe { (self.functions.flush_all)(0) };
                 // From its end, so that a flush that takes long is not followed by the next.
@@ -166,7 +169,7 @@ impl Worker {
             // Records are aligned, lie within the buffer, and follow each other.
             let offset = (record as usize).wrapping_sub(start);
             let found = bytes.get(offset..).filter(|found| !found.is_empty());
-            let in_order = offset >= next_at && offset % RECORD_ALIGNMENT == 0;
+            let in_order = offset >= next_at && offset.is_multiple_of(RECORD_ALIGNMENT);
             match found {
                 Some(found) if status == status::SUCCESS && in_order => {
                     reducer.record(found, around);

@@ -1,0 +1,180 @@
+//! A CUPTI that misbehaves costs records, never the program.
+
+use std::collections::HashSet;
+
+use gpuprobe_collector::settings::Settings;
+use gpuprobe_collector::wire::{SETTINGS_VARIABLE, TEXT_MAX, flags};
+
+use crate::run::{Run, Setup, of};
+use crate::standin::standin;
+
+const WORK: &str = "module k; launch k 200; copy h2d 64 3; alloc 100";
+
+fn with(faults: &str) -> Run {
+    Setup::new("workload", WORK).faults(faults).run().unharmed()
+}
+
+/// Nothing is collected, which is said in one line with `text` in it.
+fn off(setup: Setup, text: &str) {
+    let run = setup.run().unharmed().says(text);
+    assert_eq!(run.truth("launches"), 200);
+    assert!(run.handed.headers.is_empty());
+}
+
+#[test]
+fn without_a_cupti_that_works_the_program_runs_on() {
+    let work = || Setup::new("workload", WORK);
+    off(work().faults("in_use"), "another profiler");
+    off(work().faults("in_use").version("11.8"), "another profiler");
+    off(work().faults("not_initialized"), "NOT_INITIALIZED (15)");
+    off(
+        work().faults("no_callbacks"),
+        "cuptiActivityRegisterCallbacks",
+    );
+    off(work().faults("old_version"), "older than 11.8");
+    let kernels = work().kinds("kernel").faults("refused=10,refused=3");
+    let run = kernels.run().unharmed().silent();
+    // A second refusal replaces the first: CONCURRENT_KERNEL is had.
+    assert_eq!(of!(run.handed, Kernel).len(), 200);
+    let none = work().kinds("memset").faults("refused=2");
+    off(none, "cuptiActivityEnable: CUPTI_ERROR_NOT_SUPPORTED (27)");
+    let cupti = |file: &str| work().variable("GPUPROBE_CUPTI", standin().path(file));
+    off(
+        cupti("cupti_lacking/libcupti.so.13"),
+        "it has no cuptiActivityRegisterCallbacks",
+    );
+    off(
+        cupti("nowhere/libcupti.so.13"),
+        "cannot open shared object file",
+    );
+    off(cupti("libcudart.so.12"), "it has no cuptiGetVersion");
+}
+
+#[test]
+fn settings_that_are_not_understood_are_said_and_no_settings_are_not() {
+    let work = || Setup::new("workload", WORK);
+    off(
+        work().variable(SETTINGS_VARIABLE, "kinds=colors"),
+        "\"colors\": expected one of",
+    );
+    let run = work().without(SETTINGS_VARIABLE).run().unharmed().silent();
+    assert!(run.handed.headers.is_empty());
+}
+
+#[test]
+fn kernels_that_cannot_overlap_are_better_than_none() {
+    let setup = Setup::new("workload", WORK).kinds("kernel,memcpy");
+    let run = setup.faults("refused=10").run().unharmed().silent();
+    let kernels = of!(run.handed, Kernel);
+    assert_eq!(kernels.len(), 200);
+    assert!(kernels.iter().all(|kernel| kernel.concurrent == 0));
+}
+
+#[test]
+fn a_kind_that_cannot_be_had_is_said_and_the_others_come() {
+    let run = with("refused=1").says("activity memcpy cannot be had");
+    assert!(of!(run.handed, Memcpy).is_empty());
+    assert_eq!(of!(run.handed, Kernel).len(), 200);
+}
+
+#[test]
+fn what_cupti_drops_is_counted() {
+    let whole = with("");
+    let run = with("dropped=7");
+    let records = |run: &Run| run.handed.records.len() as u64;
+    let dropped = run.handed.last().dropped;
+    assert!(dropped > 50);
+    assert_eq!(records(&run) + dropped, records(&whole));
+    run.handed.complete();
+}
+
+/// Buffers are so few and small that CUPTI must drop; whatever happens, all are accounted for.
+#[test]
+fn buffers_that_overflow_lose_only_what_is_counted() {
+    let setup = Setup::new("workload", "module k; launchstorm 4 5000")
+        .settings(Settings {
+            buffer_bytes: 64 << 10,
+            flush_ms: 60_000,
+            ..Settings::default()
+        })
+        .run();
+    let run = setup.unharmed();
+    let calls = of!(run.handed, Kernel).len() as u64;
+    let dropped = run.handed.complete().last().dropped;
+    assert!(calls + dropped >= run.truth("launches"));
+}
+
+#[test]
+fn what_cannot_be_read_is_counted() {
+    let run = with("invalid=100");
+    assert!(run.handed.last().malformed > 0);
+    let run = with("unknown=10");
+    let header = *run.handed.complete().last();
+    assert!(header.unknown > 20);
+    assert_eq!(of!(run.handed, Kernel).len(), 200);
+    let run = with("truncated=1");
+    assert!(run.handed.complete().last().malformed > 0);
+}
+
+#[test]
+fn names_may_be_anything() {
+    for (faults, expected) in [
+        ("null_names", 0),
+        ("wild_names", 0),
+        ("huge_names", TEXT_MAX),
+    ] {
+        let run = with(faults).silent();
+        let kernels = of!(run.handed, Kernel);
+        assert_eq!(kernels.len(), 200);
+        let names: HashSet<_> = kernels.iter().map(|kernel| kernel.name).collect();
+        let lengths: Vec<_> = names
+            .iter()
+            .map(|name| run.handed.texts.get(name).map_or(0, String::len))
+            .collect();
+        assert_eq!(lengths, [expected], "{faults}");
+    }
+}
+
+#[test]
+fn times_that_cupti_does_not_have_are_zero() {
+    let run = with("zero_times").silent();
+    let kernels = of!(run.handed, Kernel);
+    assert!(
+        kernels
+            .iter()
+            .all(|kernel| (kernel.start_ns, kernel.end_ns) == (0, 0))
+    );
+}
+
+#[test]
+fn a_version_that_nobody_knows_gives_what_all_have() {
+    let run = with("strange_version").says("CUPTI 15.0 is newer than this gpuprobe");
+    let seen = |run: &Run| -> Vec<_> {
+        let kernels = of!(run.handed, Kernel).into_iter();
+        kernels
+            .map(|kernel| (kernel.grid, kernel.block, kernel.stream, kernel.name))
+            .collect()
+    };
+    assert_eq!(seen(&run).len(), 200);
+    assert_eq!(seen(&run), seen(&with("").silent()));
+}
+
+#[test]
+fn buffers_that_come_only_at_the_end_come() {
+    let run = with("held").silent();
+    assert_eq!(of!(run.handed, Kernel).len(), 200);
+    run.handed.complete();
+}
+
+#[test]
+fn a_cupti_with_less_in_it_does() {
+    let bare = standin().path("cupti_bare/libcupti.so.13");
+    let setup = Setup::new("workload", WORK).variable("GPUPROBE_CUPTI", bare);
+    let run = setup.run().unharmed().silent();
+    assert_eq!(of!(run.handed, Kernel).len(), 200);
+    let header = run.handed.complete().last();
+    assert_eq!(header.flags & flags::MONOTONIC, 0);
+    // It has no clock that could be read.
+    assert_eq!((header.cupti_ns, header.monotonic_ns), (0, 0));
+    assert!(run.handed.functions.is_empty());
+}

@@ -1,0 +1,70 @@
+//! A libcupti is found without being named.
+
+use crate::run::{Setup, of};
+use crate::standin::standin;
+
+const WORK: &str = "module k; launch k 3";
+
+#[test]
+fn the_dynamic_loader_finds_it() {
+    let setup = Setup::new("workload", WORK)
+        .without("GPUPROBE_CUPTI")
+        .variable("LD_LIBRARY_PATH", standin().path("cupti"));
+    let run = setup.run().unharmed().silent();
+    assert_eq!(of!(run.handed, Kernel).len(), 3);
+}
+
+#[test]
+fn the_copy_that_the_process_has_is_used() {
+    let setup = Setup::new("workload", WORK)
+        .without("GPUPROBE_CUPTI")
+        .variable("LD_PRELOAD", standin().path("cupti/libcupti.so.13"));
+    let run = setup.run().unharmed().silent();
+    assert_eq!(of!(run.handed, Kernel).len(), 3);
+}
+
+#[test]
+fn a_package_of_python_has_it() {
+    let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let packages = folder.path().join("lib/python3.12/site-packages");
+    let cupti = packages.join("nvidia/cuda_cupti/lib");
+    std::fs::create_dir_all(&cupti).unwrap();
+    let original = standin().path("cupti/libcupti.so.13");
+    std::fs::copy(original, cupti.join("libcupti.so.13")).unwrap();
+    let setup = Setup::new("workload", WORK)
+        .without("GPUPROBE_CUPTI")
+        .variable("VIRTUAL_ENV", folder.path());
+    let run = setup.run().unharmed().silent();
+    assert_eq!(of!(run.handed, Kernel).len(), 3);
+}
+
+#[test]
+fn nvtx_is_handed_on_to_the_one_that_is_found() {
+    let setup = || Setup::new("workload", WORK).variable("SPY_NVTX", "1");
+    let run = setup().run().unharmed().silent();
+    assert_eq!(of!(run.handed, Kernel).len(), 3);
+    // Where there is none, NVTX is told so; the spy gives up then.
+    let none = setup().variable("GPUPROBE_CUPTI", "/nowhere").run();
+    assert!(!none.status.success());
+    assert!(
+        none.stderr.contains("InitializeInjectionNvtx2: wrong"),
+        "{}",
+        none.stderr
+    );
+}
+
+#[test]
+fn one_that_does_not_work_is_passed_over() {
+    let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let cupti = folder.path().join("extras/CUPTI/lib64");
+    std::fs::create_dir_all(&cupti).unwrap();
+    let lacking = standin().path("cupti_lacking/libcupti.so.13");
+    std::fs::copy(lacking, cupti.join("libcupti.so.13")).unwrap();
+    std::fs::write(cupti.join("libcupti.so.14"), "no library").unwrap();
+    let setup = Setup::new("workload", WORK)
+        .without("GPUPROBE_CUPTI")
+        .variable("CUDA_HOME", folder.path())
+        .variable("LD_LIBRARY_PATH", standin().path("cupti"));
+    let run = setup.run().unharmed().silent();
+    assert_eq!(of!(run.handed, Kernel).len(), 3);
+}

@@ -1,0 +1,152 @@
+//! Beginnings and ends of processes, of the traced program's and of gpuprobe's.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+
+use gpuprobe_collector::settings::{Settings, Tracer};
+use gpuprobe_collector::wire::{SETTINGS_VARIABLE, flags};
+
+use crate::run::{Run, Running, Setup, of};
+
+/// A workload that takes commands until it is told to end.
+fn told(setup: Setup) -> Running {
+    let mut setup = setup;
+    setup.command().stdin(Stdio::piped());
+    setup.start()
+}
+
+fn tell(running: &mut Running, command: &str) {
+    let stdin = running.stdin();
+    writeln!(stdin, "{command}").unwrap();
+    stdin.flush().unwrap();
+}
+
+#[test]
+fn a_killed_program_loses_its_last_period_only() {
+    let mut running = told(Setup::new("workload", ""));
+    tell(&mut running, "module k");
+    tell(&mut running, "launch k 50");
+    running.until(|handed| of!(handed, Kernel).len() == 50);
+    running.kill();
+    let run = running.end();
+    assert!(!run.status.success());
+    assert_eq!(run.handed.last().flags & flags::LAST, 0);
+}
+
+/// Nothing would be flushed on time here; what ends a context does it.
+#[test]
+fn a_context_that_ends_gives_what_it_has() {
+    for (program, begin, end) in [
+        ("workload", "synchronize", "reset"),
+        ("workload_driver", "ctx create 0", "ctx destroy 0"),
+    ] {
+        let mut running = told(Setup::new(program, "").faults("held"));
+        for command in [begin, "module k", "launch k 50", end] {
+            tell(&mut running, command);
+        }
+        running.until(|handed| of!(handed, Kernel).len() == 50);
+        running.kill();
+        running.end();
+    }
+}
+
+#[test]
+fn the_child_of_a_fork_is_left_alone() {
+    let commands = "module k; launch k 5; fork status | freenull; launch k 5";
+    let run = Setup::new("workload", commands).run();
+    assert!(run.status.success(), "{}", run.stderr);
+    let pids: HashSet<_> = run.handed.headers.iter().map(|header| header.pid).collect();
+    assert_eq!(pids.len(), 1);
+    assert_eq!(of!(run.handed, Kernel).len(), 10);
+    run.handed.complete();
+}
+
+#[test]
+fn a_program_that_becomes_another_begins_again() {
+    let workload = crate::standin::standin().path("workload");
+    let commands = format!(
+        "module k; launch k 5; exec {} -c synchronize",
+        workload.display()
+    );
+    let run = Setup::new("workload", &commands).run();
+    // In the same process another collector starts to count. What the first had not handed over
+    // is gone with it.
+    let last = run
+        .handed
+        .headers
+        .iter()
+        .rposition(|header| header.sequence == 0);
+    let again = &run.handed.headers[last.unwrap()..];
+    assert_ne!(again.last().unwrap().flags & flags::LAST, 0);
+    let waits = of!(run.handed, Sync);
+    assert!(waits.iter().any(|wait| wait.sync_type == 4));
+}
+
+#[test]
+fn nobody_who_reads_standard_error_is_no_reason_to_die() {
+    let mut setup = Setup::new("workload", "alloc 64").variable(SETTINGS_VARIABLE, "nonsense");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    setup.command().stderr(writer);
+    let run = setup.run().unharmed();
+    assert_eq!(run.truth("allocs"), 1);
+}
+
+fn tracer(pid: u32) -> Tracer {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after_name = &stat[stat.rfind(')').unwrap() + 1..];
+    Tracer {
+        pid,
+        start_ticks: after_name
+            .split_whitespace()
+            .nth(19)
+            .unwrap()
+            .parse()
+            .unwrap(),
+        namespace: fs::metadata("/proc/self/ns/pid").unwrap().ino(),
+    }
+}
+
+fn traced_by(tracer: Tracer) -> Setup {
+    Setup::new("workload", "").settings(Settings {
+        tracer: Some(tracer),
+        flush_ms: 20,
+        ..Settings::default()
+    })
+}
+
+#[test]
+fn when_gpuprobe_is_gone_the_collector_stops_and_the_program_does_not() {
+    let mut gpuprobe = Command::new("sleep").arg("1000").spawn().unwrap();
+    let setup = traced_by(tracer(gpuprobe.id()));
+    let mut running = told(setup);
+    tell(&mut running, "module k");
+    tell(&mut running, "launch k 5");
+    running.until(|handed| of!(handed, Kernel).len() == 5);
+    gpuprobe.kill().unwrap();
+    gpuprobe.wait().unwrap();
+    let mut line = String::new();
+    running.read_stderr_line(&mut line);
+    assert!(line.contains("gpuprobe has ended"), "{line}");
+    tell(&mut running, "launch k 7");
+    let run: Run = running.end().unharmed();
+    assert_eq!(run.truth("launches"), 12);
+    assert_eq!(of!(run.handed, Kernel).len(), 5);
+}
+
+#[test]
+fn a_gpuprobe_in_another_namespace_is_taken_to_live() {
+    let elsewhere = Tracer {
+        namespace: 1,
+        ..tracer(std::process::id())
+    };
+    let mut running = told(traced_by(elsewhere));
+    tell(&mut running, "module k");
+    tell(&mut running, "launch k 5");
+    running.until(|handed| of!(handed, Kernel).len() == 5);
+    let run = running.end().unharmed().silent();
+    run.handed.complete();
+}

@@ -1,0 +1,319 @@
+//! Running a workload with the collector, and what was handed over.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use gpuprobe::activity::library::Library;
+use gpuprobe_collector::batch::{Batch, Record};
+use gpuprobe_collector::settings::{Kinds, Settings};
+use gpuprobe_collector::wire::{BatchHeader, SETTINGS_VARIABLE, flags};
+use tempfile::TempDir;
+
+use crate::standin::standin;
+
+/// A run of a workload may take so long.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The library, written once. Its folder is left to the last test's process: statics are not
+/// dropped, so it is in the build's own folder.
+fn collector() -> &'static Path {
+    static COLLECTOR: OnceLock<PathBuf> = OnceLock::new();
+    COLLECTOR.get_or_init(|| {
+        let library = Library::write().unwrap();
+        let name = format!("collector-{}.so", std::process::id());
+        let own = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::copy(library.path(), &own).unwrap();
+        own
+    })
+}
+
+/// How a workload is to be run.
+pub(crate) struct Setup {
+    command: Command,
+    folder: TempDir,
+}
+
+impl Setup {
+    /// `program` does `commands`, as the stand-in's workloads do.
+    pub(crate) fn new(program: &str, commands: &str) -> Self {
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let standin = standin();
+        let mut command = Command::new(standin.path(program));
+        if !commands.is_empty() {
+            command.args(["-c", commands]);
+        }
+        let settings = Settings {
+            kinds: Kinds::USUAL,
+            flush_ms: 20,
+            ..Settings::default()
+        };
+        command
+            .env("CUDA_INJECTION64_PATH", standin.path("libspy.so"))
+            .env("SPY_COLLECTOR", collector())
+            .env("SPY_OUTPUT", folder.path().join("batches"))
+            .env("GPUPROBE_CUPTI", standin.path("cupti/libcupti.so.13"))
+            .env(SETTINGS_VARIABLE, settings.to_string())
+            .env_remove("LD_LIBRARY_PATH")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Self { command, folder }
+    }
+
+    pub(crate) fn variable(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    pub(crate) fn faults(self, faults: &str) -> Self {
+        self.variable("STANDIN_CUPTI_FAULTS", faults)
+    }
+
+    pub(crate) fn version(self, version: &str) -> Self {
+        self.variable("STANDIN_CUPTI_VERSION", version)
+    }
+
+    pub(crate) fn settings(self, settings: Settings) -> Self {
+        self.variable(SETTINGS_VARIABLE, settings.to_string())
+    }
+
+    /// Only these kinds.
+    pub(crate) fn kinds(self, kinds: &str) -> Self {
+        self.settings(Settings {
+            kinds: kinds.parse().unwrap(),
+            flush_ms: 20,
+            ..Settings::default()
+        })
+    }
+
+    pub(crate) fn command(&mut self) -> &mut Command {
+        &mut self.command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(self) -> Run {
+        self.start().end()
+    }
+
+    /// Starts it; commands may follow on its standard input.
+    pub(crate) fn start(mut self) -> Running {
+        let mut child = self.command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        Running {
+            child,
+            stdin,
+            folder: self.folder,
+        }
+    }
+}
+
+/// A workload that runs.
+pub(crate) struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    folder: TempDir,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Already gone, unless the test failed.
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+impl Running {
+    pub(crate) fn stdin(&mut self) -> &mut ChildStdin {
+        self.stdin.as_mut().unwrap()
+    }
+
+    /// Waits until what was handed over so far makes `enough`.
+    pub(crate) fn until(&self, enough: impl Fn(&Handed) -> bool) {
+        let deadline = Instant::now() + LONGEST;
+        while !enough(&Handed::read(self.folder.path())) {
+            assert!(Instant::now() < deadline, "it never came");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The next line of its standard error; the rest is not kept.
+    pub(crate) fn read_stderr_line(&mut self, line: &mut String) {
+        let stderr = self.child.stderr.take().unwrap();
+        BufReader::new(stderr).read_line(line).unwrap();
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+
+    /// Closes its standard input and waits for its end.
+    pub(crate) fn end(mut self) -> Run {
+        drop(self.stdin.take());
+        let stdout = read_in_thread(self.child.stdout.take());
+        let stderr = read_in_thread(self.child.stderr.take());
+        let deadline = Instant::now() + LONGEST;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the program does not end");
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        Run {
+            status,
+            stdout: stdout.join().unwrap(),
+            stderr: stderr.join().unwrap(),
+            handed: Handed::read(self.folder.path()),
+        }
+    }
+}
+
+fn read_in_thread(
+    stream: Option<impl std::io::Read + Send + 'static>,
+) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        if let Some(mut stream) = stream {
+            stream.read_to_string(&mut text).unwrap();
+        }
+        text
+    })
+}
+
+/// A workload that has ended.
+pub(crate) struct Run {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) handed: Handed,
+}
+
+impl Run {
+    /// What the program says that it did.
+    pub(crate) fn truth(&self, field: &str) -> u64 {
+        let done = self
+            .stdout
+            .lines()
+            .find_map(|line| line.strip_prefix("done "));
+        let done = done.unwrap_or_else(|| panic!("no end in {:?}", self.stdout));
+        let done: serde_json::Value = serde_json::from_str(done).unwrap();
+        done[field]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no {field} in {done}"))
+    }
+
+    /// Fails unless the program came to no harm, and what it is told of went right.
+    pub(crate) fn unharmed(self) -> Self {
+        assert!(self.status.success(), "{}: {}", self.status, self.stderr);
+        assert!(!self.stdout.contains("error"), "{}", self.stdout);
+        assert!(!self.stdout.contains("gpuprobe"), "{}", self.stdout);
+        self
+    }
+
+    /// Fails unless there is just one line on standard error, with `text` in it.
+    pub(crate) fn says(self, text: &str) -> Self {
+        assert_eq!(self.stderr.lines().count(), 1, "{}", self.stderr);
+        assert!(self.stderr.starts_with("gpuprobe: "), "{}", self.stderr);
+        assert!(self.stderr.contains(text), "{text:?} in {:?}", self.stderr);
+        self
+    }
+
+    /// Fails if there is anything on standard error.
+    pub(crate) fn silent(self) -> Self {
+        assert_eq!(self.stderr, "");
+        self
+    }
+}
+
+/// What the collector handed over.
+#[derive(Default)]
+pub(crate) struct Handed {
+    pub(crate) headers: Vec<BatchHeader>,
+    pub(crate) records: Vec<Record>,
+    pub(crate) texts: HashMap<u32, String>,
+    pub(crate) functions: HashMap<(u32, u32), String>,
+}
+
+impl Handed {
+    fn read(folder: &Path) -> Self {
+        let bytes = fs::read(folder.join("batches")).unwrap_or_default();
+        let mut handed = Self::default();
+        let mut left = bytes.as_slice();
+        while !left.is_empty() {
+            let batch = Batch::parse(left).unwrap();
+            left = &left[size_of::<BatchHeader>() + batch.header.bytes as usize..];
+            handed.add(&batch);
+        }
+        handed
+    }
+
+    fn add(&mut self, batch: &Batch<'_>) {
+        let mut records = 0;
+        // Another collector, in another process or in what the process has become.
+        if batch.header.sequence == 0 {
+            self.texts.clear();
+            self.functions.clear();
+        }
+        for item in batch.records() {
+            let item = item.unwrap();
+            records += 1;
+            match item.record {
+                Record::Text(text) => {
+                    let known = self.texts.insert(text.id, item.text_lossy().into());
+                    assert_eq!(known, None, "a text was sent twice");
+                }
+                Record::CallbackName(name) => {
+                    let key = (name.domain, name.cbid);
+                    let known = self.functions.insert(key, item.text_lossy().into());
+                    assert_eq!(known, None, "a function was named twice");
+                }
+                record => self.records.push(record),
+            }
+        }
+        assert_eq!(records, batch.header.records);
+        self.headers.push(batch.header);
+    }
+
+    /// Fails unless all batches of the one process are there, and the last says that it is.
+    pub(crate) fn complete(&self) -> &Self {
+        let mut before = 0;
+        for (number, header) in (0u64..).zip(&self.headers) {
+            assert_eq!(header.sequence, number);
+            assert_eq!(header.records_before, before);
+            before += u64::from(header.records);
+        }
+        let lasts = self.headers.iter().filter(|h| h.flags & flags::LAST != 0);
+        assert_eq!(lasts.count(), 1);
+        assert_ne!(self.last().flags & flags::LAST, 0);
+        self
+    }
+
+    pub(crate) fn last(&self) -> &BatchHeader {
+        self.headers.last().expect("nothing was handed over")
+    }
+
+    pub(crate) fn all<T>(&self, select: impl Fn(&Record) -> Option<T>) -> Vec<T> {
+        self.records.iter().filter_map(select).collect()
+    }
+}
+
+/// Records of one kind: `of!(handed, Kernel)`.
+macro_rules! of {
+    ($handed:expr, $kind:ident) => {
+        $handed.all(|record| match record {
+            gpuprobe_collector::batch::Record::$kind(record) => Some(*record),
+            _ => None,
+        })
+    };
+}
+pub(crate) use of;
