@@ -24,3 +24,5 @@ pub mod session;
 pub mod stacks;
 pub mod state;
 pub mod symbols;
+#[doc(hidden)]
+pub mod untrusted;
