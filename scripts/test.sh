@@ -90,7 +90,7 @@ tests() {
 }
 
 ensure_build_packages
-ensure_packages clang-format shellcheck python3
+ensure_packages clang-format shellcheck python3 libcap2-bin
 ensure_cargo
 ensure_rust_components rustfmt clippy
 return_target

@@ -22,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 use crate::api::{Modes, document};
 use crate::doctor;
 use crate::profile::Weight;
-use crate::report::Format;
+use crate::report::{Format, printable};
 use crate::session::{self, Config, Record};
 use activity::ActivityArgs;
 use profile::ProfileArgs;
@@ -163,6 +163,8 @@ fn list_functions() -> anyhow::Result<ExitCode> {
 
 /// One line for the user on standard error. Nobody may be reading, which must not stop tracing.
 pub fn say(message: impl Display) {
+    // Names of files and of programs are in it.
+    let message = printable(&message.to_string());
     let _ = writeln!(io::stderr(), "gpuprobe: {message}");
 }
 
@@ -218,6 +220,7 @@ impl TraceArgs {
             profiles,
             target: self.target.target(),
             children: self.target.children,
+            as_root: self.target.as_root,
             filter: self.target.filter(),
             kinds: self.target.kinds(),
             modes,

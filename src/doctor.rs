@@ -13,6 +13,7 @@ use crate::api::{FUNCTIONS, Layer};
 use crate::discover::process::{self, Handle};
 use crate::discover::{Library, Role, cupti, gpus, system};
 use crate::probe::{AttachKind, Probe, Settings};
+use crate::report::printable;
 
 /// Type information of the running kernel.
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -61,19 +62,24 @@ pub fn run(pid: Option<u32>) -> Result<ExitCode> {
     }
 }
 
+/// Paths are what those make them who make the files.
+fn clean(found: impl Display) -> String {
+    printable(&found.to_string())
+}
+
 struct Lines(Box<dyn Write>);
 
 impl Lines {
     fn ok(&mut self, what: &str, found: impl Display) -> io::Result<()> {
-        writeln!(self.0, "ok      {what:<20} {found}")
+        writeln!(self.0, "ok      {what:<20} {}", clean(found))
     }
 
     fn note(&mut self, what: &str, found: impl Display) -> io::Result<()> {
-        writeln!(self.0, "note    {what:<20} {found}")
+        writeln!(self.0, "note    {what:<20} {}", clean(found))
     }
 
     fn missing(&mut self, what: &str, way_out: impl Display) -> io::Result<()> {
-        writeln!(self.0, "MISSING {what:<20} {way_out}")
+        writeln!(self.0, "MISSING {what:<20} {}", clean(way_out))
     }
 }
 

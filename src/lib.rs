@@ -14,7 +14,9 @@ pub mod discover;
 pub mod doctor;
 pub mod event;
 pub mod export;
+pub mod files;
 pub mod plot;
+pub mod privileges;
 pub mod probe;
 pub mod profile;
 pub mod recording;
@@ -23,3 +25,5 @@ pub mod session;
 pub mod stacks;
 pub mod state;
 pub mod symbols;
+#[doc(hidden)]
+pub mod untrusted;

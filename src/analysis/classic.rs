@@ -12,6 +12,7 @@ use super::events::{MemoryEvent, Origin, Trace};
 use super::listing::plain_name;
 use super::tracker::{Change, Tracker};
 use super::{Selection, Visitor, pass};
+use crate::files;
 use crate::recording::enums::{ALLOCATION, DEALLOCATION};
 use crate::recording::{Database, Frame, Resolver, ids, kinds};
 
@@ -36,11 +37,10 @@ struct Files<'a> {
 /// # Errors
 /// Those of the recording and of the files.
 pub fn export(database: &Database, selection: &Selection, folder: &Path) -> Result<Tracker> {
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot create {}", folder.display()))?;
+    files::create_folder(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let create = |trace: Trace| {
         let path = folder.join(trace.name()).with_extension("tsv");
-        let file = File::create(&path);
+        let file = files::create(&path);
         let mut file =
             BufWriter::new(file.with_context(|| format!("cannot write to {}", path.display()))?);
         writeln!(file, "{COLUMNS}")?;

@@ -14,6 +14,7 @@ use super::summary::summary;
 use super::usage::Usage;
 use super::{Selection, classic, diff, pass, text};
 use crate::cli::say;
+use crate::files;
 use crate::profile;
 use crate::recording::{Database, Session};
 
@@ -127,7 +128,7 @@ fn open(path: Option<&Path>) -> Result<(Box<dyn Write>, Option<File>)> {
         return Ok((buffered(Box::new(io::stdout().lock())), None));
     };
     let why = || format!("cannot write to {}", path.display());
-    let file = File::create(path).with_context(why)?;
+    let file = files::create(path).with_context(why)?;
     let is_plain = file.metadata().with_context(why)?.is_file();
     let again = is_plain
         .then(|| file.try_clone())

@@ -79,6 +79,7 @@ impl RecordArgs {
             target: self.target.target(),
             modes,
             children: self.target.children,
+            as_root: self.target.as_root,
             filter: self.target.filter(),
             kinds: self.target.kinds(),
             per_call: false,

@@ -61,8 +61,12 @@ pub(super) struct TargetArgs {
     #[arg(long, value_enum, value_name = "HOW")]
     stacks: Option<StackMode>,
 
+    /// Have COMMAND run as root, also where sudo was called by another user.
+    #[arg(long, requires = "command")]
+    pub(super) as_root: bool,
+
     /// Start COMMAND, trace it and its children from their first call, and end with its exit
-    /// status.
+    /// status. Under sudo it runs as the user who called that.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

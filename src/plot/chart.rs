@@ -68,7 +68,9 @@ impl Chart {
     pub(super) fn span(&self) -> (f64, f64) {
         let first = self.times.first().copied().unwrap_or(0.0);
         let last = self.times.last().copied().unwrap_or(1.0);
-        (first, if last > first { last } else { first + 1e-6 })
+        // Marks of the axis need room between them, also for numbers as large as this.
+        let least = (first.abs() * 1e-9).max(1e-6);
+        (first, last.max(first + least))
     }
 
     /// Whether the lines are, at least in part, of the time of the areas.

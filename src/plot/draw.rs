@@ -1,5 +1,6 @@
 //! From a chart to a picture.
 
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Once;
 
@@ -10,7 +11,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
 use super::Chart;
-use crate::report::size;
+use crate::files;
+use crate::report::{printable, size};
 
 /// The name of the embedded font; in SVG, of whichever the reader has.
 const FONT: &str = "sans-serif";
@@ -52,17 +54,42 @@ pub fn write(chart: &Chart, path: &Path, size: (u32, u32)) -> Result<()> {
     let shown = path.display();
     let why = |error: String| anyhow!("cannot write to {shown}: {error}");
     let extension = path.extension().and_then(|extension| extension.to_str());
-    match extension {
-        Some("svg") => {
-            let area = SVGBackend::new(path, size).into_drawing_area();
-            draw(chart, &area).map_err(|e| why(e.to_string()))
-        }
-        Some("png") => {
-            let area = BitMapBackend::new(path, size).into_drawing_area();
-            draw(chart, &area).map_err(|e| why(e.to_string()))
-        }
+    let is_svg = match extension {
+        Some("svg") => true,
+        Some("png") => false,
         _ => bail!("{shown}: pictures are .svg or .png"),
+    };
+    let mut file = BufWriter::new(files::create(path).map_err(|e| why(e.to_string()))?);
+    if is_svg {
+        let mut text = String::new();
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        draw(chart, &area).map_err(|e| why(e.to_string()))?;
+        drop(area);
+        file.write_all(text.as_bytes())
+            .and_then(|()| file.flush())
+            .map_err(|e| why(e.to_string()))
+    } else {
+        let (width, height) = size;
+        let mut pixels = vec![0; width as usize * height as usize * 3];
+        let area = BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area();
+        draw(chart, &area).map_err(|e| why(e.to_string()))?;
+        drop(area);
+        write_png(file, &pixels, size).map_err(|e| why(e.to_string()))
     }
+}
+
+/// Writes red, green and blue of every pixel, row by row.
+fn write_png(
+    file: impl Write,
+    pixels: &[u8],
+    (width, height): (u32, u32),
+) -> Result<(), png::EncodingError> {
+    let mut encoder = png::Encoder::new(file, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(pixels)?;
+    writer.finish()
 }
 
 type Area<DB> = DrawingArea<DB, Shift>;
@@ -93,7 +120,10 @@ fn draw<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>) -> Drawn<DB> {
     let text = (unit * 1.7).max(9.0);
     let mut area = area.margin(unit as i32, unit as i32, unit as i32, unit as i32 * 2);
     if let Some(title) = &chart.title {
-        area = area.titled(title, (FONT, text * 1.25).into_font().color(&INK))?;
+        area = area.titled(
+            &printable(title),
+            (FONT, text * 1.25).into_font().color(&INK),
+        )?;
     }
     let rows = legend(chart, &area, text, false)?;
     let (strip, plot) = area.split_vertically((f64::from(rows) * text * 1.7) as i32 + 4);
@@ -120,7 +150,7 @@ fn legend<DB: DrawingBackend>(
     let width = i32::try_from(area.dim_in_pixel().0).unwrap_or(i32::MAX);
     let (mut x, mut rows) = (box_size, 1);
     for (label, colour, is_area) in bands.chain(lines).chain(leak) {
-        let label = crate::symbols::shorten(label, 60);
+        let label = crate::symbols::shorten(&printable(label), 60);
         let (label_width, _) = area.estimate_text_size(&label, &style)?;
         let needed = i32::try_from(label_width).unwrap_or(0) + box_size * 3;
         if x + needed > width && x > box_size {
@@ -143,11 +173,13 @@ fn plot_area<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>, text: f64) -> D
     let (first, last) = chart.span();
     let (per_byte, byte_name) = bytes_unit(chart.highest());
     let (per_second, second_name) = time_unit(last - first);
-    let x = |seconds: f64| seconds / per_second;
-    let y = |bytes: f64| bytes / per_byte;
     // The last value must be seen, too; and above the peak there is its label.
-    let right = x(last) + (x(last) - x(first)) * 0.02;
-    let top = y(chart.highest()) * 1.15;
+    let left = first / per_second;
+    let right = (last + (last - first) * 0.02) / per_second;
+    let top = chart.highest() * 1.15 / per_byte;
+    // What is outside, as in a file that makes no sense, is not for the drawing library.
+    let x = |seconds: f64| (seconds / per_second).clamp(left, right);
+    let y = |bytes: f64| (bytes / per_byte).clamp(0.0, top);
     let mut plot = ChartBuilder::on(area)
         .x_label_area_size(text * 3.0)
         .y_label_area_size(text * 5.0)

@@ -70,6 +70,23 @@ pub fn run(config: &Config) -> Result<()> {
     write(&chart, &config.output, config.size)
 }
 
+/// Draws what is in any text, for fuzzing.
+#[doc(hidden)]
+pub fn try_texts(text: &str, picture: &Path) -> Result<()> {
+    for (zero_ns, offset_s) in [(0, 0), (i64::MAX, 86_399), (i64::MIN, -86_399)] {
+        let Ok(samples) = parse_smi(text) else { break };
+        let chart = Chart {
+            lines: smi::lines(&samples, zero_ns, offset_s),
+            ..Chart::default()
+        };
+        write(&chart, picture, (200, 100))?;
+    }
+    match table::chart(text, picture) {
+        Ok(chart) => write(&chart, picture, (200, 100)),
+        Err(_) => Ok(()),
+    }
+}
+
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

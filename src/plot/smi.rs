@@ -116,8 +116,9 @@ fn count_gpus(samples: &[Sample]) -> usize {
 /// The samples as lines, in seconds after `zero_ns` (since 1970, UTC). Times are `offset_s` east.
 pub(super) fn lines(samples: &[Sample], zero_ns: i64, offset_s: i32) -> Vec<Line> {
     let seconds = |time: NaiveDateTime| {
-        let utc = time - TimeDelta::seconds(i64::from(offset_s));
-        let ns = utc.and_utc().timestamp_nanos_opt().unwrap_or(0);
+        let utc = time.checked_sub_signed(TimeDelta::seconds(i64::from(offset_s)));
+        let ns = utc.and_then(|utc| utc.and_utc().timestamp_nanos_opt());
+        let ns = ns.unwrap_or(0);
         ns.saturating_sub(zero_ns) as f64 / 1e9
     };
     by_gpu(

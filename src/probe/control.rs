@@ -1,5 +1,7 @@
 //! Talking to the loaded programs: their maps and globals.
 
+use std::os::fd::{AsFd, BorrowedFd};
+
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags};
 use zerocopy::{FromBytes, IntoBytes};
@@ -46,12 +48,9 @@ impl Probe {
         self.skeleton.maps.targets.keys().next().is_some()
     }
 
-    /// The id by which other processes find the map of traced processes.
-    ///
-    /// # Errors
-    /// Those of the kernel.
-    pub fn targets_map_id(&self) -> Result<u32> {
-        Ok(self.skeleton.maps.targets.info()?.info.id)
+    /// The map of processes that are traced by their id.
+    pub fn targets_map(&self) -> BorrowedFd<'_> {
+        self.skeleton.maps.targets.as_fd()
     }
 
     /// Removes a process from those that are traced.

@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 
 use anyhow::{Context, Result, anyhow, bail};
+use caps::Capability;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject, ProgramMut};
 use zerocopy::FromZeros;
@@ -12,6 +13,7 @@ use super::attach::{self, Attached, Point};
 use super::kind::{self, AttachKind};
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, OpenGpuprobeSkel};
 use crate::api::{FUNCTIONS, table};
+use crate::privileges;
 use crate::stacks::StackMode;
 
 /// What the kernel side is told before it is loaded.
@@ -84,7 +86,10 @@ impl Probe {
         if let Some(cause) = known_cause() {
             bail!("cannot load BPF programs: {cause}");
         }
-        let reasons: Vec<_> = refused.iter().map(|(k, e)| format!("{k}: {e}")).collect();
+        let mut reasons: Vec<_> = refused.iter().map(|(k, e)| format!("{k}: {e}")).collect();
+        if !privileges::has(Capability::CAP_SYS_ADMIN) {
+            reasons.push("perf-event uprobes take CAP_SYS_ADMIN, or root (sudo)".to_owned());
+        }
         Err(anyhow!("{}", reasons.join("; ")).context(
             "the kernel refused every way of attaching to functions (`gpuprobe doctor` says more)",
         ))

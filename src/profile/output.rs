@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{Profile, Weight, flamegraph, folded, pprof};
 use crate::cli::say;
+use crate::files;
 use crate::report::size;
 
 /// Which files are written.
@@ -65,7 +66,7 @@ impl Outputs {
                     bail!("{} is what is read: write to another file", path.display());
                 }
                 let why = || format!("cannot write to {}", path.display());
-                files.push((form, path.clone(), File::create(path).with_context(why)?));
+                files.push((form, path.clone(), files::create(path).with_context(why)?));
             }
         }
         Ok(Self {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, bail};
+use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
 
@@ -54,6 +55,16 @@ impl Database {
         self.connection.busy_timeout(LOCKED_FOR)?;
         self.connection
             .set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
+        // What a file says is to be run when it is read, is not.
+        for (config, on) in [
+            (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+            (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+            (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
+        ] {
+            self.connection.set_db_config(config, on)?;
+        }
+        self.connection
+            .pragma_update(None, "cell_size_check", true)?;
         self.connection.pragma_update(None, "query_only", true)?;
         self.connection
             .pragma_update(None, "trusted_schema", false)?;
@@ -62,9 +73,11 @@ impl Database {
             .pragma_update(None, "cache_size", -CACHE_KIB)
     }
 
+    /// Tables that are in the file: a view, which nsys never makes, may have no end, and what a
+    /// virtual one does is up to its name.
     fn list_tables(&self) -> rusqlite::Result<HashMap<String, HashSet<String>>> {
         let sql = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c \
-                   WHERE m.type IN ('table', 'view')";
+                   WHERE m.type = 'table' AND m.rootpage > 0";
         let mut statement = self.connection.prepare(sql)?;
         let mut rows = statement.query([])?;
         let mut tables: HashMap<String, HashSet<String>> = HashMap::new();

@@ -52,13 +52,17 @@ impl Recorder {
     /// The file exists, or cannot be written.
     pub fn start(path: &Path, facts: Facts) -> Result<Self> {
         let writer = Writer::create(path, facts)?;
+        let rights = writer.rights();
         let shared = Arc::new(Shared::default());
         // Bounded by `queued`, in bytes: batches differ in size.
         let (sender, receiver) = mpsc::channel();
         let of_writer = Arc::clone(&shared);
         let writer = thread::Builder::new()
             .name("gpuprobe-record".to_owned())
-            .spawn(move || writer.run(&receiver, &of_writer))
+            .spawn(move || {
+                rights.take_on();
+                writer.run(&receiver, &of_writer);
+            })
             .context("cannot start the thread that writes the recording")?;
         Ok(Self {
             batch: Vec::with_capacity(BATCH * 2),

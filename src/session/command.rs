@@ -1,92 +1,48 @@
 //! Starting the traced command.
 
-use std::env;
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
 use anyhow::{Context, Error, Result};
+use caps::CapSet;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
-use nix::unistd::{self, Gid, Uid, User};
+use nix::unistd;
 use tokio::process::{Child, Command};
 
 use super::limits;
+use crate::privileges::Invoker;
 
-/// The user who called us through sudo.
-struct Invoker {
-    uid: Uid,
-    gid: Gid,
-    groups: Vec<Gid>,
-    user: Option<User>,
-}
-
-impl Invoker {
-    /// From the variables that sudo sets, if we are root because of it.
-    fn find() -> Result<Option<Self>> {
-        if !Uid::effective().is_root() {
-            return Ok(None);
-        }
-        let id = |name| env::var(name).ok().and_then(|v| v.parse::<u32>().ok());
-        let (Some(uid), Some(gid)) = (id("SUDO_UID"), id("SUDO_GID")) else {
-            return Ok(None);
-        };
-        if uid == 0 {
-            return Ok(None);
-        }
-        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-        let user = User::from_uid(uid)?;
-        // Device files of GPUs are often open to a group.
-        let groups = match &user {
-            Some(user) => unistd::getgrouplist(&CString::new(user.name.as_bytes())?, gid)?,
-            None => vec![gid],
-        };
-        Ok(Some(Self {
-            uid,
-            gid,
-            groups,
-            user,
-        }))
-    }
-
-    /// Where sudo put root's name and home, the command gets its user's again.
-    fn restore_environment(&self, command: &mut Command) {
-        let Some(user) = &self.user else { return };
-        for name in ["USER", "LOGNAME"] {
-            if env::var_os(name).is_some_and(|v| v == "root") {
-                command.env(name, &user.name);
-            }
-        }
-        let root_home = User::from_uid(Uid::from_raw(0))
-            .ok()
-            .flatten()
-            .map(|u| u.dir);
-        if env::var_os("HOME").map(Into::into) == root_home {
-            command.env("HOME", &user.dir);
-        }
-    }
-}
-
-/// Starts `command` with our environment and `environment`, our terminal and, under sudo, the rights of the user who
-/// called it.
+/// Starts `command` with our environment and `environment`, and our terminal. Unless it is to run
+/// `as_root`, it has the rights of the user who called sudo, and none that only we were given.
 pub(super) fn spawn(
     command: &[OsString],
     environment: impl IntoIterator<Item = (&'static str, OsString)>,
+    as_root: bool,
 ) -> Result<Child> {
     let (program, arguments) = command.split_first().context("no command")?;
-    let invoker = Invoker::find().context("cannot tell who called sudo")?;
+    let invoker = match as_root {
+        true => None,
+        false => Invoker::find().context("cannot tell who called sudo")?,
+    };
     let mut child = Command::new(program);
     child.args(arguments).envs(environment);
     if let Some(invoker) = &invoker {
-        invoker.restore_environment(&mut child);
+        child.envs(invoker.environment());
     }
     let files = limits::original();
     let prepare = move || {
         // Programs that use select() cannot have more.
         if let Some((soft, hard)) = files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        }
+        if !as_root {
+            // Rights that outlive an exec, or may. Neither allocates.
+            let _ = caps::clear(None, CapSet::Ambient);
+            let _ = caps::clear(None, CapSet::Inheritable);
         }
         if let Some(invoker) = &invoker {
             unistd::setgroups(&invoker.groups)?;

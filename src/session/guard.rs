@@ -5,13 +5,17 @@
 
 use std::env;
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result};
-use libbpf_rs::{MapCore, MapHandle};
+use libbpf_rs::libbpf_sys::bpf_map_get_next_key;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::{Pid, getpgrp};
+
+use crate::privileges::{self, BPF, SIGNAL};
 
 /// The first argument by which our executable is asked to be a guard or its group member.
 const ROLE: &str = "__guard";
@@ -26,10 +30,24 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Starts a guard over the processes in the BPF map of traced processes with id `targets`.
-    pub(super) fn start(targets: u32) -> Result<Self> {
-        let mut child = Command::new("/proc/self/exe")
-            .args([ROLE, &targets.to_string(), &getpgrp().to_string()])
+    /// Starts a guard over the processes in `targets`, the BPF map of traced processes. It inherits
+    /// that: to open one by its id takes CAP_SYS_ADMIN.
+    pub(super) fn start(targets: BorrowedFd<'_>) -> Result<Self> {
+        // A copy of ours, which is not to be closed at exec.
+        let targets = targets.try_clone_to_owned()?;
+        let inherit = || FcntlArg::F_SETFD(FdFlag::empty());
+        let number = targets.as_raw_fd();
+        let mut command = Command::new("/proc/self/exe");
+        // SAFETY: it makes one system call.
+        #[allow(unsafe_code)]
+        unsafe {
+            command.pre_exec(move || {
+                fcntl(&targets, inherit())?;
+                Ok(())
+            });
+        }
+        let mut child = command
+            .args([ROLE, &number.to_string(), &getpgrp().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -62,7 +80,7 @@ pub fn guard_if_asked() -> Option<ExitCode> {
     }
     let first = arguments.next()?;
     let outcome = if first == MEMBER {
-        wait_for_end().map(|_| ())
+        privileges::keep_only(&[]).and_then(|()| wait_for_end().map(|_| ()))
     } else {
         let group = arguments.next()?;
         guard(&first, &group)
@@ -72,7 +90,11 @@ pub fn guard_if_asked() -> Option<ExitCode> {
 
 fn guard(targets: &str, group: &str) -> Result<()> {
     ignore_terminal()?;
-    let targets = MapHandle::from_map_id(targets.parse()?)?;
+    let number: RawFd = targets.parse()?;
+    // SAFETY: whoever started us left it open for us, and nobody else here knows of it.
+    #[allow(unsafe_code)]
+    let targets = unsafe { OwnedFd::from_raw_fd(number) };
+    fcntl(&targets, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     let mut member = Command::new("/proc/self/exe")
         .args([ROLE, MEMBER])
         .stdin(Stdio::piped())
@@ -81,16 +103,36 @@ fn guard(targets: &str, group: &str) -> Result<()> {
         .spawn()?;
     // Closing the last copy of our output says that we are ready.
     nix::unistd::close(1)?;
+    privileges::keep_only(&[BPF, SIGNAL])?;
     if !wait_for_end()? {
-        for key in targets.keys() {
-            if let Ok(pid) = key.as_slice().try_into().map(i32::from_ne_bytes) {
-                let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
-            }
+        for pid in keys(&targets) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
         }
     }
     drop(member.stdin.take());
     member.wait()?;
     Ok(())
+}
+
+/// The keys of a map of process ids.
+fn keys(targets: &OwnedFd) -> Vec<i32> {
+    let mut keys: Vec<i32> = Vec::new();
+    loop {
+        let mut next = 0i32;
+        let before = keys
+            .last()
+            .map_or(std::ptr::null(), |last| &raw const *last);
+        // SAFETY: the keys of the map are as long as these.
+        #[allow(unsafe_code)]
+        let result = unsafe {
+            bpf_map_get_next_key(targets.as_raw_fd(), before.cast(), (&raw mut next).cast())
+        };
+        // A map that changes meanwhile may begin again.
+        if result != 0 || keys.contains(&next) {
+            return keys;
+        }
+        keys.push(next);
+    }
 }
 
 /// Waits until it is said on standard input that all is well, which gives true, or its other end is

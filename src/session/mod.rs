@@ -82,6 +82,8 @@ pub struct Config {
     pub target: Target,
     /// The children of the traced process too.
     pub children: bool,
+    /// The command keeps our rights, instead of having those of the user who called sudo.
+    pub as_root: bool,
     /// Which of these are reported.
     pub filter: Filter,
     /// The kinds of memory that are reported.

@@ -1,12 +1,11 @@
 //! Where reports go.
 
-use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use super::Config;
+use crate::files;
 use crate::report::activity::lines::Line;
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Format, Report};
@@ -31,7 +30,10 @@ impl Output {
         let silent = config.record.as_ref().is_some_and(|record| record.only);
         let destination: Box<dyn Write> = match &config.output {
             _ if silent => Box::new(io::sink()),
-            Some(path) => Box::new(create(path)?),
+            Some(path) => Box::new(
+                files::create(path)
+                    .with_context(|| format!("cannot write to {}", path.display()))?,
+            ),
             None => Box::new(io::stdout()),
         };
         Ok(Self {
@@ -85,8 +87,4 @@ impl Output {
             Err(error) => Err(error).context("cannot write the report"),
         }
     }
-}
-
-fn create(path: &Path) -> Result<File> {
-    File::create(path).with_context(|| format!("cannot write to {}", path.display()))
 }

@@ -29,7 +29,8 @@ use crate::discover::link::Link;
 use crate::discover::process::Handle;
 use crate::discover::world::Live;
 use crate::event;
-use crate::probe::{Notice, Rings};
+use crate::privileges::{self, BPF, LOOK, PERF_EVENTS, SIGNAL};
+use crate::probe::{AttachKind, Notice, Rings};
 use crate::profile;
 use crate::recording::frames::{FrameWitness, Told};
 use crate::recording::log::{Mark, Note};
@@ -170,6 +171,7 @@ impl<'a> Run<'a> {
                 return Ok(command::not_started(&error));
             }
         };
+        self.give_up_rights();
         let known = self.process.as_ref().map(|process| process.pid);
         if let (Some(stacks), Some(pid)) = (&mut self.sink.stacks, known) {
             stacks.prepare_for(pid);
@@ -309,18 +311,27 @@ impl<'a> Run<'a> {
         let Target::Command(arguments) = &self.config.target else {
             return Ok(None);
         };
-        let targets = self.tracer.probe.targets_map_id();
-        // Needs CAP_SYS_ADMIN; tracing works without.
-        match targets.and_then(Guard::start) {
+        // Tracing works without.
+        match Guard::start(self.tracer.probe.targets_map()) {
             Ok(guard) => self.guard = Some(guard),
             Err(error) => tracing::debug!("no guard: {error:#}"),
         }
         let own_pid = std::process::id();
         self.tracer.probe.add_target(own_pid)?;
         let environment = self.collector.iter().flat_map(Collector::environment);
-        let child = command::spawn(arguments, environment);
+        let child = command::spawn(arguments, environment, self.config.as_root);
         self.tracer.probe.remove_target(own_pid);
         child.map(Some)
+    }
+
+    /// Gives up the rights that only beginning took.
+    fn give_up_rights(&self) {
+        let perf = self.tracer.probe.kind == AttachKind::Perf;
+        let command = matches!(self.config.target, Target::Command(_));
+        let mut kept = vec![BPF, LOOK];
+        kept.extend(perf.then_some(PERF_EVENTS));
+        kept.extend(command.then_some(SIGNAL));
+        privileges::keep_only_here(&kept);
     }
 
     /// Attaches to what the kernel side has noticed, and lets held processes go on.

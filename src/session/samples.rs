@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use nvml_wrapper::Nvml;
 
 use crate::clock;
+use crate::privileges;
 use crate::recording::log::Note;
 
 /// The library of the driver. NVML's default name is that of the development package.
@@ -33,6 +34,7 @@ impl Samples {
             .context("NVML does not say how many GPUs there are")?;
         let (sender, receiver) = mpsc::channel();
         let sample = move || {
+            privileges::keep_only_here(&[]);
             let mut next = Instant::now();
             loop {
                 for gpu in 0..count {

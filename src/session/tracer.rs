@@ -8,6 +8,7 @@ use super::{ApiChoice, Config, Target};
 use crate::api::{FUNCTIONS, Function, Layer, Modes, Op};
 use crate::discover::process::{self, Handle, MappingId};
 use crate::discover::{FileId, Library, Likeness, Role, elf, gpus, system};
+use crate::privileges;
 use crate::probe::{Attached, Point, Probe, Settings};
 
 /// What came of looking at a process.
@@ -99,7 +100,8 @@ impl Tracer {
             let pid = process.pid;
             let looked = tracer
                 .look_at(pid)
-                .with_context(|| format!("cannot look at the libraries of process {pid}"))?;
+                .with_context(|| format!("cannot look at the libraries of process {pid}"))
+                .map_err(privileges::name_missing)?;
             looked.warn();
             if looked.functions == 0 && looked.incomplete {
                 bail!("nothing of process {pid} can be traced");

@@ -113,9 +113,13 @@ fn root_the_command_survives_us() {
 }
 
 /// gpuprobe is killed while the process `pid`, which `load`s a library, is held.
-fn killed_while_holding(gpuprobe: &mut crate::harness::Gpuprobe, pid: u32) {
+pub(crate) fn killed_while_holding(
+    gpuprobe: &mut crate::harness::Gpuprobe,
+    pid: u32,
+    runtime: &str,
+) {
     gpuprobe.child.signal(Signal::SIGSTOP);
-    gpuprobe.talk.send(&format!("load {}", standin().runtime()));
+    gpuprobe.talk.send(&format!("load {runtime}"));
     wait_for("the process to be held", || {
         (state_of(pid) == Some('T')).then_some(())
     });
@@ -131,7 +135,7 @@ fn killed_while_holding(gpuprobe: &mut crate::harness::Gpuprobe, pid: u32) {
 fn root_a_held_command_survives_us() {
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Dlopen)]).start();
     let pid = gpuprobe.talk.ready();
-    killed_while_holding(&mut gpuprobe, pid);
+    killed_while_holding(&mut gpuprobe, pid, &standin().runtime());
 }
 
 #[test]
@@ -140,5 +144,5 @@ fn root_a_held_grandchild_survives_us() {
     let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
     let pid = gpuprobe.talk.ready();
     assert_ne!(pid, gpuprobe.child.pid());
-    killed_while_holding(&mut gpuprobe, pid);
+    killed_while_holding(&mut gpuprobe, pid, &standin().runtime());
 }

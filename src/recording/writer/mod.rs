@@ -30,6 +30,7 @@ use super::log;
 use super::player::Player;
 use super::recorder::Shared;
 use crate::cli::say;
+use crate::privileges::WriteRights;
 
 pub use facts::Facts;
 
@@ -62,6 +63,11 @@ impl Writer {
         gpus::write(&file.connection).with_context(why)?;
         transaction("COMMIT")?;
         Ok(Self { file, facts })
+    }
+
+    /// The rights that this takes.
+    pub(super) fn rights(&self) -> WriteRights {
+        self.file.rights
     }
 
     /// Writes what comes until nothing more comes.

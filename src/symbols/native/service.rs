@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Symbolizer;
+use crate::privileges::{self, LOOK};
 use crate::stacks::{Frame, Location, Module};
 
 /// Hostile debugging information may be nested deeply.
@@ -64,7 +65,10 @@ impl Service {
         thread::Builder::new()
             .name("symbols".into())
             .stack_size(STACK_BYTES)
-            .spawn(move || serve(&received, &sender))?;
+            .spawn(move || {
+                privileges::keep_only_here(&[LOOK]);
+                serve(&received, &sender);
+            })?;
         Ok(Self {
             requests,
             answers,

@@ -1,0 +1,23 @@
+//! Any file as a recording or an export of nsys.
+#![no_main]
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// In memory, if there is such a place.
+fn folder() -> &'static PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let shared = PathBuf::from("/dev/shm");
+        let parent = if shared.is_dir() { shared } else { std::env::temp_dir() };
+        let folder = parent.join(format!("gpuprobe-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        folder
+    })
+}
+
+libfuzzer_sys::fuzz_target!(|file: &[u8]| {
+    let path = folder().join("file.sqlite");
+    std::fs::write(&path, file).expect("written");
+    gpuprobe::untrusted::analyse(&path, folder());
+});

@@ -1,0 +1,183 @@
+//! Making the files that are written to.
+//!
+//! gpuprobe often runs as root in folders where everybody may put things. So a file is reached step
+//! by step, with the rules of the kernel's `protected_symlinks`, `protected_regular` and
+//! `protected_hardlinks` (see `proc_sys_fs(5)`) whatever these are set to: where others may write,
+//! no link and no file of others is used. A new file is the user's who called sudo.
+
+mod walk;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat, readlink};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
+use nix::unistd::{Uid, UnlinkatFlags, fchown, unlinkat};
+
+use crate::privileges;
+use walk::{Place, Step, kind, shared_by_others, step};
+
+/// What a new file may be, before the umask.
+const FILE_MODE: Mode = Mode::from_bits_truncate(0o666);
+/// What a new folder may be.
+const FOLDER_MODE: Mode = Mode::from_bits_truncate(0o777);
+
+/// Opens `path` for writing and makes it empty; makes it if it is not there.
+///
+/// # Errors
+/// Those of the file system; others could have put there what there is.
+pub fn create(path: &Path) -> io::Result<File> {
+    let mut place = walk::find(path)?;
+    loop {
+        match step(&place.folder, &place.name)? {
+            Step::Nothing => match make(&place.folder, &place.name) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => return made,
+            },
+            Step::Special => {
+                let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+                return Ok(openat(&place.folder, &*place.name, flags, Mode::empty())?.into());
+            }
+            Step::Link(target) => place = walk::find_from(place, &target)?,
+            Step::Thing(thing, status) => return overwrite(&place.folder, &thing, &status),
+        }
+    }
+}
+
+/// A new file, and a path that reaches it without any symbolic link.
+#[derive(Debug)]
+pub struct New {
+    /// The file, open for writing.
+    pub file: File,
+    /// Its path.
+    pub path: PathBuf,
+    place: Place,
+    /// What was made beside it.
+    beside: Vec<OsString>,
+}
+
+impl New {
+    /// Makes a new, empty file beside this one, whose name is longer by `suffix`.
+    ///
+    /// # Errors
+    /// There is something of that name already; those of the file system.
+    pub fn beside(&mut self, suffix: &str) -> io::Result<File> {
+        let mut name = self.place.name.clone();
+        name.push(suffix);
+        let made = make(&self.place.folder, &name)?;
+        self.beside.push(name);
+        Ok(made)
+    }
+
+    /// Removes it, and what was made beside it.
+    pub fn remove(self) {
+        let names = self.beside.iter().chain([&self.place.name]);
+        for name in names {
+            let removed = unlinkat(&self.place.folder, &**name, UnlinkatFlags::NoRemoveDir);
+            if let Err(error) = removed {
+                tracing::debug!("cannot remove {}: {error}", self.path.display());
+            }
+        }
+    }
+
+    /// The folder that it is in.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn folder(&self) -> io::Result<FileStat> {
+        Ok(fstat(&self.place.folder)?)
+    }
+}
+
+/// Makes the new file `path`.
+///
+/// # Errors
+/// There is something of that name already, even a symbolic link; those of the file system.
+pub fn create_new(path: &Path) -> io::Result<New> {
+    let place = walk::find(path)?;
+    let file = make(&place.folder, &place.name)?;
+    let folder = readlink(&*format!("/proc/self/fd/{}", place.folder.as_raw_fd()))?;
+    Ok(New {
+        file,
+        path: Path::new(&folder).join(&place.name),
+        place,
+        beside: Vec::new(),
+    })
+}
+
+/// Makes the folder `path` and those above it, as far as they are not there.
+///
+/// # Errors
+/// Those of the file system; others could have put there what there is.
+pub fn create_folder(path: &Path) -> io::Result<()> {
+    match walk::folder(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        found => return found.map(|_| ()),
+    }
+    if let Some(above) = path.parent().filter(|above| *above != Path::new("")) {
+        create_folder(above)?;
+    }
+    let place = walk::find(path)?;
+    match mkdirat(&place.folder, &*place.name, FOLDER_MODE) {
+        Ok(()) => {
+            let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let made = openat(&place.folder, &*place.name, flags, Mode::empty())?;
+            give_away(&place.folder, &made)
+        }
+        Err(Errno::EEXIST) => walk::folder(path).map(|_| ()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes a file that is not there.
+fn make(folder: &OwnedFd, name: &OsStr) -> io::Result<File> {
+    let flags =
+        OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let made = openat(folder, name, flags, FILE_MODE)?;
+    give_away(folder, &made)?;
+    Ok(made.into())
+}
+
+/// Makes what is new the property of the user who called sudo, if somebody did.
+fn give_away(folder: &OwnedFd, made: &OwnedFd) -> io::Result<()> {
+    let Some((uid, gid)) = privileges::owner() else {
+        return Ok(());
+    };
+    // Where the folder says whose group its files have, they keep it.
+    let inherits = fstat(folder)?.st_mode & 0o2000 != 0;
+    match fchown(made, Some(uid), (!inherits).then_some(gid)) {
+        // Some file systems know no owners, or not this one, and we may lack the right.
+        Err(Errno::EPERM | Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// Opens what is there already, and makes it empty.
+fn overwrite(folder: &OwnedFd, thing: &OwnedFd, status: &FileStat) -> io::Result<File> {
+    if kind(status) == SFlag::S_IFDIR {
+        return Err(Errno::EISDIR.into());
+    }
+    let folder = fstat(folder)?;
+    if shared_by_others(&folder) {
+        let owner = Uid::from_raw(status.st_uid);
+        if !walk::is_trusted(&folder, status) {
+            return Err(io::Error::new(
+                ErrorKind::PermissionDenied,
+                format!("it is a file of user {owner}, in a folder where others may write"),
+            ));
+        }
+        if kind(status) == SFlag::S_IFREG && status.st_nlink > 1 {
+            return Err(io::Error::new(
+                ErrorKind::PermissionDenied,
+                "it has another name too (a hard link), in a folder where others may write",
+            ));
+        }
+    }
+    let path = format!("/proc/self/fd/{}", thing.as_fd().as_raw_fd());
+    let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+    Ok(open(&*path, flags, Mode::empty())?.into())
+}

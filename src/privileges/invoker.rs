@@ -1,0 +1,90 @@
+//! The user who called us through sudo or pkexec.
+
+use std::env;
+use std::ffi::{CString, OsString};
+use std::sync::OnceLock;
+
+use anyhow::Result;
+use nix::unistd::{self, Gid, Uid, User};
+
+/// The user who called us through sudo or pkexec.
+#[derive(Clone, Debug)]
+pub struct Invoker {
+    /// User id.
+    pub uid: Uid,
+    /// Group id.
+    pub gid: Gid,
+    /// All groups; device files of GPUs are often open to one.
+    pub groups: Vec<Gid>,
+    user: Option<User>,
+}
+
+impl Invoker {
+    /// From the variables that sudo and pkexec set, if we are root because of them.
+    ///
+    /// # Errors
+    /// Those of looking up the user.
+    pub fn find() -> Result<Option<Self>> {
+        let Some((uid, gid)) = ids() else {
+            return Ok(None);
+        };
+        let user = User::from_uid(uid)?;
+        let gid = gid
+            .or_else(|| user.as_ref().map(|user| user.gid))
+            .unwrap_or_else(|| Gid::from_raw(uid.as_raw()));
+        let groups = match &user {
+            Some(user) => unistd::getgrouplist(&CString::new(user.name.as_bytes())?, gid)?,
+            None => vec![gid],
+        };
+        Ok(Some(Self {
+            uid,
+            gid,
+            groups,
+            user,
+        }))
+    }
+
+    /// Variables in which sudo put what is root's, and what they are for the user.
+    pub fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let (Some(user), Ok(Some(root))) = (&self.user, User::from_uid(Uid::from_raw(0))) else {
+            return Vec::new();
+        };
+        let mail = |user: &User| OsString::from(format!("/var/mail/{}", user.name));
+        let all: [(&str, OsString, OsString); 5] = [
+            ("USER", (&root.name).into(), (&user.name).into()),
+            ("LOGNAME", (&root.name).into(), (&user.name).into()),
+            ("HOME", (&root.dir).into(), (&user.dir).into()),
+            ("SHELL", (&root.shell).into(), (&user.shell).into()),
+            ("MAIL", mail(&root), mail(user)),
+        ];
+        let is_roots = |(name, of_root, _): &(&str, OsString, OsString)| {
+            env::var_os(name).is_some_and(|value| value == *of_root)
+        };
+        let changed = all.into_iter().filter(is_roots);
+        changed.map(|(name, _, of_user)| (name, of_user)).collect()
+    }
+}
+
+/// User and, if it was said, group.
+fn ids() -> Option<(Uid, Option<Gid>)> {
+    if !Uid::effective().is_root() {
+        return None;
+    }
+    let id = |name| env::var(name).ok().and_then(|v| v.parse::<u32>().ok());
+    let (uid, gid) = match id("SUDO_UID") {
+        Some(uid) => (uid, id("SUDO_GID")),
+        None => (id("PKEXEC_UID")?, None),
+    };
+    (uid != 0).then(|| (Uid::from_raw(uid), gid.map(Gid::from_raw)))
+}
+
+/// Whose the files that we make are to be, if not our own.
+pub fn owner() -> Option<(Uid, Gid)> {
+    static OWNER: OnceLock<Option<(Uid, Gid)>> = OnceLock::new();
+    *OWNER.get_or_init(|| {
+        let (uid, gid) = ids()?;
+        let of_user = || User::from_uid(uid).ok().flatten().map(|user| user.gid);
+        let gid = gid.or_else(of_user);
+        Some((uid, gid.unwrap_or_else(|| Gid::from_raw(uid.as_raw()))))
+    })
+}
