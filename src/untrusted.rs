@@ -21,6 +21,7 @@ const MODES: Modes = Modes {
     memleak: true,
     cudatrace: true,
     bandwidth_util: true,
+    activity: true,
 };
 
 /// Plays `bytes` as the log of a run, or as a single record, and makes the reports of it. Gives the
