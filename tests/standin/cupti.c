@@ -42,6 +42,8 @@ static struct buffer {
     size_t size, used, last_record;
 } current;
 static unsigned long long records, buffers;
+static unsigned int underway; /* in threads of their own */
+static pthread_cond_t arrived = PTHREAD_COND_INITIALIZER;
 static size_t dropped;
 
 static uint64_t now(void)
@@ -58,6 +60,10 @@ static void *complete_in_thread(void *argument)
     struct buffer *buffer = argument;
     completed(NULL, 0, buffer->start, buffer->size, buffer->used);
     free(buffer);
+    pthread_mutex_lock(&lock);
+    underway--;
+    pthread_cond_broadcast(&arrived);
+    pthread_mutex_unlock(&lock);
     return NULL;
 }
 
@@ -66,6 +72,9 @@ static void give_back(struct buffer *list)
     while (list) {
         struct buffer *next = list->next;
         pthread_t thread;
+        pthread_mutex_lock(&lock);
+        underway++;
+        pthread_mutex_unlock(&lock);
         if (!faults.threads || pthread_create(&thread, NULL, complete_in_thread, list))
             complete_in_thread(list);
         else
@@ -268,6 +277,11 @@ EXPORTED CUptiResult cuptiActivityFlushAll(uint32_t flag)
     struct buffer *list = current.used ? retire(NULL) : NULL;
     pthread_mutex_unlock(&lock);
     give_back(list);
+    /* What is flushed has arrived. */
+    pthread_mutex_lock(&lock);
+    while (underway)
+        pthread_cond_wait(&arrived, &lock);
+    pthread_mutex_unlock(&lock);
     return CUPTI_SUCCESS;
 }
 
