@@ -66,7 +66,7 @@ fn root_people_see_every_record_and_the_sums() {
     for part in [
         "records of what the GPU did",
         "GPU 0 NVIDIA H200: busy ",
-        "H2D sync",
+        "H2D async",
     ] {
         assert!(text.contains(part), "no {part} in {text}");
     }

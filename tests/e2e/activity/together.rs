@@ -30,10 +30,10 @@ fn root_every_report_at_once() {
 
 #[test]
 fn root_asynchronous_copies_have_the_gpus_throughput() {
-    let both = setup(Backend::Shared).modes(["--activity", "--bandwidth-util"]);
+    let both = setup(Backend::Driver).modes(["--activity", "--bandwidth-util"]);
     let work = [
         "stream",
-        "copy h2d 1048576 4 stream=0 pinned",
+        "copy h2d 1048576 4 via=cuMemcpyHtoDAsync_v2",
         "copy d2d 65536 3",
         "set 512 2",
     ];
