@@ -95,7 +95,8 @@ fn check(trace: &Value) {
 }
 
 fn count(connection: &Connection, sql: &str) -> usize {
-    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+    let count = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    usize::try_from(count.unwrap()).unwrap()
 }
 
 #[test]
@@ -295,7 +296,7 @@ fn a_small_trace_is_this() {
 type Rows = (Vec<[i64; 4]>, Vec<[i64; 4]>, Vec<[i64; 4]>);
 
 fn rows() -> impl Strategy<Value = Rows> {
-    let row = || [0i64..60, -2i64..40, 0i64..3, 0i64..6].prop_map(|row| row);
+    let row = || [0i64..60, -2i64..40, 0i64..3, 0i64..6];
     let some = || prop::collection::vec(row(), 0..25);
     (some(), some(), some())
 }

@@ -37,7 +37,8 @@ fn recorded(backend: Backend, arguments: &[&str], work: &[&str]) -> (Recording, 
     let cupti = standin().path("cupti").join("libcupti.so.13");
     let mut gpuprobe = Setup::command([standin().program_text(backend)])
         .modes(["--activity"])
-        .args(["--activity-summary", "--record", &recording.text()])
+        .args(["--activity-summary".to_owned()])
+        .args(["--record".to_owned(), recording.text()])
         .args(arguments.iter().copied())
         .env("GPUPROBE_CUPTI", cupti.to_str().unwrap())
         .start();
