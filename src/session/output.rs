@@ -1,10 +1,11 @@
 //! Where reports go.
 
 use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 
 use super::Config;
 use crate::report::bandwidth::CopyReport;
@@ -15,6 +16,8 @@ pub(super) struct Output {
     destination: BufWriter<Box<dyn Write>>,
     writer: Box<dyn report::Writer>,
     format: Format,
+    /// The destination is the terminal, which may be closed.
+    on_terminal: bool,
 }
 
 /// Whether there is anyone left to write for.
@@ -37,6 +40,7 @@ impl Output {
             destination: BufWriter::new(destination),
             writer: config.format.writer(config.per_call),
             format: config.format,
+            on_terminal: !silent && config.output.is_none() && io::stdout().is_terminal(),
         })
     }
 
@@ -51,7 +55,7 @@ impl Output {
             .writer
             .write(report, &mut self.destination)
             .and_then(|()| self.destination.flush());
-        Self::outcome(written)
+        self.outcome(written)
     }
 
     /// Writes single copies.
@@ -61,13 +65,18 @@ impl Output {
             written = written.and_then(|()| self.writer.write_copy(copy, &mut self.destination));
         }
         let written = written.and_then(|()| self.destination.flush());
-        Self::outcome(written)
+        self.outcome(written)
     }
 
-    fn outcome(written: io::Result<()>) -> Result<Reader> {
+    fn outcome(&self, written: io::Result<()>) -> Result<Reader> {
+        // What is written to a terminal that was closed fails like this, for good.
+        let hung_up =
+            |error: &io::Error| self.on_terminal && error.raw_os_error() == Some(Errno::EIO as i32);
         match written {
             Ok(()) => Ok(Reader::Reading),
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe || hung_up(&error) => {
+                Ok(Reader::Gone)
+            }
             Err(error) => Err(error).context("cannot write the report"),
         }
     }
