@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::parse_duration;
 use crate::api::{KindSet, MemoryKind};
-use crate::probe::AttachKind;
+use crate::probe::{AttachKind, MapEntries};
 use crate::session::{ApiChoice, Filter, Target};
 use crate::stacks::StackMode;
 
@@ -60,6 +60,11 @@ pub(super) struct TargetArgs {
     /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
     #[arg(long, value_enum, value_name = "HOW")]
     stacks: Option<StackMode>,
+
+    /// Give a map of the kernel side room for N entries, to see what happens when it is full; can
+    /// be given again.
+    #[arg(long, value_name = "MAP=N", hide = true)]
+    pub(super) map_entries: Vec<MapEntries>,
 
     /// Start COMMAND, trace it and its children from their first call, and end with its exit
     /// status.
