@@ -2,9 +2,9 @@
 """The load of the soak: stressors that come and go, at a steady rate of calls all together.
 
 Three at a time make calls at a third of the rate each, on two threads, for one to four seconds, and
-keep one block in a hundred to their ends. Beside them, short ones come at a steady rate, make twenty
-calls, and two of three end holding something. A line of output says in JSON what
-all of them did; then a line on standard input is waited for.
+free what they allocate. Beside them, short ones come at a steady rate, make twenty calls, and two of
+three end holding something: what gpuprobe remembers of these is bounded, by their number. A line of
+output says in JSON what all of them did; then a line on standard input is waited for.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def long_ones(options, sums, end, seed):
         seconds = min(chance.uniform(1, 4), left)
         sums.run([
             options.stressor, "--throughput", str(options.rate / SLOTS), "--threads", "2",
-            "--duration", f"{seconds:.3f}", "--free-ratio", "0.99", "--allocate-size", "512",
+            "--duration", f"{seconds:.3f}", "--free-ratio", "1", "--allocate-size", "512",
             "--seed", str(chance.randrange(1 << 30)),
         ])  # fmt: skip
 
