@@ -102,7 +102,8 @@ if [[ -n $bpf_problem ]]; then
     failed_steps+=("$bpf_problem")
 fi
 
-mapfile -t c_files < <(find bpf tests/standin tests/e2e -name '*.[ch]' -not -path '*/build/*' | sort)
+mapfile -t c_files < <(find bpf tests/standin tests/e2e -not -path '*/build/*' \
+    \( -name '*.[ch]' -o -name '*.cc' \) | sort)
 mapfile -t shell_files < <(find scripts tests .ci -name '*.sh' -not -path '*/build/*' | sort)
 
 check "cargo fmt" cargo fmt --check
@@ -114,7 +115,8 @@ check "gpu_check" python3 -B -m doctest scripts/gpu_check/expect.py \
     scripts/gpu_check/expect_stress.py scripts/gpu_check/expect_activity.py
 check "doctests of scripts" python3 -B -m doctest scripts/stress/pacing.py \
     scripts/stress/accounts.py scripts/stress/options.py scripts/pid_monitor.py \
-    scripts/plot_monitor.py scripts/bench/load.py scripts/bench/scenario.py
+    scripts/plot_monitor.py scripts/bench/load.py scripts/bench/scenario.py scripts/soak/soak.py \
+    scripts/soak/bpf_objects.py
 check "tests of scripts" python3 -B -m unittest discover --start-directory tests/scripts
 
 # What builds, runs as the builder; what is left for root to do writes little.
@@ -130,6 +132,10 @@ tests "cargo test" '^test result: .* ([0-9]+) passed; .*' '^test result: .* ([0-
 tests "load" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]+) failed$' \
     python3 -B scripts/bench/load.py --gpuprobe target/debug/gpuprobe --seconds 2 \
     --rates 1000,20000
+
+# The small version of the hour.
+tests "soak" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]+) failed$' \
+    python3 -B scripts/soak/soak.py --gpuprobe target/debug/gpuprobe --minutes 0.15
 
 if [[ ${#failed_steps[@]} -gt 0 ]]; then
     say "failed:"

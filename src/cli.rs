@@ -232,6 +232,7 @@ impl TraceArgs {
             output: self.output,
             api: self.target.api,
             attach: self.target.attach,
+            map_entries: self.target.map_entries,
             record: self.record.map(|path| Record {
                 path,
                 only: false,

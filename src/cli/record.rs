@@ -90,6 +90,7 @@ impl RecordArgs {
             output: None,
             api: self.target.api,
             attach: self.target.attach,
+            map_entries: self.target.map_entries,
             record: Some(Record {
                 path: self.output,
                 only: true,

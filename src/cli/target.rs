@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::parse_duration;
 use crate::api::{KindSet, MemoryKind};
-use crate::probe::AttachKind;
+use crate::probe::{AttachKind, MapEntries};
 use crate::session::{ApiChoice, Filter, Target};
 use crate::stacks::StackMode;
 
@@ -64,6 +64,11 @@ pub(super) struct TargetArgs {
     /// Have COMMAND run as root, also where sudo was called by another user.
     #[arg(long, requires = "command")]
     pub(super) as_root: bool,
+
+    /// Give a map of the kernel side room for N entries, to see what happens when it is full; can
+    /// be given again.
+    #[arg(long, value_name = "MAP=N", hide = true)]
+    pub(super) map_entries: Vec<MapEntries>,
 
     /// Start COMMAND, trace it and its children from their first call, and end with its exit
     /// status. Under sudo it runs as the user who called that.

@@ -11,13 +11,14 @@ use zerocopy::FromZeros;
 use super::abi::{self, RawCode};
 use super::attach::{self, Attached, Point};
 use super::kind::{self, AttachKind};
+use super::map_entries::MapEntries;
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, OpenGpuprobeSkel};
 use crate::api::{FUNCTIONS, table};
 use crate::privileges;
 use crate::stacks::StackMode;
 
 /// What the kernel side is told before it is loaded.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Trace only the processes entered with [`Probe::add_target`].
     pub only_targets: bool,
@@ -39,6 +40,8 @@ pub struct Settings {
     pub stacks: StackMode,
     /// Attach in this way; `None` for the best that works.
     pub kind: Option<AttachKind>,
+    /// Maps that are to have another size than they are made with.
+    pub map_entries: Vec<MapEntries>,
 }
 
 /// The loaded programs. Dropping it detaches everything.
@@ -103,6 +106,10 @@ impl Probe {
             .open(object)
             .context("cannot open the BPF object")?;
         configure(&mut open, settings, kind)?;
+        settings
+            .map_entries
+            .iter()
+            .try_for_each(|map| map.apply(open.open_object_mut()))?;
         let skeleton = open.load().context("the kernel refused the BPF programs")?;
         let mut probe = Self {
             kind,

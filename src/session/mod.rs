@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::api::{Function, KindSet, Layer, Modes};
-use crate::probe::AttachKind;
+use crate::probe::{AttachKind, MapEntries};
 use crate::profile;
 use crate::report::{Format, View};
 use crate::stacks::StackMode;
@@ -116,6 +116,8 @@ pub struct Config {
     pub api: ApiChoice,
     /// How to attach; `None` for the best way that works.
     pub attach: Option<AttachKind>,
+    /// Maps of the kernel side that are to have another size than they are made with.
+    pub map_entries: Vec<MapEntries>,
     /// What is recorded, if anything.
     pub record: Option<Record>,
 }

@@ -1,8 +1,9 @@
 //! Where reports go.
 
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 
 use super::Config;
 use crate::files;
@@ -15,6 +16,8 @@ pub(super) struct Output {
     destination: BufWriter<Box<dyn Write>>,
     writer: Box<dyn report::Writer>,
     format: Format,
+    /// The destination is the terminal, which may be closed.
+    on_terminal: bool,
 }
 
 /// Whether there is anyone left to write for.
@@ -42,6 +45,7 @@ impl Output {
                 .format
                 .writer(config.per_call || config.single_records),
             format: config.format,
+            on_terminal: !silent && config.output.is_none() && io::stdout().is_terminal(),
         })
     }
 
@@ -56,7 +60,7 @@ impl Output {
             .writer
             .write(report, &mut self.destination)
             .and_then(|()| self.destination.flush());
-        Self::outcome(written)
+        self.outcome(written)
     }
 
     /// Writes single copies.
@@ -66,7 +70,7 @@ impl Output {
             written = written.and_then(|()| self.writer.write_copy(copy, &mut self.destination));
         }
         let written = written.and_then(|()| self.destination.flush());
-        Self::outcome(written)
+        self.outcome(written)
     }
 
     /// Writes single records of what the GPU did.
@@ -77,13 +81,18 @@ impl Output {
         let written = lines
             .try_for_each(|line| self.writer.write_activity(&line, &mut self.destination))
             .and_then(|()| self.destination.flush());
-        Self::outcome(written)
+        self.outcome(written)
     }
 
-    fn outcome(written: io::Result<()>) -> Result<Reader> {
+    fn outcome(&self, written: io::Result<()>) -> Result<Reader> {
+        // What is written to a terminal that was closed fails like this, for good.
+        let hung_up =
+            |error: &io::Error| self.on_terminal && error.raw_os_error() == Some(Errno::EIO as i32);
         match written {
             Ok(()) => Ok(Reader::Reading),
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe || hung_up(&error) => {
+                Ok(Reader::Gone)
+            }
             Err(error) => Err(error).context("cannot write the report"),
         }
     }

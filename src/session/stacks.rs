@@ -13,7 +13,7 @@ use crate::probe::abi::{RawCall, RawLaunch};
 use crate::recording::frames::Told;
 use crate::recording::log::Note;
 use crate::stacks::taken::Taken;
-use crate::stacks::{KnownFrames, Location};
+use crate::stacks::{FramesKey, KnownFrames, Location};
 use crate::state::Ledger;
 use crate::symbols::{Answer, Request, Service};
 
@@ -28,7 +28,7 @@ pub(super) struct Stacks {
     pub(super) frames: KnownFrames,
     /// Answers that were waited for and not looked at.
     arrived: Vec<Answer>,
-    asked: HashSet<(u32, Location, bool)>,
+    asked: HashSet<FramesKey>,
     /// Processes of which places were asked for that are in no file.
     jitted: HashSet<u32>,
     /// What was found has been forgotten: it will be told again.
@@ -152,8 +152,11 @@ impl Stacks {
         }
         let mut requests = Vec::new();
         for wanted in locations {
-            if self.asked.insert(wanted) {
-                let (pid, location, is_innermost) = wanted;
+            let (pid, location, is_innermost) = wanted;
+            if self
+                .asked
+                .insert(FramesKey::of(pid, &location, is_innermost))
+            {
                 if location.module.is_none() {
                     self.jitted.insert(pid);
                 }

@@ -76,6 +76,7 @@ impl Tracer {
             ledger: config.modes.memleak,
             stacks: config.stacks,
             kind: config.attach,
+            map_entries: config.map_entries.clone(),
         })?;
         let alone = process.filter(|_| !config.children);
         let only_pid = alone.map(|p| i32::try_from(p.pid)).transpose()?;

@@ -16,7 +16,7 @@ mod space;
 pub mod taken;
 mod unwind;
 
-pub use known::{KnownFrames, NO_MODULE, NoSymbols, bare_frame};
+pub use known::{FramesKey, KnownFrames, NO_MODULE, NoSymbols, bare_frame};
 pub use module::{FileKey, Module};
 pub(crate) use module::{open_in_root, open_regular};
 pub use space::AddressSpaces;

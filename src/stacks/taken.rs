@@ -20,6 +20,8 @@ const MAX_LOCATIONS: usize = 1 << 22;
 const CUT_BYTES: u64 = 60 << 10;
 /// How long a process is not looked at again only because it has mapped something.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Earlier processes and programs with an id of which calls may still come.
+const MAX_EARLIER: usize = 16;
 /// Ids that are remembered, of stacks that had one already; more than walks that the kernel side
 /// remembers that it sent.
 const MAX_ALIASES: usize = 1 << 18;
@@ -32,6 +34,9 @@ pub struct Taken {
     /// When they were looked at because the kernel side did not know where they have code.
     looked: HashMap<u32, Instant>,
     processes: HashMap<u32, Process>,
+    /// Those that had the same id before, the oldest first: stacks are read before calls, so that
+    /// the first stack of one may come before the last calls of another.
+    earlier: HashMap<u32, VecDeque<Process>>,
     /// States that the kernel side knows.
     known: usize,
     news: News,
@@ -165,7 +170,13 @@ impl Taken {
 
     /// A process, or its next program, is seen for the first time.
     fn begin(&mut self, pid: u32, id: u32) {
-        self.drop_process(pid);
+        if let Some(old) = self.drop_process(pid) {
+            let earlier = self.earlier.entry(pid).or_default();
+            earlier.push_back(old);
+            if earlier.len() > MAX_EARLIER {
+                earlier.pop_front();
+            }
+        }
         self.news.begun.push(pid);
         // It may have ended by now; then, what it had mapped when it was last looked at counts.
         self.look_at(pid);
@@ -179,15 +190,17 @@ impl Taken {
         self.processes.insert(pid, process);
     }
 
-    fn drop_process(&mut self, pid: u32) {
-        if let Some(old) = self.processes.remove(&pid) {
-            self.known = self.known.saturating_sub(old.paths.states().len());
-            let states: HashSet<_> = old.paths.states().collect();
-            self.news
-                .learnt
-                .retain(|(state, _)| !states.contains(state));
-            self.news.forgotten.extend(states);
-        }
+    /// Takes out the process with this id, and forgets its paths: it makes no more calls.
+    fn drop_process(&mut self, pid: u32) -> Option<Process> {
+        let mut old = self.processes.remove(&pid)?;
+        let paths = std::mem::take(&mut old.paths);
+        self.known = self.known.saturating_sub(paths.states().len());
+        let states: HashSet<_> = paths.states().collect();
+        self.news
+            .learnt
+            .retain(|(state, _)| !states.contains(state));
+        self.news.forgotten.extend(states);
+        Some(old)
     }
 
     /// What the frame pointers have led to.
@@ -264,14 +277,10 @@ impl Taken {
 
     /// The stack that a call of process `pid` has, by the number that its record has for it.
     pub fn of_call(&mut self, pid: u32, id: u64) -> Option<Named> {
-        let process = self.processes.get_mut(&pid)?;
-        let id = process.aliases.get(&id).copied().unwrap_or(id);
-        let known = process.stacks.get_mut(&id)?;
-        let is_new = !std::mem::replace(&mut known.is_told, true);
-        Some(Named {
-            id,
-            new: is_new.then(|| Rc::clone(&known.stack)),
-        })
+        let earlier = self.earlier.get_mut(&pid).into_iter().flatten();
+        let mut all = earlier.chain(self.processes.get_mut(&pid));
+        // Which of them it is, their ids tell: no two have one in common.
+        all.find_map(|process| process.of_call(id))
     }
 
     /// Forgets processes that are no longer there, of whose end nobody told.
@@ -288,6 +297,12 @@ impl Taken {
 
     /// The process, or its program `id`, has ended.
     pub fn forget(&mut self, pid: u32, id: u32) {
+        if let Some(earlier) = self.earlier.get_mut(&pid) {
+            earlier.retain(|process| process.id != id);
+            if earlier.is_empty() {
+                self.earlier.remove(&pid);
+            }
+        }
         if self.processes.get(&pid).is_some_and(|p| p.id == id) {
             self.forget_space(pid);
         }
@@ -295,6 +310,7 @@ impl Taken {
 
     fn forget_space(&mut self, pid: u32) {
         self.drop_process(pid);
+        self.earlier.remove(&pid);
         self.spaces.forget(pid);
         self.looked.remove(&pid);
         self.news.looked_at.push(pid);
@@ -343,6 +359,17 @@ impl Process {
         let is_told = false;
         self.stacks.insert(id, Known { stack, is_told });
         Some(id)
+    }
+
+    /// [`Taken::of_call`], if it is a call of this one.
+    fn of_call(&mut self, id: u64) -> Option<Named> {
+        let id = self.aliases.get(&id).copied().unwrap_or(id);
+        let known = self.stacks.get_mut(&id)?;
+        let is_new = !std::mem::replace(&mut known.is_told, true);
+        Some(Named {
+            id,
+            new: is_new.then(|| Rc::clone(&known.stack)),
+        })
     }
 
     /// The stack of a copy that was sent before its path was known to the kernel side.
@@ -394,4 +421,53 @@ fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<Step>> {
         return None;
     }
     others.iter().map(step).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use zerocopy::{FromZeros, IntoBytes};
+
+    use super::*;
+
+    /// A walk of one frame, with this id, of a process that cannot be looked at.
+    fn stack(pid: u32, process: u32, id: u64) -> Vec<u8> {
+        let mut raw = RawStack::new_zeroed();
+        raw.record_type = record::STACK;
+        raw.tgid = pid;
+        raw.process = process;
+        raw.id = id;
+        raw.ip = id;
+        raw.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn calls_may_come_after_the_first_stack_of_the_next_process_with_the_id() {
+        let pid = u32::MAX - 1;
+        let mut taken = Taken::default();
+        assert!(taken.take(&stack(pid, 1, 11)));
+        assert!(taken.of_call(pid, 11).unwrap().new.is_some());
+        assert!(taken.take(&stack(pid, 2, 22)));
+        // One more call of the first, then its end, then a call of the second.
+        assert!(taken.of_call(pid, 11).unwrap().new.is_none());
+        taken.forget(pid, 1);
+        assert!(taken.of_call(pid, 11).is_none());
+        assert!(taken.of_call(pid, 22).unwrap().new.is_some());
+        taken.forget(pid, 2);
+        assert!(taken.of_call(pid, 22).is_none());
+        assert!(taken.earlier.is_empty() && taken.processes.is_empty());
+    }
+
+    #[test]
+    fn ends_that_are_not_told_do_not_add_up() {
+        let pid = u32::MAX - 1;
+        let mut taken = Taken::default();
+        for process in 1..1000 {
+            taken.take(&stack(pid, process, u64::from(process)));
+        }
+        assert_eq!(taken.earlier[&pid].len(), MAX_EARLIER);
+        assert!(taken.of_call(pid, 990).is_some());
+        taken.forget(pid, 999);
+        assert!(taken.earlier.is_empty());
+    }
 }

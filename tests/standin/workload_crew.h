@@ -6,7 +6,7 @@
 
 #include "workload.h"
 
-#define MAX_THREADS 512
+#define MAX_THREADS 1024
 
 /* One thread of a command. The array `kept` holds `kept_count` addresses. */
 struct member {

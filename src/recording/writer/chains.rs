@@ -91,12 +91,12 @@ impl<'c> Chains<'c> {
         }
         let mut rows = 0;
         for waiting in std::mem::take(&mut self.waiting) {
-            let is_known = |(depth, location)| known.get(waiting.pid, location, depth == 0);
+            let is_known = |(depth, location)| known.knows(waiting.pid, location, depth == 0);
             let mut each = waiting.stack.locations.iter().enumerate();
             if rows >= max_rows {
                 self.has_news = true;
                 self.waiting.push(waiting);
-            } else if is_end || each.all(|one| is_known(one).is_some()) {
+            } else if is_end || each.all(is_known) {
                 rows += waiting.stack.locations.len();
                 self.write_one(&waiting, known, strings)?;
             } else {
@@ -116,7 +116,7 @@ impl<'c> Chains<'c> {
         for (index, location) in stack.stack.locations.iter().enumerate() {
             match known.get(stack.pid, location, index == 0) {
                 Some(frames) => {
-                    for frame in frames {
+                    for frame in &frames {
                         self.frame(stack.id, depth, frame, is_unnamed(frame), strings)?;
                         depth += 1;
                     }

@@ -16,7 +16,7 @@ const REMOVAL: Duration = Duration::from_secs(300);
 
 /// Whether the code of the CUDA libraries in a process is not as in their files, which it is not
 /// while there are breakpoints in it.
-fn has_breakpoints(pid: u32) -> bool {
+pub(super) fn has_breakpoints(pid: u32) -> bool {
     let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
     let maps = Process::new(raw(pid).as_raw()).unwrap().maps().unwrap();
     let mut compared = 0;
@@ -145,4 +145,42 @@ fn root_a_held_grandchild_survives_us() {
     let pid = gpuprobe.talk.ready();
     assert_ne!(pid, gpuprobe.child.pid());
     killed_while_holding(&mut gpuprobe, pid, &standin().runtime());
+}
+
+#[test]
+fn root_a_process_that_is_stopped_when_we_end_goes_on() {
+    let _alone = alone();
+    let copy = OwnCopy::new();
+    let mut workload = Workload::spawn(&mut std::process::Command::new(
+        copy.standin().program(Backend::Shared),
+    ));
+    workload.say("freenull");
+    let pid = workload.pid;
+    for (round, (kind, how)) in [
+        ("session", Signal::SIGINT),
+        ("multi", Signal::SIGINT),
+        ("session", Signal::SIGKILL),
+        ("multi", Signal::SIGKILL),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut gpuprobe = Setup::pid(pid).args(["--attach", kind]).start();
+        workload.say("alloc 4096 10");
+        assert!(has_breakpoints(pid), "while it is traced");
+        workload.child.signal(Signal::SIGSTOP);
+        wait_for("a stopped process", || {
+            (state_of(pid) == Some('T')).then_some(())
+        });
+        gpuprobe.child.signal(how);
+        gpuprobe.wait();
+        wait_for("the breakpoints to go", || {
+            (!has_breakpoints(pid)).then_some(())
+        });
+        assert_eq!(state_of(pid), Some('T'), "it stays stopped");
+        workload.child.signal(Signal::SIGCONT);
+        workload.say(&format!("free {} 5", 10 * round));
+    }
+    let truth = workload.done();
+    assert_eq!((truth.allocs, truth.frees, truth.failed), (40, 20, 0));
 }

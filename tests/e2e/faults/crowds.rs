@@ -1,0 +1,57 @@
+//! Very many processes, and very many threads.
+
+use std::time::{Duration, Instant};
+
+use super::Programs;
+use crate::harness::report::Totals;
+use crate::harness::{Backend, Setup, alone, standin};
+
+/// More would be a process in every few milliseconds.
+const BOUND: Duration = Duration::from_secs(120);
+
+#[test]
+fn root_ten_thousand_short_processes_are_exact() {
+    const FORKS: u64 = 5000;
+    const EXECS: u64 = 5000;
+    let programs = Programs::built(&["crowd.c", "nothing.c"]);
+    let numbers = [FORKS, EXECS].map(|n| n.to_string());
+    let words = [programs.text("crowd")]
+        .into_iter()
+        .chain(numbers)
+        .chain([programs.text("nothing")]);
+    let start = Instant::now();
+    let mut gpuprobe = Setup::command(words).start();
+    let printed = gpuprobe.talk.hear();
+    assert_eq!(printed, format!("ended well {}", FORKS + EXECS));
+    let report = gpuprobe.final_report();
+    assert!(start.elapsed() < BOUND, "{:?}", start.elapsed());
+    report.assert_totals(Totals {
+        alloc_calls: 2 * FORKS,
+        free_calls: FORKS,
+        live_bytes: 512 * FORKS,
+        live_allocations: FORKS,
+        ..Totals::default()
+    });
+}
+
+#[test]
+fn root_a_thousand_threads_are_exact() {
+    let _alone = alone();
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.say("churn 1000 20 4096 10");
+    gpuprobe.talk.say("race 1000 20 512");
+    let truth = gpuprobe.talk.done();
+    assert_eq!((truth.allocs, truth.live), (40_000, 2000));
+    let report = gpuprobe.final_report();
+    // So many copies of stacks that are not known yet are too many at once, which is said.
+    let lost = report["lost"].as_object().unwrap().iter();
+    let calls_lost = lost.filter(|(name, count)| !name.ends_with("stacks") && **count != 0);
+    assert_eq!(calls_lost.count(), 0, "{}", report["lost"]);
+    assert_eq!(report.totals(), truth.into());
+    report.assert_holds(pid, truth.bytes, truth.live);
+    // Each holds what it allocated and kept.
+    let threads = report.process(pid)["threads"].as_array().unwrap();
+    let holding = threads.iter().filter(|t| t["live_allocations"] == 2);
+    assert_eq!(holding.count(), 1000);
+}

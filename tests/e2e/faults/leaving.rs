@@ -1,0 +1,118 @@
+//! Calls that are left without returning, and what comes after them.
+
+use super::Programs;
+use crate::harness::report::{Report, Totals, number};
+use crate::harness::{Gpuprobe, Setup};
+
+/// Starting with perf events takes seconds: where it is the same kernel code, once is enough.
+const QUICK: [&str; 2] = ["session", "multi"];
+const ALL: [&str; 3] = ["session", "multi", "perf"];
+
+/// `leave HOW` by itself: what it prints, and its exit status.
+fn alone(programs: &Programs, how: &str) -> (Vec<String>, Option<i32>) {
+    let done = std::process::Command::new(programs.path("leave"))
+        .arg(how)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(done.stdout).unwrap();
+    (
+        text.lines().map(str::to_owned).collect(),
+        done.status.code(),
+    )
+}
+
+/// `leave HOW`, traced.
+fn traced(programs: &Programs, how: &str, kind: &str) -> (Gpuprobe, Vec<String>, i32) {
+    let mut gpuprobe = Setup::command([programs.text("leave"), how.to_owned()])
+        .args(["--attach", kind])
+        .start();
+    let code = gpuprobe.exit_code();
+    let printed = gpuprobe.talk.to_end();
+    (gpuprobe, printed, code)
+}
+
+/// The program does as it does without us, and we count `allocations` of it.
+fn check(how: &str, kinds: &[&str], allocations: u64, bytes: u64) -> Vec<Report> {
+    let programs = Programs::built(&["leave.cc"]);
+    let (expected, status) = alone(&programs, how);
+    assert_eq!(status, Some(0));
+    let check = |&kind: &&str| {
+        let (mut gpuprobe, printed, code) = traced(&programs, how, kind);
+        assert_eq!((&printed, code), (&expected, 0), "{how} with {kind}");
+        let report = gpuprobe.final_report();
+        report.assert_totals(Totals {
+            alloc_calls: allocations,
+            live_bytes: bytes,
+            live_allocations: allocations,
+            ..Totals::default()
+        });
+        report
+    };
+    kinds.iter().map(check).collect()
+}
+
+#[test]
+fn root_exceptions_within_a_call_are_the_calls_own() {
+    check("catch", &ALL, 7, 2 * 10 + 3 * 1000 + 2 * 20);
+}
+
+/// The kernel puts an address of its own in place of the return address of a probed call, and no
+/// unwinder can look behind that. CUDA's functions do not call back, so nothing is thrown through
+/// them. Should this test fail because the exceptions are caught, the kernel has learnt it, and the
+/// documentation is to be changed.
+#[test]
+fn root_exceptions_through_a_call_are_the_known_limit() {
+    let programs = Programs::built(&["leave.cc"]);
+    let (printed, status) = alone(&programs, "throw");
+    assert_eq!((&printed[0][..], status), ("caught 3", Some(0)));
+    for kind in ALL {
+        let (mut gpuprobe, printed, code) = traced(&programs, "throw", kind);
+        assert_eq!((printed.len(), code), (0, 128 + 6), "{kind}");
+        gpuprobe.final_report().assert_nothing_lost();
+    }
+    // Launches are probed at entry, which leaves return addresses alone.
+    let mut gpuprobe = Setup::command([programs.text("leave"), "throw".into()])
+        .modes(["--cudatrace"])
+        .start();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    assert_eq!(gpuprobe.talk.to_end()[0], "caught 3");
+}
+
+#[test]
+fn root_a_thread_that_ends_in_the_middle_of_a_call_disturbs_nothing() {
+    // Its call never returned: nobody knows what it would have given.
+    for report in check("exit", &ALL, 7, 2 * 10 + 3 * 100 + 2 * 20) {
+        assert_eq!(number(&report["memleak"], "failed_calls"), 0);
+    }
+}
+
+#[test]
+fn root_a_thread_that_is_cancelled_in_the_middle_of_a_call_ends() {
+    check("cancel", &QUICK, 7, 2 * 10 + 3 * 100 + 2 * 20);
+}
+
+#[test]
+fn root_a_fork_in_the_middle_of_a_call_returns_twice() {
+    // The call was one, and returned to its caller in the parent; what the child made are its own.
+    check("fork", &QUICK, 2 + 1 + 2 + 2, 2 * 10 + 1000 + 2 * 2 * 20);
+}
+
+#[test]
+fn root_an_exec_in_the_middle_of_a_call_starts_afresh() {
+    check("exec", &QUICK, 2 + 2 + 2, 2 * 10 + 2 * 10 + 2 * 20);
+}
+
+#[test]
+fn root_a_process_that_is_killed_in_the_middle_of_a_call_leaks_what_it_had() {
+    let programs = Programs::built(&["leave.cc"]);
+    for kind in QUICK {
+        let (mut gpuprobe, printed, code) = traced(&programs, "die", kind);
+        assert_eq!((printed.len(), code), (0, 128 + 9));
+        gpuprobe.final_report().assert_totals(Totals {
+            alloc_calls: 2,
+            live_bytes: 20,
+            live_allocations: 2,
+            ..Totals::default()
+        });
+    }
+}

@@ -1,0 +1,82 @@
+//! Process ids that are given again.
+
+use std::process::Command;
+
+use super::Programs;
+use crate::harness::report::number;
+use crate::harness::{Backend, Setup, Workload, standin, system_wide};
+
+#[test]
+fn root_processes_that_share_an_id_have_accounts_of_their_own() {
+    let programs = Programs::built(&["reuse.c"]);
+    let workload = standin().program_text(Backend::Shared);
+    let words = [&programs.text("reuse"), "4", &workload].map(str::to_owned);
+    let mut gpuprobe = Setup::command(words).start();
+    let pid = gpuprobe.talk.ready();
+    let mut truth = crate::harness::Truth::default();
+    for round in 1..=4 {
+        if round > 1 {
+            assert_eq!(gpuprobe.talk.ready(), pid, "the id again");
+        }
+        gpuprobe.talk.say(&format!("alloc {} 3", round * 1000));
+        gpuprobe.talk.say("free 0");
+        truth = truth + gpuprobe.talk.done();
+    }
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    report.assert_totals(truth);
+    let mut held: Vec<_> = report
+        .entries(pid)
+        .iter()
+        .map(|p| number(p, "live_bytes"))
+        .collect();
+    held.sort_unstable();
+    assert_eq!(held, [2000, 4000, 6000, 8000]);
+}
+
+#[test]
+fn root_system_wide_an_id_that_is_used_again_starts_afresh() {
+    let _shared = system_wide();
+    let programs = Programs::built(&["reuse.c"]);
+    let workload = standin().program(Backend::Shared);
+    let mut reuse = Command::new(programs.path("reuse"));
+    let mut first = Workload::spawn(reuse.arg("2").arg(workload));
+    let pid = first.pid;
+    first.say("freenull");
+    let mut gpuprobe = Setup::everything().interval("50ms").start();
+    let address = first.say("alloc 4096");
+    first.done();
+    assert_eq!(first.ready(), pid);
+    // Not the memory of the one before, although it had the id.
+    first.say(&format!("freeaddr {address}"));
+    first.say("alloc 512 2");
+    first.done();
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    let mut held: Vec<_> = report
+        .entries(pid)
+        .iter()
+        .map(|p| number(p, "live_bytes"))
+        .collect();
+    held.sort_unstable();
+    assert_eq!(held, [1024, 4096]);
+}
+
+#[test]
+fn root_whoever_has_the_id_afterwards_is_not_traced() {
+    let programs = Programs::built(&["reuse.c"]);
+    for kind in ["session", "perf"] {
+        let workload = standin().program(Backend::Shared);
+        let mut reuse = Command::new(programs.path("reuse"));
+        let mut talk = Workload::spawn(reuse.arg("2").arg(workload));
+        let pid = talk.pid;
+        let mut gpuprobe = Setup::pid(pid).args(["--attach", kind]).start();
+        talk.say("alloc 4096 3");
+        let truth = talk.done();
+        assert_eq!(talk.ready(), pid, "the id again");
+        talk.say("alloc 512 5");
+        assert_eq!(gpuprobe.exit_code(), 0, "the end of the first is ours");
+        gpuprobe.final_report().assert_totals(truth);
+        assert_eq!(talk.done().allocs, 5);
+    }
+}

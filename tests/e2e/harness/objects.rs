@@ -1,0 +1,77 @@
+//! The BPF objects of a process: whether they go when it goes.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
+
+use super::{wait_for, wait_within};
+use crate::harness::gpuprobe::Gpuprobe;
+use nix::sys::signal::Signal;
+use std::time::Duration;
+
+/// Ids of links, programs and maps. The kernel hands out rising ids: none is used again soon.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Objects {
+    pub(crate) links: BTreeSet<u32>,
+    pub(crate) programs: BTreeSet<u32>,
+    pub(crate) maps: BTreeSet<u32>,
+}
+
+impl Objects {
+    /// Those that a process has descriptors of.
+    pub(crate) fn of(pid: u32) -> Self {
+        let mut objects = Self::default();
+        let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
+            return objects;
+        };
+        for entry in entries.flatten() {
+            // It may have been closed meanwhile.
+            let text = fs::read_to_string(entry.path()).unwrap_or_default();
+            let number = |name: &str| -> Option<u32> {
+                let line = text.lines().find_map(|line| line.strip_prefix(name));
+                line.map(|value| value.trim().parse().unwrap())
+            };
+            // A link names its program too.
+            if let Some(link) = number("link_id:") {
+                objects.links.insert(link);
+            } else if let Some(program) = number("prog_id:") {
+                objects.programs.insert(program);
+            } else if let Some(map) = number("map_id:") {
+                objects.maps.insert(map);
+            }
+        }
+        objects
+    }
+
+    /// Stops the process, so that these are all that it will ever have, and gives them.
+    pub(crate) fn of_stopped(gpuprobe: &Gpuprobe) -> Self {
+        let pid = gpuprobe.child.pid();
+        gpuprobe.child.signal(Signal::SIGSTOP);
+        wait_for("gpuprobe to stop", || {
+            let state = super::child::state_of(pid);
+            matches!(state, Some('T' | 'Z') | None).then_some(())
+        });
+        Self::of(pid)
+    }
+
+    /// Those of them that are still there.
+    pub(crate) fn left(&self) -> Self {
+        let both = |ours: &BTreeSet<u32>, all: BTreeSet<u32>| ours & &all;
+        Self {
+            links: both(&self.links, LinkInfoIter::default().map(|l| l.id).collect()),
+            programs: both(
+                &self.programs,
+                ProgInfoIter::default().map(|p| p.id).collect(),
+            ),
+            maps: both(&self.maps, MapInfoIter::default().map(|m| m.id).collect()),
+        }
+    }
+
+    /// Waits until none of them is there.
+    pub(crate) fn wait_until_gone(&self, limit: Duration) {
+        wait_within(limit, "BPF objects to go", || {
+            (self.left() == Self::default()).then_some(())
+        });
+    }
+}

@@ -1,0 +1,5 @@
+/* The shortest of processes. */
+int main(void)
+{
+    return 0;
+}
