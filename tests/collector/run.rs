@@ -19,15 +19,19 @@ use crate::standin::standin;
 /// A run of a workload may take so long.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The library, written once. Its folder is left to the last test's process: statics are not
-/// dropped, so it is in the build's own folder.
+/// The library, written once, to where `cargo clean` will find it: what is static is never dropped.
 fn collector() -> &'static Path {
     static COLLECTOR: OnceLock<PathBuf> = OnceLock::new();
     COLLECTOR.get_or_init(|| {
         let library = Library::write().unwrap();
-        let name = format!("collector-{}.so", std::process::id());
-        let own = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::copy(library.path(), &own).unwrap();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (new, own) = (
+            TempDir::new_in(folder).unwrap(),
+            folder.join("collector.so"),
+        );
+        // At once: another run of the tests may have it open.
+        fs::copy(library.path(), new.path().join("new")).unwrap();
+        fs::rename(new.path().join("new"), &own).unwrap();
         own
     })
 }
