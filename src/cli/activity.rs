@@ -7,6 +7,7 @@ use super::view::parse_size;
 use crate::session::{Collect, Target};
 
 #[derive(Clone, Debug, Args)]
+#[allow(clippy::doc_markdown, reason = "it is the help, which has no markdown")]
 pub(super) struct ActivityArgs {
     /// Tell what the GPU itself does and when, through NVIDIA's CUPTI, which COMMAND is made to
     /// load: of these kinds, separated by commas [default: all but graph].

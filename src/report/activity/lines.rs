@@ -53,11 +53,12 @@ struct Where(u32, u32, u32);
 
 impl Display for Where {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "device {}, context {}, stream {}",
-            self.0, self.1, self.2
-        )
+        let Self(device, context, stream) = self;
+        write!(f, "device {device}, context {context}")?;
+        match *stream {
+            wire::UNKNOWN_ID => Ok(()),
+            stream => write!(f, ", stream {stream}"),
+        }
     }
 }
 

@@ -69,7 +69,7 @@ fn root_times_are_those_of_the_gpu() {
             (&1500.into(), &1500.into())
         );
         let share = kernel["share"].as_f64().unwrap();
-        assert!((share - count as f64 / 150.0).abs() < 1e-9, "{share}");
+        assert!((share - f64::from(count) / 150.0).abs() < 1e-9, "{share}");
     }
     let [device] = list(process, "devices") else {
         panic!("not one device in {process:#}");
