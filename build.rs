@@ -86,6 +86,10 @@ fn build_object(sources: &Path, out: &Path, name: &str, arch: &str) -> Result<()
         .clang_args([
             format!("-D__TARGET_ARCH_{arch}"),
             format!("-I{}", sources.display()),
+            // Where it was built is nobody's business, and would be in the type information.
+            // The folder that this runs in is the package's, so that sources are still found.
+            format!("-ffile-prefix-map={}=bpf", sources.display()),
+            "-ffile-compilation-dir=.".into(),
             "-Wall".into(),
             "-Wextra".into(),
             "-Werror".into(),

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::bail;
 use procfs::ProcError;
@@ -128,11 +129,8 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     let parents: Vec<_> = processes
         .flatten()
         .filter_map(|p| {
-            let stat = p.stat().ok()?;
-            Some((
-                u32::try_from(stat.pid).ok()?,
-                u32::try_from(stat.ppid).ok()?,
-            ))
+            let pid = u32::try_from(p.pid).ok()?;
+            Some((pid, Stat::read(pid).ok()?.ppid))
         })
         .collect();
     let mut found = vec![pid];
@@ -143,6 +141,33 @@ pub fn descendants(pid: u32) -> Vec<u32> {
         next += 1;
     }
     found.split_off(1)
+}
+
+/// What is needed of `/proc/PID/stat`. A process has any bytes for a name; nothing may depend on
+/// these being text.
+struct Stat {
+    state: u8,
+    ppid: u32,
+    start_ticks: u64,
+}
+
+impl Stat {
+    fn read(pid: u32) -> io::Result<Self> {
+        let bytes = fs::read(format!("/proc/{pid}/stat"))?;
+        Self::parse(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    /// The name is in parentheses, which it may have, too: the last one ends it.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.iter().rposition(|byte| *byte == b')')?;
+        let rest = str::from_utf8(&bytes[end + 1..]).ok()?;
+        let fields: Vec<_> = rest.split_ascii_whitespace().collect();
+        Some(Self {
+            state: *fields.first()?.as_bytes().first()?,
+            ppid: fields.get(1)?.parse().ok()?,
+            start_ticks: fields.get(19)?.parse().ok()?,
+        })
+    }
 }
 
 /// One certain process: its id may later be given to another.
@@ -158,20 +183,45 @@ impl Handle {
     ///
     /// # Errors
     /// There is no such process.
-    pub fn of(id: u32) -> Result<Self, ProcError> {
-        let process = Process::new(i32::try_from(id).unwrap_or(i32::MAX))?;
-        let pid = u32::try_from(process.status()?.tgid).unwrap_or(id);
-        let leader = Process::new(i32::try_from(pid).unwrap_or(i32::MAX))?;
+    pub fn of(id: u32) -> io::Result<Self> {
+        let status = fs::read(format!("/proc/{id}/status"))?;
+        let mut lines = status.split(|byte| *byte == b'\n');
+        let tgid = lines.find_map(|line| line.strip_prefix(b"Tgid:"));
+        let pid = tgid.and_then(|tgid| str::from_utf8(tgid).ok()?.trim().parse().ok());
+        let pid = pid.unwrap_or(id);
         Ok(Self {
             pid,
-            start_ticks: leader.stat()?.starttime,
+            start_ticks: Stat::read(pid)?.start_ticks,
         })
     }
 
     /// Whether it is still running.
     pub fn is_alive(&self) -> bool {
-        let pid = i32::try_from(self.pid).unwrap_or(i32::MAX);
-        let stat = Process::new(pid).and_then(|p| p.stat());
-        stat.is_ok_and(|s| s.starttime == self.start_ticks && !matches!(s.state, 'Z' | 'X'))
+        Stat::read(self.pid)
+            .is_ok_and(|s| s.start_ticks == self.start_ticks && !matches!(s.state, b'Z' | b'X'))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_any_bytes() {
+        let fields = "S 7 1 1 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 98765 1 2";
+        let mut bytes = b"12 (\xff) Z 1 (\n) ".to_vec();
+        bytes.extend(fields.as_bytes());
+        let stat = Stat::parse(&bytes).unwrap();
+        assert_eq!((stat.state, stat.ppid, stat.start_ticks), (b'S', 7, 98_765));
+        assert!(Stat::parse(b"12 (name").is_none());
+        assert!(Stat::parse(b"12 (name) S 7").is_none());
+    }
+
+    #[test]
+    fn we_are_alive() {
+        let handle = Handle::of(std::process::id()).unwrap();
+        assert_eq!(handle.pid, std::process::id());
+        assert!(handle.is_alive());
     }
 }

@@ -146,6 +146,78 @@ fn root_under_sudo_the_command_has_its_users_rights() {
 }
 
 #[test]
+fn root_under_sudo_the_environment_is_the_users_again() {
+    let entry = |name: &str| nix::unistd::User::from_name(name).unwrap().unwrap();
+    let (root, nobody) = (entry("root"), entry("nobody"));
+    let script = "echo $USER $LOGNAME $HOME $SHELL; echo $SUDO_USER; id -u";
+    let as_root = [root.dir.to_str().unwrap(), root.shell.to_str().unwrap()];
+    let under_sudo = |command: Setup| {
+        command
+            .env("USER", "root")
+            .env("LOGNAME", "root")
+            .env("HOME", as_root[0])
+            .env("SHELL", as_root[1])
+            .env("SUDO_USER", "nobody")
+            .env("SUDO_UID", &nobody.uid.to_string())
+            .env("SUDO_GID", &nobody.gid.to_string())
+    };
+    let mut gpuprobe = under_sudo(Setup::command(["sh", "-c", script])).start();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let [home, shell] = [&nobody.dir, &nobody.shell].map(|path| path.display());
+    assert_eq!(
+        gpuprobe.talk.to_end(),
+        [
+            format!("nobody nobody {home} {shell}"),
+            "nobody".to_owned(),
+            nobody.uid.to_string()
+        ]
+    );
+    let mut gpuprobe = under_sudo(Setup::command(["sh", "-c", script]))
+        .args(["--as-root"])
+        .start();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let [home, shell] = as_root;
+    assert_eq!(
+        gpuprobe.talk.to_end(),
+        [
+            format!("root root {home} {shell}"),
+            "nobody".to_owned(),
+            "0".to_owned()
+        ]
+    );
+}
+
+#[test]
+fn root_under_pkexec_the_command_has_its_users_rights() {
+    let mut gpuprobe = Setup::command(["sh", "-c", "id -u; id -g"])
+        .env("PKEXEC_UID", "12345")
+        .start();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    // A user who is in no list has the group of that number.
+    assert_eq!(gpuprobe.talk.to_end(), ["12345", "12345"]);
+}
+
+#[test]
+fn root_under_sudo_a_command_is_traced_from_its_first_call() {
+    // It loads the libraries after it has become the user's, and is held while it does.
+    let copy = crate::harness::OwnCopy::for_everyone();
+    let script = "alloc 4096 3; free 0; exit";
+    let load = format!("load {}; {script}", copy.standin().runtime());
+    for (backend, script) in [(Backend::Shared, script), (Backend::Dlopen, &*load)] {
+        let program = copy.standin().program_text(backend);
+        let mut gpuprobe = Setup::command([&*program, "-c", script])
+            .env("SUDO_UID", "12345")
+            .env("SUDO_GID", "23456")
+            .start();
+        assert_eq!(gpuprobe.exit_code(), 0);
+        let report = gpuprobe.final_report();
+        report.assert_nothing_lost();
+        assert_eq!(report.totals().alloc_calls, 3, "{program}");
+        assert_eq!(report.totals().live_allocations, 2, "{program}");
+    }
+}
+
+#[test]
 fn root_a_file_that_cannot_be_executed_is_refused() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("no-program");

@@ -1,8 +1,12 @@
 //! Which rights are needed, and what is said without them.
 
+use std::fs;
+
+use nix::unistd::{Uid, chown};
+
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::Totals;
-use crate::harness::{Backend, Setup, Workload};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, standin, wait_for};
 
 const NO_CAPABILITIES: [&str; 3] = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
 
@@ -23,7 +27,7 @@ fn root_without_capabilities_one_line_says_which() {
         }
         assert!(gpuprobe.talk.to_end().is_empty());
     }
-    assert!(std::fs::metadata("/tmp/never-made-by-the-tests-of-gpuprobe").is_err());
+    assert!(fs::metadata("/tmp/never-made-by-the-tests-of-gpuprobe").is_err());
 }
 
 #[test]
@@ -78,7 +82,7 @@ fn root_two_capabilities_are_enough_for_a_process_of_ones_own() {
     let mut command = std::process::Command::new("setpriv");
     command
         .args(&NO_CAPABILITIES[1..])
-        .arg(crate::harness::standin().program(Backend::Shared));
+        .arg(standin().program(Backend::Shared));
     let mut workload = Workload::spawn(&mut command);
     workload.say("freenull");
     let mut gpuprobe = Setup::pid(workload.pid)
@@ -95,4 +99,293 @@ fn root_two_capabilities_are_enough_for_a_process_of_ones_own() {
         live_allocations: 3,
         ..Totals::default()
     });
+}
+
+/// Somebody who is not root.
+const USER: u32 = 65_534;
+
+/// A workload that runs as [`USER`], from files that the user may read.
+fn workload_of_user(copy: &OwnCopy, backend: Backend) -> Workload {
+    let mut command = std::process::Command::new("setpriv");
+    command
+        .args([format!("--reuid={USER}"), format!("--regid={USER}")])
+        .args(["--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
+        .arg(copy.standin().program(backend));
+    Workload::spawn(&mut command)
+}
+
+#[test]
+fn root_a_user_with_two_capabilities_has_every_mode() {
+    let copy = OwnCopy::for_everyone();
+    let mut workload = workload_of_user(&copy, Backend::Shared);
+    workload.say("freenull");
+    let modes = ["--memleak", "--cudatrace", "--bandwidth-util"];
+    for how in ["auto", "dwarf"] {
+        let mut gpuprobe = Setup::pid(workload.pid)
+            .modes(modes)
+            .args(["--stacks", how])
+            .run_as(USER, "+bpf,+perfmon")
+            .start();
+        workload.say("alloc 4096 3");
+        workload.say("launch 0 5");
+        workload.say("copy h2d 65536");
+        let report = gpuprobe.stop();
+        report.assert_nothing_lost();
+        assert_eq!(report.totals().alloc_calls, 3, "{how}");
+        assert_eq!(report["cudatrace"]["launches"], 5);
+        assert_eq!(report["bandwidth_util"]["copies"], 1);
+        let stack = &report["memleak"]["processes"][0]["sites"][0]["stack"];
+        let names = stack.as_array().unwrap().iter();
+        let mut names = names.map(|frame| frame["function"].as_str().unwrap());
+        assert!(names.any(|name| name == "main"), "{stack:#}");
+    }
+}
+
+#[test]
+fn root_a_user_with_two_capabilities_records_a_command() {
+    let copy = OwnCopy::for_everyone();
+    let folder = tempfile::tempdir().unwrap();
+    chown(folder.path(), Some(Uid::from_raw(USER)), None).unwrap();
+    let recording = folder.path().join("run.sqlite");
+    let mut gpuprobe = Setup::command([copy.standin().program_text(Backend::Dlopen)])
+        .args(["--record", recording.to_str().unwrap()])
+        .run_as(USER, "+bpf,+perfmon")
+        .start();
+    let pid = gpuprobe.talk.ready();
+    // The command has none of what was given to us, and is free to gain rights.
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert!(
+            status.contains(&format!("{set}:\t0000000000000000")),
+            "{status}"
+        );
+    }
+    assert!(status.contains("NoNewPrivs:\t0"), "{status}");
+    let load = format!("load {}", copy.standin().runtime());
+    gpuprobe.talk.say(&load);
+    gpuprobe.talk.say("alloc 4096 3");
+    gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    report.assert_holds(pid, 12_288, 3);
+    let status = std::process::Command::new(BINARY)
+        .args(["report", recording.to_str().unwrap(), "--format", "json"])
+        .args(["--analysis", "leakage"])
+        .output()
+        .unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(found["totals"]["total"]["bytes"], 12_288);
+}
+
+#[test]
+fn root_a_held_command_survives_a_user_with_two_capabilities() {
+    let copy = OwnCopy::for_everyone();
+    let mut gpuprobe = Setup::command([copy.standin().program_text(Backend::Dlopen)])
+        .run_as(USER, "+bpf,+perfmon")
+        .start();
+    let pid = gpuprobe.talk.ready();
+    crate::faults::killed_while_holding(&mut gpuprobe, pid, &copy.standin().runtime());
+}
+
+#[test]
+fn root_processes_of_others_take_one_capability_more() {
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("freenull");
+    let traced = |capabilities| Setup::pid(workload.pid).run_as(USER, capabilities);
+    // Linux 6.18 lets whoever has CAP_PERFMON read the mappings of any process.
+    let (uid, capabilities) = (format!("--reuid={USER}"), "-all,+bpf,+perfmon");
+    let readable = std::process::Command::new("setpriv")
+        .args([
+            &uid,
+            "--clear-groups",
+            &format!("--inh-caps={capabilities}"),
+        ])
+        .arg(format!("--ambient-caps={capabilities}"))
+        .args(["cat", &format!("/proc/{}/maps", workload.pid)])
+        .output()
+        .unwrap();
+    let enough = readable.status.success() && !readable.stdout.is_empty();
+    let mut gpuprobe = traced("+bpf,+perfmon").args(["--duration", "1s"]).spawn();
+    assert_eq!(gpuprobe.exit_code() == 0, enough);
+    let said = gpuprobe.said().join("\n");
+    assert!(enough || said.contains("CAP_SYS_PTRACE"), "{said}");
+    // To read files that only their owners may, this test gives one that the README does not ask
+    // for: where the tests are built may be closed to others.
+    let mut gpuprobe = traced("+bpf,+perfmon,+sys_ptrace,+dac_read_search").start();
+    workload.say("alloc 4096 3");
+    let report = gpuprobe.stop();
+    report.assert_totals(workload.status());
+}
+
+#[test]
+fn root_perf_event_uprobes_take_one_capability_more() {
+    let copy = OwnCopy::for_everyone();
+    let mut workload = workload_of_user(&copy, Backend::Driver);
+    let pid = workload.pid;
+    let traced = |capabilities| {
+        let args = ["--attach", "perf", "--stacks", "off"];
+        Setup::pid(pid).args(args).run_as(USER, capabilities)
+    };
+    let mut gpuprobe = traced("+bpf,+perfmon").spawn();
+    assert_ne!(gpuprobe.exit_code(), 0);
+    let said = gpuprobe.said().join("\n");
+    assert!(said.contains("CAP_SYS_ADMIN"), "{said}");
+    let mut gpuprobe = traced("+bpf,+perfmon,+sys_admin").start();
+    workload.say("alloc 4096 3");
+    gpuprobe.stop().assert_totals(workload.status());
+}
+
+#[test]
+fn root_capabilities_of_the_file_are_enough() {
+    let copy = OwnCopy::for_everyone();
+    let mut workload = workload_of_user(&copy, Backend::Shared);
+    workload.say("freenull");
+    let binary = copy.standin().path("gpuprobe");
+    fs::copy(BINARY, &binary).unwrap();
+    let given = std::process::Command::new("setcap")
+        .arg("cap_bpf,cap_perfmon+ep")
+        .arg(&binary)
+        .status();
+    assert!(given.expect("setcap can be run").success());
+    let (uid, gid) = (format!("--reuid={USER}"), format!("--regid={USER}"));
+    let mut command = std::process::Command::new("setpriv");
+    command
+        .args([&uid, &gid, "--clear-groups", "--inh-caps=-all"])
+        .arg(&binary)
+        .args(["--memleak", "--format", "json", "--interval", "1h", "--pid"])
+        .arg(workload.pid.to_string())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut gpuprobe = crate::harness::child::Guarded::spawn(&mut command).unwrap();
+    let stderr = gpuprobe.streams().stderr.take().unwrap();
+    let stderr = crate::harness::transcript::Transcript::of(stderr);
+    stderr.line_starting("gpuprobe: tracing");
+    let stdout = gpuprobe.streams().stdout.take().unwrap();
+    let stdout = crate::harness::transcript::Transcript::of(stdout);
+    workload.say("alloc 4096 3");
+    gpuprobe.signal(nix::sys::signal::Signal::SIGINT);
+    assert!(gpuprobe.wait().success());
+    let report = crate::harness::Report::parse(&stdout.to_end()[0]);
+    report.assert_totals(workload.status());
+}
+
+/// The permitted capabilities of each thread of a process by its name, and whether it may gain any.
+fn rights(pid: u32) -> Vec<(String, u64, bool)> {
+    let mut found = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        // A thread may end meanwhile.
+        let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else {
+            continue;
+        };
+        let value = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().trim().to_owned()
+        };
+        let permitted = u64::from_str_radix(&value("CapPrm:"), 16).unwrap();
+        let effective = u64::from_str_radix(&value("CapEff:"), 16).unwrap();
+        assert_eq!(effective & !permitted, 0);
+        assert_eq!(value("CapInh:"), "0000000000000000");
+        assert_eq!(value("CapAmb:"), "0000000000000000");
+        found.push((value("Name:"), permitted, value("NoNewPrivs:") == "1"));
+    }
+    found
+}
+
+#[test]
+fn root_what_is_not_needed_any_more_is_given_up() {
+    let bit = |capability: caps::Capability| capability.bitmask();
+    let mask = |all: &[caps::Capability]| all.iter().copied().map(bit).fold(0, |a, b| a | b);
+    let tracing = mask(&[
+        caps::Capability::CAP_BPF,
+        caps::Capability::CAP_PERFMON,
+        caps::Capability::CAP_SYS_PTRACE,
+        caps::Capability::CAP_DAC_READ_SEARCH,
+        caps::Capability::CAP_CHECKPOINT_RESTORE,
+    ]);
+    let looking = tracing & !mask(&[caps::Capability::CAP_BPF, caps::Capability::CAP_PERFMON]);
+    let signals = bit(caps::Capability::CAP_KILL);
+    let folder = tempfile::tempdir().unwrap();
+    for (attach, more) in [("multi", 0), ("perf", bit(caps::Capability::CAP_SYS_ADMIN))] {
+        let recording = folder.path().join(attach);
+        let program = standin().program_text(Backend::Driver);
+        let mut gpuprobe = Setup::command([program])
+            .args(["--attach", attach, "--stacks", "dwarf"])
+            .args(["--record", recording.to_str().unwrap()])
+            .start();
+        let command = gpuprobe.talk.ready();
+        gpuprobe.talk.say("alloc 4096 2");
+        let pid = gpuprobe.child.pid();
+        // The threads begin in any order.
+        let found = wait_for("all threads to give up what they can", || {
+            let found = rights(pid);
+            found.iter().all(|(_, _, closed)| *closed).then_some(found)
+        });
+        for (name, permitted, _) in &found {
+            let allowed = match name.as_str() {
+                "gpuprobe-record" => 0,
+                "symbols" => looking,
+                _ => tracing | signals | more,
+            };
+            assert_eq!(permitted & !allowed, 0, "{attach}, {name}: {permitted:x}");
+        }
+        assert!(found.len() >= 3, "{found:?}");
+        // The guard, and the member that it keeps in the group.
+        for child in children(pid) {
+            if child != command {
+                let allowed = mask(&[caps::Capability::CAP_BPF, caps::Capability::CAP_PERFMON]);
+                for (name, permitted, closed) in rights(child) {
+                    let less = permitted & !(allowed | signals) == 0;
+                    assert!(closed && less, "{name}: {permitted:x}");
+                }
+            }
+        }
+        // The command is root's as before.
+        let of_command = &rights(command)[0];
+        assert!(
+            of_command.1 & signals != 0 && !of_command.2,
+            "{of_command:?}"
+        );
+        // Attaching later, recording and ending go on working.
+        gpuprobe.talk.done();
+        let report = gpuprobe.final_report();
+        report.assert_nothing_lost();
+        report.assert_holds(command, 8192, 2);
+    }
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect()
+}
+
+#[test]
+fn root_libraries_that_come_later_are_attached_to_without_the_rest() {
+    let copy = OwnCopy::for_everyone();
+    for attach in ["session", "multi", "perf"] {
+        let mut workload = Workload::start(Backend::Dlopen);
+        let mut gpuprobe = Setup::pid(workload.pid)
+            .args(["--attach", attach, "--api", "driver", "--stacks", "off"])
+            .env("GPUPROBE_LOG", "info")
+            .start();
+        let pid = gpuprobe.child.pid();
+        wait_for("rights to be given up", || {
+            rights(pid)
+                .iter()
+                .all(|(_, _, closed)| *closed)
+                .then_some(())
+        });
+        workload.say(&format!("load {}", copy.standin().runtime()));
+        wait_for("the driver to be probed", || {
+            let said = gpuprobe.stderr.so_far();
+            said.iter()
+                .any(|line| line.contains("libcuda.so.1 are probed"))
+                .then_some(())
+        });
+        workload.say("alloc 512 2");
+        let report = gpuprobe.stop();
+        report.assert_holds(workload.pid, 1024, 2);
+    }
 }

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use crate::{Folder, gpuprobe, report, report_json};
 
 /// The tables of an old export: few columns, no metadata.
-const OLD: &str = "
+pub(crate) const OLD: &str = "
     CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
     CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER NOT NULL, globalPid INTEGER NOT NULL,
         deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL, address INTEGER NOT NULL,
@@ -23,7 +23,7 @@ const OLD: &str = "
         stackDepth INTEGER NOT NULL, PRIMARY KEY (id, stackDepth));";
 
 /// An event of process 1: `(start, address, bytes, operation)`.
-fn events(rows: &[(i64, i64, i64, i64)]) -> String {
+pub(crate) fn events(rows: &[(i64, i64, i64, i64)]) -> String {
     let insert = |(start, address, bytes, operation): &(i64, i64, i64, i64)| {
         format!(
             "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES \

@@ -11,6 +11,7 @@ mod plots;
 mod profiles;
 mod replay;
 mod stacks;
+mod untrusted;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
 use nix::sys::signal::Signal;
+use nix::unistd::{Uid, chown};
 use tempfile::TempDir;
 
 use super::child::{Guarded, shell_code};
@@ -27,6 +28,7 @@ pub(crate) struct Setup {
     modes: Vec<&'static str>,
     format: String,
     to_file: bool,
+    user: Option<u32>,
 }
 
 impl Setup {
@@ -42,6 +44,7 @@ impl Setup {
             modes: vec!["--memleak"],
             format: "json".to_owned(),
             to_file: true,
+            user: None,
         }
     }
 
@@ -79,6 +82,19 @@ impl Setup {
         self
     }
 
+    /// Runs gpuprobe as this user, with these capabilities, as the README says.
+    pub(crate) fn run_as(mut self, uid: u32, capabilities: &str) -> Self {
+        self.user = Some(uid);
+        self.wrapped([
+            "setpriv".to_owned(),
+            format!("--reuid={uid}"),
+            format!("--regid={uid}"),
+            "--clear-groups".to_owned(),
+            format!("--inh-caps=-all,{capabilities}"),
+            format!("--ambient-caps=-all,{capabilities}"),
+        ])
+    }
+
     pub(crate) fn interval(mut self, interval: &str) -> Self {
         self.interval = Some(interval.to_owned());
         self
@@ -106,7 +122,16 @@ impl Setup {
         let folder = TempDir::new().unwrap();
         let reports = folder.path().join("reports");
         let mut words: Vec<&OsStr> = self.wrapper.iter().map(OsStr::new).collect();
-        words.push(OsStr::new(BINARY));
+        // Where it was built, another user may not be let in.
+        let copy = folder.path().join("gpuprobe");
+        words.push(match self.user {
+            Some(uid) => {
+                chown(folder.path(), Some(Uid::from_raw(uid)), None).unwrap();
+                fs::copy(BINARY, &copy).unwrap();
+                copy.as_os_str()
+            }
+            None => OsStr::new(BINARY),
+        });
         let mut command = Command::new(words[0]);
         command
             .args(&words[1..])
@@ -118,7 +143,7 @@ impl Setup {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        for name in ["CUDA_VISIBLE_DEVICES", "GPUPROBE_LOG"] {
+        for name in ["CUDA_VISIBLE_DEVICES", "GPUPROBE_LOG", "PKEXEC_UID"] {
             if !self.environment.iter().any(|(set, _)| set == name) {
                 command.env_remove(name);
             }

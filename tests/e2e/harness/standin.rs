@@ -1,6 +1,7 @@
 //! The stand-in CUDA libraries and the programs that use them.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -149,6 +150,18 @@ impl OwnCopy {
         Self::made_with(|original, copy| {
             fs::copy(original, copy).expect("the stand-in can be copied");
         })
+    }
+
+    /// Where every user may run and read it.
+    pub(crate) fn for_everyone() -> Self {
+        let folder = TempDir::new().unwrap();
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(), mode).unwrap();
+        for file in FILES {
+            fs::copy(standin().path(file), folder.path().join(file)).unwrap();
+        }
+        let standin = Standin(folder.path().to_owned());
+        Self { folder, standin }
     }
 
     pub(crate) fn standin(&self) -> &Standin {

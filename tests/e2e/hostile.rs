@@ -1,0 +1,180 @@
+//! A traced program that means harm: its own libraries under the names of CUDA's, called with
+//! pointers to nowhere, sizes of 2^64 - 1, names without an end and control characters everywhere.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use gpuprobe::api::{FUNCTIONS, Layer};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::child::Guarded;
+use crate::harness::gpuprobe::BINARY;
+use crate::harness::talk::Talk;
+use crate::harness::{Setup, standin};
+
+/// Every function that is traced, in every variant.
+fn names(layer: Layer) -> Vec<&'static str> {
+    let of_layer = FUNCTIONS.iter().filter(|f| f.layer == layer);
+    let mut names: Vec<_> = of_layer.flat_map(|f| f.symbols()).collect();
+    // The self-test's is not a library's.
+    names.retain(|name| name.starts_with("cu"));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Compiles C.
+fn cc(arguments: &[&str]) {
+    let mut command = Command::new("cc");
+    let made = command.args(["-O0", "-w"]).args(arguments).output();
+    let made = made.expect("cc can be run");
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+}
+
+/// A library that has all functions of `layer`. Most succeed and do nothing; every eighth call of a
+/// function fails.
+fn library(folder: &Path, name: &str, layer: Layer) -> PathBuf {
+    let mut text = String::new();
+    for symbol in names(layer) {
+        let line = "static unsigned calls; return calls++ % 8 == 7 ? 2 : 0;";
+        writeln!(text, "int {symbol}(void) {{ {line} }}").unwrap();
+    }
+    let source = folder.join("library.c");
+    fs::write(&source, text).unwrap();
+    // In a folder whose name is no good for a terminal either.
+    let inside = folder.join("\u{1b}[31m\nred");
+    fs::create_dir_all(&inside).unwrap();
+    let path = inside.join(name);
+    let [source, out] = [&source, &path].map(|path| path.to_str().unwrap());
+    cc(&["-shared", "-fPIC", "-o", out, source]);
+    path
+}
+
+struct Hostile {
+    folder: TempDir,
+    child: Guarded,
+    talk: Talk,
+}
+
+impl Hostile {
+    fn start() -> Self {
+        standin();
+        let folder = TempDir::new().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/hostile.c");
+        let program = folder.path().join("hostile");
+        let [source, out] = [&source, &program].map(|path| path.to_str().unwrap());
+        cc(&["-o", out, source, "-ldl"]);
+        let mut command = Command::new(&program);
+        command
+            .arg(library(folder.path(), "libcuda.so.1", Layer::Driver))
+            .arg(library(folder.path(), "libcudart.so.12", Layer::Runtime))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = Guarded::spawn(&mut command).unwrap();
+        let mut talk = Talk::new(&mut child);
+        assert_eq!(talk.hear(), "ready");
+        Self {
+            folder,
+            child,
+            talk,
+        }
+    }
+
+    /// Calls everything; gives how often.
+    fn go(&mut self) -> u64 {
+        for name in [Layer::Driver, Layer::Runtime].into_iter().flat_map(names) {
+            self.talk.send(name);
+        }
+        self.talk.send("done");
+        let said = self.talk.hear();
+        said.strip_prefix("done ").unwrap().parse().unwrap()
+    }
+}
+
+/// Nothing that a terminal obeys.
+fn assert_plain(text: &str) {
+    let bad = text.chars().find(|c| c.is_control() && *c != '\n');
+    assert_eq!(bad, None, "{text:?}");
+}
+
+#[test]
+fn root_a_program_that_means_harm_does_none() {
+    let mut hostile = Hostile::start();
+    let modes = ["--memleak", "--cudatrace", "--bandwidth-util"];
+    let recording = hostile.folder.path().join("run.sqlite");
+    let flames = hostile.folder.path().join("flames.svg");
+    let files = [&recording, &flames].map(|path| path.to_str().unwrap().to_owned());
+    for (format, stacks) in [("text", "auto"), ("json", "dwarf"), ("text", "off")] {
+        let mut setup = Setup::pid(hostile.child.pid())
+            .modes(modes)
+            .format(format)
+            .args(["--stacks", stacks, "--api", "auto"]);
+        if stacks == "dwarf" {
+            setup = setup.args(["--record", &files[0], "--flamegraph", &files[1]]);
+        }
+        let mut gpuprobe = setup.start();
+        let calls = hostile.go();
+        assert!(calls > 1000, "{calls}");
+        gpuprobe.interrupt();
+        assert_eq!(gpuprobe.exit_code(), 0);
+        let said = gpuprobe.said();
+        said.iter().for_each(|line| assert_plain(line));
+        let report = fs::read_to_string(&gpuprobe.reports).unwrap();
+        if format == "text" {
+            assert_plain(&report);
+            assert!(report.contains("\\u{1b}[2J;"), "{report}");
+        } else {
+            let report: Value = serde_json::from_str(report.lines().last().unwrap()).unwrap();
+            assert_eq!(report["lost"]["undecodable"], 0, "{}", report["lost"]);
+            let comm = &report["memleak"]["processes"][0]["comm"];
+            assert_eq!(comm, "\u{1b}[2J;\u{fffd}\"<&>\n\\");
+            let calls = report["memleak"]["alloc_calls"].as_u64().unwrap();
+            assert!(calls > 100, "{calls}");
+        }
+    }
+    // One table each.
+    for mode in modes {
+        let mut gpuprobe = Setup::pid(hostile.child.pid())
+            .modes([mode])
+            .format("csv")
+            .args(["--stacks", "off"])
+            .start();
+        hostile.go();
+        gpuprobe.interrupt();
+        assert_eq!(gpuprobe.exit_code(), 0);
+        let table = fs::read_to_string(&gpuprobe.reports).unwrap();
+        let mut rows = csv::Reader::from_reader(table.as_bytes());
+        let rows = rows
+            .records()
+            .map(|row| row.expect("as long as the header"));
+        let rows: Vec<_> = rows.collect();
+        assert!(!rows.is_empty(), "{mode}");
+        if mode != "--bandwidth-util" {
+            assert_eq!(&rows[0][4], "\u{1b}[2J;\u{fffd}\"<&>\n\\", "{mode}");
+        }
+    }
+    let svg = fs::read_to_string(&flames).unwrap();
+    assert_plain(&svg.replace('\t', " "));
+    // What was recorded can be read in every way.
+    for arguments in [
+        &["report", &files[0]] as &[&str],
+        &["report", &files[0], "--analysis", "watermark", "--host"],
+        &["report", &files[0], "--analysis", "leakage", "--group"],
+        &["report", &files[0], "--kernels"],
+        &["report", &files[0], "--copies"],
+        &["replay", &files[0]],
+    ] {
+        let output = Command::new(BINARY).args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        assert_plain(&String::from_utf8(output.stdout).unwrap());
+        assert_plain(&said);
+    }
+}

@@ -1,0 +1,239 @@
+//! Files that were made to break readers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use gpuprobe::untrusted;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use rusqlite::Connection;
+
+use crate::bad::{OLD, events};
+use crate::{Folder, gpuprobe, report, report_json};
+
+fn corpus(name: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/untrusted");
+    let files = fs::read_dir(folder.join(name)).unwrap();
+    let mut files: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+/// What the fuzz targets found, and what they began with.
+#[test]
+fn the_corpora() {
+    let folder = Folder::new();
+    for file in corpus("database") {
+        untrusted::analyse(&file, &folder.path("."));
+    }
+    let events: usize = corpus("events")
+        .iter()
+        .map(|file| untrusted::play(&fs::read(file).unwrap()))
+        .sum();
+    assert!(events > 5, "{events}");
+    for file in corpus("texts") {
+        let text = fs::read(file).unwrap();
+        untrusted::draw(&String::from_utf8_lossy(&text), &folder.path("a.svg")).unwrap();
+    }
+}
+
+/// The seeds are what they are meant to be: read to the end, and something found.
+#[test]
+fn the_seeds_are_read() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/untrusted/database");
+    for name in ["recording.sqlite", "export.sqlite", "old.sqlite"] {
+        let found = report_json(&seeds.join(name), &["--analysis", "watermark"]);
+        assert!(
+            found["totals"]["total"]["bytes"].as_u64().unwrap() > 0,
+            "{name}"
+        );
+    }
+    let output = gpuprobe(&["replay", seeds.join("recording.sqlite").to_str().unwrap()]);
+    assert!(output.status.success() && !output.stdout.is_empty());
+}
+
+/// Runs `gpuprobe report` on `file`, which must end in time.
+fn in_time(file: &Path) -> String {
+    let output = Command::new("timeout")
+        .arg("60")
+        .arg(env!("CARGO_BIN_EXE_gpuprobe"))
+        .arg("report")
+        .arg(file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_ne!(output.status.code(), Some(124), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}
+
+#[test]
+fn views_and_triggers_are_not_run() {
+    let folder = Folder::new();
+    // A table that never ends, under one of our names; and one that makes a file grow when read.
+    let endless = "CREATE VIEW CUDA_GPU_MEMORY_USAGE_EVENTS AS WITH RECURSIVE
+        n(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM n) SELECT start, 0 AS globalPid,
+        0 AS deviceId, 1 AS contextId, start AS address, 0 AS pc, 1 AS bytes, 2 AS memKind,
+        0 AS memoryOperationType, NULL AS name, 0 AS correlationId FROM n;
+        CREATE VIEW StringIds AS SELECT 1 AS id, hex(zeroblob(50000000)) AS value;
+        CREATE TABLE t (x); CREATE TRIGGER GPUPROBE_META INSTEAD OF DELETE ON StringIds
+        BEGIN INSERT INTO t VALUES (1); END;";
+    let file = folder.database(endless);
+    in_time(&file);
+    assert!(report(&file, &[]).contains("no memory events"));
+}
+
+#[test]
+fn virtual_tables_are_not_opened() {
+    let folder = Folder::new();
+    let file = folder.database("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);");
+    let made = Connection::open(&file).unwrap();
+    made.execute_batch(
+        "PRAGMA writable_schema = ON;
+         INSERT INTO sqlite_master VALUES ('table', 'GPUPROBE_META', 'GPUPROBE_META', 0,
+            'CREATE VIRTUAL TABLE GPUPROBE_META USING fts5(key, value)');",
+    )
+    .unwrap();
+    drop(made);
+    in_time(&file);
+}
+
+#[test]
+fn enormous_schemas_are_read() {
+    let folder = Folder::new();
+    let columns: Vec<_> = (0..1900).map(|n| format!("c{n}")).collect();
+    let mut sql = format!("{OLD} {} BEGIN;", events(&[(10, 1, 5, 0)]));
+    for table in 0..2_000 {
+        sql += &format!("CREATE TABLE t{table} (x);");
+    }
+    sql += &format!("CREATE TABLE wide ({});", columns.join(", "));
+    let deep = "(".repeat(500) + "1" + &")".repeat(500);
+    sql += &format!("CREATE TABLE deep (x DEFAULT ({deep}), CHECK (x > {deep})); COMMIT;");
+    let file = folder.database(&sql);
+    in_time(&file);
+    let found = report_json(&file, &["--analysis", "watermark"]);
+    assert_eq!(found["totals"]["total"]["bytes"], 5);
+}
+
+#[test]
+fn generated_columns_are_not_computed() {
+    let folder = Folder::new();
+    let sql = "CREATE TABLE StringIds (id INTEGER PRIMARY KEY,
+            value TEXT AS (hex(zeroblob(30000000 + id))));
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
+        INSERT INTO StringIds (id) SELECT i FROM n;";
+    in_time(&folder.database(sql));
+}
+
+/// A value of any type, the odd ones more often.
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("NULL".to_owned()),
+        Just("9223372036854775807".to_owned()),
+        Just("-9223372036854775808".to_owned()),
+        Just("9e999".to_owned()),
+        Just("-1".to_owned()),
+        Just("X'00ff80'".to_owned()),
+        Just("'\u{1b}[31m'".to_owned()),
+        Just("zeroblob(70000)".to_owned()),
+        (0..9i64).prop_map(|number| number.to_string()),
+        any::<i64>().prop_map(|number| number.to_string()),
+        any::<f32>()
+            .prop_filter("a number", |number| number.is_finite())
+            .prop_map(|number| format!("{number:e}")),
+    ]
+}
+
+/// The seeds, with any values in any columns.
+fn strange() -> impl Strategy<Value = (usize, Vec<(usize, usize, String)>)> {
+    let changes = vec((any::<usize>(), any::<usize>(), value()), 1..24);
+    (0..3usize, changes)
+}
+
+/// The columns of all tables, none of which has rules any more.
+fn loosen(connection: &Connection) -> Vec<(String, String)> {
+    let sql = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c
+               WHERE m.type = 'table' AND m.name NOT LIKE 'ENUM%' ORDER BY 1, c.cid";
+    let mut statement = connection.prepare(sql).unwrap();
+    let columns = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+    let columns: Vec<(String, String)> = columns.unwrap().map(Result::unwrap).collect();
+    let mut names: Vec<_> = columns.iter().map(|(table, _)| table.clone()).collect();
+    names.dedup();
+    for name in names {
+        let sql = format!(
+            "CREATE TABLE loose AS SELECT * FROM \"{name}\"; DROP TABLE \"{name}\";
+             ALTER TABLE loose RENAME TO \"{name}\";"
+        );
+        connection.execute_batch(&sql).unwrap();
+    }
+    columns
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_values_anywhere((which, changes) in strange()) {
+        let folder = Folder::new();
+        let file = folder.path("strange.sqlite");
+        let seed = ["recording.sqlite", "export.sqlite", "old.sqlite"][which];
+        let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/untrusted/database");
+        fs::copy(seeds.join(seed), &file).unwrap();
+        let connection = Connection::open(&file).unwrap();
+        connection.execute_batch("PRAGMA synchronous = OFF; BEGIN").unwrap();
+        let columns = loosen(&connection);
+        for (column, nth, value) in changes {
+            let (table, column) = &columns[column % columns.len()];
+            let sql = format!(
+                "UPDATE \"{table}\" SET \"{column}\" = {value}
+                 WHERE (rowid + {}) % 3 = 0", nth % 3
+            );
+            connection.execute_batch(&sql).unwrap();
+        }
+        connection.execute_batch("COMMIT").unwrap();
+        drop(connection);
+        untrusted::analyse(&file, &folder.path("."));
+    }
+
+    #[test]
+    fn any_bytes_anywhere(
+        which in 0..3usize,
+        changes in vec((any::<usize>(), any::<u8>(), 1..32usize), 1..16),
+    ) {
+        let folder = Folder::new();
+        let file = folder.path("damaged.sqlite");
+        let seeds = corpus("database");
+        let mut bytes = fs::read(&seeds[which % seeds.len()]).unwrap();
+        for (at, byte, count) in changes {
+            // Not the first bytes, without which it is no database.
+            let at = 16 + at % (bytes.len() - 16);
+            let end = (at + count).min(bytes.len());
+            bytes[at..end].fill(byte);
+        }
+        fs::write(&file, &bytes).unwrap();
+        untrusted::analyse(&file, &folder.path("."));
+    }
+
+    #[test]
+    fn any_records(changes in vec((any::<usize>(), any::<u64>(), 1..9usize), 1..64)) {
+        let mut log = fs::read(&corpus("events")[0]).unwrap();
+        for (at, value, count) in changes {
+            let at = at % (log.len() - 8);
+            log[at..at + count.min(8)].copy_from_slice(&value.to_le_bytes()[..count.min(8)]);
+        }
+        untrusted::play(&log);
+    }
+
+    #[test]
+    fn any_samples(
+        lines in vec("[-+]?[0-9]{1,6}/[01]?[0-9]/[0-3][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}.[0-9]{0,12}, [0-9]{0,3}, [0-9e.+-]{1,9}( [KMGB]iB)?", 1..20),
+        numbers in vec([any::<i64>(), any::<i64>(), any::<i64>(), any::<i64>(), any::<i64>()], 0..20),
+    ) {
+        let folder = Folder::new();
+        untrusted::draw(&lines.join("\n"), &folder.path("a.svg")).unwrap();
+        let usage: Vec<_> = numbers.iter().map(|row| row.map(|n| n.to_string()).join(",")).collect();
+        untrusted::draw(&usage.join("\n"), &folder.path("a.svg")).unwrap();
+    }
+}
