@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::Duration;
 
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
-
-use super::{wait_for, wait_within};
-use crate::harness::gpuprobe::Gpuprobe;
 use nix::sys::signal::Signal;
-use std::time::Duration;
+
+use super::child::state_of;
+use super::{Gpuprobe, wait_for, wait_within};
 
 /// Ids of links, programs and maps. The kernel hands out rising ids: none is used again soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Objects {
         let pid = gpuprobe.child.pid();
         gpuprobe.child.signal(Signal::SIGSTOP);
         wait_for("gpuprobe to stop", || {
-            let state = super::child::state_of(pid);
+            let state = state_of(pid);
             matches!(state, Some('T' | 'Z') | None).then_some(())
         });
         Self::of(pid)
