@@ -157,9 +157,11 @@ fn query(table: &Table, database: &Database) -> String {
         let (ours, process) = (mine(&"correlationId"), mine(&"globalPid"));
         join = format!(
             "LEFT JOIN \"{CALLS}\" c ON {} = {ours} AND {ours} <> 0 AND {} <> 67 \
-             AND ({process} IS NULL OR {} >> 24 = {process} >> 24)",
+             AND {} >= {} AND ({process} IS NULL OR {} >> 24 = {process} >> 24)",
             call("correlationId"),
             call("eventClass"),
+            call("end"),
+            call("start"),
             call("globalTid"),
         );
     } else {
