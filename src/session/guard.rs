@@ -31,7 +31,7 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Starts a guard over the processes in `targets`, the BPF map of traced processes. It inherits
-    /// that: to open one by its id takes CAP_SYS_ADMIN.
+    /// that: to open one by its id takes `CAP_SYS_ADMIN`.
     pub(super) fn start(targets: BorrowedFd<'_>) -> Result<Self> {
         // A copy of ours, which is not to be closed at exec.
         let targets = targets.try_clone_to_owned()?;

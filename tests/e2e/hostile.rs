@@ -18,7 +18,9 @@ use crate::harness::{Setup, standin};
 /// Every function that is traced, in every variant.
 fn names(layer: Layer) -> Vec<&'static str> {
     let of_layer = FUNCTIONS.iter().filter(|f| f.layer == layer);
-    let mut names: Vec<_> = of_layer.flat_map(|f| f.symbols()).collect();
+    let mut names: Vec<_> = of_layer
+        .flat_map(gpuprobe::api::Function::symbols)
+        .collect();
     // The self-test's is not a library's.
     names.retain(|name| name.starts_with("cu"));
     names.sort_unstable();
