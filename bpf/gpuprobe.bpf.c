@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
  * The programs. Each is a thin wrapper; user space loads one family of the
- * three that can attach to functions, whichever works here (src/probe/kind.rs).
+ * four that can attach to functions, whichever works here (src/probe/kind.rs).
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -10,6 +10,7 @@
 
 #include "abi.h"
 #include "maps.h"
+#include "offsets.h"
 #include "values.h"
 #include "records.h"
 #include "threads.h"
@@ -99,6 +100,46 @@ SEC("uprobe")
 int rendezvous_perf(struct pt_regs *ctx)
 {
 	gp_on_rendezvous(ctx, bpf_get_attach_cookie(ctx));
+	return 0;
+}
+
+SEC("uprobe")
+int call_entry_offset(struct pt_regs *ctx)
+{
+	__u64 cookie;
+
+	if (gp_cookie_by_offset(&cookie))
+		gp_enter(ctx, cookie);
+	return 0;
+}
+
+SEC("uretprobe")
+int call_return_offset(struct pt_regs *ctx)
+{
+	__u64 cookie;
+
+	if (gp_cookie_by_offset(&cookie))
+		gp_return(ctx, cookie);
+	return 0;
+}
+
+SEC("uprobe")
+int entry_offset(struct pt_regs *ctx)
+{
+	__u64 cookie;
+
+	if (gp_cookie_by_offset(&cookie))
+		gp_on_entry(ctx, cookie);
+	return 0;
+}
+
+SEC("uprobe")
+int rendezvous_offset(struct pt_regs *ctx)
+{
+	__u64 cookie;
+
+	if (gp_cookie_by_offset(&cookie))
+		gp_on_rendezvous(ctx, cookie);
 	return 0;
 }
 

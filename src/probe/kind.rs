@@ -14,11 +14,14 @@ pub enum AttachKind {
     Multi,
     /// One perf event for each function and direction, with a cookie (Linux 5.15).
     Perf,
+    /// The same without cookies: what was called is read from the kernel's own record of the probe
+    /// (Linux 5.8).
+    Offset,
 }
 
 impl AttachKind {
     /// All kinds, best first.
-    pub const ALL: [Self; 3] = [Self::Session, Self::Multi, Self::Perf];
+    pub const ALL: [Self; 4] = [Self::Session, Self::Multi, Self::Perf, Self::Offset];
 
     /// The name in messages.
     pub const fn name(self) -> &'static str {
@@ -26,7 +29,13 @@ impl AttachKind {
             Self::Session => "uprobe.session",
             Self::Multi => "uprobe.multi",
             Self::Perf => "perf-event uprobes",
+            Self::Offset => "uprobes by offset",
         }
+    }
+
+    /// Whether a probe is made for each function and direction, one by one.
+    pub const fn is_one_by_one(self) -> bool {
+        matches!(self, Self::Perf | Self::Offset)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Loading the programs, with the best kind of attachment that works here.
 
+use std::fs::File;
 use std::mem::MaybeUninit;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -42,6 +43,8 @@ pub struct Probe {
     pub(super) stacks: StackMode,
     // Before `skeleton`, so that links go first.
     pub(super) links: Vec<Link>,
+    /// After the links, which the kernel side knows by these.
+    files: Vec<File>,
     /// The kernel lets probes fire in a single process. Where it does not, they fire in all, and
     /// the programs look whose they are.
     filters_processes: bool,
@@ -98,6 +101,7 @@ impl Probe {
             kind,
             stacks: settings.stacks,
             links: Vec::new(),
+            files: Vec::new(),
             filters_processes: false,
             skeleton,
             refused: Vec::new(),
@@ -176,15 +180,34 @@ impl Probe {
                 (&progs.call_return_perf, true),
                 (&progs.call_entry_perf, false),
             ],
+            AttachKind::Offset => &[
+                (&progs.call_return_offset, true),
+                (&progs.call_entry_offset, false),
+            ],
         };
+        self.attach(programs, self.kind, path, points, pid)
+    }
+
+    fn attach(
+        &self,
+        programs: &[(&ProgramMut<'_>, bool)],
+        kind: AttachKind,
+        path: &str,
+        points: &[Point],
+        pid: Option<i32>,
+    ) -> Result<Attached> {
         let pid = self.only_in(pid);
+        let probed = match kind {
+            AttachKind::Offset => Some(self.enter_cookies(path, points)?),
+            _ => None,
+        };
+        let path = probed.as_ref().map_or(path, |probed| &probed.path);
         let mut links = Vec::new();
         for &(program, is_return) in programs {
-            links.extend(attach::attach(
-                program, self.kind, path, points, pid, is_return,
-            )?);
+            links.extend(attach::attach(program, kind, path, points, pid, is_return)?);
         }
-        Ok(Attached { links })
+        let file = probed.map(|probed| probed.file);
+        Ok(Attached { links, file })
     }
 
     /// Probes functions of which only the entry matters: that launch, or are about streams.
@@ -198,7 +221,8 @@ impl Probe {
         pid: Option<i32>,
     ) -> Result<Attached> {
         let progs = &self.skeleton.progs;
-        self.attach_entries(&progs.entry_multi, &progs.entry_perf, path, points, pid)
+        let programs = [&progs.entry_multi, &progs.entry_perf, &progs.entry_offset];
+        self.attach_entries(programs, path, points, pid)
     }
 
     /// Probes the dynamic loader's rendezvous.
@@ -212,20 +236,18 @@ impl Probe {
         pid: Option<i32>,
     ) -> Result<Attached> {
         let progs = &self.skeleton.progs;
-        self.attach_entries(
+        let programs = [
             &progs.rendezvous_multi,
             &progs.rendezvous_perf,
-            path,
-            &[point],
-            pid,
-        )
+            &progs.rendezvous_offset,
+        ];
+        self.attach_entries(programs, path, &[point], pid)
     }
 
     /// Probes entries only, for which sessions have no use.
     fn attach_entries(
         &self,
-        multi: &ProgramMut<'_>,
-        perf: &ProgramMut<'_>,
+        [multi, perf, offset]: [&ProgramMut<'_>; 3],
         path: &str,
         points: &[Point],
         pid: Option<i32>,
@@ -233,10 +255,9 @@ impl Probe {
         let (program, kind) = match self.kind {
             AttachKind::Session | AttachKind::Multi => (multi, AttachKind::Multi),
             AttachKind::Perf => (perf, AttachKind::Perf),
+            AttachKind::Offset => (offset, AttachKind::Offset),
         };
-        let pid = self.only_in(pid);
-        let links = attach::attach(program, kind, path, points, pid, false)?;
-        Ok(Attached { links })
+        self.attach(&[(program, false)], kind, path, points, pid)
     }
 
     /// The process that probes are to fire in, if the kernel can be told: our own is to be asked.
@@ -248,6 +269,7 @@ impl Probe {
     /// Keeps probes until the end.
     pub fn keep(&mut self, attached: Attached) {
         self.links.extend(attached.links);
+        self.files.extend(attached.file);
     }
 }
 
@@ -287,6 +309,8 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     let session = kind == AttachKind::Session;
     let multi = kind == AttachKind::Multi;
     let perf = kind == AttachKind::Perf;
+    let offset = kind == AttachKind::Offset;
+    open.maps.cookies.set_autocreate(offset)?;
     progs.call_session.set_autoload(session);
     progs.call_entry_multi.set_autoload(multi);
     progs.call_return_multi.set_autoload(multi);
@@ -296,6 +320,10 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     progs.call_return_perf.set_autoload(perf);
     progs.rendezvous_perf.set_autoload(perf);
     progs.entry_perf.set_autoload(perf);
+    progs.call_entry_offset.set_autoload(offset);
+    progs.call_return_offset.set_autoload(offset);
+    progs.rendezvous_offset.set_autoload(offset);
+    progs.entry_offset.set_autoload(offset);
     progs.task_fork.set_autoload(settings.follow_children);
     Ok(())
 }

@@ -6,6 +6,7 @@ mod control;
 mod detach;
 pub mod kind;
 mod load;
+mod offsets;
 mod ring;
 mod rings;
 mod skeleton;
