@@ -205,6 +205,7 @@ impl TraceArgs {
             output: self.output,
             api: self.target.api,
             attach: self.target.attach,
+            allow_arm64: self.target.allow_arm64,
             record: self.record.map(|path| Record {
                 path,
                 only: false,

@@ -74,6 +74,7 @@ impl RecordArgs {
             output: None,
             api: self.target.api,
             attach: self.target.attach,
+            allow_arm64: self.target.allow_arm64,
             record: Some(Record {
                 path: self.output,
                 only: true,

@@ -3,6 +3,7 @@
 pub mod elf;
 pub mod gpus;
 pub mod identity;
+pub mod instruction;
 pub mod link;
 pub mod nvml;
 pub mod process;

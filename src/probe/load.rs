@@ -5,13 +5,14 @@ use std::mem::MaybeUninit;
 
 use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, OpenObject, ProgramMut};
+use libbpf_rs::{Link, MapType, OpenObject, ProgramMut};
 use zerocopy::FromZeros;
 
 use super::abi::{self, RawCode};
 use super::attach::{self, Attached, Point};
 use super::kind::{self, AttachKind};
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, OpenGpuprobeSkel};
+use super::types;
 use crate::api::{FUNCTIONS, table};
 use crate::stacks::StackMode;
 
@@ -65,22 +66,18 @@ impl Probe {
     /// # Errors
     /// Says why the kernel refused, and the way out where one is known.
     pub fn load(settings: &Settings) -> Result<Self> {
-        let mut refused = Vec::new();
         let kinds = settings.kind.map_or(AttachKind::ALL.to_vec(), |k| vec![k]);
-        for kind in kinds {
-            match Self::load_kind(settings, kind) {
-                Ok(mut probe) => {
-                    probe.refused = refused;
-                    return Ok(probe);
-                }
-                Err(error) => {
-                    tracing::debug!("{kind} does not work here: {error:#}");
-                    refused.push((kind, format!("{error:#}")));
-                }
-            }
+        let (probe, refused) =
+            kind::first_that_works(&kinds, |kind| Self::load_kind(settings, kind));
+        if let Some(mut probe) = probe {
+            probe.refused = refused;
+            return Ok(probe);
         }
         if let Some(cause) = known_cause() {
             bail!("cannot load BPF programs: {cause}");
+        }
+        if let [(kind, why)] = &refused[..] {
+            bail!("{kind} does not work here: {why}");
         }
         let reasons: Vec<_> = refused.iter().map(|(k, e)| format!("{k}: {e}")).collect();
         Err(anyhow!("{}", reasons.join("; ")).context(
@@ -89,14 +86,26 @@ impl Probe {
     }
 
     fn load_kind(settings: &Settings, kind: AttachKind) -> Result<Self> {
+        let has_types = types::kernel_has_types();
+        if kind.needs_types() && !has_types {
+            bail!(
+                "it needs type information of the kernel ({})",
+                types::KERNEL_BTF
+            );
+        }
         // The skeleton borrows its object for as long as it lives, which is as long as we do.
         let object: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = GpuprobeSkelBuilder::default()
-            .open(object)
-            .context("cannot open the BPF object")?;
+        let mut builder = GpuprobeSkelBuilder::default();
+        // Open until the object is loaded.
+        let no_types = (!has_types).then(types::no_types_file).transpose()?;
+        if let Some((_, path)) = &no_types {
+            builder.obj_builder.btf_custom_path(path)?;
+        }
+        let mut open = builder.open(object).context("cannot open the BPF object")?;
         configure(&mut open, settings, kind)?;
         let skeleton = open.load().context("the kernel refused the BPF programs")?;
+        drop(no_types);
         let mut probe = Self {
             kind,
             stacks: settings.stacks,
@@ -120,7 +129,7 @@ impl Probe {
             (&progs.task_exec, "sched_process_exec"),
             (&progs.task_rename, "task_rename"),
         ];
-        if settings.follow_children {
+        if settings.follow_children && types::kernel_has_types() {
             tracepoints.push((&progs.task_fork, "sched_process_fork"));
         }
         for (program, name) in tracepoints {
@@ -328,6 +337,11 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     Ok(())
 }
 
+/// Whether the kernel has BPF ring buffers, by trying to make one. Nothing works without.
+pub fn has_ring_buffers() -> bool {
+    MapType::RingBuf.is_supported().unwrap_or(false)
+}
+
 /// Why nothing can be loaded, with the way out, if it is one of the usual causes.
 fn known_cause() -> Option<&'static str> {
     use crate::doctor::{self, Capability};
@@ -335,11 +349,8 @@ fn known_cause() -> Option<&'static str> {
     let has = |c: Capability| capabilities & (c.bit() | Capability::SysAdmin.bit()) != 0;
     if !has(Capability::Bpf) || !has(Capability::Perfmon) {
         Some("CAP_BPF and CAP_PERFMON are needed; run gpuprobe as root (sudo)")
-    } else if !std::path::Path::new(doctor::KERNEL_BTF).exists() {
-        Some(
-            "this kernel has no type information (/sys/kernel/btf/vmlinux); \
-             use a kernel built with CONFIG_DEBUG_INFO_BTF",
-        )
+    } else if !has_ring_buffers() {
+        Some("this kernel has no BPF ring buffers; Linux 5.8 or newer is needed")
     } else {
         None
     }

@@ -1,6 +1,7 @@
 //! The kernel side, loaded and attached.
 
 pub mod abi;
+pub mod arm64;
 pub mod attach;
 mod control;
 mod detach;
@@ -10,8 +11,9 @@ mod offsets;
 mod ring;
 mod rings;
 mod skeleton;
+pub mod types;
 
 pub use attach::{Attached, Point};
 pub use kind::AttachKind;
-pub use load::{Probe, Settings};
+pub use load::{Probe, Settings, has_ring_buffers};
 pub use rings::{Image, Notice, Rings};

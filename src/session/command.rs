@@ -69,9 +69,12 @@ impl Invoker {
     }
 }
 
+/// What a child does before it runs the command: system calls only, and no allocation.
+pub(super) type First = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
+
 /// Starts `command` with our environment, terminal and, under sudo, the rights of the user who
-/// called it.
-pub(super) fn spawn(command: &[OsString]) -> Result<Child> {
+/// called it. `first` is done while it still has ours.
+pub(super) fn spawn(command: &[OsString], first: Option<First>) -> Result<Child> {
     let (program, arguments) = command.split_first().context("no command")?;
     let invoker = Invoker::find().context("cannot tell who called sudo")?;
     let mut child = Command::new(program);
@@ -81,6 +84,9 @@ pub(super) fn spawn(command: &[OsString]) -> Result<Child> {
     }
     let files = limits::original();
     let prepare = move || {
+        if let Some(first) = &first {
+            first()?;
+        }
         // Programs that use select() cannot have more.
         if let Some((soft, hard)) = files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;

@@ -107,6 +107,8 @@ pub struct Config {
     pub api: ApiChoice,
     /// How to attach; `None` for the best way that works.
     pub attach: Option<AttachKind>,
+    /// Attach on arm64 too.
+    pub allow_arm64: bool,
     /// What is recorded, if anything.
     pub record: Option<Record>,
 }
@@ -115,6 +117,16 @@ impl Config {
     /// Whether launches are recorded one by one.
     pub fn records_launches(&self) -> bool {
         self.record.is_some() && self.modes.cudatrace
+    }
+
+    /// What can be had of this on a kernel without type information: to unwind a copy of a stack,
+    /// one must know which return addresses on it the kernel has replaced.
+    #[must_use]
+    pub fn without_types(mut self) -> Self {
+        if self.stacks.is_on() {
+            self.stacks = StackMode::Fp;
+        }
+        self
     }
 }
 

@@ -26,7 +26,7 @@ use crate::clock::{self, Clock};
 use crate::discover::link::Link;
 use crate::discover::process::Handle;
 use crate::discover::world::Live;
-use crate::probe::{Notice, Rings};
+use crate::probe::{Notice, Rings, types};
 use crate::profile;
 use crate::recording::frames::{FrameWitness, Told};
 use crate::recording::log::{Mark, Note};
@@ -57,6 +57,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Nothing could be traced, or a report could not be written.
 pub fn run(config: &Config) -> Result<ExitCode> {
     limits::raise();
+    let adapted;
+    let config = if types::kernel_has_types() {
+        config
+    } else {
+        tracing::warn!(
+            "this kernel has no type information ({}): {}",
+            types::KERNEL_BTF,
+            types::MISSED_WITHOUT
+        );
+        adapted = config.clone().without_types();
+        &adapted
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -281,7 +293,11 @@ impl<'a> Run<'a> {
         }
         let own_pid = std::process::id();
         self.tracer.probe.add_target(own_pid)?;
-        let child = command::spawn(arguments);
+        // Without types, the kernel side does not know whose child it is: it says so itself.
+        let first = (!types::kernel_has_types())
+            .then(|| self.tracer.probe.becomes_target())
+            .transpose()?;
+        let child = command::spawn(arguments, first.map(|first| Box::new(first) as _));
         self.tracer.probe.remove_target(own_pid);
         child.map(Some)
     }
