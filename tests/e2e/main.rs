@@ -23,6 +23,7 @@ mod faults;
 mod filters;
 mod formats;
 mod harness;
+mod kernels;
 mod latency;
 mod libraries;
 mod losses;
