@@ -214,7 +214,7 @@ run_on() {
         -kernel "$(kernel_in "$cache/$version")" -initrd "$work/initrd" -append "$options" \
         -serial "file:$console" -serial "file:$log" -serial "file:$work/status" </dev/null &
     machine=$!
-    tail --pid="$machine" --sleep-interval=0.2 -n +1 -f "$log" | grep --line-buffered '^test ' &
+    tail --pid="$machine" --sleep-interval=0.2 -n +1 -f "$log" | grep --line-buffered '^test .* \.\.\. ' &
     wait "$machine" || status=$?
     machine=
     wait
