@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
 /*
  * The programs. Each is a thin wrapper; user space loads one family of the
- * three that can attach to functions, whichever works here (src/probe/kind.rs).
+ * four that can attach to functions, whichever works here (src/probe/kind.rs).
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -10,6 +10,8 @@
 
 #include "abi.h"
 #include "maps.h"
+#include "kernel.h"
+#include "offsets.h"
 #include "values.h"
 #include "records.h"
 #include "threads.h"
@@ -29,19 +31,31 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Linux 7.0 gave the kfunc an argument. A declaration of the wrong form
  * resolves to nothing, silently, so both are declared and the one that exists
  * is called; libbpf drops what follows the triple underscore. */
+#ifndef GP_WITHOUT_TYPES
 extern bool bpf_session_is_return___old(void) __ksym __weak;
 extern bool bpf_session_is_return___new(void *ctx) __ksym __weak;
+
+static __always_inline bool gp_is_return(struct pt_regs *ctx)
+{
+	if (bpf_ksym_exists(bpf_session_is_return___new))
+		return bpf_session_is_return___new(ctx);
+	if (bpf_ksym_exists(bpf_session_is_return___old))
+		return bpf_session_is_return___old();
+	return false;
+}
+#else
+/* A reference to a kfunc, even from what is not loaded, needs type information.
+ * The object for kernels that have none has no sessions. */
+static __always_inline bool gp_is_return(struct pt_regs *ctx __attribute__((unused)))
+{
+	return false;
+}
+#endif
 
 SEC("uprobe.session")
 int call_session(struct pt_regs *ctx)
 {
-	bool is_return = false;
-
-	if (bpf_ksym_exists(bpf_session_is_return___new))
-		is_return = bpf_session_is_return___new(ctx);
-	else if (bpf_ksym_exists(bpf_session_is_return___old))
-		is_return = bpf_session_is_return___old();
-	if (!is_return)
+	if (!gp_is_return(ctx))
 		return gp_enter(ctx, bpf_get_attach_cookie(ctx));
 	gp_return(ctx, bpf_get_attach_cookie(ctx));
 	return 0;
@@ -114,6 +128,46 @@ SEC("uprobe")
 int batch_perf(struct pt_regs *ctx)
 {
 	gp_on_batch(ctx);
+	return 0;
+}
+
+SEC("uprobe")
+int call_entry_offset(struct pt_regs *ctx)
+{
+	__u64 cookie;
+
+	if (gp_cookie_by_offset(&cookie))
+		gp_enter(ctx, cookie);
+	return 0;
+}
+
+SEC("uretprobe")
+int call_return_offset(struct pt_regs *ctx)
+{
+	__u64 cookie;
+
+	if (gp_cookie_by_offset(&cookie))
+		gp_return(ctx, cookie);
+	return 0;
+}
+
+SEC("uprobe")
+int entry_offset(struct pt_regs *ctx)
+{
+	__u64 cookie;
+
+	if (gp_cookie_by_offset(&cookie))
+		gp_on_entry(ctx, cookie);
+	return 0;
+}
+
+SEC("uprobe")
+int rendezvous_offset(struct pt_regs *ctx)
+{
+	__u64 cookie;
+
+	if (gp_cookie_by_offset(&cookie))
+		gp_on_rendezvous(ctx, cookie);
 	return 0;
 }
 

@@ -279,6 +279,21 @@ struct {
 	__type(value, struct gp_loader);
 } loaders SEC(".maps");
 
+/* A probe, where the kernel has no attach cookies. */
+struct gp_probed {
+	char descriptor[8]; /* the number of our descriptor of the file, in decimal */
+	__u64 offset;       /* in the file */
+};
+
+/* What would be the attach cookie of a probe; entered by user space before it
+ * attaches. Full: the function cannot be probed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct gp_probed);
+	__type(value, __u64);
+} cookies SEC(".maps");
+
 /* Call stacks, before the calls that have them. Full: losses.stacks or
  * losses.stack_copies. */
 struct {

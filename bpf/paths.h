@@ -28,7 +28,7 @@ __noinline __u64 gp_follow_path(__u32 tid, __u64 state, __u64 sp)
 {
 	struct gp_path *path;
 	struct gp_walk *walk;
-	__u32 count, first_word, words;
+	__u32 count, last, first_word, words;
 
 	/* In other modes the maps are not there. */
 	if (stack_mode != GP_STACKS_AUTO)
@@ -40,9 +40,12 @@ __noinline __u64 gp_follow_path(__u32 tid, __u64 state, __u64 sp)
 	count = path->count;
 	first_word = path->offsets[0];
 	if (count) {
-		if (count > GP_PATH_STEPS)
+		last = count - 1;
+		/* Linux 5.10 does not see that this is no less than 0. */
+		barrier_var(last);
+		if (last >= GP_PATH_STEPS)
 			return 0;
-		words = path->offsets[count - 1] - first_word + 1;
+		words = path->offsets[last] - first_word + 1;
 		if (words > GP_PATH_WORDS || bpf_probe_read_user(walk->words, words * sizeof(__u64),
 								 (void *)(sp + 8ULL * first_word)))
 			return 0;

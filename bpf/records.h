@@ -30,11 +30,12 @@ static __always_inline __u64 gp_wake_now(enum gp_ring which)
 #define gp_submit_activity(record)                                                                 \
 	bpf_ringbuf_submit(record, gp_wake_flags(&activity_ring, GP_RING_ACTIVITY))
 
-/* Whether everything that the thread did in this program was seen: it, or the
- * program, started after the libraries had been probed. */
-static __always_inline bool gp_seen_from_birth(struct task_struct *task, __u32 tgid)
+/* Whether everything that the thread, or the leader of its process, did in this
+ * program was seen: it, or the program, started after the libraries had been
+ * probed. */
+static __always_inline bool gp_seen_from_birth(struct task_struct *task, bool of_leader, __u32 tgid)
 {
-	__u64 born = BPF_CORE_READ(task, start_boottime);
+	__u64 born = gp_start_of(task, of_leader);
 	__u64 *late = bpf_map_lookup_elem(&late_views, &tgid);
 	__u64 *program = bpf_map_lookup_elem(&programs, &tgid);
 
@@ -44,48 +45,35 @@ static __always_inline bool gp_seen_from_birth(struct task_struct *task, __u32 t
 	return attached_boot_ns && born > attached_boot_ns && (!late || born > *late);
 }
 
-/* The process id that the process itself knows. */
-static __always_inline __u32 gp_inner_pid(struct task_struct *leader)
-{
-	struct pid *pid = BPF_CORE_READ(leader, thread_pid);
-	__u32 level = BPF_CORE_READ(pid, level);
-	struct upid *number = (struct upid *)&pid->numbers + level;
-
-	return BPF_CORE_READ(number, nr);
-}
-
 /* Sends a task record of `type` about `task` of the process with that id; the name is the thread's
  * own for a thread and the leader's for a process. True when it was sent. */
 static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_struct *task,
 					 const char *new_name)
 {
 	struct gp_task *record = bpf_ringbuf_reserve(&memory_ring, sizeof(*record), 0);
-	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+	bool of_process = type == GP_RECORD_PROCESS;
 
 	if (!record) {
 		gp_count(tasks);
 		return false;
 	}
 	record->type = type;
-	record->from_birth =
-		type == GP_RECORD_PROCESS && gp_seen_from_birth(leader, BPF_CORE_READ(task, tgid));
-	record->tgid = BPF_CORE_READ(task, tgid);
-	record->tid = BPF_CORE_READ(task, pid);
+	record->tgid = gp_tgid_of(task);
+	record->tid = gp_tid_of(task);
+	record->from_birth = of_process && gp_seen_from_birth(task, true, record->tgid);
 	record->uid = (__u32)bpf_get_current_uid_gid();
 	record->process = process;
-	record->inner_pid = gp_inner_pid(leader);
+	record->inner_pid = gp_inner_pid(task);
 	record->cgroup = bpf_get_current_cgroup_id();
 	record->time_ns = bpf_ktime_get_ns();
-	record->start_boot_ns = BPF_CORE_READ(leader, start_boottime);
+	record->start_boot_ns = gp_start_of(task, true);
 	__builtin_memset(record->comm, 0, sizeof(record->comm));
 	if (new_name)
 		bpf_probe_read_kernel_str(record->comm, sizeof(record->comm), new_name);
-	else if (type == GP_RECORD_PROCESS)
-		BPF_CORE_READ_STR_INTO(&record->comm, leader, comm);
 	else
-		BPF_CORE_READ_STR_INTO(&record->comm, task, comm);
+		gp_read_comm(record->comm, task, of_process);
 	/* What user space wants to know of a process is gone with it. */
-	if (type == GP_RECORD_PROCESS)
+	if (of_process)
 		bpf_ringbuf_submit(record, gp_wake_now(GP_RING_MEMORY));
 	else
 		gp_submit_memory(record);

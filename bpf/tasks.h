@@ -48,8 +48,7 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 			gp_send_task(GP_RECORD_THREAD_EXIT, thread->process, task, NULL);
 		bpf_map_delete_elem(&threads, &tid);
 	}
-	/* `live` has already been decremented for this thread. */
-	if (BPF_CORE_READ(task, signal, live.counter) > 0)
+	if (gp_outlives(task))
 		return;
 	gp_end_process(GP_RECORD_EXIT, task, tgid);
 	if (only_targets)
@@ -73,18 +72,20 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 		return;
 	now = bpf_ktime_get_boot_ns();
 	bpf_map_update_elem(&programs, &tgid, &now, BPF_ANY);
-	image.inode = BPF_CORE_READ(binprm, file, f_inode, i_ino);
-	image.device = BPF_CORE_READ(binprm, file, f_inode, i_sb, s_dev);
-	if (bpf_map_lookup_elem(&known_images, &image))
+	if (gp_image_of(binprm, &image) && bpf_map_lookup_elem(&known_images, &image))
 		return;
 	gp_send_notice(GP_RECORD_NEW_IMAGE, tgid, &image);
 }
 
 static __always_inline void gp_on_fork(struct task_struct *parent, struct task_struct *child)
 {
-	__u32 parent_tgid = BPF_CORE_READ(parent, tgid), tgid = BPF_CORE_READ(child, tgid), one = 1;
+	__u32 parent_tgid, tgid, one = 1;
 
-	if (!follow_children || parent_tgid == tgid)
+	if (!follow_children || !gp_has_types())
+		return;
+	parent_tgid = BPF_CORE_READ(parent, tgid);
+	tgid = BPF_CORE_READ(child, tgid);
+	if (parent_tgid == tgid)
 		return;
 	if (bpf_map_lookup_elem(&targets, &parent_tgid) &&
 	    bpf_map_update_elem(&targets, &tgid, &one, BPF_ANY))
@@ -93,10 +94,11 @@ static __always_inline void gp_on_fork(struct task_struct *parent, struct task_s
 
 static __always_inline void gp_on_rename(struct task_struct *task, const char *name)
 {
-	__u32 tid = BPF_CORE_READ(task, pid);
+	__u32 tid = gp_tid_of(task);
 	struct gp_thread *thread = bpf_map_lookup_elem(&threads, &tid);
 
-	if (!thread || !thread->announced)
+	/* Without types, which of the others is renamed cannot be told. */
+	if (!thread || !thread->announced || (!gp_has_types() && !gp_is_current(task)))
 		return;
 	/* At exec the name is the new program's, but what it would name is the old. */
 	if (bpf_core_field_exists(task->in_execve) &&

@@ -50,7 +50,7 @@ static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
 	task = (struct task_struct *)bpf_get_current_task();
 	thread->tgid = tgid;
 	thread->process = process->id;
-	if (gp_seen_from_birth(task, tgid)) {
+	if (gp_seen_from_birth(task, false, tgid)) {
 		thread->current[0].device = GP_DEVICE_DEFAULT;
 	} else {
 		thread->current[0].device = GP_DEVICE_UNKNOWN;

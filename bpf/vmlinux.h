@@ -91,6 +91,16 @@ struct return_instance {
 
 struct uprobe_task {
 	struct return_instance *return_instances;
+	unsigned long vaddr;
+};
+
+struct trace_uprobe {
+	char *filename;
+	unsigned long offset;
+};
+
+struct uprobe_dispatch_data {
+	struct trace_uprobe *tu;
 };
 
 struct mm_struct {

@@ -233,6 +233,7 @@ impl TraceArgs {
             api: self.target.api,
             attach: self.target.attach,
             map_entries: self.target.map_entries,
+            allow_arm64: self.target.allow_arm64,
             record: self.record.map(|path| Record {
                 path,
                 only: false,

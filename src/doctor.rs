@@ -10,13 +10,11 @@ use anyhow::{Context, Result};
 use procfs::process::Process;
 
 use crate::api::{FUNCTIONS, Layer};
+use crate::discover::instruction::First;
 use crate::discover::process::{self, Handle};
 use crate::discover::{Library, Role, cupti, gpus, system};
-use crate::probe::{AttachKind, Probe, Settings};
+use crate::probe::{AttachKind, Probe, Settings, arm64, has_ring_buffers, types};
 use crate::report::printable;
-
-/// Type information of the running kernel.
-pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Capabilities that matter to us, with their numbers in `capabilities(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,12 +87,25 @@ fn check(lines: &mut Lines, handle: Option<Handle>) -> io::Result<bool> {
         "kernel",
         format_args!("{} {}", release.trim(), std::env::consts::ARCH),
     )?;
-    if Path::new(KERNEL_BTF).exists() {
-        lines.ok("BTF", KERNEL_BTF)?;
+    if types::kernel_has_types() {
+        lines.ok("BTF", types::KERNEL_BTF)?;
     } else {
-        lines.missing("BTF", "use a kernel built with CONFIG_DEBUG_INFO_BTF")?;
+        let missed = types::MISSED_WITHOUT;
+        let way_out = format_args!("{missed}; use a kernel built with CONFIG_DEBUG_INFO_BTF");
+        lines.missing("BTF", way_out)?;
     }
     check_capabilities(lines)?;
+    if let Err(refused) = arm64::permit(std::env::consts::ARCH, false) {
+        lines.note("arm64", refused)?;
+    }
+    if has_ring_buffers() {
+        lines.ok("ring buffers", "the kernel makes them")?;
+    } else {
+        lines.missing(
+            "ring buffers",
+            "Linux 5.8 or newer, or the capabilities above",
+        )?;
+    }
     let works = check_attach_kinds(lines)?;
     match gpus::on_host() {
         Some(count) => lines.ok("NVIDIA driver", format_args!("loaded, {count} GPU(s)"))?,
@@ -162,7 +173,13 @@ fn check_attach_kinds(lines: &mut Lines) -> io::Result<bool> {
                 best = best.or(Some(kind));
                 lines.ok(kind.name(), "entry and return were recorded")?;
             }
-            Err(error) => lines.note(kind.name(), format_args!("does not work: {error:#}"))?,
+            Err(error) => {
+                let why = format!("{error:#}");
+                lines.note(
+                    kind.name(),
+                    why.trim_start_matches(kind.name()).trim_start(),
+                )?;
+            }
         }
     }
     match best {
@@ -260,6 +277,25 @@ fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
         return lines.missing(name, format_args!("{path}: none of the traced functions"));
     }
     lines.ok(name, summary)?;
+    for (first, what) in [
+        (
+            First::Stepped,
+            "dear: the kernel cannot emulate the first instruction of",
+        ),
+        (
+            First::Refused,
+            "not probed: the kernel allows no probe on the first instruction of",
+        ),
+    ] {
+        let such: Vec<_> = functions
+            .iter()
+            .filter(|f| f.first == first)
+            .map(|f| f.symbol)
+            .collect();
+        if !such.is_empty() {
+            lines.note(name, format_args!("{path}: {what} {}", such.join(" ")))?;
+        }
+    }
     if !absent.is_empty() {
         lines.note(
             name,

@@ -91,6 +91,7 @@ impl RecordArgs {
             api: self.target.api,
             attach: self.target.attach,
             map_entries: self.target.map_entries,
+            allow_arm64: self.target.allow_arm64,
             record: Some(Record {
                 path: self.output,
                 only: true,

@@ -57,6 +57,10 @@ pub(super) struct TargetArgs {
     #[arg(long, value_enum, value_name = "KIND")]
     pub(super) attach: Option<AttachKind>,
 
+    /// On arm64, attach although kernels have a fault there that has corrupted GPU programs.
+    #[arg(long)]
+    pub(super) allow_arm64: bool,
+
     /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
     #[arg(long, value_enum, value_name = "HOW")]
     stacks: Option<StackMode>,

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use object::read::{ReadCache, ReadRef};
 use object::{Architecture, Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
+use super::instruction::{self, First};
 use crate::api::{FUNCTIONS, Layer};
 
 /// A function of the table, found in a file.
@@ -18,6 +19,8 @@ pub struct Function {
     pub symbol: &'static str,
     /// Its place in the file.
     pub offset: u64,
+    /// What a probe on its first instruction means.
+    pub first: First,
 }
 
 /// The dynamic loader's rendezvous with debuggers.
@@ -55,6 +58,7 @@ pub fn functions(file: &File, layer: Layer) -> Result<Vec<Function>> {
                 row,
                 symbol,
                 offset,
+                first: instruction::first(elf.code_at(offset)),
             })
         })
         .collect();
@@ -107,6 +111,7 @@ pub fn exported_function(bytes: &[u8], name: &str) -> Result<Option<u64>> {
 
 struct Elf<'data, R: ReadRef<'data>> {
     file: object::File<'data, R>,
+    data: R,
 }
 
 impl<'data, R: ReadRef<'data>> Elf<'data, R> {
@@ -120,7 +125,7 @@ impl<'data, R: ReadRef<'data>> Elf<'data, R> {
             let architecture = file.architecture();
             bail!("it is for {architecture:?}; only {native:?} programs can be traced");
         }
-        Ok(Self { file })
+        Ok(Self { file, data })
     }
 
     /// Defined dynamic symbols that `select` maps to something, with their addresses.
@@ -131,6 +136,13 @@ impl<'data, R: ReadRef<'data>> Elf<'data, R> {
             let selected = select(symbol.name().ok()?)?;
             wanted.then_some((selected, symbol.address()))
         })
+    }
+
+    /// The first instruction at an offset of the file; less at its end.
+    fn code_at(&self, offset: u64) -> &'data [u8] {
+        let rest = self.data.len().unwrap_or(0).saturating_sub(offset);
+        let bytes = rest.min(instruction::LONGEST as u64);
+        self.data.read_bytes_at(offset, bytes).unwrap_or(&[])
     }
 
     fn file_offset(&self, address: u64) -> Option<u64> {

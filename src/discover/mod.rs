@@ -4,6 +4,7 @@ pub mod cupti;
 pub mod elf;
 pub mod gpus;
 pub mod identity;
+pub mod instruction;
 pub mod link;
 pub mod nvml;
 pub mod process;

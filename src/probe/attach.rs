@@ -1,5 +1,7 @@
 //! Attaching programs to functions of a file, told by their file offsets.
 
+use std::fs::File;
+
 use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
 
@@ -18,6 +20,8 @@ pub struct Point {
 #[must_use = "dropping it removes the probes"]
 pub struct Attached {
     pub(super) links: Vec<Link>,
+    /// What tells the probed file from others, where that is needed.
+    pub(super) file: Option<File>,
 }
 
 /// Attaches `program` to all `points` of the file at `path`.
@@ -30,7 +34,7 @@ pub(super) fn attach(
     is_return: bool,
 ) -> Result<Vec<Link>> {
     let pid = pid.unwrap_or(-1);
-    if kind != AttachKind::Perf {
+    if !kind.is_one_by_one() {
         let opts = UprobeMultiOpts {
             offsets: points.iter().map(|p| p.offset as usize).collect(),
             cookies: points.iter().map(|p| p.cookie).collect(),
@@ -40,6 +44,12 @@ pub(super) fn attach(
         };
         let link = program.attach_uprobe_multi_with_opts(pid, path, "", opts)?;
         return Ok(vec![link]);
+    }
+    if kind == AttachKind::Offset {
+        // The kernel has none.
+        let without_cookies = points.iter().map(|p| Point { cookie: 0, ..*p });
+        let points: Vec<_> = without_cookies.collect();
+        return attach_each(program, path, &points, pid, is_return);
     }
     attach_each(program, path, points, pid, is_return)
 }

@@ -1,9 +1,10 @@
 //! Talking to the loaded programs: their maps and globals.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result};
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath};
@@ -41,6 +42,20 @@ impl Probe {
         targets
             .update(&pid.to_ne_bytes(), &one, MapFlags::ANY)
             .with_context(|| format!("cannot add process {pid} to the traced ones"))
+    }
+
+    /// What a process that calls it does to be traced. It may be called between fork and exec: it
+    /// makes one system call and allocates nothing.
+    ///
+    /// # Errors
+    /// Those of duplicating a descriptor.
+    pub fn becomes_target(&self) -> Result<impl Fn() -> io::Result<()> + Send + Sync + use<>> {
+        let targets = MapHandle::try_from(&self.skeleton.maps.targets)?;
+        Ok(move || {
+            let (own_pid, one) = (std::process::id().to_ne_bytes(), 1u32.to_ne_bytes());
+            let entered = targets.update(&own_pid, &one, MapFlags::ANY);
+            entered.map_err(|_| io::Error::from(io::ErrorKind::PermissionDenied))
+        })
     }
 
     /// Whether any process is left that is traced by its id.

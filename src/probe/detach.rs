@@ -8,7 +8,6 @@ use nix::sys::signal::Signal;
 use nix::unistd::{fork, getpid, getppid, pause};
 
 use super::attach::AT_A_TIME;
-use super::kind::AttachKind;
 use super::load::Probe;
 
 impl Probe {
@@ -35,7 +34,7 @@ impl Probe {
     /// Removes all probes, as this process ends or, where that takes long, soon after: removing a
     /// perf-event uprobe takes the kernel a tenth of a second, whatever is done side by side.
     pub fn detach_at_exit(&mut self) {
-        if self.kind != AttachKind::Perf {
+        if !self.kind.is_one_by_one() {
             self.detach();
         } else if let Err(error) = leave_descriptors_behind() {
             tracing::debug!("probes are removed at once: {error:#}");

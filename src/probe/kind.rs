@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use anyhow::Result;
+
 /// How programs are attached to functions, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum AttachKind {
@@ -14,11 +16,14 @@ pub enum AttachKind {
     Multi,
     /// One perf event for each function and direction, with a cookie (Linux 5.15).
     Perf,
+    /// The same without cookies: what was called is read from the kernel's own record of the probe
+    /// (Linux 5.8).
+    Offset,
 }
 
 impl AttachKind {
     /// All kinds, best first.
-    pub const ALL: [Self; 3] = [Self::Session, Self::Multi, Self::Perf];
+    pub const ALL: [Self; 4] = [Self::Session, Self::Multi, Self::Perf, Self::Offset];
 
     /// The name in messages.
     pub const fn name(self) -> &'static str {
@@ -26,8 +31,37 @@ impl AttachKind {
             Self::Session => "uprobe.session",
             Self::Multi => "uprobe.multi",
             Self::Perf => "perf-event uprobes",
+            Self::Offset => "uprobes by offset",
         }
     }
+
+    /// Whether it works only where the kernel has type information.
+    pub const fn needs_types(self) -> bool {
+        matches!(self, Self::Session | Self::Offset)
+    }
+
+    /// Whether a probe is made for each function and direction, one by one.
+    pub const fn is_one_by_one(self) -> bool {
+        matches!(self, Self::Perf | Self::Offset)
+    }
+}
+
+/// The first of `kinds` that works, by trying; with it, or instead of it, why those before do not.
+pub(super) fn first_that_works<T>(
+    kinds: &[AttachKind],
+    mut attempt: impl FnMut(AttachKind) -> Result<T>,
+) -> (Option<T>, Vec<(AttachKind, String)>) {
+    let mut refused = Vec::new();
+    for &kind in kinds {
+        match attempt(kind) {
+            Ok(works) => return (Some(works), refused),
+            Err(error) => {
+                tracing::debug!("{kind} does not work here: {error:#}");
+                refused.push((kind, format!("{error:#}")));
+            }
+        }
+    }
+    (None, refused)
 }
 
 impl fmt::Display for AttachKind {
@@ -62,4 +96,50 @@ pub(super) fn self_test_address() -> u64 {
 /// Calls the self-test's function.
 pub(super) fn call_self_test() {
     target::gpuprobe_self_test();
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+
+    #[test]
+    fn the_best_kind_that_works_is_chosen() {
+        for (works, refused) in [
+            (vec![AttachKind::Session, AttachKind::Perf], 0),
+            (vec![AttachKind::Perf, AttachKind::Multi], 1),
+            (vec![AttachKind::Offset], 3),
+        ] {
+            let best = AttachKind::ALL[refused];
+            let (chosen, why) = first_that_works(&AttachKind::ALL, |kind| {
+                if !works.contains(&kind) {
+                    bail!("attached, but calls are not recorded");
+                }
+                Ok(kind)
+            });
+            assert_eq!(chosen, Some(best));
+            let passed_over: Vec<_> = why.iter().map(|(kind, _)| *kind).collect();
+            assert_eq!(passed_over, AttachKind::ALL[..refused]);
+        }
+    }
+
+    #[test]
+    fn where_nothing_works_each_kind_says_why() {
+        let (chosen, why) = first_that_works(&AttachKind::ALL, |kind| -> Result<()> {
+            bail!("no {kind}");
+        });
+        assert_eq!(chosen, None);
+        assert_eq!(why.len(), AttachKind::ALL.len());
+        assert_eq!(why[1].1, "no uprobe.multi");
+    }
+
+    #[test]
+    fn what_needs_types_is_no_way_out_where_there_are_none() {
+        let without: Vec<_> = AttachKind::ALL
+            .into_iter()
+            .filter(|k| !k.needs_types())
+            .collect();
+        assert_eq!(without, [AttachKind::Multi, AttachKind::Perf]);
+    }
 }

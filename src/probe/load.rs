@@ -1,11 +1,12 @@
 //! Loading the programs, with the best kind of attachment that works here.
 
+use std::fs::File;
 use std::mem::MaybeUninit;
 
 use anyhow::{Context, Result, anyhow, bail};
 use caps::Capability;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, OpenObject, ProgramMut};
+use libbpf_rs::{Link, MapType, OpenObject, ProgramMut};
 use zerocopy::FromZeros;
 
 use super::abi::{self, RawCode};
@@ -13,6 +14,7 @@ use super::attach::{self, Attached, Point};
 use super::kind::{self, AttachKind};
 use super::map_entries::MapEntries;
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, OpenGpuprobeSkel};
+use super::types;
 use crate::api::{FUNCTIONS, table};
 use crate::privileges;
 use crate::stacks::StackMode;
@@ -52,6 +54,8 @@ pub struct Probe {
     pub(super) batches: bool,
     // Before `skeleton`, so that links go first.
     pub(super) links: Vec<Link>,
+    /// After the links, which the kernel side knows by these.
+    files: Vec<File>,
     /// The kernel lets probes fire in a single process. Where it does not, they fire in all, and
     /// the programs look whose they are.
     filters_processes: bool,
@@ -72,22 +76,18 @@ impl Probe {
     /// # Errors
     /// Says why the kernel refused, and the way out where one is known.
     pub fn load(settings: &Settings) -> Result<Self> {
-        let mut refused = Vec::new();
         let kinds = settings.kind.map_or(AttachKind::ALL.to_vec(), |k| vec![k]);
-        for kind in kinds {
-            match Self::load_kind(settings, kind) {
-                Ok(mut probe) => {
-                    probe.refused = refused;
-                    return Ok(probe);
-                }
-                Err(error) => {
-                    tracing::debug!("{kind} does not work here: {error:#}");
-                    refused.push((kind, format!("{error:#}")));
-                }
-            }
+        let (probe, refused) =
+            kind::first_that_works(&kinds, |kind| Self::load_kind(settings, kind));
+        if let Some(mut probe) = probe {
+            probe.refused = refused;
+            return Ok(probe);
         }
         if let Some(cause) = known_cause() {
             bail!("cannot load BPF programs: {cause}");
+        }
+        if let [(kind, why)] = &refused[..] {
+            bail!("{kind} does not work here: {why}");
         }
         let mut reasons: Vec<_> = refused.iter().map(|(k, e)| format!("{k}: {e}")).collect();
         if !privileges::has(Capability::CAP_SYS_ADMIN) {
@@ -99,23 +99,36 @@ impl Probe {
     }
 
     fn load_kind(settings: &Settings, kind: AttachKind) -> Result<Self> {
+        let has_types = types::kernel_has_types();
+        if kind.needs_types() && !has_types {
+            bail!(
+                "it needs type information of the kernel ({})",
+                types::KERNEL_BTF
+            );
+        }
         // The skeleton borrows its object for as long as it lives, which is as long as we do.
         let object: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = GpuprobeSkelBuilder::default()
-            .open(object)
-            .context("cannot open the BPF object")?;
+        let mut builder = GpuprobeSkelBuilder::default();
+        // Open until the object is loaded.
+        let no_types = (!has_types).then(types::no_types_file).transpose()?;
+        if let Some((_, path)) = &no_types {
+            builder.obj_builder.btf_custom_path(path)?;
+        }
+        let mut open = builder.open(object).context("cannot open the BPF object")?;
         configure(&mut open, settings, kind)?;
         settings
             .map_entries
             .iter()
             .try_for_each(|map| map.apply(open.open_object_mut()))?;
         let skeleton = open.load().context("the kernel refused the BPF programs")?;
+        drop(no_types);
         let mut probe = Self {
             kind,
             stacks: settings.stacks,
             batches: settings.batches,
             links: Vec::new(),
+            files: Vec::new(),
             filters_processes: false,
             skeleton,
             refused: Vec::new(),
@@ -134,7 +147,7 @@ impl Probe {
             (&progs.task_exec, "sched_process_exec"),
             (&progs.task_rename, "task_rename"),
         ];
-        if settings.follow_children {
+        if settings.follow_children && types::kernel_has_types() {
             tracepoints.push((&progs.task_fork, "sched_process_fork"));
         }
         for (program, name) in tracepoints {
@@ -194,15 +207,34 @@ impl Probe {
                 (&progs.call_return_perf, true),
                 (&progs.call_entry_perf, false),
             ],
+            AttachKind::Offset => &[
+                (&progs.call_return_offset, true),
+                (&progs.call_entry_offset, false),
+            ],
         };
+        self.attach(programs, self.kind, path, points, pid)
+    }
+
+    fn attach(
+        &self,
+        programs: &[(&ProgramMut<'_>, bool)],
+        kind: AttachKind,
+        path: &str,
+        points: &[Point],
+        pid: Option<i32>,
+    ) -> Result<Attached> {
         let pid = self.only_in(pid);
+        let probed = match kind {
+            AttachKind::Offset => Some(self.enter_cookies(path, points)?),
+            _ => None,
+        };
+        let path = probed.as_ref().map_or(path, |probed| &probed.path);
         let mut links = Vec::new();
         for &(program, is_return) in programs {
-            links.extend(attach::attach(
-                program, self.kind, path, points, pid, is_return,
-            )?);
+            links.extend(attach::attach(program, kind, path, points, pid, is_return)?);
         }
-        Ok(Attached { links })
+        let file = probed.map(|probed| probed.file);
+        Ok(Attached { links, file })
     }
 
     /// Probes functions of which only the entry matters: that launch, or are about streams.
@@ -216,7 +248,8 @@ impl Probe {
         pid: Option<i32>,
     ) -> Result<Attached> {
         let progs = &self.skeleton.progs;
-        self.attach_entries(&progs.entry_multi, &progs.entry_perf, path, points, pid)
+        let programs = [&progs.entry_multi, &progs.entry_perf, &progs.entry_offset];
+        self.attach_entries(programs, path, points, pid)
     }
 
     /// Probes the function of a collector that is handed its batches.
@@ -226,7 +259,9 @@ impl Probe {
     pub fn attach_batches(&self, path: &str, offset: u64) -> Result<Attached> {
         let progs = &self.skeleton.progs;
         let point = Point { offset, cookie: 0 };
-        self.attach_entries(&progs.batch_multi, &progs.batch_perf, path, &[point], None)
+        // It is the only function of its file: no cookie is needed to tell it.
+        let programs = [&progs.batch_multi, &progs.batch_perf, &progs.batch_perf];
+        self.attach_entries(programs, path, &[point], None)
     }
 
     /// Probes the dynamic loader's rendezvous.
@@ -240,20 +275,18 @@ impl Probe {
         pid: Option<i32>,
     ) -> Result<Attached> {
         let progs = &self.skeleton.progs;
-        self.attach_entries(
+        let programs = [
             &progs.rendezvous_multi,
             &progs.rendezvous_perf,
-            path,
-            &[point],
-            pid,
-        )
+            &progs.rendezvous_offset,
+        ];
+        self.attach_entries(programs, path, &[point], pid)
     }
 
     /// Probes entries only, for which sessions have no use.
     fn attach_entries(
         &self,
-        multi: &ProgramMut<'_>,
-        perf: &ProgramMut<'_>,
+        [multi, perf, offset]: [&ProgramMut<'_>; 3],
         path: &str,
         points: &[Point],
         pid: Option<i32>,
@@ -261,10 +294,9 @@ impl Probe {
         let (program, kind) = match self.kind {
             AttachKind::Session | AttachKind::Multi => (multi, AttachKind::Multi),
             AttachKind::Perf => (perf, AttachKind::Perf),
+            AttachKind::Offset => (offset, AttachKind::Offset),
         };
-        let pid = self.only_in(pid);
-        let links = attach::attach(program, kind, path, points, pid, false)?;
-        Ok(Attached { links })
+        self.attach(&[(program, false)], kind, path, points, pid)
     }
 
     /// The process that probes are to fire in, if the kernel can be told: our own is to be asked.
@@ -276,6 +308,7 @@ impl Probe {
     /// Keeps probes until the end.
     pub fn keep(&mut self, attached: Attached) {
         self.links.extend(attached.links);
+        self.files.extend(attached.file);
     }
 }
 
@@ -317,6 +350,8 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     let session = kind == AttachKind::Session;
     let multi = kind == AttachKind::Multi;
     let perf = kind == AttachKind::Perf;
+    let offset = kind == AttachKind::Offset;
+    open.maps.cookies.set_autocreate(offset)?;
     progs.call_session.set_autoload(session);
     progs.call_entry_multi.set_autoload(multi);
     progs.call_return_multi.set_autoload(multi);
@@ -329,9 +364,20 @@ fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachK
     progs
         .batch_multi
         .set_autoload(settings.batches && (session || multi));
-    progs.batch_perf.set_autoload(settings.batches && perf);
+    progs
+        .batch_perf
+        .set_autoload(settings.batches && (perf || offset));
+    progs.call_entry_offset.set_autoload(offset);
+    progs.call_return_offset.set_autoload(offset);
+    progs.rendezvous_offset.set_autoload(offset);
+    progs.entry_offset.set_autoload(offset);
     progs.task_fork.set_autoload(settings.follow_children);
     Ok(())
+}
+
+/// Whether the kernel has BPF ring buffers, by trying to make one. Nothing works without.
+pub fn has_ring_buffers() -> bool {
+    MapType::RingBuf.is_supported().unwrap_or(false)
 }
 
 /// Why nothing can be loaded, with the way out, if it is one of the usual causes.
@@ -341,11 +387,8 @@ fn known_cause() -> Option<&'static str> {
     let has = |c: Capability| capabilities & (c.bit() | Capability::SysAdmin.bit()) != 0;
     if !has(Capability::Bpf) || !has(Capability::Perfmon) {
         Some("CAP_BPF and CAP_PERFMON are needed; run gpuprobe as root (sudo)")
-    } else if !std::path::Path::new(doctor::KERNEL_BTF).exists() {
-        Some(
-            "this kernel has no type information (/sys/kernel/btf/vmlinux); \
-             use a kernel built with CONFIG_DEBUG_INFO_BTF",
-        )
+    } else if !has_ring_buffers() {
+        Some("this kernel has no BPF ring buffers; Linux 5.8 or newer is needed")
     } else {
         None
     }

@@ -1,18 +1,21 @@
 //! The kernel side, loaded and attached.
 
 pub mod abi;
+pub mod arm64;
 pub mod attach;
 mod control;
 mod detach;
 pub mod kind;
 mod load;
 mod map_entries;
+mod offsets;
 mod ring;
 mod rings;
 mod skeleton;
+pub mod types;
 
 pub use attach::{Attached, Point};
 pub use kind::AttachKind;
-pub use load::{Probe, Settings};
+pub use load::{Probe, Settings, has_ring_buffers};
 pub use map_entries::MapEntries;
 pub use rings::{Image, Notice, Rings};

@@ -16,12 +16,17 @@ use tokio::process::{Child, Command};
 use super::limits;
 use crate::privileges::Invoker;
 
+/// What a child does before it runs the command: system calls only, and no allocation.
+pub(super) type First = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
+
 /// Starts `command` with our environment and `environment`, and our terminal. Unless it is to run
 /// `as_root`, it has the rights of the user who called sudo, and none that only we were given.
+/// `first` is done while it still has ours.
 pub(super) fn spawn(
     command: &[OsString],
     environment: impl IntoIterator<Item = (&'static str, OsString)>,
     as_root: bool,
+    first: Option<First>,
 ) -> Result<Child> {
     let (program, arguments) = command.split_first().context("no command")?;
     let invoker = match as_root {
@@ -35,6 +40,9 @@ pub(super) fn spawn(
     }
     let files = limits::original();
     let prepare = move || {
+        if let Some(first) = &first {
+            first()?;
+        }
         // Programs that use select() cannot have more.
         if let Some((soft, hard)) = files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;

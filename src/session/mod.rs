@@ -118,6 +118,8 @@ pub struct Config {
     pub attach: Option<AttachKind>,
     /// Maps of the kernel side that are to have another size than they are made with.
     pub map_entries: Vec<MapEntries>,
+    /// Attach on arm64 too.
+    pub allow_arm64: bool,
     /// What is recorded, if anything.
     pub record: Option<Record>,
 }
@@ -126,6 +128,16 @@ impl Config {
     /// Whether launches are recorded one by one.
     pub fn records_launches(&self) -> bool {
         self.record.is_some() && self.modes.cudatrace
+    }
+
+    /// What can be had of this on a kernel without type information: to unwind a copy of a stack,
+    /// one must know which return addresses on it the kernel has replaced.
+    #[must_use]
+    pub fn without_types(mut self) -> Self {
+        if self.stacks.is_on() {
+            self.stacks = StackMode::Fp;
+        }
+        self
     }
 }
 

@@ -30,7 +30,7 @@ use crate::discover::process::Handle;
 use crate::discover::world::Live;
 use crate::event;
 use crate::privileges::{self, BPF, LOOK, PERF_EVENTS, SIGNAL};
-use crate::probe::{AttachKind, Notice, Rings};
+use crate::probe::{AttachKind, Notice, Rings, types};
 use crate::profile;
 use crate::recording::frames::{FrameWitness, Told};
 use crate::recording::log::{Mark, Note};
@@ -61,6 +61,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Nothing could be traced, or a report could not be written.
 pub fn run(config: &Config) -> Result<ExitCode> {
     limits::raise();
+    let adapted;
+    let config = if types::kernel_has_types() {
+        config
+    } else {
+        tracing::warn!(
+            "this kernel has no type information ({}): {}",
+            types::KERNEL_BTF,
+            types::MISSED_WITHOUT
+        );
+        adapted = config.clone().without_types();
+        &adapted
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -318,15 +330,23 @@ impl<'a> Run<'a> {
         }
         let own_pid = std::process::id();
         self.tracer.probe.add_target(own_pid)?;
+        // Without types, the kernel side does not know whose child it is: it says so itself.
+        let first = (!types::kernel_has_types())
+            .then(|| self.tracer.probe.becomes_target())
+            .transpose()?;
+        let first = first.map(|first| Box::new(first) as _);
         let environment = self.collector.iter().flat_map(Collector::environment);
-        let child = command::spawn(arguments, environment, self.config.as_root);
+        let child = command::spawn(arguments, environment, self.config.as_root, first);
         self.tracer.probe.remove_target(own_pid);
         child.map(Some)
     }
 
     /// Gives up the rights that only beginning took.
     fn give_up_rights(&self) {
-        let perf = self.tracer.probe.kind == AttachKind::Perf;
+        let perf = matches!(
+            self.tracer.probe.kind,
+            AttachKind::Perf | AttachKind::Offset
+        );
         let command = matches!(self.config.target, Target::Command(_));
         let mut kept = vec![BPF, LOOK];
         kept.extend(perf.then_some(PERF_EVENTS));

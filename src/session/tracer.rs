@@ -6,10 +6,11 @@ use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::{ApiChoice, Config, Target};
 use crate::api::{FUNCTIONS, Function, Layer, Modes, Op};
+use crate::discover::instruction::First;
 use crate::discover::process::{self, Handle, MappingId};
 use crate::discover::{FileId, Library, Likeness, Role, elf, gpus, system};
 use crate::privileges;
-use crate::probe::{Attached, Point, Probe, Settings};
+use crate::probe::{Attached, Point, Probe, Settings, arm64};
 
 /// What came of looking at a process.
 #[derive(Debug, Default)]
@@ -64,6 +65,7 @@ impl Tracer {
     /// # Errors
     /// BPF cannot be used, or nothing could be attached to.
     pub fn start(config: &Config, process: Option<Handle>) -> Result<Self> {
+        arm64::permit(std::env::consts::ARCH, config.allow_arm64)?;
         let is_command = matches!(config.target, Target::Command(_));
         let probe = Probe::load(&Settings {
             only_targets: config.target != Target::Everything,
@@ -247,6 +249,20 @@ impl Tracer {
             return Self::leave_alone(library, &error);
         }
         functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
+        let path = library.path.display();
+        if let Some(refused) = beginning(&functions, First::Refused) {
+            tracing::warn!(
+                "not probed, as the kernel allows no probe on their first instruction: {refused}, \
+                 of {path}"
+            );
+            functions.retain(|f| f.first != First::Refused);
+        }
+        if let Some(stepped) = beginning(&functions, First::Stepped) {
+            tracing::warn!(
+                "the kernel cannot emulate the first instruction of {stepped}, of {path}: each \
+                 call costs ten times as much as it might, or more"
+            );
+        }
         let op = |f: &elf::Function| FUNCTIONS[usize::from(f.row)].op;
         let told = |op: Op| self.modes.memleak && op.is_told();
         let only_counted = |op: Op| op.is_launch() && !self.single_launches && !told(op);
@@ -255,7 +271,6 @@ impl Tracer {
             .partition(|f| only_counted(op(f)) || op(f).is_about_streams());
         let (queries, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|f| op(f).is_device_query());
-        let path = library.path.display();
         let (file, pid) = (library.attach_path(), self.only_pid);
         let calls = points(&calls);
         if !calls.is_empty() {
@@ -321,6 +336,19 @@ impl Tracer {
     fn leave_alone(library: &Library, why: &Error) -> Result<usize> {
         tracing::warn!("{} is left alone: {why:#}", library.path.display());
         Ok(0)
+    }
+}
+
+/// Which of `functions` begin with such an instruction, for messages; `None` if none do.
+fn beginning(functions: &[elf::Function], first: First) -> Option<String> {
+    const NAMED: usize = 3;
+    let found = functions.iter().filter(|f| f.first == first);
+    let names: Vec<_> = found.map(|f| f.symbol).collect();
+    let some = names[..names.len().min(NAMED)].join(", ");
+    match names.len() {
+        0 => None,
+        1..=NAMED => Some(some),
+        count => Some(format!("{some} and {} others", count - NAMED)),
     }
 }
 

@@ -135,4 +135,4 @@ macro_rules! for_each_attach_kind {
     )*};
 }
 
-for_each_attach_kind! { session multi perf }
+for_each_attach_kind! { session multi perf offset }

@@ -25,6 +25,7 @@ mod filters;
 mod formats;
 mod harness;
 mod hostile;
+mod kernels;
 mod latency;
 mod libraries;
 mod losses;

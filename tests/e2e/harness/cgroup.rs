@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::DEADLINE;
+use super::{DEADLINE, patience};
 
 /// Where cgroups of version 2 are mounted.
 fn mounted() -> PathBuf {
@@ -76,7 +76,7 @@ impl Drop for Cgroup {
         let folder = self.folder();
         // Not known to older kernels; children of tests are killed anyhow.
         let _ = fs::write(folder.join("cgroup.kill"), "1");
-        let end = Instant::now() + DEADLINE;
+        let end = Instant::now() + DEADLINE * patience();
         while fs::remove_dir(&folder).is_err() && Instant::now() < end {
             thread::sleep(Duration::from_millis(5));
         }

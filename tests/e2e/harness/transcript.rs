@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use super::DEADLINE;
+use super::{DEADLINE, patience};
 
 #[derive(Default)]
 struct State {
@@ -88,7 +88,7 @@ impl Transcript {
     }
 
     fn wait<T>(&self, what: &str, mut done: impl FnMut(&State) -> Option<T>) -> T {
-        let end = Instant::now() + DEADLINE;
+        let end = Instant::now() + DEADLINE * patience();
         let (state, changed) = &*self.shared;
         let mut state = lock(state);
         loop {

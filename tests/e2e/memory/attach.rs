@@ -12,11 +12,18 @@ fn root_every_kind_is_exact_by_each_way_to_attach() {
         ("multi", Backend::Driver),
         ("multi", Backend::PerThread),
         ("perf", Backend::Shared),
+        ("offset", Backend::Shared),
     ] {
         let run = Run::start(backend, &["--attach", attach]).play(EVERY_KIND);
         let (report, truth) = run.end();
         report.assert_kinds(truth);
     }
+}
+
+#[test]
+fn root_every_kind_is_exact_by_the_best_way_to_attach() {
+    let (report, truth) = Run::start(Backend::Shared, &[]).play(EVERY_KIND).end();
+    report.assert_kinds(truth);
 }
 
 #[test]

@@ -31,8 +31,13 @@ fn started(program: &str, arguments: &[&str]) -> (Gpuprobe, u32) {
     (gpuprobe, pid)
 }
 
+/// `attach` is the way to attach, or "" for the best.
 fn named(program: &str, mode: &str, attach: &str) {
-    let (mut gpuprobe, pid) = started(program, &["--stacks", mode, "--attach", attach]);
+    let mut arguments = vec!["--stacks", mode];
+    if !attach.is_empty() {
+        arguments.extend(["--attach", attach]);
+    }
+    let (mut gpuprobe, pid) = started(program, &arguments);
     for command in [
         "call 5 21 4096 2",
         "thread 3 5 100 1",
@@ -74,20 +79,20 @@ fn named(program: &str, mode: &str, attach: &str) {
 #[test]
 fn root_paths_with_frame_pointers_are_named() {
     for mode in ["auto", "dwarf", "fp"] {
-        named("paths", mode, "session");
+        named("paths", mode, "");
     }
 }
 
 #[test]
 fn root_paths_without_frame_pointers_are_named() {
     for mode in ["auto", "dwarf"] {
-        named("paths_bare", mode, "session");
+        named("paths_bare", mode, "");
     }
 }
 
 #[test]
 fn root_paths_are_named_by_each_way_to_attach() {
-    for attach in ["multi", "perf"] {
+    for attach in ["multi", "perf", "offset"] {
         named("paths_bare", "auto", attach);
     }
 }

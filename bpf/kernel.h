@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * What is read of the kernel's own structures. On a kernel that has no type
+ * information nobody knows where their members are; libbpf then finds no type at
+ * all, and the verifier removes what depends on them. What is said of a task
+ * without is what helpers say of the current one.
+ */
+#ifndef GPUPROBE_KERNEL_H
+#define GPUPROBE_KERNEL_H
+
+#define gp_has_types() bpf_core_field_exists(struct task_struct, tgid)
+
+static __always_inline bool gp_is_current(struct task_struct *task)
+{
+	return task == (struct task_struct *)bpf_get_current_task();
+}
+
+static __always_inline __u32 gp_tgid_of(struct task_struct *task)
+{
+	if (!gp_has_types())
+		return bpf_get_current_pid_tgid() >> 32;
+	return BPF_CORE_READ(task, tgid);
+}
+
+static __always_inline __u32 gp_tid_of(struct task_struct *task)
+{
+	if (!gp_has_types())
+		return (__u32)bpf_get_current_pid_tgid();
+	return BPF_CORE_READ(task, pid);
+}
+
+/* CLOCK_BOOTTIME at which the task, or the leader of its process, began; 0 if
+ * that is not known. */
+static __always_inline __u64 gp_start_of(struct task_struct *task, bool of_leader)
+{
+	if (!gp_has_types())
+		return 0;
+	return of_leader ? BPF_CORE_READ(task, group_leader, start_boottime)
+			 : BPF_CORE_READ(task, start_boottime);
+}
+
+/* The process id that the process itself knows; 0 if that is not known. */
+static __always_inline __u32 gp_inner_pid(struct task_struct *task)
+{
+	struct upid *number;
+	struct pid *pid;
+	__u32 level;
+
+	if (!gp_has_types())
+		return 0;
+	pid = BPF_CORE_READ(task, group_leader, thread_pid);
+	level = BPF_CORE_READ(pid, level);
+	number = (struct upid *)&pid->numbers + level;
+	return BPF_CORE_READ(number, nr);
+}
+
+/* Names the task, or the leader of its process. */
+static __always_inline void gp_read_comm(char *comm, struct task_struct *task, bool of_leader)
+{
+	if (!gp_has_types()) {
+		bpf_get_current_comm(comm, GP_COMM_LEN);
+		return;
+	}
+	if (of_leader)
+		task = BPF_CORE_READ(task, group_leader);
+	bpf_probe_read_kernel_str(comm, GP_COMM_LEN, &task->comm);
+}
+
+/* Whether the process goes on without the ending `task`. Without types, the end
+ * of its first thread is taken for its own. */
+static __always_inline bool gp_outlives(struct task_struct *task)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+
+	if (!gp_has_types())
+		return (__u32)pid_tgid != pid_tgid >> 32;
+	/* `live` has already been decremented for this thread. */
+	return BPF_CORE_READ(task, signal, live.counter) > 0;
+}
+
+/* The program that is about to run; false if that is not known. */
+static __always_inline bool gp_image_of(struct linux_binprm *binprm, struct gp_image_key *image)
+{
+	if (!gp_has_types())
+		return false;
+	image->inode = BPF_CORE_READ(binprm, file, f_inode, i_ino);
+	image->device = BPF_CORE_READ(binprm, file, f_inode, i_sb, s_dev);
+	return true;
+}
+
+#endif /* GPUPROBE_KERNEL_H */

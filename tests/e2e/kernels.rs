@@ -1,0 +1,180 @@
+//! What is run on other kernels, by `scripts/test-kernels.sh`: one run each, as a start takes seconds
+//! there. Here, what older kernels lack is taken away, and functions are no good to probe.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use rusqlite::{Connection, OpenFlags};
+use tempfile::TempDir;
+
+use gpuprobe::api::Layer;
+use gpuprobe::discover::{Library, Role};
+
+use crate::harness::standin::OwnCopy;
+use crate::harness::talk::Talk;
+use crate::harness::{Backend, Report, Setup, Truth, Workload, standin, system_wide};
+
+const ALL: [&str; 3] = ["--memleak", "--cudatrace", "--bandwidth-util"];
+
+/// Hides the kernel's type information from gpuprobe.
+fn without_types(setup: Setup) -> Setup {
+    let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
+    setup.wrapped(["unshare", "--mount", "sh", "-c", hide, "sh"])
+}
+
+fn some_of_everything(talk: &mut Talk) {
+    for command in [
+        "alloc 4096 5",
+        "free 0 2",
+        "launch 0 100",
+        "copy d2h 65536 7",
+    ] {
+        talk.say(command);
+    }
+}
+
+fn check(report: &Report, pid: u32, truth: Truth) {
+    report.assert_totals(truth);
+    report.assert_holds(pid, truth.bytes, truth.live);
+    assert_eq!(report.launches(), [100, 0, 0]);
+    assert_eq!(report.moved(pid), [("D2H", "sync", 7, 7 * 65536)]);
+}
+
+#[test]
+fn root_a_command_and_its_recording_are_exact() {
+    let folder = TempDir::new().unwrap();
+    let recording = folder.path().join("run.sqlite");
+    let file = recording.to_str().unwrap();
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)])
+        .modes(ALL)
+        .args(["--record", file])
+        .start();
+    let pid = gpuprobe.talk.ready();
+    some_of_everything(&mut gpuprobe.talk);
+    let truth = gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    check(&report, pid, truth);
+    let database = Connection::open_with_flags(&recording, OpenFlags::SQLITE_OPEN_READ_ONLY);
+    let database = database.unwrap();
+    let count = |what: &str| -> u64 {
+        let query = format!("SELECT count(*) FROM {what}");
+        let found: i64 = database.query_row(&query, [], |row| row.get(0)).unwrap();
+        found.cast_unsigned()
+    };
+    let calls = "CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds s ON s.id = r.nameId \
+        WHERE r.eventClass <> 67 AND s.value";
+    assert_eq!(count(&format!("{calls} = 'cudaMalloc'")), truth.allocs);
+    assert_eq!(count(&format!("{calls} = 'cudaFree'")), truth.frees);
+    assert_eq!(count("GPUPROBE_LAUNCHES"), truth.launches);
+}
+
+#[test]
+fn root_a_running_process_is_exact_until_it_is_killed() {
+    let mut workload = Workload::start(Backend::Static);
+    workload.say("launch 0");
+    let before = workload.status();
+    let mut gpuprobe = Setup::pid(workload.pid).modes(ALL).start();
+    some_of_everything(&mut workload);
+    let truth = workload.status() - before;
+    workload.child.signal(Signal::SIGKILL);
+    let report = gpuprobe.final_report();
+    check(&report, workload.pid, truth);
+    assert_eq!(report.process(workload.pid)["exited"], true);
+}
+
+#[test]
+fn root_the_whole_system_is_exact() {
+    let _shared = system_wide();
+    let mut before = Workload::start(Backend::Driver);
+    let mut gpuprobe = Setup::everything().start();
+    let mut after = Workload::start(Backend::Shared);
+    for workload in [&mut before, &mut after] {
+        workload.say("alloc 4096 5");
+        workload.say("free 0 2");
+    }
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    for workload in [&before, &after] {
+        report.assert_holds(workload.pid, 3 * 4096, 3);
+    }
+}
+
+#[test]
+fn root_without_type_information_a_command_is_exact() {
+    for backend in [Backend::Shared, Backend::Driver] {
+        let setup = Setup::command([standin().program_text(backend)]).modes(ALL);
+        let mut gpuprobe = without_types(setup).start();
+        let pid = gpuprobe.talk.ready();
+        some_of_everything(&mut gpuprobe.talk);
+        let truth = gpuprobe.talk.done();
+        let report = gpuprobe.final_report();
+        check(&report, pid, truth);
+        assert_eq!(report.process(pid)["comm"], backend.program());
+        assert_eq!(report.process(pid)["exited"], true);
+        let said = gpuprobe.said();
+        let about: Vec<_> = said
+            .iter()
+            .filter(|line| line.contains("type information"))
+            .collect();
+        assert_eq!(about.len(), 1, "{said:#?}");
+        assert!(about[0].contains("children are not followed"), "{said:#?}");
+    }
+}
+
+#[test]
+fn root_without_type_information_a_running_process_is_exact() {
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("freenull");
+    let before = workload.status();
+    let setup = Setup::pid(workload.pid).modes(ALL);
+    let mut gpuprobe = without_types(setup).start();
+    some_of_everything(&mut workload);
+    let truth = workload.status() - before;
+    check(&gpuprobe.stop(), workload.pid, truth);
+}
+
+/// Has a function of the library at `path` begin with `code` instead of `push %rbp; mov %rsp,%rbp`,
+/// which does the same.
+fn begin(path: &Path, symbol: &str, code: [u8; 4]) {
+    let library = Library::open(path, path, Role::Cuda(Layer::Driver)).unwrap();
+    let functions = library.functions(Layer::Driver).unwrap();
+    let found = functions.iter().find(|f| f.symbol == symbol);
+    let offset = usize::try_from(found.unwrap().offset).unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    let place = &mut bytes[offset..offset + 4];
+    assert_eq!(place, [0x55, 0x48, 0x89, 0xe5]);
+    place.copy_from_slice(&code);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn root_functions_that_are_dear_or_refused_are_named() {
+    let own = OwnCopy::new();
+    let path = own.standin().path("libcuda.so.1");
+    // enter $0,$0
+    begin(&path, "cuMemAlloc_v2", [0xc8, 0, 0, 0]);
+    // ds push %rbp; push %rsp; pop %rbp
+    begin(&path, "cuMemFree_v2", [0x3e, 0x55, 0x54, 0x5d]);
+    let mut gpuprobe = Setup::command([own.standin().program_text(Backend::Driver)]).start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.say("alloc 4096 3");
+    gpuprobe.talk.say("free 0");
+    let truth = gpuprobe.talk.done();
+    assert_eq!((truth.allocs, truth.frees), (3, 1));
+    let report = gpuprobe.final_report();
+    // What cannot be probed is not seen; what is dear is.
+    report.assert_calls(&[("cuMemAlloc_v2", 3)]);
+    report.assert_holds(pid, 3 * 4096, 3);
+    let said = gpuprobe.said();
+    for (about, symbol) in [
+        (
+            "allows no probe on their first instruction: cuMemFree_v2,",
+            "refused",
+        ),
+        ("emulate the first instruction of cuMemAlloc_v2,", "dear"),
+    ] {
+        let found = said.iter().filter(|line| line.contains(about)).count();
+        assert_eq!(found, 1, "{symbol}: {said:#?}");
+    }
+}
