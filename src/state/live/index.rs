@@ -210,7 +210,9 @@ mod tests {
         }
         assert_eq!(index.find(7, |slot| slot == 900), Some(900));
         assert_eq!(index.find(8, |_| true), None);
-        *index.find_mut(7, |slot| slot == 900).unwrap() = 5000;
+        if let Some(slot) = index.find_mut(7, |slot| slot == 900) {
+            *slot = 5000;
+        }
         assert_eq!(index.remove(7, |slot| slot == 900), None);
         assert_eq!(index.remove(7, |slot| slot == 5000), Some(5000));
     }

@@ -3,7 +3,7 @@
 
 mod crowds;
 mod full;
-mod killed;
+pub(crate) mod killed;
 mod leaving;
 mod reader;
 mod reload;
