@@ -171,7 +171,7 @@ CHECKS = {
     "activity, PyTorch": (check_activity_pytorch,),
     "activity, PyTorch's profiler": (check_profiler_beside,),
     "activity, _exit": (check_quick_exit,),
-    "activity, rate": (check_rate,),
+    **{f"activity, rate, {n} threads": (check_rate, n) for n in (1, 4, 8)},
     "cost of activity": (measure_activity,),
     "cost of stacks": (measure_stacks,),
     "start and idle": (measure_start_and_idle,),

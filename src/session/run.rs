@@ -395,6 +395,7 @@ impl<'a> Run<'a> {
             }
         })?;
         if let Some(stacks) = &mut self.sink.stacks {
+            stacks.end_round();
             stacks.teach(&self.tracer.probe);
         }
         self.sink.find_frames(&mut self.told);

@@ -33,6 +33,11 @@ pub(super) struct Stacks {
     jitted: HashSet<u32>,
     /// What was found has been forgotten: it will be told again.
     is_forgetful: bool,
+    /// Processes and programs that have ended since the last round of reading, and before it:
+    /// their last launches and copies are in another ring than their ends, and may be read up to a
+    /// round later.
+    ended: Vec<(u32, u32)>,
+    ended_before: Vec<(u32, u32)>,
     /// Calls whose stack was taken, but is not known here.
     pub(super) unknown: u64,
     /// The frames of all stacks are wanted, not just of those that are shown.
@@ -49,6 +54,8 @@ impl Stacks {
             asked: HashSet::new(),
             jitted: HashSet::new(),
             is_forgetful: false,
+            ended: Vec::new(),
+            ended_before: Vec::new(),
             unknown: 0,
             is_recording,
         })
@@ -93,7 +100,15 @@ impl Stacks {
 
     /// A process has ended, or one of its programs.
     pub(super) fn end(&mut self, task: &Task) {
-        self.taken.forget(task.pid, task.process);
+        self.ended.push((task.pid, task.process));
+    }
+
+    /// All rings have been read once more.
+    pub(super) fn end_round(&mut self) {
+        let ended = std::mem::take(&mut self.ended);
+        for (pid, process) in std::mem::replace(&mut self.ended_before, ended) {
+            self.taken.forget(pid, process);
+        }
     }
 
     /// Forgets processes of whose end nobody told.

@@ -14,7 +14,8 @@
  *     graph[=N]       capture 2 kernels, a copy and a set, and launch that N (default 10) times
  *     long[=MS,N]     N (default 5) runs of a kernel of MS (default 50) milliseconds, one after the
  *                     other: "long_ns" in the line has what CUDA events around each measured
- *     many[=N]        N (default 100000) launches of an empty kernel, as fast as they go
+ *     many[=N,T]      N (default 100000) launches of an empty kernel by each of T (default 1)
+ *                     threads, as fast as they go; "ns_per_launch" of a thread in the line
  *     quick[=N]       N (default 10) kernels, then leave by _exit without any synchronisation
  *     wait            print the line, then read a line from standard input
  */
@@ -262,23 +263,41 @@ void run_long(Step &step)
     step.extra += "]";
 }
 
-void launch_empty(long count)
+void launch_empty(long count, cudaStream_t stream = nullptr)
 {
     for (long i = 0; i < count; i++)
-        empty<<<1, 1>>>();
+        empty<<<1, 1, 0, stream>>>();
     must(cudaGetLastError(), "empty");
     truth.add("kernels", "empty", 0, count);
+}
+
+void launch_from_thread(long count)
+{
+    cudaStream_t stream;
+    must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    launch_empty(count, stream);
+    must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    must(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
 void run_many(Step &step)
 {
     launch_empty(1);
     must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    long count = step.number(0, 100000);
-    double start = now_ns();
-    launch_empty(count);
-    double launched = now_ns();
-    must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    long count = step.number(0, 100000), crowd = step.number(1, 1);
+    double start = now_ns(), launched;
+    if (crowd == 1) {
+        launch_empty(count);
+        launched = now_ns();
+        must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    } else {
+        std::vector<std::thread> threads;
+        for (long i = 0; i < crowd; i++)
+            threads.emplace_back(launch_from_thread, count);
+        for (std::thread &thread : threads)
+            thread.join();
+        launched = now_ns();
+    }
     step.extra = ",\"ns_per_launch\":" + std::to_string((launched - start) / count);
 }
 

@@ -157,3 +157,16 @@ fn calls_that_probes_saw_are_the_same_rows_and_lead_kernels_to_stacks() {
         );
     }
 }
+
+/// Launches and the end of a process come by different rings.
+#[test]
+fn launches_just_before_the_end_have_their_stacks() {
+    let arguments = ["--memleak", "--cudatrace", "--stacks", "auto"];
+    let work = ["module add", "launch add 3", "graph 2 10", "launch add 200"];
+    let (recording, truth) = recorded(Backend::Shared, &arguments, &work);
+    let launched = "GPUPROBE_LAUNCHES l JOIN CUPTI_ACTIVITY_KIND_RUNTIME r \
+        USING (correlationId) WHERE r.eventClass <> 67";
+    let rows = |also: &str| count(&recording.file, &format!("{launched}{also}")).cast_unsigned();
+    assert_eq!(rows(" AND r.callchainId IS NULL"), 0);
+    assert!(rows("") >= truth.launches + truth.graph_launches);
+}
