@@ -17,7 +17,7 @@ ALL = (*ACTIVITY, "--memleak", "--cudatrace", "--bandwidth-util")
 
 STEPS = ("init", "mixed", "threads", "graph", "long")
 
-ROUNDS = 5
+ROUNDS = 3
 LAUNCHES = 100_000
 MANY = 1_000_000
 
