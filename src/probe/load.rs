@@ -86,12 +86,18 @@ impl Probe {
         if let Some(cause) = known_cause() {
             bail!("cannot load BPF programs: {cause}");
         }
+        let needs_more = !privileges::has(Capability::CAP_SYS_ADMIN);
+        let hint = "perf-event uprobes take CAP_SYS_ADMIN, or root (sudo)";
         if let [(kind, why)] = &refused[..] {
-            bail!("{kind} does not work here: {why}");
+            let hint = match needs_more && kind.is_one_by_one() {
+                true => format!("; {hint}"),
+                false => String::new(),
+            };
+            bail!("{kind} does not work here: {why}{hint}");
         }
         let mut reasons: Vec<_> = refused.iter().map(|(k, e)| format!("{k}: {e}")).collect();
-        if !privileges::has(Capability::CAP_SYS_ADMIN) {
-            reasons.push("perf-event uprobes take CAP_SYS_ADMIN, or root (sudo)".to_owned());
+        if needs_more {
+            reasons.push(hint.to_owned());
         }
         Err(anyhow!("{}", reasons.join("; ")).context(
             "the kernel refused every way of attaching to functions (`gpuprobe doctor` says more)",

@@ -30,7 +30,7 @@ use crate::discover::process::Handle;
 use crate::discover::world::Live;
 use crate::event;
 use crate::privileges::{self, BPF, LOOK, PERF_EVENTS, SIGNAL};
-use crate::probe::{AttachKind, Notice, Rings, types};
+use crate::probe::{Notice, Rings, types};
 use crate::profile;
 use crate::recording::frames::{FrameWitness, Told};
 use crate::recording::log::{Mark, Note};
@@ -343,10 +343,7 @@ impl<'a> Run<'a> {
 
     /// Gives up the rights that only beginning took.
     fn give_up_rights(&self) {
-        let perf = matches!(
-            self.tracer.probe.kind,
-            AttachKind::Perf | AttachKind::Offset
-        );
+        let perf = self.tracer.probe.kind.is_one_by_one();
         let command = matches!(self.config.target, Target::Command(_));
         let mut kept = vec![BPF, LOOK];
         kept.extend(perf.then_some(PERF_EVENTS));
