@@ -75,6 +75,16 @@ pub mod flags {
     pub const LAST: u32 = 2;
 }
 
+/// Bits of [`Marker::flags`], `CUPTI_ACTIVITY_FLAG_MARKER_...`.
+pub mod marker {
+    /// A moment.
+    pub const INSTANTANEOUS: u32 = 1;
+    /// A range begins.
+    pub const START: u32 = 2;
+    /// A range ends.
+    pub const END: u32 = 4;
+}
+
 /// Begins every record.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
@@ -617,7 +627,7 @@ pub struct Name {
 pub struct Marker {
     /// When.
     pub time_ns: u64,
-    /// `CUpti_ActivityFlag`: 2 instantaneous, 4 start, 8 end.
+    /// [`marker`].
     pub flags: u32,
     /// Joins start and end.
     pub id: u32,

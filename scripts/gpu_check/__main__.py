@@ -16,6 +16,7 @@ from pathlib import Path
 from activity import (
     check_activity,
     check_activity_pytorch,
+    check_markers,
     check_profiler_beside,
     check_quick_exit,
     check_rate,
@@ -169,6 +170,7 @@ CHECKS = {
     "activity, stream per thread": (check_activity, "activity_ptsz"),
     "activity, same as nsys": (check_activity_same_as_nsys, "activity_shared"),
     "activity, PyTorch": (check_activity_pytorch,),
+    "activity, NVTX": (check_markers,),
     "activity, PyTorch's profiler": (check_profiler_beside,),
     "activity, _exit": (check_quick_exit,),
     **{f"activity, rate, {n} threads": (check_rate, n) for n in (1, 4, 8)},

@@ -4,11 +4,12 @@ import json
 import os
 import sqlite3
 import subprocess
+import sys
 
 from children import Failed
 from cost import TRAINING_STEPS, ratios
 from expect import compare_frame
-from expect_activity import compare_activity, off_by_more
+from expect_activity import compare_activity, compare_modes, copies_of, memory_of, off_by_more
 from frameworks import SLOW_SECONDS, environment, is_missing
 from peers import find, timed
 
@@ -111,30 +112,39 @@ def check_same_as_nsys(bench, program):
 
 
 def check_activity_pytorch(bench):
-    """Every kernel that was launched has run as often as it was launched."""
+    """What was launched, copied and allocated is what the GPU ran and CUPTI saw allocated."""
     if is_missing(bench, "torch", "triton"):
         return
     command = bench.script("torch_train.py", "init", "train=10", "compiled", "triton")
-    tracer = bench.trace("--", *command, modes=(*ACTIVITY, "--cudatrace"), env=environment(bench))
+    tracer = bench.trace("--", *command, modes=ALL, env=environment(bench))
     bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
     _, report = tracer.finish()
     bench.all_equal(compare_frame(report))
-    launched, ran = {}, {}
-    for row in report["cudatrace"]["kernels"]:
-        if row["launches"]:
-            name = row["mangled"] or row["name"]
-            launched[name] = launched.get(name, 0) + row["launches"]
-    for process in report["activity"]["processes"]:
-        for row in process["kernels"]:
-            name = row["mangled"] or row["name"]
-            ran[name] = ran.get(name, 0) + row["count"]
-    differing = {
-        name: (launched.get(name), ran.get(name))
-        for name in launched.keys() | ran.keys()
-        if launched.get(name) != ran.get(name)
-    }
-    bench.equal("kernels launched and run, where that differs", {}, differing)
-    bench.figure(bench.label, f"{sum(ran.values())} runs of {len(ran)} kernels")
+    bench.all_equal(compare_modes(report))
+    processes = report["activity"]["processes"]
+    runs = sum(row["count"] for process in processes for row in process["kernels"])
+    bench.figure(
+        bench.label,
+        f"{runs} runs of kernels, copies and sets {[copies_of(process) for process in processes]},"
+        f" allocations {[memory_of(process, 'allocation') for process in processes]}",
+    )
+
+
+def check_markers(bench):
+    """A range that PyTorch marks once it has used CUDA."""
+    if is_missing(bench, "torch"):
+        return
+    program = (
+        "import torch\nx = torch.ones(8, device='cuda')\n"
+        "with torch.cuda.nvtx.range('outer'):\n x.sum().item()"
+    )
+    command = [sys.executable, "-c", program]
+    modes = ("--activity=kernel,marker", "--activity-summary")
+    tracer = bench.trace("--", *command, modes=modes, env=environment(bench))
+    bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
+    _, report = tracer.finish()
+    markers = [process["markers"] for process in report["activity"]["processes"]]
+    bench.equal("a range has two ends", [2], markers)
 
 
 def check_profiler_beside(bench):

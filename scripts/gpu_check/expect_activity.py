@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from expect import compare_frame
+from expect import compare_frame, differ
 
 # A kernel's duration by CUDA events around it, and by CUPTI.
 TOLERANCE = 0.01
@@ -84,6 +84,47 @@ def compare_activity(report, truth):
     yield "copies and sets", pairs(truth["copies"] | truth["sets"]), copies_of(process)
     yield "allocations", pairs(truth["allocations"]), memory_of(process, "allocation")
     yield "frees", pairs(truth["frees"]), memory_of(process, "release")
+
+
+def compare_modes(report):
+    """Yields (what, by the calls, by CUPTI) for a program that all is asked of, and that launches
+    no graphs and allocates through functions that CUPTI tells of.
+
+    >>> kernel = dict(mangled="_Z1av", name="a()", launches=2)
+    >>> ran = dict(mangled="_Z1av", name="a()", count=2)
+    >>> copy = dict(direction="H2D", calls=1, bytes=8)
+    >>> process = dict(kernels=[ran], copies=[dict(direction="H2D", count=1, bytes=8)],
+    ...     memory=[dict(operation="allocation", kind="device", count=3, bytes=64)])
+    >>> report = dict(cudatrace=dict(kernels=[kernel]), bandwidth_util=dict(directions=[copy]),
+    ...     memleak=dict(calls=dict(cudaMalloc=3)), activity=dict(processes=[process]))
+    >>> [what for what, want, got in compare_modes(report) if want != got]
+    []
+    >>> kernel["launches"], copy["bytes"] = 3, 9
+    >>> [what for what, want, got in compare_modes(report) if want != got]
+    ['kernels launched and run', 'copies and sets called for and done']
+    """
+    processes = report["activity"]["processes"]
+    launched, ran = Counter(), Counter()
+    for row in report["cudatrace"]["kernels"]:
+        launched[row["mangled"] or row["name"]] += row["launches"]
+    for row in (row for process in processes for row in process["kernels"]):
+        ran[row["mangled"] or row["name"]] += row["count"]
+    yield differ("kernels launched and run", (+launched).items(), (+ran).items())
+    called, done = {}, {}
+    for row in report["bandwidth_util"]["directions"]:
+        add(called, row["direction"], row["calls"], row["bytes"])
+    for process in processes:
+        for direction, (count, size) in copies_of(process).items():
+            add(done, direction, count, size)
+    yield "copies and sets called for and done", called, done
+    calls = sum(report["memleak"]["calls"].values())
+    told = sum(
+        row["count"]
+        for process in processes
+        for row in process["memory"]
+        if row["operation"] == "allocation" and row["kind"] in KINDS
+    )
+    yield "allocations", calls, told
 
 
 def off_by_more(expected, found, part=TOLERANCE):

@@ -15,6 +15,9 @@ use crate::probe::Probe;
 /// The library that the CUDA driver loads into a process as it is initialised.
 const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";
 
+/// The library that NVTX hands a program's ranges and names to.
+const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
+
 /// What is collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collect {
@@ -61,12 +64,23 @@ impl Collector {
     }
 
     /// The variables that the command is to be given.
-    pub(super) fn environment(&self) -> [(&'static str, OsString); 2] {
-        [
-            (INJECTION_VARIABLE, self.library.path().into()),
+    pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let path = || self.library.path().into();
+        let mut variables = vec![
+            (INJECTION_VARIABLE, path()),
             (SETTINGS_VARIABLE, self.settings.to_string().into()),
-        ]
+        ];
+        if wants_nvtx(self.settings.kinds) && std::env::var_os(NVTX_VARIABLE).is_none() {
+            variables.push((NVTX_VARIABLE, path()));
+        }
+        variables
     }
+}
+
+/// Whether what the program says through NVTX was asked for by name: there is a CUPTI (13.0.0) that
+/// crashes programs that use it.
+fn wants_nvtx(kinds: Kinds) -> bool {
+    kinds != Kinds::USUAL && (kinds.contains("marker") || kinds.contains("name"))
 }
 
 /// By what the collector knows that we have gone, and that nobody listens any more.
@@ -83,6 +97,19 @@ fn ourselves() -> Option<Tracer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nvtx_is_asked_for_by_name() {
+        let kinds = |names: &[&str]| {
+            names
+                .iter()
+                .try_fold(Kinds::NONE, |kinds, name| kinds.with(name))
+        };
+        assert!(!wants_nvtx(Kinds::USUAL));
+        assert_eq!(kinds(&["kernel", "memcpy"]).map(wants_nvtx), Ok(false));
+        assert_eq!(kinds(&["kernel", "marker"]).map(wants_nvtx), Ok(true));
+        assert_eq!(kinds(&["name"]).map(wants_nvtx), Ok(true));
+    }
 
     #[test]
     fn we_can_be_told_from_who_comes_after_us() {

@@ -296,7 +296,7 @@ size_t record_write_extra(uint8_t record[RECORD_MAX], uint32_t kind, uint64_t no
         put_text(record, 24, "feeder");
         break;
     case KIND_MARKER:
-        put32(record, 4, 2); /* a moment */
+        put32(record, 4, 1); /* a moment */
         put64(record, 8, now_ns);
         put32(record, 16, 1);
         put32(record, 20, 2);

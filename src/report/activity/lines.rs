@@ -285,9 +285,9 @@ impl Line<'_> {
 /// `CUpti_ActivityFlag` of a marker.
 pub(super) fn marker(flags: u32) -> &'static str {
     match flags {
-        flags if flags & 2 != 0 => "mark",
-        flags if flags & 4 != 0 => "start",
-        flags if flags & 8 != 0 => "end",
+        flags if flags & wire::marker::INSTANTANEOUS != 0 => "mark",
+        flags if flags & wire::marker::START != 0 => "start",
+        flags if flags & wire::marker::END != 0 => "end",
         _ => "unknown",
     }
 }

@@ -15,11 +15,6 @@ const PUSH_POP: i64 = 59;
 const START_END: i64 = 60;
 const DOMAIN: i64 = 75;
 
-/// Bits of `CUpti_ActivityFlag`.
-const INSTANTANEOUS: u32 = 2;
-const START: u32 = 4;
-const END: u32 = 8;
-
 /// Ranges that are open at most; beyond, those that are get no end.
 const MOST: usize = 1 << 16;
 
@@ -77,11 +72,11 @@ impl<'c> Nvtx<'c> {
     ) -> rusqlite::Result<()> {
         let (pid, time) = (activity.pid, common.time(marker.time_ns));
         let text = activity.name.as_deref().unwrap_or("");
-        if marker.flags & END != 0 {
+        if marker.flags & wire::marker::END != 0 {
             return self.end((pid, marker.id), time, thread, common);
         }
         let domain = self.domain(pid, activity.qualifier.as_deref(), time)?;
-        if marker.flags & START != 0 {
+        if marker.flags & wire::marker::START != 0 {
             if self.open.len() >= MOST {
                 self.finish(common)?;
             }
@@ -95,7 +90,7 @@ impl<'c> Nvtx<'c> {
                 domain,
             };
             self.open.insert((pid, marker.id), open);
-        } else if marker.flags & INSTANTANEOUS != 0 {
+        } else if marker.flags & wire::marker::INSTANTANEOUS != 0 {
             let global = thread
                 .map(|(pid, tid)| common.thread(pid, tid))
                 .transpose()?;

@@ -519,16 +519,17 @@ fn ranges_are_pushed_and_popped_or_started_and_ended() {
         };
         activity(Record::Marker(marker), name)
     };
+    use wire::marker::{END, INSTANTANEOUS, START};
     bench.take(vec![
-        mark(1, 4, 1, 700, Some("outer")),
-        mark(2, 4, 2, 700, Some("inner")),
-        mark(3, 8, 2, 700, None),
-        mark(4, 2, 3, 700, Some("now")),
-        mark(5, 4, 4, 700, Some("crossing")),
-        mark(6, 8, 1, 700, None),
-        mark(7, 8, 4, 701, None),
-        mark(8, 4, 5, 701, Some("open")),
-        mark(9, 8, 99, 701, None),
+        mark(1, START, 1, 700, Some("outer")),
+        mark(2, START, 2, 700, Some("inner")),
+        mark(3, END, 2, 700, None),
+        mark(4, INSTANTANEOUS, 3, 700, Some("now")),
+        mark(5, START, 4, 700, Some("crossing")),
+        mark(6, END, 1, 700, None),
+        mark(7, END, 4, 701, None),
+        mark(8, START, 5, 701, Some("open")),
+        mark(9, END, 99, 701, None),
     ]);
     bench.finish();
     let found = "SELECT start, \"end\", eventType, text, globalTid & 16777215, \
