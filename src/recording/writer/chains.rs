@@ -3,12 +3,16 @@
 //! A call refers to its stack at once. The frames of a stack become known later: its rows are
 //! written when all of them are, or at the end with what is known.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use rusqlite::params;
 
 use super::insert::{Insert, Strings};
 use crate::stacks::{CallStack, Frame, KnownFrames, bare_frame};
+
+/// Processes whose stacks are known for a while after their end: their last launches and copies come
+/// by another ring than their end, and are often read after it.
+const KEPT_ENDS: usize = 64;
 
 /// Writes call stacks.
 pub(super) struct Chains<'c> {
@@ -18,6 +22,9 @@ pub(super) struct Chains<'c> {
     /// Ids of stacks, by the numbers that calls have for them.
     by_number: HashMap<(u32, u64), i64>,
     by_contents: HashMap<(u32, CallStack), i64>,
+    /// Of processes that have ended, the oldest first: no two processes have a number in common,
+    /// so they are in nobody's way.
+    ended: VecDeque<Vec<(u32, u64)>>,
     waiting: Vec<Waiting>,
     last_id: i64,
     /// Frames have become known since stacks were last written.
@@ -39,6 +46,7 @@ impl<'c> Chains<'c> {
             stacks: into("GPUPROBE_STACKS"),
             by_number: HashMap::new(),
             by_contents: HashMap::new(),
+            ended: VecDeque::new(),
             waiting: Vec::new(),
             last_id: 0,
             has_news: false,
@@ -66,10 +74,18 @@ impl<'c> Chains<'c> {
         self.has_news = true;
     }
 
-    /// The numbers of `pid` mean nothing any more; nor do its addresses.
+    /// The addresses of `pid` mean nothing any more, and soon nor do its numbers.
     pub(super) fn end(&mut self, pid: u32) {
-        self.by_number.retain(|(of, _), _| *of != pid);
         self.by_contents.retain(|(of, _), _| *of != pid);
+        let numbers = self.by_number.keys().filter(|(of, _)| *of == pid);
+        self.ended.push_back(numbers.copied().collect());
+        if self.ended.len() > KEPT_ENDS
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            for key in oldest {
+                self.by_number.remove(&key);
+            }
+        }
     }
 
     /// The stack that calls of `pid` have `number` for.
