@@ -24,6 +24,12 @@ pub const TEXT_MAX: usize = 4 << 10;
 /// No such context, stream, device or graph.
 pub const UNKNOWN_ID: u32 = u32::MAX;
 
+/// `id`, unless it is [`UNKNOWN_ID`].
+#[must_use]
+pub fn known(id: u32) -> Option<u32> {
+    (id != UNKNOWN_ID).then_some(id)
+}
+
 /// The environment variable by which gpuprobe tells the collector what is wanted.
 pub const SETTINGS_VARIABLE: &str = "GPUPROBE_COLLECTOR";
 

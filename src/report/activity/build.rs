@@ -116,7 +116,7 @@ fn device(number: u32, device: &Device, observed_ns: u64, options: &Options) -> 
     let share = |ns: u64, of_ns: u64| (ns as f64 / of_ns.max(1) as f64).min(1.0);
     let since_last = u64::try_from(options.since_last.as_nanos()).unwrap_or(u64::MAX);
     DeviceSummary {
-        device: (number != wire::UNKNOWN_ID).then_some(number),
+        device: wire::known(number),
         name: device.described.as_ref().map(|(name, _)| name.to_string()),
         uuid: device.described.as_ref().map(|(_, d)| names::uuid(&d.uuid)),
         busy_ns: sums.busy_ns,

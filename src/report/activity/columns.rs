@@ -21,22 +21,21 @@ impl Line<'_> {
             ..Columns::default()
         };
         let time = |ns: u64| (ns != 0).then(|| self.at(ns));
-        let known = |id: u32| (id != wire::UNKNOWN_ID).then_some(id);
         let mut timed = |start_ns: u64, end_ns: u64| {
             columns.start_ns = time(start_ns);
             columns.end_ns = time(end_ns);
         };
         match &activity.record {
             Record::Device(r) => {
-                columns.device = known(r.device);
+                columns.device = wire::known(r.device);
                 columns.bytes = Some(r.memory_bytes);
             }
             Record::Context(r) => {
-                (columns.device, columns.context) = (known(r.device), known(r.context));
+                (columns.device, columns.context) = (wire::known(r.device), wire::known(r.context));
                 columns.stream = Some(r.null_stream.into());
             }
             Record::Stream(r) => {
-                (columns.context, columns.stream) = (known(r.context), known(r.stream));
+                (columns.context, columns.stream) = (wire::known(r.context), wire::known(r.stream));
                 columns.correlation = Some(r.correlation);
             }
             Record::Api(r) => {
@@ -78,13 +77,14 @@ impl Line<'_> {
             Record::MemoryPool(r) => {
                 timed(r.time_ns, 0);
                 columns.detail = Some(names::pool_operation(r.operation));
-                (columns.device, columns.correlation) = (known(r.device), Some(r.correlation));
+                (columns.device, columns.correlation) =
+                    (wire::known(r.device), Some(r.correlation));
                 (columns.bytes, columns.address) = (Some(r.size_bytes), Some(Hex(r.address)));
             }
             Record::Sync(r) => {
                 timed(r.start_ns, r.end_ns);
                 columns.detail = Some(names::wait(r.sync_type));
-                (columns.context, columns.stream) = (known(r.context), known(r.stream));
+                (columns.context, columns.stream) = (wire::known(r.context), wire::known(r.stream));
                 (columns.correlation, columns.result) = (Some(r.correlation), Some(r.result));
             }
             Record::GraphTrace(r) => {
@@ -215,9 +215,8 @@ pub(in crate::report) const HEADER: &[&str] = &[
 
 impl Columns<'_> {
     fn on(&mut self, device: u32, context: u32, stream: u32, correlation: u32) {
-        let known = |id: u32| (id != wire::UNKNOWN_ID).then_some(id);
-        (self.device, self.context) = (known(device), known(context));
-        (self.stream, self.correlation) = (known(stream), Some(correlation));
+        (self.device, self.context) = (wire::known(device), wire::known(context));
+        (self.stream, self.correlation) = (wire::known(stream), Some(correlation));
     }
 
     /// In the order of [`HEADER`].

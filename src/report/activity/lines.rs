@@ -1,10 +1,11 @@
 //! Single records, for people.
 
-use std::fmt::{self, Display, Write as _};
+use std::fmt::{self, Display};
 use std::io::{self, Write};
 
 use super::names;
 use crate::activity::{Activity, Record, wire};
+use crate::report::printable;
 
 /// A record that is to be written.
 #[derive(Clone, Copy, Debug)]
@@ -28,14 +29,7 @@ impl Display for Shown<'_> {
         if name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
             return f.write_str(name);
         }
-        for c in name.chars() {
-            if c.is_control() {
-                write!(f, "{}", c.escape_default())?;
-            } else {
-                f.write_char(c)?;
-            }
-        }
-        Ok(())
+        f.write_str(&printable(name))
     }
 }
 

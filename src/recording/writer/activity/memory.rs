@@ -49,7 +49,7 @@ impl<'c> Memory<'c> {
         }
         let local = |value: u64| (memory.pool_type == LOCAL).then(|| signed(value));
         let imported = |value: u64| (memory.pool_type == IMPORTED).then(|| signed(value));
-        let stream = (memory.stream != wire::UNKNOWN_ID).then_some(memory.stream);
+        let stream = wire::known(memory.stream);
         self.usage.row(params![
             common.time(memory.time_ns),
             global_pid(activity.pid),

@@ -68,7 +68,7 @@ impl<'c> Places<'c> {
 
     pub(super) fn context(&mut self, pid: u32, context: &wire::Context) -> rusqlite::Result<()> {
         let id = context.context;
-        let parent = (context.parent_context != wire::UNKNOWN_ID).then_some(context.parent_context);
+        let parent = wire::known(context.parent_context);
         let known = Context {
             id: parent.unwrap_or(id),
             green: Some(parent.map_or(0, |_| id)),

@@ -39,11 +39,6 @@ pub(super) struct Work<'c> {
     pub(super) untimed: u64,
 }
 
-/// An id that CUPTI may not know.
-fn id(number: u32) -> Option<u32> {
-    (number != wire::UNKNOWN_ID).then_some(number)
-}
-
 /// The number that exports have for CUPTI's kind of memory: theirs begin with pageable memory.
 pub(super) fn memory_kind(kind: u32) -> u32 {
     match kind {
@@ -154,10 +149,10 @@ impl<'c> Work<'c> {
             NOTHING,
             memory_kind(copy.source_kind.into()),
             memory_kind(copy.destination_kind.into()),
-            id(copy.source_device),
-            id(copy.source_context),
-            id(copy.destination_device),
-            id(copy.destination_context),
+            wire::known(copy.source_device),
+            wire::known(copy.source_context),
+            wire::known(copy.destination_device),
+            wire::known(copy.destination_context),
             NOTHING,
             node(copy.graph_node),
             NOTHING,
