@@ -16,30 +16,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 become_root "$root/scripts/bench-load.sh" "$@"
 cd "$root"
-
-loader=
-# shellcheck disable=SC2317 # called by the trap
-cleanup() {
-    # It ends the programs that it has started.
-    if [[ -n $loader ]]; then
-        kill "$loader" 2>/dev/null || true
-        wait "$loader" 2>/dev/null || true
-    fi
-    return_target
-}
-trap cleanup EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-ensure_build_packages
-ensure_packages python3
-ensure_cargo
-as_builder cargo build --locked --release
-as_builder make -s -C tests/standin "OUT=$root/target/standin"
-python3 -B scripts/bench/load.py "$@" &
-loader=$!
-status=0
-wait "$loader" || status=$?
-loader=
-exit "$status"
+run_on_standin scripts/bench/load.py "$@"

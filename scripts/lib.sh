@@ -248,3 +248,34 @@ find_cuda_libraries() {
     done
     return 1
 }
+
+# run_on_standin SCRIPT [OPTION...]: builds gpuprobe and the stand-in libraries, runs the
+# Python script, and ends with its status. A signal ends it and what it has started.
+run_on_standin() {
+    local script=$1 status=0
+    shift
+    standin_job=
+    # shellcheck disable=SC2317 # called by the trap
+    end_standin_job() {
+        if [[ -n $standin_job ]]; then
+            kill "$standin_job" 2>/dev/null || true
+            wait "$standin_job" 2>/dev/null || true
+        fi
+        return_target
+    }
+    trap end_standin_job EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+
+    ensure_build_packages
+    ensure_packages python3
+    ensure_cargo
+    as_builder cargo build --locked --release
+    as_builder make -s -C tests/standin "OUT=$root/target/standin"
+    python3 -B "$script" "$@" &
+    standin_job=$!
+    wait "$standin_job" || status=$?
+    standin_job=
+    exit "$status"
+}

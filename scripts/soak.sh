@@ -14,30 +14,4 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 become_root "$root/scripts/soak.sh" "$@"
 cd "$root"
-
-soak=
-# shellcheck disable=SC2317 # called by the trap
-cleanup() {
-    # It ends the programs that it has started.
-    if [[ -n $soak ]]; then
-        kill "$soak" 2>/dev/null || true
-        wait "$soak" 2>/dev/null || true
-    fi
-    return_target
-}
-trap cleanup EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-ensure_build_packages
-ensure_packages python3
-ensure_cargo
-as_builder cargo build --locked --release
-as_builder make -s -C tests/standin "OUT=$root/target/standin"
-python3 -B scripts/soak/soak.py "$@" &
-soak=$!
-status=0
-wait "$soak" || status=$?
-soak=
-exit "$status"
+run_on_standin scripts/soak/soak.py "$@"
