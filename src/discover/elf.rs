@@ -157,18 +157,16 @@ impl<'data, R: ReadRef<'data>> Elf<'data, R> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::Role;
+    use super::super::proc::Mappings;
     use super::*;
     use std::path::Path;
 
     #[test]
     fn the_dynamic_loader_has_a_rendezvous() {
-        let own = procfs::process::Process::myself().unwrap().maps().unwrap();
-        let loader = own.into_iter().find_map(|map| match map.pathname {
-            procfs::process::MMapPath::Path(path) => {
-                (super::super::Role::of(&path) == Some(super::super::Role::Loader)).then_some(path)
-            }
-            _ => None,
-        });
+        let own = Mappings::of(std::process::id()).unwrap();
+        let mut files = own.iter().filter_map(|map| map.path());
+        let loader = files.find(|path| Role::of(path) == Some(Role::Loader));
         let found = rendezvous(&File::open(loader.unwrap()).unwrap())
             .unwrap()
             .unwrap();

@@ -4,8 +4,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use procfs::process::Process;
-
 use super::gpus;
 use super::nvml::{Gpu, Nvml};
 use crate::event::Task;
@@ -18,9 +16,7 @@ const ID_DIGITS: usize = 64;
 /// Who the process `task` is, as far as that can be found out. It may have ended.
 pub fn of(task: &Task, nvml: Option<&Nvml>) -> Identity {
     let pid = task.pid;
-    let process = i32::try_from(pid).ok().and_then(|p| Process::new(p).ok());
-    let cgroup = process.as_ref().and_then(cgroup);
-    let cgroup = cgroup.or_else(|| cgroup_of_id(task.cgroup));
+    let cgroup = cgroup(pid).or_else(|| cgroup_of_id(task.cgroup));
     Identity {
         single_gpu: gpus::single_for(pid),
         container_pid: Some(task.inner_pid).filter(|&inner| inner != 0 && inner != pid),
@@ -52,16 +48,26 @@ fn cgroup_of_id(id: u64) -> Option<String> {
 }
 
 /// The cgroup of version 2; where there is only version 1, that of the memory controller.
-fn cgroup(process: &Process) -> Option<String> {
-    let groups = process.cgroups().ok()?;
-    let unified = groups.0.iter().find(|g| g.hierarchy == 0);
-    let of_memory = |g: &&procfs::ProcessCGroup| g.controllers.iter().any(|c| c == "memory");
-    let named = |g: &&procfs::ProcessCGroup| g.pathname != "/";
+fn cgroup(pid: u32) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cgroup")).ok()?;
+    cgroup_in(&String::from_utf8_lossy(&bytes))
+}
+
+/// The same of the lines of `/proc/PID/cgroup`: a hierarchy, its controllers and a path.
+fn cgroup_in(lines: &str) -> Option<String> {
+    let groups = lines.lines().filter_map(|line| {
+        let (hierarchy, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        Some((hierarchy, controllers, path))
+    });
+    let unified = groups.clone().find(|(hierarchy, ..)| *hierarchy == "0");
+    let mut of_memory =
+        groups.filter(|(_, controllers, _)| controllers.split(',').any(|c| c == "memory"));
     let group = unified
-        .filter(named)
-        .or_else(|| groups.0.iter().find(of_memory))
-        .or(unified)?;
-    Some(group.pathname.clone())
+        .filter(|(.., path)| *path != "/")
+        .or_else(|| of_memory.next())
+        .or(unified);
+    group.map(|(.., path)| path.to_owned())
 }
 
 /// The container id that the path of a cgroup has, as Docker, containerd, CRI-O and Podman write
@@ -183,6 +189,19 @@ mod tests {
         ] {
             assert_eq!(container_in(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn cgroups_of_a_process() {
+        let of = |lines| cgroup_in(lines);
+        assert_eq!(of("0::/a:b\n").unwrap(), "/a:b");
+        assert_eq!(
+            of("4:cpu,memory:/m\n1:name=systemd:/s\n0::/\n").unwrap(),
+            "/m"
+        );
+        assert_eq!(of("4:memory:/m\n0::/u\n").unwrap(), "/u");
+        assert_eq!(of("1:cpu:/c\n0::/\n").unwrap(), "/");
+        assert_eq!(of("1:cpu:/c\n"), None);
     }
 
     #[test]

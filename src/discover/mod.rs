@@ -7,6 +7,7 @@ pub mod identity;
 pub mod instruction;
 pub mod link;
 pub mod nvml;
+pub mod proc;
 pub mod process;
 pub mod system;
 pub mod world;

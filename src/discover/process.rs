@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anyhow::bail;
-use procfs::ProcError;
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 
+use super::proc::{Mapping, Mappings};
 use super::{FileId, Library, Role};
 
 /// A mapped file, as `/proc/PID/maps` tells it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MappingId {
-    device: (i32, i32),
+    device: u64,
     inode: u64,
 }
 
@@ -21,12 +20,7 @@ impl MappingId {
     /// Whether `file` certainly is the one that is mapped. On some file systems (btrfs) the two
     /// device numbers never agree.
     fn is(&self, file: &FileId) -> bool {
-        let (major, minor) = self.device;
-        let device = nix::sys::stat::makedev(
-            u64::from(major.cast_unsigned()),
-            u64::from(minor.cast_unsigned()),
-        );
-        file.device == device && file.inode == self.inode
+        file.device == self.device && file.inode == self.inode
     }
 }
 
@@ -71,29 +65,22 @@ impl Mapped {
 ///
 /// # Errors
 /// The process has ended, or may not be looked at.
-pub fn mapped(pid: u32) -> Result<Vec<Mapped>, ProcError> {
-    let process = Process::new(i32::try_from(pid).unwrap_or(i32::MAX))?;
+pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
     let mut seen = HashSet::new();
-    let maps = process.maps()?;
+    let maps = Mappings::of(pid)?;
     Ok(maps
         .iter()
-        .filter_map(|map| mapped_file(pid, map))
+        .filter_map(|map| mapped_file(pid, &map))
         .filter(|mapped| seen.insert(mapped.id))
         .collect())
 }
 
-fn mapped_file(pid: u32, map: &MemoryMap) -> Option<Mapped> {
-    let MMapPath::Path(path) = &map.pathname else {
-        return None;
-    };
-    if !map.perms.contains(MMPermissions::EXECUTE) {
-        return None;
-    }
+fn mapped_file(pid: u32, map: &Mapping<'_>) -> Option<Mapped> {
+    let path = map.path().filter(|_| map.is_code)?;
     let role = Role::of(path)?;
-    // The first needs no rights over the process, but may be another file. The second reaches the
-    // very file, also when it was deleted, but needs the most rights.
-    let (start, end) = map.address;
-    let by_mapping = format!("/proc/{pid}/map_files/{start:x}-{end:x}").into();
+    // The first needs no rights over the process, but may be another file. The second needs the
+    // most rights.
+    let by_mapping = map.link(pid).into();
     let relative = path.strip_prefix("/").unwrap_or(path);
     let by_root = Path::new("/proc")
         .join(pid.to_string())
@@ -101,12 +88,12 @@ fn mapped_file(pid: u32, map: &MemoryMap) -> Option<Mapped> {
         .join(relative);
     Some(Mapped {
         id: MappingId {
-            device: map.dev,
+            device: map.device,
             inode: map.inode,
         },
         role,
-        path: path.clone(),
-        openable: [path.clone(), by_mapping, by_root],
+        path: path.to_owned(),
+        openable: [path.to_owned(), by_mapping, by_root],
     })
 }
 

@@ -4,10 +4,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
-
 use super::identity;
 use super::nvml::Nvml;
+use super::proc::{Mapping, Mappings};
 use crate::event::Task;
 use crate::state::transfers::Place;
 use crate::state::{Identity, World};
@@ -98,33 +97,28 @@ fn find(ranges: &[Range], address: u64) -> Option<&Range> {
 }
 
 fn ranges_of(pid: u32) -> Vec<Range> {
-    let maps = i32::try_from(pid)
-        .ok()
-        .and_then(|pid| Process::new(pid).ok()?.maps().ok());
-    maps.iter()
-        .flat_map(|maps| maps.iter())
-        .map(range)
-        .collect()
+    let maps = Mappings::of(pid);
+    maps.map_or(Vec::new(), |maps| maps.iter().map(range).collect())
 }
 
 /// As seen with driver 580: the addresses of device memory are reserved without access rights,
 /// pinned memory is shared memory without a file (`/dev/zero`), and managed memory, which can be on
 /// either side, is a mapping of `/dev/nvidia-uvm`.
-fn range(map: &MemoryMap) -> Range {
-    let (start, end) = map.address;
-    let of_driver = match &map.pathname {
-        MMapPath::Path(path) => path.to_string_lossy().starts_with("/dev/nvidia"),
-        _ => false,
-    };
-    let accessible = MMPermissions::READ | MMPermissions::WRITE;
-    let place = if !map.perms.intersects(accessible) {
+fn range(map: Mapping<'_>) -> Range {
+    let path = map.path().map(|path| path.as_os_str().as_encoded_bytes());
+    let of_driver = path.is_some_and(|path| path.starts_with(b"/dev/nvidia"));
+    let place = if !map.is_readable && !map.is_writable {
         Some(Place::Device)
     } else if of_driver {
         None
     } else {
         Some(Place::Host)
     };
-    Range { start, end, place }
+    Range {
+        start: map.start,
+        end: map.end,
+        place,
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use std::io::{self, ErrorKind};
 use anyhow::{Context, Error, Result, anyhow};
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl;
-use procfs::ProcError;
 
 pub use invoker::{Invoker, owner};
 pub use write::WriteRights;
@@ -45,12 +44,8 @@ pub fn has(capability: Capability) -> bool {
 /// Says what it takes to look at processes of other users, if that is why we may not.
 pub fn name_missing(error: Error) -> Error {
     let is_refusal = error.chain().any(|cause| {
-        let of_file = cause.downcast_ref::<io::Error>();
-        of_file.is_some_and(|cause| cause.kind() == ErrorKind::PermissionDenied)
-            || matches!(
-                cause.downcast_ref::<ProcError>(),
-                Some(ProcError::PermissionDenied(_))
-            )
+        let cause = cause.downcast_ref::<io::Error>();
+        cause.is_some_and(|cause| cause.kind() == ErrorKind::PermissionDenied)
     });
     if !is_refusal || has(Capability::CAP_SYS_PTRACE) {
         return error;

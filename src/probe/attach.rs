@@ -2,10 +2,11 @@
 
 use std::fs::File;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
 
 use super::kind::AttachKind;
+use crate::discover::proc::Mappings;
 
 /// A function to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,14 +110,8 @@ fn attach_each(
 
 /// The offset in our own executable of the code at `address` in this process.
 pub(super) fn own_file_offset(address: u64) -> Result<u64> {
-    let maps = procfs::process::Process::myself()
-        .and_then(|p| p.maps())
-        .context("cannot read /proc/self/maps")?;
-    for map in &maps {
-        let (start, end) = map.address;
-        if (start..end).contains(&address) {
-            return Ok(address - start + map.offset);
-        }
-    }
-    bail!("no mapping holds the self-test's function");
+    let maps = Mappings::of(std::process::id()).context("cannot read /proc/self/maps")?;
+    let map = maps.at(address);
+    let map = map.context("no mapping holds the self-test's function")?;
+    Ok(address - map.start + map.offset)
 }

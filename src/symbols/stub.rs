@@ -4,9 +4,9 @@ use std::fs::File;
 
 use object::read::ReadCache;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
-use procfs::process::{MMapPath, Process};
 
 use crate::discover::open_regular;
+use crate::discover::proc::Mappings;
 
 /// nvcc's name for the host side of a kernel starts with this.
 const STUB_PREFIX: &str = "__device_stub_";
@@ -14,19 +14,12 @@ const STUB_PREFIX: &str = "__device_stub_";
 /// The mangled name of the kernel whose host function is at `address` in process `pid`, if the
 /// file that holds it has kept its symbols.
 pub fn kernel_of_host_function(pid: u32, address: u64) -> Option<String> {
-    let process = Process::new(i32::try_from(pid).ok()?).ok()?;
-    let maps = process.maps().ok()?;
-    let map = maps
-        .iter()
-        .find(|map| (map.address.0..map.address.1).contains(&address))?;
-    let MMapPath::Path(path) = &map.pathname else {
-        return None;
-    };
-    let (start, end) = map.address;
-    let by_mapping = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-    let opened = open_regular(by_mapping.as_ref()).or_else(|_| open_regular(path));
+    let maps = Mappings::of(pid).ok()?;
+    let map = maps.at(address)?;
+    let path = map.path()?;
+    let opened = open_regular(map.link(pid).as_ref()).or_else(|_| open_regular(path));
     let file = opened.ok()?;
-    symbol_at(&file, address - start + map.offset).map(|symbol| kernel_of_symbol(&symbol))
+    symbol_at(&file, address - map.start + map.offset).map(|symbol| kernel_of_symbol(&symbol))
 }
 
 /// The function that covers file offset `offset`.

@@ -1,8 +1,10 @@
 //! A traced program that means harm: its own libraries under the names of CUDA's, called with
 //! pointers to nowhere, sizes of 2^64 - 1, names without an end and control characters everywhere.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -29,7 +31,7 @@ fn names(layer: Layer) -> Vec<&'static str> {
 }
 
 /// Compiles C.
-fn cc(arguments: &[&str]) {
+fn cc(arguments: &[&OsStr]) {
     let mut command = Command::new("cc");
     let made = command.args(["-O0", "-w"]).args(arguments).output();
     let made = made.expect("cc can be run");
@@ -50,12 +52,12 @@ fn library(folder: &Path, name: &str, layer: Layer) -> PathBuf {
     }
     let source = folder.join("library.c");
     fs::write(&source, text).unwrap();
-    // In a folder whose name is no good for a terminal either.
-    let inside = folder.join("\u{1b}[31m\nred");
+    // In a folder whose name is no good for a terminal either, and no text.
+    let inside = folder.join(OsStr::from_bytes(b"\x1b[31m\nred\xff"));
     fs::create_dir_all(&inside).unwrap();
     let path = inside.join(name);
-    let [source, out] = [&source, &path].map(|path| path.to_str().unwrap());
-    cc(&["-shared", "-fPIC", "-o", out, source]);
+    let flags = ["-shared", "-fPIC", "-o"].map(OsStr::new);
+    cc(&[&flags[..], &[path.as_ref(), source.as_ref()]].concat());
     path
 }
 
@@ -71,8 +73,8 @@ impl Hostile {
         let folder = TempDir::new().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/hostile.c");
         let program = folder.path().join("hostile");
-        let [source, out] = [&source, &program].map(|path| path.to_str().unwrap());
-        cc(&["-o", out, source, "-ldl"]);
+        let libraries = OsStr::new("-ldl");
+        cc(&["-o".as_ref(), program.as_ref(), source.as_ref(), libraries]);
         let mut command = Command::new(&program);
         command
             .arg(library(folder.path(), "libcuda.so.1", Layer::Driver))

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::discover::proc;
 use crate::stacks::elf::ReadAt;
 use crate::stacks::open_in_root;
 
@@ -50,10 +51,10 @@ impl PerfMap {
         }
         self.read_at = Some(Instant::now());
         // The runtime knows itself by the id that it has in its own namespace.
-        let status = i32::try_from(pid).ok().map(procfs::process::Process::new);
-        let status = status.and_then(|process| process.ok()?.status().ok());
-        let own = status.and_then(|status| status.nspid?.last().copied());
-        let path = format!("/tmp/perf-{}.map", own.unwrap_or(pid.cast_signed()));
+        let ids = proc::status(pid, "NSpid").unwrap_or_default();
+        let own = ids.split_ascii_whitespace().next_back();
+        let own = own.and_then(|own| own.parse().ok()).unwrap_or(pid);
+        let path = format!("/tmp/perf-{own}.map");
         let Some(file) = open_in_root(pid, Path::new(&path)) else {
             return;
         };
