@@ -7,5 +7,6 @@ pub mod inject;
 pub mod reduce;
 pub mod settings;
 pub mod texts;
+pub mod untrusted;
 pub mod wire;
 pub mod writer;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gpuprobe::untrusted;
+use gpuprobe_collector::untrusted as of_processes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -37,6 +38,14 @@ fn the_corpora() {
         let text = fs::read(file).unwrap();
         untrusted::draw(&String::from_utf8_lossy(&text), &folder.path("a.svg")).unwrap();
     }
+    let read = |name, read: fn(&[u8]) -> u64| -> u64 {
+        let files = corpus(name).into_iter();
+        files.map(|file| read(&fs::read(file).unwrap())).sum()
+    };
+    let reduced = read("cupti", of_processes::reduce);
+    assert!(reduced > 90, "{reduced}");
+    let parsed = read("batch", |bytes| of_processes::parse(bytes) as u64);
+    assert!(parsed > 10, "{parsed}");
 }
 
 /// The seeds are what they are meant to be: read to the end, and something found.

@@ -1,0 +1,88 @@
+//! What comes from a traced process or from CUPTI, each in one call: for the fuzz targets and the
+//! tests that replay what these found. Errors are fine; a panic, or no end, is not.
+
+use crate::batch::Batch;
+use crate::cupti::Version;
+use crate::reduce::{Reducer, Surroundings};
+use crate::texts::Memory;
+use crate::wire::{BatchHeader, MAGIC};
+
+/// Texts that depend on nothing but their address; batches that can be read.
+#[derive(Debug, Default)]
+struct Around {
+    sent: u64,
+}
+
+impl Memory for Around {
+    fn read_text(&mut self, address: u64, text: &mut Vec<u8>) -> bool {
+        text.clear();
+        text.resize((address % 8192) as usize, address as u8);
+        !address.is_multiple_of(3)
+    }
+}
+
+impl Surroundings for Around {
+    fn callback_name(&mut self, _domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool {
+        self.read_text(cbid.into(), name)
+    }
+
+    fn clocks(&mut self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn send(&mut self, batch: &[u8]) {
+        let batch = Batch::parse(batch).expect("what is sent can be read");
+        let records = batch
+            .records()
+            .map(|record| record.expect("so can its records"));
+        assert_eq!(records.count(), batch.header.records as usize);
+        self.sent += u64::from(batch.header.records);
+    }
+}
+
+/// Turns CUPTI's records, of any version, into batches. `bytes` are CUPTI's version in four bytes,
+/// then records, each after its length in two. Gives how many records were sent.
+///
+/// # Panics
+/// When a batch comes of them that cannot be read.
+#[must_use]
+pub fn reduce(bytes: &[u8]) -> u64 {
+    let mut around = Around::default();
+    let Some((version, mut rest)) = bytes.split_first_chunk() else {
+        return 0;
+    };
+    let Some(version) = Version::new(u32::from_le_bytes(*version)) else {
+        return 0;
+    };
+    let mut reducer = Reducer::new(version, 1, false);
+    while let Some((length, after)) = rest.split_first_chunk() {
+        let length = usize::from(u16::from_le_bytes(*length)).min(after.len());
+        let (record, after) = after.split_at(length);
+        reducer.record(record, &mut around);
+        rest = after;
+    }
+    reducer.end(&mut around);
+    around.sent
+}
+
+/// Reads `bytes` as a batch, and as the records of one whose header is in order; most inputs get
+/// no further than a header. Gives how many records were read.
+#[must_use]
+pub fn parse(bytes: &[u8]) -> usize {
+    let mut whole = vec![0; size_of::<BatchHeader>()];
+    whole[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    let at = std::mem::offset_of!(BatchHeader, bytes);
+    whole[at..at + 4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+    whole.extend(bytes);
+    let mut read = 0;
+    for bytes in [bytes, &whole] {
+        let Ok(batch) = Batch::parse(bytes) else {
+            continue;
+        };
+        for item in batch.records().flatten() {
+            let _ = item.text_lossy();
+            read += 1;
+        }
+    }
+    read
+}

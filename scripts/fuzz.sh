@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Feeds made-up input to whatever reads bytes that are not ours.
+#
+#     scripts/fuzz.sh [--seconds N] [--jobs N] [TARGET...]
+#
+# TARGET is one of fuzz/fuzz_targets; without any, all of them. Each runs for N seconds (3600),
+# --jobs of them at a time (as many as there are processors). What they find goes to
+# target/fuzz-runs/TARGET/: corpus/ has the inputs that reached something new and is where the next
+# run goes on, findings/ those that broke it, log what libFuzzer said. The inputs that the kept
+# corpus does not cover are added to it, tests/untrusted/TARGET; the tests replay these.
+#
+# Needs cargo-fuzz, which is installed if it is not there (some minutes). The table at the end
+# has the time, processor time and inputs of each; the exit status is 0 only if there is no finding.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$root"
+
+seconds=3600
+jobs=$(nproc)
+targets=()
+usage="usage: scripts/fuzz.sh [--seconds N] [--jobs N] [TARGET...]"
+while [[ $# -gt 0 ]]; do
+    case $1 in
+    --seconds | --jobs)
+        [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || die "$1 needs a number, 1 or more"
+        declare "${1#--}=$2"
+        shift 2
+        ;;
+    -*) die "$usage" ;;
+    *)
+        [[ -e fuzz/fuzz_targets/$1.rs ]] || die "there is no target $1 in fuzz/fuzz_targets"
+        targets+=("$1")
+        shift
+        ;;
+    esac
+done
+if [[ ${#targets[@]} -eq 0 ]]; then
+    for target in fuzz/fuzz_targets/*.rs; do
+        targets+=("$(basename "$target" .rs)")
+    done
+fi
+
+# shellcheck disable=SC2317 # called by the trap
+cleanup() {
+    local job
+    for job in $(jobs -p); do
+        kill "$job" 2>/dev/null || true
+    done
+    wait
+}
+trap cleanup EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+ensure_build_packages
+ensure_cargo
+find_cargo
+if ! cargo fuzz --version >/dev/null 2>&1; then
+    say "installing cargo-fuzz"
+    cargo install --locked cargo-fuzz
+fi
+say "building"
+# The sanitizers of a stable compiler are behind this switch.
+RUSTC_BOOTSTRAP=1 cargo fuzz build --target-dir target/fuzz
+
+host=$(rustc -vV | sed -n 's/^host: //p')
+# The collector and gpuprobe both have some names; what is left at the end is the system's to free.
+export ASAN_OPTIONS=detect_odr_violation=0:detect_leaks=0
+runs=$root/target/fuzz-runs
+
+# fuzz TARGET
+fuzz() {
+    local target=$1 program=target/fuzz/$host/release/$1 folder=$runs/$1 kept=tests/untrusted/$1
+    mkdir -p "$folder/corpus" "$folder/findings" "$kept"
+    local TIMEFORMAT='processor time %U'
+    # It says "Done N runs in N second(s)" at its end, and why if it ends before its time.
+    {
+        time "$program" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=3000 \
+            -artifact_prefix="$folder/findings/" "$folder/corpus" "$kept" || true
+    } >>"$folder/log" 2>&1
+    "$program" -set_cover_merge=1 "$kept" "$folder/corpus" >>"$folder/merge.log" 2>&1 || true
+}
+
+# The last of what TARGET's log says: said TARGET PATTERN, whose group is it.
+said() {
+    sed -nE "s/.*$2.*/\\1/p" "$runs/$1/log" | tail -n1
+}
+
+say "running ${targets[*]} for $seconds s each, $jobs at a time"
+for target in "${targets[@]}"; do
+    while [[ $(jobs -rp | wc -l) -ge $jobs ]]; do
+        wait -n
+    done
+    fuzz "$target" &
+done
+wait
+
+findings=0
+printf '%-10s %9s %11s %12s %9s %7s %9s\n' \
+    target seconds "CPU seconds" inputs features kept findings
+for target in "${targets[@]}"; do
+    found=$(find "$runs/$target/findings" -type f | wc -l)
+    findings=$((findings + found))
+    printf '%-10s %9s %11.0f %12s %9s %7d %9d\n' "$target" \
+        "$(said "$target" '^Done [0-9]+ runs in ([0-9]+) second')" \
+        "$(said "$target" '^processor time ([0-9.]+)$')" \
+        "$(said "$target" '^Done ([0-9]+) runs')" \
+        "$(said "$target" ' ft: ([0-9]+) ')" \
+        "$(find "tests/untrusted/$target" -type f | wc -l)" "$found"
+done
+say "$findings findings, in target/fuzz-runs/*/findings"
+[[ $findings -eq 0 ]]
