@@ -4,9 +4,10 @@
 # Systems and compute-sanitizer where these are installed; taken in turn,
 # medians and ratios.
 #
-#     scripts/bench-gpu.sh [GPUPROBE_BINARY]
+#     scripts/bench-gpu.sh [GPUPROBE_BINARY [FLOOR_BINARY]]
 #
-# Needs what scripts/gpu-check.sh needs. Without a binary it is built.
+# Needs what scripts/gpu-check.sh needs. Without binaries they are built; FLOOR_BINARY is the
+# benchmark `overhead`, which attaches the empty programs that the training step is compared with.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -18,6 +19,13 @@ if [[ $# -eq 0 ]]; then
     ensure_build_packages
     ensure_cargo
     as_builder cargo build --locked --release
-    set -- target/release/gpuprobe
+    floor=$(as_builder cargo bench --locked --bench overhead --no-run 2>&1 |
+        sed -nE 's/.*Executable .*\((.*)\)$/\1/p')
+    [[ -x $floor ]] || die "cargo does not say where the benchmark 'overhead' is"
+    set -- target/release/gpuprobe "$floor"
+fi
+if [[ -n ${2:-} ]]; then
+    GPU_CHECK_FLOOR=$(readlink -f "$2")
+    export GPU_CHECK_FLOOR
 fi
 exec "$root/scripts/gpu-check.sh" "$1" "start and idle|overhead|cost of"

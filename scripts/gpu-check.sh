@@ -8,7 +8,8 @@
 # they are missing, and a line says so. With NAME only the checks whose name
 # contains it are run.
 # The last line is "N passed, N failed". The logs and reports go to a temporary
-# directory, or to $GPU_CHECK_DIR and stay there.
+# directory, or to $GPU_CHECK_DIR and stay there. $GPU_CHECK_FLOOR is the benchmark `overhead`, for
+# the cost of empty programs (scripts/bench-gpu.sh builds it).
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -131,6 +132,8 @@ if [[ -n ${GPU_CHECK_DIR:-} ]]; then
 else
     work=$(mktemp -d)
     temporary=$work
+    # Some of what is there is run by others.
+    chmod 755 "$work"
 fi
 
 nvidia-smi -L 2>/dev/null || true

@@ -226,8 +226,15 @@ pub fn whole(bytes: &[u8]) -> &[u8] {
     }
 }
 
+/// The process, the row and the address of a record of a memory call, without a look at anything
+/// else.
+pub fn about_memory(bytes: &[u8]) -> Option<(u32, u16, u64)> {
+    let (raw, _) = RawCall::ref_from_prefix(bytes).ok()?;
+    (raw.record_type == record::CALL).then_some((raw.tgid, raw.row, raw.address))
+}
+
 /// Decodes one record of the rings of memory calls and of launches and copies.
-//////
+///
 /// # Errors
 /// A record that is too short, of an unknown type, or that names no memory function.
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {

@@ -67,6 +67,9 @@ pub(crate) fn task() -> Task {
     }
 }
 
+/// Pairs that are announced together, as rings are read.
+pub(crate) const PAIRS: usize = 32;
+
 /// In which order memory is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
@@ -98,6 +101,8 @@ pub(crate) struct Load {
     random: u64,
     alloc: Event,
     free: Event,
+    /// Of an allocation and of a free.
+    rows: (u16, u16),
 }
 
 impl Load {
@@ -117,6 +122,7 @@ impl Load {
             random: 0x9e37_79b9_7f4a_7c15,
             alloc: Event::Call(call("cudaMalloc")),
             free: Event::Call(call("cudaFree")),
+            rows: (row("cudaMalloc"), row("cudaFree")),
         };
         for block in 0..live {
             load.allocate(block);
@@ -128,9 +134,25 @@ impl Load {
         self.now_ns
     }
 
-    /// Frees one allocation and makes another.
-    pub(crate) fn pair(&mut self) {
-        let (old, new) = match self.order {
+    /// Frees [`PAIRS`] allocations and makes as many others, as they come out of a ring.
+    pub(crate) fn pairs(&mut self) {
+        let pairs: [_; PAIRS] = std::array::from_fn(|_| self.next_pair());
+        if self.ledger.is_large() {
+            for (old, new) in pairs {
+                self.ledger.expect(PID, self.rows.1, address(old));
+                self.ledger.expect(PID, self.rows.0, address(new));
+            }
+        }
+        for (old, new) in pairs {
+            self.free(old);
+            self.allocate(new);
+        }
+    }
+
+    fn next_pair(&mut self) -> (u64, u64) {
+        let turn = self.turn;
+        self.turn += 1;
+        match self.order {
             Order::Random => {
                 self.random ^= self.random << 13;
                 self.random ^= self.random >> 7;
@@ -138,11 +160,8 @@ impl Load {
                 let block = self.random % self.live;
                 (block, block)
             }
-            Order::OldestFirst => (self.turn, self.turn + self.live),
-        };
-        self.turn += 1;
-        self.free(old);
-        self.allocate(new);
+            Order::OldestFirst => (turn, turn + self.live),
+        }
     }
 
     fn allocate(&mut self, block: u64) {

@@ -10,11 +10,11 @@ use gpuprobe::report::{self, Format, Lost, Options, View};
 use gpuprobe::stacks::NoSymbols;
 use gpuprobe::state::State;
 
-use super::calls::{Callers, Load, ONE_THREAD, Order};
+use super::calls::{self, Callers, Load, ONE_THREAD, Order};
 use super::live_sizes;
 
 /// Pairs of calls between two reports: 4,000 calls a second for two seconds.
-const PAIRS: u64 = 4_000;
+const PAIRS: usize = 4_000;
 
 pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u64) -> Options {
     Options {
@@ -49,8 +49,8 @@ fn memleak() -> Modes {
 
 /// Times a report after `PAIRS` pairs of calls, which are not timed.
 fn timed(load: &mut Load, top: Option<usize>, stacks: bool, format: Format) -> Duration {
-    for _ in 0..PAIRS {
-        load.pair();
+    for _ in 0..PAIRS / calls::PAIRS {
+        load.pairs();
     }
     let state = State {
         ledger: std::mem::take(&mut load.ledger),

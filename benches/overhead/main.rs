@@ -4,6 +4,9 @@
 //! depend on the machine. Prints a table, and one line of JSON at the end. `-- --quick` is the small
 //! version; `-- NAME...` measures only some of `pairs`, `stacks`, `launches`, `copies`, `load`,
 //! `memory`.
+//!
+//! `-- hold PID` puts empty programs on what `--memleak --cudatrace --bandwidth-util` probe in the
+//! CUDA libraries of a running process, says so, and takes them away again when its input ends.
 
 #![allow(missing_docs, clippy::print_stdout)]
 
@@ -16,7 +19,9 @@ mod programs;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use floor::{Floor, FloorKind};
 use gpuprobe::api::Layer;
+use gpuprobe::discover::{Role, process};
 
 /// What is measured on, and what came out.
 pub(crate) struct Bench {
@@ -78,9 +83,35 @@ const PARTS: [(&str, Part); 6] = [
     ("memory", load::measure_memory),
 ];
 
+/// Holds empty programs on the functions of process `pid`.
+fn hold(pid: u32) -> Result<()> {
+    let mapped = process::mapped(pid)?;
+    let libraries: Vec<_> = mapped
+        .iter()
+        .filter_map(|library| match library.role {
+            Role::Cuda(layer) => Some((library.path.as_path(), layer)),
+            Role::Loader => None,
+        })
+        .collect();
+    let kinds = [FloorKind::Session, FloorKind::Launches, FloorKind::Copies];
+    let floors: Result<Vec<_>> = kinds
+        .into_iter()
+        .map(|kind| Floor::attach(kind, &libraries, pid))
+        .collect();
+    let _floors = floors?;
+    println!("attached");
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let (options, names): (Vec<_>, Vec<_>) =
         std::env::args().skip(1).partition(|a| a.starts_with("--"));
+    if let [hold_it, pid] = &names[..]
+        && hold_it == "hold"
+    {
+        return hold(pid.parse()?);
+    }
     for name in &names {
         if PARTS.iter().all(|(part, _)| part != name) {
             bail!("no part is named {name}");

@@ -66,6 +66,8 @@ from plain import (
     check_killed_command,
     check_killed_process,
     check_late,
+    check_late_others,
+    check_late_own,
     check_new_copy,
     check_started,
 )
@@ -118,6 +120,8 @@ CHECKS = {
     **{f"{name}, started": (check_started, *row) for name, row in PLAIN_PROGRAMS.items()},
     **{f"{name}, late": (check_late, *row) for name, row in PLAIN_PROGRAMS.items()},
     **{f"{name}, whole host": (check_everywhere, *row) for name, row in PLAIN_PROGRAMS.items()},
+    "late, by a user": (check_late_own, "leak_shared", "cudaMalloc"),
+    "late, of root, by a user": (check_late_others, "leak_shared", "cudaMalloc"),
     "new copy of the runtime": (check_new_copy,),
     "killed command": (check_killed_command,),
     "killed process": (check_killed_process,),

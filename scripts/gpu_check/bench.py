@@ -3,7 +3,7 @@
 import os
 import sys
 
-from children import Child, Program, Tracer
+from children import Child, Floor, Program, Tracer
 
 # What can be traced, all at once.
 ALL_MODES = ("--memleak", "--cudatrace", "--bandwidth-util")
@@ -18,6 +18,8 @@ class Bench:
         self.programs = programs
         self.sources = sources
         self.directory = directory
+        # The benchmark that attaches empty programs, if it was built.
+        self.floor = os.environ.get("GPU_CHECK_FLOOR")
         self.passed = 0
         self.failures = []
         self.label = ""
@@ -58,6 +60,9 @@ class Bench:
 
     def trace(self, *arguments, **options):
         return Tracer(self, *arguments, **options)
+
+    def hold_floor(self, pid):
+        return Floor(self, pid)
 
     def script(self, name, *steps):
         """The command that runs a script of tests/gpu."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -109,15 +110,41 @@ class Program(Child):
     """A program under test that runs beside gpuprobe."""
 
 
+class Floor(Child):
+    """Empty programs on what gpuprobe probes in a process, until they are released."""
+
+    def __init__(self, bench, pid):
+        super().__init__(bench.directory, [bench.floor, "hold", str(pid)])
+
+        def ready():
+            if self.process.poll() is not None:
+                raise Failed(f"empty programs cannot be attached: {self.err.all()[-3:]}")
+            return self.out.first("attached")
+
+        Deadline.wait_for("line 'attached'", ready)
+
+    def release(self):
+        self.process.stdin.close()
+        self.process.wait(timeout=WAIT_SECONDS)
+
+
 class Tracer(Child):
     """gpuprobe; with a command, also the program's input and output."""
 
-    def __init__(self, bench, *arguments, modes=("--memleak",), env=None, interval="500ms"):
+    def __init__(
+        self, bench, *arguments, modes=("--memleak",), env=None, interval="500ms", user=None
+    ):
+        """`user` runs gpuprobe as somebody else."""
         self.start = time.monotonic()
-        reports = bench.directory / f"{Child.count + 1:02}-reports.json"
+        folder = bench.directory
+        if user:
+            folder = Path(tempfile.mkdtemp(dir=folder))
+            os.chown(folder, user.uid, user.uid)
+        reports = folder / f"{Child.count + 1:02}-reports.json"
         super().__init__(
             bench.directory,
             [
+                *(user.prefix() if user else ()),
                 bench.gpuprobe,
                 *(*modes, "--format", "json", "--top", "100000", "--interval", interval),
                 *("-o", str(reports), *arguments),

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 from children import Failed
@@ -34,10 +35,39 @@ def gpu_count(truth):
     return 1 + max((block["device"] for block in truth["blocks"]), default=0)
 
 
-def check_late(bench, program, function, *options):
-    target = bench.start(bench.program(program), *options, *LATE_STEPS)
+@dataclass(frozen=True)
+class User:
+    """Somebody who is not root, and has these rights instead of all."""
+
+    rights: tuple = ()
+    uid: int = 65_534
+
+    def prefix(self):
+        """What runs the command behind it as this user.
+
+        >>> User(("bpf",)).prefix()[-2:]
+        ('--inh-caps=-all,+bpf', '--ambient-caps=-all,+bpf')
+        """
+        sets = ",".join(["-all", *(f"+{right}" for right in self.rights)])
+        who = (f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups")
+        return ("setpriv", *who, f"--inh-caps={sets}", f"--ambient-caps={sets}")
+
+
+def check_late_own(bench, program, function):
+    """A user's program, traced by the same user with two rights."""
+    tracer = User(("bpf", "perfmon"))
+    check_late(bench, program, function, prefix=User().prefix(), user=tracer)
+
+
+def check_late_others(bench, program, function):
+    """Root's program, traced by a user with three rights."""
+    check_late(bench, program, function, user=User(("bpf", "perfmon", "sys_ptrace")))
+
+
+def check_late(bench, program, function, *options, prefix=(), user=None):
+    target = bench.start(*prefix, bench.program(program), *options, *LATE_STEPS)
     before = target.truth("wait")
-    tracer = bench.trace("--pid", str(target.pid))
+    tracer = bench.trace("--pid", str(target.pid), user=user)
     tracer.wait_tracing()
     target.go()
     after = target.truth("wait", 2)

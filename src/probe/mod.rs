@@ -18,4 +18,5 @@ pub use attach::{Attached, Point};
 pub use kind::AttachKind;
 pub use load::{Probe, Settings, has_ring_buffers};
 pub use map_entries::MapEntries;
+pub use ring::Consumer;
 pub use rings::{Image, Notice, Rings};

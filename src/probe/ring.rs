@@ -23,8 +23,37 @@ const WINDOW_STEP: usize = 256 * 1024;
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 const HEADER_BYTES: usize = 8;
-/// Records between two stores of our position, which the producers read.
-const RELEASE_EVERY: u64 = 256;
+/// Records that are announced before the first of them is handed over.
+const AHEAD: usize = 64;
+
+/// What takes the records of a ring.
+pub trait Consumer {
+    /// Whether records should be announced.
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
+    /// Announces a record that will be handed over soon, so that the memory which it will need can be
+    /// on its way. The waits for some dozens of places overlap; one by one they add up.
+    fn announce(&mut self, _record: &[u8]) {}
+
+    /// Takes the next record.
+    fn take(&mut self, record: &[u8]);
+}
+
+impl<F: FnMut(&[u8])> Consumer for F {
+    fn take(&mut self, record: &[u8]) {
+        self(record);
+    }
+}
+
+/// A record in the ring.
+struct Found<'a> {
+    /// Its bytes, if it was not discarded.
+    record: Option<&'a [u8]>,
+    /// Where the next one is.
+    next: u64,
+}
 
 /// A shared mapping of part of the ring.
 struct Mapping {
@@ -107,27 +136,63 @@ impl Ring {
         self.producer.position().load(Ordering::Acquire)
     }
 
-    /// Hands each record before `end` to `record`; false if one that is still being written comes
+    /// Hands each record before `end` to `consumer`; false if one that is still being written comes
     /// before.
-    pub(super) fn read_to(&mut self, end: u64, mut record: impl FnMut(&[u8])) -> Result<bool> {
-        let mut unreleased = 0;
+    pub(super) fn read_to(&mut self, end: u64, consumer: &mut impl Consumer) -> Result<bool> {
+        let looks_ahead = consumer.looks_ahead();
         let result = loop {
             if self.position >= end {
                 break Ok(true);
             }
-            match self.read_one(&mut record) {
+            if looks_ahead {
+                self.announce(end, consumer)?;
+            }
+            match self.read_some(end, consumer) {
                 Ok(true) => {}
                 Ok(false) => break Ok(false),
                 Err(error) => break Err(error),
             }
-            unreleased += 1;
-            if unreleased == RELEASE_EVERY {
-                unreleased = 0;
-                self.release();
-            }
+            self.release();
         };
         self.release();
         result
+    }
+
+    /// Hands over [`AHEAD`] records, or those before `end`; false if one that is still being written
+    /// comes before.
+    fn read_some(&mut self, end: u64, consumer: &mut impl Consumer) -> Result<bool> {
+        for _ in 0..AHEAD {
+            if self.position >= end {
+                break;
+            }
+            let Some(Found { record, next }) = self.record_at(self.position)? else {
+                return Ok(false);
+            };
+            if let Some(record) = record {
+                consumer.take(record);
+            }
+            self.position = next;
+        }
+        Ok(true)
+    }
+
+    /// Announces what [`Self::read_some`] will hand over, as far as the window has it.
+    fn announce(&mut self, end: u64, consumer: &mut impl Consumer) -> Result<()> {
+        let window_end = (self.position / self.step as u64 + 1) * self.step as u64;
+        let mut position = self.position;
+        for _ in 0..AHEAD {
+            if position >= end.min(window_end) {
+                break;
+            }
+            let Some(Found { record, next }) = self.record_at(position)? else {
+                break;
+            };
+            if let Some(record) = record {
+                consumer.announce(record);
+            }
+            position = next;
+        }
+        Ok(())
     }
 
     /// Lets the producers have the space of what was read.
@@ -136,32 +201,30 @@ impl Ring {
         position.store(self.position, Ordering::Release);
     }
 
-    /// Reads the record at our position; false if it is still being written.
-    fn read_one(&mut self, record: &mut impl FnMut(&[u8])) -> Result<bool> {
-        let (bytes, offset) = self.at_position()?;
+    /// What is at `position`; `None` if it is still being written.
+    fn record_at(&mut self, position: u64) -> Result<Option<Found<'_>>> {
+        let (bytes, offset) = self.window_at(position)?;
         // SAFETY: records start at multiples of 8, so the word is aligned and inside the window;
         // the kernel stores it atomically.
         let header = unsafe { &*bytes.as_ptr().add(offset).cast::<AtomicU32>() };
         let header = header.load(Ordering::Acquire);
         if header & BUSY != 0 {
-            return Ok(false);
+            return Ok(None);
         }
         let length = (header & !DISCARDED) as usize;
         let start = offset + HEADER_BYTES;
         let Some(payload) = bytes.get(start..start + length) else {
             bail!("a record of {length} bytes does not fit the ring's window");
         };
-        if header & DISCARDED == 0 {
-            record(payload);
-        }
-        self.position += (HEADER_BYTES + length).next_multiple_of(8) as u64;
-        Ok(true)
+        let next = position + (HEADER_BYTES + length).next_multiple_of(8) as u64;
+        let record = (header & DISCARDED == 0).then_some(payload);
+        Ok(Some(Found { record, next }))
     }
 
-    /// The mapped window, moved if need be, and the offset of our position in it.
-    fn at_position(&mut self) -> Result<(&[u8], usize)> {
+    /// The mapped window, moved if need be, and the offset of `position` in it.
+    fn window_at(&mut self, position: u64) -> Result<(&[u8], usize)> {
         // The data's size is a power of two.
-        let offset = (self.position & (self.data_bytes as u64 - 1)) as usize;
+        let offset = (position & (self.data_bytes as u64 - 1)) as usize;
         let start = offset - offset % self.step;
         let window = match self.window.take() {
             Some((mapped, window)) if mapped == start => window,

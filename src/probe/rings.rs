@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 use zerocopy::FromBytes;
 
 use super::abi::{RawNotice, record};
-use super::ring::Ring;
+use super::ring::{Consumer, Ring};
 
 /// The kernel side asks discovery to look at a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,32 +64,32 @@ impl Rings {
     }
 
     /// Hands every record that is in the memory ring now, then every one that was in the activity
-    /// ring before, to `record`: whatever a copy needs to know of memory comes first. Before all
+    /// ring before, to `consumer`: whatever a copy needs to know of memory comes first. Before all
     /// of them come the call stacks of the calls among them, after all of them the batches: the end
     /// of a process may come before what its GPU did last.
     ///
     /// # Errors
     /// Those of mapping the rings.
-    pub fn read(&mut self, mut record: impl FnMut(&[u8])) -> Result<()> {
+    pub fn read(&mut self, consumer: &mut impl Consumer) -> Result<()> {
         let batches_end = self.batches.as_ref().map_or(0, Ring::end);
         let (activity_end, memory_end) = (self.activity.end(), self.memory.end());
-        self.read_stacks(&mut record)?;
-        self.memory.read_to(memory_end, &mut record)?;
-        self.activity.read_to(activity_end, &mut record)?;
+        self.read_stacks(consumer)?;
+        self.memory.read_to(memory_end, consumer)?;
+        self.activity.read_to(activity_end, consumer)?;
         if let Some(batches) = &mut self.batches {
-            batches.read_to(batches_end, record)?;
+            batches.read_to(batches_end, consumer)?;
         }
         Ok(())
     }
 
-    /// Hands every call stack that is in its ring now to `record`.
-    fn read_stacks(&mut self, mut record: impl FnMut(&[u8])) -> Result<()> {
+    /// Hands every call stack that is in its ring now to `consumer`.
+    fn read_stacks(&mut self, consumer: &mut impl Consumer) -> Result<()> {
         let Some(stacks) = &mut self.stacks else {
             return Ok(());
         };
         let end = stacks.end();
         for _ in 0..BUSY_ROUNDS {
-            if stacks.read_to(end, &mut record)? {
+            if stacks.read_to(end, consumer)? {
                 break;
             }
             // One that is being written hides those behind it.
@@ -105,8 +105,8 @@ impl Rings {
     pub fn read_notices(&mut self) -> Result<Vec<Notice>> {
         let mut notices = Vec::new();
         let end = self.control.end();
-        self.control
-            .read_to(end, |bytes| notices.extend(decode_notice(bytes)))?;
+        let mut take = |bytes: &[u8]| notices.extend(decode_notice(bytes));
+        self.control.read_to(end, &mut take)?;
         Ok(notices)
     }
 

@@ -19,7 +19,7 @@ use super::guard::Guard;
 use super::output::{Output, Reader};
 use super::samples::Samples;
 use super::signals::{Ends, pass_on};
-use super::sink::Sink;
+use super::sink::{Sink, Teaching};
 use super::stacks::Stacks;
 use super::{Config, Target, Tracer, command, limits, recorder, records};
 use crate::api::Modes;
@@ -384,13 +384,7 @@ impl<'a> Run<'a> {
     fn read(&mut self) -> Result<Reader> {
         self.tracer.probe.about_to_read();
         let (sink, probe) = (&mut self.sink, &self.tracer.probe);
-        self.rings.read(|bytes| {
-            sink.record(bytes);
-            // At once: until then, more copies of the same stack are sent.
-            if let Some(stacks) = sink.stacks.as_mut().filter(|stacks| stacks.has_news()) {
-                stacks.teach(probe);
-            }
-        })?;
+        self.rings.read(&mut Teaching::new(sink, probe))?;
         if let Some(stacks) = &mut self.sink.stacks {
             stacks.end_round();
             stacks.teach(&self.tracer.probe);

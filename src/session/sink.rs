@@ -6,6 +6,7 @@ use crate::activity::Batch;
 use crate::api::Modes;
 use crate::discover::world::Live;
 use crate::event::{self, Event};
+use crate::probe::{Consumer, Probe};
 use crate::recording::Tap;
 use crate::recording::frames::Told;
 use crate::recording::tap::Witness;
@@ -29,6 +30,45 @@ pub(super) struct Sink {
     pub(super) records: Option<Vec<Batch>>,
     /// Where all of it is recorded, if it is.
     pub(super) tap: Box<dyn Tap>,
+}
+
+/// Hands records to a sink, and what it learns of call stacks to the kernel side.
+pub(super) struct Teaching<'a> {
+    sink: &'a mut Sink,
+    probe: &'a Probe,
+    looks_ahead: bool,
+}
+
+impl<'a> Teaching<'a> {
+    pub(super) fn new(sink: &'a mut Sink, probe: &'a Probe) -> Self {
+        let looks_ahead = sink.state.ledger.is_large();
+        Self {
+            sink,
+            probe,
+            looks_ahead,
+        }
+    }
+}
+
+impl Consumer for Teaching<'_> {
+    fn looks_ahead(&self) -> bool {
+        self.looks_ahead
+    }
+
+    fn announce(&mut self, record: &[u8]) {
+        if let Some((pid, row, address)) = event::about_memory(record) {
+            self.sink.state.ledger.expect(pid, row, address);
+        }
+    }
+
+    fn take(&mut self, record: &[u8]) {
+        self.sink.record(record);
+        // At once: until then, more copies of the same stack are sent.
+        let stacks = self.sink.stacks.as_mut();
+        if let Some(stacks) = stacks.filter(|stacks| stacks.has_news()) {
+            stacks.teach(self.probe);
+        }
+    }
 }
 
 impl Sink {

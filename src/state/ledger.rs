@@ -9,13 +9,14 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
+use super::allocation::key;
 use super::calls::Effect;
 use super::identity::DeviceIdentity;
 use super::living::Living;
 use super::process::Process;
 use super::totals::{Sums, Total};
 use super::{Allocation, Identity};
-use crate::api::{EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
+use crate::api::{self, EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
 use crate::event::{Call, Event, Task};
 use crate::stacks::CallStack;
 
@@ -161,6 +162,19 @@ impl Ledger {
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) | Event::Activity(_) => {}
+        }
+    }
+
+    /// Whether a process has so much memory in so many pieces that to find one takes a while.
+    pub fn is_large(&self) -> bool {
+        self.living().any(|process| process.live.is_large())
+    }
+
+    /// A call of the function in `row` about `address` will be applied soon: what is needed for that
+    /// is brought near.
+    pub fn expect(&self, pid: u32, row: u16, address: u64) {
+        if let (Some(process), Some(function)) = (self.living.get(pid), api::function(row)) {
+            process.live.expect(key(function.kind.space(), address));
         }
     }
 

@@ -31,6 +31,9 @@ pub(super) enum Freed {
     Unknown,
 }
 
+/// Allocations that, with their index, take about as much as a second-level cache has.
+const LARGE: usize = 1 << 15;
+
 /// The live allocations of one process, by address.
 #[derive(Debug, Default)]
 pub(super) struct LiveSet {
@@ -48,6 +51,17 @@ impl LiveSet {
 
     pub(super) fn len(&self) -> usize {
         self.index.len()
+    }
+
+    /// Whether it is larger than a processor's caches.
+    pub(super) fn is_large(&self) -> bool {
+        self.len() > LARGE
+    }
+
+    /// Looks for what lives under `key`, so that it is near when it is looked for again.
+    pub(super) fn expect(&self, key: u64) {
+        let near = self.index.find(self.hash(key), |_| true);
+        std::hint::black_box(near.map(|slot| self.store.get(slot).end_ns));
     }
 
     /// In the order in which reports need them.
