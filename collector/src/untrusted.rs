@@ -1,6 +1,8 @@
 //! What comes from a traced process or from CUPTI, each in one call: for the fuzz targets and the
 //! tests that replay what these found. Errors are fine; a panic, or no end, is not.
 
+#![allow(clippy::expect_used)]
+
 use crate::batch::Batch;
 use crate::cupti::Version;
 use crate::reduce::{Reducer, Surroundings};

@@ -166,6 +166,7 @@ pub fn is_within(cgroup: &str, path: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -229,7 +229,7 @@ fn kernel(mangled: Option<String>, mut group: Group<'_>, options: &Options) -> K
         .parts
         .sort_by_key(|(key, counted)| (Reverse(counted.runs), key.handle, key.row));
     let sum = |of: fn(&Counted) -> u64| group.parts.iter().map(|(_, c)| of(c)).sum::<u64>();
-    let recent = sum(|c| c.runs - c.runs_reported);
+    let recent = sum(|c| c.runs.saturating_sub(c.runs_reported));
     let (key, first) = group.parts[0];
     let name = match &mangled {
         Some(mangled) => symbols::demangle(mangled),

@@ -111,6 +111,10 @@ pub struct Launches {
     ends: bool,
 }
 
+/// No kernel is launched more often: half a year of a million a second. With it, no sum of what is
+/// counted overflows, whatever a recording says.
+const MAX_COUNT: u64 = 1 << 44;
+
 impl Launches {
     /// Enters an event. `host_name` names the kernel of a host function: of a process id and an
     /// address.
@@ -137,6 +141,7 @@ impl Launches {
     /// key, so that it need not be counted any longer: its process has ended, or handles have
     /// passed into a newer epoch and no launch was still under way.
     pub fn set_counts(&mut self, key: RawLaunchKey, runs: u64, captured: u64) -> bool {
+        let (runs, captured) = (runs.min(MAX_COUNT), captured.min(MAX_COUNT));
         let counted = self.counted.entry(key).or_default();
         let unchanged = (counted.runs, counted.captured) == (runs, captured);
         counted.runs = runs;
