@@ -5,6 +5,11 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use super::calls::{Callers, Load, ONE_THREAD, Order, PAIRS};
 use super::live_sizes;
 
+/// Reads of an iteration of [`reading_memory`].
+const READS: usize = 64;
+/// Of an allocation in the ledger.
+const BYTES: usize = 48;
+
 pub(crate) fn applying(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ledger");
     group.throughput(Throughput::Elements(2 * PAIRS as u64));
@@ -18,19 +23,44 @@ pub(crate) fn applying(criterion: &mut Criterion) {
         ("8 threads, 100 stacks", with_stacks, Order::Random),
     ];
     for (name, callers, order) in cases {
-        // Of ten million, 0.6 GiB, only the first: they take long to be made.
+        // Of ten million, 0.6 GiB, only the first.
         let most = if name == "any order" {
             10_000_000
         } else {
             1_000_000
         };
         for live in live_sizes(most) {
+            let mut load = None;
             group.bench_function(BenchmarkId::new(name, live), |bencher| {
-                let mut load = Load::new(live, callers, order);
+                let load = load.get_or_insert_with(|| Load::new(live, callers, order));
                 bencher.iter(|| load.pairs());
                 load.check();
             });
         }
+    }
+    group.finish();
+}
+
+/// What memory allows: 64 reads at places that depend on nothing, of as much memory as so many
+/// allocations and their index take; one after the other, and all at once.
+pub(crate) fn reading_memory(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("memory reads");
+    group.throughput(Throughput::Elements(READS as u64));
+    for live in live_sizes(10_000_000) {
+        let words = vec![1_u64; live as usize * BYTES / 8];
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = |last: u64| {
+            random = (random ^ last)
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .rotate_left(17);
+            (random % words.len() as u64) as usize
+        };
+        group.bench_function(BenchmarkId::new("one after the other", live), |bencher| {
+            bencher.iter(|| (0..READS).fold(1, |last, _| words[next(last)]));
+        });
+        group.bench_function(BenchmarkId::new("at once", live), |bencher| {
+            bencher.iter(|| (0..READS).map(|_| words[next(1)]).sum::<u64>());
+        });
     }
     group.finish();
 }

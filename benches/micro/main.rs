@@ -56,7 +56,7 @@ fn config() -> Criterion {
 criterion_group! {
     name = benches;
     config = config();
-    targets = decode::decoding, activity::summing, ledger::applying, report::top, launches::counting,
+    targets = decode::decoding, activity::summing, ledger::applying, ledger::reading_memory, report::top, launches::counting,
         recording::writing, recording::analysing, recording::tracking
 }
 
