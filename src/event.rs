@@ -226,11 +226,25 @@ pub fn whole(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// The process, the row and the address of a record of a memory call, without a look at anything
-/// else.
-pub fn about_memory(bytes: &[u8]) -> Option<(u32, u16, u64)> {
+/// What a memory call is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AboutMemory {
+    /// Process id.
+    pub pid: u32,
+    /// Row of the function table, which may not have it.
+    pub row: u16,
+    /// As [`Call::address`].
+    pub address: u64,
+}
+
+/// What the record of a memory call is about, without a look at the rest of it.
+pub fn about_memory(bytes: &[u8]) -> Option<AboutMemory> {
     let (raw, _) = RawCall::ref_from_prefix(bytes).ok()?;
-    (raw.record_type == record::CALL).then_some((raw.tgid, raw.row, raw.address))
+    (raw.record_type == record::CALL).then_some(AboutMemory {
+        pid: raw.tgid,
+        row: raw.row,
+        address: raw.address,
+    })
 }
 
 /// Decodes one record of the rings of memory calls and of launches and copies.

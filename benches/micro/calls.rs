@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use gpuprobe::api::FUNCTIONS;
-use gpuprobe::event::{Call, Event, Task};
+use gpuprobe::event::{AboutMemory, Call, Event, Task};
 use gpuprobe::probe::abi::{RawCall, record};
 use gpuprobe::stacks::{CallStack, Location};
 use gpuprobe::state::{Identity, Ledger};
@@ -138,10 +138,14 @@ impl Load {
     pub(crate) fn pairs(&mut self) {
         let pairs: [_; PAIRS] = std::array::from_fn(|_| self.next_pair());
         if self.ledger.is_large() {
-            for (old, new) in pairs {
-                self.ledger.expect(PID, self.rows.1, address(old));
-                self.ledger.expect(PID, self.rows.0, address(new));
-            }
+            let about = |row, block| AboutMemory {
+                pid: PID,
+                row,
+                address: address(block),
+            };
+            let (alloc, free) = self.rows;
+            let calls = pairs.map(|(old, new)| [about(free, old), about(alloc, new)]);
+            self.ledger.expect(calls.as_flattened());
         }
         for (old, new) in pairs {
             self.free(old);

@@ -33,9 +33,12 @@ pub trait Consumer {
         false
     }
 
-    /// Announces a record that will be handed over soon, so that the memory which it will need can be
-    /// on its way. The waits for some dozens of places overlap; one by one they add up.
+    /// Announces a record that will be handed over soon.
     fn announce(&mut self, _record: &[u8]) {}
+
+    /// Some dozens of records are announced, and will be handed over next: the memory which they will
+    /// need can be brought near, all of it at once. One by one, the waits add up.
+    fn announced(&mut self) {}
 
     /// Takes the next record.
     fn take(&mut self, record: &[u8]);
@@ -192,6 +195,7 @@ impl Ring {
             }
             position = next;
         }
+        consumer.announced();
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use super::stacks::{self, Stacks};
 use crate::activity::Batch;
 use crate::api::Modes;
 use crate::discover::world::Live;
-use crate::event::{self, Event};
+use crate::event::{self, AboutMemory, Event};
 use crate::probe::{Consumer, Probe};
 use crate::recording::Tap;
 use crate::recording::frames::Told;
@@ -37,6 +37,7 @@ pub(super) struct Teaching<'a> {
     sink: &'a mut Sink,
     probe: &'a Probe,
     looks_ahead: bool,
+    announced: Vec<AboutMemory>,
 }
 
 impl<'a> Teaching<'a> {
@@ -46,6 +47,7 @@ impl<'a> Teaching<'a> {
             sink,
             probe,
             looks_ahead,
+            announced: Vec::new(),
         }
     }
 }
@@ -56,9 +58,12 @@ impl Consumer for Teaching<'_> {
     }
 
     fn announce(&mut self, record: &[u8]) {
-        if let Some((pid, row, address)) = event::about_memory(record) {
-            self.sink.state.ledger.expect(pid, row, address);
-        }
+        self.announced.extend(event::about_memory(record));
+    }
+
+    fn announced(&mut self) {
+        self.sink.state.ledger.expect(&self.announced);
+        self.announced.clear();
     }
 
     fn take(&mut self, record: &[u8]) {

@@ -17,7 +17,7 @@ use super::process::Process;
 use super::totals::{Sums, Total};
 use super::{Allocation, Identity};
 use crate::api::{self, EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
-use crate::event::{Call, Event, Task};
+use crate::event::{AboutMemory, Call, Event, Task};
 use crate::stacks::CallStack;
 
 /// What was called, over all processes since the start.
@@ -170,11 +170,16 @@ impl Ledger {
         self.living().any(|process| process.live.is_large())
     }
 
-    /// A call of the function in `row` about `address` will be applied soon: what is needed for that
-    /// is brought near.
-    pub fn expect(&self, pid: u32, row: u16, address: u64) {
-        if let (Some(process), Some(function)) = (self.living.get(pid), api::function(row)) {
-            process.live.expect(key(function.kind.space(), address));
+    /// These calls will be applied next: what is needed for that is brought near.
+    pub fn expect(&self, calls: &[AboutMemory]) {
+        for calls in calls.chunk_by(|a, b| a.pid == b.pid) {
+            let Some(process) = self.living.get(calls[0].pid) else {
+                continue;
+            };
+            process.live.expect(calls.iter().filter_map(|call| {
+                let space = api::function(call.row)?.kind.space();
+                Some(key(space, call.address))
+            }));
         }
     }
 

@@ -5,6 +5,7 @@
 //! of them at a time is divided in two as more comes in. The hash stays with each entry, so that
 //! nothing else is looked at when it moves.
 
+use std::hint::black_box;
 use std::mem;
 
 use hashbrown::HashTable;
@@ -44,6 +45,12 @@ impl Default for Index {
 impl Index {
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Looks at where [`Self::find`] will look first.
+    pub(super) fn approach(&self, hash: u32) {
+        let table = &self.tables[self.table_of(hash)];
+        black_box(table.find(place_hash(hash), |_| false));
     }
 
     /// The slot under `hash` that `is_it`.

@@ -63,3 +63,13 @@ fn root_20_000_pointers_of_many_kinds_come_and_go() {
     ];
     check(&report, truth, &survivors, "a reset");
 }
+
+/// So many that gpuprobe looks ahead in its ring.
+#[test]
+fn root_400_000_blocks_come_and_go() {
+    let steps = "alloc 512 400000; free 1000 150000; alloc 64 50000; free 200000 100000";
+    let (report, truth) = Run::start(Shared, &[]).play(steps).end();
+    assert_eq!((truth.allocs, truth.frees), (450_000, 250_000));
+    let bytes = 512 * 150_000 + 64 * 50_000;
+    check(&report, truth, &[("device", bytes, 200_000)], "many live");
+}
