@@ -213,9 +213,13 @@ impl Decoder {
 /// The head of the record and the batch in it, if it has one; a batch is never longer than what is
 /// there of it.
 fn batch(bytes: &[u8]) -> Option<(RawBatch, &[u8])> {
+    // Hardly any record is one.
+    if *bytes.first_chunk()? != record::BATCH.to_ne_bytes() {
+        return None;
+    }
     let (raw, batch) = RawBatch::read_from_prefix(bytes).ok()?;
     let length = batch.len().min(raw.bytes as usize);
-    (raw.record_type == record::BATCH).then_some((raw, &batch[..length]))
+    Some((raw, &batch[..length]))
 }
 
 /// The record without what the kernel side has reserved and not used.

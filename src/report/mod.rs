@@ -23,7 +23,7 @@ use crate::api::Modes;
 use crate::clock::{self, Clock};
 use crate::discover::link::Link;
 use crate::stacks::{Location, Symbols};
-use crate::state::State;
+use crate::state::{Process, State};
 
 use activity::ActivitySummary;
 use activity::lines::Line;
@@ -167,7 +167,10 @@ impl Usage {
     /// Learns what contexts take from processes that were traced from their start: what these use
     /// besides what the ledger knows of them. The least counts.
     pub fn learn_contexts(&mut self, state: &State, learnt: &mut HashMap<u32, u64>) {
-        for process in state.ledger.living().filter(|p| p.from_birth) {
+        // While a context is being made, for some tenths of a second, NVML tells of a part of it;
+        // who has been given memory has one.
+        let complete = |p: &&Process| p.from_birth && p.peak_bytes > 0;
+        for process in state.ledger.living().filter(complete) {
             // Only on one GPU is it clear where the memory is.
             let Some([(gpu, used)]) = self.processes.get(&process.pid).map(Vec::as_slice) else {
                 continue;

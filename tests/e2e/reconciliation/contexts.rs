@@ -33,6 +33,12 @@ fn root_a_process_traced_from_its_start_teaches_what_a_context_takes() {
     let report = gpuprobe.report_where("the old one's use", knows(1000, old_pid));
     assert_eq!(figures(&report, old_pid), mib([1000, 10, 990], None));
 
+    // While its context is being made, there is a part of it.
+    new.say("freenull");
+    nvml.says(&[(0, old_pid, 1000 * MIB), (0, new_pid, 14 * MIB)]);
+    let report = gpuprobe.report_where("a context in the making", knows(14, new_pid));
+    assert_eq!(figures(&report, new_pid), mib([14, 0, 14], None));
+
     // Born under the tracer: what it does not hold is its context.
     new.say("alloc 104857600");
     nvml.says(&[(0, old_pid, 1000 * MIB), (0, new_pid, 600 * MIB)]);
