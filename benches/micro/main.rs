@@ -56,8 +56,9 @@ fn config() -> Criterion {
 criterion_group! {
     name = benches;
     config = config();
-    targets = decode::decoding, activity::summing, ledger::applying, ledger::reading_memory, report::top, launches::counting,
-        recording::writing, recording::analysing, recording::tracking
+    targets = decode::decoding, activity::summing, ledger::applying, ledger::reading_memory,
+        report::top, launches::counting, recording::writing, recording::analysing,
+        recording::tracking
 }
 
 fn main() {
