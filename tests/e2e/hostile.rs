@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::harness::child::Guarded;
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::talk::Talk;
-use crate::harness::{Setup, standin};
+use crate::harness::{Setup, alone, standin};
 
 /// Every function that is traced, in every variant.
 fn names(layer: Layer) -> Vec<&'static str> {
@@ -110,6 +110,8 @@ fn assert_plain(text: &str) {
 
 #[test]
 fn root_a_program_that_means_harm_does_none() {
+    // Nothing adds up that counts its sizes in.
+    let _alone = alone();
     let mut hostile = Hostile::start();
     let modes = ["--memleak", "--cudatrace", "--bandwidth-util"];
     let recording = hostile.folder.path().join("run.sqlite");
