@@ -19,12 +19,7 @@ case ${1:-} in
     *) die "usage: scripts/audit.sh [--offline]" ;;
 esac
 
-ensure_cargo
-find_cargo
-if ! cargo deny --version >/dev/null 2>&1; then
-    say "installing cargo-deny"
-    cargo install --locked cargo-deny
-fi
+ensure_cargo_tool deny
 
 status=0
 for manifest in Cargo.toml fuzz/Cargo.toml; do

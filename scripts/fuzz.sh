@@ -56,12 +56,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 ensure_build_packages
-ensure_cargo
-find_cargo
-if ! cargo fuzz --version >/dev/null 2>&1; then
-    say "installing cargo-fuzz"
-    cargo install --locked cargo-fuzz
-fi
+ensure_cargo_tool fuzz
 say "building"
 # The sanitizers of a stable compiler are behind this switch.
 RUSTC_BOOTSTRAP=1 cargo fuzz build --target-dir target/fuzz

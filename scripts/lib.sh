@@ -249,6 +249,16 @@ find_cuda_libraries() {
     return 1
 }
 
+# ensure_cargo_tool NAME: installs cargo-NAME if it is not there (some minutes).
+ensure_cargo_tool() {
+    ensure_cargo
+    find_cargo
+    if ! cargo "$1" --version >/dev/null 2>&1; then
+        say "installing cargo-$1"
+        cargo install --locked "cargo-$1"
+    fi
+}
+
 # run_on_standin SCRIPT [OPTION...]: builds gpuprobe and the stand-in libraries, runs the
 # Python script, and ends with its status. A signal ends it and what it has started.
 run_on_standin() {

@@ -126,22 +126,29 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// What stands behind `NAME:` in `/proc/PID/status`, without the space around it. `None`: it is not
-/// there, or the process is not.
-pub fn status(pid: u32, name: &str) -> Option<String> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
-    field(&status, name)
-}
+/// `/proc/PID/status`, as it was when it was read.
+#[derive(Debug)]
+pub struct Status(Vec<u8>);
 
-/// The name of a process has no line of its own to pretend with: the kernel writes `\n` for a new
-/// line.
-fn field(status: &[u8], name: &str) -> Option<String> {
-    let mut lines = status.split(|&byte| byte == b'\n');
-    let value = lines.find_map(|line| {
-        let rest = line.strip_prefix(name.as_bytes())?;
-        rest.strip_prefix(b":")
-    })?;
-    Some(str::from_utf8(value).ok()?.trim().to_owned())
+impl Status {
+    /// That of process or thread `pid`.
+    ///
+    /// # Errors
+    /// There is none of this id.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        fs::read(format!("/proc/{pid}/status")).map(Self)
+    }
+
+    /// What stands behind `NAME:`, without the space around it, if it is there and text. The name of
+    /// a process has no line of its own to pretend with: the kernel writes `\n` for a new line.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut lines = self.0.split(|&byte| byte == b'\n');
+        let value = lines.find_map(|line| {
+            let rest = line.strip_prefix(name.as_bytes())?;
+            rest.strip_prefix(b":")
+        })?;
+        Some(str::from_utf8(value).ok()?.trim())
+    }
 }
 
 #[cfg(test)]
@@ -196,10 +203,11 @@ mod tests {
 
     #[test]
     fn fields() {
-        let status = b"Name:\t\xff\\nVmExe: 1 kB\nVmExe:\t   12 kB\nNSpid:\t7\t1\n";
-        assert_eq!(field(status, "VmExe").unwrap(), "12 kB");
-        assert_eq!(field(status, "NSpid").unwrap(), "7\t1");
-        assert_eq!(field(status, "Vm"), None);
-        assert_eq!(field(status, "Name"), None);
+        let lines = b"Name:\t\xff\\nVmExe: 1 kB\nVmExe:\t   12 kB\nNSpid:\t7\t1\n";
+        let status = Status(lines.to_vec());
+        assert_eq!(status.field("VmExe"), Some("12 kB"));
+        assert_eq!(status.field("NSpid"), Some("7\t1"));
+        assert_eq!(status.field("Vm"), None);
+        assert_eq!(status.field("Name"), None);
     }
 }

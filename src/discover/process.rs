@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use anyhow::bail;
 
-use super::proc::{Mapping, Mappings};
+use super::proc::{Mapping, Mappings, Status};
 use super::{FileId, Library, Role};
 
 /// A mapped file, as `/proc/PID/maps` tells it apart.
@@ -171,10 +171,8 @@ impl Handle {
     /// # Errors
     /// There is no such process.
     pub fn of(id: u32) -> io::Result<Self> {
-        let status = fs::read(format!("/proc/{id}/status"))?;
-        let mut lines = status.split(|byte| *byte == b'\n');
-        let tgid = lines.find_map(|line| line.strip_prefix(b"Tgid:"));
-        let pid = tgid.and_then(|tgid| str::from_utf8(tgid).ok()?.trim().parse().ok());
+        let status = Status::of(id)?;
+        let pid = status.field("Tgid").and_then(|pid| pid.parse().ok());
         let pid = pid.unwrap_or(id);
         Ok(Self {
             pid,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::module::FileKey;
-use crate::discover::proc::{self, Mapping, Mappings};
+use crate::discover::proc::{Mapping, Mappings, Status};
 
 /// Code in the memory of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,10 +21,8 @@ pub(super) struct CodeRange {
 /// The kernel's count of the pages of code that process `pid` has mapped. To be read before the
 /// mappings: what is mapped in between makes a count that fits no more.
 pub(super) fn exec_pages(pid: u32) -> Option<u64> {
-    let kib = |name| -> Option<u64> {
-        let value = proc::status(pid, name)?;
-        value.strip_suffix(" kB")?.parse().ok()
-    };
+    let status = Status::of(pid).ok()?;
+    let kib = |name| -> Option<u64> { status.field(name)?.strip_suffix(" kB")?.parse().ok() };
     // The kernel splits it in two: of the program itself, and of everything else.
     let bytes = kib("VmExe")?
         .checked_add(kib("VmLib")?)?

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::discover::proc;
+use crate::discover::proc::Status;
 use crate::stacks::elf::ReadAt;
 use crate::stacks::open_in_root;
 
@@ -51,8 +51,9 @@ impl PerfMap {
         }
         self.read_at = Some(Instant::now());
         // The runtime knows itself by the id that it has in its own namespace.
-        let ids = proc::status(pid, "NSpid").unwrap_or_default();
-        let own = ids.split_ascii_whitespace().next_back();
+        let status = Status::of(pid).ok();
+        let ids = status.as_ref().and_then(|status| status.field("NSpid"));
+        let own = ids.and_then(|ids| ids.split_ascii_whitespace().next_back());
         let own = own.and_then(|own| own.parse().ok()).unwrap_or(pid);
         let path = format!("/tmp/perf-{own}.map");
         let Some(file) = open_in_root(pid, Path::new(&path)) else {
