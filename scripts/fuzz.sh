@@ -6,8 +6,8 @@
 # TARGET is one of fuzz/fuzz_targets; without any, all of them. Each runs for N seconds (3600),
 # --jobs of them at a time (as many as there are processors). What they find goes to
 # target/fuzz-runs/TARGET/: corpus/ has the inputs that reached something new and is where the next
-# run goes on, findings/ those that broke it, log what libFuzzer said. The inputs that the kept
-# corpus does not cover are added to it, tests/untrusted/TARGET; the tests replay these.
+# run goes on, findings/ those that broke it, log what libFuzzer said. Inputs of up to 2 KiB that reach
+# what the kept corpus does not are added to it, tests/untrusted/TARGET; the tests replay these.
 #
 # Needs cargo-fuzz, which is installed if it is not there (some minutes). The table at the end
 # has the time, processor time and inputs of each; the exit status is 0 only if there is no finding.
@@ -68,15 +68,39 @@ runs=$root/target/fuzz-runs
 
 # fuzz TARGET
 fuzz() {
-    local target=$1 program=target/fuzz/$host/release/$1 folder=$runs/$1 kept=tests/untrusted/$1
-    mkdir -p "$folder/corpus" "$folder/findings" "$kept"
+    local target=$1 program=target/fuzz/$host/release/$1 folder=$runs/$1
+    mkdir -p "$folder/corpus" "$folder/findings" "tests/untrusted/$target"
     local TIMEFORMAT='processor time %U'
-    # It says "Done N runs in N second(s)" at its end, and why if it ends before its time.
+    # It says "Done N runs in N second(s)" at its end, and why if it ends before its time. What it
+    # measures inputs with is the clock, not the processor's time, hence the patience.
     {
-        time "$program" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=3000 \
-            -artifact_prefix="$folder/findings/" "$folder/corpus" "$kept" || true
+        time "$program" -max_total_time="$seconds" -timeout=300 -rss_limit_mb=3000 \
+            -artifact_prefix="$folder/findings/" "$folder/corpus" "tests/untrusted/$target" || true
     } >>"$folder/log" 2>&1
-    "$program" -set_cover_merge=1 "$kept" "$folder/corpus" >>"$folder/merge.log" 2>&1 || true
+    forget_starved "$program" "$folder/findings"
+    keep_small "$program" "$folder" "tests/untrusted/$target"
+}
+
+# Where the machine has much else to do, inputs seem slow that are not: those are no findings.
+# forget_starved PROGRAM FINDINGS
+forget_starved() {
+    local finding
+    for finding in "$2"/slow-unit-* "$2"/timeout-*; do
+        if [[ -e $finding ]] && (ulimit -t 10 && "$1" -timeout=300 "$finding") >/dev/null 2>&1; then
+            rm "$finding"
+        fi
+    done
+}
+
+# Adds the inputs that reach what the kept ones do not, if they are small enough to be kept: a
+# page each is enough for nearly all of it, and the rest makes megabytes.
+# keep_small PROGRAM FOLDER KEPT
+keep_small() {
+    local small
+    small=$(mktemp -d "$2/small.XXXXXX")
+    find "$2/corpus" -type f -size -2049c -exec cp -t "$small" {} +
+    "$1" -set_cover_merge=1 "$3" "$small" >>"$2/merge.log" 2>&1 || true
+    rm -r "$small"
 }
 
 # The last of what TARGET's log says: said TARGET PATTERN, whose group is it.
