@@ -60,6 +60,35 @@ __noinline int gp_is_cuda_library(__u32 tgid, __u64 name)
 	return 1;
 }
 
+/* A notice that was not looked at for so long may have gone astray. */
+#define GP_ASTRAY_NS (3ull * 1000 * 1000 * 1000)
+
+/* Whether discovery has still to look at this process, and will then see what
+ * is mapped now: a program that does nothing but call _dl_debug_state would
+ * leave no room for the notices of others. What is stopped is told each time. */
+static __always_inline bool gp_is_noticed(__u32 tgid, __u64 now)
+{
+	__u64 *since;
+
+	if (hold_targets)
+		return false;
+	since = bpf_map_lookup_elem(&noticed, &tgid);
+	return since && now - *since < GP_ASTRAY_NS;
+}
+
+/* Tells discovery that this process has mapped something. */
+static __always_inline void gp_notice_library(__u32 tgid)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	if (gp_is_noticed(tgid, now))
+		return;
+	/* Before the notice: user space may be there at once to remove it. */
+	bpf_map_update_elem(&noticed, &tgid, &now, BPF_ANY);
+	if (!gp_send_notice(GP_RECORD_NEW_LIBRARY, tgid, &no_image))
+		bpf_map_delete_elem(&noticed, &tgid);
+}
+
 /* `delta`: distance from _dl_debug_state to _r_debug, the attach cookie. */
 static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
 {
@@ -95,7 +124,7 @@ static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
 	}
 	/* Nothing new in this list: another namespace (dlmopen) has changed. */
 	if (interesting || next || i == 0)
-		gp_send_notice(GP_RECORD_NEW_LIBRARY, tgid, &no_image);
+		gp_notice_library(tgid);
 }
 
 #endif /* GPUPROBE_LOADER_H */

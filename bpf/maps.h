@@ -224,10 +224,10 @@ struct {
 } contexts SEC(".maps");
 
 /* tgid -> CLOCK_BOOTTIME at which user space finished attaching to a library
- * that the process had already been using unseen. Bounded by least recent
- * use; forgetting only matters for threads older than that library. */
+ * that the process had already been using unseen. When it is full, user space
+ * moves attached_boot_ns instead, which makes every thread older than that late. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, __u32);
 	__type(value, __u64);
@@ -278,6 +278,16 @@ struct {
 	__type(key, __u32);
 	__type(value, struct gp_loader);
 } loaders SEC(".maps");
+
+/* tgid -> when discovery was last told that it has mapped something, until that
+ * is looked at; user space removes it just before. Bounded by least recent use;
+ * forgetting one costs another notice. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u64);
+} noticed SEC(".maps");
 
 /* A probe, where the kernel has no attach cookies. */
 struct gp_probed {

@@ -90,15 +90,16 @@ static __always_inline bool gp_hold(__u32 tgid)
 	       bpf_send_signal(sigstop) == 0;
 }
 
-/* Tells discovery to look at the current process, which runs `image`. It is
- * held only when there is room to tell: nobody else would let it go on. */
-static __always_inline void gp_send_notice(__u16 type, __u32 tgid, const struct gp_image_key *image)
+/* Tells discovery to look at the current process, which runs `image`; false if
+ * there is no room. It is held only when there is: nobody else would let it go
+ * on. */
+static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct gp_image_key *image)
 {
 	struct gp_notice *notice = bpf_ringbuf_reserve(&control_ring, sizeof(*notice), 0);
 
 	if (!notice) {
 		gp_count(notices);
-		return;
+		return false;
 	}
 	notice->type = type;
 	notice->held = gp_hold(tgid);
@@ -106,6 +107,7 @@ static __always_inline void gp_send_notice(__u16 type, __u32 tgid, const struct 
 	notice->inode = image->inode;
 	notice->device = image->device;
 	bpf_ringbuf_submit(notice, BPF_RB_FORCE_WAKEUP);
+	return true;
 }
 
 #endif /* GPUPROBE_RECORDS_H */

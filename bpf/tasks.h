@@ -27,6 +27,7 @@ static __always_inline void gp_end_process(__u16 type, struct task_struct *task,
 		bpf_map_delete_elem(&processes, &tgid);
 	}
 	bpf_map_delete_elem(&loaders, &tgid);
+	bpf_map_delete_elem(&noticed, &tgid);
 	bpf_map_delete_elem(&late_views, &tgid);
 	bpf_map_delete_elem(&programs, &tgid);
 	if (stack_mode == GP_STACKS_AUTO)

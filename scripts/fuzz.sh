@@ -46,7 +46,11 @@ fi
 cleanup() {
     local job
     for job in $(jobs -p); do
-        kill "$job" 2>/dev/null || true
+        # What it runs does not end with it.
+        local children
+        children=$(cat "/proc/$job/task/$job/children" 2>/dev/null) || true
+        # shellcheck disable=SC2086 # several
+        kill "$job" $children 2>/dev/null || true
     done
     wait
 }

@@ -2,6 +2,7 @@
 
 mod activity;
 mod export;
+mod messages;
 mod plot;
 mod profile;
 mod record;
@@ -9,22 +10,21 @@ mod report;
 mod target;
 mod view;
 
-use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
 
 use crate::api::{Modes, document};
 use crate::doctor;
 use crate::profile::Weight;
-use crate::report::{Format, printable};
+use crate::report::Format;
 use crate::session::{self, Config, Record};
 use activity::ActivityArgs;
+pub use messages::say;
 use profile::ProfileArgs;
 use target::TargetArgs;
 use view::ViewArgs;
@@ -125,14 +125,7 @@ struct TraceArgs {
 
 /// Runs the command line; the exit status is the program's.
 pub fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_env("GPUPROBE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .without_time()
-        .init();
+    messages::begin_log();
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, text| {
         // What libbpf says of a refused program is for debugging; our errors are for users.
         tracing::debug!("libbpf {level:?}: {}", text.trim_end());
@@ -159,13 +152,6 @@ fn list_functions() -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
-}
-
-/// One line for the user on standard error. Nobody may be reading, which must not stop tracing.
-pub fn say(message: impl Display) {
-    // Names of files and of programs are in it.
-    let message = printable(&message.to_string());
-    let _ = writeln!(io::stderr(), "gpuprobe: {message}");
 }
 
 impl TraceArgs {

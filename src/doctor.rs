@@ -151,10 +151,13 @@ fn check_capabilities(lines: &mut Lines) -> io::Result<()> {
         ),
     ];
     for (capability, name, why) in wanted {
+        let needed = matches!(capability, Capability::Bpf | Capability::Perfmon);
         if capabilities & capability.bit() != 0 {
             lines.ok(name, why)?;
-        } else {
+        } else if needed {
             lines.missing(name, format_args!("{why}; run as root (sudo)"))?;
+        } else {
+            lines.note(name, format_args!("not there; {why}"))?;
         }
     }
     Ok(())

@@ -8,6 +8,7 @@
 pub mod activity;
 pub mod analysis;
 pub mod api;
+mod bounded;
 pub mod cli;
 pub mod clock;
 pub mod discover;
@@ -25,5 +26,6 @@ pub mod session;
 pub mod stacks;
 pub mod state;
 pub mod symbols;
+mod terminal;
 #[doc(hidden)]
 pub mod untrusted;

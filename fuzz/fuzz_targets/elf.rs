@@ -1,6 +1,7 @@
-//! Naming functions of any file.
+//! Naming functions of any file, and looking for those that are traced.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|file: &[u8]| {
     let _ = gpuprobe::symbols::try_symbols(file);
+    let _ = gpuprobe::untrusted::discover(file);
 });

@@ -17,6 +17,7 @@ use crate::cli::say;
 use crate::files;
 use crate::profile;
 use crate::recording::{Database, Session};
+use crate::terminal;
 
 /// Formats of analyses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -125,7 +126,7 @@ fn is_broken_pipe(error: &Error) -> bool {
 fn open(path: Option<&Path>) -> Result<(Box<dyn Write>, Option<File>)> {
     let buffered = |out: Box<dyn Write>| Box::new(BufWriter::with_capacity(1 << 18, out));
     let Some(path) = path else {
-        return Ok((buffered(Box::new(io::stdout().lock())), None));
+        return Ok((buffered(terminal::stdout()), None));
     };
     let why = || format!("cannot write to {}", path.display());
     let file = files::create(path).with_context(why)?;

@@ -163,7 +163,7 @@ fn lost(lost: &std::collections::BTreeMap<String, u64>, out: &mut dyn Write) -> 
     }
     let parts: Vec<_> = lost
         .iter()
-        .map(|(what, count)| format!("{count} {what}"))
+        .map(|(what, count)| format!("{count} {}", printable(what)))
         .collect();
     writeln!(
         out,

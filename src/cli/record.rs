@@ -1,6 +1,6 @@
 //! `gpuprobe record` and `gpuprobe replay`, as they are typed.
 
-use std::io::{self, BufWriter};
+use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use crate::profile;
 use crate::recording::replay;
 use crate::report::{Format, View};
 use crate::session::{Config, Record};
+use crate::terminal;
 
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
@@ -138,7 +139,7 @@ impl ReplayArgs {
             per_call: self.per_call,
             only_last: self.last,
         };
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(terminal::stdout());
         replay::run(&config, &mut out)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 
 use anyhow::{Result, bail};
-use object::read::{ReadCache, ReadRef};
+use object::read::ReadRef;
 use object::{Architecture, Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use super::instruction::{self, First};
 use crate::api::{FUNCTIONS, Layer};
+use crate::bounded::BoundedFile;
 
 /// A function of the table, found in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +39,8 @@ pub struct Rendezvous {
 /// # Errors
 /// The file is no ELF file of this machine's architecture.
 pub fn functions(file: &File, layer: Layer) -> Result<Vec<Function>> {
-    let cache = ReadCache::new(file);
-    let elf = Elf::parse(&cache)?;
+    let file = BoundedFile::new(file);
+    let elf = Elf::parse(&file)?;
     let mut wanted = HashMap::new();
     for (row, function) in (0u16..).zip(FUNCTIONS) {
         if function.layer == layer {
@@ -80,8 +81,8 @@ pub fn functions(file: &File, layer: Layer) -> Result<Vec<Function>> {
 /// # Errors
 /// The file is no ELF file of this machine's architecture.
 pub fn rendezvous(file: &File) -> Result<Option<Rendezvous>> {
-    let cache = ReadCache::new(file);
-    let elf = Elf::parse(&cache)?;
+    let file = BoundedFile::new(file);
+    let elf = Elf::parse(&file)?;
     let symbols: HashMap<_, _> = elf
         .exported(|name| match name {
             "_dl_debug_state" | "_r_debug" => Some(name.to_owned()),
@@ -149,7 +150,7 @@ impl<'data, R: ReadRef<'data>> Elf<'data, R> {
         self.file.segments().find_map(|segment| {
             let (offset, file_size) = segment.file_range();
             let distance = address.checked_sub(segment.address())?;
-            (distance < file_size).then_some(offset + distance)
+            (distance < file_size).then(|| offset.checked_add(distance))?
         })
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use super::proc;
+
 /// Number of NVIDIA GPUs that the driver has on this host, if it is loaded.
 pub fn on_host() -> Option<usize> {
     let entries = fs::read_dir("/proc/driver/nvidia/gpus").ok()?;
@@ -20,7 +22,7 @@ pub fn single_for(pid: u32) -> bool {
 
 /// The environment variable `name` that process `pid` was started with.
 pub fn variable(pid: u32, name: &str) -> Option<String> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environment = proc::environment(pid).ok()?;
     let value = |entry| <[u8]>::strip_prefix(entry, name.as_bytes())?.strip_prefix(b"=");
     let value = environment.split(|&b| b == 0).find_map(value)?;
     Some(String::from_utf8_lossy(value).into_owned())

@@ -1,22 +1,24 @@
 //! Who a process is: its container, and which GPUs its numbers mean.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+mod cgroups;
 
-use super::gpus;
+use std::path::Path;
+use std::sync::Once;
+
 use super::nvml::{Gpu, Nvml};
-use crate::event::Task;
+use super::{gpus, proc};
+use crate::event::{MAX_DEVICES, Task};
 use crate::state::Identity;
 use crate::state::identity::DeviceIdentity;
+pub use cgroups::Cgroups;
 
 /// Digits of a container id.
 const ID_DIGITS: usize = 64;
 
 /// Who the process `task` is, as far as that can be found out. It may have ended.
-pub fn of(task: &Task, nvml: Option<&Nvml>) -> Identity {
+pub fn of(task: &Task, nvml: Option<&Nvml>, cgroups: &mut Cgroups) -> Identity {
     let pid = task.pid;
-    let cgroup = cgroup(pid).or_else(|| cgroup_of_id(task.cgroup));
+    let cgroup = cgroup(pid).or_else(|| cgroups.path_of(task.cgroup));
     Identity {
         single_gpu: gpus::single_for(pid),
         container_pid: Some(task.inner_pid).filter(|&inner| inner != 0 && inner != pid),
@@ -26,30 +28,9 @@ pub fn of(task: &Task, nvml: Option<&Nvml>) -> Identity {
     }
 }
 
-/// The path of a cgroup of version 2, whose id is the inode of its folder.
-fn cgroup_of_id(id: u64) -> Option<String> {
-    let unified = Path::new(CGROUPS).join("unified");
-    let root = if unified.exists() {
-        unified
-    } else {
-        CGROUPS.into()
-    };
-    let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        if folder.metadata().is_ok_and(|m| m.ino() == id) {
-            let path = folder.strip_prefix(&root).ok()?;
-            return Some(format!("/{}", path.display()));
-        }
-        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-        let inner = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
-        folders.extend(inner.map(|e| e.path()));
-    }
-    None
-}
-
 /// The cgroup of version 2; where there is only version 1, that of the memory controller.
 fn cgroup(pid: u32) -> Option<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cgroup")).ok()?;
+    let bytes = proc::short(pid, "cgroup").ok()?;
     cgroup_in(&String::from_utf8_lossy(&bytes))
 }
 
@@ -79,6 +60,9 @@ pub fn container_in(cgroup: &str) -> Option<&str> {
         words.find(|word| word.len() == ID_DIGITS)
     })
 }
+
+/// The longest name of a device: `MIG-GPU-`, a UUID, and two numbers.
+const MAX_NAME: usize = 96;
 
 /// The GPUs of a process in the order in which CUDA numbers them.
 fn devices(pid: u32, nvml: &Nvml) -> Vec<DeviceIdentity> {
@@ -132,6 +116,8 @@ fn choose(
         let word = word.trim();
         if let Ok(index) = word.parse() {
             by_index(index)
+        } else if word.len() > MAX_NAME {
+            None
         } else if word.starts_with("MIG-") {
             Some(DeviceIdentity {
                 physical_index: parent_of(word),
@@ -142,7 +128,16 @@ fn choose(
             gpus.iter().find(named).map(known)
         }
     };
-    visible.split(',').map_while(device).collect()
+    let mut words = visible.split(',');
+    let most = usize::from(MAX_DEVICES);
+    let devices = words.by_ref().take(most).map_while(device).collect();
+    if words.next().is_some() && visible.split(',').nth(most).is_some() {
+        static SAID: Once = Once::new();
+        SAID.call_once(|| {
+            tracing::warn!("of CUDA_VISIBLE_DEVICES, {MAX_DEVICES} devices are looked at");
+        });
+    }
+    devices
 }
 
 /// Where the hierarchies of cgroups are mounted: the one of version 2, or, where there are several,
@@ -242,6 +237,10 @@ mod tests {
         assert_eq!(chosen(&gpus, Some("GPU-22,1"), true), [Some(2), Some(1)]);
         assert_eq!(chosen(&gpus, Some("MIG-x"), true), [Some(9)]);
         assert_eq!(chosen(&gpus, Some(""), true), []);
+        // As many as there can be, however often they are named.
+        let many = ["MIG-x"; 20_000].join(",");
+        let most = usize::from(MAX_DEVICES);
+        assert_eq!(chosen(&gpus, Some(&many), true).len(), most);
         // Which is the first is not known; which has the UUID is.
         assert_eq!(chosen(&gpus, Some("0,GPU-1"), false), [None, Some(1)]);
     }

@@ -1,5 +1,6 @@
 //! Finding the CUDA libraries that programs use.
 
+pub mod budget;
 pub mod cupti;
 pub mod elf;
 pub mod gpus;
@@ -9,20 +10,21 @@ pub mod link;
 pub mod nvml;
 pub mod proc;
 pub mod process;
+mod regular;
 pub mod system;
 pub mod world;
 
 use std::fs::{File, Metadata};
-use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use nix::fcntl::OFlag;
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 
 use crate::api::Layer;
+pub use regular::open_regular;
+pub(crate) use regular::open_regular_in_root;
 
 /// A file, whatever its names: the same library seen through containers and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,23 +57,6 @@ impl Likeness {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
         }
     }
-}
-
-/// Opens `path` for reading if it is a regular file, and does nothing to it if it is anything
-/// else: what a traced process has mapped under a name need not be what has the name here, and
-/// opening a FIFO waits for a writer.
-///
-/// # Errors
-/// Those of opening the file, or it is no regular one.
-pub fn open_regular(path: &Path) -> io::Result<File> {
-    let place = File::options()
-        .read(true)
-        .custom_flags(OFlag::O_PATH.bits())
-        .open(path)?;
-    if !place.metadata()?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
-    }
-    File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))
 }
 
 /// What a mapped file is to us, by its name.
@@ -116,6 +101,8 @@ pub struct Library {
     pub likeness: Likeness,
     /// It was found through an overlay.
     pub in_overlay: bool,
+    /// The user whose file it is.
+    pub owner: u32,
     file: File,
 }
 
@@ -139,6 +126,7 @@ impl Library {
             role,
             likeness: Likeness::of(&metadata),
             in_overlay,
+            owner: metadata.uid(),
             file,
         })
     }
@@ -146,6 +134,11 @@ impl Library {
     /// A path by which the kernel reaches this very file.
     pub fn attach_path(&self) -> String {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
+    }
+
+    /// The number of its descriptor: no fewer files are open, as it has the first that was free.
+    pub fn descriptor(&self) -> u64 {
+        u64::try_from(self.file.as_raw_fd()).unwrap_or_default()
     }
 
     /// The functions of the table that the library exports, each file offset once.

@@ -2,10 +2,99 @@
 //! choice: nothing may depend on these being text, or on what they look like.
 
 use std::ffi::OsStr;
-use std::io::{self, ErrorKind};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::{fmt, fs};
+use std::sync::Once;
+
+/// Bytes that are read of the mappings of a process at once: a million without a name, or a KiB of
+/// each where the kernel allows as many as it does by default. Its lines can be four times as long.
+const MAX_MAPS: u64 = 64 << 20;
+/// Bytes that are read of an environment: `exec` gives a process 6 MiB at most, but afterwards it
+/// can call any part of its memory its environment.
+const MAX_ENVIRONMENT: u64 = 8 << 20;
+/// Bytes that are read of anything else. Groups are the most that a process can have many of: 65,536.
+const MAX_OTHER: u64 = 1 << 20;
+
+/// What could be read of a file of `/proc`, which has as many bytes as its process likes.
+struct Limited {
+    bytes: Vec<u8>,
+    is_cut: bool,
+}
+
+impl Limited {
+    fn read(path: &str, limit: u64) -> io::Result<Self> {
+        Self::of(File::open(path)?, limit)
+    }
+
+    fn of(source: impl Read, limit: u64) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        source.take(limit + 1).read_to_end(&mut bytes)?;
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let is_cut = bytes.len() > limit;
+        bytes.truncate(limit);
+        Ok(Self { bytes, is_cut })
+    }
+
+    /// Without the part of a line that is left where it was cut.
+    fn whole_lines(mut self) -> Vec<u8> {
+        if self.is_cut {
+            let end = self.bytes.iter().rposition(|&byte| byte == b'\n');
+            self.bytes.truncate(end.map_or(0, |end| end + 1));
+        }
+        self.bytes
+    }
+
+    /// Says of the first file that was cut that it was.
+    fn warn_if_cut(&self, path: &str, said: &Once) {
+        if self.is_cut {
+            said.call_once(|| {
+                let mib = self.bytes.len() >> 20;
+                tracing::warn!(
+                    "{path} has more than {mib} MiB, of which the rest is not read, here and \
+                     wherever else it is so long"
+                );
+            });
+        }
+    }
+}
+
+/// Whether `error` says that there is no such process any more, and not that we could not look.
+pub fn is_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ESRCH)
+}
+
+/// The error of a file that is `path`. A process that ends while it is read is one that is not there.
+fn named(error: &io::Error, path: &str) -> io::Error {
+    let kind = if is_gone(error) {
+        ErrorKind::NotFound
+    } else {
+        error.kind()
+    };
+    io::Error::new(kind, format!("{path}: {error}"))
+}
+
+/// The variables that process `pid` was started with, each followed by a byte of 0.
+///
+/// # Errors
+/// The process has ended, or may not be looked at.
+pub fn environment(pid: u32) -> io::Result<Vec<u8>> {
+    static SAID: Once = Once::new();
+    let path = format!("/proc/{pid}/environ");
+    let read = Limited::read(&path, MAX_ENVIRONMENT)?;
+    read.warn_if_cut(&path, &SAID);
+    Ok(read.bytes)
+}
+
+/// What a file `name` of process `pid` says that the kernel keeps short.
+///
+/// # Errors
+/// The process has ended, or may not be looked at.
+pub(super) fn short(pid: u32, name: &str) -> io::Result<Vec<u8>> {
+    Ok(Limited::read(&format!("/proc/{pid}/{name}"), MAX_OTHER)?.bytes)
+}
 
 /// All that a process has mapped, as it was when it was read.
 pub struct Mappings(Vec<u8>);
@@ -45,18 +134,11 @@ impl Mappings {
     /// # Errors
     /// The process has ended, or may not be looked at.
     pub fn of(pid: u32) -> io::Result<Self> {
+        static SAID: Once = Once::new();
         let path = format!("/proc/{pid}/maps");
-        let bytes = fs::read(&path).map_err(|error| {
-            // A process that ends while it is read is one that is not there.
-            let is_gone = error.raw_os_error() == Some(nix::libc::ESRCH);
-            let kind = if is_gone {
-                ErrorKind::NotFound
-            } else {
-                error.kind()
-            };
-            io::Error::new(kind, format!("{path}: {error}"))
-        })?;
-        Ok(Self(bytes))
+        let read = Limited::read(&path, MAX_MAPS).map_err(|error| named(&error, &path))?;
+        read.warn_if_cut(&path, &SAID);
+        Ok(Self(read.whole_lines()))
     }
 
     /// By address.
@@ -69,6 +151,42 @@ impl Mappings {
     pub fn at(&self, address: u64) -> Option<Mapping<'_>> {
         self.iter()
             .find(|mapping| (mapping.start..mapping.end).contains(&address))
+    }
+}
+
+/// The mappings of a process, one after the other, as each was when it was read: however many there
+/// are, others need not wait until all are read.
+#[derive(Debug)]
+pub struct MappingLines {
+    lines: BufReader<File>,
+    line: Vec<u8>,
+}
+
+impl MappingLines {
+    /// Those of process `pid`.
+    ///
+    /// # Errors
+    /// The process has ended, or may not be looked at.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let path = format!("/proc/{pid}/maps");
+        let file = File::open(&path).map_err(|error| named(&error, &path))?;
+        Ok(Self {
+            lines: BufReader::new(file),
+            line: Vec::new(),
+        })
+    }
+
+    /// The next one; the inner `None` for a line that is none, the outer at the end.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn read(&mut self) -> io::Result<Option<Option<Mapping<'_>>>> {
+        self.line.clear();
+        if self.lines.read_until(b'\n', &mut self.line)? == 0 {
+            return Ok(None);
+        }
+        let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+        Ok(Some(Mapping::parse(line)))
     }
 }
 
@@ -136,7 +254,7 @@ impl Status {
     /// # Errors
     /// There is none of this id.
     pub fn of(pid: u32) -> io::Result<Self> {
-        fs::read(format!("/proc/{pid}/status")).map(Self)
+        short(pid, "status").map(Self)
     }
 
     /// What stands behind `NAME:`, without the space around it, if it is there and text. The name of
@@ -199,6 +317,27 @@ mod tests {
         assert_eq!(mapping.path(), Some(program.as_path()));
         let absent = Mappings::of(u32::MAX).unwrap_err();
         assert_eq!(absent.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut() {
+        // It never ends.
+        let read = Limited::of(io::repeat(b'x'), 4096).unwrap();
+        assert_eq!((read.bytes.len(), read.is_cut), (4096, true));
+        let of = |limit| Limited::of(&b"one\ntwo\n"[..], limit).unwrap();
+        assert!(!of(8).is_cut);
+        assert_eq!(of(8).whole_lines(), b"one\ntwo\n");
+        assert_eq!(of(7).whole_lines(), b"one\n");
+        assert_eq!(of(3).whole_lines(), b"");
+    }
+
+    #[test]
+    fn only_the_dead_are_gone() {
+        let gone = Status::of(u32::MAX).unwrap_err();
+        assert!(is_gone(&gone));
+        let error = |number| is_gone(&io::Error::from_raw_os_error(number));
+        assert!(error(nix::libc::ESRCH));
+        assert!(!error(nix::libc::EMFILE) && !error(nix::libc::EACCES));
     }
 
     #[test]

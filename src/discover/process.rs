@@ -1,12 +1,13 @@
 //! Which of the files that interest us a process has mapped.
 
 use std::collections::HashSet;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::time::Instant;
 
 use anyhow::bail;
 
-use super::proc::{Mapping, Mappings, Status};
+use super::proc::{self, Mapping, MappingLines, Status};
 use super::{FileId, Library, Role};
 
 /// A mapped file, as `/proc/PID/maps` tells it apart.
@@ -17,6 +18,11 @@ pub struct MappingId {
 }
 
 impl MappingId {
+    #[cfg(test)]
+    pub(crate) fn numbered(inode: u64) -> Self {
+        Self { device: 0, inode }
+    }
+
     /// Whether `file` certainly is the one that is mapped. On some file systems (btrfs) the two
     /// device numbers never agree.
     fn is(&self, file: &FileId) -> bool {
@@ -61,18 +67,67 @@ impl Mapped {
     }
 }
 
-/// The CUDA libraries and the dynamic loader that process `pid` has mapped.
+/// A look at the CUDA libraries and the dynamic loader that a process has mapped.
+#[derive(Debug)]
+pub struct Look {
+    pid: u32,
+    lines: MappingLines,
+    seen: HashSet<MappingId>,
+}
+
+/// What a look came to.
+#[derive(Debug)]
+pub enum Glance {
+    /// A file, which is told of once.
+    Found(Mapped),
+    /// It takes longer.
+    OutOfTime,
+    /// That was all.
+    End,
+}
+
+impl Look {
+    /// Begins to look at `pid`.
+    ///
+    /// # Errors
+    /// The process has ended, or may not be looked at.
+    pub fn at(pid: u32) -> io::Result<Self> {
+        Ok(Self {
+            pid,
+            lines: MappingLines::of(pid)?,
+            seen: HashSet::new(),
+        })
+    }
+
+    /// Looks on, until `until` at most.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn on(&mut self, until: Option<Instant>) -> io::Result<Glance> {
+        while let Some(mapping) = self.lines.read()? {
+            let found = mapping.and_then(|mapping| mapped_file(self.pid, &mapping));
+            if let Some(found) = found.filter(|found| self.seen.insert(found.id)) {
+                return Ok(Glance::Found(found));
+            }
+            if until.is_some_and(|until| Instant::now() > until) {
+                return Ok(Glance::OutOfTime);
+            }
+        }
+        Ok(Glance::End)
+    }
+}
+
+/// All that a [`Look`] at process `pid` finds.
 ///
 /// # Errors
 /// The process has ended, or may not be looked at.
 pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
-    let mut seen = HashSet::new();
-    let maps = Mappings::of(pid)?;
-    Ok(maps
-        .iter()
-        .filter_map(|map| mapped_file(pid, &map))
-        .filter(|mapped| seen.insert(mapped.id))
-        .collect())
+    let mut look = Look::at(pid)?;
+    let mut found = Vec::new();
+    while let Glance::Found(mapped) = look.on(None)? {
+        found.push(mapped);
+    }
+    Ok(found)
 }
 
 fn mapped_file(pid: u32, map: &Mapping<'_>) -> Option<Mapped> {
@@ -140,8 +195,13 @@ struct Stat {
 
 impl Stat {
     fn read(pid: u32) -> io::Result<Self> {
-        let bytes = fs::read(format!("/proc/{pid}/stat"))?;
+        let bytes = proc::short(pid, "stat")?;
         Self::parse(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    /// It does not just wait to be reaped.
+    fn runs(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X')
     }
 
     /// The name is in parentheses, which it may have, too: the last one ends it.
@@ -180,10 +240,24 @@ impl Handle {
         })
     }
 
-    /// Whether it is still running.
+    /// Whether it is still running, as far as can be found out: if we cannot look, it is.
     pub fn is_alive(&self) -> bool {
-        Stat::read(self.pid)
-            .is_ok_and(|s| s.start_ticks == self.start_ticks && !matches!(s.state, b'Z' | b'X'))
+        self.lives_by(&Stat::read(self.pid))
+    }
+
+    fn lives_by(&self, read: &io::Result<Stat>) -> bool {
+        match read {
+            Ok(stat) => stat.start_ticks == self.start_ticks && stat.runs(),
+            Err(error) => !proc::is_gone(error),
+        }
+    }
+}
+
+/// Whether a process with this id is running; if we cannot look, it is.
+pub fn is_alive(pid: u32) -> bool {
+    match Handle::of(pid) {
+        Ok(handle) => handle.is_alive(),
+        Err(error) => !proc::is_gone(&error),
     }
 }
 
@@ -207,6 +281,42 @@ mod tests {
     fn we_are_alive() {
         let handle = Handle::of(std::process::id()).unwrap();
         assert_eq!(handle.pid, std::process::id());
-        assert!(handle.is_alive());
+        assert!(handle.is_alive() && is_alive(handle.pid));
+        assert!(!is_alive(u32::MAX));
+    }
+
+    #[test]
+    fn a_look_can_be_put_down() {
+        let found = |until: &dyn Fn() -> Option<Instant>| {
+            let mut look = Look::at(std::process::id()).unwrap();
+            let (mut found, mut breaks) = (Vec::new(), 0);
+            loop {
+                match look.on(until()).unwrap() {
+                    Glance::Found(mapped) => found.push(mapped.path),
+                    Glance::OutOfTime => breaks += 1,
+                    Glance::End => return (found, breaks),
+                }
+            }
+        };
+        let (at_once, breaks) = found(&|| None);
+        assert!(
+            at_once
+                .iter()
+                .any(|path| Role::of(path) == Some(Role::Loader))
+        );
+        assert_eq!(breaks, 0);
+        let (in_parts, breaks) = found(&|| Some(Instant::now()));
+        assert_eq!(in_parts, at_once);
+        assert!(breaks > 3);
+    }
+
+    #[test]
+    fn who_cannot_be_looked_at_has_not_ended() {
+        let handle = Handle::of(std::process::id()).unwrap();
+        let failed = |number| handle.lives_by(&Err(io::Error::from_raw_os_error(number)));
+        assert!(
+            failed(nix::libc::EMFILE) && failed(nix::libc::ENOMEM) && failed(nix::libc::EACCES)
+        );
+        assert!(!failed(nix::libc::ENOENT) && !failed(nix::libc::ESRCH));
     }
 }

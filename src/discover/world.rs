@@ -1,34 +1,103 @@
 //! What the live system tells about traced processes beyond their events.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use super::identity;
+use super::budget::Budget;
+use super::identity::{self, Cgroups};
 use super::nvml::Nvml;
 use super::proc::{Mapping, Mappings};
 use crate::event::Task;
 use crate::state::transfers::Place;
 use crate::state::{Identity, World};
-use crate::symbols;
+use crate::symbols::HostFiles;
 
 /// How long the mappings of a process are believed.
 const MAPS_FOR: Duration = Duration::from_secs(1);
+/// How long a page that is in none of them is taken to be in none.
+const MISSED_FOR: Duration = Duration::from_millis(250);
 
 /// Answers from `/proc`.
 #[derive(Debug, Default)]
 pub struct Live {
     /// NVIDIA's management library, if it is there.
     pub nvml: Option<Nvml>,
-    maps: RefCell<HashMap<u32, (Instant, Vec<Range>)>>,
-    /// Bytes of variables, by process and name: a program may ask for one over and over, and to
-    /// find out takes reading its symbols.
-    variables: RefCell<HashMap<u32, HashMap<String, Option<u64>>>>,
+    maps: RefCell<HashMap<u32, Maps>>,
+    cgroups: RefCell<Cgroups>,
+    /// The files that the programs are in.
+    files: RefCell<HostFiles>,
 }
 
-/// Variables of a process, and processes, whose sizes are remembered.
-const MAX_VARIABLES: usize = 4096;
-const MAX_PROCESSES: usize = 256;
+/// Pages that are in no mapping of a process, and readings of its mappings in a second.
+const MAX_MISSED: usize = 4096;
+const MAX_READS: u32 = 200;
+const PAGE: u64 = 4096;
+
+/// The mappings of a process, as they were when they were read.
+#[derive(Debug)]
+struct Maps {
+    read: Instant,
+    ranges: Vec<Range>,
+    /// Pages that are in none, since then or a little before.
+    missed: HashSet<u64>,
+    missed_since: Instant,
+    budget: Budget,
+    #[cfg(test)]
+    reads: u32,
+}
+
+impl Maps {
+    fn of(pid: u32, now: Instant) -> Self {
+        let mut maps = Self {
+            read: now,
+            ranges: Vec::new(),
+            missed: HashSet::new(),
+            missed_since: now,
+            budget: Budget::new(now),
+            #[cfg(test)]
+            reads: 0,
+        };
+        maps.read(pid, now);
+        maps
+    }
+
+    fn read(&mut self, pid: u32, now: Instant) {
+        self.ranges = ranges_of(pid);
+        self.read = now;
+        self.budget.spend(now.elapsed());
+        #[cfg(test)]
+        {
+            self.reads += 1;
+        }
+    }
+
+    /// Where `address` is. The mappings are read again when they are old, or it is in none: it may
+    /// just have been mapped. Who has addresses that are nowhere does not have them read each time,
+    /// and who has very many mappings not so often.
+    fn place(&mut self, pid: u32, address: u64, now: Instant) -> Option<Place> {
+        let found = find(&self.ranges, address);
+        if now.duration_since(self.missed_since) > MISSED_FOR || self.missed.len() >= MAX_MISSED {
+            self.missed.clear();
+            self.missed_since = now;
+        }
+        let is_old = now.duration_since(self.read) >= MAPS_FOR;
+        let is_new = found.is_none() && !self.missed.contains(&(address / PAGE));
+        if (is_old || is_new) && self.budget.allows(now, MAX_READS) {
+            self.read(pid, now);
+        }
+        let found = find(&self.ranges, address);
+        if found.is_none() {
+            self.missed.insert(address / PAGE);
+        }
+        found?.place
+    }
+
+    /// Whether it is of no use any more.
+    fn is_over(&self, now: Instant) -> bool {
+        now.duration_since(self.read) >= MAPS_FOR && self.budget.is_over(now)
+    }
+}
 
 /// A mapping of a process; `None` where it may be either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,42 +120,28 @@ impl Live {
 impl World for Live {
     fn identity(&self, task: &Task) -> Identity {
         // Its id may have been another's, or it runs another program.
-        self.variables.borrow_mut().remove(&task.pid);
-        identity::of(task, self.nvml.as_ref())
+        self.files.borrow_mut().forget(task.pid);
+        let mut cgroups = self.cgroups.borrow_mut();
+        identity::of(task, self.nvml.as_ref(), &mut cgroups)
     }
 
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {
-        symbols::kernel_of_host_function(pid, address)
+        self.files.borrow_mut().kernel_at(pid, address)
     }
 
     fn variable_size(&self, pid: u32, name: &str) -> Option<u64> {
-        let mut processes = self.variables.borrow_mut();
-        if processes.len() >= MAX_PROCESSES && !processes.contains_key(&pid) {
-            processes.clear();
-        }
-        let variables = processes.entry(pid).or_default();
-        if let Some(&known) = variables.get(name) {
-            return known;
-        }
-        if variables.len() >= MAX_VARIABLES {
-            return None;
-        }
-        let size = symbols::size_of_variable(pid, name);
-        variables.insert(name.to_owned(), size);
-        size
+        self.files.borrow_mut().size_of_variable(pid, name)
     }
 
     fn place(&self, pid: u32, address: u64) -> Option<Place> {
-        let mut maps = self.maps.borrow_mut();
-        let fresh = maps.get(&pid).is_some_and(|(read, ranges)| {
-            read.elapsed() < MAPS_FOR && find(ranges, address).is_some()
-        });
-        if !fresh {
-            maps.retain(|_, (read, _)| read.elapsed() < MAPS_FOR);
-            maps.insert(pid, (Instant::now(), ranges_of(pid)));
+        let now = Instant::now();
+        let mut processes = self.maps.borrow_mut();
+        if !processes.contains_key(&pid) {
+            processes.retain(|_, maps| !maps.is_over(now));
         }
-        let (_, ranges) = maps.get(&pid)?;
-        find(ranges, address)?.place
+        let maps = processes.entry(pid);
+        let maps = maps.or_insert_with(|| Maps::of(pid, now));
+        maps.place(pid, address, now)
     }
 }
 
@@ -135,5 +190,41 @@ mod tests {
         assert_eq!(place(&raw const on_stack), Some(Place::Host));
         assert_eq!(place(&raw const *on_heap), Some(Place::Host));
         assert_eq!(world.place(pid, 8), None);
+    }
+
+    fn reads(world: &Live) -> u32 {
+        world.maps.borrow()[&std::process::id()].reads
+    }
+
+    #[test]
+    fn addresses_that_are_nowhere_are_believed_to_be() {
+        let world = Live::default();
+        let pid = std::process::id();
+        for _ in 0..1000 {
+            assert_eq!(world.place(pid, 8), None);
+        }
+        // Once at the beginning, and again whenever the page is taken to be somewhere.
+        assert!(reads(&world) < 20, "{}", reads(&world));
+        for page in 0..10_000 {
+            assert_eq!(world.place(pid, page % 16 * PAGE), None);
+        }
+        for page in 0..100_000 {
+            // All of them are beyond what a process can have.
+            assert_eq!(world.place(pid, (1 << 60) + page * PAGE), None);
+        }
+        assert!(reads(&world) < 10 * MAX_READS, "{}", reads(&world));
+    }
+
+    #[test]
+    fn what_was_just_mapped_is_found() {
+        let world = Live::default();
+        let pid = std::process::id();
+        assert_eq!(world.place(pid, 8), None);
+        for _ in 0..20 {
+            // Where it has been given back, memory is taken without being mapped.
+            let mapped = vec![0u8; 1 << 20].leak();
+            let address = mapped.as_ptr() as u64 + (1 << 19);
+            assert_eq!(world.place(pid, address), Some(Place::Host));
+        }
     }
 }

@@ -16,7 +16,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::analysis::events::MEMORY;
+use crate::files;
 use crate::recording::{Database, Resolver, Session};
+use crate::terminal;
 use events::Events;
 use tracks::Tracks;
 
@@ -65,7 +67,7 @@ pub fn run(config: &Config) -> Result<()> {
     }
     let session = Session::read(&database)?;
     match &config.output {
-        None => match chrome(&database, &session, &mut io::stdout().lock()) {
+        None => match chrome(&database, &session, &mut terminal::stdout()) {
             Err(error) if is_broken_pipe(&error) => Ok(()),
             done => done,
         },
@@ -90,7 +92,7 @@ fn create(input: &Path, output: &Path) -> Result<File> {
     if same(output).is_some_and(|output| same(input) == Some(output)) {
         bail!("{} is what is to be exported", output.display());
     }
-    File::create(output).with_context(|| format!("cannot write to {}", output.display()))
+    files::create(output).with_context(|| format!("cannot write to {}", output.display()))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

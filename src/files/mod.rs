@@ -2,9 +2,12 @@
 //!
 //! gpuprobe often runs as root in folders where everybody may put things. So a file is reached step
 //! by step, with the rules of the kernel's `protected_symlinks`, `protected_regular` and
-//! `protected_hardlinks` (see `proc_sys_fs(5)`) whatever these are set to: where others may write,
-//! no link and no file of others is used. A new file is the user's who called sudo.
+//! `protected_hardlinks` (see `proc_sys_fs(5)`) whatever these are set to, and without their trust
+//! in whoever owns a folder: where anybody may write but root, we, and the user who called sudo, no
+//! symbolic link of others is followed, and no file that has another name, or that is a third
+//! user's, is written to. A new file is the user's who called sudo.
 
+mod trust;
 mod walk;
 
 use std::ffi::{OsStr, OsString};
@@ -19,7 +22,10 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
 use nix::unistd::{Uid, UnlinkatFlags, fchown, unlinkat};
 
 use crate::privileges;
-use walk::{Place, Step, kind, shared_by_others, step};
+use trust::{is_of_folders_owner, is_ours, is_trusted};
+use walk::{Place, Step, kind, step};
+
+pub use trust::can_be_replaced;
 
 /// What a new file may be, before the umask.
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o666);
@@ -48,12 +54,10 @@ pub fn create(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A new file, and a path that reaches it without any symbolic link.
+/// Where a new file is.
 #[derive(Debug)]
 pub struct New {
-    /// The file, open for writing.
-    pub file: File,
-    /// Its path.
+    /// A path that reaches it without any symbolic link.
     pub path: PathBuf,
     place: Place,
     /// What was made beside it.
@@ -93,20 +97,20 @@ impl New {
     }
 }
 
-/// Makes the new file `path`.
+/// Makes the new file `path`, open for writing.
 ///
 /// # Errors
 /// There is something of that name already, even a symbolic link; those of the file system.
-pub fn create_new(path: &Path) -> io::Result<New> {
+pub fn create_new(path: &Path) -> io::Result<(New, File)> {
     let place = walk::find(path)?;
     let file = make(&place.folder, &place.name)?;
     let folder = readlink(&*format!("/proc/self/fd/{}", place.folder.as_raw_fd()))?;
-    Ok(New {
-        file,
+    let new = New {
         path: Path::new(&folder).join(&place.name),
         place,
         beside: Vec::new(),
-    })
+    };
+    Ok((new, file))
 }
 
 /// Makes the folder `path` and those above it, as far as they are not there.
@@ -162,9 +166,10 @@ fn overwrite(folder: &OwnedFd, thing: &OwnedFd, status: &FileStat) -> io::Result
         return Err(Errno::EISDIR.into());
     }
     let folder = fstat(folder)?;
-    if shared_by_others(&folder) {
+    if !is_ours(&folder) {
         let owner = Uid::from_raw(status.st_uid);
-        if !walk::is_trusted(&folder, status) {
+        // What is in somebody's own folder is theirs to give.
+        if !is_trusted(status) && !is_of_folders_owner(&folder, status) {
             return Err(io::Error::new(
                 ErrorKind::PermissionDenied,
                 format!("it is a file of user {owner}, in a folder where others may write"),

@@ -12,7 +12,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::Uid;
 
-use crate::privileges;
+use super::trust::{is_ours, is_trusted};
 
 /// Links that are followed in one path at most, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -54,8 +54,7 @@ pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<Step> {
     if fstatfs(folder)?.filesystem_type() == PROC_SUPER_MAGIC {
         return Ok(Step::Special);
     }
-    let above = fstat(folder)?;
-    if shared_by_others(&above) && !is_trusted(&above, &status) {
+    if !is_ours(&fstat(folder)?) && !is_trusted(&status) {
         let name = Path::new(name).display();
         let owner = Uid::from_raw(status.st_uid);
         return Err(io::Error::new(
@@ -161,18 +160,4 @@ fn enter(place: &mut Place, left: &mut VecDeque<OsString>, path: &Path) -> io::R
 /// The type of a file.
 pub(super) fn kind(status: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT
-}
-
-/// Whether others than its owner can put things into a folder.
-pub(super) fn shared_by_others(folder: &FileStat) -> bool {
-    let mode = folder.st_mode;
-    mode & 0o002 != 0 || mode & 0o1020 == 0o1020
-}
-
-/// Whether something in `folder` was put there by its owner, by us, or by the user who called sudo.
-pub(super) fn is_trusted(folder: &FileStat, thing: &FileStat) -> bool {
-    let owner = Uid::from_raw(thing.st_uid);
-    thing.st_uid == folder.st_uid
-        || owner == Uid::effective()
-        || privileges::owner().is_some_and(|(uid, _)| owner == uid)
 }

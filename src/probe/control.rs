@@ -101,12 +101,26 @@ impl Probe {
         }
     }
 
+    /// Tells the kernel side that `pid` is about to be looked at: what it maps from now on is to be
+    /// noticed again.
+    pub fn about_to_look_at(&self, pid: u32) {
+        // It is not there if the process has begun a program, or ended.
+        let _ = self.skeleton.maps.noticed.delete(&pid.to_ne_bytes());
+    }
+
     /// Tells the kernel side that `pid` may have used a library that is probed only now.
-    pub fn seen_late(&self, pid: u32) {
-        let now = clock::boot_ns().to_ne_bytes();
+    pub fn seen_late(&mut self, pid: u32) {
+        let now = clock::boot_ns();
         let late = &self.skeleton.maps.late_views;
-        if let Err(error) = late.update(&pid.to_ne_bytes(), &now, MapFlags::ANY) {
-            tracing::warn!("devices of process {pid} may be wrong: {error}");
+        let updated = late.update(&pid.to_ne_bytes(), &now.to_ne_bytes(), MapFlags::ANY);
+        if let Err(error) = updated {
+            // It is full. What every thread did until now counts as unseen: devices that were
+            // chosen before are unknown, which is better than wrong.
+            tracing::debug!("every process is seen late, as {pid} has no room: {error}");
+            match self.bss() {
+                Ok(settings) => settings.attached_boot_ns = now,
+                Err(error) => tracing::warn!("devices of process {pid} may be wrong: {error:#}"),
+            }
         }
     }
 

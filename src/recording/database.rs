@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, bail};
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
+use rusqlite::{Connection, ErrorCode, Statement};
 
-use super::row;
+use super::{opening, row};
 
 /// No value that is read is longer than this: what a file contains must not exhaust memory.
 const MAX_VALUE_BYTES: i32 = 64 << 20;
@@ -37,8 +37,10 @@ impl Database {
     /// It cannot be read, or is no SQLite database; the message says which, and what to do.
     pub fn open(path: &Path) -> Result<Self> {
         check_magic(path)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(path, e))?;
+        let connection = opening::open(path).map_err(|error| match error.downcast() {
+            Ok(error) => explain(path, error),
+            Err(error) => error,
+        })?;
         let database = Self {
             path: path.to_owned(),
             connection,

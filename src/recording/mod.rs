@@ -13,6 +13,7 @@ pub mod frames;
 pub mod ids;
 pub mod kinds;
 pub mod log;
+mod opening;
 pub mod player;
 mod recorder;
 pub mod replay;

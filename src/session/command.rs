@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use nix::unistd;
 use tokio::process::{Child, Command};
 
+use super::descriptors::Ours;
 use super::limits;
 use crate::privileges::Invoker;
 
@@ -39,10 +40,12 @@ pub(super) fn spawn(
         child.envs(invoker.environment());
     }
     let files = limits::original();
+    let ours = Ours::find();
     let prepare = move || {
         if let Some(first) = &first {
             first()?;
         }
+        ours.close_on_exec();
         // Programs that use select() cannot have more.
         if let Some((soft, hard)) = files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;

@@ -22,6 +22,13 @@ pub(super) fn raise() {
     }
 }
 
+/// Whether it takes so many open files to have one with this number that what is left is needed to
+/// look at processes, and to write reports.
+pub(super) fn is_crowded(descriptor: u64) -> bool {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE);
+    limit.is_ok_and(|(soft, _)| descriptor >= soft / 4 * 3)
+}
+
 /// What the traced command is to be given back.
 pub(super) fn original() -> Option<(rlim_t, rlim_t)> {
     ORIGINAL.get().copied()

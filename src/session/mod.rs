@@ -2,9 +2,13 @@
 
 mod collector;
 mod command;
+mod descriptors;
+mod files;
 mod filter;
+mod follow;
 mod guard;
 mod limits;
+mod looks;
 mod output;
 mod recorder;
 pub(crate) mod records;

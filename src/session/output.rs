@@ -10,6 +10,7 @@ use crate::files;
 use crate::report::activity::lines::Line;
 use crate::report::bandwidth::CopyReport;
 use crate::report::{self, Format, Report};
+use crate::terminal;
 
 /// An open destination with a writer for the format.
 pub(super) struct Output {
@@ -37,7 +38,7 @@ impl Output {
                 files::create(path)
                     .with_context(|| format!("cannot write to {}", path.display()))?,
             ),
-            None => Box::new(io::stdout()),
+            None => terminal::stdout(),
         };
         Ok(Self {
             destination: BufWriter::new(destination),

@@ -7,30 +7,30 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::process::Child;
+use tokio::task::yield_now;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 
 use super::collector::Collector;
 use super::filter::Sieve;
+use super::follow::{Follower, With, resume};
 use super::guard::Guard;
 use super::output::{Output, Reader};
 use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::{Sink, Teaching};
 use super::stacks::Stacks;
-use super::{Config, Target, Tracer, command, limits, recorder, records};
+use super::{Config, Target, Tracer, command, descriptors, limits, recorder, records};
 use crate::api::Modes;
 use crate::cli::say;
 use crate::clock::{self, Clock};
 use crate::discover::link::Link;
-use crate::discover::process::Handle;
+use crate::discover::process::{self, Handle};
 use crate::discover::world::Live;
 use crate::event;
 use crate::privileges::{self, BPF, LOOK, PERF_EVENTS, SIGNAL};
-use crate::probe::{Notice, Rings, types};
+use crate::probe::{Rings, types};
 use crate::profile;
 use crate::recording::frames::{FrameWitness, Told};
 use crate::recording::log::{Mark, Note};
@@ -52,6 +52,10 @@ const FIND_FOR_ONE: Duration = Duration::from_secs(1);
 /// How often the rings are read meanwhile.
 const FIND_PAUSE: Duration = Duration::from_millis(20);
 
+/// How long processes are looked at before the rings are read again: a program that makes a
+/// hundred thousand calls a second fills a tenth of the memory ring in ten times that.
+const LOOK_FOR: Duration = Duration::from_millis(20);
+
 /// How often the memory ring is looked at when it fills too slowly to wake us.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -60,6 +64,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// # Errors
 /// Nothing could be traced, or a report could not be written.
 pub fn run(config: &Config) -> Result<ExitCode> {
+    descriptors::remember();
     limits::raise();
     let adapted;
     let config = if types::kernel_has_types() {
@@ -87,6 +92,7 @@ struct Run<'a> {
     profiles: Option<profile::Outputs>,
     tracer: Tracer,
     rings: Rings,
+    follower: Follower,
     sink: Sink,
     clock: Clock,
     process: Option<Handle>,
@@ -139,6 +145,7 @@ impl<'a> Run<'a> {
             profiles: Some(profiles).filter(profile::Outputs::any),
             tracer,
             rings,
+            follower: Follower::default(),
             sink: Sink {
                 modes: config.modes,
                 state: State {
@@ -214,7 +221,7 @@ impl<'a> Run<'a> {
                 biased;
                 guard = control.readable() => {
                     guard?.clear_ready();
-                    self.follow_notices()?;
+                    reader = self.follow_notices()?;
                 }
                 guard = memory.readable() => {
                     guard?.clear_ready();
@@ -255,6 +262,10 @@ impl<'a> Run<'a> {
                     if self.all_ended() {
                         break;
                     }
+                    self.follower.ask_again();
+                }
+                () = yield_now(), if self.follower.is_busy() => {
+                    reader = self.follow_notices()?;
                 }
             }
             if reader == Reader::Gone {
@@ -263,7 +274,7 @@ impl<'a> Run<'a> {
             }
         }
         // Nothing of what the probes saw until now may be missed.
-        self.follow_notices()?;
+        self.follow_all(FIND_FOR_ONE)?;
         if reader == Reader::Reading {
             self.report(true)?;
         }
@@ -351,33 +362,30 @@ impl<'a> Run<'a> {
         privileges::keep_only_here(&kept);
     }
 
-    /// Attaches to what the kernel side has noticed, and lets held processes go on.
-    fn follow_notices(&mut self) -> Result<()> {
-        for notice in self.rings.read_notices()? {
-            self.follow(notice);
+    /// Attaches to what the kernel side has noticed, and lets held processes go on; what that leaves
+    /// undone after [`LOOK_FOR`] comes after what is in the rings by then.
+    fn follow_notices(&mut self) -> Result<Reader> {
+        let until = (Instant::now() + LOOK_FOR).into_std();
+        let with = With {
+            rings: &mut self.rings,
+            tracer: &mut self.tracer,
+            stacks: self.sink.stacks.as_mut(),
+        };
+        if self.follower.follow(with, until)? {
+            Ok(Reader::Reading)
+        } else {
+            self.read()
         }
-        Ok(())
     }
 
-    fn follow(&mut self, notice: Notice) {
-        let Notice { pid, held, image } = notice;
-        if let Some(stacks) = &mut self.sink.stacks {
-            stacks.look_at(pid);
+    /// The same, until nothing is left undone.
+    fn follow_all(&mut self, at_most: Duration) -> Result<()> {
+        let end = Instant::now() + at_most;
+        self.follow_notices()?;
+        while self.follower.is_busy() && Instant::now() < end {
+            self.follow_notices()?;
         }
-        match self.tracer.look_at(pid) {
-            Ok(looked) => {
-                looked.warn();
-                if looked.functions > 0 && !held {
-                    self.tracer.probe.seen_late(pid);
-                }
-                if let (Some(image), false) = (image, looked.incomplete) {
-                    self.tracer.probe.image_known(image);
-                }
-            }
-            // A process that has ended meanwhile is no news.
-            Err(error) => tracing::debug!("process {pid}: {error:#}"),
-        }
-        resume(notice);
+        Ok(())
     }
 
     /// Applies everything that is in the rings, and writes single copies.
@@ -397,6 +405,8 @@ impl<'a> Run<'a> {
         lost.cupti_dropped = missed.dropped;
         lost.cupti_unknown = missed.unknown;
         lost.cupti_malformed = missed.malformed;
+        lost.names += self.sink.state.launches.names_left_out;
+        lost.memory += self.sink.state.ledger.left_out();
         lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
         if lost.tasks > self.lost.tasks {
             self.end_vanished();
@@ -487,7 +497,7 @@ impl<'a> Run<'a> {
         let vanished: Vec<_> = ledger
             .living()
             .map(|p| p.pid)
-            .filter(|&pid| !Handle::of(pid).is_ok_and(|h| h.is_alive()))
+            .filter(|&pid| !process::is_alive(pid))
             .collect();
         for pid in vanished {
             self.sink.tap.note(Note::Vanished(pid));
@@ -533,7 +543,7 @@ impl<'a> Run<'a> {
         };
         if let Some(stacks) = &mut self.sink.stacks {
             stacks.want(report::needed_locations(&self.sink.state, &options).into_iter());
-            stacks.sweep(|pid| Handle::of(pid).is_ok_and(|handle| handle.is_alive()));
+            stacks.sweep(process::is_alive);
             self.wait_for_frames(if is_final { FIND_FOR } else { FIND_FOR_ONE })?;
         }
         self.reported = Instant::now();
@@ -596,6 +606,7 @@ impl<'a> Run<'a> {
     /// Stops no process any more, and lets those go on that were held until a moment ago.
     fn let_go(&mut self) {
         self.tracer.probe.stop_holding();
+        self.follower.let_go();
         match self.rings.read_notices() {
             Ok(notices) => notices.into_iter().for_each(resume),
             Err(error) => tracing::warn!("held processes may stay stopped: {error:#}"),
@@ -640,15 +651,6 @@ fn faster(a: Option<Link>, b: Option<Link>) -> Option<Link> {
     match (a, b) {
         (Some(a), Some(b)) if a.bytes_per_second() >= b.bytes_per_second() => Some(a),
         (a, b) => b.or(a),
-    }
-}
-
-/// Lets a process that was held go on.
-fn resume(notice: Notice) {
-    if notice.held
-        && let Ok(pid) = i32::try_from(notice.pid)
-    {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
     }
 }
 

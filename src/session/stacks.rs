@@ -17,8 +17,9 @@ use crate::stacks::{FramesKey, KnownFrames, Location};
 use crate::state::Ledger;
 use crate::symbols::{Answer, Request, Service};
 
-/// Locations whose frames are remembered; then all are looked up again.
+/// Locations whose frames are remembered, and bytes that these take; then all are looked up again.
 const MAX_FRAMES: usize = 1 << 20;
+const MAX_BYTES: usize = 512 << 20;
 
 /// What is known of call stacks.
 pub(super) struct Stacks {
@@ -160,7 +161,8 @@ impl Stacks {
 
     /// Asks for the frames at these locations, if that has not been done.
     pub(super) fn want(&mut self, locations: impl Iterator<Item = (u32, Location, bool)>) {
-        if self.asked.len() > MAX_FRAMES {
+        if self.asked.len() > MAX_FRAMES || self.frames.bytes() > MAX_BYTES {
+            tracing::debug!("the names of all functions are looked up again: there are too many");
             self.asked.clear();
             self.frames = KnownFrames::default();
             self.is_forgetful = true;

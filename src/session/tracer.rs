@@ -1,14 +1,16 @@
 //! The probe together with discovery: what is attached where, and attaching to more.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::time::Instant;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 
-use super::{ApiChoice, Config, Target};
+use super::files::Files;
+use super::{ApiChoice, Config, Target, limits};
 use crate::api::{FUNCTIONS, Function, Layer, Modes, Op};
 use crate::discover::instruction::First;
-use crate::discover::process::{self, Handle, MappingId};
-use crate::discover::{FileId, Library, Likeness, Role, elf, gpus, system};
+use crate::discover::process::{self, Glance, Handle, Mapped};
+use crate::discover::{Library, Role, elf, gpus, system};
 use crate::privileges;
 use crate::probe::{Attached, Point, Probe, Settings, arm64};
 
@@ -23,10 +25,22 @@ pub struct Looked {
     pub failures: Vec<Error>,
 }
 
+/// A look at a process that may take long.
+#[derive(Debug)]
+pub struct Look {
+    /// The process.
+    pub pid: u32,
+    /// What came of it so far.
+    pub looked: Looked,
+    mapped: process::Look,
+    /// Files that were probed when it began.
+    probed: usize,
+}
+
 impl Looked {
     /// Tells the user what could not be probed.
-    pub fn warn(&self) {
-        for failure in &self.failures {
+    pub fn warn(&mut self) {
+        for failure in self.failures.drain(..) {
             tracing::warn!("{failure:#}");
         }
     }
@@ -44,11 +58,7 @@ pub struct Tracer {
     single_launches: bool,
     /// Probes fire in this process only.
     only_pid: Option<i32>,
-    attached: HashSet<FileId>,
-    /// What they look like, and whether one of them was found through an overlay.
-    alike: HashMap<Likeness, bool>,
-    looked_at: HashSet<MappingId>,
-    warned: HashSet<MappingId>,
+    files: Files,
     /// The host has one GPU.
     one_gpu: bool,
     /// Device queries are probed: what they answer teaches where threads are that we came to late.
@@ -88,10 +98,7 @@ impl Tracer {
             modes: config.modes,
             single_launches: config.records_launches(),
             only_pid,
-            attached: HashSet::new(),
-            alike: HashMap::new(),
-            looked_at: HashSet::new(),
-            warned: HashSet::new(),
+            files: Files::default(),
             one_gpu: gpus::on_host() == Some(1),
             learns: !is_command,
             queries: Vec::new(),
@@ -101,7 +108,7 @@ impl Tracer {
         if let Some(process) = process {
             tracer.probe.add_target(process.pid)?;
             let pid = process.pid;
-            let looked = tracer
+            let mut looked = tracer
                 .look_at(pid)
                 .with_context(|| format!("cannot look at the libraries of process {pid}"))
                 .map_err(privileges::name_missing)?;
@@ -136,12 +143,12 @@ impl Tracer {
             for pid in new {
                 self.probe.add_target(pid)?;
                 // Nobody will tell of the end of one that has ended already.
-                if !Handle::of(pid).is_ok_and(|h| h.is_alive()) {
+                if !process::is_alive(pid) {
                     self.probe.remove_target(pid);
                     continue;
                 }
                 match self.look_at(pid) {
-                    Ok(looked) => looked.warn(),
+                    Ok(mut looked) => looked.warn(),
                     Err(error) => tracing::debug!("process {pid}: {error:#}"),
                 }
             }
@@ -160,7 +167,7 @@ impl Tracer {
     fn attach_known(&mut self, processes_too: bool) {
         for library in system::libraries() {
             if let Err(error) = self.attach(&library) {
-                tracing::warn!("{error:#}");
+                self.warn(&error);
             }
         }
         let pids = if processes_too {
@@ -170,7 +177,7 @@ impl Tracer {
         };
         for pid in pids {
             match self.look_at(pid) {
-                Ok(looked) => looked.warn(),
+                Ok(mut looked) => looked.warn(),
                 // Most often it has ended meanwhile.
                 Err(error) => tracing::debug!("process {pid}: {error:#}"),
             }
@@ -182,86 +189,118 @@ impl Tracer {
     /// # Errors
     /// The process cannot be looked at: it has ended, or is another user's.
     pub fn look_at(&mut self, pid: u32) -> Result<Looked> {
-        let mut looked = Looked::default();
+        let mut look = self.begin_look(pid)?;
+        while !self.look_on(&mut look, None)? {}
+        Ok(look.looked)
+    }
+
+    /// Begins to look at process `pid`.
+    ///
+    /// # Errors
+    /// As of [`Self::look_at`].
+    pub fn begin_look(&self, pid: u32) -> Result<Look> {
+        Ok(Look {
+            pid,
+            looked: Looked::default(),
+            mapped: process::Look::at(pid)?,
+            probed: self.files.probed(),
+        })
+    }
+
+    /// Looks on until `until`, or the end of the attaching that goes on then. True if nothing is
+    /// left to be looked at.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn look_on(&mut self, look: &mut Look, until: Option<Instant>) -> Result<bool> {
         loop {
-            let before = self.attached.len();
-            self.look_once(pid, &mut looked)?;
-            // What was mapped while the loader was being attached to is seen now.
-            if self.attached.len() == before {
-                return Ok(looked);
+            match look.mapped.on(until)? {
+                Glance::Found(mapped) => self.deal_with(&mapped, &mut look.looked),
+                Glance::OutOfTime => return Ok(false),
+                Glance::End if self.files.probed() == look.probed => return Ok(true),
+                // What was mapped while the loader was being attached to is seen now.
+                Glance::End => {
+                    look.probed = self.files.probed();
+                    look.mapped = process::Look::at(look.pid)?;
+                }
+            }
+            if until.is_some_and(|until| Instant::now() > until) {
+                return Ok(false);
             }
         }
     }
 
-    fn look_once(&mut self, pid: u32, looked: &mut Looked) -> Result<()> {
-        for mapped in process::mapped(pid)? {
-            if self.looked_at.contains(&mapped.id) {
-                continue;
+    fn deal_with(&mut self, mapped: &Mapped, looked: &mut Looked) {
+        if self.files.are_done_with(mapped.id) {
+            return;
+        }
+        match mapped.open().and_then(|library| self.attach(&library)) {
+            Ok(functions) => {
+                self.files.done_with(mapped.id);
+                looked.functions += functions;
             }
-            match mapped.open().and_then(|library| self.attach(&library)) {
-                Ok(functions) => {
-                    self.looked_at.insert(mapped.id);
-                    looked.functions += functions;
-                }
-                Err(error) => {
-                    looked.incomplete = true;
-                    // The same file fails in every process.
-                    if self.warned.insert(mapped.id) {
-                        looked.failures.push(error);
-                    }
+            Err(error) => {
+                looked.incomplete = true;
+                if self.files.failed(mapped.id) && self.files.may_warn() {
+                    looked.failures.push(error);
+                } else {
+                    tracing::debug!("{error:#}");
                 }
             }
         }
-        Ok(())
     }
 
     /// Attaches to `library` unless it is probed already. Returns the number of CUDA functions
     /// that are newly probed.
     fn attach(&mut self, library: &Library) -> Result<usize> {
-        if !self.attached.insert(library.id) {
+        if self.files.know(library) {
             return Ok(0);
         }
-        let known = self.alike.get(&library.likeness);
-        if known.is_some_and(|&in_overlay| in_overlay || library.in_overlay) {
+        if self.files.know_by_looks(library) {
             let path = library.path.display();
-            tracing::debug!("{path} is probed already, through another overlay");
+            tracing::debug!("{path} is known already, through another overlay");
             return Ok(0);
         }
-        let attached = match library.role {
+        let is_crowded = limits::is_crowded(library.descriptor());
+        if let Some(why) = self.files.refuse(library, is_crowded) {
+            let path = library.path.display();
+            self.files.leave_alone(library);
+            if self.files.is_first(why) {
+                tracing::warn!("{path}, and others like it, are not probed: {why}");
+            } else {
+                tracing::debug!("{path} is not probed: {why}");
+            }
+            return Ok(0);
+        }
+        match library.role {
             Role::Cuda(layer) => self.attach_cuda(library, layer),
             Role::Loader => self.attach_loader(library),
-        };
-        if attached.is_err() {
-            self.attached.remove(&library.id);
-        } else {
-            self.alike.insert(library.likeness, library.in_overlay);
         }
-        attached
     }
 
     fn attach_cuda(&mut self, library: &Library, layer: Layer) -> Result<usize> {
         let mut functions = match library.functions(layer) {
             Ok(functions) => functions,
-            Err(error) => return Self::leave_alone(library, &error),
+            Err(error) => return self.leave_alone(library, &error),
         };
         if functions.is_empty() {
             let error = anyhow!("it exports none of the functions that are traced");
-            return Self::leave_alone(library, &error);
+            return self.leave_alone(library, &error);
         }
         functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
         let path = library.path.display();
         if let Some(refused) = beginning(&functions, First::Refused) {
-            tracing::warn!(
+            self.warn(&anyhow!(
                 "not probed, as the kernel allows no probe on their first instruction: {refused}, \
                  of {path}"
-            );
+            ));
             functions.retain(|f| f.first != First::Refused);
         }
         if let Some(stepped) = beginning(&functions, First::Stepped) {
-            tracing::warn!(
+            self.warn(&anyhow!(
                 "the kernel cannot emulate the first instruction of {stepped}, of {path}: each \
                  call costs ten times as much as it might, or more"
-            );
+            ));
         }
         let op = |f: &elf::Function| FUNCTIONS[usize::from(f.row)].op;
         let told = |op: Op| self.modes.memleak && op.is_told();
@@ -291,6 +330,7 @@ impl Tracer {
             let why = || format!("cannot attach to the launches of {path}");
             self.probe.keep(attached.with_context(why)?);
         }
+        self.files.enter(library);
         self.libraries += 1;
         self.functions += functions.len();
         tracing::info!("{} functions of {path} are probed", functions.len());
@@ -316,9 +356,9 @@ impl Tracer {
             Ok(None) => {
                 let error =
                     anyhow!("without _dl_debug_state, dlopen in its programs is not noticed");
-                return Self::leave_alone(library, &error);
+                return self.leave_alone(library, &error);
             }
-            Err(error) => return Self::leave_alone(library, &error),
+            Err(error) => return self.leave_alone(library, &error),
         };
         let point = Point {
             offset: found.offset,
@@ -329,13 +369,27 @@ impl Tracer {
             .attach_rendezvous(&library.attach_path(), point, self.only_pid)
             .with_context(|| format!("cannot attach to _dl_debug_state of {path}"))?;
         self.probe.keep(attached);
+        self.files.enter(library);
         Ok(0)
     }
 
     /// A file that no probe fits will not fit later either: said once, and not tried again.
-    fn leave_alone(library: &Library, why: &Error) -> Result<usize> {
-        tracing::warn!("{} is left alone: {why:#}", library.path.display());
+    fn leave_alone(&mut self, library: &Library, why: &Error) -> Result<usize> {
+        self.files.leave_alone(library);
+        self.warn(&anyhow!(
+            "{} is left alone: {why:#}",
+            library.path.display()
+        ));
         Ok(0)
+    }
+
+    /// Tells the user of a file that is not probed as it should be, if not of too many already.
+    fn warn(&mut self, what: &Error) {
+        if self.files.may_warn() {
+            tracing::warn!("{what:#}");
+        } else {
+            tracing::debug!("{what:#}");
+        }
     }
 }
 

@@ -60,14 +60,34 @@ impl FramesKey {
 
 /// The frames that were told, as a recording has them; what was told last counts.
 #[derive(Clone, Debug, Default)]
-pub struct KnownFrames(HashMap<FramesKey, Vec<Frame>>);
+pub struct KnownFrames {
+    frames: HashMap<FramesKey, Vec<Frame>>,
+    bytes: usize,
+}
+
+/// Bytes that the frames at a place take.
+fn size_of_frames(frames: &[Frame]) -> usize {
+    let size = |frame: &Frame| {
+        let file = frame.file.as_ref().map_or(0, String::len);
+        size_of::<Frame>() + frame.function.len() + file + frame.module.len()
+    };
+    frames.iter().map(size).sum()
+}
 
 impl KnownFrames {
     /// Remembers the frames at a location of process `pid`. If there are none, they are not known
     /// any more.
     pub fn learn(&mut self, pid: u32, location: Location, is_innermost: bool, frames: Vec<Frame>) {
         let key = FramesKey::of(pid, &location, is_innermost);
-        self.0.insert(key, frames);
+        self.bytes += size_of_frames(&frames);
+        if let Some(before) = self.frames.insert(key, frames) {
+            self.bytes -= size_of_frames(&before);
+        }
+    }
+
+    /// Bytes of memory that the frames take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether the frames at a location were told.
@@ -87,7 +107,9 @@ impl KnownFrames {
 
     /// As they were told, perhaps of another process.
     fn told(&self, pid: u32, location: &Location, is_innermost: bool) -> Option<&[Frame]> {
-        let frames = self.0.get(&FramesKey::of(pid, location, is_innermost))?;
+        let frames = self
+            .frames
+            .get(&FramesKey::of(pid, location, is_innermost))?;
         (!frames.is_empty()).then_some(frames)
     }
 }
@@ -140,7 +162,9 @@ mod tests {
         known.learn(7, location, false, vec![bare_frame(&location)]);
         assert!(known.knows(7, &location, false));
         assert!(!known.knows(8, &location, false));
+        assert!(known.bytes() > size_of::<Frame>());
         known.learn(7, location, false, Vec::new());
         assert!(!known.knows(7, &location, false));
+        assert_eq!(known.bytes(), 0);
     }
 }

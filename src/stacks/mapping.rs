@@ -1,13 +1,13 @@
 //! What code a process has mapped.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::module::FileKey;
 use crate::discover::proc::{Mapping, Mappings, Status};
 
 /// Code in the memory of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CodeRange {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CodeRange<'maps> {
     pub(super) start: u64,
     pub(super) end: u64,
     /// The process can write there, too.
@@ -15,7 +15,7 @@ pub(super) struct CodeRange {
     /// Where in the file it begins.
     pub(super) offset: u64,
     /// The file that it is from.
-    pub(super) file: Option<(FileKey, PathBuf)>,
+    pub(super) file: Option<(FileKey, &'maps Path)>,
 }
 
 /// The kernel's count of the pages of code that process `pid` has mapped. To be read before the
@@ -30,17 +30,20 @@ pub(super) fn exec_pages(pid: u32) -> Option<u64> {
     Some(bytes / procfs::page_size())
 }
 
-/// The code of process `pid`, by address. None if the process cannot be looked at, or has ended
-/// (a process that waits to be reaped has no memory).
-pub(super) fn read(pid: u32) -> Option<Vec<CodeRange>> {
+/// What process `pid` has mapped. None if the process cannot be looked at, or has ended (a process
+/// that waits to be reaped has no memory).
+pub(super) fn read(pid: u32) -> Option<Mappings> {
     let maps = Mappings::of(pid).ok()?;
     maps.iter().next()?;
-    let mut ranges: Vec<_> = maps.iter().filter_map(code).collect();
-    ranges.sort_unstable_by_key(|range| range.start);
-    Some(ranges)
+    Some(maps)
 }
 
-fn code(map: Mapping<'_>) -> Option<CodeRange> {
+/// The code among it, by address, as the kernel lists it.
+pub(super) fn code_of(maps: &Mappings) -> impl Iterator<Item = CodeRange<'_>> {
+    maps.iter().filter_map(code)
+}
+
+fn code(map: Mapping<'_>) -> Option<CodeRange<'_>> {
     // At a page of the kernel's that every process shares nothing is mapped.
     (map.is_code && !map.is_vsyscall()).then_some(())?;
     let path = map.path_without_mark().filter(|_| map.inode != 0);
@@ -53,6 +56,6 @@ fn code(map: Mapping<'_>) -> Option<CodeRange> {
         end: map.end,
         is_writable: map.is_writable,
         offset: map.offset,
-        file: path.map(|path| (key, path.to_owned())),
+        file: path.map(|path| (key, path)),
     })
 }

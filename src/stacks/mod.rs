@@ -18,7 +18,6 @@ mod unwind;
 
 pub use known::{FramesKey, KnownFrames, NO_MODULE, NoSymbols, bare_frame};
 pub use module::{FileKey, Module};
-pub(crate) use module::{open_in_root, open_regular};
 pub use space::AddressSpaces;
 #[doc(hidden)]
 pub use unwind::try_tables;

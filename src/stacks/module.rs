@@ -1,17 +1,17 @@
 //! Files that processes have mapped, kept open so that they can be read when the processes have
 //! ended and the files are deleted.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
 use super::ModuleId;
 use super::elf::{Headers, Refusal};
 use super::unwind::Tables;
+use crate::discover::{open_regular, open_regular_in_root};
 
 /// What tells files apart while they are mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,11 +58,21 @@ pub struct Module {
 
 /// What has been read of the tables.
 #[derive(Debug, Default)]
-enum Read {
-    #[default]
-    NotYet,
-    Done(Option<Arc<Tables>>),
+struct Read {
+    /// None if they have not been read, or were dropped.
+    tables: Option<Option<Arc<Tables>>>,
+    /// How often they were asked for, of all modules, when they last were.
+    used: u64,
+    was_dropped: bool,
+    /// Bytes that were read of them although they had been read before.
+    again: u64,
 }
+
+/// Bytes of a module's tables that are read again, because there is no room for those of all
+/// modules: a hundred times for the largest libraries. With more, reading them is all that is done.
+const AGAIN_LIMIT: u64 = 4 << 30;
+/// How often tables were asked for, of all modules.
+static ASKED: AtomicU64 = AtomicU64::new(0);
 
 impl Module {
     /// The module that is in `file`, which may be missing.
@@ -73,7 +83,7 @@ impl Module {
         file: Option<File>,
     ) -> Self {
         let headers = match &file {
-            Some(file) => Headers::read(file),
+            Some(file) => Headers::read(file).map(Headers::without_needless_sections),
             None => Err(Refusal::Damaged("it cannot be opened")),
         };
         let (pid, path) = origin;
@@ -109,7 +119,7 @@ impl Module {
         Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into())
     }
 
-    /// The ELF headers.
+    /// The ELF headers, of the sections those that unwinding needs.
     ///
     /// # Errors
     /// The file cannot be used.
@@ -133,27 +143,50 @@ impl Module {
         self.file.as_ref().and_then(Version::of) != self.version
     }
 
-    /// The unwinding tables, read when first asked for.
+    /// The unwinding tables, read when first asked for; none while those of all files take too much
+    /// memory.
     pub fn tables(&self) -> Option<Arc<Tables>> {
-        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Read::Done(tables) = &*tables {
+        let mut read = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        read.used = ASKED.fetch_add(1, Ordering::Relaxed);
+        if let Some(tables) = &read.tables {
             return tables.clone();
         }
-        let read = || {
-            let (headers, file) = (self.headers.as_ref().ok()?, self.file.as_ref()?);
-            Tables::read(headers, file).map(Arc::new)
-        };
-        let read = read();
-        *tables = Read::Done(read.clone());
-        read
+        if Tables::are_too_many() || read.again > AGAIN_LIMIT {
+            return None;
+        }
+        let (headers, file) = (self.headers.as_ref().ok()?, self.file.as_ref()?);
+        let tables = Tables::read(headers, file).map(Arc::new);
+        if let Some(tables) = tables.as_ref().filter(|_| read.was_dropped) {
+            read.again += tables.size();
+            if read.again > AGAIN_LIMIT {
+                let path = self.path.display();
+                tracing::warn!("call stacks end at {path}: its tables take too much memory");
+                return None;
+            }
+        }
+        read.tables = Some(tables.clone());
+        tables
+    }
+
+    /// When the tables were last asked for, by a count that grows; none if they are not in memory.
+    pub(super) fn tables_used(&self) -> Option<u64> {
+        let read = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(read.tables, Some(Some(_))).then_some(read.used)
     }
 
     /// Gives the tables' memory back; they are read again when asked for.
     pub(super) fn drop_tables(&self) {
-        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(&*tables, Read::Done(Some(_))) {
-            *tables = Read::NotYet;
+        let mut read = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Some(_)) = read.tables {
+            read.tables = None;
+            read.was_dropped = true;
         }
+    }
+
+    /// Bytes of memory that it takes, without its tables.
+    pub(super) fn size(&self) -> usize {
+        let headers = self.headers.as_ref().map_or(0, Headers::size);
+        size_of::<Self>() + self.path.as_os_str().len() + headers
     }
 }
 
@@ -162,35 +195,13 @@ pub(super) fn open(pid: u32, range: (u64, u64), path: &Path, key: FileKey) -> Op
     let (start, end) = range;
     // It reaches the very file, also when it was deleted, but needs the most rights.
     let by_mapping = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-    if let Some(file) = open_regular(Path::new(&by_mapping)) {
+    if let Ok(file) = open_regular(Path::new(&by_mapping)) {
         return Some(file);
     }
-    let file = open_in_root(pid, path)?;
+    let file = open_regular_in_root(pid, path).ok()?;
     let metadata = file.metadata().ok()?;
     // btrfs and overlayfs have device numbers of their own for files; none is a real device.
     let is_device = metadata.dev() == key.device
         || [metadata.dev(), key.device].map(nix::sys::stat::major) == [0, 0];
     (is_device && metadata.ino() == key.inode).then_some(file)
-}
-
-/// Opens `path` as process `pid` would: links lead to where they lead there, never out of its
-/// root.
-pub(crate) fn open_in_root(pid: u32, path: &Path) -> Option<File> {
-    let root = File::open(format!("/proc/{pid}/root")).ok()?;
-    let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | WITHOUT_WAITING)
-        .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-    let file = File::from(openat2(root, path, how).ok()?);
-    file.metadata().ok()?.is_file().then_some(file)
-}
-
-/// A path may lead to a pipe by now, which would have us wait for a writer.
-const WITHOUT_WAITING: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
-
-/// Opens `path` if it is a file, without waiting for anything.
-pub(crate) fn open_regular(path: &Path) -> Option<File> {
-    let mut options = OpenOptions::new();
-    let options = options.read(true).custom_flags(WITHOUT_WAITING.bits());
-    let file = options.open(path).ok()?;
-    file.metadata().ok()?.is_file().then_some(file)
 }

@@ -16,8 +16,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// How often the mappings of a process are read again in that time, for pages that are new.
 const MAX_READS: u32 = 10;
 const PAGE: u64 = 4096;
-/// Bytes of unwinding tables in memory; beyond, they are dropped and read again when needed.
-const TABLES_LIMIT: u64 = 512 << 20;
 /// Places in code whose rules are remembered, at some 200 bytes each.
 const RULES_LIMIT: usize = 1 << 17;
 
@@ -32,7 +30,8 @@ pub struct AddressSpaces {
 /// The code of one process.
 #[derive(Debug, Default)]
 struct Space {
-    ranges: Vec<(CodeRange, Option<Arc<Module>>)>,
+    /// By address.
+    ranges: Vec<Range>,
     /// The kernel's count of their pages.
     exec_pages: Option<u64>,
     /// Pages that are in none, and readings, since then.
@@ -40,6 +39,17 @@ struct Space {
     missed: HashSet<u64>,
     reads: u32,
     refusal: Option<Refusal>,
+}
+
+/// Code that it has mapped.
+#[derive(Debug)]
+struct Range {
+    start: u64,
+    end: u64,
+    /// Where in its file it begins.
+    offset: u64,
+    is_writable: bool,
+    module: Option<Arc<Module>>,
 }
 
 /// Rules by module and address in it, shared by all processes.
@@ -57,17 +67,21 @@ impl AddressSpaces {
     pub fn refresh(&mut self, pid: u32) {
         let space = self.processes.entry(pid).or_default();
         let exec_pages = mapping::exec_pages(pid);
-        let Some(ranges) = mapping::read(pid) else {
+        let Some(maps) = mapping::read(pid) else {
             return;
         };
         space.exec_pages = exec_pages;
         let modules = &mut self.modules;
-        let with_module = |range: CodeRange| {
-            let module = modules.of(pid, &range);
-            (range, module)
+        let with_module = |range: CodeRange<'_>| Range {
+            start: range.start,
+            end: range.end,
+            offset: range.offset,
+            is_writable: range.is_writable,
+            module: modules.of(pid, &range),
         };
-        space.ranges = ranges.into_iter().map(with_module).collect();
-        let main = space.ranges.iter().find_map(|(_, module)| module.as_ref());
+        space.ranges = mapping::code_of(&maps).map(with_module).collect();
+        let mut mapped = space.ranges.iter();
+        let main = mapped.find_map(|range| range.module.as_ref());
         let refused = main.and_then(|module| module.headers().err()).cloned();
         space.refusal = refused.filter(|refusal| !matches!(refusal, Refusal::Damaged(_)));
     }
@@ -86,7 +100,7 @@ impl AddressSpaces {
     /// for long: the kernel does not count pages of code that can be written, too.
     pub fn code(&self, pid: u32) -> Option<Box<RawCode>> {
         let space = self.processes.get(&pid)?;
-        if space.ranges.iter().any(|(range, _)| range.is_writable) {
+        if space.ranges.iter().any(|range| range.is_writable) {
             return None;
         }
         let mut code = Box::new(RawCode {
@@ -94,7 +108,7 @@ impl AddressSpaces {
             bits: [0; CODE_WORDS],
         });
         let parts = 64 * CODE_WORDS as u64;
-        for (range, _) in &space.ranges {
+        for range in &space.ranges {
             let (first, last) = (range.start >> CODE_SHIFT, (range.end - 1) >> CODE_SHIFT);
             for part in (first..=last).take(64 * CODE_WORDS) {
                 let part = part % parts;
@@ -119,9 +133,6 @@ impl AddressSpaces {
 
     /// Unwinds a copied stack.
     pub fn unwind(&mut self, pid: u32, copy: &StackCopy<'_>) -> Unwound {
-        if Tables::memory() > TABLES_LIMIT {
-            self.modules.drop_tables();
-        }
         unwind::unwind(&mut Of { pid, spaces: self }, copy)
     }
 
@@ -183,18 +194,16 @@ impl Space {
     }
 
     fn find(&self, address: u64, lookup: u64) -> Option<(Location, Option<Arc<Module>>)> {
-        let after = self
-            .ranges
-            .partition_point(|(range, _)| range.start <= lookup);
-        let (range, module) = self.ranges.get(after.checked_sub(1)?)?;
+        let after = self.ranges.partition_point(|range| range.start <= lookup);
+        let range = self.ranges.get(after.checked_sub(1)?)?;
         (lookup < range.end).then_some(())?;
         let mut location = nowhere(address);
-        if let Some(module) = module {
+        if let Some(module) = &range.module {
             let distance = address.wrapping_sub(range.start);
             location.module = Some(module.id);
             location.offset = range.offset.wrapping_add(distance);
         }
-        Some((location, module.clone()))
+        Some((location, range.module.clone()))
     }
 }
 
@@ -218,8 +227,12 @@ impl Code for Of<'_> {
         if rules.len() >= RULES_LIMIT {
             rules.clear();
         }
+        let modules = &self.spaces.modules;
         let entry = rules.entry(key).or_insert_with(|| {
             let address = module.headers().ok()?.address_of(location.offset)?;
+            if Tables::are_too_many() {
+                modules.drop_old_tables();
+            }
             module.tables()?.rule(address).map(Arc::new)
         });
         entry.clone()

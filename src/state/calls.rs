@@ -30,6 +30,10 @@ pub(super) enum Effect {
 /// `CUgraphNodeType`: a node that allocates, and one that frees.
 const NODE_ALLOCATES: u64 = 10;
 const NODE_FREES: u64 = 11;
+/// Allocations that are looked at because contexts end, at once and in a second: each takes some
+/// nanoseconds, of millions there may be, and a program can reset a device a million times a second.
+const MAX_SCANNED: u64 = 1 << 27;
+const SCANNED_PER_SECOND: u64 = 1 << 24;
 /// No process id is higher.
 const MAX_PID: u64 = 1 << 22;
 /// No allocation is larger.
@@ -251,17 +255,17 @@ impl Process {
             }
             Op::ContextDestroy => {
                 if let Some(slot) = self.contexts.end(call.context) {
-                    self.end_with(|a| a.slot() == slot);
+                    self.end_with(call.end_ns, |a| a.slot() == slot);
                     self.modules.retain(|_, m| m.is_none_or(|m| m.slot != slot));
                 }
             }
-            Op::DeviceReset => self.reset(call.device),
+            Op::DeviceReset => self.reset(call.device, call.end_ns),
             Op::DeviceCount => self.identity.sees((call.out() & 0xffff_ffff) as usize),
             Op::PrimaryRelease => {
                 let last = call.device.is_some_and(|d| self.contexts.release(d));
                 // What was retained before we came is not known.
                 if last && self.from_birth {
-                    self.reset(call.device);
+                    self.reset(call.device, call.end_ns);
                 }
             }
             Op::PoolCreate => self.pools.create(address, pool_sort(call)),
@@ -309,9 +313,10 @@ impl Process {
 
     /// A graph runs: what its nodes allocate is live now.
     fn launch(&mut self, call: &Call) {
-        let Some(launched) = self.graphs.launch(call.address) else {
+        let Some(made) = self.graphs.launch(call.address, call.end_ns) else {
             return;
         };
+        let launched = &made.launched;
         for &address in &launched.freed {
             self.remove(Space::Device, address);
         }
@@ -348,33 +353,41 @@ impl Process {
         self.add(Allocation::new(&new));
         let name = call.detail.as_deref().and_then(|d| d.name.clone());
         let module = call.address;
+        self.forget_variable(address);
         self.variables.insert(address, Variable { module, name });
+        self.of_modules.entry(module).or_default().insert(address);
     }
 
     fn unload(&mut self, module: u64) {
         self.modules.remove(&module);
-        let its_own = self.variables.iter().filter(|(_, v)| v.module == module);
-        let addresses: Vec<_> = its_own.map(|(&address, _)| address).collect();
-        for address in addresses {
+        for address in self.of_modules.remove(&module).into_iter().flatten() {
             self.remove(Space::Variables, address);
         }
     }
 
     /// The primary context of `device` ends.
-    fn reset(&mut self, device: Option<u16>) {
+    fn reset(&mut self, device: Option<u16>, now_ns: u64) {
         let single = self.identity.single_gpu;
         let device = device.or(single.then_some(0));
         let Some(device) = device else { return };
         let ends = |at: Option<u16>, slot| {
             at.map_or(single, |d| d == device) && matches!(slot, PRIMARY | UNKNOWN)
         };
-        self.end_with(|a| ends(a.device(), a.slot()));
+        self.end_with(now_ns, |a| ends(a.device(), a.slot()));
         self.modules
             .retain(|_, m| m.is_none_or(|m| !ends(m.device, m.slot)));
     }
 
     /// Takes away what ends with a context.
-    fn end_with(&mut self, ends: impl Fn(&Allocation) -> bool) {
+    fn end_with(&mut self, now_ns: u64, ends: impl Fn(&Allocation) -> bool) {
+        let all = self.live.len() as u64;
+        if !self
+            .scans
+            .take(all, now_ns, MAX_SCANNED, SCANNED_PER_SECOND)
+        {
+            self.left_out += 1;
+            return;
+        }
         let of_context =
             |a: &Allocation| a.kind().ends_with_context() && a.space() != Space::Physical;
         for gone in self.live.remove_if(|a| of_context(a) && ends(a)) {

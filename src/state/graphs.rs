@@ -2,8 +2,12 @@
 //! added, but takes memory only once the graph is launched, and keeps it until it is freed: by
 //! another graph, or like other memory. Destroying the graph frees nothing. Seen with driver 580.
 
+use std::cell::Cell;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+
+use super::allowance::Allowance;
 
 /// A node that allocates or frees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +32,11 @@ pub(super) struct Launched {
 }
 
 impl Launched {
+    /// How much a launch changes.
+    fn changes(&self) -> u64 {
+        (self.allocated.len() + self.freed.len()) as u64
+    }
+
     /// Graphs have many nodes and are launched often: this is found out once.
     fn of(nodes: &[Node]) -> Self {
         let (allocated, freed): (Vec<&Node>, Vec<&Node>) =
@@ -43,11 +52,51 @@ impl Launched {
     }
 }
 
+/// Nodes of graphs of a process, and what is made of them, that are remembered: some 50 MB.
+const MAX_NODES: usize = 1 << 20;
+/// Graphs and executable ones of a process.
+const MAX_GRAPHS: usize = 1 << 18;
+/// What launches change in a second, and at once: each node takes a fraction of a microsecond, and
+/// a program can launch a graph of a million nodes a million times a second.
+const CHANGES_PER_SECOND: u64 = 500_000;
+const MAX_CHANGES: u64 = 2 << 20;
+
+/// Something that counts among [`MAX_NODES`], as long as it lives.
+#[derive(Debug)]
+struct Held {
+    nodes: usize,
+    all: Rc<Cell<usize>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.all.set(self.all.get() - self.nodes);
+    }
+}
+
+/// An executable graph, for all that were made of the same nodes.
+#[derive(Debug)]
+pub(super) struct Executable {
+    pub(super) launched: Launched,
+    _held: Held,
+}
+
+/// The nodes of a graph.
+#[derive(Debug)]
+struct Nodes {
+    nodes: Vec<Node>,
+    held: Held,
+    /// What they come to, until they change.
+    made: Option<Rc<Executable>>,
+}
+
 /// A graph, or an executable form of one.
 #[derive(Debug)]
 enum Graph {
-    Nodes(Vec<Node>),
-    Executable(Rc<Launched>),
+    Nodes(Nodes),
+    Executable(Rc<Executable>),
+    /// There was no room: what its launches do is not known.
+    LeftOut,
 }
 
 /// The graphs of one process that have such nodes.
@@ -55,42 +104,83 @@ enum Graph {
 pub(super) struct Graphs {
     graphs: HashMap<u64, Graph>,
     /// What was captured so far, by the number of the capture.
-    captured: HashMap<u16, Vec<Node>>,
+    captured: HashMap<u16, Nodes>,
+    /// All nodes.
+    held: Rc<Cell<usize>>,
+    changes: Allowance,
+    /// Nodes and launches for which there was no room or time.
+    left_out: u64,
 }
 
 impl Graphs {
     pub(super) fn add(&mut self, graph: u64, nodes: impl IntoIterator<Item = Node>) {
-        let graph = self.graphs.entry(graph);
-        let graph = graph.or_insert_with(|| Graph::Nodes(Vec::new()));
-        match graph {
-            Graph::Nodes(known) => known.extend(nodes),
-            // The value of a handle whose end was not seen.
-            Graph::Executable(_) => *graph = Graph::Nodes(nodes.into_iter().collect()),
+        let empty = self.empty();
+        let is_full = self.graphs.len() >= MAX_GRAPHS;
+        let known = match self.graphs.entry(graph) {
+            Entry::Vacant(_) if is_full => {
+                self.left_out += nodes.into_iter().count() as u64;
+                return;
+            }
+            Entry::Vacant(place) => place.insert(Graph::Nodes(empty)),
+            Entry::Occupied(place) => {
+                let known = place.into_mut();
+                // The value of a handle whose end was not seen.
+                if !matches!(known, Graph::Nodes(_)) {
+                    *known = Graph::Nodes(empty);
+                }
+                known
+            }
+        };
+        if let Graph::Nodes(known) = known {
+            self.left_out += known.extend(nodes);
         }
+    }
+
+    fn empty(&self) -> Nodes {
+        Nodes {
+            nodes: Vec::new(),
+            held: self.hold(0),
+            made: None,
+        }
+    }
+
+    fn hold(&self, nodes: usize) -> Held {
+        let all = Rc::clone(&self.held);
+        all.set(all.get() + nodes);
+        Held { nodes, all }
     }
 
     /// A call on a stream that is being captured became a node.
     pub(super) fn capture(&mut self, number: u16, node: Node) {
-        self.captured.entry(number).or_default().push(node);
+        let empty = self.empty();
+        let captured = self.captured.entry(number).or_insert(empty);
+        self.left_out += captured.extend([node]);
     }
 
     /// A capture has ended and gave `graph`; 0 if it failed.
     pub(super) fn end_capture(&mut self, number: u16, graph: u64) {
-        if let Some(nodes) = self.captured.remove(&number)
+        if let Some(Nodes { nodes, held, .. }) = self.captured.remove(&number)
             && graph != 0
         {
+            drop(held);
             self.add(graph, nodes);
         }
     }
 
     /// `executable` was made of `graph`.
     pub(super) fn build(&mut self, graph: u64, executable: u64) {
-        match self.graphs.get(&graph) {
-            Some(Graph::Nodes(nodes)) => {
-                let launched = Rc::new(Launched::of(nodes));
-                self.graphs.insert(executable, Graph::Executable(launched));
-            }
-            _ => drop(self.graphs.remove(&executable)),
+        let is_full = self.graphs.len() >= MAX_GRAPHS && !self.graphs.contains_key(&executable);
+        let held = Rc::clone(&self.held);
+        let made = match self.graphs.get_mut(&graph) {
+            Some(Graph::Nodes(nodes)) => nodes.make(&held),
+            Some(Graph::LeftOut) => None,
+            _ => return drop(self.graphs.remove(&executable)),
+        };
+        let made = made.map_or(Graph::LeftOut, Graph::Executable);
+        if is_full {
+            self.left_out += 1;
+        } else {
+            self.graphs.insert(executable, made);
         }
     }
 
@@ -98,12 +188,73 @@ impl Graphs {
         self.graphs.remove(&graph);
     }
 
-    /// What a launch of `executable` does; `None` if it has nothing to do with memory.
-    pub(super) fn launch(&self, executable: u64) -> Option<Rc<Launched>> {
-        match self.graphs.get(&executable) {
-            Some(Graph::Executable(launched)) => Some(Rc::clone(launched)),
-            _ => None,
+    /// What a launch of `executable` does that ended at `now_ns`; `None` if it has nothing to do
+    /// with memory.
+    pub(super) fn launch(&mut self, executable: u64, now_ns: u64) -> Option<Rc<Executable>> {
+        let made = match self.graphs.get(&executable) {
+            Some(Graph::Executable(made)) => Rc::clone(made),
+            Some(Graph::LeftOut) => {
+                self.left_out += 1;
+                return None;
+            }
+            _ => return None,
+        };
+        let changes = made.launched.changes();
+        let may = self
+            .changes
+            .take(changes, now_ns, MAX_CHANGES, CHANGES_PER_SECOND);
+        if !may {
+            self.left_out += 1;
+            return None;
         }
+        Some(made)
+    }
+
+    /// Nodes and launches that were left out since this was last asked.
+    pub(super) fn take_left_out(&mut self) -> u64 {
+        std::mem::take(&mut self.left_out)
+    }
+}
+
+impl Nodes {
+    /// Adds nodes; gives the number of those for which there is no room.
+    fn extend(&mut self, nodes: impl IntoIterator<Item = Node>) -> u64 {
+        self.made = None;
+        let mut left_out = 0;
+        for node in nodes {
+            let all = self.held.all.get();
+            if all >= MAX_NODES {
+                left_out += 1;
+                continue;
+            }
+            self.held.all.set(all + 1);
+            self.held.nodes += 1;
+            self.nodes.push(node);
+        }
+        left_out
+    }
+
+    /// What they come to; `None` if there is no room for that.
+    fn make(&mut self, all: &Rc<Cell<usize>>) -> Option<Rc<Executable>> {
+        if let Some(made) = &self.made {
+            return Some(Rc::clone(made));
+        }
+        if all.get() >= MAX_NODES {
+            return None;
+        }
+        let launched = Launched::of(&self.nodes);
+        let nodes = launched.allocated.len() + launched.freed.len();
+        all.set(all.get() + nodes);
+        let held = Held {
+            nodes,
+            all: Rc::clone(all),
+        };
+        let made = Rc::new(Executable {
+            launched,
+            _held: held,
+        });
+        self.made = Some(Rc::clone(&made));
+        Some(made)
     }
 }
 
@@ -122,9 +273,9 @@ mod tests {
         }
     }
 
-    fn launch(graphs: &Graphs, executable: u64) -> Launched {
-        let launched = graphs.launch(executable).unwrap_or_default();
-        Launched::clone(&launched)
+    fn launch(graphs: &mut Graphs, executable: u64) -> Launched {
+        let made = graphs.launch(executable, 1_000_000_000_000);
+        made.map_or(Launched::default(), |made| made.launched.clone())
     }
 
     #[test]
@@ -132,10 +283,10 @@ mod tests {
         let mut graphs = Graphs::default();
         let (kept, temporary, other) = (node(1, Some(8)), node(2, Some(8)), node(3, None));
         graphs.add(0xa, [kept, temporary, node(2, None), other]);
-        assert_eq!(launch(&graphs, 0xb), Launched::default());
+        assert_eq!(launch(&mut graphs, 0xb), Launched::default());
         graphs.build(0xa, 0xb);
         graphs.destroy(0xa);
-        let launched = launch(&graphs, 0xb);
+        let launched = launch(&mut graphs, 0xb);
         assert_eq!((launched.allocated, launched.freed), (vec![kept], vec![3]));
     }
 
@@ -147,16 +298,16 @@ mod tests {
         graphs.end_capture(9, 0xc);
         graphs.end_capture(7, 0xa);
         graphs.build(0xa, 0xb);
-        assert_eq!(launch(&graphs, 0xb).allocated, [node(1, Some(8))]);
+        assert_eq!(launch(&mut graphs, 0xb).allocated, [node(1, Some(8))]);
         // The value of a handle is used again for a graph without memory.
         graphs.destroy(0xa);
         graphs.build(0xa, 0xb);
-        assert_eq!(launch(&graphs, 0xb), Launched::default());
+        assert_eq!(launch(&mut graphs, 0xb), Launched::default());
         // What failed is forgotten, also when the number is used again.
         graphs.end_capture(8, 0);
         graphs.end_capture(8, 0xa);
         graphs.build(0xa, 0xb);
-        assert_eq!(launch(&graphs, 0xb), Launched::default());
+        assert_eq!(launch(&mut graphs, 0xb), Launched::default());
     }
 
     #[test]
@@ -166,7 +317,51 @@ mod tests {
         graphs.add(0xa, nodes);
         graphs.build(0xa, 0xb);
         for _ in 0..100_000 {
-            assert_eq!(launch(&graphs, 0xb), Launched::default());
+            assert_eq!(launch(&mut graphs, 0xb), Launched::default());
         }
+    }
+
+    #[test]
+    fn graphs_without_end_have_no_room() {
+        let mut graphs = Graphs::default();
+        let most = MAX_NODES as u64;
+        graphs.add(0xa, (0..most / 2).map(|at| node(at, Some(8))));
+        for executable in 0..100 {
+            // All of them are the same one.
+            graphs.build(0xa, 0x100 + executable);
+        }
+        assert_eq!(graphs.held.get(), MAX_NODES);
+        assert_eq!(graphs.take_left_out(), 0);
+        graphs.add(0xb, [node(1, Some(8)), node(2, Some(8))]);
+        assert_eq!(graphs.take_left_out(), 2);
+        for executable in 0..100 {
+            graphs.destroy(0x100 + executable);
+        }
+        graphs.destroy(0xa);
+        assert_eq!(graphs.held.get(), 0);
+        graphs.add(0xb, [node(1, Some(8))]);
+        graphs.build(0xb, 0xc);
+        assert_eq!(launch(&mut graphs, 0xc).allocated, [node(1, Some(8))]);
+        assert_eq!(graphs.take_left_out(), 0);
+        for graph in 0..MAX_GRAPHS as u64 + 100 {
+            graphs.build(0xb, 0x1000 + graph);
+        }
+        assert_eq!(graphs.graphs.len(), MAX_GRAPHS);
+        assert_eq!(graphs.take_left_out(), 102);
+    }
+
+    #[test]
+    fn launches_that_would_never_be_done_with_are_left_out() {
+        let mut graphs = Graphs::default();
+        graphs.add(0xa, (0..100_000).map(|at| node(at, Some(8))));
+        graphs.build(0xa, 0xb);
+        let start = 1_000_000_000_000;
+        let launches = 100_000;
+        let done = (0..launches)
+            .filter(|number| graphs.launch(0xb, start + number * 10_000).is_some())
+            .count() as u64;
+        // In a second, half a million and what had been saved.
+        assert_eq!(done, (MAX_CHANGES + CHANGES_PER_SECOND) / 100_000);
+        assert_eq!(graphs.take_left_out(), launches - done);
     }
 }

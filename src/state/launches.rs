@@ -4,8 +4,13 @@
 //! kernel: those that the program gave are certain, those found through the handle are believed
 //! until they contradict one that was given.
 
+mod names;
+mod past;
+
 use std::collections::HashMap;
 
+use self::names::Names;
+use self::past::Past;
 use crate::api::{self, Op};
 use crate::event::{Event, Kernel, Task};
 use crate::probe::abi::RawLaunchKey;
@@ -24,6 +29,15 @@ pub struct Counted {
     pub grid: [u32; 3],
     /// Threads per block of the first launch.
     pub block: [u32; 3],
+}
+
+impl Counted {
+    /// Adds the launches of another kernel.
+    fn add(&mut self, other: &Self) {
+        self.runs = self.runs.saturating_add(other.runs);
+        self.captured = self.captured.saturating_add(other.captured);
+        self.runs_reported = self.runs_reported.saturating_add(other.runs_reported);
+    }
 }
 
 /// How far names found through handles are to be believed in a process.
@@ -50,11 +64,18 @@ pub struct Launcher {
     trust: Trust,
     /// The newest epoch in which it launched something.
     newest_epoch: u16,
-    /// By handle and epoch: what the program asked for.
-    given: HashMap<(u64, u16), String>,
-    /// By handle and epoch: what was found through the handle.
-    found: HashMap<(u64, u16), String>,
+    /// What the program asked for.
+    given: Names,
+    /// What was found through handles.
+    found: Names,
 }
+
+/// Bytes that the names of the kernels of a process take, and of all: a program that has a hundred
+/// thousand kernels with the names of C++ templates stays below. Further kernels have none.
+const MAX_NAME_BYTES: usize = 64 << 20;
+const MAX_ALL_NAME_BYTES: usize = 512 << 20;
+/// Names of kernels that are gone, of a process; the launches of further ones are counted together.
+const MAX_SETTLED: usize = 16_384;
 
 impl Launcher {
     /// The mangled name of the kernel `handle`, if it is known.
@@ -64,8 +85,11 @@ impl Launcher {
                 .get(&(handle, epoch))
                 .filter(|_| self.trust != Trust::Never)
         };
-        let name = self.given.get(&(handle, epoch)).or_else(found);
-        name.map(String::as_str)
+        self.given.get(&(handle, epoch)).or_else(found)
+    }
+
+    fn name_bytes(&self) -> usize {
+        self.given.bytes() + self.found.bytes()
     }
 
     /// Whether names found through handles have contradicted given ones.
@@ -108,7 +132,13 @@ pub struct Launches {
     counted: HashMap<RawLaunchKey, Counted>,
     /// By process, row and name: counts of handles that mean something else by now.
     settled: HashMap<(u32, u16, Option<String>), (RawLaunchKey, Counted)>,
-    ends: bool,
+    /// How many of them each process has.
+    settled_names: HashMap<u32, usize>,
+    past: Past,
+    /// What the names of all processes take.
+    name_bytes: usize,
+    /// Names for which there was no room.
+    pub names_left_out: u64,
 }
 
 /// No kernel is launched more often: half a year of a million a second. With it, no sum of what is
@@ -165,8 +195,15 @@ impl Launches {
         let Some(old) = self.counted.remove(&key) else {
             return;
         };
-        let name = self.name(&key);
-        let place = (key.process, key.row, name);
+        let mut place = (key.process, key.row, self.name(&key));
+        if !self.settled.contains_key(&place) {
+            let names = self.settled_names.entry(key.process).or_default();
+            if *names >= MAX_SETTLED && place.2.take().is_some() {
+                self.names_left_out += 1;
+            } else {
+                *names += 1;
+            }
+        }
         let (_, settled) = self.settled.entry(place).or_insert_with(|| {
             let empty = Counted {
                 grid: old.grid,
@@ -175,17 +212,15 @@ impl Launches {
             };
             (key, empty)
         });
-        settled.runs += old.runs;
-        settled.captured += old.captured;
-        settled.runs_reported += old.runs_reported;
+        settled.add(&old);
         let same = |k: &RawLaunchKey| {
             (k.process, k.handle, k.epoch) == (key.process, key.handle, key.epoch)
         };
-        if !self.counted.keys().any(same)
-            && let Some(launcher) = self.launchers.get_mut(&key.process)
-        {
-            launcher.given.remove(&(key.handle, key.epoch));
-            launcher.found.remove(&(key.handle, key.epoch));
+        if !self.counted.keys().any(same) {
+            self.change(key.process, |launcher| {
+                launcher.given.remove(&(key.handle, key.epoch));
+                launcher.found.remove(&(key.handle, key.epoch));
+            });
         }
     }
 
@@ -193,12 +228,6 @@ impl Launches {
     fn name(&self, key: &RawLaunchKey) -> Option<String> {
         let launcher = self.launchers.get(&key.process)?;
         launcher.name(key.handle, key.epoch).map(str::to_owned)
-    }
-
-    /// Whether processes have ended since this was last asked: what they launched should be read,
-    /// to make room.
-    pub fn take_ends(&mut self) -> bool {
-        std::mem::take(&mut self.ends)
     }
 
     /// Everything counted, with the mangled names of kernels, in no particular order.
@@ -211,7 +240,9 @@ impl Launches {
             .settled
             .iter()
             .map(|((_, _, name), (key, counted))| (key, counted, name.clone()));
-        current.chain(settled)
+        let earlier = self.past.earlier();
+        let earlier = earlier.map(|(key, counted)| (key, counted, None));
+        current.chain(settled).chain(earlier)
     }
 
     /// The process `id`, as launch keys name it.
@@ -225,6 +256,7 @@ impl Launches {
         for counted in self.counted.values_mut().chain(settled) {
             counted.runs_reported = counted.runs;
         }
+        self.past.mark_reported();
         for launcher in self.launchers.values_mut() {
             launcher.end_reported = launcher.exited;
         }
@@ -239,7 +271,7 @@ impl Launches {
     fn end(&mut self, task: &Task) {
         if let Some(launcher) = self.launchers.get_mut(&task.process) {
             launcher.exited = true;
-            self.ends = true;
+            self.past.end(task.process);
         }
     }
 
@@ -256,16 +288,32 @@ impl Launches {
         }
         let by_host_function = function.is_some_and(|f| f.layer == api::Layer::Runtime)
             && !kernel.name.as_deref().is_some_and(symbols::is_plausible);
-        let launcher = self.launcher(kernel.key.process, kernel.pid);
-        if by_host_function {
-            // A host function is no handle: what it points to proves nothing.
-            if let Some(name) = host_name(kernel.pid, kernel.key.handle) {
-                launcher
-                    .given
-                    .insert((kernel.key.handle, kernel.key.epoch), name);
+        let process = kernel.key.process;
+        let all = self.name_bytes;
+        let launcher = self.launcher(process, kernel.pid);
+        if kernel.name.is_some()
+            && (launcher.name_bytes() >= MAX_NAME_BYTES || all >= MAX_ALL_NAME_BYTES)
+        {
+            self.names_left_out += 1;
+            return;
+        }
+        self.change(process, |launcher| {
+            if !by_host_function {
+                launcher.learn(kernel);
+            } else if let Some(name) = host_name(kernel.pid, kernel.key.handle) {
+                // A host function is no handle: what it points to proves nothing.
+                let place = (kernel.key.handle, kernel.key.epoch);
+                launcher.given.insert(place, name);
             }
-        } else {
-            launcher.learn(kernel);
+        });
+    }
+
+    /// Changes the names of a process.
+    fn change(&mut self, process: u32, change: impl FnOnce(&mut Launcher)) {
+        if let Some(launcher) = self.launchers.get_mut(&process) {
+            let before = launcher.name_bytes();
+            change(launcher);
+            self.name_bytes = self.name_bytes - before + launcher.name_bytes();
         }
     }
 }
@@ -275,7 +323,7 @@ impl Launches {
 mod tests {
     use super::*;
 
-    fn key(handle: u64, epoch: u16, symbol: &str) -> RawLaunchKey {
+    pub(super) fn key(handle: u64, epoch: u16, symbol: &str) -> RawLaunchKey {
         let row = api::FUNCTIONS
             .iter()
             .position(|f| f.symbol == symbol)
@@ -288,7 +336,7 @@ mod tests {
         }
     }
 
-    fn kernel(key: RawLaunchKey, given: bool, name: &str) -> Event {
+    pub(super) fn kernel(key: RawLaunchKey, given: bool, name: &str) -> Event {
         Event::Kernel(Kernel {
             pid: 7,
             key,
@@ -377,6 +425,41 @@ mod tests {
         assert!(!launches.counted.contains_key(&old));
         let total: u64 = launches.counted().map(|(_, counted, _)| counted.runs).sum();
         assert_eq!(total, 7);
+    }
+
+    #[test]
+    fn names_without_end_have_no_room() {
+        let mut launches = Launches::default();
+        let long = "x".repeat(4000);
+        let given = 40_000;
+        for handle in 0..given {
+            let key = key(handle, 0, "cuModuleGetFunction");
+            launches.apply(&kernel(key, true, &long), |_, _| None);
+        }
+        assert!(launches.name_bytes < MAX_NAME_BYTES + 8192);
+        let kept = u64::try_from(launches.name_bytes).unwrap() / 4064;
+        assert_eq!(kept + launches.names_left_out, given);
+        assert!(name(&launches, 0, 0).is_some());
+        assert_eq!(name(&launches, given - 1, 0), None);
+    }
+
+    #[test]
+    fn kernels_that_are_gone_are_told_apart_up_to_a_number() {
+        let mut launches = Launches::default();
+        let many = u64::try_from(MAX_SETTLED).unwrap() + 100;
+        let row = |epoch| key(1, epoch, "cuLaunchKernel");
+        for number in 0..many {
+            let epoch = u16::try_from(number % 30_000).unwrap();
+            let name = format!("_Z{number}");
+            launches.apply(&kernel(row(epoch), true, &name), |_, _| None);
+            launches.counted.get_mut(&row(epoch)).unwrap().runs = 1;
+            launches.settle(row(epoch));
+        }
+        assert!(launches.settled.len() <= MAX_SETTLED + 1);
+        assert_eq!(launches.names_left_out, 100);
+        let total: u64 = launches.counted().map(|(_, counted, _)| counted.runs).sum();
+        assert_eq!(total, many);
+        assert_eq!(launches.name_bytes, 0);
     }
 
     #[test]

@@ -55,6 +55,10 @@ const MAX_CLEAN_ENDED: usize = 1024;
 /// The same of those with leaks: the largest are kept, and the sums of all.
 const MAX_LEAKED_ENDED: usize = 4096;
 
+/// Devices that sums of ended processes are about; those of further ones are about devices of these
+/// numbers.
+const MAX_FORGOTTEN_DEVICES: usize = 1024;
+
 /// Sums of ended processes that are listed no more.
 #[derive(Debug, Default)]
 pub struct Forgotten {
@@ -75,8 +79,18 @@ impl Forgotten {
         for (number, total) in process.devices() {
             let device = number.map(|n| process.identity.device(n));
             let device = device.unwrap_or_default();
-            let known = |(n, d, _): &&mut (_, _, _)| *n == number && *d == device;
-            match self.devices.iter_mut().find(known) {
+            let is_full = self.devices.len() >= MAX_FORGOTTEN_DEVICES;
+            let find = |devices: &mut Vec<_>, device: &DeviceIdentity| {
+                let is_it = |(n, d, _): &(_, _, Total)| *n == number && d == device;
+                devices.iter().position(is_it)
+            };
+            let mut device = device;
+            let mut known = find(&mut self.devices, &device);
+            if known.is_none() && is_full {
+                device = DeviceIdentity::default();
+                known = find(&mut self.devices, &device);
+            }
+            match known.and_then(|place| self.devices.get_mut(place)) {
                 Some((_, _, sum)) => sum.merge(total),
                 None => self.devices.push((number, device, total)),
             }
@@ -116,6 +130,7 @@ pub struct Ledger {
     peak_bytes: u64,
     /// Bytes of what processes exported for others, by the 64 bytes that name it.
     shared: HashMap<[u64; EXTRA], u64>,
+    left_out: u64,
     /// What calls did, if anybody wants to know.
     outcomes: Option<Vec<Outcome>>,
 }
@@ -197,6 +212,12 @@ impl Ledger {
         &self.counts
     }
 
+    /// What was not entered as it would have taken too much time or memory: calls, and nodes of
+    /// graphs.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
     /// The most bytes that living processes held together.
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes
@@ -260,6 +281,7 @@ impl Ledger {
         process.watched = self.outcomes.take();
         let effect = process.apply(call, |name| self.shared.get(name).copied());
         self.outcomes = process.watched.take();
+        self.left_out += process.take_left_out();
         let after = process.totals.sums.gpu.bytes;
         self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
         self.peak_bytes = self.peak_bytes.max(self.live_bytes);

@@ -2,6 +2,7 @@
 
 pub mod activity;
 mod allocation;
+mod allowance;
 pub mod arrays;
 mod calls;
 mod contexts;
@@ -109,5 +110,21 @@ impl State {
         self.launches.mark_reported();
         self.transfers.mark_reported();
         self.activity.mark_reported();
+    }
+}
+
+/// For tests: a process that is called nothing.
+#[cfg(test)]
+fn task(pid: u32, process: u32, time_ns: u64) -> Task {
+    Task {
+        pid,
+        tid: pid,
+        uid: 0,
+        process,
+        from_birth: true,
+        inner_pid: pid,
+        cgroup: 0,
+        time_ns,
+        comm: String::new(),
     }
 }

@@ -1,8 +1,9 @@
 //! One traced process: its threads and what they hold.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::allocation::key;
+use super::allowance::Allowance;
 use super::contexts::Contexts;
 use super::graphs::Graphs;
 use super::live::{By, Holding, LiveSet};
@@ -84,9 +85,15 @@ pub struct Process {
     pub(super) modules: HashMap<u64, Option<Loaded>>,
     /// Modules and names of variables, by address.
     pub(super) variables: HashMap<u64, Variable>,
+    /// The addresses of variables by module.
+    pub(super) of_modules: HashMap<u64, HashSet<u64>>,
     /// How often what was opened at an address was opened.
     pub(super) opened: HashMap<u64, u32>,
     pub(super) live: LiveSet,
+    /// What may be looked through because contexts end.
+    pub(super) scans: Allowance,
+    /// Calls that were left out.
+    pub(super) left_out: u64,
     /// What becomes live and what no longer is, if anybody wants to know.
     pub(super) watched: Option<Vec<Outcome>>,
     /// The kinds that totals and sums are about.
@@ -116,8 +123,11 @@ impl Process {
             contexts: Contexts::default(),
             modules: HashMap::new(),
             variables: HashMap::new(),
+            of_modules: HashMap::new(),
             opened: HashMap::new(),
             live: LiveSet::default(),
+            scans: Allowance::default(),
+            left_out: 0,
             watched: None,
             counted,
             threads: Vec::new(),
@@ -333,13 +343,31 @@ impl Process {
         }
         self.vacate_if_done(gone.thread());
         match gone.space() {
-            Space::Variables => drop(self.variables.remove(&gone.address)),
+            Space::Variables => self.forget_variable(gone.address),
             Space::Shared => drop(self.opened.remove(&gone.address)),
             _ if gone.kind() == MemoryKind::Async => {
                 self.pools.subtract(gone.slot(), gone.size_bytes);
             }
             _ => {}
         }
+    }
+
+    pub(super) fn forget_variable(&mut self, address: u64) {
+        let Some(gone) = self.variables.remove(&address) else {
+            return;
+        };
+        if let Some(of_module) = self.of_modules.get_mut(&gone.module) {
+            of_module.remove(&address);
+            if of_module.is_empty() {
+                self.of_modules.remove(&gone.module);
+            }
+        }
+    }
+
+    /// What was left out since this was last asked: calls for which there was no time, and nodes of
+    /// graphs.
+    pub(super) fn take_left_out(&mut self) -> u64 {
+        std::mem::take(&mut self.left_out) + self.graphs.take_left_out()
     }
 
     fn tell(&mut self, outcome: Outcome) {

@@ -5,7 +5,7 @@
 //! memory sets; a small synchronous copy to the device may return when the bytes are staged.
 //! Their bytes are counted, per second of wall-clock time, and no throughput is claimed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::api::{Direction, Told};
 use crate::event::{Call, Copy, Event};
@@ -75,6 +75,20 @@ impl Default for Meter {
     }
 }
 
+impl Meter {
+    fn add(&mut self, other: &Self) {
+        self.calls = self.calls.saturating_add(other.calls);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.ns = self.ns.saturating_add(other.ns);
+        self.peak_bytes_per_second = self.peak_bytes_per_second.max(other.peak_bytes_per_second);
+        self.bytes_reported = self.bytes_reported.saturating_add(other.bytes_reported);
+        self.ns_reported = self.ns_reported.saturating_add(other.ns_reported);
+        for (sum, size) in self.sizes.iter_mut().zip(other.sizes) {
+            *sum = sum.saturating_add(size);
+        }
+    }
+}
+
 /// Which copies a [`Meter`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Which {
@@ -117,10 +131,21 @@ const REMEMBER_NS: u64 = 5_000_000_000;
 /// Ended blocks beyond which old ones are searched for and forgotten.
 const MAX_ENDED: usize = 65_536;
 
+/// Meters, of half a KiB each, beyond which those of ended processes are put together.
+const MAX_METERS: usize = 16_384;
+/// Ended processes that make it worth looking for theirs.
+const MANY_ENDED: usize = 1024;
+/// The process id that stands for them.
+pub const EARLIER: u32 = 0;
+
 /// All copies.
 #[derive(Debug, Default)]
 pub struct Transfers {
     meters: BTreeMap<Which, Meter>,
+    /// When processes ended.
+    exits: HashMap<u32, u64>,
+    /// When their meters were last put together.
+    put_together_ns: u64,
     /// Device allocations by process and address.
     device: HashMap<u32, BTreeMap<u64, Block>>,
     /// About how many of them have ended, and when there was last a search for those to forget.
@@ -145,6 +170,10 @@ impl Transfers {
             Event::Call(call) => self.allocation(call),
             Event::Exit(task) | Event::Exec(task) => {
                 self.newest_ns = self.newest_ns.max(task.time_ns);
+                if matches!(event, Event::Exit(_)) {
+                    self.exits.insert(task.pid, task.time_ns);
+                    self.put_together();
+                }
                 let blocks = self.device.get_mut(&task.pid);
                 let mut ended = 0;
                 for block in blocks.into_iter().flat_map(BTreeMap::values_mut) {
@@ -161,7 +190,43 @@ impl Transfers {
         None
     }
 
-    /// The meters, by process, direction and mode.
+    /// Puts the meters of processes that ended a while ago together, if there are very many. Copies
+    /// that were made before an end may come a little after it.
+    fn put_together(&mut self) {
+        let old_ns = self.newest_ns.saturating_sub(REMEMBER_NS);
+        if self.exits.len() < MANY_ENDED || self.put_together_ns > old_ns {
+            return;
+        }
+        self.put_together_ns = self.newest_ns;
+        if self.meters.len() <= MAX_METERS {
+            // Most processes copy nothing.
+            let with_meters: HashSet<_> = self.meters.keys().map(|which| which.pid).collect();
+            self.exits
+                .retain(|pid, ended_ns| *ended_ns > old_ns || with_meters.contains(pid));
+            return;
+        }
+        let mut earlier: BTreeMap<Which, Meter> = BTreeMap::new();
+        let exits = &self.exits;
+        let has_ended = |pid| exits.get(&pid).is_some_and(|&ended_ns| ended_ns <= old_ns);
+        self.meters.retain(|which, meter| {
+            let is_old = has_ended(which.pid);
+            if is_old {
+                let which = Which {
+                    pid: EARLIER,
+                    ..*which
+                };
+                earlier.entry(which).or_default().add(meter);
+            }
+            !is_old
+        });
+        for (which, meter) in earlier {
+            self.meters.entry(which).or_default().add(&meter);
+        }
+        self.exits.retain(|_, ended_ns| *ended_ns > old_ns);
+    }
+
+    /// The meters, by process, direction and mode. Process [`EARLIER`] is all ended ones for which
+    /// there was no room.
     pub fn meters(&self) -> impl Iterator<Item = (&Which, &Meter)> {
         self.meters.iter()
     }
@@ -229,6 +294,12 @@ impl Transfers {
             },
             copy: *copy,
         };
+        if let Some(&ended_ns) = self.exits.get(&copy.pid)
+            && copy.start_ns > ended_ns
+        {
+            // Another process has its id.
+            self.exits.remove(&copy.pid);
+        }
         let meter = self.meters.entry(transfer.which).or_default();
         meter.calls += 1;
         meter.bytes = meter.bytes.saturating_add(copy.bytes);
@@ -461,6 +532,34 @@ mod tests {
             transfers.apply(&called("cudaFree", n, at), low_is_host);
         }
         assert!(transfers.device[&7].len() < 3 * MAX_ENDED);
+    }
+
+    #[test]
+    fn copies_of_ended_processes_are_put_together_and_none_is_lost() {
+        let mut transfers = Transfers::default();
+        let processes = 3 * u32::try_from(MAX_METERS).unwrap();
+        for number in 1..=processes {
+            let start_ns = u64::from(number) * 10_000_000;
+            // Ids come again.
+            let pid = number % 30_000 + 1;
+            let copy = Copy {
+                pid,
+                start_ns,
+                end_ns: start_ns + 1000,
+                ..copied("cuMemcpyHtoD_v2", 1 << 20, 0x10, 0x20)
+            };
+            let task = crate::state::task(pid, number, start_ns + 2000);
+            // It ends before its copy is read.
+            transfers.apply(&Event::Exit(task), low_is_host);
+            transfers.apply(&Event::Copy(copy), low_is_host);
+        }
+        assert!(transfers.meters.len() < 2 * MAX_METERS);
+        assert!(transfers.exits.len() < 2 * MAX_METERS);
+        let calls: u64 = transfers.meters().map(|(_, meter)| meter.calls).sum();
+        assert_eq!(calls, u64::from(processes));
+        let (which, earlier) = transfers.meters().next().unwrap();
+        assert_eq!(which.pid, EARLIER);
+        assert!(earlier.calls > 1000);
     }
 
     #[test]

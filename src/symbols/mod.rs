@@ -1,49 +1,18 @@
 //! Names of kernels and functions, for people, and what symbols tell.
 
+mod demangle;
+mod host_files;
 mod native;
 mod stub;
 mod variable;
 
+pub use demangle::demangle;
+pub use host_files::HostFiles;
 #[doc(hidden)]
 pub use native::try_symbols;
 pub use native::{Answer, Request, Service, Symbolizer};
-pub use stub::kernel_of_host_function;
-pub use variable::size_of_variable;
-
-use std::fmt;
-
-use cpp_demangle::{DemangleOptions, Symbol};
-
-/// Longest name that is made of a mangled one. A few bytes can stand for gigabytes.
-const MAX_NAME: usize = 64 << 10;
-
-/// A text that does not get longer than [`MAX_NAME`].
-struct Bounded(String);
-
-impl fmt::Write for Bounded {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > MAX_NAME {
-            return Err(fmt::Error);
-        }
-        self.0.push_str(text);
-        Ok(())
-    }
-}
-
-/// The name as its source has it; names that are not mangled stay as they are.
-pub fn demangle(mangled: &str) -> String {
-    let mut name = Bounded(String::new());
-    let demangled = Symbol::new(mangled).is_ok_and(|symbol| {
-        symbol
-            .structured_demangle(&mut name, &DemangleOptions::new())
-            .is_ok()
-    });
-    if demangled {
-        name.0
-    } else {
-        mangled.to_owned()
-    }
-}
+pub(crate) use stub::named_places;
+pub(crate) use variable::size_in;
 
 /// Whether `name` can be what a compiler called a kernel. What is read through an undocumented
 /// pointer may be anything.
@@ -165,16 +134,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mangled_and_plain_names() {
-        assert_eq!(
-            demangle("_Z6vecAddPKfS0_Pfi"),
-            "vecAdd(float const*, float const*, float*, int)"
-        );
-        assert_eq!(demangle("triton_poi_fused_add_0"), "triton_poi_fused_add_0");
-        assert_eq!(demangle("_Znonsense"), "_Znonsense");
-    }
-
-    #[test]
     fn bare_names() {
         for (name, bare) in [
             ("k1(float*, int)", "k1"),
@@ -191,23 +150,6 @@ mod tests {
         ] {
             assert_eq!(base_name(name), bare, "{name}");
         }
-    }
-
-    #[test]
-    fn a_few_bytes_do_not_become_gigabytes() {
-        // Each pair is of two of the pair before.
-        let nested = |levels: usize| {
-            let digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ".chars();
-            let pairs = digits.take(levels).map(|n| format!("S_IS{n}_S{n}_E"));
-            format!("_Z1fSt4pairIiiE{}", pairs.collect::<String>())
-        };
-        let small = demangle(&nested(2));
-        assert!(
-            small.starts_with("f(std::pair<int, int>, std::pair<"),
-            "{small}"
-        );
-        let bomb = nested(30);
-        assert_eq!(demangle(&bomb), bomb);
     }
 
     #[test]

@@ -1,49 +1,146 @@
 //! Kernels of programs that launch by the address of a host function.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 
-use object::read::ReadCache;
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::read::elf::{ElfFile64, SectionHeader, Sym};
+use object::{LittleEndian, Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
-use crate::discover::open_regular;
-use crate::discover::proc::Mappings;
+use crate::bounded::BoundedFile;
 
 /// nvcc's name for the host side of a kernel starts with this.
 const STUB_PREFIX: &str = "__device_stub_";
+/// Functions of a file, of 24 bytes each; libtorch has a million.
+const FUNCTIONS_LIMIT: usize = 1 << 21;
+/// Segments of a program, which the kernel limits to 64 KiB of headers.
+const SEGMENTS_LIMIT: usize = 1170;
+/// Functions with the same address, or within each other, that are looked at.
+const SAME_PLACE: usize = 64;
+/// Bytes of a name.
+const NAME_LIMIT: usize = 64 << 10;
 
-/// The mangled name of the kernel whose host function is at `address` in process `pid`, if the
-/// file that holds it has kept its symbols.
-pub fn kernel_of_host_function(pid: u32, address: u64) -> Option<String> {
-    let maps = Mappings::of(pid).ok()?;
-    let map = maps.at(address)?;
-    let path = map.path()?;
-    let opened = open_regular(map.link(pid).as_ref()).or_else(|_| open_regular(path));
-    let file = opened.ok()?;
-    symbol_at(&file, address - map.start + map.offset).map(|symbol| kernel_of_symbol(&symbol))
+/// Where the functions of a file are. Their names stay in the file.
+#[derive(Debug, Default)]
+pub(crate) struct Functions {
+    /// Sorted by address, and as the file lists them.
+    all: Vec<Function>,
+    segments: Vec<Segment>,
 }
 
-/// The function that covers file offset `offset`.
-fn symbol_at(file: &File, offset: u64) -> Option<String> {
-    let cache = ReadCache::new(file);
-    let elf = object::File::parse(&cache).ok()?;
-    let address = elf.segments().find_map(|segment| {
-        let (start, size) = segment.file_range();
-        let distance = offset.checked_sub(start)?;
-        (distance < size).then_some(segment.address() + distance)
-    })?;
-    let covers = |symbol: &object::Symbol<'_, '_, _>| {
-        symbol.kind() == SymbolKind::Text
-            && symbol.is_definition()
-            && address
-                .checked_sub(symbol.address())
-                .is_some_and(|d| d < symbol.size().max(1))
-    };
-    let mut symbols = elf.symbols().chain(elf.dynamic_symbols());
-    symbols.find(covers)?.name().ok().map(str::to_owned)
+#[derive(Debug)]
+struct Segment {
+    offset: u64,
+    size: u64,
+    address: u64,
+}
+
+#[derive(Debug)]
+struct Function {
+    address: u64,
+    size: u64,
+    /// Where its name is in the file.
+    name: u64,
+}
+
+impl Functions {
+    /// Those of `file`; none if it cannot be read.
+    pub(crate) fn read(file: &File) -> Self {
+        Self::try_read(file).unwrap_or_default()
+    }
+
+    fn try_read(file: &File) -> Option<Self> {
+        let file = BoundedFile::new(file);
+        let elf = ElfFile64::<LittleEndian, _>::parse(&file).ok()?;
+        let segment = |segment: object::read::elf::ElfSegment64<'_, '_, LittleEndian, _>| {
+            let (offset, size) = segment.file_range();
+            let address = segment.address();
+            Segment {
+                offset,
+                size,
+                address,
+            }
+        };
+        let segments = elf.segments().take(SEGMENTS_LIMIT).map(segment).collect();
+        let mut all = Vec::new();
+        let static_names = elf.elf_symbol_table().string_section();
+        let dynamic_names = elf.elf_dynamic_symbol_table().string_section();
+        let tables = [
+            (elf.symbols(), static_names),
+            (elf.dynamic_symbols(), dynamic_names),
+        ];
+        for (symbols, names) in tables {
+            // Without the table there is none of its names.
+            let Ok(names) = elf.elf_section_table().section(names) else {
+                continue;
+            };
+            let begin = names.sh_offset(LittleEndian);
+            let functions = symbols.filter(|s| s.kind() == SymbolKind::Text && s.is_definition());
+            let function = |symbol: object::read::elf::ElfSymbol64<'_, '_, LittleEndian, _>| {
+                let name = u64::from(symbol.elf_symbol().st_name(LittleEndian));
+                Some(Function {
+                    address: symbol.address(),
+                    size: symbol.size().max(1),
+                    name: begin.checked_add(name)?,
+                })
+            };
+            let room = FUNCTIONS_LIMIT - all.len();
+            all.extend(functions.filter_map(function).take(room));
+        }
+        all.sort_by_key(|function| function.address);
+        all.shrink_to_fit();
+        Some(Self { all, segments })
+    }
+
+    /// The name of the function that covers `offset` of the file, which is read from there.
+    pub(crate) fn name_at(&self, file: &File, offset: u64) -> Option<String> {
+        let address = self.segments.iter().find_map(|segment| {
+            let distance = offset.checked_sub(segment.offset)?;
+            let is_in = distance < segment.size;
+            is_in.then(|| segment.address.checked_add(distance))?
+        })?;
+        let after = self.all.partition_point(|f| f.address <= address);
+        let nearest = self.all.get(..after)?.iter().rev().take(SAME_PLACE);
+        let covering = nearest.filter(|f| address - f.address < f.size);
+        // Of those at the same address, the last of them is the one that the file lists first.
+        let function = covering.max_by_key(|f| f.address)?;
+        name(file, function.name)
+    }
+
+    /// Bytes of memory that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.all.as_slice()) + size_of_val(self.segments.as_slice())
+    }
+
+    /// Whether they are all that the file has.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.all.len() < FUNCTIONS_LIMIT
+    }
+}
+
+/// The text that begins at `offset`.
+fn name(file: &File, offset: u64) -> Option<String> {
+    let mut size = 256;
+    loop {
+        let mut bytes = vec![0; size];
+        let read = file.read_at(&mut bytes, offset).ok()?;
+        if let Some(end) = bytes.get(..read)?.iter().position(|&byte| byte == 0) {
+            bytes.truncate(end);
+            return String::from_utf8(bytes).ok();
+        }
+        (read == size && size < NAME_LIMIT).then_some(())?;
+        size = NAME_LIMIT;
+    }
+}
+
+/// How many of these places of `file` are in functions that have names.
+pub(crate) fn named_places(file: &File, offsets: impl Iterator<Item = u64>) -> usize {
+    let functions = Functions::read(file);
+    let named = offsets.filter(|offset| functions.name_at(file, *offset).is_some());
+    named.count()
 }
 
 /// `_Z22__device_stub__Z2k1PfiPfi` is the stub of `_Z2k1Pfi`; other names are the kernel's own.
-fn kernel_of_symbol(symbol: &str) -> String {
+pub(super) fn kernel_of_symbol(symbol: &str) -> String {
     let of_stub = || {
         let name = symbol
             .strip_prefix("_ZL")

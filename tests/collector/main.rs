@@ -1,6 +1,6 @@
 //! The collector as users get it, loaded into CUDA programs by the stand-in driver, with the
 //! stand-in CUPTI behaving and misbehaving. A spy in front of the collector writes down what it
-//! hands over; gpuprobe itself, root and BPF have no part in it.
+//! hands over; gpuprobe itself and BPF have no part in it, and root only where files are given away.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

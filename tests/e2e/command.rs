@@ -4,9 +4,9 @@ use std::fs;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::Totals;
-use crate::harness::{Backend, Setup, standin, wait_for};
+use crate::harness::talk::Talk;
+use crate::harness::{Backend, Setup, said, standin};
 
 fn workload() -> String {
     standin().program_text(Backend::Shared)
@@ -229,17 +229,43 @@ fn root_a_file_that_cannot_be_executed_is_refused() {
 
 #[test]
 fn root_an_error_of_ours_leaves_nothing_stopped() {
-    // Programs that were never seen before: each is held when it begins. The first report fails.
+    // Programs that were never seen before, one after the other: each is held when it begins and
+    // when it loads a library. The first report fails.
     let folder = tempfile::tempdir().unwrap();
-    let script = "for i in $(seq 40); do cp /bin/true $0/p$i; $0/p$i; done; mv $0/p40 $0/done";
-    let mut gpuprobe = std::process::Command::new(BINARY);
-    gpuprobe
-        .args(["--memleak", "--interval", "50ms", "-o", "/dev/full", "--"])
-        .args(["sh", "-c", script])
-        .arg(folder.path());
-    let output = gpuprobe.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("cannot write the report"), "{said}");
-    let done = folder.path().join("done");
-    wait_for("the command's end", || done.exists().then_some(()));
+    let input = folder.path().join("input");
+    let load = format!("load {}", standin().runtime());
+    fs::write(&input, format!("{load}\nalloc 512\nexit 3\n")).unwrap();
+    let mut number = 0;
+    let mut run_another = |parent: &mut Talk| {
+        let program = folder.path().join(format!("program-{number}"));
+        number += 1;
+        fs::copy(standin().program(Backend::Dlopen), &program).unwrap();
+        let line = format!("run {} {}", program.display(), input.display());
+        let reply = parent.say(&line);
+        // One that stays stopped would not be answered for.
+        assert_eq!(said(&reply, "status"), "3", "{reply}");
+        said(&reply, "stopped") == "1"
+    };
+    let mut gpuprobe = Setup::command([crate::stopped::parent()])
+        .on_stdout()
+        .args(["-o", "/dev/full"])
+        .interval("500ms")
+        .start();
+    gpuprobe.talk.ready();
+    let mut held = 0;
+    while gpuprobe.child.streams().try_wait().unwrap().is_none() {
+        held += u32::from(run_another(&mut gpuprobe.talk));
+    }
+    assert_eq!(gpuprobe.exit_code(), 1);
+    assert!(held > 0, "none was held");
+    // The command goes on, and nobody holds what it starts.
+    for _ in 0..5 {
+        assert!(!run_another(&mut gpuprobe.talk));
+    }
+    gpuprobe.talk.close();
+    let said = gpuprobe.said();
+    assert!(said[0].starts_with("gpuprobe: tracing "), "{said:#?}");
+    assert_eq!(said.len(), 2, "{said:#?}");
+    let ours = "gpuprobe: error: cannot write the report";
+    assert!(said[1].starts_with(ours), "{said:#?}");
 }

@@ -1,10 +1,15 @@
 //! On which device an allocation is.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Gpuprobe, Report, Setup, Workload, standin};
+use nix::sys::signal::Signal;
+
+use crate::harness::{
+    Backend, Gpuprobe, OwnCopy, Report, Setup, Workload, standin, system_wide, wait_for,
+};
 
 /// What is known of a process that was not watched while it chose its device. Where the host has
 /// one GPU only, there is nothing to choose.
@@ -183,9 +188,46 @@ fn root_attached_late_a_device_is_unknown_until_it_is_chosen() {
 }
 
 #[test]
+fn root_where_more_come_late_than_there_is_room_for_devices_are_unknown() {
+    let _shared = system_wide();
+    let mut gpuprobe = Setup::everything()
+        .interval("100ms")
+        .args(["--map-entries", "late_views=1"])
+        .start();
+    // Each with a library of its own, which is not known before it is used.
+    gpuprobe.child.signal(Signal::SIGSTOP);
+    let own = [OwnCopy::new(), OwnCopy::new(), OwnCopy::new()];
+    let mut late: Vec<_> = own
+        .iter()
+        .map(|own| {
+            let mut command = Command::new(own.standin().program(Backend::Driver));
+            let mut workload = Workload::spawn(command.env("STANDIN_DEVICES", "4"));
+            workload.say("setdevice 2");
+            workload
+        })
+        .collect();
+    gpuprobe.child.signal(Signal::SIGCONT);
+    for workload in &mut late {
+        wait_for("the probes", || {
+            workload.say("alloc 7");
+            let report = gpuprobe.next_report();
+            (!report.entries(workload.pid).is_empty()).then_some(())
+        });
+        workload.say("alloc 1000");
+        workload.say("setdevice 3");
+        workload.say("alloc 1003");
+    }
+    let report = gpuprobe.stop();
+    for workload in &late {
+        assert_eq!(device(&report, workload.pid, 1000), unknown());
+        assert_eq!(device(&report, workload.pid, 1003), json!(3));
+    }
+}
+
+#[test]
 fn root_attached_late_to_a_program_that_can_see_one_device_it_is_known() {
     let settings = [("CUDA_VISIBLE_DEVICES", "0")];
-    let mut command = std::process::Command::new("env");
+    let mut command = Command::new("env");
     command
         .args(settings.map(|(name, value)| format!("{name}={value}")))
         .arg(standin().program(Backend::Shared));

@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use crate::harness::gpuprobe::BINARY;
-use crate::harness::{Backend, Workload, require_bpf, standin};
+use crate::harness::{Backend, OwnCopy, Workload, require_bpf, standin};
+use crate::kernels::begin;
 
 /// Runs doctor; gives its exit status and the lines of its standard output.
 fn doctor(wrapper: &[&str], arguments: &[&str]) -> (Option<i32>, Vec<String>) {
@@ -84,6 +85,44 @@ fn root_doctor_lists_the_libraries_and_functions_of_a_process() {
         }
     }
     about(&lines, "ok", "dynamic loader");
+}
+
+#[test]
+fn root_doctor_names_functions_that_are_dear_or_refused() {
+    let about_probes = |lines: &[String]| -> Vec<String> {
+        let lines = lines
+            .iter()
+            .filter(|line| line.contains("first instruction"));
+        lines.cloned().collect()
+    };
+    let own = OwnCopy::new();
+    let path = own.standin().path("libcuda.so.1");
+    let doctor_of_new = || {
+        let mut command = Command::new(own.standin().program(Backend::Driver));
+        let workload = Workload::spawn(&mut command);
+        let (status, lines) = doctor(&[], &["--pid", &workload.pid.to_string()]);
+        assert_eq!(status, Some(0));
+        lines
+    };
+    assert!(about_probes(&doctor_of_new()).is_empty());
+    // enter $0,$0
+    begin(&path, "cuMemAlloc_v2", [0xc8, 0, 0, 0]);
+    // ds push %rbp; push %rsp; pop %rbp
+    begin(&path, "cuMemFree_v2", [0x3e, 0x55, 0x54, 0x5d]);
+    let lines = doctor_of_new();
+    let found = about_probes(&lines);
+    assert_eq!(found.len(), 2, "{lines:#?}");
+    let notes = about(&found, "note", "libcuda ");
+    for (what, function) in [
+        ("dear: the kernel cannot emulate", "cuMemAlloc_v2"),
+        ("not probed: the kernel allows no probe on", "cuMemFree_v2"),
+    ] {
+        let note = format!(
+            "{}: {what} the first instruction of {function}",
+            path.display()
+        );
+        assert!(notes.contains(&&*note), "{note} in {notes:#?}");
+    }
 }
 
 #[test]

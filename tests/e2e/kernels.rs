@@ -136,7 +136,7 @@ fn root_without_type_information_a_running_process_is_exact() {
 
 /// Has a function of the library at `path` begin with `code` instead of `push %rbp; mov %rsp,%rbp`,
 /// which does the same.
-fn begin(path: &Path, symbol: &str, code: [u8; 4]) {
+pub(crate) fn begin(path: &Path, symbol: &str, code: [u8; 4]) {
     let library = Library::open(path, path, Role::Cuda(Layer::Driver)).unwrap();
     let functions = library.functions(Layer::Driver).unwrap();
     let found = functions.iter().find(|f| f.symbol == symbol);

@@ -1,7 +1,15 @@
 //! How soon a library that is opened after we began is probed.
 
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::harness::child::Guarded;
 use crate::harness::report::number;
-use crate::harness::{Backend, Family, OwnCopy, Setup, standin, system_wide};
+use crate::harness::talk::Talk;
+use crate::harness::{Backend, Family, OwnCopy, Setup, alone, standin, system_wide};
 
 /// A pair of calls each millisecond, for a second and a half.
 const PACE: &str = "pace 2000 1.5 64";
@@ -74,6 +82,38 @@ fn root_a_library_is_probed_soon_by_a_tracer_of_everything() {
     let library = copy.standin().runtime();
     let setup = |_| Setup::everything().args(["--comm", "everything"]);
     measure("everything", setup, &[], &library);
+}
+
+/// A program that has itself looked at without end, at 200 MB of mappings each time.
+fn noisy(folder: &Path) -> Guarded {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/noisy.c");
+    let program = folder.join("noisy");
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .arg("-ldl");
+    assert!(cc.status().expect("cc can be run").success());
+    let deep = folder.join([["x"; 250].concat().as_str(); 15].join("/"));
+    fs::create_dir_all(&deep).unwrap();
+    let file = deep.join("file");
+    fs::write(&file, [0; 4096]).unwrap();
+    let mut command = Command::new(&program);
+    command.arg(&file).arg("50000").stdout(Stdio::piped());
+    let mut child = Guarded::spawn(&mut command).unwrap();
+    assert_eq!(Talk::new(&mut child).hear(), "ready");
+    child
+}
+
+#[test]
+fn root_a_library_is_probed_soon_beside_a_program_that_wants_all_attention() {
+    let _alone = alone();
+    let folder = TempDir::new().unwrap();
+    let _noisy = noisy(folder.path());
+    let copy = OwnCopy::new();
+    let library = copy.standin().runtime();
+    let setup = |_| Setup::everything().args(["--comm", "attention"]);
+    measure("attention", setup, &[], &library);
 }
 
 #[test]

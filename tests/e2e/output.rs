@@ -40,47 +40,52 @@ fn root_a_full_disk_is_one_clear_line() {
     );
 }
 
+/// What is said when nobody reads the reports any more.
+const GONE: &str = "gpuprobe: nobody reads the reports any more; tracing ends";
+
+/// Runs gpuprobe for a reader of one line, and says which status it ended with.
+const ONE_LINE: [&str; 3] = [
+    "sh",
+    "-c",
+    "{ \"$0\" \"$@\"; echo \"status $?\" >&2; } | head -n 1",
+];
+
 #[test]
 fn root_a_closed_pipe_ends_the_run_quietly() {
-    let _shared = system_wide();
+    let mut workload = Workload::start(Backend::Shared);
+    workload.say("freenull");
     for format in ["text", "json", "csv"] {
-        // The first report is read, nothing after it.
-        let pipeline = ["sh", "-c", "\"$0\" \"$@\" | head -n 1"];
-        let mut gpuprobe = Setup::everything()
-            .wrapped(pipeline)
+        let mut gpuprobe = Setup::pid(workload.pid)
+            .wrapped(ONE_LINE)
             .on_stdout()
             .format(format)
             .interval("50ms")
             .start();
-        assert_eq!(gpuprobe.exit_code(), 0);
+        // In CSV, there is something to write only if something is held.
+        workload.say("alloc 512");
+        gpuprobe.wait();
         let said = gpuprobe.said();
-        let rest: Vec<_> = said
-            .iter()
-            .filter(|l| !l.starts_with("gpuprobe: tracing"))
-            .collect();
-        assert_eq!(rest.len(), 1, "{format}: {said:#?}");
+        assert!(said[0].starts_with("gpuprobe: tracing "), "{said:#?}");
+        assert_eq!(said[1..], [GONE, "status 0"], "{format}");
         assert_eq!(gpuprobe.talk.to_end().len(), 1);
     }
 }
 
 #[test]
 fn root_a_closed_pipe_does_not_end_the_command() {
-    let script = format!(
-        "{} -c 'sleep 0.5; alloc 512; exit 6' >&2",
-        standin().program_text(Backend::Shared)
-    );
-    let pipeline = [
-        "sh",
-        "-c",
-        "{ \"$0\" \"$@\"; echo \"status $?\" >&2; } | head -n 1",
-    ];
+    let script = format!("exec {} >&2", standin().program_text(Backend::Shared));
     let mut gpuprobe = Setup::command(["sh", "-c", &script])
-        .wrapped(pipeline)
+        .wrapped(ONE_LINE)
         .on_stdout()
         .interval("50ms")
         .start();
+    gpuprobe.stderr.line_starting(GONE);
+    gpuprobe.talk.send("alloc 512");
+    gpuprobe.stderr.line_starting("ok");
+    gpuprobe.talk.send("exit 6");
     gpuprobe.stderr.line_starting("status 6");
-    assert_eq!(gpuprobe.exit_code(), 0);
+    gpuprobe.wait();
+    assert_eq!(gpuprobe.talk.to_end().len(), 1);
 }
 
 #[test]

@@ -61,14 +61,27 @@ impl Shared {
     }
 
     fn run(&self, action: &str, arguments: &[&str]) -> Output {
+        self.run_on(
+            &self.private.path().join("export.sqlite"),
+            action,
+            arguments,
+        )
+    }
+
+    fn run_on(&self, file: &Path, action: &str, arguments: &[&str]) -> Output {
         Command::new(BINARY)
             .arg(action)
-            .arg(self.private.path().join("export.sqlite"))
+            .arg(file)
             .args(arguments)
             .env_remove("SUDO_UID")
             .output()
             .unwrap()
     }
+}
+
+fn assert_done(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
 }
 
 fn assert_refused(output: &Output, why: &str) {
@@ -90,7 +103,9 @@ fn root_links_of_others_are_not_followed() {
     for option in ["-o", "--folded", "--flamegraph", "--pprof"] {
         assert_refused(&shared.report(&[option, link]), of_file);
     }
-    assert_refused(&shared.run("plot", &["-o", link]), of_file);
+    for action in ["plot", "export"] {
+        assert_refused(&shared.run(action, &["-o", link]), of_file);
+    }
     // On the way there, too.
     let folder = shared.plant("folder", shared.private.path());
     let inside = folder.join("precious");
@@ -137,6 +152,113 @@ fn root_links_of_others_are_not_followed() {
 }
 
 #[test]
+fn root_nothing_in_folders_of_others_leads_elsewhere() {
+    let shared = Shared::new();
+    let precious = shared.precious();
+    for (name, owner, group, mode) in [
+        // Another user's own folder, and one that is of another user and shared.
+        ("own", OTHER, OTHER, 0o755),
+        ("sticky", OTHER, OTHER, 0o1777),
+        ("open", OTHER, OTHER, 0o777),
+        // Root's, for a group.
+        ("group", 0, GROUP, 0o2775),
+    ] {
+        let folder = shared.path(name);
+        fs::create_dir(&folder).unwrap();
+        chown(&folder, Some(owner), Some(group)).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(mode)).unwrap();
+        let link = shared.plant(&format!("{name}/link"), &precious);
+        let above = shared.plant(&format!("{name}/above"), shared.private.path());
+        let within = above.join("precious");
+        for path in [&link, &within] {
+            for option in ["-o", "--flamegraph"] {
+                let output = shared.report(&[option, path.to_str().unwrap()]);
+                assert_refused(&output, "is a symbolic link of user 65534");
+            }
+        }
+        let twice = folder.join("twice");
+        fs::hard_link(&precious, &twice).unwrap();
+        let output = shared.report(&["-o", twice.to_str().unwrap()]);
+        assert_refused(&output, "hard link");
+        // A new file, also beside one of theirs, and what it is overwritten with.
+        let new = folder.join("new");
+        for _ in 0..2 {
+            assert_done(&shared.report(&["-o", new.to_str().unwrap()]));
+        }
+        let theirs = folder.join("theirs");
+        fs::write(&theirs, "").unwrap();
+        chown(&theirs, Some(OTHER), None).unwrap();
+        let output = shared.report(&["-o", theirs.to_str().unwrap()]);
+        match name {
+            "own" => assert_done(&output),
+            _ => assert_refused(&output, "is a file of user 65534"),
+        }
+    }
+    assert_eq!(fs::read(&precious).unwrap(), b"precious");
+    // The user who called sudo has links in a folder that the user's own group may write to.
+    let home = TempDir::new().unwrap();
+    let link = home.path().join("link");
+    symlink(&precious, &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(USER), None).unwrap();
+    chown(home.path(), Some(USER), Some(USER)).unwrap();
+    fs::set_permissions(home.path(), Permissions::from_mode(0o775)).unwrap();
+    let output = Command::new(BINARY)
+        .arg("report")
+        .arg(shared.private.path().join("export.sqlite"))
+        .arg("-o")
+        .arg(&link)
+        .env("SUDO_UID", USER.to_string())
+        .env("SUDO_GID", USER.to_string())
+        .output()
+        .unwrap();
+    assert_done(&output);
+    assert!(fs::read_to_string(&precious).unwrap().contains("memory"));
+}
+
+#[test]
+fn root_to_read_a_file_touches_nothing_beside_it() {
+    let shared = Shared::new();
+    let precious = shared.precious();
+    let folder = shared.path("theirs");
+    fs::create_dir(&folder).unwrap();
+    chown(&folder, Some(OTHER), None).unwrap();
+    for folder in [&folder, shared.folder.path()] {
+        let file = folder.join("export.sqlite");
+        let beside = |suffix: &str| folder.join(format!("export.sqlite{suffix}"));
+        fs::copy(shared.private.path().join("export.sqlite"), &file).unwrap();
+        let connection = rusqlite::Connection::open(&file).unwrap();
+        let mode = connection.pragma_update(None, "journal_mode", "WAL");
+        mode.and_then(|()| connection.close().map_err(|(_, error)| error))
+            .unwrap();
+        chown(&file, Some(OTHER), None).unwrap();
+        // SQLite would make it as long as it has to be, and give it to the database's owner.
+        fs::hard_link(&precious, beside("-shm")).unwrap();
+        for action in ["report", "export"] {
+            let arguments: &[&str] = match action {
+                "report" => &[],
+                _ => &["-o", "/dev/null"],
+            };
+            assert_done(&shared.run_on(&file, action, arguments));
+        }
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
+        assert_eq!(owner(&precious), (0, 0));
+        // Its own log would be missing.
+        let log = beside("-wal");
+        fs::write(&log, "log").unwrap();
+        chown(&log, Some(OTHER), None).unwrap();
+        assert_refused(&shared.run_on(&file, "report", &[]), "was not closed");
+        // A third user's is not its own.
+        chown(&log, Some(OTHER - 1), None).unwrap();
+        assert_done(&shared.run_on(&file, "report", &[]));
+        assert_eq!(fs::read(&log).unwrap(), b"log");
+        for suffix in ["", "-shm", "-wal"] {
+            fs::remove_file(beside(suffix)).unwrap();
+        }
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+}
+
+#[test]
 fn root_files_of_others_are_not_written_to() {
     let shared = Shared::new();
     let theirs = shared.path("theirs");
@@ -150,13 +272,12 @@ fn root_files_of_others_are_not_written_to() {
     let linked = TempDir::new_in(shared.folder.path()).unwrap();
     fs::set_permissions(linked.path(), Permissions::from_mode(0o1777)).unwrap();
     let inside = linked.path().join("precious");
-    if fs::hard_link(&precious, &inside).is_ok() {
-        assert_refused(
-            &shared.report(&["-o", inside.to_str().unwrap()]),
-            "hard link",
-        );
-        assert_eq!(fs::read(&precious).unwrap(), b"precious");
-    }
+    fs::hard_link(&precious, &inside).unwrap();
+    assert_refused(
+        &shared.report(&["-o", inside.to_str().unwrap()]),
+        "hard link",
+    );
+    assert_eq!(fs::read(&precious).unwrap(), b"precious");
     // What has always worked.
     let ours = shared.path("ours");
     for _ in 0..2 {
@@ -301,8 +422,12 @@ fn root_what_is_made_is_the_users_who_called_sudo() {
         as_user("report", &["--export-tsv", tables.to_str().unwrap()]);
         let picture = path("plot.png");
         as_user("plot", &["-o", picture.to_str().unwrap()]);
+        let [trace, packed] = ["trace.json", "trace.json.gz"].map(path);
+        for trace in [&trace, &packed] {
+            as_user("export", &["-o", trace.to_str().unwrap()]);
+        }
         let table = tables.join("valid.tsv");
-        for made in [&table, &tables, &path("tables"), &picture] {
+        for made in [&table, &tables, &path("tables"), &picture, &trace, &packed] {
             assert_eq!(owner(made), (USER, GROUP), "{}", made.display());
         }
     }

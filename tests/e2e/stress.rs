@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::harness::report::{Report, number};
 use crate::harness::talk::Talk;
-use crate::harness::{Backend, Setup, Truth, Workload, alone, standin};
+use crate::harness::{Backend, OwnCopy, Setup, Truth, Workload, alone, standin};
 
 /// What was seen is exact, or what is missing was counted exactly.
 fn check(report: &Report, truth: Truth) {
@@ -163,4 +163,34 @@ fn root_300_short_processes_are_all_named() {
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
     pids.iter().for_each(|pid| check(&report, pid));
+}
+
+#[test]
+fn root_of_many_files_that_are_no_libraries_of_cuda_a_few_are_named() {
+    const FILES: usize = 40;
+    const NAMED: usize = 20;
+    let copy = OwnCopy::new();
+    let empty = copy.standin().path("empty.so");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-x", "c", "/dev/null", "-o"])
+        .arg(&empty);
+    assert!(cc.status().expect("cc can be run").success());
+    let mut workload = Workload::start(Backend::Dlopen);
+    for number in 0..FILES {
+        let other = copy
+            .standin()
+            .path(&format!("libcudart.so.{}", 100 + number));
+        std::fs::copy(&empty, &other).unwrap();
+        workload.send(&format!("load {}", other.display()));
+        assert!(workload.hear().starts_with("error"));
+    }
+    workload.say(&format!("load {}", standin().runtime()));
+    workload.say("freenull");
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.say("alloc 4096 3");
+    gpuprobe.stop().assert_totals(workload.status());
+    let said = gpuprobe.said();
+    let lines = |text: &str| said.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(lines("is left alone"), NAMED, "{said:#?}");
+    assert_eq!(lines("of more, nothing is said"), 1, "{said:#?}");
 }

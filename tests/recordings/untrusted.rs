@@ -22,6 +22,20 @@ fn corpus(name: &str) -> Vec<PathBuf> {
     files
 }
 
+/// What the fuzz target `database` began with: a recording of ours, an export, and an old one.
+const SEEDS: [&str; 3] = ["recording.sqlite", "export.sqlite", "old.sqlite"];
+
+fn seed(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/untrusted/database");
+    folder.join(name)
+}
+
+/// What `events` began with: the log of a run.
+fn session() -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/untrusted/events");
+    fs::read(folder.join("session")).unwrap()
+}
+
 /// What the fuzz targets found, and what they began with.
 #[test]
 fn the_corpora() {
@@ -51,16 +65,21 @@ fn the_corpora() {
 /// The seeds are what they are meant to be: read to the end, and something found.
 #[test]
 fn the_seeds_are_read() {
-    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/untrusted/database");
-    for name in ["recording.sqlite", "export.sqlite", "old.sqlite"] {
-        let found = report_json(&seeds.join(name), &["--analysis", "watermark"]);
+    for name in SEEDS {
+        let found = report_json(&seed(name), &["--analysis", "watermark"]);
         assert!(
             found["totals"]["total"]["bytes"].as_u64().unwrap() > 0,
             "{name}"
         );
+        let folder = Folder::new();
+        untrusted::analyse(&seed(name), &folder.path("."));
+        let trace = fs::read_to_string(folder.path("trace.json")).unwrap();
+        assert!(trace.contains("\"ph\":\"C\""), "{name}: {trace}");
     }
+    let events = untrusted::play(&session());
+    assert!(events > 10, "{events}");
     // Its log is of the version that made it, which is said where this is another.
-    let output = gpuprobe(&["replay", seeds.join("recording.sqlite").to_str().unwrap()]);
+    let output = gpuprobe(&["replay", seed("recording.sqlite").to_str().unwrap()]);
     let said = String::from_utf8_lossy(&output.stderr);
     let is_older = said.contains("whose records this version does not know");
     assert_ne!(output.status.success(), is_older, "{said}");
@@ -162,7 +181,7 @@ fn value() -> impl Strategy<Value = String> {
 /// The seeds, with any values in any columns.
 fn strange() -> impl Strategy<Value = (usize, Vec<(usize, usize, String)>)> {
     let changes = vec((any::<usize>(), any::<usize>(), value()), 1..24);
-    (0..3usize, changes)
+    (0..SEEDS.len(), changes)
 }
 
 /// The columns of all tables, none of which has rules any more.
@@ -191,9 +210,7 @@ proptest! {
     fn any_values_anywhere((which, changes) in strange()) {
         let folder = Folder::new();
         let file = folder.path("strange.sqlite");
-        let seed = ["recording.sqlite", "export.sqlite", "old.sqlite"][which];
-        let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/untrusted/database");
-        fs::copy(seeds.join(seed), &file).unwrap();
+        fs::copy(seed(SEEDS[which]), &file).unwrap();
         let connection = Connection::open(&file).unwrap();
         connection.execute_batch("PRAGMA synchronous = OFF; BEGIN").unwrap();
         let columns = loosen(&connection);
@@ -212,13 +229,12 @@ proptest! {
 
     #[test]
     fn any_bytes_anywhere(
-        which in 0..3usize,
+        which in 0..SEEDS.len(),
         changes in vec((any::<usize>(), any::<u8>(), 1..32usize), 1..16),
     ) {
         let folder = Folder::new();
         let file = folder.path("damaged.sqlite");
-        let seeds = corpus("database");
-        let mut bytes = fs::read(&seeds[which % seeds.len()]).unwrap();
+        let mut bytes = fs::read(seed(SEEDS[which])).unwrap();
         for (at, byte, count) in changes {
             // Not the first bytes, without which it is no database.
             let at = 16 + at % (bytes.len() - 16);
@@ -231,7 +247,7 @@ proptest! {
 
     #[test]
     fn any_records(changes in vec((any::<usize>(), any::<u64>(), 1..9usize), 1..64)) {
-        let mut log = fs::read(&corpus("events")[0]).unwrap();
+        let mut log = session();
         for (at, value, count) in changes {
             let at = at % (log.len() - 8);
             log[at..at + count.min(8)].copy_from_slice(&value.to_le_bytes()[..count.min(8)]);

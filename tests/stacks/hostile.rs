@@ -3,9 +3,12 @@
 use std::fs;
 use std::sync::OnceLock;
 
+use gpuprobe::api::Layer;
+use gpuprobe::discover::elf;
 use gpuprobe::stacks::elf::Headers;
 use gpuprobe::stacks::{AddressSpaces, DEPTH, StackCopy, try_tables};
 use gpuprobe::symbols::try_symbols;
+use gpuprobe::untrusted::{discover, file_of};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -71,6 +74,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
 fn a_whole_file_gives_rules_and_names() {
     assert!(try_tables(program()) > 20);
     assert!(try_symbols(program()).unwrap() >= 64);
+    assert!(discover(program()).unwrap() >= 1);
 }
 
 proptest! {
@@ -87,6 +91,11 @@ proptest! {
     }
 
     #[test]
+    fn damaged_libraries(file in damaged()) {
+        discover(&file).unwrap();
+    }
+
+    #[test]
     fn any_bytes_are_a_stack(bytes in vec(any::<u8>(), 0..4096), ip: u64, sp: u64, bp: u64, own: bool) {
         let mut spaces = AddressSpaces::new();
         let pid = std::process::id();
@@ -99,6 +108,28 @@ proptest! {
     }
 }
 
+/// A file with holes can promise hundreds of gigabytes of symbols, and have them.
+#[test]
+fn what_does_not_fit_into_memory_is_not_read() {
+    const HUGE: u64 = 400 << 30;
+    let mut bytes = program().to_vec();
+    let number = |bytes: &[u8], at: usize, size: usize| {
+        let mut number = [0; 8];
+        number[..size].copy_from_slice(&bytes[at..at + size]);
+        usize::try_from(u64::from_le_bytes(number)).unwrap()
+    };
+    let (table, count) = (number(&bytes, 0x28, 8), number(&bytes, 0x3c, 2));
+    let symbols = (0..count)
+        .map(|index| table + index * 64)
+        .find(|&section| number(&bytes, section + 4, 4) == 11);
+    let size = symbols.unwrap() + 0x20;
+    bytes[size..size + 8].copy_from_slice(&HUGE.to_le_bytes());
+    let file = file_of(&bytes).unwrap();
+    file.set_len(HUGE + (1 << 30)).unwrap();
+    assert!(elf::functions(&file, Layer::Driver).is_err());
+    assert!(elf::rendezvous(&file).is_err());
+}
+
 /// The corpora of the fuzz targets.
 #[test]
 fn the_corpora() {
@@ -107,6 +138,7 @@ fn the_corpora() {
             let file = fs::read(entry.unwrap().path()).unwrap();
             try_tables(&file);
             let _ = try_symbols(&file);
+            discover(&file).unwrap();
         }
     }
 }

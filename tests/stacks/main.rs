@@ -6,4 +6,5 @@ mod contexts;
 mod harness;
 mod hostile;
 mod paths;
+mod planted;
 mod replaced;

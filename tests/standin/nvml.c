@@ -9,6 +9,7 @@
  */
 #include "nvml_abi.h"
 
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static struct nvmlDevice_st devices[MAX_DEVICES];
 static struct nvmlDevice_st part; /* any part of a GPU: it is one of the last */
 static unsigned int device_count;
 static atomic_int users;
+static atomic_int left_open;
 
 #define RETURN_IF(condition, error) \
     do {                            \
@@ -55,6 +57,9 @@ nvmlReturn_t nvmlInit_v2(void)
     for (unsigned int i = 0; i < count; i++)
         devices[i].index = i;
     device_count = (unsigned int)count;
+    /* As libraries do that do not think of programs that are executed later. */
+    if (!atomic_exchange(&left_open, 1))
+        (void)open("/dev/null", O_RDONLY);
     atomic_fetch_add(&users, 1);
     return NVML_SUCCESS;
 }

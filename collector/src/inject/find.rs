@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use super::guess;
+
 /// Names the file to be used and nothing else.
 pub(super) const OVERRIDE_VARIABLE: &str = "GPUPROBE_CUPTI";
 
@@ -23,14 +25,24 @@ pub(super) struct Candidate {
     pub(super) path: PathBuf,
     /// Of CUDA; `None` if the name does not say.
     pub(super) major: Option<u32>,
+    pub(super) origin: Origin,
+}
+
+/// Why a libcupti is to be tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
     /// The process has it already.
-    pub(super) is_mapped: bool,
+    Mapped,
+    /// The user named it, or what the dynamic loader looks for.
+    Named,
+    /// It is near these: files that the process runs, or folders that are known to it.
+    Guessed(Vec<PathBuf>),
 }
 
 /// What the process says of where things are.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
-    /// Files that are mapped, in order.
+    /// Files that code is run from, in order.
     pub(super) mapped: Vec<PathBuf>,
     /// The program, links followed, and as it was called: a Python of a virtual environment is a
     /// link to one outside of it.
@@ -55,8 +67,11 @@ impl Hints {
         let called = fs::read("/proc/self/cmdline").unwrap_or_default();
         let called = called.split(|&byte| byte == 0).next().unwrap_or_default();
         let mut programs: Vec<_> = fs::read_link("/proc/self/exe").into_iter().collect();
-        if called.contains(&b'/') {
-            programs.push(OsStr::from_bytes(called).into());
+        let called: PathBuf = OsStr::from_bytes(called).into();
+        // What is there by now may be something else, as the process may be somewhere else.
+        let is_it = |program: &PathBuf| fs::canonicalize(&called).is_ok_and(|it| it == *program);
+        if called.components().count() > 1 && programs.iter().any(is_it) {
+            programs.push(called);
         }
         let python_path = variable("PYTHONPATH").unwrap_or_default();
         Self {
@@ -69,12 +84,15 @@ impl Hints {
     }
 }
 
-/// Files named in the text of `/proc/PID/maps`, each once.
+/// Files named in the text of `/proc/PID/maps` from which code can be run, each once: what is only
+/// read may be anybody's.
 fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
     let mut seen = BTreeSet::new();
     let lines = maps.split(|&byte| byte == b'\n');
     let paths = lines.filter_map(|line| {
+        let rights = line.split(|&byte| byte == b' ').nth(1)?;
         let start = line.iter().position(|&byte| byte == b'/')?;
+        rights.contains(&b'x').then_some(())?;
         Some(PathBuf::from(OsString::from_vec(line[start..].to_vec())))
     });
     paths.filter(|path| seen.insert(path.clone())).collect()
@@ -86,17 +104,17 @@ fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
 pub(super) fn candidates(hints: &Hints, root: &Path) -> Vec<Candidate> {
     let mut found = Vec::new();
     for path in &hints.mapped {
-        add(&mut found, path.clone(), true);
+        add(&mut found, path.clone(), Origin::Mapped);
     }
-    for folder in folders(hints, root) {
-        for path in entries(&folder) {
-            add(&mut found, path, false);
+    for guess in guess::folders(hints, root) {
+        for path in entries(&guess.folder) {
+            add(&mut found, path, Origin::Guessed(guess.starts.clone()));
         }
     }
     let sonames = SONAMES.iter().map(|&(name, major)| Candidate {
         path: name.into(),
         major: Some(major),
-        is_mapped: false,
+        origin: Origin::Named,
     });
     found.extend(sonames);
     let driver = hints.mapped.iter().find_map(|path| driver_major(path));
@@ -114,10 +132,11 @@ fn rank(
     let major = candidate.major.unwrap_or(0);
     let is_too_new = driver.is_some_and(|driver| major > driver);
     let is_other = runtime.is_some_and(|runtime| major != runtime);
-    (!candidate.is_mapped, is_too_new, is_other, u32::MAX - major)
+    let is_mapped = candidate.origin == Origin::Mapped;
+    (!is_mapped, is_too_new, is_other, u32::MAX - major)
 }
 
-fn add(found: &mut Vec<Candidate>, path: PathBuf, is_mapped: bool) {
+fn add(found: &mut Vec<Candidate>, path: PathBuf, origin: Origin) {
     let Some(rest) = name_of(&path).and_then(|name| name.strip_prefix("libcupti.so")) else {
         return;
     };
@@ -125,16 +144,22 @@ fn add(found: &mut Vec<Candidate>, path: PathBuf, is_mapped: bool) {
     let same = |known: &Candidate| {
         known.path == path || fs::canonicalize(&known.path).ok() == fs::canonicalize(&path).ok()
     };
-    if !found.iter().any(same) {
-        found.push(Candidate {
+    match (found.iter().position(same), origin) {
+        (None, origin) => found.push(Candidate {
             major: major_of(rest),
             path,
-            is_mapped,
-        });
+            origin,
+        }),
+        (Some(known), Origin::Guessed(starts)) => {
+            if let Origin::Guessed(known) = &mut found[known].origin {
+                known.extend(starts);
+            }
+        }
+        (Some(_), _) => {}
     }
 }
 
-fn name_of(path: &Path) -> Option<&str> {
+pub(super) fn name_of(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
@@ -145,7 +170,7 @@ fn major_of(suffix: &str) -> Option<u32> {
 }
 
 /// `libcudart.so.12`, also `libcudart.so.12.4.127` and `libcudart-9335f6a2.so.12`.
-fn runtime_major(path: &Path) -> Option<u32> {
+pub(super) fn runtime_major(path: &Path) -> Option<u32> {
     let name = name_of(path).filter(|name| name.starts_with("libcudart"))?;
     major_of(&name[name.find(".so")? + ".so".len()..])
 }
@@ -172,75 +197,6 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
         .collect();
     paths.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
     paths
-}
-
-fn folders(hints: &Hints, root: &Path) -> Vec<PathBuf> {
-    let mut folders = Vec::new();
-    for packages in package_folders(hints) {
-        folders
-            .extend(["nvidia/cu13/lib", "nvidia/cuda_cupti/lib"].map(|tail| packages.join(tail)));
-    }
-    for prefix in &hints.python_prefixes {
-        folders.push(prefix.join("lib"));
-    }
-    let local = fs::read_dir(root.join("usr/local"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut toolkits: Vec<_> = local
-        .filter(|entry| entry.file_name().as_bytes().starts_with(b"cuda"))
-        .map(|entry| entry.path())
-        .collect();
-    // A link without a number is the one that was chosen; then newer before older.
-    toolkits.sort_by_key(|path| (path.as_os_str().len(), std::cmp::Reverse(path.clone())));
-    let mapped = hints
-        .mapped
-        .iter()
-        .filter(|path| runtime_major(path).is_some());
-    let beside_runtime = mapped.filter_map(|path| Some(path.parent()?.to_owned()));
-    for folder in beside_runtime {
-        toolkits.extend(folder.ancestors().skip(1).take(3).map(Path::to_owned));
-        folders.push(folder);
-    }
-    let arch = match std::env::consts::ARCH {
-        "aarch64" => "targets/sbsa-linux/lib",
-        _ => "targets/x86_64-linux/lib",
-    };
-    for home in hints.cuda_homes.iter().chain(&toolkits) {
-        folders.extend(["extras/CUPTI/lib64", arch, "lib64"].map(|tail| home.join(tail)));
-    }
-    folders
-}
-
-/// Folders that Python imports from.
-fn package_folders(hints: &Hints) -> Vec<PathBuf> {
-    let mut packages = hints.package_folders.clone();
-    for path in &hints.mapped {
-        let holds_packages =
-            |folder: &&Path| matches!(name_of(folder), Some("site-packages" | "dist-packages"));
-        packages.extend(path.ancestors().find(holds_packages).map(Path::to_owned));
-    }
-    // PREFIX/bin/python
-    let programs = hints.programs.iter();
-    let own = programs.filter_map(|program| Some(program.parent()?.parent()?.to_owned()));
-    for prefix in hints.python_prefixes.iter().cloned().chain(own) {
-        for lib in ["lib", "lib64", "local/lib"] {
-            let versions = fs::read_dir(prefix.join(lib))
-                .into_iter()
-                .flatten()
-                .flatten();
-            let versions = versions.map(|entry| entry.path());
-            for version in versions
-                .filter(|path| name_of(path).is_some_and(|name| name.starts_with("python3")))
-            {
-                packages.push(version.join("site-packages"));
-                packages.push(version.join("dist-packages"));
-            }
-        }
-    }
-    let mut seen = BTreeSet::new();
-    packages.retain(|folder| seen.insert(folder.clone()));
-    packages
 }
 
 #[cfg(test)]
@@ -394,11 +350,12 @@ mod tests {
     }
 
     #[test]
-    fn maps_name_files_and_other_things() {
+    fn maps_name_files_that_are_run_and_other_things() {
         let maps = b"00400000-00452000 r-xp 00000000 08:02 173521 /usr/bin/a b\n\
             00651000-00652000 r--p 00051000 08:02 173521 /usr/bin/a b\n\
             7ffd0000-7ffd1000 rw-p 00000000 00:00 0 [stack]\n\
-            7f000000-7f001000 r--p 00000000 08:02 7 /lib/x.so\n";
+            7f000000-7f001000 r-xp 00000000 08:02 7 /lib/x.so\n\
+            7f100000-7f101000 r--s 00000000 08:02 8 /scratch/theirs/libcudart.so.12\n";
         let expected: [PathBuf; 2] = ["/usr/bin/a b", "/lib/x.so"].map(Into::into);
         assert_eq!(mapped_files(maps), expected);
     }

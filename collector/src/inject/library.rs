@@ -2,11 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-use super::find::Candidate;
+use super::find::{Candidate, Origin};
+use super::{process, trust};
 
 /// `CUptiResult`.
 pub(super) type Status = c_int;
@@ -130,16 +130,20 @@ impl Functions {
 
 /// Once CUPTI was called, it is never closed: it has threads and hooks of its own.
 fn open(candidate: &Candidate) -> Result<*mut c_void, String> {
-    let path = CString::new(candidate.path.as_os_str().as_bytes())
-        .map_err(|_zero| "its path has a zero in it".to_owned())?;
-    let mode = if candidate.is_mapped {
-        // The copy that is there, whatever is at its path by now.
-        libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD
-    } else {
-        libc::RTLD_NOW | libc::RTLD_LOCAL
+    let mut mode = libc::RTLD_NOW | libc::RTLD_LOCAL;
+    let path = match &candidate.origin {
+        Origin::Mapped => {
+            // The copy that is there, whatever is at its path by now.
+            mode |= libc::RTLD_NOLOAD;
+            candidate.path.clone()
+        }
+        Origin::Named => candidate.path.clone(),
+        Origin::Guessed(starts) => trust::resolve(&candidate.path, starts, process::own_uid())?,
     };
-    // SAFETY: runs the constructors of a library that the user, the toolkit or the program's own
-    // packages provide.
+    let path = CString::new(path.into_os_string().into_encoded_bytes())
+        .map_err(|_zero| "its path has a zero in it".to_owned())?;
+    // SAFETY: runs the constructors of a library that the user named, or that only those can have
+    // put there whose code the process runs anyway.
     let handle = unsafe { libc::dlopen(path.as_ptr(), mode) };
     if handle.is_null() {
         return Err(loader_error(&candidate.path));

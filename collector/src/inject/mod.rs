@@ -19,11 +19,13 @@ mod batch;
 mod callbacks;
 mod end;
 mod find;
+mod guess;
 mod library;
 mod nvtx;
 mod pool;
 mod process;
 mod start;
+mod trust;
 mod worker;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

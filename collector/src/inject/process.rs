@@ -22,6 +22,12 @@ pub(super) fn set_errno(errno: i32) {
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// By whose rights the process reads files.
+pub(super) fn own_uid() -> u32 {
+    // SAFETY: takes nothing, and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// One line on standard error. Where nobody reads it any more, the program must not be killed for
 /// what it did not write.
 pub(super) fn say(text: &str) {

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
-use super::find::{self, Candidate, Hints, OVERRIDE_VARIABLE};
+use super::find::{self, Candidate, Hints, OVERRIDE_VARIABLE, Origin};
 use super::library::{Functions, Status, status};
 use super::worker::{self, Queue, Worker};
 use super::{SHARED, Shared, callbacks, end, off, pool, process};
@@ -57,7 +57,7 @@ pub(super) fn candidates() -> Vec<Candidate> {
         Some(path) => vec![Candidate {
             path: path.into(),
             major: None,
-            is_mapped: false,
+            origin: Origin::Named,
         }],
         None => find::candidates(&Hints::of_this_process(), Path::new("/")),
     }

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use nix::fcntl::{FallocateFlags, fallocate};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::opened::{self, Made};
 use crate::files;
 use crate::privileges::WriteRights;
 
@@ -79,19 +80,25 @@ impl RecordingFile {
             bail!("{shown} exists; a recording goes into a new file");
         }
         let why = || format!("cannot write to {shown}");
-        let mut new = files::create_new(path).with_context(why)?;
-        new.file.write_all(&empty_database()).with_context(why)?;
+        let (mut new, mut file) = files::create_new(path).with_context(why)?;
+        file.write_all(&empty_database()).with_context(why)?;
         let rights = WriteRights::in_folder(&new.folder().with_context(why)?);
+        let mut made = vec![Made::of(&file).with_context(why)?];
         // These are ours before SQLite looks for them: others could have left some in the folder.
         for suffix in [LOG, INDEX, JOURNAL] {
-            if let Err(error) = new.beside(suffix) {
-                new.remove();
-                let beside = format!("cannot make {shown}{suffix}, which belongs to the recording");
-                return Err(error).context(beside);
+            match new.beside(suffix) {
+                Ok(_) if suffix == JOURNAL => {}
+                Ok(beside) => made.push(Made::of(&beside).with_context(why)?),
+                Err(error) => {
+                    new.remove();
+                    let beside =
+                        format!("cannot make {shown}{suffix}, which belongs to the recording");
+                    return Err(error).context(beside);
+                }
             }
         }
         // To close it later would take from SQLite the locks that it has on it by then.
-        drop(new.file);
+        drop(file);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_NOFOLLOW
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -103,6 +110,13 @@ impl RecordingFile {
             .and_then(|()| connection.pragma_update(None, "temp_store", "MEMORY"))
             .and_then(|()| connection.query_row("PRAGMA schema_version", [], |_| Ok(())));
         prepared.with_context(why)?;
+        // It has gone by their names, and where others may write these can have been given to
+        // something else meanwhile.
+        if !opened::are_open(&made).with_context(why)? {
+            drop(connection);
+            new.remove();
+            bail!("cannot write to {shown}: somebody has put another file in its place");
+        }
         // By now it has read the file and opened the log, and has no use for a journal.
         let _ = fs::remove_file(with_suffix(&new.path, JOURNAL));
         let reserve = reserve(new.path.parent().unwrap_or(Path::new("/")));

@@ -13,6 +13,7 @@ mod file;
 mod gpus;
 mod insert;
 mod launches;
+mod opened;
 mod pools;
 mod rows;
 mod schema;

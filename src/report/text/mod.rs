@@ -119,11 +119,17 @@ pub(crate) fn size(bytes: u64) -> String {
     format_size(bytes, options)
 }
 
-/// A traced program chooses its names; control characters must not reach the terminal.
+/// A traced program chooses its names; what controls a terminal must not reach it, nor what ends a
+/// line or turns its direction.
 pub(crate) fn printable(name: &str) -> String {
+    let obeyed = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}')
+    };
     name.chars()
         .flat_map(|c| {
-            let escaped = c.is_control().then(|| c.escape_default());
+            let escaped = obeyed(c).then(|| c.escape_default());
             let plain = escaped.is_none().then_some(c);
             escaped.into_iter().flatten().chain(plain)
         })
@@ -147,5 +153,6 @@ mod tests {
     fn control_characters_are_shown_not_sent() {
         assert_eq!(printable("a\u{1b}[31mb\n"), "a\\u{1b}[31mb\\n");
         assert_eq!(printable("pt_main 線"), "pt_main 線");
+        assert_eq!(printable("a\u{202e}\u{2028}b"), "a\\u{202e}\\u{2028}b");
     }
 }

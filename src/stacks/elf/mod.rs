@@ -113,6 +113,30 @@ impl Headers {
         })
     }
 
+    /// Without the sections that unwinding and looking for debugging information do not need.
+    pub(crate) fn without_needless_sections(mut self) -> Self {
+        const NEEDED: [&str; 4] = [".eh_frame", ".text", ".got", ".gnu_debuglink"];
+        let is_needed = |section: &&Section| NEEDED.contains(&section.name.as_str());
+        // The first of a name counts.
+        let mut kept: Vec<Section> = Vec::new();
+        for section in self.sections.iter().filter(is_needed) {
+            if !kept.iter().any(|other| other.name == section.name) {
+                kept.push(section.clone());
+            }
+        }
+        self.sections = kept;
+        self.segments.shrink_to_fit();
+        self
+    }
+
+    /// Bytes of memory that they take.
+    pub(crate) fn size(&self) -> usize {
+        let names = self.sections.iter().map(|section| section.name.capacity());
+        size_of_val(self.segments.as_slice())
+            + size_of_val(self.sections.as_slice())
+            + names.sum::<usize>()
+    }
+
     /// The section called `name`.
     pub fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|section| section.name == name)
@@ -127,9 +151,10 @@ struct Table {
 }
 
 impl Table {
-    /// A table's bytes, if it has at most `limit` entries of at least `least` bytes.
-    fn read(&self, file: &dyn ReadAt, least: usize, limit: usize) -> Option<Vec<u8>> {
-        let is_sane = self.entry_size >= least && self.entry_size <= 1024 && self.count <= limit;
+    /// A table's bytes, if it has at most `limit` entries of `size` bytes. Others who read them
+    /// take it for granted that they have that size.
+    fn read(&self, file: &dyn ReadAt, size: usize, limit: usize) -> Option<Vec<u8>> {
+        let is_sane = self.entry_size == size && self.count <= limit;
         is_sane.then_some(())?;
         file.read_at(self.offset, self.entry_size.checked_mul(self.count)?)
     }

@@ -5,7 +5,7 @@ use super::{ReadAt, Table, u16_at, u32_at, u64_at};
 /// A part of the file that linkers and debuggers know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Its name; empty if it cannot be read.
+    /// Its name; empty if it is no text.
     pub name: String,
     /// Its type (`SHT_*`).
     pub kind: u32,
@@ -35,11 +35,10 @@ pub(super) fn read(file: &dyn ReadAt, header: &[u8]) -> Option<Vec<Section>> {
     let names_index = usize::from(u16_at(header, 62)?);
     let bytes = table.read(file, SIZE, LIMIT)?;
     let entries: Vec<_> = bytes.chunks(table.entry_size).collect();
-    let names = entries.get(names_index).and_then(|entry| {
-        let size = u64_at(entry, 32).filter(|&size| size <= NAMES_LIMIT)?;
-        file.read_at(u64_at(entry, 24)?, usize::try_from(size).ok()?)
-    });
-    let names = names.unwrap_or_default();
+    // Sections of which the names are not known may be any.
+    let entry = entries.get(names_index)?;
+    let size = u64_at(entry, 32).filter(|&size| size <= NAMES_LIMIT)?;
+    let names = file.read_at(u64_at(entry, 24)?, usize::try_from(size).ok()?)?;
     let section = |entry: &&[u8]| {
         Some(Section {
             name: name_at(&names, u32_at(entry, 0)?),

@@ -11,6 +11,10 @@ use crate::stacks::elf::{Headers, ReadAt};
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = FrameDescriptionEntry<Bytes<'a>>;
 
+/// Bytes of all tables in memory. Those of a large program of `PyTorch`'s take 200 MB.
+const MEMORY_LIMIT: u64 = 512 << 20;
+/// As many are left when there are too many, so that this is not soon again.
+const MEMORY_KEPT: u64 = 384 << 20;
 /// Bytes of a table; the largest libraries of `PyTorch` have some 40 MB.
 const LIMIT: u64 = 256 << 20;
 /// Bytes of the description of one function; one of a megabyte is an attack.
@@ -42,9 +46,14 @@ impl Tables {
         Self::with_header(headers, file).or_else(|| Self::without_header(headers, file))
     }
 
-    /// Bytes that all tables take together, of all files.
-    pub fn memory() -> u64 {
-        MEMORY.load(Ordering::Relaxed)
+    /// Whether the tables of all files take so much memory that none is read any more.
+    pub fn are_too_many() -> bool {
+        MEMORY.load(Ordering::Relaxed) > MEMORY_LIMIT
+    }
+
+    /// Whether more tables than need be are in memory, once there were too many.
+    pub(crate) fn are_many() -> bool {
+        MEMORY.load(Ordering::Relaxed) > MEMORY_KEPT
     }
 
     fn new(eh_frame: Vec<u8>, index: Index, bases: BaseAddresses) -> Self {
@@ -57,7 +66,8 @@ impl Tables {
         tables
     }
 
-    fn size(&self) -> u64 {
+    /// Bytes that they take.
+    pub(crate) fn size(&self) -> u64 {
         let index = match &self.index {
             Index::Header(bytes) => bytes.len(),
             Index::Own(entries) => size_of_val(entries.as_slice()),

@@ -5,10 +5,12 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::discover::{open_regular, open_regular_in_root};
+use crate::stacks::Module;
 use crate::stacks::elf::{Headers, ReadAt};
-use crate::stacks::{Module, open_in_root, open_regular};
 
-const DEBUG_FOLDER: &str = "/usr/lib/debug";
+/// Where distributions put debugging information.
+pub(super) const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// Bytes of a debug link: a file name and a checksum.
 const LINK_LIMIT: u64 = 4096;
 /// Bytes of a file that a checksum is made of.
@@ -22,10 +24,12 @@ pub(super) fn find(module: &Module) -> Option<(File, Headers)> {
     by_id.or_else(|| by_link(module))
 }
 
-/// As the process would open `path`, or as we would.
+/// As the process would open `path`, or as we would: it may have ended, or be in a container
+/// without debugging information. The path is of the process's choice, so either is opened only if
+/// it is a file, and believed only if it is the right one.
 fn open(module: &Module, path: &Path) -> impl Iterator<Item = (File, Headers)> {
-    let here = || open_regular(path);
-    let opened = [open_in_root(module.pid, path), here()];
+    let in_root = open_regular_in_root(module.pid, path);
+    let opened = [in_root, open_regular(path)];
     opened.into_iter().flatten().filter_map(|file| {
         let headers = Headers::read(&file).ok()?;
         Some((file, headers))

@@ -2,9 +2,11 @@
 
 mod debug_file;
 mod guard;
+mod links;
 mod perf_map;
 mod resolve;
 mod service;
+mod sources;
 mod vet;
 
 pub use resolve::Symbolizer;

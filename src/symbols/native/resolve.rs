@@ -1,40 +1,34 @@
 //! Making frames of locations.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized};
 
-use super::perf_map::PerfMap;
-use super::vet::{Allowed, vet};
-use super::{debug_file, guard};
-use crate::stacks::{Frame, Language, Location, Module, ModuleId};
+use super::perf_map::PerfMaps;
+use super::sources::AllSources;
+use super::vet::Allowed;
+use crate::stacks::{Frame, Language, Location, Module, ModuleId, bare_frame};
+use crate::symbols::demangle::{NAME_LIMIT, beginning, beginning_of, function_name};
 
-/// Bytes of a name. Names of C++ templates reach some hundred thousand.
-const NAME_LIMIT: usize = 4096;
-/// Places whose frames are remembered.
+/// Places whose frames are remembered, and bytes that they take.
 const CACHE_LIMIT: usize = 1 << 18;
+const CACHE_BYTES: usize = 128 << 20;
 /// Functions that can be inlined at one place.
 const INLINED_LIMIT: usize = 256;
+/// Bytes of all names at one place: of so many functions that are inlined into each other, names
+/// are shortened.
+const PLACE_LIMIT: usize = 256 << 10;
 
 /// Names the functions at locations, for one thread.
 pub struct Symbolizer {
-    library: blazesym::symbolize::Symbolizer,
-    sources: HashMap<ModuleId, Sources>,
+    sources: AllSources,
     cache: HashMap<(ModuleId, u64), Arc<[Named]>>,
-    perf_maps: HashMap<u32, PerfMap>,
-}
-
-/// Where the symbols of a module are, best first.
-struct Sources {
-    /// Keeps the file open, under the number by which it is known here.
-    module: Arc<Module>,
-    _debug: Option<File>,
-    files: Vec<(PathBuf, Allowed)>,
+    /// Bytes that the frames take that are remembered.
+    bytes: usize,
+    perf_maps: PerfMaps,
 }
 
 /// A frame, wherever its module is in memory.
@@ -44,6 +38,13 @@ struct Named {
     file: Option<String>,
     line: Option<u32>,
     inlined: bool,
+}
+
+impl Named {
+    fn bytes(&self) -> usize {
+        let file = self.file.as_ref().map_or(0, String::len);
+        size_of::<Self>() + self.function.len() + file
+    }
 }
 
 impl Default for Symbolizer {
@@ -56,10 +57,10 @@ impl Symbolizer {
     /// Knows nothing yet.
     pub fn new() -> Self {
         Self {
-            library: library(),
-            sources: HashMap::new(),
+            sources: AllSources::new(),
             cache: HashMap::new(),
-            perf_maps: HashMap::new(),
+            bytes: 0,
+            perf_maps: PerfMaps::default(),
         }
     }
 
@@ -75,7 +76,11 @@ impl Symbolizer {
     ) -> Vec<Frame> {
         let step = u64::from(!is_innermost);
         let Some(module) = module else {
-            return vec![self.without_module(pid, location.address, step)];
+            // The file was known once; what is in no file is something else.
+            return vec![match location.module {
+                Some(_) => bare_frame(location),
+                None => self.without_module(pid, location.address, step),
+            }];
         };
         let named = self.named(module, location.offset.wrapping_sub(step), step);
         let path = module.path.to_string_lossy();
@@ -83,7 +88,7 @@ impl Symbolizer {
             function: named.function.clone(),
             file: named.file.clone(),
             line: named.line,
-            module: bounded(&path),
+            module: beginning_of(&path),
             address: location.address,
             language: Language::Native,
             inlined: named.inlined,
@@ -93,12 +98,11 @@ impl Symbolizer {
 
     /// The process runs another program or has ended: what it has made at run time is forgotten.
     pub fn forget(&mut self, pid: u32) {
-        self.perf_maps.remove(&pid);
+        self.perf_maps.forget(pid);
     }
 
     fn without_module(&mut self, pid: u32, address: u64, step: u64) -> Frame {
-        let map = self.perf_maps.entry(pid).or_default();
-        let name = map.name(pid, address.wrapping_sub(step)).map(str::to_owned);
+        let name = self.perf_maps.name(pid, address.wrapping_sub(step));
         let module = if name.is_some() { "[jit]" } else { "[unknown]" };
         Frame {
             function: name.unwrap_or_else(|| format!("{address:#x}")),
@@ -118,85 +122,29 @@ impl Symbolizer {
             return known.clone();
         }
         let address = module.headers().ok().and_then(|h| h.address_of(offset));
-        let found = address.and_then(|address| self.resolve(module, address));
+        let sources = &mut self.sources;
+        let found = address.and_then(|address| {
+            sources.find(module, |library, path, allowed| {
+                look_up(library, path, allowed, module, address)
+            })
+        });
         // As addr2line wants it.
         let place = address.unwrap_or(offset).wrapping_add(step);
         let unnamed = || Named {
-            function: format!("{}+{place:#x}", bounded(&module.name())),
+            function: format!("{}+{place:#x}", beginning_of(&module.name())),
             file: None,
             line: None,
             inlined: false,
         };
         let named: Arc<[Named]> = found.unwrap_or_else(|| vec![unnamed()]).into();
-        if self.cache.len() >= CACHE_LIMIT {
+        if self.cache.len() >= CACHE_LIMIT || self.bytes >= CACHE_BYTES {
             self.cache.clear();
+            self.bytes = 0;
         }
+        self.bytes += named.iter().map(Named::bytes).sum::<usize>();
         self.cache.insert(key, named.clone());
         named
     }
-
-    fn resolve(&mut self, module: &Arc<Module>, address: u64) -> Option<Vec<Named>> {
-        let of_module = self.sources.entry(module.id);
-        let sources = of_module.or_insert_with(|| sources(module));
-        let library = &self.library;
-        let found = guard::reading(|| {
-            let mut files = sources.files.iter();
-            files.find_map(|(path, allowed)| look_up(library, path, *allowed, module, address))
-        });
-        found.unwrap_or_else(|| {
-            // What the library has half done is not used any more, nor is the file.
-            self.library = library_again(&mut self.library);
-            sources.files.clear();
-            None
-        })
-    }
-}
-
-impl Sources {
-    fn add(&mut self, file: &File, allowed: Allowed) {
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        if allowed != Allowed::Nothing {
-            self.files.push((path.into(), allowed));
-        }
-    }
-}
-
-fn library() -> blazesym::symbolize::Symbolizer {
-    // Debugging information in other files is looked for here: beside the path that the process
-    // knows, not beside the descriptor.
-    blazesym::symbolize::Symbolizer::builder()
-        .enable_auto_reload(false)
-        .set_debug_dirs(Some(std::iter::empty::<PathBuf>()))
-        .build()
-}
-
-fn library_again(old: &mut blazesym::symbolize::Symbolizer) -> blazesym::symbolize::Symbolizer {
-    let old = std::mem::replace(old, library());
-    // Whatever it holds may be in any state; to drop it may panic again.
-    let _ = guard::reading(move || drop(old));
-    library()
-}
-
-fn sources(module: &Arc<Module>) -> Sources {
-    let mut sources = Sources {
-        module: module.clone(),
-        _debug: None,
-        files: Vec::new(),
-    };
-    if let Some((file, headers)) = debug_file::find(module) {
-        sources.add(&file, vet(&headers, &file));
-        sources._debug = Some(file);
-    }
-    let module = sources.module.clone();
-    if let (Some(file), Ok(headers)) = (module.file(), module.headers()) {
-        let mut allowed = vet(headers, file);
-        // The library would follow the link by itself, and believe what it finds.
-        if headers.section(".gnu_debuglink").is_some() && allowed == Allowed::Everything {
-            allowed = Allowed::Symbols;
-        }
-        sources.add(file, allowed);
-    }
-    sources
 }
 
 fn look_up(
@@ -225,7 +173,7 @@ fn look_up(
     let mut frames = named(detailed.as_ref().or(symbol.as_ref())?);
     // Symbols have the whole name; debugging information may have `operator()` alone.
     if let (Some(symbol), Some(outer)) = (symbol, frames.last_mut()) {
-        outer.function = bounded(&symbol.name);
+        outer.function = function_name(&symbol.name, NAME_LIMIT);
     }
     let is_named = |frame: &Named| !frame.function.is_empty();
     frames.last().is_some_and(is_named).then_some(frames)
@@ -248,9 +196,12 @@ fn is_at(symbol: &Sym<'_>, module: &Module, address: u64) -> bool {
 }
 
 fn named(symbol: &Sym<'_>) -> Vec<Named> {
+    let count = symbol.inlined.len().min(INLINED_LIMIT) + 1;
+    // Half of it for their files.
+    let limit = (PLACE_LIMIT / count / 2).min(NAME_LIMIT);
     let one = |name: &str, code: Option<&CodeInfo<'_>>, inlined| Named {
-        function: bounded(name),
-        file: code.map(|code| bounded(&code.to_path().to_string_lossy())),
+        function: function_name(name, limit),
+        file: code.map(|code| beginning(&code.to_path().to_string_lossy(), limit)),
         line: code.and_then(|code| code.line).filter(|&line| line > 0),
         inlined,
     };
@@ -261,22 +212,11 @@ fn named(symbol: &Sym<'_>) -> Vec<Named> {
     inlined.chain([itself]).collect()
 }
 
-/// As much of a name as anybody wants to read.
-pub(super) fn bounded(name: &str) -> String {
-    match name.char_indices().nth(NAME_LIMIT - 3) {
-        Some((end, _)) if name.len() > NAME_LIMIT => format!("{}...", &name[..end]),
-        _ => name.to_owned(),
-    }
-}
-
 /// Names what is at some places of `file`: for tests with files that are not to be trusted.
 /// Gives how many frames there were.
 #[doc(hidden)]
 pub fn try_symbols(file: &[u8]) -> std::io::Result<usize> {
-    use std::io::Write;
-    let flags = nix::sys::memfd::MFdFlags::MFD_CLOEXEC;
-    let mut memory = File::from(nix::sys::memfd::memfd_create(c"elf", flags)?);
-    memory.write_all(file)?;
+    let memory = crate::untrusted::file_of(file)?;
     let module = Arc::new(Module::of_file("/nowhere/elf".into(), memory));
     let mut symbolizer = Symbolizer::new();
     let step = (file.len() / 64).max(1);

@@ -3,6 +3,7 @@
 mod counts;
 mod failures;
 mod formats;
+mod losses;
 mod together;
 
 use serde_json::Value;

@@ -5,8 +5,8 @@ use std::fs;
 use nix::sys::signal::Signal;
 
 use super::{COPIES, copies_of};
-use crate::harness::child::state_of;
 use crate::harness::{Backend, Gpuprobe, Setup, Workload, alone, wait_for};
+use crate::losses::{lost_in_csv, lost_in_text, pause};
 
 const SETTINGS: [(&str, &str); 1] = [("STANDIN_COPY_GBPS", "0")];
 
@@ -14,14 +14,6 @@ fn workload() -> Workload {
     let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &SETTINGS));
     workload.say("freenull");
     workload
-}
-
-fn pause(gpuprobe: &Gpuprobe) {
-    let pid = gpuprobe.child.pid();
-    gpuprobe.child.signal(Signal::SIGSTOP);
-    wait_for("gpuprobe to stop", || {
-        (state_of(pid) == Some('T')).then_some(())
-    });
 }
 
 #[test]
@@ -32,16 +24,16 @@ fn root_copies_beyond_a_full_ring_are_counted_exactly_and_shown() {
         let setup = Setup::pid(workload.pid).modes(COPIES).format(format);
         setup.start()
     };
-    let (mut json, mut text) = (start("json"), start("text"));
+    let (mut json, mut text, mut csv) = (start("json"), start("text"), start("csv"));
     workload.say("copy h2d 512 100");
-    pause(&json);
-    pause(&text);
+    [&json, &text, &csv].into_iter().for_each(pause);
     workload.say("copy h2d 512 250000");
     workload.say("set 512 1000");
     let truth = workload.status();
     assert_eq!((truth.copies, truth.sets), (250_100, 1000));
-    json.child.signal(Signal::SIGCONT);
-    text.child.signal(Signal::SIGCONT);
+    for gpuprobe in [&json, &text, &csv] {
+        gpuprobe.child.signal(Signal::SIGCONT);
+    }
     let report = json.stop();
     let lost = report.lost("copies");
     assert!(lost > 100_000, "{lost} copies lost");
@@ -49,13 +41,9 @@ fn root_copies_beyond_a_full_ring_are_counted_exactly_and_shown() {
     let seen = seen["copies"].as_u64().unwrap() + seen["sets"].as_u64().unwrap();
     assert_eq!(seen + lost, truth.copies + truth.sets);
     text.interrupt();
-    text.wait();
-    let shown = fs::read_to_string(&text.reports).unwrap();
-    let line = shown.lines().find(|l| l.starts_with("LOST EVENTS"));
-    let line = line.expect("a line about losses");
-    let number = line.strip_suffix(" copies").expect("only copies were lost");
-    let number: u64 = number.rsplit(' ').next().unwrap().parse().unwrap();
-    assert!(number > 100_000, "{line}");
+    assert!(lost_in_text(&mut text, "copies") > 100_000);
+    csv.interrupt();
+    assert!(lost_in_csv(&mut csv, "copies") > 100_000);
 }
 
 #[test]

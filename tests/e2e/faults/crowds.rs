@@ -9,6 +9,9 @@ use crate::harness::{Backend, Setup, alone, standin};
 /// More would be a process in every few milliseconds.
 const BOUND: Duration = Duration::from_secs(120);
 
+/// None takes longer from its start to its end, however busy the machine is.
+const LONGEST_MS: u64 = 5000;
+
 #[test]
 fn root_ten_thousand_short_processes_are_exact() {
     const FORKS: u64 = 5000;
@@ -22,7 +25,9 @@ fn root_ten_thousand_short_processes_are_exact() {
     let start = Instant::now();
     let mut gpuprobe = Setup::command(words).start();
     let printed = gpuprobe.talk.hear();
-    assert_eq!(printed, format!("ended well {}", FORKS + EXECS));
+    let (well, slowest) = printed.rsplit_once(" slowest ").unwrap();
+    assert_eq!(well, format!("ended well {}", FORKS + EXECS));
+    assert!(slowest.parse::<u64>().unwrap() < LONGEST_MS, "{printed}");
     let report = gpuprobe.final_report();
     assert!(start.elapsed() < BOUND, "{:?}", start.elapsed());
     report.assert_no_call_lost();

@@ -101,6 +101,11 @@ fn root_killed_with_perf_probes_it_leaves_nothing() {
 }
 
 #[test]
+fn root_killed_with_probes_by_offset_it_leaves_nothing() {
+    killed_with("offset");
+}
+
+#[test]
 fn root_the_command_survives_us() {
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
     gpuprobe.talk.ready();

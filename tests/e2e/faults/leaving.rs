@@ -31,11 +31,13 @@ fn traced(programs: &Programs, how: &str, kind: &str) -> (Gpuprobe, Vec<String>,
     (gpuprobe, printed, code)
 }
 
-/// The program does as it does without us, and we count `allocations` of it.
-fn check(how: &str, kinds: &[&str], allocations: u64, bytes: u64) -> Vec<Report> {
+/// The program does as it does without us, which is to print `lines` and its end, and we count
+/// `allocations` of it.
+fn check(how: &str, lines: &[&str], kinds: &[&str], allocations: u64, bytes: u64) -> Vec<Report> {
     let programs = Programs::built(&["leave.cc"]);
     let (expected, status) = alone(&programs, how);
     assert_eq!(status, Some(0));
+    assert_eq!(expected[..expected.len() - 1], *lines);
     let check = |&kind: &&str| {
         let (mut gpuprobe, printed, code) = traced(&programs, how, kind);
         assert_eq!((&printed, code), (&expected, 0), "{how} with {kind}");
@@ -53,7 +55,7 @@ fn check(how: &str, kinds: &[&str], allocations: u64, bytes: u64) -> Vec<Report>
 
 #[test]
 fn root_exceptions_within_a_call_are_the_calls_own() {
-    check("catch", &ALL, 7, 2 * 10 + 3 * 1000 + 2 * 20);
+    check("catch", &[], &ALL, 7, 2 * 10 + 3 * 1000 + 2 * 20);
 }
 
 /// The kernel puts an address of its own in place of the return address of a probed call, and no
@@ -72,28 +74,41 @@ fn root_exceptions_through_a_call_are_the_known_limit() {
     }
 }
 
-#[test]
-fn root_a_thread_that_ends_in_the_middle_of_a_call_disturbs_nothing() {
-    // Its call never returned: nobody knows what it would have given.
-    for report in check("exit", &ALL, 7, 2 * 10 + 3 * 100 + 2 * 20) {
+/// Three threads leave a call by ending, and after each comes another that has its id.
+fn check_threads(how: &str, kinds: &[&str]) {
+    let bytes = 2 * 10 + 3 * 100 + 3 * 200 + 2 * 20;
+    for report in check(how, &["its id again"; 3], kinds, 2 + 2 * 3 + 2, bytes) {
+        // Their calls never returned: nobody knows what they would have given.
         assert_eq!(number(&report["memleak"], "failed_calls"), 0);
     }
 }
 
 #[test]
+fn root_a_thread_that_ends_in_the_middle_of_a_call_disturbs_nothing() {
+    check_threads("exit", &ALL);
+    check_threads("end", &QUICK);
+}
+
+#[test]
 fn root_a_thread_that_is_cancelled_in_the_middle_of_a_call_ends() {
-    check("cancel", &QUICK, 7, 2 * 10 + 3 * 100 + 2 * 20);
+    check_threads("cancel", &QUICK);
 }
 
 #[test]
 fn root_a_fork_in_the_middle_of_a_call_returns_twice() {
     // The call was one, and returned to its caller in the parent; what the child made are its own.
-    check("fork", &QUICK, 2 + 1 + 2 + 2, 2 * 10 + 1000 + 2 * 2 * 20);
+    check(
+        "fork",
+        &["end fork"],
+        &QUICK,
+        2 + 1 + 2 + 2,
+        2 * 10 + 1000 + 2 * 2 * 20,
+    );
 }
 
 #[test]
 fn root_an_exec_in_the_middle_of_a_call_starts_afresh() {
-    check("exec", &QUICK, 2 + 2 + 2, 2 * 10 + 2 * 10 + 2 * 20);
+    check("exec", &[], &QUICK, 2 + 2 + 2, 2 * 10 + 2 * 10 + 2 * 20);
 }
 
 #[test]

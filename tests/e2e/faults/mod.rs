@@ -1,8 +1,10 @@
 //! What goes wrong on a machine, to the traced processes and to gpuprobe itself. `docs/reliability.md`
 //! lists what is promised of each.
 
+mod clock;
 mod crowds;
 mod full;
+mod held;
 pub(crate) mod killed;
 mod leaving;
 mod reader;

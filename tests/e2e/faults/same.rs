@@ -1,10 +1,14 @@
 //! A program does the same with us and without us: what it prints, and how it ends.
 
+use std::fs;
 use std::process::{Command, Stdio};
+
+use tempfile::NamedTempFile;
 
 use super::Programs;
 use crate::harness::gpuprobe::BINARY;
-use crate::harness::{Backend, require_bpf, standin};
+use crate::harness::report::number;
+use crate::harness::{Backend, Report, require_bpf, standin};
 
 /// Some of everything, with failures, threads, children, signals that it sends itself, and longjmp.
 const SCRIPT: &str = "alloc 4096 3; thread a; @a alloc 512 2; free 0; alloc 99999999999999; \
@@ -35,8 +39,16 @@ fn settled(word: &str, pid: &str) -> String {
     parts.collect()
 }
 
-/// What the words print and how they end, with their process ids as `PID`.
-fn run(words: &[String]) -> (Vec<String>, Option<i32>) {
+/// What a program prints, on standard output and on standard error, and how it ends.
+#[derive(Debug, PartialEq, Eq)]
+struct Done {
+    output: Vec<String>,
+    errors: Vec<String>,
+    status: Option<i32>,
+}
+
+/// Runs the words. Process ids are `PID`, and what gpuprobe says is left out.
+fn run(words: &[String]) -> Done {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null());
     for name in [
@@ -54,28 +66,43 @@ fn run(words: &[String]) -> (Vec<String>, Option<i32>) {
         .find_map(|line| line.strip_prefix("ready "))
         .unwrap_or("none")
         .to_owned();
-    let lines = text.lines().map(|line| {
-        let words = line.split(' ').map(|word| settled(word, &pid));
-        words.collect::<Vec<_>>().join(" ")
-    });
-    (lines.collect(), done.status.code())
+    let lines = |text: &str| {
+        let ours = |line: &&str| line.starts_with("gpuprobe: ") || line.starts_with(" WARN ");
+        let lines = text.lines().filter(|line| !ours(line));
+        let lines = lines.map(|line| {
+            let words = line.split(' ').map(|word| settled(word, &pid));
+            words.collect::<Vec<_>>().join(" ")
+        });
+        lines.collect()
+    };
+    Done {
+        output: lines(&text),
+        errors: lines(&String::from_utf8(done.stderr).unwrap()),
+        status: done.status.code(),
+    }
 }
 
-/// The same words under gpuprobe.
-fn traced(words: &[String], kind: &str) -> (Vec<String>, Option<i32>) {
-    let modes = ["--memleak", "--cudatrace", "--bandwidth-util"];
-    let ours = [BINARY].into_iter().chain(modes);
-    let ours = ours.chain(["--attach", kind, "-o", "/dev/null", "--"]);
+/// The same words under gpuprobe, and its report.
+fn traced(words: &[String], kind: &str) -> (Done, Report) {
+    let reports = NamedTempFile::new().unwrap();
+    let path = reports.path().to_str().unwrap();
+    let ours = [BINARY, "--memleak", "--cudatrace", "--bandwidth-util"];
+    let options = ["--attach", kind, "--interval", "1h", "--format", "json"];
+    let ours = ours.into_iter().chain(options).chain(["-o", path, "--"]);
     let all: Vec<_> = ours
         .map(str::to_owned)
         .chain(words.iter().cloned())
         .collect();
-    run(&all)
+    let done = run(&all);
+    let report = Report::parse(fs::read_to_string(path).unwrap().trim_end());
+    assert!(report.is_final());
+    report.assert_nothing_lost();
+    (done, report)
 }
 
-/// Without the ids of children and of threads.
-fn without_ids(mut said: (Vec<String>, Option<i32>), script: &str) -> (Vec<String>, Option<i32>) {
-    for (line, command) in said.0.iter_mut().skip(1).zip(script.split(';')) {
+/// What the words of [`SCRIPT`] do, without the ids of children and of threads.
+fn without_ids(mut done: Done) -> Done {
+    for (line, command) in done.output.iter_mut().skip(1).zip(SCRIPT.split(';')) {
         let command = command.trim_start();
         if command.starts_with("fork") || command.starts_with("thread") {
             let words = line.split(' ');
@@ -83,7 +110,7 @@ fn without_ids(mut said: (Vec<String>, Option<i32>), script: &str) -> (Vec<Strin
             *line = kept.collect::<Vec<_>>().join(" ");
         }
     }
-    said
+    done
 }
 
 #[test]
@@ -92,22 +119,23 @@ fn root_programs_print_the_same_with_us_and_without() {
     for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
         let program = standin().program_text(backend);
         let words = [program, "-c".to_owned(), SCRIPT.to_owned()];
-        let alone = without_ids(run(&words), SCRIPT);
-        assert_eq!(alone.1, Some(5));
-        assert!(alone.0.len() > 35, "{:#?}", alone.0);
-        assert_eq!(
-            without_ids(run(&words), SCRIPT),
-            alone,
-            "it is the same each time"
-        );
+        let alone = without_ids(run(&words));
+        assert_eq!(alone.status, Some(5));
+        assert!(alone.output.len() > 35, "{:#?}", alone.output);
+        assert!(!alone.errors.is_empty(), "of its child");
+        assert_eq!(without_ids(run(&words)), alone, "it is the same each time");
         let kinds: &[&str] = if backend == Backend::Shared {
             &["session", "multi", "perf"]
         } else {
             &["session", "multi"]
         };
         for kind in kinds {
-            let with = without_ids(traced(&words, kind), SCRIPT);
-            assert_eq!(with, alone, "{backend:?} with {kind}");
+            let (done, report) = traced(&words, kind);
+            assert_eq!(without_ids(done), alone, "{backend:?} with {kind}");
+            // Those of its last stress tests alone.
+            assert!(report.totals().alloc_calls > 3 * 200 + 2 * 300 + 200);
+            assert!(report.launches()[0] >= 10 + 5);
+            assert!(number(&report["bandwidth_util"], "copies") >= 3 + 3);
         }
     }
 }
@@ -119,15 +147,20 @@ fn root_programs_end_the_same_with_us_and_without() {
         let words = [programs.text("leave"), how.to_owned()];
         let alone = run(&words);
         for kind in ["session", "multi"] {
-            assert_eq!(traced(&words, kind), alone, "{how} with {kind}");
+            let (done, report) = traced(&words, kind);
+            assert_eq!(done, alone, "{how} with {kind}");
+            assert!(report.totals().alloc_calls >= 4, "{how} with {kind}");
         }
     }
     for (script, status) in [
-        ("exit 7", 7),
+        ("echo out; echo wrong >&2; exit 7", 7),
         ("kill -TERM $$", 143),
         ("kill -SEGV $$", 139),
     ] {
         let words = ["sh", "-c", script].map(str::to_owned);
-        assert_eq!(traced(&words, "session").1, Some(status), "{script}");
+        let (done, _) = traced(&words, "session");
+        let alone = run(&words);
+        assert_eq!((done.output, done.errors), (alone.output, alone.errors));
+        assert_eq!(done.status, Some(status), "{script}");
     }
 }

@@ -3,8 +3,8 @@
  *
  *     hostile LIBRARY... < NAMES
  *
- * Reads the names of functions, one a line, and calls each in whichever library has it. Then it
- * says "done", and ends when its input does.
+ * Reads the names of functions, one a line, and calls each in whichever library has it. At "done",
+ * it launches a kernel whose name no compiler gives, and says so; it ends when its input does.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -81,6 +81,19 @@ static uint64_t any(void)
     return values[state % VALUES];
 }
 
+/* Of some calls, none fails; it is launched more often than any other. */
+static void launch_named(void *library)
+{
+    static uint64_t kernel = 0x5eed5eed;
+    function *name = (function *)dlsym(library, "cuModuleGetFunction");
+    function *launch = (function *)dlsym(library, "cuLaunchKernel");
+    uint64_t its_name = (uint64_t) "\x1b]0;kernel\x07\x1b[2J\r\n\x7f\xc2\x9b";
+    for (int i = 0; name && launch && i < 1000; i++) {
+        name((uint64_t)&kernel, 1, its_name, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+        launch(kernel, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0);
+    }
+}
+
 int main(int count, char **paths)
 {
     static char name[256];
@@ -96,6 +109,7 @@ int main(int count, char **paths)
     while (fgets(name, sizeof name, stdin)) {
         name[strcspn(name, "\n")] = 0;
         if (!strcmp(name, "done")) {
+            launch_named(libraries[1]);
             printf("done %lu\n", calls);
             continue;
         }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 
 use super::{Recording, analysed, count, is_sound, written};
 use crate::harness::gpuprobe::BINARY;
-use crate::harness::{Backend, Gpuprobe, Setup, Workload, standin, wait_for};
+use crate::harness::{Backend, Gpuprobe, Setup, Workload, standin};
 
 #[test]
 fn root_record_alone_reports_nothing() {
@@ -63,26 +64,54 @@ fn root_an_existing_file_is_left_alone() {
     assert_eq!(fs::read(&recording.file).unwrap(), b"precious");
 }
 
-#[test]
-fn root_a_killed_recording_has_all_but_the_last_second() {
+/// What is older than this is on the disk.
+const ON_DISK: Duration = Duration::from_secs(1);
+
+/// Kills a gpuprobe that records one call after another. Gives how many calls were made until
+/// [`ON_DISK`] before its death, and how many are in the recording.
+fn killed_while_recording() -> (u64, u64) {
     let recording = Recording::new();
     let mut workload = Workload::start(Backend::Shared);
     let mut gpuprobe = Setup::pid(workload.pid)
         .args(["--record".to_owned(), recording.text()])
         .start();
-    workload.say("alloc 1048576 100");
-    // While devices are learnt, what the runtime asks of the driver is there too.
-    let calls = "CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass = 0";
-    wait_for("the calls in the recording", || {
-        (count(&recording.file, calls) == 100).then_some(())
-    });
+    let begun = Instant::now();
+    let mut made = Vec::new();
+    while begun.elapsed() < 3 * ON_DISK {
+        workload.say("alloc 4096");
+        made.push(Instant::now());
+    }
+    let killed = Instant::now();
     gpuprobe.child.signal(Signal::SIGKILL);
     gpuprobe.child.wait();
     assert!(is_sound(&recording.file));
-    let leaked = analysed(&recording.file, "leakage");
-    assert_eq!(leaked["totals"]["total"]["bytes"], 100 << 20);
     assert!(written(&["report", &recording.text()]).contains("note: the recording has no end"));
-    workload.say("exit");
+    let old = made.iter().filter(|&&time| killed - time > ON_DISK).count() as u64;
+    // While devices are learnt, what the runtime asks of the driver is there too.
+    let calls = "CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass = 0";
+    let recorded = count(&recording.file, calls).cast_unsigned();
+    let leaked = analysed(&recording.file, "leakage");
+    assert_eq!(leaked["totals"]["total"]["bytes"], recorded * 4096);
+    assert!(
+        old > 0 && recorded <= made.len() as u64,
+        "{recorded} of {old}"
+    );
+    (old, recorded)
+}
+
+#[test]
+fn root_a_killed_recording_has_all_but_the_last_second() {
+    // Where everything else is busy, gpuprobe may get its turn late; hardly each time.
+    let rounds = (0..5).map(|_| killed_while_recording());
+    let mut missing = rounds.map(|(old, recorded)| old.saturating_sub(recorded));
+    let found: Vec<_> = missing
+        .by_ref()
+        .take_while(|missing| *missing > 0)
+        .collect();
+    assert!(
+        found.len() < 5,
+        "older than {ON_DISK:?} and missing: {found:?}"
+    );
 }
 
 /// A file system of a few MiB.

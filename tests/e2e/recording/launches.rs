@@ -1,13 +1,11 @@
 //! Single launches: streamed only when a recording and `--cudatrace` are asked for, and as many as
 //! were counted.
 
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{ALL, Recording, count, open, written};
-use crate::harness::child::state_of;
 use crate::harness::report::number;
-use crate::harness::{Backend, Report, Setup, Workload, alone, said, standin, wait_for};
+use crate::harness::{Backend, Report, Setup, said, standin};
 
 /// Every launch with its row in the table of calls.
 const JOINED: &str = "GPUPROBE_LAUNCHES l JOIN GPUPROBE_LAUNCHED w USING (launched) \
@@ -44,7 +42,7 @@ fn rows_are_what_was_counted(recording: &Recording) {
 }
 
 /// Calls are there once, have a time, and are launches if they say so.
-fn calls_are_sound(recording: &Recording, launches: u64) {
+pub(super) fn calls_are_sound(recording: &Recording, launches: u64) {
     let file = &recording.file;
     assert_eq!(count(file, "GPUPROBE_LAUNCHES").cast_unsigned(), launches);
     assert_eq!(count(file, JOINED).cast_unsigned(), launches);
@@ -177,34 +175,4 @@ fn root_without_cudatrace_no_launch_is_recorded() {
     gpuprobe.final_report().assert_nothing_lost();
     assert_eq!(count(&recording.file, "GPUPROBE_LAUNCHES"), 0);
     calls_are_sound(&recording, 0);
-}
-
-#[test]
-fn root_lost_single_launches_are_counted_exactly() {
-    let _alone = alone();
-    let recording = Recording::new();
-    let mut workload = Workload::start(Backend::Driver);
-    let mut gpuprobe = Setup::pid(workload.pid)
-        .modes(["--cudatrace"])
-        .args(["--record".to_owned(), recording.text()])
-        .start();
-    workload.say("launch 0 10");
-    let pid = gpuprobe.child.pid();
-    gpuprobe.child.signal(Signal::SIGSTOP);
-    wait_for("gpuprobe to stop", || {
-        (state_of(pid) == Some('T')).then_some(())
-    });
-    let reply = workload.say("launchstorm 2 150000");
-    assert_eq!(said(&reply, "launches"), "300000");
-    gpuprobe.child.signal(Signal::SIGCONT);
-    let last = gpuprobe.stop();
-    let lost = last.lost("single_launches");
-    assert!(lost > 100_000, "{lost} lost");
-    // The counts know them all.
-    assert_eq!(last.launches(), [300_010, 0, 0]);
-    assert_eq!(last.lost("launches"), 0);
-    calls_are_sound(&recording, 300_010 - lost);
-    let noted = format!("GPUPROBE_LOST WHERE what = 'single_launches' AND count = {lost}");
-    assert_eq!(count(&recording.file, &noted), 1);
-    workload.say("exit");
 }

@@ -5,6 +5,7 @@ mod activity;
 mod agreement;
 mod files;
 mod launches;
+mod losses;
 mod selection;
 mod targets;
 

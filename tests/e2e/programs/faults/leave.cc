@@ -4,8 +4,13 @@
  */
 #include "hooked.h"
 
+#include <errno.h>
+#include <linux/sched.h>
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdexcept>
 #include <stdio.h>
 #include <string.h>
@@ -48,9 +53,19 @@ static void exit_thread()
     syscall(SYS_exit, 0);
 }
 
-static void cancel_thread()
+static void end_thread()
 {
     pthread_exit(nullptr);
+}
+
+static sem_t in_the_call;
+
+/* Another thread cancels it. */
+static void be_cancelled()
+{
+    sem_post(&in_the_call);
+    for (;;)
+        pause();
 }
 
 static void exec_self()
@@ -75,21 +90,67 @@ static void die()
     kill(getpid(), SIGKILL);
 }
 
+static pid_t left_tid;
+
 static void *left_thread(void *how)
 {
+    left_tid = gettid();
     allocate(100, 1);
     allocate_with(reinterpret_cast<void (*)()>(how), 1000);
     printf("returned\n");
     return nullptr;
 }
 
-/* On a thread that leaves by it; afterwards on others, which may have its id. */
+/*
+ * Starts a thread that has the id `tid`, on the stack and with the thread-local storage
+ * of the caller, which goes on when it has ended. The system call is made in place: a
+ * function would return twice on the one stack.
+ */
+static long start_thread_as(pid_t tid)
+{
+    struct clone_args arguments = {};
+    arguments.flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
+                      CLONE_SYSVSEM | CLONE_VFORK;
+    arguments.set_tid = reinterpret_cast<uintptr_t>(&tid);
+    arguments.set_tid_size = 1;
+#if defined(__x86_64__)
+    long result = SYS_clone3;
+    asm volatile("syscall"
+                 : "+a"(result)
+                 : "D"(&arguments), "S"(sizeof arguments)
+                 : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+    register long result asm("x0") = reinterpret_cast<long>(&arguments);
+    register long size asm("x1") = sizeof arguments;
+    register long number asm("x8") = SYS_clone3;
+    asm volatile("svc #0" : "+r"(result) : "r"(size), "r"(number) : "memory");
+#endif
+    if (result == 0) {
+        allocate(200, 1);
+        printf("%s id again\n", gettid() == tid ? "its" : "another");
+        syscall(SYS_exit, 0);
+    }
+    return result;
+}
+
+/* On a thread that leaves by it; afterwards on one that has its id. */
 static void on_threads(void (*how)())
 {
     for (int i = 0; i < 3; i++) {
         pthread_t thread;
+        long next;
         pthread_create(&thread, nullptr, left_thread, reinterpret_cast<void *>(how));
+        if (how == be_cancelled) {
+            sem_wait(&in_the_call);
+            pthread_cancel(thread);
+        }
         pthread_join(thread, nullptr);
+        /* It has its id for a little longer. */
+        do
+            next = start_thread_as(left_tid);
+        while (next == -EEXIST);
+        if (next != left_tid)
+            printf("error %ld\n", -next);
     }
 }
 
@@ -112,6 +173,7 @@ int main(int, char **arguments)
     const char *how = arguments[1];
     own_path = arguments[0];
     setvbuf(stdout, nullptr, _IOLBF, 0);
+    sem_init(&in_the_call, 0, 0);
     allocate(10, 2);
     if (!strcmp(how, "catch"))
         for (int i = 0; i < 3; i++)
@@ -120,8 +182,10 @@ int main(int, char **arguments)
         printf("caught %d\n", throw_through());
     else if (!strcmp(how, "exit"))
         on_threads(exit_thread);
+    else if (!strcmp(how, "end"))
+        on_threads(end_thread);
     else if (!strcmp(how, "cancel"))
-        on_threads(cancel_thread);
+        on_threads(be_cancelled);
     else if (!strcmp(how, "fork"))
         allocate_with(fork_here, 1000);
     else if (!strcmp(how, "exec"))

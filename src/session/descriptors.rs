@@ -1,0 +1,140 @@
+//! What the traced command inherits: the open files that we did, and none of ours.
+//!
+//! Whoever starts us may hand files on to the command (`gpuprobe -- ./train 3>log`). Ours are closed
+//! when a program is executed, but for those that libraries which we load open otherwise.
+
+use std::ffi::c_int;
+use std::fs;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::OnceLock;
+
+use nix::fcntl::OFlag;
+use nix::libc;
+
+/// After standard input, output and error, which the command has whatever we had.
+const FIRST: RawFd = 3;
+
+/// Descriptors that other threads may have opened since they were listed.
+const MORE: RawFd = 256;
+
+/// In order.
+static INHERITED: OnceLock<Vec<RawFd>> = OnceLock::new();
+
+/// Notes which are open. To be called before a library is loaded that opens some.
+pub(super) fn remember() {
+    let inherited = list().map(|all| all.into_iter().filter(|&fd| is_inheritable(fd)).collect());
+    match inherited {
+        Ok(inherited) => {
+            let _ = INHERITED.set(inherited);
+        }
+        Err(error) => tracing::debug!("cannot list open files: {error}"),
+    }
+}
+
+fn list() -> io::Result<Vec<RawFd>> {
+    let mut all: Vec<RawFd> = fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|&fd| fd >= FIRST)
+        .collect();
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// What is closed at an `exec` was not inherited.
+fn is_inheritable(fd: RawFd) -> bool {
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+    let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| c_int::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & OFlag::O_CLOEXEC.bits() == 0)
+}
+
+/// Which descriptors a child is to close as it executes something. Made before it is forked.
+#[derive(Debug)]
+pub(super) struct Ours {
+    /// From and to, both included.
+    gaps: Vec<(RawFd, RawFd)>,
+    /// None is greater.
+    last: RawFd,
+}
+
+impl Ours {
+    pub(super) fn find() -> Self {
+        // What cannot be listed is left to the command: it may be what it was given.
+        let inherited = INHERITED.get().map(Vec::as_slice);
+        let highest = list().ok().and_then(|all| all.last().copied());
+        Self {
+            gaps: inherited.map(gaps).unwrap_or_default(),
+            last: highest.unwrap_or(0).saturating_add(MORE),
+        }
+    }
+
+    /// Does it. Makes system calls only, and does not allocate.
+    pub(super) fn close_on_exec(&self) {
+        for &(from, to) in &self.gaps {
+            if !close_range_on_exec(from, to) {
+                // Linux before 5.11, or a filter of system calls.
+                (from..=to.min(self.last)).for_each(close_one_on_exec);
+            }
+        }
+    }
+}
+
+/// What is between `kept`, which are in order, and after them.
+fn gaps(kept: &[RawFd]) -> Vec<(RawFd, RawFd)> {
+    let mut from = FIRST;
+    let mut gaps = Vec::new();
+    for &fd in kept {
+        if fd > from {
+            gaps.push((from, fd - 1));
+        }
+        from = fd + 1;
+    }
+    gaps.push((from, RawFd::MAX));
+    gaps
+}
+
+#[allow(unsafe_code)]
+fn close_range_on_exec(from: RawFd, to: RawFd) -> bool {
+    let flags = libc::CLOSE_RANGE_CLOEXEC;
+    // SAFETY: changes flags of this process's own descriptors, and closes none.
+    unsafe { libc::syscall(libc::SYS_close_range, from, to, flags) == 0 }
+}
+
+#[allow(unsafe_code)]
+fn close_one_on_exec(fd: RawFd) {
+    // SAFETY: as above; there may be no such descriptor, which is an error that says so.
+    unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_is_between_is_ours() {
+        let max = RawFd::MAX;
+        assert_eq!(gaps(&[]), [(3, max)]);
+        assert_eq!(gaps(&[3]), [(4, max)]);
+        assert_eq!(gaps(&[3, 4, 9]), [(5, 8), (10, max)]);
+        assert_eq!(gaps(&[7]), [(3, 6), (8, max)]);
+    }
+
+    #[test]
+    fn descriptors_are_closed_on_exec_by_either_way() {
+        use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+        let file = fs::File::open("/proc/self/exe").unwrap();
+        let fd = file.as_raw_fd();
+        let inherit = || fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+        inherit();
+        assert!(is_inheritable(fd) && list().unwrap().contains(&fd));
+        close_one_on_exec(fd);
+        assert!(!is_inheritable(fd));
+        inherit();
+        if close_range_on_exec(fd, fd) {
+            assert!(!is_inheritable(fd));
+        }
+    }
+}

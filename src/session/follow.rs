@@ -1,0 +1,158 @@
+//! Following what the kernel side has noticed: attaching to what processes have mapped.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::looks::Looks;
+use super::stacks::Stacks;
+use super::tracer::{self, Tracer};
+use crate::probe::{Notice, Rings};
+
+/// Processes that are looked at in turn. Each takes a descriptor.
+const MAX_AT_A_TIME: usize = 256;
+
+/// What has been noticed and not been seen to.
+#[derive(Debug, Default)]
+pub(super) struct Follower {
+    looks: Looks,
+    /// Looks that take long, in turn.
+    begun: VecDeque<Begun>,
+}
+
+/// A process that is being looked at.
+#[derive(Debug)]
+struct Begun {
+    notice: Notice,
+    look: tracer::Look,
+    /// CUDA functions that have been probed for it.
+    functions: usize,
+    took: Duration,
+}
+
+/// What is needed to look at processes.
+pub(super) struct With<'a> {
+    pub(super) rings: &'a mut Rings,
+    pub(super) tracer: &'a mut Tracer,
+    pub(super) stacks: Option<&'a mut Stacks>,
+}
+
+impl Follower {
+    /// Looks at processes until `until`, and lets held ones go on. False if there is more to be
+    /// done: after what is in the other rings by then.
+    pub(super) fn follow(&mut self, mut with: With<'_>, until: Instant) -> Result<bool> {
+        loop {
+            let new = with.rings.read_notices()?;
+            new.into_iter().for_each(|notice| self.looks.add(notice));
+            let Some(mut begun) = self.next(&mut with) else {
+                return Ok(true);
+            };
+            if begun.go_on(with.tracer, until) {
+                self.end(&begun);
+            } else {
+                self.begun.push_back(begun);
+            }
+            if Instant::now() > until {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Whether there is anything to be done now.
+    pub(super) fn is_busy(&self) -> bool {
+        self.looks.is_busy() || !self.begun.is_empty()
+    }
+
+    /// Some time has passed: what was put off may be due.
+    pub(super) fn ask_again(&mut self) {
+        self.looks.ask_again();
+    }
+
+    /// Lets what is held go on; nobody will look at it any more.
+    pub(super) fn let_go(&mut self) {
+        self.looks.take_held().into_iter().for_each(resume);
+        self.begun.drain(..).for_each(|begun| resume(begun.notice));
+    }
+
+    /// What is to be looked at now: what is stopped, what is new, and what was begun, in turn.
+    fn next(&mut self, with: &mut With<'_>) -> Option<Begun> {
+        let others_too = self.begun.len() < MAX_AT_A_TIME;
+        let now = Instant::now();
+        while let Some(notice) = self.looks.next(now, others_too) {
+            match Begun::now(notice, with) {
+                Ok(begun) => return Some(begun),
+                // A process that has ended meanwhile is no news.
+                Err(error) => {
+                    tracing::debug!("process {}: {error:#}", notice.pid);
+                    self.looks.ended(notice.pid, None, now);
+                    resume(notice);
+                }
+            }
+        }
+        let held = self.begun.iter().position(|begun| begun.notice.held);
+        self.begun.remove(held.unwrap_or(0))
+    }
+
+    fn end(&mut self, begun: &Begun) {
+        let Notice { pid, held, .. } = begun.notice;
+        let is_in_vain = begun.functions == 0 && !held;
+        let took = is_in_vain.then_some(begun.took);
+        self.looks.ended(pid, took, Instant::now());
+        resume(begun.notice);
+    }
+}
+
+impl Begun {
+    fn now(notice: Notice, with: &mut With<'_>) -> Result<Self> {
+        let start = Instant::now();
+        with.tracer.probe.about_to_look_at(notice.pid);
+        if let Some(stacks) = &mut with.stacks {
+            stacks.look_at(notice.pid);
+        }
+        Ok(Self {
+            notice,
+            look: with.tracer.begin_look(notice.pid)?,
+            functions: 0,
+            took: start.elapsed(),
+        })
+    }
+
+    /// Looks on until `until`; true when that is done.
+    fn go_on(&mut self, tracer: &mut Tracer, until: Instant) -> bool {
+        let Notice { pid, held, image } = self.notice;
+        let start = Instant::now();
+        let done = tracer.look_on(&mut self.look, Some(until));
+        let looked = &mut self.look.looked;
+        looked.warn();
+        if looked.functions > self.functions {
+            self.functions = looked.functions;
+            if !held {
+                tracer.probe.seen_late(pid);
+            }
+        }
+        self.took += start.elapsed();
+        match done {
+            Ok(false) => return false,
+            Ok(true) => {
+                if let (Some(image), false) = (image, looked.incomplete) {
+                    tracer.probe.image_known(image);
+                }
+            }
+            // It has ended.
+            Err(error) => tracing::debug!("process {pid}: {error:#}"),
+        }
+        true
+    }
+}
+
+/// Lets a process that was held go on.
+pub(super) fn resume(notice: Notice) {
+    if notice.held
+        && let Ok(pid) = i32::try_from(notice.pid)
+    {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+    }
+}

@@ -1,0 +1,74 @@
+//! The names of a process's kernels.
+
+use std::collections::HashMap;
+
+/// Which kernel has a name: its handle, and the epoch in which that had this meaning.
+pub(super) type Place = (u64, u16);
+
+/// What an entry takes besides its name, in bytes.
+const ENTRY: usize = 64;
+
+/// Names by place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    names: HashMap<Place, String>,
+    bytes: usize,
+}
+
+impl Names {
+    pub(super) fn get(&self, place: &Place) -> Option<&str> {
+        self.names.get(place).map(String::as_str)
+    }
+
+    /// About how much memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn insert(&mut self, place: Place, name: String) {
+        self.bytes += ENTRY + name.len();
+        if let Some(old) = self.names.insert(place, name) {
+            self.bytes -= ENTRY + old.len();
+        }
+    }
+
+    pub(super) fn remove(&mut self, place: &Place) {
+        if let Some(old) = self.names.remove(place) {
+            self.bytes -= ENTRY + old.len();
+        }
+    }
+
+    /// Keeps those that `wanted` says.
+    pub(super) fn retain(&mut self, wanted: impl Fn(&Place) -> bool) {
+        let bytes = &mut self.bytes;
+        self.names.retain(|place, name| {
+            let keep = wanted(place);
+            if !keep {
+                *bytes -= ENTRY + name.len();
+            }
+            keep
+        });
+        self.names.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_takes_no_memory() {
+        let mut names = Names::default();
+        for handle in 0..10 {
+            names.insert((handle, 0), "name".repeat(10));
+        }
+        names.insert((3, 0), "other".to_owned());
+        assert_eq!(names.bytes(), 9 * (ENTRY + 40) + ENTRY + 5);
+        names.remove(&(3, 0));
+        names.remove(&(3, 0));
+        assert_eq!(names.bytes(), 9 * (ENTRY + 40));
+        names.retain(|(handle, _)| *handle == 7);
+        assert_eq!(names.bytes(), ENTRY + 40);
+        assert_eq!(names.get(&(7, 0)).map(str::len), Some(40));
+    }
+}

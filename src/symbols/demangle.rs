@@ -1,0 +1,152 @@
+//! Names as their sources have them. A few bytes of a mangled name can stand for gigabytes.
+
+use std::fmt::{self, Write as _};
+
+use cpp_demangle::{DemangleOptions, Symbol};
+
+/// Longest name of a kernel that is made of a mangled one.
+const KERNEL_LIMIT: usize = 64 << 10;
+/// Bytes of a function's name that are kept, as many as anybody wants to read. Names of C++
+/// templates reach some hundred thousand.
+pub(super) const NAME_LIMIT: usize = 4096;
+/// Bytes of a mangled name that is looked into; to do so takes a multiple of it in memory.
+const MANGLED_LIMIT: usize = 1 << 20;
+
+/// The beginning of a text, of at most so many bytes.
+struct Beginning {
+    text: String,
+    limit: usize,
+    is_cut: bool,
+}
+
+impl Beginning {
+    fn new(limit: usize) -> Self {
+        Self {
+            text: String::new(),
+            limit,
+            is_cut: false,
+        }
+    }
+}
+
+impl fmt::Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.limit - self.text.len();
+        let fits = text.len() <= room;
+        self.text.push_str(&text[..text.floor_char_boundary(room)]);
+        self.is_cut |= !fits;
+        // Whoever writes stops here.
+        if fits { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+/// The kernel's name as its source has it; names that are not mangled, or too long, stay as they
+/// are.
+pub fn demangle(mangled: &str) -> String {
+    match cpp(mangled, KERNEL_LIMIT) {
+        Some(name) if !name.is_cut => name.text,
+        _ => mangled.to_owned(),
+    }
+}
+
+/// The name of a function of C, C++ or Rust, or its beginning, of at most `limit` bytes.
+pub(super) fn function_name(mangled: &str, limit: usize) -> String {
+    let name = rust(mangled, limit + 1).or_else(|| cpp(mangled, limit + 1));
+    let name = name.as_ref().map_or(mangled, |name| &name.text);
+    beginning(name, limit)
+}
+
+/// As much of a text as anybody wants to read.
+pub(super) fn beginning_of(text: &str) -> String {
+    beginning(text, NAME_LIMIT)
+}
+
+/// A text, or its beginning, of at most `limit` bytes, which are more than three.
+pub(super) fn beginning(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(limit.saturating_sub(3));
+    format!("{}...", &text[..end])
+}
+
+fn cpp(mangled: &str, limit: usize) -> Option<Beginning> {
+    (mangled.len() <= MANGLED_LIMIT).then_some(())?;
+    let symbol = Symbol::new(mangled).ok()?;
+    let mut name = Beginning::new(limit);
+    let written = symbol.structured_demangle(&mut name, &DemangleOptions::new());
+    (written.is_ok() || name.is_cut).then_some(name)
+}
+
+fn rust(mangled: &str, limit: usize) -> Option<Beginning> {
+    (mangled.len() <= MANGLED_LIMIT).then_some(())?;
+    let symbol = rustc_demangle::try_demangle(mangled).ok()?;
+    let mut name = Beginning::new(limit);
+    let written = write!(name, "{symbol:#}");
+    (written.is_ok() || name.is_cut).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mangled_and_plain_names() {
+        assert_eq!(
+            demangle("_Z6vecAddPKfS0_Pfi"),
+            "vecAdd(float const*, float const*, float*, int)"
+        );
+        assert_eq!(demangle("triton_poi_fused_add_0"), "triton_poi_fused_add_0");
+        assert_eq!(demangle("_Znonsense"), "_Znonsense");
+    }
+
+    #[test]
+    fn functions_of_all_languages() {
+        for (mangled, name) in [
+            ("_Z6vecAddPKf", "vecAdd(float const*)"),
+            (
+                "_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE",
+                "core::fmt::Write::write_fmt",
+            ),
+            ("_RNvC6_123foo3bar", "123foo::bar"),
+            ("main", "main"),
+            ("_Znonsense", "_Znonsense"),
+            ("", ""),
+        ] {
+            assert_eq!(function_name(mangled, NAME_LIMIT), name);
+        }
+        let long = "é".repeat(NAME_LIMIT);
+        let begins = "é".repeat((NAME_LIMIT - 3) / 2) + "...";
+        assert_eq!(function_name(&long, NAME_LIMIT), begins);
+        let fits = "x".repeat(NAME_LIMIT);
+        assert_eq!(function_name(&fits, NAME_LIMIT), fits);
+    }
+
+    #[test]
+    fn a_few_bytes_do_not_become_gigabytes() {
+        // Each pair is of two of the pair before.
+        let nested = |levels: usize| {
+            let digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ".chars();
+            let pairs = digits.take(levels).map(|n| format!("S_IS{n}_S{n}_E"));
+            format!("_Z1fSt4pairIiiE{}", pairs.collect::<String>())
+        };
+        let small = demangle(&nested(2));
+        assert!(
+            small.starts_with("f(std::pair<int, int>, std::pair<"),
+            "{small}"
+        );
+        let bomb = nested(30);
+        assert_eq!(demangle(&bomb), bomb);
+        let begins = function_name(&bomb, NAME_LIMIT);
+        assert!(begins.starts_with("f(std::pair<int, int>, std::pair<"));
+        assert!(begins.ends_with("...") && begins.len() == NAME_LIMIT);
+        // Each tuple is of two of the tuple before, which a number with 62 digits says.
+        let digits: Vec<_> = ('0'..='9').chain('a'..='z').chain('A'..='Z').collect();
+        let again = (0..30).map(|n| format!("B{}_E", digits[38 - n - 1]));
+        let again: String = again.collect();
+        let bomb = format!("_RINvC1a1f{}h{again}E", "T".repeat(30));
+        let begins = function_name(&bomb, NAME_LIMIT);
+        assert!(begins.starts_with("a::f::<((((") && begins.ends_with("..."));
+        assert_eq!(begins.len(), NAME_LIMIT);
+    }
+}

@@ -1,0 +1,69 @@
+//! Records of the GPU that the ring of the collector cannot hold are counted.
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::{process, setup, sum};
+use crate::harness::report::number;
+use crate::harness::{Backend, Gpuprobe};
+use crate::losses::{lost_in_csv, lost_in_text, pause};
+
+const LAUNCHES: u64 = 40_000;
+
+fn kernels(process: &Value, name: &str) -> u64 {
+    sum(process, "kernels", "count", |kernel| kernel["name"] == name)
+}
+
+/// Starts a program whose records get a small ring, and has it make more of them than that holds.
+fn overfilled(format: &str) -> (u32, Gpuprobe) {
+    let mut gpuprobe = setup(Backend::Shared)
+        .modes(["--activity=kernel"])
+        .args(["--map-entries", "batch_ring=131072"])
+        .format(format)
+        .interval("50ms")
+        .start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.say("module many later");
+    gpuprobe.talk.say("launch many 10");
+    gpuprobe.talk.say("synchronize");
+    pause(&gpuprobe);
+    let each = LAUNCHES / 1000;
+    for _ in 0..each {
+        gpuprobe.talk.say("launch many 1000");
+    }
+    gpuprobe.child.signal(Signal::SIGCONT);
+    (pid, gpuprobe)
+}
+
+#[test]
+fn root_records_beyond_a_full_ring_are_counted_exactly_and_what_follows_is_seen() {
+    let (pid, mut gpuprobe) = overfilled("json");
+    let truth = gpuprobe.talk.status();
+    // CUPTI has handed over all of them: what comes next has the ring for itself.
+    let report = gpuprobe.report_where("each launch to be seen or lost", |report| {
+        let seen = kernels(process(report, pid), "many");
+        seen + report.lost("activity") >= truth.launches
+    });
+    let lost = report.lost("activity");
+    assert!(lost > LAUNCHES / 2, "{lost} lost");
+    gpuprobe.talk.say("launch later 500");
+    gpuprobe.talk.done();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    assert_eq!(report.lost("activity"), lost, "nothing more was lost");
+    let process = process(&report, pid);
+    assert_eq!(kernels(process, "many") + lost, truth.launches);
+    assert_eq!(kernels(process, "later"), 500);
+    assert_eq!(process["complete"], true, "{}", number(process, "records"));
+}
+
+#[test]
+fn root_lost_records_are_shown_in_text_and_csv() {
+    const SHOWN: &str = "records of what the GPU did";
+    let (_, mut text) = overfilled("text");
+    text.talk.done();
+    assert!(lost_in_text(&mut text, SHOWN) > LAUNCHES / 2);
+    let (_, mut csv) = overfilled("csv");
+    csv.talk.done();
+    assert!(lost_in_csv(&mut csv, SHOWN) > LAUNCHES / 2);
+}

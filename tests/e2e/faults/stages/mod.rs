@@ -1,0 +1,146 @@
+//! gpuprobe is killed at every stage of a run. Nothing of it stays in the kernel, the traced program
+//! goes on unharmed, and what was recorded can be read.
+
+mod command;
+mod stage;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::killed::has_breakpoints;
+use crate::harness::gpuprobe::BINARY;
+use crate::harness::{Backend, Objects, OwnCopy, Setup, Workload, alone, wait_within};
+use stage::{Doomed, Stage, count};
+
+/// Removing perf-event uprobes takes long.
+const REMOVAL: Duration = Duration::from_secs(300);
+
+/// How often a stage is tried that is over too soon on a busy machine.
+const TRIES: usize = 20;
+
+/// More than a pipe has room for, in a report.
+const ALLOCATIONS: u64 = 5000;
+
+/// What there is of a recording is whole; one of a run that traced can be read.
+fn check_recording(file: &Path, traced: bool) {
+    if !file.exists() {
+        assert!(!traced, "there is a recording");
+        return;
+    }
+    let database = rusqlite::Connection::open(file).unwrap();
+    let check: String = database
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(check, "ok");
+    let report = Command::new(BINARY).arg("report").arg(file).output();
+    let report = report.unwrap();
+    let said = String::from_utf8_lossy(&report.stderr);
+    assert!(!said.contains("panicked"), "{said}");
+    assert!(report.status.success() || !traced, "{said}");
+}
+
+/// Waits until no breakpoint is left in a process. Whoever is killed in the middle of removing
+/// probes leaves some behind: the kernel changes no code for one that is about to die. Those are
+/// removed by the next.
+fn wait_until_unprobed(pid: u32, kind: &str, stage: Stage) {
+    if stage == Stage::Ending {
+        let next = Setup::pid(pid).args(["--attach", kind, "--api", "driver"]);
+        next.start().stop();
+    }
+    wait_within(REMOVAL, "the breakpoints to go", || {
+        (!has_breakpoints(pid)).then_some(())
+    });
+}
+
+/// Has `round` kill one gpuprobe, until so many were in their stage when they were killed: it says
+/// which were.
+fn until_hit(stage: Stage, wanted: usize, mut round: impl FnMut(usize) -> bool) {
+    let mut tried = 0;
+    let mut hit = 0;
+    while hit < wanted {
+        assert!(tried < wanted * TRIES, "{stage:?}: only {hit} of {tried}");
+        hit += usize::from(round(tried));
+        tried += 1;
+    }
+}
+
+/// Kills one gpuprobe at each of the stages, so often.
+fn killed_at(kind: &str, stages: &[(Stage, usize)]) {
+    let _alone = alone();
+    let copy = OwnCopy::new();
+    let folder = TempDir::new().unwrap();
+    let mut workload = Workload::spawn(&mut Command::new(copy.standin().program(Backend::Shared)));
+    workload.say("alloc 512 20000");
+    let mut allocations = 20_000;
+    for &(stage, wanted) in stages {
+        until_hit(stage, wanted, |round| {
+            let recording = folder.path().join(format!("{stage:?}{round}.sqlite"));
+            let setup = Setup::pid(workload.pid)
+                .args(["--attach", kind, "--api", "driver", "--record"])
+                .args([recording.to_str().unwrap()]);
+            let mut doomed = Doomed::spawn(setup, stage);
+            doomed.reach(
+                |_| {
+                    workload.say(&format!("alloc 64 {ALLOCATIONS}"));
+                    allocations += ALLOCATIONS;
+                },
+                |doomed| doomed.gpuprobe.interrupt(),
+            );
+            let objects = doomed.stop();
+            doomed.kill();
+            workload.say("alloc 4096 10");
+            allocations += 10;
+            let (was_in, traced) = doomed.wait(&objects);
+            wait_until_unprobed(workload.pid, kind, stage);
+            check_recording(&recording, traced);
+            assert_eq!(workload.status().allocs, allocations, "{stage:?}");
+            was_in
+        });
+    }
+    let truth = workload.done();
+    assert_eq!((truth.failed, truth.frees), (0, 0));
+}
+
+/// How many links, programs and maps it has in the end.
+fn all_objects(kind: &str) -> usize {
+    let workload = Workload::start(Backend::Shared);
+    let traced = Setup::pid(workload.pid).args(["--attach", kind, "--api", "driver"]);
+    let mut gpuprobe = traced.start();
+    let all = count(&Objects::of(gpuprobe.child.pid()));
+    gpuprobe.stop();
+    all
+}
+
+#[test]
+fn root_killed_while_it_starts_and_attaches_it_leaves_nothing() {
+    // Percent of all. More than half are maps, then come a few programs, then links: with perf
+    // events one for each function.
+    let most = [0, 25, 50, 70, 80, 85, 90, 95];
+    for (kind, moments) in [
+        ("session", &most[..]),
+        ("multi", &most[4..]),
+        ("perf", &[50]),
+    ] {
+        let all = all_objects(kind);
+        let stages = moments
+            .iter()
+            .map(|&part| (Stage::Starting(all * part / 100), 1));
+        killed_at(kind, &stages.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn root_killed_while_it_traces_and_reports_it_leaves_nothing() {
+    killed_at("session", &[(Stage::Tracing, 2), (Stage::Reporting, 3)]);
+}
+
+#[test]
+fn root_killed_while_it_ends_it_leaves_nothing() {
+    // With perf events what is left to do takes so long that `killed` has it.
+    for (kind, times) in [("session", 4), ("multi", 2)] {
+        killed_at(kind, &[(Stage::LastReport, 1), (Stage::Ending, times)]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Who is ever stopped: processes that gpuprobe itself started, and no others.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use tempfile::TempDir;
+
+use crate::harness::standin::compiled;
+use crate::harness::talk::Talk;
+use crate::harness::transcript::Transcript;
+use crate::harness::{Backend, OwnCopy, Setup, Workload, said, system_wide, wait_for};
+
+/// A program that runs others and sees whether they are stopped.
+pub(crate) fn parent() -> String {
+    static PARENT: OnceLock<PathBuf> = OnceLock::new();
+    let program = PARENT.get_or_init(|| compiled("parent"));
+    program.to_str().unwrap().to_owned()
+}
+
+/// How a child of it comes to CUDA: it is linked with the libraries, or opens them.
+const WAYS: [Backend; 2] = [Backend::Shared, Backend::Dlopen];
+
+/// Has the parent run a program and libraries that nobody has seen before, and that are probed
+/// before they end. Gives the child's id, and whether it was ever stopped.
+fn run_new_program(parent: &mut Talk, stderr: &Transcript, backend: Backend) -> (u32, bool) {
+    let copy = OwnCopy::new();
+    let folder = TempDir::new().unwrap();
+    let input = folder.path().join("input");
+    mkfifo(&input, Mode::S_IRWXU).unwrap();
+    let program = copy.standin().program_text(backend);
+    parent.send(&format!("run {program} {}", input.display()));
+    let mut input = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(input)
+        .unwrap();
+    if backend == Backend::Dlopen {
+        writeln!(input, "load {}", copy.standin().runtime()).unwrap();
+    }
+    let path = copy.standin().runtime();
+    wait_for("its runtime to be probed", || {
+        let said = stderr.so_far();
+        let probed = |line: &String| line.contains(&path) && line.ends_with("are probed");
+        said.iter().any(probed).then_some(())
+    });
+    writeln!(input, "alloc 4096 3\nexit 3").unwrap();
+    let reply = parent.hear();
+    assert_eq!(said(&reply, "status"), "3", "{reply}");
+    let pid = said(&reply, "pid").parse().unwrap();
+    (pid, said(&reply, "stopped") == "1")
+}
+
+/// [`run_new_program`] in every way, of a parent that gpuprobe did not start.
+fn nobody_is_stopped(mut parent: Workload, setup: Setup) {
+    let mut gpuprobe = setup.env("GPUPROBE_LOG", "info").start();
+    let mut children = Vec::new();
+    for backend in WAYS {
+        let (pid, stopped) = run_new_program(&mut parent, &gpuprobe.stderr, backend);
+        assert!(!stopped, "{backend:?}: it was stopped");
+        children.push(pid);
+    }
+    let report = gpuprobe.stop();
+    for pid in children {
+        report.assert_holds(pid, 3 * 4096, 3);
+    }
+}
+
+#[test]
+fn root_children_of_a_process_that_we_did_not_start_are_never_stopped() {
+    let parent = Workload::spawn(&mut Command::new(parent()));
+    let setup = Setup::pid(parent.pid).args(["--children"]);
+    nobody_is_stopped(parent, setup);
+}
+
+#[test]
+fn root_nobody_in_the_system_is_stopped() {
+    let _shared = system_wide();
+    let parent = Workload::spawn(&mut Command::new(parent()));
+    nobody_is_stopped(parent, Setup::everything());
+}
+
+#[test]
+fn root_programs_of_a_command_are_stopped() {
+    // The other tests would see it.
+    let mut gpuprobe = Setup::command([parent()])
+        .env("GPUPROBE_LOG", "info")
+        .start();
+    gpuprobe.talk.ready();
+    for backend in WAYS {
+        let (_, stopped) = run_new_program(&mut gpuprobe.talk, &gpuprobe.stderr, backend);
+        assert!(stopped, "{backend:?}: it was not stopped");
+    }
+}
