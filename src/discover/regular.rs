@@ -75,7 +75,7 @@ fn reopen(place: &File) -> io::Result<File> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::print_stderr)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;

@@ -8,9 +8,11 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use libbpf_rs::libbpf_sys::bpf_map_get_next_key;
+use libbpf_rs::libbpf_sys::{bpf_map_delete_elem, bpf_map_get_next_key};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::{Pid, getpgrp};
@@ -22,6 +24,9 @@ const ROLE: &str = "__guard";
 const MEMBER: &str = "member";
 /// What the guard reads when it is not needed any more.
 const DONE: u8 = b'd';
+/// What was on its way to stop a process has arrived after the first of these, or where the machine
+/// is very busy after the second.
+const ON_THE_WAY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
 /// A waiting guard. It ends when this is dropped, and acts if this vanishes instead.
 pub(super) struct Guard {
@@ -105,13 +110,42 @@ fn guard(targets: &str, group: &str) -> Result<()> {
     nix::unistd::close(1)?;
     privileges::keep_only(&[BPF, SIGNAL])?;
     if !wait_for_end()? {
-        for pid in keys(&targets) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
-        }
+        let_go(&targets);
     }
     drop(member.stdin.take());
     member.wait()?;
     Ok(())
+}
+
+/// Lets all traced processes go on, for good: the kernel removes the probes of one that was killed
+/// later than it closes our input, but stops nothing that is no target any more.
+fn let_go(targets: &OwnedFd) {
+    let mut all = Vec::new();
+    loop {
+        // Those that were being born meanwhile are in the next.
+        let some = keys(targets);
+        if some.is_empty() {
+            break;
+        }
+        for pid in &some {
+            // SAFETY: the keys of the map are as long as this one.
+            #[allow(unsafe_code)]
+            unsafe {
+                bpf_map_delete_elem(targets.as_raw_fd(), (&raw const *pid).cast());
+            }
+        }
+        all.extend(some);
+    }
+    let resume = || {
+        for &pid in &all {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+        }
+    };
+    resume();
+    for pause in ON_THE_WAY {
+        sleep(pause);
+        resume();
+    }
 }
 
 /// The keys of a map of process ids.

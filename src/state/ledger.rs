@@ -54,6 +54,9 @@ impl Default for Counts {
 const MAX_CLEAN_ENDED: usize = 1024;
 /// The same of those with leaks: the largest are kept, and the sums of all.
 const MAX_LEAKED_ENDED: usize = 4096;
+/// What all of those hold, before the oldest are forgotten that a report has shown: a GB or less.
+/// Those that none has shown may hold twice as much, and the last one what it likes.
+const MAX_ENDED_ALLOCATIONS: usize = 1 << 24;
 
 /// Devices that sums of ended processes are about; those of further ones are about devices of these
 /// numbers.
@@ -124,6 +127,8 @@ pub struct Ledger {
     living: Living,
     ended: Vec<Ended>,
     clean_ended: usize,
+    /// What the ended ones hold.
+    ended_allocations: usize,
     forgotten: Forgotten,
     counts: Counts,
     live_bytes: u64,
@@ -326,10 +331,14 @@ impl Ledger {
         if process.holds_nothing() {
             self.clean_ended += 1;
         }
+        self.ended_allocations += process.live.len();
         self.ended.push(Ended {
             process,
             reported: false,
         });
+        if self.ended_allocations > MAX_ENDED_ALLOCATIONS {
+            self.forget_large_ended(MAX_ENDED_ALLOCATIONS);
+        }
         if self.clean_ended > MAX_CLEAN_ENDED * 2 {
             self.forget_clean_ended();
         }
@@ -353,10 +362,31 @@ impl Ledger {
             let drop = surplus > 0 && small;
             if drop {
                 surplus -= 1;
+                self.ended_allocations -= ended.process.live.len();
                 self.forgotten.add(&ended.process);
             }
             !drop
         });
+    }
+
+    /// Drops the oldest ended processes until all of them hold `most` allocations, or twice as many
+    /// where no report has shown them.
+    fn forget_large_ended(&mut self, most: usize) {
+        for (reported_only, most) in [(true, most), (false, 2 * most)] {
+            let last = self.ended.len().saturating_sub(1);
+            let mut place = 0;
+            self.ended.retain(|ended| {
+                let holds = ended.process.live.len();
+                let may = place < last && holds > 0 && (ended.reported || !reported_only);
+                place += 1;
+                let drop = may && self.ended_allocations > most;
+                if drop {
+                    self.ended_allocations -= holds;
+                    self.forgotten.add(&ended.process);
+                }
+                !drop
+            });
+        }
     }
 
     /// Drops the older half of the ended processes that leaked nothing.
@@ -368,5 +398,72 @@ impl Ledger {
             surplus -= usize::from(drop);
             !drop
         });
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::state::task;
+
+    /// A ledger with ended processes that hold so many allocations of 8 bytes each.
+    fn ended(holding: &[u64]) -> Ledger {
+        let mut ledger = Ledger::default();
+        let row = (0u16..)
+            .zip(FUNCTIONS)
+            .find(|(_, f)| f.symbol == "cudaMalloc");
+        let (row, function) = row.unwrap();
+        for (pid, &count) in (1..).zip(holding) {
+            let begun = Event::Process(task(pid, pid, 0));
+            ledger.apply(&begun, |_| Identity::default());
+            for address in 1..=count {
+                ledger.apply(
+                    &Event::Call(Call {
+                        pid,
+                        tid: pid,
+                        row,
+                        function,
+                        result: 0,
+                        captured: false,
+                        start_ns: address,
+                        end_ns: address,
+                        address: address << 8,
+                        size_bytes: 8,
+                        device: Some(0),
+                        context: 0,
+                        stack: 0,
+                        detail: None,
+                    }),
+                    |_| Identity::default(),
+                );
+            }
+            ledger.apply(&Event::Exit(task(pid, pid, 1000)), |_| Identity::default());
+        }
+        ledger
+    }
+
+    fn kept(ledger: &Ledger) -> Vec<u32> {
+        ledger.ended(true).map(|process| process.pid).collect()
+    }
+
+    #[test]
+    fn ended_processes_that_hold_very_much_are_kept_as_sums() {
+        let mut ledger = ended(&[50, 60, 0, 70]);
+        assert_eq!(ledger.ended_allocations, 180);
+        // Nobody has seen them.
+        ledger.forget_large_ended(100);
+        assert_eq!(kept(&ledger), [1, 2, 3, 4]);
+        ledger.mark_reported();
+        ledger.forget_large_ended(130);
+        assert_eq!(kept(&ledger), [2, 3, 4]);
+        let sums = &ledger.forgotten().sums;
+        assert_eq!((sums.gpu.bytes, ledger.ended_allocations), (400, 130));
+        // The last one stays, whatever it holds.
+        ledger.forget_large_ended(1);
+        assert_eq!(kept(&ledger), [3, 4]);
+        let mut unseen = ended(&[50, 60, 70]);
+        unseen.forget_large_ended(40);
+        assert_eq!(kept(&unseen), [3]);
     }
 }

@@ -53,7 +53,7 @@ fn settled(pid: u32) -> Vec<Thread> {
 }
 
 fn mask(all: &[Capability]) -> u64 {
-    let bits = all.iter().map(|capability| capability.bitmask());
+    let bits = all.iter().map(Capability::bitmask);
     bits.fold(0, |a, b| a | b)
 }
 

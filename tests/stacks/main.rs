@@ -1,6 +1,12 @@
 //! Stacks of real processes: from registers and memory to names. No root is needed.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr
+)]
 
 mod contexts;
 mod harness;

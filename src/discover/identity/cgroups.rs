@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Once;
 use std::time::Instant;
 
@@ -80,7 +80,7 @@ impl Cgroups {
         }
     }
 
-    fn remember(&mut self, root: &Path, folder: &PathBuf) {
+    fn remember(&mut self, root: &Path, folder: &Path) {
         let Ok(path) = folder.strip_prefix(root) else {
             return;
         };

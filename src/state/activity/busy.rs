@@ -8,6 +8,8 @@
 /// Separate intervals that are kept: a few minutes of a program that never leaves its GPU idle,
 /// two seconds of one that launches a hundred thousand kernels a second with gaps between them.
 const MAX_KEPT: usize = 1 << 18;
+/// GPUs of a process that can have all of that; where there are more, they share what these have.
+const SHARES: usize = 16;
 /// Intervals that are gathered before they are sorted in.
 const GATHERED: usize = 4096;
 /// Gaps by length: slot n counts those of 2^(n-1) to 2^n - 1 nanoseconds.
@@ -70,6 +72,8 @@ pub struct Busy {
     settled: Sums,
     /// Intervals that came too late, in part or as a whole.
     pub late: u64,
+    /// It is one of so many that share the memory of [`SHARES`].
+    among: usize,
 }
 
 impl Busy {
@@ -104,6 +108,11 @@ impl Busy {
         sums
     }
 
+    /// It is one of so many of its process.
+    pub(super) fn shares_with(&mut self, count: usize) {
+        self.among = count;
+    }
+
     /// Adds everything up: little comes any more.
     pub(super) fn settle_all(&mut self) {
         self.sort_in();
@@ -130,8 +139,10 @@ impl Busy {
         }
         new.clear();
         self.gathered = new;
-        if self.kept.len() > MAX_KEPT {
-            self.settle(MAX_KEPT / 2);
+        let most = MAX_KEPT * SHARES / self.among.max(SHARES);
+        if self.kept.len() > most {
+            self.settle(self.kept.len() - most / 2);
+            self.kept.shrink_to(most);
         }
     }
 
@@ -256,6 +267,20 @@ mod tests {
             busy.settle_all();
             busy.sums();
         }
+    }
+
+    #[test]
+    fn many_share_the_memory_of_some() {
+        let mut all = vec![Busy::default(); 241];
+        for busy in &mut all {
+            busy.shares_with(241);
+            for n in 0..MAX_KEPT as u64 / 4 {
+                busy.add(10 * n, 10 * n + 3);
+            }
+            assert_eq!(busy.sums().busy_ns, 3 * MAX_KEPT as u64 / 4);
+        }
+        let kept: usize = all.iter().map(|busy| busy.kept.capacity()).sum();
+        assert!(kept <= SHARES * MAX_KEPT + 241 * GATHERED, "{kept}");
     }
 
     #[test]

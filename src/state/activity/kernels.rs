@@ -9,6 +9,8 @@ use crate::symbols;
 
 /// Kernels of a process that are told apart; what is launched beyond that is counted together.
 const MAX_KERNELS: usize = 16_384;
+/// Bytes of their names, likewise: templates have names of a few KiB.
+const MAX_NAME_BYTES: usize = 64 << 20;
 
 /// A kernel and its runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub struct Kernels {
     /// The same by where a name is, which is quicker; that it is held here keeps the place from
     /// being used for another.
     by_place: HashMap<usize, (Arc<str>, usize)>,
+    /// What the names of all of these take.
+    name_bytes: usize,
     /// Runs of kernels without a name.
     pub unnamed: Tally,
     /// Runs of kernels beyond those that are told apart.
@@ -89,9 +93,10 @@ impl Kernels {
         if let Some((_, index)) = self.by_place.get(&place) {
             return Some(*index);
         }
+        let is_full = self.name_bytes >= MAX_NAME_BYTES;
         let index = match self.by_name.get(name) {
             Some(index) => *index,
-            None if self.kernels.len() >= MAX_KERNELS => return None,
+            None if is_full || self.kernels.len() >= MAX_KERNELS => return None,
             None => {
                 let mut kernel = Kernel {
                     name: symbols::demangle(name).into(),
@@ -104,6 +109,7 @@ impl Kernels {
                     shared_memory: 0,
                 };
                 describe(&mut kernel);
+                self.name_bytes += kernel.name.len() + name.len();
                 self.kernels.push(kernel);
                 self.by_name
                     .insert(Arc::clone(name), self.kernels.len() - 1);
@@ -111,9 +117,29 @@ impl Kernels {
             }
         };
         // A process that says the same names again and again is looked up the slow way.
-        if self.by_place.len() < 2 * MAX_KERNELS {
+        if self.by_place.len() < 2 * MAX_KERNELS && !is_full {
+            self.name_bytes += name.len();
             self.by_place.insert(place, (Arc::clone(name), index));
         }
         Some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_end_have_no_room() {
+        let mut kernels = Kernels::default();
+        let runs = 20_000;
+        for number in 0..runs {
+            let name: Arc<str> = format!("{number:0>16000}").into();
+            kernels.add(Some(&name), 1, 2, |_| {});
+        }
+        assert!(kernels.name_bytes < MAX_NAME_BYTES + (1 << 20));
+        let known = kernels.iter().count() as u64;
+        assert!((500..MAX_KERNELS as u64).contains(&known), "{known}");
+        assert_eq!(kernels.others.count, runs - known);
     }
 }

@@ -298,7 +298,10 @@ impl Process {
         } else {
             wire::UNKNOWN_ID
         };
-        self.devices.entry(device).or_default()
+        let count = self.devices.len();
+        let device = self.devices.entry(device).or_default();
+        device.busy.shares_with(count);
+        device
     }
 
     fn saw(&mut self, start_ns: u64, end_ns: u64) {

@@ -172,10 +172,8 @@ mod tests {
             key.process = u32::try_from(number << 10).unwrap_or_default();
             launches.apply(&kernel(key, false, "_Z1av"), nobody);
             // A name of something that is never launched.
-            let asked = RawLaunchKey {
-                handle: 1 << 40,
-                ..key
-            };
+            let mut asked = super::super::tests::key(1 << 40, 0, "cuModuleGetFunction");
+            asked.process = key.process;
             launches.apply(&kernel(asked, true, "_Z1av"), nobody);
             launches.apply(&end(key.process), nobody);
             tick(&mut launches, &[key]);

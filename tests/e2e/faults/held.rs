@@ -48,3 +48,27 @@ fn root_a_command_that_is_held_at_exec_survives_us() {
 fn root_a_child_that_is_held_at_exec_survives_us() {
     killed_while_holding_at_exec("PROGRAM; exit 0");
 }
+
+#[test]
+fn root_no_child_stays_stopped_when_we_are_killed() {
+    let (program, runtime) = (standin().program_text(Backend::Dlopen), standin().runtime());
+    let child = format!("{program} -c 'load {runtime}; exit' >/dev/null");
+    // At any moment some are held, and more are about to be.
+    let script = format!(
+        "echo ready $$; while read -r line; do echo begun; \
+         for i in 1 2 3 4 5 6 7 8; do (for j in 1 2 3 4 5 6 7 8; do {child}; done) & done; \
+         wait; echo ended; done"
+    );
+    for round in 0..20 {
+        let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
+        let shell = gpuprobe.talk.ready();
+        gpuprobe.talk.send("go on");
+        assert_eq!(gpuprobe.talk.hear(), "begun");
+        wait_for("children", || {
+            (children_of(shell).len() > round % 8).then_some(())
+        });
+        gpuprobe.child.signal(Signal::SIGKILL);
+        assert_eq!(gpuprobe.exit_code(), 128 + 9);
+        assert_eq!(gpuprobe.talk.hear(), "ended", "all of them have gone on");
+    }
+}
