@@ -24,6 +24,8 @@ const ROLE: &str = "__guard";
 const MEMBER: &str = "member";
 /// What the guard reads when it is not needed any more.
 const DONE: u8 = b'd';
+/// How often the targets are emptied at most, while there are new ones.
+const ROUNDS: u32 = 1000;
 /// What was on its way to stop a process has arrived after the first of these, or where the machine
 /// is very busy after the second.
 const ON_THE_WAY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
@@ -121,8 +123,8 @@ fn guard(targets: &str, group: &str) -> Result<()> {
 /// later than it closes our input, but stops nothing that is no target any more.
 fn let_go(targets: &OwnedFd) {
     let mut all = Vec::new();
-    loop {
-        // Those that were being born meanwhile are in the next.
+    // Those that were being born meanwhile are in the next.
+    for _ in 0..ROUNDS {
         let some = keys(targets);
         if some.is_empty() {
             break;

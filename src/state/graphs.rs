@@ -58,8 +58,8 @@ const MAX_NODES: usize = 1 << 20;
 const MAX_GRAPHS: usize = 1 << 18;
 /// What launches change in a second, and at once: each node takes a fraction of a microsecond, and
 /// a program can launch a graph of a million nodes a million times a second.
-const CHANGES_PER_SECOND: u64 = 500_000;
-const MAX_CHANGES: u64 = 2 << 20;
+const CHANGES_PER_SECOND: u64 = 2_000_000;
+const MAX_CHANGES: u64 = 4 << 20;
 
 /// Something that counts among [`MAX_NODES`], as long as it lives.
 #[derive(Debug)]
@@ -360,7 +360,7 @@ mod tests {
         let done = (0..launches)
             .filter(|number| graphs.launch(0xb, start + number * 10_000).is_some())
             .count() as u64;
-        // In a second, half a million and what had been saved.
+        // In a second, what comes back and what had been saved.
         assert_eq!(done, (MAX_CHANGES + CHANGES_PER_SECOND) / 100_000);
         assert_eq!(graphs.take_left_out(), launches - done);
     }

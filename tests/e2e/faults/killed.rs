@@ -56,8 +56,9 @@ fn killed_with(kind: &str) {
     let pid = workload.pid;
     assert!(!has_breakpoints(pid));
     // Of one layer: fewer probes are removed sooner.
-    let traced = || Setup::pid(pid).args(["--attach", kind, "--api", "driver"]);
-    let mut gpuprobe = traced().start();
+    let mut gpuprobe = Setup::pid(pid)
+        .args(["--attach", kind, "--api", "driver"])
+        .start();
     workload.say("alloc 4096 10");
     assert!(has_breakpoints(pid), "while it is traced");
     gpuprobe.child.signal(Signal::SIGKILL);
@@ -72,8 +73,8 @@ fn killed_with(kind: &str) {
     });
     let truth = workload.status();
     assert_eq!((truth.allocs, truth.frees, truth.live), (2010, 2005, 5));
-    // Another one starts as if there had been none.
-    let mut gpuprobe = traced().start();
+    // Another one starts as if there had been none; by what is quickest to remove.
+    let mut gpuprobe = Setup::pid(pid).start();
     workload.say("alloc 512 3");
     let report = gpuprobe.stop();
     report.assert_nothing_lost();

@@ -50,8 +50,8 @@ static void run(const char *program, const char *input)
         stopped = true;
     while (sigtimedwait(&news, NULL, &at_once) > 0)
         continue;
-    printf("ok pid=%d status=%d stopped=%d\n", child,
-           WIFEXITED(status) ? WEXITSTATUS(status) : -1, stopped);
+    printf("ok pid=%d status=%d stopped=%d\n", child, WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+           stopped);
     fflush(stdout);
 }
 
