@@ -13,6 +13,7 @@ use crate::api::{FUNCTIONS, Layer};
 use crate::discover::instruction::First;
 use crate::discover::process::{self, Handle};
 use crate::discover::{Library, Role, cupti, gpus, system};
+use crate::kernel;
 use crate::probe::{AttachKind, Probe, Settings, arm64, has_ring_buffers, types};
 use crate::report::printable;
 
@@ -82,10 +83,9 @@ impl Lines {
 }
 
 fn check(lines: &mut Lines, handle: Option<Handle>) -> io::Result<bool> {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     lines.ok(
         "kernel",
-        format_args!("{} {}", release.trim(), std::env::consts::ARCH),
+        format_args!("{} {}", kernel::release(), std::env::consts::ARCH),
     )?;
     if types::kernel_has_types() {
         lines.ok("BTF", types::KERNEL_BTF)?;

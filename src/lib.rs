@@ -16,6 +16,7 @@ pub mod doctor;
 pub mod event;
 pub mod export;
 pub mod files;
+mod kernel;
 pub mod plot;
 pub mod privileges;
 pub mod probe;

@@ -130,8 +130,8 @@ fn choose(
     };
     let mut words = visible.split(',');
     let most = usize::from(MAX_DEVICES);
-    let devices = words.by_ref().take(most).map_while(device).collect();
-    if words.next().is_some() && visible.split(',').nth(most).is_some() {
+    let devices = words.clone().take(most).map_while(device).collect();
+    if words.nth(most).is_some() {
         static SAID: Once = Once::new();
         SAID.call_once(|| {
             tracing::warn!("of CUDA_VISIBLE_DEVICES, {MAX_DEVICES} devices are looked at");

@@ -8,6 +8,8 @@
 
 use std::sync::LazyLock;
 
+use crate::kernel;
+
 /// What a probe on an instruction means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
@@ -27,10 +29,7 @@ type Release = (u32, u32);
 
 /// That of the kernel that runs; (0, 0) if it does not say.
 fn running() -> Release {
-    static RELEASE: LazyLock<Release> = LazyLock::new(|| {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
-        release_of(&release.unwrap_or_default())
-    });
+    static RELEASE: LazyLock<Release> = LazyLock::new(|| release_of(kernel::release()));
     *RELEASE
 }
 

@@ -83,21 +83,25 @@ impl Forgotten {
             let device = number.map(|n| process.identity.device(n));
             let device = device.unwrap_or_default();
             let is_full = self.devices.len() >= MAX_FORGOTTEN_DEVICES;
-            let find = |devices: &mut Vec<_>, device: &DeviceIdentity| {
-                let is_it = |(n, d, _): &(_, _, Total)| *n == number && d == device;
-                devices.iter().position(is_it)
-            };
-            let mut device = device;
-            let mut known = find(&mut self.devices, &device);
-            if known.is_none() && is_full {
-                device = DeviceIdentity::default();
-                known = find(&mut self.devices, &device);
-            }
-            match known.and_then(|place| self.devices.get_mut(place)) {
-                Some((_, _, sum)) => sum.merge(total),
-                None => self.devices.push((number, device, total)),
+            if is_full && self.sum_of(number, &device).is_none() {
+                self.add_to(number, DeviceIdentity::default(), total);
+            } else {
+                self.add_to(number, device, total);
             }
         }
+    }
+
+    fn add_to(&mut self, number: Option<u16>, device: DeviceIdentity, total: Total) {
+        match self.sum_of(number, &device) {
+            Some(sum) => sum.merge(total),
+            None => self.devices.push((number, device, total)),
+        }
+    }
+
+    fn sum_of(&mut self, number: Option<u16>, device: &DeviceIdentity) -> Option<&mut Total> {
+        let mut sums = self.devices.iter_mut();
+        let found = sums.find(|(n, d, _)| *n == number && d == device);
+        found.map(|(_, _, sum)| sum)
     }
 }
 

@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 use super::schema::SCHEMA_VERSION;
 use crate::api::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use crate::clock::Clock;
+use crate::kernel;
 use crate::recording::enums::ENUMERATIONS;
 use crate::recording::kinds::KINDS;
 use crate::recording::{ids, log};
@@ -112,7 +113,6 @@ impl Facts {
             .into_iter()
             .filter(|kind| self.kinds.contains(*kind));
         let kinds: Vec<_> = kinds.map(MemoryKind::name).collect();
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
         let driver = driver.as_deref().and_then(|text| text.lines().next());
         let notes = [
@@ -122,7 +122,7 @@ impl Facts {
             ("kinds", kinds.join(" ")),
             ("memory_events", self.memory_source().to_owned()),
             ("record_layout", log::layout()),
-            ("kernel", release.trim().to_owned()),
+            ("kernel", kernel::release().to_owned()),
             ("driver", driver.unwrap_or("unknown").to_owned()),
             ("monotonic_ns", self.clock.monotonic_ns().to_string()),
             ("boottime_ns", crate::clock::boot_ns().to_string()),
@@ -132,7 +132,7 @@ impl Facts {
         for (key, value) in notes.iter().chain(&self.notes) {
             connection.execute(sql, [*key, value.as_str()])?;
         }
-        write_system(connection, release.trim(), driver)?;
+        write_system(connection, kernel::release(), driver)?;
         for (row, function) in FUNCTIONS.iter().enumerate() {
             let row = i64::try_from(row).unwrap_or(i64::MAX);
             let sql = "INSERT INTO GPUPROBE_FUNCTIONS VALUES (?, ?)";
