@@ -1,6 +1,8 @@
 //! What the GPU did, through the stand-in's CUPTI: joined to the calls that probes saw, and to their
 //! call stacks.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::{Recording, count, is_sound, open, written};
@@ -51,6 +53,21 @@ fn recorded(backend: Backend, arguments: &[&str], work: &[&str]) -> (Recording, 
     gpuprobe.final_report().assert_nothing_lost();
     assert!(is_sound(&recording.file));
     (recording, truth)
+}
+
+/// Calls that have a kernel: what they are called, and the functions of their stacks.
+fn chains_of_kernels(file: &Path) -> Vec<(String, i64, Option<i64>, Option<String>)> {
+    let connection = open(file);
+    let sql = "SELECT n.value, r.eventClass, r.callchainId, \
+        (SELECT group_concat(s.value || CASE WHEN c.unresolved THEN '?' ELSE '' END, ' < ') \
+        FROM CUDA_CALLCHAINS c JOIN StringIds s ON s.id = c.symbol WHERE c.id = r.callchainId) \
+        FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r \
+        USING (correlationId) JOIN StringIds n ON n.id = r.nameId";
+    let mut statement = connection.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    });
+    rows.unwrap().map(Result::unwrap).collect()
 }
 
 fn single(recording: &Recording, sql: &str) -> i64 {
@@ -139,7 +156,8 @@ fn calls_that_probes_saw_are_the_same_rows_and_lead_kernels_to_stacks() {
         assert_eq!(
             count(file, led).cast_unsigned(),
             truth.launches,
-            "{backend:?}"
+            "{backend:?}: {:#?}",
+            chains_of_kernels(file)
         );
         // And what the ledger saw is there once, at a call.
         let events = count(file, "CUDA_GPU_MEMORY_USAGE_EVENTS").cast_unsigned();
