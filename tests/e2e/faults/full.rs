@@ -1,6 +1,6 @@
 //! Maps of the kernel side that are full: what does not fit is counted, exactly, and there is room
 //! again when something ends. Full rings are in `losses`, `bandwidth::losses` and
-//! `recording::launches`, the map of launches in `cudatrace::limits`.
+//! `recording::losses`, the map of launches in `cudatrace::limits`.
 
 use std::collections::BTreeMap;
 
