@@ -29,7 +29,7 @@ copy_to() {
 build() {
     local sources=$1/gpuprobe home=${CARGO_HOME:-$HOME/.cargo} binary
     copy_to "$sources"
-    say "building in $sources"
+    say "building in $sources" >&2
     (
         cd "$sources"
         SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct) \
