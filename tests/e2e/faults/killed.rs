@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use procfs::process::{MMPermissions, MMapPath, Process};
+use tempfile::TempDir;
 
 use crate::harness::child::{raw, state_of};
 use crate::harness::{Backend, OwnCopy, Setup, Workload, alone, standin, wait_for, wait_within};
@@ -13,6 +14,9 @@ use crate::harness::{Backend, OwnCopy, Setup, Workload, alone, standin, wait_for
 /// Removing one perf-event uprobe takes the kernel a tenth of a second, more where it is busy,
 /// and whoever is killed ends when all of its are removed.
 const REMOVAL: Duration = Duration::from_secs(300);
+
+/// What needs few probes.
+const FEW: &str = "--cudatrace";
 
 /// Whether the code of the CUDA libraries in a process is not as in their files, which it is not
 /// while there are breakpoints in it.
@@ -45,19 +49,24 @@ pub(super) fn has_breakpoints(pid: u32) -> bool {
     differ
 }
 
-fn killed_with(kind: &str) {
+fn killed_with(kind: &str, mode: &'static str) {
     // Libraries of our own, so that no other test has breakpoints in them.
     let _alone = alone();
     let copy = OwnCopy::new();
+    let folder = TempDir::new().unwrap();
+    let recording = folder.path().join("run.sqlite");
     let mut workload = Workload::spawn(&mut std::process::Command::new(
         copy.standin().program(Backend::Shared),
     ));
     workload.say("freenull");
     let pid = workload.pid;
     assert!(!has_breakpoints(pid));
-    // Of one layer: fewer probes are removed sooner.
+    // Of one layer: fewer probes are removed sooner. With a recording, each call is probed at its
+    // return, too.
     let mut gpuprobe = Setup::pid(pid)
+        .modes([mode])
         .args(["--attach", kind, "--api", "driver"])
+        .args(["--record", recording.to_str().unwrap()])
         .start();
     workload.say("alloc 4096 10");
     assert!(has_breakpoints(pid), "while it is traced");
@@ -88,22 +97,22 @@ fn killed_with(kind: &str) {
 
 #[test]
 fn root_killed_with_session_probes_it_leaves_nothing() {
-    killed_with("session");
+    killed_with("session", "--memleak");
 }
 
 #[test]
 fn root_killed_with_multi_probes_it_leaves_nothing() {
-    killed_with("multi");
+    killed_with("multi", "--memleak");
 }
 
 #[test]
 fn root_killed_with_perf_probes_it_leaves_nothing() {
-    killed_with("perf");
+    killed_with("perf", FEW);
 }
 
 #[test]
 fn root_killed_with_probes_by_offset_it_leaves_nothing() {
-    killed_with("offset");
+    killed_with("offset", FEW);
 }
 
 #[test]
