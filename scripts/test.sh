@@ -120,7 +120,7 @@ check "doctests of scripts" python3 -B -m doctest scripts/stress/pacing.py \
 check "tests of scripts" python3 -B -m unittest discover --start-directory tests/scripts
 
 # What builds, runs as the builder; what is left for root to do writes little.
-check "clippy" "${builder_prefix[@]}" cargo clippy --locked --workspace --all-targets -- -D warnings
+check "clippy" "${builder_prefix[@]}" cargo clippy --locked --workspace --all-targets --profile test -- -D warnings
 check "build the tests" "${builder_prefix[@]}" cargo test --locked --workspace --no-run
 
 tests "stand-in CUDA" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]+) failed$' \
