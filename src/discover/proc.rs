@@ -6,6 +6,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Once;
 
@@ -128,6 +129,17 @@ pub struct Mapping<'a> {
     name: &'a [u8],
 }
 
+/// What `maps`, an open `/proc/PID/maps`, lists. The kernel lists a part for each read: of a process
+/// that ends meanwhile, or runs another program, the rest is missing, and nothing says so but that
+/// its beginning is not there any more either.
+fn listed(maps: &File) -> io::Result<Limited> {
+    let read = Limited::of(maps, MAX_MAPS)?;
+    if !read.bytes.is_empty() && maps.read_at(&mut [0], 0)? == 0 {
+        return Err(io::Error::new(ErrorKind::NotFound, "the process has ended"));
+    }
+    Ok(read)
+}
+
 impl Mappings {
     /// Those of process `pid`. One that has ended and waits to be reaped has none.
     ///
@@ -136,7 +148,8 @@ impl Mappings {
     pub fn of(pid: u32) -> io::Result<Self> {
         static SAID: Once = Once::new();
         let path = format!("/proc/{pid}/maps");
-        let read = Limited::read(&path, MAX_MAPS).map_err(|error| named(&error, &path))?;
+        let read = File::open(&path).and_then(|file| listed(&file));
+        let read = read.map_err(|error| named(&error, &path))?;
         read.warn_if_cut(&path, &SAID);
         Ok(Self(read.whole_lines()))
     }
@@ -272,7 +285,31 @@ impl Status {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    use nix::unistd::Pid;
+
     use super::*;
+
+    #[test]
+    fn mappings_of_a_process_that_ends_meanwhile_are_none() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let open = || File::open(format!("/proc/{}/maps", child.id())).unwrap();
+        let (whole, ended) = (open(), open());
+        let mut first = [0; 32];
+        (&whole).read_exact(&mut first).unwrap();
+        assert!(listed(&whole).unwrap().bytes.len() > 100);
+        (&ended).read_exact(&mut first).unwrap();
+        child.kill().unwrap();
+        // It is not reaped yet: of one that is, the kernel says so.
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+        let error = listed(&ended).map(|read| read.bytes).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        child.wait().unwrap();
+    }
 
     #[test]
     fn lines() {
