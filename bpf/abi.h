@@ -2,8 +2,8 @@
 /*
  * What the BPF programs and user space agree on: the limits, the row of the
  * function table as the kernel side reads it, and the records in the rings.
- * The Rust twin is src/probe/abi.rs, which asserts the same layouts at compile
- * time. No record has padding: every byte that crosses is written.
+ * The Rust twin is crates/model/src/abi.rs; src/probe/abi.rs asserts at compile
+ * time that both are the same. No record has padding: every byte that crosses is written.
  */
 #ifndef GPUPROBE_ABI_H
 #define GPUPROBE_ABI_H

@@ -4,7 +4,7 @@
 #ifndef GPUPROBE_PATHS_H
 #define GPUPROBE_PATHS_H
 
-/* As in src/stacks/paths.rs. */
+/* As in crates/stacks/src/paths.rs. */
 static __always_inline __u64 gp_mix(__u64 state, __u64 word)
 {
 	state = (state ^ word) * 0x9e3779b97f4a7c15ULL;

@@ -18,13 +18,14 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::api::{Modes, document};
 use crate::doctor;
-use crate::profile::Weight;
-use crate::report::Format;
-use crate::session::{self, Config, Record};
+use crate::live;
+use crate::live::{Config, Record};
 use activity::ActivityArgs;
-pub use messages::say;
+use gpuprobe_cuda::{Modes, document};
+use gpuprobe_os::say;
+use gpuprobe_report::Format;
+use gpuprobe_report::profile::Weight;
 use profile::ProfileArgs;
 use target::TargetArgs;
 use view::ViewArgs;
@@ -133,13 +134,13 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.action {
         Some(Action::Doctor { pid }) => doctor::run(pid),
-        Some(Action::Record(arguments)) => session::run(&arguments.into_config()),
+        Some(Action::Record(arguments)) => live::run(&arguments.into_config()),
         Some(Action::Report(arguments)) => arguments.run(),
         Some(Action::Plot(arguments)) => arguments.run(),
         Some(Action::Export(arguments)) => arguments.run(),
         Some(Action::Replay(arguments)) => arguments.run(),
         Some(Action::Functions) => list_functions(),
-        None => session::run(&cli.trace.into_config()),
+        None => live::run(&cli.trace.into_config()),
     };
     result.unwrap_or_else(|error| {
         say(format_args!("error: {error:#}"));
@@ -259,7 +260,7 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::session::Target;
+    use crate::live::Target;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -9,13 +9,14 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use procfs::process::Process;
 
-use crate::api::{FUNCTIONS, Layer};
-use crate::discover::instruction::First;
-use crate::discover::process::{self, Handle};
-use crate::discover::{Library, Role, cupti, gpus, system};
-use crate::kernel;
+use crate::host::process;
+use crate::host::process::Handle;
+use crate::host::{Library, Role, cupti, gpus, system};
 use crate::probe::{AttachKind, Probe, Settings, arm64, has_ring_buffers, types};
-use crate::report::printable;
+use gpuprobe_cuda::{FUNCTIONS, Layer};
+use gpuprobe_model::text::printable;
+use gpuprobe_os::kernel;
+use gpuprobe_stacks::instruction::First;
 
 /// Capabilities that matter to us, with their numbers in `capabilities(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,7 +272,7 @@ fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
     let found: Vec<_> = functions.iter().map(|f| f.symbol).collect();
     let absent: Vec<_> = (0u16..)
         .zip(FUNCTIONS)
-        .filter(|(row, f)| f.layer == layer && *row != crate::api::table::SELF_TEST_ROW)
+        .filter(|(row, f)| f.layer == layer && *row != gpuprobe_cuda::table::SELF_TEST_ROW)
         .filter(|(row, _)| !functions.iter().any(|f| f.row == *row))
         .map(|(_, f)| f.symbol)
         .collect();

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    gpuprobe::session::guard_if_asked().unwrap_or_else(gpuprobe::cli::main)
+    gpuprobe::live::guard_if_asked().unwrap_or_else(gpuprobe::cli::main)
 }

@@ -1,26 +1,27 @@
 //! What anybody's bytes go through, each in one call: for the fuzz targets and the tests that replay
 //! what these found. Errors are fine; a panic, or no end, is not.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::memfd::{MFdFlags, memfd_create};
-
-use crate::analysis::report::{self as question, Question};
+use crate::analysis::report as question;
+use crate::analysis::report::Question;
 use crate::analysis::{Selection, diff};
-use crate::api::{KindSet, Layer, MemoryKind, Modes};
-use crate::clock::Clock;
-use crate::discover::elf;
 use crate::export;
 use crate::plot;
-use crate::profile::{self, Weight};
-use crate::recording::log::{self, Entry};
-use crate::recording::player::{Played, Player};
-use crate::recording::{Database, replay};
-use crate::report::{self, Format, Lost, View};
-use crate::symbols;
+use crate::replay;
+use gpuprobe_cuda::{KindSet, MemoryKind, Modes};
+use gpuprobe_model::Lost;
+use gpuprobe_model::clock::Clock;
+use gpuprobe_recording::Database;
+use gpuprobe_recording::log;
+use gpuprobe_recording::log::Entry;
+use gpuprobe_recording::player::{Played, Player};
+use gpuprobe_report as report;
+use gpuprobe_report::profile;
+use gpuprobe_report::profile::Weight;
+use gpuprobe_report::{Format, View};
 
 /// Everything is asked for.
 const MODES: Modes = Modes {
@@ -29,36 +30,6 @@ const MODES: Modes = Modes {
     bandwidth_util: true,
     activity: true,
 };
-
-/// `bytes` as a file of memory only.
-///
-/// # Errors
-/// Those of the system.
-pub fn file_of(bytes: &[u8]) -> io::Result<File> {
-    let mut file = File::from(memfd_create(c"untrusted", MFdFlags::MFD_CLOEXEC)?);
-    file.write_all(bytes)?;
-    Ok(file)
-}
-
-/// Looks for all that is looked for in the libraries and the program of a process, in a file of
-/// these `bytes`. Gives how many functions were found.
-///
-/// # Errors
-/// Those of the system; what is wrong with the file is none.
-pub fn discover(bytes: &[u8]) -> io::Result<usize> {
-    let file = file_of(bytes)?;
-    let mut found = 0;
-    for layer in [Layer::Driver, Layer::Runtime] {
-        found += elf::functions(&file, layer).map_or(0, |functions| functions.len());
-    }
-    found += usize::from(elf::rendezvous(&file).is_ok_and(|found| found.is_some()));
-    let collected = elf::exported_function(bytes, "gpuprobe_batch");
-    found += usize::from(collected.is_ok_and(|found| found.is_some()));
-    let places = (0..bytes.len() as u64).step_by((bytes.len() / 256).max(1));
-    found += symbols::named_places(&file, places.chain([u64::MAX]));
-    found += usize::from(symbols::size_in(&file, "table_").is_some());
-    Ok(found)
-}
 
 /// Plays `bytes` as the log of a run, or as a single record, and makes the reports of it. Gives the
 /// number of events.

@@ -3,11 +3,11 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput};
-use gpuprobe::event::{Decoder, Event};
-use gpuprobe::probe::abi::{RawBatch, record};
-use gpuprobe::state::Activities;
 use gpuprobe_collector::wire::{self, BatchHeader, flags};
 use gpuprobe_collector::writer::Writer;
+use gpuprobe_engine::Activities;
+use gpuprobe_model::abi::{RawBatch, record};
+use gpuprobe_model::event::{Decoder, Event};
 use zerocopy::IntoBytes;
 
 /// Kernels of different names, and texts that a process has said before.
@@ -114,7 +114,7 @@ pub(crate) fn summing(criterion: &mut Criterion) {
     let (decoder, events) = decoded(&batches);
     assert_eq!(
         decoder.activity.losses(),
-        gpuprobe::activity::Losses::default()
+        gpuprobe_model::activity::Losses::default()
     );
     let mut group = criterion.benchmark_group("activity");
     group.throughput(Throughput::Elements(records));

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
-use gpuprobe::api::FUNCTIONS;
-use gpuprobe::event::{AboutMemory, Call, Event, Task};
-use gpuprobe::probe::abi::{RawCall, record};
-use gpuprobe::stacks::{CallStack, Location};
-use gpuprobe::state::{Identity, Ledger};
+use gpuprobe_cuda::FUNCTIONS;
+use gpuprobe_engine::Ledger;
+use gpuprobe_model::abi::{RawCall, record};
+use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
+use gpuprobe_model::identity::Identity;
+use gpuprobe_model::stack::{CallStack, Location};
 use zerocopy::FromZeros;
 
 pub(crate) const PID: u32 = 4242;

@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
-use gpuprobe::event::{Event, decode};
-use gpuprobe::probe::abi::{RawTask, record};
+use gpuprobe_model::abi::{RawTask, record};
+use gpuprobe_model::event::{Event, decode};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::calls;

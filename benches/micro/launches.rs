@@ -3,11 +3,11 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use gpuprobe::api::Modes;
-use gpuprobe::event::{Event, Kernel};
-use gpuprobe::probe::abi::RawLaunchKey;
-use gpuprobe::report::Format;
-use gpuprobe::state::{Launches, State};
+use gpuprobe_cuda::Modes;
+use gpuprobe_engine::{Launches, State};
+use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_model::event::{Event, Kernel};
+use gpuprobe_report::Format;
 
 use super::calls::{PID, row, task};
 use super::kernel_numbers;
@@ -24,7 +24,7 @@ fn key(number: u64) -> RawLaunchKey {
 
 fn launches(kernels: u64) -> Launches {
     let mut launches = Launches::default();
-    let task = gpuprobe::event::Task {
+    let task = gpuprobe_model::event::Task {
         process: PID << 10,
         ..task()
     };

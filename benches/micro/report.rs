@@ -4,11 +4,13 @@
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
-use gpuprobe::api::Modes;
-use gpuprobe::clock::Clock;
-use gpuprobe::report::{self, Format, Lost, Options, View};
-use gpuprobe::stacks::NoSymbols;
-use gpuprobe::state::State;
+use gpuprobe_cuda::Modes;
+use gpuprobe_engine::State;
+use gpuprobe_model::Lost;
+use gpuprobe_model::clock::Clock;
+use gpuprobe_model::stack::NoSymbols;
+use gpuprobe_report as report;
+use gpuprobe_report::{Format, Options, View};
 
 use super::calls::{self, Callers, Load, ONE_THREAD, Order};
 use super::live_sizes;

@@ -4,8 +4,8 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 
 use anyhow::Result;
-use gpuprobe::api::{FUNCTIONS, Layer};
-use gpuprobe::discover::{Library, Role};
+use gpuprobe::host::{Library, Role};
+use gpuprobe_cuda::{FUNCTIONS, Layer};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject, UprobeMultiOpts};
 

@@ -20,8 +20,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use floor::{Floor, FloorKind};
-use gpuprobe::api::Layer;
-use gpuprobe::discover::{Role, process};
+use gpuprobe::host::{Role, process};
+use gpuprobe_cuda::Layer;
 
 /// What is measured on, and what came out.
 pub(crate) struct Bench {

@@ -13,10 +13,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gpuprobe::activity::wire::{self, BatchHeader, Kind, RecordHeader};
-use gpuprobe::api::{FUNCTIONS, Modes};
-use gpuprobe::probe::abi::{RawBatch, RawCall, record};
-use gpuprobe::recording::{Facts, Recorder, Tap};
+use gpuprobe_cuda::{FUNCTIONS, Modes};
+use gpuprobe_model::abi::{RawBatch, RawCall, record};
+use gpuprobe_model::activity::wire;
+use gpuprobe_model::activity::wire::{BatchHeader, Kind, RecordHeader};
+use gpuprobe_recording::{Facts, Recorder, Tap};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
 use zerocopy::{FromZeros, Immutable, IntoBytes};

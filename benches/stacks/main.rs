@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gpuprobe::stacks::{AddressSpaces, StackCopy};
-use gpuprobe::symbols::{Request, Service};
+use gpuprobe_stacks::symbols::{Request, Service};
+use gpuprobe_stacks::{AddressSpaces, StackCopy};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
 const STACKS: usize = 10_000;
@@ -121,7 +121,7 @@ fn main() {
 /// Maps the code of the file; gives where it is, and its range in the file.
 fn map(path: &std::path::Path) -> (u64, (u64, u64)) {
     let file = fs::File::open(path).unwrap();
-    let headers = gpuprobe::stacks::elf::Headers::read(&file).unwrap();
+    let headers = gpuprobe_stacks::elf::Headers::read(&file).unwrap();
     let code = headers
         .segments
         .iter()

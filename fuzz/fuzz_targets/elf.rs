@@ -2,6 +2,6 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|file: &[u8]| {
-    let _ = gpuprobe::symbols::try_symbols(file);
-    let _ = gpuprobe::untrusted::discover(file);
+    let _ = gpuprobe_stacks::symbols::try_symbols(file);
+    let _ = gpuprobe_stacks::functions::try_functions(file);
 });

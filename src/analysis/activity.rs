@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use super::Selection;
 use super::busy::{Busy, busy};
-use crate::api::Direction;
-use crate::recording::enums::COPY_LABELS;
-use crate::recording::row::{integer, text};
-use crate::recording::{Database, Resolver, ids};
+use gpuprobe_cuda::Direction;
+use gpuprobe_cuda::nsys::COPY_LABELS;
+use gpuprobe_recording::row::{integer, text};
+use gpuprobe_recording::{Database, Resolver, ids};
 
 /// A kernel and its launches.
 #[derive(Clone, Debug, PartialEq, Serialize)]

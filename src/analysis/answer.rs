@@ -9,7 +9,7 @@ use super::activity::{Copies, Kernels};
 use super::listing::Listing;
 use super::report::Format;
 use super::{diff, text};
-use crate::recording::chains::Stack;
+use gpuprobe_recording::chains::Stack;
 
 /// Writes answers in a format.
 pub(super) struct Answer {

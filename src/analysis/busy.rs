@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::Selection;
 use super::activity::is_selected;
-use crate::recording::Database;
-use crate::recording::row::integer;
+use gpuprobe_recording::Database;
+use gpuprobe_recording::row::integer;
 
 /// Tables of what occupies a GPU.
 const WORK: [&str; 4] = [

@@ -6,9 +6,9 @@ use rusqlite::{Row, Rows};
 use super::events::{MemoryEvent, Origin, Trace};
 use super::order::Reorder;
 use super::pass::Order;
-use crate::recording::enums::class;
-use crate::recording::row::integer;
-use crate::recording::{Database, ids};
+use gpuprobe_cuda::nsys::class;
+use gpuprobe_recording::row::integer;
+use gpuprobe_recording::{Database, ids};
 
 /// The table of calls.
 pub const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";

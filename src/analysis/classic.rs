@@ -12,9 +12,9 @@ use super::events::{MemoryEvent, Origin, Trace};
 use super::listing::plain_name;
 use super::tracker::{Change, Tracker};
 use super::{Selection, Visitor, pass};
-use crate::files;
-use crate::recording::enums::{ALLOCATION, DEALLOCATION};
-use crate::recording::{Database, Frame, Resolver, ids, kinds};
+use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
+use gpuprobe_os::files;
+use gpuprobe_recording::{Database, Frame, Resolver, ids, kinds};
 
 /// The header.
 const COLUMNS: &str =

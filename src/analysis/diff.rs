@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::groups::Group;
 use super::listing::{Which, listing};
 use super::{Selection, pass};
-use crate::recording::{Database, Session};
+use gpuprobe_recording::{Database, Session};
 
 /// How much a call stack held in two runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

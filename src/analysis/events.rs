@@ -3,7 +3,7 @@
 use rusqlite::Row;
 use serde::Serialize;
 
-use crate::recording::row::{integer, text};
+use gpuprobe_recording::row::{integer, text};
 
 /// The table of memory events.
 pub const MEMORY: &str = "CUDA_GPU_MEMORY_USAGE_EVENTS";

@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::events::Origin;
 use super::listing::plain_name;
 use super::tracker::{Allocation, Amount};
-use crate::recording::chains::{Frame, Stack};
-use crate::recording::{Resolver, kinds};
-use crate::stacks::cuda;
+use gpuprobe_recording::chains::{Frame, Stack};
+use gpuprobe_recording::{Resolver, kinds};
+use gpuprobe_stacks::cuda;
 
 /// Allocations made by one call stack.
 #[derive(Clone, Debug, Serialize)]

@@ -12,8 +12,8 @@ use super::events::Trace;
 use super::groups::{Group, Groups};
 use super::tracker::{Allocation, Findings, Place, Totals};
 use super::{Selection, Tracker};
-use crate::recording::chains::Stack;
-use crate::recording::{Database, Resolver, Session, ids, kinds};
+use gpuprobe_recording::chains::Stack;
+use gpuprobe_recording::{Database, Resolver, Session, ids, kinds};
 
 /// Which allocations are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ pub use events::{MemoryEvent, Origin, Trace};
 pub use pass::{Visitor, pass};
 pub use tracker::Tracker;
 
-use crate::recording::ids;
+use gpuprobe_recording::ids;
 
 /// What of a file is looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::calls::{CALL_COLUMNS, CALLS, Calls};
 use super::events::{MEMORY, MEMORY_COLUMNS, MemoryEvent, Origin};
 use super::order::{Disorder, Reorder};
 use super::tracker::{Change, Tracker};
-use crate::recording::{Database, row};
+use gpuprobe_recording::{Database, row};
 
 /// In which order rows are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

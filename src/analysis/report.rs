@@ -13,11 +13,11 @@ use super::listing::{Which, listing};
 use super::summary::summary;
 use super::usage::Usage;
 use super::{Selection, classic, diff, pass, text};
-use crate::cli::say;
-use crate::files;
-use crate::profile;
-use crate::recording::{Database, Session};
-use crate::terminal;
+use gpuprobe_os::files;
+use gpuprobe_os::say;
+use gpuprobe_os::terminal;
+use gpuprobe_recording::{Database, Session};
+use gpuprobe_report::profile;
 
 /// Formats of analyses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

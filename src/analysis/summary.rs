@@ -7,7 +7,7 @@ use super::activity::{self, Copies, Kernels};
 use super::groups::Group;
 use super::listing::{Listing, Which, listing};
 use super::{Selection, Tracker};
-use crate::recording::{Database, Session};
+use gpuprobe_recording::{Database, Session};
 
 /// The page.
 #[derive(Clone, Debug, Serialize)]

@@ -9,9 +9,9 @@ use super::groups::Group;
 use super::listing::{Listing, Row};
 use super::summary::{Summary, largest};
 use super::tracker::{Amount, Findings, Totals};
-use crate::recording::Frame;
-use crate::report::{printable, size};
-use crate::symbols;
+use gpuprobe_model::text::{printable, size};
+use gpuprobe_recording::Frame;
+use gpuprobe_stacks::symbols;
 
 /// Columns of a kernel's name at most.
 const NAME_WIDTH: usize = 64;
@@ -268,7 +268,11 @@ pub(super) fn summary(page: &Summary, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "command: {}", printable(command))?;
     }
     if let Some(start) = session.wall(0) {
-        writeln!(out, "began: {}", crate::clock::rfc3339_seconds(&start))?;
+        writeln!(
+            out,
+            "began: {}",
+            gpuprobe_model::clock::rfc3339_seconds(&start)
+        )?;
     }
     for (id, name) in &session.gpus {
         writeln!(out, "gpu_{id}: {}", printable(name))?;

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use super::Selection;
 use super::events::{MemoryEvent, Origin};
-use crate::recording::kinds;
+use gpuprobe_recording::kinds;
 
 pub use totals::{Amount, Findings, Totals};
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use super::report::Format;
 use super::tracker::{Change, Totals};
 use super::{Tracker, Visitor};
-use crate::recording::kinds;
+use gpuprobe_recording::kinds;
 
 /// The columns, in text and tables.
 pub const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];

@@ -4,7 +4,7 @@ use clap::Args;
 use gpuprobe_collector::settings::{BUFFER_BYTES, BUFFER_BYTES_RANGE, Kinds};
 
 use super::view::parse_size;
-use crate::session::{Collect, Target};
+use crate::live::{Collect, Target};
 
 #[derive(Clone, Debug, Args)]
 #[allow(clippy::doc_markdown, reason = "it is the help, which has no markdown")]

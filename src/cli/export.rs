@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use crate::export::{self, Config, Format};
+use crate::export;
+use crate::export::{Config, Format};
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {

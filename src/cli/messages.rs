@@ -1,7 +1,7 @@
 //! What is said on standard error.
 
-use std::fmt::{self, Display};
-use std::io::{self, IsTerminal, Write as _};
+use std::fmt;
+use std::io::{self, IsTerminal};
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
@@ -9,14 +9,7 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{self as format, FmtContext};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::report::printable;
-
-/// One line for the user on standard error. Nobody may be reading, which must not stop tracing.
-pub fn say(message: impl Display) {
-    // Names of files and of programs are in it.
-    let message = printable(&message.to_string());
-    let _ = writeln!(io::stderr(), "gpuprobe: {message}");
-}
+use gpuprobe_model::text::printable;
 
 /// From now on, warnings go to standard error; `GPUPROBE_LOG` asks for more, or for less.
 pub(super) fn begin_log() {

@@ -7,7 +7,8 @@ use anyhow::Result;
 use clap::Args;
 
 use super::report::SelectionArgs;
-use crate::plot::{self, By, Config};
+use crate::plot;
+use crate::plot::{By, Config};
 
 #[derive(Debug, Args)]
 pub(super) struct PlotArgs {

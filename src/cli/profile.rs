@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::profile::{Config, Weight};
+use gpuprobe_report::profile::{Config, Weight};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ProfileArgs {

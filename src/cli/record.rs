@@ -13,12 +13,12 @@ use super::activity::ActivityArgs;
 use super::target::TargetArgs;
 use super::view::ViewArgs;
 use super::{Cli, parse_duration};
-use crate::api::Modes;
-use crate::profile;
-use crate::recording::replay;
-use crate::report::{Format, View};
-use crate::session::{Config, Record};
-use crate::terminal;
+use crate::live::{Config, Record};
+use crate::replay;
+use gpuprobe_cuda::Modes;
+use gpuprobe_os::terminal;
+use gpuprobe_report::profile;
+use gpuprobe_report::{Format, View};
 
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {

@@ -10,7 +10,8 @@ use clap::{Args, ValueEnum};
 use super::parse_duration;
 use super::profile::ProfileArgs;
 use crate::analysis::Selection;
-use crate::analysis::report::{self, Config, Format, Question};
+use crate::analysis::report;
+use crate::analysis::report::{Config, Format, Question};
 
 /// Analyses of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

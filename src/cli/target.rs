@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::Args;
 
 use super::parse_duration;
-use crate::api::{KindSet, MemoryKind};
+use crate::live::{ApiChoice, Filter, Target};
+use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
-use crate::session::{ApiChoice, Filter, Target};
-use crate::stacks::StackMode;
+use gpuprobe_cuda::{KindSet, MemoryKind};
 
 #[derive(Debug, Args)]
 pub(super) struct TargetArgs {
@@ -126,7 +126,7 @@ mod tests {
     use clap::Parser;
 
     use super::super::{Action, Cli};
-    use crate::session::Config;
+    use crate::live::Config;
 
     fn config(words: &[&str], options: &[&str]) -> Option<Config> {
         let cli = Cli::try_parse_from(words.iter().chain(options)).ok()?;

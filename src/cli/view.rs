@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::parse_duration;
-use crate::report::{Group, Sort, View};
+use gpuprobe_report::{Group, Sort, View};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ViewArgs {

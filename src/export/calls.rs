@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::events::{Arguments, Events};
 use super::tracks::{Of, Tracks};
 pub(super) use crate::analysis::calls::CALLS;
-use crate::recording::enums::class;
-use crate::recording::row::integer;
-use crate::recording::{Database, Resolver};
+use gpuprobe_cuda::nsys::class;
+use gpuprobe_recording::row::integer;
+use gpuprobe_recording::{Database, Resolver};
 
 /// The table of what tracing cost.
 pub(super) const OVERHEAD: &str = "PROFILER_OVERHEAD";

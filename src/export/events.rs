@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::recording::Session;
+use gpuprobe_recording::Session;
 
 /// Where an event is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,7 +10,7 @@ use super::tracks::Tracks;
 use crate::analysis::events::MEMORY;
 use crate::analysis::tracker::Change;
 use crate::analysis::{Selection, Tracker, Visitor, pass};
-use crate::recording::{Database, ids, kinds};
+use gpuprobe_recording::{Database, ids, kinds};
 
 /// Writes the memory of each process on each device, and page-locked memory of the host.
 pub(super) fn memory<W: Write>(

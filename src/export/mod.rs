@@ -16,10 +16,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::analysis::events::MEMORY;
-use crate::files;
-use crate::recording::{Database, Resolver, Session};
-use crate::terminal;
 use events::Events;
+use gpuprobe_os::files;
+use gpuprobe_os::terminal;
+use gpuprobe_recording::{Database, Resolver, Session};
 use tracks::Tracks;
 
 /// Formats of other viewers.

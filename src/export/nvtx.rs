@@ -8,8 +8,8 @@ use anyhow::Result;
 
 use super::events::{Arguments, Events};
 use super::tracks::{Of, Tracks};
-use crate::recording::row::{integer, text};
-use crate::recording::{Database, Resolver};
+use gpuprobe_recording::row::{integer, text};
+use gpuprobe_recording::{Database, Resolver};
 
 /// The table of marks and ranges.
 pub(super) const NVTX: &str = "NVTX_EVENTS";

@@ -10,8 +10,8 @@ use std::io::Write;
 use anyhow::Result;
 
 use super::events::{Events, Track};
-use crate::recording::row::{integer, text};
-use crate::recording::{Database, Session, ids};
+use gpuprobe_recording::row::{integer, text};
+use gpuprobe_recording::{Database, Session, ids};
 
 /// Above the ids of all processes and threads.
 const FIRST_GROUP: u64 = 1 << 23;

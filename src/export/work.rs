@@ -8,9 +8,9 @@ use rusqlite::{Row, Rows};
 use super::events::{Arguments, Events};
 use super::tracks::{Of, Tracks};
 use crate::analysis::calls::CALLS;
-use crate::recording::enums::COPY_LABELS;
-use crate::recording::row::integer;
-use crate::recording::{Database, Resolver, kinds};
+use gpuprobe_cuda::nsys::COPY_LABELS;
+use gpuprobe_recording::row::integer;
+use gpuprobe_recording::{Database, Resolver, kinds};
 
 /// The tables of what GPUs did.
 pub(super) const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";

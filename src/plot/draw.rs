@@ -11,8 +11,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
 use super::Chart;
-use crate::files;
-use crate::report::{printable, size};
+use gpuprobe_model::text::{printable, size};
+use gpuprobe_os::files;
 
 /// The name of the embedded font; in SVG, of whichever the reader has.
 const FONT: &str = "sans-serif";
@@ -150,7 +150,7 @@ fn legend<DB: DrawingBackend>(
     let width = i32::try_from(area.dim_in_pixel().0).unwrap_or(i32::MAX);
     let (mut x, mut rows) = (box_size, 1);
     for (label, colour, is_area) in bands.chain(lines).chain(leak) {
-        let label = crate::symbols::shorten(&printable(label), 60);
+        let label = gpuprobe_stacks::symbols::shorten(&printable(label), 60);
         let (label_width, _) = area.estimate_text_size(&label, &style)?;
         let needed = i32::try_from(label_width).unwrap_or(0) + box_size * 3;
         if x + needed > width && x > box_size {

@@ -15,8 +15,8 @@ use crate::analysis::groups::Group;
 use crate::analysis::listing::{Which, listing};
 use crate::analysis::tracker::{Change, Part};
 use crate::analysis::{Selection, Tracker, Visitor, pass};
-use crate::cli::say;
-use crate::recording::{Database, Resolver, Session, kinds};
+use gpuprobe_os::say;
+use gpuprobe_recording::{Database, Resolver, Session, kinds};
 
 pub use chart::{Band, Chart, Line};
 pub use draw::write;

@@ -4,8 +4,8 @@ use anyhow::{Context, Result, bail};
 use chrono::{NaiveDateTime, TimeDelta};
 
 use super::Line;
-use crate::recording::Database;
-use crate::recording::row::integer;
+use gpuprobe_recording::Database;
+use gpuprobe_recording::row::integer;
 
 const MIB: f64 = 1_048_576.0;
 /// GPUs of a host at most.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
 
 use super::kind::AttachKind;
-use crate::discover::proc::Mappings;
+use gpuprobe_os::proc::Mappings;
 
 /// A function to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath};
 use super::load::Probe;
 use super::rings::{Image, Rings};
-use crate::clock;
-use crate::report::Lost;
-use crate::stacks::StackMode;
+use crate::probe::StackMode;
+use gpuprobe_model::Lost;
+use gpuprobe_model::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath};
+use gpuprobe_model::clock;
 
 impl Probe {
     /// Opens the rings. There may be one reader only.

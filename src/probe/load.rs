@@ -9,15 +9,16 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapType, OpenObject, ProgramMut};
 use zerocopy::FromZeros;
 
-use super::abi::{self, RawCode};
+use super::abi;
 use super::attach::{self, Attached, Point};
 use super::kind::{self, AttachKind};
 use super::map_entries::MapEntries;
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, OpenGpuprobeSkel};
 use super::types;
-use crate::api::{FUNCTIONS, table};
-use crate::privileges;
-use crate::stacks::StackMode;
+use crate::probe::StackMode;
+use gpuprobe_cuda::{FUNCTIONS, table};
+use gpuprobe_model::abi::RawCode;
+use gpuprobe_os::privileges;
 
 /// What the kernel side is told before it is loaded.
 #[derive(Clone, Debug, Default)]
@@ -388,7 +389,8 @@ pub fn has_ring_buffers() -> bool {
 
 /// Why nothing can be loaded, with the way out, if it is one of the usual causes.
 fn known_cause() -> Option<&'static str> {
-    use crate::doctor::{self, Capability};
+    use crate::doctor;
+    use crate::doctor::Capability;
     let capabilities = doctor::effective_capabilities().unwrap_or(u64::MAX);
     let has = |c: Capability| capabilities & (c.bit() | Capability::SysAdmin.bit()) != 0;
     if !has(Capability::Bpf) || !has(Capability::Perfmon) {

@@ -9,8 +9,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use zerocopy::FromBytes;
 
-use super::abi::{RawNotice, record};
 use super::ring::{Consumer, Ring};
+use gpuprobe_model::abi::{RawNotice, record};
 
 /// The kernel side asks discovery to look at a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

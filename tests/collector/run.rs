@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use gpuprobe::activity::library::Library;
+use gpuprobe::probe::library::Library;
 use gpuprobe_collector::batch::{Batch, Record};
 use gpuprobe_collector::settings::{Kinds, Settings};
 use gpuprobe_collector::wire::{BatchHeader, SETTINGS_VARIABLE, flags};

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use gpuprobe::api::{FUNCTIONS, Layer};
+use gpuprobe_cuda::{FUNCTIONS, Layer};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -21,7 +21,7 @@ use crate::harness::{Setup, alone, standin};
 fn names(layer: Layer) -> Vec<&'static str> {
     let of_layer = FUNCTIONS.iter().filter(|f| f.layer == layer);
     let mut names: Vec<_> = of_layer
-        .flat_map(gpuprobe::api::Function::symbols)
+        .flat_map(gpuprobe_cuda::Function::symbols)
         .collect();
     // The self-test's is not a library's.
     names.retain(|name| name.starts_with("cu"));

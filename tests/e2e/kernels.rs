@@ -8,8 +8,8 @@ use nix::sys::signal::Signal;
 use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
-use gpuprobe::api::Layer;
-use gpuprobe::discover::{Library, Role};
+use gpuprobe::host::{Library, Role};
+use gpuprobe_cuda::Layer;
 
 use crate::harness::standin::OwnCopy;
 use crate::harness::talk::Talk;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 use gpuprobe::export;
-use gpuprobe::recording::{Database, Session};
+use gpuprobe_recording::{Database, Session};
 use proptest::prelude::*;
 use rusqlite::{Connection, params};
 use serde_json::Value;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use gpuprobe::api::{FUNCTIONS, Modes};
-use gpuprobe::probe::abi::{RawCall, RawKernel, RawLaunch, RawLaunchKey, RawTask, record};
-use gpuprobe::recording::{Facts, Recorder, Tap};
+use gpuprobe_cuda::{FUNCTIONS, Modes};
+use gpuprobe_model::abi::{RawCall, RawKernel, RawLaunch, RawLaunchKey, RawTask, record};
+use gpuprobe_recording::{Facts, Recorder, Tap};
 use rusqlite::Connection;
 use zerocopy::{FromZeros, IntoBytes};
 

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use chrono::DateTime;
-use gpuprobe::api::{FUNCTIONS, Modes};
-use gpuprobe::clock::Clock;
-use gpuprobe::probe::abi::{RawCall, RawTask, record};
-use gpuprobe::recording::log::{Mark, Note};
-use gpuprobe::recording::{Facts, Recorder, Tap};
-use gpuprobe::state::Identity;
+use gpuprobe_cuda::{FUNCTIONS, Modes};
+use gpuprobe_model::abi::{RawCall, RawTask, record};
+use gpuprobe_model::clock::Clock;
+use gpuprobe_model::identity::Identity;
+use gpuprobe_recording::log::{Mark, Note};
+use gpuprobe_recording::{Facts, Recorder, Tap};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use zerocopy::{FromZeros, IntoBytes};

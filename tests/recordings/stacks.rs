@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use chrono::DateTime;
-use gpuprobe::api::Modes;
-use gpuprobe::clock::Clock;
-use gpuprobe::probe::abi::{RawCall, record};
-use gpuprobe::recording::log::{Mark, Note};
-use gpuprobe::recording::{Facts, Recorder, Tap};
-use gpuprobe::stacks::{CallStack, Frame, Language, Location, ModuleId};
-use gpuprobe::state::Identity;
+use gpuprobe_cuda::Modes;
+use gpuprobe_model::abi::{RawCall, record};
+use gpuprobe_model::clock::Clock;
+use gpuprobe_model::identity::Identity;
+use gpuprobe_model::stack::{CallStack, Frame, Language, Location, ModuleId};
+use gpuprobe_recording::log::{Mark, Note};
+use gpuprobe_recording::{Facts, Recorder, Tap};
 use rusqlite::Connection;
 use serde_json::Value;
 use zerocopy::IntoBytes;

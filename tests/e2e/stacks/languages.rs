@@ -85,7 +85,7 @@ fn root_cpp_is_named_with_templates_and_inlined_functions() {
         .unwrap();
     assert_eq!(frame["inlined"], true);
     assert!(frame["file"].as_str().unwrap().ends_with("shapes.cpp"));
-    let source = include_str!("../../stacks/programs/shapes.cpp");
+    let source = include_str!("../../../crates/stacks/tests/stacks/programs/shapes.cpp");
     let line = source
         .lines()
         .position(|line| line.contains("shape.area(1)"));

@@ -1,0 +1,118 @@
+//! What is covered, as a table for people: made from the function table.
+
+use std::fmt::Write;
+
+use super::{Direction, FUNCTIONS, Function, Layer, Op, Told};
+
+/// A Markdown table of every traced function, by what it does and by the library that exports it.
+pub fn markdown() -> String {
+    let mut groups: Vec<(String, [Vec<String>; 2])> = Vec::new();
+    for function in FUNCTIONS.iter().filter(|f| f.op != Op::SelfTest) {
+        let title = title(function);
+        let column = match function.layer {
+            Layer::Runtime => 0,
+            Layer::Driver => 1,
+        };
+        let name = name(function);
+        match groups.iter_mut().find(|(t, _)| *t == title) {
+            Some((_, columns)) => columns[column].push(name),
+            None => {
+                let mut columns = [Vec::new(), Vec::new()];
+                columns[column].push(name);
+                groups.push((title, columns));
+            }
+        }
+    }
+    let mut table = String::from("| what | libcudart | libcuda |\n|---|---|---|\n");
+    for (title, [runtime, driver]) in groups {
+        let (runtime, driver) = (runtime.join(", "), driver.join(", "));
+        // Writing to a string does not fail.
+        let _ = writeln!(table, "| {title} | {runtime} | {driver} |");
+    }
+    table
+}
+
+/// The symbol, and the endings of its variants.
+fn name(function: &Function) -> String {
+    let stem = function.symbol;
+    let base = stem.rsplit_once("_v").map_or(stem, |(base, _)| base);
+    let variants: Vec<_> = function
+        .variants
+        .iter()
+        .map(|variant| match variant.strip_prefix(stem) {
+            Some(ending) => format!("`{ending}`"),
+            None => match variant.strip_prefix(base) {
+                Some("") => "unversioned".to_owned(),
+                _ => format!("`{variant}`"),
+            },
+        })
+        .collect();
+    if variants.is_empty() {
+        format!("`{stem}`")
+    } else {
+        format!("`{stem}` ({})", variants.join(", "))
+    }
+}
+
+fn title(function: &Function) -> String {
+    let kind = function.kind;
+    match function.op {
+        Op::Allocate => format!("{kind}: allocate"),
+        Op::Free => format!("{kind}: free"),
+        Op::HandleCreate | Op::HandleRetain => format!("{kind}: create, retain"),
+        Op::HandleRelease => format!("{kind}: release"),
+        Op::Map | Op::Unmap | Op::MapHandle => format!("{kind}: map, unmap"),
+        Op::HandleImport | Op::ShareOpen | Op::ShareExport | Op::HandleOther => {
+            "imported: import, open, export".into()
+        }
+        Op::ShareClose => "imported: close".into(),
+        Op::Reserve | Op::Unreserve => "address space".into(),
+        Op::Symbol => "static: variables".into(),
+        Op::ModuleLoad | Op::LibraryLoad | Op::ModuleUnload => "modules".into(),
+        Op::PoolCreate
+        | Op::PoolDestroy
+        | Op::PoolTrim
+        | Op::PoolAttribute
+        | Op::PoolOfDevice
+        | Op::PoolSet => "pools".into(),
+        Op::GraphAllocate | Op::GraphFree | Op::GraphNode | Op::GraphBuild | Op::GraphDestroy => {
+            "graph: memory nodes".into()
+        }
+        Op::ContextDestroy | Op::DeviceReset | Op::PrimaryRelease => "ends of contexts".into(),
+        Op::ContextCreate
+        | Op::ContextRetain
+        | Op::ContextSet
+        | Op::ContextPush
+        | Op::ContextPop
+        | Op::ContextGet
+        | Op::ContextDevice
+        | Op::DeviceSet
+        | Op::DeviceGet
+        | Op::DeviceCount => "contexts and devices".into(),
+        Op::Launch => "launches".into(),
+        Op::GraphLaunch => "graph launches".into(),
+        Op::CaptureBegin | Op::CaptureEnd => "captures".into(),
+        Op::EventRecord | Op::StreamWait | Op::StreamDestroy => "captures: joining, leaving".into(),
+        Op::KernelName => "names of kernels".into(),
+        Op::Copy | Op::CopyBatch if function.told == Told::Always(Direction::Set) => {
+            "memory sets".into()
+        }
+        Op::Copy | Op::CopyBatch => "copies".into(),
+        Op::SelfTest => "self-test".into(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_has_the_table() {
+        // After a change: cargo run -- functions, between the two marks of README.md.
+        let readme = include_str!("../../../README.md");
+        let (_, rest) = readme.split_once("<!-- functions -->\n").unwrap();
+        let (table, _) = rest.split_once("<!-- end of functions -->").unwrap();
+        assert_eq!(table.trim(), markdown().trim());
+    }
+}

@@ -1,0 +1,375 @@
+//! Memory calls: what allocates and frees, at both layers.
+
+use super::table::row;
+use super::{EXTRA, Function, Layer, MemoryKind, Op, Value};
+use MemoryKind::{Array, Async, Device, Imported, Managed, Pinned, Pitched, Registered, Vmm};
+
+pub(super) const NONE: Value = Value::NONE;
+pub(super) const A0: Value = Value::argument(0);
+pub(super) const A1: Value = Value::argument(1);
+pub(super) const A2: Value = Value::argument(2);
+pub(super) const A3: Value = Value::argument(3);
+
+type Variants = &'static [&'static str];
+
+const fn memory(layer: Layer, op: Op, kind: MemoryKind, symbol: &'static str) -> Function {
+    Function {
+        kind,
+        ..row(layer, op, symbol)
+    }
+}
+
+/// Writes the address to argument 0; argument 1 is the size.
+const fn allocates(
+    layer: Layer,
+    kind: MemoryKind,
+    symbol: &'static str,
+    variants: Variants,
+) -> Function {
+    Function {
+        variants,
+        out: A0,
+        size: A1,
+        ..memory(layer, Op::Allocate, kind, symbol)
+    }
+}
+
+/// Argument 0 is what it gives back.
+const fn frees(
+    layer: Layer,
+    op: Op,
+    kind: MemoryKind,
+    symbol: &'static str,
+    variants: Variants,
+) -> Function {
+    Function {
+        variants,
+        address: A0,
+        ..memory(layer, op, kind, symbol)
+    }
+}
+
+/// Allocates rows of a pitch that the call writes to `pitch`.
+const fn pitched(
+    layer: Layer,
+    symbol: &'static str,
+    pitch: Value,
+    height: Value,
+    depth: Value,
+) -> Function {
+    Function {
+        out: A0,
+        size: pitch,
+        size_at_return: true,
+        factors: [height, depth],
+        ..memory(layer, Op::Allocate, Pitched, symbol)
+    }
+}
+
+/// Page-locks memory at argument 0.
+const fn registers(layer: Layer, symbol: &'static str, variants: Variants) -> Function {
+    Function {
+        variants,
+        address: A0,
+        size: A1,
+        ..memory(layer, Op::Allocate, Registered, symbol)
+    }
+}
+
+/// On a stream, from the pool of its device or from the pool in an argument. The extra value is
+/// the pool.
+const fn stream_ordered(
+    layer: Layer,
+    symbol: &'static str,
+    variants: Variants,
+    stream: Value,
+    pool: Value,
+) -> Function {
+    Function {
+        stream,
+        extra: extra(&[pool]),
+        ..allocates(layer, Async, symbol, variants)
+    }
+}
+
+/// An array as the runtime describes it; the extra values are those of
+/// [`gpuprobe_engine::arrays::of_runtime`].
+const fn runtime_array(
+    symbol: &'static str,
+    shape: [Value; 3],
+    levels: Value,
+    flags: Value,
+) -> Function {
+    let [width, height, depth] = shape;
+    // cudaChannelFormatDesc: four numbers of bits, then what they are.
+    let (xy, zw, format) = (A1.behind(0), A1.behind(8), A1.behind(16).bits32());
+    Function {
+        out: A0,
+        extra: [xy, zw, format, width, height, depth, levels, flags],
+        ..memory(Layer::Runtime, Op::Allocate, Array, symbol)
+    }
+}
+
+/// An array as the driver describes it, by a `CUDA_ARRAY_DESCRIPTOR` or `CUDA_ARRAY3D_DESCRIPTOR`;
+/// the extra values are those of [`gpuprobe_engine::arrays::of_driver`].
+const fn driver_array(symbol: &'static str, has_depth: bool, levels: Value) -> Function {
+    let format = if has_depth { 24 } else { 16 };
+    let (depth, flags) = if has_depth {
+        (A1.behind(16), A1.behind(32).bits32())
+    } else {
+        (NONE, NONE)
+    };
+    let (bits, channels) = (A1.behind(format).bits32(), A1.behind(format + 4).bits32());
+    let (width, height) = (A1.behind(0), A1.behind(8));
+    Function {
+        out: A0,
+        extra: [bits, channels, NONE, width, height, depth, levels, flags],
+        ..memory(Layer::Driver, Op::Allocate, Array, symbol)
+    }
+}
+
+/// Opens memory of another process by the 64 bytes at these values.
+const fn opens(layer: Layer, symbol: &'static str, variants: Variants) -> Function {
+    Function {
+        variants,
+        out: A0,
+        // The bytes are passed by value, on the stack.
+        extra: {
+            let mut all = [NONE; EXTRA];
+            let mut slot = 0;
+            while slot < EXTRA {
+                all[slot] = Value::stack(slot as u8);
+                slot += 1;
+            }
+            all
+        },
+        ..memory(layer, Op::ShareOpen, Imported, symbol)
+    }
+}
+
+/// Gets at another process's allocation from a pool, by the 64 bytes behind argument 2.
+const fn imports_pointer(layer: Layer, symbol: &'static str) -> Function {
+    Function {
+        out: A0,
+        extra: {
+            let mut all = [NONE; EXTRA];
+            let mut word = 0;
+            while word < EXTRA {
+                all[word] = A2.behind(8 * word as u32);
+                word += 1;
+            }
+            all
+        },
+        ..memory(layer, Op::Allocate, Imported, symbol)
+    }
+}
+
+/// External memory, whose descriptor has the size at offset 24.
+const fn imports_external(layer: Layer, symbol: &'static str) -> Function {
+    Function {
+        out: A0,
+        size: A1.behind(24),
+        ..memory(layer, Op::HandleImport, Imported, symbol)
+    }
+}
+
+/// A part of external memory, whose descriptor has the size at offset 8.
+const fn maps_external(layer: Layer, symbol: &'static str) -> Function {
+    Function {
+        out: A0,
+        address: A1,
+        size: A2.behind(8),
+        ..memory(layer, Op::MapHandle, Imported, symbol)
+    }
+}
+
+/// External memory as an array: it takes no memory of its own.
+const fn maps_external_array(layer: Layer, symbol: &'static str) -> Function {
+    Function {
+        out: A0,
+        ..memory(layer, Op::Allocate, Array, symbol)
+    }
+}
+
+const fn extra<const N: usize>(values: &[Value; N]) -> [Value; EXTRA] {
+    let mut all = [NONE; EXTRA];
+    let mut index = 0;
+    while index < N {
+        all[index] = values[index];
+        index += 1;
+    }
+    all
+}
+
+/// `cudaExtent`, by value in the first stack slots.
+const EXTENT: [Value; 3] = [Value::stack(0), Value::stack(1), Value::stack(2)];
+const RUNTIME: Layer = Layer::Runtime;
+const DRIVER: Layer = Layer::Driver;
+
+pub(super) const MEMORY: &[Function] = &[
+    allocates(RUNTIME, Device, "cudaMalloc", &[]),
+    frees(RUNTIME, Op::Free, Device, "cudaFree", &[]),
+    allocates(DRIVER, Device, "cuMemAlloc_v2", &[]),
+    frees(DRIVER, Op::Free, Device, "cuMemFree_v2", &[]),
+    pitched(RUNTIME, "cudaMallocPitch", A1, A3, NONE),
+    pitched(RUNTIME, "cudaMalloc3D", A0.plus(8), EXTENT[1], EXTENT[2]),
+    pitched(DRIVER, "cuMemAllocPitch_v2", A1, A3, NONE),
+    allocates(RUNTIME, Managed, "cudaMallocManaged", &[]),
+    allocates(DRIVER, Managed, "cuMemAllocManaged", &[]),
+    // Host memory.
+    allocates(RUNTIME, Pinned, "cudaMallocHost", &[]),
+    allocates(RUNTIME, Pinned, "cudaHostAlloc", &[]),
+    frees(RUNTIME, Op::Free, Pinned, "cudaFreeHost", &[]),
+    allocates(DRIVER, Pinned, "cuMemAllocHost_v2", &[]),
+    allocates(DRIVER, Pinned, "cuMemHostAlloc", &[]),
+    frees(DRIVER, Op::Free, Pinned, "cuMemFreeHost", &[]),
+    registers(RUNTIME, "cudaHostRegister", &[]),
+    frees(RUNTIME, Op::Free, Registered, "cudaHostUnregister", &[]),
+    registers(DRIVER, "cuMemHostRegister_v2", &["cuMemHostRegister"]),
+    frees(DRIVER, Op::Free, Registered, "cuMemHostUnregister", &[]),
+    // Arrays.
+    runtime_array(
+        "cudaMallocArray",
+        [A2, A3, NONE],
+        NONE,
+        Value::argument32(4),
+    ),
+    runtime_array("cudaMalloc3DArray", EXTENT, NONE, A2.bits32()),
+    runtime_array("cudaMallocMipmappedArray", EXTENT, A2.bits32(), A3.bits32()),
+    frees(RUNTIME, Op::Free, Array, "cudaFreeArray", &[]),
+    frees(RUNTIME, Op::Free, Array, "cudaFreeMipmappedArray", &[]),
+    driver_array("cuArrayCreate_v2", false, NONE),
+    driver_array("cuArray3DCreate_v2", true, NONE),
+    driver_array("cuMipmappedArrayCreate", true, A2.bits32()),
+    frees(DRIVER, Op::Free, Array, "cuArrayDestroy", &[]),
+    frees(DRIVER, Op::Free, Array, "cuMipmappedArrayDestroy", &[]),
+    // Stream-ordered.
+    stream_ordered(
+        RUNTIME,
+        "cudaMallocAsync",
+        &["cudaMallocAsync_ptsz"],
+        A2,
+        NONE,
+    ),
+    stream_ordered(
+        RUNTIME,
+        "cudaMallocFromPoolAsync",
+        &["cudaMallocFromPoolAsync_ptsz"],
+        A3,
+        A2,
+    ),
+    Function {
+        stream: A1,
+        ..frees(
+            RUNTIME,
+            Op::Free,
+            Async,
+            "cudaFreeAsync",
+            &["cudaFreeAsync_ptsz"],
+        )
+    },
+    stream_ordered(
+        DRIVER,
+        "cuMemAllocAsync",
+        &["cuMemAllocAsync_ptsz"],
+        A2,
+        NONE,
+    ),
+    stream_ordered(
+        DRIVER,
+        "cuMemAllocFromPoolAsync",
+        &["cuMemAllocFromPoolAsync_ptsz"],
+        A3,
+        A2,
+    ),
+    Function {
+        stream: A1,
+        ..frees(
+            DRIVER,
+            Op::Free,
+            Async,
+            "cuMemFreeAsync",
+            &["cuMemFreeAsync_ptsz"],
+        )
+    },
+    // Virtual memory management, which only the driver has. Of `CUmemAllocationProp`, the type of
+    // the location is at offset 8 and its number at 12.
+    Function {
+        device: A2.behind(12).bits32(),
+        extra: extra(&[A2.behind(8).bits32()]),
+        ..Function {
+            op: Op::HandleCreate,
+            ..allocates(DRIVER, Vmm, "cuMemCreate", &[])
+        }
+    },
+    frees(DRIVER, Op::HandleRelease, Vmm, "cuMemRelease", &[]),
+    Function {
+        address: A0,
+        size: A1,
+        extra: extra(&[A3, A2]),
+        ..memory(DRIVER, Op::Map, Vmm, "cuMemMap")
+    },
+    Function {
+        size: A1,
+        ..frees(DRIVER, Op::Unmap, Vmm, "cuMemUnmap", &[])
+    },
+    Function {
+        op: Op::Reserve,
+        ..allocates(DRIVER, Vmm, "cuMemAddressReserve", &[])
+    },
+    Function {
+        size: A1,
+        ..frees(DRIVER, Op::Unreserve, Vmm, "cuMemAddressFree", &[])
+    },
+    Function {
+        address: A1,
+        out: A0,
+        ..memory(DRIVER, Op::HandleRetain, Vmm, "cuMemRetainAllocationHandle")
+    },
+    Function {
+        out: A0,
+        ..memory(
+            DRIVER,
+            Op::HandleImport,
+            Imported,
+            "cuMemImportFromShareableHandle",
+        )
+    },
+    Function {
+        out: A0,
+        ..memory(DRIVER, Op::HandleOther, Imported, "cuMulticastCreate")
+    },
+    // Other processes' and other APIs'.
+    opens(RUNTIME, "cudaIpcOpenMemHandle", &[]),
+    frees(
+        RUNTIME,
+        Op::ShareClose,
+        Imported,
+        "cudaIpcCloseMemHandle",
+        &[],
+    ),
+    opens(DRIVER, "cuIpcOpenMemHandle_v2", &["cuIpcOpenMemHandle"]),
+    frees(DRIVER, Op::ShareClose, Imported, "cuIpcCloseMemHandle", &[]),
+    imports_pointer(RUNTIME, "cudaMemPoolImportPointer"),
+    imports_pointer(DRIVER, "cuMemPoolImportPointer"),
+    imports_external(RUNTIME, "cudaImportExternalMemory"),
+    maps_external(RUNTIME, "cudaExternalMemoryGetMappedBuffer"),
+    maps_external_array(RUNTIME, "cudaExternalMemoryGetMappedMipmappedArray"),
+    frees(
+        RUNTIME,
+        Op::HandleRelease,
+        Imported,
+        "cudaDestroyExternalMemory",
+        &[],
+    ),
+    imports_external(DRIVER, "cuImportExternalMemory"),
+    maps_external(DRIVER, "cuExternalMemoryGetMappedBuffer"),
+    maps_external_array(DRIVER, "cuExternalMemoryGetMappedMipmappedArray"),
+    frees(
+        DRIVER,
+        Op::HandleRelease,
+        Imported,
+        "cuDestroyExternalMemory",
+        &[],
+    ),
+];

@@ -1,0 +1,145 @@
+//! Kernels by name.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::tally::Tally;
+use gpuprobe_stacks::symbols;
+
+/// Kernels of a process that are told apart; what is launched beyond that is counted together.
+const MAX_KERNELS: usize = 16_384;
+/// Bytes of their names, likewise: templates have names of a few KiB.
+const MAX_NAME_BYTES: usize = 64 << 20;
+
+/// A kernel and its runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The name as its source has it.
+    pub name: Arc<str>,
+    /// The name as the compiler has it.
+    pub mangled: Arc<str>,
+    /// Its runs.
+    pub runs: Tally,
+    /// Its runs when the last report was made.
+    pub reported: u64,
+    /// Blocks of the first run.
+    pub grid: [u32; 3],
+    /// Threads per block of the first run.
+    pub block: [u32; 3],
+    /// Registers per thread of the first run.
+    pub registers_per_thread: u16,
+    /// Static and dynamic shared memory per block of the first run, bytes.
+    pub shared_memory: u64,
+}
+
+/// The kernels of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Kernels {
+    kernels: Vec<Kernel>,
+    by_name: HashMap<Arc<str>, usize>,
+    /// The same by where a name is, which is quicker; that it is held here keeps the place from
+    /// being used for another.
+    by_place: HashMap<usize, (Arc<str>, usize)>,
+    /// What the names of all of these take.
+    name_bytes: usize,
+    /// Runs of kernels without a name.
+    pub unnamed: Tally,
+    /// Runs of kernels beyond those that are told apart.
+    pub others: Tally,
+}
+
+impl Kernels {
+    /// Counts a run of the kernel that is called `name`; `describe` is asked about a new one.
+    pub(super) fn add(
+        &mut self,
+        name: Option<&Arc<str>>,
+        start_ns: u64,
+        end_ns: u64,
+        describe: impl FnOnce(&mut Kernel),
+    ) {
+        let Some(name) = name else {
+            self.unnamed.add(start_ns, end_ns);
+            return;
+        };
+        let runs = match self.index_of(name, describe) {
+            Some(index) => &mut self.kernels[index].runs,
+            None => &mut self.others,
+        };
+        runs.add(start_ns, end_ns);
+    }
+
+    /// All that are told apart.
+    pub fn iter(&self) -> impl Iterator<Item = &Kernel> {
+        self.kernels.iter()
+    }
+
+    /// What the kernel of this mangled name is called in its source, if it has run.
+    pub fn name_of(&self, mangled: &Arc<str>) -> Option<&Arc<str>> {
+        let place = Arc::as_ptr(mangled).cast::<u8>() as usize;
+        let found = self.by_place.get(&place).map(|(_, index)| *index);
+        let index = found.or_else(|| self.by_name.get(mangled).copied())?;
+        Some(&self.kernels[index].name)
+    }
+
+    pub(super) fn mark_reported(&mut self) {
+        for kernel in &mut self.kernels {
+            kernel.reported = kernel.runs.count;
+        }
+    }
+
+    fn index_of(&mut self, name: &Arc<str>, describe: impl FnOnce(&mut Kernel)) -> Option<usize> {
+        let place = Arc::as_ptr(name).cast::<u8>() as usize;
+        if let Some((_, index)) = self.by_place.get(&place) {
+            return Some(*index);
+        }
+        let is_full = self.name_bytes >= MAX_NAME_BYTES;
+        let index = match self.by_name.get(name) {
+            Some(index) => *index,
+            None if is_full || self.kernels.len() >= MAX_KERNELS => return None,
+            None => {
+                let mut kernel = Kernel {
+                    name: symbols::demangle(name).into(),
+                    mangled: Arc::clone(name),
+                    runs: Tally::default(),
+                    reported: 0,
+                    grid: [0; 3],
+                    block: [0; 3],
+                    registers_per_thread: 0,
+                    shared_memory: 0,
+                };
+                describe(&mut kernel);
+                self.name_bytes += kernel.name.len() + name.len();
+                self.kernels.push(kernel);
+                self.by_name
+                    .insert(Arc::clone(name), self.kernels.len() - 1);
+                self.kernels.len() - 1
+            }
+        };
+        // A process that says the same names again and again is looked up the slow way.
+        if self.by_place.len() < 2 * MAX_KERNELS && !is_full {
+            self.name_bytes += name.len();
+            self.by_place.insert(place, (Arc::clone(name), index));
+        }
+        Some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_end_have_no_room() {
+        let mut kernels = Kernels::default();
+        let runs = 20_000;
+        for number in 0..runs {
+            let name: Arc<str> = format!("{number:0>16000}").into();
+            kernels.add(Some(&name), 1, 2, |_| {});
+        }
+        assert!(kernels.name_bytes < MAX_NAME_BYTES + (1 << 20));
+        let known = kernels.iter().count() as u64;
+        assert!((500..MAX_KERNELS as u64).contains(&known), "{known}");
+        assert_eq!(kernels.others.count, runs - known);
+    }
+}

@@ -1,0 +1,411 @@
+//! What each call does to the memory of its process.
+
+use super::Allocation;
+use super::allocation::{New, Place, key};
+use super::arrays;
+use super::contexts::{PRIMARY, UNKNOWN};
+use super::graphs::Node;
+use super::live::Freed;
+use super::physical::Released;
+use super::pools;
+use super::process::{Loaded, Process, Variable};
+use gpuprobe_cuda::{Layer, MemoryKind, Op, Space};
+use gpuprobe_model::event::Call;
+
+/// What a successful call was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// It handed out memory.
+    Allocated,
+    /// It gave memory back.
+    Freed,
+    /// It gave memory back that was not seen to be allocated.
+    FreedUnknown,
+    /// It freed a null pointer.
+    FreedNull,
+    /// Neither.
+    Other,
+}
+
+/// `CUgraphNodeType`: a node that allocates, and one that frees.
+const NODE_ALLOCATES: u64 = 10;
+const NODE_FREES: u64 = 11;
+/// Allocations that are looked at because contexts end, at once and in a second: each takes some
+/// nanoseconds, of millions there may be, and a program can reset a device a million times a second.
+const MAX_SCANNED: u64 = 1 << 27;
+const SCANNED_PER_SECOND: u64 = 1 << 24;
+/// No process id is higher.
+const MAX_PID: u64 = 1 << 22;
+/// No allocation is larger.
+const MAX_SIZE: u64 = 1 << 48;
+
+impl Process {
+    /// Enters a call that has succeeded. `shared` says how many bytes the memory has that 64 bytes
+    /// name, if a traced process exported it.
+    pub(super) fn apply(
+        &mut self,
+        call: &Call,
+        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<u64>,
+    ) -> Effect {
+        match call.function.op {
+            Op::Allocate if call.captured => self.capture(call, Some(call.size_bytes)),
+            Op::Free if call.captured => self.capture(call, None),
+            Op::Allocate => self.allocate(call, shared),
+            Op::Free => self.free(call),
+            Op::HandleCreate | Op::HandleImport => self.create(call),
+            Op::HandleRelease => self.release(call),
+            Op::ShareOpen => self.open(call, shared),
+            Op::ShareClose => self.close(call),
+            _ => {
+                self.note(call);
+                Effect::Other
+            }
+        }
+    }
+
+    /// Bytes of what is allocated at `address`.
+    pub(super) fn size_at(&self, address: u64) -> Option<u64> {
+        let found = self.live.get(key(Space::Device, address));
+        found.map(|allocation| allocation.size_bytes)
+    }
+
+    /// What most allocations are like; the rest is changed by the caller.
+    fn new_of(&mut self, call: &Call) -> New {
+        New {
+            address: call.address,
+            size_bytes: call.size_bytes,
+            end_ns: call.end_ns,
+            thread: self.thread(call.tid),
+            row: call.row,
+            site: self.sites.site(call.stack, call.row),
+            kind: call.function.kind,
+            space: call.function.kind.space(),
+            place: call.device.into(),
+            slot: self.contexts.slot(call.context),
+        }
+    }
+
+    fn allocate(
+        &mut self,
+        call: &Call,
+        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<u64>,
+    ) -> Effect {
+        if call.address == 0 {
+            return Effect::Allocated;
+        }
+        let mut new = self.new_of(call);
+        let values = call.detail.as_deref().map(|d| &d.values);
+        match (call.function.kind, values) {
+            (MemoryKind::Array, Some(values)) => {
+                new.size_bytes = match call.function.layer {
+                    Layer::Runtime => arrays::of_runtime(values),
+                    Layer::Driver => arrays::of_driver(values),
+                };
+            }
+            (MemoryKind::Imported, Some(values)) => new.size_bytes = shared(values).unwrap_or(0),
+            (MemoryKind::Async, _) => {
+                let pool = self.pools.slot(call.value(0), new.place);
+                new.slot = pool;
+                if let Some(place) = self.pools.place(pool) {
+                    new.place = place;
+                }
+            }
+            _ => {}
+        }
+        self.add(Allocation::new(&new));
+        Effect::Allocated
+    }
+
+    fn free(&mut self, call: &Call) -> Effect {
+        if call.address == 0 {
+            return Effect::FreedNull;
+        }
+        let space = call.function.kind.space();
+        match self.live.free(key(space, call.address), call.start_ns) {
+            Freed::Live(allocation) => self.uncount(&allocation),
+            Freed::Superseded => {}
+            // External memory is mapped by a call of its own, and freed like other memory.
+            Freed::Unknown if self.physical.is_mapped_at(call.address) => {
+                for released in self.physical.unmap(call.address, 1, call.start_ns) {
+                    self.forget(released);
+                }
+                return Effect::Other;
+            }
+            Freed::Unknown => return Effect::FreedUnknown,
+        }
+        Effect::Freed
+    }
+
+    /// A call on a stream that is being captured.
+    fn capture(&mut self, call: &Call, size_bytes: Option<u64>) -> Effect {
+        let node = self.node(call, call.address, size_bytes);
+        self.graphs.capture(call.context, node);
+        Effect::Other
+    }
+
+    fn create(&mut self, call: &Call) -> Effect {
+        let (id, gave_way) = self.physical.create(call.address, call.end_ns);
+        self.forget(gave_way);
+        let mut new = self.new_of(call);
+        new.address = id;
+        new.space = Space::Physical;
+        if call.function.op == Op::HandleCreate {
+            new.place = pools::place(call.value(0), call.device);
+        }
+        self.add(Allocation::new(&new));
+        Effect::Allocated
+    }
+
+    fn release(&mut self, call: &Call) -> Effect {
+        let released = self.physical.release(call.address, call.start_ns);
+        self.forget(released);
+        match released {
+            Released::Unknown => Effect::FreedUnknown,
+            Released::Gone(_) | Released::Held => Effect::Freed,
+        }
+    }
+
+    fn forget(&mut self, released: Released) {
+        if let Released::Gone(id) = released {
+            self.remove(Space::Physical, id);
+        }
+    }
+
+    fn map(&mut self, address: u64, size_bytes: u64, offset: u64, handle: u64, end_ns: u64) {
+        for released in self.physical.map(address, size_bytes, handle, end_ns) {
+            self.forget(released);
+        }
+        // How large imported memory is shows when it is mapped.
+        let id = self.physical.of_handle(handle);
+        let known = id.and_then(|id| self.live.get(key(Space::Physical, id)).copied());
+        let size_bytes = offset.saturating_add(size_bytes);
+        if let Some(known) = known
+            && known.kind() == MemoryKind::Imported
+            && size_bytes > known.size_bytes
+        {
+            self.resize(Space::Physical, known.address, size_bytes);
+        }
+    }
+
+    /// Another process's memory. Opened again, it is at the same address.
+    fn open(
+        &mut self,
+        call: &Call,
+        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<u64>,
+    ) -> Effect {
+        let times = self.opened.entry(call.address).or_default();
+        *times += 1;
+        if *times == 1 {
+            let values = call
+                .detail
+                .as_deref()
+                .map_or([0; gpuprobe_cuda::EXTRA], |d| d.values);
+            let mut new = self.new_of(call);
+            new.space = Space::Shared;
+            let size = shared(&values).or_else(|| size_in_name(&values));
+            new.size_bytes = size.unwrap_or(0);
+            self.add(Allocation::new(&new));
+        }
+        Effect::Allocated
+    }
+
+    fn close(&mut self, call: &Call) -> Effect {
+        let Some(times) = self.opened.get_mut(&call.address) else {
+            return Effect::FreedUnknown;
+        };
+        *times -= 1;
+        if *times == 0 {
+            self.remove(Space::Shared, call.address);
+        }
+        Effect::Freed
+    }
+
+    /// Calls that neither allocate nor free.
+    fn note(&mut self, call: &Call) {
+        let (address, place) = (call.address, Place::from(call.device));
+        match call.function.op {
+            Op::HandleOther => {
+                let gave_way = self.physical.create_other(address, call.end_ns);
+                self.forget(gave_way);
+            }
+            Op::HandleRetain => self.physical.retain(address, call.out(), call.end_ns),
+            Op::Map => {
+                let (handle, offset) = (call.value(0), call.value(1));
+                self.map(address, call.size_bytes, offset, handle, call.end_ns);
+            }
+            Op::MapHandle => self.map(call.out(), call.size_bytes, 0, address, call.end_ns),
+            Op::Unmap => {
+                for gone in self.physical.unmap(address, call.size_bytes, call.start_ns) {
+                    self.forget(gone);
+                }
+            }
+            Op::Reserve => self.physical.reserve(address, call.size_bytes, call.end_ns),
+            Op::Unreserve => self.physical.unreserve(address, call.start_ns),
+            Op::Symbol => self.variable(call),
+            Op::ModuleLoad => {
+                let slot = self.contexts.slot(call.context);
+                let device = call.device;
+                self.modules.insert(address, Some(Loaded { device, slot }));
+            }
+            Op::LibraryLoad => {
+                self.modules.insert(address, None);
+            }
+            Op::ModuleUnload => self.unload(address),
+            Op::ContextRetain => {
+                if let Some(device) = call.device {
+                    self.contexts.retain(device);
+                }
+            }
+            Op::ContextDestroy => {
+                if let Some(slot) = self.contexts.end(call.context) {
+                    self.end_with(call.end_ns, |a| a.slot() == slot);
+                    self.modules.retain(|_, m| m.is_none_or(|m| m.slot != slot));
+                }
+            }
+            Op::DeviceReset => self.reset(call.device, call.end_ns),
+            Op::DeviceCount => self.identity.sees((call.out() & 0xffff_ffff) as usize),
+            Op::PrimaryRelease => {
+                let last = call.device.is_some_and(|d| self.contexts.release(d));
+                // What was retained before we came is not known.
+                if last && self.from_birth {
+                    self.reset(call.device, call.end_ns);
+                }
+            }
+            Op::PoolCreate => self.pools.create(address, pool_sort(call)),
+            Op::PoolDestroy => self.pools.destroy(address),
+            Op::PoolTrim => self.pools.trim(address),
+            Op::PoolAttribute => {
+                let (which, value) = (call.stream(), call.out());
+                self.pools.attribute(address, which, value, place);
+            }
+            Op::PoolOfDevice => self.pools.learn(address, pool_sort(call)),
+            Op::PoolSet => self.pools.set_current(address, pool_sort(call)),
+            Op::GraphAllocate => {
+                self.add_node(call, call.out(), Some(call.size_bytes));
+            }
+            Op::GraphFree => self.add_node(call, call.stream(), None),
+            Op::GraphNode => match call.size_bytes {
+                NODE_ALLOCATES => self.add_node(call, call.value(1), Some(call.value(0))),
+                NODE_FREES => self.add_node(call, call.stream(), None),
+                _ => {}
+            },
+            Op::CaptureEnd => self.graphs.end_capture(call.context, call.out()),
+            Op::GraphBuild => self.graphs.build(address, call.out()),
+            Op::GraphDestroy => self.graphs.destroy(address),
+            Op::GraphLaunch => self.launch(call),
+            _ => {}
+        }
+    }
+
+    fn add_node(&mut self, call: &Call, address: u64, size_bytes: Option<u64>) {
+        let node = self.node(call, address, size_bytes);
+        self.graphs.add(call.address, [node]);
+    }
+
+    /// What frees needs no site.
+    fn node(&mut self, call: &Call, address: u64, size_bytes: Option<u64>) -> Node {
+        Node {
+            address,
+            size_bytes,
+            row: call.row,
+            site: size_bytes.map_or(0, |_| self.sites.site(call.stack, call.row)),
+            tid: call.tid,
+            device: call.device,
+        }
+    }
+
+    /// A graph runs: what its nodes allocate is live now.
+    fn launch(&mut self, call: &Call) {
+        let Some(made) = self.graphs.launch(call.address, call.end_ns) else {
+            return;
+        };
+        let launched = &made.launched;
+        for &address in &launched.freed {
+            self.remove(Space::Device, address);
+        }
+        for node in &launched.allocated {
+            let new = New {
+                address: node.address,
+                size_bytes: node.size_bytes.unwrap_or(0),
+                end_ns: call.end_ns,
+                thread: self.thread(node.tid),
+                row: node.row,
+                site: node.site,
+                kind: MemoryKind::Graph,
+                space: Space::Device,
+                place: node.device.into(),
+                slot: PRIMARY,
+            };
+            self.add(Allocation::new(&new));
+        }
+    }
+
+    /// A program has asked where a variable is. It may ask again, and it need not ask for the size.
+    fn variable(&mut self, call: &Call) {
+        let address = call.out();
+        let known = self.live.get(key(Space::Variables, address));
+        if address == 0 || known.is_some_and(|old| old.size_bytes >= call.size_bytes) {
+            return;
+        }
+        let mut new = self.new_of(call);
+        new.address = address;
+        // A module's variables are where it was loaded; a library's, where they are asked for.
+        if let Some(Some(loaded)) = self.modules.get(&call.address) {
+            new.slot = loaded.slot;
+        }
+        self.add(Allocation::new(&new));
+        let name = call.detail.as_deref().and_then(|d| d.name.clone());
+        let module = call.address;
+        self.forget_variable(address);
+        self.variables.insert(address, Variable { module, name });
+        self.of_modules.entry(module).or_default().insert(address);
+    }
+
+    fn unload(&mut self, module: u64) {
+        self.modules.remove(&module);
+        for address in self.of_modules.remove(&module).into_iter().flatten() {
+            self.remove(Space::Variables, address);
+        }
+    }
+
+    /// The primary context of `device` ends.
+    fn reset(&mut self, device: Option<u16>, now_ns: u64) {
+        let single = self.identity.single_gpu;
+        let device = device.or(single.then_some(0));
+        let Some(device) = device else { return };
+        let ends = |at: Option<u16>, slot| {
+            at.map_or(single, |d| d == device) && matches!(slot, PRIMARY | UNKNOWN)
+        };
+        self.end_with(now_ns, |a| ends(a.device(), a.slot()));
+        self.modules
+            .retain(|_, m| m.is_none_or(|m| !ends(m.device, m.slot)));
+    }
+
+    /// Takes away what ends with a context.
+    fn end_with(&mut self, now_ns: u64, ends: impl Fn(&Allocation) -> bool) {
+        let all = self.live.len() as u64;
+        if !self
+            .scans
+            .take(all, now_ns, MAX_SCANNED, SCANNED_PER_SECOND)
+        {
+            self.left_out += 1;
+            return;
+        }
+        let of_context =
+            |a: &Allocation| a.kind().ends_with_context() && a.space() != Space::Physical;
+        for gone in self.live.remove_if(|a| of_context(a) && ends(a)) {
+            self.uncount(&gone);
+        }
+    }
+}
+
+fn pool_sort(call: &Call) -> pools::Sort {
+    pools::sort(call.stream(), call.device, call.size_bytes)
+}
+
+/// The size that the 64 bytes which name another process's memory have at offset 16, as seen with
+/// driver 580. It is not documented: what cannot be one is not taken for one.
+fn size_in_name(values: &[u64; gpuprobe_cuda::EXTRA]) -> Option<u64> {
+    let (pid, size) = (values[1] & 0xffff_ffff, values[2]);
+    ((1..=MAX_PID).contains(&pid) && (1..=MAX_SIZE).contains(&size)).then_some(size)
+}

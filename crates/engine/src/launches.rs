@@ -1,0 +1,478 @@
+//! Which kernels were launched how often.
+//!
+//! The kernel side counts; what it counted is entered here at each report. Names arrive once per
+//! kernel: those that the program gave are certain, those found through the handle are believed
+//! until they contradict one that was given.
+
+mod names;
+mod past;
+
+use std::collections::HashMap;
+
+use self::names::Names;
+use self::past::Past;
+use gpuprobe_cuda::Op;
+use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_model::event::{Event, Kernel, Task};
+use gpuprobe_stacks::symbols;
+
+/// A kernel, or an executable graph, and its launches.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Launches that ran.
+    pub runs: u64,
+    /// Launches that went into a graph.
+    pub captured: u64,
+    /// `runs` when the last report was made.
+    pub runs_reported: u64,
+    /// Blocks of the first launch.
+    pub grid: [u32; 3],
+    /// Threads per block of the first launch.
+    pub block: [u32; 3],
+}
+
+impl Counted {
+    /// Adds the launches of another kernel.
+    fn add(&mut self, other: &Self) {
+        self.runs = self.runs.saturating_add(other.runs);
+        self.captured = self.captured.saturating_add(other.captured);
+        self.runs_reported = self.runs_reported.saturating_add(other.runs_reported);
+    }
+}
+
+/// How far names found through handles are to be believed in a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Trust {
+    #[default]
+    Unless,
+    Never,
+}
+
+/// A process that launches kernels.
+#[derive(Clone, Debug, Default)]
+pub struct Launcher {
+    /// Process id.
+    pub pid: u32,
+    /// User id, if known.
+    pub uid: Option<u32>,
+    /// Name, if known.
+    pub comm: Option<String>,
+    /// It has ended, or runs another program now.
+    pub exited: bool,
+    /// A report has shown its end.
+    pub end_reported: bool,
+    trust: Trust,
+    /// The newest epoch in which it launched something.
+    newest_epoch: u16,
+    /// What the program asked for.
+    given: Names,
+    /// What was found through handles.
+    found: Names,
+}
+
+/// Bytes that the names of the kernels of a process take, and of all: a program that has a hundred
+/// thousand kernels with the names of C++ templates stays below. Further kernels have none.
+const MAX_NAME_BYTES: usize = 64 << 20;
+const MAX_ALL_NAME_BYTES: usize = 512 << 20;
+/// Names of kernels that are gone, of a process; the launches of further ones are counted together.
+const MAX_SETTLED: usize = 16_384;
+
+impl Launcher {
+    /// The mangled name of the kernel `handle`, if it is known.
+    pub fn name(&self, handle: u64, epoch: u16) -> Option<&str> {
+        let found = || {
+            self.found
+                .get(&(handle, epoch))
+                .filter(|_| self.trust != Trust::Never)
+        };
+        self.given.get(&(handle, epoch)).or_else(found)
+    }
+
+    fn name_bytes(&self) -> usize {
+        self.given.bytes() + self.found.bytes()
+    }
+
+    /// Whether names found through handles have contradicted given ones.
+    pub fn distrusts_handles(&self) -> bool {
+        self.trust == Trust::Never
+    }
+
+    fn learn(&mut self, kernel: &Kernel) {
+        let place = (kernel.key.handle, kernel.key.epoch);
+        let names = if kernel.given {
+            &mut self.given
+        } else {
+            &mut self.found
+        };
+        if let Some(name) = kernel
+            .name
+            .as_ref()
+            .filter(|n| kernel.given || symbols::is_plausible(n))
+        {
+            names.insert(place, name.clone());
+        } else if !kernel.given {
+            names.remove(&place);
+        }
+        if let Some(given) = self.given.get(&place) {
+            let contradicted = match self.found.get(&place) {
+                Some(found) => found != given,
+                None => !kernel.given,
+            };
+            if contradicted {
+                self.trust = Trust::Never;
+            }
+        }
+    }
+}
+
+/// All launches.
+#[derive(Debug, Default)]
+pub struct Launches {
+    launchers: HashMap<u32, Launcher>,
+    counted: HashMap<RawLaunchKey, Counted>,
+    /// By process, row and name: counts of handles that mean something else by now.
+    settled: HashMap<(u32, u16, Option<String>), (RawLaunchKey, Counted)>,
+    /// How many of them each process has.
+    settled_names: HashMap<u32, usize>,
+    past: Past,
+    /// What the names of all processes take.
+    name_bytes: usize,
+    /// Names for which there was no room.
+    pub names_left_out: u64,
+}
+
+/// No kernel is launched more often: half a year of a million a second. With it, no sum of what is
+/// counted overflows, whatever a recording says.
+const MAX_COUNT: u64 = 1 << 44;
+
+impl Launches {
+    /// Enters an event. `host_name` names the kernel of a host function: of a process id and an
+    /// address.
+    pub fn apply(&mut self, event: &Event, host_name: impl FnOnce(u32, u64) -> Option<String>) {
+        match event {
+            Event::Process(task) => {
+                let launcher = self.launcher(task.process, task.pid);
+                launcher.uid = Some(task.uid);
+                launcher.comm = Some(task.comm.clone());
+            }
+            Event::Exit(task) | Event::Exec(task) => self.end(task),
+            Event::Kernel(kernel) => self.learn(kernel, host_name),
+            // Single launches are counted already.
+            Event::Launch(_)
+            | Event::Call(_)
+            | Event::Copy(_)
+            | Event::Activity(_)
+            | Event::Thread(_)
+            | Event::ThreadExit(_) => {}
+        }
+    }
+
+    /// Enters what the kernel side has counted so far. False if nothing more will come under this
+    /// key, so that it need not be counted any longer: its process has ended, or handles have
+    /// passed into a newer epoch and no launch was still under way.
+    pub fn set_counts(&mut self, key: RawLaunchKey, runs: u64, captured: u64) -> bool {
+        let (runs, captured) = (runs.min(MAX_COUNT), captured.min(MAX_COUNT));
+        let counted = self.counted.entry(key).or_default();
+        let unchanged = (counted.runs, counted.captured) == (runs, captured);
+        counted.runs = runs;
+        counted.captured = captured;
+        // The process id is in the upper bits (bpf/threads.h).
+        let launcher = self.launcher(key.process, key.process >> 10);
+        let age = launcher.newest_epoch.wrapping_sub(key.epoch).cast_signed();
+        if age < 0 {
+            launcher.newest_epoch = key.epoch;
+        }
+        if age > 0 && unchanged {
+            self.settle(key);
+            return false;
+        }
+        !launcher.exited
+    }
+
+    /// Moves what was counted under `key`, whose handle means something else by now, to the name
+    /// that it had: a program that loads and unloads modules all day takes no more memory.
+    fn settle(&mut self, key: RawLaunchKey) {
+        let Some(old) = self.counted.remove(&key) else {
+            return;
+        };
+        let mut place = (key.process, key.row, self.name(&key));
+        if !self.settled.contains_key(&place) {
+            let names = self.settled_names.entry(key.process).or_default();
+            if *names >= MAX_SETTLED && place.2.take().is_some() {
+                self.names_left_out += 1;
+            } else {
+                *names += 1;
+            }
+        }
+        let (_, settled) = self.settled.entry(place).or_insert_with(|| {
+            let empty = Counted {
+                grid: old.grid,
+                block: old.block,
+                ..Counted::default()
+            };
+            (key, empty)
+        });
+        settled.add(&old);
+        let same = |k: &RawLaunchKey| {
+            (k.process, k.handle, k.epoch) == (key.process, key.handle, key.epoch)
+        };
+        if !self.counted.keys().any(same) {
+            self.change(key.process, |launcher| {
+                launcher.given.remove(&(key.handle, key.epoch));
+                launcher.found.remove(&(key.handle, key.epoch));
+            });
+        }
+    }
+
+    /// The mangled name of the kernel `key`, if it is known.
+    fn name(&self, key: &RawLaunchKey) -> Option<String> {
+        let launcher = self.launchers.get(&key.process)?;
+        launcher.name(key.handle, key.epoch).map(str::to_owned)
+    }
+
+    /// Everything counted, with the mangled names of kernels, in no particular order.
+    pub fn counted(&self) -> impl Iterator<Item = (&RawLaunchKey, &Counted, Option<String>)> {
+        let current = self
+            .counted
+            .iter()
+            .map(|(key, counted)| (key, counted, self.name(key)));
+        let settled = self
+            .settled
+            .iter()
+            .map(|((_, _, name), (key, counted))| (key, counted, name.clone()));
+        let earlier = self.past.earlier();
+        let earlier = earlier.map(|(key, counted)| (key, counted, None));
+        current.chain(settled).chain(earlier)
+    }
+
+    /// The process `id`, as launch keys name it.
+    pub fn launcher_of(&self, id: u32) -> Option<&Launcher> {
+        self.launchers.get(&id)
+    }
+
+    /// Notes that everything has been shown.
+    pub fn mark_reported(&mut self) {
+        let settled = self.settled.values_mut().map(|(_, counted)| counted);
+        for counted in self.counted.values_mut().chain(settled) {
+            counted.runs_reported = counted.runs;
+        }
+        self.past.mark_reported();
+        for launcher in self.launchers.values_mut() {
+            launcher.end_reported = launcher.exited;
+        }
+    }
+
+    fn launcher(&mut self, id: u32, pid: u32) -> &mut Launcher {
+        let launcher = self.launchers.entry(id).or_default();
+        launcher.pid = pid;
+        launcher
+    }
+
+    fn end(&mut self, task: &Task) {
+        if let Some(launcher) = self.launchers.get_mut(&task.process) {
+            launcher.exited = true;
+            self.past.end(task.process);
+        }
+    }
+
+    fn learn(&mut self, kernel: &Kernel, host_name: impl FnOnce(u32, u64) -> Option<String>) {
+        let function = gpuprobe_cuda::function(kernel.key.row);
+        let is_launch = function.is_some_and(|f| f.op.is_launch());
+        if is_launch {
+            let counted = self.counted.entry(kernel.key).or_default();
+            counted.grid = kernel.grid;
+            counted.block = kernel.block;
+        }
+        if function.is_some_and(|f| f.op == Op::GraphLaunch) {
+            return;
+        }
+        let by_host_function = function.is_some_and(|f| f.layer == gpuprobe_cuda::Layer::Runtime)
+            && !kernel.name.as_deref().is_some_and(symbols::is_plausible);
+        let process = kernel.key.process;
+        let all = self.name_bytes;
+        let launcher = self.launcher(process, kernel.pid);
+        if kernel.name.is_some()
+            && (launcher.name_bytes() >= MAX_NAME_BYTES || all >= MAX_ALL_NAME_BYTES)
+        {
+            self.names_left_out += 1;
+            return;
+        }
+        self.change(process, |launcher| {
+            if !by_host_function {
+                launcher.learn(kernel);
+            } else if let Some(name) = host_name(kernel.pid, kernel.key.handle) {
+                // A host function is no handle: what it points to proves nothing.
+                let place = (kernel.key.handle, kernel.key.epoch);
+                launcher.given.insert(place, name);
+            }
+        });
+    }
+
+    /// Changes the names of a process.
+    fn change(&mut self, process: u32, change: impl FnOnce(&mut Launcher)) {
+        if let Some(launcher) = self.launchers.get_mut(&process) {
+            let before = launcher.name_bytes();
+            change(launcher);
+            self.name_bytes = self.name_bytes - before + launcher.name_bytes();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    pub(super) fn key(handle: u64, epoch: u16, symbol: &str) -> RawLaunchKey {
+        let row = gpuprobe_cuda::FUNCTIONS
+            .iter()
+            .position(|f| f.symbol == symbol)
+            .unwrap();
+        RawLaunchKey {
+            handle,
+            process: 7 << 10,
+            row: u16::try_from(row).unwrap(),
+            epoch,
+        }
+    }
+
+    pub(super) fn kernel(key: RawLaunchKey, given: bool, name: &str) -> Event {
+        Event::Kernel(Kernel {
+            pid: 7,
+            key,
+            given,
+            name: Some(name.into()).filter(|_| !name.is_empty()),
+            grid: [1, 1, 1],
+            block: [32, 1, 1],
+        })
+    }
+
+    fn name(launches: &Launches, handle: u64, epoch: u16) -> Option<&str> {
+        launches.launcher_of(7 << 10).unwrap().name(handle, epoch)
+    }
+
+    #[test]
+    fn found_names_are_believed_until_contradicted() {
+        let mut launches = Launches::default();
+        let nobody = |_, _| None;
+        launches.apply(&kernel(key(1, 0, "cuLaunchKernel"), false, "_Z1av"), nobody);
+        launches.apply(&kernel(key(2, 0, "cuLaunchKernel"), false, "_Z1bv"), nobody);
+        assert_eq!(name(&launches, 1, 0), Some("_Z1av"));
+        launches.apply(
+            &kernel(key(3, 0, "cuModuleGetFunction"), true, "_Z1cv"),
+            nobody,
+        );
+        launches.apply(
+            &kernel(key(3, 0, "cuModuleGetFunction"), false, "_Z1cv"),
+            nobody,
+        );
+        assert_eq!(name(&launches, 2, 0), Some("_Z1bv"));
+        // One name differs from what the program asked for: none is believed any more.
+        launches.apply(
+            &kernel(key(4, 0, "cuModuleGetFunction"), true, "_Z1dv"),
+            nobody,
+        );
+        launches.apply(
+            &kernel(key(4, 0, "cuModuleGetFunction"), false, "_Z1xv"),
+            nobody,
+        );
+        assert_eq!(name(&launches, 1, 0), None);
+        assert_eq!(name(&launches, 3, 0), Some("_Z1cv"));
+        assert_eq!(name(&launches, 4, 0), Some("_Z1dv"));
+    }
+
+    #[test]
+    fn an_unreadable_name_contradicts_a_given_one() {
+        let mut launches = Launches::default();
+        let nobody = |_, _| None;
+        launches.apply(
+            &kernel(key(1, 0, "cuModuleGetFunction"), true, "_Z1av"),
+            nobody,
+        );
+        launches.apply(
+            &kernel(key(1, 0, "cuModuleGetFunction"), false, "\u{1}"),
+            nobody,
+        );
+        assert!(launches.launcher_of(7 << 10).unwrap().distrusts_handles());
+        assert_eq!(name(&launches, 1, 0), Some("_Z1av"));
+    }
+
+    #[test]
+    fn a_reused_handle_has_the_name_of_its_epoch() {
+        let mut launches = Launches::default();
+        launches.apply(
+            &kernel(key(1, 0, "cuLaunchKernel"), false, "_Z3oldv"),
+            |_, _| None,
+        );
+        launches.apply(
+            &kernel(key(1, 1, "cuLaunchKernel"), false, "_Z3newv"),
+            |_, _| None,
+        );
+        assert_eq!(name(&launches, 1, 0), Some("_Z3oldv"));
+        assert_eq!(name(&launches, 1, 1), Some("_Z3newv"));
+    }
+
+    #[test]
+    fn counts_of_past_epochs_are_forgotten_once_they_rest() {
+        let mut launches = Launches::default();
+        let (old, new) = (key(1, 7, "cuLaunchKernel"), key(1, 8, "cuLaunchKernel"));
+        launches.launcher(old.process, 7).newest_epoch = 7;
+        assert!(launches.set_counts(old, 5, 0));
+        assert!(launches.set_counts(new, 1, 0));
+        assert!(launches.set_counts(old, 6, 0), "it still grew");
+        assert!(!launches.set_counts(old, 6, 0));
+        assert!(launches.set_counts(new, 1, 0));
+        assert!(!launches.counted.contains_key(&old));
+        let total: u64 = launches.counted().map(|(_, counted, _)| counted.runs).sum();
+        assert_eq!(total, 7);
+    }
+
+    #[test]
+    fn names_without_end_have_no_room() {
+        let mut launches = Launches::default();
+        let long = "x".repeat(4000);
+        let given = 40_000;
+        for handle in 0..given {
+            let key = key(handle, 0, "cuModuleGetFunction");
+            launches.apply(&kernel(key, true, &long), |_, _| None);
+        }
+        assert!(launches.name_bytes < MAX_NAME_BYTES + 8192);
+        let kept = u64::try_from(launches.name_bytes).unwrap() / 4064;
+        assert_eq!(kept + launches.names_left_out, given);
+        assert!(name(&launches, 0, 0).is_some());
+        assert_eq!(name(&launches, given - 1, 0), None);
+    }
+
+    #[test]
+    fn kernels_that_are_gone_are_told_apart_up_to_a_number() {
+        let mut launches = Launches::default();
+        let many = u64::try_from(MAX_SETTLED).unwrap() + 100;
+        let row = |epoch| key(1, epoch, "cuLaunchKernel");
+        for number in 0..many {
+            let epoch = u16::try_from(number % 30_000).unwrap();
+            let name = format!("_Z{number}");
+            launches.apply(&kernel(row(epoch), true, &name), |_, _| None);
+            launches.counted.get_mut(&row(epoch)).unwrap().runs = 1;
+            launches.settle(row(epoch));
+        }
+        assert!(launches.settled.len() <= MAX_SETTLED + 1);
+        assert_eq!(launches.names_left_out, 100);
+        let total: u64 = launches.counted().map(|(_, counted, _)| counted.runs).sum();
+        assert_eq!(total, many);
+        assert_eq!(launches.name_bytes, 0);
+    }
+
+    #[test]
+    fn host_functions_are_named_by_their_symbols() {
+        let mut launches = Launches::default();
+        let symbol = |pid, address| {
+            assert_eq!((pid, address), (7, 0x400));
+            Some("_Z1kv".to_owned())
+        };
+        launches.apply(
+            &kernel(key(0x400, 0, "cudaLaunchKernel"), false, ""),
+            symbol,
+        );
+        assert_eq!(name(&launches, 0x400, 0), Some("_Z1kv"));
+    }
+}

@@ -1,0 +1,209 @@
+//! What is kept of the launches of processes that have ended.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::{Counted, Launcher, Launches};
+use gpuprobe_model::abi::RawLaunchKey;
+
+/// Ended processes whose kernels are listed in the last report, and their kernels, before the oldest
+/// half of them is put together: some hundred bytes each.
+const MAX_ENDED: usize = 8192;
+const MAX_KERNELS: usize = 1 << 18;
+/// The number that no process has, under which they are put together.
+const EARLIER: u32 = 0;
+const EARLIER_NAME: &str = "(ended processes)";
+
+/// Processes that have ended.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    /// Since the kernel side was last asked to be read.
+    ending: Vec<u32>,
+    /// Before that.
+    being_read: Vec<u32>,
+    /// Nothing more will come of these: how many kernels each has, the oldest first.
+    ended: VecDeque<(u32, usize)>,
+    kernels: usize,
+    /// What all earlier ones launched, by row.
+    earlier: HashMap<u16, (RawLaunchKey, Counted)>,
+}
+
+impl Past {
+    pub(super) fn end(&mut self, process: u32) {
+        self.ending.push(process);
+    }
+
+    pub(super) fn earlier(&self) -> impl Iterator<Item = (&RawLaunchKey, &Counted)> {
+        self.earlier.values().map(|(key, counted)| (key, counted))
+    }
+
+    pub(super) fn mark_reported(&mut self) {
+        for (_, counted) in self.earlier.values_mut() {
+            counted.runs_reported = counted.runs;
+        }
+    }
+
+    fn add(&mut self, row: u16, counted: &Counted) {
+        let key = RawLaunchKey {
+            handle: 0,
+            process: EARLIER,
+            row,
+            epoch: 0,
+        };
+        let (_, sum) = self.earlier.entry(row).or_insert((key, Counted::default()));
+        sum.add(counted);
+    }
+
+    /// Those that are to be put together.
+    fn oldest(&mut self) -> HashSet<u32> {
+        let mut oldest = HashSet::new();
+        if self.ended.len() <= MAX_ENDED && self.kernels <= MAX_KERNELS {
+            return oldest;
+        }
+        while self.ended.len() > MAX_ENDED / 2 || self.kernels > MAX_KERNELS / 2 {
+            let Some((process, kernels)) = self.ended.pop_front() else {
+                break;
+            };
+            self.kernels -= kernels;
+            oldest.insert(process);
+        }
+        oldest
+    }
+}
+
+impl Launches {
+    /// Whether processes have ended since this was last asked: what they launched should be read,
+    /// to make room. It is taken to have been read when this is asked again.
+    pub fn take_ends(&mut self) -> bool {
+        let ending = std::mem::take(&mut self.past.ending);
+        let read = std::mem::replace(&mut self.past.being_read, ending);
+        if !read.is_empty() {
+            self.put_away(read.into_iter().collect());
+        }
+        !self.past.being_read.is_empty()
+    }
+
+    /// Of these, everything has been read: what is of no use any more is forgotten.
+    fn put_away(&mut self, read: HashSet<u32>) {
+        let mut kernels: HashMap<u32, HashSet<(u64, u16)>> = HashMap::new();
+        for key in self.counted.keys().filter(|k| read.contains(&k.process)) {
+            let of_process = kernels.entry(key.process).or_default();
+            of_process.insert((key.handle, key.epoch));
+        }
+        let with_settled: HashSet<_> = self.settled.keys().map(|(process, ..)| *process).collect();
+        for process in read {
+            let of_process = kernels.remove(&process).unwrap_or_default();
+            if of_process.is_empty() && !with_settled.contains(&process) {
+                self.forget(process);
+                continue;
+            }
+            self.past.kernels += of_process.len();
+            self.past.ended.push_back((process, of_process.len()));
+            self.change(process, |launcher| {
+                launcher.given.retain(|place| of_process.contains(place));
+                launcher.found.retain(|place| of_process.contains(place));
+            });
+        }
+        self.put_together();
+    }
+
+    fn put_together(&mut self) {
+        let oldest = self.past.oldest();
+        if oldest.is_empty() {
+            return;
+        }
+        let past = &mut self.past;
+        self.counted.retain(|key, counted| {
+            let is_old = oldest.contains(&key.process);
+            if is_old {
+                past.add(key.row, counted);
+            }
+            !is_old
+        });
+        self.settled.retain(|(process, row, _), (_, counted)| {
+            let is_old = oldest.contains(process);
+            if is_old {
+                past.add(*row, counted);
+            }
+            !is_old
+        });
+        oldest.into_iter().for_each(|process| self.forget(process));
+        self.launchers.entry(EARLIER).or_insert(Launcher {
+            comm: Some(EARLIER_NAME.to_owned()),
+            exited: true,
+            ..Launcher::default()
+        });
+    }
+
+    fn forget(&mut self, process: u32) {
+        self.settled_names.remove(&process);
+        if let Some(launcher) = self.launchers.remove(&process) {
+            self.name_bytes -= launcher.name_bytes();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{kernel, key};
+    use super::*;
+    use crate::task;
+    use gpuprobe_model::event::Event;
+
+    fn end(process: u32) -> Event {
+        Event::Exit(task(process >> 10, process, 0))
+    }
+
+    /// As the event loop does each second.
+    fn tick(launches: &mut Launches, counts: &[RawLaunchKey]) {
+        if launches.take_ends() {
+            for key in counts {
+                assert!(!launches.set_counts(*key, 7, 1), "it is over");
+            }
+        }
+    }
+
+    #[test]
+    fn ended_processes_are_put_together_and_nothing_is_lost() {
+        let mut launches = Launches::default();
+        let processes = 3 * u64::try_from(MAX_ENDED).unwrap_or_default();
+        let nobody = |_, _| None;
+        for number in 1..=processes {
+            let mut key = key(number, 0, "cuLaunchKernel");
+            key.process = u32::try_from(number << 10).unwrap_or_default();
+            launches.apply(&kernel(key, false, "_Z1av"), nobody);
+            // A name of something that is never launched.
+            let mut asked = super::super::tests::key(1 << 40, 0, "cuModuleGetFunction");
+            asked.process = key.process;
+            launches.apply(&kernel(asked, true, "_Z1av"), nobody);
+            launches.apply(&end(key.process), nobody);
+            tick(&mut launches, &[key]);
+        }
+        tick(&mut launches, &[]);
+        assert!(launches.launchers.len() <= MAX_ENDED + 1);
+        // The last one has just been read.
+        assert!(launches.counted.len() <= MAX_ENDED + 1);
+        assert!(
+            launches.name_bytes < MAX_ENDED * 100,
+            "{}",
+            launches.name_bytes
+        );
+        let runs: u64 = launches.counted().map(|(_, counted, _)| counted.runs).sum();
+        let captured: u64 = launches.counted().map(|(_, c, _)| c.captured).sum();
+        assert_eq!((runs, captured), (7 * processes, processes));
+        let earlier = launches.launcher_of(EARLIER);
+        assert_eq!(earlier.and_then(|e| e.comm.as_deref()), Some(EARLIER_NAME));
+    }
+
+    #[test]
+    fn processes_that_launched_nothing_are_forgotten() {
+        let mut launches = Launches::default();
+        for number in 1..10_000 {
+            let task = task(number, number << 10, 0);
+            launches.apply(&Event::Process(task), |_, _| None);
+            launches.apply(&end(number << 10), |_, _| None);
+            tick(&mut launches, &[]);
+        }
+        tick(&mut launches, &[]);
+        assert!(launches.launchers.is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+//! What is known about the traced processes: pure state, fed with events.
+
+pub mod activity;
+mod allocation;
+mod allowance;
+pub mod arrays;
+mod calls;
+mod contexts;
+mod graphs;
+pub mod launches;
+pub mod ledger;
+mod live;
+mod living;
+pub mod physical;
+pub mod pools;
+mod process;
+pub mod sites;
+mod superseded;
+pub mod totals;
+pub mod transfers;
+
+pub use activity::Activities;
+pub use allocation::Allocation;
+pub use gpuprobe_model::identity::Identity;
+pub use launches::Launches;
+pub use ledger::{Counts, Ledger, Outcome};
+pub use live::{By, First};
+pub use process::{Process, Span, Thread};
+pub use sites::{Site, Sites};
+pub use transfers::Transfers;
+
+use gpuprobe_cuda::{Modes, Op};
+use gpuprobe_model::event::{Call, Event, Task};
+use transfers::{Place, Transfer};
+
+/// What only the live system can tell; a replay knows nothing of it.
+pub trait World {
+    /// Who the process is; asked when it is first seen.
+    fn identity(&self, task: &Task) -> Identity;
+
+    /// The mangled name of the kernel whose host function is at `address`.
+    fn kernel_at(&self, pid: u32, address: u64) -> Option<String>;
+
+    /// Bytes of the device variable of this mangled name.
+    fn variable_size(&self, pid: u32, name: &str) -> Option<u64>;
+
+    /// Where `address` is.
+    fn place(&self, pid: u32, address: u64) -> Option<Place>;
+}
+
+/// Everything that is known, fed with events.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Who holds memory.
+    pub ledger: Ledger,
+    /// Which kernels are launched.
+    pub launches: Launches,
+    /// What copies move.
+    pub transfers: Transfers,
+    /// What the GPU did.
+    pub activity: Activities,
+}
+
+/// The event with the size of the variable that it is about, if the program did not ask for that.
+fn with_size(event: &Event, world: &impl World) -> Option<Event> {
+    let Event::Call(call) = event else {
+        return None;
+    };
+    if call.function.op != Op::Symbol || call.size_bytes != 0 {
+        return None;
+    }
+    // On the host, a managed variable is a pointer.
+    if call.function.symbol == "cuLibraryGetManaged" {
+        return None;
+    }
+    let name = call.detail.as_deref()?.name.as_deref()?;
+    let size_bytes = world.variable_size(call.pid, name)?;
+    Some(Event::Call(Call {
+        size_bytes,
+        ..call.clone()
+    }))
+}
+
+impl State {
+    /// Enters an event into what `modes` need; returns the copy if it is one.
+    pub fn apply(&mut self, event: &Event, modes: Modes, world: &impl World) -> Option<Transfer> {
+        let sized = modes.memleak.then(|| with_size(event, world)).flatten();
+        let event = sized.as_ref().unwrap_or(event);
+        if modes.memleak {
+            self.ledger.apply(event, |task| world.identity(task));
+        }
+        if modes.cudatrace {
+            self.launches
+                .apply(event, |pid, address| world.kernel_at(pid, address));
+        }
+        if modes.activity {
+            self.activity.apply(event);
+        }
+        if !modes.bandwidth_util {
+            return None;
+        }
+        self.transfers
+            .apply(event, |pid, address| world.place(pid, address))
+    }
+
+    /// Notes that a report has shown everything.
+    pub fn mark_reported(&mut self) {
+        self.ledger.mark_reported();
+        self.launches.mark_reported();
+        self.transfers.mark_reported();
+        self.activity.mark_reported();
+    }
+}
+
+/// For tests: a process that is called nothing.
+#[cfg(test)]
+fn task(pid: u32, process: u32, time_ns: u64) -> Task {
+    Task {
+        pid,
+        tid: pid,
+        uid: 0,
+        process,
+        from_birth: true,
+        inner_pid: pid,
+        cgroup: 0,
+        time_ns,
+        comm: String::new(),
+    }
+}

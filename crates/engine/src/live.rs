@@ -1,0 +1,293 @@
+//! The live allocations of one process: dense, so that a million of them take little memory and
+//! are quick to walk, with an index by address beside it.
+
+mod bound;
+mod first;
+mod index;
+mod store;
+
+use std::hash::BuildHasher;
+use std::hint::black_box;
+
+use hashbrown::DefaultHashBuilder;
+
+pub use bound::By;
+pub use first::First;
+pub(super) use first::Holding;
+use index::Index;
+use store::{Slot, Store};
+
+use super::Allocation;
+use super::superseded::Superseded;
+use gpuprobe_cuda::MemoryKind;
+
+/// What a successful free took away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freed {
+    /// This allocation, live until now.
+    Live(Allocation),
+    /// One that had already given way to a newer one at the same address.
+    Superseded,
+    /// Nothing that is known.
+    Unknown,
+}
+
+/// Allocations that, with their index, take more than what is near a processor: with fewer, to look
+/// ahead costs more than it saves (`cargo bench --bench micro -- ledger`).
+const LARGE: usize = 1 << 18;
+
+/// The live allocations of one process, by address.
+#[derive(Debug, Default)]
+pub(super) struct LiveSet {
+    store: Store,
+    /// Slots of the store, by the hash of the key.
+    index: Index,
+    hasher: DefaultHashBuilder,
+    superseded: Superseded,
+}
+
+impl LiveSet {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Allocation> {
+        self.store.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether it is larger than a processor's caches.
+    pub(super) fn is_large(&self) -> bool {
+        self.len() > LARGE
+    }
+
+    /// Looks for what lives under some dozens of `keys`, so that it is near when it is looked for
+    /// again. Step by step for all of them: the steps of one wait for each other.
+    pub(super) fn expect(&self, keys: impl Iterator<Item = u64>) {
+        if !self.is_large() {
+            return;
+        }
+        let hashes: Vec<_> = keys.map(|key| self.hash(key)).collect();
+        for &hash in &hashes {
+            self.index.approach(hash);
+        }
+        let slots = hashes.iter().map(|&hash| self.index.find(hash, |_| true));
+        let slots: Vec<_> = slots.collect();
+        for &slot in slots.iter().flatten() {
+            black_box(self.store.get(slot).key());
+        }
+    }
+
+    /// In the order in which reports need them.
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Enters an allocation; returns the one that held its address, if any.
+    pub(super) fn insert(&mut self, new: Allocation) -> Option<Allocation> {
+        let key = new.key();
+        let hash = self.hash(key);
+        let store = &self.store;
+        let held = self
+            .index
+            .find_mut(hash, |slot| store.get(slot).key() == key);
+        let Some(held) = held else {
+            if let Some(slot) = self.store.put(new) {
+                self.index.insert(hash, slot);
+            }
+            return None;
+        };
+        // Before anything moves.
+        let old = self.store.take(*held);
+        if let Some(slot) = self.store.put(new) {
+            *held = slot;
+        } else {
+            let gone = *held;
+            self.index.remove(hash, |slot| slot == gone);
+        }
+        // A graph that frees by itself takes the place of its memory at each launch: no free of
+        // that is on its way, most often.
+        if old.kind() == MemoryKind::Graph && new.kind() == MemoryKind::Graph {
+            self.superseded.thin_out(key);
+        }
+        self.superseded.remember(key, old.end_ns, new.end_ns, 1);
+        Some(old)
+    }
+
+    /// What is live under `key` has another size. Returns it as it was.
+    pub(super) fn resize(&mut self, key: u64, size_bytes: u64) -> Option<Allocation> {
+        let slot = self.find(key)?;
+        Some(self.store.resize(slot, size_bytes))
+    }
+
+    /// What lives under `key`.
+    pub(super) fn get(&self, key: u64) -> Option<&Allocation> {
+        self.find(key).map(|slot| self.store.get(slot))
+    }
+
+    fn find(&self, key: u64) -> Option<Slot> {
+        let is_it = |slot| self.store.get(slot).key() == key;
+        self.index.find(self.hash(key), is_it)
+    }
+
+    fn hash(&self, key: u64) -> u32 {
+        hash(&self.hasher, key)
+    }
+
+    /// Takes away what lives under `key`, whenever it was allocated.
+    pub(super) fn remove(&mut self, key: u64) -> Option<Allocation> {
+        match self.free(key, u64::MAX) {
+            Freed::Live(allocation) => Some(allocation),
+            Freed::Superseded | Freed::Unknown => None,
+        }
+    }
+
+    /// Takes away all that `ends` says of.
+    pub(super) fn remove_if(&mut self, ends: impl Fn(&Allocation) -> bool) -> Vec<Allocation> {
+        let gone: Vec<_> = self.iter().filter(|a| ends(a)).copied().collect();
+        for allocation in &gone {
+            self.remove(allocation.key());
+        }
+        gone
+    }
+
+    /// Takes away what lived under `key` when a free of it was entered at `start_ns`.
+    pub(super) fn free(&mut self, key: u64, start_ns: u64) -> Freed {
+        let hash = self.hash(key);
+        let store = &self.store;
+        let found = self.index.remove(hash, |slot| {
+            let entry = store.get(slot);
+            // A newer allocation than the one that the free was for stays.
+            entry.key() == key && entry.end_ns <= start_ns
+        });
+        if let Some(slot) = found {
+            let gone = self.store.take(slot);
+            self.give_back_memory(slot);
+            return Freed::Live(gone);
+        }
+        if self.superseded.forget(key, start_ns) {
+            Freed::Superseded
+        } else {
+            Freed::Unknown
+        }
+    }
+
+    /// After something was taken out of `slot`.
+    fn give_back_memory(&mut self, slot: Slot) {
+        if self.store.is_sparse(slot) {
+            let (index, hasher) = (&mut self.index, &self.hasher);
+            self.store.pack(slot, |from, to, allocation| {
+                let hash = hash(hasher, allocation.key());
+                if let Some(slot) = index.find_mut(hash, |slot| slot == from) {
+                    *slot = to;
+                }
+            });
+        }
+    }
+}
+
+/// The half of the hash that the index keeps.
+fn hash(hasher: &DefaultHashBuilder, key: u64) -> u32 {
+    (hasher.hash_one(key) >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocation::{New, Place, key};
+    use gpuprobe_cuda::{MemoryKind, Space};
+
+    fn allocation(address: u64, end_ns: u64) -> Allocation {
+        Allocation::new(&New {
+            address,
+            size_bytes: 64,
+            end_ns,
+            thread: 0,
+            row: 1,
+            site: 0,
+            kind: MemoryKind::Device,
+            space: Space::Device,
+            place: Place::Unknown,
+            slot: 0,
+        })
+    }
+
+    #[test]
+    fn spaces_are_apart() {
+        let mut live = LiveSet::default();
+        live.insert(allocation(0x100, 10));
+        let pinned = key(Space::Pinned, 0x100);
+        assert_eq!(live.get(pinned), None);
+        assert_eq!(live.free(pinned, 20), Freed::Unknown);
+        assert_eq!(live.remove_if(|a| a.size_bytes == 64).len(), 1);
+        assert_eq!(live.len(), 0);
+    }
+
+    #[test]
+    fn a_late_free_spares_the_newer_allocation() {
+        let mut live = LiveSet::default();
+        assert_eq!(live.insert(allocation(0x100, 10)), None);
+        // The free is entered at 20; its address is handed out again at 30, before it returns.
+        assert_eq!(
+            live.insert(allocation(0x100, 30)),
+            Some(allocation(0x100, 10))
+        );
+        assert_eq!(live.free(0x100, 20), Freed::Superseded);
+        assert_eq!(live.len(), 1);
+        assert_eq!(live.free(0x100, 40), Freed::Live(allocation(0x100, 30)));
+        assert_eq!(live.free(0x100, 50), Freed::Unknown);
+    }
+
+    #[test]
+    fn frees_of_several_generations_may_arrive_in_any_order() {
+        for order in [[15, 25], [25, 15]] {
+            let mut live = LiveSet::default();
+            for end_ns in [10, 20, 30] {
+                live.insert(allocation(0x100, end_ns));
+            }
+            for start_ns in order {
+                assert_eq!(live.free(0x100, start_ns), Freed::Superseded);
+            }
+            assert_eq!(live.free(0x100, 15), Freed::Unknown);
+            assert_eq!(live.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_graph_that_frees_by_itself_costs_little() {
+        let mut live = LiveSet::default();
+        for end_ns in 0..1_000_000 {
+            live.insert(Allocation::new(&New {
+                address: 0x100,
+                size_bytes: 64,
+                end_ns,
+                thread: 0,
+                row: 1,
+                site: 0,
+                kind: MemoryKind::Graph,
+                space: Space::Device,
+                place: Place::Unknown,
+                slot: 0,
+            }));
+        }
+        assert!(live.superseded.len() <= 64);
+        assert_eq!(live.free(0x100, 999_998), Freed::Superseded);
+    }
+
+    #[test]
+    fn memory_is_given_back() {
+        let mut live = LiveSet::default();
+        for address in 0..100_000 {
+            live.insert(allocation(address, 1));
+        }
+        for address in 0..99_990 {
+            assert!(matches!(live.free(address, 2), Freed::Live(_)));
+        }
+        assert_eq!(live.len(), 10);
+        let capacity = live.store.capacity();
+        assert!(capacity <= 8192, "{capacity}");
+        for address in 99_990..100_000 {
+            assert!(matches!(live.free(address, 2), Freed::Live(_)));
+        }
+        assert_eq!(live.iter().count(), 0);
+    }
+}

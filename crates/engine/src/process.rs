@@ -1,0 +1,409 @@
+//! One traced process: its threads and what they hold.
+
+use hashbrown::{HashMap, HashSet};
+
+use super::allocation::key;
+use super::allowance::Allowance;
+use super::contexts::Contexts;
+use super::graphs::Graphs;
+use super::live::{By, Holding, LiveSet};
+use super::physical::{Physical, PhysicalMemory};
+use super::pools::{Pool, Pools};
+use super::sites::Sites;
+use super::totals::{Sums, Total, Totals};
+use super::{Allocation, Identity, Outcome};
+use gpuprobe_cuda::{KindSet, MemoryKind, Space};
+use gpuprobe_model::event::Task;
+
+/// A thread that has called a traced function.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// Thread id.
+    pub tid: u32,
+    /// Name, if the kernel side could send it.
+    pub comm: Option<String>,
+    /// What the thread allocated and is live.
+    pub live: Sums,
+    /// Their number, whatever is counted.
+    held: u64,
+    exited: bool,
+}
+
+/// Where a module was loaded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loaded {
+    pub(super) device: Option<u16>,
+    pub(super) slot: u8,
+}
+
+/// A device variable that a program has asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Variable {
+    pub(super) module: u64,
+    pub(super) name: Option<String>,
+}
+
+/// What is known of the live allocations of a call site without looking at each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// When the oldest was allocated, `CLOCK_MONOTONIC` nanoseconds.
+    pub oldest_ns: u64,
+    /// When the newest was.
+    pub newest_ns: u64,
+    /// Their kinds, in order.
+    pub kinds: Vec<MemoryKind>,
+}
+
+/// A process that has called a traced function.
+#[derive(Debug)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// User id, if the kernel side could send it.
+    pub uid: Option<u32>,
+    /// Name, if the kernel side could send it.
+    pub comm: Option<String>,
+    /// The process has ended or runs another program: what is live here was never freed.
+    pub exited: bool,
+    /// What is allocated and not freed.
+    pub totals: Totals,
+    /// The most bytes of GPU memory that it held.
+    pub peak_bytes: u64,
+    /// Physical memory and where it is mapped.
+    pub physical: PhysicalMemory,
+    /// Pools of stream-ordered memory.
+    pub pools: Pools,
+    /// From where it allocates.
+    pub sites: Sites,
+    /// Nothing that it did was missed.
+    pub from_birth: bool,
+    /// Who it is.
+    pub identity: Identity,
+    pub(super) graphs: Graphs,
+    pub(super) contexts: Contexts,
+    /// Modules that are loaded, and libraries, which belong to no context.
+    pub(super) modules: HashMap<u64, Option<Loaded>>,
+    /// Modules and names of variables, by address.
+    pub(super) variables: HashMap<u64, Variable>,
+    /// The addresses of variables by module.
+    pub(super) of_modules: HashMap<u64, HashSet<u64>>,
+    /// How often what was opened at an address was opened.
+    pub(super) opened: HashMap<u64, u32>,
+    pub(super) live: LiveSet,
+    /// What may be looked through because contexts end.
+    pub(super) scans: Allowance,
+    /// Calls that were left out.
+    pub(super) left_out: u64,
+    /// What becomes live and what no longer is, if anybody wants to know.
+    pub(super) watched: Option<Vec<Outcome>>,
+    /// The kinds that totals and sums are about.
+    counted: KindSet,
+    threads: Vec<Thread>,
+    /// Indices into `threads` of living threads, by tid.
+    by_tid: HashMap<u32, u32>,
+    /// Indices into `threads` that may be used again.
+    vacant: Vec<u32>,
+}
+
+impl Process {
+    pub(super) fn new(pid: u32, counted: KindSet) -> Self {
+        Self {
+            pid,
+            uid: None,
+            comm: None,
+            exited: false,
+            totals: Totals::default(),
+            peak_bytes: 0,
+            physical: PhysicalMemory::default(),
+            pools: Pools::default(),
+            sites: Sites::default(),
+            from_birth: false,
+            identity: Identity::default(),
+            graphs: Graphs::default(),
+            contexts: Contexts::default(),
+            modules: HashMap::new(),
+            variables: HashMap::new(),
+            of_modules: HashMap::new(),
+            opened: HashMap::new(),
+            live: LiveSet::default(),
+            scans: Allowance::default(),
+            left_out: 0,
+            watched: None,
+            counted,
+            threads: Vec::new(),
+            by_tid: HashMap::new(),
+            vacant: Vec::new(),
+        }
+    }
+
+    /// The kinds that totals and sums are about.
+    pub fn counted(&self) -> KindSet {
+        self.counted
+    }
+
+    /// Whether it holds nothing at all.
+    pub fn holds_nothing(&self) -> bool {
+        self.live.len() == 0
+    }
+
+    /// The live allocations of the kinds that are counted, in no particular order.
+    pub fn allocations(&self) -> impl Iterator<Item = &Allocation> {
+        let counted = self.counted;
+        self.live.iter().filter(move |a| counted.contains(a.kind()))
+    }
+
+    /// The first `count` live allocations of each of [`Self::threads`], in order, of the kinds that
+    /// are counted. How many there are behind them hardly matters.
+    pub fn first_by_thread(&self, count: usize, by: By) -> Vec<Vec<&Allocation>> {
+        let mut by_thread = vec![Vec::new(); self.threads.len()];
+        let mut holdings: Vec<_> = self.holdings().collect();
+        holdings.sort_unstable_by_key(|holding| holding.key.thread);
+        for of_thread in holdings.chunk_by(|a, b| a.key.thread == b.key.thread) {
+            if let Some(first) = by_thread.get_mut(of_thread[0].key.thread as usize) {
+                *first = self.live.store().first(of_thread, count, by);
+            }
+        }
+        by_thread
+    }
+
+    /// Of each of [`Self::sites`], what there is to say of its live allocations, of the kinds that
+    /// are counted; `None` if there are none.
+    pub fn spans_by_site(&self) -> Vec<Option<Span>> {
+        let mut by_site = vec![None; self.sites.iter().len()];
+        for holding in self.holdings() {
+            let Some(span) = by_site.get_mut(holding.key.site as usize) else {
+                continue;
+            };
+            let (oldest_ns, newest_ns) = self.live.store().times_ns(&holding);
+            let span = span.get_or_insert(Span {
+                oldest_ns,
+                newest_ns,
+                kinds: Vec::new(),
+            });
+            span.oldest_ns = span.oldest_ns.min(oldest_ns);
+            span.newest_ns = span.newest_ns.max(newest_ns);
+            if let Err(place) = span.kinds.binary_search(&holding.key.kind) {
+                span.kinds.insert(place, holding.key.kind);
+            }
+        }
+        by_site
+    }
+
+    fn holdings(&self) -> impl Iterator<Item = Holding> {
+        let counted = self.counted;
+        let holdings = self.live.store().holdings();
+        holdings.filter(move |holding| counted.contains(holding.key.kind))
+    }
+
+    /// Threads with their indices, including those that hold nothing.
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// Index into [`Self::threads`] of the thread that made `allocation`.
+    pub fn thread_index(allocation: &Allocation) -> usize {
+        allocation.thread() as usize
+    }
+
+    /// The physical memory that `allocation` is, if it is any.
+    pub fn physical_of(&self, allocation: &Allocation) -> Option<&Physical> {
+        match allocation.space() {
+            Space::Physical => self.physical.get(allocation.address),
+            _ => None,
+        }
+    }
+
+    /// The name of the variable that `allocation` is, if it is one.
+    pub fn name_of(&self, allocation: &Allocation) -> Option<&str> {
+        match allocation.space() {
+            Space::Variables => self.variables.get(&allocation.address)?.name.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The pool that `allocation` is from, if it is from any.
+    pub fn pool_of(&self, allocation: &Allocation) -> Option<&Pool> {
+        match allocation.kind() {
+            MemoryKind::Async => self.pools.get(allocation.slot()),
+            _ => None,
+        }
+    }
+
+    /// Number of modules and libraries that are loaded.
+    pub fn modules(&self) -> usize {
+        self.modules.len()
+    }
+
+    /// Live GPU memory by device; what is nowhere else is on the only one.
+    pub fn devices(&self) -> Vec<(Option<u16>, Total)> {
+        let single = self.identity.single_gpu.then_some(0);
+        let mut devices: Vec<(Option<u16>, Total)> = Vec::new();
+        for (device, total) in self.totals.devices() {
+            let device = device.or(single);
+            match devices.iter_mut().find(|(d, _)| *d == device) {
+                Some((_, sum)) => sum.merge(total),
+                None => devices.push((device, total)),
+            }
+        }
+        devices.sort_by_key(|(device, _)| device.unwrap_or(u16::MAX));
+        devices
+    }
+
+    /// The device of `allocation`: what the calls said, else 0 if there is no other.
+    pub fn device(&self, allocation: &Allocation) -> Option<u16> {
+        allocation
+            .device()
+            .or(self.identity.single_gpu.then_some(0))
+    }
+
+    pub(super) fn introduce(&mut self, task: &Task, identity: Option<Identity>) {
+        self.uid = Some(task.uid);
+        self.comm = Some(task.comm.clone());
+        if let Some(identity) = identity {
+            self.identity = identity;
+        }
+        self.from_birth |= task.from_birth;
+    }
+
+    pub(super) fn introduce_thread(&mut self, task: &Task) {
+        let index = self.thread(task.tid);
+        self.threads[index as usize].comm = Some(task.comm.clone());
+    }
+
+    pub(super) fn end_thread(&mut self, tid: u32) {
+        if let Some(index) = self.by_tid.remove(&tid) {
+            self.threads[index as usize].exited = true;
+            self.vacate_if_done(index);
+        }
+    }
+
+    /// Enters an allocation. One that was at the same place has been freed, though its free has
+    /// not returned yet.
+    pub(super) fn add(&mut self, allocation: Allocation) {
+        if let Some(old) = self.live.insert(allocation) {
+            self.uncount(&old);
+            // Its free, when it returns, will find nothing.
+            if let Some(Outcome::Freed(_)) = self.watched.as_mut().and_then(Vec::pop) {
+                self.tell(Outcome::GaveWay(old));
+            }
+        }
+        self.tell(Outcome::Allocated(allocation));
+        self.totals.add(&allocation, self.counted);
+        let peak = self.peak_bytes.max(self.totals.sums.gpu.bytes);
+        self.peak_bytes = peak;
+        let owner = &mut self.threads[allocation.thread() as usize];
+        owner.held += 1;
+        if self.counted.contains(allocation.kind()) {
+            owner.live.add(&allocation);
+            self.sites.add(&allocation);
+        }
+        if allocation.kind() == MemoryKind::Async {
+            self.pools.add(allocation.slot(), allocation.size_bytes);
+        }
+    }
+
+    /// Takes away what is at `address` in `space`.
+    pub(super) fn remove(&mut self, space: Space, address: u64) -> Option<Allocation> {
+        let gone = self.live.remove(key(space, address))?;
+        self.uncount(&gone);
+        Some(gone)
+    }
+
+    /// What is at `address` in `space` turns out to have another size. It is no other allocation
+    /// for that, and stays with the thread that made it, which may have ended.
+    pub(super) fn resize(&mut self, space: Space, address: u64, size_bytes: u64) {
+        let Some(old) = self.live.resize(key(space, address), size_bytes) else {
+            return;
+        };
+        let new = old.with_size(size_bytes);
+        self.tell(Outcome::Freed(old));
+        self.tell(Outcome::Allocated(new));
+        self.totals.subtract(&old, self.counted);
+        self.totals.add(&new, self.counted);
+        self.peak_bytes = self.peak_bytes.max(self.totals.sums.gpu.bytes);
+        if self.counted.contains(old.kind()) {
+            let owner = &mut self.threads[old.thread() as usize];
+            owner.live.subtract(&old);
+            owner.live.add(&new);
+            self.sites.subtract(&old);
+            self.sites.add(&new);
+            self.sites.was_replaced(&old);
+        }
+    }
+
+    /// Takes an allocation that is no longer live out of all sums.
+    pub(super) fn uncount(&mut self, gone: &Allocation) {
+        self.tell(Outcome::Freed(*gone));
+        self.totals.subtract(gone, self.counted);
+        let owner = &mut self.threads[gone.thread() as usize];
+        owner.held = owner.held.saturating_sub(1);
+        if self.counted.contains(gone.kind()) {
+            owner.live.subtract(gone);
+            self.sites.subtract(gone);
+        }
+        self.vacate_if_done(gone.thread());
+        match gone.space() {
+            Space::Variables => self.forget_variable(gone.address),
+            Space::Shared => drop(self.opened.remove(&gone.address)),
+            _ if gone.kind() == MemoryKind::Async => {
+                self.pools.subtract(gone.slot(), gone.size_bytes);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn forget_variable(&mut self, address: u64) {
+        let Some(gone) = self.variables.remove(&address) else {
+            return;
+        };
+        if let Some(of_module) = self.of_modules.get_mut(&gone.module) {
+            of_module.remove(&address);
+            if of_module.is_empty() {
+                self.of_modules.remove(&gone.module);
+            }
+        }
+    }
+
+    /// What was left out since this was last asked: calls for which there was no time, and nodes of
+    /// graphs.
+    pub(super) fn take_left_out(&mut self) -> u64 {
+        std::mem::take(&mut self.left_out) + self.graphs.take_left_out()
+    }
+
+    fn tell(&mut self, outcome: Outcome) {
+        if let Some(watched) = &mut self.watched {
+            watched.push(outcome);
+        }
+    }
+
+    /// Index of the living thread `tid`, which may be new.
+    pub(super) fn thread(&mut self, tid: u32) -> u32 {
+        if let Some(&index) = self.by_tid.get(&tid) {
+            return index;
+        }
+        let fresh = Thread {
+            tid,
+            comm: None,
+            live: Sums::default(),
+            held: 0,
+            exited: false,
+        };
+        let index = if let Some(index) = self.vacant.pop() {
+            self.threads[index as usize] = fresh;
+            index
+        } else {
+            self.threads.push(fresh);
+            // A process has fewer than 2^22 threads at a time.
+            u32::try_from(self.threads.len() - 1).unwrap_or(u32::MAX)
+        };
+        self.by_tid.insert(tid, index);
+        index
+    }
+
+    fn vacate_if_done(&mut self, index: u32) {
+        let thread = &self.threads[index as usize];
+        if thread.exited && thread.held == 0 {
+            self.vacant.push(index);
+        }
+    }
+}

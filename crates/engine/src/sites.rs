@@ -1,0 +1,193 @@
+//! Call sites: which function was called from where, and what became of what was allocated there.
+//!
+//! A site is a call stack and a function of the table. Calls whose stack is not known are one site
+//! for each function. Sites and the stacks that they need are kept while the process is: a program
+//! has as many as it has call paths to CUDA, up to [`MAX_SITES`]; what comes then is counted as
+//! without a stack.
+
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+
+use super::Allocation;
+use super::totals::Sums;
+use gpuprobe_model::stack::CallStack;
+
+/// Stacks, and sites, of one process that are told apart.
+const MAX_SITES: usize = 1 << 18;
+/// Numbers of stacks of one process that are remembered.
+const MAX_NUMBERS: usize = 1 << 20;
+
+/// A call site of a process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// From where; `None` if that is not known.
+    pub stack: Option<Rc<CallStack>>,
+    /// Row of the function that was called.
+    pub row: u16,
+    /// What was allocated here and is live.
+    pub live: Sums,
+    /// What was ever allocated here, of the kinds that are counted. Only what has an address is:
+    /// an allocation of nothing is a call, but no allocation.
+    pub allocated: Sums,
+    /// What of it is no longer live: freed, gone with its context or module, or at an address that
+    /// was handed out again. `allocated` less `freed` is `live`.
+    pub freed: Sums,
+}
+
+/// A stack, by its place in [`Sites::stacks`].
+type StackIndex = u32;
+
+/// The call sites of one process.
+#[derive(Debug, Default)]
+pub struct Sites {
+    sites: Vec<Site>,
+    by_caller: HashMap<(Option<StackIndex>, u16), u32>,
+    stacks: Vec<Rc<CallStack>>,
+    by_contents: HashMap<Rc<CallStack>, StackIndex>,
+    by_number: HashMap<u64, StackIndex>,
+}
+
+impl Sites {
+    /// All sites, by their numbers.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Site> {
+        self.sites.iter()
+    }
+
+    /// The site that `allocation` was made at.
+    pub fn of(&self, allocation: &Allocation) -> Option<&Site> {
+        self.sites.get(allocation.site as usize)
+    }
+
+    /// From now on, `number` names `stack`. Two numbers may name the same.
+    pub(super) fn learn(&mut self, number: u64, stack: Rc<CallStack>) {
+        if self.by_number.len() >= MAX_NUMBERS {
+            self.by_number.clear();
+        }
+        if let Some(&known) = self.by_contents.get(&stack) {
+            self.by_number.insert(number, known);
+            return;
+        }
+        let Some(index) = next(self.stacks.len()) else {
+            // What the number meant before must not be taken for what it means now.
+            self.by_number.remove(&number);
+            return;
+        };
+        self.stacks.push(Rc::clone(&stack));
+        self.by_contents.insert(stack, index);
+        self.by_number.insert(number, index);
+    }
+
+    /// Nothing more is allocated.
+    pub(super) fn end(&mut self) {
+        self.by_caller = HashMap::new();
+        self.by_contents = HashMap::new();
+        self.by_number = HashMap::new();
+    }
+
+    /// The stack that `number` names.
+    pub fn stack(&self, number: u64) -> Option<&Rc<CallStack>> {
+        let index = *self.by_number.get(&number)?;
+        self.stacks.get(index as usize)
+    }
+
+    /// The number of the site where the function of `row` was called, with the stack `number`.
+    pub(super) fn site(&mut self, number: u64, row: u16) -> u32 {
+        let known = (number != 0).then(|| self.by_number.get(&number));
+        let stack = known.flatten().copied();
+        if let Some(&site) = self.by_caller.get(&(stack, row)) {
+            return site;
+        }
+        let stack = stack.filter(|_| self.sites.len() < MAX_SITES);
+        if let Some(&site) = self.by_caller.get(&(stack, row)) {
+            return site;
+        }
+        // Without a stack, there are no more than functions.
+        let site = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
+        self.sites.push(Site {
+            stack: stack.and_then(|index| self.stacks.get(index as usize).cloned()),
+            row,
+            live: Sums::default(),
+            allocated: Sums::default(),
+            freed: Sums::default(),
+        });
+        self.by_caller.insert((stack, row), site);
+        site
+    }
+
+    pub(super) fn add(&mut self, allocation: &Allocation) {
+        if let Some(site) = self.sites.get_mut(allocation.site as usize) {
+            site.live.add(allocation);
+            site.allocated.add(allocation);
+        }
+    }
+
+    pub(super) fn subtract(&mut self, allocation: &Allocation) {
+        if let Some(site) = self.sites.get_mut(allocation.site as usize) {
+            site.live.subtract(allocation);
+            site.freed.add(allocation);
+        }
+    }
+
+    /// `allocation` was not freed: it is the same as another that took its place.
+    pub(super) fn was_replaced(&mut self, allocation: &Allocation) {
+        if let Some(site) = self.sites.get_mut(allocation.site as usize) {
+            site.allocated.subtract(allocation);
+            site.freed.subtract(allocation);
+        }
+    }
+}
+
+fn next(length: usize) -> Option<StackIndex> {
+    let index = StackIndex::try_from(length).ok()?;
+    (length < MAX_SITES).then_some(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuprobe_model::stack::Location;
+
+    fn stack(address: u64) -> Rc<CallStack> {
+        Rc::new(CallStack {
+            locations: vec![Location {
+                address,
+                module: None,
+                offset: address,
+            }],
+            is_complete: true,
+        })
+    }
+
+    #[test]
+    fn a_site_is_a_stack_and_a_function() {
+        let mut sites = Sites::default();
+        sites.learn(1, stack(0x10));
+        sites.learn(2, stack(0x20));
+        sites.learn(3, stack(0x10));
+        let first = sites.site(1, 7);
+        assert_eq!(sites.site(3, 7), first);
+        assert_ne!(sites.site(2, 7), first);
+        assert_ne!(sites.site(1, 8), first);
+        // Not taken, and never heard of.
+        let without = sites.site(0, 7);
+        assert_eq!(sites.site(99, 7), without);
+        assert_ne!(sites.site(0, 8), without);
+        assert_eq!(sites.iter().len(), 5);
+        // The number is used for another stack.
+        sites.learn(1, stack(0x20));
+        assert_eq!(sites.site(1, 7), sites.site(2, 7));
+    }
+
+    #[test]
+    fn sites_are_bounded() {
+        let mut sites = Sites::default();
+        for number in 1..=MAX_SITES as u64 + 10 {
+            sites.learn(number, stack(number));
+            sites.site(number, 1);
+        }
+        assert!(sites.iter().len() <= MAX_SITES + 1);
+        let site = sites.site(MAX_SITES as u64 + 5, 1);
+        assert_eq!(site, sites.site(0, 1));
+    }
+}

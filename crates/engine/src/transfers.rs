@@ -1,0 +1,610 @@
+//! What copies moved, and how fast.
+//!
+//! The duration of a synchronous copy between host and device is the time of the transfer, and
+//! gives a throughput. An asynchronous call only enqueues, and so do copies within a device and
+//! memory sets; a small synchronous copy to the device may return when the bytes are staged.
+//! Their bytes are counted, per second of wall-clock time, and no throughput is claimed.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use gpuprobe_cuda::{Direction, Told};
+use gpuprobe_model::event::{Call, Copy, Event};
+
+/// Synchronous copies to the device of up to this many bytes from pageable memory return once they
+/// are staged (CUDA's documentation of API synchronisation behaviour).
+const STAGED_BYTES: u64 = 64 * 1024;
+
+/// What the duration of a call means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mode {
+    /// The time of the transfer.
+    Sync,
+    /// The time of enqueueing or staging.
+    Async,
+}
+
+impl Mode {
+    /// The name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Async => "async",
+        }
+    }
+}
+
+/// Where an address of a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Memory of the host.
+    Host,
+    /// Memory of a GPU.
+    Device,
+}
+
+/// Copies of one kind by one process.
+#[derive(Clone, Copy, Debug)]
+pub struct Meter {
+    /// Calls.
+    pub calls: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Time spent in the calls, nanoseconds.
+    pub ns: u64,
+    /// The fastest call, bytes per second.
+    pub peak_bytes_per_second: f64,
+    /// `bytes` when the last report was made.
+    pub bytes_reported: u64,
+    /// `ns` when the last report was made.
+    pub ns_reported: u64,
+    /// Calls by size: slot n counts those of 2^(n-1) to 2^n - 1 bytes.
+    pub sizes: [u64; 65],
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self {
+            calls: 0,
+            bytes: 0,
+            ns: 0,
+            peak_bytes_per_second: 0.0,
+            bytes_reported: 0,
+            ns_reported: 0,
+            sizes: [0; 65],
+        }
+    }
+}
+
+impl Meter {
+    fn add(&mut self, other: &Self) {
+        self.calls = self.calls.saturating_add(other.calls);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.ns = self.ns.saturating_add(other.ns);
+        self.peak_bytes_per_second = self.peak_bytes_per_second.max(other.peak_bytes_per_second);
+        self.bytes_reported = self.bytes_reported.saturating_add(other.bytes_reported);
+        self.ns_reported = self.ns_reported.saturating_add(other.ns_reported);
+        for (sum, size) in self.sizes.iter_mut().zip(other.sizes) {
+            *sum = sum.saturating_add(size);
+        }
+    }
+}
+
+/// Which copies a [`Meter`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Which {
+    /// Process id.
+    pub pid: u32,
+    /// Between which memories.
+    pub direction: Direction,
+    /// What the durations mean.
+    pub mode: Mode,
+}
+
+/// A copy, understood.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer {
+    /// What kind.
+    pub which: Which,
+    /// The call.
+    pub copy: Copy,
+}
+
+impl Transfer {
+    /// Bytes per second, if the call's duration is that of the transfer.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        let ns = self.copy.end_ns.saturating_sub(self.copy.start_ns);
+        let known = self.which.mode == Mode::Sync && ns > 0;
+        known.then(|| self.copy.bytes as f64 * 1e9 / ns as f64)
+    }
+}
+
+/// A device allocation. Copies and frees come through different rings: a block is remembered for a
+/// while after its end, for copies that were made before it.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    size_bytes: u64,
+    until_ns: u64,
+}
+
+/// How long after its end a block is remembered.
+const REMEMBER_NS: u64 = 5_000_000_000;
+/// Ended blocks beyond which old ones are searched for and forgotten.
+const MAX_ENDED: usize = 65_536;
+
+/// Meters, of half a KiB each, beyond which those of ended processes are put together.
+const MAX_METERS: usize = 16_384;
+/// Ended processes that make it worth looking for theirs.
+const MANY_ENDED: usize = 1024;
+/// The process id that stands for them.
+pub const EARLIER: u32 = 0;
+
+/// All copies.
+#[derive(Debug, Default)]
+pub struct Transfers {
+    meters: BTreeMap<Which, Meter>,
+    /// When processes ended.
+    exits: HashMap<u32, u64>,
+    /// When their meters were last put together.
+    put_together_ns: u64,
+    /// Device allocations by process and address.
+    device: HashMap<u32, BTreeMap<u64, Block>>,
+    /// About how many of them have ended, and when there was last a search for those to forget.
+    ended: usize,
+    searched_ns: u64,
+    newest_ns: u64,
+    /// Copies that returned an error.
+    pub failed_calls: u64,
+    /// Copies that went into a graph.
+    pub captured: u64,
+}
+
+impl Transfers {
+    /// Enters an event; returns the copy if it is one that counts. `place` tells where an address
+    /// of a process is when no allocation there is known.
+    pub fn apply(
+        &mut self,
+        event: &Event,
+        place: impl Fn(u32, u64) -> Option<Place>,
+    ) -> Option<Transfer> {
+        match event {
+            Event::Call(call) => self.allocation(call),
+            Event::Exit(task) | Event::Exec(task) => {
+                self.newest_ns = self.newest_ns.max(task.time_ns);
+                if matches!(event, Event::Exit(_)) {
+                    self.exits.insert(task.pid, task.time_ns);
+                    self.put_together();
+                }
+                let blocks = self.device.get_mut(&task.pid);
+                let mut ended = 0;
+                for block in blocks.into_iter().flat_map(BTreeMap::values_mut) {
+                    block.until_ns = block.until_ns.min(task.time_ns);
+                    ended += 1;
+                }
+                self.note_ended(ended);
+            }
+            Event::Copy(copy) if copy.result != 0 => self.failed_calls += 1,
+            Event::Copy(copy) if copy.captured => self.captured += 1,
+            Event::Copy(copy) => return Some(self.copy(copy, place)),
+            _ => {}
+        }
+        None
+    }
+
+    /// Puts the meters of processes that ended a while ago together, if there are very many. Copies
+    /// that were made before an end may come a little after it.
+    fn put_together(&mut self) {
+        let old_ns = self.newest_ns.saturating_sub(REMEMBER_NS);
+        if self.exits.len() < MANY_ENDED || self.put_together_ns > old_ns {
+            return;
+        }
+        self.put_together_ns = self.newest_ns;
+        if self.meters.len() <= MAX_METERS {
+            // Most processes copy nothing.
+            let with_meters: HashSet<_> = self.meters.keys().map(|which| which.pid).collect();
+            self.exits
+                .retain(|pid, ended_ns| *ended_ns > old_ns || with_meters.contains(pid));
+            return;
+        }
+        let mut earlier: BTreeMap<Which, Meter> = BTreeMap::new();
+        let exits = &self.exits;
+        let has_ended = |pid| exits.get(&pid).is_some_and(|&ended_ns| ended_ns <= old_ns);
+        self.meters.retain(|which, meter| {
+            let is_old = has_ended(which.pid);
+            if is_old {
+                let which = Which {
+                    pid: EARLIER,
+                    ..*which
+                };
+                earlier.entry(which).or_default().add(meter);
+            }
+            !is_old
+        });
+        for (which, meter) in earlier {
+            self.meters.entry(which).or_default().add(&meter);
+        }
+        self.exits.retain(|_, ended_ns| *ended_ns > old_ns);
+    }
+
+    /// The meters, by process, direction and mode. Process [`EARLIER`] is all ended ones for which
+    /// there was no room.
+    pub fn meters(&self) -> impl Iterator<Item = (&Which, &Meter)> {
+        self.meters.iter()
+    }
+
+    /// Notes that everything has been shown.
+    pub fn mark_reported(&mut self) {
+        for meter in self.meters.values_mut() {
+            meter.bytes_reported = meter.bytes;
+            meter.ns_reported = meter.ns;
+        }
+        self.forget_old();
+    }
+
+    /// Forgets blocks that ended long ago.
+    fn forget_old(&mut self) {
+        let oldest = self.newest_ns.saturating_sub(REMEMBER_NS);
+        let mut ended = 0;
+        self.device.retain(|_, blocks| {
+            blocks.retain(|_, block| block.until_ns > oldest);
+            ended += blocks.values().filter(|b| b.until_ns < u64::MAX).count();
+            !blocks.is_empty()
+        });
+        self.ended = ended;
+        self.searched_ns = self.newest_ns;
+    }
+
+    /// Nobody may ever ask for a report: a program that frees a lot must not cost memory for that.
+    fn note_ended(&mut self, blocks: usize) {
+        self.ended = self.ended.saturating_add(blocks);
+        let is_time = self.newest_ns > self.searched_ns.saturating_add(REMEMBER_NS);
+        if self.ended > MAX_ENDED && is_time {
+            self.forget_old();
+        }
+    }
+
+    fn allocation(&mut self, call: &Call) {
+        let function = call.function;
+        let at_device =
+            function.kind.is_at_device() && (function.op.allocates() || function.op.frees());
+        if call.result != 0 || call.captured || !at_device {
+            return;
+        }
+        self.newest_ns = self.newest_ns.max(call.end_ns);
+        let blocks = self.device.entry(call.pid).or_default();
+        if function.op.allocates() {
+            let block = Block {
+                size_bytes: call.size_bytes,
+                until_ns: u64::MAX,
+            };
+            blocks.insert(call.address, block);
+        } else if let Some(block) = blocks.get_mut(&call.address) {
+            block.until_ns = call.start_ns;
+            self.note_ended(1);
+        }
+    }
+
+    fn copy(&mut self, copy: &Copy, place: impl Fn(u32, u64) -> Option<Place>) -> Transfer {
+        self.newest_ns = self.newest_ns.max(copy.end_ns);
+        let direction = self.direction(copy, place);
+        let transfer = Transfer {
+            which: Which {
+                pid: copy.pid,
+                direction,
+                mode: mode_of(copy.function.is_async, direction, copy.bytes),
+            },
+            copy: *copy,
+        };
+        if let Some(&ended_ns) = self.exits.get(&copy.pid)
+            && copy.start_ns > ended_ns
+        {
+            // Another process has its id.
+            self.exits.remove(&copy.pid);
+        }
+        let meter = self.meters.entry(transfer.which).or_default();
+        meter.calls += 1;
+        meter.bytes = meter.bytes.saturating_add(copy.bytes);
+        meter.ns += copy.end_ns.saturating_sub(copy.start_ns);
+        meter.sizes[64 - copy.bytes.leading_zeros() as usize] += 1;
+        let speed = transfer.bytes_per_second().unwrap_or(0.0);
+        meter.peak_bytes_per_second = meter.peak_bytes_per_second.max(speed);
+        transfer
+    }
+
+    fn direction(&self, copy: &Copy, place: impl Fn(u32, u64) -> Option<Place>) -> Direction {
+        let place_of = |address| {
+            let known = self.is_device(copy, address).then_some(Place::Device);
+            known.or_else(|| place(copy.pid, address))
+        };
+        let by_addresses = || between(place_of(copy.source), place_of(copy.destination));
+        match copy.function.told {
+            Told::Always(direction) => direction,
+            Told::ByAddresses => by_addresses(),
+            // cudaMemcpyKind
+            Told::ByKind => match copy.kind {
+                0 => Direction::HostToHost,
+                1 => Direction::HostToDevice,
+                2 => Direction::DeviceToHost,
+                3 => Direction::DeviceToDevice,
+                4 => by_addresses(),
+                _ => Direction::Unknown,
+            },
+            Told::ByTypes => by_types(copy, place_of),
+        }
+    }
+
+    fn is_device(&self, copy: &Copy, address: u64) -> bool {
+        let blocks = self.device.get(&copy.pid);
+        let below = blocks.and_then(|blocks| blocks.range(..=address).next_back());
+        below.is_some_and(|(&start, block)| {
+            address - start < block.size_bytes && copy.start_ns < block.until_ns
+        })
+    }
+}
+
+fn between(source: Option<Place>, destination: Option<Place>) -> Direction {
+    match (source, destination) {
+        (Some(Place::Host), Some(Place::Host)) => Direction::HostToHost,
+        (Some(Place::Host), Some(Place::Device)) => Direction::HostToDevice,
+        (Some(Place::Device), Some(Place::Host)) => Direction::DeviceToHost,
+        (Some(Place::Device), Some(Place::Device)) => Direction::DeviceToDevice,
+        _ => Direction::Unknown,
+    }
+}
+
+/// By `CUmemorytype`: 1 host, 2 device, 3 array, 4 unified, where the addresses tell.
+fn by_types(copy: &Copy, place_of: impl Fn(u64) -> Option<Place>) -> Direction {
+    const ARRAY: u16 = 3;
+    let place = |kind: u16, address| match kind {
+        1 => Some(Place::Host),
+        2 => Some(Place::Device),
+        4 => place_of(address),
+        _ => None,
+    };
+    let source_type = u16::try_from(copy.kind).unwrap_or(0);
+    let source = place(source_type, copy.source);
+    let destination = place(copy.destination_type, copy.destination);
+    match (source_type == ARRAY, copy.destination_type == ARRAY) {
+        (true, true) => Direction::ArrayToArray,
+        (true, false) => match destination {
+            Some(Place::Host) => Direction::ArrayToHost,
+            Some(Place::Device) => Direction::ArrayToDevice,
+            None => Direction::Unknown,
+        },
+        (false, true) => match source {
+            Some(Place::Host) => Direction::HostToArray,
+            Some(Place::Device) => Direction::DeviceToArray,
+            None => Direction::Unknown,
+        },
+        (false, false) => between(source, destination),
+    }
+}
+
+/// What the duration of a call means that copies `bytes`.
+pub(super) fn mode_of(is_async: bool, direction: Direction, bytes: u64) -> Mode {
+    let to_device = matches!(direction, Direction::HostToDevice | Direction::HostToArray);
+    let staged = to_device && bytes <= STAGED_BYTES;
+    if is_async || !direction.crosses_link() || staged {
+        Mode::Async
+    } else {
+        Mode::Sync
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use gpuprobe_cuda::{FUNCTIONS, Function};
+
+    fn row(symbol: &str) -> (u16, &'static Function) {
+        let found = (0u16..).zip(FUNCTIONS).find(|(_, f)| f.symbol == symbol);
+        found.unwrap()
+    }
+
+    fn copied(symbol: &str, bytes: u64, from: u64, to: u64) -> Copy {
+        let (row, function) = row(symbol);
+        Copy {
+            row,
+            function,
+            result: 0,
+            pid: 7,
+            tid: 7,
+            start_ns: 1_000,
+            end_ns: 2_000,
+            bytes,
+            destination: to,
+            source: from,
+            kind: 0,
+            destination_type: 0,
+            captured: false,
+        }
+    }
+
+    fn called(symbol: &str, address: u64, start_ns: u64) -> Event {
+        let (row, function) = row(symbol);
+        Event::Call(Call {
+            row,
+            function,
+            result: 0,
+            pid: 7,
+            tid: 7,
+            start_ns,
+            end_ns: start_ns + 1,
+            address,
+            size_bytes: 4096,
+            device: None,
+            context: 0,
+            captured: false,
+            stack: 0,
+            detail: None,
+        })
+    }
+
+    fn low_is_host(_: u32, address: u64) -> Option<Place> {
+        (address < 0x1000).then_some(Place::Host)
+    }
+
+    fn which(transfers: &mut Transfers, copy: Copy) -> (Direction, Mode) {
+        let transfer = transfers.apply(&Event::Copy(copy), low_is_host).unwrap();
+        (transfer.which.direction, transfer.which.mode)
+    }
+
+    #[test]
+    fn throughput_is_for_synchronous_copies_over_the_link() {
+        let mut transfers = Transfers::default();
+        let large = 1 << 20;
+        for (symbol, bytes, expected) in [
+            (
+                "cuMemcpyHtoD_v2",
+                large,
+                (Direction::HostToDevice, Mode::Sync),
+            ),
+            (
+                "cuMemcpyHtoD_v2",
+                65_536,
+                (Direction::HostToDevice, Mode::Async),
+            ),
+            ("cuMemcpyDtoH_v2", 16, (Direction::DeviceToHost, Mode::Sync)),
+            (
+                "cuMemcpyDtoD_v2",
+                large,
+                (Direction::DeviceToDevice, Mode::Async),
+            ),
+            (
+                "cuMemcpyHtoDAsync_v2",
+                large,
+                (Direction::HostToDevice, Mode::Async),
+            ),
+            ("cuMemsetD8_v2", large, (Direction::Set, Mode::Async)),
+            (
+                "cuMemcpyBatchAsync",
+                large,
+                (Direction::Unknown, Mode::Async),
+            ),
+        ] {
+            let found = which(&mut transfers, copied(symbol, bytes, 1, 2));
+            assert_eq!(found, expected, "{symbol} {bytes}");
+        }
+        let (_, meter) = transfers.meters().next().unwrap();
+        assert_eq!((meter.calls, meter.bytes, meter.ns), (1, 1 << 20, 1_000));
+        let expected = f64::from(1 << 20) * 1e6;
+        assert!((meter.peak_bytes_per_second - expected).abs() < 1.0);
+    }
+
+    #[test]
+    fn addresses_tell_the_direction() {
+        let mut transfers = Transfers::default();
+        transfers.apply(&called("cudaMalloc", 0xd000, 10), low_is_host);
+        let mut direction =
+            |from, to| which(&mut transfers, copied("cuMemcpy", 1 << 20, from, to)).0;
+        assert_eq!(direction(0x10, 0xd800), Direction::HostToDevice);
+        assert_eq!(direction(0xdfff, 0x10), Direction::DeviceToHost);
+        assert_eq!(direction(0xd000, 0xd800), Direction::DeviceToDevice);
+        assert_eq!(direction(0x10, 0x20), Direction::HostToHost);
+        assert_eq!(direction(0x10, 0xe000), Direction::Unknown);
+    }
+
+    #[test]
+    fn a_copy_may_be_seen_after_the_free_that_followed_it() {
+        let mut transfers = Transfers::default();
+        transfers.apply(&called("cudaMalloc", 0xd000, 10), low_is_host);
+        transfers.apply(&called("cudaFree", 0xd000, 5_000), low_is_host);
+        let copy = copied("cuMemcpy", 1 << 20, 0x10, 0xd000);
+        assert_eq!(which(&mut transfers, copy).0, Direction::HostToDevice);
+        let later = Copy {
+            start_ns: 6_000,
+            end_ns: 7_000,
+            ..copy
+        };
+        assert_eq!(which(&mut transfers, later).0, Direction::Unknown);
+        let much_later = called("cudaMalloc", 0xf000, 10 * REMEMBER_NS);
+        transfers.apply(&much_later, low_is_host);
+        transfers.mark_reported();
+        assert_eq!(transfers.device[&7].len(), 1);
+    }
+
+    #[test]
+    fn frees_cost_no_memory_though_nobody_reports() {
+        let mut transfers = Transfers::default();
+        for n in 0..1_000_000u64 {
+            let at = n * 100_000;
+            transfers.apply(&called("cudaMalloc", n, at), low_is_host);
+            transfers.apply(&called("cudaFree", n, at), low_is_host);
+        }
+        assert!(transfers.device[&7].len() < 3 * MAX_ENDED);
+    }
+
+    #[test]
+    fn copies_of_ended_processes_are_put_together_and_none_is_lost() {
+        let mut transfers = Transfers::default();
+        let processes = 3 * u32::try_from(MAX_METERS).unwrap();
+        for number in 1..=processes {
+            let start_ns = u64::from(number) * 10_000_000;
+            // Ids come again.
+            let pid = number % 30_000 + 1;
+            let copy = Copy {
+                pid,
+                start_ns,
+                end_ns: start_ns + 1000,
+                ..copied("cuMemcpyHtoD_v2", 1 << 20, 0x10, 0x20)
+            };
+            let task = crate::task(pid, number, start_ns + 2000);
+            // It ends before its copy is read.
+            transfers.apply(&Event::Exit(task), low_is_host);
+            transfers.apply(&Event::Copy(copy), low_is_host);
+        }
+        assert!(transfers.meters.len() < 2 * MAX_METERS);
+        assert!(transfers.exits.len() < 2 * MAX_METERS);
+        let calls: u64 = transfers.meters().map(|(_, meter)| meter.calls).sum();
+        assert_eq!(calls, u64::from(processes));
+        let (which, earlier) = transfers.meters().next().unwrap();
+        assert_eq!(which.pid, EARLIER);
+        assert!(earlier.calls > 1000);
+    }
+
+    #[test]
+    fn descriptors_and_kinds_tell_the_direction() {
+        let mut transfers = Transfers::default();
+        let mut typed = |source: i32, destination: u16| {
+            let copy = Copy {
+                kind: source,
+                destination_type: destination,
+                ..copied("cuMemcpy2D_v2", 1 << 20, 0x10, 0x20)
+            };
+            which(&mut transfers, copy).0
+        };
+        assert_eq!(typed(1, 2), Direction::HostToDevice);
+        assert_eq!(typed(3, 1), Direction::ArrayToHost);
+        assert_eq!(typed(4, 2), Direction::HostToDevice);
+        assert_eq!(typed(9, 2), Direction::Unknown);
+        for (kind, expected) in [
+            (0, Direction::HostToHost),
+            (1, Direction::HostToDevice),
+            (4, Direction::HostToHost),
+            (7, Direction::Unknown),
+        ] {
+            let copy = Copy {
+                kind,
+                ..copied("cudaMemcpy", 1 << 20, 0x10, 0x20)
+            };
+            assert_eq!(which(&mut transfers, copy).0, expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn failed_and_captured_copies_are_apart() {
+        let mut transfers = Transfers::default();
+        let copy = copied("cuMemcpyHtoD_v2", 1 << 20, 1, 2);
+        for event in [
+            Event::Copy(Copy { result: 1, ..copy }),
+            Event::Copy(Copy {
+                captured: true,
+                ..copy
+            }),
+        ] {
+            assert!(transfers.apply(&event, low_is_host).is_none());
+        }
+        assert_eq!((transfers.failed_calls, transfers.captured), (1, 1));
+        assert_eq!(transfers.meters().count(), 0);
+    }
+}

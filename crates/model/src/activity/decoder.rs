@@ -1,0 +1,220 @@
+//! Batches become activities.
+//!
+//! The process that is traced can write into its batches whatever it likes: every table here has
+//! a bound, and what makes no sense is counted.
+
+use std::collections::VecDeque;
+
+use gpuprobe_collector::batch::{Batch as Wire, Item, Record as Raw};
+use hashbrown::HashMap;
+
+use super::clock::Clock;
+use super::names::Names;
+use super::wire::{BatchHeader, flags};
+use super::{Activity, Batch, Record};
+use crate::abi::RawBatch;
+
+/// Ended processes that are remembered: their last batches may come after their ends.
+const MAX_ENDED: usize = 64;
+
+/// What did not arrive, so far, of all processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Records that are missing between batches, besides those that the kernel side has counted.
+    pub missing: u64,
+    /// Records that CUPTI dropped.
+    pub dropped: u64,
+    /// Records of CUPTI of kinds that the collector does not know.
+    pub unknown: u64,
+    /// Records or ends of buffers of CUPTI that the collector could not read.
+    pub malformed: u64,
+    /// Batches and records that are not as they should be.
+    pub undecodable: u64,
+}
+
+/// Decodes the batches of all processes, in the order in which each process made them.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    /// By [`RawBatch::process`]. Living ones are bounded by the kernel side.
+    processes: HashMap<u32, Process>,
+    ended: VecDeque<u32>,
+    losses: Losses,
+}
+
+/// What a process has said that later batches of it build on.
+#[derive(Debug, Default)]
+struct Process {
+    clock: Clock,
+    names: Names,
+    /// Records of all batches until now, those that were lost included.
+    records: u64,
+    /// What of [`RawBatch::lost`] is in `records` already.
+    lost: u64,
+    dropped: u64,
+    unknown: u64,
+    malformed: u64,
+}
+
+impl Decoder {
+    /// Decodes one batch of a process.
+    pub fn decode(&mut self, raw: &RawBatch, bytes: &[u8]) -> Batch {
+        let mut batch = Batch {
+            pid: raw.tgid,
+            process: raw.process,
+            cupti_version: 0,
+            is_last: false,
+            activities: Vec::new(),
+        };
+        let wire = match Wire::parse(bytes) {
+            Ok(wire) => wire,
+            Err(error) => {
+                tracing::debug!("a batch of process {}: {error}", raw.tgid);
+                self.losses.undecodable += 1;
+                return batch;
+            }
+        };
+        batch.cupti_version = wire.header.cupti_version;
+        batch.is_last = wire.header.flags & flags::LAST != 0;
+        let process = self.processes.entry(raw.process).or_default();
+        process.account(&wire.header, raw.lost, &mut self.losses);
+        let is_monotonic = wire.header.flags & flags::MONOTONIC != 0;
+        if !is_monotonic {
+            process
+                .clock
+                .read(wire.header.cupti_ns, wire.header.monotonic_ns);
+        }
+        batch
+            .activities
+            .reserve(wire.header.records.min(MAX_RECORDS) as usize);
+        for item in wire.records() {
+            match item {
+                Ok(item) => {
+                    let activity = process.activity(raw.tgid, &item);
+                    batch.activities.extend(activity.map(|mut activity| {
+                        if !is_monotonic {
+                            let clock = &process.clock;
+                            activity.record.map_times(|ns| clock.to_monotonic(ns));
+                        }
+                        activity
+                    }));
+                }
+                Err(error) => {
+                    tracing::debug!("a record of process {}: {error}", raw.tgid);
+                    self.losses.undecodable += 1;
+                }
+            }
+        }
+        batch
+    }
+
+    /// What did not arrive, so far.
+    pub fn losses(&self) -> Losses {
+        self.losses
+    }
+
+    /// A process has ended; a few batches of it may come yet.
+    pub fn end(&mut self, process: u32) {
+        if !self.processes.contains_key(&process) {
+            return;
+        }
+        self.ended.push_back(process);
+        if self.ended.len() > MAX_ENDED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.processes.remove(&oldest);
+        }
+    }
+}
+
+/// More cannot be in a batch.
+const MAX_RECORDS: u32 = 2048;
+
+impl Process {
+    /// Compares what the header says with what came before.
+    fn account(&mut self, header: &BatchHeader, lost: u64, losses: &mut Losses) {
+        // What the kernel side has lost since, it has counted.
+        let counted = lost.saturating_sub(self.lost);
+        let gap = header.records_before.saturating_sub(self.records);
+        losses.missing = losses.missing.saturating_add(gap.saturating_sub(counted));
+        self.lost = self.lost.max(lost);
+        let records = header
+            .records_before
+            .saturating_add(u64::from(header.records));
+        self.records = self.records.max(records);
+        let grown = |sum: &mut u64, before: &mut u64, now: u64| {
+            *sum = sum.saturating_add(now.saturating_sub(*before));
+            *before = now.max(*before);
+        };
+        grown(&mut losses.dropped, &mut self.dropped, header.dropped);
+        grown(&mut losses.unknown, &mut self.unknown, header.unknown);
+        grown(&mut losses.malformed, &mut self.malformed, header.malformed);
+    }
+
+    /// The activity that a record is, if it is one.
+    fn activity(&mut self, pid: u32, item: &Item<'_>) -> Option<Activity> {
+        let names = &mut self.names;
+        let text = |id: u32| names.text(id);
+        let (record, name, qualifier) = match item.record {
+            Raw::Text(said) => {
+                names.learn_text(said.id, item);
+                return None;
+            }
+            Raw::CallbackName(said) => {
+                names.learn_call(said.domain, said.cbid, item);
+                return None;
+            }
+            Raw::Device(r) => (Record::Device(r), text(r.name), None),
+            Raw::Context(r) => (Record::Context(r), None, None),
+            Raw::Stream(r) => (Record::Stream(r), None, None),
+            Raw::Api(r) => (Record::Api(r), names.call(r.domain, r.cbid), None),
+            Raw::Kernel(r) => (Record::Kernel(r), text(r.name), None),
+            Raw::Memcpy(r) => (Record::Memcpy(r), None, None),
+            Raw::Memset(r) => (Record::Memset(r), None, None),
+            Raw::Memory(r) => (Record::Memory(r), text(r.name), text(r.source)),
+            Raw::MemoryPool(r) => (Record::MemoryPool(r), None, None),
+            Raw::Sync(r) => (Record::Sync(r), None, None),
+            Raw::GraphTrace(r) => (Record::GraphTrace(r), None, None),
+            Raw::Overhead(r) => (Record::Overhead(r), None, None),
+            Raw::Name(r) => (Record::Name(r), text(r.name), None),
+            Raw::Marker(r) => (Record::Marker(r), text(r.name), text(r.domain)),
+            Raw::ExternalCorrelation(r) => (Record::ExternalCorrelation(r), None, None),
+        };
+        Some(Activity {
+            pid,
+            record,
+            name,
+            qualifier,
+        })
+    }
+}
+
+impl Record {
+    /// Replaces every time; what lasts is never made to end before it begins.
+    fn map_times(&mut self, map: impl Fn(u64) -> u64) {
+        let each = |times: &mut [&mut u64]| times.iter_mut().for_each(|time| **time = map(**time));
+        match self {
+            Self::Device(_) | Self::Context(_) | Self::Stream(_) | Self::Name(_) => {}
+            Self::ExternalCorrelation(_) => {}
+            Self::Api(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+            Self::Kernel(r) => each(&mut [
+                &mut r.start_ns,
+                &mut r.end_ns,
+                &mut r.queued_ns,
+                &mut r.submitted_ns,
+                &mut r.completed_ns,
+            ]),
+            Self::Memcpy(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+            Self::Memset(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+            Self::Memory(r) => each(&mut [&mut r.time_ns]),
+            Self::MemoryPool(r) => each(&mut [&mut r.time_ns]),
+            Self::Sync(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+            Self::GraphTrace(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+            Self::Overhead(r) => each(&mut [&mut r.start_ns, &mut r.end_ns]),
+            Self::Marker(r) => each(&mut [&mut r.time_ns]),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;

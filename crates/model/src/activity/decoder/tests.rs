@@ -1,0 +1,197 @@
+use gpuprobe_collector::writer::Writer;
+
+use super::*;
+use crate::abi::record;
+use crate::activity::wire;
+
+const PID: u32 = 4242;
+const PROCESS: u32 = PID << 10 | 7;
+
+fn raw(bytes: &[u8], lost: u64) -> RawBatch {
+    RawBatch {
+        record_type: record::BATCH,
+        reserved: 0,
+        tgid: PID,
+        process: PROCESS,
+        bytes: u32::try_from(bytes.len()).unwrap(),
+        lost,
+    }
+}
+
+/// A batch of `kernels` runs of what text 1 names.
+fn kernels(header: BatchHeader, kernels: u64, names_it: bool) -> Vec<u8> {
+    let mut writer = Writer::default();
+    if names_it {
+        let text = wire::Text { id: 1, reserved: 0 };
+        assert!(writer.push(&text, b"_Z3addPfS_i"));
+    }
+    for n in 0..kernels {
+        let kernel = wire::Kernel {
+            start_ns: 1000 + n,
+            end_ns: 1500 + n,
+            name: 1,
+            ..wire::Kernel::default()
+        };
+        assert!(writer.push(&kernel, b""));
+    }
+    writer.finish(header).to_vec()
+}
+
+fn monotonic(records_before: u64) -> BatchHeader {
+    BatchHeader {
+        records_before,
+        flags: flags::MONOTONIC,
+        ..BatchHeader::default()
+    }
+}
+
+fn decode(decoder: &mut Decoder, bytes: &[u8], lost: u64) -> Batch {
+    decoder.decode(&raw(bytes, lost), bytes)
+}
+
+#[test]
+fn names_stay_known_from_batch_to_batch() {
+    let mut decoder = Decoder::default();
+    let first = decode(&mut decoder, &kernels(monotonic(0), 2, true), 0);
+    assert_eq!((first.pid, first.process), (PID, PROCESS));
+    assert_eq!(first.activities.len(), 2);
+    let second = decode(&mut decoder, &kernels(monotonic(3), 1, false), 0);
+    let activity = &second.activities[0];
+    assert_eq!(activity.name.as_deref(), Some("_Z3addPfS_i"));
+    assert_eq!((activity.pid, activity.start_ns()), (PID, Some(1000)));
+    assert_eq!(decoder.losses(), Losses::default());
+    // Another process has said nothing of it.
+    let bytes = kernels(monotonic(0), 1, false);
+    let other = RawBatch {
+        process: 1,
+        ..raw(&bytes, 0)
+    };
+    assert_eq!(decoder.decode(&other, &bytes).activities[0].name, None);
+}
+
+#[test]
+fn a_batch_byte_by_byte() {
+    let mut bytes = b"gpuact01".to_vec();
+    for number in [0u64, 0, 0, 0, 0, 0, 0] {
+        bytes.extend(number.to_le_bytes());
+    }
+    // Process, version, one record of 24 bytes, times are monotonic, it is the last.
+    for number in [7u32, 130_001, 1, 48, 3, 0] {
+        bytes.extend(number.to_le_bytes());
+    }
+    // A call: kind 6, 48 bytes, no text.
+    bytes.extend([6, 0, 48, 0, 0, 0, 0, 0]);
+    for number in [100u64, 250] {
+        bytes.extend(number.to_le_bytes());
+    }
+    for number in [2u32, 20, 7, 8, 99, 0] {
+        bytes.extend(number.to_le_bytes());
+    }
+    let mut decoder = Decoder::default();
+    let batch = decode(&mut decoder, &bytes, 0);
+    assert_eq!((batch.cupti_version, batch.is_last), (130_001, true));
+    let expected = wire::Api {
+        start_ns: 100,
+        end_ns: 250,
+        domain: 2,
+        cbid: 20,
+        pid: 7,
+        tid: 8,
+        correlation: 99,
+        result: 0,
+    };
+    assert_eq!(batch.activities[0].record, Record::Api(expected));
+    assert_eq!(decoder.losses(), Losses::default());
+}
+
+#[test]
+fn gaps_are_counted_once() {
+    let mut decoder = Decoder::default();
+    decode(&mut decoder, &kernels(monotonic(0), 2, true), 0);
+    // 3 records came before; 10 more are missing, of which the kernel side has counted 4.
+    decode(&mut decoder, &kernels(monotonic(13), 2, false), 4);
+    assert_eq!(decoder.losses().missing, 6);
+    // Of 5 that are missing now, all were counted there.
+    decode(&mut decoder, &kernels(monotonic(20), 1, false), 9);
+    assert_eq!(decoder.losses().missing, 6);
+    decode(&mut decoder, &kernels(monotonic(21), 1, false), 9);
+    assert_eq!(decoder.losses().missing, 6);
+}
+
+#[test]
+fn what_cupti_has_lost_is_summed_over_processes() {
+    let mut decoder = Decoder::default();
+    let header = |dropped, unknown, malformed| BatchHeader {
+        dropped,
+        unknown,
+        malformed,
+        ..monotonic(0)
+    };
+    for (process, header) in [
+        (1, header(5, 1, 0)),
+        (2, header(7, 0, 2)),
+        (1, header(6, 1, 0)),
+    ] {
+        let bytes = kernels(header, 0, false);
+        let raw = RawBatch {
+            process,
+            ..raw(&bytes, 0)
+        };
+        decoder.decode(&raw, &bytes);
+    }
+    let losses = decoder.losses();
+    assert_eq!(
+        (losses.dropped, losses.unknown, losses.malformed),
+        (13, 1, 2)
+    );
+}
+
+#[test]
+fn cuptis_clock_becomes_ours() {
+    let mut decoder = Decoder::default();
+    let header = BatchHeader {
+        cupti_ns: 900,
+        monotonic_ns: 5_000_900,
+        ..BatchHeader::default()
+    };
+    let batch = decode(&mut decoder, &kernels(header, 1, true), 0);
+    let Record::Kernel(kernel) = batch.activities[0].record else {
+        panic!("not a kernel");
+    };
+    assert_eq!((kernel.start_ns, kernel.end_ns), (5_001_000, 5_001_500));
+    // CUPTI has no time for these.
+    assert_eq!((kernel.queued_ns, kernel.completed_ns), (0, 0));
+}
+
+#[test]
+fn what_is_no_batch_is_counted() {
+    let mut decoder = Decoder::default();
+    assert!(decode(&mut decoder, b"nonsense", 0).activities.is_empty());
+    let whole = kernels(monotonic(0), 2, true);
+    decode(&mut decoder, &whole[..whole.len() - 8], 0);
+    assert_eq!(decoder.losses().undecodable, 2);
+}
+
+#[test]
+fn tables_are_bounded() {
+    let mut decoder = Decoder::default();
+    let mut writer = Writer::default();
+    for id in [0, 1, u32::MAX] {
+        writer.push(&wire::Text { id, reserved: 0 }, b"name");
+    }
+    let bytes = writer.finish(monotonic(0)).to_vec();
+    decode(&mut decoder, &bytes, 0);
+    let names = &decoder.processes[&PROCESS].names;
+    assert_eq!(names.text(0), None);
+    assert_eq!(names.text(u32::MAX), None);
+    assert_eq!(names.text(1).as_deref(), Some("name"));
+    for process in 0..1000 {
+        let raw = RawBatch {
+            process,
+            ..raw(&bytes, 0)
+        };
+        decoder.decode(&raw, &bytes);
+        decoder.end(process);
+    }
+    assert_eq!(decoder.processes.len(), MAX_ENDED + 1);
+}

@@ -1,0 +1,116 @@
+//! Single launches, which are sent only to be recorded.
+
+use super::DecodeError;
+use crate::abi::{RawLaunch, RawLaunchKey};
+use gpuprobe_cuda::Function;
+
+/// A launch that has returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The row of the function table that its key names.
+    pub function: &'static Function,
+    /// 0 or a CUDA error code.
+    pub result: i32,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// What was launched, as it is counted.
+    pub key: RawLaunchKey,
+    /// Entry, `CLOCK_MONOTONIC` nanoseconds.
+    pub start_ns: u64,
+    /// Return, `CLOCK_MONOTONIC` nanoseconds.
+    pub end_ns: u64,
+    /// Handle of the stream.
+    pub stream: u64,
+    /// Blocks; zeroes for a graph.
+    pub grid: [u32; 3],
+    /// Threads per block; zeroes for a graph.
+    pub block: [u32; 3],
+    /// It went into a graph instead of to the GPU.
+    pub captured: bool,
+    /// Names its call stack within the process; 0 if that was not taken.
+    pub stack: u64,
+}
+
+impl TryFrom<&RawLaunch> for Launch {
+    type Error = DecodeError;
+
+    fn try_from(raw: &RawLaunch) -> Result<Self, DecodeError> {
+        let function = gpuprobe_cuda::function(raw.key.row)
+            .filter(|f| f.op.is_launch())
+            .ok_or(DecodeError::UnknownRow(raw.key.row))?;
+        Ok(Self {
+            function,
+            result: raw.result,
+            pid: raw.tgid,
+            tid: raw.tid,
+            key: raw.key,
+            start_ns: raw.start_ns,
+            end_ns: raw.end_ns,
+            stream: raw.stream,
+            grid: raw.grid,
+            block: raw.block,
+            captured: raw.captured != 0,
+            stack: raw.stack,
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::panic, clippy::unwrap_used)]
+mod tests {
+    use super::super::{DecodeError, Event, decode};
+
+    fn bytes(symbol: &str) -> Vec<u8> {
+        let row = gpuprobe_cuda::FUNCTIONS
+            .iter()
+            .position(|f| f.symbol == symbol);
+        let mut bytes = vec![13, 0, 1, 0];
+        for number in [700u32, 7, 8] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(0x5000u64.to_le_bytes());
+        bytes.extend(9u32.to_le_bytes());
+        bytes.extend(u16::try_from(row.unwrap()).unwrap().to_le_bytes());
+        bytes.extend(3u16.to_le_bytes());
+        for number in [100u64, 200, 0xabc0] {
+            bytes.extend(number.to_le_bytes());
+        }
+        for number in [80u32, 1, 2, 128, 3, 4] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(0x77u64.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn launches_from_literal_bytes() {
+        let bytes = bytes("cuLaunchKernel");
+        let Event::Launch(launch) = decode(&bytes).unwrap() else {
+            panic!("not a launch");
+        };
+        assert_eq!(launch.function.symbol, "cuLaunchKernel");
+        assert_eq!((launch.pid, launch.tid, launch.result), (7, 8, 700));
+        assert_eq!((launch.key.handle, launch.key.process), (0x5000, 9));
+        assert_eq!((launch.key.epoch, launch.captured), (3, true));
+        assert_eq!((launch.start_ns, launch.end_ns), (100, 200));
+        assert_eq!((launch.stream, launch.stack), (0xabc0, 0x77));
+        assert_eq!((launch.grid, launch.block), ([80, 1, 2], [128, 3, 4]));
+    }
+
+    #[test]
+    fn what_is_no_launch_is_refused() {
+        let whole = bytes("cuLaunchKernel");
+        for length in 2..whole.len() {
+            let expected = Err(DecodeError::Truncated { length });
+            assert_eq!(decode(&whole[..length]), expected);
+        }
+        for symbol in ["cudaMalloc", "cuMemcpy"] {
+            assert!(matches!(
+                decode(&bytes(symbol)),
+                Err(DecodeError::UnknownRow(_))
+            ));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Opening files that a traced process chooses: only those that are files, and without any effect
+//! on what they are if they are something else.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::statfs::{self, FsType, fstatfs};
+
+/// File systems that the kernel makes up. What is in them is no code, and to open or read it may
+/// take something away (`kmsg`, `trace_pipe`) or give the rights of whoever does.
+const MADE_UP: &[FsType] = &[
+    statfs::PROC_SUPER_MAGIC,
+    statfs::SYSFS_MAGIC,
+    statfs::DEBUGFS_MAGIC,
+    statfs::TRACEFS_MAGIC,
+    statfs::SECURITYFS_MAGIC,
+    statfs::SELINUX_MAGIC,
+    statfs::SMACK_MAGIC,
+    statfs::CGROUP_SUPER_MAGIC,
+    statfs::CGROUP2_SUPER_MAGIC,
+    statfs::BPF_FS_MAGIC,
+    statfs::RDTGROUP_SUPER_MAGIC,
+];
+
+/// Opens `path` for reading if it is a regular file, and does nothing to it if it is anything
+/// else: what a traced process has mapped under a name need not be what has the name here. Opening
+/// a FIFO waits for a writer, and opening a device may start what it drives.
+///
+/// # Errors
+/// Those of opening the file, or it is no regular one, or somebody has a lease on it.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let place = File::options()
+        .read(true)
+        .custom_flags(OFlag::O_PATH.bits())
+        .open(path)?;
+    reopen(&place)
+}
+
+/// The same of what is at `path` for process `pid`: links lead to where they lead there, never out
+/// of its root.
+pub fn open_regular_in_root(pid: u32, path: &Path) -> io::Result<File> {
+    let place = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let root = File::options()
+        .read(true)
+        .custom_flags(place.bits() | OFlag::O_DIRECTORY.bits())
+        .open(format!("/proc/{pid}/root"))?;
+    let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    let how = OpenHow::new().flags(place).resolve(within);
+    reopen(&openat2(root, path, how)?.into())
+}
+
+/// Opens for reading what was only found so far.
+fn reopen(place: &File) -> io::Result<File> {
+    if !place.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let system = fstatfs(place)?.filesystem_type();
+    if MADE_UP.contains(&system) {
+        return Err(io::Error::other("it is no file of a disk"));
+    }
+    // A huge page that such a file has lost cannot be mended where the file is mapped.
+    if system == statfs::HUGETLBFS_MAGIC {
+        return Err(io::Error::other("it is a file of huge pages"));
+    }
+    // Whoever has a lease on it can have others wait for 45 seconds.
+    let without_waiting = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    File::options()
+        .read(true)
+        .custom_flags(without_waiting.bits())
+        .open(format!("/proc/self/fd/{}", place.as_raw_fd()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::print_stderr)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::time::{Duration, Instant};
+
+    use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    fn both(path: &Path) -> [io::Result<File>; 2] {
+        [
+            open_regular(path),
+            open_regular_in_root(std::process::id(), path),
+        ]
+    }
+
+    #[test]
+    fn files_are_opened_and_devices_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "text").unwrap();
+        symlink("file", &link).unwrap();
+        for opened in both(&link) {
+            assert_eq!(io::read_to_string(opened.unwrap()).unwrap(), "text");
+        }
+        let device = folder.path().join("device");
+        symlink("node", &device).unwrap();
+        let node = folder.path().join("node");
+        let null = makedev(1, 3);
+        if mknod(&node, SFlag::S_IFCHR, Mode::S_IRWXU, null).is_err() {
+            eprintln!("NOT TESTED without root: devices");
+            fs::create_dir(&node).unwrap();
+        }
+        let watch = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+        watch.add_watch(&node, AddWatchFlags::IN_OPEN).unwrap();
+        let us = format!("/proc/{}/", std::process::id());
+        let made_up = ["status", "mem"].map(|name| Path::new(&us).join(name));
+        for path in [device, folder.path().into()].iter().chain(&made_up) {
+            for opened in both(path) {
+                let error = opened.unwrap_err().to_string();
+                assert!(error.starts_with("it is no "), "{path:?}: {error}");
+            }
+        }
+        let opened = watch.read_events();
+        assert_eq!(opened.unwrap_err(), nix::errno::Errno::EAGAIN);
+    }
+
+    #[test]
+    fn nobody_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let begin = Instant::now();
+        let fifo = folder.path().join("fifo");
+        mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+        assert!(both(&fifo).iter().all(Result::is_err));
+        let leased = folder.path().join("leased");
+        let holder = File::create_new(&leased).unwrap();
+        // SIGIO, which tells of the other's wish, would end the test.
+        // SAFETY: no handler is installed, and the descriptor is open.
+        #[allow(unsafe_code)]
+        let leases = unsafe {
+            signal(Signal::SIGIO, SigHandler::SigIgn).unwrap();
+            let (set, lease) = (nix::libc::F_SETLEASE, nix::libc::F_WRLCK);
+            nix::libc::fcntl(holder.as_raw_fd(), set, lease)
+        };
+        assert_eq!(leases, 0);
+        for opened in both(&leased) {
+            assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn files_of_huge_pages_are_refused() {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB;
+        let Ok(file) = memfd_create(c"huge", flags) else {
+            eprintln!("NOT TESTED: this kernel has no huge pages");
+            return;
+        };
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let error = open_regular(Path::new(&path)).unwrap_err();
+        assert_eq!(error.to_string(), "it is a file of huge pages");
+    }
+}

@@ -1,0 +1,146 @@
+//! What a recording must know about frames, so that a replay shows those that were shown.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::log::Note;
+use gpuprobe_model::stack::{Frame, FramesKey, Location, Symbols, bare_frame};
+
+/// The frames that a recording has been told, as hashes: they may become better known.
+#[derive(Debug, Default)]
+pub struct Told(HashMap<FramesKey, u64>);
+
+impl Told {
+    /// The note that tells the frames at a location of process `pid`; none if they have been told.
+    pub fn tell(
+        &mut self,
+        pid: u32,
+        location: &Location,
+        is_innermost: bool,
+        frames: &[Frame],
+    ) -> Option<Note> {
+        // In a file, what is not known is at another address in each process: nothing is told of it.
+        let is_bare = location.module.is_some() && frames == [bare_frame(location)];
+        let frames = if is_bare { &[] } else { frames };
+        let hash = hash_of(frames);
+        let key = FramesKey::of(pid, location, is_innermost);
+        let before = self.0.insert(key, hash);
+        let is_news = before.unwrap_or(hash_of(&[])) != hash;
+        is_news.then(|| Note::Frames(pid, *location, is_innermost, frames.to_vec()))
+    }
+}
+
+/// Of all but the addresses, which differ by process.
+fn hash_of(frames: &[Frame]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    frames.len().hash(&mut hasher);
+    for frame in frames {
+        let address = 0;
+        let frame = Frame {
+            address,
+            ..frame.clone()
+        };
+        frame.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Symbols that remember which frames they gave: these are to be noted before the report that shows
+/// them.
+pub struct FrameWitness<'a> {
+    symbols: &'a dyn Symbols,
+    told: RefCell<&'a mut Told>,
+    notes: RefCell<Vec<Note>>,
+}
+
+impl<'a> FrameWitness<'a> {
+    /// Asks `symbols`; what is in `told` is not noted again.
+    pub fn new(symbols: &'a dyn Symbols, told: &'a mut Told) -> Self {
+        Self {
+            symbols,
+            told: RefCell::new(told),
+            notes: RefCell::default(),
+        }
+    }
+
+    /// What was given and had not been told.
+    pub fn into_notes(self) -> Vec<Note> {
+        self.notes.into_inner()
+    }
+}
+
+impl Symbols for FrameWitness<'_> {
+    fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
+        let frames = self.symbols.frames(pid, location, is_innermost);
+        let mut told = self.told.borrow_mut();
+        if let Some(note) = told.tell(pid, location, is_innermost, &frames) {
+            self.notes.borrow_mut().push(note);
+        }
+        frames
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuprobe_model::stack::{KnownFrames, ModuleId, NoSymbols};
+
+    #[test]
+    fn frames_are_told_once_and_again_when_they_are_better_known() {
+        let location = Location {
+            address: 0x10,
+            module: None,
+            offset: 0,
+        };
+        let mut told = Told::default();
+        let witness = FrameWitness::new(&NoSymbols, &mut told);
+        let given = witness.frames(7, &location, false);
+        assert_eq!(witness.frames(7, &location, false), given);
+        let expected = Note::Frames(7, location, false, given.clone());
+        assert_eq!(witness.into_notes(), [expected]);
+        let mut better = KnownFrames::default();
+        let mut named = given;
+        named[0].function = "main".to_owned();
+        better.learn(7, location, false, named.clone());
+        let witness = FrameWitness::new(&better, &mut told);
+        assert_eq!(witness.frames(7, &location, false), named);
+        assert_eq!(witness.into_notes().len(), 1);
+    }
+
+    #[test]
+    fn frames_of_a_file_are_told_once_for_all_processes() {
+        let at = |address| Location {
+            address,
+            module: Some(ModuleId(1)),
+            offset: 0x10,
+        };
+        let mut told = Told::default();
+        let mut known = KnownFrames::default();
+        // Of what is not known, nothing is told, wherever it is.
+        for (pid, address) in [(7, 0x1010), (8, 0x2010)] {
+            let witness = FrameWitness::new(&known, &mut told);
+            let bare = witness.frames(pid, &at(address), false);
+            assert_eq!(bare, [bare_frame(&at(address))]);
+            assert!(witness.into_notes().is_empty());
+        }
+        let mut named = bare_frame(&at(0x1010));
+        named.function = "main".to_owned();
+        known.learn(7, at(0x1010), false, vec![named]);
+        for (pid, address, notes) in [(7, 0x1010, 1), (8, 0x2010, 0)] {
+            let witness = FrameWitness::new(&known, &mut told);
+            let frames = witness.frames(pid, &at(address), false);
+            assert_eq!(
+                (&frames[0].function[..], frames[0].address),
+                ("main", address)
+            );
+            assert_eq!(witness.into_notes().len(), notes);
+        }
+        // When it is not known any more, that is told.
+        let none = KnownFrames::default();
+        let witness = FrameWitness::new(&none, &mut told);
+        witness.frames(8, &at(0x2010), false);
+        let forgotten = Note::Frames(8, at(0x2010), false, Vec::new());
+        assert_eq!(witness.into_notes(), [forgotten]);
+    }
+}

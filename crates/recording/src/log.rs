@@ -1,0 +1,237 @@
+//! The log of a run: every record of the rings as it came, and what else the state was fed with.
+//!
+//! A recording keeps the log beside its tables, so that a replay runs exactly the code that live
+//! tracing runs, on exactly its input. An entry is a kind, the length of its content, and that.
+
+use std::collections::BTreeMap;
+use std::mem::{offset_of, size_of};
+
+use serde::{Deserialize, Serialize};
+use zerocopy::FromBytes;
+
+use gpuprobe_model::Usage;
+use gpuprobe_model::abi::{
+    RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed, RawTask, record,
+};
+use gpuprobe_model::activity::wire;
+use gpuprobe_model::identity::Identity;
+use gpuprobe_model::stack::{CallStack, Frame, Location};
+
+/// What the state was fed with besides records.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Note {
+    /// Who a process is: an answer to the next record.
+    Identity(u32, Identity),
+    /// The kernel behind a host function: an answer to the next record.
+    KernelAt(u32, u64, Option<String>),
+    /// Bytes of a device variable: an answer to the next record.
+    VariableSize(u32, String, Option<u64>),
+    /// Whether an address is on the device: an answer to the next record.
+    OnDevice(u32, u64, Option<bool>),
+    /// A process has vanished; its end was lost.
+    Vanished(u32),
+    /// What has been lost so far, by name.
+    Lost(BTreeMap<String, u64>),
+    /// Records that did not find their way into the recording, so far.
+    Dropped(u64),
+    /// A report was made.
+    Report(Mark),
+    /// A call stack of a process, by the number that its calls have for it; before the first of
+    /// these.
+    Stack(u32, u64, CallStack),
+    /// The frames at a location of a process, and whether that is the first of its stack.
+    Frames(u32, Location, bool, Vec<Frame>),
+    /// What a GPU's memory holds: `CLOCK_MONOTONIC` nanoseconds, number of the GPU, bytes.
+    Used(u64, u32, u64),
+}
+
+/// What of a report does not follow from the state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Wall-clock time, RFC 3339.
+    pub time: String,
+    /// The last report.
+    pub is_final: bool,
+    /// Time since the last report.
+    pub since_last_ns: u64,
+    /// Time since tracing began.
+    pub since_start_ns: u64,
+    /// The link between host and GPUs: gigatransfers and lanes.
+    pub link: Option<(f64, u32)>,
+    /// Call stacks are taken.
+    #[serde(default)]
+    pub stacks: bool,
+    /// When it was made, `CLOCK_MONOTONIC` nanoseconds.
+    #[serde(default)]
+    pub now_ns: Option<u64>,
+    /// What NVML said.
+    pub usage: Option<Usage>,
+}
+
+/// An entry of the log.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry<'a> {
+    /// A record of the rings.
+    Record(&'a [u8]),
+    /// What the kernel side has counted of a kernel: launches that ran, and that were captured.
+    Count(RawLaunchKey, u64, u64),
+    /// Anything else.
+    Note(Note),
+}
+
+const RECORD: u8 = 1;
+const COUNT: u8 = 2;
+const NOTE: u8 = 3;
+
+const HEADER: usize = 5;
+
+fn append(log: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    // A record is at most a few thousand bytes long.
+    let Ok(length) = u32::try_from(length) else {
+        return;
+    };
+    log.push(kind);
+    log.extend(length.to_le_bytes());
+    parts.iter().for_each(|part| log.extend_from_slice(part));
+}
+
+/// Appends a record.
+pub fn append_record(log: &mut Vec<u8>, bytes: &[u8]) {
+    append(log, RECORD, &[bytes]);
+}
+
+/// Appends a count.
+pub fn append_count(log: &mut Vec<u8>, key: &RawLaunchKey, runs: u64, captured: u64) {
+    let parts: [&[u8]; 6] = [
+        &key.handle.to_le_bytes(),
+        &key.process.to_le_bytes(),
+        &key.row.to_le_bytes(),
+        &key.epoch.to_le_bytes(),
+        &runs.to_le_bytes(),
+        &captured.to_le_bytes(),
+    ];
+    append(log, COUNT, &parts);
+}
+
+/// Appends a note.
+pub fn append_note(log: &mut Vec<u8>, note: &Note) {
+    match serde_json::to_vec(note) {
+        Ok(text) => append(log, NOTE, &[&text]),
+        Err(error) => tracing::debug!("a note is not recorded: {error}"),
+    }
+}
+
+/// The entries of a log; ends at the first that is cut short. Entries of kinds that this version
+/// does not know are left out.
+pub fn entries(mut log: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+    std::iter::from_fn(move || {
+        let (kind, content, rest) = split(log)?;
+        log = rest;
+        Some(decode(kind, content))
+    })
+    .flatten()
+}
+
+/// The number of entries.
+pub fn count(mut log: &[u8]) -> u64 {
+    let mut count = 0;
+    while let Some((_, _, rest)) = split(log) {
+        count += 1;
+        log = rest;
+    }
+    count
+}
+
+fn split(log: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (header, rest) = log.split_first_chunk::<HEADER>()?;
+    let [kind, length @ ..] = *header;
+    let length = usize::try_from(u32::from_le_bytes(length)).ok()?;
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((kind, content, rest))
+}
+
+fn decode(kind: u8, content: &[u8]) -> Option<Entry<'_>> {
+    match kind {
+        RECORD => Some(Entry::Record(content)),
+        NOTE => serde_json::from_slice(content).ok().map(Entry::Note),
+        COUNT => {
+            let (key, rest) = RawLaunchKey::read_from_prefix(content).ok()?;
+            let (runs, rest) = u64::read_from_prefix(rest).ok()?;
+            let (captured, _) = u64::read_from_prefix(rest).ok()?;
+            Some(Entry::Count(key, runs, captured))
+        }
+        _ => None,
+    }
+}
+
+/// Tells apart versions whose records have other layouts.
+pub fn layout() -> String {
+    format!(
+        "call {} detail {} task {} kernel {} copy {} launch {} batch {}",
+        size_of::<RawCall>(),
+        size_of::<RawNamed>(),
+        size_of::<RawTask>(),
+        size_of::<RawKernel>(),
+        size_of::<RawCopy>(),
+        size_of::<RawLaunch>(),
+        String::from_utf8_lossy(&wire::MAGIC.to_le_bytes())
+    )
+}
+
+const _: () = assert!(offset_of!(RawDetail, call) == 0 && offset_of!(RawNamed, detail) == 0);
+
+/// Where a record has the row of its function, if it has one.
+pub fn row_offset(bytes: &[u8]) -> Option<usize> {
+    let record_type = u16::from_ne_bytes(*bytes.first_chunk::<2>()?);
+    let offset = match record_type {
+        // The others begin with a call.
+        record::CALL | record::DETAIL | record::NAMED => offset_of!(RawCall, row),
+        record::COPY => offset_of!(RawCopy, row),
+        record::KERNEL => offset_of!(RawKernel, key) + offset_of!(RawLaunchKey, row),
+        record::LAUNCH => offset_of!(RawLaunch, key) + offset_of!(RawLaunchKey, row),
+        _ => return None,
+    };
+    (offset + 2 <= bytes.len()).then_some(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back() {
+        let key = RawLaunchKey {
+            handle: 5,
+            process: 6,
+            row: 7,
+            epoch: 8,
+        };
+        let note = Note::KernelAt(1, u64::MAX, Some("k".to_owned()));
+        let mut log = Vec::new();
+        append_record(&mut log, b"abc");
+        append_count(&mut log, &key, 9, 10);
+        append_note(&mut log, &note);
+        append(&mut log, 99, &[b"from a later version"]);
+        append_record(&mut log, b"");
+        let expected = [
+            Entry::Record(b"abc"),
+            Entry::Count(key, 9, 10),
+            Entry::Note(note),
+            Entry::Record(b""),
+        ];
+        assert!(entries(&log).eq(expected));
+        assert_eq!(count(&log), 5);
+        // Cut short: what is whole is there.
+        log.truncate(10);
+        assert_eq!(entries(&log).count(), 1);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(0u8.., 0..64)) {
+            let _ = entries(&bytes).count();
+            let _ = row_offset(&bytes);
+        }
+    }
+}

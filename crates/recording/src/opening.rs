@@ -1,0 +1,106 @@
+//! How SQLite is to open a file that is only read.
+//!
+//! Beside a file that has a write-ahead log, SQLite opens and makes others, by name: also to read
+//! it. Done by root where others may put things, that hands them whatever they gave such a name to.
+
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use nix::unistd::Uid;
+use rusqlite::{Connection, OpenFlags};
+
+use gpuprobe_os::files;
+
+const LOG: &str = "-wal";
+const INDEX: &str = "-shm";
+const JOURNAL: &str = "-journal";
+
+/// How a file is opened.
+#[derive(Debug, PartialEq, Eq)]
+enum Way {
+    /// As SQLite does.
+    Usual(PathBuf),
+    /// Nothing but the file itself is looked at.
+    Alone(PathBuf),
+}
+
+/// Opens `path` for reading only. Nobody else is given anything by that.
+pub(super) fn open(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = match way(path)? {
+        Way::Usual(path) => Connection::open_with_flags(path, flags),
+        Way::Alone(path) => {
+            tracing::debug!("others may write beside {}: read alone", path.display());
+            Connection::open_with_flags(alone(&path), flags | OpenFlags::SQLITE_OPEN_URI)
+        }
+    };
+    Ok(connection?)
+}
+
+fn way(path: &Path) -> Result<Way> {
+    // Others have no rights that could be abused.
+    if !Uid::effective().is_root() {
+        return Ok(Way::Usual(path.to_owned()));
+    }
+    let shown = path.display();
+    let why = || format!("cannot open {shown}");
+    let real = fs::canonicalize(path).with_context(why)?;
+    if !files::can_be_replaced(&real, &[LOG, INDEX]).with_context(why)? {
+        return Ok(Way::Usual(real));
+    }
+    let owner = fs::metadata(&real).with_context(why)?.uid();
+    for suffix in [LOG, JOURNAL] {
+        let mut name = real.as_os_str().to_owned();
+        name.push(suffix);
+        // Others' do not belong to it.
+        let belongs = fs::symlink_metadata(&name)
+            .is_ok_and(|beside| beside.is_file() && beside.uid() == owner && beside.len() > 0);
+        if belongs {
+            bail!(
+                "{shown} was not closed, and others may write where it is, so that root does not \
+                 open it there: copy it, with its {suffix} file, into a folder of yours, or read it \
+                 as its user (sudo -u '#{owner}' gpuprobe ...)"
+            );
+        }
+    }
+    Ok(Way::Alone(real))
+}
+
+/// A URI (<https://sqlite.org/uri.html>).
+fn alone(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for &byte in path.as_os_str().as_bytes() {
+        if byte == b'/' || byte.is_ascii_alphanumeric() {
+            uri.push(byte.into());
+        } else {
+            let _ = write!(uri, "%{byte:02X}");
+        }
+    }
+    uri + "?immutable=1"
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_alone_may_have_any_name() {
+        let folder = tempfile::TempDir::new().unwrap();
+        for name in ["a", "a b?c#d%41&e=f", "ü", "..."] {
+            let path = folder.path().join(name);
+            Connection::open(&path)
+                .and_then(|file| file.execute_batch("CREATE TABLE t (x)"))
+                .unwrap();
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+            let opened = Connection::open_with_flags(alone(&path), flags).unwrap();
+            let count = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+            let tables = opened.query_row("SELECT count(*) FROM sqlite_master", [], count);
+            assert_eq!(tables, Ok(1), "{name}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The tracing side of a recording: collects the log and hands it to the thread that writes.
+//!
+//! Tracing never waits for the disk. If the writer falls behind by more than [`MAX_QUEUED`], what
+//! comes is left out of the recording, counted, and said.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, Result};
+
+use super::log::{self, Note};
+use super::tap::Tap;
+use super::writer::{Facts, Writer};
+use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_os::say;
+
+/// Bytes that wait to be written at most.
+const MAX_QUEUED: usize = 128 << 20;
+/// A batch is handed over when it is this long.
+const BATCH: usize = 1 << 18;
+
+/// What both threads look at.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Bytes that wait to be written.
+    pub(super) queued: AtomicUsize,
+    /// Nothing can be written any more.
+    pub(super) stopped: AtomicBool,
+    /// The file is not wanted.
+    pub(super) discarded: AtomicBool,
+}
+
+/// Records what it is handed.
+#[derive(Debug)]
+pub struct Recorder {
+    batch: Vec<u8>,
+    /// Records in `batch`.
+    records: u64,
+    sender: Option<Sender<Vec<u8>>>,
+    writer: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    dropped: u64,
+}
+
+impl Recorder {
+    /// Begins a recording in the new file `path`.
+    ///
+    /// # Errors
+    /// The file exists, or cannot be written.
+    pub fn start(path: &Path, facts: Facts) -> Result<Self> {
+        let writer = Writer::create(path, facts)?;
+        let rights = writer.rights();
+        let shared = Arc::new(Shared::default());
+        // Bounded by `queued`, in bytes: batches differ in size.
+        let (sender, receiver) = mpsc::channel();
+        let of_writer = Arc::clone(&shared);
+        let writer = thread::Builder::new()
+            .name("gpuprobe-record".to_owned())
+            .spawn(move || {
+                rights.take_on();
+                writer.run(&receiver, &of_writer);
+            })
+            .context("cannot start the thread that writes the recording")?;
+        Ok(Self {
+            batch: Vec::with_capacity(BATCH * 2),
+            records: 0,
+            sender: Some(sender),
+            writer: Some(writer),
+            shared,
+            dropped: 0,
+        })
+    }
+
+    /// Hands over what there is, unless too much waits already; at the end, in any case.
+    fn hand_over(&mut self, is_end: bool) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH * 2));
+        let records = std::mem::take(&mut self.records);
+        let queued = self.shared.queued.fetch_add(batch.len(), Ordering::Relaxed) + batch.len();
+        let fits = queued <= MAX_QUEUED || is_end;
+        let length = batch.len();
+        let sent = fits
+            && self
+                .sender
+                .as_ref()
+                .is_some_and(|sender| sender.send(batch).is_ok());
+        if !sent {
+            self.shared.queued.fetch_sub(length, Ordering::Relaxed);
+            if self.dropped == 0 && !self.shared.stopped.load(Ordering::Relaxed) {
+                say("the recording does not keep up: events are left out of it");
+            }
+            self.dropped += records;
+            log::append_note(&mut self.batch, &Note::Dropped(self.dropped));
+        }
+    }
+
+    fn grown(&mut self) {
+        if self.shared.stopped.load(Ordering::Relaxed) {
+            self.batch.clear();
+            self.records = 0;
+        } else if self.batch.len() >= BATCH {
+            self.hand_over(false);
+        }
+    }
+}
+
+impl Tap for Recorder {
+    fn is_recording(&self) -> bool {
+        !self.shared.stopped.load(Ordering::Relaxed)
+    }
+
+    fn record(&mut self, bytes: &[u8]) {
+        log::append_record(&mut self.batch, bytes);
+        self.records += 1;
+        self.grown();
+    }
+
+    fn count(&mut self, key: &RawLaunchKey, runs: u64, captured: u64) {
+        log::append_count(&mut self.batch, key, runs, captured);
+        self.grown();
+    }
+
+    fn note(&mut self, note: Note) {
+        log::append_note(&mut self.batch, &note);
+        self.grown();
+    }
+
+    fn pause(&mut self) {
+        self.hand_over(false);
+    }
+
+    fn finish(&mut self) {
+        self.hand_over(true);
+        // The end of the channel is the end of the recording.
+        self.sender = None;
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            say("error: the recording has failed");
+        }
+    }
+
+    fn discard(&mut self) {
+        self.shared.discarded.store(true, Ordering::Relaxed);
+        self.finish();
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}

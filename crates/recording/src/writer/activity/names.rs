@@ -1,0 +1,121 @@
+//! Names of functions and of kernels.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::writer::insert::Strings;
+use gpuprobe_model::activity::{Activity, wire};
+use gpuprobe_stacks::symbols;
+
+/// `nameId`s of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Function {
+    /// As CUPTI calls it: `cudaMalloc_v3020`.
+    pub(super) name: i64,
+    /// As its symbol is called: `cudaMalloc`.
+    pub(super) plain: i64,
+}
+
+/// The functions that CUPTI has told of.
+#[derive(Debug, Default)]
+pub(super) struct Functions(HashMap<(u32, u32), (Arc<str>, Function)>);
+
+impl Functions {
+    /// The function of a call.
+    pub(super) fn of(
+        &mut self,
+        activity: &Activity,
+        api: &wire::Api,
+        strings: &mut Strings<'_>,
+    ) -> rusqlite::Result<Function> {
+        let key = (api.domain, api.cbid);
+        let name = activity.name.as_ref();
+        if let Some((known, function)) = self.0.get(&key)
+            && name.is_none_or(|name| **name == **known)
+        {
+            return Ok(*function);
+        }
+        let name = match name {
+            Some(name) => Arc::clone(name),
+            None => format!("[cbid {} of domain {}]", api.cbid, api.domain).into(),
+        };
+        let function = Function {
+            name: strings.id(&name)?,
+            plain: strings.id(without_version(&name))?,
+        };
+        self.0.insert(key, (name, function));
+        Ok(function)
+    }
+}
+
+/// The name of a runtime function without the version that CUPTI adds: `_v3020`, `_v11020`.
+fn without_version(name: &str) -> &str {
+    match name.rsplit_once("_v") {
+        Some((plain, version))
+            if plain.starts_with("cuda")
+                && matches!(version.len(), 4 | 5)
+                && version.bytes().all(|digit| digit.is_ascii_digit()) =>
+        {
+            plain
+        }
+        _ => name,
+    }
+}
+
+/// `StringIds` of a kernel's names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KernelNames {
+    pub(super) demangled: i64,
+    pub(super) short: i64,
+    pub(super) mangled: Option<i64>,
+}
+
+/// The kernels that CUPTI has told of.
+#[derive(Debug, Default)]
+pub(super) struct Kernels(HashMap<Arc<str>, KernelNames>);
+
+impl Kernels {
+    /// The names of a kernel.
+    pub(super) fn of(
+        &mut self,
+        mangled: Option<&Arc<str>>,
+        strings: &mut Strings<'_>,
+    ) -> rusqlite::Result<KernelNames> {
+        let Some(mangled) = mangled else {
+            let unknown = strings.id("[unknown]")?;
+            return Ok(KernelNames {
+                demangled: unknown,
+                short: unknown,
+                mangled: None,
+            });
+        };
+        if let Some(names) = self.0.get(mangled) {
+            return Ok(*names);
+        }
+        let demangled = symbols::demangle(mangled);
+        let names = KernelNames {
+            demangled: strings.id(&demangled)?,
+            short: strings.id(symbols::base_name(&demangled))?,
+            mangled: Some(strings.id(mangled)?),
+        };
+        self.0.insert(Arc::clone(mangled), names);
+        Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_what_cupti_adds() {
+        assert_eq!(without_version("cudaMalloc_v3020"), "cudaMalloc");
+        assert_eq!(
+            without_version("cudaMallocAsync_ptsz_v11020"),
+            "cudaMallocAsync_ptsz"
+        );
+        assert_eq!(without_version("cuMemAlloc_v2"), "cuMemAlloc_v2");
+        assert_eq!(without_version("cuLaunchKernel"), "cuLaunchKernel");
+        assert_eq!(without_version("cuda_vx"), "cuda_vx");
+    }
+}

@@ -1,0 +1,261 @@
+//! Devices, contexts and streams, as CUPTI describes them.
+
+use std::collections::{HashMap, HashSet};
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::ids::{BASE, global_pid};
+use crate::writer::common::Common;
+use crate::writer::insert::Insert;
+use crate::writer::schema;
+use gpuprobe_model::activity::{Activity, wire};
+
+/// `hwId` and `vmId`, where they stand by themselves.
+const HARDWARE: i64 = 0;
+const VIRTUAL_MACHINE: i64 = 1;
+
+/// Names of `CUpti_ActivityObjectKind`.
+const OBJECTS: [&str; 6] = [
+    "unknown", "process", "thread", "device", "context", "stream",
+];
+/// Which of them is a thread.
+const THREAD: u32 = 2;
+
+/// A context, as rows about work in it have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Context {
+    /// `contextId`: of a green context, that of the one it is part of.
+    pub(super) id: u32,
+    /// `greenContextId`: 0 if it is none, unknown if CUPTI has not said.
+    pub(super) green: Option<u32>,
+    pub(super) device: Option<u32>,
+}
+
+/// Writes devices, contexts and streams.
+pub(super) struct Places<'c> {
+    connection: &'c Connection,
+    contexts: HashMap<(u32, u32), Context>,
+    streams: HashSet<(u32, u32, u32)>,
+    context_rows: Insert<'c>,
+    stream_rows: Insert<'c>,
+    device_rows: Insert<'c>,
+    name_rows: Insert<'c>,
+}
+
+impl<'c> Places<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        let into = |table| Insert::into(connection, table);
+        Self {
+            connection,
+            contexts: HashMap::new(),
+            streams: HashSet::new(),
+            context_rows: into("TARGET_INFO_CUDA_CONTEXT_INFO"),
+            stream_rows: into("TARGET_INFO_CUDA_STREAM"),
+            device_rows: into("TARGET_INFO_CUDA_DEVICE"),
+            name_rows: into("GPUPROBE_NAMES"),
+        }
+    }
+
+    /// What is known of a context of a process.
+    pub(super) fn of(&self, pid: u32, context: u32) -> Context {
+        let known = self.contexts.get(&(pid, context)).copied();
+        known.unwrap_or(Context {
+            id: context,
+            green: None,
+            device: None,
+        })
+    }
+
+    pub(super) fn context(&mut self, pid: u32, context: &wire::Context) -> rusqlite::Result<()> {
+        let id = context.context;
+        let parent = wire::known(context.parent_context);
+        let known = Context {
+            id: parent.unwrap_or(id),
+            green: Some(parent.map_or(0, |_| id)),
+            device: Some(context.device),
+        };
+        if self.contexts.insert((pid, id), known) == Some(known) {
+            return Ok(());
+        }
+        // A probe may have seen it, too.
+        let sql = "DELETE FROM TARGET_INFO_CUDA_CONTEXT_INFO WHERE processId = ? AND contextId = ?";
+        if self
+            .connection
+            .table_exists(None, "TARGET_INFO_CUDA_CONTEXT_INFO")?
+        {
+            self.connection.execute(sql, [pid, id])?;
+        }
+        self.context_rows.row(params![
+            context.null_stream,
+            HARDWARE,
+            VIRTUAL_MACHINE,
+            pid,
+            context.device,
+            id,
+            parent.unwrap_or(0),
+            parent.is_some()
+        ])
+    }
+
+    pub(super) fn stream(&mut self, pid: u32, stream: &wire::Stream) -> rusqlite::Result<()> {
+        if !self.streams.insert((pid, stream.context, stream.stream)) {
+            return Ok(());
+        }
+        let table = "TARGET_INFO_CUDA_STREAM";
+        if self.connection.table_exists(None, table)? {
+            let sql = "DELETE FROM TARGET_INFO_CUDA_STREAM \
+                       WHERE processId = ? AND contextId = ? AND streamId = ?";
+            let key = [pid, stream.context, stream.stream];
+            self.connection.execute(sql, key)?;
+        }
+        self.stream_rows.row(params![
+            stream.stream,
+            HARDWARE,
+            VIRTUAL_MACHINE,
+            pid,
+            stream.context,
+            // Exports have no sign here: -5 is 4294967291.
+            stream.priority.cast_unsigned(),
+            stream.flag
+        ])
+    }
+
+    /// A GPU as a process sees it.
+    pub(super) fn device(
+        &mut self,
+        pid: u32,
+        device: &wire::Device,
+        name: Option<&str>,
+    ) -> rusqlite::Result<()> {
+        let gpu = self.gpu(device, name)?;
+        let table = "TARGET_INFO_CUDA_DEVICE";
+        if self.connection.table_exists(None, table)? {
+            let sql = "DELETE FROM TARGET_INFO_CUDA_DEVICE WHERE pid = ? AND cudaId = ?";
+            self.connection.execute(sql, [pid, device.device])?;
+        }
+        self.device_rows.row(params![gpu, device.device, pid])
+    }
+
+    /// The row of a GPU, with all that is known of it: the driver's files have told less.
+    fn gpu(&self, device: &wire::Device, name: Option<&str>) -> rusqlite::Result<i64> {
+        let table = "TARGET_INFO_GPU";
+        if !self.connection.table_exists(None, table)?
+            && let Some(definition) = schema::table(table)
+        {
+            self.connection.execute(&schema::create(definition), [])?;
+        }
+        let uuid = uuid(device.uuid);
+        let find = "SELECT id FROM TARGET_INFO_GPU WHERE uuid = ?";
+        let known = self
+            .connection
+            .query_row(find, [&uuid], |row| row.get(0))
+            .optional()?;
+        let id = match known {
+            Some(id) => id,
+            None => {
+                // As CUDA numbers it, if no other GPU has that number.
+                let sql = "INSERT INTO TARGET_INFO_GPU (vmId, id, uuid) SELECT ?1, \
+                           CASE WHEN EXISTS (SELECT 1 FROM TARGET_INFO_GPU WHERE id = ?2) \
+                           THEN (SELECT max(id) + 1 FROM TARGET_INFO_GPU) ELSE ?2 END, ?3 \
+                           RETURNING id";
+                let values = params![BASE, device.device, uuid];
+                self.connection.query_row(sql, values, |row| row.get(0))?
+            }
+        };
+        let sql = "UPDATE TARGET_INFO_GPU SET name = coalesce(?2, name), l2CacheSize = ?3, \
+                   totalMemory = ?4, memoryBandwidth = ?5, clockRate = ?6, smCount = ?7, \
+                   cuDevice = ?8, constantMemory = ?9, maxRegistersPerBlock = ?10, \
+                   maxShmemPerBlock = ?11, maxShmemPerSm = ?12, maxRegistersPerSm = ?13, \
+                   threadsPerWarp = ?14, asyncEngines = ?15, maxWarpsPerSm = ?16, \
+                   maxBlocksPerSm = ?17, maxThreadsPerBlock = ?18, maxBlockDimX = ?19, \
+                   maxBlockDimY = ?20, maxBlockDimZ = ?21, maxGridDimX = ?22, maxGridDimY = ?23, \
+                   maxGridDimZ = ?24, computeMajor = ?25, computeMinor = ?26 \
+                   WHERE id = ?1";
+        let [block_x, block_y, block_z] = device.max_block_dim;
+        let [grid_x, grid_y, grid_z] = device.max_grid_dim;
+        self.connection.execute(
+            sql,
+            params![
+                id,
+                name,
+                device.l2_cache_bytes,
+                device.memory_bytes.cast_signed(),
+                // kB/s and kHz become bytes/s and Hz.
+                device.memory_bandwidth.saturating_mul(1000).cast_signed(),
+                i64::from(device.clock_khz) * 1000,
+                device.multiprocessors,
+                device.device,
+                device.constant_memory_bytes,
+                device.max_registers_per_block,
+                device.max_shared_memory_per_block,
+                device.max_shared_memory_per_multiprocessor,
+                device.max_registers_per_multiprocessor,
+                device.threads_per_warp,
+                device.copy_engines,
+                device.max_warps_per_multiprocessor,
+                device.max_blocks_per_multiprocessor,
+                device.max_threads_per_block,
+                block_x,
+                block_y,
+                block_z,
+                grid_x,
+                grid_y,
+                grid_z,
+                device.capability_major,
+                device.capability_minor
+            ],
+        )?;
+        Ok(id)
+    }
+
+    /// What the program calls something. A thread has its name where exports have it, too.
+    pub(super) fn name(
+        &mut self,
+        activity: &Activity,
+        name: &wire::Name,
+        thread: Option<(u32, u32)>,
+        common: &mut Common<'c>,
+    ) -> rusqlite::Result<()> {
+        let Some(text) = activity.name.as_deref() else {
+            return Ok(());
+        };
+        if let Some((pid, tid)) = thread.filter(|_| name.object.kind == THREAD) {
+            common
+                .tasks
+                .name_thread(pid, tid, text, &mut common.strings)?;
+        }
+        let kind = usize::try_from(name.object.kind).ok();
+        let object = kind
+            .and_then(|kind| OBJECTS.get(kind))
+            .unwrap_or(&OBJECTS[0]);
+        let wire::Object { a, b, c, .. } = name.object;
+        self.name_rows
+            .row(params![global_pid(activity.pid), object, a, b, c, text])
+    }
+}
+
+/// As exports write it, without `GPU-`.
+fn uuid(bytes: [u8; 16]) -> String {
+    let mut text = String::new();
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_as_exports_have_them() {
+        let bytes = [
+            0x13, 0x5f, 0xed, 0x9e, 0x6f, 0x51, 0x3d, 0xbf, 0xd9, 0x2d, 0x73, 0x38, 0x4a, 0xc4,
+            0x3e, 0xb1,
+        ];
+        assert_eq!(uuid(bytes), "135fed9e-6f51-3dbf-d92d-73384ac43eb1");
+    }
+}

@@ -1,0 +1,676 @@
+//! Records become rows, and find the calls that they belong to.
+
+use std::sync::Arc;
+
+use rusqlite::Connection;
+
+use super::*;
+use crate::writer::insert::Insert;
+use crate::writer::schema;
+use gpuprobe_cuda::Modes;
+
+const BASE: u64 = 1_000_000;
+const PID: u32 = 700;
+
+/// A recording in memory.
+struct Bench<'c> {
+    connection: &'c Connection,
+    common: Common<'c>,
+    activities: Activities<'c>,
+    calls: Insert<'c>,
+}
+
+fn database() -> Connection {
+    let connection = Connection::open_in_memory().unwrap();
+    for table in schema::ALWAYS
+        .iter()
+        .chain(schema::OURS)
+        .chain(schema::LAZY)
+    {
+        connection.execute(&schema::create(table), []).unwrap();
+    }
+    connection
+}
+
+impl<'c> Bench<'c> {
+    fn new(connection: &'c Connection, modes: Modes) -> Self {
+        let facts = Facts::now(modes);
+        Self {
+            connection,
+            common: Common::new(connection, BASE),
+            activities: Activities::new(connection, &facts),
+            calls: Insert::into(connection, "CUPTI_ACTIVITY_KIND_RUNTIME"),
+        }
+    }
+
+    /// A probe has seen a call: what `Rows` does then.
+    fn seen(
+        &mut self,
+        name: &str,
+        class: i64,
+        tid: u32,
+        (start, end): (u64, u64),
+        chain: Option<i64>,
+    ) {
+        let number = self.common.number();
+        let name = self.common.strings.id(name).unwrap();
+        let thread = self.common.thread(PID, tid).unwrap();
+        let times = (self.common.time(start), self.common.time(end));
+        self.calls
+            .row(rusqlite::params![
+                times.0, times.1, class, thread, number, name, 0, chain
+            ])
+            .unwrap();
+        let call = Seen {
+            start_ns: start,
+            end_ns: end,
+            row: self.connection.last_insert_rowid(),
+            number,
+            name,
+            function: name,
+            class,
+            result: 0,
+            chain,
+            has_twin: false,
+            allocates: chain.is_some(),
+            has_rows: chain.is_some(),
+            is_told: false,
+        };
+        self.activities.seen(PID, tid, call);
+    }
+
+    fn take(&mut self, activities: Vec<Activity>) {
+        let batch = Batch {
+            pid: PID,
+            process: 1,
+            cupti_version: 130_001,
+            is_last: false,
+            activities,
+        };
+        self.activities.take(&batch, &mut self.common).unwrap();
+    }
+
+    fn round(&mut self) {
+        self.activities.next_round();
+        while self.activities.settle(&mut self.common, false, 3).unwrap() {}
+    }
+
+    fn finish(&mut self) {
+        while self.activities.settle(&mut self.common, true, 3).unwrap() {}
+        assert!(!self.activities.is_waiting());
+    }
+
+    /// The rows of a query, their columns joined by spaces.
+    fn rows(&self, sql: &str) -> Vec<String> {
+        let mut statement = self.connection.prepare(sql).unwrap();
+        let columns = statement.column_count();
+        let mut rows = statement.query([]).unwrap();
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().unwrap() {
+            let values = (0..columns).map(|index| {
+                let value: rusqlite::types::Value = row.get(index).unwrap();
+                match value {
+                    rusqlite::types::Value::Null => "-".to_owned(),
+                    rusqlite::types::Value::Integer(number) => number.to_string(),
+                    rusqlite::types::Value::Text(text) => text,
+                    other => format!("{other:?}"),
+                }
+            });
+            found.push(values.collect::<Vec<_>>().join(" "));
+        }
+        found
+    }
+
+    fn calls(&self) -> Vec<String> {
+        self.rows(
+            "SELECT start, \"end\", eventClass, correlationId, s.value, callchainId \
+             FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds s ON s.id = nameId \
+             ORDER BY CUPTI_ACTIVITY_KIND_RUNTIME.rowid",
+        )
+    }
+
+    fn nested(&self) -> Vec<String> {
+        self.rows(
+            "SELECT correlationId, t0, t1, s.value FROM GPUPROBE_NESTED \
+             JOIN StringIds s ON s.id = nameId ORDER BY t0, t1",
+        )
+    }
+
+    fn kernels(&self) -> Vec<String> {
+        self.rows("SELECT gridId, correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY gridId")
+    }
+}
+
+fn activity(record: Record, name: Option<&str>) -> Activity {
+    Activity {
+        pid: PID,
+        record,
+        name: name.map(Arc::from),
+        qualifier: None,
+    }
+}
+
+fn api(domain: u32, name: &str, tid: u32, times: (u64, u64), correlation: u32) -> Activity {
+    // One number for each name, as CUPTI has it.
+    let cbid = name
+        .bytes()
+        .fold(0u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
+    let call = wire::Api {
+        start_ns: times.0,
+        end_ns: times.1,
+        domain,
+        cbid,
+        pid: PID,
+        tid,
+        correlation,
+        result: 0,
+    };
+    activity(Record::Api(call), Some(name))
+}
+
+fn kernel(id: i64, correlation: u32) -> Activity {
+    let kernel = wire::Kernel {
+        start_ns: BASE + 10_000,
+        end_ns: BASE + 12_000,
+        grid_id: id,
+        correlation,
+        grid: [2, 1, 1],
+        block: [32, 1, 1],
+        context: 1,
+        stream: 7,
+        ..wire::Kernel::default()
+    };
+    activity(Record::Kernel(kernel), Some("_Z2k2IfEvPT_i"))
+}
+
+const RUNTIME: u32 = 2;
+const DRIVER: u32 = 1;
+
+fn activity_mode() -> Modes {
+    Modes {
+        activity: true,
+        ..Modes::default()
+    }
+}
+
+#[test]
+fn a_call_that_both_saw_is_one_row() {
+    let connection = database();
+    let mut bench = Bench::new(&connection, activity_mode());
+    bench.seen("cudaLaunchKernel", 0, 700, (BASE + 100, BASE + 200), None);
+    bench.seen("cudaMalloc", 0, 700, (BASE + 300, BASE + 400), Some(5));
+    bench.take(vec![
+        kernel(1, 11),
+        api(DRIVER, "cuLaunchKernel", 700, (BASE + 120, BASE + 180), 11),
+        api(
+            RUNTIME,
+            "cudaLaunchKernel_v7000",
+            700,
+            (BASE + 110, BASE + 190),
+            11,
+        ),
+        api(
+            RUNTIME,
+            "cudaMalloc_v3020",
+            700,
+            (BASE + 310, BASE + 390),
+            12,
+        ),
+        api(
+            RUNTIME,
+            "cudaDeviceSynchronize_v3020",
+            700,
+            (BASE + 500, BASE + 900),
+            13,
+        ),
+    ]);
+    assert_eq!(bench.kernels().len(), 0);
+    bench.round();
+    assert_eq!(
+        bench.calls(),
+        [
+            "110 190 0 1 cudaLaunchKernel_v7000 -",
+            // Its memory event lies within what the probe saw.
+            "300 400 0 2 cudaMalloc_v3020 5",
+            "500 900 0 3 cudaDeviceSynchronize_v3020 -",
+        ]
+    );
+    assert_eq!(bench.nested(), ["1 120 180 cuLaunchKernel"]);
+    assert_eq!(bench.kernels(), ["1 1"]);
+    // What is told later finds it at once.
+    bench.take(vec![kernel(2, 11)]);
+    assert_eq!(bench.kernels(), ["1 1", "2 1"]);
+    bench.finish();
+}
+
+#[test]
+fn what_a_probe_saw_of_the_driver_becomes_the_call_of_the_runtime_around_it() {
+    let connection = database();
+    let mut bench = Bench::new(&connection, activity_mode());
+    // A static runtime: probes see the driver only.
+    bench.seen(
+        "cuDevicePrimaryCtxRetain",
+        1,
+        700,
+        (BASE + 110, BASE + 150),
+        None,
+    );
+    bench.seen("cuMemAlloc_v2", 1, 700, (BASE + 160, BASE + 190), Some(5));
+    bench.take(vec![
+        api(DRIVER, "cuMemAlloc_v2", 700, (BASE + 162, BASE + 188), 21),
+        api(
+            RUNTIME,
+            "cudaMalloc_v3020",
+            700,
+            (BASE + 100, BASE + 200),
+            20,
+        ),
+        kernel(1, 20),
+        kernel(2, 21),
+    ]);
+    bench.finish();
+    assert_eq!(
+        bench.calls(),
+        [
+            "100 200 0 2 cudaMalloc_v3020 5",
+            "100 200 67 2 cudaMalloc 5",
+        ]
+    );
+    assert_eq!(
+        bench.nested(),
+        [
+            "2 110 150 cuDevicePrimaryCtxRetain",
+            "2 160 190 cuMemAlloc_v2",
+            "2 162 188 cuMemAlloc_v2",
+        ]
+    );
+    assert_eq!(bench.kernels(), ["1 2", "2 2"]);
+}
+
+#[test]
+fn a_call_around_others_may_be_told_of_later() {
+    let connection = database();
+    let mut bench = Bench::new(&connection, activity_mode());
+    bench.take(vec![
+        api(
+            DRIVER,
+            "cuCtxSynchronize",
+            700,
+            (BASE + 120, BASE + 180),
+            11,
+        ),
+        kernel(1, 11),
+    ]);
+    bench.round();
+    bench.round();
+    assert_eq!(bench.calls(), ["120 180 1 1 cuCtxSynchronize -"]);
+    bench.take(vec![api(
+        RUNTIME,
+        "cudaDeviceSynchronize_v3020",
+        700,
+        (BASE + 110, BASE + 190),
+        11,
+    )]);
+    bench.finish();
+    assert_eq!(bench.calls(), ["110 190 0 1 cudaDeviceSynchronize_v3020 -"]);
+    assert_eq!(bench.nested(), ["1 120 180 cuCtxSynchronize"]);
+    assert_eq!(bench.kernels(), ["1 1"]);
+}
+
+#[test]
+fn work_whose_call_is_not_told_waits_and_then_has_a_number_of_its_own() {
+    let connection = database();
+    let mut bench = Bench::new(&connection, activity_mode());
+    bench.take(vec![
+        api(RUNTIME, "cudaGraphLaunch_v10000", 700, (BASE, BASE + 9), 1),
+        kernel(1, 5),
+        kernel(2, 5),
+        kernel(3, 0),
+    ]);
+    for _ in 0..PATIENCE - 1 {
+        bench.round();
+        assert_eq!(bench.kernels(), ["3 -"]);
+    }
+    bench.round();
+    // A graph's kernels have one number.
+    assert_eq!(bench.kernels(), ["1 2", "2 2", "3 -"]);
+    assert_eq!(bench.activities.without_calls, 1);
+}
+
+#[test]
+fn threads_in_a_namespace_are_found_by_what_they_did() {
+    let connection = database();
+    let mut bench = Bench::new(&connection, activity_mode());
+    bench.seen("cudaFree", 0, 702, (BASE + 100, BASE + 200), None);
+    let mut inner = vec![
+        api(RUNTIME, "cudaFree_v3020", 3, (BASE + 110, BASE + 190), 1),
+        api(
+            RUNTIME,
+            "cudaSetDevice_v3020",
+            3,
+            (BASE + 300, BASE + 301),
+            2,
+        ),
+        api(
+            RUNTIME,
+            "cudaSetDevice_v3020",
+            1,
+            (BASE + 300, BASE + 301),
+            3,
+        ),
+    ];
+    for activity in &mut inner {
+        if let Record::Api(api) = &mut activity.record {
+            api.pid = 1;
+        }
+    }
+    bench.take(inner);
+    bench.finish();
+    let threads = "SELECT globalTid & 16777215, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME";
+    assert_eq!(bench.rows(threads), ["702 1", "702 2", "700 3"]);
+}
+
+#[test]
+fn rows_have_the_values_of_exports() {
+    let connection = database();
+    let mut bench = Bench::new(&connection, activity_mode());
+    let device = wire::Device {
+        memory_bandwidth: 4_814_304_000,
+        memory_bytes: 150_109_880_320,
+        uuid: [0x13; 16],
+        clock_khz: 1_980_000,
+        multiprocessors: 132,
+        capability_major: 9,
+        ..wire::Device::default()
+    };
+    let context = wire::Context {
+        context: 1,
+        device: 0,
+        compute_api: 1,
+        null_stream: 7,
+        parent_context: wire::UNKNOWN_ID,
+    };
+    let stream = wire::Stream {
+        context: 1,
+        stream: 13,
+        priority: -5,
+        flag: 2,
+        ..wire::Stream::default()
+    };
+    let copy = wire::Memcpy {
+        start_ns: BASE + 5,
+        end_ns: BASE + 9,
+        size_bytes: 4096,
+        copies: 1,
+        copy_kind: 1,
+        source_kind: 1,
+        destination_kind: 3,
+        context: 1,
+        stream: 7,
+        source_device: wire::UNKNOWN_ID,
+        source_context: wire::UNKNOWN_ID,
+        destination_device: wire::UNKNOWN_ID,
+        destination_context: wire::UNKNOWN_ID,
+        ..wire::Memcpy::default()
+    };
+    let sync = wire::Sync {
+        start_ns: BASE + 20,
+        end_ns: BASE + 30,
+        sync_type: 4,
+        context: 1,
+        stream: wire::UNKNOWN_ID,
+        event: wire::UNKNOWN_ID,
+        ..wire::Sync::default()
+    };
+    let memory = wire::Memory {
+        time_ns: BASE + 40,
+        address: 0x7f00,
+        size_bytes: 512,
+        operation: 1,
+        memory_kind: 3,
+        context: 1,
+        stream: wire::UNKNOWN_ID,
+        ..wire::Memory::default()
+    };
+    bench.take(vec![
+        activity(Record::Device(device), Some("NVIDIA H200")),
+        activity(Record::Device(device), Some("NVIDIA H200")),
+        activity(Record::Context(context), None),
+        activity(Record::Stream(stream), None),
+        kernel(20, 0),
+        activity(Record::Memcpy(copy), None),
+        activity(Record::Sync(sync), None),
+        activity(Record::Memory(memory), None),
+    ]);
+    bench.finish();
+    let gpus = "SELECT id, name, uuid, totalMemory, memoryBandwidth, clockRate, smCount, cuDevice, \
+                computeMajor FROM TARGET_INFO_GPU";
+    assert_eq!(
+        bench.rows(gpus),
+        [
+            "0 NVIDIA H200 13131313-1313-1313-1313-131313131313 150109880320 4814304000000 \
+          1980000000 132 0 9"
+        ]
+    );
+    assert_eq!(
+        bench.rows("SELECT * FROM TARGET_INFO_CUDA_DEVICE"),
+        ["0 0 700"]
+    );
+    let contexts = "SELECT * FROM TARGET_INFO_CUDA_CONTEXT_INFO";
+    assert_eq!(bench.rows(contexts), ["7 0 1 700 0 1 0 0"]);
+    let streams = "SELECT * FROM TARGET_INFO_CUDA_STREAM";
+    assert_eq!(bench.rows(streams), ["13 0 1 700 1 4294967291 2"]);
+    let names = "SELECT a.value, b.value, c.value, k.launchType, k.greenContextId \
+                 FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds a ON a.id = demangledName \
+                 JOIN StringIds b ON b.id = shortName JOIN StringIds c ON c.id = mangledName";
+    assert_eq!(
+        bench.rows(names),
+        ["void k2<float>(float*, int) k2 _Z2k2IfEvPT_i 1 0"]
+    );
+    let copies = "SELECT start, \"end\", bytes, copyKind, srcKind, dstKind, srcDeviceId, copyCount \
+                  FROM CUPTI_ACTIVITY_KIND_MEMCPY";
+    assert_eq!(bench.rows(copies), ["5 9 4096 1 0 2 - 1"]);
+    let syncs = "SELECT syncType, streamId, eventId FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";
+    assert_eq!(bench.rows(syncs), ["4 4294967295 4294967295"]);
+    let memory = "SELECT start, address, bytes, memKind, memoryOperationType, streamId \
+                  FROM CUDA_GPU_MEMORY_USAGE_EVENTS";
+    assert_eq!(bench.rows(memory), ["40 32512 512 2 0 -"]);
+}
+
+#[test]
+fn memory_is_told_once() {
+    let connection = database();
+    let with_ledger = Modes {
+        memleak: true,
+        ..activity_mode()
+    };
+    let mut bench = Bench::new(&connection, with_ledger);
+    let memory = wire::Memory {
+        time_ns: BASE + 40,
+        operation: 1,
+        ..wire::Memory::default()
+    };
+    bench.take(vec![activity(Record::Memory(memory), None)]);
+    bench.finish();
+    assert!(
+        bench
+            .rows("SELECT * FROM CUDA_GPU_MEMORY_USAGE_EVENTS")
+            .is_empty()
+    );
+}
+
+#[test]
+fn ranges_are_pushed_and_popped_or_started_and_ended() {
+    let connection = database();
+    let mut bench = Bench::new(&connection, activity_mode());
+    let mark = |time: u64, flags, id, tid, name: Option<&str>| {
+        let object = wire::Object {
+            kind: 2,
+            a: PID,
+            b: tid,
+            c: 0,
+        };
+        let marker = wire::Marker {
+            time_ns: BASE + time,
+            flags,
+            id,
+            object,
+            ..wire::Marker::default()
+        };
+        activity(Record::Marker(marker), name)
+    };
+    use wire::marker::{END, INSTANTANEOUS, START};
+    bench.take(vec![
+        mark(1, START, 1, 700, Some("outer")),
+        mark(2, START, 2, 700, Some("inner")),
+        mark(3, END, 2, 700, None),
+        mark(4, INSTANTANEOUS, 3, 700, Some("now")),
+        mark(5, START, 4, 700, Some("crossing")),
+        mark(6, END, 1, 700, None),
+        mark(7, END, 4, 701, None),
+        mark(8, START, 5, 701, Some("open")),
+        mark(9, END, 99, 701, None),
+    ]);
+    bench.finish();
+    let found = "SELECT start, \"end\", eventType, text, globalTid & 16777215, \
+                 endGlobalTid & 16777215 FROM NVTX_EVENTS ORDER BY start";
+    assert_eq!(
+        bench.rows(found),
+        [
+            "1 6 60 outer 700 700",
+            "2 3 59 inner 700 -",
+            "4 - 34 now 700 -",
+            "5 7 60 crossing 700 701",
+            "8 - 60 open 701 -",
+        ]
+    );
+}
+
+mod exactness {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A call as it was made, and who tells of it how much later.
+    #[derive(Clone, Debug)]
+    struct Made {
+        tid: u32,
+        gap: u64,
+        length: u64,
+        seen: bool,
+        told: Option<usize>,
+        inner: Option<usize>,
+        kernels: Vec<usize>,
+        function: usize,
+    }
+
+    const NAMES: [(&str, &str, &str); 3] = [
+        ("cudaMalloc", "cudaMalloc_v3020", "cuMemAlloc_v2"),
+        ("cudaFree", "cudaFree_v3020", "cuMemFree_v2"),
+        (
+            "cudaLaunchKernel",
+            "cudaLaunchKernel_v7000",
+            "cuLaunchKernel",
+        ),
+    ];
+
+    fn made() -> impl Strategy<Value = Made> {
+        (
+            0u32..3,
+            40u64..2_000,
+            100u64..5_000,
+            any::<bool>(),
+            prop::option::weighted(0.8, 0usize..4),
+            prop::option::of(0usize..4),
+            prop::collection::vec(0usize..4, 0..3),
+            0usize..NAMES.len(),
+        )
+            .prop_map(
+                |(tid, gap, length, seen, told, inner, kernels, function)| Made {
+                    tid: PID + tid,
+                    gap,
+                    length,
+                    seen,
+                    told,
+                    // What is within a call is told no later than that.
+                    inner: inner.map(|inner| told.map_or(inner, |told| inner.min(told))),
+                    kernels,
+                    function,
+                },
+            )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// However late CUPTI tells of them, calls have one row each, and kernels find theirs.
+        #[test]
+        fn kernels_find_their_calls(all in prop::collection::vec(made(), 1..40)) {
+            let connection = database();
+            let mut bench = Bench::new(&connection, activity_mode());
+            let mut clocks = [BASE; 3];
+            let mut rounds: Vec<Vec<Activity>> = vec![Vec::new(); all.len() + 5];
+            let mut spans = Vec::new();
+            for (index, call) in all.iter().enumerate() {
+                let clock = &mut clocks[(call.tid - PID) as usize];
+                let start = *clock + call.gap;
+                let end = start + call.length;
+                *clock = end;
+                spans.push((start - BASE, end - BASE));
+                let (plain, runtime, driver) = NAMES[call.function];
+                let id = u32::try_from(index).unwrap() + 1;
+                if let Some(late) = call.told {
+                    let told = api(RUNTIME, runtime, call.tid, (start + 5, end - 5), id);
+                    rounds[index + late].push(told);
+                }
+                if let Some(late) = call.inner {
+                    let told = api(DRIVER, driver, call.tid, (start + 20, end - 20), id);
+                    rounds[index + late].push(told);
+                }
+                for late in &call.kernels {
+                    rounds[index + late].push(kernel(i64::from(id), id));
+                }
+                if call.seen {
+                    bench.seen(plain, 0, call.tid, (start, end), None);
+                }
+                let due = std::mem::take(&mut rounds[index]);
+                bench.take(due);
+                bench.round();
+            }
+            for due in rounds.into_iter().skip(all.len()) {
+                bench.take(due);
+                bench.round();
+            }
+            bench.finish();
+            let is_known = |call: &&Made| call.seen || call.told.is_some() || call.inner.is_some();
+            let known = all.iter().filter(is_known).count();
+            prop_assert_eq!(bench.calls().len(), known);
+            let nested = all.iter().filter(|c| c.inner.is_some() && (c.seen || c.told.is_some()));
+            prop_assert_eq!(bench.nested().len(), nested.count());
+            // The kernel's number, as a call, and the call's times.
+            let mut statement = connection
+                .prepare(
+                    "SELECT k.gridId, count(c.correlationId), min(c.start), max(c.\"end\") \
+                     FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME c \
+                     USING (correlationId) GROUP BY k.rowid",
+                )
+                .unwrap();
+            let mut rows = statement.query([]).unwrap();
+            let mut kernels = 0;
+            while let Some(row) = rows.next().unwrap() {
+                kernels += 1;
+                let id = usize::try_from(row.get::<_, i64>(0).unwrap()).unwrap();
+                let (call, span) = (&all[id - 1], spans[id - 1]);
+                let is_told = call.told.is_some() || call.inner.is_some();
+                let count: u32 = row.get(1).unwrap();
+                prop_assert_eq!(count, u32::from(is_told));
+                if is_told {
+                    let time = |column| row.get::<_, i64>(column).unwrap().cast_unsigned();
+                    let times = (time(2), time(3));
+                    prop_assert!(span.0 <= times.0 && times.1 <= span.1, "{times:?} in {span:?}");
+                }
+            }
+            prop_assert_eq!(kernels, all.iter().map(|call| call.kernels.len()).sum::<usize>());
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The calls of each thread, as far as another witness may still tell of them: probes see a call
+//! when it returns, CUPTI tells of it up to seconds later, and both mean one row.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// A call that has a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::writer) struct Seen {
+    /// Entry, `CLOCK_MONOTONIC` nanoseconds.
+    pub(in crate::writer) start_ns: u64,
+    /// Return, `CLOCK_MONOTONIC` nanoseconds.
+    pub(in crate::writer) end_ns: u64,
+    /// Its row among the calls.
+    pub(in crate::writer) row: i64,
+    /// Its `correlationId`.
+    pub(in crate::writer) number: i64,
+    /// `nameId` of the row.
+    pub(in crate::writer) name: i64,
+    /// `nameId` of the function without the version that CUPTI adds.
+    pub(in crate::writer) function: i64,
+    /// `eventClass`.
+    pub(in crate::writer) class: i64,
+    /// `returnValue`.
+    pub(in crate::writer) result: i64,
+    /// `callchainId`, wherever it is entered.
+    pub(in crate::writer) chain: Option<i64>,
+    /// It has a second row, of class 67.
+    pub(in crate::writer) has_twin: bool,
+    /// Memory was allocated.
+    pub(in crate::writer) allocates: bool,
+    /// Rows of other tables are about it.
+    pub(in crate::writer) has_rows: bool,
+    /// CUPTI has told of it.
+    pub(in crate::writer) is_told: bool,
+}
+
+/// How a call that CUPTI tells of stands to those that have rows. Calls are named by their starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is new.
+    New,
+    /// It is this one.
+    Same(u64),
+    /// It was made within this one.
+    Within(u64),
+    /// These were made within it.
+    Around(Vec<u64>),
+}
+
+/// Calls that are remembered at most.
+const MOST: usize = 1 << 20;
+
+/// The calls of all threads.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    by_thread: HashMap<(u32, u32), BTreeMap<u64, Seen>>,
+    count: usize,
+    newest_ns: u64,
+}
+
+impl Threads {
+    /// A call has a row now.
+    pub(super) fn add(&mut self, pid: u32, tid: u32, call: Seen) {
+        self.newest_ns = self.newest_ns.max(call.end_ns);
+        let calls = self.by_thread.entry((pid, tid)).or_default();
+        if calls.insert(call.start_ns, call).is_none() {
+            self.count += 1;
+        }
+        if calls.len() > MOST / 2 {
+            self.count -= usize::from(calls.pop_first().is_some());
+        }
+    }
+
+    /// A call that has a row.
+    pub(super) fn get(&mut self, pid: u32, tid: u32, start_ns: u64) -> Option<&mut Seen> {
+        self.by_thread.get_mut(&(pid, tid))?.get_mut(&start_ns)
+    }
+
+    /// Takes a call out.
+    pub(super) fn remove(&mut self, pid: u32, tid: u32, start_ns: u64) -> Option<Seen> {
+        let call = self.by_thread.get_mut(&(pid, tid))?.remove(&start_ns);
+        self.count -= usize::from(call.is_some());
+        call
+    }
+
+    /// Forgets calls that ended longer than `age_ns` before the newest, more if there are too many.
+    pub(super) fn forget(&mut self, age_ns: u64) {
+        let age_ns = if self.count > MOST {
+            age_ns / 4
+        } else {
+            age_ns
+        };
+        let before = self.newest_ns.saturating_sub(age_ns);
+        for calls in self.by_thread.values_mut() {
+            while let Some(first) = calls.first_entry() {
+                if first.get().end_ns >= before {
+                    break;
+                }
+                first.remove();
+                self.count -= 1;
+            }
+        }
+        self.by_thread.retain(|_, calls| !calls.is_empty());
+    }
+
+    /// How a call of `function` from `start` to `end` stands to the others of its thread.
+    ///
+    /// Calls of a thread are disjoint or one is within the other, so two that overlap by half of
+    /// the shorter one are one, or one is within the other.
+    pub(super) fn standing(
+        &self,
+        (pid, tid): (u32, u32),
+        function: i64,
+        (start, end): (u64, u64),
+    ) -> Standing {
+        let end = end.max(start);
+        let Some(calls) = self.by_thread.get(&(pid, tid)) else {
+            return Standing::New;
+        };
+        let mut within = Vec::new();
+        let mut around = None;
+        // They are disjoint: only the last of those that start earlier can reach into this one.
+        let earlier = calls.range(..start).next_back();
+        let later = calls.range(start..=end);
+        for (_, other) in earlier.into_iter().chain(later) {
+            if !overlap((start, end), (other.start_ns, other.end_ns)) {
+                continue;
+            }
+            if other.function == function && !other.is_told {
+                return Standing::Same(other.start_ns);
+            }
+            if other.end_ns.saturating_sub(other.start_ns) >= end - start {
+                around = Some(other.start_ns);
+            } else {
+                within.push(other.start_ns);
+            }
+        }
+        match around {
+            Some(around) => Standing::Within(around),
+            None if within.is_empty() => Standing::New,
+            None => Standing::Around(within),
+        }
+    }
+
+    /// The only thread of `pid` that a probe saw make just this call.
+    pub(super) fn thread_of(
+        &self,
+        pid: u32,
+        function: i64,
+        (start, end): (u64, u64),
+    ) -> Option<u32> {
+        let mut found = None;
+        for ((_, tid), calls) in self.by_thread.iter().filter(|((of, _), _)| *of == pid) {
+            let mut before = calls.range(..=end).rev().take(2);
+            let is_same = |call: &Seen| {
+                let times = (call.start_ns, call.end_ns);
+                call.function == function && !call.is_told && overlap((start, end), times)
+            };
+            if before.any(|(_, call)| is_same(call)) && found.replace(*tid).is_some() {
+                return None;
+            }
+        }
+        found
+    }
+}
+
+/// Whether two spans have at least half of the shorter one in common.
+fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
+    let both = a.1.min(b.1).saturating_sub(a.0.max(b.0));
+    let shorter = a.1.saturating_sub(a.0).min(b.1.saturating_sub(b.0));
+    let touches = a.0.max(b.0) <= a.1.min(b.1);
+    touches && both * 2 >= shorter
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(function: i64, start_ns: u64, end_ns: u64) -> Seen {
+        Seen {
+            start_ns,
+            end_ns,
+            row: 1,
+            number: 1,
+            name: function,
+            function,
+            class: 0,
+            result: 0,
+            chain: None,
+            has_twin: false,
+            allocates: false,
+            has_rows: false,
+            is_told: false,
+        }
+    }
+
+    fn threads(calls: &[Seen]) -> Threads {
+        let mut threads = Threads::default();
+        calls
+            .iter()
+            .for_each(|call| threads.add(1, 2, call.clone()));
+        threads
+    }
+
+    #[test]
+    fn calls_are_the_same_within_or_around() {
+        let threads = threads(&[
+            seen(5, 100_000, 101_000),
+            seen(6, 101_100, 101_200),
+            seen(5, 101_300, 105_000),
+        ]);
+        let standing = |function, start, end| threads.standing((1, 2), function, (start, end));
+        assert_eq!(standing(5, 100_100, 100_900), Standing::Same(100_000));
+        assert_eq!(standing(5, 101_350, 104_900), Standing::Same(101_300));
+        assert_eq!(standing(9, 100_100, 100_900), Standing::Within(100_000));
+        let all = Standing::Around(vec![100_000, 101_100, 101_300]);
+        assert_eq!(standing(9, 99_000, 110_000), all);
+        assert_eq!(standing(9, 105_001, 106_000), Standing::New);
+        // The clocks do not quite agree.
+        assert_eq!(standing(6, 101_140, 101_240), Standing::Same(101_100));
+        assert_eq!(standing(6, 101_190, 101_290), Standing::New);
+        let other = threads.standing((1, 3), 5, (100_100, 100_900));
+        assert_eq!(other, Standing::New);
+        assert_eq!(threads.thread_of(1, 5, (100_100, 100_900)), Some(2));
+        assert_eq!(threads.thread_of(1, 5, (102_000, 102_100)), Some(2));
+        assert_eq!(threads.thread_of(1, 6, (99_000, 99_100)), None);
+    }
+
+    #[test]
+    fn what_was_told_is_told_once() {
+        let mut threads = threads(&[seen(5, 100, 200), seen(5, 300, 400)]);
+        if let Some(first) = threads.get(1, 2, 100) {
+            first.is_told = true;
+        }
+        let standing = |start, end| threads.standing((1, 2), 5, (start, end));
+        assert_eq!(standing(110, 190), Standing::Within(100));
+        assert_eq!(standing(310, 390), Standing::Same(300));
+    }
+
+    #[test]
+    fn old_calls_are_forgotten() {
+        let mut threads = threads(&[seen(5, 100, 200), seen(5, 300, 400)]);
+        threads.forget(100);
+        assert_eq!(threads.count, 1);
+        assert!(threads.get(1, 2, 100).is_none() && threads.get(1, 2, 300).is_some());
+        assert!(threads.remove(1, 2, 300).is_some());
+        threads.forget(0);
+        assert_eq!((threads.count, threads.by_thread.len()), (0, 0));
+    }
+}

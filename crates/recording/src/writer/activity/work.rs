@@ -1,0 +1,292 @@
+//! What the GPU did: kernels, copies, sets, graphs and waits.
+
+use rusqlite::{Connection, params};
+
+use super::names::Kernels;
+use super::places::Context;
+use crate::ids::global_pid;
+use crate::writer::common::{Common, signed};
+use crate::writer::insert::Insert;
+use gpuprobe_model::activity::{Activity, wire};
+
+/// A column that is NULL.
+const NOTHING: Option<i64> = None;
+
+/// Names of `CUpti_ActivityOverheadKind`, as exports have them.
+const OVERHEADS: &[(u32, &str)] = &[
+    (1, "CUDA Driver Compiler"),
+    (1 << 16, "CUPTI Buffer flush"),
+    (2 << 16, "CUPTI Instrumentation"),
+    (3 << 16, "CUPTI Resource Management"),
+    (4 << 16, "Runtime Triggered Module Loading"),
+    (5 << 16, "Lazy Function Loading"),
+    (6 << 16, "Command Buffer Full"),
+    (7 << 16, "Activity Buffer Request"),
+    (8 << 16, "UVM Activity Init"),
+];
+
+/// Writes what the GPU did.
+pub(super) struct Work<'c> {
+    kernels: Insert<'c>,
+    copies: Insert<'c>,
+    sets: Insert<'c>,
+    graphs: Insert<'c>,
+    waits: Insert<'c>,
+    overheads: Insert<'c>,
+    externals: Insert<'c>,
+    names: Kernels,
+    /// Without times there is no row.
+    pub(super) untimed: u64,
+}
+
+/// The number that exports have for CUPTI's kind of memory: theirs begin with pageable memory.
+pub(super) fn memory_kind(kind: u32) -> u32 {
+    match kind {
+        1..=7 => kind - 1,
+        _ => 7,
+    }
+}
+
+fn node(number: u64) -> Option<i64> {
+    (number != 0).then(|| signed(number))
+}
+
+impl<'c> Work<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        let into = |table| Insert::into(connection, table);
+        Self {
+            kernels: into("CUPTI_ACTIVITY_KIND_KERNEL"),
+            copies: into("CUPTI_ACTIVITY_KIND_MEMCPY"),
+            sets: into("CUPTI_ACTIVITY_KIND_MEMSET"),
+            graphs: into("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"),
+            waits: into("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
+            overheads: into("PROFILER_OVERHEAD"),
+            externals: into("GPUPROBE_EXTERNAL"),
+            names: Kernels::default(),
+            untimed: 0,
+        }
+    }
+
+    /// The span on the clock of the session; none if CUPTI had none.
+    fn span(&mut self, start_ns: u64, end_ns: u64, common: &mut Common<'c>) -> Option<(i64, i64)> {
+        if start_ns == 0 || end_ns < start_ns {
+            self.untimed += 1;
+            return None;
+        }
+        Some((common.time(start_ns), common.time(end_ns)))
+    }
+
+    pub(super) fn kernel(
+        &mut self,
+        activity: &Activity,
+        kernel: &wire::Kernel,
+        number: Option<i64>,
+        context: Context,
+        common: &mut Common<'c>,
+    ) -> rusqlite::Result<()> {
+        let Some((start, end)) = self.span(kernel.start_ns, kernel.end_ns, common) else {
+            return Ok(());
+        };
+        let names = self.names.of(activity.name.as_ref(), &mut common.strings)?;
+        let [grid_x, grid_y, grid_z] = kernel.grid;
+        let [block_x, block_y, block_z] = kernel.block;
+        self.kernels.row(params![
+            start,
+            end,
+            kernel.device,
+            context.id,
+            context.green,
+            kernel.stream,
+            number,
+            global_pid(activity.pid),
+            names.demangled,
+            names.short,
+            names.mangled,
+            // CUPTI begins with what exports have as 1.
+            u32::from(kernel.launch_type) + 1,
+            // That which was used; what was asked for is in the other half.
+            kernel.cache_config >> 4,
+            kernel.registers_per_thread,
+            grid_x,
+            grid_y,
+            grid_z,
+            block_x,
+            block_y,
+            block_z,
+            kernel.static_shared_memory,
+            kernel.dynamic_shared_memory,
+            kernel.local_memory_per_thread,
+            signed(kernel.local_memory_total),
+            kernel.grid_id,
+            kernel.shared_memory_executed,
+            node(kernel.graph_node),
+            kernel.shared_memory_limit_config
+        ])
+    }
+
+    pub(super) fn copy(
+        &mut self,
+        pid: u32,
+        copy: &wire::Memcpy,
+        number: Option<i64>,
+        context: Context,
+        common: &mut Common<'c>,
+    ) -> rusqlite::Result<()> {
+        let Some((start, end)) = self.span(copy.start_ns, copy.end_ns, common) else {
+            return Ok(());
+        };
+        self.copies.row(params![
+            start,
+            end,
+            copy.device,
+            context.id,
+            context.green,
+            copy.stream,
+            number,
+            global_pid(pid),
+            signed(copy.size_bytes),
+            copy.copy_kind,
+            NOTHING,
+            memory_kind(copy.source_kind.into()),
+            memory_kind(copy.destination_kind.into()),
+            wire::known(copy.source_device),
+            wire::known(copy.source_context),
+            wire::known(copy.destination_device),
+            wire::known(copy.destination_context),
+            NOTHING,
+            node(copy.graph_node),
+            NOTHING,
+            signed(copy.copies)
+        ])
+    }
+
+    pub(super) fn set(
+        &mut self,
+        pid: u32,
+        set: &wire::Memset,
+        number: Option<i64>,
+        context: Context,
+        common: &mut Common<'c>,
+    ) -> rusqlite::Result<()> {
+        let Some((start, end)) = self.span(set.start_ns, set.end_ns, common) else {
+            return Ok(());
+        };
+        self.sets.row(params![
+            start,
+            end,
+            set.device,
+            context.id,
+            context.green,
+            set.stream,
+            number,
+            global_pid(pid),
+            set.value,
+            signed(set.size_bytes),
+            node(set.graph_node),
+            memory_kind(set.memory_kind.into())
+        ])
+    }
+
+    /// CUPTI has one number for the graph that was launched, which stands in both columns.
+    pub(super) fn graph(
+        &mut self,
+        pid: u32,
+        graph: &wire::GraphTrace,
+        number: Option<i64>,
+        context: Context,
+        common: &mut Common<'c>,
+    ) -> rusqlite::Result<()> {
+        let Some((start, end)) = self.span(graph.start_ns, graph.end_ns, common) else {
+            return Ok(());
+        };
+        self.graphs.row(params![
+            start,
+            end,
+            graph.device,
+            context.id,
+            context.green,
+            graph.stream,
+            number,
+            global_pid(pid),
+            graph.graph,
+            graph.graph
+        ])
+    }
+
+    pub(super) fn sync(
+        &mut self,
+        pid: u32,
+        sync: &wire::Sync,
+        number: Option<i64>,
+        context: Context,
+        common: &mut Common<'c>,
+    ) -> rusqlite::Result<()> {
+        let Some((start, end)) = self.span(sync.start_ns, sync.end_ns, common) else {
+            return Ok(());
+        };
+        self.waits.row(params![
+            start,
+            end,
+            // The record has no device, and the column cannot be NULL.
+            context.device.unwrap_or(0),
+            context.id,
+            context.green,
+            sync.stream,
+            number,
+            global_pid(pid),
+            sync.sync_type,
+            sync.event
+        ])
+    }
+
+    pub(super) fn overhead(
+        &mut self,
+        overhead: &wire::Overhead,
+        thread: Option<(u32, u32)>,
+        common: &mut Common<'c>,
+    ) -> rusqlite::Result<()> {
+        let Some((start, end)) = self.span(overhead.start_ns, overhead.end_ns, common) else {
+            return Ok(());
+        };
+        let kind = overhead.overhead_kind;
+        let name = OVERHEADS.iter().find(|(known, _)| *known == kind);
+        let name = common
+            .strings
+            .id(name.map_or("Unknown", |(_, name)| name))?;
+        let thread = thread
+            .map(|(pid, tid)| common.thread(pid, tid))
+            .transpose()?;
+        self.overheads.row(params![start, end, thread, name, 0])
+    }
+
+    pub(super) fn external(
+        &mut self,
+        pid: u32,
+        external: &wire::ExternalCorrelation,
+        number: Option<i64>,
+    ) -> rusqlite::Result<()> {
+        let Some(number) = number else { return Ok(()) };
+        let (kind, theirs) = (external.external_kind, signed(external.external_id));
+        self.externals
+            .row(params![number, global_pid(pid), kind, theirs])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds;
+
+    #[test]
+    fn kinds_of_memory_are_those_of_exports() {
+        let names = [7, 0, 1, 2, 3, 4, 5, 6, 7];
+        for (kind, expected) in (0u32..).zip(names) {
+            assert_eq!(memory_kind(kind), expected);
+        }
+        let short = |kind| kinds::of_id(u8::try_from(memory_kind(kind)).unwrap_or(7)).short;
+        assert_eq!(
+            (short(2), short(3), short(4)),
+            ("pinned", "device", "array")
+        );
+    }
+}

@@ -1,0 +1,187 @@
+//! Call stacks of a recording.
+//!
+//! A call refers to its stack at once. The frames of a stack become known later: its rows are
+//! written when all of them are, or at the end with what is known.
+
+use std::collections::{HashMap, VecDeque};
+
+use rusqlite::params;
+
+use super::insert::{Insert, Strings};
+use gpuprobe_model::stack::{CallStack, Frame, KnownFrames, bare_frame};
+
+/// Processes whose stacks are known for a while after their end: their last launches and copies come
+/// by another ring than their end, and are often read after it.
+const KEPT_ENDS: usize = 64;
+
+/// Writes call stacks.
+pub(super) struct Chains<'c> {
+    rows: Insert<'c>,
+    sources: Insert<'c>,
+    stacks: Insert<'c>,
+    /// Ids of stacks, by the numbers that calls have for them.
+    by_number: HashMap<(u32, u64), i64>,
+    by_contents: HashMap<(u32, CallStack), i64>,
+    /// Of processes that have ended, the oldest first: no two processes have a number in common,
+    /// so they are in nobody's way.
+    ended: VecDeque<Vec<(u32, u64)>>,
+    waiting: Vec<Waiting>,
+    last_id: i64,
+    /// Frames have become known since stacks were last written.
+    has_news: bool,
+}
+
+/// A stack without rows.
+struct Waiting {
+    id: i64,
+    pid: u32,
+    stack: CallStack,
+}
+
+impl<'c> Chains<'c> {
+    pub(super) fn new(into: impl Fn(&'static str) -> Insert<'c>) -> Self {
+        Self {
+            rows: into("CUDA_CALLCHAINS"),
+            sources: into("GPUPROBE_FRAMES"),
+            stacks: into("GPUPROBE_STACKS"),
+            by_number: HashMap::new(),
+            by_contents: HashMap::new(),
+            ended: VecDeque::new(),
+            waiting: Vec::new(),
+            last_id: 0,
+            has_news: false,
+        }
+    }
+
+    /// From now on, calls of `pid` have `number` for `stack`.
+    pub(super) fn learn(&mut self, pid: u32, number: u64, stack: &CallStack) {
+        let key = (pid, stack.clone());
+        let id = *self.by_contents.entry(key).or_insert_with(|| {
+            self.last_id += 1;
+            self.waiting.push(Waiting {
+                id: self.last_id,
+                pid,
+                stack: stack.clone(),
+            });
+            self.has_news = true;
+            self.last_id
+        });
+        self.by_number.insert((pid, number), id);
+    }
+
+    /// Frames have become known.
+    pub(super) fn news(&mut self) {
+        self.has_news = true;
+    }
+
+    /// The addresses of `pid` mean nothing any more, and soon nor do its numbers.
+    pub(super) fn end(&mut self, pid: u32) {
+        self.by_contents.retain(|(of, _), _| *of != pid);
+        let numbers = self.by_number.keys().filter(|(of, _)| *of == pid);
+        self.ended.push_back(numbers.copied().collect());
+        if self.ended.len() > KEPT_ENDS
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            for key in oldest {
+                self.by_number.remove(&key);
+            }
+        }
+    }
+
+    /// The stack that calls of `pid` have `number` for.
+    pub(super) fn id(&self, pid: u32, number: u64) -> Option<i64> {
+        self.by_number.get(&(pid, number)).copied()
+    }
+
+    /// Writes the stacks whose frames are all known; at the end, all that are left. Stops after
+    /// about `max_rows`; returns whether there is more.
+    pub(super) fn write(
+        &mut self,
+        known: &KnownFrames,
+        strings: &mut Strings<'c>,
+        is_end: bool,
+        max_rows: usize,
+    ) -> rusqlite::Result<bool> {
+        if !std::mem::take(&mut self.has_news) && !is_end {
+            return Ok(false);
+        }
+        let mut rows = 0;
+        for waiting in std::mem::take(&mut self.waiting) {
+            let is_known = |(depth, location)| known.knows(waiting.pid, location, depth == 0);
+            let mut each = waiting.stack.locations.iter().enumerate();
+            if rows >= max_rows {
+                self.has_news = true;
+                self.waiting.push(waiting);
+            } else if is_end || each.all(is_known) {
+                rows += waiting.stack.locations.len();
+                self.write_one(&waiting, known, strings)?;
+            } else {
+                self.waiting.push(waiting);
+            }
+        }
+        Ok(self.has_news)
+    }
+
+    fn write_one(
+        &mut self,
+        stack: &Waiting,
+        known: &KnownFrames,
+        strings: &mut Strings<'c>,
+    ) -> rusqlite::Result<()> {
+        let mut depth = 0;
+        for (index, location) in stack.stack.locations.iter().enumerate() {
+            match known.get(stack.pid, location, index == 0) {
+                Some(frames) => {
+                    for frame in &frames {
+                        self.frame(stack.id, depth, frame, is_unnamed(frame), strings)?;
+                        depth += 1;
+                    }
+                }
+                None => {
+                    self.frame(stack.id, depth, &bare_frame(location), true, strings)?;
+                    depth += 1;
+                }
+            }
+        }
+        self.stacks.row(params![stack.id, stack.stack.is_complete])
+    }
+
+    fn frame(
+        &mut self,
+        id: i64,
+        depth: i64,
+        frame: &Frame,
+        is_unresolved: bool,
+        strings: &mut Strings<'c>,
+    ) -> rusqlite::Result<()> {
+        let symbol = strings.id(&plain(&frame.function))?;
+        let module = strings.id(&plain(&frame.module))?;
+        self.rows.row(params![
+            id,
+            symbol,
+            module,
+            is_unresolved.then_some(1),
+            frame.address.cast_signed(),
+            depth
+        ])?;
+        if frame.file.is_none() && !frame.inlined {
+            return Ok(());
+        }
+        let file = frame.file.as_deref().map(|file| strings.id(&plain(file)));
+        let file = file.transpose()?;
+        self.sources
+            .row(params![id, depth, file, frame.line, frame.inlined])
+    }
+}
+
+/// Exports keep tabs and ends of lines out of what readers put into tables.
+fn plain(text: &str) -> String {
+    text.replace(['\t', '\n', '\r'], " ")
+}
+
+/// Whether the name is only a place: `MODULE+0xOFFSET` or an address.
+fn is_unnamed(frame: &Frame) -> bool {
+    let place = frame.function.rsplit('+').next().unwrap_or("");
+    let digits = place.strip_prefix("0x").unwrap_or("");
+    !digits.is_empty() && digits.chars().all(|c| c.is_ascii_hexdigit())
+}

@@ -1,0 +1,175 @@
+//! Contexts and devices of processes, as far as calls tell of them.
+
+use std::collections::{HashMap, HashSet};
+
+use rusqlite::{Connection, params};
+
+use super::insert::Insert;
+use gpuprobe_cuda::{Op, Space};
+use gpuprobe_engine::Allocation;
+use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call, MAX_DEVICES};
+use gpuprobe_model::identity::Identity;
+
+/// `hwId` and `vmId`, where they stand by themselves.
+const HARDWARE: i64 = 0;
+const VIRTUAL_MACHINE: i64 = 1;
+/// The default stream of every context, its priority, and its flag in `ENUM_CUPTI_STREAM_TYPE`.
+const NULL_STREAM: i64 = 7;
+const DEFAULT_PRIORITY: i64 = 0;
+const IS_NULL_STREAM: i64 = 3;
+
+/// The number of a context in exports: a primary context, or one that is not known, has that after
+/// its device's; those that a program makes come after all of these.
+fn context_id(device: u16, number: u16) -> i64 {
+    match number {
+        0 | CONTEXT_UNKNOWN => i64::from(device) + 1,
+        made => i64::from(MAX_DEVICES) + i64::from(made),
+    }
+}
+
+/// Writes which contexts there are.
+pub(super) struct Contexts<'c> {
+    connection: &'c Connection,
+    contexts: Insert<'c>,
+    streams: Insert<'c>,
+    devices: Insert<'c>,
+    /// Processes, devices and contexts that have rows.
+    known: HashSet<(u32, u16, i64)>,
+    known_devices: HashSet<(u32, u16)>,
+    identities: HashMap<u32, Identity>,
+    /// Numbers of the contexts of allocations, where they are no primary contexts. A free is to
+    /// have the context of its allocation.
+    made_in: HashMap<(u32, Space, u64), u16>,
+}
+
+impl<'c> Contexts<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        let into = |table| Insert::into(connection, table);
+        Self {
+            connection,
+            contexts: into("TARGET_INFO_CUDA_CONTEXT_INFO"),
+            streams: into("TARGET_INFO_CUDA_STREAM"),
+            devices: into("TARGET_INFO_CUDA_DEVICE"),
+            known: HashSet::new(),
+            known_devices: HashSet::new(),
+            identities: HashMap::new(),
+            made_in: HashMap::new(),
+        }
+    }
+
+    /// It is known who the process is.
+    pub(super) fn identified(&mut self, pid: u32, identity: &Identity) {
+        self.identities.insert(pid, identity.clone());
+    }
+
+    /// A process has ended, or runs another program: its contexts are gone.
+    pub(super) fn ended(&mut self, pid: u32) {
+        self.identities.remove(&pid);
+        self.made_in.retain(|(of, ..), _| *of != pid);
+    }
+
+    /// The device of something of the process: what a call said, else 0 if there is no other.
+    pub(super) fn device(&self, pid: u32, told: Option<u16>) -> Option<u16> {
+        let single = || self.identities.get(&pid).is_some_and(|i| i.single_gpu);
+        told.or_else(|| single().then_some(0))
+    }
+
+    /// Enters the context that a call shows to be there.
+    pub(super) fn called(&mut self, call: &Call) -> rusqlite::Result<()> {
+        if call.result != 0 {
+            return Ok(());
+        }
+        let number = match call.function.op {
+            Op::ContextRetain => 0,
+            Op::Allocate if call.captured => return Ok(()),
+            // Without a context, nothing of this can be had.
+            Op::ContextCreate | Op::Allocate => call.context,
+            _ => return Ok(()),
+        };
+        match self.device(call.pid, call.device) {
+            Some(device) if number != CONTEXT_UNKNOWN => self.seen(call.pid, device, number),
+            _ => Ok(()),
+        }
+    }
+
+    fn seen(&mut self, pid: u32, device: u16, number: u16) -> rusqlite::Result<()> {
+        let context = context_id(device, number);
+        if !self.known.insert((pid, device, context)) {
+            return Ok(());
+        }
+        let nothing: Option<i64> = None;
+        self.contexts.row(params![
+            NULL_STREAM,
+            HARDWARE,
+            VIRTUAL_MACHINE,
+            pid,
+            device,
+            context,
+            nothing,
+            nothing
+        ])?;
+        self.streams.row(params![
+            NULL_STREAM,
+            HARDWARE,
+            VIRTUAL_MACHINE,
+            pid,
+            context,
+            DEFAULT_PRIORITY,
+            IS_NULL_STREAM
+        ])?;
+        if self.known_devices.insert((pid, device)) {
+            let gpu = self.gpu(pid, device)?;
+            self.devices.row(params![gpu, device, pid])?;
+        }
+        Ok(())
+    }
+
+    /// The row of the table of GPUs that the device is, if that is known and there is one.
+    fn gpu(&self, pid: u32, device: u16) -> rusqlite::Result<Option<u32>> {
+        let identity = self.identities.get(&pid);
+        let Some(index) = identity.and_then(|i| i.device(device).physical_index) else {
+            return Ok(None);
+        };
+        let table = "TARGET_INFO_GPU";
+        if !self.connection.table_exists(None, table)? {
+            return Ok(None);
+        }
+        let sql = "SELECT count(*) FROM TARGET_INFO_GPU WHERE id = ?";
+        let there: i64 = self.connection.query_row(sql, [index], |row| row.get(0))?;
+        Ok((there > 0).then_some(index))
+    }
+
+    /// The context of what `call` has allocated on `device`.
+    pub(super) fn of_new(&mut self, call: &Call, allocation: &Allocation, device: u16) -> i64 {
+        let place = (call.pid, allocation.space(), allocation.address);
+        let is_made = !matches!(call.context, 0 | CONTEXT_UNKNOWN);
+        // Physical memory and pools may be on another device than the thread.
+        let agrees = self.device(call.pid, call.device) == Some(device);
+        if is_made && agrees && allocation.space() != Space::Physical {
+            self.made_in.insert(place, call.context);
+            return context_id(device, call.context);
+        }
+        self.made_in.remove(&place);
+        context_id(device, 0)
+    }
+
+    /// The context of what is no longer allocated on `device`.
+    pub(super) fn of_old(&mut self, pid: u32, allocation: &Allocation, device: u16) -> i64 {
+        let place = (pid, allocation.space(), allocation.address);
+        let number = self.made_in.remove(&place).unwrap_or(0);
+        context_id(device, number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_that_are_made_have_numbers_of_their_own() {
+        assert_eq!(context_id(0, 0), 1);
+        assert_eq!(context_id(3, CONTEXT_UNKNOWN), 4);
+        let largest_primary = context_id(MAX_DEVICES - 1, 0);
+        assert_eq!(context_id(0, 1), largest_primary + 1);
+    }
+}

@@ -1,0 +1,192 @@
+//! What a recording says about the run that it is of.
+
+use anyhow::{Context, Result};
+use chrono::{SecondsFormat, Utc};
+use rusqlite::{Connection, params};
+
+use super::schema::SCHEMA_VERSION;
+use crate::kinds::KINDS;
+use crate::{ids, log};
+use gpuprobe_cuda::nsys::ENUMERATIONS;
+use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
+use gpuprobe_model::clock::Clock;
+use gpuprobe_os::kernel;
+
+/// Facts about a run.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The clocks at time 0.
+    pub clock: Clock,
+    /// What is traced.
+    pub modes: Modes,
+    /// The kinds of memory that reports and events of memory are about; calls are all recorded.
+    pub kinds: KindSet,
+    /// The traced command; empty if there is none.
+    pub command: Vec<String>,
+    /// How gpuprobe was called.
+    pub command_line: Vec<String>,
+    /// Have empty tables for what was not recorded, for readers that need them.
+    pub all_tables: bool,
+    /// Anything else: keys and values.
+    pub notes: Vec<(&'static str, String)>,
+}
+
+impl Facts {
+    /// Facts about a run that begins now.
+    pub fn now(modes: Modes) -> Self {
+        Self {
+            clock: Clock::now(),
+            modes,
+            kinds: KindSet::default(),
+            command: Vec::new(),
+            command_line: Vec::new(),
+            all_tables: false,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Who tells of memory: our own ledger, CUPTI, or nobody.
+    fn memory_source(&self) -> &'static str {
+        match self.modes {
+            Modes { memleak: true, .. } => "ledger",
+            Modes { activity: true, .. } => "cupti",
+            _ => "none",
+        }
+    }
+
+    pub(super) fn write(&self, connection: &Connection) -> Result<()> {
+        self.write_metadata(connection)
+            .and_then(|()| write_enumerations(connection))
+            .context("cannot write the facts about the run")
+    }
+
+    fn write_metadata(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let [major, minor, micro] = SCHEMA_VERSION;
+        let whole = SCHEMA_VERSION.join(".");
+        for (name, value) in [
+            ("EXPORT_PRODUCT_NAME", "gpuprobe"),
+            ("EXPORT_PRODUCT_VERSION", env!("CARGO_PKG_VERSION")),
+            ("EXPORT_SCHEMA_VERSION", &whole),
+            ("EXPORT_SCHEMA_VERSION_MAJOR", major),
+            ("EXPORT_SCHEMA_VERSION_MINOR", minor),
+            ("EXPORT_SCHEMA_VERSION_MICRO", micro),
+        ] {
+            let sql = "INSERT INTO META_DATA_EXPORT VALUES (?, ?)";
+            connection.execute(sql, [name, value])?;
+        }
+        // Never the environment: it holds secrets.
+        let sql = "INSERT INTO META_DATA_CAPTURE VALUES (?, ?)";
+        for (index, word) in self.command.iter().enumerate() {
+            let name = match index.checked_sub(1) {
+                None => "PROCESS_0:COMMAND".to_owned(),
+                Some(argument) => format!("PROCESS_0:ARGUMENT_{argument}"),
+            };
+            connection.execute(sql, [name.as_str(), word])?;
+        }
+        let wall = self.clock.wall(self.clock.monotonic_ns());
+        let seconds = "%Y-%m-%dT%H:%M:%S";
+        connection.execute(
+            "INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (?, ?, ?, ?)",
+            params![
+                wall.timestamp_nanos_opt(),
+                wall.with_timezone(&Utc).format(seconds).to_string(),
+                wall.format(seconds).to_string(),
+                i64::try_from(self.clock.monotonic_ns()).unwrap_or(i64::MAX),
+            ],
+        )?;
+        connection.execute(
+            "INSERT INTO ANALYSIS_DETAILS VALUES (?, 0, 0, 0)",
+            [ids::BASE],
+        )?;
+        let modes = [
+            (self.modes.memleak, "memleak"),
+            (self.modes.cudatrace, "cudatrace"),
+            (self.modes.bandwidth_util, "bandwidth-util"),
+            (self.modes.activity, "activity"),
+        ];
+        let modes: Vec<_> = modes
+            .iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, name)| *name)
+            .collect();
+        let kinds = MemoryKind::ALL
+            .into_iter()
+            .filter(|kind| self.kinds.contains(*kind));
+        let kinds: Vec<_> = kinds.map(MemoryKind::name).collect();
+        let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
+        let driver = driver.as_deref().and_then(|text| text.lines().next());
+        let notes = [
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("command_line", self.command_line.join(" ")),
+            ("modes", modes.join(" ")),
+            ("kinds", kinds.join(" ")),
+            ("memory_events", self.memory_source().to_owned()),
+            ("record_layout", log::layout()),
+            ("kernel", kernel::release().to_owned()),
+            ("driver", driver.unwrap_or("unknown").to_owned()),
+            ("monotonic_ns", self.clock.monotonic_ns().to_string()),
+            ("boottime_ns", gpuprobe_model::clock::boot_ns().to_string()),
+            ("began", wall.to_rfc3339_opts(SecondsFormat::Nanos, false)),
+        ];
+        let sql = "INSERT OR REPLACE INTO GPUPROBE_META VALUES (?, ?)";
+        for (key, value) in notes.iter().chain(&self.notes) {
+            connection.execute(sql, [*key, value.as_str()])?;
+        }
+        write_system(connection, kernel::release(), driver)?;
+        for (row, function) in FUNCTIONS.iter().enumerate() {
+            let row = i64::try_from(row).unwrap_or(i64::MAX);
+            let sql = "INSERT INTO GPUPROBE_FUNCTIONS VALUES (?, ?)";
+            connection.execute(sql, params![row, function.symbol])?;
+        }
+        Ok(())
+    }
+}
+
+/// What exports say about the system, as far as it is known.
+fn write_system(
+    connection: &Connection,
+    release: &str,
+    driver: Option<&str>,
+) -> rusqlite::Result<()> {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    // The version is the first word of its kind.
+    let version = driver.and_then(|line| {
+        let is_number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+        line.split_whitespace().find(is_number)
+    });
+    let sql = "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (?, 'Local (CLI)', ?, ?, ?)";
+    for (name, number, value) in [
+        ("CpuCores", 1, Some(cores.to_string())),
+        ("NvDriverVersion", 205, version.map(str::to_owned)),
+        ("OsDescription", 605, Some(format!("Linux {release}"))),
+    ] {
+        if let Some(value) = value {
+            connection.execute(sql, params![ids::BASE, name, number, value])?;
+        }
+    }
+    Ok(())
+}
+
+fn write_enumerations(connection: &Connection) -> rusqlite::Result<()> {
+    let make = |table: &str| {
+        let columns = "id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT";
+        connection.execute(&format!("CREATE TABLE {table} ({columns})"), [])
+    };
+    make("ENUM_CUDA_MEM_KIND")?;
+    for kind in KINDS {
+        let sql = "INSERT INTO ENUM_CUDA_MEM_KIND VALUES (?, ?, ?)";
+        connection.execute(sql, params![kind.id, kind.name, kind.label])?;
+    }
+    for enumeration in ENUMERATIONS {
+        let table = enumeration.table;
+        make(table)?;
+        for (id, name, label) in enumeration.values {
+            let sql = format!("INSERT INTO {table} VALUES (?, ?, ?)");
+            connection.execute(
+                &sql,
+                params![id, format!("{}{name}", enumeration.prefix), label],
+            )?;
+        }
+    }
+    Ok(())
+}

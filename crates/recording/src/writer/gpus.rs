@@ -1,0 +1,86 @@
+//! The GPUs of the host, as the driver's files tell them.
+
+use std::fs;
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::schema;
+use crate::ids;
+
+/// A GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Gpu {
+    name: Option<String>,
+    bus: Option<String>,
+    uuid: Option<String>,
+}
+
+impl Gpu {
+    /// From the text of `/proc/driver/nvidia/gpus/*/information`.
+    fn parse(text: &str) -> Self {
+        let value = |key: &str| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.trim().strip_prefix(':'));
+            line.map(|value| value.trim().to_owned())
+                .filter(|value| !value.is_empty())
+        };
+        let uuid = value("GPU UUID");
+        Self {
+            name: value("Model"),
+            bus: value("Bus Location"),
+            uuid: uuid.map(|uuid| uuid.trim_start_matches("GPU-").to_owned()),
+        }
+    }
+}
+
+fn on_host(folder: &Path) -> Vec<Gpu> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.path().join("information"))
+        .collect();
+    paths.sort();
+    let texts = paths
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok());
+    texts.map(|text| Gpu::parse(&text)).collect()
+}
+
+/// Writes the table of GPUs, if there are any. They are in the order of their places on the bus;
+/// where there are several, CUDA may number them otherwise.
+pub(super) fn write(connection: &Connection) -> rusqlite::Result<()> {
+    let gpus = on_host(Path::new("/proc/driver/nvidia/gpus"));
+    if gpus.is_empty() {
+        return Ok(());
+    }
+    let table = "TARGET_INFO_GPU";
+    if let Some(definition) = schema::table(table)
+        && !connection.table_exists(None, table)?
+    {
+        connection.execute(&schema::create(definition), [])?;
+    }
+    let known = (gpus.len() == 1).then_some(0i64);
+    let sql = "INSERT INTO TARGET_INFO_GPU (vmId, id, name, busLocation, uuid, cuDevice) \
+               VALUES (?, ?, ?, ?, ?, ?)";
+    for (id, gpu) in (0i64..).zip(gpus) {
+        connection.execute(sql, (ids::BASE, id, gpu.name, gpu.bus, gpu.uuid, known))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_driver_says() {
+        let text = "Model: \t\t NVIDIA H200\nIRQ:   \t\t 105\nGPU UUID: \t GPU-12ab-34\n\
+                    Video BIOS: \t ??.??\nBus Location: \t 0000:19:00.0\n";
+        let gpu = Gpu::parse(text);
+        assert_eq!(gpu.name.as_deref(), Some("NVIDIA H200"));
+        assert_eq!(gpu.uuid.as_deref(), Some("12ab-34"));
+        assert_eq!(gpu.bus.as_deref(), Some("0000:19:00.0"));
+        assert_eq!(Gpu::parse(""), Gpu::default());
+    }
+}

@@ -1,0 +1,519 @@
+//! From what happens to rows.
+
+use rusqlite::{Connection, params};
+
+use super::activity::{Activities, Seen};
+use super::chains::Chains;
+use super::common::{Common, signed};
+use super::contexts::Contexts;
+use super::facts::Facts;
+use super::insert::Insert;
+use super::launches::Launches;
+use super::pools::{self, Pools};
+use crate::ids::global_pid;
+use crate::kinds;
+use crate::log;
+use crate::log::Note;
+use crate::player::{Played, Player};
+use gpuprobe_cuda::nsys::class;
+use gpuprobe_cuda::{Belongs, FUNCTIONS, Function, KindSet, Layer};
+use gpuprobe_engine::transfers::Transfer;
+use gpuprobe_engine::{Allocation, Outcome};
+use gpuprobe_model::event::{Call, Copy, Event, Launch};
+use gpuprobe_model::stack::KnownFrames;
+
+/// Where the call stack of a call is entered.
+#[derive(Clone, Copy, Debug)]
+enum Stack {
+    /// It is not known.
+    None,
+    /// At the call.
+    OfCall(i64),
+    /// At a second row of the call, as nsys has it where memory is allocated through the runtime:
+    /// scripts for its exports look for it there.
+    Apart(i64),
+}
+
+impl Stack {
+    fn chain(self) -> Option<i64> {
+        match self {
+            Self::None => None,
+            Self::OfCall(chain) | Self::Apart(chain) => Some(chain),
+        }
+    }
+}
+
+/// What other tables have of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    Nothing,
+    /// Rows, but none of an allocation.
+    Something,
+    Allocates,
+}
+
+/// `memoryOperationType`.
+const ALLOCATION: i64 = 0;
+const DEALLOCATION: i64 = 1;
+
+/// Writes rows.
+pub(super) struct Rows<'c> {
+    connection: &'c Connection,
+    common: Common<'c>,
+    chains: Chains<'c>,
+    log: Insert<'c>,
+    calls: Insert<'c>,
+    memory: Insert<'c>,
+    copies: Insert<'c>,
+    unmatched: Insert<'c>,
+    launches: Launches<'c>,
+    used: Insert<'c>,
+    /// `nameId` by row of the function table.
+    names: Vec<Option<i64>>,
+    /// The kinds of memory that are wanted.
+    counted: KindSet,
+    contexts: Contexts<'c>,
+    pools: Pools<'c>,
+    /// What CUPTI tells, if it is asked to.
+    activities: Option<Activities<'c>>,
+    /// Allocations whose device nothing tells.
+    pub(super) unknown_devices: u64,
+}
+
+impl<'c> Rows<'c> {
+    pub(super) fn new(connection: &'c Connection, facts: &Facts) -> Self {
+        let into = |table| Insert::into(connection, table);
+        Self {
+            connection,
+            common: Common::new(connection, facts.clock.monotonic_ns()),
+            chains: Chains::new(into),
+            log: into("GPUPROBE_LOG"),
+            calls: into("CUPTI_ACTIVITY_KIND_RUNTIME"),
+            memory: into("CUDA_GPU_MEMORY_USAGE_EVENTS"),
+            copies: into("GPUPROBE_COPIES"),
+            unmatched: into("GPUPROBE_UNMATCHED_FREES"),
+            launches: Launches::new(connection),
+            used: into("GPUPROBE_SMI"),
+            names: vec![None; FUNCTIONS.len()],
+            counted: facts.kinds,
+            contexts: Contexts::new(connection),
+            pools: Pools::new(connection),
+            activities: (facts.modes.activity).then(|| Activities::new(connection, facts)),
+            unknown_devices: 0,
+        }
+    }
+
+    /// Calls that have been written.
+    pub(super) fn calls(&self) -> i64 {
+        self.common.correlation
+    }
+
+    /// The latest time of anything, nanoseconds of the session.
+    pub(super) fn last_ns(&self) -> i64 {
+        self.common.last_ns
+    }
+
+    fn time(&mut self, monotonic_ns: u64) -> i64 {
+        self.common.time(monotonic_ns)
+    }
+
+    /// A piece of the log.
+    pub(super) fn log(&mut self, sequence: i64, batch: &[u8]) -> rusqlite::Result<()> {
+        self.log.row(params![
+            sequence,
+            self.common.last_ns,
+            signed(log::count(batch)),
+            batch
+        ])
+    }
+
+    /// Something that is no record, before it is played.
+    pub(super) fn note(&mut self, note: &Note) -> rusqlite::Result<()> {
+        match note {
+            Note::Identity(pid, identity) => {
+                self.contexts.identified(*pid, identity);
+                Ok(())
+            }
+            Note::Used(monotonic_ns, gpu, bytes) => {
+                let time = self.time(*monotonic_ns);
+                self.used.row(params![time, gpu, signed(*bytes)])
+            }
+            Note::Vanished(pid) => {
+                self.chains.end(*pid);
+                self.end(*pid, self.common.last_ns, "vanished")
+            }
+            Note::Stack(pid, number, stack) => {
+                self.chains.learn(*pid, *number, stack);
+                Ok(())
+            }
+            Note::Frames(..) => {
+                self.chains.news();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An entry has been played. Returns the number of rows.
+    pub(super) fn played(&mut self, played: &Played, player: &mut Player) -> rusqlite::Result<u64> {
+        match played {
+            Played::Event(event, transfer) => self.event(event, transfer.as_ref(), player),
+            Played::Counts => {
+                self.launches.counted();
+                Ok(0)
+            }
+            Played::Lost | Played::Report(_) | Played::Nothing => Ok(0),
+        }
+    }
+
+    fn event(
+        &mut self,
+        event: &Event,
+        transfer: Option<&Transfer>,
+        player: &mut Player,
+    ) -> rusqlite::Result<u64> {
+        match event {
+            Event::Call(call) => {
+                let outcomes = player.state.ledger.take_outcomes();
+                let allocates = |outcome: &Outcome| matches!(outcome, Outcome::Allocated(_));
+                let does = match &outcomes {
+                    some if some.iter().any(allocates) => Does::Allocates,
+                    some if !some.is_empty() || pools::has_event(call.function.op) => {
+                        Does::Something
+                    }
+                    _ => Does::Nothing,
+                };
+                let stack = match self.chains.id(call.pid, call.stack) {
+                    None => Stack::None,
+                    Some(chain)
+                        if call.function.layer == Layer::Runtime && does == Does::Allocates =>
+                    {
+                        Stack::Apart(chain)
+                    }
+                    Some(chain) => Stack::OfCall(chain),
+                };
+                self.call(
+                    call.row,
+                    call.function,
+                    call.result,
+                    (call.pid, call.tid),
+                    (call.start_ns, call.end_ns),
+                    (stack, does),
+                )?;
+                if player.modes.cudatrace {
+                    let row = self.connection.last_insert_rowid();
+                    self.launches.told(call, (self.common.correlation, row));
+                }
+                self.contexts.called(call)?;
+                self.pool(call)?;
+                let mut rows = 1;
+                for outcome in outcomes {
+                    self.outcome(&outcome, call, player)?;
+                    rows += 1;
+                }
+                return Ok(rows);
+            }
+            Event::Copy(copy) => {
+                self.call(
+                    copy.row,
+                    copy.function,
+                    copy.result,
+                    (copy.pid, copy.tid),
+                    (copy.start_ns, copy.end_ns),
+                    (Stack::None, Does::Something),
+                )?;
+                self.copy(copy, transfer)?;
+                return Ok(2);
+            }
+            Event::Launch(launch) => return self.launch(launch, player),
+            Event::Kernel(kernel) => self.launches.named(kernel, &player.state.launches)?,
+            Event::Process(task) => {
+                let time = self.time(task.time_ns);
+                self.common.tasks.process(task, time)?;
+            }
+            Event::Thread(task) => {
+                let strings = &mut self.common.strings;
+                self.common.tasks.thread(task, strings)?;
+            }
+            Event::Exit(task) | Event::Exec(task) => {
+                let how = if matches!(event, Event::Exec(_)) {
+                    "exec"
+                } else {
+                    "exit"
+                };
+                let time = self.time(task.time_ns);
+                self.chains.end(task.pid);
+                self.end(task.pid, time, how)?;
+            }
+            Event::Activity(batch) => {
+                return match &mut self.activities {
+                    Some(activities) => activities.take(batch, &mut self.common),
+                    None => Ok(0),
+                };
+            }
+            Event::ThreadExit(_) => return Ok(0),
+        }
+        Ok(1)
+    }
+
+    fn call(
+        &mut self,
+        row: u16,
+        function: &Function,
+        result: i32,
+        (pid, tid): (u32, u32),
+        (start_ns, end_ns): (u64, u64),
+        (stack, does): (Stack, Does),
+    ) -> rusqlite::Result<()> {
+        let number = self.common.number();
+        let name = match self.names.get(usize::from(row)).copied().flatten() {
+            Some(name) => name,
+            None => {
+                let name = self.common.strings.id(function.symbol)?;
+                if let Some(slot) = self.names.get_mut(usize::from(row)) {
+                    *slot = Some(name);
+                }
+                name
+            }
+        };
+        let class = match function.layer {
+            Layer::Runtime => class::RUNTIME,
+            Layer::Driver => class::DRIVER,
+        };
+        let thread = self.common.thread(pid, tid)?;
+        let (start, end) = (self.time(start_ns), self.time(end_ns));
+        let of_call = match stack {
+            Stack::OfCall(chain) => Some(chain),
+            Stack::None | Stack::Apart(_) => None,
+        };
+        self.calls.row(params![
+            start, end, class, thread, number, name, result, of_call
+        ])?;
+        if let Some(activities) = &mut self.activities {
+            let seen = Seen {
+                start_ns,
+                end_ns: end_ns.max(start_ns),
+                row: self.connection.last_insert_rowid(),
+                number,
+                name,
+                function: name,
+                class,
+                result: result.into(),
+                chain: stack.chain(),
+                has_twin: matches!(stack, Stack::Apart(_)),
+                allocates: does == Does::Allocates,
+                has_rows: does != Does::Nothing,
+                is_told: false,
+            };
+            activities.seen(pid, tid, seen);
+        }
+        if let Stack::Apart(chain) = stack {
+            let class = class::BACKTRACE;
+            self.calls.row(params![
+                start, end, class, thread, number, name, result, chain
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn pool(&mut self, call: &Call) -> rusqlite::Result<()> {
+        let times = (self.time(call.start_ns), self.time(call.end_ns));
+        let device = self.contexts.device(call.pid, call.device);
+        self.pools
+            .called(call, device, self.common.correlation, times)
+    }
+
+    /// A process has ended, or runs another program.
+    fn end(&mut self, pid: u32, time: i64, how: &str) -> rusqlite::Result<()> {
+        self.contexts.ended(pid);
+        self.pools.ended(pid);
+        if let Some(activities) = &mut self.activities {
+            activities.ended(pid);
+        }
+        let after = self.common.correlation;
+        self.common.tasks.end(pid, time, how, after)
+    }
+
+    /// What the ledger made of `call`.
+    fn outcome(&mut self, outcome: &Outcome, call: &Call, player: &Player) -> rusqlite::Result<()> {
+        let (start, end) = (self.time(call.start_ns), self.time(call.end_ns));
+        let own = Some(self.common.correlation);
+        match outcome {
+            Outcome::Allocated(allocation) => {
+                self.memory(call, allocation, player, (end, ALLOCATION, own))
+            }
+            Outcome::Freed(allocation) => {
+                self.memory(call, allocation, player, (start, DEALLOCATION, own))
+            }
+            // Its own free has been entered, but has not returned yet.
+            Outcome::GaveWay(allocation) => {
+                self.memory(call, allocation, player, (end, DEALLOCATION, None))
+            }
+            Outcome::UnknownFree(address) => self.unmatched.row(params![
+                self.common.correlation,
+                start,
+                global_pid(call.pid),
+                signed(*address)
+            ]),
+        }
+    }
+
+    fn memory(
+        &mut self,
+        call: &Call,
+        allocation: &Allocation,
+        player: &Player,
+        (time, operation, correlation): (i64, i64, Option<i64>),
+    ) -> rusqlite::Result<()> {
+        if !self.counted.contains(allocation.kind()) {
+            return Ok(());
+        }
+        let pid = call.pid;
+        let device = self.contexts.device(pid, allocation.device());
+        self.unknown_devices += u64::from(device.is_none() && operation == ALLOCATION);
+        // The column cannot be NULL; how many are unknown stands in GPUPROBE_META.
+        let device = device.unwrap_or(0);
+        let kind = match allocation.belongs() {
+            Belongs::Gpu => kinds::of(allocation.kind()).id,
+            Belongs::Host => kinds::PINNED,
+            // Another process or API has it, and it is not counted again.
+            Belongs::Elsewhere => return Ok(()),
+        };
+        let context = match operation {
+            ALLOCATION => self.contexts.of_new(call, allocation, device),
+            _ => self.contexts.of_old(pid, allocation, device),
+        };
+        let process = player.state.ledger.process_of(pid);
+        let pool = process.and_then(|process| process.pool_of(allocation));
+        let variable = process.and_then(|process| process.name_of(allocation));
+        let nothing: Option<i64> = None;
+        self.memory.row(params![
+            time,
+            global_pid(pid),
+            device,
+            context,
+            signed(allocation.address),
+            0,
+            signed(allocation.size_bytes),
+            kind,
+            operation,
+            variable,
+            correlation,
+            nothing,
+            pool.and_then(|pool| pool.handle).map(signed),
+            nothing,
+            pool.and_then(|pool| pool.reserved_bytes).map(signed),
+            nothing,
+            nothing,
+            nothing
+        ])
+    }
+
+    fn launch(&mut self, launch: &Launch, player: &Player) -> rusqlite::Result<u64> {
+        let chain = self.chains.id(launch.pid, launch.stack);
+        let correlation = match self.launches.number_of(launch) {
+            Some((number, row)) => {
+                if let Some(chain) = chain {
+                    self.enter_stack(row, chain)?;
+                }
+                number
+            }
+            None => {
+                self.call(
+                    launch.key.row,
+                    launch.function,
+                    launch.result,
+                    (launch.pid, launch.tid),
+                    (launch.start_ns, launch.end_ns),
+                    (chain.map_or(Stack::None, Stack::OfCall), Does::Something),
+                )?;
+                self.common.correlation
+            }
+        };
+        self.launches
+            .single(launch, correlation, &player.state.launches)?;
+        Ok(2)
+    }
+
+    /// A call that has a row turns out to have a stack.
+    fn enter_stack(&self, row: i64, chain: i64) -> rusqlite::Result<()> {
+        let sql = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = ?2 WHERE rowid = ?1";
+        let mut update = self.connection.prepare_cached(sql)?;
+        update.execute([row, chain]).map(|_| ())
+    }
+
+    fn copy(&mut self, copy: &Copy, transfer: Option<&Transfer>) -> rusqlite::Result<()> {
+        let (start, end) = (self.time(copy.start_ns), self.time(copy.end_ns));
+        self.copies.row(params![
+            self.common.correlation,
+            start,
+            end,
+            global_pid(copy.pid),
+            signed(copy.bytes),
+            transfer.map(|transfer| transfer.which.direction.name()),
+            transfer.map(|transfer| transfer.which.mode.name()),
+            signed(copy.destination),
+            signed(copy.source),
+            copy.captured,
+            copy.result
+        ])
+    }
+
+    /// Writes the call stacks whose frames are known; at the end, all of them. Stops after about
+    /// `max_rows`; returns whether there is more.
+    pub(super) fn chains(
+        &mut self,
+        known: &KnownFrames,
+        is_end: bool,
+        max_rows: usize,
+    ) -> rusqlite::Result<bool> {
+        self.chains
+            .write(known, &mut self.common.strings, is_end, max_rows)
+    }
+
+    /// Begins another round of waiting for what belongs together.
+    pub(super) fn next_round(&mut self) {
+        self.activities.iter_mut().for_each(Activities::next_round);
+    }
+
+    /// Whether anything waits for the next round.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.activities.as_ref().is_some_and(Activities::is_waiting)
+    }
+
+    /// Whether so much waits that it is to be settled before the next round.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.activities.as_ref().is_some_and(Activities::is_crowded)
+    }
+
+    /// Writes what has waited long enough; at the end, all that waits. Stops after about
+    /// `max_rows`; returns whether there is more.
+    pub(super) fn settle(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
+        match &mut self.activities {
+            Some(activities) => activities.settle(&mut self.common, is_end, max_rows),
+            None => Ok(false),
+        }
+    }
+
+    /// What there is to say at the end: keys and values of `GPUPROBE_META`.
+    pub(super) fn remarks(&self) -> Vec<(&'static str, String)> {
+        let mut remarks = vec![
+            ("calls", self.calls().to_string()),
+            (
+                "allocations_on_unknown_devices",
+                self.unknown_devices.to_string(),
+            ),
+        ];
+        if let Some(activities) = &self.activities {
+            let without = activities.without_calls;
+            remarks.push(("gpu_work_without_calls", without.to_string()));
+            remarks.push(("gpu_work_without_times", activities.untimed().to_string()));
+        }
+        remarks
+    }
+
+    /// Writes the figures that change all the time as they are now.
+    pub(super) fn write_counts(&mut self, player: &Player) -> rusqlite::Result<()> {
+        self.launches.write_counts(&player.state.launches)
+    }
+}

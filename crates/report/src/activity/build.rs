@@ -1,0 +1,236 @@
+//! Makes the report of what the GPU did.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::{
+    ActivitySummary, CallSummary, ContextSummary, CopySummary, DeviceSummary, GapSummary,
+    KernelSummary, MemorySummary, ProcessSummary, StreamSummary, Timed, Times, names,
+};
+use crate::Options;
+use gpuprobe_engine::Activities;
+use gpuprobe_engine::activity::busy::Gaps;
+use gpuprobe_engine::activity::process::{Device, Function, Process, WhichCopies};
+use gpuprobe_engine::activity::tally::{Moved, Tally};
+use gpuprobe_model::activity::wire;
+
+impl From<&Tally> for Times {
+    fn from(tally: &Tally) -> Self {
+        Self {
+            count: tally.count,
+            total_ns: tally.total_ns,
+            mean_ns: tally.total_ns as f64 / tally.count.max(1) as f64,
+            min_ns: tally.min_ns,
+            max_ns: tally.max_ns,
+        }
+    }
+}
+
+/// Makes the report of what the GPU did.
+pub(crate) fn build(activities: &Activities, options: &Options) -> ActivitySummary {
+    let all: Vec<_> = activities.processes().map(|(_, process)| process).collect();
+    let shown = all
+        .iter()
+        .filter(|process| options.is_final || !process.end_reported);
+    ActivitySummary {
+        records: all.iter().map(|process| process.records).sum(),
+        forgotten_processes: activities.forgotten,
+        processes: shown.map(|process| summary(process, options)).collect(),
+    }
+}
+
+fn summary(process: &Process, options: &Options) -> ProcessSummary {
+    let end_ns = process
+        .ended_ns
+        .unwrap_or(options.now_ns)
+        .max(process.last_ns);
+    let observed_ns = end_ns.saturating_sub(process.first_ns);
+    let (kernels, omitted_kernels) = kernels(process, options);
+    let (calls, omitted_functions) = calls(process, options);
+    ProcessSummary {
+        pid: process.pid,
+        uid: process.uid,
+        comm: process.comm.clone(),
+        exited: process.ended_ns.is_some(),
+        complete: process.is_complete,
+        cupti_version: process.cupti_version,
+        records: process.records,
+        observed_seconds: observed_ns as f64 / 1e9,
+        devices: process
+            .devices
+            .iter()
+            .map(|(number, device)| self::device(*number, device, observed_ns, options))
+            .collect(),
+        contexts: process.contexts.values().map(context).collect(),
+        streams: process
+            .streams
+            .iter()
+            .map(|(&(context, stream), tally)| StreamSummary {
+                context,
+                stream,
+                times: tally.into(),
+            })
+            .collect(),
+        kernels,
+        omitted_kernels,
+        copies: copies(process),
+        synchronizations: timed(&process.waits, names::wait),
+        memory: process
+            .memory
+            .iter()
+            .map(|(&(kind, operation), counted)| MemorySummary {
+                kind: Some(names::memory(kind)),
+                operation: names::memory_operation(operation),
+                count: counted.count,
+                bytes: counted.bytes,
+            })
+            .collect(),
+        memory_pools: process
+            .pools
+            .iter()
+            .map(|(&operation, counted)| MemorySummary {
+                kind: None,
+                operation: names::pool_operation(operation),
+                count: counted.count,
+                bytes: counted.bytes,
+            })
+            .collect(),
+        calls,
+        omitted_functions,
+        overhead: timed(&process.overheads, names::overhead),
+        graphs: (&process.graphs).into(),
+        markers: process.markers,
+    }
+}
+
+fn timed(tallies: &BTreeMap<u32, Tally>, name: fn(u32) -> &'static str) -> Vec<Timed> {
+    let one = |(&kind, tally): (&u32, &Tally)| Timed {
+        kind: name(kind),
+        times: tally.into(),
+    };
+    tallies.iter().map(one).collect()
+}
+
+fn device(number: u32, device: &Device, observed_ns: u64, options: &Options) -> DeviceSummary {
+    let sums = device.busy.sums();
+    let share = |ns: u64, of_ns: u64| (ns as f64 / of_ns.max(1) as f64).min(1.0);
+    let since_last = u64::try_from(options.since_last.as_nanos()).unwrap_or(u64::MAX);
+    DeviceSummary {
+        device: wire::known(number),
+        name: device.described.as_ref().map(|(name, _)| name.to_string()),
+        uuid: device.described.as_ref().map(|(_, d)| names::uuid(&d.uuid)),
+        busy_ns: sums.busy_ns,
+        busy_share: share(sums.busy_ns, observed_ns),
+        recent_busy_share: share(sums.busy_ns.saturating_sub(device.reported_ns), since_last),
+        gaps: gaps(&sums.gaps),
+        kernels: (&device.kernels).into(),
+        copies: (&device.copies).into(),
+        sets: (&device.sets).into(),
+        late_records: device.busy.late,
+    }
+}
+
+fn gaps(gaps: &Gaps) -> GapSummary {
+    let slots = (0u32..).zip(gaps.by_length).filter(|(_, count)| *count > 0);
+    GapSummary {
+        count: gaps.count,
+        total_ns: gaps.total_ns,
+        longest_ns: gaps.longest_ns,
+        by_length: slots
+            .map(|(slot, count)| [1u64.checked_shl(slot).unwrap_or(u64::MAX), count])
+            .collect(),
+    }
+}
+
+fn context(context: &wire::Context) -> ContextSummary {
+    ContextSummary {
+        context: context.context,
+        device: context.device,
+        null_stream: context.null_stream.into(),
+    }
+}
+
+/// Those that are listed, and how many are not.
+fn kernels(process: &Process, options: &Options) -> (Vec<KernelSummary>, u64) {
+    let (unnamed, others) = (&process.kernels.unnamed, &process.kernels.others);
+    let mut sorted: Vec<_> = process.kernels.iter().collect();
+    let total_ns = sorted
+        .iter()
+        .map(|kernel| kernel.runs.total_ns)
+        .chain([unnamed.total_ns, others.total_ns])
+        .fold(0u64, u64::saturating_add);
+    let share = |tally: &Tally| tally.total_ns as f64 / total_ns.max(1) as f64;
+    let seconds = options.since_last.as_secs_f64().max(1e-9);
+    sorted.sort_by_key(|kernel| (Reverse(kernel.runs.total_ns), Reverse(kernel.runs.count)));
+    let top = options.top.unwrap_or(usize::MAX);
+    let omitted = sorted.len().saturating_sub(top) as u64;
+    let named = sorted.into_iter().take(top).map(|kernel| KernelSummary {
+        name: kernel.name.to_string(),
+        mangled: Some(kernel.mangled.to_string()),
+        times: (&kernel.runs).into(),
+        share: share(&kernel.runs),
+        per_second: (kernel.runs.count - kernel.reported) as f64 / seconds,
+        grid: kernel.grid,
+        block: kernel.block,
+        registers_per_thread: kernel.registers_per_thread,
+        shared_memory_bytes: kernel.shared_memory,
+    });
+    let rest = [(unnamed, "(no name)"), (others, "(other kernels)")];
+    let rest = rest.into_iter().filter(|(tally, _)| tally.count > 0);
+    let rest = rest.map(|(tally, name)| KernelSummary {
+        name: name.to_owned(),
+        mangled: None,
+        times: tally.into(),
+        share: share(tally),
+        per_second: 0.0,
+        grid: [0; 3],
+        block: [0; 3],
+        registers_per_thread: 0,
+        shared_memory_bytes: 0,
+    });
+    (named.chain(rest).collect(), omitted)
+}
+
+fn copies(process: &Process) -> Vec<CopySummary> {
+    let summary = |moved: &Moved, which: Option<&WhichCopies>| CopySummary {
+        direction: which.map_or("set", |which| which.direction.name()),
+        mode: which.map(|which| which.mode.name()),
+        source: which.map(|which| names::memory(which.source.into())),
+        destination: which.map(|which| names::memory(which.destination.into())),
+        times: (&moved.tally).into(),
+        bytes: moved.bytes,
+        bytes_per_second: moved.bytes_per_second(),
+        peak_bytes_per_second: (moved.tally.total_ns > 0).then_some(moved.peak_bytes_per_second),
+    };
+    let sets = (process.sets.tally.count > 0).then(|| summary(&process.sets, None));
+    let copies = process.copies.iter();
+    let copies = copies.map(|(which, moved)| summary(moved, Some(which)));
+    copies.chain(sets).collect()
+}
+
+/// Those that are listed, and how many are not.
+fn calls(process: &Process, options: &Options) -> (Vec<CallSummary>, u64) {
+    let mut sorted: Vec<_> = process.functions.iter().collect();
+    sorted.sort_by_key(|(key, function)| (Reverse(function.calls.total_ns), **key));
+    let top = options.top.unwrap_or(usize::MAX);
+    let omitted = sorted.len().saturating_sub(top) as u64;
+    let one = |(&(domain, cbid), function): (&(u32, u32), &Function)| CallSummary {
+        domain: names::domain(domain),
+        name: function
+            .name
+            .as_ref()
+            .map_or_else(|| format!("function {cbid}"), ToString::to_string),
+        times: (&function.calls).into(),
+        failed: function.failed,
+    };
+    let other = (process.other_calls.count > 0).then(|| CallSummary {
+        domain: names::domain(0),
+        name: "(other functions)".to_owned(),
+        times: (&process.other_calls).into(),
+        failed: 0,
+    });
+    (
+        sorted.into_iter().take(top).map(one).chain(other).collect(),
+        omitted,
+    )
+}

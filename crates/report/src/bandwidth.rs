@@ -1,0 +1,205 @@
+//! What copies moved, and how fast.
+
+use gpuprobe_model::text::hex;
+use serde::{Serialize, Serializer};
+
+use super::{Options, clock_micros};
+use gpuprobe_cuda::Direction;
+use gpuprobe_engine::activity::tally::Moved;
+use gpuprobe_engine::transfers::{Meter, Mode, Transfer, Which};
+use gpuprobe_engine::{Activities, Transfers};
+use gpuprobe_model::clock::Clock;
+use gpuprobe_model::link::Link;
+
+use chrono::{DateTime, FixedOffset};
+
+/// Copies, over all processes since the start.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct BandwidthUtil {
+    /// Copies.
+    pub copies: u64,
+    /// Calls that set memory.
+    pub sets: u64,
+    /// Copies and sets that returned an error.
+    pub failed_calls: u64,
+    /// Copies and sets that went into a graph instead of to the GPU.
+    pub captured: u64,
+    /// The link of the host's GPUs, if all have the same and it is known.
+    pub link: Option<Link>,
+    /// By process, direction and mode.
+    pub directions: Vec<DirectionReport>,
+}
+
+/// Copies of a process in one direction.
+#[derive(Clone, Debug, Serialize)]
+pub struct DirectionReport {
+    /// Process id.
+    pub pid: u32,
+    /// Between which memories: `H2D`, `D2H`, `D2D`, `H2H`, `P2P`, ..., `set`, `unknown`.
+    pub direction: &'static str,
+    /// `sync` if the calls last as long as the transfers.
+    pub mode: &'static str,
+    /// Calls.
+    pub calls: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Time spent in the calls, if that is the time of the transfers.
+    pub seconds: Option<f64>,
+    /// Bytes over seconds.
+    pub bytes_per_second: Option<f64>,
+    /// The fastest call.
+    pub peak_bytes_per_second: Option<f64>,
+    /// Bytes over seconds since the last report; none if nothing moved.
+    pub now_bytes_per_second: Option<f64>,
+    /// Bytes per second of wall-clock time since tracing began.
+    pub wall_bytes_per_second: f64,
+    /// `bytes_per_second`, that of the GPU if it is known, over what the link can carry one way.
+    pub link_utilisation: Option<f64>,
+    /// Calls by size: `[bytes, calls]`, for calls of less than `bytes` and at least half of it.
+    pub sizes: Vec<[u64; 2]>,
+    /// The same copies as the GPU made them, if CUPTI has told of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuReport>,
+}
+
+/// Copies as the GPU made them.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuReport {
+    /// Copies.
+    pub count: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Their times together.
+    pub seconds: f64,
+    /// Bytes over seconds.
+    pub bytes_per_second: Option<f64>,
+    /// The fastest.
+    pub peak_bytes_per_second: f64,
+}
+
+/// Makes the report of copies.
+pub(super) fn build(
+    transfers: &Transfers,
+    activities: &Activities,
+    options: &Options,
+) -> BandwidthUtil {
+    let is_set = |which: &Which| which.direction == Direction::Set;
+    let calls = |sets: bool| {
+        let meters = transfers
+            .meters()
+            .filter(|(which, _)| is_set(which) == sets);
+        meters.map(|(_, meter)| meter.calls).sum()
+    };
+    BandwidthUtil {
+        copies: calls(false),
+        sets: calls(true),
+        failed_calls: transfers.failed_calls,
+        captured: transfers.captured,
+        link: options.link,
+        directions: transfers
+            .meters()
+            .map(|(which, meter)| {
+                let gpu = activities.moved(which.pid, which.direction, which.mode);
+                direction(which, meter, &gpu, options)
+            })
+            .collect(),
+    }
+}
+
+fn direction(which: &Which, meter: &Meter, gpu: &Moved, options: &Options) -> DirectionReport {
+    let sync = which.mode == Mode::Sync;
+    let speed = |bytes: u64, ns: u64| (sync && ns > 0).then(|| bytes as f64 * 1e9 / ns as f64);
+    let gpu = (gpu.tally.count > 0).then(|| GpuReport {
+        count: gpu.tally.count,
+        bytes: gpu.bytes,
+        seconds: gpu.tally.total_ns as f64 / 1e9,
+        bytes_per_second: gpu.bytes_per_second(),
+        peak_bytes_per_second: gpu.peak_bytes_per_second,
+    });
+    // The GPU's own times are the truth, for calls that wait for it too.
+    let on_gpu = gpu.as_ref().and_then(|gpu| gpu.bytes_per_second);
+    let mean = speed(meter.bytes, meter.ns);
+    let link = options.link.filter(|_| which.direction.crosses_link());
+    DirectionReport {
+        pid: which.pid,
+        direction: which.direction.name(),
+        mode: which.mode.name(),
+        calls: meter.calls,
+        bytes: meter.bytes,
+        seconds: sync.then_some(meter.ns as f64 / 1e9),
+        bytes_per_second: mean,
+        peak_bytes_per_second: sync.then_some(meter.peak_bytes_per_second),
+        now_bytes_per_second: speed(
+            meter.bytes - meter.bytes_reported,
+            meter.ns - meter.ns_reported,
+        ),
+        wall_bytes_per_second: meter.bytes as f64 / options.since_start.as_secs_f64().max(1e-9),
+        link_utilisation: on_gpu
+            .or(mean)
+            .zip(link)
+            .map(|(mean, link)| mean / link.bytes_per_second()),
+        sizes: (0u32..)
+            .zip(meter.sizes)
+            .filter(|(_, calls)| *calls > 0)
+            .map(|(slot, calls)| [1u64.checked_shl(slot).unwrap_or(u64::MAX), calls])
+            .collect(),
+        gpu,
+    }
+}
+
+/// One copy, for `--per-call`.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyReport {
+    /// When it was called.
+    #[serde(serialize_with = "clock_micros")]
+    pub time: DateTime<FixedOffset>,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// The function that was called.
+    pub api: &'static str,
+    /// As in [`DirectionReport`].
+    pub direction: &'static str,
+    /// As in [`DirectionReport`].
+    pub mode: &'static str,
+    /// Bytes.
+    pub bytes: u64,
+    /// Time spent in the call.
+    pub seconds: f64,
+    /// Throughput, if the call lasted as long as the transfer.
+    pub bytes_per_second: Option<f64>,
+    /// Address written to.
+    #[serde(serialize_with = "hex")]
+    pub destination: u64,
+    /// Address read from; none for a set.
+    #[serde(serialize_with = "optional_hex")]
+    pub source: Option<u64>,
+}
+
+impl CopyReport {
+    /// The report of `transfer`.
+    pub fn of(transfer: &Transfer, clock: &Clock) -> Self {
+        let copy = &transfer.copy;
+        Self {
+            time: clock.wall(copy.start_ns),
+            pid: copy.pid,
+            tid: copy.tid,
+            api: copy.function.symbol,
+            direction: transfer.which.direction.name(),
+            mode: transfer.which.mode.name(),
+            bytes: copy.bytes,
+            seconds: copy.end_ns.saturating_sub(copy.start_ns) as f64 / 1e9,
+            bytes_per_second: transfer.bytes_per_second(),
+            destination: copy.destination,
+            source: (transfer.which.direction != Direction::Set).then_some(copy.source),
+        }
+    }
+}
+
+fn optional_hex<S: Serializer>(address: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match address {
+        Some(address) => hex(address, serializer),
+        None => serializer.serialize_none(),
+    }
+}

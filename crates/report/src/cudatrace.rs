@@ -1,0 +1,255 @@
+//! Which kernels were launched how often.
+
+use gpuprobe_model::text::hex;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use super::{Options, as_map};
+use gpuprobe_cuda::Op;
+use gpuprobe_engine::Launches;
+use gpuprobe_engine::launches::{Counted, Launcher};
+use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_stacks::symbols;
+
+/// Launches, over all processes since the start.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Cudatrace {
+    /// Launches of kernels that ran.
+    pub launches: u64,
+    /// Launches of graphs.
+    pub graph_launches: u64,
+    /// Launches of kernels that went into a graph instead of to the GPU.
+    pub captured_launches: u64,
+    /// Launches that ran, by the function that was called.
+    #[serde(serialize_with = "as_map")]
+    pub calls: Vec<(&'static str, u64)>,
+    /// Processes that launched kernels, most first.
+    pub processes: Vec<LauncherReport>,
+    /// Kernels, most launched first; `--top` limits their number for each process.
+    pub kernels: Vec<KernelReport>,
+    /// Graph launches by process.
+    pub graphs: Vec<GraphReport>,
+}
+
+/// A process that launches kernels.
+#[derive(Clone, Debug, Serialize)]
+pub struct LauncherReport {
+    /// Process id.
+    pub pid: u32,
+    /// User id, if known.
+    pub uid: Option<u32>,
+    /// Name, if known.
+    pub comm: Option<String>,
+    /// It has ended, or runs another program now.
+    pub exited: bool,
+    /// Launches that ran.
+    pub launches: u64,
+    /// Launches that ran, by the function that was called.
+    #[serde(serialize_with = "as_map")]
+    pub calls: Vec<(&'static str, u64)>,
+    /// Different kernels that ran.
+    pub kernels: u64,
+    /// Those left out by `--top`.
+    pub omitted_kernels: u64,
+    /// Their launches.
+    pub omitted_launches: u64,
+    /// Tells apart processes and programs that share a process id.
+    #[serde(skip)]
+    pub(super) id: u32,
+}
+
+/// A kernel of a process.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelReport {
+    /// Process id.
+    pub pid: u32,
+    /// User id of the process, if known.
+    pub uid: Option<u32>,
+    /// Name of the process, if known.
+    pub comm: Option<String>,
+    /// The process has ended, or runs another program now.
+    pub exited: bool,
+    /// The kernel's name as its source has it; its handle in hex if it is not known.
+    pub name: String,
+    /// The name as the compiler has it, if it is known.
+    pub mangled: Option<String>,
+    /// What was passed to the first launch that was seen.
+    #[serde(serialize_with = "hex")]
+    pub handle: u64,
+    /// Launches that ran.
+    pub launches: u64,
+    /// Launches that went into a graph.
+    pub captured_launches: u64,
+    /// Launches that ran, per second since the last report.
+    pub per_second: f64,
+    /// Blocks of the first launch.
+    pub grid: [u32; 3],
+    /// Threads per block of the first launch.
+    pub block: [u32; 3],
+    /// The function that was called most.
+    pub api: &'static str,
+    /// The [`LauncherReport`] that it belongs to.
+    #[serde(skip)]
+    pub(super) process: u32,
+}
+
+/// Graphs that a process launched.
+#[derive(Clone, Debug, Serialize)]
+pub struct GraphReport {
+    /// Process id.
+    pub pid: u32,
+    /// Different executable graphs.
+    pub graphs: u64,
+    /// Their launches.
+    pub launches: u64,
+}
+
+/// Launches of one kernel, by whatever handle and function.
+#[derive(Default)]
+struct Group<'a> {
+    launcher: Option<&'a Launcher>,
+    parts: Vec<(&'a RawLaunchKey, &'a Counted)>,
+}
+
+/// Makes the report of launches.
+pub(super) fn build(launches: &Launches, options: &Options) -> Cudatrace {
+    let mut report = Cudatrace::default();
+    let mut calls = BTreeMap::new();
+    let mut groups: HashMap<(u32, u64, Option<String>), Group<'_>> = HashMap::new();
+    let mut graphs: BTreeMap<u32, GraphReport> = BTreeMap::new();
+    for (key, counted, mangled) in launches.counted() {
+        let Some(function) = gpuprobe_cuda::function(key.row) else {
+            continue;
+        };
+        let launcher = launches.launcher_of(key.process);
+        report.captured_launches += counted.captured;
+        if function.op == Op::GraphLaunch {
+            report.graph_launches += counted.runs;
+            let pid = launcher.map_or(0, |l| l.pid);
+            let graph = graphs.entry(key.process).or_insert(GraphReport {
+                pid,
+                graphs: 0,
+                launches: 0,
+            });
+            graph.graphs += 1;
+            graph.launches += counted.runs;
+            continue;
+        }
+        report.launches += counted.runs;
+        *calls.entry(key.row).or_insert(0) += counted.runs;
+        let over = launcher.is_some_and(|l| l.end_reported);
+        if over && !options.is_final {
+            continue;
+        }
+        let handle = if mangled.is_none() { key.handle } else { 0 };
+        let group = groups.entry((key.process, handle, mangled)).or_default();
+        group.launcher = launcher;
+        group.parts.push((key, counted));
+    }
+    report.calls = named(&calls);
+    report.graphs = graphs.into_values().collect();
+    let mut kernels: Vec<_> = groups
+        .into_iter()
+        .map(|((_, _, mangled), group)| (group.calls(), kernel(mangled, group, options)))
+        .collect();
+    kernels.sort_by(|(_, a), (_, b)| {
+        (Reverse(a.launches), a.pid, &a.name).cmp(&(Reverse(b.launches), b.pid, &b.name))
+    });
+    let mut processes = BTreeMap::new();
+    for (calls, kernel) in kernels {
+        let process = processes
+            .entry(kernel.process)
+            .or_insert_with(|| LauncherReport::of(&kernel));
+        process.add(&calls, &kernel);
+        if options.top.is_some_and(|top| process.kernels > top as u64) {
+            process.omitted_kernels += 1;
+            process.omitted_launches += kernel.launches;
+        } else {
+            report.kernels.push(kernel);
+        }
+    }
+    report.processes = processes.into_values().collect();
+    report
+        .processes
+        .sort_by_key(|p| (Reverse(p.launches), p.pid));
+    report
+}
+
+impl LauncherReport {
+    /// The process that launched `kernel`, before anything is counted.
+    fn of(kernel: &KernelReport) -> Self {
+        Self {
+            pid: kernel.pid,
+            uid: kernel.uid,
+            comm: kernel.comm.clone(),
+            exited: kernel.exited,
+            launches: 0,
+            calls: Vec::new(),
+            kernels: 0,
+            omitted_kernels: 0,
+            omitted_launches: 0,
+            id: kernel.process,
+        }
+    }
+
+    /// Counts a kernel. What was only captured has not run, and is not one of those that did.
+    fn add(&mut self, calls: &BTreeMap<u16, u64>, kernel: &KernelReport) {
+        self.launches += kernel.launches;
+        self.kernels += u64::from(kernel.launches > 0);
+        for (symbol, runs) in named(calls) {
+            match self.calls.iter_mut().find(|(known, _)| *known == symbol) {
+                Some((_, total)) => *total += runs,
+                None => self.calls.push((symbol, runs)),
+            }
+        }
+    }
+}
+
+impl Group<'_> {
+    /// Launches that ran, by row.
+    fn calls(&self) -> BTreeMap<u16, u64> {
+        let mut calls = BTreeMap::new();
+        for (key, counted) in &self.parts {
+            *calls.entry(key.row).or_insert(0) += counted.runs;
+        }
+        calls
+    }
+}
+
+fn named(calls: &BTreeMap<u16, u64>) -> Vec<(&'static str, u64)> {
+    let named = calls
+        .iter()
+        .filter_map(|(&row, &runs)| Some((gpuprobe_cuda::function(row)?.symbol, runs)));
+    named.filter(|(_, runs)| *runs > 0).collect()
+}
+
+fn kernel(mangled: Option<String>, mut group: Group<'_>, options: &Options) -> KernelReport {
+    group
+        .parts
+        .sort_by_key(|(key, counted)| (Reverse(counted.runs), key.handle, key.row));
+    let sum = |of: fn(&Counted) -> u64| group.parts.iter().map(|(_, c)| of(c)).sum::<u64>();
+    let recent = sum(|c| c.runs.saturating_sub(c.runs_reported));
+    let (key, first) = group.parts[0];
+    let name = match &mangled {
+        Some(mangled) => symbols::demangle(mangled),
+        None => format!("{:#x}", key.handle),
+    };
+    KernelReport {
+        pid: group.launcher.map_or(0, |l| l.pid),
+        uid: group.launcher.and_then(|l| l.uid),
+        comm: group.launcher.and_then(|l| l.comm.clone()),
+        exited: group.launcher.is_some_and(|l| l.exited),
+        name,
+        mangled,
+        handle: key.handle,
+        launches: sum(|c| c.runs),
+        captured_launches: sum(|c| c.captured),
+        per_second: recent as f64 / options.since_last.as_secs_f64().max(1e-9),
+        grid: first.grid,
+        block: first.block,
+        api: gpuprobe_cuda::function(key.row).map_or("", |f| f.symbol),
+        process: key.process,
+    }
+}

@@ -1,0 +1,241 @@
+//! What is printed: a report is a plain value, and there is one writer per format.
+//!
+//! The serialised form of [`Report`] is the documented JSON (`schema` 1): keys may be added, none
+//! are renamed.
+
+pub mod activity;
+pub mod bandwidth;
+mod csv;
+pub mod cudatrace;
+mod json;
+pub mod memleak;
+pub mod profile;
+pub mod records;
+mod text;
+pub mod view;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset, Local};
+use serde::{Serialize, Serializer};
+
+use gpuprobe_cuda::Modes;
+use gpuprobe_engine::{Process, State};
+use gpuprobe_model::clock;
+use gpuprobe_model::clock::Clock;
+use gpuprobe_model::link::Link;
+use gpuprobe_model::stack::{Location, Symbols};
+use gpuprobe_model::{Lost, Usage};
+
+use activity::ActivitySummary;
+use activity::lines::Line;
+use bandwidth::{BandwidthUtil, CopyReport};
+use cudatrace::Cudatrace;
+use memleak::Memleak;
+
+pub use text::describe_lost;
+pub use view::{Group, Sort, View};
+
+/// One report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Version of the JSON form: 1.
+    pub schema: u32,
+    /// When the report was made.
+    #[serde(serialize_with = "seconds")]
+    pub time: DateTime<FixedOffset>,
+    /// The last report of the run.
+    #[serde(rename = "final")]
+    pub is_final: bool,
+    /// What is missing.
+    pub lost: Lost,
+    /// Who holds memory, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memleak: Option<Memleak>,
+    /// Which kernels are launched, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cudatrace: Option<Cudatrace>,
+    /// What copies move, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth_util: Option<BandwidthUtil>,
+    /// What the GPU did, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activity: Option<ActivitySummary>,
+}
+
+/// What a report shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What is reported.
+    pub modes: Modes,
+    /// Rows per thread, or call sites per process; `None` for all.
+    pub top: Option<usize>,
+    /// What of live memory is listed.
+    pub view: View,
+    /// Call stacks are taken.
+    pub stacks: bool,
+    /// When the report is made, `CLOCK_MONOTONIC` nanoseconds: ages are until then.
+    pub now_ns: u64,
+    /// The last report: ended processes are listed once more.
+    pub is_final: bool,
+    /// Time since the last report.
+    pub since_last: Duration,
+    /// Time since tracing began.
+    pub since_start: Duration,
+    /// The link between host and GPUs, if known.
+    pub link: Option<Link>,
+}
+
+impl Options {
+    /// By what live allocations are put together.
+    pub fn group(&self) -> Group {
+        let by_default = if self.stacks {
+            Group::Stack
+        } else {
+            Group::Thread
+        };
+        self.view.group.unwrap_or(by_default)
+    }
+
+    /// Whether call sites are listed.
+    pub fn lists_sites(&self) -> bool {
+        self.stacks || self.group() == Group::Stack
+    }
+}
+
+/// Learns what contexts take from processes that were traced from their start: what these use
+/// besides what the ledger knows of them. The least counts.
+pub fn learn_contexts(usage: &mut Usage, state: &State, learnt: &mut HashMap<u32, u64>) {
+    // While a context is being made, for some tenths of a second, NVML tells of a part of it;
+    // who has been given memory has one.
+    let complete = |p: &&Process| p.from_birth && p.peak_bytes > 0;
+    for process in state.ledger.living().filter(complete) {
+        // Only on one GPU is it clear where the memory is.
+        let Some([(gpu, used)]) = usage.processes.get(&process.pid).map(Vec::as_slice) else {
+            continue;
+        };
+        // NVML is asked a little later than the ledger.
+        let Some(rest) = used.checked_sub(memleak::tracked(process)) else {
+            continue;
+        };
+        let least = learnt.entry(*gpu).or_insert(rest);
+        *least = rest.min(*least);
+    }
+    usage.contexts.clone_from(learnt);
+}
+
+/// Makes a report of `state` as it is now.
+///
+/// `usage` is absent without NVML. `symbols` is asked for what [`needed_locations`] names, and
+/// nothing else.
+pub fn build(
+    state: &State,
+    lost: Lost,
+    clock: &Clock,
+    options: &Options,
+    usage: Option<&Usage>,
+    symbols: &dyn Symbols,
+) -> Report {
+    let modes = options.modes;
+    Report {
+        schema: 1,
+        time: Local::now().fixed_offset(),
+        is_final: options.is_final,
+        lost,
+        memleak: modes
+            .memleak
+            .then(|| memleak::build(&state.ledger, clock, options, usage, symbols)),
+        cudatrace: modes
+            .cudatrace
+            .then(|| cudatrace::build(&state.launches, options)),
+        bandwidth_util: modes
+            .bandwidth_util
+            .then(|| bandwidth::build(&state.transfers, &state.activity, options)),
+        activity: modes
+            .activity
+            .then(|| activity::build(&state.activity, options)),
+    }
+}
+
+/// The locations whose frames a report with `options` shows, each once: process, location, and
+/// whether it is the first of its stack. Where finding symbols takes long, they can be looked for
+/// before the report is made.
+pub fn needed_locations(state: &State, options: &Options) -> Vec<(u32, Location, bool)> {
+    if !options.modes.memleak || !options.lists_sites() {
+        return Vec::new();
+    }
+    memleak::needed_locations(&state.ledger, options)
+}
+
+fn seconds<S: Serializer>(t: &DateTime<FixedOffset>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&clock::rfc3339_seconds(t))
+}
+
+pub(crate) fn clock_micros<S: Serializer>(
+    t: &DateTime<FixedOffset>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&clock::rfc3339_micros(t))
+}
+
+fn as_map<S: Serializer>(calls: &[(&'static str, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(calls.iter().copied())
+}
+
+/// Writes reports in one format.
+pub trait Writer {
+    /// Writes one report to `out`.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()>;
+
+    /// Writes one copy to `out`.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()>;
+
+    /// Writes one record of what the GPU did to `out`.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()>;
+}
+
+/// Formats that reports can be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON object a line per report.
+    Json,
+    /// One row per live allocation, kernel, or direction of copies.
+    Csv,
+}
+
+impl Format {
+    /// A writer of this format; with `singles`, single copies or records are written too.
+    pub fn writer(self, singles: bool) -> Box<dyn Writer> {
+        match self {
+            Self::Text => Box::new(text::Text::default()),
+            Self::Json => Box::new(json::Json),
+            Self::Csv => Box::new(csv::Csv {
+                singles,
+                header_written: false,
+            }),
+        }
+    }
+
+    /// Rows per thread when the user does not say: a screenful for people, everything for
+    /// programs.
+    pub fn default_top(self) -> Option<usize> {
+        match self {
+            Self::Text => Some(10),
+            Self::Json | Self::Csv => None,
+        }
+    }
+}

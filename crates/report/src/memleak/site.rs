@@ -1,0 +1,76 @@
+//! One call site in a report.
+
+use chrono::{DateTime, FixedOffset};
+use serde::{Serialize, Serializer};
+
+use super::Live;
+use crate::clock_micros;
+use gpuprobe_cuda::MemoryKind;
+use gpuprobe_model::stack::Frame;
+
+/// What is not listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Call sites, if whole ones are left out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sites: u64,
+    /// Allocations.
+    pub allocations: u64,
+    /// Bytes, of all kinds.
+    pub bytes: u64,
+}
+
+impl LeftOut {
+    pub(super) fn add(&mut self, bytes: u64) {
+        self.allocations += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// One call site.
+#[derive(Clone, Debug, Serialize)]
+pub struct SiteReport {
+    /// Its number within the process and the run.
+    pub id: u32,
+    /// The function that was called.
+    pub api: &'static str,
+    /// The kinds of memory that are live.
+    #[serde(serialize_with = "kind_names")]
+    pub kinds: Vec<MemoryKind>,
+    /// What was allocated here and is live, as far as its age and size were asked for.
+    #[serde(flatten)]
+    pub live: Live,
+    /// Bytes ever allocated here.
+    pub alloc_bytes: u64,
+    /// Allocations ever made here.
+    pub alloc_calls: u64,
+    /// Of the bytes, those that are no longer live.
+    pub freed_bytes: u64,
+    /// Of the allocations, those that are no longer live.
+    pub free_calls: u64,
+    /// When the oldest of what is live was allocated.
+    #[serde(serialize_with = "clock_micros")]
+    pub oldest: DateTime<FixedOffset>,
+    /// When the newest was.
+    #[serde(serialize_with = "clock_micros")]
+    pub newest: DateTime<FixedOffset>,
+    /// The age of the oldest and of the newest, nanoseconds.
+    #[serde(skip)]
+    pub ages_ns: (u64, u64),
+    /// The stack reaches the beginning of the thread.
+    pub complete: bool,
+    /// Frames that `--depth` leaves out, from the outermost.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub omitted_frames: u64,
+    /// The call stack, innermost first; empty if it is not known.
+    pub stack: Vec<Frame>,
+}
+
+fn kind_names<S: Serializer>(kinds: &[MemoryKind], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(kinds.iter().map(|kind| kind.name()))
+}

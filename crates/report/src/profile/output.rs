@@ -1,0 +1,114 @@
+//! The files that profiles are written to.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::{Profile, Weight, flamegraph, folded, pprof};
+use gpuprobe_model::text::size;
+use gpuprobe_os::files;
+use gpuprobe_os::say;
+
+/// Which files are written.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Folded stacks.
+    pub folded: Option<PathBuf>,
+    /// A flame graph.
+    pub flamegraph: Option<PathBuf>,
+    /// A profile for pprof.
+    pub pprof: Option<PathBuf>,
+    /// What the width of a frame stands for.
+    pub weight: Weight,
+    /// Show CUDA's own frames too.
+    pub full_stacks: bool,
+}
+
+impl Config {
+    /// Whether any is.
+    pub fn any(&self) -> bool {
+        self.folded.is_some() || self.flamegraph.is_some() || self.pprof.is_some()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Folded,
+    Flamegraph,
+    Pprof,
+}
+
+/// The open files.
+#[derive(Debug)]
+pub struct Outputs {
+    files: Vec<(Form, PathBuf, File)>,
+    weight: Weight,
+}
+
+impl Outputs {
+    /// Opens the files, so that a bad path fails before anything is done.
+    ///
+    /// # Errors
+    /// A file cannot be written, or is `input`, which is read.
+    pub fn open(config: &Config, input: Option<&Path>) -> Result<Self> {
+        let input = input.and_then(|path| path.canonicalize().ok());
+        let wanted = [
+            (Form::Folded, &config.folded),
+            (Form::Flamegraph, &config.flamegraph),
+            (Form::Pprof, &config.pprof),
+        ];
+        let mut files = Vec::new();
+        for (form, path) in wanted {
+            if let Some(path) = path {
+                if input.is_some() && path.canonicalize().ok() == input {
+                    bail!("{} is what is read: write to another file", path.display());
+                }
+                let why = || format!("cannot write to {}", path.display());
+                files.push((form, path.clone(), files::create(path).with_context(why)?));
+            }
+        }
+        Ok(Self {
+            files,
+            weight: config.weight,
+        })
+    }
+
+    /// Whether there are any.
+    pub fn any(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// Writes `profile` into all of them, and says what is in it.
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub fn write(self, profile: &Profile) -> Result<()> {
+        let weight = self.weight;
+        let sum = profile.sum(weight);
+        let left_out = match profile.left_out.join(", ") {
+            nothing if nothing.is_empty() => nothing,
+            what => format!("; not in it: {what}"),
+        };
+        for (form, path, file) in self.files {
+            let mut out = BufWriter::new(file);
+            let written = match form {
+                Form::Folded => folded::write(profile, weight, &mut out).map_err(Into::into),
+                Form::Flamegraph => flamegraph::write(profile, weight, &mut out),
+                Form::Pprof => pprof::write(profile, weight, &mut out).map_err(Into::into),
+            };
+            written
+                .and_then(|()| out.flush().map_err(Into::into))
+                .with_context(|| format!("cannot write to {}", path.display()))?;
+            say(format_args!(
+                "{}: {} {}, in {} allocations{left_out}",
+                path.display(),
+                size(sum.bytes),
+                weight.describe(),
+                sum.allocations
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Single records of what the GPU did, in about the order of time.
+
+use crate::activity::lines::Line;
+use gpuprobe_engine::Activities;
+use gpuprobe_model::activity::{Activity, Batch, Record};
+
+/// A record with the number of its process.
+pub type Numbered = (u32, Activity);
+
+/// The records of `batches` by when they began. What has no time stays behind what came before it.
+pub fn in_order(batches: Vec<Batch>) -> Vec<Numbered> {
+    let mut timed = Vec::with_capacity(batches.iter().map(|b| b.activities.len()).sum());
+    for batch in batches {
+        let mut latest = 0;
+        for activity in batch.activities {
+            latest = activity.start_ns().unwrap_or(latest);
+            timed.push((latest, (batch.process, activity)));
+        }
+    }
+    timed.sort_by_key(|(start_ns, _)| *start_ns);
+    timed.into_iter().map(|(_, numbered)| numbered).collect()
+}
+
+/// What is written of a record.
+pub fn line<'a>(
+    (number, activity): &'a Numbered,
+    activities: &'a Activities,
+    began_ns: u64,
+) -> Line<'a> {
+    let process = activities.get(*number);
+    let mangled = activity.name.as_ref();
+    let name = match (&activity.record, process, mangled) {
+        (Record::Kernel(_), Some(process), Some(mangled)) => process.kernels.name_of(mangled),
+        _ => None,
+    };
+    Line {
+        activity,
+        name: name.or(mangled).map(AsRef::as_ref),
+        comm: process.and_then(|process| process.comm.as_deref()),
+        began_ns,
+    }
+}

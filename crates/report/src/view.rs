@@ -1,0 +1,74 @@
+//! What of a report is shown, and in which order: the vocabulary of leak hunters.
+
+use std::time::Duration;
+
+use gpuprobe_engine::{Allocation, By};
+
+/// By what live allocations are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Group {
+    /// Call sites, each with its call stack.
+    Stack,
+    /// The threads that allocated.
+    Thread,
+}
+
+/// What comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Sort {
+    /// The most bytes.
+    #[default]
+    Bytes,
+    /// The most allocations.
+    Count,
+    /// The oldest.
+    Age,
+}
+
+/// What of live memory is listed, and how. Sums of processes are never restricted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// By what allocations are put together; `None` for call sites where stacks are taken, else
+    /// threads.
+    pub group: Option<Group>,
+    /// Frames of a stack that are shown at most.
+    pub depth: Option<usize>,
+    /// Allocations of at least this age.
+    pub older_than: Option<Duration>,
+    /// Allocations of at least so many bytes.
+    pub min_bytes: Option<u64>,
+    /// Allocations of at most so many bytes.
+    pub max_bytes: Option<u64>,
+    /// What comes first.
+    pub sort: Sort,
+    /// Show CUDA's own frames too.
+    pub full_stacks: bool,
+}
+
+impl Sort {
+    /// The order of single allocations.
+    pub fn of_allocations(self) -> By {
+        match self {
+            Self::Bytes | Self::Count => By::Size,
+            Self::Age => By::Age,
+        }
+    }
+}
+
+impl View {
+    /// Whether all live allocations are listed, whatever their age and size.
+    pub fn includes_all(&self) -> bool {
+        self.min_bytes.is_none() && self.max_bytes.is_none() && self.older_than.is_none()
+    }
+
+    /// Whether `allocation` is listed at `now_ns`, `CLOCK_MONOTONIC` nanoseconds.
+    pub fn includes(&self, allocation: &Allocation, now_ns: u64) -> bool {
+        let bytes = allocation.size_bytes;
+        let age = Duration::from_nanos(now_ns.saturating_sub(allocation.end_ns));
+        self.min_bytes.is_none_or(|min| bytes >= min)
+            && self.max_bytes.is_none_or(|max| bytes <= max)
+            && self.older_than.is_none_or(|least| age >= least)
+    }
+}

@@ -1,0 +1,72 @@
+//! Which frames are CUDA's own: what a call looks like from the inside interests few.
+
+use gpuprobe_cuda::FUNCTIONS;
+
+/// Beginnings of the names of files that CUDA and its tools consist of.
+const LIBRARIES: &[&str] = &[
+    "libcuda.so",
+    "libcudart",
+    "libcupti",
+    "libnvidia-",
+    "libToolsInjection",
+    "libgpuprobe",
+];
+/// Beginnings of the names of functions of the runtime, which programs may have within themselves.
+const INTERNAL: &[&str] = &["__cudart", "libcudart_static_", "cudart::"];
+/// Headers whose templates call the function of the same name.
+const HEADERS: &[&str] = &["cuda_runtime.h", "cuda_runtime_api.h"];
+
+/// Whether a frame with this name, file of code and source file is CUDA's own.
+pub fn is_cuda(function: &str, module: &str, source: Option<&str>) -> bool {
+    let begins = |name: &str, list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
+    begins(file_name(module), LIBRARIES)
+        || begins(function, INTERNAL)
+        || source.is_some_and(|source| HEADERS.contains(&file_name(source)))
+        || FUNCTIONS.iter().any(|known| known.symbol == function)
+}
+
+/// How many of the innermost frames are CUDA's own; none if all are, for then nothing would be
+/// left.
+pub fn own_frames<T>(frames: &[T], is_own: impl Fn(&T) -> bool) -> usize {
+    let own = frames.iter().take_while(|frame| is_own(frame)).count();
+    if own == frames.len() { 0 } else { own }
+}
+
+/// The part of a path after the last slash.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cudas_own() {
+        assert!(is_cuda(
+            "0x12",
+            "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+            None
+        ));
+        assert!(is_cuda("cudaMalloc", "/x/libcudart.so.12 (deleted)", None));
+        // Linked statically.
+        assert!(is_cuda("__cudart812", "/app", None));
+        assert!(is_cuda("cudaMalloc", "/app", None));
+        let header = Some("/usr/local/cuda/include/cuda_runtime.h");
+        assert!(is_cuda(
+            "cudaError cudaMalloc<float>(float**)",
+            "/app",
+            header
+        ));
+        assert!(!is_cuda("cudaMallocOrDie", "/app", Some("/src/app.cu")));
+        assert!(!is_cuda("main", "/srv/libcudart-tests/app", None));
+        assert!(!is_cuda("at::empty_cuda", "/x/libtorch_cuda.so", None));
+    }
+
+    #[test]
+    fn only_the_innermost_are_folded_and_never_all() {
+        assert_eq!(own_frames(&[1, 1, 0, 1], |f| *f == 1), 2);
+        assert_eq!(own_frames(&[1, 1], |f| *f == 1), 0);
+        assert_eq!(own_frames(&[0, 1], |f| *f == 1), 0);
+    }
+}

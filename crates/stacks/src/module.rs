@@ -1,0 +1,207 @@
+//! Files that processes have mapped, kept open so that they can be read when the processes have
+//! ended and the files are deleted.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::elf::{Headers, Refusal};
+use super::unwind::Tables;
+use gpuprobe_model::stack::ModuleId;
+use gpuprobe_os::regular::{open_regular, open_regular_in_root};
+
+/// What tells files apart while they are mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileKey {
+    /// The file system's device number, as `/proc/PID/maps` has it.
+    pub device: u64,
+    /// The file's inode number.
+    pub inode: u64,
+}
+
+/// What tells versions of a file apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Version {
+    fn of(file: &File) -> Option<Self> {
+        let metadata = file.metadata().ok()?;
+        Some(Self {
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+}
+
+/// A file that code was mapped from.
+#[derive(Debug)]
+pub struct Module {
+    /// Its number within the run.
+    pub id: ModuleId,
+    /// Which file it is.
+    pub key: FileKey,
+    /// Its path as the process that was seen first with it sees it.
+    pub path: PathBuf,
+    /// A process that has had it mapped; it may have ended.
+    pub pid: u32,
+    file: Option<File>,
+    version: Option<Version>,
+    headers: Result<Headers, Refusal>,
+    tables: Mutex<Read>,
+}
+
+/// What has been read of the tables.
+#[derive(Debug, Default)]
+struct Read {
+    /// None if they have not been read, or were dropped.
+    tables: Option<Option<Arc<Tables>>>,
+    /// How often they were asked for, of all modules, when they last were.
+    used: u64,
+    was_dropped: bool,
+    /// Bytes that were read of them although they had been read before.
+    again: u64,
+}
+
+/// Bytes of a module's tables that are read again, because there is no room for those of all
+/// modules: a hundred times for the largest libraries. With more, reading them is all that is done.
+const AGAIN_LIMIT: u64 = 4 << 30;
+/// How often tables were asked for, of all modules.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+impl Module {
+    /// The module that is in `file`, which may be missing.
+    pub(super) fn new(
+        id: ModuleId,
+        key: FileKey,
+        origin: (u32, PathBuf),
+        file: Option<File>,
+    ) -> Self {
+        let headers = match &file {
+            Some(file) => Headers::read(file).map(Headers::without_needless_sections),
+            None => Err(Refusal::Damaged("it cannot be opened")),
+        };
+        let (pid, path) = origin;
+        Self {
+            id,
+            key,
+            path,
+            pid,
+            version: file.as_ref().and_then(Version::of),
+            file,
+            headers,
+            tables: Mutex::default(),
+        }
+    }
+
+    /// A module of its own, of no process.
+    pub fn of_file(path: PathBuf, file: File) -> Self {
+        let key = FileKey {
+            device: 0,
+            inode: 0,
+        };
+        Self::new(ModuleId(u32::MAX), key, (0, path), Some(file))
+    }
+
+    /// The open file.
+    pub fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// A path by which this very file can be opened again.
+    pub fn open_path(&self) -> Option<PathBuf> {
+        let file = self.file.as_ref()?;
+        Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into())
+    }
+
+    /// The ELF headers, of the sections those that unwinding needs.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn headers(&self) -> Result<&Headers, &Refusal> {
+        self.headers.as_ref()
+    }
+
+    /// The GNU build id.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.headers.as_ref().ok()?.build_id.as_deref()
+    }
+
+    /// The file's name.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str());
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Whether somebody has written to the file since it was opened.
+    pub(super) fn was_changed(&self) -> bool {
+        self.file.as_ref().and_then(Version::of) != self.version
+    }
+
+    /// The unwinding tables, read when first asked for; none while those of all files take too much
+    /// memory.
+    pub fn tables(&self) -> Option<Arc<Tables>> {
+        let mut read = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        read.used = ASKED.fetch_add(1, Ordering::Relaxed);
+        if let Some(tables) = &read.tables {
+            return tables.clone();
+        }
+        if Tables::are_too_many() || read.again > AGAIN_LIMIT {
+            return None;
+        }
+        let (headers, file) = (self.headers.as_ref().ok()?, self.file.as_ref()?);
+        let tables = Tables::read(headers, file).map(Arc::new);
+        if let Some(tables) = tables.as_ref().filter(|_| read.was_dropped) {
+            read.again += tables.size();
+            if read.again > AGAIN_LIMIT {
+                let path = self.path.display();
+                tracing::warn!("call stacks end at {path}: its tables take too much memory");
+                return None;
+            }
+        }
+        read.tables = Some(tables.clone());
+        tables
+    }
+
+    /// When the tables were last asked for, by a count that grows; none if they are not in memory.
+    pub(super) fn tables_used(&self) -> Option<u64> {
+        let read = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(read.tables, Some(Some(_))).then_some(read.used)
+    }
+
+    /// Gives the tables' memory back; they are read again when asked for.
+    pub(super) fn drop_tables(&self) {
+        let mut read = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Some(_)) = read.tables {
+            read.tables = None;
+            read.was_dropped = true;
+        }
+    }
+
+    /// Bytes of memory that it takes, without its tables.
+    pub(super) fn size(&self) -> usize {
+        let headers = self.headers.as_ref().map_or(0, Headers::size);
+        size_of::<Self>() + self.path.as_os_str().len() + headers
+    }
+}
+
+/// Opens the file that process `pid` has mapped at `range`, under `path`.
+pub(super) fn open(pid: u32, range: (u64, u64), path: &Path, key: FileKey) -> Option<File> {
+    let (start, end) = range;
+    // It reaches the very file, also when it was deleted, but needs the most rights.
+    let by_mapping = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+    if let Ok(file) = open_regular(Path::new(&by_mapping)) {
+        return Some(file);
+    }
+    let file = open_regular_in_root(pid, path).ok()?;
+    let metadata = file.metadata().ok()?;
+    // btrfs and overlayfs have device numbers of their own for files; none is a real device.
+    let is_device = metadata.dev() == key.device
+        || [metadata.dev(), key.device].map(nix::sys::stat::major) == [0, 0];
+    (is_device && metadata.ino() == key.inode).then_some(file)
+}

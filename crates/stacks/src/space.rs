@@ -1,0 +1,282 @@
+//! The code of all traced processes: where an address is, and who called.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::elf::Refusal;
+use super::mapping::{self, CodeRange};
+use super::modules::Modules;
+use super::unwind::{self, Code, Rule, Tables};
+use super::{Module, StackCopy, Unwound};
+use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
+use gpuprobe_model::stack::{Location, ModuleId};
+
+/// How long a page that is in no mapping is taken to be in none.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How often the mappings of a process are read again in that time, for pages that are new.
+const MAX_READS: u32 = 10;
+const PAGE: u64 = 4096;
+/// Places in code whose rules are remembered, at some 200 bytes each.
+const RULES_LIMIT: usize = 1 << 17;
+
+/// The code of all traced processes.
+#[derive(Debug, Default)]
+pub struct AddressSpaces {
+    processes: HashMap<u32, Space>,
+    modules: Modules,
+    rules: Rules,
+}
+
+/// The code of one process.
+#[derive(Debug, Default)]
+struct Space {
+    /// By address.
+    ranges: Vec<Range>,
+    /// The kernel's count of their pages.
+    exec_pages: Option<u64>,
+    /// Pages that are in none, and readings, since then.
+    missed_since: Option<Instant>,
+    missed: HashSet<u64>,
+    reads: u32,
+    refusal: Option<Refusal>,
+}
+
+/// Code that it has mapped.
+#[derive(Debug)]
+struct Range {
+    start: u64,
+    end: u64,
+    /// Where in its file it begins.
+    offset: u64,
+    is_writable: bool,
+    module: Option<Arc<Module>>,
+}
+
+/// Rules by module and address in it, shared by all processes.
+#[derive(Debug, Default)]
+struct Rules(HashMap<(ModuleId, u64), Option<Arc<Rule>>>);
+
+impl AddressSpaces {
+    /// Knows no process yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the mappings of `pid` now: at first sight, when it has mapped a library, when it is
+    /// held at exec. Those of a process that has ended stay as they are.
+    pub fn refresh(&mut self, pid: u32) {
+        let space = self.processes.entry(pid).or_default();
+        let exec_pages = mapping::exec_pages(pid);
+        let Some(maps) = mapping::read(pid) else {
+            return;
+        };
+        space.exec_pages = exec_pages;
+        let modules = &mut self.modules;
+        let with_module = |range: CodeRange<'_>| Range {
+            start: range.start,
+            end: range.end,
+            offset: range.offset,
+            is_writable: range.is_writable,
+            module: modules.of(pid, &range),
+        };
+        space.ranges = mapping::code_of(&maps).map(with_module).collect();
+        let mut mapped = space.ranges.iter();
+        let main = mapped.find_map(|range| range.module.as_ref());
+        let refused = main.and_then(|module| module.headers().err()).cloned();
+        space.refusal = refused.filter(|refusal| !matches!(refusal, Refusal::Damaged(_)));
+    }
+
+    /// The process runs another program or has ended: its mappings are dropped, not its modules.
+    pub fn forget(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+
+    /// Why no stacks of `pid` can be taken, if so.
+    pub fn refusal(&self, pid: u32) -> Option<&Refusal> {
+        self.processes.get(&pid)?.refusal.as_ref()
+    }
+
+    /// Where process `pid` has code, for the kernel side. None if it is not known, or would not be
+    /// for long: the kernel does not count pages of code that can be written, too.
+    pub fn code(&self, pid: u32) -> Option<Box<RawCode>> {
+        let space = self.processes.get(&pid)?;
+        if space.ranges.iter().any(|range| range.is_writable) {
+            return None;
+        }
+        let mut code = Box::new(RawCode {
+            exec_pages: space.exec_pages?,
+            bits: [0; CODE_WORDS],
+        });
+        let parts = 64 * CODE_WORDS as u64;
+        for range in &space.ranges {
+            let (first, last) = (range.start >> CODE_SHIFT, (range.end - 1) >> CODE_SHIFT);
+            for part in (first..=last).take(64 * CODE_WORDS) {
+                let part = part % parts;
+                code.bits[(part / 64) as usize] |= 1 << (part % 64);
+            }
+        }
+        Some(code)
+    }
+
+    /// Where `address` is. Mappings are read again if it is in none, a few times a second.
+    pub fn locate(&mut self, pid: u32, address: u64) -> Location {
+        let located = self.find(pid, address, address);
+        located.map_or_else(|| nowhere(address), |(location, _)| location)
+    }
+
+    /// Where the code is that a call returns to at `address`: the call may be the last
+    /// instruction of what is mapped.
+    pub fn locate_caller(&mut self, pid: u32, address: u64) -> Location {
+        let located = self.find(pid, address, address.wrapping_sub(1));
+        located.map_or_else(|| nowhere(address), |(location, _)| location)
+    }
+
+    /// Unwinds a copied stack.
+    pub fn unwind(&mut self, pid: u32, copy: &StackCopy<'_>) -> Unwound {
+        unwind::unwind(&mut Of { pid, spaces: self }, copy)
+    }
+
+    /// The module of this number.
+    pub fn module(&self, id: ModuleId) -> Option<Arc<Module>> {
+        self.modules.get(id)
+    }
+
+    /// The location, and the module at `lookup`.
+    fn find(
+        &mut self,
+        pid: u32,
+        address: u64,
+        lookup: u64,
+    ) -> Option<(Location, Option<Arc<Module>>)> {
+        let found = self
+            .processes
+            .get(&pid)
+            .and_then(|s| s.find(address, lookup));
+        if found.is_some() {
+            return found;
+        }
+        if !self.processes.entry(pid).or_default().may_read(lookup) {
+            return None;
+        }
+        self.refresh(pid);
+        self.processes.get(&pid)?.find(address, lookup)
+    }
+
+    /// The processes whose mappings are known.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.processes.keys().copied()
+    }
+}
+
+fn nowhere(address: u64) -> Location {
+    Location {
+        address,
+        module: None,
+        offset: 0,
+    }
+}
+
+impl Space {
+    /// Whether the mappings are to be read because of an address that is in none: it may just have
+    /// been mapped.
+    fn may_read(&mut self, address: u64) -> bool {
+        if self
+            .missed_since
+            .is_none_or(|since| since.elapsed() > PAUSE)
+        {
+            self.missed_since = Some(Instant::now());
+            self.missed.clear();
+            self.reads = 0;
+        }
+        let may = self.reads < MAX_READS && self.missed.insert(address / PAGE);
+        self.reads += u32::from(may);
+        may
+    }
+
+    fn find(&self, address: u64, lookup: u64) -> Option<(Location, Option<Arc<Module>>)> {
+        let after = self.ranges.partition_point(|range| range.start <= lookup);
+        let range = self.ranges.get(after.checked_sub(1)?)?;
+        (lookup < range.end).then_some(())?;
+        let mut location = nowhere(address);
+        if let Some(module) = &range.module {
+            let distance = address.wrapping_sub(range.start);
+            location.module = Some(module.id);
+            location.offset = range.offset.wrapping_add(distance);
+        }
+        Some((location, range.module.clone()))
+    }
+}
+
+/// One process, for the unwinder.
+struct Of<'a> {
+    pid: u32,
+    spaces: &'a mut AddressSpaces,
+}
+
+impl Code for Of<'_> {
+    fn place(&mut self, address: u64, lookup: u64) -> Option<Location> {
+        let found = self.spaces.find(self.pid, address, lookup);
+        found.map(|(location, _)| location)
+    }
+
+    fn rule(&mut self, lookup: u64) -> Option<Arc<Rule>> {
+        let (location, module) = self.spaces.find(self.pid, lookup, lookup)?;
+        let module = module?;
+        let key = (module.id, location.offset);
+        let Rules(rules) = &mut self.spaces.rules;
+        if rules.len() >= RULES_LIMIT {
+            rules.clear();
+        }
+        let modules = &self.spaces.modules;
+        let entry = rules.entry(key).or_insert_with(|| {
+            let address = module.headers().ok()?.address_of(location.offset)?;
+            if Tables::are_too_many() {
+                modules.drop_old_tables();
+            }
+            module.tables()?.rule(address).map(Arc::new)
+        });
+        entry.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_where_functions_are_and_nowhere_else() -> Result<(), &'static str> {
+        let mut spaces = AddressSpaces::new();
+        let pid = std::process::id();
+        assert!(spaces.code(pid).is_none(), "nobody has looked yet");
+        spaces.refresh(pid);
+        let code = spaces.code(pid).ok_or("nothing is known of us")?;
+        let has = |address: u64| {
+            let part = (address >> CODE_SHIFT) as usize % (64 * CODE_WORDS);
+            code.bits[part / 64] >> (part % 64) & 1 == 1
+        };
+        let functions = [
+            code_is_where_functions_are_and_nowhere_else as *const (),
+            libc_function(),
+        ];
+        for function in functions {
+            assert!(has(function.addr() as u64));
+        }
+        let heap = vec![0u8; 64 << 20];
+        let middle = heap.as_ptr().addr() as u64 + (32 << 20);
+        assert!(!has(middle));
+        // Pages of 4 KiB, of at least this program and the C library.
+        assert!(
+            (100..1 << 20).contains(&code.exec_pages),
+            "{}",
+            code.exec_pages
+        );
+        let bits: u32 = code.bits.iter().map(|word| word.count_ones()).sum();
+        assert!((3..10_000).contains(&bits), "{bits}");
+        Ok(())
+    }
+
+    fn libc_function() -> *const () {
+        nix::libc::getpid as *const ()
+    }
+}

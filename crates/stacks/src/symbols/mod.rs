@@ -1,0 +1,180 @@
+//! Names of kernels and functions, for people, and what symbols tell.
+
+mod demangle;
+mod host_files;
+mod native;
+mod stub;
+mod variable;
+
+pub use demangle::demangle;
+pub use host_files::HostFiles;
+#[doc(hidden)]
+pub use native::try_symbols;
+pub use native::{Answer, Request, Service, Symbolizer};
+pub use stub::named_places;
+pub use variable::size_in;
+
+/// Whether `name` can be what a compiler called a kernel. What is read through an undocumented
+/// pointer may be anything.
+pub fn is_plausible(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_$.@-".contains(c);
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || "_$.".contains(c))
+        && name.chars().all(allowed)
+}
+
+/// A demangled name in at most `width` characters: without its parameters and, of its template
+/// arguments, with the first only, as far as needed.
+pub fn shorten(name: &str, width: usize) -> String {
+    if name.chars().count() <= width {
+        return name.to_owned();
+    }
+    let mut short = without_parameters(name);
+    for depth in [3, 2, 1] {
+        if short.chars().count() > width {
+            short = first_arguments(&short, depth);
+        }
+    }
+    if short.chars().count() > width {
+        let kept: String = short.chars().take(width.saturating_sub(3)).collect();
+        short = kept + "...";
+    }
+    short
+}
+
+/// The bare name of a function that is demangled: without namespaces, result, template arguments
+/// and parameters.
+pub fn base_name(name: &str) -> &str {
+    let mut depth = 0;
+    let mut begin = 0;
+    for (position, c) in name.char_indices() {
+        match c {
+            '<' | '(' if depth == 0 && position > begin => {
+                let rest = &name[position..];
+                // The end, unless this is inside of the name of a namespace or of a result.
+                let is_inside = match c {
+                    '(' => rest.starts_with("(anonymous namespace)"),
+                    _ => closing(rest).is_some_and(|end| rest[end..].starts_with("::")),
+                };
+                if !is_inside {
+                    return &name[begin..position];
+                }
+                depth += 1;
+            }
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth -= 1,
+            ':' | ' ' if depth == 0 => begin = position + 1,
+            _ => {}
+        }
+    }
+    &name[begin..]
+}
+
+/// Where what begins with an angle bracket ends.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (position, c) in text.char_indices() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(position + 1);
+        }
+    }
+    None
+}
+
+/// Cuts the parameter list at the end.
+fn without_parameters(name: &str) -> String {
+    let mut depth = 0;
+    for (position, c) in name.char_indices().rev() {
+        match c {
+            ')' => depth += 1,
+            '(' => {
+                depth -= 1;
+                if depth == 0 && name.ends_with(')') && position > 0 {
+                    return name[..position].to_owned();
+                }
+            }
+            _ => {}
+        }
+    }
+    name.to_owned()
+}
+
+/// Replaces all template arguments but the first by `...`, from nesting depth `from` on.
+fn first_arguments(name: &str, from: usize) -> String {
+    let mut short = String::new();
+    let mut depth = 0;
+    let mut dropping = None;
+    for c in name.chars() {
+        if c == '<' {
+            depth += 1;
+        }
+        if c == '>' && depth > 0 {
+            if dropping == Some(depth) {
+                dropping = None;
+            }
+            depth -= 1;
+        }
+        if dropping.is_none() {
+            short.push(c);
+            if c == ',' && depth >= from {
+                short.push_str(" ...");
+                dropping = Some(depth);
+            }
+        }
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_names() {
+        for (name, bare) in [
+            ("k1(float*, int)", "k1"),
+            ("void k2<float>(float*, int)", "k2"),
+            ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+            ("void a::b<c::d, (e)1>::f<int>(g<h>)", "f"),
+            ("void (anonymous namespace)::k<int>(int)", "k"),
+            ("a::(anonymous namespace)::k(int)", "k"),
+            (
+                "void at::native::vectorized<4, at::F<float>, std::array<char*, 2ul> >(int)",
+                "vectorized",
+            ),
+            ("", ""),
+        ] {
+            assert_eq!(base_name(name), bare, "{name}");
+        }
+    }
+
+    #[test]
+    fn plausible_names() {
+        for name in ["_Z2k1Pfi", "sm90_xmma_gemm", "wrapped_add.1", "$kernel"] {
+            assert!(is_plausible(name), "{name}");
+        }
+        for name in ["", "1abc", "a b", "a\u{1b}[0m", "\u{fffd}", "naïve", "a/b"] {
+            assert!(!is_plausible(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn long_names_get_short() {
+        let name = "void at::native::vectorized_elementwise_kernel<4, at::native::F<float, int>, \
+                    std::array<char*, 2ul> >(int, at::native::F<float, int>)";
+        assert_eq!(
+            shorten(name, 60),
+            "void at::native::vectorized_elementwise_kernel<4, ...>"
+        );
+        assert_eq!(
+            shorten("short<int, long>(int)", 60),
+            "short<int, long>(int)"
+        );
+        assert_eq!(shorten(&"x".repeat(80), 20), "x".repeat(17) + "...");
+        assert_eq!(shorten("operator()(int)", 12), "operator()");
+    }
+}

@@ -1,0 +1,236 @@
+//! Making frames of locations.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized};
+
+use super::perf_map::PerfMaps;
+use super::sources::AllSources;
+use super::vet::Allowed;
+use crate::Module;
+use crate::symbols::demangle::{NAME_LIMIT, beginning, beginning_of, function_name};
+use gpuprobe_model::stack::{Frame, Language, Location, ModuleId, bare_frame};
+
+/// Places whose frames are remembered, and bytes that they take.
+const CACHE_LIMIT: usize = 1 << 18;
+const CACHE_BYTES: usize = 128 << 20;
+/// Functions that can be inlined at one place.
+const INLINED_LIMIT: usize = 256;
+/// Bytes of all names at one place: of so many functions that are inlined into each other, names
+/// are shortened.
+const PLACE_LIMIT: usize = 256 << 10;
+
+/// Names the functions at locations, for one thread.
+pub struct Symbolizer {
+    sources: AllSources,
+    cache: HashMap<(ModuleId, u64), Arc<[Named]>>,
+    /// Bytes that the frames take that are remembered.
+    bytes: usize,
+    perf_maps: PerfMaps,
+}
+
+/// A frame, wherever its module is in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Named {
+    function: String,
+    file: Option<String>,
+    line: Option<u32>,
+    inlined: bool,
+}
+
+impl Named {
+    fn bytes(&self) -> usize {
+        let file = self.file.as_ref().map_or(0, String::len);
+        size_of::<Self>() + self.function.len() + file
+    }
+}
+
+impl Default for Symbolizer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Symbolizer {
+    /// Knows nothing yet.
+    pub fn new() -> Self {
+        Self {
+            sources: AllSources::new(),
+            cache: HashMap::new(),
+            bytes: 0,
+            perf_maps: PerfMaps::default(),
+        }
+    }
+
+    /// The frames at `location` of process `pid`, innermost first; never empty. `module` is the
+    /// one that the location names. Unless `is_innermost`, the location is where a call returns
+    /// to, which may be the beginning of another function or line.
+    pub fn frames(
+        &mut self,
+        pid: u32,
+        location: &Location,
+        module: Option<&Arc<Module>>,
+        is_innermost: bool,
+    ) -> Vec<Frame> {
+        let step = u64::from(!is_innermost);
+        let Some(module) = module else {
+            // The file was known once; what is in no file is something else.
+            return vec![match location.module {
+                Some(_) => bare_frame(location),
+                None => self.without_module(pid, location.address, step),
+            }];
+        };
+        let named = self.named(module, location.offset.wrapping_sub(step), step);
+        let path = module.path.to_string_lossy();
+        let frame = |named: &Named| Frame {
+            function: named.function.clone(),
+            file: named.file.clone(),
+            line: named.line,
+            module: beginning_of(&path),
+            address: location.address,
+            language: Language::Native,
+            inlined: named.inlined,
+        };
+        named.iter().map(frame).collect()
+    }
+
+    /// The process runs another program or has ended: what it has made at run time is forgotten.
+    pub fn forget(&mut self, pid: u32) {
+        self.perf_maps.forget(pid);
+    }
+
+    fn without_module(&mut self, pid: u32, address: u64, step: u64) -> Frame {
+        let name = self.perf_maps.name(pid, address.wrapping_sub(step));
+        let module = if name.is_some() { "[jit]" } else { "[unknown]" };
+        Frame {
+            function: name.unwrap_or_else(|| format!("{address:#x}")),
+            file: None,
+            line: None,
+            module: module.to_owned(),
+            address,
+            language: Language::Native,
+            inlined: false,
+        }
+    }
+
+    /// What is at `offset` in the file.
+    fn named(&mut self, module: &Arc<Module>, offset: u64, step: u64) -> Arc<[Named]> {
+        let key = (module.id, offset);
+        if let Some(known) = self.cache.get(&key) {
+            return known.clone();
+        }
+        let address = module.headers().ok().and_then(|h| h.address_of(offset));
+        let sources = &mut self.sources;
+        let found = address.and_then(|address| {
+            sources.find(module, |library, path, allowed| {
+                look_up(library, path, allowed, module, address)
+            })
+        });
+        // As addr2line wants it.
+        let place = address.unwrap_or(offset).wrapping_add(step);
+        let unnamed = || Named {
+            function: format!("{}+{place:#x}", beginning_of(&module.name())),
+            file: None,
+            line: None,
+            inlined: false,
+        };
+        let named: Arc<[Named]> = found.unwrap_or_else(|| vec![unnamed()]).into();
+        if self.cache.len() >= CACHE_LIMIT || self.bytes >= CACHE_BYTES {
+            self.cache.clear();
+            self.bytes = 0;
+        }
+        self.bytes += named.iter().map(Named::bytes).sum::<usize>();
+        self.cache.insert(key, named.clone());
+        named
+    }
+}
+
+fn look_up(
+    library: &blazesym::symbolize::Symbolizer,
+    path: &Path,
+    allowed: Allowed,
+    module: &Module,
+    address: u64,
+) -> Option<Vec<Named>> {
+    let find = |debug_syms| {
+        let mut elf = Elf::new(path);
+        elf.debug_syms = debug_syms;
+        let found = library.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address));
+        match found {
+            Ok(Symbolized::Sym(symbol)) => Some(symbol),
+            _ => None,
+        }
+    };
+    let symbol = find(false).filter(|symbol| is_at(symbol, module, address));
+    let detailed = (allowed == Allowed::Everything)
+        .then(|| find(true))
+        .flatten();
+    // Of functions that are in several parts, the library does not say where they begin.
+    let in_parts = |symbol: &Sym<'_>| symbol.addr == 0 && symbol.code_info.is_some();
+    let detailed = detailed.filter(|found| is_at(found, module, address) || in_parts(found));
+    let mut frames = named(detailed.as_ref().or(symbol.as_ref())?);
+    // Symbols have the whole name; debugging information may have `operator()` alone.
+    if let (Some(symbol), Some(outer)) = (symbol, frames.last_mut()) {
+        outer.function = function_name(&symbol.name, NAME_LIMIT);
+    }
+    let is_named = |frame: &Named| !frame.function.is_empty();
+    frames.last().is_some_and(is_named).then_some(frames)
+}
+
+/// Whether the symbol is that of the function at `address`, not of one that stands before it.
+fn is_at(symbol: &Sym<'_>, module: &Module, address: u64) -> bool {
+    let Some(distance) = address.checked_sub(symbol.addr) else {
+        return false;
+    };
+    match symbol.size {
+        Some(size) => u64::try_from(size).is_ok_and(|size| distance < size),
+        // Assembly code often does not say how large its functions are; the unwinding tables do.
+        None => {
+            let tables = (distance > 0).then(|| module.tables()).flatten();
+            let start = tables.and_then(|tables| tables.function_start(address));
+            distance == 0 || start == Some(symbol.addr)
+        }
+    }
+}
+
+fn named(symbol: &Sym<'_>) -> Vec<Named> {
+    let count = symbol.inlined.len().min(INLINED_LIMIT) + 1;
+    // Half of it for their files.
+    let limit = (PLACE_LIMIT / count / 2).min(NAME_LIMIT);
+    let one = |name: &str, code: Option<&CodeInfo<'_>>, inlined| Named {
+        function: function_name(name, limit),
+        file: code.map(|code| beginning(&code.to_path().to_string_lossy(), limit)),
+        line: code.and_then(|code| code.line).filter(|&line| line > 0),
+        inlined,
+    };
+    // The library lists them outermost first.
+    let inlined = symbol.inlined.iter().rev().take(INLINED_LIMIT);
+    let inlined = inlined.map(|f| one(&f.name, f.code_info.as_ref(), true));
+    let itself = one(&symbol.name, symbol.code_info.as_deref(), false);
+    inlined.chain([itself]).collect()
+}
+
+/// Names what is at some places of `file`: for tests with files that are not to be trusted.
+/// Gives how many frames there were.
+#[doc(hidden)]
+pub fn try_symbols(file: &[u8]) -> std::io::Result<usize> {
+    let memory = gpuprobe_os::bounded::file_of(file)?;
+    let module = Arc::new(Module::of_file("/nowhere/elf".into(), memory));
+    let mut symbolizer = Symbolizer::new();
+    let step = (file.len() / 64).max(1);
+    let places = (0..file.len())
+        .step_by(step)
+        .filter_map(|at| u64::try_from(at).ok());
+    let frames = places.map(|offset| {
+        let location = Location {
+            address: offset,
+            module: Some(module.id),
+            offset,
+        };
+        symbolizer.frames(1, &location, Some(&module), false).len()
+    });
+    Ok(frames.sum())
+}

@@ -1,0 +1,191 @@
+//! Naming functions on a thread of its own: a symbol table of half a gigabyte takes a while, and
+//! whoever reads the kernel's rings must not wait.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Symbolizer;
+use crate::Module;
+use gpuprobe_model::stack::{Frame, Location};
+use gpuprobe_os::privileges;
+use gpuprobe_os::privileges::LOOK;
+
+/// Hostile debugging information may be nested deeply.
+const STACK_BYTES: usize = 64 << 20;
+
+/// A location whose functions are wanted.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The process.
+    pub pid: u32,
+    /// The place in it.
+    pub location: Location,
+    /// It is the first of its stack.
+    pub is_innermost: bool,
+    /// The module that it names.
+    pub module: Option<Arc<Module>>,
+}
+
+/// The functions at a location.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The process.
+    pub pid: u32,
+    /// The place in it.
+    pub location: Location,
+    /// It is the first of its stack.
+    pub is_innermost: bool,
+    /// Innermost first; never empty.
+    pub frames: Vec<Frame>,
+}
+
+/// What the thread is told.
+#[derive(Debug)]
+enum Message {
+    Find(Request),
+    Forget(u32),
+}
+
+/// A thread that names functions. It ends after the request at hand when this is dropped.
+#[derive(Debug)]
+pub struct Service {
+    requests: Sender<Message>,
+    answers: Receiver<Answer>,
+    outstanding: usize,
+}
+
+impl Service {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// There are too many threads.
+    pub fn start() -> std::io::Result<Self> {
+        let (requests, received) = channel();
+        let (sender, answers) = channel();
+        thread::Builder::new()
+            .name("symbols".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                privileges::keep_only_here(&[LOOK]);
+                serve(&received, &sender);
+            })?;
+        Ok(Self {
+            requests,
+            answers,
+            outstanding: 0,
+        })
+    }
+
+    /// Asks for the functions at some locations, without waiting.
+    pub fn request(&mut self, requests: impl IntoIterator<Item = Request>) {
+        for request in requests {
+            self.outstanding += usize::from(self.requests.send(Message::Find(request)).is_ok());
+        }
+    }
+
+    /// The process runs another program or has ended: the names that its runtime gave to what it
+    /// made are not those of a process that gets its id.
+    pub fn forget(&mut self, pid: u32) {
+        // Without the thread there is nothing to forget.
+        let _ = self.requests.send(Message::Forget(pid));
+    }
+
+    /// What has been answered by now.
+    pub fn poll(&mut self) -> Vec<Answer> {
+        let answers: Vec<_> = self.answers.try_iter().collect();
+        self.outstanding = self.outstanding.saturating_sub(answers.len());
+        answers
+    }
+
+    /// Waits until everything is answered, but not for longer than `timeout`; gives what is.
+    pub fn wait(&mut self, timeout: Duration) -> Vec<Answer> {
+        let end = Instant::now() + timeout;
+        let mut answers = Vec::new();
+        while self.outstanding > 0 {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.answers.recv_timeout(left) {
+                Ok(answer) => {
+                    self.outstanding -= 1;
+                    answers.push(answer);
+                }
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => self.outstanding = 0,
+            }
+        }
+        answers
+    }
+
+    /// How many locations have been asked for and not been answered yet.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+}
+
+fn serve(messages: &Receiver<Message>, answers: &Sender<Answer>) {
+    let mut symbolizer = Symbolizer::new();
+    for message in messages {
+        let request = match message {
+            Message::Find(request) => request,
+            Message::Forget(pid) => {
+                symbolizer.forget(pid);
+                continue;
+            }
+        };
+        let Request {
+            pid,
+            location,
+            is_innermost,
+            module,
+        } = request;
+        let frames = symbolizer.frames(pid, &location, module.as_ref(), is_innermost);
+        let answer = Answer {
+            pid,
+            location,
+            is_innermost,
+            frames,
+        };
+        if answers.send(answer).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who is at address 0x1000, which is in no file.
+    fn name(service: &mut Service) -> String {
+        let pid = std::process::id();
+        let location = Location {
+            address: 0x1000,
+            module: None,
+            offset: 0,
+        };
+        service.request([Request {
+            pid,
+            location,
+            is_innermost: true,
+            module: None,
+        }]);
+        let answers = service.wait(Duration::from_secs(60));
+        let frames = answers.into_iter().flat_map(|answer| answer.frames);
+        frames.map(|frame| frame.function).collect()
+    }
+
+    #[test]
+    fn names_of_a_process_that_had_the_id_are_forgotten() -> std::io::Result<()> {
+        let pid = std::process::id();
+        let map = format!("/tmp/perf-{pid}.map");
+        let mut service = Service::start()?;
+        std::fs::write(&map, "1000 10 of_the_first\n")?;
+        assert_eq!(name(&mut service), "of_the_first");
+        std::fs::write(&map, "1000 10 of_its_successor\n")?;
+        assert_eq!(name(&mut service), "of_the_first");
+        service.forget(pid);
+        assert_eq!(name(&mut service), "of_its_successor");
+        std::fs::remove_file(map)
+    }
+}

@@ -1,0 +1,474 @@
+//! From what the kernel side sends to call stacks.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use zerocopy::FromBytes;
+
+use super::paths::{Change, Paths, Step};
+use super::{AddressSpaces, StackCopy, Unwound};
+use gpuprobe_model::abi::{RawStack, record};
+use gpuprobe_model::stack::{CallStack, Location};
+
+/// Call paths of all processes together that the kernel side knows at most; its map has room for a
+/// few more.
+const MAX_PATHS: usize = 14_000;
+/// Distinct stacks of a process that are kept, and their locations, of 24 bytes each.
+const MAX_STACKS: usize = 1 << 17;
+const MAX_LOCATIONS: usize = 1 << 22;
+/// A copy of at least this many bytes was cut because there is no room for more.
+const CUT_BYTES: u64 = 60 << 10;
+/// How long a process is not looked at again only because it has mapped something.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Earlier processes and programs with an id of which calls may still come.
+const MAX_EARLIER: usize = 16;
+/// Ids that are remembered, of stacks that had one already; more than walks that the kernel side
+/// remembers that it sent.
+const MAX_ALIASES: usize = 1 << 18;
+
+/// The call stacks of all processes.
+#[derive(Default)]
+pub struct Taken {
+    /// What the processes have mapped.
+    pub spaces: AddressSpaces,
+    /// When they were looked at because the kernel side did not know where they have code.
+    looked: HashMap<u32, Instant>,
+    processes: HashMap<u32, Process>,
+    /// Those that had the same id before, the oldest first: stacks are read before calls, so that
+    /// the first stack of one may come before the last calls of another.
+    earlier: HashMap<u32, VecDeque<Process>>,
+    /// States that the kernel side knows.
+    known: usize,
+    news: News,
+    refused: Vec<(u32, String)>,
+    /// Processes that were no longer there when that was last looked at.
+    suspects: HashSet<u32>,
+}
+
+/// What the kernel side has to be told.
+#[derive(Debug, Default)]
+pub struct News {
+    /// States that are not to be known any more; to be removed before the others are entered.
+    pub forgotten: Vec<u64>,
+    /// How call paths go on.
+    pub learnt: Vec<Change>,
+    /// What copies looked like whose paths are known now.
+    pub recognised: Vec<u64>,
+    /// Process ids that are another process's or program's from now on.
+    pub begun: Vec<u32>,
+    /// Processes of which [`AddressSpaces::code`] is new.
+    pub looked_at: Vec<u32>,
+}
+
+/// The call stacks of one process.
+#[derive(Debug, Default)]
+struct Process {
+    /// Tells apart processes and programs that share a process id.
+    id: u32,
+    paths: Paths,
+    stacks: HashMap<u64, Known>,
+    ids: HashMap<Rc<CallStack>, u64>,
+    /// Other ids of the same stacks, the oldest first.
+    aliases: HashMap<u64, u64>,
+    order: VecDeque<u64>,
+    /// Locations of all its stacks.
+    locations: usize,
+}
+
+#[derive(Debug)]
+struct Known {
+    stack: Rc<CallStack>,
+    is_told: bool,
+}
+
+/// A call stack that a call has.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// The id by which the process's stack is to be known.
+    pub id: u64,
+    /// The stack, if it was not asked for before.
+    pub new: Option<Rc<CallStack>>,
+}
+
+impl Taken {
+    /// Whether `bytes` are for [`Self::take`].
+    pub fn is_stack(bytes: &[u8]) -> bool {
+        bytes.first_chunk::<2>() == Some(&record::STACK.to_ne_bytes())
+    }
+
+    /// Takes in a record of the kernel side; false if it cannot be understood.
+    pub fn take(&mut self, bytes: &[u8]) -> bool {
+        let Ok((raw, rest)) = RawStack::read_from_prefix(bytes) else {
+            return false;
+        };
+        let Some(copied) = usize::try_from(raw.copied).ok().and_then(|n| rest.get(..n)) else {
+            return false;
+        };
+        let pid = raw.tgid;
+        if self.processes.get(&pid).is_none_or(|p| p.id != raw.process) {
+            self.begin(pid, raw.process);
+        }
+        if raw.is_stale != 0 {
+            self.look_again(pid);
+        }
+        if let Some(process) = self.processes.get_mut(&pid)
+            && let Some(known) = process.recognise(&raw, copied)
+        {
+            process.alias(raw.id, known);
+            self.news.recognised.push(raw.looks);
+            return true;
+        }
+        let walked = self.walked(&raw);
+        let unwound = (!copied.is_empty()).then(|| self.unwind(&raw, copied));
+        let better = unwound.filter(|unwound| {
+            let stack = &unwound.stack;
+            stack.is_complete || stack.locations.len() >= walked.locations.len()
+        });
+        // What stops where it need not would be found in the place of every stack that goes on
+        // from there.
+        let may_learn = |stack: &CallStack| stack.is_complete || raw.copied >= CUT_BYTES;
+        let better = better.map(|mut unwound| {
+            if !may_learn(&unwound.stack) {
+                unwound.slots.clear();
+            }
+            unwound
+        });
+        let (stack, slots) = match better {
+            Some(Unwound { stack, slots }) => (stack, slots),
+            None => (walked, Vec::new()),
+        };
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return true;
+        };
+        let Some(id) = process.name(raw.id, stack) else {
+            return true;
+        };
+        if let Some(steps) = steps(&raw, copied, &slots) {
+            let changes = process.paths.learn(raw.root, &steps, id);
+            if !changes.is_empty() {
+                self.news.recognised.push(raw.looks);
+                self.tell(changes);
+            }
+        }
+        true
+    }
+
+    /// Looks at what `pid` has mapped.
+    pub fn look_at(&mut self, pid: u32) {
+        self.spaces.refresh(pid);
+        self.news.looked_at.push(pid);
+        self.looked.insert(pid, Instant::now());
+    }
+
+    /// The process has mapped something.
+    fn look_again(&mut self, pid: u32) {
+        let lately = |at: &Instant| at.elapsed() < LOOK_AGAIN;
+        if !self.looked.get(&pid).is_some_and(lately) {
+            self.look_at(pid);
+        }
+    }
+
+    /// A process, or its next program, is seen for the first time.
+    fn begin(&mut self, pid: u32, id: u32) {
+        if let Some(old) = self.drop_process(pid) {
+            let earlier = self.earlier.entry(pid).or_default();
+            earlier.push_back(old);
+            if earlier.len() > MAX_EARLIER {
+                earlier.pop_front();
+            }
+        }
+        self.news.begun.push(pid);
+        // It may have ended by now; then, what it had mapped when it was last looked at counts.
+        self.look_at(pid);
+        if let Some(refusal) = self.spaces.refusal(pid) {
+            self.refused.push((pid, refusal.to_string()));
+        }
+        let process = Process {
+            id,
+            ..Process::default()
+        };
+        self.processes.insert(pid, process);
+    }
+
+    /// Takes out the process with this id, and forgets its paths: it makes no more calls.
+    fn drop_process(&mut self, pid: u32) -> Option<Process> {
+        let mut old = self.processes.remove(&pid)?;
+        let paths = std::mem::take(&mut old.paths);
+        self.known = self.known.saturating_sub(paths.states().len());
+        let states: HashSet<_> = paths.states().collect();
+        self.news
+            .learnt
+            .retain(|(state, _)| !states.contains(state));
+        self.news.forgotten.extend(states);
+        Some(old)
+    }
+
+    /// What the frame pointers have led to.
+    fn walked(&mut self, raw: &RawStack) -> CallStack {
+        let count = usize::from(raw.count).min(raw.addresses.len());
+        let mut addresses = raw.addresses[..count].to_vec();
+        if addresses.is_empty() {
+            addresses.push(raw.ip);
+        }
+        // Before Linux 6.12, the walk leaves out the caller of a function that has just begun.
+        if addresses.get(1) != Some(&raw.return_address) {
+            addresses.insert(1, raw.return_address);
+        }
+        let locations: Vec<_> = addresses
+            .into_iter()
+            .enumerate()
+            .map(|(index, address)| match index {
+                0 => self.spaces.locate(raw.tgid, address),
+                _ => self.spaces.locate_caller(raw.tgid, address),
+            })
+            .collect();
+        CallStack {
+            is_complete: locations.last().is_some_and(|last| self.is_outermost(last)),
+            locations,
+        }
+    }
+
+    /// Whether nothing calls what is at `location`: threads begin in the C library.
+    fn is_outermost(&self, location: &Location) -> bool {
+        let module = location.module.and_then(|id| self.spaces.module(id));
+        let name = module.map(|module| module.name());
+        name.is_some_and(|name| {
+            ["libc.so", "libc-", "ld-musl"]
+                .iter()
+                .any(|start| name.starts_with(start))
+        })
+    }
+
+    fn unwind(&mut self, raw: &RawStack, bytes: &[u8]) -> Unwound {
+        let count = usize::from(raw.replaced_count).min(raw.replaced.len());
+        let replaced: Vec<_> = raw.replaced[..count]
+            .iter()
+            .map(|replaced| (replaced.at, replaced.original))
+            .collect();
+        let copy = StackCopy {
+            ip: raw.ip,
+            sp: raw.sp,
+            bp: raw.fp,
+            bytes,
+            replaced: &replaced,
+        };
+        self.spaces.unwind(raw.tgid, &copy)
+    }
+
+    fn tell(&mut self, changes: Vec<Change>) {
+        self.news.learnt.extend(changes);
+        let states = |process: &Process| process.paths.states().len();
+        self.known = self.processes.values().map(states).sum();
+        if self.known > MAX_PATHS {
+            self.start_afresh();
+        }
+    }
+
+    /// Forgets all paths. They are learnt again, one by one.
+    pub fn start_afresh(&mut self) {
+        self.news.learnt.clear();
+        self.news.recognised.clear();
+        for process in self.processes.values_mut() {
+            self.news.forgotten.extend(process.paths.states());
+            process.paths = Paths::default();
+        }
+        self.known = 0;
+    }
+
+    /// The stack that a call of process `pid` has, by the number that its record has for it.
+    pub fn of_call(&mut self, pid: u32, id: u64) -> Option<Named> {
+        let earlier = self.earlier.get_mut(&pid).into_iter().flatten();
+        let mut all = earlier.chain(self.processes.get_mut(&pid));
+        // Which of them it is, their ids tell: no two have one in common.
+        all.find_map(|process| process.of_call(id))
+    }
+
+    /// Forgets processes that are no longer there, of whose end nobody told.
+    pub fn sweep(&mut self, is_alive: impl Fn(u32) -> bool) {
+        let pids = self.spaces.pids().chain(self.processes.keys().copied());
+        let gone: HashSet<_> = pids.filter(|pid| !is_alive(*pid)).collect();
+        // Calls of one that has just ended may still be in the ring.
+        let before = std::mem::replace(&mut self.suspects, gone);
+        let still: Vec<_> = self.suspects.intersection(&before).copied().collect();
+        for pid in still {
+            self.forget_space(pid);
+        }
+    }
+
+    /// The process, or its program `id`, has ended.
+    pub fn forget(&mut self, pid: u32, id: u32) {
+        if let Some(earlier) = self.earlier.get_mut(&pid) {
+            earlier.retain(|process| process.id != id);
+            if earlier.is_empty() {
+                self.earlier.remove(&pid);
+            }
+        }
+        if self.processes.get(&pid).is_some_and(|p| p.id == id) {
+            self.forget_space(pid);
+        }
+    }
+
+    fn forget_space(&mut self, pid: u32) {
+        self.drop_process(pid);
+        self.earlier.remove(&pid);
+        self.spaces.forget(pid);
+        self.looked.remove(&pid);
+        self.news.looked_at.push(pid);
+    }
+
+    /// Processes whose stacks cannot be taken, and why, since this was last asked.
+    pub fn take_refused(&mut self) -> Vec<(u32, String)> {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Whether there is anything for [`Self::take_news`].
+    pub fn has_news(&self) -> bool {
+        let News {
+            forgotten,
+            learnt,
+            recognised,
+            begun,
+            looked_at,
+        } = &self.news;
+        !(learnt.is_empty()
+            && forgotten.is_empty()
+            && recognised.is_empty()
+            && begun.is_empty()
+            && looked_at.is_empty())
+    }
+
+    /// What the kernel side has to be told since this was last asked.
+    pub fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
+    }
+}
+
+impl Process {
+    /// The id by which `stack` is known, which the kernel side calls `id`.
+    fn name(&mut self, id: u64, stack: CallStack) -> Option<u64> {
+        let stack = Rc::new(stack);
+        if let Some(&known) = self.ids.get(&stack) {
+            self.alias(id, known);
+            return Some(known);
+        }
+        if self.ids.len() >= MAX_STACKS || self.locations >= MAX_LOCATIONS {
+            return None;
+        }
+        self.locations += stack.locations.len();
+        self.ids.insert(Rc::clone(&stack), id);
+        let is_told = false;
+        self.stacks.insert(id, Known { stack, is_told });
+        Some(id)
+    }
+
+    /// [`Taken::of_call`], if it is a call of this one.
+    fn of_call(&mut self, id: u64) -> Option<Named> {
+        let id = self.aliases.get(&id).copied().unwrap_or(id);
+        let known = self.stacks.get_mut(&id)?;
+        let is_new = !std::mem::replace(&mut known.is_told, true);
+        Some(Named {
+            id,
+            new: is_new.then(|| Rc::clone(&known.stack)),
+        })
+    }
+
+    /// The stack of a copy that was sent before its path was known to the kernel side.
+    fn recognise(&self, raw: &RawStack, copied: &[u8]) -> Option<u64> {
+        let word = |offset: u16| word_at(copied, 8 * usize::from(offset));
+        self.paths.find(raw.root, word)
+    }
+
+    fn alias(&mut self, id: u64, known: u64) {
+        if id == known || self.aliases.insert(id, known).is_some() {
+            return;
+        }
+        self.order.push_back(id);
+        if self.order.len() > MAX_ALIASES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.aliases.remove(&oldest);
+        }
+    }
+}
+
+/// The word that is so many bytes into a copied stack.
+fn word_at(copied: &[u8], at: usize) -> Option<u64> {
+    let word = copied.get(at..)?.first_chunk()?;
+    Some(u64::from_ne_bytes(*word))
+}
+
+/// The return addresses by which the path is known again; none if they are not all on the stack that
+/// was copied. The first is in the state that the path begins with.
+fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<Step>> {
+    let count = usize::from(raw.replaced_count).min(raw.replaced.len());
+    let replaced = &raw.replaced[..count];
+    let step = |slot: &u64| {
+        // What stands there is the same for all callers.
+        if replaced.iter().any(|replaced| replaced.at == *slot) {
+            return None;
+        }
+        let offset = slot.checked_sub(raw.sp)?;
+        let at = usize::try_from(offset).ok()?;
+        let word = word_at(copied, at)?;
+        let aligned = offset % 8 == 0;
+        Some(Step {
+            offset: u16::try_from(offset / 8).ok().filter(|_| aligned)?,
+            word,
+        })
+    };
+    let (first, others) = slots.split_first()?;
+    if *first != raw.sp {
+        return None;
+    }
+    others.iter().map(step).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use zerocopy::{FromZeros, IntoBytes};
+
+    use super::*;
+
+    /// A walk of one frame, with this id, of a process that cannot be looked at.
+    fn stack(pid: u32, process: u32, id: u64) -> Vec<u8> {
+        let mut raw = RawStack::new_zeroed();
+        raw.record_type = record::STACK;
+        raw.tgid = pid;
+        raw.process = process;
+        raw.id = id;
+        raw.ip = id;
+        raw.as_bytes().to_vec()
+    }
+
+    #[test]
+    fn calls_may_come_after_the_first_stack_of_the_next_process_with_the_id() {
+        let pid = u32::MAX - 1;
+        let mut taken = Taken::default();
+        assert!(taken.take(&stack(pid, 1, 11)));
+        assert!(taken.of_call(pid, 11).unwrap().new.is_some());
+        assert!(taken.take(&stack(pid, 2, 22)));
+        // One more call of the first, then its end, then a call of the second.
+        assert!(taken.of_call(pid, 11).unwrap().new.is_none());
+        taken.forget(pid, 1);
+        assert!(taken.of_call(pid, 11).is_none());
+        assert!(taken.of_call(pid, 22).unwrap().new.is_some());
+        taken.forget(pid, 2);
+        assert!(taken.of_call(pid, 22).is_none());
+        assert!(taken.earlier.is_empty() && taken.processes.is_empty());
+    }
+
+    #[test]
+    fn ends_that_are_not_told_do_not_add_up() {
+        let pid = u32::MAX - 1;
+        let mut taken = Taken::default();
+        for process in 1..1000 {
+            taken.take(&stack(pid, process, u64::from(process)));
+        }
+        assert_eq!(taken.earlier[&pid].len(), MAX_EARLIER);
+        assert!(taken.of_call(pid, 990).is_some());
+        taken.forget(pid, 999);
+        assert!(taken.earlier.is_empty());
+    }
+}

@@ -1,0 +1,132 @@
+//! Stacks that are not the thread's own, deep ones, and code from no file.
+
+use std::time::{Duration, Instant};
+
+use crate::harness::{Build, Stopped, World, folder};
+
+fn start(folder: &std::path::Path, what: &str) -> Stopped {
+    let build = Build {
+        source: "contexts.c",
+        flags: &["-O2", "-fomit-frame-pointer"],
+        is_stripped: false,
+    };
+    Stopped::start(&build.put(folder), &[what])
+}
+
+fn names(what: &str) -> Vec<String> {
+    let folder = folder();
+    World::new().names(&start(folder.path(), what))
+}
+
+#[test]
+fn through_a_signal_handler() {
+    let names = names("signal");
+    let expected = [
+        "bottom",
+        "handler",
+        "libc",
+        "interrupted",
+        "handle",
+        "main",
+        "libc",
+        "_start",
+    ];
+    let inlined = names.iter().filter(|name| *name != "handle");
+    let expected = expected.iter().filter(|name| **name != "handle");
+    assert!(inlined.eq(expected), "{names:?}");
+}
+
+#[test]
+fn on_an_alternate_signal_stack() {
+    let folder = folder();
+    let process = start(folder.path(), "altstack");
+    let mut world = World::new();
+    let (unwound, names) = world.stack(&process, 1 << 14);
+    // The thread's own stack is elsewhere and was not copied.
+    assert_eq!(names, ["bottom", "handler", "libc", "interrupted"]);
+    assert!(!unwound.stack.is_complete);
+}
+
+#[test]
+fn on_the_stack_of_a_coroutine() {
+    let folder = folder();
+    let mut world = World::new();
+    let (unwound, names) = world.stack(&start(folder.path(), "coroutine"), 1 << 14);
+    assert_eq!(names, ["bottom", "in_coroutine", "libc"]);
+    // What resumed it is on another stack. Some versions of glibc mark the end.
+    assert!(unwound.slots.len() == 2);
+}
+
+#[test]
+fn on_the_stack_of_a_thread() {
+    assert_eq!(names("thread"), ["bottom", "in_thread", "libc"]);
+}
+
+#[test]
+fn through_code_that_was_made_at_run_time() {
+    let names = names("jit");
+    let expected = [
+        "bottom",
+        "py::train:/x/train.py",
+        "jit",
+        "main",
+        "libc",
+        "_start",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn deeper_than_the_copy() {
+    let folder = folder();
+    let process = start(folder.path(), "10000");
+    let mut world = World::new();
+    let begin = Instant::now();
+    let (unwound, names) = world.stack(&process, 64 << 10);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(!unwound.stack.is_complete);
+    assert!(names.len() > 500, "{}", names.len());
+    assert_eq!(names[0], "bottom");
+    assert!(names[1..].iter().all(|name| name == "recurse"));
+}
+
+#[test]
+fn the_beginning_of_a_stack_is_unwound_alone() {
+    let folder = folder();
+    let process = start(folder.path(), "thread");
+    let mut world = World::new();
+    for size in [0, 1, 7, 8, 9, 15, 16, 24, 32, 48, 64] {
+        let (unwound, names) = world.stack(&process, size);
+        assert!(!unwound.stack.is_complete, "{size}: {names:?}");
+        let all = ["bottom", "in_thread", "libc"];
+        assert_eq!(names, all[..names.len()], "{size}");
+    }
+}
+
+/// The trampoline of a return probe stands where a return address was.
+#[test]
+fn return_addresses_that_were_replaced() {
+    use gpuprobe_stacks::StackCopy;
+    let folder = folder();
+    let process = start(folder.path(), "coroutine");
+    let mut world = World::new();
+    let (expected, _) = world.stack(&process, 1 << 14);
+    let registers = process.registers();
+    let mut bytes = process.stack(registers.rsp, 1 << 14);
+    let mut replaced = Vec::new();
+    for (slot, location) in expected.slots.iter().zip(&expected.stack.locations[1..]) {
+        let at = usize::try_from(slot - registers.rsp).unwrap();
+        let word: [u8; 8] = bytes[at..at + 8].try_into().unwrap();
+        assert_eq!(u64::from_le_bytes(word), location.address);
+        bytes[at..at + 8].fill(0x7f);
+        replaced.push((*slot, location.address));
+    }
+    let copy = StackCopy {
+        ip: registers.rip,
+        sp: registers.rsp,
+        bp: registers.rbp,
+        bytes: &bytes,
+        replaced: &replaced,
+    };
+    assert_eq!(world.spaces.unwind(process.pid(), &copy), expected);
+}

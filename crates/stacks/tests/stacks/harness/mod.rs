@@ -1,0 +1,81 @@
+//! Programs of known call paths, built, stopped and looked at.
+
+mod build;
+mod stopped;
+
+pub(crate) use build::{Build, folder, run};
+pub(crate) use stopped::Stopped;
+
+use gpuprobe_model::stack::{CallStack, Frame};
+use gpuprobe_stacks::symbols::Symbolizer;
+use gpuprobe_stacks::{AddressSpaces, StackCopy, Unwound};
+
+/// Everything between addresses and names.
+pub(crate) struct World {
+    pub(crate) spaces: AddressSpaces,
+    pub(crate) symbolizer: Symbolizer,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self {
+            spaces: AddressSpaces::new(),
+            symbolizer: Symbolizer::new(),
+        }
+    }
+
+    pub(crate) fn frames(&mut self, pid: u32, stack: &CallStack) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        for (index, location) in stack.locations.iter().enumerate() {
+            let module = location.module.and_then(|id| self.spaces.module(id));
+            frames.extend(
+                self.symbolizer
+                    .frames(pid, location, module.as_ref(), index == 0),
+            );
+        }
+        frames
+    }
+
+    /// The functions of a stack of at most `size` bytes.
+    pub(crate) fn stack(&mut self, process: &Stopped, size: usize) -> (Unwound, Vec<String>) {
+        let registers = process.registers();
+        let bytes = process.stack(registers.rsp, size);
+        let copy = StackCopy {
+            ip: registers.rip,
+            sp: registers.rsp,
+            bp: registers.rbp,
+            bytes: &bytes,
+            replaced: &[],
+        };
+        let unwound = self.spaces.unwind(process.pid(), &copy);
+        assert_eq!(unwound.slots.len() + 1, unwound.stack.locations.len());
+        let frames = self.frames(process.pid(), &unwound.stack);
+        let names = names(&frames);
+        (unwound, names)
+    }
+
+    /// The same, of the whole stack.
+    pub(crate) fn names(&mut self, process: &Stopped) -> Vec<String> {
+        self.spaces.refresh(process.pid());
+        let (unwound, names) = self.stack(process, 1 << 20);
+        assert!(unwound.stack.is_complete, "{names:#?}");
+        names
+    }
+}
+
+/// The names, with `inlined` where they are, and libraries of the system as one frame each.
+pub(crate) fn names(frames: &[Frame]) -> Vec<String> {
+    let name = |frame: &Frame| {
+        let library = frame.module.rsplit('/').next().unwrap_or_default();
+        if library.starts_with("libc.so") || library.starts_with("ld-linux") {
+            return "libc".to_owned();
+        }
+        let mark = if frame.inlined { " inlined" } else { "" };
+        format!("{}{mark}", frame.function)
+    };
+    let mut names: Vec<_> = frames.iter().map(name).collect();
+    names.dedup_by(|a, b| a == b && a == "libc");
+    // What the place where the process stopped is inlined from depends on the compiler.
+    let own = names.iter().position(|name| !name.ends_with(" inlined"));
+    names.split_off(own.unwrap_or(0))
+}

@@ -1,0 +1,137 @@
+//! Processes that have ended and files that have changed before they are looked at.
+
+use std::fs;
+
+use gpuprobe_stacks::elf::Refusal;
+use gpuprobe_stacks::symbols::{Request, Service};
+
+use crate::harness::{Build, Stopped, World, folder};
+
+const NAMES: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
+
+fn chain(folder: &std::path::Path) -> std::path::PathBuf {
+    let build = Build {
+        source: "chain.c",
+        flags: &["-O2"],
+        is_stripped: false,
+    };
+    build.put(folder)
+}
+
+#[test]
+fn a_process_that_ends_before_its_symbols_are_read() {
+    let folder = folder();
+    let program = chain(folder.path());
+    let mut process = Stopped::start(&program, &[]);
+    let mut world = World::new();
+    let registers = process.registers();
+    let bytes = process.stack(registers.rsp, 1 << 16);
+    world.spaces.refresh(process.pid());
+    process.kill();
+    fs::remove_file(&program).unwrap();
+    let copy = gpuprobe_stacks::StackCopy {
+        ip: registers.rip,
+        sp: registers.rsp,
+        bp: registers.rbp,
+        bytes: &bytes,
+        replaced: &[],
+    };
+    let unwound = world.spaces.unwind(process.pid(), &copy);
+    assert!(unwound.stack.is_complete);
+    let mut service = Service::start().unwrap();
+    let spaces = &world.spaces;
+    let requests = unwound.stack.locations.iter().enumerate();
+    service.request(requests.map(|(index, location)| Request {
+        pid: process.pid(),
+        location: *location,
+        is_innermost: index == 0,
+        module: location.module.and_then(|id| spaces.module(id)),
+    }));
+    assert!(service.outstanding() > 0 || !service.poll().is_empty());
+    let answers = service.wait(std::time::Duration::from_secs(20));
+    assert_eq!(service.outstanding(), 0);
+    let names: Vec<_> = answers
+        .iter()
+        .flat_map(|a| &a.frames)
+        .map(|f| &*f.function)
+        .collect();
+    let own = names.iter().position(|name| *name == "leaf").unwrap();
+    assert_eq!(names[own..own + 5], NAMES);
+    world.spaces.forget(process.pid());
+    assert_eq!(
+        world.spaces.locate(process.pid(), registers.rip).module,
+        None
+    );
+    assert!(
+        world
+            .spaces
+            .module(unwound.stack.locations[0].module.unwrap())
+            .is_some()
+    );
+}
+
+#[test]
+fn a_file_that_is_replaced_while_it_is_mapped() {
+    let folder = folder();
+    let program = chain(folder.path());
+    let process = Stopped::start(&program, &[]);
+    let other = Build {
+        source: "contexts.c",
+        flags: &["-O0"],
+        is_stripped: false,
+    };
+    fs::rename(other.put(folder.path()), &program).unwrap();
+    let mut world = World::new();
+    let names = world.names(&process);
+    assert_eq!(names[..5], NAMES);
+    // The new file has the same path and is another module.
+    let newer = Stopped::start(&program, &["altstack"]);
+    let (_, names) = world.stack(&newer, 1 << 14);
+    assert_eq!(names[0], "bottom");
+}
+
+/// A 32-bit program without a library: nothing but a header and `jmp .`.
+fn tiny_32_bit() -> Vec<u8> {
+    let mut file = vec![
+        0x7f, b'E', b'L', b'F', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0,
+    ];
+    let entry = 0x0804_8000 + 84u32;
+    for word in [1, entry, 52, 0, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    for half in [52u16, 32, 1, 0, 0, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    // PT_LOAD of the whole file, readable and executable.
+    for word in [1, 0, 0x0804_8000, 0x0804_8000, 86, 86, 5, 4096u32] {
+        file.extend(word.to_le_bytes());
+    }
+    file.extend([0xeb, 0xfe]);
+    file
+}
+
+#[test]
+fn a_32_bit_program_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let program = folder.path().join("tiny");
+    fs::write(&program, tiny_32_bit()).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let headers = gpuprobe_stacks::elf::Headers::read(&tiny_32_bit().as_slice());
+    assert_eq!(headers, Err(Refusal::Is32Bit));
+    // Kernels without 32-bit emulation cannot run it; there the header above is all there is.
+    let Ok(mut child) = std::process::Command::new(&program).spawn() else {
+        return;
+    };
+    let mut world = World::new();
+    // It is there before its program is mapped.
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let mut refusal = None;
+    while refusal.is_none() && std::time::Instant::now() < end {
+        world.spaces.refresh(child.id());
+        refusal = world.spaces.refusal(child.id()).cloned();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(refusal, Some(Refusal::Is32Bit));
+}

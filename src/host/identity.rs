@@ -1,0 +1,248 @@
+//! Who a process is: its container, and which GPUs its numbers mean.
+
+mod cgroups;
+
+use std::path::Path;
+use std::sync::Once;
+
+use super::gpus;
+use super::nvml::{Gpu, Nvml};
+pub use cgroups::Cgroups;
+use gpuprobe_model::event::{MAX_DEVICES, Task};
+use gpuprobe_model::identity::DeviceIdentity;
+use gpuprobe_model::identity::Identity;
+use gpuprobe_os::proc;
+
+/// Digits of a container id.
+const ID_DIGITS: usize = 64;
+
+/// Who the process `task` is, as far as that can be found out. It may have ended.
+pub fn of(task: &Task, nvml: Option<&Nvml>, cgroups: &mut Cgroups) -> Identity {
+    let pid = task.pid;
+    let cgroup = cgroup(pid).or_else(|| cgroups.path_of(task.cgroup));
+    Identity {
+        single_gpu: gpus::single_for(pid),
+        container_pid: Some(task.inner_pid).filter(|&inner| inner != 0 && inner != pid),
+        container: cgroup.as_deref().and_then(container_in).map(str::to_owned),
+        cgroup,
+        devices: nvml.map_or(Vec::new(), |nvml| devices(pid, nvml)),
+    }
+}
+
+/// The cgroup of version 2; where there is only version 1, that of the memory controller.
+fn cgroup(pid: u32) -> Option<String> {
+    let bytes = proc::short(pid, "cgroup").ok()?;
+    cgroup_in(&String::from_utf8_lossy(&bytes))
+}
+
+/// The same of the lines of `/proc/PID/cgroup`: a hierarchy, its controllers and a path.
+fn cgroup_in(lines: &str) -> Option<String> {
+    let groups = lines.lines().filter_map(|line| {
+        let (hierarchy, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        Some((hierarchy, controllers, path))
+    });
+    let unified = groups.clone().find(|(hierarchy, ..)| *hierarchy == "0");
+    let mut of_memory =
+        groups.filter(|(_, controllers, _)| controllers.split(',').any(|c| c == "memory"));
+    let group = unified
+        .filter(|(.., path)| *path != "/")
+        .or_else(|| of_memory.next())
+        .or(unified);
+    group.map(|(.., path)| path.to_owned())
+}
+
+/// The container id that the path of a cgroup has, as Docker, containerd, CRI-O and Podman write
+/// it: 64 hexadecimal digits, which may stand between a prefix and a suffix. The innermost counts.
+pub fn container_in(cgroup: &str) -> Option<&str> {
+    let is_hex = |c: char| c.is_ascii_hexdigit();
+    cgroup.rsplit('/').find_map(|name| {
+        let mut words = name.split(|c| !is_hex(c));
+        words.find(|word| word.len() == ID_DIGITS)
+    })
+}
+
+/// The longest name of a device: `MIG-GPU-`, a UUID, and two numbers.
+const MAX_NAME: usize = 96;
+
+/// The GPUs of a process in the order in which CUDA numbers them.
+fn devices(pid: u32, nvml: &Nvml) -> Vec<DeviceIdentity> {
+    let reachable: Vec<_> = reachable(pid, &nvml.gpus);
+    let visible = gpus::variable(pid, "CUDA_VISIBLE_DEVICES");
+    // CUDA puts the fastest first unless it is told otherwise; which that is shows only when all
+    // are alike.
+    let by_bus = gpus::variable(pid, "CUDA_DEVICE_ORDER").is_some_and(|o| o == "PCI_BUS_ID");
+    let alike = reachable
+        .windows(2)
+        .all(|pair| pair[0].name == pair[1].name);
+    choose(&reachable, visible.as_deref(), by_bus || alike, |uuid| {
+        nvml.parent_of(uuid)
+    })
+}
+
+/// The GPUs whose device nodes the process can see: a container may have some of them only.
+fn reachable(pid: u32, gpus: &[Gpu]) -> Vec<Gpu> {
+    let there = |gpu: &&Gpu| {
+        let node = gpu.minor.map(|n| format!("/proc/{pid}/root/dev/nvidia{n}"));
+        node.is_some_and(|node| Path::new(&node).exists())
+    };
+    let some: Vec<_> = gpus.iter().filter(there).cloned().collect();
+    if some.is_empty() { gpus.to_vec() } else { some }
+}
+
+/// Applies `CUDA_VISIBLE_DEVICES`: indices, or the beginnings of UUIDs, up to the first that is
+/// neither.
+fn choose(
+    gpus: &[Gpu],
+    visible: Option<&str>,
+    in_order: bool,
+    parent_of: impl Fn(&str) -> Option<u32>,
+) -> Vec<DeviceIdentity> {
+    let known = |gpu: &Gpu| DeviceIdentity {
+        physical_index: Some(gpu.index),
+        uuid: Some(gpu.uuid.clone()),
+    };
+    let by_index = |index: usize| {
+        let gpu = gpus.get(index)?;
+        Some(if in_order {
+            known(gpu)
+        } else {
+            DeviceIdentity::default()
+        })
+    };
+    let Some(visible) = visible else {
+        return (0..gpus.len()).filter_map(by_index).collect();
+    };
+    let device = |word: &str| {
+        let word = word.trim();
+        if let Ok(index) = word.parse() {
+            by_index(index)
+        } else if word.len() > MAX_NAME {
+            None
+        } else if word.starts_with("MIG-") {
+            Some(DeviceIdentity {
+                physical_index: parent_of(word),
+                uuid: Some(word.to_owned()),
+            })
+        } else {
+            let named = |gpu: &&Gpu| word.len() > 4 && gpu.uuid.starts_with(word);
+            gpus.iter().find(named).map(known)
+        }
+    };
+    let mut words = visible.split(',');
+    let most = usize::from(MAX_DEVICES);
+    let devices = words.clone().take(most).map_while(device).collect();
+    if words.nth(most).is_some() {
+        static SAID: Once = Once::new();
+        SAID.call_once(|| {
+            tracing::warn!("of CUDA_VISIBLE_DEVICES, {MAX_DEVICES} devices are looked at");
+        });
+    }
+    devices
+}
+
+/// Where the hierarchies of cgroups are mounted: the one of version 2, or, where there are several,
+/// one in each folder.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Whether `cgroup` is `path` or below it; `path` may be written with the place where cgroups are
+/// mounted.
+pub fn is_within(cgroup: &str, path: &str) -> bool {
+    let below = |path: &str| {
+        let (cgroup, path) = (cgroup.trim_matches('/'), path.trim_matches('/'));
+        let rest = cgroup.strip_prefix(path);
+        path.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let Some(mounted) = path.strip_prefix(CGROUPS) else {
+        return below(path);
+    };
+    let mounted = mounted.trim_matches('/');
+    let hierarchy = mounted.split_once('/');
+    below(mounted) || hierarchy.is_some_and(|(_, path)| below(path))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn containers_by_the_names_of_cgroups() {
+        for path in [
+            format!("/system.slice/docker-{ID}.scope"),
+            format!("/docker/{ID}"),
+            format!("/kubepods.slice/kubepods-pod12.slice/cri-containerd-{ID}.scope"),
+            format!("/kubepods/besteffort/pod1234/{ID}"),
+            format!("/machine.slice/libpod-{ID}.scope/container"),
+        ] {
+            assert_eq!(container_in(&path), Some(ID), "{path}");
+        }
+        for path in [
+            "/",
+            "/user.slice/user-1000.slice/session-2.scope",
+            "/abcdef",
+        ] {
+            assert_eq!(container_in(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn cgroups_of_a_process() {
+        let of = |lines| cgroup_in(lines);
+        assert_eq!(of("0::/a:b\n").unwrap(), "/a:b");
+        assert_eq!(
+            of("4:cpu,memory:/m\n1:name=systemd:/s\n0::/\n").unwrap(),
+            "/m"
+        );
+        assert_eq!(of("4:memory:/m\n0::/u\n").unwrap(), "/u");
+        assert_eq!(of("1:cpu:/c\n0::/\n").unwrap(), "/");
+        assert_eq!(of("1:cpu:/c\n"), None);
+    }
+
+    #[test]
+    fn cgroups_within_cgroups() {
+        assert!(is_within("/a/b", "/a"));
+        assert!(is_within("/a", "a/"));
+        assert!(is_within("/a/b", "/sys/fs/cgroup/a"));
+        assert!(is_within("/a", "/"));
+        assert!(is_within("/a", "/sys/fs/cgroup"));
+        assert!(is_within("/a/b", "/sys/fs/cgroup/unified/a"));
+        assert!(is_within("/a/b", "/sys/fs/cgroup/memory/a/b/"));
+        assert!(!is_within("/a/b", "/sys/fs/cgroup/memory/b"));
+        assert!(!is_within("/ab", "/a"));
+        assert!(!is_within("/a", "/a/b"));
+    }
+
+    fn gpu(index: u32, name: &str) -> Gpu {
+        Gpu {
+            index,
+            uuid: format!("GPU-{index}{index}{index}{index}"),
+            name: name.to_owned(),
+            minor: Some(index),
+        }
+    }
+
+    fn chosen(gpus: &[Gpu], visible: Option<&str>, in_order: bool) -> Vec<Option<u32>> {
+        let devices = choose(gpus, visible, in_order, |_| Some(9));
+        devices.iter().map(|d| d.physical_index).collect()
+    }
+
+    #[test]
+    fn visible_devices_renumber() {
+        let gpus = [gpu(0, "A"), gpu(1, "A"), gpu(2, "A")];
+        assert_eq!(chosen(&gpus, None, true), [Some(0), Some(1), Some(2)]);
+        assert_eq!(chosen(&gpus, Some("2,0"), true), [Some(2), Some(0)]);
+        assert_eq!(chosen(&gpus, Some("1,-1,0"), true), [Some(1)]);
+        assert_eq!(chosen(&gpus, Some("GPU-22,1"), true), [Some(2), Some(1)]);
+        assert_eq!(chosen(&gpus, Some("MIG-x"), true), [Some(9)]);
+        assert_eq!(chosen(&gpus, Some(""), true), []);
+        // As many as there can be, however often they are named.
+        let many = ["MIG-x"; 20_000].join(",");
+        let most = usize::from(MAX_DEVICES);
+        assert_eq!(chosen(&gpus, Some(&many), true).len(), most);
+        // Which is the first is not known; which has the UUID is.
+        assert_eq!(chosen(&gpus, Some("0,GPU-1"), false), [None, Some(1)]);
+    }
+}

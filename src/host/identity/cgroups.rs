@@ -1,0 +1,151 @@
+//! The paths of cgroups by their ids.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Once;
+use std::time::Instant;
+
+use super::CGROUPS;
+use crate::host::budget::Budget;
+
+/// Cgroups that are looked at: users may be allowed to make some of their own, and make so many as
+/// they like. Kubernetes has some thousands on a node.
+const MAX_FOLDERS: usize = 1 << 16;
+/// Bytes of paths that are remembered.
+const MAX_BYTES: usize = 16 << 20;
+/// Times in a second that all are looked at, if that takes little.
+const MAX_WALKS: u32 = 50;
+
+/// What is known of cgroups of version 2. Only processes that have ended before they are looked at
+/// are asked for here, by the id of theirs, which is the inode of its folder; all of them are
+/// looked at then, and remembered for the next one.
+#[derive(Debug, Default)]
+pub struct Cgroups {
+    paths: HashMap<u64, String>,
+    bytes: usize,
+    walks: Option<Budget>,
+}
+
+impl Cgroups {
+    /// The path of the cgroup `id`, if it is still there.
+    pub(super) fn path_of(&mut self, id: u64) -> Option<String> {
+        let unified = Path::new(CGROUPS).join("unified");
+        let root = if unified.exists() {
+            unified
+        } else {
+            CGROUPS.into()
+        };
+        self.path_below(&root, id, Instant::now())
+    }
+
+    fn path_below(&mut self, root: &Path, id: u64, now: Instant) -> Option<String> {
+        // A folder that has come later may have the inode of one that has gone.
+        let known = self.paths.get(&id);
+        let is_there = |path: &&String| {
+            let folder = root.join(path.trim_start_matches('/'));
+            inode(&folder) == Some(id)
+        };
+        if let Some(path) = known.filter(is_there) {
+            return Some(path.clone());
+        }
+        let walks = self.walks.get_or_insert_with(|| Budget::new(now));
+        if !walks.allows(now, MAX_WALKS) {
+            return None;
+        }
+        self.walk(root);
+        if let Some(walks) = &mut self.walks {
+            walks.spend(now.elapsed());
+        }
+        self.paths.get(&id).cloned()
+    }
+
+    /// Looks at all that are there.
+    fn walk(&mut self, root: &Path) {
+        self.paths.clear();
+        self.bytes = 0;
+        let mut folders = vec![root.to_owned()];
+        let mut next = 0;
+        while let Some(folder) = folders.get(next).cloned() {
+            next += 1;
+            self.remember(root, &folder);
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let inner = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+            let room = MAX_FOLDERS - folders.len();
+            folders.extend(inner.map(|e| e.path()).take(room));
+            if folders.len() >= MAX_FOLDERS {
+                warn();
+            }
+        }
+    }
+
+    fn remember(&mut self, root: &Path, folder: &Path) {
+        let Ok(path) = folder.strip_prefix(root) else {
+            return;
+        };
+        let path = format!("/{}", path.display());
+        if self.bytes + path.len() > MAX_BYTES {
+            warn();
+        } else if let Some(id) = inode(folder) {
+            self.bytes += path.len();
+            self.paths.insert(id, path);
+        }
+    }
+}
+
+fn inode(folder: &Path) -> Option<u64> {
+    folder.metadata().ok().map(|metadata| metadata.ino())
+}
+
+fn warn() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        tracing::warn!(
+            "there are more than {MAX_FOLDERS} cgroups: those of processes that end at once may \
+             stay unknown"
+        );
+    });
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cgroups_by_their_ids() {
+        let root = tempfile::TempDir::new().unwrap();
+        let (root, inner) = (root.path(), root.path().join("a/b"));
+        fs::create_dir_all(&inner).unwrap();
+        let id = inode(&inner).unwrap();
+        let mut cgroups = Cgroups::default();
+        let now = Instant::now();
+        assert_eq!(cgroups.path_below(root, id, now).unwrap(), "/a/b");
+        assert_eq!(
+            cgroups.path_below(root, inode(root).unwrap(), now).unwrap(),
+            "/"
+        );
+        fs::rename(&inner, root.join("c")).unwrap();
+        assert_eq!(cgroups.path_below(root, id, now).unwrap(), "/c");
+        fs::remove_dir(root.join("c")).unwrap();
+        assert_eq!(cgroups.path_below(root, id, now), None);
+    }
+
+    #[test]
+    fn many_that_are_not_there_do_not_cost_a_walk_each() {
+        let root = tempfile::TempDir::new().unwrap();
+        for number in 0..100 {
+            fs::create_dir(root.path().join(number.to_string())).unwrap();
+        }
+        let mut cgroups = Cgroups::default();
+        let now = Instant::now();
+        for id in 0..10_000 {
+            assert_eq!(cgroups.path_below(root.path(), u64::MAX - id, now), None);
+        }
+        assert!(!cgroups.walks.unwrap().allows(now, MAX_WALKS));
+        // What was seen is known all the same.
+        let id = inode(&root.path().join("7")).unwrap();
+        assert_eq!(cgroups.path_below(root.path(), id, now).unwrap(), "/7");
+    }
+}

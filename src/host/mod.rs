@@ -1,0 +1,206 @@
+//! Finding the CUDA libraries that programs use.
+
+pub mod budget;
+pub mod cupti;
+pub mod gpus;
+pub mod identity;
+pub mod nvml;
+pub mod process;
+pub mod system;
+pub mod world;
+
+use std::fs::{File, Metadata};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
+
+use gpuprobe_cuda::Layer;
+use gpuprobe_os::regular::open_regular;
+use gpuprobe_stacks::functions;
+
+/// A file, whatever its names: the same library seen through containers and links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// What a file looks like through every overlay that it is in. An overlay has a device number of
+/// its own for the files of its layers, while probes are placed at the files in the layers: to
+/// probe a library for each container of an image would see every call that often. When the inode
+/// last changed, to the nanosecond, no copy of the file can have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Likeness {
+    inode: u64,
+    size_bytes: u64,
+    changed: (i64, i64),
+    modified: (i64, i64),
+}
+
+/// Overlays of several file systems number these in the upper bits of their inodes.
+const LOWER_INODE: u64 = (1 << 40) - 1;
+
+impl Likeness {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            inode: metadata.ino() & LOWER_INODE,
+            size_bytes: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// What a mapped file is to us, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A CUDA library.
+    Cuda(Layer),
+    /// The dynamic loader.
+    Loader,
+}
+
+impl Role {
+    /// The role of a file of this name, if it has one. Wheels rename the runtime
+    /// (`libcudart-d0da41ae.so.11.0`, `libcudart.faf08d9a.so.13`).
+    pub fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+        if name.starts_with("libcuda.so") {
+            Some(Self::Cuda(Layer::Driver))
+        } else if name.starts_with("libcudart") && name.contains(".so") {
+            Some(Self::Cuda(Layer::Runtime))
+        } else if name.starts_with("ld-") && name.contains(".so") {
+            // ld-linux-x86-64.so.2, ld-2.31.so, ld-musl-x86_64.so.1
+            Some(Self::Loader)
+        } else {
+            None
+        }
+    }
+}
+
+/// An open library. The descriptor keeps the very file that was found, also when its path is
+/// given to another file meanwhile.
+#[derive(Debug)]
+pub struct Library {
+    /// Which file it is.
+    pub id: FileId,
+    /// How messages call it.
+    pub path: PathBuf,
+    /// What it is.
+    pub role: Role,
+    /// What it looks like through overlays.
+    pub likeness: Likeness,
+    /// It was found through an overlay.
+    pub in_overlay: bool,
+    /// The user whose file it is.
+    pub owner: u32,
+    file: File,
+}
+
+impl Library {
+    /// Opens `openable`, which messages call `path`.
+    ///
+    /// # Errors
+    /// Those of opening the file.
+    pub fn open(openable: &Path, path: &Path, role: Role) -> Result<Self> {
+        let file =
+            open_regular(openable).with_context(|| format!("cannot open {}", path.display()))?;
+        let metadata = file.metadata()?;
+        let in_overlay =
+            fstatfs(&file).is_ok_and(|system| system.filesystem_type() == OVERLAYFS_SUPER_MAGIC);
+        Ok(Self {
+            id: FileId {
+                device: metadata.dev(),
+                inode: metadata.ino(),
+            },
+            path: path.to_owned(),
+            role,
+            likeness: Likeness::of(&metadata),
+            in_overlay,
+            owner: metadata.uid(),
+            file,
+        })
+    }
+
+    /// A path by which the kernel reaches this very file.
+    pub fn attach_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd())
+    }
+
+    /// The number of its descriptor: no fewer files are open, as it has the first that was free.
+    pub fn descriptor(&self) -> u64 {
+        u64::try_from(self.file.as_raw_fd()).unwrap_or_default()
+    }
+
+    /// The functions of the table that the library exports, each file offset once.
+    ///
+    /// # Errors
+    /// The file is no ELF file for this machine.
+    pub fn functions(&self, layer: Layer) -> Result<Vec<functions::Function>> {
+        functions::functions(&self.file, layer)
+            .with_context(|| format!("cannot read {}", self.path.display()))
+    }
+
+    /// The loader's rendezvous, if the file has one.
+    ///
+    /// # Errors
+    /// The file is no ELF file for this machine.
+    pub fn rendezvous(&self) -> Result<Option<functions::Rendezvous>> {
+        functions::rendezvous(&self.file)
+            .with_context(|| format!("cannot read {}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let folder = std::env::temp_dir().join(format!("gpuprobe-fifo-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let fifo = folder.join("libcuda.so.1 (deleted)");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let role = Role::Cuda(Layer::Driver);
+        let error = Library::open(&fifo, &fifo, role).unwrap_err();
+        assert!(
+            format!("{error:#}").contains("no regular file"),
+            "{error:#}"
+        );
+        assert!(Library::open(&folder, &folder, role).is_err());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn roles_by_name() {
+        let role = |name: &str| Role::of(&Path::new("/some/where").join(name));
+        let (runtime, driver) = (Role::Cuda(Layer::Runtime), Role::Cuda(Layer::Driver));
+        for name in [
+            "libcudart.so.12",
+            "libcudart.so.13.0.96",
+            "libcudart.faf08d9a.so.13",
+            "libcudart-d0da41ae.so.11.0",
+            "libcudart.so.12 (deleted)",
+        ] {
+            assert_eq!(role(name), Some(runtime), "{name}");
+        }
+        assert_eq!(role("libcuda.so.1"), Some(driver));
+        assert_eq!(role("libcuda.so.580.159.04"), Some(driver));
+        for name in ["ld-linux-x86-64.so.2", "ld-2.31.so", "ld-musl-x86_64.so.1"] {
+            assert_eq!(role(name), Some(Role::Loader), "{name}");
+        }
+        for name in [
+            "libcudadebugger.so.1",
+            "libcublas.so.12",
+            "ld.bfd",
+            "python3",
+        ] {
+            assert_eq!(role(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! NVIDIA's management library, where it is installed: which GPUs there are, and what processes
+//! use of them. Nothing depends on it.
+
+use std::collections::HashMap;
+
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+
+use gpuprobe_model::Usage;
+
+/// The name that the driver installs; the one without a version comes with development packages.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// A GPU of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// Index in the order of the PCI bus, as `nvidia-smi` shows it.
+    pub index: u32,
+    /// UUID.
+    pub uuid: String,
+    /// Name of the model.
+    pub name: String,
+    /// Number of its device node.
+    pub minor: Option<u32>,
+}
+
+/// The library, in use.
+pub struct Nvml {
+    nvml: nvml_wrapper::Nvml,
+    /// The GPUs when it was opened.
+    pub gpus: Vec<Gpu>,
+}
+
+impl std::fmt::Debug for Nvml {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nvml").field("gpus", &self.gpus).finish()
+    }
+}
+
+impl Nvml {
+    /// Opens the library; `None` if it is not there or finds no driver.
+    pub fn open() -> Option<Self> {
+        let library = LIBRARY.as_ref();
+        let nvml = nvml_wrapper::Nvml::builder().lib_path(library).init();
+        let nvml = nvml
+            .inspect_err(|error| tracing::debug!("{LIBRARY}: {error}"))
+            .ok()?;
+        let gpus = gpus(&nvml)
+            .inspect_err(|error| tracing::debug!("NVML cannot list the GPUs: {error}"))
+            .ok()?;
+        Some(Self { nvml, gpus })
+    }
+
+    /// The GPU that the part of this UUID (`MIG-...`) belongs to.
+    pub fn parent_of(&self, uuid: &str) -> Option<u32> {
+        let part = self.nvml.device_by_uuid(uuid).ok()?;
+        part.mig_parent_device().ok()?.index().ok()
+    }
+
+    /// What processes use now.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for gpu in &self.gpus {
+            match self.processes_of(gpu.index) {
+                Ok(processes) => {
+                    for (pid, bytes) in processes {
+                        let on = usage.processes.entry(pid).or_default();
+                        on.push((gpu.index, bytes));
+                    }
+                }
+                Err(error) => tracing::debug!("NVML, GPU {}: {error}", gpu.index),
+            }
+        }
+        usage
+    }
+
+    /// Processes with their bytes. One that computes and draws is in both lists.
+    fn processes_of(&self, index: u32) -> Result<HashMap<u32, u64>, NvmlError> {
+        let device = self.nvml.device_by_index(index)?;
+        let mut processes = device.running_compute_processes()?;
+        processes.extend(device.running_graphics_processes().unwrap_or_default());
+        let used = |process: ProcessInfo| match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some((process.pid, bytes)),
+            UsedGpuMemory::Unavailable => None,
+        };
+        Ok(processes.into_iter().filter_map(used).collect())
+    }
+}
+
+fn gpus(nvml: &nvml_wrapper::Nvml) -> Result<Vec<Gpu>, NvmlError> {
+    (0..nvml.device_count()?)
+        .map(|index| {
+            let device = nvml.device_by_index(index)?;
+            Ok(Gpu {
+                index,
+                uuid: device.uuid()?,
+                name: device.name()?,
+                minor: device.minor_number().ok(),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,322 @@
+//! Which of the files that interest us a process has mapped.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::bail;
+
+use super::{FileId, Library, Role};
+use gpuprobe_os::proc::{self, Mapping, MappingLines, Status};
+
+/// A mapped file, as `/proc/PID/maps` tells it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MappingId {
+    device: u64,
+    inode: u64,
+}
+
+impl MappingId {
+    #[cfg(test)]
+    pub(crate) fn numbered(inode: u64) -> Self {
+        Self { device: 0, inode }
+    }
+
+    /// Whether `file` certainly is the one that is mapped. On some file systems (btrfs) the two
+    /// device numbers never agree.
+    fn is(&self, file: &FileId) -> bool {
+        file.device == self.device && file.inode == self.inode
+    }
+}
+
+/// A file that a process has mapped.
+#[derive(Debug)]
+pub struct Mapped {
+    /// Which it is.
+    pub id: MappingId,
+    /// What it is.
+    pub role: Role,
+    /// Its path as the process sees it.
+    pub path: PathBuf,
+    /// Paths that reach it from here, best first.
+    openable: [PathBuf; 3],
+}
+
+impl Mapped {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// It cannot be opened by any of its paths.
+    pub fn open(&self) -> anyhow::Result<Library> {
+        let [first, others @ ..] = &self.openable;
+        let mut opened = self.open_by(first);
+        for other in others {
+            opened = opened.or_else(|_| self.open_by(other));
+        }
+        opened
+    }
+
+    fn open_by(&self, openable: &Path) -> anyhow::Result<Library> {
+        let library = Library::open(openable, &self.path, self.role)?;
+        // By its plain path, another file may be found: in another mount namespace, or newer.
+        if openable == self.path && !self.id.is(&library.id) {
+            bail!("{} is another file by now", self.path.display());
+        }
+        Ok(library)
+    }
+}
+
+/// A look at the CUDA libraries and the dynamic loader that a process has mapped.
+#[derive(Debug)]
+pub struct Look {
+    pid: u32,
+    lines: MappingLines,
+    seen: HashSet<MappingId>,
+}
+
+/// What a look came to.
+#[derive(Debug)]
+pub enum Glance {
+    /// A file, which is told of once.
+    Found(Mapped),
+    /// It takes longer.
+    OutOfTime,
+    /// That was all.
+    End,
+}
+
+impl Look {
+    /// Begins to look at `pid`.
+    ///
+    /// # Errors
+    /// The process has ended, or may not be looked at.
+    pub fn at(pid: u32) -> io::Result<Self> {
+        Ok(Self {
+            pid,
+            lines: MappingLines::of(pid)?,
+            seen: HashSet::new(),
+        })
+    }
+
+    /// Looks on, until `until` at most.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn on(&mut self, until: Option<Instant>) -> io::Result<Glance> {
+        while let Some(mapping) = self.lines.read()? {
+            let found = mapping.and_then(|mapping| mapped_file(self.pid, &mapping));
+            if let Some(found) = found.filter(|found| self.seen.insert(found.id)) {
+                return Ok(Glance::Found(found));
+            }
+            if until.is_some_and(|until| Instant::now() > until) {
+                return Ok(Glance::OutOfTime);
+            }
+        }
+        Ok(Glance::End)
+    }
+}
+
+/// All that a [`Look`] at process `pid` finds.
+///
+/// # Errors
+/// The process has ended, or may not be looked at.
+pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
+    let mut look = Look::at(pid)?;
+    let mut found = Vec::new();
+    while let Glance::Found(mapped) = look.on(None)? {
+        found.push(mapped);
+    }
+    Ok(found)
+}
+
+fn mapped_file(pid: u32, map: &Mapping<'_>) -> Option<Mapped> {
+    let path = map.path().filter(|_| map.is_code)?;
+    let role = Role::of(path)?;
+    // The first needs no rights over the process, but may be another file. The second needs the
+    // most rights.
+    let by_mapping = map.link(pid).into();
+    let relative = path.strip_prefix("/").unwrap_or(path);
+    let by_root = Path::new("/proc")
+        .join(pid.to_string())
+        .join("root")
+        .join(relative);
+    Some(Mapped {
+        id: MappingId {
+            device: map.device,
+            inode: map.inode,
+        },
+        role,
+        path: path.to_owned(),
+        openable: [path.to_owned(), by_mapping, by_root],
+    })
+}
+
+/// All processes that can be looked at.
+pub fn all_pids() -> Vec<u32> {
+    let Ok(processes) = procfs::process::all_processes() else {
+        return Vec::new();
+    };
+    processes
+        .flatten()
+        .filter_map(|p| u32::try_from(p.pid).ok())
+        .collect()
+}
+
+/// The living processes that descend from `pid`.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let Ok(processes) = procfs::process::all_processes() else {
+        return Vec::new();
+    };
+    let parents: Vec<_> = processes
+        .flatten()
+        .filter_map(|p| {
+            let pid = u32::try_from(p.pid).ok()?;
+            Some((pid, Stat::read(pid).ok()?.ppid))
+        })
+        .collect();
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        let children = parents.iter().filter(|(_, ppid)| *ppid == parent);
+        found.extend(children.map(|(child, _)| child));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// What is needed of `/proc/PID/stat`. A process has any bytes for a name; nothing may depend on
+/// these being text.
+struct Stat {
+    state: u8,
+    ppid: u32,
+    start_ticks: u64,
+}
+
+impl Stat {
+    fn read(pid: u32) -> io::Result<Self> {
+        let bytes = proc::short(pid, "stat")?;
+        Self::parse(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    /// It does not just wait to be reaped.
+    fn runs(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X')
+    }
+
+    /// The name is in parentheses, which it may have, too: the last one ends it.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.iter().rposition(|byte| *byte == b')')?;
+        let rest = str::from_utf8(&bytes[end + 1..]).ok()?;
+        let fields: Vec<_> = rest.split_ascii_whitespace().collect();
+        Some(Self {
+            state: *fields.first()?.as_bytes().first()?,
+            ppid: fields.get(1)?.parse().ok()?,
+            start_ticks: fields.get(19)?.parse().ok()?,
+        })
+    }
+}
+
+/// One certain process: its id may later be given to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Handle {
+    /// Process id.
+    pub pid: u32,
+    start_ticks: u64,
+}
+
+impl Handle {
+    /// The process of which `id` is a thread.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn of(id: u32) -> io::Result<Self> {
+        let status = Status::of(id)?;
+        let pid = status.field("Tgid").and_then(|pid| pid.parse().ok());
+        let pid = pid.unwrap_or(id);
+        Ok(Self {
+            pid,
+            start_ticks: Stat::read(pid)?.start_ticks,
+        })
+    }
+
+    /// Whether it is still running, as far as can be found out: if we cannot look, it is.
+    pub fn is_alive(&self) -> bool {
+        self.lives_by(&Stat::read(self.pid))
+    }
+
+    fn lives_by(&self, read: &io::Result<Stat>) -> bool {
+        match read {
+            Ok(stat) => stat.start_ticks == self.start_ticks && stat.runs(),
+            Err(error) => !proc::is_gone(error),
+        }
+    }
+}
+
+/// Whether a process with this id is running; if we cannot look, it is.
+pub fn is_alive(pid: u32) -> bool {
+    match Handle::of(pid) {
+        Ok(handle) => handle.is_alive(),
+        Err(error) => !proc::is_gone(&error),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_any_bytes() {
+        let fields = "S 7 1 1 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 98765 1 2";
+        let mut bytes = b"12 (\xff) Z 1 (\n) ".to_vec();
+        bytes.extend(fields.as_bytes());
+        let stat = Stat::parse(&bytes).unwrap();
+        assert_eq!((stat.state, stat.ppid, stat.start_ticks), (b'S', 7, 98_765));
+        assert!(Stat::parse(b"12 (name").is_none());
+        assert!(Stat::parse(b"12 (name) S 7").is_none());
+    }
+
+    #[test]
+    fn we_are_alive() {
+        let handle = Handle::of(std::process::id()).unwrap();
+        assert_eq!(handle.pid, std::process::id());
+        assert!(handle.is_alive() && is_alive(handle.pid));
+        assert!(!is_alive(u32::MAX));
+    }
+
+    #[test]
+    fn a_look_can_be_put_down() {
+        let found = |until: &dyn Fn() -> Option<Instant>| {
+            let mut look = Look::at(std::process::id()).unwrap();
+            let (mut found, mut breaks) = (Vec::new(), 0);
+            loop {
+                match look.on(until()).unwrap() {
+                    Glance::Found(mapped) => found.push(mapped.path),
+                    Glance::OutOfTime => breaks += 1,
+                    Glance::End => return (found, breaks),
+                }
+            }
+        };
+        let (at_once, breaks) = found(&|| None);
+        assert!(
+            at_once
+                .iter()
+                .any(|path| Role::of(path) == Some(Role::Loader))
+        );
+        assert_eq!(breaks, 0);
+        let (in_parts, breaks) = found(&|| Some(Instant::now()));
+        assert_eq!(in_parts, at_once);
+        assert!(breaks > 3);
+    }
+
+    #[test]
+    fn who_cannot_be_looked_at_has_not_ended() {
+        let handle = Handle::of(std::process::id()).unwrap();
+        let failed = |number| handle.lives_by(&Err(io::Error::from_raw_os_error(number)));
+        assert!(
+            failed(nix::libc::EMFILE) && failed(nix::libc::ENOMEM) && failed(nix::libc::EACCES)
+        );
+        assert!(!failed(nix::libc::ENOENT) && !failed(nix::libc::ESRCH));
+    }
+}

@@ -1,0 +1,92 @@
+//! The host's own libcuda and dynamic loader, for processes that have not started yet.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Library, Role};
+use gpuprobe_cuda::Layer;
+
+/// Folders that the dynamic loader searches, and those where NVIDIA's container runtime and the
+/// toolkit put the driver.
+const LIBRARY_FOLDERS: &[&str] = &[
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/local/nvidia/lib",
+    "/usr/local/cuda/compat",
+    "/usr/lib/wsl/lib",
+    "/run/opengl-driver/lib",
+];
+
+const LOADERS: &[&str] = &[
+    "/lib64/ld-linux-x86-64.so.2",
+    "/lib/ld-linux-aarch64.so.1",
+    "/lib/ld-musl-x86_64.so.1",
+    "/lib/ld-musl-aarch64.so.1",
+];
+
+/// The host's libcuda and dynamic loaders, each file once. Files that are there but cannot be
+/// opened are left out with a warning.
+pub fn libraries() -> Vec<Library> {
+    let drivers = library_folders()
+        .into_iter()
+        .map(|folder| (folder.join("libcuda.so.1"), Role::Cuda(Layer::Driver)));
+    let loaders = LOADERS.iter().map(|path| (path.into(), Role::Loader));
+    let mut seen = HashSet::new();
+    drivers
+        .chain(loaders)
+        .filter(|(path, _)| path.exists())
+        .filter_map(|(path, role)| {
+            Library::open(&path, &path, role)
+                .inspect_err(|error| tracing::warn!("{error:#}"))
+                .ok()
+        })
+        .filter(|library| seen.insert(library.id))
+        .collect()
+}
+
+fn library_folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = LIBRARY_FOLDERS.iter().map(PathBuf::from).collect();
+    let mut lists = vec![PathBuf::from("/etc/ld.so.conf")];
+    if let Ok(entries) = fs::read_dir("/etc/ld.so.conf.d") {
+        lists.extend(entries.flatten().map(|entry| entry.path()));
+    }
+    for list in lists {
+        if let Ok(text) = fs::read_to_string(list) {
+            folders.extend(folders_in(&text));
+        }
+    }
+    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
+        folders.extend(std::env::split_paths(&path));
+    }
+    folders
+}
+
+/// The folders that a file of `/etc/ld.so.conf.d` names.
+fn folders_in(text: &str) -> impl Iterator<Item = PathBuf> {
+    text.lines()
+        .map(|line| line.split('#').next().unwrap_or_default().trim())
+        .filter(|line| line.starts_with('/'))
+        .map(|line| Path::new(line).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_a_configuration_file() {
+        let text = "# comment\n/usr/local/lib # here\n\ninclude /etc/x/*.conf\n/opt/cuda/lib64\n";
+        let folders: Vec<_> = folders_in(text).collect();
+        assert_eq!(
+            folders,
+            [Path::new("/usr/local/lib"), Path::new("/opt/cuda/lib64")]
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! Starting the traced command.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+
+use anyhow::{Context, Error, Result};
+use caps::CapSet;
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::Signal;
+use nix::unistd;
+use tokio::process::{Child, Command};
+
+use super::descriptors::Ours;
+use super::limits;
+use gpuprobe_os::privileges::Invoker;
+
+/// What a child does before it runs the command: system calls only, and no allocation.
+pub(super) type First = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
+
+/// Starts `command` with our environment and `environment`, and our terminal. Unless it is to run
+/// `as_root`, it has the rights of the user who called sudo, and none that only we were given.
+/// `first` is done while it still has ours.
+pub(super) fn spawn(
+    command: &[OsString],
+    environment: impl IntoIterator<Item = (&'static str, OsString)>,
+    as_root: bool,
+    first: Option<First>,
+) -> Result<Child> {
+    let (program, arguments) = command.split_first().context("no command")?;
+    let invoker = match as_root {
+        true => None,
+        false => Invoker::find().context("cannot tell who called sudo")?,
+    };
+    let mut child = Command::new(program);
+    child.args(arguments).envs(environment);
+    if let Some(invoker) = &invoker {
+        child.envs(invoker.environment());
+    }
+    let files = limits::original();
+    let ours = Ours::find();
+    let prepare = move || {
+        if let Some(first) = &first {
+            first()?;
+        }
+        ours.close_on_exec();
+        // Programs that use select() cannot have more.
+        if let Some((soft, hard)) = files {
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        }
+        if !as_root {
+            // Rights that outlive an exec, or may. Neither allocates.
+            let _ = caps::clear(None, CapSet::Ambient);
+            let _ = caps::clear(None, CapSet::Inheritable);
+        }
+        if let Some(invoker) = &invoker {
+            unistd::setgroups(&invoker.groups)?;
+            unistd::setgid(invoker.gid)?;
+            unistd::setuid(invoker.uid)?;
+        }
+        // Should we be killed while the command is held, it goes on.
+        prctl::set_pdeathsig(Signal::SIGCONT)?;
+        Ok(())
+    };
+    // SAFETY: `prepare` makes system calls only, which are async-signal-safe, and allocates
+    // nothing; everything it uses was made before the fork.
+    #[allow(unsafe_code)]
+    unsafe {
+        child.pre_exec(prepare);
+    }
+    child
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.to_string_lossy()))
+}
+
+/// The exit status when the command could not be started, as shells and `env` have it.
+pub(super) fn not_started(error: &Error) -> ExitCode {
+    let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    match cause {
+        Some(ErrorKind::NotFound) => ExitCode::from(127),
+        _ => ExitCode::from(126),
+    }
+}
+
+/// The exit status of the command as ours; a signal as shells report it.
+pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}

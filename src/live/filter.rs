@@ -1,0 +1,249 @@
+//! Which processes are reported, when not all are.
+
+use std::collections::HashMap;
+
+use crate::host::identity::is_within;
+use gpuprobe_model::event::{Event, Task};
+use gpuprobe_model::identity::Identity;
+
+/// What a process must be like to be reported; nothing asked is nothing demanded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Its name is one of these.
+    pub comms: Vec<String>,
+    /// Its user id is one of these.
+    pub uids: Vec<u32>,
+    /// Neither its name nor its process id is one of these.
+    pub excluded: Vec<String>,
+    /// The id of its container begins like this.
+    pub container: Option<String>,
+    /// Its cgroup is this or below it.
+    pub cgroup: Option<String>,
+}
+
+/// Names are cut by the kernel.
+const COMM_BYTES: usize = 15;
+
+impl Filter {
+    /// Whether every process passes.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn accepts(&self, task: &Task, identity: impl FnOnce() -> Identity) -> bool {
+        let is_named = |name: &String| {
+            let bytes = name.as_bytes();
+            bytes[..bytes.len().min(COMM_BYTES)] == *task.comm.as_bytes()
+        };
+        let has_id = |text: &String| text.parse() == Ok(task.pid);
+        if self.excluded.iter().any(|e| is_named(e) || has_id(e)) {
+            return false;
+        }
+        if !self.comms.is_empty() && !self.comms.iter().any(is_named) {
+            return false;
+        }
+        if !self.uids.is_empty() && !self.uids.contains(&task.uid) {
+            return false;
+        }
+        if self.container.is_none() && self.cgroup.is_none() {
+            return true;
+        }
+        let identity = identity();
+        let in_container = self.container.as_ref().is_none_or(|wanted| {
+            let container = identity.container.as_deref();
+            container.is_some_and(|id| id.starts_with(wanted))
+        });
+        let in_cgroup = self.cgroup.as_ref().is_none_or(|wanted| {
+            let cgroup = identity.cgroup.as_deref();
+            cgroup.is_some_and(|path| is_within(path, wanted))
+        });
+        in_container && in_cgroup
+    }
+}
+
+/// Applies a filter to events. A process is judged when it is first seen, and again when it gets
+/// another name; once accepted, it stays.
+#[derive(Debug, Default)]
+pub(super) struct Sieve {
+    filter: Filter,
+    /// Processes with their numbers on the kernel side.
+    judged: HashMap<u32, Judged>,
+    /// The same of ended ones: their copies, names and counts may come after their ends.
+    ended: HashMap<u32, Judged>,
+    /// Of these, those that ended before what the kernel side had counted was last read.
+    old: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Judged {
+    number: u32,
+    accepted: bool,
+}
+
+impl Sieve {
+    pub(super) fn new(filter: Filter) -> Self {
+        Self {
+            filter,
+            ..Self::default()
+        }
+    }
+
+    /// Whether `event` is to be applied.
+    pub(super) fn passes(
+        &mut self,
+        event: &Event,
+        identity: impl FnOnce(&Task) -> Identity,
+    ) -> bool {
+        if self.filter.is_empty() {
+            return true;
+        }
+        match event {
+            Event::Process(task) => {
+                let known = self.judged.get(&task.pid).is_some_and(|j| j.accepted);
+                let accepted = known || self.filter.accepts(task, || identity(task));
+                let number = task.process;
+                self.judged.insert(task.pid, Judged { number, accepted });
+                accepted
+            }
+            Event::Exit(task) | Event::Exec(task) => {
+                let judged = self.judged.remove(&task.pid);
+                judged.is_some_and(|judged| {
+                    self.ended.insert(task.pid, judged);
+                    judged.accepted
+                })
+            }
+            Event::Thread(task) | Event::ThreadExit(task) => self.is_accepted(task.pid),
+            Event::Call(call) => self.is_accepted(call.pid),
+            Event::Kernel(kernel) => self.is_accepted(kernel.pid),
+            Event::Launch(launch) => self.is_accepted(launch.pid),
+            Event::Copy(copy) => self.is_accepted(copy.pid),
+            Event::Activity(batch) => self.is_accepted(batch.pid),
+        }
+    }
+
+    /// What to do with launches that the kernel side has counted for a process: `None` to count
+    /// them, else whether it is to keep them.
+    pub(super) fn keeps_launches(&self, number: u32) -> Option<bool> {
+        if self.filter.is_empty() {
+            return None;
+        }
+        // The process id is in the upper bits (bpf/threads.h).
+        let pid = number >> 10;
+        let is_it = |judged: &&Judged| judged.number == number;
+        match self.ended.get(&pid).filter(is_it) {
+            Some(ended) if ended.accepted => None,
+            Some(_) => Some(false),
+            None if self.is_accepted(pid) => None,
+            None => Some(true),
+        }
+    }
+
+    /// What the kernel side has counted was read: nothing more comes of those that had ended by
+    /// the time before.
+    pub(super) fn counts_were_read(&mut self) {
+        for pid in self.old.drain(..) {
+            self.ended.remove(&pid);
+        }
+        self.old.extend(self.ended.keys());
+    }
+
+    /// A process whose introduction was lost has not been accepted.
+    fn is_accepted(&self, pid: u32) -> bool {
+        let judged = self.judged.get(&pid).or_else(|| self.ended.get(&pid));
+        judged.is_some_and(|judged| judged.accepted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(pid: u32, uid: u32, comm: &str) -> Task {
+        Task {
+            pid,
+            tid: pid,
+            uid,
+            process: pid << 10,
+            from_birth: true,
+            inner_pid: pid,
+            cgroup: 1,
+            time_ns: 1,
+            comm: comm.to_owned(),
+        }
+    }
+
+    fn accepts(filter: &Filter, task: &Task, container: &str, cgroup: &str) -> bool {
+        filter.accepts(task, || Identity {
+            container: Some(container.to_owned()),
+            cgroup: Some(cgroup.to_owned()),
+            ..Identity::default()
+        })
+    }
+
+    #[test]
+    fn everything_asked_must_hold() {
+        let train = task(7, 1000, "train");
+        let check = |filter: Filter| accepts(&filter, &train, "abc123", "/a/docker-abc123");
+        let strings = |words: &[&str]| words.iter().map(|&w| w.to_owned()).collect();
+        for (comms, uids, excluded, expected) in [
+            (vec![], vec![], vec![], true),
+            (vec!["train", "serve"], vec![1000], vec!["other"], true),
+            (vec!["serve"], vec![], vec![], false),
+            (vec!["train"], vec![0], vec![], false),
+            (vec![], vec![], vec!["train"], false),
+            (vec![], vec![], vec!["7"], false),
+        ] {
+            let filter = Filter {
+                comms: strings(&comms),
+                uids,
+                excluded: strings(&excluded),
+                ..Filter::default()
+            };
+            assert_eq!(check(filter.clone()), expected, "{filter:?}");
+        }
+        for (container, cgroup, expected) in [
+            (Some("abc"), None, true),
+            (Some("xyz"), None, false),
+            (None, Some("/a"), true),
+            (Some("abc"), Some("/b"), false),
+        ] {
+            let filter = Filter {
+                container: container.map(str::to_owned),
+                cgroup: cgroup.map(str::to_owned),
+                ..Filter::default()
+            };
+            assert_eq!(check(filter.clone()), expected, "{filter:?}");
+        }
+        // The kernel cuts names.
+        let long = Filter {
+            comms: strings(&["a_very_long_name_of_a_program"]),
+            ..Filter::default()
+        };
+        assert!(accepts(&long, &task(8, 0, "a_very_long_nam"), "", ""));
+    }
+
+    #[test]
+    fn once_accepted_a_process_stays() {
+        let mut sieve = Sieve::new(Filter {
+            comms: vec!["train".into()],
+            ..Filter::default()
+        });
+        let mut passes = |event: Event| sieve.passes(&event, |_| Identity::default());
+        assert!(!passes(Event::Process(task(7, 0, "python"))));
+        assert!(!passes(Event::Thread(task(7, 0, "python"))));
+        assert!(passes(Event::Process(task(7, 0, "train"))));
+        assert!(passes(Event::Process(task(7, 0, "python"))));
+        assert!(passes(Event::Exit(task(7, 0, "python"))));
+        // What comes through another ring may come later.
+        assert!(passes(Event::Thread(task(7, 0, "python"))));
+        assert!(!passes(Event::Process(task(8, 0, "python"))));
+        assert!(!passes(Event::Exit(task(8, 0, "python"))));
+        for _ in 0..2 {
+            assert_eq!(sieve.keeps_launches(7 << 10), None);
+            assert_eq!(sieve.keeps_launches(8 << 10), Some(false));
+            sieve.counts_were_read();
+        }
+        assert_eq!(sieve.keeps_launches(7 << 10), Some(true));
+        assert_eq!(sieve.keeps_launches(8 << 10), Some(true));
+    }
+}

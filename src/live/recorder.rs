@@ -1,0 +1,52 @@
+//! The recording of a run, if there is to be one.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use chrono::SecondsFormat;
+
+use super::{Config, Target};
+use gpuprobe_model::Usage;
+use gpuprobe_model::clock::Clock;
+use gpuprobe_recording::log::Mark;
+use gpuprobe_recording::{Facts, Recorder, Tap};
+use gpuprobe_report::{Options, Report};
+
+/// Begins the recording that `config` asks for, so that a bad path fails before anything is traced.
+pub(super) fn open(config: &Config, clock: Clock) -> Result<Box<dyn Tap>> {
+    let Some(record) = &config.record else {
+        return Ok(Box::new(()));
+    };
+    let command = match &config.target {
+        Target::Command(words) => words
+            .iter()
+            .map(|w| w.to_string_lossy().into_owned())
+            .collect(),
+        Target::Everything | Target::Process(_) => Vec::new(),
+    };
+    let line = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let facts = Facts {
+        clock,
+        command,
+        command_line: line.collect(),
+        all_tables: record.all_tables,
+        kinds: config.kinds,
+        ..Facts::now(config.modes)
+    };
+    Ok(Box::new(Recorder::start(&record.path, facts)?))
+}
+
+/// What of `report` does not follow from the state.
+pub(super) fn mark_of(report: &Report, options: &Options, usage: Option<&Usage>) -> Mark {
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Mark {
+        time: report.time.to_rfc3339_opts(SecondsFormat::Nanos, false),
+        is_final: options.is_final,
+        since_last_ns: ns(options.since_last),
+        since_start_ns: ns(options.since_start),
+        stacks: options.stacks,
+        now_ns: Some(options.now_ns),
+        usage: usage.cloned(),
+        link: options.link.map(|link| (link.gigatransfers, link.lanes)),
+    }
+}

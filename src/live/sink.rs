@@ -1,0 +1,157 @@
+//! Where the records of the rings go.
+
+use super::filter::Sieve;
+use super::stacks::{self, Stacks};
+use crate::host::world::Live;
+use crate::probe::{Consumer, Probe};
+use gpuprobe_cuda::Modes;
+use gpuprobe_engine::transfers::Transfer;
+use gpuprobe_engine::{State, World};
+use gpuprobe_model::activity::Batch;
+use gpuprobe_model::event;
+use gpuprobe_model::event::{AboutMemory, Event};
+use gpuprobe_recording::Tap;
+use gpuprobe_recording::frames::Told;
+use gpuprobe_recording::tap::Witness;
+use gpuprobe_stacks::taken::Taken;
+
+/// What the records of the rings are applied to.
+pub(super) struct Sink {
+    pub(super) modes: Modes,
+    pub(super) state: State,
+    pub(super) world: Live,
+    pub(super) sieve: Sieve,
+    pub(super) decoder: event::Decoder,
+    pub(super) undecodable: u64,
+    /// Call stacks, if they are taken.
+    pub(super) stacks: Option<Stacks>,
+    /// Single copies to be written, if that is asked for.
+    pub(super) copies: Option<Vec<Transfer>>,
+    /// What the GPU did, record by record, if that is to be written.
+    pub(super) records: Option<Vec<Batch>>,
+    /// Where all of it is recorded, if it is.
+    pub(super) tap: Box<dyn Tap>,
+}
+
+/// Hands records to a sink, and what it learns of call stacks to the kernel side.
+pub(super) struct Teaching<'a> {
+    sink: &'a mut Sink,
+    probe: &'a Probe,
+    looks_ahead: bool,
+    announced: Vec<AboutMemory>,
+}
+
+impl<'a> Teaching<'a> {
+    pub(super) fn new(sink: &'a mut Sink, probe: &'a Probe) -> Self {
+        let looks_ahead = sink.state.ledger.is_large();
+        Self {
+            sink,
+            probe,
+            looks_ahead,
+            announced: Vec::new(),
+        }
+    }
+}
+
+impl Consumer for Teaching<'_> {
+    fn looks_ahead(&self) -> bool {
+        self.looks_ahead
+    }
+
+    fn announce(&mut self, record: &[u8]) {
+        self.announced.extend(event::about_memory(record));
+    }
+
+    fn announced(&mut self) {
+        self.sink.state.ledger.expect(&self.announced);
+        self.announced.clear();
+    }
+
+    fn take(&mut self, record: &[u8]) {
+        self.sink.record(record);
+        // At once: until then, more copies of the same stack are sent.
+        let stacks = self.sink.stacks.as_mut();
+        if let Some(stacks) = stacks.filter(|stacks| stacks.has_news()) {
+            stacks.teach(self.probe);
+        }
+    }
+}
+
+impl Sink {
+    /// Decodes and applies one record.
+    pub(super) fn record(&mut self, bytes: &[u8]) {
+        if Taken::is_stack(bytes) {
+            let understood = self.stacks.as_mut().is_none_or(|stacks| stacks.take(bytes));
+            self.undecodable += u64::from(!understood);
+            return;
+        }
+        let bytes = event::whole(bytes);
+        match self.decoder.decode(bytes) {
+            Ok(event) => {
+                if let (Event::Exit(task) | Event::Exec(task), Some(stacks)) =
+                    (&event, &mut self.stacks)
+                {
+                    stacks.end(task);
+                }
+                let world = &self.world;
+                if self.sieve.passes(&event, |task| world.identity(task)) {
+                    self.enter(event, bytes);
+                }
+            }
+            Err(error) => {
+                self.undecodable += 1;
+                tracing::debug!("{error}");
+            }
+        }
+    }
+
+    /// Enters an event that passed, and its record.
+    fn enter(&mut self, mut event: Event, bytes: &[u8]) {
+        let renamed = self.name_stack(&mut event, bytes);
+        let bytes = renamed.as_deref().unwrap_or(bytes);
+        let transfer = if self.tap.is_recording() {
+            let witness = Witness::new(&self.world);
+            let transfer = self.state.apply(&event, self.modes, &witness);
+            witness
+                .into_notes()
+                .into_iter()
+                .for_each(|note| self.tap.note(note));
+            self.tap.record(bytes);
+            transfer
+        } else {
+            self.state.apply(&event, self.modes, &self.world)
+        };
+        if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
+            copies.push(transfer);
+        }
+        if let (Some(records), Event::Activity(batch)) = (&mut self.records, event) {
+            records.push(batch);
+        }
+    }
+
+    /// Sees to the call stack of an event; its record, if that is another one now.
+    fn name_stack(&mut self, event: &mut Event, bytes: &[u8]) -> Option<Vec<u8>> {
+        let stacks = self.stacks.as_mut()?;
+        let (pid, stack, offset) = match event {
+            Event::Call(call) => (call.pid, &mut call.stack, stacks::OF_CALL),
+            Event::Launch(launch) => (launch.pid, &mut launch.stack, stacks::OF_LAUNCH),
+            _ => return None,
+        };
+        let before = *stack;
+        if before == 0 {
+            return None;
+        }
+        let note = stacks.name(pid, stack, &mut self.state.ledger);
+        if let Some(note) = note.filter(|_| self.tap.is_recording()) {
+            self.tap.note(note);
+        }
+        (*stack != before).then(|| stacks::renamed(bytes, offset, *stack))
+    }
+
+    /// Takes in the frames that were found meanwhile.
+    pub(super) fn find_frames(&mut self, told: &mut Told) {
+        for note in self.stacks.iter_mut().flat_map(|stacks| stacks.found(told)) {
+            self.tap.note(note);
+        }
+    }
+}

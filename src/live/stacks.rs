@@ -1,0 +1,233 @@
+//! The call stacks of a run: from the kernel side to the ledger, the recording and the reports.
+
+use std::collections::HashSet;
+use std::mem::offset_of;
+use std::time::Duration;
+
+use zerocopy::IntoBytes;
+
+use crate::probe::Probe;
+use gpuprobe_engine::Ledger;
+use gpuprobe_model::abi::{RawCall, RawLaunch};
+use gpuprobe_model::event::Task;
+use gpuprobe_model::stack::{FramesKey, KnownFrames, Location};
+use gpuprobe_os::say;
+use gpuprobe_recording::frames::Told;
+use gpuprobe_recording::log::Note;
+use gpuprobe_stacks::symbols::{Answer, Request, Service};
+use gpuprobe_stacks::taken::Taken;
+
+/// Locations whose frames are remembered, and bytes that these take; then all are looked up again.
+const MAX_FRAMES: usize = 1 << 20;
+const MAX_BYTES: usize = 512 << 20;
+
+/// What is known of call stacks.
+pub(super) struct Stacks {
+    taken: Taken,
+    service: Service,
+    /// The frames that were found.
+    pub(super) frames: KnownFrames,
+    /// Answers that were waited for and not looked at.
+    arrived: Vec<Answer>,
+    asked: HashSet<FramesKey>,
+    /// Processes of which places were asked for that are in no file.
+    jitted: HashSet<u32>,
+    /// What was found has been forgotten: it will be told again.
+    is_forgetful: bool,
+    /// Processes and programs that have ended since the last round of reading, and before it:
+    /// their last launches and copies are in another ring than their ends, and may be read up to a
+    /// round later.
+    ended: Vec<(u32, u32)>,
+    ended_before: Vec<(u32, u32)>,
+    /// Calls whose stack was taken, but is not known here.
+    pub(super) unknown: u64,
+    /// The frames of all stacks are wanted, not just of those that are shown.
+    is_recording: bool,
+}
+
+impl Stacks {
+    pub(super) fn new(is_recording: bool) -> anyhow::Result<Self> {
+        Ok(Self {
+            taken: Taken::default(),
+            service: Service::start()?,
+            frames: KnownFrames::default(),
+            arrived: Vec::new(),
+            asked: HashSet::new(),
+            jitted: HashSet::new(),
+            is_forgetful: false,
+            ended: Vec::new(),
+            ended_before: Vec::new(),
+            unknown: 0,
+            is_recording,
+        })
+    }
+
+    /// Takes in a record of the kernel side that is a stack; false if it cannot be understood.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
+        self.taken.take(bytes)
+    }
+
+    /// Looks at what `pid` has mapped: it may end soon.
+    pub(super) fn look_at(&mut self, pid: u32) {
+        self.taken.spaces.refresh(pid);
+    }
+
+    /// Looks at a process that will be traced, before it makes a call.
+    pub(super) fn prepare_for(&mut self, pid: u32) {
+        self.taken.look_at(pid);
+    }
+
+    /// Gives the stack of a call the number that the ledger knows it by, and teaches the ledger
+    /// those that are new. The note for the recording, if there is one.
+    pub(super) fn name(
+        &mut self,
+        pid: u32,
+        of_call: &mut u64,
+        ledger: &mut Ledger,
+    ) -> Option<Note> {
+        let named = self.taken.of_call(pid, *of_call);
+        self.unknown += u64::from(named.is_none());
+        *of_call = named.as_ref().map_or(0, |named| named.id);
+        let named = named?;
+        let stack = named.new?;
+        let note = Note::Stack(pid, named.id, (*stack).clone());
+        if self.is_recording {
+            let locations = stack.locations.iter().enumerate();
+            self.want(locations.map(|(index, location)| (pid, *location, index == 0)));
+        }
+        ledger.learn_stack(pid, named.id, stack);
+        Some(note)
+    }
+
+    /// A process has ended, or one of its programs.
+    pub(super) fn end(&mut self, task: &Task) {
+        self.ended.push((task.pid, task.process));
+    }
+
+    /// All rings have been read once more.
+    pub(super) fn end_round(&mut self) {
+        let ended = std::mem::take(&mut self.ended);
+        for (pid, process) in std::mem::replace(&mut self.ended_before, ended) {
+            self.taken.forget(pid, process);
+        }
+    }
+
+    /// Forgets processes of whose end nobody told.
+    pub(super) fn sweep(&mut self, is_alive: impl Fn(u32) -> bool) {
+        self.taken.sweep(is_alive);
+    }
+
+    /// Whether there is anything to [`Self::teach`].
+    pub(super) fn has_news(&self) -> bool {
+        self.taken.has_news()
+    }
+
+    /// Tells the kernel side what was learnt.
+    pub(super) fn teach(&mut self, probe: &Probe) {
+        for (pid, why) in self.taken.take_refused() {
+            say(format_args!("no call stacks of process {pid}: {why}"));
+        }
+        let news = self.taken.take_news();
+        for pid in news.begun {
+            self.begin(pid);
+        }
+        for pid in news.looked_at {
+            match self.taken.spaces.code(pid) {
+                Some(code) => {
+                    if let Err(error) = probe.enter_code(pid, &code) {
+                        tracing::debug!("{error:#}");
+                    }
+                }
+                None => probe.forget_code(pid),
+            }
+        }
+        probe.forget_paths(news.forgotten);
+        if let Err(error) = probe.enter_paths(&news.learnt) {
+            tracing::debug!("{error:#}");
+            self.taken.start_afresh();
+            return;
+        }
+        // From now on the paths are known; what only looks like one of them is not.
+        probe.forget_copies(news.recognised);
+    }
+
+    /// What was made at run time by the process that had this id is not there any more. What it
+    /// was called stays known, for reports of what that process left.
+    fn begin(&mut self, pid: u32) {
+        if self.jitted.remove(&pid) {
+            self.service.forget(pid);
+        }
+    }
+
+    /// Asks for the frames at these locations, if that has not been done.
+    pub(super) fn want(&mut self, locations: impl Iterator<Item = (u32, Location, bool)>) {
+        if self.asked.len() > MAX_FRAMES || self.frames.bytes() > MAX_BYTES {
+            tracing::debug!("the names of all functions are looked up again: there are too many");
+            self.asked.clear();
+            self.frames = KnownFrames::default();
+            self.is_forgetful = true;
+        }
+        let mut requests = Vec::new();
+        for wanted in locations {
+            let (pid, location, is_innermost) = wanted;
+            if self
+                .asked
+                .insert(FramesKey::of(pid, &location, is_innermost))
+            {
+                if location.module.is_none() {
+                    self.jitted.insert(pid);
+                }
+                let module = location.module.and_then(|id| self.taken.spaces.module(id));
+                requests.push(Request {
+                    pid,
+                    location,
+                    is_innermost,
+                    module,
+                });
+            }
+        }
+        self.service.request(requests);
+    }
+
+    /// What was found of what was asked for, as notes for the recording.
+    pub(super) fn found(&mut self, told: &mut Told) -> Vec<Note> {
+        if std::mem::take(&mut self.is_forgetful) {
+            *told = Told::default();
+        }
+        let mut notes = Vec::new();
+        let arrived = std::mem::take(&mut self.arrived);
+        for answer in arrived.into_iter().chain(self.service.poll()) {
+            let Answer {
+                pid,
+                location,
+                is_innermost,
+                frames,
+            } = answer;
+            if self.is_recording {
+                notes.extend(told.tell(pid, &location, is_innermost, &frames));
+            }
+            self.frames.learn(pid, location, is_innermost, frames);
+        }
+        notes
+    }
+
+    /// Whether something that was asked for has not been found yet, after waiting for it a little.
+    pub(super) fn is_waiting(&mut self, at_most: Duration) -> bool {
+        self.arrived.extend(self.service.wait(at_most));
+        self.service.outstanding() > 0
+    }
+}
+
+/// Where the number of its stack stands in the record of a call.
+pub(super) const OF_CALL: usize = offset_of!(RawCall, stack);
+/// Likewise of a launch.
+pub(super) const OF_LAUNCH: usize = offset_of!(RawLaunch, stack);
+
+/// The record whose stack has the number `stack`, which stands at `offset`.
+pub(super) fn renamed(record: &[u8], offset: usize, stack: u64) -> Vec<u8> {
+    let mut record = record.to_vec();
+    if let Some(bytes) = record.get_mut(offset..offset + size_of::<u64>()) {
+        bytes.copy_from_slice(stack.as_bytes());
+    }
+    record
+}

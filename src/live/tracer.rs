@@ -1,0 +1,417 @@
+//! The probe together with discovery: what is attached where, and attaching to more.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use anyhow::{Context, Error, Result, anyhow, bail};
+
+use super::files::Files;
+use super::{ApiChoice, Config, Target, limits};
+use crate::host::process;
+use crate::host::process::{Glance, Handle, Mapped};
+use crate::host::{Library, Role, gpus, system};
+use crate::probe::{Attached, Point, Probe, Settings, arm64};
+use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Modes, Op};
+use gpuprobe_os::privileges;
+use gpuprobe_stacks::functions::Function as FoundFunction;
+use gpuprobe_stacks::instruction::First;
+
+/// What came of looking at a process.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// CUDA functions that are newly probed.
+    pub functions: usize,
+    /// A library could not be probed, now or before.
+    pub incomplete: bool,
+    /// Failures that the user has not been told yet.
+    pub failures: Vec<Error>,
+}
+
+/// A look at a process that may take long.
+#[derive(Debug)]
+pub struct Look {
+    /// The process.
+    pub pid: u32,
+    /// What came of it so far.
+    pub looked: Looked,
+    mapped: process::Look,
+    /// Files that were probed when it began.
+    probed: usize,
+}
+
+impl Looked {
+    /// Tells the user what could not be probed.
+    pub fn warn(&mut self) {
+        for failure in self.failures.drain(..) {
+            tracing::warn!("{failure:#}");
+        }
+    }
+}
+
+/// Loaded programs and what they are attached to.
+pub struct Tracer {
+    // Before `probe`, so that links go first.
+    queries: Vec<Attached>,
+    /// The kernel side.
+    pub probe: Probe,
+    api: ApiChoice,
+    modes: Modes,
+    /// Launches are sent one by one.
+    single_launches: bool,
+    /// Probes fire in this process only.
+    only_pid: Option<i32>,
+    files: Files,
+    /// The host has one GPU.
+    one_gpu: bool,
+    /// Device queries are probed: what they answer teaches where threads are that we came to late.
+    learns: bool,
+    /// CUDA libraries that are probed.
+    pub libraries: usize,
+    /// Functions that are probed in them.
+    pub functions: usize,
+}
+
+impl Tracer {
+    /// Loads the programs and attaches them to every library that is known now.
+    ///
+    /// # Errors
+    /// BPF cannot be used, or nothing could be attached to.
+    pub fn start(config: &Config, process: Option<Handle>) -> Result<Self> {
+        arm64::permit(std::env::consts::ARCH, config.allow_arm64)?;
+        let is_command = matches!(config.target, Target::Command(_));
+        let probe = Probe::load(&Settings {
+            only_targets: config.target != Target::Everything,
+            follow_children: is_command || config.children,
+            hold_targets: is_command,
+            launches: config.modes.cudatrace,
+            single_launches: config.records_launches(),
+            launch_stacks: config.records_launches() && config.modes.activity,
+            batches: config.modes.activity,
+            ledger: config.modes.memleak,
+            stacks: config.stacks,
+            kind: config.attach,
+            map_entries: config.map_entries.clone(),
+        })?;
+        let alone = process.filter(|_| !config.children);
+        let only_pid = alone.map(|p| i32::try_from(p.pid)).transpose()?;
+        let mut tracer = Self {
+            probe,
+            api: config.api,
+            modes: config.modes,
+            single_launches: config.records_launches(),
+            only_pid,
+            files: Files::default(),
+            one_gpu: gpus::on_host() == Some(1),
+            learns: !is_command,
+            queries: Vec::new(),
+            libraries: 0,
+            functions: 0,
+        };
+        if let Some(process) = process {
+            tracer.probe.add_target(process.pid)?;
+            let pid = process.pid;
+            let mut looked = tracer
+                .look_at(pid)
+                .with_context(|| format!("cannot look at the libraries of process {pid}"))
+                .map_err(privileges::name_missing)?;
+            looked.warn();
+            if looked.functions == 0 && looked.incomplete {
+                bail!("nothing of process {pid} can be traced");
+            }
+            if config.children {
+                tracer.attach_descendants(pid)?;
+            }
+        } else {
+            tracer.attach_known(config.target == Target::Everything);
+        }
+        tracer.probe.all_attached()?;
+        Ok(tracer)
+    }
+
+    /// Traces the living descendants of `pid` too. Those that are born meanwhile are children of
+    /// one that is traced already, or are found in another round.
+    fn attach_descendants(&mut self, pid: u32) -> Result<()> {
+        let mut known = HashSet::from([pid]);
+        // The host's own libraries, for children that run another program.
+        self.attach_known(false);
+        loop {
+            let new: Vec<_> = process::descendants(pid)
+                .into_iter()
+                .filter(|pid| known.insert(*pid))
+                .collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            for pid in new {
+                self.probe.add_target(pid)?;
+                // Nobody will tell of the end of one that has ended already.
+                if !process::is_alive(pid) {
+                    self.probe.remove_target(pid);
+                    continue;
+                }
+                match self.look_at(pid) {
+                    Ok(mut looked) => looked.warn(),
+                    Err(error) => tracing::debug!("process {pid}: {error:#}"),
+                }
+            }
+        }
+    }
+
+    /// Stops probing device queries. Frameworks ask for the current device thousands of times a
+    /// second; after a while every thread has told where it is.
+    pub fn stop_learning(&mut self) {
+        self.learns = false;
+        self.queries.clear();
+    }
+
+    /// Attaches to the host's own libraries and, if asked to, to those of every process. What
+    /// fails is a warning: other processes are traced all the same.
+    fn attach_known(&mut self, processes_too: bool) {
+        for library in system::libraries() {
+            if let Err(error) = self.attach(&library) {
+                self.warn(&error);
+            }
+        }
+        let pids = if processes_too {
+            process::all_pids()
+        } else {
+            Vec::new()
+        };
+        for pid in pids {
+            match self.look_at(pid) {
+                Ok(mut looked) => looked.warn(),
+                // Most often it has ended meanwhile.
+                Err(error) => tracing::debug!("process {pid}: {error:#}"),
+            }
+        }
+    }
+
+    /// Attaches to what process `pid` has mapped and is not probed yet.
+    ///
+    /// # Errors
+    /// The process cannot be looked at: it has ended, or is another user's.
+    pub fn look_at(&mut self, pid: u32) -> Result<Looked> {
+        let mut look = self.begin_look(pid)?;
+        while !self.look_on(&mut look, None)? {}
+        Ok(look.looked)
+    }
+
+    /// Begins to look at process `pid`.
+    ///
+    /// # Errors
+    /// As of [`Self::look_at`].
+    pub fn begin_look(&self, pid: u32) -> Result<Look> {
+        Ok(Look {
+            pid,
+            looked: Looked::default(),
+            mapped: process::Look::at(pid)?,
+            probed: self.files.probed(),
+        })
+    }
+
+    /// Looks on until `until`, or the end of the attaching that goes on then. True if nothing is
+    /// left to be looked at.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn look_on(&mut self, look: &mut Look, until: Option<Instant>) -> Result<bool> {
+        loop {
+            match look.mapped.on(until)? {
+                Glance::Found(mapped) => self.deal_with(&mapped, &mut look.looked),
+                Glance::OutOfTime => return Ok(false),
+                Glance::End if self.files.probed() == look.probed => return Ok(true),
+                // What was mapped while the loader was being attached to is seen now.
+                Glance::End => {
+                    look.probed = self.files.probed();
+                    look.mapped = process::Look::at(look.pid)?;
+                }
+            }
+            if until.is_some_and(|until| Instant::now() > until) {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn deal_with(&mut self, mapped: &Mapped, looked: &mut Looked) {
+        if self.files.are_done_with(mapped.id) {
+            return;
+        }
+        match mapped.open().and_then(|library| self.attach(&library)) {
+            Ok(functions) => {
+                self.files.done_with(mapped.id);
+                looked.functions += functions;
+            }
+            Err(error) => {
+                looked.incomplete = true;
+                if self.files.failed(mapped.id) && self.files.may_warn() {
+                    looked.failures.push(error);
+                } else {
+                    tracing::debug!("{error:#}");
+                }
+            }
+        }
+    }
+
+    /// Attaches to `library` unless it is probed already. Returns the number of CUDA functions
+    /// that are newly probed.
+    fn attach(&mut self, library: &Library) -> Result<usize> {
+        if self.files.know(library) {
+            return Ok(0);
+        }
+        if self.files.know_by_looks(library) {
+            let path = library.path.display();
+            tracing::debug!("{path} is known already, through another overlay");
+            return Ok(0);
+        }
+        let is_crowded = limits::is_crowded(library.descriptor());
+        if let Some(why) = self.files.refuse(library, is_crowded) {
+            let path = library.path.display();
+            self.files.leave_alone(library);
+            if self.files.is_first(why) {
+                tracing::warn!("{path}, and others like it, are not probed: {why}");
+            } else {
+                tracing::debug!("{path} is not probed: {why}");
+            }
+            return Ok(0);
+        }
+        match library.role {
+            Role::Cuda(layer) => self.attach_cuda(library, layer),
+            Role::Loader => self.attach_loader(library),
+        }
+    }
+
+    fn attach_cuda(&mut self, library: &Library, layer: Layer) -> Result<usize> {
+        let mut functions = match library.functions(layer) {
+            Ok(functions) => functions,
+            Err(error) => return self.leave_alone(library, &error),
+        };
+        if functions.is_empty() {
+            let error = anyhow!("it exports none of the functions that are traced");
+            return self.leave_alone(library, &error);
+        }
+        functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
+        let path = library.path.display();
+        if let Some(refused) = beginning(&functions, First::Refused) {
+            self.warn(&anyhow!(
+                "not probed, as the kernel allows no probe on their first instruction: {refused}, \
+                 of {path}"
+            ));
+            functions.retain(|f| f.first != First::Refused);
+        }
+        if let Some(stepped) = beginning(&functions, First::Stepped) {
+            self.warn(&anyhow!(
+                "the kernel cannot emulate the first instruction of {stepped}, of {path}: each \
+                 call costs ten times as much as it might, or more"
+            ));
+        }
+        let op = |f: &FoundFunction| FUNCTIONS[usize::from(f.row)].op;
+        let told = |op: Op| self.modes.memleak && op.is_told();
+        let only_counted = |op: Op| op.is_launch() && !self.single_launches && !told(op);
+        let (entries, calls): (Vec<_>, Vec<_>) = functions
+            .iter()
+            .partition(|f| only_counted(op(f)) || op(f).is_about_streams());
+        let (queries, calls): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|f| op(f).is_device_query());
+        let (file, pid) = (library.attach_path(), self.only_pid);
+        let calls = points(&calls);
+        if !calls.is_empty() {
+            let attached = self.probe.attach_calls(&file, &calls, pid);
+            let count = calls.len();
+            let why = || format!("cannot attach to {count} functions of {path}");
+            self.probe.keep(attached.with_context(why)?);
+        }
+        let queries = points(&queries);
+        if !queries.is_empty() {
+            let attached = self.probe.attach_calls(&file, &queries, pid);
+            let why = || format!("cannot attach to the device queries of {path}");
+            self.queries.push(attached.with_context(why)?);
+        }
+        let entries = points(&entries);
+        if !entries.is_empty() {
+            let attached = self.probe.attach_to_entries(&file, &entries, pid);
+            let why = || format!("cannot attach to the launches of {path}");
+            self.probe.keep(attached.with_context(why)?);
+        }
+        self.files.enter(library);
+        self.libraries += 1;
+        self.functions += functions.len();
+        tracing::info!("{} functions of {path} are probed", functions.len());
+        Ok(functions.len())
+    }
+
+    /// Whether `function` is to be probed.
+    fn wants(&self, function: &Function) -> bool {
+        let op = function.op;
+        // Where there is one GPU only, nothing has to tell which. The runtime's queries nest the
+        // driver's, which teach the same.
+        let teaches = self.learns && function.layer == Layer::Driver;
+        op.is_needed_by(self.modes, function.kind)
+            && self.api.includes(function)
+            && (!op.is_device_query() || (teaches && !self.one_gpu))
+    }
+
+    /// Without the loader's rendezvous, libraries that are loaded later are found late.
+    fn attach_loader(&mut self, library: &Library) -> Result<usize> {
+        let path = library.path.display();
+        let found = match library.rendezvous() {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                let error =
+                    anyhow!("without _dl_debug_state, dlopen in its programs is not noticed");
+                return self.leave_alone(library, &error);
+            }
+            Err(error) => return self.leave_alone(library, &error),
+        };
+        let point = Point {
+            offset: found.offset,
+            cookie: found.to_r_debug.cast_unsigned(),
+        };
+        let attached = self
+            .probe
+            .attach_rendezvous(&library.attach_path(), point, self.only_pid)
+            .with_context(|| format!("cannot attach to _dl_debug_state of {path}"))?;
+        self.probe.keep(attached);
+        self.files.enter(library);
+        Ok(0)
+    }
+
+    /// A file that no probe fits will not fit later either: said once, and not tried again.
+    fn leave_alone(&mut self, library: &Library, why: &Error) -> Result<usize> {
+        self.files.leave_alone(library);
+        self.warn(&anyhow!(
+            "{} is left alone: {why:#}",
+            library.path.display()
+        ));
+        Ok(0)
+    }
+
+    /// Tells the user of a file that is not probed as it should be, if not of too many already.
+    fn warn(&mut self, what: &Error) {
+        if self.files.may_warn() {
+            tracing::warn!("{what:#}");
+        } else {
+            tracing::debug!("{what:#}");
+        }
+    }
+}
+
+/// Which of `functions` begin with such an instruction, for messages; `None` if none do.
+fn beginning(functions: &[FoundFunction], first: First) -> Option<String> {
+    const NAMED: usize = 3;
+    let found = functions.iter().filter(|f| f.first == first);
+    let names: Vec<_> = found.map(|f| f.symbol).collect();
+    let some = names[..names.len().min(NAMED)].join(", ");
+    match names.len() {
+        0 => None,
+        1..=NAMED => Some(some),
+        count => Some(format!("{some} and {} others", count - NAMED)),
+    }
+}
+
+fn points(functions: &[FoundFunction]) -> Vec<Point> {
+    let point = |f: &FoundFunction| Point {
+        offset: f.offset,
+        cookie: u64::from(f.row),
+    };
+    functions.iter().map(point).collect()
+}
