@@ -12,6 +12,7 @@ use gpuprobe::untrusted::{discover, file_of};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use crate::corpus::replay;
 use crate::harness::{Build, folder};
 
 /// A small program with debugging information.
@@ -133,12 +134,11 @@ fn what_does_not_fit_into_memory_is_not_read() {
 /// The corpora of the fuzz targets.
 #[test]
 fn the_corpora() {
-    for folder in ["tests/untrusted/elf", "tests/untrusted/eh_frame"] {
-        for entry in fs::read_dir(folder).unwrap() {
-            let file = fs::read(entry.unwrap().path()).unwrap();
-            try_tables(&file);
-            let _ = try_symbols(&file);
-            discover(&file).unwrap();
-        }
+    for target in ["elf", "eh_frame"] {
+        replay(target, |file| {
+            try_tables(file);
+            let _ = try_symbols(file);
+            discover(file).unwrap();
+        });
     }
 }
