@@ -4,6 +4,8 @@
 
 mod activity;
 mod bad;
+#[path = "../untrusted/corpus.rs"]
+mod corpus;
 mod export;
 mod golden;
 mod launches;

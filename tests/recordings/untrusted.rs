@@ -1,8 +1,10 @@
 //! Files that were made to break readers.
 
 use std::fs;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use gpuprobe::untrusted;
 use gpuprobe_collector::untrusted as of_processes;
@@ -11,75 +13,86 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 
 use crate::bad::{OLD, events};
+use crate::corpus::{inputs, replay};
 use crate::{Folder, gpuprobe, report, report_json};
-
-fn corpus(name: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/untrusted");
-    let files = fs::read_dir(folder.join(name)).unwrap();
-    let mut files: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    assert!(!files.is_empty());
-    files
-}
 
 /// What the fuzz target `database` began with: a recording of ours, an export, and an old one.
 const SEEDS: [&str; 3] = ["recording.sqlite", "export.sqlite", "old.sqlite"];
 
-fn seed(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/untrusted/database");
-    folder.join(name)
+/// The input `name` of `target`.
+fn input(target: &str, name: &str) -> Vec<u8> {
+    let mut inputs = inputs(target).into_iter();
+    inputs.find(|input| input.name == name).unwrap().bytes
+}
+
+/// One of `SEEDS`, as a file in `folder`.
+fn seed(folder: &Folder, name: &str) -> PathBuf {
+    static ALL: LazyLock<[Vec<u8>; 3]> =
+        LazyLock::new(|| SEEDS.map(|name| input("database", name)));
+    let which = SEEDS.iter().position(|&seed| seed == name).unwrap();
+    let path = folder.path(name);
+    fs::write(&path, &ALL[which]).unwrap();
+    path
 }
 
 /// What `events` began with: the log of a run.
-fn session() -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/untrusted/events");
-    fs::read(folder.join("session")).unwrap()
+fn session() -> &'static [u8] {
+    static SESSION: LazyLock<Vec<u8>> = LazyLock::new(|| input("events", "session"));
+    &SESSION
 }
 
 /// What the fuzz targets found, and what they began with.
 #[test]
 fn the_corpora() {
     let folder = Folder::new();
-    for file in corpus("database") {
+    replay("database", move |bytes| {
+        let file = folder.path("file.sqlite");
+        fs::write(&file, bytes).unwrap();
         untrusted::analyse(&file, &folder.path("."));
-    }
-    let events: usize = corpus("events")
-        .iter()
-        .map(|file| untrusted::play(&fs::read(file).unwrap()))
-        .sum();
+    });
+    let events: usize = replay("events", untrusted::play).iter().sum();
     assert!(events > 5, "{events}");
-    for file in corpus("texts") {
-        let text = fs::read(file).unwrap();
-        untrusted::draw(&String::from_utf8_lossy(&text), &folder.path("a.svg")).unwrap();
-    }
-    let read = |name, read: fn(&[u8]) -> u64| -> u64 {
-        let files = corpus(name).into_iter();
-        files.map(|file| read(&fs::read(file).unwrap())).sum()
-    };
-    let reduced = read("cupti", of_processes::reduce);
+    let folder = Folder::new();
+    replay("texts", move |text| {
+        untrusted::draw(&String::from_utf8_lossy(text), &folder.path("a.svg")).unwrap();
+    });
+    let reduced: u64 = replay("cupti", of_processes::reduce).iter().sum();
     assert!(reduced > 90, "{reduced}");
-    let parsed = read("batch", |bytes| of_processes::parse(bytes) as u64);
+    let parsed: usize = replay("batch", of_processes::parse).iter().sum();
     assert!(parsed > 10, "{parsed}");
+}
+
+/// Whoever looks for the cause begins with the input.
+#[test]
+fn an_input_that_panics_is_named() {
+    let bad = input("batch", "every-kind");
+    let replayed = catch_unwind(|| replay("batch", move |bytes| assert!(bytes != bad)));
+    let said = replayed.unwrap_err();
+    let said = said.downcast_ref::<String>().unwrap();
+    assert!(said.ends_with("[\"batch/every-kind\"]"), "{said}");
 }
 
 /// The seeds are what they are meant to be: read to the end, and something found.
 #[test]
 fn the_seeds_are_read() {
     for name in SEEDS {
-        let found = report_json(&seed(name), &["--analysis", "watermark"]);
+        let folder = Folder::new();
+        let file = seed(&folder, name);
+        let found = report_json(&file, &["--analysis", "watermark"]);
         assert!(
             found["totals"]["total"]["bytes"].as_u64().unwrap() > 0,
             "{name}"
         );
-        let folder = Folder::new();
-        untrusted::analyse(&seed(name), &folder.path("."));
+        untrusted::analyse(&file, &folder.path("."));
         let trace = fs::read_to_string(folder.path("trace.json")).unwrap();
         assert!(trace.contains("\"ph\":\"C\""), "{name}: {trace}");
     }
-    let events = untrusted::play(&session());
+    let events = untrusted::play(session());
     assert!(events > 10, "{events}");
     // Its log is of the version that made it, which is said where this is another.
-    let output = gpuprobe(&["replay", seed("recording.sqlite").to_str().unwrap()]);
+    let folder = Folder::new();
+    let recording = seed(&folder, "recording.sqlite");
+    let output = gpuprobe(&["replay", recording.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&output.stderr);
     let is_older = said.contains("whose records this version does not know");
     assert_ne!(output.status.success(), is_older, "{said}");
@@ -209,8 +222,7 @@ proptest! {
     #[test]
     fn any_values_anywhere((which, changes) in strange()) {
         let folder = Folder::new();
-        let file = folder.path("strange.sqlite");
-        fs::copy(seed(SEEDS[which]), &file).unwrap();
+        let file = seed(&folder, SEEDS[which]);
         let connection = Connection::open(&file).unwrap();
         connection.execute_batch("PRAGMA synchronous = OFF; BEGIN").unwrap();
         let columns = loosen(&connection);
@@ -233,8 +245,8 @@ proptest! {
         changes in vec((any::<usize>(), any::<u8>(), 1..32usize), 1..16),
     ) {
         let folder = Folder::new();
-        let file = folder.path("damaged.sqlite");
-        let mut bytes = fs::read(seed(SEEDS[which])).unwrap();
+        let file = seed(&folder, SEEDS[which]);
+        let mut bytes = fs::read(&file).unwrap();
         for (at, byte, count) in changes {
             // Not the first bytes, without which it is no database.
             let at = 16 + at % (bytes.len() - 16);
@@ -247,7 +259,7 @@ proptest! {
 
     #[test]
     fn any_records(changes in vec((any::<usize>(), any::<u64>(), 1..9usize), 1..64)) {
-        let mut log = session();
+        let mut log = session().to_vec();
         for (at, value, count) in changes {
             let at = at % (log.len() - 8);
             log[at..at + count.min(8)].copy_from_slice(&value.to_le_bytes()[..count.min(8)]);

@@ -14,7 +14,8 @@ use crate::harness::{Report, standin};
 
 /// A program of `crates/stacks/tests/stacks/programs`, built so that it allocates where it would stop.
 fn built(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
-    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/stacks/tests/stacks/programs");
+    let programs =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/stacks/tests/stacks/programs");
     let (name, language) = source.rsplit_once('.').unwrap();
     let program = folder.join(name);
     let runtime = PathBuf::from(standin().runtime());

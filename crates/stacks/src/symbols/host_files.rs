@@ -211,14 +211,13 @@ mod tests {
         assert!(first.contains("our_own"), "{first}");
         let taken = files.reading;
         assert!(files.bytes > 0);
-        let begin = Instant::now();
         for _ in 0..100 {
             assert_eq!(our_own(&mut files).as_ref(), Some(&first));
             let size = files.size_of_variable(std::process::id(), "no such variable");
             assert_eq!(size, None);
         }
         assert_eq!(files.files.len(), 1);
-        assert!(begin.elapsed() < 50 * taken, "{taken:?}");
+        assert_eq!(files.reading, taken);
         let known: usize = files.files.values().map(Known::bytes).sum();
         assert_eq!(known, files.bytes);
         files.make_room(BYTES_LIMIT);

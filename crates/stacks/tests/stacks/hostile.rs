@@ -13,6 +13,7 @@ use gpuprobe_stacks::{AddressSpaces, DEPTH, StackCopy, try_tables};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use crate::corpus::replay;
 use crate::harness::{Build, folder};
 
 /// A small program with debugging information.
@@ -134,15 +135,11 @@ fn what_does_not_fit_into_memory_is_not_read() {
 /// The corpora of the fuzz targets.
 #[test]
 fn the_corpora() {
-    for folder in [
-        "../../tests/untrusted/elf",
-        "../../tests/untrusted/eh_frame",
-    ] {
-        for entry in fs::read_dir(folder).unwrap() {
-            let file = fs::read(entry.unwrap().path()).unwrap();
-            try_tables(&file);
-            let _ = try_symbols(&file);
-            try_functions(&file).unwrap();
-        }
+    for target in ["elf", "eh_frame"] {
+        replay(target, |file| {
+            try_tables(file);
+            let _ = try_symbols(file);
+            try_functions(file).unwrap();
+        });
     }
 }

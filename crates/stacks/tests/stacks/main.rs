@@ -9,6 +9,8 @@
 )]
 
 mod contexts;
+#[path = "../../../../tests/untrusted/corpus.rs"]
+mod corpus;
 mod harness;
 mod hostile;
 mod paths;
