@@ -9,6 +9,10 @@ use anyhow::{Context, Result, bail};
 use chrono::DateTime;
 use rusqlite::types::ValueRef;
 
+use crate as report;
+use crate::bandwidth::CopyReport;
+use crate::records;
+use crate::{Format, View};
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use gpuprobe_model::Lost;
 use gpuprobe_model::activity::Batch;
@@ -18,10 +22,6 @@ use gpuprobe_model::link::Link;
 use gpuprobe_recording::log::{self, Entry, Mark};
 use gpuprobe_recording::player::{Played, Player};
 use gpuprobe_recording::{Database, Session, row};
-use gpuprobe_report as report;
-use gpuprobe_report::bandwidth::CopyReport;
-use gpuprobe_report::records;
-use gpuprobe_report::{Format, View};
 
 /// What `gpuprobe replay` does.
 #[derive(Clone, Debug)]

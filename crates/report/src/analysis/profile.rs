@@ -8,9 +8,9 @@ use anyhow::Result;
 use super::listing::plain_name;
 use super::tracker::{Allocation, Change, Part, Tracker};
 use super::{Origin, Selection, Visitor, pass};
+use crate::profile::{Amount, Frame, Profile, Sample, Weight, shown};
 use gpuprobe_model::text::size;
 use gpuprobe_recording::{Database, Resolver, Session, ids, kinds};
-use gpuprobe_report::profile::{Amount, Frame, Profile, Sample, Weight, shown};
 
 /// What allocations are told apart by, before anything is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,14 +13,15 @@ use super::listing::{Which, listing};
 use super::summary::summary;
 use super::usage::Usage;
 use super::{Selection, classic, diff, pass, text};
+use crate::profile;
 use gpuprobe_os::files;
 use gpuprobe_os::say;
 use gpuprobe_os::terminal;
 use gpuprobe_recording::{Database, Session};
-use gpuprobe_report::profile;
 
 /// Formats of analyses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Format {
     /// For people.
     #[default]

@@ -5,12 +5,16 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use crate as report;
 use crate::analysis::report as question;
 use crate::analysis::report::Question;
 use crate::analysis::{Selection, diff};
 use crate::export;
 use crate::plot;
+use crate::profile;
+use crate::profile::Weight;
 use crate::replay;
+use crate::{Format, View};
 use gpuprobe_cuda::{KindSet, MemoryKind, Modes};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::Clock;
@@ -18,10 +22,6 @@ use gpuprobe_recording::Database;
 use gpuprobe_recording::log;
 use gpuprobe_recording::log::Entry;
 use gpuprobe_recording::player::{Played, Player};
-use gpuprobe_report as report;
-use gpuprobe_report::profile;
-use gpuprobe_report::profile::Weight;
-use gpuprobe_report::{Format, View};
 
 /// Everything is asked for.
 const MODES: Modes = Modes {

@@ -24,7 +24,8 @@ pub use smi::{Sample, parse as parse_smi};
 pub use steps::Steps;
 
 /// What areas stand for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum By {
     /// Kinds of memory.
     #[default]

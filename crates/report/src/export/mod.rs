@@ -23,7 +23,8 @@ use gpuprobe_recording::{Database, Resolver, Session};
 use tracks::Tracks;
 
 /// Formats of other viewers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Format {
     /// JSON of Chrome's tracing, which Perfetto opens, too.
     Chrome,
