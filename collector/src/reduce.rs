@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 
-use crate::batch::{Body, Record};
+use gpuprobe_wire::{self as wire, BatchHeader, Body, Record, Writer};
+
 use crate::cupti::{Outcome, Reduced, Version, read};
 use crate::texts::{Memory, Texts};
-use crate::wire::{self, BatchHeader};
-use crate::writer::Writer;
 
 /// What records are turned into batches with, and where batches go.
 pub trait Surroundings: Memory {
@@ -103,26 +102,7 @@ impl Reducer {
         if let Record::Api(api) = &reduced.record {
             self.function(api.domain, api.cbid, around);
         }
-        match reduced.named(ids) {
-            Record::Api(body) => self.push(&body, &[], around),
-            Record::Kernel(body) => self.push(&body, &[], around),
-            Record::Memcpy(body) => self.push(&body, &[], around),
-            Record::Memset(body) => self.push(&body, &[], around),
-            Record::Memory(body) => self.push(&body, &[], around),
-            Record::MemoryPool(body) => self.push(&body, &[], around),
-            Record::Sync(body) => self.push(&body, &[], around),
-            Record::GraphTrace(body) => self.push(&body, &[], around),
-            Record::Overhead(body) => self.push(&body, &[], around),
-            Record::Device(body) => self.push(&body, &[], around),
-            Record::Context(body) => self.push(&body, &[], around),
-            Record::Stream(body) => self.push(&body, &[], around),
-            Record::Name(body) => self.push(&body, &[], around),
-            Record::Marker(body) => self.push(&body, &[], around),
-            Record::ExternalCorrelation(body) => self.push(&body, &[], around),
-            // CUPTI has no such records.
-            Record::Text(body) => self.push(&body, &[], around),
-            Record::CallbackName(body) => self.push(&body, &[], around),
-        }
+        self.push(&reduced.named(ids), &[], around);
     }
 
     fn text(&mut self, address: u64, around: &mut impl Surroundings) -> u32 {
@@ -152,7 +132,7 @@ impl Reducer {
         self.scratch = name;
     }
 
-    fn push<T: Body>(&mut self, body: &T, text: &[u8], around: &mut impl Surroundings) {
+    fn push(&mut self, body: &impl Body, text: &[u8], around: &mut impl Surroundings) {
         if !self.writer.push(body, text) {
             self.send(0, around);
             self.writer.push(body, text);
@@ -198,10 +178,9 @@ impl Reducer {
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
-    use crate::batch::Batch;
-    use crate::settings::cupti_kind;
     use crate::texts::tests::Fake;
-    use crate::wire::{TEXT_MAX, flags};
+    use gpuprobe_wire::settings::cupti_kind;
+    use gpuprobe_wire::{Batch, TEXT_MAX, flags};
 
     #[derive(Default)]
     struct Around {

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use crate::cupti::Address;
 #[cfg(any(test, doc))]
-use crate::wire::TEXT_MAX;
-use crate::writer::cut;
+use gpuprobe_wire::TEXT_MAX;
+use gpuprobe_wire::cut;
+
+use crate::cupti::Address;
 
 /// When the texts that are remembered take more than this, all are forgotten, and those still in
 /// use are sent again under new ids: programs that compile kernels as they go have no end of them.

@@ -3,11 +3,11 @@
 
 #![allow(clippy::expect_used)]
 
-use crate::batch::Batch;
+use gpuprobe_wire::{Batch, BatchHeader, MAGIC};
+
 use crate::cupti::Version;
 use crate::reduce::{Reducer, Surroundings};
 use crate::texts::Memory;
-use crate::wire::{BatchHeader, MAGIC};
 
 /// Texts that depend on nothing but their address; batches that can be read.
 #[derive(Debug, Default)]

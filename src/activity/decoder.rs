@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use gpuprobe_collector::batch::{Batch as Wire, Item, Record as Raw};
+use gpuprobe_wire::{Batch as Wire, Item, Record as Raw};
 use hashbrown::HashMap;
 
 use super::clock::Clock;

@@ -8,7 +8,7 @@ mod names;
 use std::sync::Arc;
 
 pub use decoder::{Decoder, Losses};
-pub use gpuprobe_collector::wire;
+pub use gpuprobe_wire as wire;
 
 /// What one batch of a process said, in its order; times within it are in none.
 #[derive(Clone, Debug, PartialEq, Eq)]

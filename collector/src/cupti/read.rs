@@ -1,10 +1,10 @@
 //! One record of CUPTI's to one of ours, by the offsets of `cupti_activity.h`.
 
+use gpuprobe_wire::settings::cupti_kind as kind;
+use gpuprobe_wire::{self as wire, Record, UNKNOWN_ID};
+
 use super::fields::Fields;
 use super::version::{Generation, Version};
-use crate::batch::Record;
-use crate::settings::cupti_kind as kind;
-use crate::wire::{self, UNKNOWN_ID};
 
 /// Where a text that ends with a zero begins, in the process that the record is of; 0 is none.
 pub type Address = u64;

@@ -1,11 +1,10 @@
 //! Records as bytes, kind by kind and version by version.
 
+use gpuprobe_wire::settings::cupti_kind as kind;
+use gpuprobe_wire::{self as wire, Record, UNKNOWN_ID};
 use proptest::prelude::*;
 
 use super::*;
-use crate::batch::Record;
-use crate::settings::cupti_kind as kind;
-use crate::wire::{self, UNKNOWN_ID};
 
 const V11_8: u32 = 18;
 const V12_4: u32 = 22;

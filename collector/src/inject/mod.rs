@@ -34,8 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use nvtx::{InitializeInjectionNvtx, InitializeInjectionNvtx2};
 
-use crate::settings::Settings;
-use crate::wire;
+use gpuprobe_wire::{self as wire, Settings};
 use worker::Queue;
 
 /// What callbacks and the worker share. There is one, and it is never freed: CUPTI may call back

@@ -7,10 +7,11 @@
 
 use std::ffi::{CStr, c_void};
 
+use gpuprobe_wire as wire;
+
 use super::guarded;
 use super::library;
 use super::start;
-use crate::wire;
 
 /// What NVTX 3 calls. 0 makes all of its functions do nothing.
 #[allow(non_snake_case, reason = "NVTX looks for it by this name")]

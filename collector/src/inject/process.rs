@@ -7,8 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr;
 
-use crate::settings::Tracer;
-use crate::wire::TEXT_MAX;
+use gpuprobe_wire::{TEXT_MAX, Tracer};
 
 const PAGE_BYTES: u64 = 4096;
 

@@ -7,12 +7,13 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
+use gpuprobe_wire::Settings;
+
 use super::find::{self, Candidate, Hints, OVERRIDE_VARIABLE, Origin};
 use super::library::{Functions, Status, status};
 use super::worker::{self, Queue, Worker};
 use super::{SHARED, Shared, callbacks, end, off, pool, process};
 use crate::cupti::Version;
-use crate::settings::Settings;
 
 /// Why a libcupti is not used.
 enum Refused {

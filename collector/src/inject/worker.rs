@@ -10,13 +10,14 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gpuprobe_wire::Settings;
+
 use super::library::{Functions, status};
 use super::pool::Buffer;
 use super::process::{self, OwnMemory, Signals};
 use super::{SHARED, Shared, off};
 use crate::cupti::{Address, Version};
 use crate::reduce::{Reducer, Surroundings};
-use crate::settings::Settings;
 use crate::texts::Memory;
 
 /// How often it is looked whether gpuprobe still runs.

@@ -1,4 +1,4 @@
-use gpuprobe_collector::writer::Writer;
+use gpuprobe_wire::Writer;
 
 use super::*;
 use crate::activity::wire;

@@ -1,4 +1,4 @@
-//! What gpuprobe tells the collector through [`crate::wire::SETTINGS_VARIABLE`]:
+//! Settings that gpuprobe gives the collector through [`crate::SETTINGS_VARIABLE`]:
 //! `kinds=kernel,memcpy;buffer=8388608;flush_ms=100;tracer=4242:1861337:4026531836`.
 //!
 //! Both ends come from one build, so whatever is not understood is an error.
