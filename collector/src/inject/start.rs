@@ -55,11 +55,7 @@ pub(super) fn start(settings: Settings) {
 pub(super) fn candidates() -> Vec<Candidate> {
     let named = std::env::var_os(OVERRIDE_VARIABLE).filter(|path| !path.is_empty());
     match named {
-        Some(path) => vec![Candidate {
-            path: path.into(),
-            major: None,
-            origin: Origin::Named,
-        }],
+        Some(path) => vec![Candidate::new(path.into(), Origin::Named)],
         None => find::candidates(&Hints::of_this_process(), Path::new("/")),
     }
 }
@@ -115,12 +111,7 @@ fn version(functions: &Functions) -> Result<Version, String> {
     let mut number = 0;
     // SAFETY: `number` is valid.
     let status = unsafe { (functions.version)(&mut number) };
-    if status != status::SUCCESS {
-        return Err(format!(
-            "cuptiGetVersion: {}",
-            functions.result_text(status)
-        ));
-    }
+    functions.check("cuptiGetVersion", status)?;
     Version::new(number).ok_or_else(|| format!("its API version is {number}, older than 11.8"))
 }
 
@@ -133,13 +124,12 @@ fn subscribe(functions: &Functions) -> Result<*mut std::ffi::c_void, Refused> {
     };
     // SAFETY: `subscriber` is valid, the callback is a function of this library.
     match unsafe { subscribe(&mut subscriber, callbacks::resource, ptr::null_mut()) } {
-        status::SUCCESS => Ok(subscriber),
         status::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED | status::MAX_LIMIT_REACHED => Err(
             Refused::All("another profiler in this process uses CUPTI".to_owned()),
         ),
         status => {
-            let text = functions.result_text(status);
-            Err(Refused::This(format!("cuptiSubscribe: {text}")))
+            let refused = functions.check("cuptiSubscribe", status);
+            refused.map(|()| subscriber).map_err(Refused::This)
         }
     }
 }
@@ -161,10 +151,7 @@ fn configure(functions: &Functions, settings: &Settings) -> Result<(bool, Vec<c_
     // SAFETY: as above.
     let status =
         unsafe { (functions.register_callbacks)(callbacks::requested, callbacks::completed) };
-    if status != status::SUCCESS {
-        let text = functions.result_text(status);
-        return Err(format!("cuptiActivityRegisterCallbacks: {text}"));
-    }
+    functions.check("cuptiActivityRegisterCallbacks", status)?;
     if let (Some(enable), true) = (
         functions.allocation_source,
         settings.kinds.contains("memory"),
@@ -214,15 +201,12 @@ fn enable(functions: &Functions, settings: &Settings) -> Result<Vec<c_int>, Stri
             refused.push((wanted.name, status));
         }
     }
-    let text = |status| functions.result_text(status);
-    if enabled.is_empty() {
-        let first = refused
-            .first()
-            .map_or(status::SUCCESS, |&(_, status)| status);
-        return Err(format!("cuptiActivityEnable: {}", text(first)));
+    if let (true, Some(&(_, first))) = (enabled.is_empty(), refused.first()) {
+        functions.check("cuptiActivityEnable", first)?;
     }
     for (name, status) in refused {
-        process::say(&format!("activity {name} cannot be had: {}", text(status)));
+        let text = functions.result_text(status);
+        process::say(&format!("activity {name} cannot be had: {text}"));
     }
     Ok(enabled)
 }
