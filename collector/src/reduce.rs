@@ -4,12 +4,14 @@ use std::collections::HashSet;
 
 use gpuprobe_wire::{self as wire, BatchHeader, Body, Record, Writer};
 
-use crate::cupti::{Outcome, Reduced, Version, read};
-use crate::texts::{Memory, Texts};
+use crate::cupti::{Address, Outcome, Reduced, Version, read};
+use crate::texts::Texts;
 
-/// What records are turned into batches with, and where batches go.
-pub trait Surroundings: Memory {
-    /// What a function is called, into `name`; `false` if nobody knows.
+/// The process that records come from, and the way out of it for batches.
+pub trait Surroundings {
+    /// As [`Texts::name`] reads.
+    fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool;
+    /// Puts the name of a function into `name`; `false` if it has none.
     fn callback_name(&mut self, domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool;
     /// A moment on CUPTI's clock and the same on `CLOCK_MONOTONIC`, nanoseconds.
     fn clocks(&mut self) -> (u64, u64);
@@ -37,7 +39,7 @@ pub struct Reducer {
     lost_said: Lost,
 }
 
-/// What did not become a record, so far.
+/// Records of CUPTI that are not in a batch, so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// As [`BatchHeader::dropped`].
@@ -91,7 +93,7 @@ impl Reducer {
         self.lost.dropped = self.lost.dropped.saturating_add(records);
     }
 
-    /// What did not become a record, so far.
+    /// Records of CUPTI that are not in a batch, so far.
     #[must_use]
     pub fn lost(&self) -> Lost {
         self.lost
@@ -106,7 +108,9 @@ impl Reducer {
     }
 
     fn text(&mut self, address: u64, around: &mut impl Surroundings) -> u32 {
-        let named = self.texts.name(address, around);
+        let named = self
+            .texts
+            .name(address, |text| around.read_text(address, text));
         let id = named.id;
         if let Some(text) = named.new {
             let body = wire::Text { id, reserved: 0 };
@@ -188,13 +192,11 @@ mod tests {
         sent: Vec<Vec<u8>>,
     }
 
-    impl Memory for Around {
+    impl Surroundings for Around {
         fn read_text(&mut self, address: u64, text: &mut Vec<u8>) -> bool {
             self.memory.read_text(address, text)
         }
-    }
 
-    impl Surroundings for Around {
         fn callback_name(&mut self, domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool {
             name.clear();
             name.extend_from_slice(format!("f{domain}_{cbid}").as_bytes());

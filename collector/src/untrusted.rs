@@ -1,4 +1,4 @@
-//! What comes from a traced process or from CUPTI, each in one call: for the fuzz targets and the
+//! Readers of bytes from a traced process or from CUPTI, each in one call: for the fuzz targets and the
 //! tests that replay what these found. Errors are fine; a panic, or no end, is not.
 
 #![allow(clippy::expect_used)]
@@ -7,7 +7,6 @@ use gpuprobe_wire::{Batch, BatchHeader, MAGIC};
 
 use crate::cupti::Version;
 use crate::reduce::{Reducer, Surroundings};
-use crate::texts::Memory;
 
 /// Texts that depend on nothing but their address; batches that can be read.
 #[derive(Debug, Default)]
@@ -15,15 +14,13 @@ struct Around {
     sent: u64,
 }
 
-impl Memory for Around {
+impl Surroundings for Around {
     fn read_text(&mut self, address: u64, text: &mut Vec<u8>) -> bool {
         text.clear();
         text.resize((address % 8192) as usize, address as u8);
         !address.is_multiple_of(3)
     }
-}
 
-impl Surroundings for Around {
     fn callback_name(&mut self, _domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool {
         self.read_text(cbid.into(), name)
     }

@@ -1,4 +1,4 @@
-//! What the collector needs of the process that it is in.
+//! The process that the collector is in: its signals, clocks, memory, and its tracer.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -173,7 +173,7 @@ impl OwnMemory {
         }
     }
 
-    /// As [`crate::texts::Memory::read_text`], one byte longer, so that a text that is too long
+    /// As [`crate::texts::Texts::name`] wants it, one byte longer, so that a text that is too long
     /// can be seen to be.
     pub(super) fn read_text(self, address: u64, text: &mut Vec<u8>) -> bool {
         const FIRST_BYTES: u64 = 256;
