@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use gpuprobe_wire::{self as wire, BatchHeader, Body, Record, Writer};
+use gpuprobe_wire::{BatchHeader, Body, CallbackName, Record, Text, Writer, flags};
 
 use crate::cupti::{Address, Outcome, Reduced, Version, read};
 use crate::texts::Texts;
@@ -26,28 +26,14 @@ const MAX_FUNCTIONS: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Reducer {
     version: Version,
-    flags: u32,
-    pid: u32,
+    /// Of the next batch.
+    header: BatchHeader,
     writer: Writer,
     texts: Texts,
     said: HashSet<(u32, u32)>,
     scratch: Vec<u8>,
-    sequence: u64,
-    records_before: u64,
-    lost: Lost,
     /// As the last batch said it.
-    lost_said: Lost,
-}
-
-/// Records of CUPTI that are not in a batch, so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
-    /// As [`BatchHeader::dropped`].
-    pub dropped: u64,
-    /// As [`BatchHeader::unknown`].
-    pub unknown: u64,
-    /// As [`BatchHeader::malformed`].
-    pub malformed: u64,
+    lost_said: [u64; 3],
 }
 
 impl Reducer {
@@ -56,16 +42,17 @@ impl Reducer {
     pub fn new(version: Version, pid: u32, monotonic: bool) -> Self {
         Self {
             version,
-            flags: if monotonic { wire::flags::MONOTONIC } else { 0 },
-            pid,
+            header: BatchHeader {
+                pid,
+                cupti_version: version.number(),
+                flags: if monotonic { flags::MONOTONIC } else { 0 },
+                ..BatchHeader::default()
+            },
             writer: Writer::default(),
             texts: Texts::default(),
             said: HashSet::new(),
             scratch: Vec::new(),
-            sequence: 0,
-            records_before: 0,
-            lost: Lost::default(),
-            lost_said: Lost::default(),
+            lost_said: [0; 3],
         }
     }
 
@@ -78,25 +65,25 @@ impl Reducer {
     pub fn record(&mut self, bytes: &[u8], around: &mut impl Surroundings) {
         match read(self.version, bytes) {
             Outcome::Record(reduced) => self.reduced(reduced, around),
-            Outcome::Unknown(_) => self.lost.unknown += 1,
-            Outcome::Short => self.lost.malformed += 1,
+            Outcome::Unknown(_) => self.header.unknown += 1,
+            Outcome::Short => self.header.malformed += 1,
         }
     }
 
     /// A record, or the rest of a buffer, could not be found.
     pub fn malformed(&mut self) {
-        self.lost.malformed += 1;
+        self.header.malformed += 1;
     }
 
     /// CUPTI dropped `records`.
     pub fn dropped(&mut self, records: u64) {
-        self.lost.dropped = self.lost.dropped.saturating_add(records);
+        self.header.dropped = self.header.dropped.saturating_add(records);
     }
 
     /// Records of CUPTI that are not in a batch, so far.
-    #[must_use]
-    pub fn lost(&self) -> Lost {
-        self.lost
+    fn lost(&self) -> [u64; 3] {
+        let header = &self.header;
+        [header.dropped, header.unknown, header.malformed]
     }
 
     fn reduced(&mut self, reduced: Reduced, around: &mut impl Surroundings) {
@@ -113,7 +100,7 @@ impl Reducer {
             .name(address, |text| around.read_text(address, text));
         let id = named.id;
         if let Some(text) = named.new {
-            let body = wire::Text { id, reserved: 0 };
+            let body = Text { id, reserved: 0 };
             // The text is borrowed from `self.texts`; the rest of `self` is free.
             if !self.writer.push(&body, text) {
                 let text = text.to_vec();
@@ -131,7 +118,7 @@ impl Reducer {
         }
         let mut name = std::mem::take(&mut self.scratch);
         if around.callback_name(domain, cbid, &mut name) {
-            self.push(&wire::CallbackName { domain, cbid }, &name, around);
+            self.push(&CallbackName { domain, cbid }, &name, around);
         }
         self.scratch = name;
     }
@@ -145,35 +132,24 @@ impl Reducer {
 
     /// Sends what there is, if there is something to be said.
     pub fn flush(&mut self, around: &mut impl Surroundings) {
-        if !self.writer.is_empty() || self.lost != self.lost_said {
+        if !self.writer.is_empty() || self.lost() != self.lost_said {
             self.send(0, around);
         }
     }
 
     /// Sends what there is, and that it was the last.
     pub fn end(&mut self, around: &mut impl Surroundings) {
-        self.send(wire::flags::LAST, around);
+        self.send(flags::LAST, around);
     }
 
     fn send(&mut self, more_flags: u32, around: &mut impl Surroundings) {
-        let (cupti_ns, monotonic_ns) = around.clocks();
-        let batch = self.writer.finish(BatchHeader {
-            sequence: self.sequence,
-            records_before: self.records_before,
-            cupti_ns,
-            monotonic_ns,
-            dropped: self.lost.dropped,
-            unknown: self.lost.unknown,
-            malformed: self.lost.malformed,
-            pid: self.pid,
-            cupti_version: self.version.number(),
-            flags: self.flags | more_flags,
-            ..BatchHeader::default()
-        });
-        around.send(batch);
-        self.sequence += 1;
-        self.records_before += u64::from(self.writer.records());
-        self.lost_said = self.lost;
+        let header = &mut self.header;
+        (header.cupti_ns, header.monotonic_ns) = around.clocks();
+        header.flags |= more_flags;
+        around.send(self.writer.finish(*header));
+        header.sequence += 1;
+        header.records_before += u64::from(self.writer.records());
+        self.lost_said = self.lost();
         self.writer.clear();
     }
 }
@@ -184,7 +160,7 @@ mod tests {
     use super::*;
     use crate::texts::tests::Fake;
     use gpuprobe_wire::settings::cupti_kind;
-    use gpuprobe_wire::{Batch, TEXT_MAX, flags};
+    use gpuprobe_wire::{Batch, TEXT_MAX};
 
     #[derive(Default)]
     struct Around {

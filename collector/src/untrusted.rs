@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used)]
 
 use gpuprobe_wire::{Batch, BatchHeader, MAGIC};
+use zerocopy::IntoBytes;
 
 use crate::cupti::Version;
 use crate::reduce::{Reducer, Surroundings};
@@ -68,11 +69,12 @@ pub fn reduce(bytes: &[u8]) -> u64 {
 /// no further than a header. Gives how many records were read.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> usize {
-    let mut whole = vec![0; size_of::<BatchHeader>()];
-    whole[..8].copy_from_slice(&MAGIC.to_le_bytes());
-    let at = std::mem::offset_of!(BatchHeader, bytes);
-    whole[at..at + 4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
-    whole.extend(bytes);
+    let header = BatchHeader {
+        magic: MAGIC,
+        bytes: bytes.len() as u32,
+        ..BatchHeader::default()
+    };
+    let whole = [header.as_bytes(), bytes].concat();
     let mut read = 0;
     for bytes in [bytes, &whole] {
         let Ok(batch) = Batch::parse(bytes) else {

@@ -27,8 +27,7 @@ pub(super) struct Candidate {
 
 impl Candidate {
     pub(super) fn new(path: PathBuf, origin: Origin) -> Self {
-        let suffix = name_of(&path).and_then(|name| name.strip_prefix("libcupti.so"));
-        let major = suffix.and_then(major_of);
+        let major = number_of(&path, "libcupti");
         Self {
             path,
             major,
@@ -42,7 +41,7 @@ impl Candidate {
 pub(super) enum Origin {
     /// The process has it already.
     Mapped,
-    /// The user named it, or what the dynamic loader looks for.
+    /// By the user, or for the dynamic loader to look for.
     Named,
     /// It is near these: files that the process runs, or folders that are known to it.
     Guessed(Vec<PathBuf>),
@@ -82,15 +81,13 @@ impl Hints {
             programs.push(called);
         }
         let python_paths = all(&["PYTHONPATH"]);
+        let package_folders = python_paths.iter().flat_map(std::env::split_paths);
         Self {
             mapped: mapped_files(&maps),
             programs,
             cuda_homes: all(&["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"]),
             python_prefixes: all(&["VIRTUAL_ENV", "CONDA_PREFIX"]),
-            package_folders: python_paths
-                .iter()
-                .flat_map(std::env::split_paths)
-                .collect(),
+            package_folders: package_folders.collect(),
         }
     }
 }
@@ -122,11 +119,8 @@ pub(super) fn candidates(hints: &Hints, root: &Path) -> Vec<Candidate> {
             add(&mut found, path, Origin::Guessed(vec![start.clone()]));
         }
     }
-    found.extend(
-        SONAMES
-            .iter()
-            .map(|name| Candidate::new(name.into(), Origin::Named)),
-    );
+    let named = |name| Candidate::new(PathBuf::from(name), Origin::Named);
+    found.extend(SONAMES.iter().map(named));
     let driver = hints.mapped.iter().find_map(|path| driver_major(path));
     let runtime = hints.mapped.iter().find_map(|path| runtime_major(path));
     // Stable: among equals the order of finding decides.
@@ -150,12 +144,16 @@ fn add(found: &mut Vec<Candidate>, path: PathBuf, origin: Origin) {
         |known: &&mut Candidate| known.path == path || fs::canonicalize(&known.path).ok() == real;
     match (found.iter_mut().find(is_it), origin) {
         (None, origin) => found.push(Candidate::new(path, origin)),
-        (Some(known), Origin::Guessed(starts)) => {
-            if let Origin::Guessed(known) = &mut known.origin {
-                known.extend(starts);
-            }
+        (
+            Some(Candidate {
+                origin: Origin::Guessed(known),
+                ..
+            }),
+            Origin::Guessed(starts),
+        ) => {
+            known.extend(starts);
         }
-        (Some(_), _) => {}
+        _ => {}
     }
 }
 
@@ -163,21 +161,23 @@ pub(super) fn name_of(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
-/// Of `.12`, 12. Full names have a year instead: `.2024.1.0`.
-fn major_of(suffix: &str) -> Option<u32> {
-    let number = suffix.strip_prefix('.')?.split('.').next()?.parse().ok()?;
+/// The number after `.so.` in the name of a file that begins with `start`. Full names of some have
+/// a year there: `libcupti.so.2024.1.0`.
+fn number_of(path: &Path, start: &str) -> Option<u32> {
+    let name = name_of(path).filter(|name| name.starts_with(start))?;
+    let (_, numbers) = name.split_once(".so.")?;
+    let number = numbers.split('.').next()?.parse().ok()?;
     (number < 1000).then_some(number)
 }
 
 /// `libcudart.so.12`, also `libcudart.so.12.4.127` and `libcudart-9335f6a2.so.12`.
 pub(super) fn runtime_major(path: &Path) -> Option<u32> {
-    let name = name_of(path).filter(|name| name.starts_with("libcudart"))?;
-    major_of(&name[name.find(".so")? + ".so".len()..])
+    number_of(path, "libcudart")
 }
 
 /// The newest CUDA that a driver can serve, by its branch: `libcuda.so.580.159.04`.
 fn driver_major(path: &Path) -> Option<u32> {
-    let branch = major_of(name_of(path)?.strip_prefix("libcuda.so")?)?;
+    let branch = number_of(path, "libcuda.so")?;
     match branch {
         ..450 => None,
         450..525 => Some(11),

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -29,17 +30,18 @@ const PACKAGES: &[&str] = &["nvidia/cu13/lib", "nvidia/cuda_cupti/lib"];
 pub(super) fn leads(hints: &Hints, root: &Path) -> Vec<Lead> {
     let of_runtime = |path: &&PathBuf| runtime_major(path).is_some();
     let runtimes: Vec<_> = hints.mapped.iter().filter(of_runtime).collect();
-    let above = |path: &PathBuf, skipped, taken| -> Vec<Lead> {
-        let folders = path.ancestors().skip(skipped).take(taken);
-        folders
-            .map(|folder| (folder.to_owned(), path.clone()))
-            .collect()
+    let above =
+        |path: &PathBuf, level| Some((path.ancestors().nth(level)?.to_owned(), path.clone()));
+    let near = |levels: Range<usize>| {
+        let runtimes = runtimes.iter();
+        runtimes.flat_map(move |path| levels.clone().filter_map(move |level| above(path, level)))
     };
-    let homes = themselves(&hints.cuda_homes).chain(toolkits(root));
-    let homes = homes.chain(runtimes.iter().flat_map(|path| above(path, 2, 3)));
+    let homes = themselves(&hints.cuda_homes)
+        .chain(toolkits(root))
+        .chain(near(2..5));
     let mut leads: Vec<_> = below(packages(hints).into_iter(), PACKAGES)
         .chain(below(themselves(&hints.python_prefixes), &["lib"]))
-        .chain(runtimes.iter().flat_map(|path| above(path, 1, 1)))
+        .chain(near(1..2))
         .chain(below(homes, TOOLKIT))
         .collect();
     // Files of one folder say the same.
@@ -52,16 +54,14 @@ pub(super) fn leads(hints: &Hints, root: &Path) -> Vec<Lead> {
 
 /// Folders that speak for themselves.
 fn themselves(folders: &[PathBuf]) -> impl Iterator<Item = Lead> {
-    folders
-        .iter()
-        .map(|folder| (folder.clone(), folder.clone()))
+    let twice = |folder: &PathBuf| (folder.clone(), folder.clone());
+    folders.iter().map(twice)
 }
 
 fn below(leads: impl Iterator<Item = Lead>, tails: &[&str]) -> impl Iterator<Item = Lead> {
     leads.flat_map(move |(folder, start)| {
-        tails
-            .iter()
-            .map(move |tail| (folder.join(tail), start.clone()))
+        let join = move |tail| (folder.join(tail), start.clone());
+        tails.iter().map(join)
     })
 }
 
@@ -74,15 +74,12 @@ fn toolkits(root: &Path) -> Vec<Lead> {
     let entries = fs::read_dir(&local).into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().as_bytes().starts_with(b"cuda"));
     let mut toolkits: Vec<_> = named
-        .map(|entry| {
-            let is_of_machine = of_machine.contains(&owner(entry.metadata()));
-            let start = if is_of_machine {
-                entry.path()
-            } else {
-                local.clone()
-            };
-            (entry.path(), start)
-        })
+        .map(
+            |entry| match of_machine.contains(&owner(entry.metadata())) {
+                true => (entry.path(), entry.path()),
+                false => (entry.path(), local.clone()),
+            },
+        )
         .collect();
     // A link without a number is the one that was chosen; then newer before older.
     toolkits.sort_by_key(|(path, _)| (path.as_os_str().len(), Reverse(path.clone())));
@@ -99,10 +96,9 @@ fn packages(hints: &Hints) -> Vec<Lead> {
         packages.extend(folder.map(|folder| (folder.to_owned(), path.clone())));
     }
     // PREFIX/bin/python
-    let of_programs = hints
-        .programs
-        .iter()
-        .filter_map(|program| Some((program.ancestors().nth(2)?.to_owned(), program.clone())));
+    let prefix =
+        |program: &PathBuf| Some((program.ancestors().nth(2)?.to_owned(), program.clone()));
+    let of_programs = hints.programs.iter().filter_map(prefix);
     let prefixes = themselves(&hints.python_prefixes).chain(of_programs);
     let versions = below(prefixes, &["lib", "lib64", "local/lib"]).flat_map(|(lib, start)| {
         let entries = fs::read_dir(lib).into_iter().flatten().flatten();

@@ -122,7 +122,7 @@ pub(super) fn lives(tracer: Tracer) -> Option<bool> {
     }
 }
 
-/// What follows the name in parentheses, which may contain anything.
+/// The fields after the name in parentheses, which may contain anything.
 fn after_name(stat: &str) -> impl Iterator<Item = &str> {
     let rest = stat.rfind(')').map_or("", |end| &stat[end + 1..]);
     rest.split_ascii_whitespace()

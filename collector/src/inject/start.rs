@@ -23,6 +23,12 @@ enum Refused {
     All(String),
 }
 
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self::This(why)
+    }
+}
+
 /// Starts collecting, or says why not.
 pub(super) fn start(settings: Settings) {
     if settings.kinds.is_empty() {
@@ -51,7 +57,7 @@ pub(super) fn start(settings: Settings) {
     }
 }
 
-/// What to try, best first.
+/// Copies to try, best first.
 pub(super) fn candidates() -> Vec<Candidate> {
     let named = std::env::var_os(OVERRIDE_VARIABLE).filter(|path| !path.is_empty());
     match named {
@@ -77,34 +83,30 @@ fn first_usable(settings: &Settings) -> Result<Worker, String> {
 }
 
 fn switch_on(candidate: &Candidate, settings: &Settings) -> Result<Worker, Refused> {
-    let functions = Functions::open(candidate).map_err(Refused::This)?;
-    let version = version(&functions).map_err(Refused::This)?;
+    let functions = Functions::open(candidate)?;
+    let version = version(&functions)?;
     let subscriber = subscribe(&functions)?;
-    match configure(&functions, settings) {
-        Ok((monotonic, enabled)) => {
-            if !version.is_known() {
-                process::say(&format!(
-                    "CUPTI {version} is newer than this gpuprobe: what its records have had since \
-                     CUPTI 11.8 is read, and no more"
-                ));
-            }
-            listen_to_contexts(&functions, subscriber);
-            Ok(Worker {
-                functions,
-                version,
-                monotonic,
-                enabled,
-                settings: *settings,
-            })
+    let configured = configure(&functions, settings).inspect_err(|_refused| {
+        if let (Some(unsubscribe), false) = (functions.unsubscribe, subscriber.is_null()) {
+            // SAFETY: `subscriber` is what CUPTI gave.
+            unsafe { unsubscribe(subscriber) };
         }
-        Err(why) => {
-            if let (Some(unsubscribe), false) = (functions.unsubscribe, subscriber.is_null()) {
-                // SAFETY: `subscriber` is what CUPTI gave.
-                unsafe { unsubscribe(subscriber) };
-            }
-            Err(Refused::This(why))
-        }
+    });
+    let (monotonic, enabled) = configured?;
+    if !version.is_known() {
+        process::say(&format!(
+            "CUPTI {version} is newer than this gpuprobe: what its records have had since CUPTI \
+             11.8 is read, and no more"
+        ));
     }
+    listen_to_contexts(&functions, subscriber);
+    Ok(Worker {
+        functions,
+        version,
+        monotonic,
+        enabled,
+        settings: *settings,
+    })
 }
 
 fn version(functions: &Functions) -> Result<Version, String> {
@@ -128,8 +130,8 @@ fn subscribe(functions: &Functions) -> Result<*mut std::ffi::c_void, Refused> {
             Refused::All("another profiler in this process uses CUPTI".to_owned()),
         ),
         status => {
-            let refused = functions.check("cuptiSubscribe", status);
-            refused.map(|()| subscriber).map_err(Refused::This)
+            functions.check("cuptiSubscribe", status)?;
+            Ok(subscriber)
         }
     }
 }

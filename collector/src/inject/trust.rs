@@ -107,15 +107,15 @@ pub(super) fn resolve(library: &Path, starts: &[PathBuf], own_uid: u32) -> Resul
     let unreadable = |error: io::Error| format!("it cannot be looked at: {error}");
     let path = fs::canonicalize(library).map_err(unreadable)?;
     let parts = parts(&path).map_err(unreadable)?;
-    let mut refused = None;
+    let mut why = "nothing led there".to_owned();
     for start in starts {
         let trusted = Trusted::by(&of_start(start), own_uid);
         match refusal(&path, &parts, &trusted) {
             None => return Ok(path),
-            why => refused = why,
+            Some(refused) => why = refused,
         }
     }
-    Err(refused.unwrap_or_else(|| "nothing led there".to_owned()))
+    Err(why)
 }
 
 fn refusal(path: &Path, parts: &[Part], trusted: &Trusted) -> Option<String> {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// Everything that the collector is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What to collect.
+    /// Kinds of activity to collect.
     pub kinds: Kinds,
     /// Bytes of a buffer that CUPTI fills.
     pub buffer_bytes: usize,
@@ -58,12 +58,8 @@ impl fmt::Display for Settings {
             self.kinds, self.buffer_bytes, self.flush_ms
         )?;
         if let Some(tracer) = self.tracer {
-            let Tracer {
-                pid,
-                start_ticks,
-                namespace,
-            } = tracer;
-            write!(f, ";tracer={pid}:{start_ticks}:{namespace}")?;
+            let (pid, start_ticks) = (tracer.pid, tracer.start_ticks);
+            write!(f, ";tracer={pid}:{start_ticks}:{}", tracer.namespace)?;
         }
         Ok(())
     }
@@ -96,14 +92,17 @@ impl FromStr for Tracer {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.split(':');
         let mut next = || parts.next()?.parse::<u64>().ok();
-        let tracer = (|| {
-            Some(Self {
-                pid: next()?.try_into().ok()?,
-                start_ticks: next()?,
-                namespace: next()?,
-            })
-        })();
-        let tracer = tracer.filter(|_| parts.next().is_none());
+        let tracer = match (next(), next(), next(), parts.next()) {
+            (Some(pid), Some(start_ticks), Some(namespace), None) => {
+                let pid = pid.try_into().ok();
+                pid.map(|pid| Self {
+                    pid,
+                    start_ticks,
+                    namespace,
+                })
+            }
+            _ => None,
+        };
         tracer.ok_or_else(|| format!("{text:?}: expected PID:START:NAMESPACE"))
     }
 }
