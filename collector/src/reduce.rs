@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use gpuprobe_wire::{BatchHeader, Body, CallbackName, Record, Text, Writer, flags};
+use gpuprobe_wire::{BatchHeader, CallbackName, Record, Text, Writer, flags};
 
 use crate::cupti::{Address, Outcome, Reduced, Version, read};
 use crate::texts::Texts;
@@ -91,7 +91,8 @@ impl Reducer {
         if let Record::Api(api) = &reduced.record {
             self.function(api.domain, api.cbid, around);
         }
-        self.push(&reduced.named(ids), &[], around);
+        let record = reduced.named(ids);
+        self.push(around, |writer| writer.push_record(&record, &[]));
     }
 
     fn text(&mut self, address: u64, around: &mut impl Surroundings) -> u32 {
@@ -118,15 +119,16 @@ impl Reducer {
         }
         let mut name = std::mem::take(&mut self.scratch);
         if around.callback_name(domain, cbid, &mut name) {
-            self.push(&CallbackName { domain, cbid }, &name, around);
+            let body = CallbackName { domain, cbid };
+            self.push(around, |writer| writer.push(&body, &name));
         }
         self.scratch = name;
     }
 
-    fn push(&mut self, body: &impl Body, text: &[u8], around: &mut impl Surroundings) {
-        if !self.writer.push(body, text) {
+    fn push(&mut self, around: &mut impl Surroundings, write: impl Fn(&mut Writer) -> bool) {
+        if !write(&mut self.writer) {
             self.send(0, around);
-            self.writer.push(body, text);
+            write(&mut self.writer);
         }
     }
 

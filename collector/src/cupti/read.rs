@@ -31,6 +31,7 @@ pub struct Reduced {
 
 impl Reduced {
     /// With the ids of its two texts in their places.
+    #[inline]
     #[must_use]
     pub fn named(mut self, [name, qualifier]: [u32; 2]) -> Record {
         match &mut self.record {
@@ -46,6 +47,7 @@ impl Reduced {
 }
 
 /// Reads the record at the beginning of `bytes`, which may go on behind it.
+#[inline]
 #[must_use]
 pub fn read(version: Version, bytes: &[u8]) -> Outcome {
     let Some(kind) = bytes.first_chunk().map(|first| u32::from_le_bytes(*first)) else {
@@ -62,14 +64,7 @@ pub fn read(version: Version, bytes: &[u8]) -> Outcome {
         kind,
         bytes,
     };
-    let mut texts = [0; 2];
-    for (text, &(since, offset)) in texts.iter_mut().zip(layout.texts) {
-        *text = reader.since(since, offset).unwrap_or(0);
-    }
-    Outcome::Record(Reduced {
-        record: (layout.read)(&reader),
-        texts,
-    })
+    (layout.read)(&reader)
 }
 
 /// Layout of the records of some kinds.
@@ -77,9 +72,7 @@ struct Layout {
     kinds: &'static [u32],
     /// Smallest size by generation, oldest first: from which version on, and bytes.
     sizes: &'static [(Generation, usize)],
-    /// Offsets of [`Reduced::texts`]: from which version on, and where.
-    texts: &'static [(Generation, usize)],
-    read: fn(&Reader<'_>) -> Record,
+    read: fn(&Reader<'_>) -> Outcome,
 }
 
 impl Layout {
@@ -111,6 +104,15 @@ impl Reader<'_> {
     /// A byte that only versions from `since` on have, as 0 or 1.
     fn flag_since(&self, since: Generation, offset: usize) -> u32 {
         u32::from(self.since(since, offset).unwrap_or(0u8) != 0)
+    }
+
+    /// [`Reduced::texts`] that are at `offsets`, each from a version on.
+    fn texts(&self, offsets: &[(Generation, usize)]) -> [Address; 2] {
+        let mut texts = [0; 2];
+        for (text, &(since, offset)) in texts.iter_mut().zip(offsets) {
+            *text = self.since(since, offset).unwrap_or(0);
+        }
+        texts
     }
 
     /// An id of a context or stream.
@@ -164,7 +166,7 @@ use Generation::{Common, V12_4, V12_8, V13_0, V13_5};
 /// stand for none, and others are computed; a field that is not named is 0.
 macro_rules! layouts {
     ($reader:ident: $($record:ident of [$($kind:ident),+] {
-        sizes: $($size_since:ident $size:literal),+;
+        sizes: Common $common:literal $(, $size_since:ident $size:literal)*;
         $(texts: $($text_since:ident $text:literal),+;)?
         $(fields: $($field:ident $offset:literal),+;)?
         $(ids: $($id:ident $id_offset:literal),+;)?
@@ -172,14 +174,22 @@ macro_rules! layouts {
     })+) => {
         &[$(Layout {
             kinds: &[$(kind::$kind),+],
-            sizes: &[$(($size_since, $size)),+],
-            texts: &[$($(($text_since, $text)),+)?],
-            read: |$reader| Record::$record(wire::$record {
-                $($($field: $reader.at($offset),)+)?
-                $($($id: $reader.id($id_offset),)+)?
-                $($computed: $value,)*
-                ..Default::default()
-            }),
+            sizes: &[(Common, $common) $(, ($size_since, $size))*],
+            read: |$reader| {
+                // Known already; here it spares a check for each field.
+                if $reader.bytes.len() < $common {
+                    return Outcome::Short;
+                }
+                Outcome::Record(Reduced {
+                    record: Record::$record(wire::$record {
+                        $($($field: $reader.at($offset),)+)?
+                        $($($id: $reader.id($id_offset),)+)?
+                        $($computed: $value,)*
+                        ..Default::default()
+                    }),
+                    texts: $reader.texts(&[$($(($text_since, $text)),+)?]),
+                })
+            },
         }),+]
     };
 }

@@ -3,7 +3,7 @@
 use zerocopy::IntoBytes;
 
 use crate::header::{BATCH_MAX, BatchHeader, MAGIC, RecordHeader, TEXT_MAX};
-use crate::records::Body;
+use crate::records::{Body, Record, with_body};
 
 const HEADER_BYTES: usize = size_of::<BatchHeader>();
 
@@ -37,15 +37,15 @@ impl Writer {
 
     /// Adds a record; a text that is too long is cut at a character. `false` if there is no room
     /// for it, and nothing was added.
-    pub fn push(&mut self, body: &impl Body, text: &[u8]) -> bool {
-        let (fixed, text) = (body.fixed(), cut(text));
+    pub fn push<T: Body>(&mut self, body: &T, text: &[u8]) -> bool {
+        let (fixed, text) = (body.as_bytes(), cut(text));
         let bytes = (size_of::<RecordHeader>() + fixed.len() + text.len()).next_multiple_of(8);
         if bytes > BATCH_MAX - self.bytes.len() {
             return false;
         }
         // Both are far below 64 KiB: TEXT_MAX and the largest body.
         let header = RecordHeader {
-            kind: body.kind() as u16,
+            kind: T::KIND as u16,
             bytes: u16::try_from(bytes).unwrap_or(u16::MAX),
             text_bytes: u16::try_from(text.len()).unwrap_or(u16::MAX),
             reserved: 0,
@@ -57,6 +57,12 @@ impl Writer {
         self.bytes.resize(end, 0);
         self.records += 1;
         true
+    }
+
+    /// As [`Self::push`], of any kind.
+    #[inline]
+    pub fn push_record(&mut self, record: &Record, text: &[u8]) -> bool {
+        with_body!(record, body => self.push(body, text))
     }
 
     /// The batch, with `header` completed: magic, records and bytes. Its
@@ -80,6 +86,7 @@ impl Writer {
 }
 
 /// At most [`TEXT_MAX`] bytes of `text`; no character is cut in two.
+#[inline]
 #[must_use]
 pub fn cut(text: &[u8]) -> &[u8] {
     if text.len() <= TEXT_MAX {

@@ -7,7 +7,7 @@ mod memory;
 mod objects;
 mod work;
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub use memory::*;
 pub use objects::*;
@@ -45,15 +45,13 @@ macro_rules! layouts {
 pub(crate) use layouts;
 
 /// The fixed part of a record, as it is laid out.
-pub trait Body {
+pub trait Body: IntoBytes + Immutable {
     /// Stands in the record's header.
-    fn kind(&self) -> Kind;
-    /// Its bytes in a batch.
-    fn fixed(&self) -> &[u8];
+    const KIND: Kind;
 }
 
 macro_rules! kinds {
-    ($($kind:ident = $number:literal),+ $(,)?) => {
+    ($d:tt $($kind:ident = $number:literal),+ $(,)?) => {
         /// Kind of a record; the number is that of [`crate::RecordHeader::kind`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(missing_docs, reason = "each is documented where it is laid out")]
@@ -92,28 +90,28 @@ macro_rules! kinds {
         }
 
         $(impl Body for $kind {
-            fn kind(&self) -> Kind {
-                Kind::$kind
-            }
-
-            fn fixed(&self) -> &[u8] {
-                self.as_bytes()
-            }
+            const KIND: Kind = Kind::$kind;
         })+
 
-        impl Body for Record {
-            fn kind(&self) -> Kind {
+        impl Record {
+            /// Its kind.
+            #[must_use]
+            pub fn kind(&self) -> Kind {
                 match self {
                     $(Self::$kind(_) => Kind::$kind,)+
                 }
             }
-
-            fn fixed(&self) -> &[u8] {
-                match self {
-                    $(Self::$kind(body) => body.as_bytes(),)+
-                }
-            }
         }
+
+        /// An expression with a record's body, compiled for each kind, whose size is a constant.
+        macro_rules! with_body {
+            ($d record:expr, $d body:ident => $d value:expr) => {
+                match $d record {
+                    $($crate::Record::$kind($d body) => $d value,)+
+                }
+            };
+        }
+        pub(crate) use with_body;
 
         pub(crate) fn read_fixed(kind: Kind, fixed: &[u8]) -> Option<Record> {
             match kind {
@@ -123,7 +121,7 @@ macro_rules! kinds {
     };
 }
 
-kinds! {
+kinds! { $
     Text = 1,
     CallbackName = 2,
     Device = 3,
