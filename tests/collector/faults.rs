@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use gpuprobe_collector::settings::Settings;
-use gpuprobe_collector::wire::{SETTINGS_VARIABLE, TEXT_MAX, flags};
+use gpuprobe_wire::{SETTINGS_VARIABLE, Settings, TEXT_MAX, flags};
 
 use crate::run::{Run, Setup, of};
 use crate::standin::standin;

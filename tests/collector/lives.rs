@@ -6,8 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
-use gpuprobe_collector::settings::{Settings, Tracer};
-use gpuprobe_collector::wire::{SETTINGS_VARIABLE, flags};
+use gpuprobe_wire::{SETTINGS_VARIABLE, Settings, Tracer, flags};
 
 use crate::run::{Run, Running, Setup, of};
 

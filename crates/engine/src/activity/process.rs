@@ -10,8 +10,9 @@ use super::kernels::Kernels;
 use super::tally::{Moved, Tally};
 use crate::transfers::{Mode, mode_of};
 use gpuprobe_cuda::Direction;
-use gpuprobe_model::activity::{Activity, Batch, Record, wire};
+use gpuprobe_model::activity::{Activity, Batch, Record};
 use gpuprobe_model::event::MAX_DEVICES;
+use gpuprobe_wire as wire;
 
 /// Contexts and streams of a process that are listed.
 const MAX_LISTED: usize = 4096;

@@ -12,7 +12,7 @@ use gpuprobe_engine::Activities;
 use gpuprobe_engine::activity::busy::Gaps;
 use gpuprobe_engine::activity::process::{Device, Function, Process, WhichCopies};
 use gpuprobe_engine::activity::tally::{Moved, Tally};
-use gpuprobe_model::activity::wire;
+use gpuprobe_wire as wire;
 
 impl From<&Tally> for Times {
     fn from(tally: &Tally) -> Self {

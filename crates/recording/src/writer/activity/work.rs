@@ -7,7 +7,8 @@ use super::places::Context;
 use crate::ids::global_pid;
 use crate::writer::common::{Common, signed};
 use crate::writer::insert::Insert;
-use gpuprobe_model::activity::{Activity, wire};
+use gpuprobe_model::activity::Activity;
+use gpuprobe_wire as wire;
 
 /// A column that is NULL.
 const NOTHING: Option<i64> = None;

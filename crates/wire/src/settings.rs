@@ -1,4 +1,4 @@
-//! What gpuprobe tells the collector through [`crate::wire::SETTINGS_VARIABLE`]:
+//! Settings that gpuprobe gives the collector through [`crate::SETTINGS_VARIABLE`]:
 //! `kinds=kernel,memcpy;buffer=8388608;flush_ms=100;tracer=4242:1861337:4026531836`.
 //!
 //! Both ends come from one build, so whatever is not understood is an error.
@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// Everything that the collector is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What to collect.
+    /// Kinds of activity to collect.
     pub kinds: Kinds,
     /// Bytes of a buffer that CUPTI fills.
     pub buffer_bytes: usize,
@@ -58,12 +58,8 @@ impl fmt::Display for Settings {
             self.kinds, self.buffer_bytes, self.flush_ms
         )?;
         if let Some(tracer) = self.tracer {
-            let Tracer {
-                pid,
-                start_ticks,
-                namespace,
-            } = tracer;
-            write!(f, ";tracer={pid}:{start_ticks}:{namespace}")?;
+            let (pid, start_ticks) = (tracer.pid, tracer.start_ticks);
+            write!(f, ";tracer={pid}:{start_ticks}:{}", tracer.namespace)?;
         }
         Ok(())
     }
@@ -94,15 +90,20 @@ impl FromStr for Tracer {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?}: expected PID:START:NAMESPACE");
         let mut parts = text.split(':');
-        let mut next = || parts.next().ok_or_else(wrong);
-        let tracer = Self {
-            pid: next()?.parse().map_err(|_| wrong())?,
-            start_ticks: next()?.parse().map_err(|_| wrong())?,
-            namespace: next()?.parse().map_err(|_| wrong())?,
+        let mut next = || parts.next()?.parse::<u64>().ok();
+        let tracer = match (next(), next(), next(), parts.next()) {
+            (Some(pid), Some(start_ticks), Some(namespace), None) => {
+                let pid = pid.try_into().ok();
+                pid.map(|pid| Self {
+                    pid,
+                    start_ticks,
+                    namespace,
+                })
+            }
+            _ => None,
         };
-        parts.next().is_none().then_some(tracer).ok_or_else(wrong)
+        tracer.ok_or_else(|| format!("{text:?}: expected PID:START:NAMESPACE"))
     }
 }
 
@@ -154,39 +155,34 @@ pub mod cupti_kind {
 
 use cupti_kind as cupti;
 
-macro_rules! named {
-    ($($name:literal, $cupti:expr, $about:literal;)+) => {
-        /// All that can be asked for, in the order in which they are enabled.
-        pub const NAMED_KINDS: &[NamedKind] = &[$(NamedKind {
-            name: $name,
-            cupti: &$cupti,
-            about: $about,
-        }),+];
-    };
+const fn named(name: &'static str, cupti: &'static [u32], about: &'static str) -> NamedKind {
+    NamedKind { name, cupti, about }
 }
 
-// CUPTI's KERNEL makes kernels run one after the other, which changes what is observed; it is
-// taken only where CONCURRENT_KERNEL cannot be had, whichever of the two names was said.
-named! {
-    "device", [cupti::DEVICE], "the GPUs";
-    "context", [cupti::CONTEXT], "contexts";
-    "stream", [cupti::STREAM], "streams, as they are created";
-    "name", [cupti::NAME], "names given through NVTX";
-    "driver", [cupti::DRIVER], "calls of the driver";
-    "runtime", [cupti::RUNTIME], "calls of the runtime";
-    "memcpy", [cupti::MEMCPY], "copies";
-    "memcpy2", [cupti::MEMCPY2], "copies between GPUs";
-    "memset", [cupti::MEMSET], "memory sets";
-    "kernel", [cupti::CONCURRENT_KERNEL, cupti::KERNEL], "kernels";
-    "concurrent_kernel", [cupti::CONCURRENT_KERNEL, cupti::KERNEL], "the same as kernel";
-    "memory", [cupti::MEMORY2], "allocations and releases";
-    "memory_pool", [cupti::MEMORY_POOL], "memory pools";
-    "sync", [cupti::SYNCHRONIZATION], "waits for the GPU";
-    "graph", [cupti::GRAPH_TRACE], "graphs as a whole, instead of what they consist of";
-    "overhead", [cupti::OVERHEAD], "what tracing costs";
-    "external_correlation", [cupti::EXTERNAL_CORRELATION], "numbers given by other profilers";
-    "marker", [cupti::MARKER], "ranges and marks made through NVTX";
-}
+// CUPTI's KERNEL makes kernels run one after the other, which changes the timing that is observed;
+// it is taken only where CONCURRENT_KERNEL cannot be had, whichever of the two names was said.
+/// All that can be asked for, in the order in which they are enabled.
+#[rustfmt::skip]
+pub const NAMED_KINDS: &[NamedKind] = &[
+    named("device", &[cupti::DEVICE], "the GPUs"),
+    named("context", &[cupti::CONTEXT], "contexts"),
+    named("stream", &[cupti::STREAM], "streams, as they are created"),
+    named("name", &[cupti::NAME], "names given through NVTX"),
+    named("driver", &[cupti::DRIVER], "calls of the driver"),
+    named("runtime", &[cupti::RUNTIME], "calls of the runtime"),
+    named("memcpy", &[cupti::MEMCPY], "copies"),
+    named("memcpy2", &[cupti::MEMCPY2], "copies between GPUs"),
+    named("memset", &[cupti::MEMSET], "memory sets"),
+    named("kernel", &[cupti::CONCURRENT_KERNEL, cupti::KERNEL], "kernels"),
+    named("concurrent_kernel", &[cupti::CONCURRENT_KERNEL, cupti::KERNEL], "the same as kernel"),
+    named("memory", &[cupti::MEMORY2], "allocations and releases"),
+    named("memory_pool", &[cupti::MEMORY_POOL], "memory pools"),
+    named("sync", &[cupti::SYNCHRONIZATION], "waits for the GPU"),
+    named("graph", &[cupti::GRAPH_TRACE], "graphs as a whole, instead of what they consist of"),
+    named("overhead", &[cupti::OVERHEAD], "what tracing costs"),
+    named("external_correlation", &[cupti::EXTERNAL_CORRELATION], "numbers given by other profilers"),
+    named("marker", &[cupti::MARKER], "ranges and marks made through NVTX"),
+];
 
 /// A set of [`NAMED_KINDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,13 +234,8 @@ impl Kinds {
 }
 
 /// Where `graph` is in the table.
-const GRAPH: usize = {
-    let mut index = 0;
-    while NAMED_KINDS[index].cupti[0] != cupti::GRAPH_TRACE {
-        index += 1;
-    }
-    index
-};
+const GRAPH: usize = 14;
+const _: () = assert!(NAMED_KINDS[GRAPH].cupti[0] == cupti::GRAPH_TRACE);
 
 impl fmt::Display for Kinds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
