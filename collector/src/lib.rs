@@ -10,6 +10,3 @@ pub mod inject;
 pub mod reduce;
 pub mod texts;
 pub mod untrusted;
-
-// Imports of gpuprobe that have not moved yet.
-pub use gpuprobe_wire::settings;

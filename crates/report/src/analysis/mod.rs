@@ -6,7 +6,6 @@
 
 pub mod activity;
 mod answer;
-pub mod busy;
 pub mod calls;
 pub mod classic;
 pub mod diff;

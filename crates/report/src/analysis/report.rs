@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result};
 
-use super::activity;
+use super::activity::{self, Work};
 use super::answer::{Answer, json, written};
 use super::events::MEMORY;
 use super::listing::{Which, listing};
@@ -180,8 +180,14 @@ fn answer(
             let found = listing(which, database, session, &tracker, selection, config.group)?;
             writer.listing(&found, out)
         }
-        Question::Kernels => writer.kernels(&activity::kernels(database, selection)?, out),
-        Question::Copies => writer.copies(&activity::copies(database, selection)?, out),
+        Question::Kernels => {
+            let work = Work::read(database, session, selection)?;
+            writer.kernels(&activity::kernels(database, selection, &work)?, out)
+        }
+        Question::Copies => {
+            let work = Work::read(database, session, selection)?;
+            writer.copies(&activity::copies(database, selection, &work)?, out)
+        }
         Question::Summary => {
             let has_memory = database.has_table(MEMORY);
             let tracker = has_memory

@@ -3,10 +3,11 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::activity::{self, Copies, Kernels};
+use super::activity::{self, Copies, Kernels, Work};
 use super::groups::Group;
 use super::listing::{Listing, Which, listing};
 use super::{Selection, Tracker};
+use crate::activity::ActivitySummary;
 use gpuprobe_recording::{Database, Session};
 
 /// The page.
@@ -28,6 +29,9 @@ pub struct Summary {
     pub kernels: Kernels,
     /// What was copied.
     pub copies: Vec<Copies>,
+    /// The sums of a live report: of runs, calls, waits and overhead; none if the file has neither.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activity: Option<ActivitySummary>,
 }
 
 /// Makes the page; `tracker` is none if there are no memory events.
@@ -44,6 +48,7 @@ pub fn summary(
         let list = |tracker| listing(which, database, session, tracker, selection, true);
         tracker.map(list).transpose()
     };
+    let work = Work::read(database, session, selection)?;
     let ends = tracker.and_then(|tracker| tracker.first_ns().zip(tracker.last_ns()));
     Ok(Summary {
         schema: 1,
@@ -52,8 +57,9 @@ pub fn summary(
         seconds: ends.map(|(first, last)| last.saturating_sub(first) as f64 / 1e9),
         watermark: listed(Which::Watermark)?,
         leakage: listed(Which::Leakage)?,
-        kernels: activity::kernels(database, selection)?,
-        copies: activity::copies(database, selection)?,
+        kernels: activity::kernels(database, selection, &work)?,
+        copies: activity::copies(database, selection, &work)?,
+        activity: work.summary(None),
     })
 }
 

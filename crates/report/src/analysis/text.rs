@@ -2,8 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::activity::{Copies, Kernels};
-use super::busy::Busy;
+use super::activity::{Busy, Copies, Kernels};
 use super::diff::{Diff, Grown};
 use super::groups::Group;
 use super::listing::{Listing, Row};
@@ -309,6 +308,13 @@ pub(super) fn summary(page: &Summary, out: &mut dyn Write) -> io::Result<()> {
     kernels(&page.kernels, ON_PAGE, out)?;
     writeln!(out)?;
     copies(&page.copies, out)?;
+    for process in page
+        .activity
+        .iter()
+        .flat_map(|activity| &activity.processes)
+    {
+        crate::text::write_calls_and_waits(process, ON_PAGE, out)?;
+    }
     if let Some(why) = session.notes.get("stopped") {
         writeln!(
             out,
