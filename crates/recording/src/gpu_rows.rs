@@ -97,7 +97,6 @@ fn memory_kind(row: &Row<'_>, index: usize) -> u8 {
 }
 
 fn kernel(row: &Row<'_>, common: &Common) -> Option<Record> {
-    integer(row, OWN)?;
     Some(Record::Kernel(wire::Kernel {
         start_ns: common.start_ns,
         end_ns: common.end_ns,
