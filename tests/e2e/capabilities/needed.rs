@@ -1,4 +1,4 @@
-//! Which rights are needed, and what is said without them.
+//! Which capabilities are needed, and what is said without them.
 
 use std::fs;
 
@@ -33,7 +33,7 @@ fn root_without_capabilities_one_line_says_which() {
 #[test]
 fn root_locked_memory_need_not_be_allowed() {
     let mut workload = Workload::start(Backend::Shared);
-    // Without the right to raise the limit.
+    // Without the capability to raise the limit.
     let mut gpuprobe = Setup::pid(workload.pid)
         .wrapped([
             "setpriv",
@@ -155,7 +155,7 @@ fn root_a_user_with_two_capabilities_records_a_command() {
         .run_as(USER, "+bpf,+perfmon")
         .start();
     let pid = gpuprobe.talk.ready();
-    // The command has none of what was given to us, and is free to gain rights.
+    // The command has none of what was given to us, and is free to gain capabilities.
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert!(
