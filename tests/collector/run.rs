@@ -14,7 +14,7 @@ use gpuprobe_collector::settings::{Kinds, Settings};
 use gpuprobe_collector::wire::{BatchHeader, SETTINGS_VARIABLE, flags};
 use tempfile::TempDir;
 
-use crate::standin::standin;
+use crate::harness::standin::standin;
 
 /// A run of a workload may take so long.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -13,6 +13,7 @@ mod calls;
 mod capabilities;
 mod children;
 mod chroots;
+mod collector;
 mod command;
 mod containers;
 mod copies;
