@@ -9,7 +9,7 @@ use std::path::Path;
 #[allow(dead_code, reason = "the tests of the collector use more of it")]
 mod run;
 
-use crate::harness::standin;
+use crate::harness::{copy_program, standin};
 use run::{Setup, of};
 
 const WORK: &str = "module k; launch k 3";
@@ -22,7 +22,7 @@ fn root_what_another_user_put_near_the_program_is_not_loaded() {
     let build = shared.path().join("build");
     fs::create_dir(&build).unwrap();
     for file in ["workload", "libcuda.so.1", "libcudart.so.12"] {
-        fs::copy(standin().path(file), build.join(file)).unwrap();
+        copy_program(standin().path(file), build.join(file));
     }
     let run = || {
         let program = build.join("workload");
@@ -79,7 +79,7 @@ fn root_what_is_of_the_same_users_as_the_program_is_loaded() {
     let library = cupti.join("libcupti.so.13");
     fs::copy(standin().path("cupti/libcupti.so.13"), &library).unwrap();
     for file in ["workload", "libcuda.so.1", "libcudart.so.12"] {
-        fs::copy(standin().path(file), bin.join(file)).unwrap();
+        copy_program(standin().path(file), bin.join(file));
     }
     let program = bin.join("workload");
     for folder in [environment.path(), &bin].into_iter().chain(

@@ -10,7 +10,9 @@ use crate::harness::child::{raw, state_of};
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::Totals;
 use crate::harness::talk::Talk;
-use crate::harness::{Backend, OwnCopy, Report, Setup, require_bpf, said, standin, wait_for};
+use crate::harness::{
+    Backend, OwnCopy, Report, Setup, copy_program, require_bpf, said, standin, wait_for,
+};
 
 fn workload() -> String {
     standin().program_text(Backend::Shared)
@@ -243,7 +245,7 @@ fn root_an_error_of_ours_leaves_nothing_stopped() {
     let mut run_another = |parent: &mut Talk| {
         let program = folder.path().join(format!("program-{number}"));
         number += 1;
-        fs::copy(standin().program(Backend::Dlopen), &program).unwrap();
+        copy_program(standin().program(Backend::Dlopen), &program);
         let line = format!("run {} {}", program.display(), input.display());
         let reply = parent.say(&line);
         // One that stays stopped would not be answered for.

@@ -7,7 +7,7 @@ use caps::Capability;
 use tempfile::TempDir;
 
 use crate::harness::child::children_of;
-use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, standin, wait_for};
+use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, wait_for};
 
 /// A thread.
 #[derive(Debug)]
@@ -112,7 +112,8 @@ fn arguments(attach: &str, folder: &TempDir) -> Vec<String> {
 fn root_with_a_command_capabilities_that_are_not_needed_any_more_are_dropped() {
     let folder = TempDir::new().unwrap();
     for (attach, more) in WAYS {
-        let program = standin().program_text(Backend::Driver);
+        let copy = OwnCopy::for_attach(attach);
+        let program = copy.standin().program_text(Backend::Driver);
         let mut gpuprobe = Setup::command([program])
             .args(arguments(attach, &folder))
             .start();
@@ -143,7 +144,8 @@ fn root_with_a_command_capabilities_that_are_not_needed_any_more_are_dropped() {
 fn root_with_a_process_capabilities_that_are_not_needed_any_more_are_dropped() {
     let folder = TempDir::new().unwrap();
     for (attach, more) in WAYS {
-        let mut workload = Workload::start(Backend::Driver);
+        let copy = OwnCopy::for_attach(attach);
+        let mut workload = Workload::of(&copy, Backend::Driver);
         let mut gpuprobe = Setup::pid(workload.pid)
             .args(arguments(attach, &folder))
             .start();
@@ -157,8 +159,8 @@ fn root_with_a_process_capabilities_that_are_not_needed_any_more_are_dropped() {
 
 #[test]
 fn root_libraries_that_come_later_are_attached_to_without_the_rest() {
-    let copy = OwnCopy::for_everyone();
     for attach in ["session", "multi", "perf"] {
+        let copy = OwnCopy::for_attach(attach);
         let mut workload = Workload::start(Backend::Dlopen);
         let mut gpuprobe = Setup::pid(workload.pid)
             .args(["--attach", attach, "--api", "driver", "--stacks", "off"])

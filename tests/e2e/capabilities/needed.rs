@@ -6,7 +6,7 @@ use nix::unistd::{Uid, chown};
 
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::Totals;
-use crate::harness::{Backend, OwnCopy, Setup, Workload, standin};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, copy_program, standin};
 
 const NO_CAPABILITIES: [&str; 3] = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
 
@@ -222,7 +222,7 @@ fn root_processes_of_others_take_one_capability_more() {
 
 #[test]
 fn root_perf_event_uprobes_take_one_capability_more() {
-    let copy = OwnCopy::for_everyone();
+    let copy = OwnCopy::for_attach("perf");
     let mut workload = workload_of_user(&copy, Backend::Driver);
     let pid = workload.pid;
     let traced = |capabilities| {
@@ -244,7 +244,7 @@ fn root_capabilities_of_the_file_are_enough() {
     let mut workload = workload_of_user(&copy, Backend::Shared);
     workload.say("freenull");
     let binary = copy.standin().path("gpuprobe");
-    fs::copy(BINARY, &binary).unwrap();
+    copy_program(BINARY, &binary);
     let given = std::process::Command::new("setcap")
         .arg("cap_bpf,cap_perfmon+ep")
         .arg(&binary)

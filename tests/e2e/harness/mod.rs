@@ -12,11 +12,12 @@ pub(crate) mod standin;
 pub(crate) mod talk;
 pub(crate) mod transcript;
 pub(crate) mod truth;
+mod turns;
 mod work;
 
 use std::io::{self, Write};
 use std::process;
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,9 +28,10 @@ pub(crate) use nvml::Nvml;
 pub(crate) use objects::Objects;
 pub(crate) use report::Report;
 pub(crate) use root::Root;
-pub(crate) use standin::{Backend, OwnCopy, standin};
+pub(crate) use standin::{Backend, OwnCopy, copy_program, standin};
 pub(crate) use talk::{Workload, said};
 pub(crate) use truth::Truth;
+pub(crate) use turns::{alone, system_wide, unobserved};
 
 /// After this long, what a test waits for will not come any more.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -65,20 +67,6 @@ pub(crate) fn wait_within<T>(
         assert!(Instant::now() < end, "timed out waiting for {what}");
         thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// A tracer of the whole system sees the programs of every test. Tests that use one hold this
-/// shared, tests that make more events than it could keep up with hold it alone.
-static SYSTEM: RwLock<()> = RwLock::new(());
-
-/// To be held while a tracer of the whole system runs.
-pub(crate) fn system_wide() -> RwLockReadGuard<'static, ()> {
-    SYSTEM.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// To be held while no other test may trace the whole system.
-pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
-    SYSTEM.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends the run of all tests where nothing can be traced: the reason is said once, and not by
