@@ -4,7 +4,11 @@
 use std::fs;
 
 #[path = "../../stacks/harness/mod.rs"]
-#[allow(dead_code, reason = "the tests of stacks use more of it")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the tests of stacks use more of it"
+)]
 mod harness;
 
 use crate::harness::require_bpf;
