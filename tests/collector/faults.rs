@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use gpuprobe_wire::{SETTINGS_VARIABLE, Settings, TEXT_MAX, flags};
 
+use crate::harness::standin::standin;
 use crate::run::{Run, Setup, of};
-use crate::standin::standin;
 
 const WORK: &str = "module k; launch k 200; copy h2d 64 3; alloc 100";
 

@@ -65,7 +65,7 @@ fn the_child_of_a_fork_is_left_alone() {
 
 #[test]
 fn a_program_that_becomes_another_begins_again() {
-    let workload = crate::standin::standin().path("workload");
+    let workload = crate::harness::standin::standin().path("workload");
     let commands = format!(
         "module k; launch k 5; exec {} -c synchronize",
         workload.display()

@@ -12,7 +12,7 @@ use gpuprobe::probe::library::Library;
 use gpuprobe_wire::{Batch, BatchHeader, Kinds, Record, SETTINGS_VARIABLE, Settings, flags};
 use tempfile::TempDir;
 
-use crate::standin::standin;
+use crate::harness::standin::standin;
 
 /// A run of a workload may take so long.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Which rights are left once gpuprobe traces.
+//! Which capabilities are left once gpuprobe traces.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,18 +7,18 @@ use caps::Capability;
 use tempfile::TempDir;
 
 use crate::harness::child::children_of;
-use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, standin, wait_for};
+use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, wait_for};
 
 /// A thread.
 #[derive(Debug)]
 struct Thread {
     name: String,
     permitted: u64,
-    /// It cannot gain any right by executing something.
+    /// It cannot gain any capability by executing something.
     closed: bool,
 }
 
-/// The threads of a process, none of which has rights that it would pass on.
+/// The threads of a process, none of which has capabilities that it would pass on.
 fn threads(pid: u32) -> Vec<Thread> {
     let mut found = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
@@ -44,9 +44,9 @@ fn threads(pid: u32) -> Vec<Thread> {
     found
 }
 
-/// The threads of a process, once each has given up what it can.
+/// The threads of a process, once each has dropped what it can.
 fn settled(pid: u32) -> Vec<Thread> {
-    wait_for("all threads to give up what they can", || {
+    wait_for("all threads to drop what they can", || {
         let found = threads(pid);
         found.iter().all(|thread| thread.closed).then_some(found)
     })
@@ -72,7 +72,7 @@ const WAYS: [(&str, &[Capability]); 3] = [
     ("perf", &[Capability::CAP_SYS_ADMIN]),
 ];
 
-/// gpuprobe has the threads that it should have, and these the rights that the README says; the
+/// gpuprobe has the threads that it should have, and these the capabilities that the README says; the
 /// first one, which attaches, has `more` than others.
 fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     let found = settled(gpuprobe.child.pid());
@@ -109,10 +109,11 @@ fn arguments(attach: &str, folder: &TempDir) -> Vec<String> {
 }
 
 #[test]
-fn root_with_a_command_what_is_not_needed_any_more_is_given_up() {
+fn root_with_a_command_capabilities_that_are_not_needed_any_more_are_dropped() {
     let folder = TempDir::new().unwrap();
     for (attach, more) in WAYS {
-        let program = standin().program_text(Backend::Driver);
+        let copy = OwnCopy::for_attach(attach);
+        let program = copy.standin().program_text(Backend::Driver);
         let mut gpuprobe = Setup::command([program])
             .args(arguments(attach, &folder))
             .start();
@@ -140,10 +141,11 @@ fn root_with_a_command_what_is_not_needed_any_more_is_given_up() {
 }
 
 #[test]
-fn root_with_a_process_what_is_not_needed_any_more_is_given_up() {
+fn root_with_a_process_capabilities_that_are_not_needed_any_more_are_dropped() {
     let folder = TempDir::new().unwrap();
     for (attach, more) in WAYS {
-        let mut workload = Workload::start(Backend::Driver);
+        let copy = OwnCopy::for_attach(attach);
+        let mut workload = Workload::of(&copy, Backend::Driver);
         let mut gpuprobe = Setup::pid(workload.pid)
             .args(arguments(attach, &folder))
             .start();
@@ -157,8 +159,8 @@ fn root_with_a_process_what_is_not_needed_any_more_is_given_up() {
 
 #[test]
 fn root_libraries_that_come_later_are_attached_to_without_the_rest() {
-    let copy = OwnCopy::for_everyone();
     for attach in ["session", "multi", "perf"] {
+        let copy = OwnCopy::for_attach(attach);
         let mut workload = Workload::start(Backend::Dlopen);
         let mut gpuprobe = Setup::pid(workload.pid)
             .args(["--attach", attach, "--api", "driver", "--stacks", "off"])

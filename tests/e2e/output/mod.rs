@@ -1,4 +1,8 @@
-//! Where reports go, how often, and how long.
+//! Where reports go, how often, and how long; and the files that gpuprobe writes.
+
+mod ownership;
+mod shared;
+mod symlinks;
 
 use std::fs;
 use std::time::{Duration, Instant};

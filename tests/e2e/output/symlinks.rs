@@ -1,97 +1,15 @@
-//! Files that gpuprobe writes: where others may put things, nothing of theirs is used, and what is
-//! made is the user's who called sudo.
+//! Symbolic links, hard links and files of other users: no file is written or read by way of them.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::process::Command;
 
-use flate2::read::GzDecoder;
 use tempfile::TempDir;
 
+use super::shared::{GROUP, OTHER, Shared, USER, assert_done, assert_refused, owner};
+use crate::harness::Setup;
 use crate::harness::gpuprobe::BINARY;
-use crate::harness::{Backend, OwnCopy, Setup, require_bpf};
-
-/// Somebody else.
-const OTHER: u32 = 65_534;
-/// The user who calls sudo.
-const USER: u32 = 12_345;
-const GROUP: u32 = 23_456;
-
-/// A folder of root's in which everybody may put things, as `/tmp` is, and an export to read.
-struct Shared {
-    folder: TempDir,
-    private: TempDir,
-}
-
-impl Shared {
-    fn new() -> Self {
-        require_bpf();
-        let folder = TempDir::new().unwrap();
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
-        let private = TempDir::new().unwrap();
-        let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-        let packed = fs::File::open(packed.join("nsys-export-h200.sqlite.gz")).unwrap();
-        let mut export = fs::File::create(private.path().join("export.sqlite")).unwrap();
-        std::io::copy(&mut GzDecoder::new(packed), &mut export).unwrap();
-        Self { folder, private }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Something of root's that is worth keeping.
-    fn precious(&self) -> PathBuf {
-        let path = self.private.path().join("precious");
-        fs::write(&path, "precious").unwrap();
-        path
-    }
-
-    /// Plants a symbolic link of another user.
-    fn plant(&self, name: &str, target: &Path) -> PathBuf {
-        let path = self.path(name);
-        symlink(target, &path).unwrap();
-        std::os::unix::fs::lchown(&path, Some(OTHER), Some(OTHER)).unwrap();
-        path
-    }
-
-    fn report(&self, arguments: &[&str]) -> Output {
-        self.run("report", arguments)
-    }
-
-    fn run(&self, action: &str, arguments: &[&str]) -> Output {
-        self.run_on(
-            &self.private.path().join("export.sqlite"),
-            action,
-            arguments,
-        )
-    }
-
-    fn run_on(&self, file: &Path, action: &str, arguments: &[&str]) -> Output {
-        Command::new(BINARY)
-            .arg(action)
-            .arg(file)
-            .args(arguments)
-            .env_remove("SUDO_UID")
-            .output()
-            .unwrap()
-    }
-}
-
-fn assert_done(output: &Output) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-}
-
-fn assert_refused(output: &Output, why: &str) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
-    assert!(
-        said.starts_with("gpuprobe: error: ") && said.contains(why),
-        "{said}"
-    );
-}
 
 #[test]
 fn root_links_of_others_are_not_followed() {
@@ -343,92 +261,4 @@ fn root_a_recording_uses_nothing_that_lies_about() {
         .filter(|name| name.starts_with("run.sqlite"))
         .collect();
     assert_eq!(left, ["run.sqlite"]);
-}
-
-fn owner(path: &Path) -> (u32, u32) {
-    let metadata = fs::symlink_metadata(path).unwrap();
-    (metadata.uid(), metadata.gid())
-}
-
-#[test]
-fn root_what_is_made_is_the_users_who_called_sudo() {
-    let shared = Shared::new();
-    let copy = OwnCopy::for_everyone();
-    let home = TempDir::new().unwrap();
-    chown(home.path(), Some(USER), Some(GROUP)).unwrap();
-    // In the user's own folder, in a shared one, and in root's.
-    for (name, folder) in [
-        ("home", home.path()),
-        ("shared", shared.folder.path()),
-        ("private", shared.private.path()),
-    ] {
-        let path = |file: &str| folder.join(format!("{name}-{file}"));
-        let [run, reports] = [path("run.sqlite"), path("reports")];
-        let profiles = ["folded", "flamegraph", "pprof"].map(|form| (form, path(form)));
-        let mut setup = Setup::command([copy.standin().program_text(Backend::Shared)])
-            .on_stdout()
-            .args(["--interval", "100ms", "-o", reports.to_str().unwrap()])
-            .no_interval()
-            .args(["--record", run.to_str().unwrap()])
-            .env("SUDO_UID", &USER.to_string())
-            .env("SUDO_GID", &GROUP.to_string());
-        for (form, path) in &profiles {
-            setup = setup.args([format!("--{form}"), path.to_str().unwrap().to_owned()]);
-        }
-        let mut gpuprobe = setup.start();
-        let pid = gpuprobe.talk.ready();
-        let of_command = fs::metadata(format!("/proc/{pid}")).unwrap().uid();
-        assert_eq!(of_command, USER, "{name}");
-        gpuprobe.talk.say("alloc 4096 3");
-        for suffix in ["", "-wal", "-shm"] {
-            let path = path(&format!("run.sqlite{suffix}"));
-            assert_eq!(owner(&path), (USER, GROUP), "{}", path.display());
-        }
-        gpuprobe.talk.done();
-        assert_eq!(gpuprobe.exit_code(), 0, "{:#?}", gpuprobe.said());
-        let said = gpuprobe.said().join("\n");
-        assert!(!said.contains("warning"), "{said}");
-        for path in profiles
-            .iter()
-            .map(|(_, path)| path)
-            .chain([&run, &reports])
-        {
-            assert_eq!(owner(path), (USER, GROUP), "{}", path.display());
-        }
-        for suffix in ["-wal", "-shm", "-journal"] {
-            assert!(
-                !path(&format!("run.sqlite{suffix}")).exists(),
-                "{name}{suffix}"
-            );
-        }
-        // A file that was there keeps its owner.
-        let kept = path("kept");
-        fs::write(&kept, "").unwrap();
-        let as_user = |action: &str, arguments: &[&str]| {
-            let mut command = Command::new(BINARY);
-            command
-                .arg(action)
-                .arg(&run)
-                .args(arguments)
-                .env("SUDO_UID", USER.to_string())
-                .env("SUDO_GID", GROUP.to_string());
-            let output = command.output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{said}");
-        };
-        as_user("report", &["-o", kept.to_str().unwrap()]);
-        assert_eq!(owner(&kept), (0, 0));
-        let tables = path("tables").join("within");
-        as_user("report", &["--export-tsv", tables.to_str().unwrap()]);
-        let picture = path("plot.png");
-        as_user("plot", &["-o", picture.to_str().unwrap()]);
-        let [trace, packed] = ["trace.json", "trace.json.gz"].map(path);
-        for trace in [&trace, &packed] {
-            as_user("export", &["-o", trace.to_str().unwrap()]);
-        }
-        let table = tables.join("valid.tsv");
-        for made in [&table, &tables, &path("tables"), &picture, &trace, &packed] {
-            assert_eq!(owner(made), (USER, GROUP), "{}", made.display());
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Launches by many threads at once.
 
-use super::{KERNELS, LAUNCHES, name, traced};
+use crate::cudatrace::{KERNELS, LAUNCHES, name, traced};
 use crate::harness::{Backend, Report, Setup, Workload, alone, said};
 
 /// The counts of the three kernels are those of a storm's reply.

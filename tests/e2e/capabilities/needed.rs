@@ -1,4 +1,4 @@
-//! Which rights are needed, and what is said without them.
+//! Which capabilities are needed, and what is said without them.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use nix::unistd::{Uid, chown};
 
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::Totals;
-use crate::harness::{Backend, OwnCopy, Setup, Workload, standin};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, copy_program, standin};
 
 const NO_CAPABILITIES: [&str; 3] = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
 
@@ -33,7 +33,7 @@ fn root_without_capabilities_one_line_says_which() {
 #[test]
 fn root_locked_memory_need_not_be_allowed() {
     let mut workload = Workload::start(Backend::Shared);
-    // Without the right to raise the limit.
+    // Without the capability to raise the limit.
     let mut gpuprobe = Setup::pid(workload.pid)
         .wrapped([
             "setpriv",
@@ -155,7 +155,7 @@ fn root_a_user_with_two_capabilities_records_a_command() {
         .run_as(USER, "+bpf,+perfmon")
         .start();
     let pid = gpuprobe.talk.ready();
-    // The command has none of what was given to us, and is free to gain rights.
+    // The command has none of what was given to us, and is free to gain capabilities.
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert!(
@@ -222,7 +222,7 @@ fn root_processes_of_others_take_one_capability_more() {
 
 #[test]
 fn root_perf_event_uprobes_take_one_capability_more() {
-    let copy = OwnCopy::for_everyone();
+    let copy = OwnCopy::for_attach("perf");
     let mut workload = workload_of_user(&copy, Backend::Driver);
     let pid = workload.pid;
     let traced = |capabilities| {
@@ -244,7 +244,7 @@ fn root_capabilities_of_the_file_are_enough() {
     let mut workload = workload_of_user(&copy, Backend::Shared);
     workload.say("freenull");
     let binary = copy.standin().path("gpuprobe");
-    fs::copy(BINARY, &binary).unwrap();
+    copy_program(BINARY, &binary);
     let given = std::process::Command::new("setcap")
         .arg("cap_bpf,cap_perfmon+ep")
         .arg(&binary)

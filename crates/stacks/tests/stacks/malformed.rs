@@ -1,4 +1,4 @@
-//! Files and stacks that nobody vouches for: errors, never panics.
+//! Malformed ELF files and any bytes as a stack: errors, never panics.
 
 use std::fs;
 use std::sync::OnceLock;
