@@ -25,7 +25,6 @@ use activity::ActivityArgs;
 use gpuprobe_cuda::{Modes, document};
 use gpuprobe_os::say;
 use gpuprobe_report::Format;
-use gpuprobe_report::profile::Weight;
 use profile::ProfileArgs;
 use target::TargetArgs;
 use view::ViewArgs;
@@ -188,13 +187,6 @@ impl TraceArgs {
             wrong(
                 ErrorKind::MissingRequiredArgument,
                 "--folded, --flamegraph and --pprof are about memory: give --memleak",
-            );
-        }
-        if profiles.any() && profiles.weight == Weight::Peak {
-            wrong(
-                ErrorKind::ArgumentConflict,
-                "what was live at the peak is known afterwards: give --record FILE, then \
-                 `gpuprobe report FILE --weight peak`",
             );
         }
         let collect = self.activity.collect(&self.target.target());

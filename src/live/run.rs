@@ -595,7 +595,13 @@ impl<'a> Run<'a> {
         let now = self.clock.wall(clock::monotonic_ns());
         let stacks = self.sink.stacks.as_ref();
         let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
-        let made = profile::of_ledger(ledger, symbols, full, now.timestamp_nanos_opt());
+        let weight = self.config.profiles.weight;
+        let time = match ledger.peak_ns() {
+            Some(peak_ns) if weight == profile::Weight::Peak => self.clock.wall(peak_ns),
+            _ => now,
+        };
+        let time_ns = time.timestamp_nanos_opt();
+        let made = profile::of_ledger(ledger, symbols, weight, full, time_ns);
         profiles.write(&made)
     }
 

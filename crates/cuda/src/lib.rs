@@ -1,8 +1,10 @@
-//! The traced CUDA functions, as data.
+//! What CUDA, CUPTI and Nsight Systems are made of, as data: functions, kinds of memory, numbers.
 //!
-//! [`table::FUNCTIONS`] drives attaching, `doctor`, the tests and the documentation; the kernel
-//! side receives each row as a recipe and finds it again through the attach cookie, which is the
-//! row's number. Supporting one more function is one more row.
+//! For: one table of the traced functions ([`FUNCTIONS`]), which the kernel side, the tests and the
+//! documentation share; supporting one more function is one more row of it.
+//! May use: nothing of gpuprobe.
+//! Gives: rows and names. The kernel side receives each row as a recipe and finds it again through
+//! the attach cookie, which is the row's number.
 
 mod contexts;
 mod copies;

@@ -14,7 +14,7 @@ use super::calls::Effect;
 use super::living::Living;
 use super::process::Process;
 use super::totals::{Sums, Total};
-use super::{Allocation, Identity};
+use super::{Allocation, Identity, Site};
 use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
 use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
 use gpuprobe_model::identity::DeviceIdentity;
@@ -137,6 +137,9 @@ pub struct Ledger {
     counts: Counts,
     live_bytes: u64,
     peak_bytes: u64,
+    /// When that was, and how often there was a new highest point.
+    peak_ns: Option<u64>,
+    peaks: u32,
     /// Bytes of what processes exported for others, by the 64 bytes that name it.
     shared: HashMap<[u64; EXTRA], u64>,
     left_out: u64,
@@ -232,6 +235,16 @@ impl Ledger {
         self.peak_bytes
     }
 
+    /// When that was, `CLOCK_MONOTONIC` nanoseconds; `None` if nothing was ever held.
+    pub fn peak_ns(&self) -> Option<u64> {
+        self.peak_ns
+    }
+
+    /// What was live at a call site of `process` when the most was held.
+    pub fn at_peak(&self, process: &Process, site: &Site) -> Sums {
+        process.sites.at_peak(site, self.peaks)
+    }
+
     /// Living processes, in no particular order.
     pub fn living(&self) -> impl Iterator<Item = &Process> {
         self.living.iter()
@@ -288,12 +301,17 @@ impl Ledger {
         let process = self.living.enter(call.pid);
         let before = process.totals.sums.gpu.bytes;
         process.watched = self.outcomes.take();
+        process.sites.after_peak(self.peaks);
         let effect = process.apply(call, |name| self.shared.get(name).copied());
         self.outcomes = process.watched.take();
         self.left_out += process.take_left_out();
         let after = process.totals.sums.gpu.bytes;
         self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
-        self.peak_bytes = self.peak_bytes.max(self.live_bytes);
+        if self.live_bytes > self.peak_bytes {
+            self.peak_bytes = self.live_bytes;
+            self.peak_ns = Some(call.end_ns);
+            self.peaks = self.peaks.wrapping_add(1);
+        }
         let counts = &mut self.counts;
         match effect {
             Effect::Allocated => counts.alloc_calls += 1,
@@ -328,6 +346,7 @@ impl Ledger {
 
     fn retire(&mut self, mut process: Process) {
         process.exited = true;
+        process.sites.after_peak(self.peaks);
         process.sites.end();
         self.live_bytes = self
             .live_bytes

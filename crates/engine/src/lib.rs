@@ -1,4 +1,10 @@
-//! What is known about the traced processes: pure state, fed with events.
+//! Events become accounts: who holds memory, what was launched, copied and run.
+//!
+//! For: every figure that gpuprobe reports, live and from a file.
+//! May use: `cuda`, `model`, and names (`stacks`). Pure: no clock, no file, no thread; what only the
+//! live system knows is asked through [`World`].
+//! Gives: [`State`], fed with events, with its [`Ledger`], [`Launches`], [`Transfers`] and
+//! [`Activities`].
 
 pub mod activity;
 mod allocation;

@@ -33,6 +33,25 @@ pub struct Site {
     /// What of it is no longer live: freed, gone with its context or module, or at an address that
     /// was handed out again. `allocated` less `freed` is `live`.
     pub freed: Sums,
+    /// What was live at the highest point of this number, if that has changed since.
+    then: Option<(u32, Sums)>,
+}
+
+impl Site {
+    /// What was live at the highest point of this number, which is the last one that there was.
+    fn at_peak(&self, peak: u32) -> Sums {
+        match self.then {
+            Some((noted, sums)) if noted == peak => sums,
+            _ => self.live,
+        }
+    }
+
+    /// What is live is about to change.
+    fn note(&mut self, peak: u32) {
+        if self.then.is_none_or(|(noted, _)| noted != peak) {
+            self.then = Some((peak, self.live));
+        }
+    }
 }
 
 /// A stack, by its place in [`Sites::stacks`].
@@ -46,9 +65,26 @@ pub struct Sites {
     stacks: Vec<Rc<CallStack>>,
     by_contents: HashMap<Rc<CallStack>, StackIndex>,
     by_number: HashMap<u64, StackIndex>,
+    /// Number of the highest point so far, over all processes.
+    peak: u32,
+    /// Number of the last one before the process ended.
+    ended: Option<u32>,
 }
 
 impl Sites {
+    /// What comes now comes after the highest point of this number.
+    pub(super) fn after_peak(&mut self, peak: u32) {
+        self.peak = peak;
+    }
+
+    /// What was live at `site` at the highest point of this number, the last one over all processes.
+    pub(super) fn at_peak(&self, site: &Site, peak: u32) -> Sums {
+        if self.ended.is_some_and(|ended| ended != peak) {
+            return Sums::default();
+        }
+        site.at_peak(peak)
+    }
+
     /// All sites, by their numbers.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Site> {
         self.sites.iter()
@@ -80,6 +116,7 @@ impl Sites {
 
     /// Nothing more is allocated.
     pub(super) fn end(&mut self) {
+        self.ended = Some(self.peak);
         self.by_caller = HashMap::new();
         self.by_contents = HashMap::new();
         self.by_number = HashMap::new();
@@ -110,6 +147,7 @@ impl Sites {
             live: Sums::default(),
             allocated: Sums::default(),
             freed: Sums::default(),
+            then: None,
         });
         self.by_caller.insert((stack, row), site);
         site
@@ -117,6 +155,7 @@ impl Sites {
 
     pub(super) fn add(&mut self, allocation: &Allocation) {
         if let Some(site) = self.sites.get_mut(allocation.site as usize) {
+            site.note(self.peak);
             site.live.add(allocation);
             site.allocated.add(allocation);
         }
@@ -124,6 +163,7 @@ impl Sites {
 
     pub(super) fn subtract(&mut self, allocation: &Allocation) {
         if let Some(site) = self.sites.get_mut(allocation.site as usize) {
+            site.note(self.peak);
             site.live.subtract(allocation);
             site.freed.add(allocation);
         }

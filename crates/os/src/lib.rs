@@ -1,4 +1,9 @@
-//! Files, processes and rights of a host, used safely.
+//! Files, processes and capabilities of a host, used safely.
+//!
+//! For: whatever opens a file that others may have put there, reads `/proc`, or drops capabilities.
+//! May use: `model` (text), and the system.
+//! Gives: [`files`] that follow no planted link, [`regular`] files of traced processes, bounded
+//! reading ([`bounded`]), [`proc`], [`privileges`], messages on standard error ([`say`]).
 
 pub mod bounded;
 pub mod files;

@@ -1,10 +1,10 @@
 //! Recordings: SQLite files with the tables and columns of an Nsight Systems export.
 //!
-//! A recording of ours and an export of `nsys` are read by the same code ([`Database`]); what nsys
-//! has no place for stands in tables named `GPUPROBE_*`. Reading never changes a file.
-//!
-//! A recording is made by a thread of its own ([`Recorder`]) from the same [`log`] that a
-//! replay plays.
+//! For: looking at a run later and elsewhere; `nsys stats` and our own reports read the same file.
+//! May use: `cuda`, `model`, `os`, `stacks`, `engine`.
+//! Gives: a writer on a thread of its own ([`Recorder`]) that takes the [`log`] of a run; a reader
+//! ([`Database`]) of ours and of `nsys`'s files, which never changes one; rows as the engine's
+//! records ([`gpu_rows`]), and a log played again ([`player`]).
 
 pub mod chains;
 pub mod database;

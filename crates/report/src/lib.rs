@@ -1,7 +1,10 @@
-//! What is printed: a report is a plain value, and there is one writer per format.
+//! What is printed: a report is a plain value, and there is one writer for each format.
 //!
-//! The serialised form of [`Report`] is the documented JSON (`schema` 1): keys may be added, none
-//! are renamed.
+//! For: text, JSON, CSV, profiles, plots, traces, of a live run and of a file.
+//! May use: everything below: `engine`, `recording`, `stacks`, `os`, `model`, `cuda`.
+//! Gives: [`build`] makes a [`Report`] of the engine's state, [`Format::writer`] writes it;
+//! [`analysis`] answers questions about a file, [`profile`], [`plot`], [`export`], [`replay`].
+//! The serialised form of [`Report`] is the documented JSON: keys may be added, none are renamed.
 
 pub mod activity;
 pub mod analysis;

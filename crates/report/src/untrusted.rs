@@ -72,7 +72,13 @@ fn make_reports(player: &mut Player) {
             let _ = format.writer(true).write(&made, &mut io::sink());
         }
     }
-    profile::of_ledger(&player.state.ledger, &player.symbols, true, None);
+    profile::of_ledger(
+        &player.state.ledger,
+        &player.symbols,
+        Weight::Peak,
+        true,
+        None,
+    );
     player.state.mark_reported();
 }
 

@@ -112,7 +112,7 @@ proptest! {
 
         let asked = Asked::default();
         let needed = profile::needed_locations(&state.ledger);
-        profile::of_ledger(&state.ledger, &asked, false, None);
+        profile::of_ledger(&state.ledger, &asked, profile::Weight::End, false, None);
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());
     }
 }

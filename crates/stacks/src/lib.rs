@@ -1,4 +1,9 @@
-//! How call stacks are found: ELF files, unwinding, symbols.
+//! Call stacks: ELF files, unwinding, symbols.
+//!
+//! For: which line of whose code made a call.
+//! May use: `cuda`, `model`, `os`; no libbpf.
+//! Gives: [`taken`] stacks of registers and memory become locations ([`AddressSpaces`], [`paths`]),
+//! locations become names ([`symbols`]), and libraries their traced functions ([`functions`]).
 
 pub mod cuda;
 pub mod elf;

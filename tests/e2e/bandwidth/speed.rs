@@ -6,15 +6,16 @@ use super::COPIES;
 use crate::harness::talk::Talk;
 use crate::harness::{Backend, Report, Setup, Workload, said, standin};
 
-const MIB: u64 = 1 << 20;
+/// Of each copy: at [`SLOW`] it takes so long that losing the processor for a moment is little.
+const BYTES: u64 = 8 << 20;
 /// So slow that what happens beside the transfer does not matter.
 const SLOW: [(&str, &str); 1] = [("STANDIN_COPY_GBPS", "0.1")];
 const SLOW_BYTES_PER_SECOND: f64 = 0.1e9;
 
-/// 5 copies of 1 MiB each way; gives what the workload measured.
+/// 5 copies of [`BYTES`] each way; gives what the workload measured.
 fn copy_both_ways(talk: &mut Talk) -> [f64; 2] {
-    ["copy h2d 1048576 5", "copy d2h 1048576 5"].map(|command| {
-        let reply = talk.say(command);
+    ["h2d", "d2h"].map(|direction| {
+        let reply = talk.say(&format!("copy {direction} {BYTES} 5"));
         said(&reply, "bytes_per_second").parse().unwrap()
     })
 }
@@ -29,7 +30,7 @@ fn check(report: &Report, pid: u32, measured: [f64; 2]) {
     assert_eq!(report["bandwidth_util"]["copies"], 10);
     assert_eq!(
         report.moved(pid),
-        [("D2H", "sync", 5, 5 * MIB), ("H2D", "sync", 5, 5 * MIB)]
+        [("D2H", "sync", 5, 5 * BYTES), ("H2D", "sync", 5, 5 * BYTES)]
     );
     for (direction, measured) in ["H2D", "D2H"].into_iter().zip(measured) {
         let found = report.direction(pid, direction, "sync");
@@ -47,7 +48,7 @@ fn check(report: &Report, pid: u32, measured: [f64; 2]) {
         );
         let seconds = float(found, "seconds");
         assert!(
-            (5.0 * MIB as f64 / seconds / mean - 1.0).abs() < 1e-9,
+            (5.0 * BYTES as f64 / seconds / mean - 1.0).abs() < 1e-9,
             "{found}"
         );
     }

@@ -6,6 +6,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::harness::gpuprobe::BINARY;
+use crate::harness::report::number;
 use crate::harness::{Setup, standin};
 
 /// The weights of a folded profile, by the functions from the outermost.
@@ -83,4 +84,38 @@ fn root_a_flame_graph_is_as_wide_as_the_ledger() {
         .unwrap();
     let chains: serde_json::Value = serde_json::from_slice(&chains.stdout).unwrap();
     assert_eq!(chains["totals"]["total"]["bytes"], live);
+}
+
+#[test]
+fn root_a_profile_of_the_peak_is_that_of_the_recording() {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let program = standin().path("paths_bare").to_str().unwrap().to_owned();
+    let (live, recording) = (file("live.folded"), file("run.sqlite"));
+    let options = [
+        "--folded", &live, "--weight", "peak", "--record", &recording,
+    ];
+    let mut gpuprobe = Setup::command([program]).args(options).start();
+    gpuprobe.talk.ready();
+    gpuprobe.talk.say("all 4 512");
+    // Each is freed again: the highest point is passed while the last of them is live.
+    gpuprobe.talk.say("pairs 3 5 1000");
+    gpuprobe.talk.send("exit");
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    let peak = number(&report["memleak"], "peak_bytes");
+    assert!(peak > report.totals().live_bytes, "{peak}");
+    let mut lines = folded(&folder.path().join("live.folded"));
+    assert_eq!(lines.iter().map(|(_, bytes)| bytes).sum::<u64>(), peak);
+    let made = Command::new(BINARY)
+        .args(["report", &recording, "--weight", "peak"])
+        .args(["--folded", &file("recorded.folded")])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let mut recorded = folded(&folder.path().join("recorded.folded"));
+    recorded.sort();
+    lines.sort();
+    assert_eq!(recorded, lines);
 }

@@ -2,28 +2,44 @@
 
 use std::collections::HashSet;
 
-use super::{Amount, Frame, Profile, Sample, shown};
+use super::{Amount, Frame, Profile, Sample, Weight, shown};
 use gpuprobe_model::text::size;
 
 use gpuprobe_engine::totals::{Sums, Total};
-use gpuprobe_engine::{Ledger, Process};
+use gpuprobe_engine::{Ledger, Process, Site};
 use gpuprobe_model::stack::{Location, Symbols};
 
-/// Memory of GPUs by call site, of all processes, the ended too: what is live now, and what was ever
-/// allocated. Of the latter, that of processes is missing that the ledger has forgotten: they ended
+/// Memory of GPUs by call site, of all processes, the ended too: what is live now, or was when most
+/// was, by `weight`, and what was ever allocated. Of the latter, that of processes is missing that the ledger has forgotten: they ended
 /// long ago and freed everything.
 pub fn of_ledger(
     ledger: &Ledger,
     symbols: &dyn Symbols,
+    weight: Weight,
     full_stacks: bool,
     time_ns: Option<i64>,
 ) -> Profile {
+    let at_peak = weight == Weight::Peak;
     let mut besides = Sums::default();
     let mut samples = Vec::new();
     for process in ledger.living().chain(ledger.ended(true)) {
-        besides.host.merge(process.totals.sums.host);
-        besides.imported.merge(process.totals.sums.imported);
-        samples.extend(of_process(process, symbols, full_stacks));
+        let live = |site: &Site| match at_peak {
+            true => ledger.at_peak(process, site),
+            false => site.live,
+        };
+        let sums = match at_peak {
+            true => process
+                .sites
+                .iter()
+                .fold(Sums::default(), |mut sums, site| {
+                    sums.merge(live(site));
+                    sums
+                }),
+            false => process.totals.sums,
+        };
+        besides.host.merge(sums.host);
+        besides.imported.merge(sums.imported);
+        samples.extend(of_process(process, symbols, full_stacks, live));
     }
     // Living processes are in no particular order.
     samples.sort_by_key(|sample| sample.pid);
@@ -34,7 +50,7 @@ pub fn of_ledger(
     let left_out = left_out.iter().filter(|(total, _)| total.allocations > 0);
     Profile {
         samples,
-        at_peak: false,
+        at_peak,
         time_ns,
         left_out: left_out
             .map(|(total, whose)| format!("{} {whose}", size(total.bytes)))
@@ -46,6 +62,7 @@ fn of_process<'a>(
     process: &'a Process,
     symbols: &'a dyn Symbols,
     full: bool,
+    live: impl Fn(&Site) -> Sums + 'a,
 ) -> impl Iterator<Item = Sample> + 'a {
     let name = process.comm.clone();
     let name: std::rc::Rc<str> = name
@@ -61,7 +78,7 @@ fn of_process<'a>(
             process: name.clone(),
             pid: process.pid,
             frames: shown(frames.into_iter().map(Frame::from).collect(), called, full),
-            live: site.live.gpu.into(),
+            live: live(site).gpu.into(),
             total: site.allocated.gpu.into(),
         }
     })

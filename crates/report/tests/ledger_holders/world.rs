@@ -197,10 +197,13 @@ impl World {
         }
         assert_eq!(got.sums, by_thread, "the process, and its threads");
         check_threads(process);
-        let profile = of_ledger(&self.ledger, &NoSymbols, false, None);
+        let profile = of_ledger(&self.ledger, &NoSymbols, Weight::End, false, None);
         let in_profile = profile.sum(Weight::End);
         let Total { bytes, allocations } = got.sums.gpu;
         assert_eq!(in_profile, Amount { bytes, allocations });
+        let at_peak = of_ledger(&self.ledger, &NoSymbols, Weight::Peak, false, None);
+        let at_peak = at_peak.sum(Weight::Peak).bytes;
+        assert_eq!(at_peak, self.ledger.peak_bytes(), "sites at the peak");
         check_sites(process);
         let peak_bytes = process.peak_bytes;
         self.peak_bytes = self.peak_bytes.max(got.sums.gpu.bytes);

@@ -20,7 +20,7 @@ pub(crate) fn run(command: &mut Command) {
 
 /// One way to build one program.
 pub(crate) struct Build<'a> {
-    /// Its source, in `tests/stacks/programs`.
+    /// Its source, in `programs`.
     pub(crate) source: &'a str,
     pub(crate) flags: &'a [&'a str],
     pub(crate) is_stripped: bool,
@@ -29,7 +29,10 @@ pub(crate) struct Build<'a> {
 impl Build<'_> {
     /// The program, in `folder`.
     pub(crate) fn put(&self, folder: &Path) -> PathBuf {
-        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stacks/programs");
+        // Tests of other packages use this, too.
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+        let mut folders = here.map(|above| above.join("crates/stacks/tests/stacks/programs"));
+        let programs = folders.find(|folder| folder.is_dir()).unwrap();
         let source = programs.join(self.source);
         let (name, language) = self.source.rsplit_once('.').unwrap();
         let output = folder.join(name);

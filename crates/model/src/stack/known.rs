@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::stack::{Frame, Language, Location, ModuleId, Symbols};
+use super::{Frame, Language, Location, ModuleId, Symbols};
 
 /// Where a frame is whose file is not known.
 pub const NO_MODULE: &str = "[unknown]";

@@ -5,11 +5,13 @@
 //! several where the compiler has inlined functions. [`Symbols`] makes frames of locations, only
 //! for what is printed.
 
+mod known;
+
 use serde::{Deserialize, Serialize};
 
 use crate::text::hex;
 
-pub use crate::known::{FramesKey, KnownFrames, NO_MODULE, NoSymbols, bare_frame};
+pub use known::{FramesKey, KnownFrames, NO_MODULE, NoSymbols, bare_frame};
 
 /// A file that code was mapped from, by its number within the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
