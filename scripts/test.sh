@@ -126,6 +126,22 @@ fi
 
 # What builds, runs as the builder; what is left for root to do writes little.
 check "clippy" "${builder_prefix[@]}" cargo clippy --locked --workspace --all-targets --profile test -- -D warnings
+
+# Without live tracing nothing needs clang: one that fails stands before any other. This goes before
+# the tests are built, which then leave the whole program in its place.
+as_builder install -D -m 755 /dev/stdin target/no-clang/clang <<'EOF'
+#!/bin/sh
+echo "clang is called without live tracing" >&2
+exit 1
+EOF
+without_live=("${builder_prefix[@]}" env "PATH=$root/target/no-clang:$PATH" cargo)
+select_without_live=(--locked --package gpuprobe --no-default-features)
+check "clippy without live tracing" "${without_live[@]}" clippy "${select_without_live[@]}" \
+    --all-targets --profile test -- -D warnings
+tests "cargo test without live tracing" '^test result: .* ([0-9]+) passed; .*' \
+    '^test result: .* ([0-9]+) failed; .*' "${without_live[@]}" test "${select_without_live[@]}" \
+    --test recordings -- no_live golden
+
 check "build the tests" "${builder_prefix[@]}" cargo test --locked --workspace --no-run
 
 # Where the tests will look for the stand-in, so that it is built once.

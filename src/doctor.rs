@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use procfs::process::Process;
+use caps::Capability;
 
 use crate::host::process;
 use crate::host::process::Handle;
@@ -15,34 +15,8 @@ use crate::host::{Library, Role, cupti, gpus, system};
 use crate::probe::{AttachKind, Probe, Settings, arm64, has_ring_buffers, types};
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 use gpuprobe_model::text::printable;
-use gpuprobe_os::kernel;
+use gpuprobe_os::{kernel, privileges};
 use gpuprobe_stacks::instruction::First;
-
-/// Capabilities that matter to us, with their numbers in `capabilities(7)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-#[repr(u8)]
-pub enum Capability {
-    SysPtrace = 19,
-    SysAdmin = 21,
-    Perfmon = 38,
-    Bpf = 39,
-}
-
-impl Capability {
-    /// Its bit in the masks of `/proc/PID/status`.
-    pub const fn bit(self) -> u64 {
-        1 << self as u8
-    }
-}
-
-/// The capabilities of this process.
-///
-/// # Errors
-/// `/proc` is not mounted.
-pub fn effective_capabilities() -> Result<u64> {
-    Ok(Process::myself()?.status()?.capeff)
-}
 
 /// Prints one line per fact. The status tells whether tracing works.
 ///
@@ -136,26 +110,23 @@ fn check_cupti(lines: &mut Lines) -> io::Result<()> {
 }
 
 fn check_capabilities(lines: &mut Lines) -> io::Result<()> {
-    let capabilities = effective_capabilities().unwrap_or(0);
     let wanted = [
-        (Capability::Bpf, "CAP_BPF", "needed to load BPF programs"),
-        (Capability::Perfmon, "CAP_PERFMON", "needed to attach them"),
+        (Capability::CAP_BPF, "needed to load BPF programs"),
+        (Capability::CAP_PERFMON, "needed to attach them"),
         (
-            Capability::SysPtrace,
-            "CAP_SYS_PTRACE",
+            Capability::CAP_SYS_PTRACE,
             "needed for processes of other users",
         ),
         (
-            Capability::SysAdmin,
-            "CAP_SYS_ADMIN",
+            Capability::CAP_SYS_ADMIN,
             "needed for perf-event uprobes, and for deleted libraries",
         ),
     ];
-    for (capability, name, why) in wanted {
-        let needed = matches!(capability, Capability::Bpf | Capability::Perfmon);
-        if capabilities & capability.bit() != 0 {
+    for (capability, why) in wanted {
+        let name = &capability.to_string();
+        if privileges::has(capability) {
             lines.ok(name, why)?;
-        } else if needed {
+        } else if privileges::BPF.contains(&capability) {
             lines.missing(name, format_args!("{why}; run as root (sudo)"))?;
         } else {
             lines.note(name, format_args!("not there; {why}"))?;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    gpuprobe::live::guard_if_asked().unwrap_or_else(gpuprobe::cli::main)
+    gpuprobe::cli::main()
 }

@@ -389,11 +389,12 @@ pub fn has_ring_buffers() -> bool {
 
 /// Why nothing can be loaded, with the way out, if it is one of the usual causes.
 fn known_cause() -> Option<&'static str> {
-    use crate::doctor;
-    use crate::doctor::Capability;
-    let capabilities = doctor::effective_capabilities().unwrap_or(u64::MAX);
-    let has = |c: Capability| capabilities & (c.bit() | Capability::SysAdmin.bit()) != 0;
-    if !has(Capability::Bpf) || !has(Capability::Perfmon) {
+    let admin = privileges::has(Capability::CAP_SYS_ADMIN);
+    if !admin
+        && !privileges::BPF
+            .iter()
+            .all(|&needed| privileges::has(needed))
+    {
         Some("CAP_BPF and CAP_PERFMON are needed; run gpuprobe as root (sudo)")
     } else if !has_ring_buffers() {
         Some("this kernel has no BPF ring buffers; Linux 5.8 or newer is needed")

@@ -9,6 +9,8 @@ mod corpus;
 mod export;
 mod golden;
 mod launches;
+#[cfg(not(feature = "live"))]
+mod no_live;
 mod plots;
 mod profiles;
 mod replay;

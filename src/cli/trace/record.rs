@@ -1,27 +1,21 @@
-//! `gpuprobe record` and `gpuprobe replay`, as they are typed.
+//! `gpuprobe record`, as it is typed.
 
-use std::io::BufWriter;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
 
+use super::super::{Cli, parse_duration};
 use super::activity::ActivityArgs;
 use super::target::TargetArgs;
-use super::view::ViewArgs;
-use super::{Cli, parse_duration};
 use crate::live::{Config, Record};
 use gpuprobe_cuda::Modes;
-use gpuprobe_os::terminal;
 use gpuprobe_report::profile;
-use gpuprobe_report::replay;
 use gpuprobe_report::{Format, View};
 
 #[derive(Debug, Args)]
-pub(super) struct RecordArgs {
+pub(in crate::cli) struct RecordArgs {
     /// The new file, an SQLite database with the tables of an Nsight Systems export.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -100,47 +94,5 @@ impl RecordArgs {
                 sample_every: self.smi_interval,
             }),
         }
-    }
-}
-
-#[derive(Debug, Args)]
-pub(super) struct ReplayArgs {
-    /// A recording.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-
-    /// Write the last report only.
-    #[arg(long)]
-    last: bool,
-
-    /// Write a line for every single copy, and for every record of what the GPU did.
-    #[arg(long)]
-    per_call: bool,
-
-    #[command(flatten)]
-    view: ViewArgs,
-
-    /// Rows per thread or process, largest first [default: 10 in text, all in json and csv].
-    #[arg(long, value_name = "N")]
-    top: Option<usize>,
-
-    /// Format of the reports.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
-}
-
-impl ReplayArgs {
-    pub(super) fn run(self) -> Result<ExitCode> {
-        let config = replay::Config {
-            file: self.file,
-            format: self.format,
-            top: self.top.or(self.format.default_top()),
-            view: self.view.view(),
-            per_call: self.per_call,
-            only_last: self.last,
-        };
-        let mut out = BufWriter::new(terminal::stdout());
-        replay::run(&config, &mut out)?;
-        Ok(ExitCode::SUCCESS)
     }
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use gpuprobe_wire::settings::{BUFFER_BYTES, BUFFER_BYTES_RANGE, Kinds};
 
-use super::view::parse_size;
+use super::super::view::parse_size;
 use crate::live::{Collect, Target};
 
 #[derive(Clone, Debug, Args)]
@@ -79,13 +79,14 @@ const _: () = assert!(BUFFER_BYTES == 8 << 20, "the help says 8MiB");
 mod tests {
     use clap::Parser;
 
-    use super::super::{Action, Cli};
+    use super::super::super::{Action as Any, Cli};
+    use super::super::Action;
     use super::*;
 
     fn collect(words: &[&str]) -> Result<Option<Collect>, String> {
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
         let (activity, target) = match &cli.action {
-            Some(Action::Record(record)) => (&record.activity, record.target.target()),
+            Some(Any::Live(Action::Record(record))) => (&record.activity, record.target.target()),
             _ => (&cli.trace.activity, cli.trace.target.target()),
         };
         activity.collect(&target).map_err(ToOwned::to_owned)

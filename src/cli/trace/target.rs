@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::parse_duration;
+use super::super::parse_duration;
 use crate::live::{ApiChoice, Filter, Target};
 use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
@@ -125,13 +125,14 @@ impl TargetArgs {
 mod tests {
     use clap::Parser;
 
-    use super::super::{Action, Cli};
+    use super::super::super::{Action as Any, Cli};
+    use super::super::Action;
     use crate::live::Config;
 
     fn config(words: &[&str], options: &[&str]) -> Option<Config> {
         let cli = Cli::try_parse_from(words.iter().chain(options)).ok()?;
         Some(match cli.action {
-            Some(Action::Record(arguments)) => arguments.into_config(),
+            Some(Any::Live(Action::Record(arguments))) => arguments.into_config(),
             _ => cli.trace.into_config(),
         })
     }

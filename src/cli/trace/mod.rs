@@ -1,0 +1,221 @@
+//! Live tracing, as it is typed.
+
+mod activity;
+mod record;
+mod target;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Subcommand};
+
+use super::profile::ProfileArgs;
+use super::view::ViewArgs;
+use super::{Cli, parse_duration};
+use crate::doctor;
+use crate::live;
+use crate::live::{Config, Record};
+use gpuprobe_cuda::Modes;
+use gpuprobe_report::Format;
+
+use activity::ActivityArgs;
+use target::TargetArgs;
+
+/// What live tracing needs before anything else; gives an exit status if that was all.
+pub(super) fn begin() -> Option<ExitCode> {
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |level, text| {
+        // What libbpf says of a refused program is for debugging; our errors are for users.
+        tracing::debug!("libbpf {level:?}: {}", text.trim_end());
+    })));
+    live::guard_if_asked()
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Action {
+    /// Say what works on this machine, and which functions would be probed.
+    Doctor {
+        /// Look at the libraries of this process only.
+        #[arg(long, value_name = "PID")]
+        pid: Option<u32>,
+    },
+    /// Trace into a recording, without reports.
+    Record(Box<record::RecordArgs>),
+}
+
+impl Action {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        match self {
+            Self::Doctor { pid } => doctor::run(pid),
+            Self::Record(arguments) => live::run(&arguments.into_config()),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TraceArgs {
+    /// Report memory that is allocated and not freed, by process and thread.
+    #[arg(long)]
+    memleak: bool,
+
+    /// Report which kernels are launched, and how often.
+    #[arg(long)]
+    cudatrace: bool,
+
+    /// Report what copies move, and how fast.
+    #[arg(long)]
+    bandwidth_util: bool,
+
+    /// Write a line for every single copy.
+    #[arg(long, requires = "bandwidth_util")]
+    per_call: bool,
+
+    #[command(flatten)]
+    activity: ActivityArgs,
+
+    /// Write sums only of what the GPU does, not a line for every single record.
+    #[arg(long, requires = "activity")]
+    activity_summary: bool,
+
+    /// Record everything into the new file FILE too, an SQLite database for `gpuprobe report`; with
+    /// --cudatrace, also every single launch.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+
+    #[command(flatten)]
+    target: TargetArgs,
+
+    /// Time between reports: 500ms, 2s, 1m.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    interval: Duration,
+
+    #[command(flatten)]
+    view: ViewArgs,
+
+    #[command(flatten)]
+    profile: ProfileArgs,
+
+    /// Rows per thread or process, largest first [default: 10 in text, all in json and csv].
+    ///
+    /// Call sites of a process, allocations of a thread, kernels of a process.
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+
+    /// Format of the reports.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+
+    /// Write reports to FILE instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl TraceArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        live::run(&self.into_config())
+    }
+
+    fn into_config(self) -> Config {
+        let wrong = |kind, message: &str| Cli::command().error(kind, message).exit();
+        let modes = Modes {
+            memleak: self.memleak,
+            cudatrace: self.cudatrace,
+            bandwidth_util: self.bandwidth_util,
+            activity: self.activity.is_on(),
+        };
+        if modes == Modes::default() {
+            wrong(
+                ErrorKind::MissingRequiredArgument,
+                "nothing to trace: give --memleak, --cudatrace, --bandwidth-util or --activity",
+            );
+        }
+        let several = [
+            modes.memleak,
+            modes.cudatrace,
+            modes.bandwidth_util,
+            modes.activity,
+        ];
+        if self.format == Format::Csv && several.iter().filter(|&&mode| mode).count() > 1 {
+            wrong(
+                ErrorKind::ArgumentConflict,
+                "csv holds one table: give one of --memleak, --cudatrace, --bandwidth-util and \
+                 --activity",
+            );
+        }
+        let profiles = self.profile.config(self.view.view().full_stacks);
+        if profiles.any() && !self.memleak {
+            wrong(
+                ErrorKind::MissingRequiredArgument,
+                "--folded, --flamegraph and --pprof are about memory: give --memleak",
+            );
+        }
+        let collect = self.activity.collect(&self.target.target());
+        let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
+        Config {
+            collect,
+            single_records: modes.activity && !self.activity_summary,
+            stacks: self.target.stacks(self.memleak),
+            view: self.view.view(),
+            profiles,
+            target: self.target.target(),
+            children: self.target.children,
+            as_root: self.target.as_root,
+            filter: self.target.filter(),
+            kinds: self.target.kinds(),
+            modes,
+            per_call: self.per_call,
+            interval: self.interval,
+            duration: self.target.duration,
+            top: self.top.or(self.format.default_top()),
+            format: self.format,
+            output: self.output,
+            api: self.target.api,
+            attach: self.target.attach,
+            map_entries: self.target.map_entries,
+            allow_arm64: self.target.allow_arm64,
+            record: self.record.map(|path| Record {
+                path,
+                only: false,
+                all_tables: false,
+                sample_every: None,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::ffi::OsString;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::live::Target;
+
+    #[test]
+    fn help_says_what_it_did() {
+        // After a change: cargo run -- --help > tests/help.txt
+        let help = Cli::command().render_long_help().to_string();
+        let expected = include_str!("../../../tests/help.txt");
+        assert_eq!(help.trim_end(), expected.trim_end());
+    }
+
+    #[test]
+    fn targets() {
+        let target = |arguments: &[&str]| {
+            let all = ["gpuprobe", "--memleak"].iter().chain(arguments);
+            Cli::try_parse_from(all).map(|cli| cli.trace.into_config().target)
+        };
+        assert_eq!(target(&[]).unwrap(), Target::Everything);
+        assert_eq!(target(&["--pid", "7"]).unwrap(), Target::Process(7));
+        let command = vec![OsString::from("app"), OsString::from("--pid")];
+        assert_eq!(
+            target(&["--", "app", "--pid"]).unwrap(),
+            Target::Command(command)
+        );
+        assert!(target(&["--pid", "7", "--", "app"]).is_err());
+    }
+}
