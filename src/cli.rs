@@ -51,6 +51,10 @@ enum Action {
         /// Look at the libraries of this process only.
         #[arg(long, value_name = "PID")]
         pid: Option<u32>,
+
+        /// Name the functions that each library exports, and those that it does not.
+        #[arg(short, long)]
+        verbose: bool,
     },
     /// Trace into a recording, without reports.
     Record(record::RecordArgs),
@@ -87,8 +91,9 @@ struct TraceArgs {
     #[command(flatten)]
     activity: ActivityArgs,
 
-    /// Write sums only of what the GPU does, not a line for every single record.
-    #[arg(long, requires = "activity")]
+    /// Write sums only of what the GPU does, not a line for every single record. Implies
+    /// --activity.
+    #[arg(long, group = activity::COLLECTS)]
     activity_summary: bool,
 
     /// Record everything into the new file FILE too, an SQLite database for `gpuprobe report`; with
@@ -133,7 +138,7 @@ pub fn main() -> ExitCode {
     })));
     let cli = Cli::parse();
     let result = match cli.action {
-        Some(Action::Doctor { pid }) => doctor::run(pid),
+        Some(Action::Doctor { pid, verbose }) => doctor::run(pid, verbose),
         Some(Action::Record(arguments)) => live::run(&arguments.into_config()),
         Some(Action::Report(arguments)) => arguments.run(),
         Some(Action::Plot(arguments)) => arguments.run(),
@@ -162,7 +167,7 @@ impl TraceArgs {
             memleak: self.memleak,
             cudatrace: self.cudatrace,
             bandwidth_util: self.bandwidth_util,
-            activity: self.activity.is_on(),
+            activity: self.activity.is_on() || self.activity_summary,
         };
         if modes == Modes::default() {
             wrong(
@@ -197,7 +202,7 @@ impl TraceArgs {
                  `gpuprobe report FILE --weight peak`",
             );
         }
-        let collect = self.activity.collect(&self.target.target());
+        let collect = self.activity.collect(&self.target.target(), modes.activity);
         let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
         Config {
             collect,
