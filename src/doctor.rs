@@ -18,15 +18,19 @@ use gpuprobe_model::text::printable;
 use gpuprobe_os::{kernel, privileges};
 use gpuprobe_stacks::instruction::First;
 
-/// Prints one line per fact. The status tells whether tracing works.
+/// Prints one line per fact, with the names of functions if it is `verbose`. The status tells
+/// whether tracing works.
 ///
 /// # Errors
 /// Standard output cannot be written to, or there is no process `pid`.
-pub fn run(pid: Option<u32>) -> Result<ExitCode> {
+pub fn run(pid: Option<u32>, verbose: bool) -> Result<ExitCode> {
     let handle = pid
         .map(|pid| Handle::of(pid).with_context(|| format!("there is no process with id {pid}")))
         .transpose()?;
-    let mut lines = Lines(Box::new(io::stdout().lock()));
+    let mut lines = Lines {
+        out: Box::new(io::stdout().lock()),
+        verbose,
+    };
     let checked = check(&mut lines, handle);
     match checked {
         Ok(true) => Ok(ExitCode::SUCCESS),
@@ -41,19 +45,23 @@ fn clean(found: impl Display) -> String {
     printable(&found.to_string())
 }
 
-struct Lines(Box<dyn Write>);
+struct Lines {
+    out: Box<dyn Write>,
+    /// Functions are named.
+    verbose: bool,
+}
 
 impl Lines {
     fn ok(&mut self, what: &str, found: impl Display) -> io::Result<()> {
-        writeln!(self.0, "ok      {what:<20} {}", clean(found))
+        writeln!(self.out, "ok      {what:<20} {}", clean(found))
     }
 
     fn note(&mut self, what: &str, found: impl Display) -> io::Result<()> {
-        writeln!(self.0, "note    {what:<20} {}", clean(found))
+        writeln!(self.out, "note    {what:<20} {}", clean(found))
     }
 
     fn missing(&mut self, what: &str, way_out: impl Display) -> io::Result<()> {
-        writeln!(self.0, "MISSING {what:<20} {}", clean(way_out))
+        writeln!(self.out, "MISSING {what:<20} {}", clean(way_out))
     }
 }
 
@@ -247,11 +255,16 @@ fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
         .filter(|(row, _)| !functions.iter().any(|f| f.row == *row))
         .map(|(_, f)| f.symbol)
         .collect();
-    let summary = format!("{path}: {} functions: {}", found.len(), found.join(" "));
     if found.is_empty() {
         return lines.missing(name, format_args!("{path}: none of the traced functions"));
     }
-    lines.ok(name, summary)?;
+    let (count, all) = (found.len(), found.len() + absent.len());
+    let summary = format!("{path}: exports {count} of the {all} functions that are traced");
+    if lines.verbose {
+        lines.ok(name, format_args!("{summary}: {}", found.join(" ")))?;
+    } else {
+        lines.ok(name, summary)?;
+    }
     for (first, what) in [
         (
             First::Stepped,
@@ -271,7 +284,7 @@ fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
             lines.note(name, format_args!("{path}: {what} {}", such.join(" ")))?;
         }
     }
-    if !absent.is_empty() {
+    if lines.verbose && !absent.is_empty() {
         lines.note(
             name,
             format_args!("{path}: not exported: {}", absent.join(" ")),

@@ -1,5 +1,6 @@
 //! One run: attach, trace, report, end.
 
+mod announce;
 mod collector;
 mod command;
 mod descriptors;

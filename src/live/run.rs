@@ -12,6 +12,7 @@ use tokio::process::Child;
 use tokio::task::yield_now;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 
+use super::announce::Announced;
 use super::collector::Collector;
 use super::filter::Sieve;
 use super::follow::{Follower, With, resume};
@@ -28,7 +29,6 @@ use crate::host::process::Handle;
 use crate::host::world::Live;
 use crate::probe::StackMode;
 use crate::probe::{Rings, types};
-use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::clock;
 use gpuprobe_model::clock::Clock;
@@ -118,6 +118,7 @@ struct Run<'a> {
     /// Outlives the command.
     collector: Option<Collector>,
     samples: Option<Samples>,
+    announced: Announced,
     /// The losses that the user has been told on standard error.
     lost_said: Lost,
 }
@@ -180,6 +181,7 @@ impl<'a> Run<'a> {
             guard: None,
             collector,
             samples,
+            announced: Announced::default(),
             lost: Lost::default(),
             told: Told::default(),
             lost_said: Lost::default(),
@@ -188,7 +190,7 @@ impl<'a> Run<'a> {
 
     async fn until_end(mut self) -> Result<ExitCode> {
         let mut ends = Ends::install()?;
-        self.announce();
+        self.announced = Announced::begin(self.config, &self.tracer);
         let mut child = match self.start_command() {
             Ok(child) => child,
             Err(error) => {
@@ -308,33 +310,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Says on standard error what is being traced.
-    fn announce(&self) {
-        let (libraries, functions) = (self.tracer.libraries, self.tracer.functions);
-        let what = match &self.config.target {
-            Target::Everything => "every CUDA process".to_owned(),
-            Target::Process(pid) if self.config.children => {
-                format!("process {pid} and its children")
-            }
-            Target::Process(pid) => format!("process {pid}"),
-            Target::Command(command) => command[0].to_string_lossy().into_owned(),
-        };
-        let kind = self.tracer.probe.kind;
-        let calls = format!("{functions} functions in {libraries} CUDA libraries ({kind})");
-        let only_gpu = Modes {
-            activity: true,
-            ..Modes::default()
-        };
-        match self.config.modes {
-            modes if modes == only_gpu => say(format_args!("tracing {what}: its GPUs ({kind})")),
-            modes if modes.activity => say(format_args!("tracing {what}: its GPUs, {calls}")),
-            _ => say(format_args!("tracing {what}: {calls}")),
-        }
-        if self.process.is_some() && libraries == 0 {
-            say("it has no CUDA library loaded; waiting for it to load one");
-        }
-    }
-
     /// Starts the command, if there is one. While it is being started we are a target ourselves,
     /// so that the child is one from birth.
     fn start_command(&mut self) -> Result<Option<Child>> {
@@ -379,6 +354,8 @@ impl<'a> Run<'a> {
             stacks: self.sink.stacks.as_mut(),
         };
         if self.follower.follow(with, until)? {
+            // Of libraries that are loaded together, all are attached to now.
+            self.announced.go_on(&self.tracer);
             Ok(Reader::Reading)
         } else {
             self.read()

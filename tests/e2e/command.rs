@@ -60,6 +60,34 @@ fn root_a_command_that_does_not_exist_is_one_clear_line() {
 }
 
 #[test]
+fn root_a_run_says_that_it_waits_for_cuda_and_what_it_attached_to() {
+    let told = |backend, script: &str, begins: &str| -> Vec<String> {
+        // A library that was attached to already would not be said of again.
+        let copy = crate::harness::OwnCopy::new();
+        let program = copy.standin().program_text(backend);
+        let script = script.replace("RUNTIME", &copy.standin().runtime());
+        let mut gpuprobe = Setup::command([&*program, "-c", &script]).spawn();
+        assert_eq!(gpuprobe.exit_code(), 0);
+        let said = gpuprobe.said();
+        let first = format!("gpuprobe: tracing {program}: {begins}");
+        assert!(said[0].starts_with(&first), "{said:#?}");
+        said[1..].to_vec()
+    };
+    let waits = "waiting for CUDA (";
+    let said = told(Backend::Shared, "alloc 4096; exit", waits);
+    assert_eq!(said.len(), 1, "{said:#?}");
+    let attached = said[0].strip_prefix("gpuprobe: attached to ").unwrap();
+    let (count, what) = attached.split_once(' ').unwrap();
+    assert!(count.parse::<u32>().unwrap() > 100, "{attached}");
+    assert_eq!(what, "functions in 2 CUDA libraries");
+    let said = told(Backend::Dlopen, "load RUNTIME; alloc 4096; exit", waits);
+    let last = said.last().unwrap();
+    assert!(last.ends_with("functions in 2 CUDA libraries"), "{said:#?}");
+    // Without CUDA there is nothing to say.
+    assert!(told(Backend::Dlopen, "exit", waits).is_empty());
+}
+
+#[test]
 fn root_signals_are_passed_on() {
     for (signal, code) in [
         (Signal::SIGINT, 130),
@@ -271,9 +299,12 @@ fn root_an_error_of_ours_leaves_nothing_stopped() {
     gpuprobe.talk.close();
     let said = gpuprobe.said();
     assert!(said[0].starts_with("gpuprobe: tracing "), "{said:#?}");
-    assert_eq!(said.len(), 2, "{said:#?}");
+    let (attached, rest): (Vec<_>, Vec<_>) = said[1..]
+        .iter()
+        .partition(|line| line.starts_with("gpuprobe: attached to "));
+    assert!(!attached.is_empty() && rest.len() == 1, "{said:#?}");
     let ours = "gpuprobe: error: cannot write the report";
-    assert!(said[1].starts_with(ours), "{said:#?}");
+    assert!(rest[0].starts_with(ours), "{said:#?}");
 }
 
 #[test]

@@ -61,7 +61,10 @@ fn root_doctor_says_what_works_here() {
 fn root_doctor_lists_the_libraries_and_functions_of_a_process() {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("freenull");
-    let (status, lines) = doctor(&[], &["--pid", &workload.pid.to_string()]);
+    let pid = workload.pid.to_string();
+    let (status, short) = doctor(&[], &["--pid", &pid]);
+    assert_eq!(status, Some(0));
+    let (status, lines) = doctor(&[], &["--verbose", "--pid", &pid]);
     assert_eq!(status, Some(0));
     for (library, file, functions) in [
         ("libcudart", "libcudart.so.12", ["cudaMalloc", "cudaFree"]),
@@ -77,6 +80,16 @@ fn root_doctor_lists_the_libraries_and_functions_of_a_process() {
             found[0].starts_with(standin().path(file).to_str().unwrap()),
             "{found:?}"
         );
+        // One line with a count; the names are for those who ask.
+        let count = about(&short, "ok", library);
+        let (_, counted) = count[0].split_once(": exports ").unwrap();
+        let names = found[0].strip_prefix(count[0]).unwrap();
+        let names = names.strip_prefix(": ").unwrap();
+        let (exported, rest) = counted.split_once(" of the ").unwrap();
+        assert_eq!(names.split(' ').count().to_string(), exported);
+        assert!(rest.ends_with(" functions that are traced"), "{counted}");
+        let of_it = |lines: &[String]| lines.iter().filter(|l| l.contains(file)).count();
+        assert_eq!(of_it(&short), 1, "{short:#?}");
         for function in functions {
             assert!(
                 found[0].split(' ').any(|word| word == function),

@@ -60,6 +60,50 @@ fn what_is_no_database_is_refused() {
 }
 
 #[test]
+fn databases_of_other_programs_are_refused() {
+    let folder = Folder::new();
+    let file = folder.database("CREATE TABLE places (id INTEGER, url TEXT);");
+    let file = file.to_str().unwrap();
+    let export = folder.real_export();
+    let picture = folder.path("memory.svg");
+    for words in [
+        &["report", file][..],
+        &["report", file, "--format", "json"],
+        &["report", export.to_str().unwrap(), "--diff", file],
+        &["plot", file, "-o", picture.to_str().unwrap()],
+        &["export", file],
+        &["replay", file],
+    ] {
+        let output = gpuprobe(words);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success(), "{words:?}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+        let expected = format!(
+            "gpuprobe: error: {file} is an SQLite database, but neither a recording of gpuprobe \
+             (--record) nor an export of Nsight Systems"
+        );
+        assert!(said.starts_with(&expected), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn an_export_need_not_say_its_version() {
+    let folder = Folder::new();
+    let text = report(&folder.database(OLD), &[]);
+    assert_eq!(
+        text.lines().next(),
+        Some("Nsight Systems (version unknown)")
+    );
+    let folder = Folder::new();
+    let told = "CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT);
+        INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '2.4');";
+    let text = report(&folder.database(told), &[]);
+    let expected = "Nsight Systems (version unknown), tables of version 2.4";
+    assert_eq!(text.lines().next(), Some(expected));
+}
+
+#[test]
 fn a_file_cut_short_is_refused() {
     let folder = Folder::new();
     let file = folder.real_export();

@@ -123,6 +123,7 @@ fn views_and_triggers_are_not_run() {
         0 AS deviceId, 1 AS contextId, start AS address, 0 AS pc, 1 AS bytes, 2 AS memKind,
         0 AS memoryOperationType, NULL AS name, 0 AS correlationId FROM n;
         CREATE VIEW StringIds AS SELECT 1 AS id, hex(zeroblob(50000000)) AS value;
+        CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT);
         CREATE TABLE t (x); CREATE TRIGGER GPUPROBE_META INSTEAD OF DELETE ON StringIds
         BEGIN INSERT INTO t VALUES (1); END;";
     let file = folder.database(endless);

@@ -34,7 +34,8 @@ impl Database {
     /// Opens `path`.
     ///
     /// # Errors
-    /// It cannot be read, or is no SQLite database; the message says which, and what to do.
+    /// It cannot be read, is no SQLite database, or is one of another program; the message says
+    /// which, and what to do.
     pub fn open(path: &Path) -> Result<Self> {
         check_magic(path)?;
         let connection = opening::open(path).map_err(|error| match error.downcast() {
@@ -50,7 +51,16 @@ impl Database {
             .prepare_connection()
             .map_err(|e| explain(path, e))?;
         let tables = database.list_tables().map_err(|e| explain(path, e))?;
-        Ok(Self { tables, ..database })
+        let database = Self { tables, ..database };
+        if !database.tables.keys().any(|table| is_of_a_trace(table)) {
+            bail!(
+                "{} is an SQLite database, but neither a recording of gpuprobe (--record) nor an \
+                 export of Nsight Systems (`nsys export --type sqlite`): it has none of their \
+                 tables",
+                path.display()
+            );
+        }
+        Ok(database)
     }
 
     fn prepare_connection(&self) -> rusqlite::Result<()> {
@@ -172,6 +182,21 @@ impl Database {
     pub fn explain(&self, error: rusqlite::Error) -> Error {
         explain(&self.path, error)
     }
+}
+
+/// Whether recordings or exports have a table of this name, and hardly any other database does.
+fn is_of_a_trace(table: &str) -> bool {
+    const NAMES: [&str; 7] = [
+        "CUDA_GPU_MEMORY_USAGE_EVENTS",
+        "EXPORT_META_DATA",
+        "META_DATA_CAPTURE",
+        "META_DATA_EXPORT",
+        "NVTX_EVENTS",
+        "PROFILER_OVERHEAD",
+        "StringIds",
+    ];
+    const FAMILIES: [&str; 3] = ["CUPTI_ACTIVITY_KIND_", "GPUPROBE_", "TARGET_INFO_"];
+    NAMES.contains(&table) || FAMILIES.iter().any(|family| table.starts_with(family))
 }
 
 fn check_magic(path: &Path) -> Result<()> {

@@ -1,12 +1,16 @@
 //! `--activity` and what belongs to it, as it is typed.
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use gpuprobe_wire::settings::{BUFFER_BYTES, BUFFER_BYTES_RANGE, Kinds};
 
 use super::super::view::parse_size;
 use crate::live::{Collect, Target};
 
+/// Whatever turns on that something is collected.
+pub(super) const COLLECTS: &str = "collects";
+
 #[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new(COLLECTS).multiple(true))]
 #[allow(clippy::doc_markdown, reason = "it is the help, which has no markdown")]
 pub(super) struct ActivityArgs {
     /// Tell what the GPU itself does and when, through NVIDIA's CUPTI, which COMMAND is made to
@@ -16,7 +20,7 @@ pub(super) struct ActivityArgs {
     /// concurrent_kernel, memory, memory_pool, sync, graph, overhead, external_correlation,
     /// marker. With graph, a graph is told as a whole, and no longer the kernels, copies and sets
     /// in it.
-    #[arg(long, value_name = "KINDS", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "KINDS", num_args = 0..=1, require_equals = true, group = COLLECTS)]
     activity: Option<Option<Kinds>>,
 
     /// Size of the buffers that CUPTI fills in COMMAND.
@@ -25,7 +29,7 @@ pub(super) struct ActivityArgs {
         value_name = "SIZE",
         default_value = "8MiB",
         value_parser = parse_buffer,
-        requires = "activity"
+        requires = COLLECTS
     )]
     cupti_buffer: usize,
 }
@@ -40,19 +44,23 @@ impl ActivityArgs {
         self.activity.is_some()
     }
 
-    /// What is collected, if anything is.
+    /// What is collected, if anything `is_on`: by default also without --activity.
     ///
     /// # Errors
     /// It cannot be collected from `target`; says why.
-    pub(super) fn collect(&self, target: &Target) -> Result<Option<Collect>, &'static str> {
-        let Some(kinds) = self.activity else {
+    pub(super) fn collect(
+        &self,
+        target: &Target,
+        is_on: bool,
+    ) -> Result<Option<Collect>, &'static str> {
+        if !is_on {
             return Ok(None);
-        };
+        }
         if !matches!(target, Target::Command(_)) {
             return Err(NEEDS_COMMAND);
         }
         Ok(Some(Collect {
-            kinds: kinds.unwrap_or(Kinds::USUAL),
+            kinds: self.activity.flatten().unwrap_or(Kinds::USUAL),
             buffer_bytes: self.cupti_buffer,
         }))
     }
@@ -85,11 +93,36 @@ mod tests {
 
     fn collect(words: &[&str]) -> Result<Option<Collect>, String> {
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
-        let (activity, target) = match &cli.action {
-            Some(Any::Live(Action::Record(record))) => (&record.activity, record.target.target()),
-            _ => (&cli.trace.activity, cli.trace.target.target()),
+        let (activity, target, summary) = match &cli.action {
+            Some(Any::Live(Action::Record(record))) => {
+                (&record.activity, record.target.target(), false)
+            }
+            _ => {
+                let trace = &cli.trace;
+                (
+                    &trace.activity,
+                    trace.target.target(),
+                    trace.activity_summary,
+                )
+            }
         };
-        activity.collect(&target).map_err(ToOwned::to_owned)
+        let is_on = activity.is_on() || summary;
+        activity.collect(&target, is_on).map_err(ToOwned::to_owned)
+    }
+
+    #[test]
+    fn a_summary_of_activity_needs_no_other_option() {
+        let alone = ["gpuprobe", "--activity-summary", "--", "app"];
+        let usual = collect(&alone).unwrap().unwrap();
+        assert_eq!((usual.kinds, usual.buffer_bytes), (Kinds::USUAL, 8 << 20));
+        let config = Cli::try_parse_from(alone).unwrap().trace.into_config();
+        assert!(config.modes.activity && config.collect.is_some());
+        assert!(!config.single_records);
+        let with = |words: &[&str]| collect(&[&["gpuprobe", "--activity-summary"], words].concat());
+        let small = with(&["--cupti-buffer", "1MiB", "--", "app"]);
+        assert_eq!(small.unwrap().unwrap().buffer_bytes, 1 << 20);
+        let kernels = with(&["--activity=kernel", "--", "app"]).unwrap().unwrap();
+        assert_eq!(kernels.kinds.to_string(), "kernel");
     }
 
     #[test]

@@ -40,6 +40,10 @@ pub(super) enum Action {
         /// Look at the libraries of this process only.
         #[arg(long, value_name = "PID")]
         pid: Option<u32>,
+
+        /// Name the functions that each library exports, and those that it does not.
+        #[arg(short, long)]
+        verbose: bool,
     },
     /// Trace into a recording, without reports.
     Record(Box<record::RecordArgs>),
@@ -48,7 +52,7 @@ pub(super) enum Action {
 impl Action {
     pub(super) fn run(self) -> Result<ExitCode> {
         match self {
-            Self::Doctor { pid } => doctor::run(pid),
+            Self::Doctor { pid, verbose } => doctor::run(pid, verbose),
             Self::Record(arguments) => live::run(&arguments.into_config()),
         }
     }
@@ -75,8 +79,9 @@ pub(super) struct TraceArgs {
     #[command(flatten)]
     activity: ActivityArgs,
 
-    /// Write sums only of what the GPU does, not a line for every single record.
-    #[arg(long, requires = "activity")]
+    /// Write sums only of what the GPU does, not a line for every single record. Implies
+    /// --activity.
+    #[arg(long, group = activity::COLLECTS)]
     activity_summary: bool,
 
     /// Record everything into the new file FILE too, an SQLite database for `gpuprobe report`; with
@@ -123,7 +128,7 @@ impl TraceArgs {
             memleak: self.memleak,
             cudatrace: self.cudatrace,
             bandwidth_util: self.bandwidth_util,
-            activity: self.activity.is_on(),
+            activity: self.activity.is_on() || self.activity_summary,
         };
         if modes == Modes::default() {
             wrong(
@@ -151,7 +156,7 @@ impl TraceArgs {
                 "--folded, --flamegraph and --pprof are about memory: give --memleak",
             );
         }
-        let collect = self.activity.collect(&self.target.target());
+        let collect = self.activity.collect(&self.target.target(), modes.activity);
         let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
         Config {
             collect,

@@ -59,7 +59,7 @@ impl RecordArgs {
             bandwidth_util: self.bandwidth_util,
             activity: self.activity.is_on(),
         };
-        let collect = self.activity.collect(&self.target.target());
+        let collect = self.activity.collect(&self.target.target(), modes.activity);
         let collect = collect.unwrap_or_else(|why| {
             Cli::command()
                 .error(ErrorKind::ArgumentConflict, why)

@@ -9,7 +9,7 @@ use super::listing::{Listing, Row};
 use super::summary::{Summary, largest};
 use super::tracker::{Amount, Findings, Totals};
 use gpuprobe_model::text::{printable, size};
-use gpuprobe_recording::Frame;
+use gpuprobe_recording::{Frame, Session};
 use gpuprobe_stacks::symbols;
 
 /// Columns of a kernel's name at most.
@@ -253,16 +253,21 @@ pub(super) fn copies(copies: &[Copies], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// The program that wrote the file. Exports of before 2022 do not say which it was.
+fn written_by(session: &Session) -> String {
+    let product = session.product.as_deref().unwrap_or("Nsight Systems");
+    let version = match &session.version {
+        Some(version) => format!(" {version}"),
+        None => " (version unknown)".to_owned(),
+    };
+    let tables = session.schema.as_deref();
+    let tables = tables.map(|schema| format!(", tables of version {schema}"));
+    printable(&[product, &version, tables.as_deref().unwrap_or_default()].concat())
+}
+
 pub(super) fn summary(page: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let session = &page.session;
-    let known = |text: &Option<String>| text.as_deref().map_or("?".to_owned(), printable);
-    writeln!(
-        out,
-        "{} {}, tables of version {}",
-        known(&session.product),
-        known(&session.version),
-        known(&session.schema)
-    )?;
+    writeln!(out, "{}", written_by(session))?;
     if let Some(command) = &session.command {
         writeln!(out, "command: {}", printable(command))?;
     }
