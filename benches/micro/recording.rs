@@ -11,7 +11,7 @@ use gpuprobe::analysis::report;
 use gpuprobe::analysis::report::{Config, Format, Question};
 use gpuprobe::analysis::{MemoryEvent, Origin, Selection, Tracker};
 use gpuprobe_cuda::Modes;
-use gpuprobe_recording::{Facts, Recorder, Tap};
+use gpuprobe_recording::{Facts, Player};
 use gpuprobe_report::profile;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -26,7 +26,7 @@ fn record(path: &Path, events: u64) -> Duration {
         ..Modes::default()
     };
     let begun = Instant::now();
-    let mut recorder = Recorder::start(path, Facts::now(modes)).unwrap();
+    let mut recorder = Player::recording(path, Facts::now(modes)).unwrap();
     for record in &records {
         recorder.record(record.as_bytes());
     }

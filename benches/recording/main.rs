@@ -17,7 +17,7 @@ use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_model::abi::{RawBatch, RawCall, record};
 use gpuprobe_model::activity::wire;
 use gpuprobe_model::activity::wire::{BatchHeader, Kind, RecordHeader};
-use gpuprobe_recording::{Facts, Recorder, Tap};
+use gpuprobe_recording::{Facts, Player};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
@@ -60,12 +60,12 @@ fn rows() -> [u16; 2] {
     })
 }
 
-fn recorder(path: &Path) -> Recorder {
+fn recorder(path: &Path) -> Player {
     let modes = Modes {
         memleak: true,
         ..Modes::default()
     };
-    Recorder::start(path, Facts::now(modes)).unwrap()
+    Player::recording(path, Facts::now(modes)).unwrap()
 }
 
 /// Calls, rows in the tables of exports, and calls that were left out.
@@ -239,7 +239,7 @@ fn write_kernels(seen: bool, folder: &Path) {
         activity: true,
         ..Modes::default()
     };
-    let mut recorder = Recorder::start(&path, Facts::now(modes)).unwrap();
+    let mut recorder = Player::recording(&path, Facts::now(modes)).unwrap();
     let row = FUNCTIONS
         .iter()
         .position(|f| f.symbol == "cudaMalloc")

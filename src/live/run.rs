@@ -146,6 +146,11 @@ impl<'a> Run<'a> {
             Ok((tracer, collector.transpose()?, rings))
         });
         let (tracer, collector, rings) = started.inspect_err(|_| tap.discard())?;
+        let mut state = State {
+            ledger: Ledger::counting(config.kinds),
+            ..State::default()
+        };
+        state.watch(tap.is_recording());
         Ok(Self {
             config,
             output,
@@ -155,10 +160,7 @@ impl<'a> Run<'a> {
             follower: Follower::default(),
             sink: Sink {
                 modes: config.modes,
-                state: State {
-                    ledger: Ledger::counting(config.kinds),
-                    ..State::default()
-                },
+                state,
                 sieve: Sieve::new(config.filter.clone()),
                 world: Live::open(),
                 decoder: event::Decoder::default(),
@@ -494,6 +496,7 @@ impl<'a> Run<'a> {
             };
             sieve.keeps_launches(key.process).unwrap_or_else(count)
         })?;
+        tap.counted(launches);
         self.sink.sieve.counts_were_read();
         Ok(())
     }

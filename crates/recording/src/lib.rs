@@ -3,9 +3,10 @@
 //! A recording of ours and an export of `nsys` are read by the same code ([`Database`]); what nsys
 //! has no place for stands in tables named `GPUPROBE_*`. Reading never changes a file.
 //!
-//! A recording is made by a thread of its own ([`Recorder`]) from the same [`log`] that a
-//! replay plays.
+//! A recording is written by a thread of its own ([`Recorder`]) from the events of a run and what
+//! they changed in the session's state. Its [`log`] is what a replay plays, into a state of its own.
 
+mod batch;
 pub mod chains;
 pub mod database;
 pub mod frames;
@@ -22,6 +23,7 @@ mod writer;
 
 pub use chains::{Frame, Resolver};
 pub use database::Database;
+pub use player::Player;
 pub use recorder::Recorder;
 pub use session::Session;
 pub use tap::Tap;

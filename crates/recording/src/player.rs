@@ -1,13 +1,19 @@
-//! Feeds a state from a log, as the session fed its own.
+//! Feeds a state from a log, as the session fed its own; and a recording, if there is to be one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 
+use anyhow::Result;
+
 use super::log::{Entry, Mark, Note};
+use super::tap::{self, Tap};
+use super::{Facts, Recorder};
 use gpuprobe_cuda::{KindSet, Modes};
 use gpuprobe_engine::transfers::{Place, Transfer};
 use gpuprobe_engine::{Ledger, State, World};
+use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event;
 use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
@@ -75,7 +81,6 @@ pub enum Played {
 }
 
 /// A state that is fed from a log.
-#[derive(Debug)]
 pub struct Player {
     /// The state.
     pub state: State,
@@ -91,9 +96,23 @@ pub struct Player {
     pub undecodable: u64,
     answers: Answers,
     decoder: event::Decoder,
+    tap: Box<dyn Tap>,
+    /// Counts have come, of which the recording is to be told.
+    has_counts: bool,
 }
 
 impl Player {
+    /// What is played is recorded again, in the new file `path`, until [`Self::finish`].
+    ///
+    /// # Errors
+    /// The file exists, or cannot be written.
+    pub fn recording(path: &Path, facts: Facts) -> Result<Self> {
+        let mut player = Self::new(facts.modes, facts.kinds);
+        player.tap = Box::new(Recorder::start(path, facts)?);
+        player.state.watch(true);
+        Ok(player)
+    }
+
     /// Nothing has happened yet; reports are about these kinds of memory.
     pub fn new(modes: Modes, kinds: KindSet) -> Self {
         Self {
@@ -108,6 +127,8 @@ impl Player {
             undecodable: 0,
             answers: Answers::default(),
             decoder: event::Decoder::default(),
+            tap: Box::new(()),
+            has_counts: false,
         }
     }
 
@@ -120,17 +141,43 @@ impl Player {
                 played
             }
             Entry::Count(key, runs, captured) => {
-                self.state.launches.set_counts(key, runs, captured);
+                self.count(key, runs, captured);
                 Played::Counts
             }
             Entry::Note(note) => self.note(note),
         }
     }
 
-    fn record(&mut self, bytes: &[u8]) -> Played {
+    /// Nothing more comes for the moment.
+    pub fn pause(&mut self) {
+        if std::mem::take(&mut self.has_counts) {
+            self.tap.counted(&self.state.launches);
+        }
+        self.tap.pause();
+    }
+
+    /// Nothing more comes.
+    pub fn finish(&mut self) {
+        self.pause();
+        self.tap.finish();
+    }
+
+    /// Feeds the state with what the kernel side has counted of a kernel.
+    pub fn count(&mut self, key: RawLaunchKey, runs: u64, captured: u64) {
+        self.state.launches.set_counts(key, runs, captured);
+        self.tap.count(&key, runs, captured);
+        self.has_counts = true;
+    }
+
+    /// Feeds the state with a record.
+    pub fn record(&mut self, bytes: &[u8]) -> Played {
         match self.decoder.decode(bytes) {
             Ok(event) => {
-                let transfer = self.state.apply(&event, self.modes, &self.answers);
+                let (tap, state) = (&mut *self.tap, &mut self.state);
+                let transfer = tap::enter(tap, state, &event, self.modes, &self.answers);
+                if tap.is_recording() {
+                    tap.record(bytes, event.clone(), state.changes());
+                }
                 Played::Event(event, transfer)
             }
             Err(error) => {
@@ -141,13 +188,19 @@ impl Player {
         }
     }
 
-    fn note(&mut self, note: Note) -> Played {
+    /// Feeds the state with anything else.
+    pub fn note(&mut self, note: Note) -> Played {
+        let is_answer = matches!(
+            note,
+            Note::Identity(..) | Note::KernelAt(..) | Note::VariableSize(..) | Note::OnDevice(..)
+        );
+        // Answers are noted when they are asked for.
+        if self.tap.is_recording() && !is_answer {
+            self.tap.note(note.clone());
+        }
         match note {
-            Note::Identity(..)
-            | Note::KernelAt(..)
-            | Note::VariableSize(..)
-            | Note::OnDevice(..) => {
-                self.answers.0.borrow_mut().push(note);
+            answer if is_answer => {
+                self.answers.0.borrow_mut().push(answer);
                 Played::Nothing
             }
             Note::Vanished(pid) => {
@@ -171,7 +224,7 @@ impl Player {
                 self.symbols.learn(pid, location, is_innermost, frames);
                 Played::Nothing
             }
-            Note::Used(..) => Played::Nothing,
+            _ => Played::Nothing,
         }
     }
 }
