@@ -26,7 +26,7 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 const KERNELS: u32 = 500_000;
 
 /// Bytes that fit into the recorder's queue, with room to spare.
-const CALLS: u64 = 1_500_000;
+const CALLS: u64 = 1_000_000;
 
 fn main() {
     let events = std::env::args().filter_map(|word| word.parse().ok()).next();

@@ -125,13 +125,16 @@ impl Launcher {
     }
 }
 
+/// A process, a row of the function table, and the name of a kernel.
+type Settled = (u32, u16, Option<Arc<str>>);
+
 /// All launches.
 #[derive(Debug, Default)]
 pub struct Launches {
     launchers: HashMap<u32, Launcher>,
     counted: HashMap<RawLaunchKey, Counted>,
     /// By process, row and name: counts of handles that mean something else by now.
-    settled: HashMap<(u32, u16, Option<Arc<str>>), (RawLaunchKey, Counted)>,
+    settled: HashMap<Settled, (RawLaunchKey, Counted)>,
     /// How many of them each process has.
     settled_names: HashMap<u32, usize>,
     past: Past,

@@ -17,8 +17,8 @@ pub(super) const LOG_BYTES: usize = 1 << 18;
 pub(super) enum Step {
     /// An event, and the number of its changes.
     Event(Event, usize),
-    /// Anything else that rows are made of.
-    Note(Note),
+    /// Anything else; there are few.
+    Note(Box<Note>),
     /// What has been launched so far.
     Counted(Vec<Launched>),
 }

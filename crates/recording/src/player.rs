@@ -70,10 +70,6 @@ impl World for Answers {
 pub enum Played {
     /// An event, and the copy that it was, if it was one.
     Event(Event, Option<Transfer>),
-    /// Launches were counted.
-    Counts,
-    /// Losses are known.
-    Lost,
     /// A report is to be made.
     Report(Mark),
     /// Nothing to be seen.
@@ -90,10 +86,6 @@ pub struct Player {
     pub modes: Modes,
     /// What has been lost so far, by name.
     pub lost: BTreeMap<String, u64>,
-    /// Records that did not find their way into the recording.
-    pub dropped: u64,
-    /// Records that could not be decoded.
-    pub undecodable: u64,
     answers: Answers,
     decoder: event::Decoder,
     tap: Box<dyn Tap>,
@@ -123,8 +115,6 @@ impl Player {
             symbols: KnownFrames::default(),
             modes,
             lost: BTreeMap::new(),
-            dropped: 0,
-            undecodable: 0,
             answers: Answers::default(),
             decoder: event::Decoder::default(),
             tap: Box::new(()),
@@ -142,7 +132,7 @@ impl Player {
             }
             Entry::Count(key, runs, captured) => {
                 self.count(key, runs, captured);
-                Played::Counts
+                Played::Nothing
             }
             Entry::Note(note) => self.note(note),
         }
@@ -182,7 +172,6 @@ impl Player {
             }
             Err(error) => {
                 tracing::debug!("{error}");
-                self.undecodable += 1;
                 Played::Nothing
             }
         }
@@ -190,41 +179,23 @@ impl Player {
 
     /// Feeds the state with anything else.
     pub fn note(&mut self, note: Note) -> Played {
-        let is_answer = matches!(
-            note,
-            Note::Identity(..) | Note::KernelAt(..) | Note::VariableSize(..) | Note::OnDevice(..)
-        );
         // Answers are noted when they are asked for.
-        if self.tap.is_recording() && !is_answer {
+        if self.tap.is_recording() && !note.is_answer() {
             self.tap.note(note.clone());
         }
         match note {
-            answer if is_answer => {
-                self.answers.0.borrow_mut().push(answer);
-                Played::Nothing
-            }
-            Note::Vanished(pid) => {
-                self.state.ledger.end_unseen(pid);
-                Played::Nothing
-            }
-            Note::Lost(lost) => {
-                self.lost = lost;
-                Played::Lost
-            }
-            Note::Dropped(records) => {
-                self.dropped = records;
-                Played::Lost
-            }
-            Note::Report(mark) => Played::Report(mark),
+            answer if answer.is_answer() => self.answers.0.borrow_mut().push(answer),
+            Note::Vanished(pid) => self.state.ledger.end_unseen(pid),
+            Note::Lost(lost) => self.lost = lost,
+            Note::Report(mark) => return Played::Report(mark),
             Note::Stack(pid, number, stack) => {
                 self.state.ledger.learn_stack(pid, number, Rc::new(stack));
-                Played::Nothing
             }
             Note::Frames(pid, location, is_innermost, frames) => {
                 self.symbols.learn(pid, location, is_innermost, frames);
-                Played::Nothing
             }
-            _ => Played::Nothing,
+            _ => {}
         }
+        Played::Nothing
     }
 }

@@ -101,19 +101,7 @@ impl Recorder {
 
     fn append(&mut self, note: Note) {
         log::append_note(&mut self.batch.log, &note);
-        // The others are for a replay only.
-        if matches!(
-            note,
-            Note::Identity(..)
-                | Note::Vanished(_)
-                | Note::Lost(_)
-                | Note::Dropped(_)
-                | Note::Stack(..)
-                | Note::Frames(..)
-                | Note::Used(..)
-        ) {
-            self.batch.steps.push(Step::Note(note));
-        }
+        self.batch.steps.push(Step::Note(Box::new(note)));
     }
 
     fn grown(&mut self) {

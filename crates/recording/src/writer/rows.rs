@@ -144,7 +144,7 @@ impl<'c> Rows<'c> {
                 *changes = rest;
                 self.event(&event, own)
             }
-            Step::Note(note) => self.note(note).map(|()| 0),
+            Step::Note(note) => self.note(*note).map(|()| 0),
             Step::Counted(launched) => {
                 self.launches.counted(launched);
                 Ok(0)
@@ -170,7 +170,7 @@ impl<'c> Rows<'c> {
             }
             Note::Lost(lost) => self.lost = lost,
             Note::Dropped(records) => self.dropped = records,
-            Note::KernelAt(..) | Note::VariableSize(..) | Note::OnDevice(..) | Note::Report(_) => {}
+            _ => {}
         }
         Ok(())
     }
