@@ -85,6 +85,7 @@ fn build_collector(root: &Path, out: &Path) -> Result<()> {
     for path in ["Cargo.toml", "build.rs", "src"] {
         println!("cargo:rerun-if-changed=collector/{path}");
     }
+    println!("cargo:rerun-if-changed=crates/wire");
     println!("cargo:rerun-if-changed=Cargo.lock");
     Ok(())
 }

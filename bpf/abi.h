@@ -358,7 +358,7 @@ struct gp_copy {
 };
 
 /* What the collector inside a process has handed over: a batch of records of what
- * the GPU did, whose form user space knows (collector/src/wire.rs). Nothing after
+ * the GPU did, whose form user space knows (crates/wire). Nothing after
  * `bytes` of it means anything. */
 struct gp_batch {
 	__u16 type;

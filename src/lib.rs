@@ -5,14 +5,8 @@
 //! which feed [`gpuprobe_engine`], from which a [`gpuprobe_report::Report`] is built and written.
 //! Only [`probe`], [`host`] and [`live`] touch the kernel or `/proc`.
 
-pub mod analysis;
 pub mod cli;
 pub mod doctor;
-pub mod export;
 pub mod host;
 pub mod live;
-pub mod plot;
 pub mod probe;
-pub mod replay;
-#[doc(hidden)]
-pub mod untrusted;

@@ -3,11 +3,10 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput};
-use gpuprobe_collector::wire::{self, BatchHeader, flags};
-use gpuprobe_collector::writer::Writer;
 use gpuprobe_engine::Activities;
 use gpuprobe_model::abi::{RawBatch, record};
 use gpuprobe_model::event::{Decoder, Event};
+use gpuprobe_wire::{self as wire, BatchHeader, Writer, flags};
 use zerocopy::IntoBytes;
 
 /// Kernels of different names, and texts that a process has said before.
@@ -68,7 +67,7 @@ struct Batches {
 }
 
 impl Batches {
-    fn push<T: gpuprobe_collector::batch::Body>(&mut self, body: &T, text: &[u8]) {
+    fn push(&mut self, body: &impl gpuprobe_wire::Body, text: &[u8]) {
         if !self.writer.push(body, text) {
             self.hand_over();
             assert!(self.writer.push(body, text));

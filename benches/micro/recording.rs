@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use gpuprobe::analysis::report;
-use gpuprobe::analysis::report::{Config, Format, Question};
-use gpuprobe::analysis::{MemoryEvent, Origin, Selection, Tracker};
 use gpuprobe_cuda::Modes;
 use gpuprobe_recording::{Facts, Player};
+use gpuprobe_report::analysis::report;
+use gpuprobe_report::analysis::report::{Config, Format, Question};
+use gpuprobe_report::analysis::{MemoryEvent, Origin, Selection, Tracker};
 use gpuprobe_report::profile;
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_model::abi::{RawBatch, RawCall, record};
-use gpuprobe_model::activity::wire;
-use gpuprobe_model::activity::wire::{BatchHeader, Kind, RecordHeader};
 use gpuprobe_recording::{Facts, Player};
+use gpuprobe_wire as wire;
+use gpuprobe_wire::{BatchHeader, Kind, RecordHeader};
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
 use zerocopy::{FromZeros, Immutable, IntoBytes};

@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 
-use crate::batch::{Body, Record};
-use crate::cupti::{Outcome, Reduced, Version, read};
-use crate::texts::{Memory, Texts};
-use crate::wire::{self, BatchHeader};
-use crate::writer::Writer;
+use gpuprobe_wire::{BatchHeader, CallbackName, Record, Text, Writer, flags};
 
-/// What records are turned into batches with, and where batches go.
-pub trait Surroundings: Memory {
-    /// What a function is called, into `name`; `false` if nobody knows.
+use crate::cupti::{Address, Outcome, Reduced, Version, read};
+use crate::texts::Texts;
+
+/// The process that records come from, and the way out of it for batches.
+pub trait Surroundings {
+    /// As [`Texts::name`] reads.
+    fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool;
+    /// Puts the name of a function into `name`; `false` if it has none.
     fn callback_name(&mut self, domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool;
     /// A moment on CUPTI's clock and the same on `CLOCK_MONOTONIC`, nanoseconds.
     fn clocks(&mut self) -> (u64, u64);
@@ -25,28 +26,14 @@ const MAX_FUNCTIONS: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Reducer {
     version: Version,
-    flags: u32,
-    pid: u32,
+    /// Of the next batch.
+    header: BatchHeader,
     writer: Writer,
     texts: Texts,
     said: HashSet<(u32, u32)>,
     scratch: Vec<u8>,
-    sequence: u64,
-    records_before: u64,
-    lost: Lost,
     /// As the last batch said it.
-    lost_said: Lost,
-}
-
-/// What did not become a record, so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
-    /// As [`BatchHeader::dropped`].
-    pub dropped: u64,
-    /// As [`BatchHeader::unknown`].
-    pub unknown: u64,
-    /// As [`BatchHeader::malformed`].
-    pub malformed: u64,
+    lost_said: [u64; 3],
 }
 
 impl Reducer {
@@ -55,16 +42,17 @@ impl Reducer {
     pub fn new(version: Version, pid: u32, monotonic: bool) -> Self {
         Self {
             version,
-            flags: if monotonic { wire::flags::MONOTONIC } else { 0 },
-            pid,
+            header: BatchHeader {
+                pid,
+                cupti_version: version.number(),
+                flags: if monotonic { flags::MONOTONIC } else { 0 },
+                ..BatchHeader::default()
+            },
             writer: Writer::default(),
             texts: Texts::default(),
             said: HashSet::new(),
             scratch: Vec::new(),
-            sequence: 0,
-            records_before: 0,
-            lost: Lost::default(),
-            lost_said: Lost::default(),
+            lost_said: [0; 3],
         }
     }
 
@@ -77,25 +65,25 @@ impl Reducer {
     pub fn record(&mut self, bytes: &[u8], around: &mut impl Surroundings) {
         match read(self.version, bytes) {
             Outcome::Record(reduced) => self.reduced(reduced, around),
-            Outcome::Unknown(_) => self.lost.unknown += 1,
-            Outcome::Short => self.lost.malformed += 1,
+            Outcome::Unknown(_) => self.header.unknown += 1,
+            Outcome::Short => self.header.malformed += 1,
         }
     }
 
     /// A record, or the rest of a buffer, could not be found.
     pub fn malformed(&mut self) {
-        self.lost.malformed += 1;
+        self.header.malformed += 1;
     }
 
     /// CUPTI dropped `records`.
     pub fn dropped(&mut self, records: u64) {
-        self.lost.dropped = self.lost.dropped.saturating_add(records);
+        self.header.dropped = self.header.dropped.saturating_add(records);
     }
 
-    /// What did not become a record, so far.
-    #[must_use]
-    pub fn lost(&self) -> Lost {
-        self.lost
+    /// Records of CUPTI that are not in a batch, so far.
+    fn lost(&self) -> [u64; 3] {
+        let header = &self.header;
+        [header.dropped, header.unknown, header.malformed]
     }
 
     fn reduced(&mut self, reduced: Reduced, around: &mut impl Surroundings) {
@@ -103,33 +91,17 @@ impl Reducer {
         if let Record::Api(api) = &reduced.record {
             self.function(api.domain, api.cbid, around);
         }
-        match reduced.named(ids) {
-            Record::Api(body) => self.push(&body, &[], around),
-            Record::Kernel(body) => self.push(&body, &[], around),
-            Record::Memcpy(body) => self.push(&body, &[], around),
-            Record::Memset(body) => self.push(&body, &[], around),
-            Record::Memory(body) => self.push(&body, &[], around),
-            Record::MemoryPool(body) => self.push(&body, &[], around),
-            Record::Sync(body) => self.push(&body, &[], around),
-            Record::GraphTrace(body) => self.push(&body, &[], around),
-            Record::Overhead(body) => self.push(&body, &[], around),
-            Record::Device(body) => self.push(&body, &[], around),
-            Record::Context(body) => self.push(&body, &[], around),
-            Record::Stream(body) => self.push(&body, &[], around),
-            Record::Name(body) => self.push(&body, &[], around),
-            Record::Marker(body) => self.push(&body, &[], around),
-            Record::ExternalCorrelation(body) => self.push(&body, &[], around),
-            // CUPTI has no such records.
-            Record::Text(body) => self.push(&body, &[], around),
-            Record::CallbackName(body) => self.push(&body, &[], around),
-        }
+        let record = reduced.named(ids);
+        self.push(around, |writer| writer.push_record(&record, &[]));
     }
 
     fn text(&mut self, address: u64, around: &mut impl Surroundings) -> u32 {
-        let named = self.texts.name(address, around);
+        let named = self
+            .texts
+            .name(address, |text| around.read_text(address, text));
         let id = named.id;
         if let Some(text) = named.new {
-            let body = wire::Text { id, reserved: 0 };
+            let body = Text { id, reserved: 0 };
             // The text is borrowed from `self.texts`; the rest of `self` is free.
             if !self.writer.push(&body, text) {
                 let text = text.to_vec();
@@ -147,49 +119,39 @@ impl Reducer {
         }
         let mut name = std::mem::take(&mut self.scratch);
         if around.callback_name(domain, cbid, &mut name) {
-            self.push(&wire::CallbackName { domain, cbid }, &name, around);
+            let body = CallbackName { domain, cbid };
+            self.push(around, |writer| writer.push(&body, &name));
         }
         self.scratch = name;
     }
 
-    fn push<T: Body>(&mut self, body: &T, text: &[u8], around: &mut impl Surroundings) {
-        if !self.writer.push(body, text) {
+    fn push(&mut self, around: &mut impl Surroundings, write: impl Fn(&mut Writer) -> bool) {
+        if !write(&mut self.writer) {
             self.send(0, around);
-            self.writer.push(body, text);
+            write(&mut self.writer);
         }
     }
 
     /// Sends what there is, if there is something to be said.
     pub fn flush(&mut self, around: &mut impl Surroundings) {
-        if !self.writer.is_empty() || self.lost != self.lost_said {
+        if !self.writer.is_empty() || self.lost() != self.lost_said {
             self.send(0, around);
         }
     }
 
     /// Sends what there is, and that it was the last.
     pub fn end(&mut self, around: &mut impl Surroundings) {
-        self.send(wire::flags::LAST, around);
+        self.send(flags::LAST, around);
     }
 
     fn send(&mut self, more_flags: u32, around: &mut impl Surroundings) {
-        let (cupti_ns, monotonic_ns) = around.clocks();
-        let batch = self.writer.finish(BatchHeader {
-            sequence: self.sequence,
-            records_before: self.records_before,
-            cupti_ns,
-            monotonic_ns,
-            dropped: self.lost.dropped,
-            unknown: self.lost.unknown,
-            malformed: self.lost.malformed,
-            pid: self.pid,
-            cupti_version: self.version.number(),
-            flags: self.flags | more_flags,
-            ..BatchHeader::default()
-        });
-        around.send(batch);
-        self.sequence += 1;
-        self.records_before += u64::from(self.writer.records());
-        self.lost_said = self.lost;
+        let header = &mut self.header;
+        (header.cupti_ns, header.monotonic_ns) = around.clocks();
+        header.flags |= more_flags;
+        around.send(self.writer.finish(*header));
+        header.sequence += 1;
+        header.records_before += u64::from(self.writer.records());
+        self.lost_said = self.lost();
         self.writer.clear();
     }
 }
@@ -198,10 +160,9 @@ impl Reducer {
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
-    use crate::batch::Batch;
-    use crate::settings::cupti_kind;
     use crate::texts::tests::Fake;
-    use crate::wire::{TEXT_MAX, flags};
+    use gpuprobe_wire::settings::cupti_kind;
+    use gpuprobe_wire::{Batch, TEXT_MAX};
 
     #[derive(Default)]
     struct Around {
@@ -209,13 +170,11 @@ mod tests {
         sent: Vec<Vec<u8>>,
     }
 
-    impl Memory for Around {
+    impl Surroundings for Around {
         fn read_text(&mut self, address: u64, text: &mut Vec<u8>) -> bool {
             self.memory.read_text(address, text)
         }
-    }
 
-    impl Surroundings for Around {
         fn callback_name(&mut self, domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool {
             name.clear();
             name.extend_from_slice(format!("f{domain}_{cbid}").as_bytes());

@@ -2,22 +2,13 @@
 
 use std::collections::HashMap;
 
+use gpuprobe_wire::cut;
+
 use crate::cupti::Address;
-#[cfg(any(test, doc))]
-use crate::wire::TEXT_MAX;
-use crate::writer::cut;
 
 /// When the texts that are remembered take more than this, all are forgotten, and those still in
 /// use are sent again under new ids: programs that compile kernels as they go have no end of them.
 const REMEMBERED_BYTES: usize = 16 << 20;
-
-/// Reads texts in the process that records point into.
-pub trait Memory {
-    /// Puts the text at `address` into `text`, without the zero that ends it; of a text longer
-    /// than [`TEXT_MAX`] at least one byte more than that. `false` if it cannot be read; then
-    /// `text` is anything.
-    fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool;
-}
 
 /// The ids of texts.
 #[derive(Debug, Default)]
@@ -51,15 +42,16 @@ impl Texts {
         }
     }
 
-    /// The id of the text at `address`.
-    pub fn name(&mut self, address: Address, memory: &mut impl Memory) -> Named<'_> {
+    /// The id of the text at `address`. `read` puts it into a buffer, at least one byte more than
+    /// [`gpuprobe_wire::TEXT_MAX`] of it if it is longer than that; `false` if it cannot be read.
+    pub fn name(&mut self, address: Address, read: impl FnOnce(&mut Vec<u8>) -> bool) -> Named<'_> {
         if address == 0 {
             return Named { id: 0, new: None };
         }
         if let Some(&id) = self.addresses.get(&address) {
             return Named { id, new: None };
         }
-        let (id, is_new) = if memory.read_text(address, &mut self.scratch) {
+        let (id, is_new) = if read(&mut self.scratch) {
             self.scratch.truncate(cut(&self.scratch).len());
             self.id_of_scratch()
         } else {
@@ -88,17 +80,24 @@ impl Texts {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use gpuprobe_wire::TEXT_MAX;
 
     /// Texts at addresses, as if they were memory.
     #[derive(Default)]
     pub(crate) struct Fake(pub(crate) HashMap<Address, Vec<u8>>);
 
-    impl Memory for Fake {
-        fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool {
+    impl Fake {
+        pub(crate) fn read_text(&self, address: Address, text: &mut Vec<u8>) -> bool {
             text.clear();
             let found = self.0.get(&address);
             text.extend(found.into_iter().flatten());
             found.is_some()
+        }
+    }
+
+    impl Texts {
+        fn at(&mut self, address: Address, memory: &Fake) -> Named<'_> {
+            self.name(address, |text| memory.read_text(address, text))
         }
     }
 
@@ -117,35 +116,32 @@ pub(crate) mod tests {
     #[test]
     fn a_text_is_new_once() {
         let mut texts = Texts::default();
-        let mut memory = fake(&[(8, "add"), (16, "mul"), (24, "add")]);
-        assert_eq!(texts.name(8, &mut memory), named(1, Some("add")));
-        assert_eq!(texts.name(8, &mut memory), named(1, None));
-        assert_eq!(texts.name(16, &mut memory), named(2, Some("mul")));
-        assert_eq!(texts.name(24, &mut memory), named(1, None));
+        let memory = fake(&[(8, "add"), (16, "mul"), (24, "add")]);
+        assert_eq!(texts.at(8, &memory), named(1, Some("add")));
+        assert_eq!(texts.at(8, &memory), named(1, None));
+        assert_eq!(texts.at(16, &memory), named(2, Some("mul")));
+        assert_eq!(texts.at(24, &memory), named(1, None));
         texts.next_buffer();
-        assert_eq!(texts.name(16, &mut memory), named(2, None));
+        assert_eq!(texts.at(16, &memory), named(2, None));
     }
 
     #[test]
     fn no_text_and_unreadable_text_have_no_id() {
         let mut texts = Texts::default();
-        let mut memory = fake(&[(8, "")]);
-        assert_eq!(texts.name(0, &mut memory), named(0, None));
-        assert_eq!(texts.name(99, &mut memory), named(0, None));
-        assert_eq!(texts.name(8, &mut memory), named(1, Some("")));
+        let memory = fake(&[(8, "")]);
+        assert_eq!(texts.at(0, &memory), named(0, None));
+        assert_eq!(texts.at(99, &memory), named(0, None));
+        assert_eq!(texts.at(8, &memory), named(1, Some("")));
     }
 
     #[test]
     fn memory_that_is_used_again_is_read_again() {
         let mut texts = Texts::default();
-        assert_eq!(texts.name(8, &mut fake(&[(8, "old")])).id, 1);
+        assert_eq!(texts.at(8, &fake(&[(8, "old")])).id, 1);
         texts.next_buffer();
-        assert_eq!(
-            texts.name(8, &mut fake(&[(8, "new")])),
-            named(2, Some("new"))
-        );
+        assert_eq!(texts.at(8, &fake(&[(8, "new")])), named(2, Some("new")));
         texts.next_buffer();
-        assert_eq!(texts.name(8, &mut fake(&[(8, "old")])), named(1, None));
+        assert_eq!(texts.at(8, &fake(&[(8, "old")])), named(1, None));
     }
 
     #[test]
@@ -155,7 +151,7 @@ pub(crate) mod tests {
         let count = REMEMBERED_BYTES / TEXT_MAX + 8;
         for number in 0..count as u64 {
             let text = format!("{long}{number:08}");
-            assert!(texts.name(8, &mut fake(&[(8, &text)])).new.is_some());
+            assert!(texts.at(8, &fake(&[(8, &text)])).new.is_some());
             texts.addresses.clear();
         }
         assert!(texts.remembered_bytes > REMEMBERED_BYTES);
@@ -163,6 +159,6 @@ pub(crate) mod tests {
         assert_eq!(texts.remembered_bytes, 0);
         let again = format!("{long}{:08}", 0);
         let last = texts.last_id;
-        assert_eq!(texts.name(8, &mut fake(&[(8, &again)])).id, last + 1);
+        assert_eq!(texts.at(8, &fake(&[(8, &again)])).id, last + 1);
     }
 }

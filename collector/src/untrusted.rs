@@ -1,13 +1,13 @@
-//! What comes from a traced process or from CUPTI, each in one call: for the fuzz targets and the
+//! Readers of bytes from a traced process or from CUPTI, each in one call: for the fuzz targets and the
 //! tests that replay what these found. Errors are fine; a panic, or no end, is not.
 
 #![allow(clippy::expect_used)]
 
-use crate::batch::Batch;
+use gpuprobe_wire::{Batch, BatchHeader, MAGIC};
+use zerocopy::IntoBytes;
+
 use crate::cupti::Version;
 use crate::reduce::{Reducer, Surroundings};
-use crate::texts::Memory;
-use crate::wire::{BatchHeader, MAGIC};
 
 /// Texts that depend on nothing but their address; batches that can be read.
 #[derive(Debug, Default)]
@@ -15,15 +15,13 @@ struct Around {
     sent: u64,
 }
 
-impl Memory for Around {
+impl Surroundings for Around {
     fn read_text(&mut self, address: u64, text: &mut Vec<u8>) -> bool {
         text.clear();
         text.resize((address % 8192) as usize, address as u8);
         !address.is_multiple_of(3)
     }
-}
 
-impl Surroundings for Around {
     fn callback_name(&mut self, _domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool {
         self.read_text(cbid.into(), name)
     }
@@ -71,11 +69,12 @@ pub fn reduce(bytes: &[u8]) -> u64 {
 /// no further than a header. Gives how many records were read.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> usize {
-    let mut whole = vec![0; size_of::<BatchHeader>()];
-    whole[..8].copy_from_slice(&MAGIC.to_le_bytes());
-    let at = std::mem::offset_of!(BatchHeader, bytes);
-    whole[at..at + 4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
-    whole.extend(bytes);
+    let header = BatchHeader {
+        magic: MAGIC,
+        bytes: bytes.len() as u32,
+        ..BatchHeader::default()
+    };
+    let whole = [header.as_bytes(), bytes].concat();
     let mut read = 0;
     for bytes in [bytes, &whole] {
         let Ok(batch) = Batch::parse(bytes) else {

@@ -19,5 +19,5 @@ fn folder() -> &'static PathBuf {
 libfuzzer_sys::fuzz_target!(|file: &[u8]| {
     let path = folder().join("file.sqlite");
     std::fs::write(&path, file).expect("written");
-    gpuprobe::untrusted::analyse(&path, folder());
+    gpuprobe_report::untrusted::analyse(&path, folder());
 });

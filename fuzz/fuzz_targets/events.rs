@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|log: &[u8]| {
-    gpuprobe::untrusted::play(log);
+    gpuprobe_report::untrusted::play(log);
 });

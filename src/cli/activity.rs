@@ -1,7 +1,7 @@
 //! `--activity` and what belongs to it, as it is typed.
 
 use clap::Args;
-use gpuprobe_collector::settings::{BUFFER_BYTES, BUFFER_BYTES_RANGE, Kinds};
+use gpuprobe_wire::settings::{BUFFER_BYTES, BUFFER_BYTES_RANGE, Kinds};
 
 use super::view::parse_size;
 use crate::live::{Collect, Target};

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use crate::export;
-use crate::export::{Config, Format};
+use gpuprobe_report::export;
+use gpuprobe_report::export::{Config, Format};
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {

@@ -7,8 +7,8 @@ use anyhow::Result;
 use clap::Args;
 
 use super::report::SelectionArgs;
-use crate::plot;
-use crate::plot::{By, Config};
+use gpuprobe_report::plot;
+use gpuprobe_report::plot::{By, Config};
 
 #[derive(Debug, Args)]
 pub(super) struct PlotArgs {

@@ -14,10 +14,10 @@ use super::target::TargetArgs;
 use super::view::ViewArgs;
 use super::{Cli, parse_duration};
 use crate::live::{Config, Record};
-use crate::replay;
 use gpuprobe_cuda::Modes;
 use gpuprobe_os::terminal;
 use gpuprobe_report::profile;
+use gpuprobe_report::replay;
 use gpuprobe_report::{Format, View};
 
 #[derive(Debug, Args)]

@@ -9,9 +9,9 @@ use clap::{Args, ValueEnum};
 
 use super::parse_duration;
 use super::profile::ProfileArgs;
-use crate::analysis::Selection;
-use crate::analysis::report;
-use crate::analysis::report::{Config, Format, Question};
+use gpuprobe_report::analysis::Selection;
+use gpuprobe_report::analysis::report;
+use gpuprobe_report::analysis::report::{Config, Format, Question};
 
 /// Analyses of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

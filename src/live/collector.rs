@@ -5,12 +5,12 @@ use std::fs;
 use std::os::linux::fs::MetadataExt;
 
 use anyhow::{Context, Result, bail};
-use gpuprobe_collector::settings::{FLUSH_MS, Kinds, Settings, Tracer};
+use gpuprobe_wire::settings::{FLUSH_MS, Kinds, Settings, Tracer};
 use procfs::process::Process;
 
 use crate::probe::Probe;
 use crate::probe::library::Library;
-use gpuprobe_model::activity::wire::SETTINGS_VARIABLE;
+use gpuprobe_wire::SETTINGS_VARIABLE;
 
 /// The library that the CUDA driver loads into a process as it is initialised.
 const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";

@@ -6,7 +6,7 @@ use std::mem::{offset_of, size_of};
 
 use gpuprobe_cuda::{FUNCTIONS, Function, Op, Value};
 use gpuprobe_model::abi::*;
-use gpuprobe_model::activity::wire;
+use gpuprobe_wire as wire;
 
 use super::skeleton::types;
 

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::mkdtemp;
 
-use gpuprobe_model::activity::wire::BATCH_FUNCTION;
 use gpuprobe_stacks::functions as elf;
+use gpuprobe_wire::BATCH_FUNCTION;
 
 /// What the build has made of `collector/`.
 const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libgpuprobe_collector.so"));

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use gpuprobe_collector::wire::{Api, UNKNOWN_ID, flags};
+use gpuprobe_wire::{Api, UNKNOWN_ID, flags};
 
 use crate::run::{Handed, Run, Setup, of};
 

@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 
-use gpuprobe_collector::settings::Settings;
-use gpuprobe_collector::wire::{SETTINGS_VARIABLE, TEXT_MAX, flags};
+use gpuprobe_wire::{SETTINGS_VARIABLE, Settings, TEXT_MAX, flags};
 
+use crate::harness::standin::standin;
 use crate::run::{Run, Setup, of};
-use crate::standin::standin;
 
 const WORK: &str = "module k; launch k 200; copy h2d 64 3; alloc 100";
 

@@ -6,8 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
-use gpuprobe_collector::settings::{Settings, Tracer};
-use gpuprobe_collector::wire::{SETTINGS_VARIABLE, flags};
+use gpuprobe_wire::{SETTINGS_VARIABLE, Settings, Tracer, flags};
 
 use crate::run::{Run, Running, Setup, of};
 
@@ -66,7 +65,7 @@ fn the_child_of_a_fork_is_left_alone() {
 
 #[test]
 fn a_program_that_becomes_another_begins_again() {
-    let workload = crate::standin::standin().path("workload");
+    let workload = crate::harness::standin::standin().path("workload");
     let commands = format!(
         "module k; launch k 5; exec {} -c synchronize",
         workload.display()

@@ -9,12 +9,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use gpuprobe::probe::library::Library;
-use gpuprobe_collector::batch::{Batch, Record};
-use gpuprobe_collector::settings::{Kinds, Settings};
-use gpuprobe_collector::wire::{BatchHeader, SETTINGS_VARIABLE, flags};
+use gpuprobe_wire::{Batch, BatchHeader, Kinds, Record, SETTINGS_VARIABLE, Settings, flags};
 use tempfile::TempDir;
 
-use crate::standin::standin;
+use crate::harness::standin::standin;
 
 /// A run of a workload may take so long.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -315,7 +313,7 @@ impl Handed {
 macro_rules! of {
     ($handed:expr, $kind:ident) => {
         $handed.all(|record| match record {
-            gpuprobe_collector::batch::Record::$kind(record) => Some(*record),
+            gpuprobe_wire::Record::$kind(record) => Some(*record),
             _ => None,
         })
     };

@@ -1,18 +1,15 @@
-//! Children of the command, and the command while it is held.
+//! Child processes: of a command, and with `--pid N --children` the tree of a running process.
 
-use nix::sys::signal::{Signal, kill};
-
-use crate::harness::child::{raw, state_of};
+use crate::harness::child::{children_of, state_of};
 use crate::harness::report::Totals;
-use crate::harness::{Backend, OwnCopy, Report, Setup, standin, wait_for};
-
-fn workload() -> String {
-    standin().program_text(Backend::Shared)
-}
+use crate::harness::{Backend, Family, Gpuprobe, Member, OwnCopy, Setup, Truth, standin, wait_for};
 
 #[test]
 fn root_the_commands_children_are_followed() {
-    let child = format!("{} -c 'alloc 4096 3; free 0; exit'", workload());
+    let child = format!(
+        "{} -c 'alloc 4096 3; free 0; exit'",
+        standin().program_text(Backend::Shared)
+    );
     let script = format!("{child} >&2 & {child} >&2; wait; ( {child} >&2 ); exit 3");
     let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
     assert_eq!(gpuprobe.exit_code(), 3);
@@ -56,34 +53,6 @@ fn root_many_children_at_once_are_followed() {
 }
 
 #[test]
-fn root_a_time_limit_ends_tracing_and_not_the_command() {
-    let mut gpuprobe = Setup::command([workload()])
-        .args(["--duration", "1ms"])
-        .start();
-    gpuprobe.talk.ready();
-    gpuprobe.report_where("the last report", Report::is_final);
-    gpuprobe.talk.say("alloc 4096");
-    gpuprobe.talk.send("exit 4");
-    assert_eq!(gpuprobe.exit_code(), 4);
-    assert_eq!(gpuprobe.final_report().totals(), Totals::default());
-}
-
-#[test]
-fn root_a_command_killed_while_it_is_held_ends_the_run() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Dlopen)]).start();
-    let pid = gpuprobe.talk.ready();
-    gpuprobe.child.signal(Signal::SIGSTOP);
-    gpuprobe.talk.send(&format!("load {}", standin().runtime()));
-    wait_for("the command to be held", || {
-        (state_of(pid) == Some('T')).then_some(())
-    });
-    kill(raw(pid), Signal::SIGKILL).unwrap();
-    gpuprobe.child.signal(Signal::SIGCONT);
-    assert_eq!(gpuprobe.exit_code(), 128 + 9);
-    gpuprobe.final_report().assert_totals(Totals::default());
-}
-
-#[test]
 fn root_a_child_that_outlives_the_command_goes_on() {
     // Tracing ends while the child is being started, each time at another moment of it.
     let copies: Vec<_> = (0..6).map(|_| OwnCopy::new()).collect();
@@ -98,5 +67,217 @@ fn root_a_child_that_outlives_the_command_goes_on() {
         let truth = gpuprobe.talk.done();
         assert_eq!((truth.allocs, truth.frees), (3, 1));
         assert!(gpuprobe.final_report().is_final());
+    }
+}
+
+/// A child, a grandchild, and what the shell becomes.
+const TREE: &str = "@child & (@grandchild & wait) & exec @root";
+
+fn traced(family: &Family) -> Gpuprobe {
+    let setup = Setup::pid(family.root()).args(["--children"]);
+    setup.interval("50ms").start()
+}
+
+/// Has all members run a command.
+fn tell(members: &mut [Member], command: &str) {
+    for member in members {
+        member.say(command);
+    }
+}
+
+#[test]
+fn root_living_children_and_grandchildren_are_traced() {
+    let family = Family::start(TREE);
+    let mut members = family.members(["root", "child", "grandchild"]);
+    assert_eq!(members[0].pid, family.root());
+    tell(&mut members, "alloc 100 2");
+    let mut gpuprobe = traced(&family);
+    let said = gpuprobe.stderr.line_starting("gpuprobe: tracing");
+    assert!(said.contains("and its children"), "{said}");
+    let before = members.each_mut().map(|m| m.status());
+    for (size, member) in (1..).zip(&mut members) {
+        member.say(&format!("alloc {} 3", size * 1000));
+        member.say("free 3");
+    }
+    let now = members.each_mut().map(|m| m.status());
+    let report = gpuprobe.stop();
+    let sum = |truths: [Truth; 3]| truths[0] + truths[1] + truths[2];
+    report.assert_totals(sum(now) - sum(before));
+    report.assert_calls(&[("cudaMalloc", 9)]);
+    for (size, member) in (1..).zip(&members) {
+        report.assert_holds(member.pid, size * 2000, 2);
+    }
+}
+
+#[test]
+fn root_without_children_only_the_process_is_traced() {
+    let family = Family::start(TREE);
+    let mut members = family.members(["root", "child", "grandchild"]);
+    let mut gpuprobe = Setup::pid(family.root()).start();
+    tell(&mut members, "alloc 4096 3");
+    members[0].say("fork alloc 512 2");
+    let report = gpuprobe.stop();
+    report.assert_totals(members[0].status());
+    let processes = report["memleak"]["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 1);
+    report.assert_holds(family.root(), 12_288, 3);
+}
+
+#[test]
+fn root_children_that_come_later_are_traced() {
+    // What follows a gate begins when the gate's workload has ended.
+    let script = "(@gate ; (@orphan &) ; @late & wait) & exec @root";
+    let family = Family::start(script);
+    let [mut root, mut gate] = family.members(["root", "gate"]);
+    let mut gpuprobe = traced(&family);
+    gate.say("alloc 10");
+    let mut truth = gate.done();
+    let mut late = family.member("late");
+    late.say("alloc 20 2");
+    // Its parent has ended: it is nobody's descendant any more.
+    let mut orphan = family.member("orphan");
+    orphan.say("alloc 40");
+    let forked = root.say("fork alloc 512 3 | free 1 | fork alloc 80 2 | exit 3");
+    let static_one = standin().program_text(Backend::Static);
+    root.say(&format!("forkexec {static_one} -c 'alloc 64; exit'"));
+    root.say("thread t");
+    root.say("@t fork alloc 128");
+    let report = gpuprobe.stop();
+    truth = truth + late.status() + orphan.status() + Truth::parse(&forked);
+    let others = Totals {
+        alloc_calls: 2 + 1 + 1,
+        live_bytes: 160 + 64 + 128,
+        live_allocations: 2 + 1 + 1,
+        ..Totals::default()
+    };
+    report.assert_totals(Totals {
+        alloc_calls: truth.allocs + others.alloc_calls,
+        live_bytes: truth.bytes + others.live_bytes,
+        live_allocations: truth.live + others.live_allocations,
+        ..Totals::from(truth)
+    });
+    report.assert_calls(&[("cuMemAlloc_v2", 1), ("cudaMalloc", 10)]);
+    report.assert_holds(late.pid, 40, 2);
+    report.assert_holds(orphan.pid, 40, 1);
+    report.assert_holds(gate.pid, 10, 1);
+    let named = |name: &str| {
+        let processes = report["memleak"]["processes"].as_array().unwrap();
+        processes.iter().filter(|p| p["comm"] == name).count()
+    };
+    assert_eq!((named("orphan"), named("workload_static")), (1, 1));
+}
+
+#[test]
+fn root_a_fork_does_not_duplicate_the_ledger() {
+    let family = Family::start("exec @root");
+    let [mut root] = family.members(["root"]);
+    let mut gpuprobe = traced(&family);
+    root.say("alloc 4096 3");
+    let child: u32 = root.ask("fork freenull | exit");
+    let other: u32 = root.ask("fork alloc 512 | exit");
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    assert_eq!(report["memleak"]["live_bytes"], 12_288 + 512);
+    report.assert_holds(family.root(), 12_288, 3);
+    report.assert_holds(child, 0, 0);
+    report.assert_holds(other, 512, 1);
+    assert_eq!(report["memleak"]["unknown_frees"], 0);
+}
+
+#[test]
+fn root_the_run_ends_with_the_last_of_the_tree() {
+    let mut family = Family::start(TREE);
+    let [mut root, mut child, mut grandchild] = family.members(["root", "child", "grandchild"]);
+    let pids = [root.pid, child.pid, grandchild.pid];
+    let mut gpuprobe = traced(&family);
+    root.say("alloc 4096");
+    let mut truth = root.done();
+    family.shell.wait();
+    gpuprobe.report_where("the end of the first", |report| {
+        report.entries(pids[0]).iter().any(|e| e["exited"] == true)
+    });
+    // Looked at a few times, it goes on.
+    (0..4).for_each(|_| drop(gpuprobe.next_report()));
+    child.say("alloc 512 2");
+    truth = truth + child.done();
+    (0..4).for_each(|_| drop(gpuprobe.next_report()));
+    grandchild.say("alloc 64 2");
+    grandchild.say("free 0");
+    truth = truth + grandchild.done();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    let report = gpuprobe.final_report();
+    report.assert_totals(truth);
+    for (pid, bytes) in pids.into_iter().zip([4096, 1024, 64]) {
+        assert_eq!(report.process(pid)["exited"], true);
+        assert_eq!(report.process(pid)["live_bytes"], bytes);
+    }
+}
+
+#[test]
+fn root_a_dead_child_does_not_keep_the_run() {
+    // Nobody waits for the first child: it stays a zombie.
+    let mut family = Family::start("true & exec @root");
+    let [mut root] = family.members(["root"]);
+    let zombie = wait_for("a zombie", || {
+        let mut children = children_of(family.root()).into_iter();
+        children.find(|&child| state_of(child) == Some('Z'))
+    });
+    let mut gpuprobe = traced(&family);
+    assert_eq!(state_of(zombie), Some('Z'));
+    root.say("alloc 4096");
+    let truth = root.done();
+    family.shell.wait();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    gpuprobe.final_report().assert_totals(truth);
+}
+
+#[test]
+fn root_children_with_libraries_of_their_own_are_traced() {
+    let copy = OwnCopy::new();
+    let family = Family::of(&copy.standin().program(Backend::Driver), TREE);
+    let mut members = family.members(["root", "child", "grandchild"]);
+    let mut gpuprobe = traced(&family);
+    tell(&mut members, "alloc 4096");
+    // One that begins later, with libraries that nobody has seen.
+    let late = OwnCopy::new();
+    let program = late.standin().program_text(Backend::Driver);
+    let script = "alloc 512; pace 1000 0.5 64; alloc 1024; exit";
+    let child: u32 = members[1].ask(&format!("forkexec {program} -c '{script}'"));
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    for member in &members {
+        report.assert_holds(member.pid, 4096, 1);
+    }
+    let sizes: Vec<_> = report.allocations(child);
+    assert!(sizes.iter().any(|a| a["bytes"] == 1024), "{sizes:?}");
+}
+
+#[test]
+fn root_a_tree_without_cuda_is_waited_for() {
+    let family = Family::of(
+        &standin().program(Backend::Dlopen),
+        "@child & (@grandchild & wait) & wait",
+    );
+    let mut members = [family.member("child"), family.member("grandchild")];
+    let mut gpuprobe = traced(&family);
+    gpuprobe
+        .stderr
+        .line_starting("gpuprobe: it has no CUDA library loaded");
+    for member in &mut members {
+        member.say(&format!("load {}", standin().runtime()));
+    }
+    for member in &mut members {
+        // Until it is seen; what follows is.
+        wait_for("calls to be seen", || {
+            member.say("alloc 1");
+            let report = gpuprobe.reports().pop()?;
+            (!report.entries(member.pid).is_empty()).then_some(())
+        });
+        member.say("alloc 12345 7");
+    }
+    let report = gpuprobe.stop();
+    for member in &members {
+        let found = report.allocations(member.pid);
+        assert_eq!(found.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
     }
 }

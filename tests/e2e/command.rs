@@ -1,12 +1,18 @@
 //! `gpuprobe -- COMMAND`: it is ours to trace, and else as if we were not there.
 
 use std::fs;
+use std::process::Command;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use tempfile::TempDir;
 
+use crate::harness::child::{raw, state_of};
+use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::Totals;
 use crate::harness::talk::Talk;
-use crate::harness::{Backend, Setup, said, standin};
+use crate::harness::{
+    Backend, OwnCopy, Report, Setup, copy_program, require_bpf, said, standin, wait_for,
+};
 
 fn workload() -> String {
     standin().program_text(Backend::Shared)
@@ -200,7 +206,7 @@ fn root_under_pkexec_the_command_has_its_users_rights() {
 #[test]
 fn root_under_sudo_a_command_is_traced_from_its_first_call() {
     // It loads the libraries after it has become the user's, and is held while it does.
-    let copy = crate::harness::OwnCopy::for_everyone();
+    let copy = OwnCopy::for_everyone();
     let script = "alloc 4096 3; free 0; exit";
     let load = format!("load {}; {script}", copy.standin().runtime());
     for (backend, script) in [(Backend::Shared, script), (Backend::Dlopen, &*load)] {
@@ -219,7 +225,7 @@ fn root_under_sudo_a_command_is_traced_from_its_first_call() {
 
 #[test]
 fn root_a_file_that_cannot_be_executed_is_refused() {
-    let folder = tempfile::TempDir::new().unwrap();
+    let folder = TempDir::new().unwrap();
     let path = folder.path().join("no-program");
     fs::write(&path, "not a program").unwrap();
     let mut gpuprobe = Setup::command([path.to_str().unwrap()]).spawn();
@@ -239,7 +245,7 @@ fn root_an_error_of_ours_leaves_nothing_stopped() {
     let mut run_another = |parent: &mut Talk| {
         let program = folder.path().join(format!("program-{number}"));
         number += 1;
-        fs::copy(standin().program(Backend::Dlopen), &program).unwrap();
+        copy_program(standin().program(Backend::Dlopen), &program);
         let line = format!("run {} {}", program.display(), input.display());
         let reply = parent.say(&line);
         // One that stays stopped would not be answered for.
@@ -268,4 +274,63 @@ fn root_an_error_of_ours_leaves_nothing_stopped() {
     assert_eq!(said.len(), 2, "{said:#?}");
     let ours = "gpuprobe: error: cannot write the report";
     assert!(said[1].starts_with(ours), "{said:#?}");
+}
+
+#[test]
+fn root_a_time_limit_ends_tracing_and_not_the_command() {
+    let mut gpuprobe = Setup::command([workload()])
+        .args(["--duration", "1ms"])
+        .start();
+    gpuprobe.talk.ready();
+    gpuprobe.report_where("the last report", Report::is_final);
+    gpuprobe.talk.say("alloc 4096");
+    gpuprobe.talk.send("exit 4");
+    assert_eq!(gpuprobe.exit_code(), 4);
+    assert_eq!(gpuprobe.final_report().totals(), Totals::default());
+}
+
+#[test]
+fn root_a_command_killed_while_it_is_held_ends_the_run() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Dlopen)]).start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.child.signal(Signal::SIGSTOP);
+    gpuprobe.talk.send(&format!("load {}", standin().runtime()));
+    wait_for("the command to be held", || {
+        (state_of(pid) == Some('T')).then_some(())
+    });
+    kill(raw(pid), Signal::SIGKILL).unwrap();
+    gpuprobe.child.signal(Signal::SIGCONT);
+    assert_eq!(gpuprobe.exit_code(), 128 + 9);
+    gpuprobe.final_report().assert_totals(Totals::default());
+}
+
+/// The stand-in NVML, which is loaded before the command is started, leaves a file open that would
+/// be inherited; real ones may.
+#[test]
+fn root_the_command_has_the_files_that_it_was_given_and_none_of_ours() {
+    require_bpf();
+    let folder = TempDir::new().unwrap();
+    // Whatever runs the tests may hand files on, too.
+    let inherited = |through: &[&str]| {
+        let output = Command::new("sh")
+            .args(["-c", "exec 7</dev/null; exec \"$@\"", "sh"])
+            .args(through)
+            .args(["sh", "-c", "ls /proc/$$/fd; readlink /proc/$$/fd/7"])
+            .env("LD_LIBRARY_PATH", standin().path(""))
+            .env_remove("SUDO_UID")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let without = inherited(&[]);
+    assert!(
+        without.contains("\n7\n") && without.ends_with("/dev/null\n"),
+        "{without}"
+    );
+    let recording = folder.path().join("run.sqlite");
+    let record = [BINARY, "record", "--smi-interval", "10ms", "-o"];
+    let with = inherited(&[&record[..], &[recording.to_str().unwrap(), "--"]].concat());
+    assert_eq!(with, without);
 }

@@ -1,4 +1,4 @@
-//! Containers: process ids and cgroups of their own.
+//! Containers: mount namespaces, PID namespaces and cgroups of their own.
 
 use std::fs;
 use std::process::Command;
@@ -43,9 +43,12 @@ fn root_pids_are_the_hosts_and_the_containers_are_said() {
         gpuprobe.report_where("the process", |r| !r.entries(outer).is_empty());
         gpuprobe.talk.say("free 0");
         let truth = gpuprobe.talk.done();
+        assert_eq!(gpuprobe.exit_code(), 0);
         let report = gpuprobe.final_report();
         report.assert_totals(truth);
         report.assert_holds(outer, 8192, 2);
+        assert!(report.entries(inner).is_empty(), "an id of the container");
+        assert_eq!(report.process(outer)["comm"], "workload");
         assert_eq!(report.process(outer)["container_pid"], inner, "{words:?}");
         assert_eq!(report.process(outer)["threads"][0]["tid"], outer);
     }
@@ -121,4 +124,38 @@ fn root_cgroup_and_container_are_said() {
         let expected = format!("PID: {pid} / UID: 0 in container {id}{there}");
         assert!(text.lines().any(|line| line == expected), "{text}");
     }
+}
+
+/// Copies the stand-in to where only the program itself can see it, and starts it there.
+fn hidden_program() -> [String; 5] {
+    let files = standin().path("*");
+    let script = format!(
+        "mount -t tmpfs none /mnt && cp {} /mnt 2>/dev/null; exec /mnt/workload",
+        files.display()
+    );
+    ["unshare", "--mount", "sh", "-c", &script].map(str::to_owned)
+}
+
+#[test]
+fn root_libraries_that_only_the_process_can_see_are_probed() {
+    let words = hidden_program();
+    let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
+    workload.say("freenull");
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.say("alloc 4096 3");
+    let report = gpuprobe.stop();
+    report.assert_totals(workload.status());
+    report.assert_calls(&[("cudaMalloc", 3)]);
+}
+
+#[test]
+fn root_a_command_may_enter_another_mount_namespace() {
+    let mut gpuprobe = Setup::command(hidden_program()).start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.say("alloc 4096 3");
+    gpuprobe.talk.say("free 0");
+    let truth = gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_totals(truth);
+    report.assert_holds(pid, 8192, 2);
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use crate::harness::report::Totals;
-use crate::harness::{Backend, OwnCopy, Setup, Workload, standin};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, copy_program, standin};
 
 /// Runs the workload of each folder in turn, under one tracer.
 fn run_in_turn(programs: &[String]) -> crate::harness::Report {
@@ -55,7 +55,7 @@ fn root_a_library_of_several_names_is_probed_once() {
         if link.extension().is_some() {
             symlink(source, link).unwrap();
         } else {
-            fs::copy(source, link).unwrap();
+            copy_program(source, link);
         }
     });
     let programs = [&copy, &hard, &soft].map(|c| c.standin().program_text(Backend::Shared));

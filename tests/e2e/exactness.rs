@@ -1,7 +1,7 @@
 //! Every call is counted, once, however the program reaches CUDA and however it is traced.
 
 use crate::harness::report::Totals;
-use crate::harness::{Backend, Report, Setup, Workload, standin, system_wide};
+use crate::harness::{Backend, OwnCopy, Report, Setup, Workload, system_wide};
 
 const EIGHT_MIB: u64 = 8 << 20;
 
@@ -36,21 +36,22 @@ fn check_alone(report: &Report, pid: u32, backend: Backend) {
     check_leak(report, pid, backend);
 }
 
-fn load_if_needed(backend: Backend, talk: &mut crate::harness::talk::Talk) {
+fn load_if_needed(copy: &OwnCopy, backend: Backend, talk: &mut crate::harness::talk::Talk) {
     if backend == Backend::Dlopen {
-        talk.say(&format!("load {}", standin().runtime()));
+        talk.say(&format!("load {}", copy.standin().runtime()));
     }
 }
 
 fn started_by_us(kind: &str) {
+    let copy = OwnCopy::for_attach(kind);
     let mut traced: Vec<_> = Backend::ALL
         .into_iter()
         .map(|backend| {
-            let mut gpuprobe = Setup::command([standin().program_text(backend)])
+            let mut gpuprobe = Setup::command([copy.standin().program_text(backend)])
                 .args(["--attach", kind])
                 .start();
             let pid = gpuprobe.talk.ready();
-            load_if_needed(backend, &mut gpuprobe.talk);
+            load_if_needed(&copy, backend, &mut gpuprobe.talk);
             leak_one(&mut gpuprobe.talk);
             let truth = gpuprobe.talk.done();
             (backend, pid, truth, gpuprobe)
@@ -65,11 +66,12 @@ fn started_by_us(kind: &str) {
 }
 
 fn attached_late(kind: &str) {
+    let copy = OwnCopy::for_attach(kind);
     let mut traced: Vec<_> = Backend::ALL
         .into_iter()
         .map(|backend| {
-            let mut workload = Workload::start(backend);
-            load_if_needed(backend, &mut workload);
+            let mut workload = Workload::of(&copy, backend);
+            load_if_needed(&copy, backend, &mut workload);
             // The static runtime opens the driver at its first call.
             workload.say("freenull");
             let gpuprobe = Setup::pid(workload.pid).args(["--attach", kind]).start();
@@ -90,9 +92,10 @@ fn attached_late(kind: &str) {
 
 fn system_wide_with(kind: &str) {
     let _shared = system_wide();
+    let copy = OwnCopy::for_attach(kind);
     let start = |backend| {
-        let mut workload = Workload::start(backend);
-        load_if_needed(backend, &mut workload);
+        let mut workload = Workload::of(&copy, backend);
+        load_if_needed(&copy, backend, &mut workload);
         workload
     };
     let mut workloads: Vec<_> = Backend::ALL.map(|b| (b, start(b))).into();

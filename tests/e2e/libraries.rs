@@ -1,9 +1,10 @@
 //! Libraries that are not as they should be.
 
 use std::fs;
+use std::process::Command;
 
 use crate::harness::report::Totals;
-use crate::harness::{Backend, OwnCopy, Setup, Workload};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, standin};
 
 #[test]
 fn root_a_library_without_the_functions_is_left_alone() {
@@ -63,4 +64,34 @@ fn root_a_fifo_under_the_name_of_a_library_is_not_waited_for() {
     let mut gpuprobe = Setup::pid(workload.pid).start();
     workload.say("alloc 4096 3");
     gpuprobe.stop().assert_totals(workload.status());
+}
+
+#[test]
+fn root_of_many_files_that_are_no_libraries_of_cuda_a_few_are_named() {
+    const FILES: usize = 40;
+    const NAMED: usize = 20;
+    let copy = OwnCopy::new();
+    let empty = copy.standin().path("empty.so");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-x", "c", "/dev/null", "-o"])
+        .arg(&empty);
+    assert!(cc.status().expect("cc can be run").success());
+    let mut workload = Workload::start(Backend::Dlopen);
+    for number in 0..FILES {
+        let other = copy
+            .standin()
+            .path(&format!("libcudart.so.{}", 100 + number));
+        fs::copy(&empty, &other).unwrap();
+        workload.send(&format!("load {}", other.display()));
+        assert!(workload.hear().starts_with("error"));
+    }
+    workload.say(&format!("load {}", standin().runtime()));
+    workload.say("freenull");
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    workload.say("alloc 4096 3");
+    gpuprobe.stop().assert_totals(workload.status());
+    let said = gpuprobe.said();
+    let lines = |text: &str| said.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(lines("is left alone"), NAMED, "{said:#?}");
+    assert_eq!(lines("of more, nothing is said"), 1, "{said:#?}");
 }

@@ -6,8 +6,8 @@ use std::io::Read;
 use std::path::Path;
 
 use flate2::read::GzDecoder;
-use gpuprobe::export;
 use gpuprobe_recording::{Database, Session};
+use gpuprobe_report::export;
 use proptest::prelude::*;
 use rusqlite::{Connection, params};
 use serde_json::Value;

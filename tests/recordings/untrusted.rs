@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use gpuprobe::untrusted;
 use gpuprobe_collector::untrusted as of_processes;
+use gpuprobe_report::untrusted;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rusqlite::Connection;

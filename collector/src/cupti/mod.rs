@@ -5,7 +5,6 @@
 //! The layouts are those of the headers of CUPTI 11.8, 12.1, 12.4, 12.8, 13.0 and 13.5, whose
 //! records only ever grew at their end.
 
-mod fields;
 mod read;
 mod version;
 

@@ -1,15 +1,15 @@
 //! One record of CUPTI's to one of ours, by the offsets of `cupti_activity.h`.
 
-use super::fields::Fields;
+use gpuprobe_wire::settings::cupti_kind as kind;
+use gpuprobe_wire::{self as wire, Record, UNKNOWN_ID};
+use zerocopy::FromBytes;
+
 use super::version::{Generation, Version};
-use crate::batch::Record;
-use crate::settings::cupti_kind as kind;
-use crate::wire::{self, UNKNOWN_ID};
 
 /// Where a text that ends with a zero begins, in the process that the record is of; 0 is none.
 pub type Address = u64;
 
-/// What there is of a record.
+/// Result of reading a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Read.
@@ -31,20 +31,15 @@ pub struct Reduced {
 
 impl Reduced {
     /// With the ids of its two texts in their places.
+    #[inline]
     #[must_use]
     pub fn named(mut self, [name, qualifier]: [u32; 2]) -> Record {
         match &mut self.record {
             Record::Device(device) => device.name = name,
             Record::Kernel(kernel) => kernel.name = name,
-            Record::Memory(memory) => {
-                memory.name = name;
-                memory.source = qualifier;
-            }
+            Record::Memory(memory) => (memory.name, memory.source) = (name, qualifier),
             Record::Name(named) => named.name = name,
-            Record::Marker(marker) => {
-                marker.name = name;
-                marker.domain = qualifier;
-            }
+            Record::Marker(marker) => (marker.name, marker.domain) = (name, qualifier),
             _ => {}
         }
         self.record
@@ -52,504 +47,268 @@ impl Reduced {
 }
 
 /// Reads the record at the beginning of `bytes`, which may go on behind it.
+#[inline]
 #[must_use]
 pub fn read(version: Version, bytes: &[u8]) -> Outcome {
-    let Some(number) = bytes.first_chunk().map(|first| u32::from_le_bytes(*first)) else {
+    let Some(kind) = bytes.first_chunk().map(|first| u32::from_le_bytes(*first)) else {
         return Outcome::Short;
     };
-    let Some(row) = ROWS.iter().find(|row| row.kinds.contains(&number)) else {
-        return Outcome::Unknown(number);
+    let Some(layout) = LAYOUTS.iter().find(|layout| layout.kinds.contains(&kind)) else {
+        return Outcome::Unknown(kind);
     };
-    if bytes.len() < row.bytes(version) {
+    if bytes.len() < layout.bytes(version) {
         return Outcome::Short;
     }
-    Outcome::Record((row.read)(&Reader {
+    let reader = Reader {
         version,
-        kind: number,
-        fields: Fields(bytes),
-    }))
+        kind,
+        bytes,
+    };
+    (layout.read)(&reader)
 }
 
-/// How records of a kind are read.
-struct Row {
+/// Layout of the records of some kinds.
+struct Layout {
     kinds: &'static [u32],
     /// Smallest size by generation, oldest first: from which version on, and bytes.
     sizes: &'static [(Generation, usize)],
-    read: fn(&Reader<'_>) -> Reduced,
+    read: fn(&Reader<'_>) -> Outcome,
 }
 
-impl Row {
+impl Layout {
     fn bytes(&self, version: Version) -> usize {
         let had = self.sizes.iter().rev().find(|size| version.has(size.0));
         had.map_or(0, |size| size.1)
     }
 }
 
-use Generation::{Common, V12_4, V12_8, V13_0, V13_5};
-
-/// Most frequent first.
-const ROWS: &[Row] = &[
-    Row {
-        kinds: &[kind::RUNTIME, kind::DRIVER, kind::INTERNAL_LAUNCH_API],
-        sizes: &[(Common, 40)],
-        read: api,
-    },
-    Row {
-        kinds: &[kind::CONCURRENT_KERNEL, kind::KERNEL],
-        sizes: &[(Common, 200), (V13_0, 216), (V13_5, 248)],
-        read: kernel,
-    },
-    Row {
-        kinds: &[kind::MEMCPY],
-        sizes: &[(Common, 88), (V12_8, 96), (V13_5, 112)],
-        read: memcpy,
-    },
-    Row {
-        kinds: &[kind::MEMSET],
-        sizes: &[(Common, 88), (V13_5, 104)],
-        read: memset,
-    },
-    Row {
-        kinds: &[kind::SYNCHRONIZATION],
-        sizes: &[(Common, 40), (V12_8, 56)],
-        read: sync,
-    },
-    Row {
-        kinds: &[kind::MEMORY2],
-        sizes: &[(Common, 120), (V12_8, 128)],
-        read: memory,
-    },
-    Row {
-        kinds: &[kind::MEMCPY2],
-        sizes: &[(Common, 96)],
-        read: memcpy_peer,
-    },
-    Row {
-        kinds: &[kind::GRAPH_TRACE],
-        sizes: &[(Common, 48), (V12_4, 56)],
-        read: graph_trace,
-    },
-    Row {
-        kinds: &[kind::EXTERNAL_CORRELATION],
-        sizes: &[(Common, 24)],
-        read: external_correlation,
-    },
-    Row {
-        kinds: &[kind::MARKER],
-        sizes: &[(Common, 56)],
-        read: marker,
-    },
-    Row {
-        kinds: &[kind::MEMORY_POOL],
-        sizes: &[(Common, 72), (V13_0, 80)],
-        read: memory_pool,
-    },
-    Row {
-        kinds: &[kind::OVERHEAD],
-        sizes: &[(Common, 40), (V12_4, 56)],
-        read: overhead,
-    },
-    Row {
-        kinds: &[kind::STREAM],
-        sizes: &[(Common, 24)],
-        read: stream,
-    },
-    Row {
-        kinds: &[kind::CONTEXT],
-        sizes: &[(Common, 16), (V12_4, 24), (V12_8, 32), (V13_5, 40)],
-        read: context,
-    },
-    Row {
-        kinds: &[kind::DEVICE],
-        sizes: &[(Common, 176), (V12_4, 184), (V13_5, 192)],
-        read: device,
-    },
-    Row {
-        kinds: &[kind::NAME],
-        sizes: &[(Common, 32)],
-        read: name,
-    },
-];
-
 /// A record that is as long as its version makes it.
 struct Reader<'a> {
     version: Version,
     kind: u32,
-    fields: Fields<'a>,
+    bytes: &'a [u8],
 }
 
 impl Reader<'_> {
-    /// An id of a context or stream.
-    fn id(&self, offset: usize) -> u32 {
-        let id = self.fields.u32(offset);
-        if self.version.is_no_id(id) {
-            UNKNOWN_ID
-        } else {
-            id
-        }
+    /// The number or numbers at `offset`; zeros if they are not there.
+    fn at<T: FromBytes + Default>(&self, offset: usize) -> T {
+        let rest = self.bytes.get(offset..).unwrap_or_default();
+        T::read_from_prefix(rest).map_or_else(|_short| T::default(), |(number, _)| number)
     }
 
     /// A number that only versions from `since` on have.
-    fn since(&self, since: Generation, offset: usize) -> Option<u32> {
-        self.version.has(since).then(|| self.fields.u32(offset))
+    fn since<T: FromBytes + Default>(&self, since: Generation, offset: usize) -> Option<T> {
+        self.version.has(since).then(|| self.at(offset))
     }
 
+    /// A byte that only versions from `since` on have, as 0 or 1.
     fn flag_since(&self, since: Generation, offset: usize) -> u32 {
-        u32::from(self.version.has(since) && self.fields.u8(offset) != 0)
+        u32::from(self.since(since, offset).unwrap_or(0u8) != 0)
     }
 
-    /// `CUpti_ActivityObjectKindId` at `offset`, its kind given.
-    fn object(&self, object_kind: u32, offset: usize) -> wire::Object {
-        let part = |step| self.fields.u32(offset + step);
-        let (has_b, has_c) = (matches!(object_kind, 2 | 4 | 5), matches!(object_kind, 5));
+    /// [`Reduced::texts`] that are at `offsets`, each from a version on.
+    fn texts(&self, offsets: &[(Generation, usize)]) -> [Address; 2] {
+        let mut texts = [0; 2];
+        for (text, &(since, offset)) in texts.iter_mut().zip(offsets) {
+            *text = self.since(since, offset).unwrap_or(0);
+        }
+        texts
+    }
+
+    /// An id of a context or stream.
+    fn id(&self, offset: usize) -> u32 {
+        let id = self.at(offset);
+        match self.version.is_no_id(id) {
+            true => UNKNOWN_ID,
+            false => id,
+        }
+    }
+
+    /// An object's kind at `offset`, followed by its `CUpti_ActivityObjectKindId`.
+    fn object(&self, offset: usize) -> wire::Object {
+        let kind = self.at(offset);
+        let has = |kinds: &[u32], at| {
+            if kinds.contains(&kind) {
+                self.at(at)
+            } else {
+                0
+            }
+        };
         wire::Object {
-            kind: object_kind,
-            a: part(0),
-            b: if has_b { part(4) } else { 0 },
-            c: if has_c { part(8) } else { 0 },
+            kind,
+            a: self.at(offset + 4),
+            b: has(&[2, 4, 5], offset + 8),
+            c: has(&[5], offset + 12),
+        }
+    }
+
+    /// `CUpti_CallbackDomain` of a call, as `cuptiGetCallbackName` takes it.
+    fn domain(&self) -> u32 {
+        match self.kind {
+            kind::DRIVER => 1,
+            kind::RUNTIME => 2,
+            _ => 3,
+        }
+    }
+
+    fn parent_context(&self) -> u32 {
+        // Of a context that is not green, the field is whatever CUPTI left in it.
+        match self.flag_since(V12_4, 20) {
+            0 => UNKNOWN_ID,
+            _ => self.id(16),
         }
     }
 }
 
-fn plain(record: Record) -> Reduced {
-    Reduced {
-        record,
-        texts: [0; 2],
-    }
-}
+use Generation::{Common, V12_4, V12_8, V13_0, V13_5};
 
-/// Which function of `cuptiGetCallbackName` an API record's kind is about.
-const DRIVER_API: u32 = 1;
-const RUNTIME_API: u32 = 2;
-const INTERNAL_LAUNCH: u32 = 3;
-
-fn api(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    plain(Record::Api(wire::Api {
-        start_ns: f.u64(8),
-        end_ns: f.u64(16),
-        domain: match reader.kind {
-            kind::DRIVER => DRIVER_API,
-            kind::RUNTIME => RUNTIME_API,
-            _ => INTERNAL_LAUNCH,
-        },
-        cbid: f.u32(4),
-        pid: f.u32(24),
-        tid: f.u32(28),
-        correlation: f.u32(32),
-        result: f.u32(36),
-    }))
-}
-
-fn kernel(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    let record = Record::Kernel(wire::Kernel {
-        start_ns: f.u64(16),
-        end_ns: f.u64(24),
-        queued_ns: f.u64(120),
-        submitted_ns: f.u64(128),
-        completed_ns: f.u64(32),
-        grid_id: f.u64(96).cast_signed(),
-        graph_node: f.u64(144),
-        local_memory_total: f.u64(192),
-        name: 0,
-        device: f.u32(40),
-        context: reader.id(44),
-        stream: reader.id(48),
-        correlation: f.u32(92),
-        graph: f.u32(156),
-        grid: f.triple(52),
-        block: f.triple(64),
-        cluster: f.triple(176),
-        static_shared_memory: f.u32(76),
-        dynamic_shared_memory: f.u32(80),
-        shared_memory_executed: f.u32(140),
-        local_memory_per_thread: f.u32(84),
-        channel: f.u32(168),
-        channel_type: f.u32(172),
-        registers_per_thread: f.u16(6),
-        cache_config: f.u8(4),
-        launch_type: f.u8(136),
-        shared_memory_limit_config: f.u32(152),
-        concurrent: u32::from(reader.kind == kind::CONCURRENT_KERNEL),
-        device_launched: reader.flag_since(V13_0, 208),
-        reserved: 0,
-    });
-    Reduced {
-        record,
-        texts: [f.u64(104), 0],
-    }
-}
-
-fn memcpy(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    plain(Record::Memcpy(wire::Memcpy {
-        graph_node: f.u64(64),
-        copies: if reader.version.has(V12_8) {
-            f.u64(88)
-        } else {
-            1
-        },
-        peer: 0,
-        correlation: f.u32(44),
-        runtime_correlation: f.u32(48),
-        graph: f.u32(72),
-        source_device: UNKNOWN_ID,
-        source_context: UNKNOWN_ID,
-        destination_device: UNKNOWN_ID,
-        destination_context: UNKNOWN_ID,
-        channel: f.u32(76),
-        channel_type: f.u32(80),
-        ..any_memcpy(reader)
-    }))
-}
-
-fn memcpy_peer(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    plain(Record::Memcpy(wire::Memcpy {
-        graph_node: f.u64(72),
-        copies: 1,
-        peer: 1,
-        correlation: f.u32(60),
-        runtime_correlation: 0,
-        graph: f.u32(80),
-        source_device: f.u32(44),
-        source_context: reader.id(48),
-        destination_device: f.u32(52),
-        destination_context: reader.id(56),
-        channel: f.u32(84),
-        channel_type: f.u32(88),
-        ..any_memcpy(reader)
-    }))
-}
-
-/// What both kinds of copies have in the same places.
-fn any_memcpy(reader: &Reader<'_>) -> wire::Memcpy {
-    let f = &reader.fields;
-    wire::Memcpy {
-        start_ns: f.u64(16),
-        end_ns: f.u64(24),
-        size_bytes: f.u64(8),
-        copy_kind: f.u8(4),
-        source_kind: f.u8(5),
-        destination_kind: f.u8(6),
-        flags: f.u8(7),
-        device: f.u32(32),
-        context: reader.id(36),
-        stream: reader.id(40),
-        ..wire::Memcpy::default()
-    }
-}
-
-fn memset(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    plain(Record::Memset(wire::Memset {
-        start_ns: f.u64(16),
-        end_ns: f.u64(24),
-        size_bytes: f.u64(8),
-        graph_node: f.u64(64),
-        value: f.u32(4),
-        device: f.u32(32),
-        context: reader.id(36),
-        stream: reader.id(40),
-        correlation: f.u32(44),
-        flags: f.u16(48),
-        memory_kind: f.u16(50),
-        graph: f.u32(72),
-        channel: f.u32(76),
-        channel_type: f.u32(80),
-        reserved: 0,
-    }))
-}
-
-fn memory(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    let record = Record::Memory(wire::Memory {
-        time_ns: f.u64(32),
-        address: f.u64(16),
-        size_bytes: f.u64(24),
-        pc: f.u64(40),
-        pool_address: f.u64(88),
-        pool_size: f.u64(104),
-        pool_release_threshold: f.u64(96),
-        pool_utilized: f.u64(112),
-        operation: f.u32(4),
-        memory_kind: f.u32(8),
-        pid: f.u32(48),
-        device: f.u32(52),
-        context: reader.id(56),
-        stream: reader.id(60),
-        correlation: f.u32(12),
-        name: 0,
-        asynchronous: f.u32(72),
-        pool_type: f.u32(80),
-        source: 0,
-        reserved: 0,
-    });
-    let source = if reader.version.has(V12_8) {
-        f.u64(120)
-    } else {
-        0
+/// Rows of [`LAYOUTS`], with offsets in CUPTI's record. `fields` are as they are in ours, `ids` may
+/// stand for none, and others are computed; a field that is not named is 0.
+macro_rules! layouts {
+    ($reader:ident: $($record:ident of [$($kind:ident),+] {
+        sizes: Common $common:literal $(, $size_since:ident $size:literal)*;
+        $(texts: $($text_since:ident $text:literal),+;)?
+        $(fields: $($field:ident $offset:literal),+;)?
+        $(ids: $($id:ident $id_offset:literal),+;)?
+        $(let $computed:ident = $value:expr;)*
+    })+) => {
+        &[$(Layout {
+            kinds: &[$(kind::$kind),+],
+            sizes: &[(Common, $common) $(, ($size_since, $size))*],
+            read: |$reader| {
+                // Known already; here it spares a check for each field.
+                if $reader.bytes.len() < $common {
+                    return Outcome::Short;
+                }
+                Outcome::Record(Reduced {
+                    record: Record::$record(wire::$record {
+                        $($($field: $reader.at($offset),)+)?
+                        $($($id: $reader.id($id_offset),)+)?
+                        $($computed: $value,)*
+                        ..Default::default()
+                    }),
+                    texts: $reader.texts(&[$($(($text_since, $text)),+)?]),
+                })
+            },
+        }),+]
     };
-    Reduced {
-        record,
-        texts: [f.u64(64), source],
+}
+
+/// Most frequent first.
+#[allow(clippy::needless_update, reason = "some rows name every field")]
+const LAYOUTS: &[Layout] = layouts! { reader:
+    Api of [RUNTIME, DRIVER, INTERNAL_LAUNCH_API] {
+        sizes: Common 40;
+        fields: cbid 4, start_ns 8, end_ns 16, pid 24, tid 28, correlation 32, result 36;
+        let domain = reader.domain();
     }
-}
-
-fn memory_pool(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    plain(Record::MemoryPool(wire::MemoryPool {
-        time_ns: f.u64(56),
-        address: f.u64(32),
-        size_bytes: f.u64(40),
-        utilized_bytes: f.u64(64),
-        release_threshold: f.u64(48),
-        min_bytes_to_keep: f.u64(24),
-        operation: f.u32(4),
-        pool_type: f.u32(8),
-        pid: f.u32(16),
-        device: f.u32(20),
-        correlation: f.u32(12),
-        managed: reader.flag_since(V13_0, 72),
-    }))
-}
-
-fn sync(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    plain(Record::Sync(wire::Sync {
-        start_ns: f.u64(8),
-        end_ns: f.u64(16),
-        sync_type: f.u32(4),
-        context: reader.id(28),
-        stream: reader.id(32),
-        correlation: f.u32(24),
-        event: f.u32(36),
-        result: reader.since(V12_8, 48).unwrap_or(0),
-    }))
-}
-
-fn graph_trace(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    let (device, context) = (f.u32(24), reader.id(32));
-    let has_end = reader.version.has(V12_4);
-    plain(Record::GraphTrace(wire::GraphTrace {
-        start_ns: f.u64(8),
-        end_ns: f.u64(16),
-        device,
-        context,
-        stream: reader.id(36),
-        correlation: f.u32(4),
-        graph: f.u32(28),
-        end_device: if has_end { f.u32(48) } else { device },
-        end_context: if has_end { reader.id(52) } else { context },
-        reserved: 0,
-    }))
-}
-
-fn overhead(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    plain(Record::Overhead(wire::Overhead {
-        start_ns: f.u64(24),
-        end_ns: f.u64(32),
-        overhead_kind: f.u32(4),
-        object: reader.object(f.u32(8), 12),
-        correlation: reader.since(V12_4, 40).unwrap_or(0),
-    }))
-}
-
-fn stream(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    plain(Record::Stream(wire::Stream {
-        context: reader.id(4),
-        stream: reader.id(8),
-        priority: f.i32(12),
-        flag: f.u32(16),
-        correlation: f.u32(20),
-        reserved: 0,
-    }))
-}
-
-fn context(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    let parent = reader.version.has(V12_4) && f.u8(20) != 0;
-    plain(Record::Context(wire::Context {
-        context: f.u32(4),
-        device: f.u32(8),
-        compute_api: f.u16(12),
-        null_stream: f.u16(14),
-        // Of a context that is not green, the field is whatever CUPTI left in it.
-        parent_context: if parent { reader.id(16) } else { UNKNOWN_ID },
-    }))
-}
-
-fn device(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    let record = Record::Device(wire::Device {
-        memory_bandwidth: f.u64(8),
-        memory_bytes: f.u64(16),
-        uuid: f.bytes16(120),
-        name: 0,
-        device: f.u32(112),
-        clock_khz: f.u32(36),
-        multiprocessors: f.u32(44),
-        capability_major: f.u32(104),
-        capability_minor: f.u32(108),
-        l2_cache_bytes: f.u32(28),
-        constant_memory_bytes: f.u32(24),
-        threads_per_warp: f.u32(32),
-        copy_engines: f.u32(40),
-        max_warps_per_multiprocessor: f.u32(52),
-        max_blocks_per_multiprocessor: f.u32(56),
-        max_shared_memory_per_multiprocessor: f.u32(60),
-        max_registers_per_multiprocessor: f.u32(64),
-        max_registers_per_block: f.u32(68),
-        max_shared_memory_per_block: f.u32(72),
-        max_threads_per_block: f.u32(76),
-        max_block_dim: f.triple(80),
-        max_grid_dim: f.triple(92),
-        ecc_enabled: f.u32(116),
-    });
-    Reduced {
-        record,
-        texts: [f.u64(136), 0],
+    Kernel of [CONCURRENT_KERNEL, KERNEL] {
+        sizes: Common 200, V13_0 216, V13_5 248;
+        texts: Common 104;
+        fields: cache_config 4, registers_per_thread 6, start_ns 16, end_ns 24, completed_ns 32,
+            device 40, grid 52, block 64, static_shared_memory 76, dynamic_shared_memory 80,
+            local_memory_per_thread 84, correlation 92, grid_id 96, queued_ns 120, submitted_ns 128,
+            launch_type 136, shared_memory_executed 140, graph_node 144,
+            shared_memory_limit_config 152, graph 156, channel 168, channel_type 172, cluster 176,
+            local_memory_total 192;
+        ids: context 44, stream 48;
+        let concurrent = u32::from(reader.kind == kind::CONCURRENT_KERNEL);
+        let device_launched = reader.flag_since(V13_0, 208);
     }
-}
-
-fn name(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    let record = Record::Name(wire::Name {
-        object: reader.object(f.u32(4), 8),
-        name: 0,
-        reserved: 0,
-    });
-    Reduced {
-        record,
-        texts: [f.u64(24), 0],
+    Memcpy of [MEMCPY] {
+        sizes: Common 88, V12_8 96, V13_5 112;
+        fields: copy_kind 4, source_kind 5, destination_kind 6, flags 7, size_bytes 8, start_ns 16,
+            end_ns 24, device 32, correlation 44, runtime_correlation 48, graph_node 64, graph 72,
+            channel 76, channel_type 80;
+        ids: context 36, stream 40;
+        let copies = reader.since(V12_8, 88).unwrap_or(1);
+        let source_device = UNKNOWN_ID;
+        let source_context = UNKNOWN_ID;
+        let destination_device = UNKNOWN_ID;
+        let destination_context = UNKNOWN_ID;
     }
-}
-
-fn marker(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    let record = Record::Marker(wire::Marker {
-        time_ns: f.u64(8),
-        flags: f.u32(4),
-        id: f.u32(16),
-        object: reader.object(f.u32(20), 24),
-        name: 0,
-        domain: 0,
-    });
-    Reduced {
-        record,
-        texts: [f.u64(40), f.u64(48)],
+    Memset of [MEMSET] {
+        sizes: Common 88, V13_5 104;
+        fields: value 4, size_bytes 8, start_ns 16, end_ns 24, device 32, correlation 44, flags 48,
+            memory_kind 50, graph_node 64, graph 72, channel 76, channel_type 80;
+        ids: context 36, stream 40;
     }
-}
-
-fn external_correlation(reader: &Reader<'_>) -> Reduced {
-    let f = &reader.fields;
-    plain(Record::ExternalCorrelation(wire::ExternalCorrelation {
-        external_id: f.u64(8),
-        external_kind: f.u32(4),
-        correlation: f.u32(16),
-    }))
-}
+    Sync of [SYNCHRONIZATION] {
+        sizes: Common 40, V12_8 56;
+        fields: sync_type 4, start_ns 8, end_ns 16, correlation 24, event 36;
+        ids: context 28, stream 32;
+        let result = reader.since(V12_8, 48).unwrap_or(0);
+    }
+    Memory of [MEMORY2] {
+        sizes: Common 120, V12_8 128;
+        texts: Common 64, V12_8 120;
+        fields: operation 4, memory_kind 8, correlation 12, address 16, size_bytes 24, time_ns 32,
+            pc 40, pid 48, device 52, asynchronous 72, pool_type 80, pool_address 88,
+            pool_release_threshold 96, pool_size 104, pool_utilized 112;
+        ids: context 56, stream 60;
+    }
+    Memcpy of [MEMCPY2] {
+        sizes: Common 96;
+        fields: copy_kind 4, source_kind 5, destination_kind 6, flags 7, size_bytes 8, start_ns 16,
+            end_ns 24, device 32, source_device 44, destination_device 52, correlation 60,
+            graph_node 72, graph 80, channel 84, channel_type 88;
+        ids: context 36, stream 40, source_context 48, destination_context 56;
+        let copies = 1;
+        let peer = 1;
+    }
+    GraphTrace of [GRAPH_TRACE] {
+        sizes: Common 48, V12_4 56;
+        fields: correlation 4, start_ns 8, end_ns 16, device 24, graph 28;
+        ids: context 32, stream 36;
+        let end_device = reader.since(V12_4, 48).unwrap_or_else(|| reader.at(24));
+        let end_context = reader.id(if reader.version.has(V12_4) { 52 } else { 32 });
+    }
+    ExternalCorrelation of [EXTERNAL_CORRELATION] {
+        sizes: Common 24;
+        fields: external_kind 4, external_id 8, correlation 16;
+    }
+    Marker of [MARKER] {
+        sizes: Common 56;
+        texts: Common 40, Common 48;
+        fields: flags 4, time_ns 8, id 16;
+        let object = reader.object(20);
+    }
+    MemoryPool of [MEMORY_POOL] {
+        sizes: Common 72, V13_0 80;
+        fields: operation 4, pool_type 8, correlation 12, pid 16, device 20, min_bytes_to_keep 24,
+            address 32, size_bytes 40, release_threshold 48, time_ns 56, utilized_bytes 64;
+        let managed = reader.flag_since(V13_0, 72);
+    }
+    Overhead of [OVERHEAD] {
+        sizes: Common 40, V12_4 56;
+        fields: overhead_kind 4, start_ns 24, end_ns 32;
+        let object = reader.object(8);
+        let correlation = reader.since(V12_4, 40).unwrap_or(0);
+    }
+    Stream of [STREAM] {
+        sizes: Common 24;
+        fields: priority 12, flag 16, correlation 20;
+        ids: context 4, stream 8;
+    }
+    Context of [CONTEXT] {
+        sizes: Common 16, V12_4 24, V12_8 32, V13_5 40;
+        fields: context 4, device 8, compute_api 12, null_stream 14;
+        let parent_context = reader.parent_context();
+    }
+    Device of [DEVICE] {
+        sizes: Common 176, V12_4 184, V13_5 192;
+        texts: Common 136;
+        fields: memory_bandwidth 8, memory_bytes 16, constant_memory_bytes 24, l2_cache_bytes 28,
+            threads_per_warp 32, clock_khz 36, copy_engines 40, multiprocessors 44,
+            max_warps_per_multiprocessor 52, max_blocks_per_multiprocessor 56,
+            max_shared_memory_per_multiprocessor 60, max_registers_per_multiprocessor 64,
+            max_registers_per_block 68, max_shared_memory_per_block 72, max_threads_per_block 76,
+            max_block_dim 80, max_grid_dim 92, capability_major 104, capability_minor 108,
+            device 112, ecc_enabled 116, uuid 120;
+    }
+    Name of [NAME] {
+        sizes: Common 32;
+        texts: Common 24;
+        let object = reader.object(4);
+    }
+};

@@ -1,4 +1,4 @@
-//! What `cuptiGetVersion` says, as far as records depend on it.
+//! Versions of `cuptiGetVersion`, as far as records depend on them.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub struct Version {
     generation: Generation,
 }
 
-/// What records of a version have at their end. 12.1 says 18 like 11.8; its kernels have two
+/// Fields that records of a version have at their end. 12.1 says 18 like 11.8; its kernels have two
 /// fields more, which nothing here reads, so that the two need not be told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Generation {

@@ -1,18 +1,17 @@
-//! What CUPTI calls, in any thread of the program and at any time. All of it is quick.
+//! Functions that CUPTI calls, in any thread of the program and at any time. All of it is quick.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{SHARED, end, guarded, process};
+use super::{active, end, guarded, process};
 
 /// CUPTI wants a buffer. Without one it drops records, and counts them.
 pub(super) extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
     let mut lent = None;
     guarded(|| {
-        let shared = SHARED.get().filter(|shared| !shared.is_off());
-        lent = shared.and_then(|shared| Some((shared.pool.lend()?, shared.pool.buffer_bytes())));
+        lent = active().and_then(|shared| Some((shared.pool.lend()?, shared.pool.buffer_bytes())));
         register_exit_again();
     });
     let (start, bytes) = match lent {
@@ -45,10 +44,9 @@ pub(super) extern "C" fn completed(
     valid_bytes: usize,
 ) {
     guarded(|| {
-        let Some(shared) = SHARED.get().filter(|shared| !shared.is_off()) else {
-            return;
-        };
-        if let Some(buffer) = shared.pool.take_back(buffer, valid_bytes) {
+        if let Some(shared) = active()
+            && let Some(buffer) = shared.pool.take_back(buffer, valid_bytes)
+        {
             shared.queue.push(buffer);
         }
     });

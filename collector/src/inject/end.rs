@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{SHARED, guarded};
+use super::{SHARED, active, guarded};
 
 /// How long a process that exits is held up at most. What takes so long is not worth more of the
 /// program's time.
@@ -12,10 +12,7 @@ const EXIT_WAIT: Duration = Duration::from_secs(3);
 /// Asks CUPTI for all it has, complete or not.
 pub(super) fn flush() {
     const FORCED: u32 = 1;
-    let Some(shared) = SHARED.get().filter(|shared| !shared.is_off()) else {
-        return;
-    };
-    if let Some(flush_all) = shared.flush_all.get() {
+    if let Some(flush_all) = active().and_then(|shared| shared.flush_all.get()) {
         // SAFETY: CUPTI's function, in a library that is never closed.
         unsafe { flush_all(FORCED) };
     }
@@ -29,12 +26,11 @@ pub(super) extern "C" fn early() {
 /// The process exits, and nothing that began after the driver is still there.
 pub(super) extern "C" fn last() {
     guarded(|| {
-        let Some(shared) = SHARED.get().filter(|shared| !shared.is_off()) else {
-            return;
-        };
-        flush();
-        shared.queue.end(EXIT_WAIT);
-        shared.switch_off();
+        if let Some(shared) = active() {
+            flush();
+            shared.queue.end(EXIT_WAIT);
+            shared.switch_off();
+        }
     });
 }
 

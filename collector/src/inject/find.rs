@@ -1,5 +1,6 @@
 //! Where a libcupti may be.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -12,11 +13,7 @@ use super::guess;
 pub(super) const OVERRIDE_VARIABLE: &str = "GPUPROBE_CUPTI";
 
 /// By these the dynamic loader finds it in `LD_LIBRARY_PATH` and where the system has libraries.
-const SONAMES: &[(&str, u32)] = &[
-    ("libcupti.so.13", 13),
-    ("libcupti.so.12", 12),
-    ("libcupti.so.11.8", 11),
-];
+const SONAMES: &[&str] = &["libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8"];
 
 /// A libcupti to be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,18 +25,29 @@ pub(super) struct Candidate {
     pub(super) origin: Origin,
 }
 
+impl Candidate {
+    pub(super) fn new(path: PathBuf, origin: Origin) -> Self {
+        let major = number_of(&path, "libcupti");
+        Self {
+            path,
+            major,
+            origin,
+        }
+    }
+}
+
 /// Why a libcupti is to be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The process has it already.
     Mapped,
-    /// The user named it, or what the dynamic loader looks for.
+    /// By the user, or for the dynamic loader to look for.
     Named,
     /// It is near these: files that the process runs, or folders that are known to it.
     Guessed(Vec<PathBuf>),
 }
 
-/// What the process says of where things are.
+/// Files and folders of the process that a libcupti may be near.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
     /// Files that code is run from, in order.
@@ -56,30 +64,30 @@ pub(super) struct Hints {
 }
 
 impl Hints {
-    /// Those of this process.
     pub(super) fn of_this_process() -> Self {
-        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let all = |names: &[&str]| -> Vec<PathBuf> {
-            let values = names.iter().filter_map(|name| variable(name));
+            let values = names.iter().filter_map(std::env::var_os);
+            let values = values.filter(|value| !value.is_empty());
             values.map(PathBuf::from).collect()
         };
         let maps = fs::read("/proc/self/maps").unwrap_or_default();
         let called = fs::read("/proc/self/cmdline").unwrap_or_default();
         let called = called.split(|&byte| byte == 0).next().unwrap_or_default();
-        let mut programs: Vec<_> = fs::read_link("/proc/self/exe").into_iter().collect();
         let called: PathBuf = OsStr::from_bytes(called).into();
+        let mut programs: Vec<_> = fs::read_link("/proc/self/exe").into_iter().collect();
         // What is there by now may be something else, as the process may be somewhere else.
         let is_it = |program: &PathBuf| fs::canonicalize(&called).is_ok_and(|it| it == *program);
         if called.components().count() > 1 && programs.iter().any(is_it) {
             programs.push(called);
         }
-        let python_path = variable("PYTHONPATH").unwrap_or_default();
+        let python_paths = all(&["PYTHONPATH"]);
+        let package_folders = python_paths.iter().flat_map(std::env::split_paths);
         Self {
             mapped: mapped_files(&maps),
             programs,
             cuda_homes: all(&["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"]),
             python_prefixes: all(&["VIRTUAL_ENV", "CONDA_PREFIX"]),
-            package_folders: std::env::split_paths(&python_path).collect(),
+            package_folders: package_folders.collect(),
         }
     }
 }
@@ -98,7 +106,7 @@ fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
     paths.filter(|path| seen.insert(path.clone())).collect()
 }
 
-/// What to try, best first: the copy that the process has; then of the CUDA that the runtime in
+/// Copies to try, best first: the one that the process has; then of the CUDA that the runtime in
 /// the process is of, or else the newest that the driver can serve; then older ones, which it can
 /// serve too; newer ones last. `root` is where the machine's own folders begin.
 pub(super) fn candidates(hints: &Hints, root: &Path) -> Vec<Candidate> {
@@ -106,56 +114,46 @@ pub(super) fn candidates(hints: &Hints, root: &Path) -> Vec<Candidate> {
     for path in &hints.mapped {
         add(&mut found, path.clone(), Origin::Mapped);
     }
-    for guess in guess::folders(hints, root) {
-        for path in entries(&guess.folder) {
-            add(&mut found, path, Origin::Guessed(guess.starts.clone()));
+    for (folder, start) in guess::leads(hints, root) {
+        for path in entries(&folder) {
+            add(&mut found, path, Origin::Guessed(vec![start.clone()]));
         }
     }
-    let sonames = SONAMES.iter().map(|&(name, major)| Candidate {
-        path: name.into(),
-        major: Some(major),
-        origin: Origin::Named,
-    });
-    found.extend(sonames);
+    let named = |name| Candidate::new(PathBuf::from(name), Origin::Named);
+    found.extend(SONAMES.iter().map(named));
     let driver = hints.mapped.iter().find_map(|path| driver_major(path));
     let runtime = hints.mapped.iter().find_map(|path| runtime_major(path));
-    found.sort_by_key(|candidate| rank(candidate, runtime, driver));
+    // Stable: among equals the order of finding decides.
+    found.sort_by_key(|candidate| {
+        let major = candidate.major.unwrap_or(0);
+        let is_too_new = driver.is_some_and(|driver| major > driver);
+        let is_other = runtime.is_some_and(|runtime| major != runtime);
+        let is_mapped = candidate.origin == Origin::Mapped;
+        (!is_mapped, is_too_new, is_other, Reverse(major))
+    });
     found
 }
 
-/// Smaller is better. The sort is stable: among equals the order of finding decides.
-fn rank(
-    candidate: &Candidate,
-    runtime: Option<u32>,
-    driver: Option<u32>,
-) -> (bool, bool, bool, u32) {
-    let major = candidate.major.unwrap_or(0);
-    let is_too_new = driver.is_some_and(|driver| major > driver);
-    let is_other = runtime.is_some_and(|runtime| major != runtime);
-    let is_mapped = candidate.origin == Origin::Mapped;
-    (!is_mapped, is_too_new, is_other, u32::MAX - major)
-}
-
 fn add(found: &mut Vec<Candidate>, path: PathBuf, origin: Origin) {
-    let Some(rest) = name_of(&path).and_then(|name| name.strip_prefix("libcupti.so")) else {
+    if !name_of(&path).is_some_and(|name| name.starts_with("libcupti.so")) {
         return;
-    };
+    }
     // One library often has several names in its folder.
-    let same = |known: &Candidate| {
-        known.path == path || fs::canonicalize(&known.path).ok() == fs::canonicalize(&path).ok()
-    };
-    match (found.iter().position(same), origin) {
-        (None, origin) => found.push(Candidate {
-            major: major_of(rest),
-            path,
-            origin,
-        }),
-        (Some(known), Origin::Guessed(starts)) => {
-            if let Origin::Guessed(known) = &mut found[known].origin {
-                known.extend(starts);
-            }
+    let real = fs::canonicalize(&path).ok();
+    let is_it =
+        |known: &&mut Candidate| known.path == path || fs::canonicalize(&known.path).ok() == real;
+    match (found.iter_mut().find(is_it), origin) {
+        (None, origin) => found.push(Candidate::new(path, origin)),
+        (
+            Some(Candidate {
+                origin: Origin::Guessed(known),
+                ..
+            }),
+            Origin::Guessed(starts),
+        ) => {
+            known.extend(starts);
         }
-        (Some(_), _) => {}
+        _ => {}
     }
 }
 
@@ -163,21 +161,23 @@ pub(super) fn name_of(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
-/// Of `.12`, 12. Full names have a year instead: `.2024.1.0`.
-fn major_of(suffix: &str) -> Option<u32> {
-    let number = suffix.strip_prefix('.')?.split('.').next()?.parse().ok()?;
+/// The number after `.so.` in the name of a file that begins with `start`. Full names of some have
+/// a year there: `libcupti.so.2024.1.0`.
+fn number_of(path: &Path, start: &str) -> Option<u32> {
+    let name = name_of(path).filter(|name| name.starts_with(start))?;
+    let (_, numbers) = name.split_once(".so.")?;
+    let number = numbers.split('.').next()?.parse().ok()?;
     (number < 1000).then_some(number)
 }
 
 /// `libcudart.so.12`, also `libcudart.so.12.4.127` and `libcudart-9335f6a2.so.12`.
 pub(super) fn runtime_major(path: &Path) -> Option<u32> {
-    let name = name_of(path).filter(|name| name.starts_with("libcudart"))?;
-    major_of(&name[name.find(".so")? + ".so".len()..])
+    number_of(path, "libcudart")
 }
 
 /// The newest CUDA that a driver can serve, by its branch: `libcuda.so.580.159.04`.
 fn driver_major(path: &Path) -> Option<u32> {
-    let branch = major_of(name_of(path)?.strip_prefix("libcuda.so")?)?;
+    let branch = number_of(path, "libcuda.so")?;
     match branch {
         ..450 => None,
         450..525 => Some(11),

@@ -1,85 +1,79 @@
 //! Folders in which there may be a libcupti, guessed from what the process is.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::find::{Hints, name_of, runtime_major};
 
-/// A folder where one may be, and what led there.
-#[derive(Debug)]
-pub(super) struct Guess {
-    pub(super) folder: PathBuf,
-    /// As in [`super::find::Origin::Guessed`].
-    pub(super) starts: Vec<PathBuf>,
-}
+/// A folder in which one may be, and the file or folder that led there.
+pub(super) type Lead = (PathBuf, PathBuf);
 
-/// Adds `folder` unless it is known; that `start` leads there too is noted.
-fn add(guesses: &mut Vec<Guess>, folder: PathBuf, start: &Path) {
-    let index = match guesses.iter().position(|guess| guess.folder == folder) {
-        Some(known) => known,
-        None => {
-            let starts = Vec::new();
-            guesses.push(Guess { folder, starts });
-            guesses.len() - 1
-        }
+/// Where libraries are in a toolkit's home.
+const TOOLKIT: &[&str] = &[
+    "extras/CUPTI/lib64",
+    #[cfg(target_arch = "aarch64")]
+    "targets/sbsa-linux/lib",
+    #[cfg(not(target_arch = "aarch64"))]
+    "targets/x86_64-linux/lib",
+    "lib64",
+];
+/// Where they are among Python's packages.
+const PACKAGES: &[&str] = &["nvidia/cu13/lib", "nvidia/cuda_cupti/lib"];
+
+/// Folders to look into, best first; one folder may have several starts.
+pub(super) fn leads(hints: &Hints, root: &Path) -> Vec<Lead> {
+    let of_runtime = |path: &&PathBuf| runtime_major(path).is_some();
+    let runtimes: Vec<_> = hints.mapped.iter().filter(of_runtime).collect();
+    let above =
+        |path: &PathBuf, level| Some((path.ancestors().nth(level)?.to_owned(), path.clone()));
+    let near = |levels: Range<usize>| {
+        let runtimes = runtimes.iter();
+        runtimes.flat_map(move |path| levels.clone().filter_map(move |level| above(path, level)))
     };
+    let homes = themselves(&hints.cuda_homes)
+        .chain(toolkits(root))
+        .chain(near(2..5));
+    let mut leads: Vec<_> = below(packages(hints).into_iter(), PACKAGES)
+        .chain(below(themselves(&hints.python_prefixes), &["lib"]))
+        .chain(near(1..2))
+        .chain(below(homes, TOOLKIT))
+        .collect();
     // Files of one folder say the same.
-    let starts = &mut guesses[index].starts;
-    if !starts.iter().any(|known| known.parent() == start.parent()) {
-        starts.push(start.to_owned());
-    }
+    let mut seen = BTreeSet::new();
+    leads.retain(|(folder, start)| {
+        seen.insert((folder.clone(), start.parent().map(Path::to_owned)))
+    });
+    leads
 }
 
-/// Where to look, best first.
-pub(super) fn folders(hints: &Hints, root: &Path) -> Vec<Guess> {
-    let mut folders = Vec::new();
-    for Guess { folder, starts } in package_folders(hints) {
-        for tail in ["nvidia/cu13/lib", "nvidia/cuda_cupti/lib"] {
-            folders.push(Guess {
-                folder: folder.join(tail),
-                starts: starts.clone(),
-            });
-        }
-    }
-    for prefix in &hints.python_prefixes {
-        add(&mut folders, prefix.join("lib"), prefix);
-    }
-    let mut homes: Vec<(PathBuf, PathBuf)> = Vec::new();
-    let named = hints.cuda_homes.iter();
-    homes.extend(named.map(|home| (home.clone(), home.clone())));
-    homes.extend(toolkits(root));
-    for path in &hints.mapped {
-        if let (Some(_), Some(folder)) = (runtime_major(path), path.parent()) {
-            let above = folder.ancestors().skip(1).take(3);
-            homes.extend(above.map(|home| (home.to_owned(), path.clone())));
-            add(&mut folders, folder.to_owned(), path);
-        }
-    }
-    let arch = match std::env::consts::ARCH {
-        "aarch64" => "targets/sbsa-linux/lib",
-        _ => "targets/x86_64-linux/lib",
-    };
-    for (home, start) in homes {
-        for tail in ["extras/CUPTI/lib64", arch, "lib64"] {
-            add(&mut folders, home.join(tail), &start);
-        }
-    }
-    folders
+/// Folders that speak for themselves.
+fn themselves(folders: &[PathBuf]) -> impl Iterator<Item = Lead> {
+    let twice = |folder: &PathBuf| (folder.clone(), folder.clone());
+    folders.iter().map(twice)
 }
 
-/// The machine's toolkits, and what speaks for them: one that root has put there, often by a link to
+fn below(leads: impl Iterator<Item = Lead>, tails: &[&str]) -> impl Iterator<Item = Lead> {
+    leads.flat_map(move |(folder, start)| {
+        let join = move |tail| (folder.join(tail), start.clone());
+        tails.iter().map(join)
+    })
+}
+
+/// The machine's toolkits, and their starts: one that root has put there, often by a link to
 /// where another administrator keeps it, speaks for itself.
-fn toolkits(root: &Path) -> Vec<(PathBuf, PathBuf)> {
+fn toolkits(root: &Path) -> Vec<Lead> {
     let local = root.join("usr/local");
     let owner = |metadata: io::Result<Metadata>| metadata.map(|metadata| metadata.uid()).ok();
     let of_machine = [Some(0), owner(fs::metadata(&local))];
     let entries = fs::read_dir(&local).into_iter().flatten().flatten();
-    let mut toolkits: Vec<_> = entries
-        .filter(|entry| entry.file_name().as_bytes().starts_with(b"cuda"))
+    let named = entries.filter(|entry| entry.file_name().as_bytes().starts_with(b"cuda"));
+    let mut toolkits: Vec<_> = named
         .map(
             |entry| match of_machine.contains(&owner(entry.metadata())) {
                 true => (entry.path(), entry.path()),
@@ -93,40 +87,26 @@ fn toolkits(root: &Path) -> Vec<(PathBuf, PathBuf)> {
 }
 
 /// Folders that Python imports from.
-fn package_folders(hints: &Hints) -> Vec<Guess> {
-    let mut packages = Vec::new();
-    for folder in &hints.package_folders {
-        add(&mut packages, folder.clone(), folder);
-    }
+fn packages(hints: &Hints) -> Vec<Lead> {
+    let mut packages: Vec<_> = themselves(&hints.package_folders).collect();
     for path in &hints.mapped {
         let holds_packages =
             |folder: &&Path| matches!(name_of(folder), Some("site-packages" | "dist-packages"));
-        if let Some(folder) = path.ancestors().find(holds_packages) {
-            add(&mut packages, folder.to_owned(), path);
-        }
+        let folder = path.ancestors().find(holds_packages);
+        packages.extend(folder.map(|folder| (folder.to_owned(), path.clone())));
     }
-    let named = hints.python_prefixes.iter();
-    let mut prefixes: Vec<(&Path, &Path)> = named.map(|prefix| (&**prefix, &**prefix)).collect();
-    for program in &hints.programs {
-        // PREFIX/bin/python
-        prefixes.extend(
-            program
-                .ancestors()
-                .nth(2)
-                .map(|prefix| (prefix, &**program)),
-        );
-    }
-    for (prefix, start) in prefixes {
-        for lib in ["lib", "lib64", "local/lib"] {
-            let versions = fs::read_dir(prefix.join(lib));
-            for version in versions.into_iter().flatten().flatten() {
-                let path = version.path();
-                if name_of(&path).is_some_and(|name| name.starts_with("python3")) {
-                    add(&mut packages, path.join("site-packages"), start);
-                    add(&mut packages, path.join("dist-packages"), start);
-                }
-            }
-        }
-    }
+    // PREFIX/bin/python
+    let prefix =
+        |program: &PathBuf| Some((program.ancestors().nth(2)?.to_owned(), program.clone()));
+    let of_programs = hints.programs.iter().filter_map(prefix);
+    let prefixes = themselves(&hints.python_prefixes).chain(of_programs);
+    let versions = below(prefixes, &["lib", "lib64", "local/lib"]).flat_map(|(lib, start)| {
+        let entries = fs::read_dir(lib).into_iter().flatten().flatten();
+        entries.map(move |version| (version.path(), start.clone()))
+    });
+    let is_python =
+        |(path, _): &Lead| name_of(path).is_some_and(|name| name.starts_with("python3"));
+    let versions = versions.filter(is_python);
+    packages.extend(below(versions, &["site-packages", "dist-packages"]));
     packages
 }

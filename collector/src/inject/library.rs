@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem;
 use std::path::Path;
 use std::ptr;
 
@@ -43,24 +44,13 @@ macro_rules! functions {
             /// # Safety
             /// `handle` is of a libcupti.
             unsafe fn of(handle: *mut c_void) -> Result<Self, String> {
-                // SAFETY: the types are those of CUPTI's headers, the same in all versions; an
-                // Option of a function has the layout of a pointer that may be null.
+                // SAFETY: the types are those of CUPTI's headers, the same in all versions.
                 unsafe {
                     Ok(Self {
-                        $($needed: {
-                            let address = symbol(handle, $needed_symbol);
-                            if address.is_null() {
-                                return Err(format!("it has no {}", $needed_symbol.to_string_lossy()));
-                            }
-                            std::mem::transmute::<
-                                *mut c_void,
-                                unsafe extern "C" fn($($needed_type),*) -> Status,
-                            >(address)
-                        },)+
-                        $($wanted: std::mem::transmute::<
-                            *mut c_void,
-                            Option<unsafe extern "C" fn($($wanted_type),*) -> Status>,
-                        >(symbol(handle, $wanted_symbol)),)+
+                        $($needed: function(handle, $needed_symbol).ok_or_else(|| {
+                            format!("it has no {}", $needed_symbol.to_string_lossy())
+                        })?,)+
+                        $($wanted: function(handle, $wanted_symbol),)+
                     })
                 }
             }
@@ -93,10 +83,11 @@ functions! {
 }
 
 /// # Safety
-/// `handle` is of a library that is open.
-unsafe fn symbol(handle: *mut c_void, name: &CStr) -> *mut c_void {
-    // SAFETY: by the caller.
-    unsafe { libc::dlsym(handle, name.as_ptr()) }
+/// `handle` is of a library that is open, and `F` the type of its function, a pointer.
+unsafe fn function<F>(handle: *mut c_void, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<Option<F>>() == size_of::<*mut c_void>()) };
+    // SAFETY: by the caller; an Option of a function has the layout of a pointer that may be null.
+    unsafe { mem::transmute_copy(&libc::dlsym(handle, name.as_ptr())) }
 }
 
 impl Functions {
@@ -112,7 +103,16 @@ impl Functions {
         }
     }
 
-    /// What CUPTI calls `status`.
+    /// # Errors
+    /// `call` has not succeeded, in CUPTI's words.
+    pub(super) fn check(&self, call: &str, status: Status) -> Result<(), String> {
+        match status {
+            status::SUCCESS => Ok(()),
+            _ => Err(format!("{call}: {}", self.result_text(status))),
+        }
+    }
+
+    /// CUPTI's name for `status`.
     pub(super) fn result_text(&self, status: Status) -> String {
         let mut text = ptr::null();
         if let Some(result_string) = self.result_string {
@@ -151,18 +151,17 @@ fn open(candidate: &Candidate) -> Result<*mut c_void, String> {
     Ok(handle)
 }
 
-/// What NVTX would call in `candidate`.
+/// The function that NVTX would call in `candidate`.
 pub(super) fn nvtx_entry(
     candidate: &Candidate,
     name: &CStr,
 ) -> Option<unsafe extern "C" fn(*mut c_void) -> c_int> {
     let handle = open(candidate).ok()?;
-    // SAFETY: the library is open, and the type is that of both functions in NVTX's headers; an
-    // Option of a function has the layout of a pointer that may be null.
-    unsafe { std::mem::transmute(symbol(handle, name)) }
+    // SAFETY: the library is open, and the type is that of both functions in NVTX's headers.
+    unsafe { function(handle, name) }
 }
 
-/// What the dynamic loader says, without the path, which is said anyway.
+/// The dynamic loader's error, without the path, which is said anyway.
 fn loader_error(path: &Path) -> String {
     // SAFETY: the text stays until the next call of this thread.
     let error = unsafe {

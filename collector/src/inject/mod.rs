@@ -2,14 +2,14 @@
 //!
 //! The driver loads it while it initialises (`CUDA_INJECTION64_PATH`) and calls
 //! [`InitializeInjection`]. From then on CUPTI asks for buffers and hands them back filled, on
-//! whatever thread it likes ([`callbacks`]); all that takes time is done by one thread of ours
-//! ([`worker`]).
+//! whatever thread it likes (`callbacks`); all that takes time is done by one thread of ours
+//! (`worker`).
 //!
 //! The program must not suffer: nothing here panics into it, writes to its standard output,
 //! changes its `errno` or its signals, or takes memory without a bound. In doubt the collector is
 //! off, having said why in one line on standard error.
 //!
-//! What is complete is asked of CUPTI every [`Settings::flush_ms`], before a context goes, and
+//! Complete records are asked of CUPTI every [`Settings::flush_ms`], before a context goes, and
 //! when the program exits. `_exit`, `execve` and signals that kill leave no time for the last: what
 //! happened since the last period is lost then, and that no batch says it is the last shows it.
 //! So is what destructors do after `exit` has called the handlers that were registered after the
@@ -34,11 +34,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use nvtx::{InitializeInjectionNvtx, InitializeInjectionNvtx2};
 
-use crate::settings::Settings;
-use crate::wire;
+use gpuprobe_wire::{self as wire, Settings};
 use worker::Queue;
 
-/// What callbacks and the worker share. There is one, and it is never freed: CUPTI may call back
+/// State that callbacks and the worker share. There is one, and it is never freed: CUPTI may call back
 /// as long as the process lives.
 struct Shared {
     pool: pool::Pool,
@@ -50,10 +49,6 @@ struct Shared {
 }
 
 impl Shared {
-    fn is_off(&self) -> bool {
-        self.off.load(Ordering::Acquire)
-    }
-
     fn switch_off(&self) {
         self.off.store(true, Ordering::Release);
     }
@@ -61,7 +56,14 @@ impl Shared {
 
 static SHARED: OnceLock<Shared> = OnceLock::new();
 
-/// What the CUDA driver calls, once a process, while it initialises. The 1 says that all is well,
+/// [`SHARED`], unless nothing more is to be done.
+fn active() -> Option<&'static Shared> {
+    SHARED
+        .get()
+        .filter(|shared| !shared.off.load(Ordering::Acquire))
+}
+
+/// Called by the CUDA driver, once a process, while it initialises. The 1 says that all is well,
 /// as it always is for the program.
 #[allow(non_snake_case, reason = "the driver looks for it by this name")]
 #[allow(unsafe_code, reason = "its symbol")]

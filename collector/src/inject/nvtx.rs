@@ -7,12 +7,13 @@
 
 use std::ffi::{CStr, c_void};
 
+use gpuprobe_wire as wire;
+
 use super::guarded;
 use super::library;
 use super::start;
-use crate::wire;
 
-/// What NVTX 3 calls. 0 makes all of its functions do nothing.
+/// Called by NVTX 3. 0 makes all of its functions do nothing.
 #[allow(non_snake_case, reason = "NVTX looks for it by this name")]
 // SAFETY: NVTX looks it up in this library alone.
 #[cfg_attr(feature = "injection", unsafe(no_mangle))]
@@ -20,7 +21,7 @@ pub extern "C" fn InitializeInjectionNvtx2(export_table: *mut c_void) -> i32 {
     hand_on(c"InitializeInjectionNvtx2", export_table)
 }
 
-/// What older ones call.
+/// Called by older ones.
 #[allow(non_snake_case, reason = "NVTX looks for it by this name")]
 // SAFETY: as above.
 #[cfg_attr(feature = "injection", unsafe(no_mangle))]

@@ -96,7 +96,7 @@ impl Pool {
         NonNull::new(start as *mut u8)
     }
 
-    /// What CUPTI gives back, with `valid_bytes` filled; `None` if it is none of ours, or if it
+    /// The buffer that CUPTI gives back, with `valid_bytes` filled; `None` if it is none of ours, or if it
     /// cannot have so much in it.
     pub(super) fn take_back(&self, start: *mut u8, valid_bytes: usize) -> Option<Buffer> {
         let start = NonNull::new(start)?;

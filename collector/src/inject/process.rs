@@ -1,4 +1,4 @@
-//! What the collector needs of the process that it is in.
+//! The process that the collector is in: its signals, clocks, memory, and its tracer.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -7,8 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr;
 
-use crate::settings::Tracer;
-use crate::wire::TEXT_MAX;
+use gpuprobe_wire::{TEXT_MAX, Tracer};
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -123,7 +122,7 @@ pub(super) fn lives(tracer: Tracer) -> Option<bool> {
     }
 }
 
-/// What follows the name in parentheses, which may contain anything.
+/// The fields after the name in parentheses, which may contain anything.
 fn after_name(stat: &str) -> impl Iterator<Item = &str> {
     let rest = stat.rfind(')').map_or("", |end| &stat[end + 1..]);
     rest.split_ascii_whitespace()
@@ -174,7 +173,7 @@ impl OwnMemory {
         }
     }
 
-    /// As [`crate::texts::Memory::read_text`], one byte longer, so that a text that is too long
+    /// As [`crate::texts::Texts::name`] wants it, one byte longer, so that a text that is too long
     /// can be seen to be.
     pub(super) fn read_text(self, address: u64, text: &mut Vec<u8>) -> bool {
         const FIRST_BYTES: u64 = 256;

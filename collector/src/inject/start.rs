@@ -7,12 +7,13 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
+use gpuprobe_wire::Settings;
+
 use super::find::{self, Candidate, Hints, OVERRIDE_VARIABLE, Origin};
 use super::library::{Functions, Status, status};
 use super::worker::{self, Queue, Worker};
 use super::{SHARED, Shared, callbacks, end, off, pool, process};
 use crate::cupti::Version;
-use crate::settings::Settings;
 
 /// Why a libcupti is not used.
 enum Refused {
@@ -20,6 +21,12 @@ enum Refused {
     This(String),
     /// No other may be tried.
     All(String),
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self::This(why)
+    }
 }
 
 /// Starts collecting, or says why not.
@@ -50,15 +57,11 @@ pub(super) fn start(settings: Settings) {
     }
 }
 
-/// What to try, best first.
+/// Copies to try, best first.
 pub(super) fn candidates() -> Vec<Candidate> {
     let named = std::env::var_os(OVERRIDE_VARIABLE).filter(|path| !path.is_empty());
     match named {
-        Some(path) => vec![Candidate {
-            path: path.into(),
-            major: None,
-            origin: Origin::Named,
-        }],
+        Some(path) => vec![Candidate::new(path.into(), Origin::Named)],
         None => find::candidates(&Hints::of_this_process(), Path::new("/")),
     }
 }
@@ -80,46 +83,37 @@ fn first_usable(settings: &Settings) -> Result<Worker, String> {
 }
 
 fn switch_on(candidate: &Candidate, settings: &Settings) -> Result<Worker, Refused> {
-    let functions = Functions::open(candidate).map_err(Refused::This)?;
-    let version = version(&functions).map_err(Refused::This)?;
+    let functions = Functions::open(candidate)?;
+    let version = version(&functions)?;
     let subscriber = subscribe(&functions)?;
-    match configure(&functions, settings) {
-        Ok((monotonic, enabled)) => {
-            if !version.is_known() {
-                process::say(&format!(
-                    "CUPTI {version} is newer than this gpuprobe: what its records have had since \
-                     CUPTI 11.8 is read, and no more"
-                ));
-            }
-            listen_to_contexts(&functions, subscriber);
-            Ok(Worker {
-                functions,
-                version,
-                monotonic,
-                enabled,
-                settings: *settings,
-            })
+    let configured = configure(&functions, settings).inspect_err(|_refused| {
+        if let (Some(unsubscribe), false) = (functions.unsubscribe, subscriber.is_null()) {
+            // SAFETY: `subscriber` is what CUPTI gave.
+            unsafe { unsubscribe(subscriber) };
         }
-        Err(why) => {
-            if let (Some(unsubscribe), false) = (functions.unsubscribe, subscriber.is_null()) {
-                // SAFETY: `subscriber` is what CUPTI gave.
-                unsafe { unsubscribe(subscriber) };
-            }
-            Err(Refused::This(why))
-        }
+    });
+    let (monotonic, enabled) = configured?;
+    if !version.is_known() {
+        process::say(&format!(
+            "CUPTI {version} is newer than this gpuprobe: what its records have had since CUPTI \
+             11.8 is read, and no more"
+        ));
     }
+    listen_to_contexts(&functions, subscriber);
+    Ok(Worker {
+        functions,
+        version,
+        monotonic,
+        enabled,
+        settings: *settings,
+    })
 }
 
 fn version(functions: &Functions) -> Result<Version, String> {
     let mut number = 0;
     // SAFETY: `number` is valid.
     let status = unsafe { (functions.version)(&mut number) };
-    if status != status::SUCCESS {
-        return Err(format!(
-            "cuptiGetVersion: {}",
-            functions.result_text(status)
-        ));
-    }
+    functions.check("cuptiGetVersion", status)?;
     Version::new(number).ok_or_else(|| format!("its API version is {number}, older than 11.8"))
 }
 
@@ -132,13 +126,12 @@ fn subscribe(functions: &Functions) -> Result<*mut std::ffi::c_void, Refused> {
     };
     // SAFETY: `subscriber` is valid, the callback is a function of this library.
     match unsafe { subscribe(&mut subscriber, callbacks::resource, ptr::null_mut()) } {
-        status::SUCCESS => Ok(subscriber),
         status::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED | status::MAX_LIMIT_REACHED => Err(
             Refused::All("another profiler in this process uses CUPTI".to_owned()),
         ),
         status => {
-            let text = functions.result_text(status);
-            Err(Refused::This(format!("cuptiSubscribe: {text}")))
+            functions.check("cuptiSubscribe", status)?;
+            Ok(subscriber)
         }
     }
 }
@@ -160,10 +153,7 @@ fn configure(functions: &Functions, settings: &Settings) -> Result<(bool, Vec<c_
     // SAFETY: as above.
     let status =
         unsafe { (functions.register_callbacks)(callbacks::requested, callbacks::completed) };
-    if status != status::SUCCESS {
-        let text = functions.result_text(status);
-        return Err(format!("cuptiActivityRegisterCallbacks: {text}"));
-    }
+    functions.check("cuptiActivityRegisterCallbacks", status)?;
     if let (Some(enable), true) = (
         functions.allocation_source,
         settings.kinds.contains("memory"),
@@ -213,15 +203,12 @@ fn enable(functions: &Functions, settings: &Settings) -> Result<Vec<c_int>, Stri
             refused.push((wanted.name, status));
         }
     }
-    let text = |status| functions.result_text(status);
-    if enabled.is_empty() {
-        let first = refused
-            .first()
-            .map_or(status::SUCCESS, |&(_, status)| status);
-        return Err(format!("cuptiActivityEnable: {}", text(first)));
+    if let (true, Some(&(_, first))) = (enabled.is_empty(), refused.first()) {
+        functions.check("cuptiActivityEnable", first)?;
     }
     for (name, status) in refused {
-        process::say(&format!("activity {name} cannot be had: {}", text(status)));
+        let text = functions.result_text(status);
+        process::say(&format!("activity {name} cannot be had: {text}"));
     }
     Ok(enabled)
 }

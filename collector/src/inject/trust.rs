@@ -14,17 +14,15 @@ use std::path::{Path, PathBuf};
 /// Whose files are said to be that belong to users whom the user namespace does not know.
 const OVERFLOW_UID: u32 = 65_534;
 
-const STICKY: u32 = 0o1000;
-const GROUP_WRITES: u32 = 0o020;
-const OTHERS_WRITE: u32 = 0o002;
+use libc::{S_IWGRP as GROUP_WRITES, S_IWOTH as OTHERS_WRITE};
 
 /// A folder or file on the way from `/` to another.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     uid: u32,
     gid: u32,
+    /// With the bits of its type.
     mode: u32,
-    is_folder: bool,
 }
 
 impl From<&Metadata> for Part {
@@ -33,7 +31,6 @@ impl From<&Metadata> for Part {
             uid: metadata.uid(),
             gid: metadata.gid(),
             mode: metadata.mode(),
-            is_folder: metadata.is_dir(),
         }
     }
 }
@@ -41,7 +38,7 @@ impl From<&Metadata> for Part {
 impl Part {
     /// Where others may put things, but only replace their own.
     fn is_sticky(self) -> bool {
-        self.is_folder && self.mode & STICKY != 0
+        self.mode & (libc::S_IFMT | libc::S_ISVTX) == libc::S_IFDIR | libc::S_ISVTX
     }
 
     fn can_be_written_by(self, whom: u32) -> bool {
@@ -110,47 +107,38 @@ pub(super) fn resolve(library: &Path, starts: &[PathBuf], own_uid: u32) -> Resul
     let unreadable = |error: io::Error| format!("it cannot be looked at: {error}");
     let path = fs::canonicalize(library).map_err(unreadable)?;
     let parts = parts(&path).map_err(unreadable)?;
-    let mut refused = None;
+    let mut why = "nothing led there".to_owned();
     for start in starts {
         let trusted = Trusted::by(&of_start(start), own_uid);
         match refusal(&path, &parts, &trusted) {
             None => return Ok(path),
-            why => refused = why,
+            Some(refused) => why = refused,
         }
     }
-    Err(refused.unwrap_or_else(|| "nothing led there".to_owned()))
+    Err(why)
 }
 
 fn refusal(path: &Path, parts: &[Part], trusted: &Trusted) -> Option<String> {
     let mut above = None;
-    for (at, (&part, name)) in parts.iter().zip(from_root(path)).enumerate() {
-        let is_last_folder = at + 2 == parts.len();
-        if let Some(why) = trusted.refusal(part, above, is_last_folder) {
-            return Some(format!(
-                "others could have put it there: {} {why}",
-                name.display()
-            ));
+    for (left, &part) in (0..parts.len()).rev().zip(parts) {
+        if let Some(why) = trusted.refusal(part, above, left == 1) {
+            let name = path.ancestors().nth(left).unwrap_or(path).display();
+            return Some(format!("others could have put it there: {name} {why}"));
         }
         above = Some(part);
     }
     None
 }
 
-/// `/`, and so on, to `path` itself.
-fn from_root(path: &Path) -> impl Iterator<Item = &Path> {
-    let mut all: Vec<_> = path.ancestors().collect();
-    all.reverse();
-    all.into_iter()
-}
-
-/// `path` has no links in it.
+/// `/`, and so on, to `path` itself, which has no links in it.
 fn parts(path: &Path) -> io::Result<Vec<Part>> {
-    from_root(path)
-        .map(|part| Ok(Part::from(&fs::symlink_metadata(part)?)))
-        .collect()
+    let look = |part| fs::symlink_metadata(part).map(|found| Part::from(&found));
+    let mut parts: Vec<_> = path.ancestors().map(look).collect::<io::Result<_>>()?;
+    parts.reverse();
+    Ok(parts)
 }
 
-/// What leads to a start, itself included; a link to a program stands for the folder that it is in.
+/// Whatever leads to a start, itself included; a link to a program stands for the folder that it is in.
 /// Nothing if the start is gone, or has another meaning wherever the process goes.
 fn of_start(start: &Path) -> Vec<Part> {
     if !start.is_absolute() {
@@ -179,19 +167,13 @@ mod tests {
     const LAB: u32 = 5000;
 
     fn folder(uid: u32, gid: u32, mode: u32) -> Part {
-        Part {
-            uid,
-            gid,
-            mode,
-            is_folder: true,
-        }
+        let mode = mode | libc::S_IFDIR;
+        Part { uid, gid, mode }
     }
 
     fn file(uid: u32, gid: u32, mode: u32) -> Part {
-        Part {
-            is_folder: false,
-            ..folder(uid, gid, mode)
-        }
+        let mode = mode | libc::S_IFREG;
+        Part { uid, gid, mode }
     }
 
     fn root() -> Part {

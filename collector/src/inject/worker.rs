@@ -10,14 +10,14 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gpuprobe_wire::Settings;
+
 use super::library::{Functions, status};
 use super::pool::Buffer;
 use super::process::{self, OwnMemory, Signals};
 use super::{SHARED, Shared, off};
 use crate::cupti::{Address, Version};
 use crate::reduce::{Reducer, Surroundings};
-use crate::settings::Settings;
-use crate::texts::Memory;
 
 /// How often it is looked whether gpuprobe still runs.
 const TRACER_PERIOD: Duration = Duration::from_secs(1);
@@ -110,9 +110,8 @@ impl Worker {
     fn run(&self, shared: &Shared) {
         let mut reducer = Reducer::new(self.version, std::process::id(), self.monotonic);
         let mut around = Around {
-            functions: &self.functions,
+            worker: self,
             memory: OwnMemory::new(),
-            monotonic: self.monotonic,
         };
         let period = Duration::from_millis(self.settings.flush_ms.into());
         let mut flush_at = Instant::now() + period;
@@ -213,20 +212,17 @@ impl Worker {
 const RECORD_ALIGNMENT: usize = 8;
 
 struct Around<'a> {
-    functions: &'a Functions,
+    worker: &'a Worker,
     memory: OwnMemory,
-    monotonic: bool,
-}
-
-impl Memory for Around<'_> {
-    fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool {
-        self.memory.read_text(address, text)
-    }
 }
 
 impl Surroundings for Around<'_> {
+    fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool {
+        self.memory.read_text(address, text)
+    }
+
     fn callback_name(&mut self, domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool {
-        let Some(ask) = self.functions.callback_name else {
+        let Some(ask) = self.worker.functions.callback_name else {
             return false;
         };
         let mut text = ptr::null();
@@ -242,17 +238,15 @@ impl Surroundings for Around<'_> {
     }
 
     fn clocks(&mut self) -> (u64, u64) {
-        if self.monotonic {
+        if self.worker.monotonic {
             let now = process::monotonic_ns();
             return (now, now);
         }
         paired(|| {
             let mut now = 0;
-            let status = self.functions.timestamp.map(|read| {
-                // SAFETY: `now` is valid.
-                unsafe { read(&mut now) }
-            });
-            (status == Some(status::SUCCESS)).then_some(now)
+            // SAFETY: `now` is valid.
+            let status = unsafe { self.worker.functions.timestamp?(&mut now) };
+            (status == status::SUCCESS).then_some(now)
         })
     }
 

@@ -322,6 +322,10 @@ pub enum Direction {
     DeviceToArray,
     ArrayToDevice,
     ArrayToArray,
+    /// Pages of managed memory that the driver moved.
+    UnifiedHostToDevice,
+    UnifiedDeviceToHost,
+    UnifiedDeviceToDevice,
     /// Memory is set, not copied.
     Set,
     Unknown,
@@ -341,6 +345,9 @@ impl Direction {
             Self::DeviceToArray => "D2A",
             Self::ArrayToDevice => "A2D",
             Self::ArrayToArray => "A2A",
+            Self::UnifiedHostToDevice => "unified H2D",
+            Self::UnifiedDeviceToHost => "unified D2H",
+            Self::UnifiedDeviceToDevice => "unified D2D",
             Self::Set => "set",
             Self::Unknown => "unknown",
         }

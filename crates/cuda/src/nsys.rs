@@ -33,6 +33,19 @@ pub const COPY_LABELS: [&str; 14] = [
     "unified D2D",
 ];
 
+/// `CUpti_ActivityOverheadKind`: number, and the name in `PROFILER_OVERHEAD`.
+pub const OVERHEADS: &[(u32, &str)] = &[
+    (1, "CUDA Driver Compiler"),
+    (1 << 16, "CUPTI Buffer flush"),
+    (2 << 16, "CUPTI Instrumentation"),
+    (3 << 16, "CUPTI Resource Management"),
+    (4 << 16, "Runtime Triggered Module Loading"),
+    (5 << 16, "Lazy Function Loading"),
+    (6 << 16, "Command Buffer Full"),
+    (7 << 16, "Activity Buffer Request"),
+    (8 << 16, "UVM Activity Init"),
+];
+
 /// Event classes of `CUPTI_ACTIVITY_KIND_RUNTIME`.
 pub mod class {
     /// A call of the runtime.

@@ -5,8 +5,8 @@
 use gpuprobe_engine::Activities;
 use gpuprobe_model::abi::{RawBatch, record};
 use gpuprobe_model::activity::Decoder;
-use gpuprobe_model::activity::wire::BatchHeader;
 use gpuprobe_model::event::Event;
+use gpuprobe_wire::BatchHeader;
 
 proptest::proptest! {
     #[test]

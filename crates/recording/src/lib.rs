@@ -10,6 +10,7 @@ mod batch;
 pub mod chains;
 pub mod database;
 pub mod frames;
+pub mod gpu_rows;
 pub mod ids;
 pub mod kinds;
 pub mod log;

@@ -13,9 +13,9 @@ use gpuprobe_model::Usage;
 use gpuprobe_model::abi::{
     RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed, RawTask, record,
 };
-use gpuprobe_model::activity::wire;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Location};
+use gpuprobe_wire as wire;
 
 /// What the state was fed with besides records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

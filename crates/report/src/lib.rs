@@ -4,13 +4,17 @@
 //! are renamed.
 
 pub mod activity;
+pub mod analysis;
 pub mod bandwidth;
 mod csv;
 pub mod cudatrace;
+pub mod export;
 mod json;
 pub mod memleak;
+pub mod plot;
 pub mod profile;
 pub mod records;
+pub mod replay;
 mod text;
 pub mod view;
 
@@ -34,6 +38,9 @@ use activity::lines::Line;
 use bandwidth::{BandwidthUtil, CopyReport};
 use cudatrace::Cudatrace;
 use memleak::Memleak;
+
+#[doc(hidden)]
+pub mod untrusted;
 
 pub use text::describe_lost;
 pub use view::{Group, Sort, View};

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{KERNELS, LAUNCHES, traced};
 use crate::harness::talk::Talk;
-use crate::harness::{Backend, Report, Setup, Workload, said, standin, system_wide};
+use crate::harness::{Backend, OwnCopy, Report, Setup, Workload, said, system_wide};
 
 const BACKENDS: [Backend; 3] = [Backend::Shared, Backend::Static, Backend::Driver];
 
@@ -67,8 +67,9 @@ fn check_alone(report: &Report, pid: u32, backend: Backend, handles: &[String; 3
 }
 
 fn started_by_us(kind: &str) {
+    let copy = OwnCopy::for_attach(kind);
     for backend in BACKENDS {
-        let mut gpuprobe = Setup::command([standin().program_text(backend)])
+        let mut gpuprobe = Setup::command([copy.standin().program_text(backend)])
             .modes(LAUNCHES)
             .args(["--attach", kind])
             .start();
@@ -80,8 +81,9 @@ fn started_by_us(kind: &str) {
 }
 
 fn attached_late(kind: &str) {
+    let copy = OwnCopy::for_attach(kind);
     for backend in BACKENDS {
-        let mut workload = Workload::start(backend);
+        let mut workload = Workload::of(&copy, backend);
         // Their names are asked for before we are there.
         workload.say("launch 0 5 grid=1,1,1");
         workload.say("launch 1 5 grid=1,1,1");
@@ -98,7 +100,8 @@ fn attached_late(kind: &str) {
 
 fn system_wide_with(kind: &str) {
     let _shared = system_wide();
-    let mut early: Vec<_> = BACKENDS.map(|b| (b, Workload::start(b))).into();
+    let copy = OwnCopy::for_attach(kind);
+    let mut early: Vec<_> = BACKENDS.map(|b| (b, Workload::of(&copy, b))).into();
     for (_, workload) in &mut early {
         workload.say("launch 0");
     }
@@ -106,7 +109,7 @@ fn system_wide_with(kind: &str) {
         .modes(LAUNCHES)
         .args(["--attach", kind])
         .start();
-    early.extend(BACKENDS.map(|b| (b, Workload::start(b))));
+    early.extend(BACKENDS.map(|b| (b, Workload::of(&copy, b))));
     let handles: Vec<_> = early.iter_mut().map(|(_, w)| launch_three(w)).collect();
     let report = gpuprobe.stop();
     report.assert_nothing_lost();

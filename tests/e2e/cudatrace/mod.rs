@@ -1,7 +1,6 @@
 //! `--cudatrace`: which kernels are launched, and how often.
 
 mod counts;
-mod crowds;
 mod formats;
 mod graphs;
 mod limits;
@@ -13,10 +12,10 @@ mod runtime;
 use crate::harness::{Backend, Report, Setup, Truth, standin};
 
 /// What these tests report.
-const LAUNCHES: [&str; 1] = ["--cudatrace"];
+pub(crate) const LAUNCHES: [&str; 1] = ["--cudatrace"];
 
 /// The kernels that every workload has: as the compiler calls them, and as their source does.
-const KERNELS: [(&str, &str); 4] = [
+pub(crate) const KERNELS: [(&str, &str); 4] = [
     (
         "_Z6vecAddPKfS0_Pfi",
         "vecAdd(float const*, float const*, float*, int)",
@@ -38,20 +37,20 @@ const KERNELS: [(&str, &str); 4] = [
 ];
 
 /// The name of kernel `number` in reports.
-fn name(number: usize) -> &'static str {
+pub(crate) fn name(number: usize) -> &'static str {
     KERNELS[number].1
 }
 
 /// What came of a workload that was traced from its first call to its end.
-struct Traced {
-    report: Report,
-    truth: Truth,
-    pid: u32,
-    replies: Vec<String>,
+pub(crate) struct Traced {
+    pub(crate) report: Report,
+    pub(crate) truth: Truth,
+    pub(crate) pid: u32,
+    pub(crate) replies: Vec<String>,
 }
 
 /// Runs commands under a tracer that was there from the start.
-fn traced(backend: Backend, arguments: &[&str], commands: &[&str]) -> Traced {
+pub(crate) fn traced(backend: Backend, arguments: &[&str], commands: &[&str]) -> Traced {
     let setup = Setup::command([standin().program_text(backend)]);
     traced_by(setup.args(arguments.iter().copied()), commands)
 }

@@ -9,14 +9,13 @@ use procfs::process::{MMPermissions, MMapPath, Process};
 use tempfile::TempDir;
 
 use crate::harness::child::{raw, state_of};
-use crate::harness::{Backend, OwnCopy, Setup, Workload, alone, standin, wait_for, wait_within};
+use crate::harness::{
+    Backend, OwnCopy, Setup, Workload, standin, unobserved, wait_for, wait_within,
+};
 
 /// Removing one perf-event uprobe takes the kernel a tenth of a second, more where it is busy,
 /// and whoever is killed ends when all of its are removed.
 const REMOVAL: Duration = Duration::from_secs(300);
-
-/// What needs few probes.
-const FEW: &str = "--cudatrace";
 
 /// Whether the code of the CUDA libraries in a process is not as in their files, which it is not
 /// while there are breakpoints in it.
@@ -49,22 +48,19 @@ pub(super) fn has_breakpoints(pid: u32) -> bool {
     differ
 }
 
-fn killed_with(kind: &str, mode: &'static str) {
+fn killed_with(kind: &str) {
     // Libraries of our own, so that no other test has breakpoints in them.
-    let _alone = alone();
-    let copy = OwnCopy::new();
+    let _turn = unobserved();
+    let copy = OwnCopy::for_attach(kind);
     let folder = TempDir::new().unwrap();
     let recording = folder.path().join("run.sqlite");
-    let mut workload = Workload::spawn(&mut std::process::Command::new(
-        copy.standin().program(Backend::Shared),
-    ));
+    let mut workload = Workload::of(&copy, Backend::Shared);
     workload.say("freenull");
     let pid = workload.pid;
     assert!(!has_breakpoints(pid));
     // Of one layer: fewer probes are removed sooner. With a recording, each call is probed at its
     // return, too.
     let mut gpuprobe = Setup::pid(pid)
-        .modes([mode])
         .args(["--attach", kind, "--api", "driver"])
         .args(["--record", recording.to_str().unwrap()])
         .start();
@@ -97,22 +93,22 @@ fn killed_with(kind: &str, mode: &'static str) {
 
 #[test]
 fn root_killed_with_session_probes_it_leaves_nothing() {
-    killed_with("session", "--memleak");
+    killed_with("session");
 }
 
 #[test]
 fn root_killed_with_multi_probes_it_leaves_nothing() {
-    killed_with("multi", "--memleak");
+    killed_with("multi");
 }
 
 #[test]
 fn root_killed_with_perf_probes_it_leaves_nothing() {
-    killed_with("perf", FEW);
+    killed_with("perf");
 }
 
 #[test]
 fn root_killed_with_probes_by_offset_it_leaves_nothing() {
-    killed_with("offset", FEW);
+    killed_with("offset");
 }
 
 #[test]
@@ -164,11 +160,9 @@ fn root_a_held_grandchild_survives_us() {
 
 #[test]
 fn root_a_process_that_is_stopped_when_we_end_goes_on() {
-    let _alone = alone();
+    let _turn = unobserved();
     let copy = OwnCopy::new();
-    let mut workload = Workload::spawn(&mut std::process::Command::new(
-        copy.standin().program(Backend::Shared),
-    ));
+    let mut workload = Workload::of(&copy, Backend::Shared);
     workload.say("freenull");
     let pid = workload.pid;
     for (round, (kind, how)) in [

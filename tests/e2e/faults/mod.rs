@@ -2,7 +2,6 @@
 //! lists what is promised of each.
 
 mod clock;
-mod crowds;
 mod full;
 mod held;
 pub(crate) mod killed;
@@ -20,11 +19,11 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// Programs of `tests/e2e/programs/faults`, with a runtime that calls back, in a folder of their own.
-struct Programs(TempDir);
+pub(crate) struct Programs(TempDir);
 
 impl Programs {
     /// Builds the library, and the programs from these sources.
-    fn built(sources: &[&str]) -> Self {
+    pub(crate) fn built(sources: &[&str]) -> Self {
         crate::harness::require_bpf();
         let programs = Self(TempDir::new().unwrap());
         let library = ["-shared", "-Wl,-soname,libcudart.so.12"];
@@ -60,7 +59,7 @@ impl Programs {
         self.0.path().join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 }

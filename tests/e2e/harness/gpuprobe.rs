@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::child::{Guarded, shell_code};
 use super::talk::Talk;
 use super::transcript::Transcript;
-use super::{Report, require_bpf, wait_for};
+use super::{Report, copy_program, require_bpf, wait_for};
 
 /// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_gpuprobe");
@@ -127,7 +127,7 @@ impl Setup {
         words.push(match self.user {
             Some(uid) => {
                 chown(folder.path(), Some(Uid::from_raw(uid)), None).unwrap();
-                fs::copy(BINARY, &copy).unwrap();
+                copy_program(BINARY, &copy);
                 copy.as_os_str()
             }
             None => OsStr::new(BINARY),

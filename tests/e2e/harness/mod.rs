@@ -12,9 +12,12 @@ pub(crate) mod standin;
 pub(crate) mod talk;
 pub(crate) mod transcript;
 pub(crate) mod truth;
+mod turns;
 mod work;
 
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::io::{self, Write};
+use std::process;
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,9 +28,10 @@ pub(crate) use nvml::Nvml;
 pub(crate) use objects::Objects;
 pub(crate) use report::Report;
 pub(crate) use root::Root;
-pub(crate) use standin::{Backend, OwnCopy, standin};
+pub(crate) use standin::{Backend, OwnCopy, copy_program, standin};
 pub(crate) use talk::{Workload, said};
 pub(crate) use truth::Truth;
+pub(crate) use turns::{alone, system_wide, unobserved};
 
 /// After this long, what a test waits for will not come any more.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -65,42 +69,40 @@ pub(crate) fn wait_within<T>(
     }
 }
 
-/// A tracer of the whole system sees the programs of every test. Tests that use one hold this
-/// shared, tests that make more events than it could keep up with hold it alone.
-static SYSTEM: RwLock<()> = RwLock::new(());
-
-/// To be held while a tracer of the whole system runs.
-pub(crate) fn system_wide() -> RwLockReadGuard<'static, ()> {
-    SYSTEM.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// To be held while no other test may trace the whole system.
-pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
-    SYSTEM.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Fails the test where nothing can be traced: a test that was skipped looks like one that passed.
-///
-/// # Panics
-/// Without root, or where `gpuprobe doctor` says that BPF cannot be used.
+/// Ends the run of all tests where nothing can be traced: the reason is said once, and not by
+/// hundreds of tests. None is skipped: that would look like one that passed.
 pub(crate) fn require_bpf() {
-    static PROBLEM: OnceLock<Option<String>> = OnceLock::new();
-    let problem = PROBLEM.get_or_init(|| {
-        // Whoever says so has asked it already: it takes a while in an emulated machine.
-        if std::env::var_os("GPUPROBE_DOCTOR_IS_CONTENT").is_some() {
-            return None;
+    static CHECKED: OnceLock<()> = OnceLock::new();
+    CHECKED.get_or_init(|| {
+        if let Err(problem) = check_bpf() {
+            // Not by `eprintln!`, which is shown for failed tests only.
+            let _ = writeln!(io::stderr(), "\n{problem}");
+            process::exit(1);
         }
-        if !nix::unistd::Uid::effective().is_root() {
-            return Some("run it with sudo, or scripts/test.sh".to_owned());
-        }
-        let doctor = std::process::Command::new(gpuprobe::BINARY)
-            .arg("doctor")
-            .output()
-            .expect("gpuprobe can be run");
-        let report = String::from_utf8_lossy(&doctor.stdout).into_owned();
-        (!doctor.status.success()).then(|| format!("`gpuprobe doctor` says:\n{report}"))
     });
-    if let Some(problem) = problem {
-        panic!("this test needs root and a kernel where BPF can be used: {problem}");
+}
+
+/// What there is to do before anything can be traced.
+fn check_bpf() -> Result<(), String> {
+    // Whoever says so has asked it already: it takes a while in an emulated machine.
+    if std::env::var_os("GPUPROBE_DOCTOR_IS_CONTENT").is_some() {
+        return Ok(());
     }
+    if !nix::unistd::Uid::effective().is_root() {
+        let how = "scripts/test.sh, or sudo -E \"$(command -v cargo)\" test --test e2e";
+        return Err(format!(
+            "these tests load BPF programs and need root: {how}"
+        ));
+    }
+    let doctor = process::Command::new(gpuprobe::BINARY)
+        .arg("doctor")
+        .output()
+        .expect("gpuprobe can be run");
+    if doctor.status.success() {
+        return Ok(());
+    }
+    let report = String::from_utf8_lossy(&doctor.stdout);
+    Err(format!(
+        "these tests need a kernel where BPF can be used; `gpuprobe doctor` says:\n{report}"
+    ))
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::standin::{Backend, FILES, standin};
+use super::standin::{Backend, FILES, copy_program, standin};
 use super::talk::Workload;
 
 /// A folder in which programs of the stand-in can live: with the C library and its loader.
@@ -26,7 +26,7 @@ impl Root {
         for file in system {
             let copy = root.0.path().join(file.strip_prefix("/").unwrap());
             fs::create_dir_all(copy.parent().unwrap()).unwrap();
-            fs::copy(&file, copy).unwrap();
+            copy_program(&file, copy);
         }
         for file in FILES {
             make(&standin().path(file), &root.0.path().join(file));
@@ -35,9 +35,7 @@ impl Root {
     }
 
     pub(crate) fn new() -> Self {
-        Self::made_with(|original, copy| {
-            fs::copy(original, copy).unwrap();
-        })
+        Self::made_with(|original, copy| copy_program(original, copy))
     }
 
     /// Without `/proc`, programs do not find what is beside them.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use tempfile::TempDir;
 
 use super::require_bpf;
@@ -82,6 +83,22 @@ pub(crate) const FILES: [&str; 6] = [
     "workload_dlopen",
 ];
 
+/// What it takes to allocate, to free, to launch, and to name kernels.
+const FEW: [&str; 12] = [
+    "cudaMalloc",
+    "cudaFree",
+    "cudaLaunchKernel",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemAllocManaged",
+    "cuMemAllocHost_v2",
+    "cuMemFreeHost",
+    "cuCtxSetCurrent",
+    "cuLaunchKernel",
+    "cuModuleGetFunction",
+    "cuLibraryGetKernel",
+];
+
 /// Names a folder with a stand-in that is built already, where there is nothing to build it with.
 const BUILT: &str = "GPUPROBE_STANDIN";
 
@@ -114,6 +131,15 @@ pub(crate) fn standin() -> &'static Standin {
         );
         Standin(out)
     })
+}
+
+/// Copies a program that is to be executed. By a process of its own: one that another test starts
+/// while we write the copy would hold it open, and what is open for writing cannot be executed.
+pub(crate) fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let (from, to) = (from.as_ref(), to.as_ref());
+    let copied = Command::new("cp").arg(from).arg(to).status();
+    assert!(copied.expect("cp can be run").success());
+    fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
 }
 
 /// A program of `programs/`, linked with the stand-in's libcudart.
@@ -153,9 +179,7 @@ impl OwnCopy {
     }
 
     pub(crate) fn new() -> Self {
-        Self::made_with(|original, copy| {
-            fs::copy(original, copy).expect("the stand-in can be copied");
-        })
+        Self::made_with(|original, copy| copy_program(original, copy))
     }
 
     /// Where every user may run and read it.
@@ -164,10 +188,24 @@ impl OwnCopy {
         let mode = fs::Permissions::from_mode(0o755);
         fs::set_permissions(folder.path(), mode).unwrap();
         for file in FILES {
-            fs::copy(standin().path(file), folder.path().join(file)).unwrap();
+            copy_program(standin().path(file), folder.path().join(file));
         }
         let standin = Standin(folder.path().to_owned());
         Self { folder, standin }
+    }
+
+    /// For a tracer that attaches in this way. The kernel removes probes of perf events one after the
+    /// other, whoever's they are, and takes up to a tenth of a second for each: where there would be
+    /// hundreds, there are those of [`FEW`], and no others are to be found. (With every function there
+    /// is, `memory::attach`, `together` and `faults::same` attach in these ways.)
+    pub(crate) fn for_attach(kind: &str) -> Self {
+        let copy = Self::for_everyone();
+        if matches!(kind, "perf" | "offset") {
+            for library in &FILES[..2] {
+                hide_functions(&copy.standin.path(library), &FEW);
+            }
+        }
+        copy
     }
 
     pub(crate) fn standin(&self) -> &Standin {
@@ -180,4 +218,30 @@ impl OwnCopy {
             fs::remove_file(self.folder.path().join(file)).unwrap();
         }
     }
+}
+
+/// Leaves a tracer no function of a library but those in `kept`: the others lose the type of their
+/// symbols, at which the dynamic loader does not look.
+fn hide_functions(library: &Path, kept: &[&str]) {
+    // Of `Elf64_Sym`, and where the type is in it, in the lower half of the byte.
+    const SYMBOL_BYTES: usize = 24;
+    const INFO: usize = 4;
+    let mut bytes = fs::read(library).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let (table, _) = file
+        .section_by_name(".dynsym")
+        .and_then(|section| section.file_range())
+        .expect("a library has dynamic symbols");
+    let table = usize::try_from(table).unwrap();
+    let hidden: Vec<_> = file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_definition() && !kept.contains(&symbol.name().unwrap()))
+        .filter(|symbol| symbol.kind() == SymbolKind::Text)
+        .map(|symbol| table + symbol.index().0 * SYMBOL_BYTES + INFO)
+        .collect();
+    assert!(hidden.len() > kept.len(), "there are more functions");
+    for at in hidden {
+        bytes[at] &= 0xf0;
+    }
+    fs::write(library, bytes).unwrap();
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::str::FromStr;
 
 use super::child::Guarded;
-use super::standin::{Backend, standin};
+use super::standin::{Backend, OwnCopy, standin};
 use super::transcript::Transcript;
 use super::truth::Truth;
 
@@ -141,6 +141,11 @@ pub(crate) struct Workload {
 impl Workload {
     pub(crate) fn start(backend: Backend) -> Self {
         Self::spawn(&mut Command::new(standin().program(backend)))
+    }
+
+    /// The workload of a copy of the stand-in.
+    pub(crate) fn of(copy: &OwnCopy, backend: Backend) -> Self {
+        Self::spawn(&mut Command::new(copy.standin().program(backend)))
     }
 
     /// Starts `command`, which must be a workload.

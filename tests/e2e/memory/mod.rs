@@ -3,7 +3,6 @@
 mod arrays;
 mod attach;
 mod contexts;
-mod crowds;
 mod failures;
 mod filters;
 mod formats;
@@ -23,7 +22,7 @@ use crate::harness::{Backend, Gpuprobe, Report, Setup, Truth, standin};
 
 const MIB: u64 = 1 << 20;
 /// Physical memory comes in pieces of this.
-const STEP: u64 = 2 * MIB;
+pub(crate) const STEP: u64 = 2 * MIB;
 
 /// A program that makes memory of every kind, frees some of it, and ends.
 const EVERY_KIND: &str = "alloc 1000 3; free 0; pitched 100 10 2; pitched3d 600 4 3; \
@@ -41,13 +40,13 @@ const RUNTIME_KINDS: &str = "alloc 1000 3; free 0; pitched 100 10 2; pitched3d 6
      async 4096 3; afree 13; afree 14 1 plain; extimport 65536; freenull";
 
 /// gpuprobe, with a workload that is traced from its first call on.
-struct Run {
-    gpuprobe: Gpuprobe,
-    pid: u32,
+pub(crate) struct Run {
+    pub(crate) gpuprobe: Gpuprobe,
+    pub(crate) pid: u32,
 }
 
 impl Run {
-    fn start(backend: Backend, arguments: &[&str]) -> Self {
+    pub(crate) fn start(backend: Backend, arguments: &[&str]) -> Self {
         let setup = Setup::command([standin().program_text(backend)]);
         Self::of(setup.args(arguments.iter().copied()))
     }
@@ -59,7 +58,7 @@ impl Run {
         Self { gpuprobe, pid }
     }
 
-    fn play(mut self, script: &str) -> Self {
+    pub(crate) fn play(mut self, script: &str) -> Self {
         self.gpuprobe.talk.play(script);
         self
     }
@@ -68,7 +67,7 @@ impl Run {
         self.gpuprobe.talk.say(command)
     }
 
-    fn end(mut self) -> (Report, Truth) {
+    pub(crate) fn end(mut self) -> (Report, Truth) {
         let truth = self.gpuprobe.talk.done();
         (self.gpuprobe.final_report(), truth)
     }
@@ -102,7 +101,7 @@ fn check_after(backends: &[Backend], before: &str, rows: &[Row<'_>]) {
     }
 }
 
-fn check(report: &Report, truth: Truth, expected: &[(&str, u64, u64)], what: &str) {
+pub(crate) fn check(report: &Report, truth: Truth, expected: &[(&str, u64, u64)], what: &str) {
     let held = |(kind, bytes, allocations): &(&str, u64, u64)| {
         let total = serde_json::json!({"bytes": bytes, "allocations": allocations});
         ((*kind).to_owned(), total)

@@ -1,7 +1,9 @@
 //! What a context takes, as learnt from processes that were traced from their start.
 
+use std::fs;
+
 use super::{MIB, figures, mib, text_of};
-use crate::harness::{Family, Gpuprobe, Nvml, Report, Setup};
+use crate::harness::{Family, Gpuprobe, Nvml, Report, Setup, wait_for};
 
 /// A process that was there before, and one that is born under the tracer.
 const TREE: &str = "@old & (@gate ; @new ; true) & wait";
@@ -54,6 +56,12 @@ fn root_a_process_traced_from_its_start_teaches_what_a_context_takes() {
         let expected = mib([used.cast_signed(), 100, other], 420);
         assert_eq!(figures(&report, new_pid), expected);
         assert_eq!(figures(&report, old_pid), mib([1000, 10, 990], 420));
+        // The other tracer looks at times of its own.
+        wait_for("the same in text", || {
+            let text = fs::read_to_string(&text.reports).unwrap_or_default();
+            let shown = format!("nvidia-smi {used}.00 MiB");
+            text.contains(&shown).then_some(())
+        });
     }
 
     // A context takes no more than there is.

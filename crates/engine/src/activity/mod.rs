@@ -8,6 +8,7 @@ pub mod tally;
 use std::collections::{BTreeMap, VecDeque};
 
 use gpuprobe_cuda::Direction;
+use gpuprobe_model::activity::Batch;
 use gpuprobe_model::event::{Event, Task};
 use process::Process;
 use tally::Moved;
@@ -32,10 +33,7 @@ impl Activities {
     /// Enters an event.
     pub fn apply(&mut self, event: &Event) {
         match event {
-            Event::Activity(batch) => {
-                let process = self.process(batch.process, batch.pid);
-                process.batch(batch);
-            }
+            Event::Activity(batch) => self.batch(batch),
             Event::Process(task) => {
                 let process = self.process(task.process, task.pid);
                 process.uid = Some(task.uid);
@@ -43,6 +41,18 @@ impl Activities {
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             _ => {}
+        }
+    }
+
+    /// Enters what one batch of a process said.
+    pub fn batch(&mut self, batch: &Batch) {
+        self.process(batch.process, batch.pid).batch(batch);
+    }
+
+    /// The process of this number is called `name`; nothing if it is not known.
+    pub fn name(&mut self, number: u32, name: &str) {
+        if let Some(process) = self.processes.get_mut(&number) {
+            process.comm = Some(name.to_owned());
         }
     }
 
@@ -70,7 +80,7 @@ impl Activities {
                 sum.merge(&process.sets);
             }
             for (which, moved) in &process.copies {
-                if (which.direction, which.mode) == (direction, mode) {
+                if (which.direction, which.mode) == (direction, Some(mode)) {
                     sum.merge(moved);
                 }
             }

@@ -10,9 +10,13 @@ use super::kernels::Kernels;
 use super::tally::{Moved, Tally};
 use crate::transfers::{Mode, mode_of};
 use gpuprobe_cuda::Direction;
-use gpuprobe_model::activity::{Activity, Batch, Record, wire};
+use gpuprobe_model::activity::{Activity, Batch, Record};
 use gpuprobe_model::event::MAX_DEVICES;
+use gpuprobe_wire as wire;
 
+/// In the flags of a copy, of which CUPTI uses the lowest: whether the call was synchronous is not
+/// known, as in the rows of an Nsight Systems export.
+pub const MODE_NOT_TOLD: u8 = 1 << 7;
 /// Contexts and streams of a process that are listed.
 const MAX_LISTED: usize = 4096;
 /// Functions that are told apart, and kinds of overhead.
@@ -41,8 +45,8 @@ pub struct Device {
 pub struct WhichCopies {
     /// Between which memories.
     pub direction: Direction,
-    /// What the time of the call means.
-    pub mode: Mode,
+    /// What the time of the call means; `None` where nobody tells.
+    pub mode: Option<Mode>,
     /// `CUpti_ActivityMemoryKind` of the source; 0 if it is none that is known.
     pub source: u8,
     /// The same of the destination.
@@ -244,7 +248,8 @@ impl Process {
         let direction = direction_of(copy.copy_kind);
         let which = WhichCopies {
             direction,
-            mode: mode_of(copy.flags & 1 != 0, direction, copy.size_bytes),
+            mode: (copy.flags & MODE_NOT_TOLD == 0)
+                .then(|| mode_of(copy.flags & 1 != 0, direction, copy.size_bytes)),
             source: known_memory(u32::from(copy.source_kind)),
             destination: known_memory(u32::from(copy.destination_kind)),
         };
@@ -341,7 +346,7 @@ fn known_memory(kind: u32) -> u8 {
         .unwrap_or(0)
 }
 
-/// `CUpti_ActivityMemcpyKind`.
+/// By `CUpti_ActivityMemcpyKind`, and by what Nsight Systems numbers beyond it.
 pub fn direction_of(copy_kind: u8) -> Direction {
     match copy_kind {
         1 => Direction::HostToDevice,
@@ -354,6 +359,9 @@ pub fn direction_of(copy_kind: u8) -> Direction {
         8 => Direction::DeviceToDevice,
         9 => Direction::HostToHost,
         10 => Direction::PeerToPeer,
+        11 => Direction::UnifiedHostToDevice,
+        12 => Direction::UnifiedDeviceToHost,
+        13 => Direction::UnifiedDeviceToDevice,
         _ => Direction::Unknown,
     }
 }

@@ -5,14 +5,14 @@
 
 use std::collections::VecDeque;
 
-use gpuprobe_collector::batch::{Batch as Wire, Item, Record as Raw};
+use gpuprobe_wire::{Batch as Wire, Item, Record as Raw};
 use hashbrown::HashMap;
 
 use super::clock::Clock;
 use super::names::Names;
-use super::wire::{BatchHeader, flags};
 use super::{Activity, Batch, Record};
 use crate::abi::RawBatch;
+use gpuprobe_wire::{BatchHeader, flags};
 
 /// Ended processes that are remembered: their last batches may come after their ends.
 const MAX_ENDED: usize = 64;

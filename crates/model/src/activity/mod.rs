@@ -6,8 +6,9 @@ mod names;
 
 use std::sync::Arc;
 
+use gpuprobe_wire as wire;
+
 pub use decoder::{Decoder, Losses};
-pub use gpuprobe_collector::wire;
 
 /// What one batch of a process said, in its order; times within it are in none.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpuprobe_collector::batch::Item;
+use gpuprobe_wire::Item;
 use hashbrown::HashMap;
 
 /// Texts of a process, and their bytes, at most; what comes beyond that has no name.

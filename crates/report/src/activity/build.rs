@@ -12,7 +12,8 @@ use gpuprobe_engine::Activities;
 use gpuprobe_engine::activity::busy::Gaps;
 use gpuprobe_engine::activity::process::{Device, Function, Process, WhichCopies};
 use gpuprobe_engine::activity::tally::{Moved, Tally};
-use gpuprobe_model::activity::wire;
+use gpuprobe_engine::transfers::Mode;
+use gpuprobe_wire as wire;
 
 impl From<&Tally> for Times {
     fn from(tally: &Tally) -> Self {
@@ -194,7 +195,7 @@ fn kernels(process: &Process, options: &Options) -> (Vec<KernelSummary>, u64) {
 fn copies(process: &Process) -> Vec<CopySummary> {
     let summary = |moved: &Moved, which: Option<&WhichCopies>| CopySummary {
         direction: which.map_or("set", |which| which.direction.name()),
-        mode: which.map(|which| which.mode.name()),
+        mode: which.and_then(|which| which.mode).map(Mode::name),
         source: which.map(|which| names::memory(which.source.into())),
         destination: which.map(|which| names::memory(which.destination.into())),
         times: (&moved.tally).into(),

@@ -7,8 +7,9 @@ use serde::Serialize;
 use super::lines::{Line, marker};
 use super::names;
 use gpuprobe_engine::activity::process::direction_of;
-use gpuprobe_model::activity::{Record, wire};
+use gpuprobe_model::activity::Record;
 use gpuprobe_model::text::hex;
+use gpuprobe_wire as wire;
 
 impl Line<'_> {
     /// Its columns.

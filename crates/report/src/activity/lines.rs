@@ -4,8 +4,9 @@ use std::fmt::{self, Display};
 use std::io::{self, Write};
 
 use super::names;
-use gpuprobe_model::activity::{Activity, Record, wire};
+use gpuprobe_model::activity::{Activity, Record};
 use gpuprobe_model::text::printable;
+use gpuprobe_wire as wire;
 
 /// A record that is to be written.
 #[derive(Clone, Copy, Debug)]

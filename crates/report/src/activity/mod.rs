@@ -188,7 +188,7 @@ pub struct KernelSummary {
 pub struct CopySummary {
     /// As in the reports of copies.
     pub direction: &'static str,
-    /// As in the reports of copies; none for sets.
+    /// As in the reports of copies; none for sets, and in files that do not tell.
     pub mode: Option<&'static str>,
     /// What memory was read; none for sets.
     pub source: Option<&'static str>,

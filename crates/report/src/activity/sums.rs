@@ -94,11 +94,12 @@ pub(crate) fn rows(process: &ProcessSummary) -> Vec<[String; COLUMNS]> {
     sums.extend(process.copies.iter().map(|copy| {
         let (source, destination) = (copy.source, copy.destination);
         let between = source.zip(destination);
-        let name = match (copy.mode, between) {
-            (Some(mode), Some((source, destination))) => {
-                format!("{} {mode} {source} to {destination}", copy.direction)
+        let mode = copy.mode.map(|mode| format!(" {mode}")).unwrap_or_default();
+        let name = match between {
+            Some((source, destination)) => {
+                format!("{}{mode} {source} to {destination}", copy.direction)
             }
-            _ => copy.direction.to_owned(),
+            None => copy.direction.to_owned(),
         };
         Sum {
             bytes: Some(copy.bytes),

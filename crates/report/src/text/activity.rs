@@ -61,6 +61,29 @@ fn write_process(process: &ProcessSummary, out: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
+/// Calls, waits and the cost of tracing, of a file: the first `top` functions.
+pub(crate) fn write_calls_and_waits(
+    process: &ProcessSummary,
+    top: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let parts = [process.calls.len(), process.synchronizations.len()];
+    if parts.iter().all(|&count| count == 0) {
+        return Ok(());
+    }
+    let comm = printable(process.comm.as_deref().unwrap_or("?"));
+    writeln!(out, "\nPID: {} {comm}", process.pid)?;
+    let omitted = process.calls.len().saturating_sub(top);
+    let shown = ProcessSummary {
+        calls: process.calls.iter().take(top).cloned().collect(),
+        omitted_functions: omitted as u64,
+        ..process.clone()
+    };
+    write_calls(&shown, out)?;
+    write_timed("waits for the GPU", &process.synchronizations, out)?;
+    write_timed("cost of tracing", &process.overhead, out)
+}
+
 fn write_device(device: &DeviceSummary, observed: f64, out: &mut dyn Write) -> io::Result<()> {
     let number = device
         .device

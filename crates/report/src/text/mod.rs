@@ -10,6 +10,8 @@ use gpuprobe_model::Lost;
 use gpuprobe_model::text::printable;
 use std::io::{self, Write};
 
+pub(crate) use activity::write_calls_and_waits;
+
 use super::activity::lines::Line;
 use super::bandwidth::CopyReport;
 use super::{Report, Writer};

@@ -71,7 +71,9 @@ pub(super) fn beginning(text: &str, limit: usize) -> String {
 }
 
 fn cpp(mangled: &str, limit: usize) -> Option<Beginning> {
-    (mangled.len() <= MANGLED_LIMIT).then_some(())?;
+    // Elsewhere a letter is a type: a function of C called `f` is no `float`.
+    let is_mangled = mangled.starts_with("_Z") || mangled.starts_with("__Z");
+    (is_mangled && mangled.len() <= MANGLED_LIMIT).then_some(())?;
     let symbol = Symbol::new(mangled).ok()?;
     let mut name = Beginning::new(limit);
     let written = symbol.structured_demangle(&mut name, &DemangleOptions::new());
@@ -98,6 +100,7 @@ mod tests {
         );
         assert_eq!(demangle("triton_poi_fused_add_0"), "triton_poi_fused_add_0");
         assert_eq!(demangle("_Znonsense"), "_Znonsense");
+        assert_eq!(demangle("f"), "f");
     }
 
     #[test]

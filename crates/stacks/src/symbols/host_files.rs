@@ -209,6 +209,7 @@ mod tests {
         let mut files = HostFiles::default();
         let first = our_own(&mut files).unwrap();
         assert!(first.contains("our_own"), "{first}");
+        files.size_of_variable(std::process::id(), "no such variable");
         let taken = files.reading;
         assert!(files.bytes > 0);
         for _ in 0..100 {
@@ -217,7 +218,8 @@ mod tests {
             assert_eq!(size, None);
         }
         assert_eq!(files.files.len(), 1);
-        assert_eq!(files.reading, taken);
+        // The mappings may be read again, which takes far less than the symbols did.
+        assert!(files.reading < 2 * taken, "{taken:?}");
         let known: usize = files.files.values().map(Known::bytes).sum();
         assert_eq!(known, files.bytes);
         files.make_room(BYTES_LIMIT);

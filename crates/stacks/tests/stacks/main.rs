@@ -1,18 +1,12 @@
 //! Stacks of real processes: from registers and memory to names. No root is needed.
 
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stderr
-)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod contexts;
 #[path = "../../../../tests/untrusted/corpus.rs"]
 mod corpus;
+mod debug_info;
 mod harness;
-mod hostile;
+mod malformed;
 mod paths;
-mod planted;
 mod replaced;

@@ -70,26 +70,6 @@ fn a_process_that_ends_before_its_symbols_are_read() {
     );
 }
 
-#[test]
-fn a_file_that_is_replaced_while_it_is_mapped() {
-    let folder = folder();
-    let program = chain(folder.path());
-    let process = Stopped::start(&program, &[]);
-    let other = Build {
-        source: "contexts.c",
-        flags: &["-O0"],
-        is_stripped: false,
-    };
-    fs::rename(other.put(folder.path()), &program).unwrap();
-    let mut world = World::new();
-    let names = world.names(&process);
-    assert_eq!(names[..5], NAMES);
-    // The new file has the same path and is another module.
-    let newer = Stopped::start(&program, &["altstack"]);
-    let (_, names) = world.stack(&newer, 1 << 14);
-    assert_eq!(names[0], "bottom");
-}
-
 /// A 32-bit program without a library: nothing but a header and `jmp .`.
 fn tiny_32_bit() -> Vec<u8> {
     let mut file = vec![

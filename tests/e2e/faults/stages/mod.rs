@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::killed::has_breakpoints;
 use crate::harness::gpuprobe::BINARY;
-use crate::harness::{Backend, Objects, OwnCopy, Setup, Workload, alone, wait_within};
+use crate::harness::{Backend, Objects, OwnCopy, Setup, Workload, unobserved, wait_within};
 use stage::{Doomed, Stage, count};
 
 /// Removing perf-event uprobes takes long.
@@ -69,10 +69,10 @@ fn until_hit(stage: Stage, wanted: usize, mut round: impl FnMut(usize) -> bool) 
 
 /// Kills one gpuprobe at each of the stages, so often.
 fn killed_at(kind: &str, stages: &[(Stage, usize)]) {
-    let _alone = alone();
-    let copy = OwnCopy::new();
+    let _turn = unobserved();
+    let copy = OwnCopy::for_attach(kind);
     let folder = TempDir::new().unwrap();
-    let mut workload = Workload::spawn(&mut Command::new(copy.standin().program(Backend::Shared)));
+    let mut workload = Workload::of(&copy, Backend::Shared);
     workload.say("alloc 512 20000");
     let mut allocations = 20_000;
     for &(stage, wanted) in stages {
@@ -106,7 +106,8 @@ fn killed_at(kind: &str, stages: &[(Stage, usize)]) {
 
 /// How many links, programs and maps it has in the end.
 fn all_objects(kind: &str) -> usize {
-    let workload = Workload::start(Backend::Shared);
+    let copy = OwnCopy::for_attach(kind);
+    let workload = Workload::of(&copy, Backend::Shared);
     let traced = Setup::pid(workload.pid).args(["--attach", kind, "--api", "driver"]);
     let mut gpuprobe = traced.start();
     let all = count(&Objects::of(gpuprobe.child.pid()));

@@ -1,8 +1,8 @@
-use gpuprobe_collector::writer::Writer;
+use gpuprobe_wire::Writer;
 
 use super::*;
 use crate::abi::record;
-use crate::activity::wire;
+use gpuprobe_wire as wire;
 
 const PID: u32 = 4242;
 const PROCESS: u32 = PID << 10 | 7;

@@ -11,7 +11,7 @@ use super::threads::{Seen, Standing, Threads};
 use crate::writer::common::Common;
 use crate::writer::insert::Insert;
 use gpuprobe_cuda::nsys::class;
-use gpuprobe_model::activity::wire;
+use gpuprobe_wire as wire;
 
 /// `CUPTI_CB_DOMAIN_RUNTIME_API`.
 const RUNTIME_DOMAIN: u32 = 2;

@@ -6,7 +6,8 @@ use super::work::memory_kind;
 use crate::ids::global_pid;
 use crate::writer::common::{Common, signed};
 use crate::writer::insert::Insert;
-use gpuprobe_model::activity::{Activity, wire};
+use gpuprobe_model::activity::Activity;
+use gpuprobe_wire as wire;
 
 /// `CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION` and `_RELEASE`.
 const ALLOCATED: u32 = 1;

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::writer::insert::Strings;
-use gpuprobe_model::activity::{Activity, wire};
+use gpuprobe_model::activity::Activity;
 use gpuprobe_stacks::symbols;
+use gpuprobe_wire as wire;
 
 /// `nameId`s of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use rusqlite::{Connection, params};
 use crate::ids::global_pid;
 use crate::writer::common::Common;
 use crate::writer::insert::Insert;
-use gpuprobe_model::activity::{Activity, wire};
+use gpuprobe_model::activity::Activity;
+use gpuprobe_wire as wire;
 
 /// `eventType`, of `ENUM_NSYS_EVENT_TYPE`.
 const MARK: i64 = 34;

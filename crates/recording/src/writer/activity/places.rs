@@ -8,7 +8,8 @@ use crate::ids::{BASE, global_pid};
 use crate::writer::common::Common;
 use crate::writer::insert::Insert;
 use crate::writer::schema;
-use gpuprobe_model::activity::{Activity, wire};
+use gpuprobe_model::activity::Activity;
+use gpuprobe_wire as wire;
 
 /// `hwId` and `vmId`, where they stand by themselves.
 const HARDWARE: i64 = 0;

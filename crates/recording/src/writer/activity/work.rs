@@ -7,23 +7,12 @@ use super::places::Context;
 use crate::ids::global_pid;
 use crate::writer::common::{Common, signed};
 use crate::writer::insert::Insert;
-use gpuprobe_model::activity::{Activity, wire};
+use gpuprobe_cuda::nsys::OVERHEADS;
+use gpuprobe_model::activity::Activity;
+use gpuprobe_wire as wire;
 
 /// A column that is NULL.
 const NOTHING: Option<i64> = None;
-
-/// Names of `CUpti_ActivityOverheadKind`, as exports have them.
-const OVERHEADS: &[(u32, &str)] = &[
-    (1, "CUDA Driver Compiler"),
-    (1 << 16, "CUPTI Buffer flush"),
-    (2 << 16, "CUPTI Instrumentation"),
-    (3 << 16, "CUPTI Resource Management"),
-    (4 << 16, "Runtime Triggered Module Loading"),
-    (5 << 16, "Lazy Function Loading"),
-    (6 << 16, "Command Buffer Full"),
-    (7 << 16, "Activity Buffer Request"),
-    (8 << 16, "UVM Activity Init"),
-];
 
 /// Writes what the GPU did.
 pub(super) struct Work<'c> {

@@ -7,10 +7,11 @@ use crate::{Format, Options, View};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::State;
 use gpuprobe_model::Lost;
-use gpuprobe_model::activity::{Activity, Batch, Record, wire};
+use gpuprobe_model::activity::{Activity, Batch, Record};
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::NoSymbols;
+use gpuprobe_wire as wire;
 
 fn batch(records: impl IntoIterator<Item = (Record, &'static str)>) -> Event {
     let activity = |(record, name): (Record, &str)| Activity {

@@ -1,0 +1,177 @@
+//! What anybody's bytes go through, each in one call: for the fuzz targets and the tests that replay
+//! what these found. Errors are fine; a panic, or no end, is not.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use crate as report;
+use crate::analysis::report as question;
+use crate::analysis::report::Question;
+use crate::analysis::{Selection, diff};
+use crate::export;
+use crate::plot;
+use crate::profile;
+use crate::profile::Weight;
+use crate::replay;
+use crate::{Format, View};
+use gpuprobe_cuda::{KindSet, MemoryKind, Modes};
+use gpuprobe_model::Lost;
+use gpuprobe_model::clock::Clock;
+use gpuprobe_recording::Database;
+use gpuprobe_recording::log;
+use gpuprobe_recording::log::Entry;
+use gpuprobe_recording::player::{Played, Player};
+
+/// Everything is asked for.
+const MODES: Modes = Modes {
+    memleak: true,
+    cudatrace: true,
+    bandwidth_util: true,
+    activity: true,
+};
+
+/// Plays `bytes` as the log of a run, or as a single record, and makes the reports of it. Gives the
+/// number of events.
+pub fn play(bytes: &[u8]) -> usize {
+    let kinds: KindSet = MemoryKind::ALL.into_iter().collect();
+    let mut player = Player::new(MODES, kinds);
+    player.state.watch(true);
+    let mut events = 0;
+    let single = std::iter::once(Entry::Record(bytes));
+    for entry in log::entries(bytes).chain(single) {
+        player.state.changes().clear();
+        match player.play(entry) {
+            Played::Event(..) => events += 1,
+            Played::Report(_) => make_reports(&mut player),
+            _ => {}
+        }
+    }
+    make_reports(&mut player);
+    events
+}
+
+/// The reports of `player`, as all formats write them.
+fn make_reports(player: &mut Player) {
+    let clock = Clock::at(chrono::DateTime::UNIX_EPOCH.fixed_offset(), 0);
+    for (is_final, stacks) in [(false, false), (true, true)] {
+        let options = report::Options {
+            modes: MODES,
+            top: Some(3),
+            view: View::default(),
+            stacks,
+            now_ns: u64::MAX,
+            is_final,
+            since_last: Duration::from_nanos(1),
+            since_start: Duration::from_nanos(1),
+            link: None,
+        };
+        let state = &player.state;
+        let lost = Lost::default();
+        let made = report::build(state, lost, &clock, &options, None, &player.symbols);
+        for format in [Format::Text, Format::Json, Format::Csv] {
+            let _ = format.writer(true).write(&made, &mut io::sink());
+        }
+    }
+    profile::of_ledger(&player.state.ledger, &player.symbols, true, None);
+    player.state.mark_reported();
+}
+
+/// Reads `file` as a recording or an export, in every way that there is. What is written goes into
+/// `folder`.
+pub fn analyse(file: &Path, folder: &Path) {
+    let out = |name: &str| Some(folder.join(name));
+    let plain = question::Config {
+        file: file.to_owned(),
+        question: Question::Summary,
+        selection: Selection::default(),
+        group: false,
+        top: Some(5),
+        format: question::Format::Text,
+        output: out("answer"),
+        diff: None,
+        profiles: profile::Config::default(),
+        export_tsv: None,
+    };
+    let host = Selection {
+        host: true,
+        ..Selection::default()
+    };
+    let ways = [
+        question::Config {
+            profiles: profile::Config {
+                folded: out("folded"),
+                flamegraph: out("flames.svg"),
+                pprof: out("profile.pb.gz"),
+                weight: Weight::Peak,
+                full_stacks: true,
+            },
+            export_tsv: Some(folder.to_owned()),
+            ..plain.clone()
+        },
+        question::Config {
+            question: Question::Watermark,
+            selection: host,
+            ..plain.clone()
+        },
+        question::Config {
+            question: Question::Leakage,
+            group: true,
+            format: question::Format::Json,
+            ..plain.clone()
+        },
+        question::Config {
+            question: Question::Usage,
+            format: question::Format::Csv,
+            ..plain.clone()
+        },
+        question::Config {
+            question: Question::Kernels,
+            format: question::Format::Tsv,
+            ..plain.clone()
+        },
+        question::Config {
+            question: Question::Copies,
+            ..plain
+        },
+    ];
+    for way in &ways {
+        let _ = question::run(way);
+    }
+    if let (Ok(before), Ok(after)) = (Database::open(file), Database::open(file)) {
+        let _ = diff::diff(&before, &after, &host);
+    }
+    let _ = plot::run(&plot::Config {
+        file: Some(file.to_owned()),
+        output: folder.join("plot.svg"),
+        selection: host,
+        by: plot::By::Site,
+        top: 3,
+        smi: None,
+        usage: None,
+        title: None,
+        size: (400, 200),
+    });
+    let _ = export::run(&export::Config {
+        file: file.to_owned(),
+        format: export::Format::Chrome,
+        output: out("trace.json"),
+    });
+    let replayed = replay::Config {
+        file: file.to_owned(),
+        format: Format::Text,
+        top: Some(5),
+        view: View::default(),
+        per_call: true,
+        only_last: false,
+    };
+    let _ = replay::run(&replayed, &mut io::sink());
+}
+
+/// Reads `text` as the output of nvidia-smi and as a usage report, and draws what is in it.
+///
+/// # Errors
+/// Those of the file that the picture goes into.
+pub fn draw(text: &str, picture: &Path) -> anyhow::Result<()> {
+    plot::try_texts(text, picture)
+}

@@ -1,0 +1,145 @@
+//! Malformed ELF files and any bytes as a stack: errors, never panics.
+
+use std::fs;
+use std::sync::OnceLock;
+
+use gpuprobe_cuda::Layer;
+use gpuprobe_os::bounded::file_of;
+use gpuprobe_stacks::elf::Headers;
+use gpuprobe_stacks::functions as elf;
+use gpuprobe_stacks::functions::try_functions;
+use gpuprobe_stacks::symbols::try_symbols;
+use gpuprobe_stacks::{AddressSpaces, DEPTH, StackCopy, try_tables};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::corpus::replay;
+use crate::harness::{Build, folder};
+
+/// A small program with debugging information.
+fn program() -> &'static [u8] {
+    static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let build = Build {
+            source: "shapes.cpp",
+            flags: &["-O2", "-g"],
+            is_stripped: false,
+        };
+        let folder = folder();
+        fs::read(build.put(folder.path())).unwrap()
+    })
+}
+
+/// What there is to damage: everything, and the headers and tables in particular.
+fn places() -> impl Strategy<Value = usize> {
+    let size = program().len();
+    let headers = Headers::read(&program()).unwrap();
+    let sections: Vec<_> = [
+        ".eh_frame",
+        ".eh_frame_hdr",
+        ".debug_info",
+        ".symtab",
+        ".debug_abbrev",
+    ]
+    .iter()
+    .filter_map(|name| headers.section(name))
+    .map(|s| {
+        (
+            usize::try_from(s.offset).unwrap(),
+            usize::try_from(s.size).unwrap(),
+        )
+    })
+    .collect();
+    let in_section = (0..sections.len(), any::<usize>())
+        .prop_map(move |(which, at)| sections[which].0 + at % sections[which].1.max(1));
+    let in_tables = size - 64 * 48..size;
+    prop_oneof![0..64usize, 64..800usize, in_section, in_tables, 0..size]
+}
+
+fn damaged() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![Just(0xffu8), Just(0), Just(0x7f), any::<u8>()];
+    let changes = vec((places(), byte, 1..9usize), 1..12);
+    (changes, any::<Option<u16>>()).prop_map(|(changes, cut)| {
+        let mut file = program().to_vec();
+        for (at, byte, count) in changes {
+            let end = (at + count).min(file.len());
+            file[at..end].fill(byte);
+        }
+        if let Some(cut) = cut {
+            file.truncate(usize::from(cut) % file.len());
+        }
+        file
+    })
+}
+
+#[test]
+fn a_whole_file_gives_rules_and_names() {
+    assert!(try_tables(program()) > 20);
+    assert!(try_symbols(program()).unwrap() >= 64);
+    assert!(try_functions(program()).unwrap() >= 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damaged_tables(file in damaged()) {
+        try_tables(&file);
+    }
+
+    #[test]
+    fn damaged_symbols(file in damaged()) {
+        try_symbols(&file).unwrap();
+    }
+
+    #[test]
+    fn damaged_libraries(file in damaged()) {
+        try_functions(&file).unwrap();
+    }
+
+    #[test]
+    fn any_bytes_are_a_stack(bytes in vec(any::<u8>(), 0..4096), ip: u64, sp: u64, bp: u64, own: bool) {
+        let mut spaces = AddressSpaces::new();
+        let pid = std::process::id();
+        // Somewhere in code, or anywhere.
+        let ip = if own { try_tables as *const () as u64 + ip % 4096 } else { ip };
+        let copy = StackCopy { ip, sp, bp, bytes: &bytes, replaced: &[(sp, ip)] };
+        let unwound = spaces.unwind(pid, &copy);
+        prop_assert!(unwound.stack.locations.len() <= DEPTH);
+        prop_assert_eq!(unwound.slots.len() + 1, unwound.stack.locations.len());
+    }
+}
+
+/// A file with holes can promise hundreds of gigabytes of symbols, and have them.
+#[test]
+fn what_does_not_fit_into_memory_is_not_read() {
+    const HUGE: u64 = 400 << 30;
+    let mut bytes = program().to_vec();
+    let number = |bytes: &[u8], at: usize, size: usize| {
+        let mut number = [0; 8];
+        number[..size].copy_from_slice(&bytes[at..at + size]);
+        usize::try_from(u64::from_le_bytes(number)).unwrap()
+    };
+    let (table, count) = (number(&bytes, 0x28, 8), number(&bytes, 0x3c, 2));
+    let symbols = (0..count)
+        .map(|index| table + index * 64)
+        .find(|&section| number(&bytes, section + 4, 4) == 11);
+    let size = symbols.unwrap() + 0x20;
+    bytes[size..size + 8].copy_from_slice(&HUGE.to_le_bytes());
+    let file = file_of(&bytes).unwrap();
+    file.set_len(HUGE + (1 << 30)).unwrap();
+    assert!(elf::functions(&file, Layer::Driver).is_err());
+    assert!(elf::rendezvous(&file).is_err());
+}
+
+/// The corpora of the fuzz targets.
+#[test]
+fn the_corpora() {
+    for target in ["elf", "eh_frame"] {
+        replay(target, |file| {
+            try_tables(file);
+            let _ = try_symbols(file);
+            try_functions(file).unwrap();
+        });
+    }
+}

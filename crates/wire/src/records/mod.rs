@@ -1,0 +1,142 @@
+//! Kinds of records, and the fixed part of each.
+//!
+//! Ids that CUPTI does not know are [`UNKNOWN_ID`], whatever its version calls them. Field by field
+//! the meaning is that of the field of the same name in CUPTI's `cupti_activity.h`.
+
+mod memory;
+mod objects;
+mod work;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+pub use memory::*;
+pub use objects::*;
+pub use work::*;
+
+/// No such context, stream, device or graph.
+pub const UNKNOWN_ID: u32 = u32::MAX;
+
+/// `id`, unless it is [`UNKNOWN_ID`].
+#[must_use]
+pub fn known(id: u32) -> Option<u32> {
+    (id != UNKNOWN_ID).then_some(id)
+}
+
+/// Bits of [`Marker::flags`], `CUPTI_ACTIVITY_FLAG_MARKER_...`.
+pub mod marker {
+    /// A moment.
+    pub const INSTANTANEOUS: u32 = 1;
+    /// A range begins.
+    pub const START: u32 = 2;
+    /// A range ends.
+    pub const END: u32 = 4;
+}
+
+/// Structs of which every byte belongs to a field and every value is valid.
+macro_rules! layouts {
+    ($($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)* })+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable)]
+        #[repr(C)]
+        pub struct $name { $($fields)* }
+    )+};
+}
+pub(crate) use layouts;
+
+/// The fixed part of a record, as it is laid out.
+pub trait Body: IntoBytes + Immutable {
+    /// Stands in the record's header.
+    const KIND: Kind;
+}
+
+macro_rules! kinds {
+    ($d:tt $($kind:ident = $number:literal),+ $(,)?) => {
+        /// Kind of a record; the number is that of [`crate::RecordHeader::kind`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs, reason = "each is documented where it is laid out")]
+        #[repr(u16)]
+        pub enum Kind {
+            $($kind = $number,)+
+        }
+
+        /// The fixed part of a record, by its kind.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "each is documented where it is laid out")]
+        pub enum Record {
+            $($kind($kind),)+
+        }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),+];
+
+            /// The kind that a record's header names by `number`.
+            #[must_use]
+            pub fn of(number: u16) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$kind),)+
+                    _ => None,
+                }
+            }
+
+            /// Bytes of the fixed part.
+            #[must_use]
+            pub fn fixed_bytes(self) -> usize {
+                match self {
+                    $(Self::$kind => size_of::<$kind>(),)+
+                }
+            }
+        }
+
+        $(impl Body for $kind {
+            const KIND: Kind = Kind::$kind;
+        })+
+
+        impl Record {
+            /// Its kind.
+            #[must_use]
+            pub fn kind(&self) -> Kind {
+                match self {
+                    $(Self::$kind(_) => Kind::$kind,)+
+                }
+            }
+        }
+
+        /// An expression with a record's body, compiled for each kind, whose size is a constant.
+        macro_rules! with_body {
+            ($d record:expr, $d body:ident => $d value:expr) => {
+                match $d record {
+                    $($crate::Record::$kind($d body) => $d value,)+
+                }
+            };
+        }
+        pub(crate) use with_body;
+
+        pub(crate) fn read_fixed(kind: Kind, fixed: &[u8]) -> Option<Record> {
+            match kind {
+                $(Kind::$kind => $kind::read_from_bytes(fixed).ok().map(Record::$kind),)+
+            }
+        }
+    };
+}
+
+kinds! { $
+    Text = 1,
+    CallbackName = 2,
+    Device = 3,
+    Context = 4,
+    Stream = 5,
+    Api = 6,
+    Kernel = 7,
+    Memcpy = 8,
+    Memset = 9,
+    Memory = 10,
+    MemoryPool = 11,
+    Sync = 12,
+    GraphTrace = 13,
+    Overhead = 14,
+    Name = 15,
+    Marker = 16,
+    ExternalCorrelation = 17,
+}

@@ -1,0 +1,310 @@
+//! Settings that gpuprobe gives the collector through [`crate::SETTINGS_VARIABLE`]:
+//! `kinds=kernel,memcpy;buffer=8388608;flush_ms=100;tracer=4242:1861337:4026531836`.
+//!
+//! Both ends come from one build, so whatever is not understood is an error.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Everything that the collector is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Kinds of activity to collect.
+    pub kinds: Kinds,
+    /// Bytes of a buffer that CUPTI fills.
+    pub buffer_bytes: usize,
+    /// How often what is complete is asked of CUPTI, milliseconds.
+    pub flush_ms: u32,
+    /// Who wants it; when it ends, the collector stops. `None`: collects as long as it can.
+    pub tracer: Option<Tracer>,
+}
+
+/// A process, such that another one with the same number is not taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tracer {
+    /// As it is numbered in its own pid namespace.
+    pub pid: u32,
+    /// Field 22 of its `/proc/PID/stat`, clock ticks since boot.
+    pub start_ticks: u64,
+    /// Inode of its `/proc/PID/ns/pid`: in another namespace the number means nothing.
+    pub namespace: u64,
+}
+
+/// [`Settings::buffer_bytes`] if nothing else is wanted.
+pub const BUFFER_BYTES: usize = 8 << 20;
+/// Smallest and largest buffer that is accepted.
+pub const BUFFER_BYTES_RANGE: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 30;
+/// [`Settings::flush_ms`] if nothing else is wanted.
+pub const FLUSH_MS: u32 = 100;
+/// Shortest and longest period that is accepted.
+pub const FLUSH_MS_RANGE: std::ops::RangeInclusive<u32> = 1..=60_000;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            kinds: Kinds::USUAL,
+            buffer_bytes: BUFFER_BYTES,
+            flush_ms: FLUSH_MS,
+            tracer: None,
+        }
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "kinds={};buffer={};flush_ms={}",
+            self.kinds, self.buffer_bytes, self.flush_ms
+        )?;
+        if let Some(tracer) = self.tracer {
+            let (pid, start_ticks) = (tracer.pid, tracer.start_ticks);
+            write!(f, ";tracer={pid}:{start_ticks}:{}", tracer.namespace)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Settings {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut settings = Self::default();
+        for part in text.split(';') {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("{part:?}: expected KEY=VALUE"))?;
+            match key {
+                "kinds" => settings.kinds = value.parse()?,
+                "buffer" => settings.buffer_bytes = number(value, &BUFFER_BYTES_RANGE)?,
+                "flush_ms" => settings.flush_ms = number(value, &FLUSH_MS_RANGE)?,
+                "tracer" => settings.tracer = Some(value.parse()?),
+                _ => return Err(format!("{key:?}: there is no such setting")),
+            }
+        }
+        Ok(settings)
+    }
+}
+
+impl FromStr for Tracer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(':');
+        let mut next = || parts.next()?.parse::<u64>().ok();
+        let tracer = match (next(), next(), next(), parts.next()) {
+            (Some(pid), Some(start_ticks), Some(namespace), None) => {
+                let pid = pid.try_into().ok();
+                pid.map(|pid| Self {
+                    pid,
+                    start_ticks,
+                    namespace,
+                })
+            }
+            _ => None,
+        };
+        tracer.ok_or_else(|| format!("{text:?}: expected PID:START:NAMESPACE"))
+    }
+}
+
+fn number<T>(text: &str, range: &std::ops::RangeInclusive<T>) -> Result<T, String>
+where
+    T: FromStr + PartialOrd + fmt::Display,
+{
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| {
+        let (least, most) = (range.start(), range.end());
+        format!("{text:?}: expected a number from {least} to {most}")
+    })
+}
+
+/// A kind of activity that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedKind {
+    /// As the user says it.
+    pub name: &'static str,
+    /// The kinds of CUPTI that give it: the first that can be enabled is enough.
+    pub cupti: &'static [u32],
+    /// For the help.
+    pub about: &'static str,
+}
+
+/// Numbers of `CUpti_ActivityKind`.
+pub mod cupti_kind {
+    #![allow(missing_docs, reason = "named as in cupti_activity.h")]
+    pub const MEMCPY: u32 = 1;
+    pub const MEMSET: u32 = 2;
+    pub const KERNEL: u32 = 3;
+    pub const DRIVER: u32 = 4;
+    pub const RUNTIME: u32 = 5;
+    pub const DEVICE: u32 = 8;
+    pub const CONTEXT: u32 = 9;
+    pub const CONCURRENT_KERNEL: u32 = 10;
+    pub const NAME: u32 = 11;
+    pub const MARKER: u32 = 12;
+    pub const OVERHEAD: u32 = 17;
+    pub const MEMCPY2: u32 = 22;
+    pub const STREAM: u32 = 37;
+    pub const SYNCHRONIZATION: u32 = 38;
+    pub const EXTERNAL_CORRELATION: u32 = 39;
+    pub const INTERNAL_LAUNCH_API: u32 = 48;
+    pub const MEMORY2: u32 = 49;
+    pub const MEMORY_POOL: u32 = 50;
+    pub const GRAPH_TRACE: u32 = 51;
+}
+
+use cupti_kind as cupti;
+
+const fn named(name: &'static str, cupti: &'static [u32], about: &'static str) -> NamedKind {
+    NamedKind { name, cupti, about }
+}
+
+// CUPTI's KERNEL makes kernels run one after the other, which changes the timing that is observed;
+// it is taken only where CONCURRENT_KERNEL cannot be had, whichever of the two names was said.
+/// All that can be asked for, in the order in which they are enabled.
+#[rustfmt::skip]
+pub const NAMED_KINDS: &[NamedKind] = &[
+    named("device", &[cupti::DEVICE], "the GPUs"),
+    named("context", &[cupti::CONTEXT], "contexts"),
+    named("stream", &[cupti::STREAM], "streams, as they are created"),
+    named("name", &[cupti::NAME], "names given through NVTX"),
+    named("driver", &[cupti::DRIVER], "calls of the driver"),
+    named("runtime", &[cupti::RUNTIME], "calls of the runtime"),
+    named("memcpy", &[cupti::MEMCPY], "copies"),
+    named("memcpy2", &[cupti::MEMCPY2], "copies between GPUs"),
+    named("memset", &[cupti::MEMSET], "memory sets"),
+    named("kernel", &[cupti::CONCURRENT_KERNEL, cupti::KERNEL], "kernels"),
+    named("concurrent_kernel", &[cupti::CONCURRENT_KERNEL, cupti::KERNEL], "the same as kernel"),
+    named("memory", &[cupti::MEMORY2], "allocations and releases"),
+    named("memory_pool", &[cupti::MEMORY_POOL], "memory pools"),
+    named("sync", &[cupti::SYNCHRONIZATION], "waits for the GPU"),
+    named("graph", &[cupti::GRAPH_TRACE], "graphs as a whole, instead of what they consist of"),
+    named("overhead", &[cupti::OVERHEAD], "what tracing costs"),
+    named("external_correlation", &[cupti::EXTERNAL_CORRELATION], "numbers given by other profilers"),
+    named("marker", &[cupti::MARKER], "ranges and marks made through NVTX"),
+];
+
+/// A set of [`NAMED_KINDS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kinds(u32);
+
+impl Kinds {
+    /// All but `graph`: with it, CUPTI says nothing of the kernels and copies that are nodes of a
+    /// graph, and the counts of those would no longer be what the GPU ran.
+    pub const USUAL: Self = Self(Self::ALL.0 & !(1 << GRAPH));
+    /// Every one.
+    pub const ALL: Self = Self((1 << NAMED_KINDS.len()) - 1);
+    /// None.
+    pub const NONE: Self = Self(0);
+
+    /// With the one that is called `name`.
+    ///
+    /// # Errors
+    /// None is; what there are is said.
+    pub fn with(self, name: &str) -> Result<Self, String> {
+        let index = NAMED_KINDS.iter().position(|kind| kind.name == name);
+        let index = index.ok_or_else(|| {
+            let known: Vec<_> = NAMED_KINDS.iter().map(|kind| kind.name).collect();
+            format!("{name:?}: expected one of {}", known.join(", "))
+        })?;
+        Ok(Self(self.0 | 1 << index))
+    }
+
+    /// Those that are in it.
+    pub fn iter(self) -> impl Iterator<Item = &'static NamedKind> {
+        let wanted = move |&(index, _): &(usize, _)| self.0 >> index & 1 != 0;
+        NAMED_KINDS
+            .iter()
+            .enumerate()
+            .filter(wanted)
+            .map(|(_, kind)| kind)
+    }
+
+    /// Whether the one called `name` is in it.
+    #[must_use]
+    pub fn contains(self, name: &str) -> bool {
+        self.iter().any(|kind| kind.name == name)
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Where `graph` is in the table.
+const GRAPH: usize = 14;
+const _: () = assert!(NAMED_KINDS[GRAPH].cupti[0] == cupti::GRAPH_TRACE);
+
+impl fmt::Display for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, kind) in self.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{}", kind.name)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Kinds {
+    type Err = String;
+
+    /// Names with commas between them; at least one.
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').try_fold(Self::NONE, Self::with)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let settings = Settings {
+            kinds: "kernel,memcpy,marker".parse().unwrap(),
+            buffer_bytes: 1 << 20,
+            flush_ms: 7,
+            tracer: Some(Tracer {
+                pid: 4242,
+                start_ticks: u64::MAX,
+                namespace: 4_026_531_836,
+            }),
+        };
+        assert_eq!(settings.to_string().parse(), Ok(settings));
+        let settings = Settings::default();
+        assert_eq!(settings.to_string().parse(), Ok(settings));
+    }
+
+    #[test]
+    fn graphs_as_a_whole_are_not_usual() {
+        assert!(!Kinds::USUAL.contains("graph"));
+        assert!(Kinds::ALL.contains("graph"));
+        assert_eq!(Kinds::ALL.iter().count(), Kinds::USUAL.iter().count() + 1);
+        assert_eq!(Kinds::ALL.to_string().parse(), Ok(Kinds::ALL));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for (text, why) in [
+            ("", "KEY=VALUE"),
+            ("kinds", "KEY=VALUE"),
+            ("kinds=", "expected one of device, context"),
+            ("kinds=kernel,", "expected one of"),
+            ("kinds=Kernel", "\"Kernel\": expected one of"),
+            ("buffer=1", "expected a number from 65536 to"),
+            ("buffer=8MiB", "expected a number"),
+            ("flush_ms=0", "from 1 to 60000"),
+            ("tracer=1:2", "PID:START:NAMESPACE"),
+            ("tracer=1:2:3:4", "PID:START:NAMESPACE"),
+            ("tracer=1:2:x", "PID:START:NAMESPACE"),
+            ("color=red", "no such setting"),
+            ("flush_ms=5;;", "KEY=VALUE"),
+        ] {
+            let refused = text.parse::<Settings>().unwrap_err();
+            assert!(refused.contains(why), "{text:?}: {refused}");
+        }
+    }
+}

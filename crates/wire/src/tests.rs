@@ -1,0 +1,123 @@
+//! Batches as they are written, and read again.
+
+use zerocopy::IntoBytes;
+
+use super::*;
+
+fn written() -> Vec<u8> {
+    let mut writer = Writer::default();
+    assert!(writer.push(
+        &Text {
+            id: 1,
+            ..Default::default()
+        },
+        b"_Z3addPfS_i"
+    ));
+    let kernel = Kernel {
+        name: 1,
+        start_ns: 5,
+        end_ns: 9,
+        ..Default::default()
+    };
+    assert!(writer.push(&kernel, b""));
+    writer.finish(BatchHeader::default()).to_vec()
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let bytes = written();
+    let batch = Batch::parse(&bytes).unwrap();
+    assert_eq!(batch.header.records, 2);
+    let items: Vec<_> = batch.records().map(Result::unwrap).collect();
+    assert_eq!(items[0].text_lossy(), "_Z3addPfS_i");
+    assert!(matches!(items[0].record, Record::Text(text) if text.id == 1));
+    assert!(matches!(items[1].record, Record::Kernel(kernel) if kernel.end_ns == 9));
+    assert_eq!(items.len(), 2);
+}
+
+#[test]
+fn every_kind_has_its_number_and_its_size() {
+    for &kind in Kind::ALL {
+        assert_eq!(Kind::of(kind as u16), Some(kind));
+        assert_eq!(kind.fixed_bytes() % 8, 0, "{kind:?} is not padded");
+    }
+    assert_eq!(Kind::of(0), None);
+    assert_eq!(Kind::of(18), None);
+}
+
+#[test]
+fn no_batch_at_all() {
+    assert_eq!(Batch::parse(b"short").unwrap_err(), Malformed::Short);
+    let mut bytes = written();
+    bytes[0] ^= 1;
+    assert!(matches!(Batch::parse(&bytes), Err(Malformed::Magic(_))));
+}
+
+#[test]
+fn a_batch_cut_short() {
+    let bytes = written();
+    let cut = &bytes[..bytes.len() - 8];
+    let Err(Malformed::Truncated { promised, present }) = Batch::parse(cut) else {
+        panic!("a cut batch was taken");
+    };
+    assert_eq!(promised as usize, present + 8);
+}
+
+#[test]
+fn a_wrong_length_ends_it_and_a_wrong_kind_does_not() {
+    let header = size_of::<BatchHeader>();
+    let mut bytes = written();
+    bytes[header] = 99;
+    let read: Vec<_> = Batch::parse(&bytes).unwrap().records().collect();
+    assert_eq!(read[0], Err(Malformed::Kind(99)));
+    assert!(matches!(&read[1], Ok(item) if item.record.kind() == Kind::Kernel));
+
+    for length in [0u16, 4, 7, 12, 0xfff8] {
+        let mut bytes = written();
+        bytes[header + 2..header + 4].copy_from_slice(length.as_bytes());
+        let read: Vec<_> = Batch::parse(&bytes).unwrap().records().collect();
+        assert_eq!(read, [Err(Malformed::Length { offset: 0 })], "{length}");
+    }
+
+    // Only its header, so that the rest of it is read as records of no kind that there is.
+    let mut bytes = written();
+    bytes[header + 2..header + 4].copy_from_slice(8u16.as_bytes());
+    let first = Batch::parse(&bytes).unwrap().records().next();
+    assert_eq!(first, Some(Err(Malformed::Body(Kind::Text))));
+}
+
+#[test]
+fn a_full_batch_takes_no_more() {
+    let mut writer = Writer::default();
+    let mut pushed = 0;
+    while writer.push(&Kernel::default(), b"") {
+        pushed += 1;
+    }
+    let record_bytes = size_of::<RecordHeader>() + size_of::<Kernel>();
+    assert!(BATCH_MAX - writer.bytes.len() < record_bytes);
+    assert_eq!(writer.records(), pushed);
+    assert!(pushed > 100);
+    assert!(writer.finish(BatchHeader::default()).len() <= BATCH_MAX);
+    writer.clear();
+    assert!(writer.is_empty());
+    assert!(writer.push(&Kernel::default(), b""));
+}
+
+#[test]
+fn a_long_text_is_cut_at_a_character() {
+    let long = "é".repeat(TEXT_MAX);
+    assert_eq!(cut(long.as_bytes()).len(), TEXT_MAX);
+    let odd = format!("x{long}");
+    assert_eq!(cut(odd.as_bytes()).len(), TEXT_MAX - 1);
+    assert_eq!(cut(&[0x80; TEXT_MAX + 1]).len(), TEXT_MAX);
+    let mut writer = Writer::default();
+    assert!(writer.push(&Text::default(), odd.as_bytes()));
+}
+
+#[test]
+fn memory_is_taken_once() {
+    let mut writer = Writer::default();
+    let before = writer.bytes.capacity();
+    while writer.push(&Text::default(), &[b'x'; TEXT_MAX]) {}
+    assert_eq!(writer.bytes.capacity(), before);
+}

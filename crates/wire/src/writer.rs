@@ -1,0 +1,99 @@
+//! Filling a batch with records.
+
+use zerocopy::IntoBytes;
+
+use crate::header::{BATCH_MAX, BatchHeader, MAGIC, RecordHeader, TEXT_MAX};
+use crate::records::{Body, Record, with_body};
+
+const HEADER_BYTES: usize = size_of::<BatchHeader>();
+
+/// A batch in the making. Its memory is taken once.
+#[derive(Debug)]
+pub struct Writer {
+    pub(crate) bytes: Vec<u8>,
+    records: u32,
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        let mut bytes = Vec::with_capacity(BATCH_MAX);
+        bytes.resize(HEADER_BYTES, 0);
+        Self { bytes, records: 0 }
+    }
+}
+
+impl Writer {
+    /// Whether there is nothing in it yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// Records in it.
+    #[must_use]
+    pub fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// Adds a record; a text that is too long is cut at a character. `false` if there is no room
+    /// for it, and nothing was added.
+    pub fn push<T: Body>(&mut self, body: &T, text: &[u8]) -> bool {
+        let (fixed, text) = (body.as_bytes(), cut(text));
+        let bytes = (size_of::<RecordHeader>() + fixed.len() + text.len()).next_multiple_of(8);
+        if bytes > BATCH_MAX - self.bytes.len() {
+            return false;
+        }
+        // Both are far below 64 KiB: TEXT_MAX and the largest body.
+        let header = RecordHeader {
+            kind: T::KIND as u16,
+            bytes: u16::try_from(bytes).unwrap_or(u16::MAX),
+            text_bytes: u16::try_from(text.len()).unwrap_or(u16::MAX),
+            reserved: 0,
+        };
+        let end = self.bytes.len() + bytes;
+        self.bytes.extend_from_slice(header.as_bytes());
+        self.bytes.extend_from_slice(fixed);
+        self.bytes.extend_from_slice(text);
+        self.bytes.resize(end, 0);
+        self.records += 1;
+        true
+    }
+
+    /// As [`Self::push`], of any kind.
+    #[inline]
+    pub fn push_record(&mut self, record: &Record, text: &[u8]) -> bool {
+        with_body!(record, body => self.push(body, text))
+    }
+
+    /// The batch, with `header` completed: magic, records and bytes. Its
+    /// memory is written, header and records, so that all of it is resident.
+    pub fn finish(&mut self, header: BatchHeader) -> &[u8] {
+        let header = BatchHeader {
+            magic: MAGIC,
+            records: self.records,
+            bytes: u32::try_from(self.bytes.len() - HEADER_BYTES).unwrap_or(u32::MAX),
+            ..header
+        };
+        self.bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        &self.bytes
+    }
+
+    /// Makes it empty again.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(HEADER_BYTES);
+        self.records = 0;
+    }
+}
+
+/// At most [`TEXT_MAX`] bytes of `text`; no character is cut in two.
+#[inline]
+#[must_use]
+pub fn cut(text: &[u8]) -> &[u8] {
+    if text.len() <= TEXT_MAX {
+        return text;
+    }
+    let is_start = |&end: &usize| text[end] & 0xc0 != 0x80;
+    // A character has at most four bytes; what is not UTF-8 is cut where it is.
+    let end = (TEXT_MAX - 3..=TEXT_MAX).rev().find(is_start);
+    &text[..end.unwrap_or(TEXT_MAX)]
+}

@@ -1,0 +1,99 @@
+//! Which libcupti the collector loads, where other users have files. What needs no root is in
+//! `tests/collector`.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+#[path = "../collector/run.rs"]
+#[allow(dead_code, reason = "the tests of the collector use more of it")]
+mod run;
+
+use crate::harness::{copy_program, standin};
+use run::{Setup, of};
+
+const WORK: &str = "module k; launch k 3";
+
+/// A program in a folder within one where everybody may put things, as `/tmp` is.
+#[test]
+fn root_what_another_user_put_near_the_program_is_not_loaded() {
+    let shared = tempfile::TempDir::new().unwrap();
+    fs::set_permissions(shared.path(), Permissions::from_mode(0o1777)).unwrap();
+    let build = shared.path().join("build");
+    fs::create_dir(&build).unwrap();
+    for file in ["workload", "libcuda.so.1", "libcudart.so.12"] {
+        copy_program(standin().path(file), build.join(file));
+    }
+    let run = || {
+        let program = build.join("workload");
+        let setup = Setup::new(program.to_str().unwrap(), WORK).without("GPUPROBE_CUPTI");
+        setup.run().unharmed()
+    };
+    for (top, folder) in [
+        // By where the program is, and by where its libcudart is.
+        ("lib", "lib/python3.1/site-packages/nvidia/cuda_cupti/lib"),
+        ("lib64", "lib64"),
+        ("extras", "extras/CUPTI/lib64"),
+    ] {
+        let planted = shared.path().join(folder);
+        fs::create_dir_all(&planted).unwrap();
+        let library = planted.join("libcupti.so.13");
+        fs::copy(standin().path("cupti/libcupti.so.13"), &library).unwrap();
+        // All of it, or a folder above, or the file alone.
+        let whole: Vec<_> = library
+            .ancestors()
+            .take_while(|path| *path != shared.path())
+            .map(Path::to_owned)
+            .collect();
+        let ends = [vec![whole[0].clone()], vec![shared.path().join(top)]];
+        for theirs in [&whole, &ends[0], &ends[1]] {
+            for path in theirs {
+                chown(path, Some(65_534), None).unwrap();
+            }
+            let run = run().says("belongs to user 65534");
+            assert!(run.handed.headers.is_empty(), "{folder}");
+            for path in theirs {
+                chown(path, Some(0), None).unwrap();
+            }
+        }
+        // Ours, but open to all.
+        fs::set_permissions(&planted, Permissions::from_mode(0o777)).unwrap();
+        run().says("can be written to by everybody");
+        fs::set_permissions(&planted, Permissions::from_mode(0o755)).unwrap();
+        let run = run().silent();
+        assert_eq!(of!(run.handed, Kernel).len(), 3, "{folder}");
+        fs::remove_dir_all(shared.path().join(top)).unwrap();
+    }
+}
+
+/// An environment of somebody else whose programs and libraries the user runs, and which a group
+/// keeps.
+#[test]
+fn root_what_is_of_the_same_users_as_the_program_is_loaded() {
+    let environment = tempfile::TempDir::new().unwrap();
+    let packages = environment.path().join("lib/python3.12/site-packages");
+    let cupti = packages.join("nvidia/cuda_cupti/lib");
+    let bin = environment.path().join("bin");
+    fs::create_dir_all(&cupti).unwrap();
+    fs::create_dir(&bin).unwrap();
+    let library = cupti.join("libcupti.so.13");
+    fs::copy(standin().path("cupti/libcupti.so.13"), &library).unwrap();
+    for file in ["workload", "libcuda.so.1", "libcudart.so.12"] {
+        copy_program(standin().path(file), bin.join(file));
+    }
+    let program = bin.join("workload");
+    for folder in [environment.path(), &bin].into_iter().chain(
+        cupti
+            .ancestors()
+            .take_while(|path| *path != environment.path()),
+    ) {
+        chown(folder, Some(4_241), Some(4_242)).unwrap();
+        fs::set_permissions(folder, Permissions::from_mode(0o2775)).unwrap();
+    }
+    for file in [&library, &program] {
+        chown(file, Some(4_241), Some(4_242)).unwrap();
+    }
+    let setup = Setup::new(program.to_str().unwrap(), WORK).without("GPUPROBE_CUPTI");
+    let run = setup.run().unharmed().silent();
+    assert_eq!(of!(run.handed, Kernel).len(), 3);
+}

@@ -1,0 +1,125 @@
+//! Very many live allocations, of one kind and of many.
+
+use std::collections::HashSet;
+
+use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
+use crate::harness::report::list;
+use crate::harness::talk::Talk;
+use crate::harness::{Setup, Workload, alone};
+use crate::memory::{Run, STEP, check};
+
+const MANY: &str = "alloc 512 4000; managed 256 3000; pitched 64 4 3000; pinned 64 2000; \
+     hostalloc 64 1000; register 64 1000; async 128 4000; vcreate 2097152 1000; \
+     vcreate 2097152 200 host; extimport 64; vexpand 2097152 799 keep";
+
+fn check_crowd(backend: Backend) {
+    let run = Run::start(backend, &[]).play(MANY);
+    let pid = run.pid;
+    let whole = [
+        ("device", 512 * 4000, 4000),
+        ("managed", 256 * 3000, 3000),
+        ("pitched", 512 * 4 * 3000, 3000),
+        ("pinned", 64 * 3000, 3000),
+        ("registered", 64 * 1000, 1000),
+        ("async", 128 * 4000, 4000),
+        ("vmm", STEP * 1999, 1999),
+        ("imported", 64, 1),
+    ];
+    let mut run = run;
+    let truth = run.gpuprobe.talk.status();
+    run.gpuprobe.interrupt();
+    let report = run.gpuprobe.final_report();
+    check(&report, truth, &whole, "20,000 live");
+    let all = report.allocations(pid);
+    assert_eq!(all.len(), 20_000);
+    let key = |a: &&serde_json::Value| {
+        let handle = a.get("handle").unwrap_or(&a["address"]);
+        format!("{} {handle}", a["kind"])
+    };
+    assert_eq!(all.iter().map(key).collect::<HashSet<_>>().len(), 20_000);
+    assert_eq!(list(report.process(pid), "threads").len(), 1);
+}
+
+#[test]
+fn root_20_000_pointers_of_many_kinds_live() {
+    for backend in [Shared, Static, Driver, PerThread] {
+        check_crowd(backend);
+    }
+}
+
+#[test]
+fn root_20_000_pointers_of_many_kinds_come_and_go() {
+    for backend in [Shared, Driver] {
+        let run = Run::start(backend, &[]).play(MANY);
+        let run = run.play("thread a; @a freeall; @a vfreeall; kfreeall; alloc 1");
+        let (report, truth) = run.end();
+        check(&report, truth, &[("device", 1, 1)], "all is freed");
+        assert_eq!((truth.allocs, truth.frees), (20_001, 20_000));
+        assert!(report["memleak"]["peak_bytes"].as_u64().unwrap() > STEP * 1799);
+    }
+    let (report, truth) = Run::start(Shared, &[]).play(MANY).play("reset").end();
+    let survivors = [
+        ("async", 512_000, 4000),
+        ("vmm", STEP * 1999, 1999),
+        ("imported", 64, 1),
+    ];
+    check(&report, truth, &survivors, "a reset");
+}
+
+/// So many that gpuprobe looks ahead in its ring.
+#[test]
+fn root_400_000_blocks_come_and_go() {
+    let steps = "alloc 512 400000; free 1000 150000; alloc 64 50000; free 200000 100000";
+    let (report, truth) = Run::start(Shared, &[]).play(steps).end();
+    assert_eq!((truth.allocs, truth.frees), (450_000, 250_000));
+    let bytes = 512 * 150_000 + 64 * 50_000;
+    check(&report, truth, &[("device", bytes, 200_000)], "many live");
+}
+
+/// Allocates in steps that the ring can hold, however slow the reader is.
+fn allocate_many(talk: &mut Talk, blocks: u64) {
+    for _ in 0..blocks / 40_000 {
+        talk.say("alloc 512 40000");
+    }
+}
+
+#[test]
+fn root_240_000_live_blocks_are_all_there() {
+    let _alone = alone();
+    let mut workload = Workload::start(Shared);
+    workload.say("freenull");
+    let mut json = Setup::pid(workload.pid).start();
+    let mut csv = Setup::pid(workload.pid).format("csv").start();
+    allocate_many(&mut workload, 240_000);
+    let truth = workload.status();
+    assert_eq!(truth.live, 240_000);
+    json.interrupt();
+    csv.interrupt();
+    let report = json.final_report();
+    report.assert_totals(truth);
+    report.assert_holds(workload.pid, 122_880_000, 240_000);
+    let allocations = report.allocations(workload.pid);
+    let mut addresses: Vec<_> = allocations
+        .iter()
+        .map(|a| a["address"].as_str().unwrap())
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 240_000, "different addresses");
+
+    assert!(csv.wait().success());
+    let mut rows = csv::Reader::from_path(&csv.reports).unwrap();
+    let mut from_csv: Vec<_> = rows
+        .records()
+        .map(|row| {
+            let row = row.unwrap();
+            assert_eq!(
+                (&row[2], &row[9]),
+                (workload.pid.to_string().as_str(), "512")
+            );
+            row[8].to_owned()
+        })
+        .collect();
+    from_csv.sort_unstable();
+    assert_eq!(from_csv, addresses);
+}

@@ -1,0 +1,7 @@
+//! Load: many calls, allocations, launches, threads and processes at once, all exact.
+
+mod allocations;
+mod launches;
+mod processes;
+mod programs;
+mod races;

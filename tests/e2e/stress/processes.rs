@@ -1,0 +1,109 @@
+//! Very many processes, and very many threads.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::faults::Programs;
+use crate::harness::report::{Report, Totals, number};
+use crate::harness::talk::Talk;
+use crate::harness::{Backend, Setup, Truth, Workload, alone, standin, system_wide};
+
+/// More would be a process in every few milliseconds.
+const BOUND: Duration = Duration::from_secs(120);
+
+/// None takes longer from its start to its end, however busy the machine is.
+const LONGEST_MS: u64 = 5000;
+
+#[test]
+fn root_ten_thousand_short_processes_are_exact() {
+    const FORKS: u64 = 5000;
+    const EXECS: u64 = 5000;
+    let programs = Programs::built(&["crowd.c", "nothing.c"]);
+    let numbers = [FORKS, EXECS].map(|n| n.to_string());
+    let words = [programs.text("crowd")]
+        .into_iter()
+        .chain(numbers)
+        .chain([programs.text("nothing")]);
+    let start = Instant::now();
+    let mut gpuprobe = Setup::command(words).start();
+    let printed = gpuprobe.talk.hear();
+    let (well, slowest) = printed.rsplit_once(" slowest ").unwrap();
+    assert_eq!(well, format!("ended well {}", FORKS + EXECS));
+    assert!(slowest.parse::<u64>().unwrap() < LONGEST_MS, "{printed}");
+    let report = gpuprobe.final_report();
+    assert!(start.elapsed() < BOUND, "{:?}", start.elapsed());
+    report.assert_no_call_lost();
+    let expected = Totals {
+        alloc_calls: 2 * FORKS,
+        free_calls: FORKS,
+        live_bytes: 512 * FORKS,
+        live_allocations: FORKS,
+        ..Totals::default()
+    };
+    assert_eq!(report.totals(), expected);
+}
+
+#[test]
+fn root_a_thousand_threads_are_exact() {
+    let _alone = alone();
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.say("churn 1000 20 4096 10");
+    gpuprobe.talk.say("race 1000 20 512");
+    let truth = gpuprobe.talk.done();
+    assert_eq!((truth.allocs, truth.live), (40_000, 2000));
+    let report = gpuprobe.final_report();
+    report.assert_no_call_lost();
+    assert_eq!(report.totals(), truth.into());
+    report.assert_holds(pid, truth.bytes, truth.live);
+    // Each holds what it allocated and kept.
+    let threads = report.process(pid)["threads"].as_array().unwrap();
+    let holding = threads.iter().filter(|t| t["live_allocations"] == 2);
+    assert_eq!(holding.count(), 1000);
+}
+
+#[test]
+fn root_300_short_processes_are_all_named() {
+    let child = standin().program_text(Backend::Shared);
+    let run = format!("forkexec {child} -c 'alloc 512 2; free 0; exit'");
+    let check = |report: &Report, pid: &str| {
+        let process = report.process(pid.parse().unwrap());
+        assert_eq!(process["comm"], "workload");
+        assert_eq!(process["uid"], 0);
+        assert_eq!(process["exited"], true);
+        assert_eq!(number(process, "live_bytes"), 512);
+    };
+    let run_all = |talk: &mut Talk| -> Vec<String> {
+        (0..300)
+            .map(|_| {
+                let reply = talk.say(&run);
+                let (pid, status) = reply.split_once(' ').unwrap();
+                assert_eq!(status, "status=0");
+                pid.to_owned()
+            })
+            .collect()
+    };
+
+    let mut gpuprobe = Setup::command([&child]).start();
+    gpuprobe.talk.ready();
+    let pids = run_all(&mut gpuprobe.talk);
+    assert_eq!(gpuprobe.talk.done(), Truth::default());
+    let report = gpuprobe.final_report();
+    report.assert_totals(Truth {
+        live: 300,
+        bytes: 300 * 512,
+        allocs: 600,
+        frees: 300,
+        ..Truth::default()
+    });
+    pids.iter().for_each(|pid| check(&report, pid));
+
+    let _shared = system_wide();
+    let mut parent = Workload::spawn(&mut Command::new(&child));
+    parent.say("freenull");
+    let mut gpuprobe = Setup::everything().start();
+    let pids = run_all(&mut parent);
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    pids.iter().for_each(|pid| check(&report, pid));
+}
