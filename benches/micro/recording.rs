@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
 use gpuprobe_cuda::Modes;
-use gpuprobe_recording::{Facts, Recorder, Tap};
+use gpuprobe_recording::{Facts, Player};
 use gpuprobe_report::analysis::report;
 use gpuprobe_report::analysis::report::{Config, Format, Question};
 use gpuprobe_report::analysis::{MemoryEvent, Origin, Selection, Tracker};
@@ -26,7 +26,7 @@ fn record(path: &Path, events: u64) -> Duration {
         ..Modes::default()
     };
     let begun = Instant::now();
-    let mut recorder = Recorder::start(path, Facts::now(modes)).unwrap();
+    let mut recorder = Player::recording(path, Facts::now(modes)).unwrap();
     for record in &records {
         recorder.record(record.as_bytes());
     }

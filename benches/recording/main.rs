@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_model::abi::{RawBatch, RawCall, record};
-use gpuprobe_recording::{Facts, Recorder, Tap};
+use gpuprobe_recording::{Facts, Player};
 use gpuprobe_wire as wire;
 use gpuprobe_wire::{BatchHeader, Kind, RecordHeader};
 use rusqlite::{Connection, params};
@@ -26,7 +26,7 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 const KERNELS: u32 = 500_000;
 
 /// Bytes that fit into the recorder's queue, with room to spare.
-const CALLS: u64 = 1_500_000;
+const CALLS: u64 = 1_000_000;
 
 fn main() {
     let events = std::env::args().filter_map(|word| word.parse().ok()).next();
@@ -60,12 +60,12 @@ fn rows() -> [u16; 2] {
     })
 }
 
-fn recorder(path: &Path) -> Recorder {
+fn recorder(path: &Path) -> Player {
     let modes = Modes {
         memleak: true,
         ..Modes::default()
     };
-    Recorder::start(path, Facts::now(modes)).unwrap()
+    Player::recording(path, Facts::now(modes)).unwrap()
 }
 
 /// Calls, rows in the tables of exports, and calls that were left out.
@@ -239,7 +239,7 @@ fn write_kernels(seen: bool, folder: &Path) {
         activity: true,
         ..Modes::default()
     };
-    let mut recorder = Recorder::start(&path, Facts::now(modes)).unwrap();
+    let mut recorder = Player::recording(&path, Facts::now(modes)).unwrap();
     let row = FUNCTIONS
         .iter()
         .position(|f| f.symbol == "cudaMalloc")

@@ -147,6 +147,11 @@ impl<'a> Run<'a> {
             Ok((tracer, collector.transpose()?, rings))
         });
         let (tracer, collector, rings) = started.inspect_err(|_| tap.discard())?;
+        let mut state = State {
+            ledger: Ledger::counting(config.kinds),
+            ..State::default()
+        };
+        state.watch(tap.is_recording());
         Ok(Self {
             config,
             output,
@@ -156,10 +161,7 @@ impl<'a> Run<'a> {
             follower: Follower::default(),
             sink: Sink {
                 modes: config.modes,
-                state: State {
-                    ledger: Ledger::counting(config.kinds),
-                    ..State::default()
-                },
+                state,
                 sieve: Sieve::new(config.filter.clone()),
                 world: Live::open(),
                 decoder: event::Decoder::default(),
@@ -471,6 +473,7 @@ impl<'a> Run<'a> {
             };
             sieve.keeps_launches(key.process).unwrap_or_else(count)
         })?;
+        tap.counted(launches);
         self.sink.sieve.counts_were_read();
         Ok(())
     }

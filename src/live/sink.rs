@@ -10,9 +10,8 @@ use gpuprobe_engine::{State, World};
 use gpuprobe_model::activity::Batch;
 use gpuprobe_model::event;
 use gpuprobe_model::event::{AboutMemory, Event};
-use gpuprobe_recording::Tap;
 use gpuprobe_recording::frames::Told;
-use gpuprobe_recording::tap::Witness;
+use gpuprobe_recording::{Tap, tap};
 use gpuprobe_stacks::taken::Taken;
 
 /// What the records of the rings are applied to.
@@ -109,24 +108,15 @@ impl Sink {
     fn enter(&mut self, mut event: Event, bytes: &[u8]) {
         let renamed = self.name_stack(&mut event, bytes);
         let bytes = renamed.as_deref().unwrap_or(bytes);
-        let transfer = if self.tap.is_recording() {
-            let witness = Witness::new(&self.world);
-            let transfer = self.state.apply(&event, self.modes, &witness);
-            witness
-                .into_notes()
-                .into_iter()
-                .for_each(|note| self.tap.note(note));
-            self.tap.record(bytes);
-            transfer
-        } else {
-            self.state.apply(&event, self.modes, &self.world)
-        };
+        let (tap, state) = (&mut *self.tap, &mut self.state);
+        let transfer = tap::enter(tap, state, &event, self.modes, &self.world);
         if let (Some(copies), Some(transfer)) = (&mut self.copies, transfer) {
             copies.push(transfer);
         }
-        if let (Some(records), Event::Activity(batch)) = (&mut self.records, event) {
-            records.push(batch);
+        if let (Some(records), Event::Activity(batch)) = (&mut self.records, &event) {
+            records.push(batch.clone());
         }
+        tap.record(bytes, event, state.changes());
     }
 
     /// Sees to the call stack of an event; its record, if that is another one now.

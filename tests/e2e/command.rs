@@ -63,7 +63,7 @@ fn root_a_command_that_does_not_exist_is_one_clear_line() {
 fn root_a_run_says_that_it_waits_for_cuda_and_what_it_attached_to() {
     let told = |backend, script: &str, begins: &str| -> Vec<String> {
         // A library that was attached to already would not be said of again.
-        let copy = crate::harness::OwnCopy::new();
+        let copy = OwnCopy::new();
         let program = copy.standin().program_text(backend);
         let script = script.replace("RUNTIME", &copy.standin().runtime());
         let mut gpuprobe = Setup::command([&*program, "-c", &script]).spawn();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use gpuprobe_cuda::{FUNCTIONS, Modes};
 use gpuprobe_model::abi::{RawCall, RawKernel, RawLaunch, RawLaunchKey, RawTask, record};
-use gpuprobe_recording::{Facts, Recorder, Tap};
+use gpuprobe_recording::{Facts, Player};
 use rusqlite::Connection;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -45,14 +45,14 @@ fn name(key: RawLaunchKey, given: bool, name: &str) -> Vec<u8> {
 }
 
 /// A recording of a process, with what `fill` records.
-fn recorded(folder: &Folder, fill: impl FnOnce(&mut Recorder)) -> PathBuf {
+fn recorded(folder: &Folder, fill: impl FnOnce(&mut Player)) -> PathBuf {
     let file = folder.path("run.sqlite");
     let facts = Facts::now(Modes {
         memleak: true,
         cudatrace: true,
         ..Modes::default()
     });
-    let mut recorder = Recorder::start(&file, facts).unwrap();
+    let mut recorder = Player::recording(&file, facts).unwrap();
     let mut task = RawTask::new_zeroed();
     (task.record_type, task.tgid, task.tid) = (record::PROCESS, PID, PID);
     (task.process, task.comm[0]) = (PROCESS, b'x');
@@ -82,8 +82,8 @@ fn a_name_that_comes_late_is_that_of_the_first_launches_too() {
         recorder.record(&name(a, false, "_Z1av"));
         recorder.record(launch(a, 200).as_bytes());
         recorder.record(launch(b, 300).as_bytes());
-        recorder.count(&a, 2, 0);
-        recorder.count(&b, 1, 0);
+        recorder.count(a, 2, 0);
+        recorder.count(b, 1, 0);
     });
     let expected = [("0x6000".to_owned(), 1), ("a()".to_owned(), 2)];
     assert_eq!(names(&file), expected);

@@ -8,7 +8,7 @@ use gpuprobe_model::abi::{RawCall, RawTask, record};
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_recording::log::{Mark, Note};
-use gpuprobe_recording::{Facts, Recorder, Tap};
+use gpuprobe_recording::{Facts, Player};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use zerocopy::{FromZeros, IntoBytes};
@@ -63,7 +63,7 @@ fn record(path: &Path) {
         clock: Clock::at(began, 1_000),
         ..Facts::now(modes)
     };
-    let mut recorder = Recorder::start(path, facts).unwrap();
+    let mut recorder = Player::recording(path, facts).unwrap();
     let identity = Identity {
         single_gpu: true,
         ..Identity::default()

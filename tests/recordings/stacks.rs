@@ -9,7 +9,7 @@ use gpuprobe_model::clock::Clock;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Language, Location, ModuleId};
 use gpuprobe_recording::log::{Mark, Note};
-use gpuprobe_recording::{Facts, Recorder, Tap};
+use gpuprobe_recording::{Facts, Player};
 use rusqlite::Connection;
 use serde_json::Value;
 use zerocopy::IntoBytes;
@@ -47,8 +47,8 @@ fn frame(function: &str, source: Option<(&str, u32)>, module: &str, address: u64
 }
 
 /// `cudaMalloc` in `0x1000`, called by `load` in `main`, and elsewhere by what nobody knows.
-fn learn(recorder: &mut Recorder) {
-    let frames = |recorder: &mut Recorder, address, is_innermost, frames| {
+fn learn(recorder: &mut Player) {
+    let frames = |recorder: &mut Player, address, is_innermost, frames| {
         recorder.note(Note::Frames(PID, location(address), is_innermost, frames));
     };
     let cudart = "/usr/lib/libcudart.so.12";
@@ -115,7 +115,7 @@ pub(crate) fn record_run(path: &Path) {
         clock: Clock::at(began, 1_000),
         ..Facts::now(modes)
     };
-    let mut recorder = Recorder::start(path, facts).unwrap();
+    let mut recorder = Player::recording(path, facts).unwrap();
     let identity = Identity {
         single_gpu: true,
         ..Identity::default()
@@ -321,7 +321,7 @@ fn record_many(path: &Path, stacks: u64, depth: u64, are_known: bool) {
         memleak: true,
         ..Modes::default()
     });
-    let mut recorder = Recorder::start(path, facts).unwrap();
+    let mut recorder = Player::recording(path, facts).unwrap();
     for number in 1..=stacks {
         let addresses: Vec<_> = (1..=depth).map(|n| n << 32 | number).collect();
         recorder.note(Note::Stack(PID, number, wide_stack(&addresses)));

@@ -19,6 +19,7 @@ pub struct Allocation {
     pub row: u16,
     kind_and_space: u8,
     device: u8,
+    context: u16,
 }
 
 /// What is allocated, before it is packed.
@@ -35,6 +36,8 @@ pub(super) struct New {
     pub(super) place: Place,
     /// What it ends with: the slot of its context, or of its pool.
     pub(super) slot: u8,
+    /// As [`Allocation::context`].
+    pub(super) context: u16,
 }
 
 /// Where memory is.
@@ -84,6 +87,7 @@ impl Allocation {
                 Place::Host => HOST,
                 Place::Unknown => NO_DEVICE,
             },
+            context: new.context,
         }
     }
 
@@ -113,6 +117,12 @@ impl Allocation {
     /// Device index, if known.
     pub fn device(&self) -> Option<u16> {
         (self.device < HOST).then_some(u16::from(self.device))
+    }
+
+    /// Number of the context that it was made in, if that is one which the program has made, and is
+    /// on the allocation's device; else 0.
+    pub fn context(&self) -> u16 {
+        self.context
     }
 
     pub(super) fn thread(&self) -> u32 {
@@ -166,10 +176,12 @@ mod tests {
                     space,
                     place,
                     slot: 254,
+                    context: 65_000,
                 });
                 assert_eq!((packed.kind(), packed.space()), (kind, space));
                 assert_eq!((packed.thread(), packed.slot()), (70_000, 254));
                 assert_eq!((packed.device(), packed.row), (device, 300));
+                assert_eq!(packed.context(), 65_000);
                 assert_eq!(packed.site, 1 << 31);
                 let host = place == Place::Host && kind.belongs() == Belongs::Gpu;
                 assert_eq!(

@@ -3,6 +3,7 @@
 use super::Allocation;
 use super::allocation::{New, Place, key};
 use super::arrays;
+use super::change::Change;
 use super::contexts::{PRIMARY, UNKNOWN};
 use super::graphs::Node;
 use super::live::Freed;
@@ -10,7 +11,7 @@ use super::physical::Released;
 use super::pools;
 use super::process::{Loaded, Process, Variable};
 use gpuprobe_cuda::{Layer, MemoryKind, Op, Space};
-use gpuprobe_model::event::Call;
+use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call};
 
 /// What a successful call was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +83,26 @@ impl Process {
             space: call.function.kind.space(),
             place: call.device.into(),
             slot: self.contexts.slot(call.context),
+            context: 0,
         }
+    }
+
+    /// Enters what `call` allocates. Pools and graphs may have it on another device than the
+    /// thread's, whose context it is not made in then.
+    fn enter(&mut self, call: &Call, new: New) {
+        let single = self.identity.single_gpu.then_some(0);
+        let here = call.device.or(single);
+        let there = match new.place {
+            Place::Device(device) => device,
+            Place::Host | Place::Unknown => 0,
+        };
+        let is_made = call.context != CONTEXT_UNKNOWN && new.space != Space::Physical;
+        let context = if is_made && here == Some(there) {
+            call.context
+        } else {
+            0
+        };
+        self.add(Allocation::new(&New { context, ..new }));
     }
 
     fn allocate(
@@ -112,7 +132,7 @@ impl Process {
             }
             _ => {}
         }
-        self.add(Allocation::new(&new));
+        self.enter(call, new);
         Effect::Allocated
     }
 
@@ -152,7 +172,7 @@ impl Process {
         if call.function.op == Op::HandleCreate {
             new.place = pools::place(call.value(0), call.device);
         }
-        self.add(Allocation::new(&new));
+        self.enter(call, new);
         Effect::Allocated
     }
 
@@ -204,7 +224,7 @@ impl Process {
             new.space = Space::Shared;
             let size = shared(&values).or_else(|| size_in_name(&values));
             new.size_bytes = size.unwrap_or(0);
-            self.add(Allocation::new(&new));
+            self.enter(call, new);
         }
         Effect::Allocated
     }
@@ -271,9 +291,18 @@ impl Process {
                     self.reset(call.device, call.end_ns);
                 }
             }
-            Op::PoolCreate => self.pools.create(address, pool_sort(call)),
-            Op::PoolDestroy => self.pools.destroy(address),
-            Op::PoolTrim => self.pools.trim(address),
+            Op::PoolCreate => {
+                self.pools.create(address, pool_sort(call));
+                self.tell_pool(address);
+            }
+            Op::PoolDestroy => {
+                self.tell_pool(address);
+                self.pools.destroy(address);
+            }
+            Op::PoolTrim => {
+                self.tell_pool(address);
+                self.pools.trim(address);
+            }
             Op::PoolAttribute => {
                 let (which, value) = (call.stream(), call.out());
                 self.pools.attribute(address, which, value, place);
@@ -295,6 +324,16 @@ impl Process {
             Op::GraphLaunch => self.launch(call),
             _ => {}
         }
+    }
+
+    /// Something is done to the pool `handle`; one of host memory is nobody's concern.
+    fn tell_pool(&mut self, handle: u64) {
+        let device = match self.pools.place_of(handle) {
+            Place::Device(device) => Some(device),
+            Place::Unknown => None,
+            Place::Host => return,
+        };
+        self.changes.tell(|| Change::Pool(device));
     }
 
     fn add_node(&mut self, call: &Call, address: u64, size_bytes: Option<u64>) {
@@ -335,8 +374,9 @@ impl Process {
                 space: Space::Device,
                 place: node.device.into(),
                 slot: PRIMARY,
+                context: 0,
             };
-            self.add(Allocation::new(&new));
+            self.enter(call, new);
         }
     }
 
@@ -353,7 +393,7 @@ impl Process {
         if let Some(Some(loaded)) = self.modules.get(&call.address) {
             new.slot = loaded.slot;
         }
-        self.add(Allocation::new(&new));
+        self.enter(call, new);
         let name = call.detail.as_deref().and_then(|d| d.name.clone());
         let module = call.address;
         self.forget_variable(address);

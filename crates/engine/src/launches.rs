@@ -8,9 +8,11 @@ mod names;
 mod past;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use self::names::Names;
 use self::past::Past;
+use super::change::{Change, Changes, Handle};
 use gpuprobe_cuda::Op;
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::{Event, Kernel, Task};
@@ -62,6 +64,8 @@ pub struct Launcher {
     /// A report has shown its end.
     pub end_reported: bool,
     trust: Trust,
+    /// Nobody was told yet that the names found through handles are not believed.
+    takes_back: bool,
     /// The newest epoch in which it launched something.
     newest_epoch: u16,
     /// What the program asked for.
@@ -79,7 +83,7 @@ const MAX_SETTLED: usize = 16_384;
 
 impl Launcher {
     /// The mangled name of the kernel `handle`, if it is known.
-    pub fn name(&self, handle: u64, epoch: u16) -> Option<&str> {
+    pub fn name(&self, handle: u64, epoch: u16) -> Option<&Arc<str>> {
         let found = || {
             self.found
                 .get(&(handle, epoch))
@@ -90,11 +94,6 @@ impl Launcher {
 
     fn name_bytes(&self) -> usize {
         self.given.bytes() + self.found.bytes()
-    }
-
-    /// Whether names found through handles have contradicted given ones.
-    pub fn distrusts_handles(&self) -> bool {
-        self.trust == Trust::Never
     }
 
     fn learn(&mut self, kernel: &Kernel) {
@@ -109,7 +108,7 @@ impl Launcher {
             .as_ref()
             .filter(|n| kernel.given || symbols::is_plausible(n))
         {
-            names.insert(place, name.clone());
+            names.insert(place, name.as_str().into());
         } else if !kernel.given {
             names.remove(&place);
         }
@@ -118,12 +117,16 @@ impl Launcher {
                 Some(found) => found != given,
                 None => !kernel.given,
             };
-            if contradicted {
+            if contradicted && self.trust != Trust::Never {
                 self.trust = Trust::Never;
+                self.takes_back = true;
             }
         }
     }
 }
+
+/// A process, a row of the function table, and the name of a kernel.
+type Settled = (u32, u16, Option<Arc<str>>);
 
 /// All launches.
 #[derive(Debug, Default)]
@@ -131,7 +134,7 @@ pub struct Launches {
     launchers: HashMap<u32, Launcher>,
     counted: HashMap<RawLaunchKey, Counted>,
     /// By process, row and name: counts of handles that mean something else by now.
-    settled: HashMap<(u32, u16, Option<String>), (RawLaunchKey, Counted)>,
+    settled: HashMap<Settled, (RawLaunchKey, Counted)>,
     /// How many of them each process has.
     settled_names: HashMap<u32, usize>,
     past: Past,
@@ -225,13 +228,13 @@ impl Launches {
     }
 
     /// The mangled name of the kernel `key`, if it is known.
-    fn name(&self, key: &RawLaunchKey) -> Option<String> {
+    fn name(&self, key: &RawLaunchKey) -> Option<Arc<str>> {
         let launcher = self.launchers.get(&key.process)?;
-        launcher.name(key.handle, key.epoch).map(str::to_owned)
+        launcher.name(key.handle, key.epoch).cloned()
     }
 
     /// Everything counted, with the mangled names of kernels, in no particular order.
-    pub fn counted(&self) -> impl Iterator<Item = (&RawLaunchKey, &Counted, Option<String>)> {
+    pub fn counted(&self) -> impl Iterator<Item = (&RawLaunchKey, &Counted, Option<Arc<str>>)> {
         let current = self
             .counted
             .iter()
@@ -303,9 +306,26 @@ impl Launches {
             } else if let Some(name) = host_name(kernel.pid, kernel.key.handle) {
                 // A host function is no handle: what it points to proves nothing.
                 let place = (kernel.key.handle, kernel.key.epoch);
-                launcher.given.insert(place, name);
+                launcher.given.insert(place, name.into());
             }
         });
+    }
+
+    /// Tells what is called otherwise since a name was learnt.
+    pub(super) fn tell_names(&mut self, kernel: &Kernel, changes: &mut Changes) {
+        let Some(launcher) = self.launchers.get_mut(&kernel.key.process) else {
+            return;
+        };
+        let takes_back = std::mem::take(&mut launcher.takes_back);
+        let all = launcher.found.places().filter(|_| takes_back);
+        for &(handle, epoch) in all.chain([&(kernel.key.handle, kernel.key.epoch)]) {
+            let key = Handle {
+                handle,
+                epoch,
+                process: kernel.key.process,
+            };
+            changes.tell(|| Change::Named(key, launcher.name(handle, epoch).cloned()));
+        }
     }
 
     /// Changes the names of a process.
@@ -348,7 +368,8 @@ mod tests {
     }
 
     fn name(launches: &Launches, handle: u64, epoch: u16) -> Option<&str> {
-        launches.launcher_of(7 << 10).unwrap().name(handle, epoch)
+        let launcher = launches.launcher_of(7 << 10).unwrap();
+        launcher.name(handle, epoch).map(|name| &**name)
     }
 
     #[test]
@@ -393,7 +414,7 @@ mod tests {
             &kernel(key(1, 0, "cuModuleGetFunction"), false, "\u{1}"),
             nobody,
         );
-        assert!(launches.launcher_of(7 << 10).unwrap().distrusts_handles());
+        assert_eq!(launches.launchers[&(7 << 10)].trust, Trust::Never);
         assert_eq!(name(&launches, 1, 0), Some("_Z1av"));
     }
 

@@ -11,10 +11,11 @@ use hashbrown::HashMap;
 
 use super::allocation::key;
 use super::calls::Effect;
+use super::change::{Change, Changes};
 use super::living::Living;
 use super::process::Process;
 use super::totals::{Sums, Total};
-use super::{Allocation, Identity, Site};
+use super::{Identity, Site};
 use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
 use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
 use gpuprobe_model::identity::DeviceIdentity;
@@ -112,19 +113,6 @@ pub(super) struct Ended {
     pub(super) reported: bool,
 }
 
-/// What a call did to the ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// This is live now.
-    Allocated(Allocation),
-    /// This is no longer.
-    Freed(Allocation),
-    /// This is no longer, for its address was handed out again; its free has not returned yet.
-    GaveWay(Allocation),
-    /// What was freed here was not seen to be allocated.
-    UnknownFree(u64),
-}
-
 /// The ledger.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -143,8 +131,8 @@ pub struct Ledger {
     /// Bytes of what processes exported for others, by the 64 bytes that name it.
     shared: HashMap<[u64; EXTRA], u64>,
     left_out: u64,
-    /// What calls did, if anybody wants to know.
-    outcomes: Option<Vec<Outcome>>,
+    /// What events change.
+    pub(super) changes: Changes,
 }
 
 /// Exports that are remembered; a program may export the same memory over and over.
@@ -158,17 +146,6 @@ impl Ledger {
             living: Living::counting(counted),
             ..Self::default()
         }
-    }
-
-    /// From now on, [`Self::take_outcomes`] tells what calls do.
-    pub fn watch(&mut self) {
-        self.outcomes = Some(Vec::new());
-    }
-
-    /// What was done since this was last asked, in order.
-    pub fn take_outcomes(&mut self) -> Vec<Outcome> {
-        let outcomes = self.outcomes.as_mut().map(std::mem::take);
-        outcomes.unwrap_or_default()
     }
 
     /// Enters an event. `identity` says who a process is; it is asked once for
@@ -300,10 +277,11 @@ impl Ledger {
         }
         let process = self.living.enter(call.pid);
         let before = process.totals.sums.gpu.bytes;
-        process.watched = self.outcomes.take();
         process.sites.after_peak(self.peaks);
+        std::mem::swap(&mut process.changes, &mut self.changes);
         let effect = process.apply(call, |name| self.shared.get(name).copied());
-        self.outcomes = process.watched.take();
+        process.finish_changes();
+        std::mem::swap(&mut process.changes, &mut self.changes);
         self.left_out += process.take_left_out();
         let after = process.totals.sums.gpu.bytes;
         self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
@@ -317,9 +295,7 @@ impl Ledger {
             Effect::Allocated => counts.alloc_calls += 1,
             Effect::Freed => counts.free_calls += 1,
             Effect::FreedUnknown => {
-                if let Some(outcomes) = &mut self.outcomes {
-                    outcomes.push(Outcome::UnknownFree(call.address));
-                }
+                self.changes.tell(|| Change::UnknownFree(call.address));
                 counts.free_calls += 1;
                 counts.unknown_frees += 1;
             }

@@ -11,6 +11,7 @@ mod allocation;
 mod allowance;
 pub mod arrays;
 mod calls;
+mod change;
 mod contexts;
 mod graphs;
 pub mod launches;
@@ -27,17 +28,19 @@ pub mod transfers;
 
 pub use activity::Activities;
 pub use allocation::Allocation;
+pub use change::{Block, Change, Handle, Origin};
 pub use gpuprobe_model::identity::Identity;
 pub use launches::Launches;
-pub use ledger::{Counts, Ledger, Outcome};
+pub use ledger::{Counts, Ledger};
 pub use live::{By, First};
 pub use process::{Process, Span, Thread};
 pub use sites::{Site, Sites};
 pub use transfers::Transfers;
 
+use change::Changes;
 use gpuprobe_cuda::{Modes, Op};
 use gpuprobe_model::event::{Call, Event, Task};
-use transfers::{Place, Transfer};
+use transfers::{Place, Transfer, Which};
 
 /// What only the live system can tell; a replay knows nothing of it.
 pub trait World {
@@ -98,6 +101,9 @@ impl State {
         if modes.cudatrace {
             self.launches
                 .apply(event, |pid, address| world.kernel_at(pid, address));
+            if let Event::Kernel(kernel) = event {
+                self.launches.tell_names(kernel, &mut self.ledger.changes);
+            }
         }
         if modes.activity {
             self.activity.apply(event);
@@ -105,8 +111,26 @@ impl State {
         if !modes.bandwidth_util {
             return None;
         }
-        self.transfers
-            .apply(event, |pid, address| world.place(pid, address))
+        let place = |pid, address| world.place(pid, address);
+        let transfer = self.transfers.apply(event, place)?;
+        let Which {
+            direction, mode, ..
+        } = transfer.which;
+        self.ledger.changes.tell(|| Change::Copied(direction, mode));
+        Some(transfer)
+    }
+
+    /// From now on, [`Self::changes`] has what events change, or has not.
+    pub fn watch(&mut self, are_wanted: bool) {
+        self.ledger.changes = Changes {
+            are_wanted,
+            ..Changes::default()
+        };
+    }
+
+    /// What events have changed, in order, for whoever has asked for it to take it away.
+    pub fn changes(&mut self) -> &mut Vec<Change> {
+        &mut self.ledger.changes.list
     }
 
     /// Notes that a report has shown everything.

@@ -208,6 +208,7 @@ mod tests {
             space: Space::Device,
             place: Place::Unknown,
             slot: 0,
+            context: 0,
         })
     }
 
@@ -267,6 +268,7 @@ mod tests {
                 space: Space::Device,
                 place: Place::Unknown,
                 slot: 0,
+                context: 0,
             }));
         }
         assert!(live.superseded.len() <= 64);

@@ -186,6 +186,13 @@ impl Pools {
         }
     }
 
+    /// Where the pool `handle` is.
+    pub(super) fn place_of(&self, handle: u64) -> Place {
+        let is_it = |p: &&Pool| p.handle == Some(handle) && !p.destroyed;
+        let pool = self.list.iter().find(is_it);
+        pool.map_or(Place::Unknown, |pool| pool.place)
+    }
+
     fn find(&mut self, handle: u64) -> Option<&mut Pool> {
         let is_it = |p: &&mut Pool| p.handle == Some(handle) && !p.destroyed;
         self.list.iter_mut().find(is_it)

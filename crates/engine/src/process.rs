@@ -4,6 +4,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::allocation::key;
 use super::allowance::Allowance;
+use super::change::{Change, Changes, Origin};
 use super::contexts::Contexts;
 use super::graphs::Graphs;
 use super::live::{By, Holding, LiveSet};
@@ -11,7 +12,7 @@ use super::physical::{Physical, PhysicalMemory};
 use super::pools::{Pool, Pools};
 use super::sites::Sites;
 use super::totals::{Sums, Total, Totals};
-use super::{Allocation, Identity, Outcome};
+use super::{Allocation, Identity};
 use gpuprobe_cuda::{KindSet, MemoryKind, Space};
 use gpuprobe_model::event::Task;
 
@@ -94,8 +95,8 @@ pub struct Process {
     pub(super) scans: Allowance,
     /// Calls that were left out.
     pub(super) left_out: u64,
-    /// What becomes live and what no longer is, if anybody wants to know.
-    pub(super) watched: Option<Vec<Outcome>>,
+    /// What calls change, while one is entered.
+    pub(super) changes: Changes,
     /// The kinds that totals and sums are about.
     counted: KindSet,
     threads: Vec<Thread>,
@@ -128,7 +129,7 @@ impl Process {
             live: LiveSet::default(),
             scans: Allowance::default(),
             left_out: 0,
-            watched: None,
+            changes: Changes::default(),
             counted,
             threads: Vec::new(),
             by_tid: HashMap::new(),
@@ -283,11 +284,11 @@ impl Process {
         if let Some(old) = self.live.insert(allocation) {
             self.uncount(&old);
             // Its free, when it returns, will find nothing.
-            if let Some(Outcome::Freed(_)) = self.watched.as_mut().and_then(Vec::pop) {
-                self.tell(Outcome::GaveWay(old));
+            if let Some(Change::Freed(block)) = self.changes.list.pop() {
+                self.changes.list.push(Change::GaveWay(block));
             }
         }
-        self.tell(Outcome::Allocated(allocation));
+        self.changes.tell(|| Change::Allocated(allocation.into()));
         self.totals.add(&allocation, self.counted);
         let peak = self.peak_bytes.max(self.totals.sums.gpu.bytes);
         self.peak_bytes = peak;
@@ -316,8 +317,8 @@ impl Process {
             return;
         };
         let new = old.with_size(size_bytes);
-        self.tell(Outcome::Freed(old));
-        self.tell(Outcome::Allocated(new));
+        self.changes.tell(|| Change::Freed(old.into()));
+        self.changes.tell(|| Change::Allocated(new.into()));
         self.totals.subtract(&old, self.counted);
         self.totals.add(&new, self.counted);
         self.peak_bytes = self.peak_bytes.max(self.totals.sums.gpu.bytes);
@@ -333,7 +334,7 @@ impl Process {
 
     /// Takes an allocation that is no longer live out of all sums.
     pub(super) fn uncount(&mut self, gone: &Allocation) {
-        self.tell(Outcome::Freed(*gone));
+        self.changes.tell(|| Change::Freed((*gone).into()));
         self.totals.subtract(gone, self.counted);
         let owner = &mut self.threads[gone.thread() as usize];
         owner.held = owner.held.saturating_sub(1);
@@ -370,10 +371,26 @@ impl Process {
         std::mem::take(&mut self.left_out) + self.graphs.take_left_out()
     }
 
-    fn tell(&mut self, outcome: Outcome) {
-        if let Some(watched) = &mut self.watched {
-            watched.push(outcome);
+    /// A call is over: says of what it has changed where that comes from, as it is known now.
+    pub(super) fn finish_changes(&mut self) {
+        let mut changes = std::mem::take(&mut self.changes);
+        for change in &mut changes.list {
+            if let Change::Allocated(block) | Change::Freed(block) | Change::GaveWay(block) = change
+            {
+                block.origin = self.origin_of(&block.allocation).map(Box::new);
+            }
         }
+        self.changes = changes;
+    }
+
+    fn origin_of(&self, allocation: &Allocation) -> Option<Origin> {
+        let pool = self.pool_of(allocation);
+        let origin = Origin {
+            pool: pool.and_then(|pool| pool.handle),
+            reserved_bytes: pool.and_then(|pool| pool.reserved_bytes),
+            variable: self.name_of(allocation).map(str::to_owned),
+        };
+        (origin != Origin::default()).then_some(origin)
     }
 
     /// Index of the living thread `tid`, which may be new.

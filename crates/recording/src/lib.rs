@@ -2,10 +2,12 @@
 //!
 //! For: looking at a run later and elsewhere; `nsys stats` and our own reports read the same file.
 //! May use: `cuda`, `model`, `os`, `stacks`, `engine`.
-//! Gives: a writer on a thread of its own ([`Recorder`]) that takes the [`log`] of a run; a reader
+//! Gives: a writer on a thread of its own ([`Recorder`]) of the events of a run and what
+//! they changed in the session's state, and of its [`log`], which a replay plays; a reader
 //! ([`Database`]) of ours and of `nsys`'s files, which never changes one; rows as the engine's
 //! records ([`gpu_rows`]), and a log played again ([`player`]).
 
+mod batch;
 pub mod chains;
 pub mod database;
 pub mod frames;
@@ -23,6 +25,7 @@ mod writer;
 
 pub use chains::{Frame, Resolver};
 pub use database::Database;
+pub use player::Player;
 pub use recorder::Recorder;
 pub use session::Session;
 pub use tap::Tap;

@@ -45,6 +45,16 @@ pub enum Note {
     Used(u64, u32, u64),
 }
 
+impl Note {
+    /// Whether it answers a question about the next record.
+    pub(super) fn is_answer(&self) -> bool {
+        matches!(
+            self,
+            Self::Identity(..) | Self::KernelAt(..) | Self::VariableSize(..) | Self::OnDevice(..)
+        )
+    }
+}
+
 /// What of a report does not follow from the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mark {

@@ -1,13 +1,19 @@
-//! Feeds a state from a log, as the session fed its own.
+//! Feeds a state from a log, as the session fed its own; and a recording, if there is to be one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 
+use anyhow::Result;
+
 use super::log::{Entry, Mark, Note};
+use super::tap::{self, Tap};
+use super::{Facts, Recorder};
 use gpuprobe_cuda::{KindSet, Modes};
 use gpuprobe_engine::transfers::{Place, Transfer};
 use gpuprobe_engine::{Ledger, State, World};
+use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event;
 use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
@@ -64,10 +70,6 @@ impl World for Answers {
 pub enum Played {
     /// An event, and the copy that it was, if it was one.
     Event(Event, Option<Transfer>),
-    /// Launches were counted.
-    Counts,
-    /// Losses are known.
-    Lost,
     /// A report is to be made.
     Report(Mark),
     /// Nothing to be seen.
@@ -75,7 +77,6 @@ pub enum Played {
 }
 
 /// A state that is fed from a log.
-#[derive(Debug)]
 pub struct Player {
     /// The state.
     pub state: State,
@@ -85,15 +86,25 @@ pub struct Player {
     pub modes: Modes,
     /// What has been lost so far, by name.
     pub lost: BTreeMap<String, u64>,
-    /// Records that did not find their way into the recording.
-    pub dropped: u64,
-    /// Records that could not be decoded.
-    pub undecodable: u64,
     answers: Answers,
     decoder: event::Decoder,
+    tap: Box<dyn Tap>,
+    /// Counts have come, of which the recording is to be told.
+    has_counts: bool,
 }
 
 impl Player {
+    /// What is played is recorded again, in the new file `path`, until [`Self::finish`].
+    ///
+    /// # Errors
+    /// The file exists, or cannot be written.
+    pub fn recording(path: &Path, facts: Facts) -> Result<Self> {
+        let mut player = Self::new(facts.modes, facts.kinds);
+        player.tap = Box::new(Recorder::start(path, facts)?);
+        player.state.watch(true);
+        Ok(player)
+    }
+
     /// Nothing has happened yet; reports are about these kinds of memory.
     pub fn new(modes: Modes, kinds: KindSet) -> Self {
         Self {
@@ -104,10 +115,10 @@ impl Player {
             symbols: KnownFrames::default(),
             modes,
             lost: BTreeMap::new(),
-            dropped: 0,
-            undecodable: 0,
             answers: Answers::default(),
             decoder: event::Decoder::default(),
+            tap: Box::new(()),
+            has_counts: false,
         }
     }
 
@@ -120,58 +131,71 @@ impl Player {
                 played
             }
             Entry::Count(key, runs, captured) => {
-                self.state.launches.set_counts(key, runs, captured);
-                Played::Counts
+                self.count(key, runs, captured);
+                Played::Nothing
             }
             Entry::Note(note) => self.note(note),
         }
     }
 
-    fn record(&mut self, bytes: &[u8]) -> Played {
+    /// Nothing more comes for the moment.
+    pub fn pause(&mut self) {
+        if std::mem::take(&mut self.has_counts) {
+            self.tap.counted(&self.state.launches);
+        }
+        self.tap.pause();
+    }
+
+    /// Nothing more comes.
+    pub fn finish(&mut self) {
+        self.pause();
+        self.tap.finish();
+    }
+
+    /// Feeds the state with what the kernel side has counted of a kernel.
+    pub fn count(&mut self, key: RawLaunchKey, runs: u64, captured: u64) {
+        self.state.launches.set_counts(key, runs, captured);
+        self.tap.count(&key, runs, captured);
+        self.has_counts = true;
+    }
+
+    /// Feeds the state with a record.
+    pub fn record(&mut self, bytes: &[u8]) -> Played {
         match self.decoder.decode(bytes) {
             Ok(event) => {
-                let transfer = self.state.apply(&event, self.modes, &self.answers);
+                let (tap, state) = (&mut *self.tap, &mut self.state);
+                let transfer = tap::enter(tap, state, &event, self.modes, &self.answers);
+                if tap.is_recording() {
+                    tap.record(bytes, event.clone(), state.changes());
+                }
                 Played::Event(event, transfer)
             }
             Err(error) => {
                 tracing::debug!("{error}");
-                self.undecodable += 1;
                 Played::Nothing
             }
         }
     }
 
-    fn note(&mut self, note: Note) -> Played {
+    /// Feeds the state with anything else.
+    pub fn note(&mut self, note: Note) -> Played {
+        // Answers are noted when they are asked for.
+        if self.tap.is_recording() && !note.is_answer() {
+            self.tap.note(note.clone());
+        }
         match note {
-            Note::Identity(..)
-            | Note::KernelAt(..)
-            | Note::VariableSize(..)
-            | Note::OnDevice(..) => {
-                self.answers.0.borrow_mut().push(note);
-                Played::Nothing
-            }
-            Note::Vanished(pid) => {
-                self.state.ledger.end_unseen(pid);
-                Played::Nothing
-            }
-            Note::Lost(lost) => {
-                self.lost = lost;
-                Played::Lost
-            }
-            Note::Dropped(records) => {
-                self.dropped = records;
-                Played::Lost
-            }
-            Note::Report(mark) => Played::Report(mark),
+            answer if answer.is_answer() => self.answers.0.borrow_mut().push(answer),
+            Note::Vanished(pid) => self.state.ledger.end_unseen(pid),
+            Note::Lost(lost) => self.lost = lost,
+            Note::Report(mark) => return Played::Report(mark),
             Note::Stack(pid, number, stack) => {
                 self.state.ledger.learn_stack(pid, number, Rc::new(stack));
-                Played::Nothing
             }
             Note::Frames(pid, location, is_innermost, frames) => {
                 self.symbols.learn(pid, location, is_innermost, frames);
-                Played::Nothing
             }
-            Note::Used(..) => Played::Nothing,
+            _ => {}
         }
+        Played::Nothing
     }
 }

@@ -1,4 +1,5 @@
-//! The tracing side of a recording: collects the log and hands it to the thread that writes.
+//! The tracing side of a recording: collects events, what they change and the log, and hands them to
+//! the thread that writes.
 //!
 //! Tracing never waits for the disk. If the writer falls behind by more than [`MAX_QUEUED`], what
 //! comes is left out of the recording, counted, and said.
@@ -11,16 +12,18 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
 
+use super::batch::{Batch, LOG_BYTES, Launched, Step};
 use super::log::{self, Note};
 use super::tap::Tap;
 use super::writer::{Facts, Writer};
+use gpuprobe_engine::launches::Counted;
+use gpuprobe_engine::{Change, Launches};
 use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_model::event::Event;
 use gpuprobe_os::say;
 
-/// Bytes that wait to be written at most.
-const MAX_QUEUED: usize = 128 << 20;
-/// A batch is handed over when it is this long.
-const BATCH: usize = 1 << 18;
+/// Bytes that wait to be written at most: a million calls.
+const MAX_QUEUED: usize = 256 << 20;
 
 /// What both threads look at.
 #[derive(Debug, Default)]
@@ -36,10 +39,8 @@ pub(super) struct Shared {
 /// Records what it is handed.
 #[derive(Debug)]
 pub struct Recorder {
-    batch: Vec<u8>,
-    /// Records in `batch`.
-    records: u64,
-    sender: Option<Sender<Vec<u8>>>,
+    batch: Batch,
+    sender: Option<Sender<Batch>>,
     writer: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
     dropped: u64,
@@ -65,8 +66,7 @@ impl Recorder {
             })
             .context("cannot start the thread that writes the recording")?;
         Ok(Self {
-            batch: Vec::with_capacity(BATCH * 2),
-            records: 0,
+            batch: Batch::default(),
             sender: Some(sender),
             writer: Some(writer),
             shared,
@@ -79,31 +79,35 @@ impl Recorder {
         if self.batch.is_empty() {
             return;
         }
-        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH * 2));
-        let records = std::mem::take(&mut self.records);
-        let queued = self.shared.queued.fetch_add(batch.len(), Ordering::Relaxed) + batch.len();
+        let next = Batch::after(&self.batch);
+        let batch = std::mem::replace(&mut self.batch, next);
+        let (records, bytes) = (batch.records, batch.bytes());
+        let queued = self.shared.queued.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let fits = queued <= MAX_QUEUED || is_end;
-        let length = batch.len();
         let sent = fits
             && self
                 .sender
                 .as_ref()
                 .is_some_and(|sender| sender.send(batch).is_ok());
         if !sent {
-            self.shared.queued.fetch_sub(length, Ordering::Relaxed);
+            self.shared.queued.fetch_sub(bytes, Ordering::Relaxed);
             if self.dropped == 0 && !self.shared.stopped.load(Ordering::Relaxed) {
                 say("the recording does not keep up: events are left out of it");
             }
             self.dropped += records;
-            log::append_note(&mut self.batch, &Note::Dropped(self.dropped));
+            self.append(Note::Dropped(self.dropped));
         }
+    }
+
+    fn append(&mut self, note: Note) {
+        log::append_note(&mut self.batch.log, &note);
+        self.batch.steps.push(Step::Note(Box::new(note)));
     }
 
     fn grown(&mut self) {
         if self.shared.stopped.load(Ordering::Relaxed) {
-            self.batch.clear();
-            self.records = 0;
-        } else if self.batch.len() >= BATCH {
+            self.batch = Batch::default();
+        } else if self.batch.log.len() >= LOG_BYTES {
             self.hand_over(false);
         }
     }
@@ -114,19 +118,31 @@ impl Tap for Recorder {
         !self.shared.stopped.load(Ordering::Relaxed)
     }
 
-    fn record(&mut self, bytes: &[u8]) {
-        log::append_record(&mut self.batch, bytes);
-        self.records += 1;
+    fn record(&mut self, bytes: &[u8], event: Event, changes: &mut Vec<Change>) {
+        log::append_record(&mut self.batch.log, bytes);
+        self.batch.event(event, changes);
         self.grown();
     }
 
     fn count(&mut self, key: &RawLaunchKey, runs: u64, captured: u64) {
-        log::append_count(&mut self.batch, key, runs, captured);
+        log::append_count(&mut self.batch.log, key, runs, captured);
+        self.grown();
+    }
+
+    fn counted(&mut self, launches: &Launches) {
+        let launched = |(key, counted, mangled): (&RawLaunchKey, &Counted, _)| Launched {
+            key: *key,
+            pid: launches.launcher_of(key.process).map_or(0, |l| l.pid),
+            mangled,
+            counted: counted.clone(),
+        };
+        self.batch
+            .counted(launches.counted().map(launched).collect());
         self.grown();
     }
 
     fn note(&mut self, note: Note) {
-        log::append_note(&mut self.batch, &note);
+        self.append(note);
         self.grown();
     }
 

@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 
 use super::log::Note;
-use gpuprobe_engine::World;
-use gpuprobe_engine::transfers::Place;
+use gpuprobe_cuda::Modes;
+use gpuprobe_engine::transfers::{Place, Transfer};
+use gpuprobe_engine::{Change, Launches, State, World};
 use gpuprobe_model::abi::RawLaunchKey;
-use gpuprobe_model::event::Task;
+use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
 
 /// Takes what the state is fed with. By default, nothing is done with it.
@@ -16,11 +17,15 @@ pub trait Tap {
         false
     }
 
-    /// A record of the rings, after the notes that answer its questions.
-    fn record(&mut self, _bytes: &[u8]) {}
+    /// A record of the rings, after the notes that answer its questions; the event that it is, and
+    /// what that has changed, which is taken away.
+    fn record(&mut self, _bytes: &[u8], _event: Event, _changes: &mut Vec<Change>) {}
 
     /// What the kernel side has counted of a kernel.
     fn count(&mut self, _key: &RawLaunchKey, _runs: u64, _captured: u64) {}
+
+    /// All that is counted has been read: these are the launches so far.
+    fn counted(&mut self, _launches: &Launches) {}
 
     /// Anything else.
     fn note(&mut self, _note: Note) {}
@@ -38,25 +43,32 @@ pub trait Tap {
 /// Records nothing.
 impl Tap for () {}
 
-/// A world that remembers what it was asked and answered.
-pub struct Witness<'a, W> {
-    world: &'a W,
-    notes: RefCell<Vec<Note>>,
+/// Enters an event into `state`, as [`State::apply`], and tells `tap` what the world was asked for
+/// that. The event itself, and what it has changed, are to be recorded next.
+pub fn enter(
+    tap: &mut dyn Tap,
+    state: &mut State,
+    event: &Event,
+    modes: Modes,
+    world: &impl World,
+) -> Option<Transfer> {
+    if !tap.is_recording() {
+        return state.apply(event, modes, world);
+    }
+    let witness = Witness {
+        world,
+        notes: RefCell::default(),
+    };
+    let transfer = state.apply(event, modes, &witness);
+    let notes = witness.notes.into_inner();
+    notes.into_iter().for_each(|note| tap.note(note));
+    transfer
 }
 
-impl<'a, W: World> Witness<'a, W> {
-    /// Asks `world`.
-    pub fn new(world: &'a W) -> Self {
-        Self {
-            world,
-            notes: RefCell::default(),
-        }
-    }
-
-    /// What was answered.
-    pub fn into_notes(self) -> Vec<Note> {
-        self.notes.into_inner()
-    }
+/// A world that remembers what it was asked and answered.
+struct Witness<'a, W> {
+    world: &'a W,
+    notes: RefCell<Vec<Note>>,
 }
 
 impl<W: World> World for Witness<'_, W> {

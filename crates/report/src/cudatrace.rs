@@ -3,6 +3,7 @@
 use gpuprobe_model::text::hex;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -117,7 +118,7 @@ struct Group<'a> {
 pub(super) fn build(launches: &Launches, options: &Options) -> Cudatrace {
     let mut report = Cudatrace::default();
     let mut calls = BTreeMap::new();
-    let mut groups: HashMap<(u32, u64, Option<String>), Group<'_>> = HashMap::new();
+    let mut groups: HashMap<(u32, u64, Option<Arc<str>>), Group<'_>> = HashMap::new();
     let mut graphs: BTreeMap<u32, GraphReport> = BTreeMap::new();
     for (key, counted, mangled) in launches.counted() {
         let Some(function) = gpuprobe_cuda::function(key.row) else {
@@ -152,7 +153,7 @@ pub(super) fn build(launches: &Launches, options: &Options) -> Cudatrace {
     report.graphs = graphs.into_values().collect();
     let mut kernels: Vec<_> = groups
         .into_iter()
-        .map(|((_, _, mangled), group)| (group.calls(), kernel(mangled, group, options)))
+        .map(|((_, _, mangled), group)| (group.calls(), kernel(mangled.as_deref(), group, options)))
         .collect();
     kernels.sort_by(|(_, a), (_, b)| {
         (Reverse(a.launches), a.pid, &a.name).cmp(&(Reverse(b.launches), b.pid, &b.name))
@@ -225,14 +226,14 @@ fn named(calls: &BTreeMap<u16, u64>) -> Vec<(&'static str, u64)> {
     named.filter(|(_, runs)| *runs > 0).collect()
 }
 
-fn kernel(mangled: Option<String>, mut group: Group<'_>, options: &Options) -> KernelReport {
+fn kernel(mangled: Option<&str>, mut group: Group<'_>, options: &Options) -> KernelReport {
     group
         .parts
         .sort_by_key(|(key, counted)| (Reverse(counted.runs), key.handle, key.row));
     let sum = |of: fn(&Counted) -> u64| group.parts.iter().map(|(_, c)| of(c)).sum::<u64>();
     let recent = sum(|c| c.runs.saturating_sub(c.runs_reported));
     let (key, first) = group.parts[0];
-    let name = match &mangled {
+    let name = match mangled {
         Some(mangled) => symbols::demangle(mangled),
         None => format!("{:#x}", key.handle),
     };
@@ -242,7 +243,7 @@ fn kernel(mangled: Option<String>, mut group: Group<'_>, options: &Options) -> K
         comm: group.launcher.and_then(|l| l.comm.clone()),
         exited: group.launcher.is_some_and(|l| l.exited),
         name,
-        mangled,
+        mangled: mangled.map(str::to_owned),
         handle: key.handle,
         launches: sum(|c| c.runs),
         captured_launches: sum(|c| c.captured),

@@ -36,10 +36,11 @@ const MODES: Modes = Modes {
 pub fn play(bytes: &[u8]) -> usize {
     let kinds: KindSet = MemoryKind::ALL.into_iter().collect();
     let mut player = Player::new(MODES, kinds);
-    player.state.ledger.watch();
+    player.state.watch(true);
     let mut events = 0;
     let single = std::iter::once(Entry::Record(bytes));
     for entry in log::entries(bytes).chain(single) {
+        player.state.changes().clear();
         match player.play(entry) {
             Played::Event(..) => events += 1,
             Played::Report(_) => make_reports(&mut player),

@@ -1,6 +1,7 @@
 //! The names of a process's kernels.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Which kernel has a name: its handle, and the epoch in which that had this meaning.
 pub(super) type Place = (u64, u16);
@@ -11,13 +12,17 @@ const ENTRY: usize = 64;
 /// Names by place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    names: HashMap<Place, String>,
+    names: HashMap<Place, Arc<str>>,
     bytes: usize,
 }
 
 impl Names {
-    pub(super) fn get(&self, place: &Place) -> Option<&str> {
-        self.names.get(place).map(String::as_str)
+    pub(super) fn get(&self, place: &Place) -> Option<&Arc<str>> {
+        self.names.get(place)
+    }
+
+    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.names.keys()
     }
 
     /// About how much memory it takes.
@@ -25,7 +30,7 @@ impl Names {
         self.bytes
     }
 
-    pub(super) fn insert(&mut self, place: Place, name: String) {
+    pub(super) fn insert(&mut self, place: Place, name: Arc<str>) {
         self.bytes += ENTRY + name.len();
         if let Some(old) = self.names.insert(place, name) {
             self.bytes -= ENTRY + old.len();
@@ -60,15 +65,15 @@ mod tests {
     fn what_goes_takes_no_memory() {
         let mut names = Names::default();
         for handle in 0..10 {
-            names.insert((handle, 0), "name".repeat(10));
+            names.insert((handle, 0), "name".repeat(10).into());
         }
-        names.insert((3, 0), "other".to_owned());
+        names.insert((3, 0), "other".into());
         assert_eq!(names.bytes(), 9 * (ENTRY + 40) + ENTRY + 5);
         names.remove(&(3, 0));
         names.remove(&(3, 0));
         assert_eq!(names.bytes(), 9 * (ENTRY + 40));
         names.retain(|(handle, _)| *handle == 7);
         assert_eq!(names.bytes(), ENTRY + 40);
-        assert_eq!(names.get(&(7, 0)).map(str::len), Some(40));
+        assert_eq!(names.get(&(7, 0)).map(|name| name.len()), Some(40));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use rusqlite::params;
 
 use super::insert::{Insert, Strings};
-use gpuprobe_model::stack::{CallStack, Frame, KnownFrames, bare_frame};
+use gpuprobe_model::stack::{CallStack, Frame, KnownFrames, Location, bare_frame};
 
 /// Processes whose stacks are known for a while after their end: their last launches and copies come
 /// by another ring than their end, and are often read after it.
@@ -26,6 +26,7 @@ pub(super) struct Chains<'c> {
     /// so they are in nobody's way.
     ended: VecDeque<Vec<(u32, u64)>>,
     waiting: Vec<Waiting>,
+    known: KnownFrames,
     last_id: i64,
     /// Frames have become known since stacks were last written.
     has_news: bool,
@@ -48,20 +49,21 @@ impl<'c> Chains<'c> {
             by_contents: HashMap::new(),
             ended: VecDeque::new(),
             waiting: Vec::new(),
+            known: KnownFrames::default(),
             last_id: 0,
             has_news: false,
         }
     }
 
     /// From now on, calls of `pid` have `number` for `stack`.
-    pub(super) fn learn(&mut self, pid: u32, number: u64, stack: &CallStack) {
+    pub(super) fn learn(&mut self, pid: u32, number: u64, stack: CallStack) {
         let key = (pid, stack.clone());
         let id = *self.by_contents.entry(key).or_insert_with(|| {
             self.last_id += 1;
             self.waiting.push(Waiting {
                 id: self.last_id,
                 pid,
-                stack: stack.clone(),
+                stack,
             });
             self.has_news = true;
             self.last_id
@@ -69,8 +71,15 @@ impl<'c> Chains<'c> {
         self.by_number.insert((pid, number), id);
     }
 
-    /// Frames have become known.
-    pub(super) fn news(&mut self) {
+    /// The frames at a location have become known, or are not any more.
+    pub(super) fn learn_frames(
+        &mut self,
+        pid: u32,
+        location: Location,
+        is_innermost: bool,
+        frames: Vec<Frame>,
+    ) {
+        self.known.learn(pid, location, is_innermost, frames);
         self.has_news = true;
     }
 
@@ -97,7 +106,6 @@ impl<'c> Chains<'c> {
     /// about `max_rows`; returns whether there is more.
     pub(super) fn write(
         &mut self,
-        known: &KnownFrames,
         strings: &mut Strings<'c>,
         is_end: bool,
         max_rows: usize,
@@ -107,14 +115,14 @@ impl<'c> Chains<'c> {
         }
         let mut rows = 0;
         for waiting in std::mem::take(&mut self.waiting) {
-            let is_known = |(depth, location)| known.knows(waiting.pid, location, depth == 0);
+            let is_known = |(depth, location)| self.known.knows(waiting.pid, location, depth == 0);
             let mut each = waiting.stack.locations.iter().enumerate();
             if rows >= max_rows {
                 self.has_news = true;
                 self.waiting.push(waiting);
             } else if is_end || each.all(is_known) {
                 rows += waiting.stack.locations.len();
-                self.write_one(&waiting, known, strings)?;
+                self.write_one(&waiting, strings)?;
             } else {
                 self.waiting.push(waiting);
             }
@@ -122,15 +130,10 @@ impl<'c> Chains<'c> {
         Ok(self.has_news)
     }
 
-    fn write_one(
-        &mut self,
-        stack: &Waiting,
-        known: &KnownFrames,
-        strings: &mut Strings<'c>,
-    ) -> rusqlite::Result<()> {
+    fn write_one(&mut self, stack: &Waiting, strings: &mut Strings<'c>) -> rusqlite::Result<()> {
         let mut depth = 0;
         for (index, location) in stack.stack.locations.iter().enumerate() {
-            match known.get(stack.pid, location, index == 0) {
+            match self.known.get(stack.pid, location, index == 0) {
                 Some(frames) => {
                     for frame in &frames {
                         self.frame(stack.id, depth, frame, is_unnamed(frame), strings)?;

@@ -5,8 +5,7 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{Connection, params};
 
 use super::insert::Insert;
-use gpuprobe_cuda::{Op, Space};
-use gpuprobe_engine::Allocation;
+use gpuprobe_cuda::Op;
 use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call, MAX_DEVICES};
 use gpuprobe_model::identity::Identity;
 
@@ -20,7 +19,7 @@ const IS_NULL_STREAM: i64 = 3;
 
 /// The number of a context in exports: a primary context, or one that is not known, has that after
 /// its device's; those that a program makes come after all of these.
-fn context_id(device: u16, number: u16) -> i64 {
+pub(super) fn context_id(device: u16, number: u16) -> i64 {
     match number {
         0 | CONTEXT_UNKNOWN => i64::from(device) + 1,
         made => i64::from(MAX_DEVICES) + i64::from(made),
@@ -37,9 +36,6 @@ pub(super) struct Contexts<'c> {
     known: HashSet<(u32, u16, i64)>,
     known_devices: HashSet<(u32, u16)>,
     identities: HashMap<u32, Identity>,
-    /// Numbers of the contexts of allocations, where they are no primary contexts. A free is to
-    /// have the context of its allocation.
-    made_in: HashMap<(u32, Space, u64), u16>,
 }
 
 impl<'c> Contexts<'c> {
@@ -53,19 +49,17 @@ impl<'c> Contexts<'c> {
             known: HashSet::new(),
             known_devices: HashSet::new(),
             identities: HashMap::new(),
-            made_in: HashMap::new(),
         }
     }
 
     /// It is known who the process is.
-    pub(super) fn identified(&mut self, pid: u32, identity: &Identity) {
-        self.identities.insert(pid, identity.clone());
+    pub(super) fn identified(&mut self, pid: u32, identity: Identity) {
+        self.identities.insert(pid, identity);
     }
 
     /// A process has ended, or runs another program: its contexts are gone.
     pub(super) fn ended(&mut self, pid: u32) {
         self.identities.remove(&pid);
-        self.made_in.retain(|(of, ..), _| *of != pid);
     }
 
     /// The device of something of the process: what a call said, else 0 if there is no other.
@@ -137,27 +131,6 @@ impl<'c> Contexts<'c> {
         let sql = "SELECT count(*) FROM TARGET_INFO_GPU WHERE id = ?";
         let there: i64 = self.connection.query_row(sql, [index], |row| row.get(0))?;
         Ok((there > 0).then_some(index))
-    }
-
-    /// The context of what `call` has allocated on `device`.
-    pub(super) fn of_new(&mut self, call: &Call, allocation: &Allocation, device: u16) -> i64 {
-        let place = (call.pid, allocation.space(), allocation.address);
-        let is_made = !matches!(call.context, 0 | CONTEXT_UNKNOWN);
-        // Physical memory and pools may be on another device than the thread.
-        let agrees = self.device(call.pid, call.device) == Some(device);
-        if is_made && agrees && allocation.space() != Space::Physical {
-            self.made_in.insert(place, call.context);
-            return context_id(device, call.context);
-        }
-        self.made_in.remove(&place);
-        context_id(device, 0)
-    }
-
-    /// The context of what is no longer allocated on `device`.
-    pub(super) fn of_old(&mut self, pid: u32, allocation: &Allocation, device: u16) -> i64 {
-        let place = (pid, allocation.space(), allocation.address);
-        let number = self.made_in.remove(&place).unwrap_or(0);
-        context_id(device, number)
     }
 }
 

@@ -1,31 +1,29 @@
 //! Launches: how often each kernel was launched, and, if they were sent, single ones.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
 use super::insert::Insert;
+use crate::batch::Launched;
 use crate::ids::global_pid;
 use gpuprobe_cuda::Op;
-use gpuprobe_engine as state;
-use gpuprobe_model::abi::RawLaunchKey;
-use gpuprobe_model::event::{Call, Kernel, Launch};
+use gpuprobe_engine::Handle;
+use gpuprobe_model::event::{Call, Launch};
 use gpuprobe_stacks::symbols;
 
-/// Process, handle and epoch: what a name belongs to.
-type Handle = (u32, u64, u16);
+/// Processes whose kernels are known for a while after their end: their last launches come by
+/// another ring than their end, and are often read after it.
+const KEPT_ENDS: usize = 64;
 
-fn handle_of(key: &RawLaunchKey) -> Handle {
-    (key.process, key.handle, key.epoch)
-}
-
-/// Something that was launched, which has a row of its own.
-#[derive(Debug)]
-struct Launched {
-    /// By which function: row of the function table.
-    row: u16,
-    id: i64,
-    mangled: Option<String>,
+/// A kernel, or an executable graph.
+#[derive(Debug, Default)]
+struct Kernel {
+    mangled: Option<Arc<str>>,
+    /// Its rows among what was launched, by the function that did it: row of the function table,
+    /// and id.
+    launched: Vec<(u16, i64)>,
 }
 
 /// Writes launches.
@@ -34,15 +32,15 @@ pub(super) struct Launches<'c> {
     counts: Insert<'c>,
     single: Insert<'c>,
     launched: Insert<'c>,
-    known: HashMap<Handle, Vec<Launched>>,
+    known: HashMap<Handle, Kernel>,
     last_id: i64,
-    /// Processes in which names found through handles turned out not to be believed.
-    distrusted: HashSet<u32>,
+    /// Processes that have ended, the oldest first.
+    ended: VecDeque<u32>,
     /// Calls that the ledger was told of, which are launches too, by thread and start: number and
     /// row.
     told: BTreeMap<(u32, u64), (i64, i64)>,
-    /// Launches were counted since they were last written.
-    is_counted: bool,
+    /// What has been counted, if it has not been written yet.
+    counted: Option<Vec<Launched>>,
 }
 
 /// The name for people: of a handle, if nothing names it.
@@ -60,15 +58,25 @@ impl<'c> Launches<'c> {
             launched: into("GPUPROBE_LAUNCHED"),
             known: HashMap::new(),
             last_id: 0,
-            distrusted: HashSet::new(),
+            ended: VecDeque::new(),
             told: BTreeMap::new(),
-            is_counted: false,
+            counted: None,
         }
     }
 
-    /// Counts are known.
-    pub(super) fn counted(&mut self) {
-        self.is_counted = true;
+    /// This has been launched so far.
+    pub(super) fn counted(&mut self, launched: Vec<Launched>) {
+        self.counted = Some(launched);
+    }
+
+    /// The process or program `process`, as launch keys have it, has ended.
+    pub(super) fn end(&mut self, process: u32) {
+        self.ended.push_back(process);
+        if self.ended.len() > KEPT_ENDS
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.known.retain(|handle, _| handle.process != oldest);
+        }
     }
 
     /// The ledger was told of `call`, which has this number and this row; the launch that it is may
@@ -91,13 +99,8 @@ impl<'c> Launches<'c> {
     }
 
     /// Writes a single launch, whose call has the number `correlation`.
-    pub(super) fn single(
-        &mut self,
-        launch: &Launch,
-        correlation: i64,
-        state: &state::Launches,
-    ) -> rusqlite::Result<()> {
-        let launched = self.id_of(launch, state)?;
+    pub(super) fn single(&mut self, launch: &Launch, correlation: i64) -> rusqlite::Result<()> {
+        let launched = self.id_of(launch)?;
         self.single.row(params![
             correlation,
             global_pid(launch.pid),
@@ -114,66 +117,60 @@ impl<'c> Launches<'c> {
     }
 
     /// The number of what was launched.
-    fn id_of(&mut self, launch: &Launch, state: &state::Launches) -> rusqlite::Result<i64> {
+    fn id_of(&mut self, launch: &Launch) -> rusqlite::Result<i64> {
         let key = &launch.key;
-        let same = self.known.entry(handle_of(key)).or_default();
-        if let Some(launched) = same.iter().find(|l| l.row == key.row) {
-            return Ok(launched.id);
+        let kernel = self.known.entry(key.into()).or_default();
+        if let Some((_, id)) = kernel.launched.iter().find(|(row, _)| *row == key.row) {
+            return Ok(*id);
         }
         self.last_id += 1;
         let is_graph = launch.function.op == Op::GraphLaunch;
-        let mangled = if is_graph { None } else { name(state, key) };
+        let mangled = kernel.mangled.as_deref().filter(|_| !is_graph);
         self.launched.row(params![
             self.last_id,
             global_pid(launch.pid),
-            shown(mangled.as_deref(), key.handle),
+            shown(mangled, key.handle),
             mangled,
             key.handle.cast_signed(),
             launch.function.symbol,
             is_graph
         ])?;
-        same.push(Launched {
-            row: key.row,
-            id: self.last_id,
-            mangled,
-        });
+        kernel.launched.push((key.row, self.last_id));
         Ok(self.last_id)
     }
 
-    /// A name was learnt, or contradicts what was believed: what was launched before may have
-    /// another name by now. Another thread's first launch may also be told before the name is.
-    pub(super) fn named(
-        &mut self,
-        kernel: &Kernel,
-        state: &state::Launches,
-    ) -> rusqlite::Result<()> {
-        let process = kernel.key.process;
-        let launcher = state.launcher_of(process);
-        let distrusts = launcher.is_some_and(state::launches::Launcher::distrusts_handles);
-        if distrusts && self.distrusted.insert(process) {
-            let of_process = self.known.iter_mut().filter(|((p, ..), _)| *p == process);
-            for (handle, launched) in of_process {
-                rename(self.connection, *handle, launched, state)?;
-            }
-        } else if let Some(launched) = self.known.get_mut(&handle_of(&kernel.key)) {
-            rename(self.connection, handle_of(&kernel.key), launched, state)?;
+    /// A kernel has another name, or none, from now on: what was launched before has it too. Another
+    /// thread's first launch may be told before the name is.
+    pub(super) fn named(&mut self, handle: Handle, name: Option<Arc<str>>) -> rusqlite::Result<()> {
+        let kernel = self.known.entry(handle).or_default();
+        if kernel.mangled == name {
+            return Ok(());
+        }
+        kernel.mangled = name;
+        let name = kernel.mangled.as_deref();
+        let is_kernel = |row| gpuprobe_cuda::function(row).is_some_and(|f| f.op == Op::Launch);
+        for (_, id) in kernel.launched.iter().filter(|(row, _)| is_kernel(*row)) {
+            let sql = "UPDATE GPUPROBE_LAUNCHED SET name = ?2, mangled = ?3 WHERE launched = ?1";
+            self.connection
+                .execute(sql, params![id, shown(name, handle.handle), name])?;
         }
         Ok(())
     }
 
     /// Writes what has been launched so far, if it has been counted again.
-    pub(super) fn write_counts(&mut self, state: &state::Launches) -> rusqlite::Result<()> {
-        if !std::mem::take(&mut self.is_counted) {
+    pub(super) fn write_counts(&mut self) -> rusqlite::Result<()> {
+        let Some(counted) = self.counted.take() else {
             return Ok(());
-        }
+        };
         self.connection
             .execute("DELETE FROM GPUPROBE_LAUNCH_COUNTS", [])?;
-        for (key, counted, mangled) in state.counted() {
+        for launched in counted {
+            let (key, counted) = (&launched.key, &launched.counted);
             let function = gpuprobe_cuda::function(key.row);
-            let pid = state.launcher_of(key.process).map_or(0, |l| l.pid);
+            let mangled = launched.mangled.as_deref();
             self.counts.row(params![
-                global_pid(pid),
-                shown(mangled.as_deref(), key.handle),
+                global_pid(launched.pid),
+                shown(mangled, key.handle),
                 mangled,
                 key.handle.cast_signed(),
                 function.map(|f| f.symbol),
@@ -190,33 +187,4 @@ impl<'c> Launches<'c> {
         }
         Ok(())
     }
-}
-
-/// The mangled name of the kernel `key`, if it is known.
-fn name(state: &state::Launches, key: &RawLaunchKey) -> Option<String> {
-    let launcher = state.launcher_of(key.process)?;
-    launcher.name(key.handle, key.epoch).map(str::to_owned)
-}
-
-/// Gives what was launched through `handle` the name that it has now.
-fn rename(
-    connection: &Connection,
-    handle: Handle,
-    launched: &mut [Launched],
-    state: &state::Launches,
-) -> rusqlite::Result<()> {
-    let (process, handle, epoch) = handle;
-    let name = state
-        .launcher_of(process)
-        .and_then(|l| l.name(handle, epoch));
-    let is_kernel =
-        |l: &&mut Launched| gpuprobe_cuda::function(l.row).is_some_and(|f| f.op == Op::Launch);
-    for launched in launched.iter_mut().filter(is_kernel) {
-        if launched.mangled.as_deref() != name {
-            launched.mangled = name.map(str::to_owned);
-            let sql = "UPDATE GPUPROBE_LAUNCHED SET name = ?2, mangled = ?3 WHERE launched = ?1";
-            connection.execute(sql, params![launched.id, shown(name, handle), name])?;
-        }
-    }
-    Ok(())
 }

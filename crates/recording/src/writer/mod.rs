@@ -1,8 +1,8 @@
 //! The writing side of a recording, a thread of its own.
 //!
-//! It plays the log into a state of its own, exactly as a replay does, and writes rows for what
-//! happens there. If it cannot write any more, it says so once, leaves a valid file, and tracing
-//! goes on.
+//! It writes rows for the events of the run and for what these have changed, as it is told; it keeps
+//! no accounts. If it cannot write any more, it says so once, leaves a valid file, and tracing goes
+//! on.
 
 mod activity;
 mod chains;
@@ -25,10 +25,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
-use super::log;
-use super::player::Player;
+use super::batch::Batch;
 use super::recorder::Shared;
 use gpuprobe_os::privileges::WriteRights;
 use gpuprobe_os::say;
@@ -72,7 +71,7 @@ impl Writer {
     }
 
     /// Writes what comes until nothing more comes.
-    pub(super) fn run(self, batches: &Receiver<Vec<u8>>, shared: &Shared) {
+    pub(super) fn run(self, batches: &Receiver<Batch>, shared: &Shared) {
         let Self { mut file, facts } = self;
         let written = write_all(&file.connection, &facts, batches, shared);
         let path = file.path.display().to_string();
@@ -120,11 +119,9 @@ fn leave_valid(connection: &Connection, why: &str) {
 fn write_all(
     connection: &Connection,
     facts: &Facts,
-    batches: &Receiver<Vec<u8>>,
+    batches: &Receiver<Batch>,
     shared: &Shared,
 ) -> rusqlite::Result<i64> {
-    let mut player = Player::new(facts.modes, facts.kinds);
-    player.state.ledger.watch();
     let mut rows = Rows::new(connection, facts);
     let mut sequence = 0;
     let mut begun: Option<Instant> = None;
@@ -146,8 +143,9 @@ fn write_all(
         }
         if let Some(batch) = batch {
             sequence += 1;
-            written += write_batch(&mut rows, &mut player, sequence, &batch)?;
-            shared.queued.fetch_sub(batch.len(), Ordering::Relaxed);
+            let bytes = batch.bytes();
+            written += write_batch(&mut rows, sequence, batch)?;
+            shared.queued.fetch_sub(bytes, Ordering::Relaxed);
         }
         let is_round = begun.is_some() && round.elapsed() >= COMMIT_EVERY;
         if is_round {
@@ -161,7 +159,7 @@ fn write_all(
         }
         let is_time = is_round || begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY);
         if is_time || written > MAX_ROWS as u64 {
-            commit(connection, &mut rows, &player)?;
+            commit(connection, &mut rows)?;
             if is_time {
                 file::settle(connection)?;
             }
@@ -174,55 +172,35 @@ fn write_all(
     while rows.settle(true, MAX_ROWS)? {
         connection.execute_batch("COMMIT; BEGIN")?;
     }
-    while rows.chains(&player.symbols, true, MAX_ROWS)? {
+    while rows.chains(true, MAX_ROWS)? {
         connection.execute_batch("COMMIT; BEGIN")?;
     }
     let calls = rows.calls();
     let ends = [
         ("ended_ns", rows.last_ns().to_string()),
-        ("complete", (player.dropped == 0).to_string()),
+        ("complete", (rows.dropped == 0).to_string()),
     ];
     for (key, value) in ends.into_iter().chain(rows.remarks()) {
         let sql = "INSERT OR REPLACE INTO GPUPROBE_META VALUES (?, ?)";
         connection.execute(sql, [key, &value])?;
     }
-    commit(connection, &mut rows, &player)?;
+    commit(connection, &mut rows)?;
     Ok(calls)
 }
 
-fn write_batch(
-    rows: &mut Rows<'_>,
-    player: &mut Player,
-    sequence: i64,
-    batch: &[u8],
-) -> rusqlite::Result<u64> {
+fn write_batch(rows: &mut Rows<'_>, sequence: i64, batch: Batch) -> rusqlite::Result<u64> {
     let mut written = 1;
-    rows.log(sequence, batch)?;
-    for entry in log::entries(batch) {
-        if let log::Entry::Note(note) = &entry {
-            rows.note(note)?;
-        }
-        let played = player.play(entry);
-        written += rows.played(&played, player)?;
+    rows.log(sequence, &batch.log)?;
+    let mut changes = &batch.changes[..];
+    for step in batch.steps {
+        written += rows.step(step, &mut changes)?;
     }
     Ok(written)
 }
 
 /// Commits, with the figures that change all the time as they are now.
-fn commit(connection: &Connection, rows: &mut Rows<'_>, player: &Player) -> rusqlite::Result<()> {
-    rows.write_counts(player)?;
-    rows.chains(&player.symbols, false, MAX_ROWS)?;
-    let sql = "UPDATE ANALYSIS_DETAILS SET duration = ?1, stopTime = ?1";
-    connection.execute(sql, [rows.last_ns()])?;
-    let dropped = ("recording".to_owned(), player.dropped);
-    for (what, count) in player
-        .lost
-        .iter()
-        .map(|(w, c)| (w.clone(), *c))
-        .chain([dropped])
-    {
-        let sql = "INSERT OR REPLACE INTO GPUPROBE_LOST VALUES (?, ?)";
-        connection.execute(sql, params![what, i64::try_from(count).unwrap_or(i64::MAX)])?;
-    }
+fn commit(connection: &Connection, rows: &mut Rows<'_>) -> rusqlite::Result<()> {
+    rows.write_counts()?;
+    rows.chains(false, MAX_ROWS)?;
     connection.execute_batch("COMMIT")
 }

@@ -1,26 +1,26 @@
 //! From what happens to rows.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, params};
 
 use super::activity::{Activities, Seen};
 use super::chains::Chains;
 use super::common::{Common, signed};
-use super::contexts::Contexts;
+use super::contexts::{Contexts, context_id};
 use super::facts::Facts;
 use super::insert::Insert;
 use super::launches::Launches;
 use super::pools::{self, Pools};
+use crate::batch::Step;
 use crate::ids::global_pid;
 use crate::kinds;
 use crate::log;
 use crate::log::Note;
-use crate::player::{Played, Player};
 use gpuprobe_cuda::nsys::class;
-use gpuprobe_cuda::{Belongs, FUNCTIONS, Function, KindSet, Layer};
-use gpuprobe_engine::transfers::Transfer;
-use gpuprobe_engine::{Allocation, Outcome};
+use gpuprobe_cuda::{Belongs, FUNCTIONS, Function, KindSet, Layer, Modes};
+use gpuprobe_engine::{Block, Change};
 use gpuprobe_model::event::{Call, Copy, Event, Launch};
-use gpuprobe_model::stack::KnownFrames;
 
 /// Where the call stack of a call is entered.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +70,7 @@ pub(super) struct Rows<'c> {
     used: Insert<'c>,
     /// `nameId` by row of the function table.
     names: Vec<Option<i64>>,
+    modes: Modes,
     /// The kinds of memory that are wanted.
     counted: KindSet,
     contexts: Contexts<'c>,
@@ -77,7 +78,11 @@ pub(super) struct Rows<'c> {
     /// What CUPTI tells, if it is asked to.
     activities: Option<Activities<'c>>,
     /// Allocations whose device nothing tells.
-    pub(super) unknown_devices: u64,
+    unknown_devices: u64,
+    /// What has been lost so far, by name.
+    lost: BTreeMap<String, u64>,
+    /// Records that did not find their way here.
+    pub(super) dropped: u64,
 }
 
 impl<'c> Rows<'c> {
@@ -95,11 +100,14 @@ impl<'c> Rows<'c> {
             launches: Launches::new(connection),
             used: into("GPUPROBE_SMI"),
             names: vec![None; FUNCTIONS.len()],
+            modes: facts.modes,
             counted: facts.kinds,
             contexts: Contexts::new(connection),
             pools: Pools::new(connection),
             activities: (facts.modes.activity).then(|| Activities::new(connection, facts)),
             unknown_devices: 0,
+            lost: BTreeMap::new(),
+            dropped: 0,
         }
     }
 
@@ -127,91 +135,51 @@ impl<'c> Rows<'c> {
         ])
     }
 
-    /// Something that is no record, before it is played.
-    pub(super) fn note(&mut self, note: &Note) -> rusqlite::Result<()> {
-        match note {
-            Note::Identity(pid, identity) => {
-                self.contexts.identified(*pid, identity);
-                Ok(())
+    /// Writes what a step means. `changes` begins with those of the step's event; they are taken
+    /// off. Returns the number of rows.
+    pub(super) fn step(&mut self, step: Step, changes: &mut &[Change]) -> rusqlite::Result<u64> {
+        match step {
+            Step::Event(event, count) => {
+                let (own, rest) = changes.split_at(count.min(changes.len()));
+                *changes = rest;
+                self.event(&event, own)
             }
-            Note::Used(monotonic_ns, gpu, bytes) => {
-                let time = self.time(*monotonic_ns);
-                self.used.row(params![time, gpu, signed(*bytes)])
-            }
-            Note::Vanished(pid) => {
-                self.chains.end(*pid);
-                self.end(*pid, self.common.last_ns, "vanished")
-            }
-            Note::Stack(pid, number, stack) => {
-                self.chains.learn(*pid, *number, stack);
-                Ok(())
-            }
-            Note::Frames(..) => {
-                self.chains.news();
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// An entry has been played. Returns the number of rows.
-    pub(super) fn played(&mut self, played: &Played, player: &mut Player) -> rusqlite::Result<u64> {
-        match played {
-            Played::Event(event, transfer) => self.event(event, transfer.as_ref(), player),
-            Played::Counts => {
-                self.launches.counted();
+            Step::Note(note) => self.note(*note).map(|()| 0),
+            Step::Counted(launched) => {
+                self.launches.counted(launched);
                 Ok(0)
             }
-            Played::Lost | Played::Report(_) | Played::Nothing => Ok(0),
         }
     }
 
-    fn event(
-        &mut self,
-        event: &Event,
-        transfer: Option<&Transfer>,
-        player: &mut Player,
-    ) -> rusqlite::Result<u64> {
+    fn note(&mut self, note: Note) -> rusqlite::Result<()> {
+        match note {
+            Note::Identity(pid, identity) => self.contexts.identified(pid, identity),
+            Note::Used(monotonic_ns, gpu, bytes) => {
+                let time = self.time(monotonic_ns);
+                return self.used.row(params![time, gpu, signed(bytes)]);
+            }
+            Note::Vanished(pid) => {
+                self.chains.end(pid);
+                return self.end(pid, self.common.last_ns, "vanished");
+            }
+            Note::Stack(pid, number, stack) => self.chains.learn(pid, number, stack),
+            Note::Frames(pid, location, is_innermost, frames) => {
+                self.chains
+                    .learn_frames(pid, location, is_innermost, frames);
+            }
+            Note::Lost(lost) => self.lost = lost,
+            Note::Dropped(records) => self.dropped = records,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event, changes: &[Change]) -> rusqlite::Result<u64> {
         match event {
             Event::Call(call) => {
-                let outcomes = player.state.ledger.take_outcomes();
-                let allocates = |outcome: &Outcome| matches!(outcome, Outcome::Allocated(_));
-                let does = match &outcomes {
-                    some if some.iter().any(allocates) => Does::Allocates,
-                    some if !some.is_empty() || pools::has_event(call.function.op) => {
-                        Does::Something
-                    }
-                    _ => Does::Nothing,
-                };
-                let stack = match self.chains.id(call.pid, call.stack) {
-                    None => Stack::None,
-                    Some(chain)
-                        if call.function.layer == Layer::Runtime && does == Does::Allocates =>
-                    {
-                        Stack::Apart(chain)
-                    }
-                    Some(chain) => Stack::OfCall(chain),
-                };
-                self.call(
-                    call.row,
-                    call.function,
-                    call.result,
-                    (call.pid, call.tid),
-                    (call.start_ns, call.end_ns),
-                    (stack, does),
-                )?;
-                if player.modes.cudatrace {
-                    let row = self.connection.last_insert_rowid();
-                    self.launches.told(call, (self.common.correlation, row));
-                }
-                self.contexts.called(call)?;
-                self.pool(call)?;
-                let mut rows = 1;
-                for outcome in outcomes {
-                    self.outcome(&outcome, call, player)?;
-                    rows += 1;
-                }
-                return Ok(rows);
+                self.memory_call(call, changes)?;
+                return Ok(1 + changes.len() as u64);
             }
             Event::Copy(copy) => {
                 self.call(
@@ -222,11 +190,17 @@ impl<'c> Rows<'c> {
                     (copy.start_ns, copy.end_ns),
                     (Stack::None, Does::Something),
                 )?;
-                self.copy(copy, transfer)?;
+                self.copy(copy, changes)?;
                 return Ok(2);
             }
-            Event::Launch(launch) => return self.launch(launch, player),
-            Event::Kernel(kernel) => self.launches.named(kernel, &player.state.launches)?,
+            Event::Launch(launch) => return self.launch(launch),
+            Event::Kernel(_) => {
+                for change in changes {
+                    if let Change::Named(handle, name) = change {
+                        self.launches.named(*handle, name.clone())?;
+                    }
+                }
+            }
             Event::Process(task) => {
                 let time = self.time(task.time_ns);
                 self.common.tasks.process(task, time)?;
@@ -243,6 +217,7 @@ impl<'c> Rows<'c> {
                 };
                 let time = self.time(task.time_ns);
                 self.chains.end(task.pid);
+                self.launches.end(task.process);
                 self.end(task.pid, time, how)?;
             }
             Event::Activity(batch) => {
@@ -254,6 +229,37 @@ impl<'c> Rows<'c> {
             Event::ThreadExit(_) => return Ok(0),
         }
         Ok(1)
+    }
+
+    fn memory_call(&mut self, call: &Call, changes: &[Change]) -> rusqlite::Result<()> {
+        let allocates = |change: &Change| matches!(change, Change::Allocated(_));
+        let does = match changes {
+            some if some.iter().any(allocates) => Does::Allocates,
+            some if !some.is_empty() || pools::has_event(call.function.op) => Does::Something,
+            _ => Does::Nothing,
+        };
+        let is_apart = call.function.layer == Layer::Runtime && does == Does::Allocates;
+        let stack = match self.chains.id(call.pid, call.stack) {
+            None => Stack::None,
+            Some(chain) if is_apart => Stack::Apart(chain),
+            Some(chain) => Stack::OfCall(chain),
+        };
+        self.call(
+            call.row,
+            call.function,
+            call.result,
+            (call.pid, call.tid),
+            (call.start_ns, call.end_ns),
+            (stack, does),
+        )?;
+        if self.modes.cudatrace {
+            let row = self.connection.last_insert_rowid();
+            self.launches.told(call, (self.common.correlation, row));
+        }
+        self.contexts.called(call)?;
+        changes
+            .iter()
+            .try_for_each(|change| self.change(change, call))
     }
 
     fn call(
@@ -316,17 +322,9 @@ impl<'c> Rows<'c> {
         Ok(())
     }
 
-    fn pool(&mut self, call: &Call) -> rusqlite::Result<()> {
-        let times = (self.time(call.start_ns), self.time(call.end_ns));
-        let device = self.contexts.device(call.pid, call.device);
-        self.pools
-            .called(call, device, self.common.correlation, times)
-    }
-
     /// A process has ended, or runs another program.
     fn end(&mut self, pid: u32, time: i64, how: &str) -> rusqlite::Result<()> {
         self.contexts.ended(pid);
-        self.pools.ended(pid);
         if let Some(activities) = &mut self.activities {
             activities.ended(pid);
         }
@@ -334,41 +332,35 @@ impl<'c> Rows<'c> {
         self.common.tasks.end(pid, time, how, after)
     }
 
-    /// What the ledger made of `call`.
-    fn outcome(&mut self, outcome: &Outcome, call: &Call, player: &Player) -> rusqlite::Result<()> {
+    /// What `call` has changed.
+    fn change(&mut self, change: &Change, call: &Call) -> rusqlite::Result<()> {
         let (start, end) = (self.time(call.start_ns), self.time(call.end_ns));
-        let own = Some(self.common.correlation);
-        match outcome {
-            Outcome::Allocated(allocation) => {
-                self.memory(call, allocation, player, (end, ALLOCATION, own))
-            }
-            Outcome::Freed(allocation) => {
-                self.memory(call, allocation, player, (start, DEALLOCATION, own))
-            }
+        let number = self.common.correlation;
+        let pid = call.pid;
+        match change {
+            Change::Allocated(block) => self.memory(pid, block, (end, ALLOCATION, Some(number))),
+            Change::Freed(block) => self.memory(pid, block, (start, DEALLOCATION, Some(number))),
             // Its own free has been entered, but has not returned yet.
-            Outcome::GaveWay(allocation) => {
-                self.memory(call, allocation, player, (end, DEALLOCATION, None))
+            Change::GaveWay(block) => self.memory(pid, block, (end, DEALLOCATION, None)),
+            Change::UnknownFree(address) => {
+                self.unmatched
+                    .row(params![number, start, global_pid(pid), signed(*address)])
             }
-            Outcome::UnknownFree(address) => self.unmatched.row(params![
-                self.common.correlation,
-                start,
-                global_pid(call.pid),
-                signed(*address)
-            ]),
+            Change::Pool(device) => self.pools.event(call, *device, number, (start, end)),
+            Change::Copied(..) | Change::Named(..) => Ok(()),
         }
     }
 
     fn memory(
         &mut self,
-        call: &Call,
-        allocation: &Allocation,
-        player: &Player,
+        pid: u32,
+        block: &Block,
         (time, operation, correlation): (i64, i64, Option<i64>),
     ) -> rusqlite::Result<()> {
+        let allocation = &block.allocation;
         if !self.counted.contains(allocation.kind()) {
             return Ok(());
         }
-        let pid = call.pid;
         let device = self.contexts.device(pid, allocation.device());
         self.unknown_devices += u64::from(device.is_none() && operation == ALLOCATION);
         // The column cannot be NULL; how many are unknown stands in GPUPROBE_META.
@@ -379,37 +371,31 @@ impl<'c> Rows<'c> {
             // Another process or API has it, and it is not counted again.
             Belongs::Elsewhere => return Ok(()),
         };
-        let context = match operation {
-            ALLOCATION => self.contexts.of_new(call, allocation, device),
-            _ => self.contexts.of_old(pid, allocation, device),
-        };
-        let process = player.state.ledger.process_of(pid);
-        let pool = process.and_then(|process| process.pool_of(allocation));
-        let variable = process.and_then(|process| process.name_of(allocation));
+        let origin = block.origin.as_deref();
         let nothing: Option<i64> = None;
         self.memory.row(params![
             time,
             global_pid(pid),
             device,
-            context,
+            context_id(device, allocation.context()),
             signed(allocation.address),
             0,
             signed(allocation.size_bytes),
             kind,
             operation,
-            variable,
+            origin.and_then(|origin| origin.variable.as_deref()),
             correlation,
             nothing,
-            pool.and_then(|pool| pool.handle).map(signed),
+            origin.and_then(|origin| origin.pool).map(signed),
             nothing,
-            pool.and_then(|pool| pool.reserved_bytes).map(signed),
+            origin.and_then(|origin| origin.reserved_bytes).map(signed),
             nothing,
             nothing,
             nothing
         ])
     }
 
-    fn launch(&mut self, launch: &Launch, player: &Player) -> rusqlite::Result<u64> {
+    fn launch(&mut self, launch: &Launch) -> rusqlite::Result<u64> {
         let chain = self.chains.id(launch.pid, launch.stack);
         let correlation = match self.launches.number_of(launch) {
             Some((number, row)) => {
@@ -430,8 +416,7 @@ impl<'c> Rows<'c> {
                 self.common.correlation
             }
         };
-        self.launches
-            .single(launch, correlation, &player.state.launches)?;
+        self.launches.single(launch, correlation)?;
         Ok(2)
     }
 
@@ -442,7 +427,11 @@ impl<'c> Rows<'c> {
         update.execute([row, chain]).map(|_| ())
     }
 
-    fn copy(&mut self, copy: &Copy, transfer: Option<&Transfer>) -> rusqlite::Result<()> {
+    fn copy(&mut self, copy: &Copy, changes: &[Change]) -> rusqlite::Result<()> {
+        let understood = changes.iter().find_map(|change| match change {
+            Change::Copied(direction, mode) => Some((direction.name(), mode.name())),
+            _ => None,
+        });
         let (start, end) = (self.time(copy.start_ns), self.time(copy.end_ns));
         self.copies.row(params![
             self.common.correlation,
@@ -450,8 +439,8 @@ impl<'c> Rows<'c> {
             end,
             global_pid(copy.pid),
             signed(copy.bytes),
-            transfer.map(|transfer| transfer.which.direction.name()),
-            transfer.map(|transfer| transfer.which.mode.name()),
+            understood.map(|(direction, _)| direction),
+            understood.map(|(_, mode)| mode),
             signed(copy.destination),
             signed(copy.source),
             copy.captured,
@@ -461,14 +450,9 @@ impl<'c> Rows<'c> {
 
     /// Writes the call stacks whose frames are known; at the end, all of them. Stops after about
     /// `max_rows`; returns whether there is more.
-    pub(super) fn chains(
-        &mut self,
-        known: &KnownFrames,
-        is_end: bool,
-        max_rows: usize,
-    ) -> rusqlite::Result<bool> {
+    pub(super) fn chains(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
         self.chains
-            .write(known, &mut self.common.strings, is_end, max_rows)
+            .write(&mut self.common.strings, is_end, max_rows)
     }
 
     /// Begins another round of waiting for what belongs together.
@@ -513,7 +497,17 @@ impl<'c> Rows<'c> {
     }
 
     /// Writes the figures that change all the time as they are now.
-    pub(super) fn write_counts(&mut self, player: &Player) -> rusqlite::Result<()> {
-        self.launches.write_counts(&player.state.launches)
+    pub(super) fn write_counts(&mut self) -> rusqlite::Result<()> {
+        self.launches.write_counts()?;
+        let sql = "UPDATE ANALYSIS_DETAILS SET duration = ?1, stopTime = ?1";
+        self.connection.execute(sql, [self.last_ns()])?;
+        let dropped = ("recording", &self.dropped);
+        let lost = self.lost.iter().map(|(what, count)| (what.as_str(), count));
+        for (what, count) in lost.chain([dropped]) {
+            let sql = "INSERT OR REPLACE INTO GPUPROBE_LOST VALUES (?, ?)";
+            let count = i64::try_from(*count).unwrap_or(i64::MAX);
+            self.connection.execute(sql, params![what, count])?;
+        }
+        Ok(())
     }
 }
