@@ -2,15 +2,14 @@
 /*
  * What the BPF programs and user space agree on: the limits, the row of the
  * function table as the kernel side reads it, and the records in the rings.
- * The Rust twin is crates/model/src/abi.rs; src/probe/abi.rs asserts at compile
- * time that both are the same. No record has padding: every byte that crosses is written.
+ * The Rust twins are crates/model/src/abi.rs and, of what the function table is
+ * made of, crates/cuda. src/probe/abi.rs asserts at compile time that both sides
+ * are the same: every size, offset and number. The last constant of an enum tells
+ * it how many there are. No record has padding: every byte that crosses is written.
  */
 #ifndef GPUPROBE_ABI_H
 #define GPUPROBE_ABI_H
 
-/* Rows of the function table. A power of two, so that an attach cookie can be
- * masked into range for the verifier. */
-#define GP_MAX_ROWS 512
 /* Traced calls that can be open on one thread at once. A runtime call nests
  * two or three context calls; a call that would go deeper is counted as lost. */
 #define GP_MAX_FRAMES 8
@@ -38,24 +37,17 @@
  * counted as lost. */
 #define GP_MAX_BATCH 256
 
-/* Bytes of a batch of a collector, and of those for which less room is taken. */
-#define GP_MAX_BATCH_BYTES (32 * 1024)
+/* Bytes of batches of a collector for which less room is taken than for the largest. */
 #define GP_MEDIUM_BATCH_BYTES (16 * 1024)
 #define GP_SMALL_BATCH_BYTES (4 * 1024)
 #define GP_TINY_BATCH_BYTES 1024
-/* Where a batch says how many records it has, and more than it can have. */
-#define GP_BATCH_RECORDS_AT 72
+/* More records than a batch can have. */
 #define GP_MAX_BATCH_RECORDS (GP_MAX_BATCH_BYTES / 16)
 
-/* Further values that a recipe can have sent with a call. */
-#define GP_MAX_EXTRA 8
 /* Bytes of a device variable's mangled name, with its terminating zero. Longer
  * names are cut. */
 #define GP_SYMBOL_LEN 256
 
-/* Return addresses of a walk along the frame pointers; the kernel's own limit
- * is 127. */
-#define GP_MAX_DEPTH 128
 /* Bytes of a stack that are copied: all of one that is smaller, of a larger one
  * as much as the last of these. */
 #define GP_TINY_STACK_BYTES (2 * 1024)
@@ -66,32 +58,60 @@
  * yet, the first perhaps in part. */
 #define GP_LOOK_PAGES 4
 #define GP_PAGE 4096
-/* Where a process has code: a bit for each part of this size, modulo so many. */
-#define GP_CODE_SHIFT 16
-#define GP_CODE_WORDS 2048
 /* Copies of stacks that are sent in GP_COPY_AGAIN_NS at most. */
 #define GP_MAX_COPIES 4000
-/* Return addresses that return probes have replaced, on one stack. */
-#define GP_MAX_REPLACED 8
-/* Return addresses of a part of a known call path, words of the stack that they
- * lie in, and parts of a path. */
-#define GP_PATH_STEPS 59
-#define GP_PATH_WORDS 512
-#define GP_PATH_LEVELS 32
 /* A path that user space has not learnt after this long is copied again. */
 #define GP_COPY_AGAIN_NS 1000000000ULL
 
-/* The number of a context that is not known by now. Primary contexts have 0. */
-#define GP_CONTEXT_UNKNOWN 0xffff
 /* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD: the capture goes on. */
 #define GP_WRONG_THREAD 908
 
-/* The device of a thread that nothing has told us about. */
-#define GP_DEVICE_UNKNOWN (-1)
 /* A thread seen from birth that never chose a device: CUDA's default. */
 #define GP_DEVICE_DEFAULT (-2)
 
-/* What a traced function does. Mirrors api::Op. */
+/* Numbers that both sides use. */
+enum gp_number {
+	/* Rows of the function table. A power of two, so that an attach cookie can be
+	 * masked into range for the verifier. */
+	GP_MAX_ROWS = 512,
+	/* Further values that a recipe can have sent with a call. */
+	GP_MAX_EXTRA = 8,
+	/* Bytes of a batch of a collector, and where it says how many records it has. */
+	GP_MAX_BATCH_BYTES = 32 * 1024,
+	GP_BATCH_RECORDS_AT = 72,
+	/* Return addresses of a walk along the frame pointers; the kernel's own limit
+	 * is 127. */
+	GP_MAX_DEPTH = 128,
+	/* Return addresses that return probes have replaced, on one stack. */
+	GP_MAX_REPLACED = 8,
+	/* Return addresses of a part of a known call path, words of the stack that they
+	 * lie in, and parts of a path. */
+	GP_PATH_STEPS = 59,
+	GP_PATH_WORDS = 512,
+	GP_PATH_LEVELS = 32,
+	/* Where a process has code: a bit for each part of this size, modulo so many. */
+	GP_CODE_SHIFT = 16,
+	GP_CODE_WORDS = 2048,
+	/* The device of a thread that nothing has told us about. */
+	GP_DEVICE_UNKNOWN = -1,
+	/* The number of a context that is not known by now. Primary contexts have 0. */
+	GP_CONTEXT_UNKNOWN = 0xffff,
+	/* gp_call.flags: the call went into a graph; nothing was allocated or freed. */
+	GP_CALL_CAPTURED = 1,
+	/* The PID of a process is in its number above so many bits. */
+	GP_PROCESS_PID_SHIFT = 10,
+	/* The node types of GP_OP_GRAPH_NODE that matter: CUgraphNodeType. */
+	GP_NODE_MEMORY_ALLOCATE = 10,
+	GP_NODE_MEMORY_FREE = 11,
+};
+
+/* The factor of gp_mix: enums of 64 bits are not known to every kernel's BTF. */
+enum gp_mix_factor {
+	GP_MIX_LOW = 0x7f4a7c15,
+	GP_MIX_HIGH = 0x9e3779b9,
+};
+
+/* What a traced function does. Mirrors cuda::Op. */
 enum gp_op {
 	GP_OP_NONE,
 	GP_OP_SELFTEST,
@@ -156,13 +176,10 @@ enum gp_op {
 	GP_OP_EVENT_RECORD,   /* address: the event; stream */
 	GP_OP_STREAM_WAIT,    /* address: the event; stream */
 	GP_OP_STREAM_DESTROY, /* stream */
+	GP_OP_COUNT,
 };
 
-/* The node types of GP_OP_GRAPH_NODE that matter: CUgraphNodeType. */
-#define GP_NODE_MEMORY_ALLOCATE 10
-#define GP_NODE_MEMORY_FREE 11
-
-/* Where a launch has its grid and block. Mirrors api::Shape. */
+/* Where a launch has its grid and block. Mirrors cuda::Shape. */
 enum gp_shape {
 	GP_SHAPE_NONE,
 	GP_SHAPE_ARGUMENTS, /* arguments 1 to 5 and the first stack slot */
@@ -170,9 +187,10 @@ enum gp_shape {
 	GP_SHAPE_DIM3,      /* two structs of three by value, from argument 1 */
 	/* No launch: a copy whose direction only its addresses tell, while the process lives. */
 	GP_SHAPE_ADDRESSES,
+	GP_SHAPE_COUNT,
 };
 
-/* Flags of a recipe. Mirrors api::Function. */
+/* Flags of a recipe. From the row, cuda::Function. */
 enum gp_flag {
 	GP_SIZE_AT_RETURN = 1, /* the call writes the size to where `size` points */
 	GP_DETAILED = 2,       /* send a gp_detail */
@@ -180,23 +198,26 @@ enum gp_flag {
 	GP_OUT_BYTES = 8,      /* send the 64 bytes at `out` as extra values */
 	GP_TOLD = 16,          /* send it although it is no memory call */
 	GP_WITH_STACK = 32,    /* take the call stack */
+	GP_FLAG_END,           /* the last one and 1 */
 };
 
-/* The library that exports a function. Mirrors api::Layer. */
-enum gp_layer { GP_LAYER_RUNTIME, GP_LAYER_DRIVER };
+/* The library that exports a function. Mirrors cuda::Layer. */
+enum gp_layer { GP_LAYER_RUNTIME, GP_LAYER_DRIVER, GP_LAYER_COUNT };
 
-/* Where a value is at function entry. Mirrors api::Place. */
+/* Where a value is at function entry. Mirrors cuda::Place. */
 enum gp_place {
 	GP_PLACE_NONE,
 	GP_PLACE_ARGUMENT, /* integer argument `index`, 0 to 5 */
 	GP_PLACE_STACK,    /* 8-byte stack slot `index` above the return address */
+	GP_PLACE_COUNT,
 };
 
-/* What to do with what is in the place. Mirrors api::Access. */
+/* What to do with what is in the place. Mirrors cuda::Access. */
 enum gp_access {
 	GP_ACCESS_PLAIN,
 	GP_ACCESS_BEHIND, /* read memory at `offset` behind it */
 	GP_ACCESS_PLUS,   /* add `offset` */
+	GP_ACCESS_COUNT,
 };
 
 /* A value. `bits` is 32 or 64; the upper half of a 32-bit argument is
@@ -242,10 +263,8 @@ enum gp_record_type {
 	GP_RECORD_LAUNCH = 13,
 	GP_RECORD_STACK = 14,
 	GP_RECORD_BATCH = 15,
+	GP_RECORD_COUNT,
 };
-
-/* gp_call.flags: the call went into a graph; nothing was allocated or freed. */
-#define GP_CALL_CAPTURED 1
 
 /* A finished outermost memory call. Times are CLOCK_MONOTONIC nanoseconds. */
 struct gp_call {
@@ -400,12 +419,13 @@ struct gp_notice {
 	__u64 device;
 };
 
-/* How call stacks are taken. Mirrors stacks::StackMode. */
+/* How call stacks are taken. Mirrors probe::StackMode. */
 enum gp_stack_mode {
 	GP_STACKS_OFF,
 	GP_STACKS_FRAME_POINTERS, /* as the kernel walks them */
 	GP_STACKS_COPY,           /* a copy of every stack */
 	GP_STACKS_AUTO,           /* a copy of every stack that is not known yet */
+	GP_STACKS_COUNT,
 };
 
 /* A return address that a return probe has replaced. */

@@ -45,9 +45,19 @@ __u32 selftest_seen;
  * thread that started later has been seen from its first call. */
 __u64 attached_boot_ns;
 
-/* Never used: names the record types in BTF, so that the generated skeleton
- * has them and Rust can compare its layouts. */
+/* Never used: names the record types and the enums in BTF, so that the generated
+ * skeleton has them and Rust can compare its layouts and numbers. */
 struct gp_records {
+	enum gp_number number;
+	enum gp_mix_factor mix_factor;
+	enum gp_op op;
+	enum gp_shape shape;
+	enum gp_flag flag;
+	enum gp_layer layer;
+	enum gp_place place;
+	enum gp_access access;
+	enum gp_record_type record_type;
+	enum gp_stack_mode stack_mode;
 	struct gp_call call;
 	struct gp_detail detail;
 	struct gp_named named;

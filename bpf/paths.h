@@ -7,7 +7,7 @@
 /* As in crates/stacks/src/paths.rs. */
 static __always_inline __u64 gp_mix(__u64 state, __u64 word)
 {
-	state = (state ^ word) * 0x9e3779b97f4a7c15ULL;
+	state = (state ^ word) * ((__u64)GP_MIX_HIGH << 32 | GP_MIX_LOW);
 	return state ^ state >> 32;
 }
 

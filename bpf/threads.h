@@ -23,7 +23,8 @@ static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 		return process;
 	/* Unique among the living, and almost surely among those that share a
 	 * PID one after the other. */
-	fresh.id = tgid << 10 | (bpf_ktime_get_ns() >> 16 & 1023);
+	fresh.id = tgid << GP_PROCESS_PID_SHIFT |
+		   (bpf_ktime_get_ns() >> 16 & ((1 << GP_PROCESS_PID_SHIFT) - 1));
 	return gp_get_or_insert(&processes, &tgid, &fresh);
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::host::identity::is_within;
+use gpuprobe_model::abi::PROCESS_PID_SHIFT;
 use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
 
@@ -127,8 +128,7 @@ impl Sieve {
         if self.filter.is_empty() {
             return None;
         }
-        // The process id is in the upper bits (bpf/threads.h).
-        let pid = number >> 10;
+        let pid = number >> PROCESS_PID_SHIFT;
         let is_it = |judged: &&Judged| judged.number == number;
         match self.ended.get(&pid).filter(is_it) {
             Some(ended) if ended.accepted => None,

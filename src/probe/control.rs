@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::load::Probe;
 use super::rings::{Image, Rings};
+use super::skeleton::types::gp_losses;
 use crate::probe::StackMode;
 use gpuprobe_model::Lost;
 use gpuprobe_model::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath};
@@ -216,20 +217,37 @@ impl Probe {
     /// What the kernel side has lost so far.
     pub fn lost(&mut self) -> Lost {
         self.bss().map_or(Lost::default(), |bss| {
-            let losses = &bss.losses;
+            // All of them: one that is added is to be counted somewhere.
+            let gp_losses {
+                ring_full,
+                threads_full,
+                nesting,
+                unreadable,
+                tasks,
+                notices,
+                contexts,
+                targets,
+                launches,
+                names,
+                copies,
+                single_launches,
+                stacks,
+                stack_copies,
+                activity,
+            } = bss.losses;
             Lost {
-                memory: losses.ring_full + losses.threads_full + losses.nesting + losses.unreadable,
-                tasks: losses.tasks,
-                notices: losses.notices,
-                contexts: losses.contexts,
-                children: losses.targets,
-                launches: losses.launches,
-                names: losses.names,
-                copies: losses.copies,
-                single_launches: losses.single_launches,
-                stacks: losses.stacks,
-                partial_stacks: losses.stack_copies,
-                activity: losses.activity,
+                memory: ring_full + threads_full + nesting + unreadable,
+                tasks,
+                notices,
+                contexts,
+                children: targets,
+                launches,
+                names,
+                copies,
+                single_launches,
+                stacks,
+                partial_stacks: stack_copies,
+                activity,
                 ..Lost::default()
             }
         })

@@ -11,6 +11,7 @@ use super::physical::Released;
 use super::pools;
 use super::process::{Loaded, Process, Variable};
 use gpuprobe_cuda::{Layer, MemoryKind, Op, Space};
+use gpuprobe_model::abi::{NODE_ALLOCATES, NODE_FREES};
 use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call};
 
 /// What a successful call was.
@@ -28,9 +29,6 @@ pub(super) enum Effect {
     Other,
 }
 
-/// `CUgraphNodeType`: a node that allocates, and one that frees.
-const NODE_ALLOCATES: u64 = 10;
-const NODE_FREES: u64 = 11;
 /// Allocations that are looked at because contexts end, at once and in a second: each takes some
 /// nanoseconds, of millions there may be, and a program can reset a device a million times a second.
 const MAX_SCANNED: u64 = 1 << 27;

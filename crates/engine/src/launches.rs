@@ -14,7 +14,7 @@ use self::names::Names;
 use self::past::Past;
 use super::change::{Change, Changes, Handle};
 use gpuprobe_cuda::Op;
-use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_model::abi::{PROCESS_PID_SHIFT, RawLaunchKey};
 use gpuprobe_model::event::{Event, Kernel, Task};
 use gpuprobe_stacks::symbols;
 
@@ -179,8 +179,7 @@ impl Launches {
         let unchanged = (counted.runs, counted.captured) == (runs, captured);
         counted.runs = runs;
         counted.captured = captured;
-        // The process id is in the upper bits (bpf/threads.h).
-        let launcher = self.launcher(key.process, key.process >> 10);
+        let launcher = self.launcher(key.process, key.process >> PROCESS_PID_SHIFT);
         let age = launcher.newest_epoch.wrapping_sub(key.epoch).cast_signed();
         if age < 0 {
             launcher.newest_epoch = key.epoch;

@@ -1,7 +1,7 @@
 //! The records and settings that cross between kernel and user space, byte for byte.
 //!
-//! The C side is `bpf/abi.h`. Sizes, offsets and limits are compared at compile time with what
-//! clang laid out, as the generated skeleton reports it.
+//! The C side is `bpf/abi.h`. Sizes, offsets and numbers are compared at compile time with those
+//! that clang saw, as the generated skeleton reports them.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -66,6 +66,13 @@ pub struct RawCall {
 pub const CALL_CAPTURED: u16 = 1;
 /// In [`RawCall::context`]: not known.
 pub const CONTEXT_UNKNOWN: u16 = 0xffff;
+/// The process id is in [`RawTask::process`] above so many bits.
+pub const PROCESS_PID_SHIFT: u32 = 10;
+/// `CUgraphNodeType`, the size of [`Op::GraphNode`](gpuprobe_cuda::Op::GraphNode): a node that
+/// allocates.
+pub const NODE_ALLOCATES: u64 = 10;
+/// A node that frees.
+pub const NODE_FREES: u64 = 11;
 
 /// `struct gp_detail`: a call with what only few functions have.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]

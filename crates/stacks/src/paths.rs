@@ -11,9 +11,12 @@ use std::collections::HashMap;
 
 use gpuprobe_model::abi::{PATH_LEVELS, PATH_STEPS, PATH_WORDS, RawPath};
 
+/// `enum gp_mix_factor` of `bpf/abi.h`.
+pub const MIX_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// The state after `word`; the twin of `gp_mix` in `bpf/paths.h`.
 pub fn mix(state: u64, word: u64) -> u64 {
-    let state = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let state = (state ^ word).wrapping_mul(MIX_FACTOR);
     state ^ state >> 32
 }
 
