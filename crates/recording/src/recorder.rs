@@ -22,8 +22,8 @@ use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::Event;
 use gpuprobe_os::say;
 
-/// Bytes that wait to be written at most: a million calls.
-const MAX_QUEUED: usize = 256 << 20;
+/// Bytes that wait to be written at most: a million and a half calls.
+const MAX_QUEUED: usize = 384 << 20;
 
 /// What both threads look at.
 #[derive(Debug, Default)]
