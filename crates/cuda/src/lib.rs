@@ -267,7 +267,8 @@ impl Op {
             return true;
         }
         match self {
-            // Where memory is tells the direction of copies.
+            // Where memory is, and on which device, tells the direction of copies.
+            _ if self.is_about_devices() => modes.bandwidth_util,
             Self::Allocate | Self::Free => modes.bandwidth_util && kind.is_at_device(),
             Self::Launch | Self::GraphLaunch | Self::KernelName | Self::ModuleUnload => {
                 modes.cudatrace

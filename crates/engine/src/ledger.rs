@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
+use super::addresses::{Addresses, Whereabouts};
 use super::allocation::key;
 use super::calls::Effect;
 use super::living::Living;
@@ -142,6 +143,8 @@ pub struct Ledger {
     left_out: u64,
     /// What calls did, if anybody wants to know.
     outcomes: Option<Vec<Outcome>>,
+    /// Where addresses are, if anybody wants to know.
+    pub(super) addresses: Option<Addresses>,
 }
 
 /// Exports that are remembered; a program may export the same memory over and over.
@@ -166,6 +169,35 @@ impl Ledger {
     pub fn take_outcomes(&mut self) -> Vec<Outcome> {
         let outcomes = self.outcomes.as_mut().map(std::mem::take);
         outcomes.unwrap_or_default()
+    }
+
+    /// From now on, [`Self::find_address`] knows what is allocated.
+    pub fn index_addresses(&mut self) {
+        if self.addresses.is_none() {
+            self.addresses = Some(Addresses::default());
+        }
+    }
+
+    /// Where `address` of `pid` was at that time, if what was allocated tells. An address in a
+    /// device's memory that was freed since is known for some seconds.
+    pub fn find_address(&self, pid: u32, address: u64, at_ns: u64) -> Option<Whereabouts> {
+        let addresses = self.addresses.as_ref()?;
+        addresses.find(pid, self.living.get(pid), address, at_ns)
+    }
+
+    /// Enters what tells where addresses are, for [`Self::find_address`] only: nobody reports on
+    /// this ledger, or is told what calls do.
+    pub fn apply_unreported(&mut self, event: &Event) {
+        self.index_addresses();
+        match event {
+            Event::Call(call) => {
+                let outcomes = self.outcomes.take();
+                self.call(call);
+                self.outcomes = outcomes;
+            }
+            Event::Exit(task) | Event::Exec(task) => self.end(task),
+            _ => {}
+        }
     }
 
     /// Enters an event. `identity` says who a process is; it is asked once for
@@ -258,11 +290,21 @@ impl Ledger {
         for ended in &mut self.ended {
             ended.reported = true;
         }
+        if let Some(addresses) = &mut self.addresses {
+            addresses.forget_old();
+        }
     }
 
     /// Ends `pid`, whose end was not seen.
     pub fn end_unseen(&mut self, pid: u32) {
+        self.end_at(pid, None);
+    }
+
+    fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
         if let Some(process) = self.living.remove(pid) {
+            if let Some(addresses) = &mut self.addresses {
+                addresses.end_process(&process, time_ns);
+            }
             self.retire(process);
         }
     }
@@ -287,9 +329,22 @@ impl Ledger {
         }
         let process = self.living.enter(call.pid);
         let before = process.totals.sums.gpu.bytes;
-        process.watched = self.outcomes.take();
+        let known = self.outcomes.as_ref().map_or(0, Vec::len);
+        let is_watched = self.outcomes.is_some();
+        process.watched = self.outcomes.take().or_else(|| {
+            let addresses = self.addresses.as_mut();
+            addresses.map(|addresses| std::mem::take(&mut addresses.outcomes))
+        });
         let effect = process.apply(call, |name| self.shared.get(name).copied());
-        self.outcomes = process.watched.take();
+        let mut outcomes = process.watched.take();
+        if let (Some(addresses), Some(outcomes)) = (&mut self.addresses, &mut outcomes) {
+            addresses.apply(call, &outcomes[known..]);
+            if !is_watched {
+                outcomes.clear();
+                addresses.outcomes = std::mem::take(outcomes);
+            }
+        }
+        self.outcomes = outcomes.filter(|_| is_watched);
         self.left_out += process.take_left_out();
         let after = process.totals.sums.gpu.bytes;
         self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
@@ -323,7 +378,7 @@ impl Ledger {
 
     fn end(&mut self, task: &Task) {
         self.living.forget_early(task.pid);
-        self.end_unseen(task.pid);
+        self.end_at(task.pid, Some(task.time_ns));
     }
 
     fn retire(&mut self, mut process: Process) {

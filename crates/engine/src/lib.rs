@@ -1,6 +1,7 @@
 //! What is known about the traced processes: pure state, fed with events.
 
 pub mod activity;
+mod addresses;
 mod allocation;
 mod allowance;
 pub mod arrays;
@@ -20,6 +21,7 @@ pub mod totals;
 pub mod transfers;
 
 pub use activity::Activities;
+pub use addresses::Whereabouts;
 pub use allocation::Allocation;
 pub use gpuprobe_model::identity::Identity;
 pub use launches::Launches;
@@ -31,7 +33,7 @@ pub use transfers::Transfers;
 
 use gpuprobe_cuda::{Modes, Op};
 use gpuprobe_model::event::{Call, Event, Task};
-use transfers::{Place, Transfer};
+use transfers::Transfer;
 
 /// What only the live system can tell; a replay knows nothing of it.
 pub trait World {
@@ -45,7 +47,7 @@ pub trait World {
     fn variable_size(&self, pid: u32, name: &str) -> Option<u64>;
 
     /// Where `address` is.
-    fn place(&self, pid: u32, address: u64) -> Option<Place>;
+    fn place(&self, pid: u32, address: u64) -> Option<Whereabouts>;
 }
 
 /// Everything that is known, fed with events.
@@ -87,7 +89,12 @@ impl State {
         let sized = modes.memleak.then(|| with_size(event, world)).flatten();
         let event = sized.as_ref().unwrap_or(event);
         if modes.memleak {
+            if modes.bandwidth_util {
+                self.ledger.index_addresses();
+            }
             self.ledger.apply(event, |task| world.identity(task));
+        } else if modes.bandwidth_util {
+            self.ledger.apply_unreported(event);
         }
         if modes.cudatrace {
             self.launches
@@ -99,8 +106,8 @@ impl State {
         if !modes.bandwidth_util {
             return None;
         }
-        self.transfers
-            .apply(event, |pid, address| world.place(pid, address))
+        let place = |pid, address| world.place(pid, address);
+        self.transfers.apply(event, &self.ledger, place)
     }
 
     /// Notes that a report has shown everything.

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use super::log::Note;
+use gpuprobe_engine::Whereabouts;
 use gpuprobe_engine::World;
-use gpuprobe_engine::transfers::Place;
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::identity::Identity;
@@ -84,9 +84,9 @@ impl<W: World> World for Witness<'_, W> {
         answer
     }
 
-    fn place(&self, pid: u32, address: u64) -> Option<Place> {
+    fn place(&self, pid: u32, address: u64) -> Option<Whereabouts> {
         let answer = self.world.place(pid, address);
-        let on_device = answer.map(|place| place == Place::Device);
+        let on_device = answer.map(|place| matches!(place, Whereabouts::Device(_)));
         self.notes
             .borrow_mut()
             .push(Note::OnDevice(pid, address, on_device));
