@@ -307,6 +307,8 @@ pub enum Shape {
     Dim3 = 3,
     /// It is a copy of which only the addresses tell the direction: they are to be looked at soon.
     Addresses = 4,
+    /// It is a batch of copies that `size` structs say the extents of (`CUDA_MEMCPY3D_BATCH_OP`).
+    Cuboids = 5,
 }
 
 /// Between which memories a copy goes.
