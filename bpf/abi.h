@@ -37,6 +37,14 @@
  * counted as lost. */
 #define GP_MAX_BATCH 256
 
+/* CUDA_MEMCPY3D_BATCH_OP, the same in CUDA 12.8 to 13: its bytes, and where the
+ * types of its operands (CUmemcpy3DOperandType) and its extent are. */
+#define GP_CUBOID_BYTES 112
+#define GP_CUBOID_SOURCE_TYPE_AT 0
+#define GP_CUBOID_DESTINATION_TYPE_AT 40
+#define GP_CUBOID_EXTENT_AT 80
+#define GP_OPERAND_POINTER 1
+
 /* Bytes of batches of a collector for which less room is taken than for the largest. */
 #define GP_MEDIUM_BATCH_BYTES (16 * 1024)
 #define GP_SMALL_BATCH_BYTES (4 * 1024)
@@ -187,6 +195,7 @@ enum gp_shape {
 	GP_SHAPE_DIM3,      /* two structs of three by value, from argument 1 */
 	/* No launch: a copy whose direction only its addresses tell, while the process lives. */
 	GP_SHAPE_ADDRESSES,
+	GP_SHAPE_CUBOIDS, /* no launch: a batch of copies with an extent each */
 	GP_SHAPE_COUNT,
 };
 

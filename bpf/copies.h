@@ -17,6 +17,41 @@ static __always_inline __u64 gp_factor(struct pt_regs *ctx, const volatile struc
 	return factor;
 }
 
+/* The bytes of a CUDA_MEMCPY3D_BATCH_OP. The extent of what goes from or to an
+ * array is in elements, of a size that only the array knows: false. */
+static __always_inline bool gp_cuboid_bytes(__u64 cuboid, __u64 *bytes)
+{
+	__u32 source = 0, destination = 0;
+	__u64 extent[3];
+
+	if (bpf_probe_read_user(&source, sizeof(source),
+				(void *)(cuboid + GP_CUBOID_SOURCE_TYPE_AT)) ||
+	    bpf_probe_read_user(&destination, sizeof(destination),
+				(void *)(cuboid + GP_CUBOID_DESTINATION_TYPE_AT)) ||
+	    bpf_probe_read_user(extent, sizeof(extent), (void *)(cuboid + GP_CUBOID_EXTENT_AT)))
+		return false;
+	*bytes = extent[0] * extent[1] * extent[2];
+	return source == GP_OPERAND_POINTER && destination == GP_OPERAND_POINTER;
+}
+
+#define GP_UNTOLD (~0ULL)
+
+/* The bytes of so many of them, or GP_UNTOLD. Global, so that the verifier looks
+ * at it once, and not for every path to it. */
+__noinline __u64 gp_cuboids_bytes(__u64 cuboids, __u64 count)
+{
+	__u64 sum = 0, bytes;
+
+	if (count > GP_MAX_BATCH)
+		return GP_UNTOLD;
+	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i++) {
+		if (!gp_cuboid_bytes(cuboids + GP_CUBOID_BYTES * i, &bytes))
+			return GP_UNTOLD;
+		sum += bytes;
+	}
+	return sum;
+}
+
 /* The sum of the sizes of a batched call in `bytes`; false if there are too
  * many of them or they cannot be read. */
 static __always_inline bool gp_batch_bytes(struct pt_regs *ctx,
@@ -26,6 +61,10 @@ static __always_inline bool gp_batch_bytes(struct pt_regs *ctx,
 	__u64 count = gp_value_of(ctx, &recipe->factors[0]);
 	__u64 sum = 0, size;
 
+	if (recipe->shape == GP_SHAPE_CUBOIDS) {
+		*bytes = gp_cuboids_bytes(sizes, count);
+		return *bytes != GP_UNTOLD;
+	}
 	if (count > GP_MAX_BATCH)
 		return false;
 	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i++) {

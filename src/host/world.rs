@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::budget::Budget;
 use super::identity::{self, Cgroups};
 use super::nvml::Nvml;
+use gpuprobe_engine::Whereabouts;
 use gpuprobe_engine::World;
-use gpuprobe_engine::transfers::Place;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_os::proc::{Mapping, Mappings};
@@ -76,7 +76,7 @@ impl Maps {
     /// Where `address` is. The mappings are read again when they are old, or it is in none: it may
     /// just have been mapped. Who has addresses that are nowhere does not have them read each time,
     /// and who has very many mappings not so often.
-    fn place(&mut self, pid: u32, address: u64, now: Instant) -> Option<Place> {
+    fn place(&mut self, pid: u32, address: u64, now: Instant) -> Option<Whereabouts> {
         let found = find(&self.ranges, address);
         if now.duration_since(self.missed_since) > MISSED_FOR || self.missed.len() >= MAX_MISSED {
             self.missed.clear();
@@ -105,7 +105,7 @@ impl Maps {
 struct Range {
     start: u64,
     end: u64,
-    place: Option<Place>,
+    place: Option<Whereabouts>,
 }
 
 impl Live {
@@ -134,7 +134,7 @@ impl World for Live {
         self.files.borrow_mut().size_of_variable(pid, name)
     }
 
-    fn place(&self, pid: u32, address: u64) -> Option<Place> {
+    fn place(&self, pid: u32, address: u64) -> Option<Whereabouts> {
         let now = Instant::now();
         let mut processes = self.maps.borrow_mut();
         if !processes.contains_key(&pid) {
@@ -164,11 +164,11 @@ fn range(map: Mapping<'_>) -> Range {
     let path = map.path().map(|path| path.as_os_str().as_encoded_bytes());
     let of_driver = path.is_some_and(|path| path.starts_with(b"/dev/nvidia"));
     let place = if !map.is_readable && !map.is_writable {
-        Some(Place::Device)
+        Some(Whereabouts::Device(None))
     } else if of_driver {
         None
     } else {
-        Some(Place::Host)
+        Some(Whereabouts::Host)
     };
     Range {
         start: map.start,
@@ -188,8 +188,8 @@ mod tests {
         let on_heap = Box::new(0u8);
         let pid = std::process::id();
         let place = |address: *const u8| world.place(pid, address as u64);
-        assert_eq!(place(&raw const on_stack), Some(Place::Host));
-        assert_eq!(place(&raw const *on_heap), Some(Place::Host));
+        assert_eq!(place(&raw const on_stack), Some(Whereabouts::Host));
+        assert_eq!(place(&raw const *on_heap), Some(Whereabouts::Host));
         assert_eq!(world.place(pid, 8), None);
     }
 
@@ -225,7 +225,7 @@ mod tests {
             // Where it has been given back, memory is taken without being mapped.
             let mapped = vec![0u8; 1 << 20].leak();
             let address = mapped.as_ptr() as u64 + (1 << 19);
-            assert_eq!(world.place(pid, address), Some(Place::Host));
+            assert_eq!(world.place(pid, address), Some(Whereabouts::Host));
         }
     }
 }

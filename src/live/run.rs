@@ -270,6 +270,8 @@ impl<'a> Run<'a> {
                 _ = look.tick() => {
                     reader = self.read()?;
                     self.make_room()?;
+                    // Libraries that are loaded one right after the other are one line.
+                    self.announced.go_on(&self.tracer);
                     if self.all_ended() {
                         break;
                     }
@@ -286,6 +288,7 @@ impl<'a> Run<'a> {
         }
         // Nothing of what the probes saw until now may be missed.
         self.follow_all(FIND_FOR_ONE)?;
+        self.announced.go_on(&self.tracer);
         if reader == Reader::Reading {
             self.report(true)?;
         }
@@ -356,8 +359,6 @@ impl<'a> Run<'a> {
             stacks: self.sink.stacks.as_mut(),
         };
         if self.follower.follow(with, until)? {
-            // Of libraries that are loaded together, all are attached to now.
-            self.announced.go_on(&self.tracer);
             Ok(Reader::Reading)
         } else {
             self.read()

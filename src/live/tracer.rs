@@ -348,6 +348,7 @@ impl Tracer {
         op.is_needed_by(self.modes, function.kind)
             && self.api.includes(function)
             && (!op.is_device_query() || (teaches && !self.one_gpu))
+            && (!op.is_about_devices() || self.modes.memleak || !self.one_gpu)
     }
 
     /// Without the loader's rendezvous, libraries that are loaded later are found late.

@@ -233,6 +233,7 @@ assert_same_enum! {
     Shape, gp_shape, 0, GP_SHAPE_COUNT:
     None = GP_SHAPE_NONE, Arguments = GP_SHAPE_ARGUMENTS, Config = GP_SHAPE_CONFIG,
     Dim3 = GP_SHAPE_DIM3, Addresses = GP_SHAPE_ADDRESSES,
+    Cuboids = GP_SHAPE_CUBOIDS,
 }
 assert_same_enum! {
     Layer, gp_layer, 0, GP_LAYER_COUNT:

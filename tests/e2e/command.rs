@@ -75,8 +75,10 @@ fn root_a_run_says_that_it_waits_for_cuda_and_what_it_attached_to() {
     };
     let waits = "waiting for CUDA (";
     let said = told(Backend::Shared, "alloc 4096; exit", waits);
-    assert_eq!(said.len(), 1, "{said:#?}");
-    let attached = said[0].strip_prefix("gpuprobe: attached to ").unwrap();
+    // Usually one, but the second library may be loaded a while after the first.
+    assert!((1..=2).contains(&said.len()), "{said:#?}");
+    let last = said.last().unwrap();
+    let attached = last.strip_prefix("gpuprobe: attached to ").unwrap();
     let (count, what) = attached.split_once(' ').unwrap();
     assert!(count.parse::<u32>().unwrap() > 100, "{attached}");
     assert_eq!(what, "functions in 2 CUDA libraries");

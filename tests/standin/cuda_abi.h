@@ -134,6 +134,36 @@ struct CUmemcpyAttributes_st {
     unsigned int flags;
 };
 
+enum { CU_MEMCPY_OPERAND_TYPE_POINTER = 1, CU_MEMCPY_OPERAND_TYPE_ARRAY = 2 };
+
+typedef struct {
+    int type;
+    union {
+        struct {
+            CUdeviceptr ptr;
+            size_t rowLength, layerHeight;
+            struct {
+                int type, id;
+            } locHint;
+        } ptr;
+        struct {
+            CUarray array;
+            size_t x, y, z;
+        } array;
+    } op;
+} CUmemcpy3DOperand;
+
+typedef struct {
+    size_t width, height, depth;
+} CUextent3D;
+
+typedef struct {
+    CUmemcpy3DOperand src, dst;
+    CUextent3D extent;
+    int srcAccessOrder;
+    unsigned int flags;
+} CUDA_MEMCPY3D_BATCH_OP;
+
 _Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
 _Static_assert(offsetof(CUlaunchConfig, hStream) == 32, "CUlaunchConfig");
 _Static_assert(sizeof(CUDA_MEMCPY2D) == 128, "CUDA_MEMCPY2D");
@@ -144,6 +174,9 @@ _Static_assert(offsetof(CUDA_MEMCPY3D, srcPitch) == 72, "CUDA_MEMCPY3D");
 _Static_assert(offsetof(CUDA_MEMCPY3D, dstMemoryType) == 120, "CUDA_MEMCPY3D");
 _Static_assert(offsetof(CUDA_MEMCPY3D, WidthInBytes) == 176, "CUDA_MEMCPY3D");
 _Static_assert(sizeof(CUmemcpyAttributes) == 24, "CUmemcpyAttributes");
+_Static_assert(sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112, "CUDA_MEMCPY3D_BATCH_OP");
+_Static_assert(offsetof(CUDA_MEMCPY3D_BATCH_OP, dst) == 40, "CUDA_MEMCPY3D_BATCH_OP");
+_Static_assert(offsetof(CUDA_MEMCPY3D_BATCH_OP, extent) == 80, "CUDA_MEMCPY3D_BATCH_OP");
 
 /* The library is built with -fvisibility=hidden: what is declared here, and
  * nothing else, is exported. */
@@ -265,6 +298,12 @@ TWINS(cuMemcpyBatchAsync_v2, _ptsz,
       (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
        CUmemcpyAttributes *attributes, size_t *attribute_indexes, size_t attribute_count,
        CUstream stream));
+
+TWINS(cuMemcpy3DBatchAsync, _ptsz,
+      (size_t count, CUDA_MEMCPY3D_BATCH_OP *cuboids, size_t *failed_index,
+       unsigned long long flags, CUstream stream));
+TWINS(cuMemcpy3DBatchAsync_v2, _ptsz,
+      (size_t count, CUDA_MEMCPY3D_BATCH_OP *cuboids, unsigned long long flags, CUstream stream));
 
 TWINS(cuMemsetD8_v2, _ptds, (CUdeviceptr dst, unsigned char value, size_t count));
 TWINS(cuMemsetD16_v2, _ptds, (CUdeviceptr dst, unsigned short value, size_t count));

@@ -253,6 +253,34 @@ static CUresult copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, con
     return CUDA_SUCCESS;
 }
 
+static struct place operand_of(const CUmemcpy3DOperand *operand)
+{
+    return operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY ? ARRAY(operand->op.array.array)
+                                                         : UNIFIED(operand->op.ptr.ptr);
+}
+
+/* All operations of a batch, or none after the first that fails. */
+static CUresult copy_cuboids(size_t count, const CUDA_MEMCPY3D_BATCH_OP *cuboids, size_t *failed,
+                             struct order order)
+{
+    CUstream stream = order.stream ? order.stream : order.null_stream;
+    if (!count || !cuboids || stream == CU_STREAM_LEGACY)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        const CUmemcpy3DOperand *dst = &cuboids[i].dst, *src = &cuboids[i].src;
+        const CUextent3D *extent = &cuboids[i].extent;
+        size_t elements = extent->width * extent->height * extent->depth;
+        CUresult error = elements ? copy(operand_of(dst), operand_of(src), elements, order)
+                                  : CUDA_ERROR_INVALID_VALUE;
+        if (error) {
+            if (failed)
+                *failed = i;
+            return error;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
 DEFINE_TWINS(cuMemcpy, _ptds, (CUdeviceptr dst, CUdeviceptr src, size_t bytes),
              copy(UNIFIED(dst), UNIFIED(src), bytes, BLOCKING))
 DEFINE_TWINS(cuMemcpyHtoD_v2, _ptds, (CUdeviceptr dst, const void *src, size_t bytes),
@@ -321,3 +349,12 @@ DEFINE_TWINS(cuMemcpyBatchAsync_v2, _ptsz,
              attributes ? copy_batch(dsts, srcs, sizes, count, attribute_indexes, attribute_count,
                                      NULL, ON(stream))
                         : CUDA_ERROR_INVALID_VALUE)
+DEFINE_TWINS(cuMemcpy3DBatchAsync, _ptsz,
+             (size_t count, CUDA_MEMCPY3D_BATCH_OP *cuboids, size_t *failed_index,
+              unsigned long long flags, CUstream stream),
+             flags ? CUDA_ERROR_INVALID_VALUE
+                   : copy_cuboids(count, cuboids, failed_index, ON(stream)))
+DEFINE_TWINS(cuMemcpy3DBatchAsync_v2, _ptsz,
+             (size_t count, CUDA_MEMCPY3D_BATCH_OP *cuboids, unsigned long long flags,
+              CUstream stream),
+             flags ? CUDA_ERROR_INVALID_VALUE : copy_cuboids(count, cuboids, NULL, ON(stream)))

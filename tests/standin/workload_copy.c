@@ -3,8 +3,9 @@
  * again: what the driver gives is counted as any other, ordinary memory is not.
  *
  * A copy's kind is what is copied to what; "2d", "3d" and "batch" go to the
- * device. Without `via=` it is done by the first function in the backend's table
- * that can do it, which is a synchronous one where there is one.
+ * device, "batch-3d-array" to an array. Without `via=` it is done by the first
+ * function in the backend's table that can do it, which is a synchronous one
+ * where there is one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,9 @@ static const struct shape {
     [COPY_3D_D2H] = { "3d-d2h", HOST, DEVICE },
     [COPY_3D_D2D] = { "3d-d2d", DEVICE, DEVICE },
     [COPY_BATCH] = { "batch", DEVICE, HOST },
+    [COPY_BATCH_3D] = { "batch-3d", DEVICE, HOST },
+    [COPY_BATCH_3D_MANY] = { "batch-3d-many", DEVICE, HOST },
+    [COPY_BATCH_3D_ARRAY] = { "batch-3d-array", ARRAY, HOST },
     [COPY_H2A] = { "h2a", ARRAY, HOST },
     [COPY_A2H] = { "a2h", HOST, ARRAY },
     [COPY_D2A] = { "d2a", ARRAY, DEVICE },

@@ -102,10 +102,56 @@ static int call_batch_v2(const struct copy *c, __typeof__(&cuMemcpyBatchAsync_v2
                     batch_stream(c));
 }
 
+static size_t parts_of(const struct copy *c)
+{
+    return c->kind == COPY_BATCH_3D_MANY ? MANY_BATCH_PARTS : BATCH_PARTS;
+}
+
+static void set_operand(CUmemcpy3DOperand *operand, enum place place, void *start, size_t offset)
+{
+    if (place == ARRAY) {
+        operand->type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
+        operand->op.array.array = start;
+    } else {
+        operand->type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+        operand->op.ptr.ptr = ADDRESS(start) + offset;
+    }
+}
+
+/* The operations of a batch that is `c` in parts: cuboids, where the bytes can be divided. */
+static CUDA_MEMCPY3D_BATCH_OP *cuboids_of(const struct copy *c)
+{
+    static _Thread_local CUDA_MEMCPY3D_BATCH_OP cuboids[MANY_BATCH_PARTS];
+    size_t parts = parts_of(c), part = c->bytes / parts;
+    for (size_t i = 0; i < parts; i++) {
+        size_t bytes = i + 1 < parts ? part : c->bytes - i * part;
+        size_t height = bytes % 2 ? 1 : 2, depth = bytes / height % 3 ? 1 : 3;
+        cuboids[i] = (CUDA_MEMCPY3D_BATCH_OP){
+            .extent = { bytes / height / depth, height, depth },
+            .srcAccessOrder = 1,
+        };
+        set_operand(&cuboids[i].dst, c->dst_place, c->dst, i * part);
+        set_operand(&cuboids[i].src, c->src_place, c->src, i * part);
+    }
+    return cuboids;
+}
+
+static int call_cuboids(const struct copy *c, __typeof__(&cuMemcpy3DBatchAsync) function)
+{
+    size_t failed_index;
+    return function(parts_of(c), cuboids_of(c), &failed_index, 0, batch_stream(c));
+}
+
+static int call_cuboids_v2(const struct copy *c, __typeof__(&cuMemcpy3DBatchAsync_v2) function)
+{
+    return function(parts_of(c), cuboids_of(c), 0, batch_stream(c));
+}
+
 #define UNIFIED_KINDS                                                                    \
     (KIND(DEFAULT_H2D) | KIND(DEFAULT_D2H) | KIND(DEFAULT_D2D) | KIND(H2H) | KIND(H2D) | \
      KIND(D2H) | KIND(D2D))
 #define KINDS_2D (KIND(2D_H2D) | KIND(2D_D2H) | KIND(2D_D2D))
+#define KINDS_BATCH_3D (KIND(BATCH_3D) | KIND(BATCH_3D_MANY) | KIND(BATCH_3D_ARRAY))
 #define KINDS_3D (KIND(3D_H2D) | KIND(3D_D2H) | KIND(3D_D2D))
 
 /* TWINS(function, suffix of its twin, kinds, arguments in terms of `c`) */
@@ -157,14 +203,20 @@ DEFINE_BATCH(cuMemcpyBatchAsync, call_batch)
 DEFINE_BATCH(cuMemcpyBatchAsync_ptsz, call_batch)
 DEFINE_BATCH(cuMemcpyBatchAsync_v2, call_batch_v2)
 DEFINE_BATCH(cuMemcpyBatchAsync_v2_ptsz, call_batch_v2)
+DEFINE_BATCH(cuMemcpy3DBatchAsync, call_cuboids)
+DEFINE_BATCH(cuMemcpy3DBatchAsync_ptsz, call_cuboids)
+DEFINE_BATCH(cuMemcpy3DBatchAsync_v2, call_cuboids_v2)
+DEFINE_BATCH(cuMemcpy3DBatchAsync_v2_ptsz, call_cuboids_v2)
 
 #define ROW(symbol, kinds) { #symbol, kinds, call_##symbol },
 #define ROW_TWINS(symbol, suffix, kinds, arguments) ROW(symbol, kinds) ROW(symbol##suffix, kinds)
 
 const struct copy_method driver_copies[] = {
     COPIES(ROW_TWINS) ROW(cuMemcpyBatchAsync, KIND(BATCH)) ROW(cuMemcpyBatchAsync_ptsz, KIND(BATCH))
-        ROW(cuMemcpyBatchAsync_v2, KIND(BATCH))
-            ROW(cuMemcpyBatchAsync_v2_ptsz, KIND(BATCH)){ .function = NULL },
+        ROW(cuMemcpyBatchAsync_v2, KIND(BATCH)) ROW(cuMemcpyBatchAsync_v2_ptsz, KIND(BATCH))
+            ROW(cuMemcpy3DBatchAsync, KINDS_BATCH_3D) ROW(cuMemcpy3DBatchAsync_ptsz, KINDS_BATCH_3D)
+                ROW(cuMemcpy3DBatchAsync_v2, KINDS_BATCH_3D)
+                    ROW(cuMemcpy3DBatchAsync_v2_ptsz, KINDS_BATCH_3D){ .function = NULL },
 };
 
 /* Two rows, where the elements can be halved. */

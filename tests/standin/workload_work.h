@@ -60,6 +60,9 @@ enum copy_kind {
     COPY_3D_D2H,
     COPY_3D_D2D,
     COPY_BATCH,
+    COPY_BATCH_3D,
+    COPY_BATCH_3D_MANY,
+    COPY_BATCH_3D_ARRAY,
     COPY_H2A,
     COPY_A2H,
     COPY_D2A,
@@ -83,7 +86,10 @@ struct copy {
     void *stream;
 };
 
-enum { BATCH_PARTS = 4 }; /* of a COPY_BATCH, which is one call */
+enum {
+    BATCH_PARTS = 4,        /* of a COPY_BATCH, which is one call */
+    MANY_BATCH_PARTS = 257, /* more than are added up */
+};
 
 struct copy_method {
     const char *function;

@@ -128,6 +128,21 @@ const fn batch(symbol: &'static str, variants: &'static [&'static str], stream: 
     }
 }
 
+/// A batch of `CUDA_MEMCPY3D_BATCH_OP`.
+const fn batch_of_cuboids(
+    symbol: &'static str,
+    variants: &'static [&'static str],
+    stream: Value,
+) -> Function {
+    let moves = Moves(NONE, NONE, A1);
+    Function {
+        factors: [A0, NONE],
+        op: Op::CopyBatch,
+        shape: Shape::Cuboids,
+        ..driver(symbol, variants, Direction::Unknown, moves, stream)
+    }
+}
+
 /// Sets `size` units of `scale` bytes; with a height if it is two-dimensional.
 pub(super) const fn set(
     layer: Layer,
@@ -315,6 +330,12 @@ pub(super) const DRIVER_COPIES: &[Function] = &[
         "cuMemcpyBatchAsync_v2",
         &["cuMemcpyBatchAsync_v2_ptsz"],
         Value::stack(1),
+    ),
+    batch_of_cuboids("cuMemcpy3DBatchAsync", &["cuMemcpy3DBatchAsync_ptsz"], A4),
+    batch_of_cuboids(
+        "cuMemcpy3DBatchAsync_v2",
+        &["cuMemcpy3DBatchAsync_v2_ptsz"],
+        A3,
     ),
     driver_set("cuMemsetD8_v2", &["cuMemsetD8_v2_ptds"], 1, NONE, NONE),
     driver_set("cuMemsetD8Async", &["cuMemsetD8Async_ptsz"], 1, NONE, A3),

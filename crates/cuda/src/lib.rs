@@ -269,7 +269,8 @@ impl Op {
             return true;
         }
         match self {
-            // Where memory is tells the direction of copies.
+            // Where memory is, and on which device, tells the direction of copies.
+            _ if self.is_about_devices() => modes.bandwidth_util,
             Self::Allocate | Self::Free => modes.bandwidth_util && kind.is_at_device(),
             Self::Launch | Self::GraphLaunch | Self::KernelName | Self::ModuleUnload => {
                 modes.cudatrace
@@ -308,6 +309,8 @@ pub enum Shape {
     Dim3 = 3,
     /// It is a copy of which only the addresses tell the direction: they are to be looked at soon.
     Addresses = 4,
+    /// It is a batch of copies that `size` structs say the extents of (`CUDA_MEMCPY3D_BATCH_OP`).
+    Cuboids = 5,
 }
 
 /// Between which memories a copy goes.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
+use super::addresses::{Addresses, Whereabouts};
 use super::allocation::key;
 use super::calls::Effect;
 use super::change::{Change, Changes};
@@ -133,6 +134,8 @@ pub struct Ledger {
     left_out: u64,
     /// What events change.
     pub(super) changes: Changes,
+    /// Where addresses are, if anybody wants to know.
+    pub(super) addresses: Option<Addresses>,
 }
 
 /// Exports that are remembered; a program may export the same memory over and over.
@@ -145,6 +148,35 @@ impl Ledger {
         Self {
             living: Living::counting(counted),
             ..Self::default()
+        }
+    }
+
+    /// From now on, [`Self::find_address`] knows what is allocated.
+    pub fn index_addresses(&mut self) {
+        if self.addresses.is_none() {
+            self.addresses = Some(Addresses::default());
+        }
+    }
+
+    /// Where `address` of `pid` was at that time, if what was allocated tells. An address in a
+    /// device's memory that was freed since is known for some seconds.
+    pub fn find_address(&self, pid: u32, address: u64, at_ns: u64) -> Option<Whereabouts> {
+        let addresses = self.addresses.as_ref()?;
+        addresses.find(pid, self.living.get(pid), address, at_ns)
+    }
+
+    /// Enters what tells where addresses are, for [`Self::find_address`] only: nobody reports on
+    /// this ledger, or is told what calls do.
+    pub fn apply_unreported(&mut self, event: &Event) {
+        self.index_addresses();
+        match event {
+            Event::Call(call) => {
+                let are_wanted = std::mem::take(&mut self.changes.are_wanted);
+                self.call(call);
+                self.changes.are_wanted = are_wanted;
+            }
+            Event::Exit(task) | Event::Exec(task) => self.end(task),
+            _ => {}
         }
     }
 
@@ -248,11 +280,21 @@ impl Ledger {
         for ended in &mut self.ended {
             ended.reported = true;
         }
+        if let Some(addresses) = &mut self.addresses {
+            addresses.forget_old();
+        }
     }
 
     /// Ends `pid`, whose end was not seen.
     pub fn end_unseen(&mut self, pid: u32) {
+        self.end_at(pid, None);
+    }
+
+    fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
         if let Some(process) = self.living.remove(pid) {
+            if let Some(addresses) = &mut self.addresses {
+                addresses.end_process(&process, time_ns);
+            }
             self.retire(process);
         }
     }
@@ -278,10 +320,21 @@ impl Ledger {
         let process = self.living.enter(call.pid);
         let before = process.totals.sums.gpu.bytes;
         process.sites.after_peak(self.peaks);
+        let (known, are_wanted) = (self.changes.list.len(), self.changes.are_wanted);
+        self.changes.are_wanted |= self.addresses.is_some();
         std::mem::swap(&mut process.changes, &mut self.changes);
         let effect = process.apply(call, |name| self.shared.get(name).copied());
-        process.finish_changes();
+        if are_wanted {
+            process.finish_changes();
+        }
         std::mem::swap(&mut process.changes, &mut self.changes);
+        self.changes.are_wanted = are_wanted;
+        if let Some(addresses) = &mut self.addresses {
+            addresses.apply(call, &self.changes.list[known..]);
+            if !are_wanted {
+                self.changes.list.truncate(known);
+            }
+        }
         self.left_out += process.take_left_out();
         let after = process.totals.sums.gpu.bytes;
         self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
@@ -317,7 +370,7 @@ impl Ledger {
 
     fn end(&mut self, task: &Task) {
         self.living.forget_early(task.pid);
-        self.end_unseen(task.pid);
+        self.end_at(task.pid, Some(task.time_ns));
     }
 
     fn retire(&mut self, mut process: Process) {

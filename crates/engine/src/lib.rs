@@ -7,6 +7,7 @@
 //! [`Activities`].
 
 pub mod activity;
+mod addresses;
 mod allocation;
 mod allowance;
 pub mod arrays;
@@ -27,6 +28,7 @@ pub mod totals;
 pub mod transfers;
 
 pub use activity::Activities;
+pub use addresses::Whereabouts;
 pub use allocation::Allocation;
 pub use change::{Block, Change, Handle, Origin};
 pub use gpuprobe_model::identity::Identity;
@@ -40,7 +42,7 @@ pub use transfers::Transfers;
 use change::Changes;
 use gpuprobe_cuda::{Modes, Op};
 use gpuprobe_model::event::{Call, Event, Task};
-use transfers::{Place, Transfer, Which};
+use transfers::{Transfer, Which};
 
 /// What only the live system can tell; a replay knows nothing of it.
 pub trait World {
@@ -54,7 +56,7 @@ pub trait World {
     fn variable_size(&self, pid: u32, name: &str) -> Option<u64>;
 
     /// Where `address` is.
-    fn place(&self, pid: u32, address: u64) -> Option<Place>;
+    fn place(&self, pid: u32, address: u64) -> Option<Whereabouts>;
 }
 
 /// Everything that is known, fed with events.
@@ -96,7 +98,12 @@ impl State {
         let sized = modes.memleak.then(|| with_size(event, world)).flatten();
         let event = sized.as_ref().unwrap_or(event);
         if modes.memleak {
+            if modes.bandwidth_util {
+                self.ledger.index_addresses();
+            }
             self.ledger.apply(event, |task| world.identity(task));
+        } else if modes.bandwidth_util {
+            self.ledger.apply_unreported(event);
         }
         if modes.cudatrace {
             self.launches
@@ -112,7 +119,7 @@ impl State {
             return None;
         }
         let place = |pid, address| world.place(pid, address);
-        let transfer = self.transfers.apply(event, place)?;
+        let transfer = self.transfers.apply(event, &self.ledger, place)?;
         let Which {
             direction, mode, ..
         } = transfer.which;

@@ -7,8 +7,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::addresses::{REMEMBER_NS, Whereabouts};
+use super::ledger::Ledger;
 use gpuprobe_cuda::{Direction, Told};
-use gpuprobe_model::event::{Call, Copy, Event};
+use gpuprobe_model::event::{Copy, Event};
 
 /// Synchronous copies to the device of up to this many bytes from pageable memory return once they
 /// are staged (CUDA's documentation of API synchronisation behaviour).
@@ -31,15 +33,6 @@ impl Mode {
             Self::Async => "async",
         }
     }
-}
-
-/// Where an address of a process is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Memory of the host.
-    Host,
-    /// Memory of a GPU.
-    Device,
 }
 
 /// Copies of one kind by one process.
@@ -118,18 +111,8 @@ impl Transfer {
     }
 }
 
-/// A device allocation. Copies and frees come through different rings: a block is remembered for a
-/// while after its end, for copies that were made before it.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    size_bytes: u64,
-    until_ns: u64,
-}
-
-/// How long after its end a block is remembered.
-const REMEMBER_NS: u64 = 5_000_000_000;
-/// Ended blocks beyond which old ones are searched for and forgotten.
-const MAX_ENDED: usize = 65_536;
+/// How much later than the end of its process a copy may come: through another ring.
+const LATE_NS: u64 = REMEMBER_NS;
 
 /// Meters, of half a KiB each, beyond which those of ended processes are put together.
 const MAX_METERS: usize = 16_384;
@@ -146,11 +129,6 @@ pub struct Transfers {
     exits: HashMap<u32, u64>,
     /// When their meters were last put together.
     put_together_ns: u64,
-    /// Device allocations by process and address.
-    device: HashMap<u32, BTreeMap<u64, Block>>,
-    /// About how many of them have ended, and when there was last a search for those to forget.
-    ended: usize,
-    searched_ns: u64,
     newest_ns: u64,
     /// Copies that returned an error.
     pub failed_calls: u64,
@@ -159,32 +137,30 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// Enters an event; returns the copy if it is one that counts. `place` tells where an address
-    /// of a process is when no allocation there is known.
+    /// Enters an event; returns the copy if it is one that counts. Where addresses are, `ledger`
+    /// knows, and `place` for what is not allocated.
     pub fn apply(
         &mut self,
         event: &Event,
-        place: impl Fn(u32, u64) -> Option<Place>,
+        ledger: &Ledger,
+        place: impl Fn(u32, u64) -> Option<Whereabouts>,
     ) -> Option<Transfer> {
         match event {
-            Event::Call(call) => self.allocation(call),
-            Event::Exit(task) | Event::Exec(task) => {
+            Event::Exit(task) => {
                 self.newest_ns = self.newest_ns.max(task.time_ns);
-                if matches!(event, Event::Exit(_)) {
-                    self.exits.insert(task.pid, task.time_ns);
-                    self.put_together();
-                }
-                let blocks = self.device.get_mut(&task.pid);
-                let mut ended = 0;
-                for block in blocks.into_iter().flat_map(BTreeMap::values_mut) {
-                    block.until_ns = block.until_ns.min(task.time_ns);
-                    ended += 1;
-                }
-                self.note_ended(ended);
+                self.exits.insert(task.pid, task.time_ns);
+                self.put_together();
             }
             Event::Copy(copy) if copy.result != 0 => self.failed_calls += 1,
             Event::Copy(copy) if copy.captured => self.captured += 1,
-            Event::Copy(copy) => return Some(self.copy(copy, place)),
+            Event::Copy(copy) => {
+                let addresses = Addresses {
+                    copy,
+                    ledger,
+                    place,
+                };
+                return Some(self.copy(copy, addresses.direction()));
+            }
             _ => {}
         }
         None
@@ -193,7 +169,7 @@ impl Transfers {
     /// Puts the meters of processes that ended a while ago together, if there are very many. Copies
     /// that were made before an end may come a little after it.
     fn put_together(&mut self) {
-        let old_ns = self.newest_ns.saturating_sub(REMEMBER_NS);
+        let old_ns = self.newest_ns.saturating_sub(LATE_NS);
         if self.exits.len() < MANY_ENDED || self.put_together_ns > old_ns {
             return;
         }
@@ -237,55 +213,10 @@ impl Transfers {
             meter.bytes_reported = meter.bytes;
             meter.ns_reported = meter.ns;
         }
-        self.forget_old();
     }
 
-    /// Forgets blocks that ended long ago.
-    fn forget_old(&mut self) {
-        let oldest = self.newest_ns.saturating_sub(REMEMBER_NS);
-        let mut ended = 0;
-        self.device.retain(|_, blocks| {
-            blocks.retain(|_, block| block.until_ns > oldest);
-            ended += blocks.values().filter(|b| b.until_ns < u64::MAX).count();
-            !blocks.is_empty()
-        });
-        self.ended = ended;
-        self.searched_ns = self.newest_ns;
-    }
-
-    /// Nobody may ever ask for a report: a program that frees a lot must not cost memory for that.
-    fn note_ended(&mut self, blocks: usize) {
-        self.ended = self.ended.saturating_add(blocks);
-        let is_time = self.newest_ns > self.searched_ns.saturating_add(REMEMBER_NS);
-        if self.ended > MAX_ENDED && is_time {
-            self.forget_old();
-        }
-    }
-
-    fn allocation(&mut self, call: &Call) {
-        let function = call.function;
-        let at_device =
-            function.kind.is_at_device() && (function.op.allocates() || function.op.frees());
-        if call.result != 0 || call.captured || !at_device {
-            return;
-        }
-        self.newest_ns = self.newest_ns.max(call.end_ns);
-        let blocks = self.device.entry(call.pid).or_default();
-        if function.op.allocates() {
-            let block = Block {
-                size_bytes: call.size_bytes,
-                until_ns: u64::MAX,
-            };
-            blocks.insert(call.address, block);
-        } else if let Some(block) = blocks.get_mut(&call.address) {
-            block.until_ns = call.start_ns;
-            self.note_ended(1);
-        }
-    }
-
-    fn copy(&mut self, copy: &Copy, place: impl Fn(u32, u64) -> Option<Place>) -> Transfer {
+    fn copy(&mut self, copy: &Copy, direction: Direction) -> Transfer {
         self.newest_ns = self.newest_ns.max(copy.end_ns);
-        let direction = self.direction(copy, place);
         let transfer = Transfer {
             which: Which {
                 pid: copy.pid,
@@ -309,18 +240,48 @@ impl Transfers {
         meter.peak_bytes_per_second = meter.peak_bytes_per_second.max(speed);
         transfer
     }
+}
 
-    fn direction(&self, copy: &Copy, place: impl Fn(u32, u64) -> Option<Place>) -> Direction {
-        let place_of = |address| {
-            let known = self.is_device(copy, address).then_some(Place::Device);
-            known.or_else(|| place(copy.pid, address))
-        };
-        let by_addresses = || between(place_of(copy.source), place_of(copy.destination));
-        match copy.function.told {
+/// Where a copy goes from and to.
+struct Addresses<'a, P> {
+    copy: &'a Copy,
+    ledger: &'a Ledger,
+    place: P,
+}
+
+impl<P: Fn(u32, u64) -> Option<Whereabouts>> Addresses<'_, P> {
+    /// Where `address` is, if anybody knows.
+    fn find(&self, address: u64) -> Option<Whereabouts> {
+        let known = self.known(address);
+        known.or_else(|| (self.place)(self.copy.pid, address))
+    }
+
+    fn known(&self, address: u64) -> Option<Whereabouts> {
+        let Copy { pid, start_ns, .. } = *self.copy;
+        self.ledger.find_address(pid, address, start_ns)
+    }
+
+    /// The device that memory at `address` is on, if what was allocated tells.
+    fn device(&self, address: u64) -> Option<u16> {
+        match self.known(address) {
+            Some(Whereabouts::Device(device)) => device,
+            Some(Whereabouts::Host) | None => None,
+        }
+    }
+
+    fn direction(&self) -> Direction {
+        let Copy {
+            source,
+            destination,
+            kind,
+            ..
+        } = *self.copy;
+        let by_addresses = || between(self.find(source), self.find(destination));
+        let told = match self.copy.function.told {
             Told::Always(direction) => direction,
             Told::ByAddresses => by_addresses(),
             // cudaMemcpyKind
-            Told::ByKind => match copy.kind {
+            Told::ByKind => match kind {
                 0 => Direction::HostToHost,
                 1 => Direction::HostToDevice,
                 2 => Direction::DeviceToHost,
@@ -328,54 +289,54 @@ impl Transfers {
                 4 => by_addresses(),
                 _ => Direction::Unknown,
             },
-            Told::ByTypes => by_types(copy, place_of),
+            Told::ByTypes => self.by_types(),
+        };
+        match (told, self.device(source), self.device(destination)) {
+            (Direction::DeviceToDevice, Some(from), Some(to)) if from != to => {
+                Direction::PeerToPeer
+            }
+            (told, ..) => told,
         }
     }
 
-    fn is_device(&self, copy: &Copy, address: u64) -> bool {
-        let blocks = self.device.get(&copy.pid);
-        let below = blocks.and_then(|blocks| blocks.range(..=address).next_back());
-        below.is_some_and(|(&start, block)| {
-            address - start < block.size_bytes && copy.start_ns < block.until_ns
-        })
+    /// By `CUmemorytype`: 1 host, 2 device, 3 array, 4 unified, where the addresses tell.
+    fn by_types(&self) -> Direction {
+        const ARRAY: u16 = 3;
+        let place = |kind: u16, address| match kind {
+            1 => Some(Whereabouts::Host),
+            2 => Some(Whereabouts::Device(None)),
+            4 => self.find(address),
+            _ => None,
+        };
+        let source_type = u16::try_from(self.copy.kind).unwrap_or(0);
+        let destination_type = self.copy.destination_type;
+        let source = place(source_type, self.copy.source);
+        let destination = place(destination_type, self.copy.destination);
+        match (source_type == ARRAY, destination_type == ARRAY) {
+            (true, true) => Direction::ArrayToArray,
+            (true, false) => match destination {
+                Some(Whereabouts::Host) => Direction::ArrayToHost,
+                Some(Whereabouts::Device(_)) => Direction::ArrayToDevice,
+                None => Direction::Unknown,
+            },
+            (false, true) => match source {
+                Some(Whereabouts::Host) => Direction::HostToArray,
+                Some(Whereabouts::Device(_)) => Direction::DeviceToArray,
+                None => Direction::Unknown,
+            },
+            (false, false) => between(source, destination),
+        }
     }
 }
 
-fn between(source: Option<Place>, destination: Option<Place>) -> Direction {
+fn between(source: Option<Whereabouts>, destination: Option<Whereabouts>) -> Direction {
+    use Whereabouts::{Device, Host};
     match (source, destination) {
-        (Some(Place::Host), Some(Place::Host)) => Direction::HostToHost,
-        (Some(Place::Host), Some(Place::Device)) => Direction::HostToDevice,
-        (Some(Place::Device), Some(Place::Host)) => Direction::DeviceToHost,
-        (Some(Place::Device), Some(Place::Device)) => Direction::DeviceToDevice,
-        _ => Direction::Unknown,
-    }
-}
-
-/// By `CUmemorytype`: 1 host, 2 device, 3 array, 4 unified, where the addresses tell.
-fn by_types(copy: &Copy, place_of: impl Fn(u64) -> Option<Place>) -> Direction {
-    const ARRAY: u16 = 3;
-    let place = |kind: u16, address| match kind {
-        1 => Some(Place::Host),
-        2 => Some(Place::Device),
-        4 => place_of(address),
-        _ => None,
-    };
-    let source_type = u16::try_from(copy.kind).unwrap_or(0);
-    let source = place(source_type, copy.source);
-    let destination = place(copy.destination_type, copy.destination);
-    match (source_type == ARRAY, copy.destination_type == ARRAY) {
-        (true, true) => Direction::ArrayToArray,
-        (true, false) => match destination {
-            Some(Place::Host) => Direction::ArrayToHost,
-            Some(Place::Device) => Direction::ArrayToDevice,
-            None => Direction::Unknown,
-        },
-        (false, true) => match source {
-            Some(Place::Host) => Direction::HostToArray,
-            Some(Place::Device) => Direction::DeviceToArray,
-            None => Direction::Unknown,
-        },
-        (false, false) => between(source, destination),
+        (Some(Host), Some(Host)) => Direction::HostToHost,
+        (Some(Host), Some(Device(_))) => Direction::HostToDevice,
+        (Some(Device(_)), Some(Host)) => Direction::DeviceToHost,
+        (Some(Device(_)), Some(Device(_))) => Direction::DeviceToDevice,
+        (None, _) | (_, None) => Direction::Unknown,
     }
 }
 
@@ -395,6 +356,7 @@ pub(super) fn mode_of(is_async: bool, direction: Direction, bytes: u64) -> Mode 
 mod tests {
     use super::*;
     use gpuprobe_cuda::{FUNCTIONS, Function};
+    use gpuprobe_model::event::Call;
 
     fn row(symbol: &str) -> (u16, &'static Function) {
         let found = (0u16..).zip(FUNCTIONS).find(|(_, f)| f.symbol == symbol);
@@ -421,6 +383,10 @@ mod tests {
     }
 
     fn called(symbol: &str, address: u64, start_ns: u64) -> Event {
+        called_on(None, symbol, address, start_ns)
+    }
+
+    fn called_on(device: Option<u16>, symbol: &str, address: u64, start_ns: u64) -> Event {
         let (row, function) = row(symbol);
         Event::Call(Call {
             row,
@@ -432,7 +398,7 @@ mod tests {
             end_ns: start_ns + 1,
             address,
             size_bytes: 4096,
-            device: None,
+            device,
             context: 0,
             captured: false,
             stack: 0,
@@ -440,18 +406,32 @@ mod tests {
         })
     }
 
-    fn low_is_host(_: u32, address: u64) -> Option<Place> {
-        (address < 0x1000).then_some(Place::Host)
+    fn low_is_host(_: u32, address: u64) -> Option<Whereabouts> {
+        (address < 0x1000).then_some(Whereabouts::Host)
     }
 
-    fn which(transfers: &mut Transfers, copy: Copy) -> (Direction, Mode) {
-        let transfer = transfers.apply(&Event::Copy(copy), low_is_host).unwrap();
-        (transfer.which.direction, transfer.which.mode)
+    /// Copies, and the accounts that they ask.
+    #[derive(Default)]
+    struct Both {
+        ledger: Ledger,
+        transfers: Transfers,
+    }
+
+    impl Both {
+        fn apply(&mut self, event: &Event) -> Option<Transfer> {
+            self.ledger.apply_unreported(event);
+            self.transfers.apply(event, &self.ledger, low_is_host)
+        }
+
+        fn which(&mut self, copy: Copy) -> (Direction, Mode) {
+            let transfer = self.apply(&Event::Copy(copy)).unwrap();
+            (transfer.which.direction, transfer.which.mode)
+        }
     }
 
     #[test]
     fn throughput_is_for_synchronous_copies_over_the_link() {
-        let mut transfers = Transfers::default();
+        let mut both = Both::default();
         let large = 1 << 20;
         for (symbol, bytes, expected) in [
             (
@@ -482,10 +462,10 @@ mod tests {
                 (Direction::Unknown, Mode::Async),
             ),
         ] {
-            let found = which(&mut transfers, copied(symbol, bytes, 1, 2));
+            let found = both.which(copied(symbol, bytes, 1, 2));
             assert_eq!(found, expected, "{symbol} {bytes}");
         }
-        let (_, meter) = transfers.meters().next().unwrap();
+        let (_, meter) = both.transfers.meters().next().unwrap();
         assert_eq!((meter.calls, meter.bytes, meter.ns), (1, 1 << 20, 1_000));
         let expected = f64::from(1 << 20) * 1e6;
         assert!((meter.peak_bytes_per_second - expected).abs() < 1.0);
@@ -493,10 +473,9 @@ mod tests {
 
     #[test]
     fn addresses_tell_the_direction() {
-        let mut transfers = Transfers::default();
-        transfers.apply(&called("cudaMalloc", 0xd000, 10), low_is_host);
-        let mut direction =
-            |from, to| which(&mut transfers, copied("cuMemcpy", 1 << 20, from, to)).0;
+        let mut both = Both::default();
+        both.apply(&called("cudaMalloc", 0xd000, 10));
+        let mut direction = |from, to| both.which(copied("cuMemcpy", 1 << 20, from, to)).0;
         assert_eq!(direction(0x10, 0xd800), Direction::HostToDevice);
         assert_eq!(direction(0xdfff, 0x10), Direction::DeviceToHost);
         assert_eq!(direction(0xd000, 0xd800), Direction::DeviceToDevice);
@@ -505,38 +484,86 @@ mod tests {
     }
 
     #[test]
+    fn between_two_devices_a_copy_is_peer_to_peer() {
+        let mut both = Both::default();
+        for (device, address) in [(Some(0), 0xa000), (Some(1), 0xb000), (None, 0xc000)] {
+            both.apply(&called_on(device, "cuMemAlloc_v2", address, 10));
+        }
+        let unified = Copy {
+            kind: 4,
+            destination_type: 4,
+            ..copied("cuMemcpy2D_v2", 1 << 20, 0, 0)
+        };
+        let devices = Copy {
+            kind: 2,
+            destination_type: 2,
+            ..unified
+        };
+        let by_kind = |kind| Copy {
+            kind,
+            ..copied("cudaMemcpy", 1 << 20, 0, 0)
+        };
+        for copy in [
+            copied("cuMemcpy", 1 << 20, 0, 0),
+            copied("cuMemcpyAsync", 1 << 20, 0, 0),
+            copied("cuMemcpyDtoD_v2", 1 << 20, 0, 0),
+            copied("cuMemcpyDtoDAsync_v2", 1 << 20, 0, 0),
+            by_kind(3),
+            by_kind(4),
+            unified,
+            devices,
+        ] {
+            for (source, destination, expected) in [
+                (0xa010, 0xb010, Direction::PeerToPeer),
+                (0xb010, 0xa010, Direction::PeerToPeer),
+                (0xa010, 0xa810, Direction::DeviceToDevice),
+                (0xb010, 0xb810, Direction::DeviceToDevice),
+                // Where one of them is, nobody knows.
+                (0xa010, 0xc010, Direction::DeviceToDevice),
+            ] {
+                let copy = Copy {
+                    source,
+                    destination,
+                    ..copy
+                };
+                let symbol = copy.function.symbol;
+                assert_eq!(
+                    both.which(copy),
+                    (expected, Mode::Async),
+                    "{symbol} {source:x} {destination:x}"
+                );
+            }
+        }
+        // Freed, and given to the other device before the copy is seen.
+        both.apply(&called("cuMemFree_v2", 0xb000, 3_000));
+        both.apply(&called_on(Some(0), "cuMemAlloc_v2", 0xb000, 4_000));
+        let before = copied("cuMemcpyDtoD_v2", 64, 0xa000, 0xb000);
+        assert_eq!(both.which(before).0, Direction::PeerToPeer);
+        let after = Copy {
+            start_ns: 5_000,
+            ..before
+        };
+        assert_eq!(both.which(after).0, Direction::DeviceToDevice);
+    }
+
+    #[test]
     fn a_copy_may_be_seen_after_the_free_that_followed_it() {
-        let mut transfers = Transfers::default();
-        transfers.apply(&called("cudaMalloc", 0xd000, 10), low_is_host);
-        transfers.apply(&called("cudaFree", 0xd000, 5_000), low_is_host);
+        let mut both = Both::default();
+        both.apply(&called("cudaMalloc", 0xd000, 10));
+        both.apply(&called("cudaFree", 0xd000, 5_000));
         let copy = copied("cuMemcpy", 1 << 20, 0x10, 0xd000);
-        assert_eq!(which(&mut transfers, copy).0, Direction::HostToDevice);
+        assert_eq!(both.which(copy).0, Direction::HostToDevice);
         let later = Copy {
             start_ns: 6_000,
             end_ns: 7_000,
             ..copy
         };
-        assert_eq!(which(&mut transfers, later).0, Direction::Unknown);
-        let much_later = called("cudaMalloc", 0xf000, 10 * REMEMBER_NS);
-        transfers.apply(&much_later, low_is_host);
-        transfers.mark_reported();
-        assert_eq!(transfers.device[&7].len(), 1);
-    }
-
-    #[test]
-    fn frees_cost_no_memory_though_nobody_reports() {
-        let mut transfers = Transfers::default();
-        for n in 0..1_000_000u64 {
-            let at = n * 100_000;
-            transfers.apply(&called("cudaMalloc", n, at), low_is_host);
-            transfers.apply(&called("cudaFree", n, at), low_is_host);
-        }
-        assert!(transfers.device[&7].len() < 3 * MAX_ENDED);
+        assert_eq!(both.which(later).0, Direction::Unknown);
     }
 
     #[test]
     fn copies_of_ended_processes_are_put_together_and_none_is_lost() {
-        let mut transfers = Transfers::default();
+        let mut both = Both::default();
         let processes = 3 * u32::try_from(MAX_METERS).unwrap();
         for number in 1..=processes {
             let start_ns = u64::from(number) * 10_000_000;
@@ -550,28 +577,28 @@ mod tests {
             };
             let task = crate::task(pid, number, start_ns + 2000);
             // It ends before its copy is read.
-            transfers.apply(&Event::Exit(task), low_is_host);
-            transfers.apply(&Event::Copy(copy), low_is_host);
+            both.apply(&Event::Exit(task));
+            both.apply(&Event::Copy(copy));
         }
-        assert!(transfers.meters.len() < 2 * MAX_METERS);
-        assert!(transfers.exits.len() < 2 * MAX_METERS);
-        let calls: u64 = transfers.meters().map(|(_, meter)| meter.calls).sum();
+        assert!(both.transfers.meters.len() < 2 * MAX_METERS);
+        assert!(both.transfers.exits.len() < 2 * MAX_METERS);
+        let calls: u64 = both.transfers.meters().map(|(_, meter)| meter.calls).sum();
         assert_eq!(calls, u64::from(processes));
-        let (which, earlier) = transfers.meters().next().unwrap();
+        let (which, earlier) = both.transfers.meters().next().unwrap();
         assert_eq!(which.pid, EARLIER);
         assert!(earlier.calls > 1000);
     }
 
     #[test]
     fn descriptors_and_kinds_tell_the_direction() {
-        let mut transfers = Transfers::default();
+        let mut both = Both::default();
         let mut typed = |source: i32, destination: u16| {
             let copy = Copy {
                 kind: source,
                 destination_type: destination,
                 ..copied("cuMemcpy2D_v2", 1 << 20, 0x10, 0x20)
             };
-            which(&mut transfers, copy).0
+            both.which(copy).0
         };
         assert_eq!(typed(1, 2), Direction::HostToDevice);
         assert_eq!(typed(3, 1), Direction::ArrayToHost);
@@ -587,13 +614,13 @@ mod tests {
                 kind,
                 ..copied("cudaMemcpy", 1 << 20, 0x10, 0x20)
             };
-            assert_eq!(which(&mut transfers, copy).0, expected, "{kind}");
+            assert_eq!(both.which(copy).0, expected, "{kind}");
         }
     }
 
     #[test]
     fn failed_and_captured_copies_are_apart() {
-        let mut transfers = Transfers::default();
+        let mut both = Both::default();
         let copy = copied("cuMemcpyHtoD_v2", 1 << 20, 1, 2);
         for event in [
             Event::Copy(Copy { result: 1, ..copy }),
@@ -602,9 +629,12 @@ mod tests {
                 ..copy
             }),
         ] {
-            assert!(transfers.apply(&event, low_is_host).is_none());
+            assert!(both.apply(&event).is_none());
         }
-        assert_eq!((transfers.failed_calls, transfers.captured), (1, 1));
-        assert_eq!(transfers.meters().count(), 0);
+        assert_eq!(
+            (both.transfers.failed_calls, both.transfers.captured),
+            (1, 1)
+        );
+        assert_eq!(both.transfers.meters().count(), 0);
     }
 }

@@ -11,7 +11,8 @@ use super::log::{Entry, Mark, Note};
 use super::tap::{self, Tap};
 use super::{Facts, Recorder};
 use gpuprobe_cuda::{KindSet, Modes};
-use gpuprobe_engine::transfers::{Place, Transfer};
+use gpuprobe_engine::Whereabouts;
+use gpuprobe_engine::transfers::Transfer;
 use gpuprobe_engine::{Ledger, State, World};
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event;
@@ -52,15 +53,15 @@ impl World for Answers {
         })?
     }
 
-    fn place(&self, pid: u32, address: u64) -> Option<Place> {
+    fn place(&self, pid: u32, address: u64) -> Option<Whereabouts> {
         let on_device = self.find(|note| match note {
             Note::OnDevice(of, at, answer) if (*of, *at) == (pid, address) => Some(*answer),
             _ => None,
         })??;
         Some(if on_device {
-            Place::Device
+            Whereabouts::Device(None)
         } else {
-            Place::Host
+            Whereabouts::Host
         })
     }
 }

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use super::log::Note;
 use gpuprobe_cuda::Modes;
-use gpuprobe_engine::transfers::{Place, Transfer};
-use gpuprobe_engine::{Change, Launches, State, World};
+use gpuprobe_engine::transfers::Transfer;
+use gpuprobe_engine::{Change, Launches, State, Whereabouts, World};
 use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
@@ -96,9 +96,9 @@ impl<W: World> World for Witness<'_, W> {
         answer
     }
 
-    fn place(&self, pid: u32, address: u64) -> Option<Place> {
+    fn place(&self, pid: u32, address: u64) -> Option<Whereabouts> {
         let answer = self.world.place(pid, address);
-        let on_device = answer.map(|place| place == Place::Device);
+        let on_device = answer.map(|place| matches!(place, Whereabouts::Device(_)));
         self.notes
             .borrow_mut()
             .push(Note::OnDevice(pid, address, on_device));

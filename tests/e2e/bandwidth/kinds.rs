@@ -45,6 +45,20 @@ const PLAIN: &[(&str, &str, &str, &str, &str)] = &[
         "unknown",
         "async",
     ),
+    (
+        "batch-3d",
+        "cuMemcpy3DBatchAsync",
+        "_ptsz",
+        "unknown",
+        "async",
+    ),
+    (
+        "batch-3d",
+        "cuMemcpy3DBatchAsync_v2",
+        "_ptsz",
+        "unknown",
+        "async",
+    ),
 ];
 
 /// Every size is another one: more than is staged, and of whole rows and layers.

@@ -99,3 +99,21 @@ fn copies_of_so_far(gpuprobe: &Gpuprobe) -> u64 {
     let bytes = fs::read(&gpuprobe.reports).unwrap();
     bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
+
+#[test]
+fn root_batches_whose_bytes_cannot_be_told_are_counted_as_lost() {
+    let mut workload = workload();
+    let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
+    for function in ["cuMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync_v2"] {
+        // Of too many copies, and in elements of an array, whose size is not known.
+        workload.say(&format!("copy batch-3d-many 100000 3 via={function}"));
+        workload.say(&format!("copy batch-3d-array 100000 2 via={function}"));
+        workload.say(&format!("copy batch-3d 100000 4 via={function}"));
+    }
+    let report = gpuprobe.stop();
+    assert_eq!(report.lost("copies"), 2 * (3 + 2));
+    assert_eq!(
+        report.moved(workload.pid),
+        [("unknown", "async", 2 * 4, 2 * 4 * 100_000)]
+    );
+}

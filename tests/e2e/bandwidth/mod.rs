@@ -1,5 +1,6 @@
 //! `--bandwidth-util`: what copies move, and how fast.
 
+mod devices;
 mod failures;
 mod formats;
 mod kinds;

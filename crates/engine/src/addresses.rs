@@ -1,0 +1,312 @@
+//! Where addresses of device memory are: an index by range over what the ledger has live, and what
+//! was live a moment ago. The ledger keeps it only for those who ask, as copies do.
+//!
+//! Copies and frees come through different rings: a block is remembered for a while after its end,
+//! for copies that were made before it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::HashMap;
+
+use super::Change;
+use super::allocation::{Allocation, key};
+use super::process::Process;
+use gpuprobe_cuda::{Belongs, Space};
+use gpuprobe_model::event::Call;
+
+/// Where an address of a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// In memory of the host.
+    Host,
+    /// In memory of a GPU: of this one, as CUDA numbers them in the process, if that is known.
+    Device(Option<u16>),
+}
+
+/// How long after its end a block is remembered.
+pub(super) const REMEMBER_NS: u64 = 5_000_000_000;
+/// The same, if more than [`MOST_PAST`] have ended.
+const REMEMBER_OF_MANY_NS: u64 = REMEMBER_NS / 64;
+/// Ended blocks beyond which old ones are searched for and forgotten.
+const MANY_PAST: usize = 65_536;
+/// Ended blocks at most, 48 bytes each.
+const MOST_PAST: usize = 1 << 20;
+/// Ended blocks of about the same size that are looked at for an address.
+const MAX_STEPS: usize = 64;
+
+/// A block that has ended: its size class, where it began, and when.
+type PastKey = (u8, u64, u64);
+
+/// The rest of it.
+#[derive(Clone, Copy, Debug)]
+struct Past {
+    size_bytes: u64,
+    until_ns: u64,
+    at: Whereabouts,
+}
+
+/// The blocks of a process.
+#[derive(Debug, Default)]
+struct Ranges {
+    /// Where those begin that are live. What else there is to say of them is in the live set.
+    live: BTreeSet<u64>,
+    past: BTreeMap<PastKey, Past>,
+    /// A bit for every size class that `past` has or had.
+    classes: u64,
+}
+
+/// The index.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    by_pid: HashMap<u32, Ranges>,
+    /// About how many blocks have ended, and when there was last a search for those to forget.
+    ended: usize,
+    searched_ns: u64,
+    newest_ns: u64,
+}
+
+/// Blocks of 2^n to 2^(n+1) - 1 bytes are in class n.
+fn class(size_bytes: u64) -> u8 {
+    size_bytes.checked_ilog2().unwrap_or(0) as u8
+}
+
+/// Where a block of this class that has `address` begins at least.
+fn first_start(class: u8, address: u64) -> u64 {
+    address.saturating_sub(u64::MAX >> (63 - class))
+}
+
+fn is_indexed(allocation: &Allocation) -> bool {
+    allocation.space() == Space::Device && allocation.kind().is_at_device()
+}
+
+/// Where a block is, of which the kind says that it is a device's, unless its pool is the host's.
+fn whereabouts(allocation: &Allocation) -> Whereabouts {
+    match allocation.belongs() {
+        Belongs::Host => Whereabouts::Host,
+        _ => Whereabouts::Device(allocation.device()),
+    }
+}
+
+impl Ranges {
+    /// `gone` was live until then.
+    fn end(&mut self, gone: &Allocation, until_ns: u64) {
+        self.live.remove(&gone.address);
+        let (class, at) = (class(gone.size_bytes), whereabouts(gone));
+        let past = Past {
+            size_bytes: gone.size_bytes,
+            until_ns,
+            at,
+        };
+        // A program that is given the same block again and again costs no memory for that.
+        if let Some(key) = self.same_before((class, gone.address, gone.end_ns), &past)
+            && let Some(before) = self.past.get_mut(&key)
+        {
+            before.until_ns = before.until_ns.max(until_ns);
+            return;
+        }
+        self.classes |= 1 << class;
+        self.past.insert((class, gone.address, gone.end_ns), past);
+    }
+
+    /// The same block, of before, if nothing else was known to be there in between.
+    fn same_before(&self, (class, start, since_ns): PastKey, past: &Past) -> Option<PastKey> {
+        let same_start = (class, start, 0)..(class, start, since_ns);
+        let (&key, before) = self.past.range(same_start).next_back()?;
+        if (before.size_bytes, before.at) != (past.size_bytes, past.at) {
+            return None;
+        }
+        let last = start.saturating_add(past.size_bytes.saturating_sub(1));
+        for class in self.classes() {
+            let window = (class, first_start(class, start), 0)..=(class, last, u64::MAX);
+            for (steps, (other, block)) in self.past.range(window).rev().enumerate() {
+                let is_there = other.1.saturating_add(block.size_bytes) > start;
+                let is_later = *other != key && block.until_ns > before.until_ns;
+                if steps >= MAX_STEPS || (is_there && is_later) {
+                    return None;
+                }
+            }
+        }
+        Some(key)
+    }
+
+    fn classes(&self) -> impl Iterator<Item = u8> {
+        let all = self.classes;
+        (0..64u8).filter(move |class| all & (1 << class) != 0)
+    }
+
+    /// Past blocks that have `address`: since when, and the rest.
+    fn past_at(&self, address: u64) -> impl Iterator<Item = (u64, &Past)> {
+        self.classes().flat_map(move |class| {
+            let window = (class, first_start(class, address), 0)..=(class, address, u64::MAX);
+            let blocks = self.past.range(window).rev().take(MAX_STEPS);
+            let has = move |start: u64, past: &Past| address - start < past.size_bytes;
+            blocks.filter_map(move |(&(_, start, since_ns), past)| {
+                has(start, past).then_some((since_ns, past))
+            })
+        })
+    }
+}
+
+impl Addresses {
+    /// A successful call of its process did this.
+    pub(super) fn apply(&mut self, call: &Call, changes: &[Change]) {
+        self.newest_ns = self.newest_ns.max(call.end_ns);
+        for change in changes {
+            match change {
+                Change::Allocated(new) if is_indexed(&new.allocation) => {
+                    let ranges = self.by_pid.entry(call.pid).or_default();
+                    ranges.live.insert(new.allocation.address);
+                }
+                // From its entry on, what is freed may be another's.
+                Change::Freed(gone) => self.end(call.pid, &gone.allocation, call.start_ns),
+                Change::GaveWay(old) => self.end(call.pid, &old.allocation, call.end_ns),
+                _ => {}
+            }
+        }
+        self.forget_some();
+    }
+
+    fn end(&mut self, pid: u32, gone: &Allocation, until_ns: u64) {
+        if is_indexed(gone)
+            && let Some(ranges) = self.by_pid.get_mut(&pid)
+        {
+            ranges.end(gone, until_ns);
+            self.ended = self.ended.saturating_add(1);
+        }
+    }
+
+    /// `process` has ended, at `time_ns` if that is known.
+    pub(super) fn end_process(&mut self, process: &Process, time_ns: Option<u64>) {
+        self.newest_ns = self.newest_ns.max(time_ns.unwrap_or(0));
+        let until_ns = time_ns.unwrap_or(self.newest_ns);
+        let Some(ranges) = self.by_pid.get_mut(&process.pid) else {
+            return;
+        };
+        for start in std::mem::take(&mut ranges.live) {
+            if let Some(gone) = process.live.get(key(Space::Device, start)) {
+                ranges.end(gone, until_ns);
+                self.ended = self.ended.saturating_add(1);
+            }
+        }
+        self.forget_some();
+    }
+
+    /// Where `address` of `pid` was at that time. `process` is the one that has the id now.
+    pub(super) fn find(
+        &self,
+        pid: u32,
+        process: Option<&Process>,
+        address: u64,
+        at_ns: u64,
+    ) -> Option<Whereabouts> {
+        let ranges = self.by_pid.get(&pid)?;
+        let below = ranges.live.range(..=address).next_back();
+        let live = below
+            .zip(process)
+            .and_then(|(&start, process)| process.live.get(key(Space::Device, start)))
+            .filter(|live| address - live.address < live.size_bytes);
+        if let Some(live) = live.filter(|live| live.end_ns <= at_ns) {
+            return Some(whereabouts(live));
+        }
+        let mut found = live.map(|_| Whereabouts::Device(None));
+        for (since_ns, past) in ranges.past_at(address) {
+            if at_ns >= past.until_ns {
+                continue;
+            }
+            if since_ns <= at_ns {
+                return Some(past.at);
+            }
+            // It was there later: before, too, it was an address of a device.
+            found = Some(Whereabouts::Device(None));
+        }
+        found
+    }
+
+    /// Nobody may ever ask for a report: a program that frees a lot must not cost memory for that.
+    fn forget_some(&mut self) {
+        let is_time = self.newest_ns > self.searched_ns.saturating_add(REMEMBER_NS);
+        if self.ended > MOST_PAST || (self.ended > MANY_PAST && is_time) {
+            self.forget_old();
+        }
+    }
+
+    /// Forgets blocks that ended long ago.
+    pub(super) fn forget_old(&mut self) {
+        let keep_ns = if self.ended > MOST_PAST {
+            REMEMBER_OF_MANY_NS
+        } else {
+            REMEMBER_NS
+        };
+        let oldest_ns = self.newest_ns.saturating_sub(keep_ns);
+        self.ended = 0;
+        self.by_pid.retain(|_, ranges| {
+            ranges.past.retain(|_, past| past.until_ns > oldest_ns);
+            ranges.classes = ranges.past.keys().fold(0, |all, key| all | 1 << key.0);
+            self.ended += ranges.past.len();
+            !ranges.live.is_empty() || !ranges.past.is_empty()
+        });
+        if self.ended > MOST_PAST {
+            for ranges in self.by_pid.values_mut() {
+                (ranges.past, ranges.classes) = (BTreeMap::new(), 0);
+            }
+            self.ended = 0;
+        }
+        self.searched_ns = self.newest_ns;
+    }
+
+    #[cfg(test)]
+    pub(super) fn past_blocks(&self) -> usize {
+        self.by_pid.values().map(|ranges| ranges.past.len()).sum()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::Ledger;
+    use gpuprobe_cuda::FUNCTIONS;
+    use gpuprobe_model::event::Event;
+
+    /// Blocks that each live for 10 ns, one after the other.
+    fn freed(count: u64, address: impl Fn(u64) -> u64, every_ns: u64) -> usize {
+        let rows = (0u16..).zip(FUNCTIONS);
+        let [allocates, frees] = ["cudaMalloc", "cudaFree"].map(|symbol| {
+            let found = rows.clone().find(|(_, f)| f.symbol == symbol);
+            found.unwrap()
+        });
+        let mut ledger = Ledger::default();
+        for n in 0..count {
+            for ((row, function), after_ns) in [(allocates, 0), (frees, 5)] {
+                let start_ns = n * every_ns + after_ns;
+                ledger.apply_unreported(&Event::Call(Call {
+                    pid: 7,
+                    tid: 7,
+                    row,
+                    function,
+                    result: 0,
+                    captured: false,
+                    start_ns,
+                    end_ns: start_ns + 1,
+                    address: address(n),
+                    size_bytes: 512,
+                    device: Some(0),
+                    context: 0,
+                    stack: 0,
+                    detail: None,
+                }));
+            }
+        }
+        ledger.addresses.unwrap().past_blocks()
+    }
+
+    #[test]
+    fn frees_cost_no_memory_though_nobody_reports() {
+        let anew = |n| (n + 1) << 12;
+        assert!(freed(500_000, anew, 100_000) < 3 * MANY_PAST);
+        // All of them within seconds.
+        assert!(freed(MOST_PAST as u64 * 3 / 2, anew, 100) <= MOST_PAST);
+        // The same block over and over is one.
+        assert_eq!(freed(100_000, |_| 1 << 12, 100), 1);
+    }
+}

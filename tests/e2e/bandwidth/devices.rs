@@ -1,0 +1,115 @@
+//! Copies between two devices.
+
+use serde_json::Value;
+
+use super::{COPIES, Row, copies_of, row};
+use crate::harness::{Backend, Setup, standin};
+
+const BOTH: [&str; 2] = ["--memleak", "--bandwidth-util"];
+
+/// The workload's word for the copy, the function that it is done by, and what is recorded.
+const DRIVER: &[(&str, &str, &str)] = &[
+    ("default-d2d", "cuMemcpy", "cuMemcpy"),
+    ("default-d2d", "cuMemcpyAsync", "cuMemcpyAsync"),
+    ("d2d", "cuMemcpyDtoD_v2", "cuMemcpyDtoD_v2"),
+    ("d2d", "cuMemcpyDtoDAsync_v2", "cuMemcpyDtoDAsync_v2"),
+    ("2d-d2d", "cuMemcpy2D_v2", "cuMemcpy2D_v2"),
+    ("3d-d2d", "cuMemcpy3DAsync_v2", "cuMemcpy3DAsync_v2"),
+];
+const RUNTIME: &[(&str, &str, &str)] = &[
+    ("default-d2d", "cudaMemcpy", "cuMemcpy"),
+    ("default-d2d", "cudaMemcpyAsync", "cuMemcpyAsync"),
+    ("d2d", "cudaMemcpy", "cuMemcpyDtoD_v2"),
+];
+
+fn written(arguments: &[&str]) -> String {
+    let gpuprobe = crate::harness::gpuprobe::BINARY;
+    let output = std::process::Command::new(gpuprobe)
+        .args(arguments)
+        .output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn root_a_copy_between_two_devices_is_peer_to_peer() {
+    for (backend, functions) in [(Backend::Driver, DRIVER), (Backend::Shared, RUNTIME)] {
+        peer_to_peer(backend, functions, COPIES);
+    }
+    peer_to_peer(Backend::Driver, DRIVER, BOTH);
+}
+
+fn peer_to_peer<const N: usize>(
+    backend: Backend,
+    functions: &[(&str, &str, &str)],
+    modes: [&'static str; N],
+) {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder
+        .path()
+        .join("run.sqlite")
+        .to_str()
+        .unwrap()
+        .to_owned();
+    let mut gpuprobe = Setup::command([standin().program_text(backend)])
+        .env("STANDIN_DEVICES", "2")
+        .env("STANDIN_COPY_GBPS", "0")
+        .modes(modes)
+        .args(["--per-call", "--record", &file])
+        .start();
+    let talk = &mut gpuprobe.talk;
+    let pid = talk.ready();
+    let mut block = |device: u32| {
+        talk.say(&format!("setdevice {device}"));
+        let address = talk.say("alloc 1048576");
+        u64::from_str_radix(&address[2..], 16).unwrap()
+    };
+    let (first, second) = (block(0), block(1));
+    let mut expected: Vec<Row<'_>> = Vec::new();
+    for (kind, function, recorded) in functions {
+        for (to, from, direction) in [
+            (second, first, "P2P"),
+            (first, second + 4096, "P2P"),
+            (first, first + 524_288, "D2D"),
+            (second + 524_288, second, "D2D"),
+        ] {
+            let bytes = 100_000 + 8 * expected.len() as u64;
+            talk.say(&format!(
+                "copy {kind} {bytes} via={function} dst={to} src={from}"
+            ));
+            expected.push((recorded, direction, "async", bytes));
+        }
+    }
+    let truth = talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    assert_eq!(truth.copies, expected.len() as u64);
+    let copies = copies_of(&gpuprobe);
+    let found: Vec<_> = copies.iter().map(row).collect();
+    assert_eq!(found, expected);
+    let sum = |direction: &str| {
+        let of_it = expected.iter().filter(|row| row.1 == direction);
+        of_it.fold((0, 0), |(calls, bytes), row| (calls + 1, bytes + row.3))
+    };
+    let (within, between) = (sum("D2D"), sum("P2P"));
+    let moved = report.moved(pid);
+    let expected = [
+        ("D2D", "async", within.0, within.1),
+        ("P2P", "async", between.0, between.1),
+    ];
+    assert_eq!(moved, expected);
+    // The recording, its report and a replay say the same.
+    let recorded = rusqlite::Connection::open(&file).unwrap();
+    let sql = "SELECT count(*), sum(bytes) FROM GPUPROBE_COPIES WHERE direction = 'P2P'";
+    let sums: (i64, i64) = recorded
+        .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    assert_eq!((sums.0 as u64, sums.1 as u64), between);
+    let copies = written(&["report", &file, "--copies", "--format", "json"]);
+    let copies: Value = serde_json::from_str(&copies).unwrap();
+    assert!(copies.to_string().contains("\"P2P\""), "{copies}");
+    let last = written(&["replay", &file, "--last", "--format", "json"]);
+    let last: Value = serde_json::from_str(last.trim()).unwrap();
+    assert_eq!(last["bandwidth_util"], report["bandwidth_util"]);
+}
