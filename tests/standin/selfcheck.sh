@@ -268,7 +268,7 @@ check_functions() {
         if [[ $function == cuMemset* ]]; then
             reply=$(calls workload_driver "set 4096 3 via=$function" "$function")
         else
-            for kind in $kinds; do
+            for kind in $kinds batch-3d; do
                 reply=$(calls workload_driver "copy $kind 4096 3 via=$function" "$function")
                 [ "$reply" = "ok $function=3" ] && break
             done
