@@ -25,7 +25,7 @@ const COMMON: [&str; 4] = ["start", "end", "globalPid", "deviceId"];
 struct Table {
     name: &'static str,
     columns: &'static [&'static str],
-    record: fn(&Row<'_>, &Common) -> Option<Record>,
+    record: fn(&Row<'_>, &Common) -> Record,
 }
 
 /// The columns that all of them have.
@@ -96,8 +96,8 @@ fn memory_kind(row: &Row<'_>, index: usize) -> u8 {
     kind.filter(|&kind| kind < 7).map_or(0, |kind| kind + 1)
 }
 
-fn kernel(row: &Row<'_>, common: &Common) -> Option<Record> {
-    Some(Record::Kernel(wire::Kernel {
+fn kernel(row: &Row<'_>, common: &Common) -> Record {
+    Record::Kernel(wire::Kernel {
         start_ns: common.start_ns,
         end_ns: common.end_ns,
         device: common.device,
@@ -109,11 +109,11 @@ fn kernel(row: &Row<'_>, common: &Common) -> Option<Record> {
         static_shared_memory: small(row, OWN + 8),
         dynamic_shared_memory: small(row, OWN + 9),
         ..wire::Kernel::default()
-    }))
+    })
 }
 
-fn copy(row: &Row<'_>, common: &Common) -> Option<Record> {
-    Some(Record::Memcpy(wire::Memcpy {
+fn copy(row: &Row<'_>, common: &Common) -> Record {
+    Record::Memcpy(wire::Memcpy {
         start_ns: common.start_ns,
         end_ns: common.end_ns,
         device: common.device,
@@ -125,11 +125,11 @@ fn copy(row: &Row<'_>, common: &Common) -> Option<Record> {
         destination_kind: memory_kind(row, OWN + 3),
         flags: MODE_NOT_TOLD,
         ..wire::Memcpy::default()
-    }))
+    })
 }
 
-fn set(row: &Row<'_>, common: &Common) -> Option<Record> {
-    Some(Record::Memset(wire::Memset {
+fn set(row: &Row<'_>, common: &Common) -> Record {
+    Record::Memset(wire::Memset {
         start_ns: common.start_ns,
         end_ns: common.end_ns,
         device: common.device,
@@ -138,18 +138,18 @@ fn set(row: &Row<'_>, common: &Common) -> Option<Record> {
         size_bytes: number(row, OWN),
         memory_kind: memory_kind(row, OWN + 1).into(),
         ..wire::Memset::default()
-    }))
+    })
 }
 
-fn graph(_: &Row<'_>, common: &Common) -> Option<Record> {
-    Some(Record::GraphTrace(wire::GraphTrace {
+fn graph(_: &Row<'_>, common: &Common) -> Record {
+    Record::GraphTrace(wire::GraphTrace {
         start_ns: common.start_ns,
         end_ns: common.end_ns,
         device: common.device,
         context: common.context,
         stream: common.stream,
         ..wire::GraphTrace::default()
-    }))
+    })
 }
 
 /// Which rows are read.
@@ -311,9 +311,7 @@ fn piece(
             context: id(row, 4),
             stream: id(row, 5),
         };
-        let Some(record) = (table.record)(row, &common) else {
-            continue;
-        };
+        let record = (table.record)(row, &common);
         let is_kernel = matches!(record, Record::Kernel(_));
         return Ok(Some(Piece {
             start,

@@ -50,7 +50,7 @@ fn write_process(process: &ProcessSummary, out: &mut dyn Write) -> io::Result<()
     write_timed("waits for the GPU", &process.synchronizations, out)?;
     write_memory("memory", &process.memory, out)?;
     write_memory("memory pools", &process.memory_pools, out)?;
-    write_calls(process, out)?;
+    write_calls(&process.calls, process.omitted_functions, out)?;
     if process.graphs.count > 0 {
         writeln!(out, "    graphs: {}", times(&process.graphs, "runs"))?;
     }
@@ -73,13 +73,8 @@ pub(crate) fn write_calls_and_waits(
     }
     let comm = printable(process.comm.as_deref().unwrap_or("?"));
     writeln!(out, "\nPID: {} {comm}", process.pid)?;
-    let omitted = process.calls.len().saturating_sub(top);
-    let shown = ProcessSummary {
-        calls: process.calls.iter().take(top).cloned().collect(),
-        omitted_functions: omitted as u64,
-        ..process.clone()
-    };
-    write_calls(&shown, out)?;
+    let (shown, rest) = process.calls.split_at(top.min(process.calls.len()));
+    write_calls(shown, rest.len() as u64, out)?;
     write_timed("waits for the GPU", &process.synchronizations, out)?;
     write_timed("cost of tracing", &process.overhead, out)
 }
@@ -221,8 +216,8 @@ fn write_memory(what: &str, all: &[MemorySummary], out: &mut dyn Write) -> io::R
     writeln!(out, "    {what}: {}", all.join(", "))
 }
 
-fn write_calls(process: &ProcessSummary, out: &mut dyn Write) -> io::Result<()> {
-    if process.calls.is_empty() {
+fn write_calls(calls: &[CallSummary], omitted: u64, out: &mut dyn Write) -> io::Result<()> {
+    if calls.is_empty() {
         return Ok(());
     }
     writeln!(out, "    calls")?;
@@ -230,9 +225,9 @@ fn write_calls(process: &ProcessSummary, out: &mut dyn Write) -> io::Result<()> 
         let name = names::function(&call.name);
         printable(&symbols::shorten(name, NAME_WIDTH))
     };
-    let names: Vec<_> = process.calls.iter().map(shown).collect();
+    let names: Vec<_> = calls.iter().map(shown).collect();
     let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
-    for (call, name) in process.calls.iter().zip(&names) {
+    for (call, name) in calls.iter().zip(&names) {
         write!(out, "{INDENT}{:<8} {name:width$}   ", call.domain)?;
         write!(out, "{}", times(&call.times, "calls"))?;
         match call.failed {
@@ -240,12 +235,8 @@ fn write_calls(process: &ProcessSummary, out: &mut dyn Write) -> io::Result<()> 
             failed => writeln!(out, ", {failed} failed")?,
         }
     }
-    if process.omitted_functions > 0 {
-        writeln!(
-            out,
-            "{INDENT}... and {} more functions",
-            process.omitted_functions
-        )?;
+    if omitted > 0 {
+        writeln!(out, "{INDENT}... and {omitted} more functions")?;
     }
     Ok(())
 }
