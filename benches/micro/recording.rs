@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use gpuprobe_cuda::Modes;
+use gpuprobe_cuda::{MemoryKind, Modes, Space};
+use gpuprobe_engine::{Ledger, Row};
 use gpuprobe_recording::{Facts, Player};
+use gpuprobe_report::View;
+use gpuprobe_report::analysis::Selection;
 use gpuprobe_report::analysis::report;
-use gpuprobe_report::analysis::report::{Config, Format, Question};
-use gpuprobe_report::analysis::{MemoryEvent, Origin, Selection, Tracker};
+use gpuprobe_report::analysis::report::{Asked, Config, Format, Question};
 use gpuprobe_report::profile;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -76,7 +78,7 @@ fn config(file: &Path, question: Question, output: PathBuf) -> Config {
         file: file.to_owned(),
         question,
         selection: Selection::default(),
-        group: false,
+        view: View::default(),
         top: None,
         format: Format::Tsv,
         output: Some(output),
@@ -97,9 +99,9 @@ pub(crate) fn analysing(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(events));
     // The heading, and a line for each: 4096 bytes at most are live, and none at the end.
     let cases = [
-        ("watermark", Question::Watermark, 2),
+        ("watermark", Question::Report(Asked::Watermark), 2),
         ("usage", Question::Usage, events as usize + 1),
-        ("leakage", Question::Leakage, 1),
+        ("leakage", Question::Report(Asked::Leakage), 1),
     ];
     for (name, question, lines) in cases {
         let output = folder.path().join(name);
@@ -116,30 +118,31 @@ pub(crate) fn analysing(criterion: &mut Criterion) {
 
 /// The part of the analyses that is no reading of files.
 pub(crate) fn tracking(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("tracker");
+    let mut group = criterion.benchmark_group("rows");
     group.throughput(Throughput::Elements(2));
     group.bench_function("pair", |bencher| {
-        let mut tracker = Tracker::new(Selection::default());
-        let mut number = 0;
+        let mut ledger = Ledger::of_rows();
+        let mut row = Row {
+            pid: 1,
+            tid: 1,
+            address: 0x7d33_0000_0000,
+            bytes: 4096,
+            time_ns: 0,
+            kind: MemoryKind::Device,
+            space: Space::Device,
+            device: Some(0),
+            function: 0,
+            caller: 0,
+            name: None,
+        };
         bencher.iter(|| {
-            for allocates in [true, false] {
-                number += 1;
-                let event = MemoryEvent {
-                    start_ns: number,
-                    process: 1 << 48,
-                    device: 0,
-                    address: 0x7d33_0000_0000,
-                    bytes: 4096,
-                    kind: 2,
-                    allocates,
-                    variable: None,
-                    correlation: Some(number),
-                };
-                assert!(tracker.apply(&event, Origin::default()).is_some());
-            }
+            row.time_ns += 2;
+            let (_, replaced) = ledger.allocate(&row);
+            assert!(replaced.is_none());
+            let freed = ledger.free(row.pid, row.space, row.address, row.time_ns + 1);
+            assert!(freed.is_some());
         });
-        assert_eq!(tracker.totals().total.bytes, 0);
-        assert_eq!(tracker.peak().totals.total.bytes, 4096);
+        assert_eq!(ledger.peak_bytes(), 4096);
     });
     group.finish();
 }

@@ -24,6 +24,7 @@ pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u6
         top,
         view: View::default(),
         stacks,
+        allocations: true,
         now_ns,
         is_final: false,
         since_last: Duration::from_secs(2),
@@ -36,7 +37,7 @@ pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u6
 pub(crate) fn written(state: &State, options: &Options, format: Format) -> usize {
     let clock = Clock::now();
     let lost = Lost::default();
-    let report = report::build(state, lost, &clock, options, None, &NoSymbols);
+    let report = report::build(state, lost, Some(&clock), options, None, &NoSymbols);
     let mut out = Vec::new();
     format.writer(false).write(&report, &mut out).unwrap();
     out.len()

@@ -67,7 +67,7 @@ def compare_activity(report, truth):
     ...     copies=[dict(direction="H2D", count=1, bytes=8), dict(direction="set", count=1, bytes=4)],
     ...     memory=[dict(operation="allocation", kind="device", count=1, bytes=64),
     ...     dict(operation="release", kind="device", count=1, bytes=64)])
-    >>> report = dict(schema=1, lost={}, activity=dict(processes=[process]))
+    >>> report = dict(schema=2, lost={}, activity=dict(processes=[process]))
     >>> [what for what, want, got in compare_activity(report, truth) if want != got]
     []
     >>> process["kernels"][0]["count"], process["memory"][1]["bytes"] = 3, 63

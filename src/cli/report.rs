@@ -9,9 +9,10 @@ use clap::{Args, ValueEnum};
 
 use super::parse_duration;
 use super::profile::ProfileArgs;
+use super::view::ViewArgs;
 use gpuprobe_report::analysis::Selection;
 use gpuprobe_report::analysis::report;
-use gpuprobe_report::analysis::report::{Config, Format, Question};
+use gpuprobe_report::analysis::report::{Asked, Config, Format, Question};
 
 /// Analyses of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -92,10 +93,6 @@ pub(super) struct ReportArgs {
     #[arg(long, value_name = "OTHER", group = "question")]
     diff: Option<PathBuf>,
 
-    /// Add up allocations by call stack.
-    #[arg(long, requires = "analysis")]
-    group: bool,
-
     /// Rows at most, largest first.
     #[arg(long, value_name = "N")]
     top: Option<usize>,
@@ -115,9 +112,8 @@ pub(super) struct ReportArgs {
     #[command(flatten)]
     profile: ProfileArgs,
 
-    /// Show the frames within CUDA's own libraries in these files too.
-    #[arg(long)]
-    full_stacks: bool,
+    #[command(flatten)]
+    view: ViewArgs,
 
     #[command(flatten)]
     selection: SelectionArgs,
@@ -131,24 +127,32 @@ impl ReportArgs {
 
     fn into_config(self) -> Result<Config> {
         let question = match self.analysis {
-            Some(Analysis::Watermark) => Question::Watermark,
+            Some(Analysis::Watermark) => Question::Report(Asked::Watermark),
+            Some(Analysis::Leakage) => Question::Report(Asked::Leakage),
             Some(Analysis::Usage) => Question::Usage,
-            Some(Analysis::Leakage) => Question::Leakage,
-            None if self.kernels => Question::Kernels,
-            None if self.copies => Question::Copies,
-            None => Question::Summary,
+            None if self.kernels => Question::Report(Asked::Kernels),
+            None if self.copies => Question::Report(Asked::Copies),
+            None => Question::Report(Asked::Summary),
         };
+        let has_list = matches!(self.analysis, Some(Analysis::Watermark | Analysis::Leakage));
+        if !has_list && self.view.is_about_lists() {
+            bail!(
+                "--group, --sort, --depth, --older-than, --min-size and --max-size are about lists \
+                 of allocations: ask for --analysis watermark or leakage"
+            );
+        }
+        let view = self.view.view();
         Ok(Config {
             question,
             selection: self.selection.selection()?,
             file: self.file,
-            group: self.group,
+            view,
             top: self.top,
             format: self.format,
             output: self.output,
             diff: self.diff,
             export_tsv: self.export_tsv,
-            profiles: self.profile.config(self.full_stacks),
+            profiles: self.profile.config(view.full_stacks),
         })
     }
 }

@@ -11,7 +11,13 @@ use gpuprobe_report::{Group, Sort, View};
 pub(super) struct ViewArgs {
     /// Put live allocations together by call site or by thread [default: stack if call stacks are
     /// taken, else thread].
-    #[arg(long, value_enum, value_name = "WHAT")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        num_args = 0..=1,
+        default_missing_value = "stack"
+    )]
     group: Option<Group>,
 
     /// Frames of a call stack at most.
@@ -40,6 +46,15 @@ pub(super) struct ViewArgs {
 }
 
 impl ViewArgs {
+    /// Whether something is asked for that is about lists of live memory.
+    pub(super) fn is_about_lists(&self) -> bool {
+        let default = View {
+            full_stacks: self.full_stacks,
+            ..View::default()
+        };
+        self.view() != default
+    }
+
     pub(super) fn view(&self) -> View {
         View {
             group: self.group,

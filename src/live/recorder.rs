@@ -40,7 +40,9 @@ pub(super) fn open(config: &Config, clock: Clock) -> Result<Box<dyn Tap>> {
 pub(super) fn mark_of(report: &Report, options: &Options, usage: Option<&Usage>) -> Mark {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Mark {
-        time: report.time.to_rfc3339_opts(SecondsFormat::Nanos, false),
+        time: report.time.map_or_else(String::new, |time| {
+            time.to_rfc3339_opts(SecondsFormat::Nanos, false)
+        }),
         is_final: options.is_final,
         since_last_ns: ns(options.since_last),
         since_start_ns: ns(options.since_start),

@@ -523,6 +523,7 @@ impl<'a> Run<'a> {
             top: self.config.top,
             view: self.config.view,
             stacks: self.config.stacks.is_on(),
+            allocations: true,
             now_ns: clock::monotonic_ns(),
             is_final,
             since_last: self.reported.elapsed(),
@@ -543,7 +544,7 @@ impl<'a> Run<'a> {
         let report = report::build(
             state,
             self.lost,
-            &self.clock,
+            Some(&self.clock),
             &options,
             usage.as_ref(),
             &symbols,
@@ -572,7 +573,7 @@ impl<'a> Run<'a> {
             stacks.want(needed.into_iter());
             self.wait_for_frames(FIND_FOR)?;
         }
-        let (ledger, full) = (&self.sink.state.ledger, self.config.view.full_stacks);
+        let ledger = &self.sink.state.ledger;
         let now = self.clock.wall(clock::monotonic_ns());
         let stacks = self.sink.stacks.as_ref();
         let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
@@ -582,7 +583,12 @@ impl<'a> Run<'a> {
             _ => now,
         };
         let time_ns = time.timestamp_nanos_opt();
-        let made = profile::of_ledger(ledger, symbols, weight, full, time_ns);
+        let which = profile::Which {
+            weight,
+            host: false,
+            full_stacks: self.config.view.full_stacks,
+        };
+        let made = profile::of_ledger(ledger, symbols, which, time_ns);
         profiles.write(&made)
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use crate::{Folder, gpuprobe, report, report_json};
+use crate::{Folder, allocations, gpuprobe, report, report_json};
 
 /// The tables of an old export: few columns, no metadata.
 pub(crate) const OLD: &str = "
@@ -218,7 +218,7 @@ fn chains_of_old_exports_are_off_by_one() {
     .concat();
     let found = report_json(&folder.database(&sql), &["--analysis", "leakage"]);
     let functions: Vec<_> = (0..2)
-        .map(|row| found["allocations"][row]["stack"][0]["function"].clone())
+        .map(|row| allocations(&found)[row]["stack"][0]["function"].clone())
         .collect();
     assert_eq!(functions, ["first", "second"]);
 }
@@ -236,7 +236,8 @@ fn enormous_stacks_are_cut() {
         events(&[(10, 1, 5, 0)])
     );
     let found = report_json(&folder.database(&sql), &["--analysis", "leakage"]);
-    let stack = found["allocations"][0]["stack"].as_array().unwrap();
+    let first = &allocations(&found)[0];
+    let stack = first["stack"].as_array().unwrap();
     assert_eq!(stack.len(), 1024);
     assert_eq!(stack[0]["function"], "[too long]");
     assert_eq!(stack[1]["function"], "f");

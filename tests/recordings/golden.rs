@@ -1,17 +1,19 @@
 //! The real export: `tests/gpu` has the program's like, the figures are those of its run.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::{Folder, gpuprobe, report, report_json};
+use crate::{Folder, allocations, gpuprobe, report, report_json, sites};
 
 const MIB: u64 = 1 << 20;
 
 #[test]
 fn watermark() {
     let folder = Folder::new();
-    let found = report_json(&folder.real_export(), &["--analysis", "watermark"]);
+    let full = ["--analysis", "watermark", "--full-stacks"];
+    let found = report_json(&folder.real_export(), &full);
     assert_eq!(
         found["totals"]["total"],
         json!({"bytes": 25 * MIB, "allocations": 4})
@@ -26,10 +28,11 @@ fn watermark() {
     );
     assert_eq!(found["totals"]["driver"]["allocations"], 0);
     assert_eq!(found["time_ns"], 17_017_141);
-    assert_eq!(found["time"], "2026-11-20T20:34:23.136406+00:00");
-    let first = &found["allocations"][0];
+    assert_eq!(found["time"], "2026-11-20T20:34:23+00:00");
+    let all = allocations(&found);
+    let first = &all[0];
     assert_eq!((&first["pid"], &first["tid"]), (&json!(999), &json!(999)));
-    assert_eq!(first["operation"], "cudaMalloc");
+    assert_eq!(first["api"], "cudaMalloc");
     let stack = first["stack"].as_array().unwrap();
     let functions: Vec<_> = stack
         .iter()
@@ -38,8 +41,17 @@ fn watermark() {
     assert_eq!(functions.len(), 9);
     assert_eq!(functions[4..6], ["cudaMalloc", "main"]);
     assert_eq!(functions[7..], ["__libc_start_main", "_start"]);
-    assert_eq!(found["allocations"][3]["operation"], "cudaMallocAsync");
-    assert_eq!(found["allocations"][3]["trace"], "invalid");
+    let pooled = all.iter().find(|one| one["api"] == "cudaMallocAsync");
+    let pooled = pooled.unwrap();
+    assert_eq!(
+        (&pooled["kind"], &pooled["trace"]),
+        (&json!("async"), &json!("invalid"))
+    );
+    assert_eq!(found["memleak"]["peak_bytes"], 25 * MIB);
+    assert_eq!(found["memleak"]["live_bytes"], 25 * MIB);
+    // Five of CUDA's own frames are not the user's.
+    let found = report_json(&folder.real_export(), &full[..2]);
+    assert_eq!(allocations(&found)[0]["stack"][0]["function"], "main");
 }
 
 #[test]
@@ -55,9 +67,10 @@ fn leakage() {
     assert_eq!(found["findings"]["host_events"], 2);
     assert_eq!(found["findings"]["unmatched_frees"], 0);
     let grouped = report_json(&file, &["--analysis", "leakage", "--group"]);
-    assert_eq!(grouped["groups"].as_array().unwrap().len(), 1);
-    assert_eq!(grouped["groups"][0]["bytes"], 25_165_824);
-    assert!(grouped.get("allocations").is_none());
+    let sites = sites(&grouped);
+    assert_eq!(sites[0]["live_bytes"], 25_165_824);
+    assert_eq!(sites.len(), 1);
+    assert_eq!(grouped["memleak"]["live_bytes"], 25_165_824);
 }
 
 #[test]
@@ -82,32 +95,32 @@ fn usage() {
 fn launches_and_copies() {
     let folder = Folder::new();
     let page = report_json(&folder.real_export(), &[]);
-    assert_eq!(page["kernels"]["launches"], 204);
-    assert_eq!(page["kernels"]["graph_launches"], 23);
-    let launches: Vec<_> = page["kernels"]["kernels"]
+    let process = &page["activity"]["processes"][0];
+    assert_eq!(process["graphs"]["count"], 23);
+    let launches: Vec<_> = process["kernels"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|k| k["launches"].clone())
+        .map(|k| k["count"].clone())
         .collect();
     assert_eq!(launches, [103, 101]);
-    let copies = page["copies"].as_array().unwrap();
-    let counted: Vec<_> = copies
-        .iter()
-        .map(|c| {
-            (
-                c["direction"].as_str().unwrap(),
-                c["count"].as_u64().unwrap(),
-                c["bytes"].as_u64().unwrap(),
-            )
-        })
-        .collect();
+    let text = report(&folder.real_export(), &["--kernels"]);
+    let first = "kernels: 204 launches of 2 kernels, 23 graph launches\n";
+    assert!(text.starts_with(first), "{text}");
+    let mut counted: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+    for copies in process["copies"].as_array().unwrap() {
+        let sum = counted
+            .entry(copies["direction"].as_str().unwrap())
+            .or_default();
+        sum.0 += copies["count"].as_u64().unwrap();
+        sum.1 += copies["bytes"].as_u64().unwrap();
+    }
     assert_eq!(
-        counted,
+        counted.into_iter().collect::<Vec<_>>(),
         [
-            ("D2H", 13, 104 * MIB),
-            ("H2D", 37, 296 * MIB),
-            ("set", 19, 152 * MIB)
+            ("D2H", (13, 104 * MIB)),
+            ("H2D", (37, 296 * MIB)),
+            ("set", (19, 152 * MIB))
         ]
     );
     assert_eq!(page["watermark"]["totals"]["total"]["bytes"], 25 * MIB);

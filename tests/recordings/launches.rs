@@ -88,8 +88,8 @@ fn a_name_that_comes_late_is_that_of_the_first_launches_too() {
     let expected = [("0x6000".to_owned(), 1), ("a()".to_owned(), 2)];
     assert_eq!(names(&file), expected);
     let kernels = report_json(&file, &["--kernels"]);
-    assert_eq!(kernels["kernels"][0]["name"], "a()");
-    assert_eq!(kernels["launches"], 3);
+    assert_eq!(kernels["cudatrace"]["kernels"][0]["name"], "a()");
+    assert_eq!(kernels["cudatrace"]["launches"], 3);
 }
 
 #[test]

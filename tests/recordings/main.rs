@@ -78,6 +78,37 @@ pub(crate) fn report(file: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// The allocations of a report, largest first, each with the stack of its site.
+pub(crate) fn allocations(report: &Value) -> Vec<Value> {
+    let mut all = Vec::new();
+    for process in report["memleak"]["processes"].as_array().unwrap() {
+        let sites = process["sites"].as_array().unwrap();
+        for thread in process["threads"].as_array().unwrap() {
+            for allocation in thread["allocations"].as_array().unwrap() {
+                let site = sites.iter().find(|site| site["id"] == allocation["site"]);
+                let site = site.unwrap();
+                let mut one = allocation.clone();
+                one["pid"] = process["pid"].clone();
+                one["tid"] = thread["tid"].clone();
+                one["stack"] = site["stack"].clone();
+                one["trace"] = site["trace"].clone();
+                all.push(one);
+            }
+        }
+    }
+    all.sort_by_key(|one| std::cmp::Reverse(one["bytes"].as_u64()));
+    all
+}
+
+/// The call sites of a report.
+pub(crate) fn sites(report: &Value) -> Vec<Value> {
+    let processes = report["memleak"]["processes"].as_array().unwrap();
+    let sites = processes
+        .iter()
+        .flat_map(|p| p["sites"].as_array().unwrap());
+    sites.cloned().collect()
+}
+
 pub(crate) fn report_json(file: &Path, arguments: &[&str]) -> Value {
     let mut words = arguments.to_vec();
     words.extend(["--format", "json"]);

@@ -34,7 +34,7 @@ fn the_picture_of_the_real_export() {
     let words = words(&svg);
     for wanted in [
         "On an H200",
-        "device|managed|array",
+        "device|managed|async|pitched|array",
         "never freed: 24.00 MiB",
         "peak 25.00 MiB at 17.017 ms",
         "GPU memory (MiB)",

@@ -15,7 +15,7 @@ use serde_json::Value;
 use zerocopy::IntoBytes;
 
 use crate::replay::{BEGAN, PID, call, replay, task};
-use crate::{Folder, report, report_json};
+use crate::{Folder, allocations, report, report_json, sites};
 
 const MIB: u64 = 1 << 20;
 
@@ -268,10 +268,10 @@ fn the_tables_have_the_stacks() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record_run(&file);
-    let leaked = report_json(&file, &["--analysis", "leakage", "--group"]);
-    let groups = leaked["groups"].as_array().unwrap();
+    let leaked = report_json(&file, &["--analysis", "leakage", "--full-stacks"]);
+    let groups = sites(&leaked);
     let largest = &groups[0];
-    assert_eq!(largest["bytes"], 20 * MIB);
+    assert_eq!(largest["live_bytes"], 20 * MIB);
     let functions = |group: &Value| -> Vec<String> {
         let frames = group["stack"].as_array().unwrap().iter();
         frames
@@ -287,11 +287,11 @@ fn the_tables_have_the_stacks() {
     ];
     assert_eq!(functions(largest), expected);
     let inlined = serde_json::json!({
-        "function": "grow<float>(unsigned long)", "module": "/opt/train",
-        "file": "/src/pool.h", "line": 17, "inlined": true,
+        "function": "grow<float>(unsigned long)", "module": "/opt/train", "address": "0x2010",
+        "file": "/src/pool.h", "line": 17, "inlined": true, "language": "native",
     });
     assert_eq!(largest["stack"][1], inlined);
-    assert_eq!(groups[1]["bytes"], 8 * MIB);
+    assert_eq!(groups[1]["live_bytes"], 8 * MIB);
     // Without what would break a table.
     assert_eq!(functions(&groups[1]), ["cudaMalloc", "evil\u{1b}[2J; name"]);
     assert_eq!(leaked["totals"]["invalid"]["bytes"], MIB);
@@ -359,7 +359,8 @@ fn stacks_without_symbols_are_addresses() {
     let file = folder.path("run.sqlite");
     record_many(&file, 2, 3, false);
     let leaked = report_json(&file, &["--analysis", "leakage"]);
-    let stack = leaked["allocations"][0]["stack"].as_array().unwrap();
+    let first = &allocations(&leaked)[0];
+    let stack = first["stack"].as_array().unwrap();
     assert_eq!(stack.len(), 3);
     assert_eq!(stack[0]["function"], "0x100000001");
     assert_eq!(stack[0]["module"], "[unknown]");
@@ -384,8 +385,11 @@ fn more_stacks_than_a_transaction_holds_are_all_written() {
     assert_eq!(number("SELECT count(*) FROM GPUPROBE_STACKS"), 1_500);
     // Equal names are one place for people, whatever the addresses.
     let leaked = report_json(&file, &["--analysis", "leakage", "--group"]);
-    assert_eq!(leaked["groups"].as_array().unwrap().len(), 1);
-    assert_eq!(leaked["groups"][0]["allocations"], 1_500);
+    let text = report(&file, &["--analysis", "leakage", "--group"]);
+    assert!(text.contains(" in 1500 allocations "), "{text}");
+    let sites = sites(&leaked);
+    assert_eq!(sites.len(), 1);
+    assert_eq!(sites[0]["live_allocations"], 1_500);
 }
 
 fn json(file: &Path, arguments: &[&str]) -> Value {

@@ -337,6 +337,25 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::HostToDevice,
+        Self::DeviceToHost,
+        Self::DeviceToDevice,
+        Self::HostToHost,
+        Self::PeerToPeer,
+        Self::HostToArray,
+        Self::ArrayToHost,
+        Self::DeviceToArray,
+        Self::ArrayToDevice,
+        Self::ArrayToArray,
+        Self::UnifiedHostToDevice,
+        Self::UnifiedDeviceToHost,
+        Self::UnifiedDeviceToDevice,
+        Self::Set,
+        Self::Unknown,
+    ];
+
     /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {

@@ -29,6 +29,15 @@ pub enum MemoryKind {
     Graph,
     /// Another process's or API's memory.
     Imported,
+    /// Pageable memory of the host. Only exports of Nsight Systems have it.
+    #[cfg_attr(feature = "clap", value(skip))]
+    Pageable,
+    /// Managed variables of modules. Only exports have it; to us, they are [`Self::Static`].
+    #[cfg_attr(feature = "clap", value(skip))]
+    ManagedStatic,
+    /// A kind that an export does not tell.
+    #[cfg_attr(feature = "clap", value(skip))]
+    Unknown,
 }
 
 /// To which sum memory of a kind belongs.
@@ -65,7 +74,7 @@ pub enum Space {
 
 impl MemoryKind {
     /// Number of kinds.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 14;
 
     /// Every kind, in the order of reports.
     pub const ALL: [Self; Self::COUNT] = [
@@ -80,7 +89,15 @@ impl MemoryKind {
         Self::Static,
         Self::Graph,
         Self::Imported,
+        Self::Pageable,
+        Self::ManagedStatic,
+        Self::Unknown,
     ];
+
+    /// Whether the functions that we trace hand it out. The others only exports have.
+    pub const fn is_traced(self) -> bool {
+        !matches!(self, Self::Pageable | Self::ManagedStatic | Self::Unknown)
+    }
 
     /// The name in reports.
     pub const fn name(self) -> &'static str {
@@ -96,13 +113,16 @@ impl MemoryKind {
             Self::Static => "static",
             Self::Graph => "graph",
             Self::Imported => "imported",
+            Self::Pageable => "pageable",
+            Self::ManagedStatic => "managed static",
+            Self::Unknown => "unknown",
         }
     }
 
     /// The sum that it belongs to, unless a handle or a pool says that it is the host's.
     pub const fn belongs(self) -> Belongs {
         match self {
-            Self::Pinned | Self::Registered => Belongs::Host,
+            Self::Pinned | Self::Registered | Self::Pageable => Belongs::Host,
             Self::Imported => Belongs::Elsewhere,
             _ => Belongs::Gpu,
         }
@@ -112,12 +132,12 @@ impl MemoryKind {
     pub const fn space(self) -> Space {
         match self {
             Self::Pinned => Space::Pinned,
-            Self::Registered => Space::Registered,
+            Self::Registered | Self::Pageable => Space::Registered,
             Self::Array => Space::Arrays,
             Self::Vmm => Space::Physical,
-            Self::Static => Space::Variables,
+            Self::Static | Self::ManagedStatic => Space::Variables,
             Self::Device | Self::Pitched | Self::Managed | Self::Async => Space::Device,
-            Self::Graph | Self::Imported => Space::Device,
+            Self::Graph | Self::Imported | Self::Unknown => Space::Device,
         }
     }
 

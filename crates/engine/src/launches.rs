@@ -128,6 +128,21 @@ impl Launcher {
 /// A process, a row of the function table, and the name of a kernel.
 type Settled = (u32, u16, Option<Arc<str>>);
 
+/// Launches of a kernel, or of a graph, as a file has counted them.
+#[derive(Clone, Debug)]
+pub struct Launched<'a> {
+    /// What tells them apart.
+    pub key: RawLaunchKey,
+    /// Process id.
+    pub pid: u32,
+    /// Name of the process, if known.
+    pub comm: Option<&'a str>,
+    /// The kernel's mangled name, if known.
+    pub mangled: Option<Arc<str>>,
+    /// The launches.
+    pub counted: Counted,
+}
+
 /// All launches.
 #[derive(Debug, Default)]
 pub struct Launches {
@@ -189,6 +204,34 @@ impl Launches {
             return false;
         }
         !launcher.exited
+    }
+
+    /// Enters what a file counted.
+    pub fn enter(&mut self, launched: Launched<'_>) {
+        let Launched {
+            key,
+            pid,
+            comm,
+            mangled,
+            mut counted,
+        } = launched;
+        counted.runs = counted.runs.min(MAX_COUNT);
+        counted.captured = counted.captured.min(MAX_COUNT);
+        let launcher = self.launcher(key.process, pid);
+        launcher.comm = comm.map(str::to_owned);
+        let first = Counted {
+            runs: 0,
+            captured: 0,
+            ..counted.clone()
+        };
+        let known = match mangled {
+            None => self.counted.entry(key).or_insert(first),
+            Some(_) => {
+                let place = (key.process, key.row, mangled);
+                &mut self.settled.entry(place).or_insert((key, first)).1
+            }
+        };
+        known.add(&counted);
     }
 
     /// Moves what was counted under `key`, whose handle means something else by now, to the name

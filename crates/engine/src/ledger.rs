@@ -117,21 +117,23 @@ pub(super) struct Ended {
 /// The ledger.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    living: Living,
-    ended: Vec<Ended>,
-    clean_ended: usize,
+    pub(super) living: Living,
+    pub(super) ended: Vec<Ended>,
+    pub(super) clean_ended: usize,
     /// What the ended ones hold.
-    ended_allocations: usize,
-    forgotten: Forgotten,
-    counts: Counts,
-    live_bytes: u64,
-    peak_bytes: u64,
+    pub(super) ended_allocations: usize,
+    pub(super) forgotten: Forgotten,
+    pub(super) counts: Counts,
+    pub(super) live_bytes: u64,
+    pub(super) peak_bytes: u64,
     /// When that was, and how often there was a new highest point.
-    peak_ns: Option<u64>,
-    peaks: u32,
+    pub(super) peak_ns: Option<u64>,
+    pub(super) peaks: u32,
+    /// It is fed with the rows of a file.
+    pub(super) is_of_rows: bool,
     /// Bytes of what processes exported for others, by the 64 bytes that name it.
-    shared: HashMap<[u64; EXTRA], u64>,
-    left_out: u64,
+    pub(super) shared: HashMap<[u64; EXTRA], u64>,
+    pub(super) left_out: u64,
     /// What events change.
     pub(super) changes: Changes,
     /// Where addresses are, if anybody wants to know.
@@ -290,7 +292,7 @@ impl Ledger {
         self.end_at(pid, None);
     }
 
-    fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
+    pub(super) fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
         if let Some(process) = self.living.remove(pid) {
             if let Some(addresses) = &mut self.addresses {
                 addresses.end_process(&process, time_ns);
@@ -317,31 +319,23 @@ impl Ledger {
             self.export(call);
             return;
         }
-        let process = self.living.enter(call.pid);
-        let before = process.totals.sums.gpu.bytes;
-        process.sites.after_peak(self.peaks);
         let (known, are_wanted) = (self.changes.list.len(), self.changes.are_wanted);
         self.changes.are_wanted |= self.addresses.is_some();
-        std::mem::swap(&mut process.changes, &mut self.changes);
-        let effect = process.apply(call, |name| self.shared.get(name).copied());
-        if are_wanted {
-            process.finish_changes();
-        }
-        std::mem::swap(&mut process.changes, &mut self.changes);
+        let shared = std::mem::take(&mut self.shared);
+        let effect = self.account(call.pid, call.end_ns, |process| {
+            let effect = process.apply(call, |name| shared.get(name).copied());
+            if are_wanted {
+                process.finish_changes();
+            }
+            effect
+        });
+        self.shared = shared;
         self.changes.are_wanted = are_wanted;
         if let Some(addresses) = &mut self.addresses {
             addresses.apply(call, &self.changes.list[known..]);
             if !are_wanted {
                 self.changes.list.truncate(known);
             }
-        }
-        self.left_out += process.take_left_out();
-        let after = process.totals.sums.gpu.bytes;
-        self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
-        if self.live_bytes > self.peak_bytes {
-            self.peak_bytes = self.live_bytes;
-            self.peak_ns = Some(call.end_ns);
-            self.peaks = self.peaks.wrapping_add(1);
         }
         let counts = &mut self.counts;
         match effect {
@@ -355,6 +349,36 @@ impl Ledger {
             Effect::FreedNull => counts.null_frees += 1,
             Effect::Other => {}
         }
+    }
+
+    /// Has `change` change the living process `pid`, which is known, and notes what that means for the
+    /// sums of all.
+    pub(super) fn account<T>(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        change: impl FnOnce(&mut Process) -> T,
+    ) -> T {
+        let process = self.living.enter(pid);
+        let before = process.totals.sums.gpu.bytes;
+        process.sites.after_peak(self.peaks);
+        std::mem::swap(&mut process.changes, &mut self.changes);
+        let effect = change(process);
+        std::mem::swap(&mut process.changes, &mut self.changes);
+        self.left_out += process.take_left_out();
+        let after = process.totals.sums.gpu.bytes;
+        self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
+        if self.live_bytes > self.peak_bytes {
+            self.note_peak(time_ns);
+        }
+        effect
+    }
+
+    /// What is live now is the highest point.
+    pub(super) fn note_peak(&mut self, time_ns: u64) {
+        self.peak_bytes = self.live_bytes;
+        self.peak_ns = Some(time_ns);
+        self.peaks = self.peaks.wrapping_add(1);
     }
 
     fn export(&mut self, call: &Call) {
@@ -388,6 +412,9 @@ impl Ledger {
             process,
             reported: false,
         });
+        if self.is_of_rows {
+            return;
+        }
         if self.ended_allocations > MAX_ENDED_ALLOCATIONS {
             self.forget_large_ended(MAX_ENDED_ALLOCATIONS);
         }

@@ -22,6 +22,7 @@ mod living;
 pub mod physical;
 pub mod pools;
 mod process;
+mod rows;
 pub mod sites;
 mod superseded;
 pub mod totals;
@@ -36,6 +37,7 @@ pub use launches::Launches;
 pub use ledger::{Counts, Ledger};
 pub use live::{By, First};
 pub use process::{Process, Span, Thread};
+pub use rows::Row;
 pub use sites::{Site, Sites};
 pub use transfers::Transfers;
 

@@ -34,6 +34,15 @@ impl Living {
         self.processes.values()
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.processes.values_mut()
+    }
+
+    /// Adds a process that lives.
+    pub(super) fn put(&mut self, process: Process) {
+        self.processes.insert(process.pid, process);
+    }
+
     pub(super) fn get(&self, pid: u32) -> Option<&Process> {
         self.processes.get(&pid)
     }

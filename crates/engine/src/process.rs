@@ -10,6 +10,7 @@ use super::graphs::Graphs;
 use super::live::{By, Holding, LiveSet};
 use super::physical::{Physical, PhysicalMemory};
 use super::pools::{Pool, Pools};
+use super::rows::SincePeak;
 use super::sites::Sites;
 use super::totals::{Sums, Total, Totals};
 use super::{Allocation, Identity};
@@ -97,6 +98,8 @@ pub struct Process {
     pub(super) left_out: u64,
     /// What calls change, while one is entered.
     pub(super) changes: Changes,
+    /// What has become of memory since the highest point, if that is kept.
+    pub(super) since_peak: Option<SincePeak>,
     /// The kinds that totals and sums are about.
     counted: KindSet,
     threads: Vec<Thread>,
@@ -130,6 +133,7 @@ impl Process {
             scans: Allowance::default(),
             left_out: 0,
             changes: Changes::default(),
+            since_peak: None,
             counted,
             threads: Vec::new(),
             by_tid: HashMap::new(),
@@ -278,28 +282,56 @@ impl Process {
         }
     }
 
-    /// Enters an allocation. One that was at the same place has been freed, though its free has
-    /// not returned yet.
-    pub(super) fn add(&mut self, allocation: Allocation) {
-        if let Some(old) = self.live.insert(allocation) {
+    /// Enters an allocation. Returns the one that was at the same place: it has been freed, though
+    /// its free has not returned yet.
+    pub(super) fn add(&mut self, allocation: Allocation) -> Option<Allocation> {
+        let old = self.live.insert(allocation);
+        if let Some(old) = old {
             self.uncount(&old);
             // Its free, when it returns, will find nothing.
             if let Some(Change::Freed(block)) = self.changes.list.pop() {
                 self.changes.list.push(Change::GaveWay(block));
             }
         }
+        self.note_new(&allocation);
         self.changes.tell(|| Change::Allocated(allocation.into()));
-        self.totals.add(&allocation, self.counted);
-        let peak = self.peak_bytes.max(self.totals.sums.gpu.bytes);
-        self.peak_bytes = peak;
-        let owner = &mut self.threads[allocation.thread() as usize];
-        owner.held += 1;
+        self.count(&allocation);
+        self.peak_bytes = self.peak_bytes.max(self.totals.sums.gpu.bytes);
         if self.counted.contains(allocation.kind()) {
-            owner.live.add(&allocation);
             self.sites.add(&allocation);
         }
         if allocation.kind() == MemoryKind::Async {
             self.pools.add(allocation.slot(), allocation.size_bytes);
+        }
+        old
+    }
+
+    /// Adds what is live to the sums of the process and of its thread.
+    pub(super) fn count(&mut self, allocation: &Allocation) {
+        self.totals.add(allocation, self.counted);
+        let owner = &mut self.threads[allocation.thread() as usize];
+        owner.held += 1;
+        if self.counted.contains(allocation.kind()) {
+            owner.live.add(allocation);
+        }
+    }
+
+    /// The same process with these sites, when it holds nothing.
+    pub(super) fn without_memory(&self, sites: Sites) -> Self {
+        let without = |thread: &Thread| Thread {
+            live: Sums::default(),
+            held: 0,
+            ..thread.clone()
+        };
+        Self {
+            uid: self.uid,
+            comm: self.comm.clone(),
+            peak_bytes: self.peak_bytes,
+            sites,
+            from_birth: self.from_birth,
+            identity: self.identity.clone(),
+            threads: self.threads.iter().map(without).collect(),
+            ..Self::new(self.pid, self.counted)
         }
     }
 
@@ -334,6 +366,7 @@ impl Process {
 
     /// Takes an allocation that is no longer live out of all sums.
     pub(super) fn uncount(&mut self, gone: &Allocation) {
+        self.note_gone(gone);
         self.changes.tell(|| Change::Freed((*gone).into()));
         self.totals.subtract(gone, self.counted);
         let owner = &mut self.threads[gone.thread() as usize];
@@ -391,6 +424,12 @@ impl Process {
             variable: self.name_of(allocation).map(str::to_owned),
         };
         (origin != Origin::default()).then_some(origin)
+    }
+
+    /// The living thread `tid`, if it is known.
+    pub(super) fn thread_mut(&mut self, tid: u32) -> Option<&mut Thread> {
+        let index = *self.by_tid.get(&tid)?;
+        self.threads.get_mut(index as usize)
     }
 
     /// Index of the living thread `tid`, which may be new.

@@ -23,6 +23,8 @@ const MAX_NUMBERS: usize = 1 << 20;
 pub struct Site {
     /// From where; `None` if that is not known.
     pub stack: Option<Rc<CallStack>>,
+    /// Of a file's rows: the number that the reader has given to function and stack.
+    pub caller: Option<u32>,
     /// Row of the function that was called.
     pub row: u16,
     /// What was allocated here and is live.
@@ -33,23 +35,37 @@ pub struct Site {
     /// What of it is no longer live: freed, gone with its context or module, or at an address that
     /// was handed out again. `allocated` less `freed` is `live`.
     pub freed: Sums,
-    /// What was live at the highest point of this number, if that has changed since.
-    then: Option<(u32, Sums)>,
+    /// What was live, ever allocated, and freed at the highest point of this number, if that has
+    /// changed since.
+    then: Option<(u32, [Sums; 3])>,
 }
 
 impl Site {
-    /// What was live at the highest point of this number, which is the last one that there was.
-    fn at_peak(&self, peak: u32) -> Sums {
+    fn new(stack: Option<Rc<CallStack>>, caller: Option<u32>, row: u16) -> Self {
+        Self {
+            stack,
+            caller,
+            row,
+            live: Sums::default(),
+            allocated: Sums::default(),
+            freed: Sums::default(),
+            then: None,
+        }
+    }
+
+    /// What was live, ever allocated, and freed at the highest point of this number, which is the last
+    /// one that there was.
+    fn at_peak(&self, peak: u32) -> [Sums; 3] {
         match self.then {
             Some((noted, sums)) if noted == peak => sums,
-            _ => self.live,
+            _ => [self.live, self.allocated, self.freed],
         }
     }
 
     /// What is live is about to change.
     fn note(&mut self, peak: u32) {
         if self.then.is_none_or(|(noted, _)| noted != peak) {
-            self.then = Some((peak, self.live));
+            self.then = Some((peak, [self.live, self.allocated, self.freed]));
         }
     }
 }
@@ -65,6 +81,8 @@ pub struct Sites {
     stacks: Vec<Rc<CallStack>>,
     by_contents: HashMap<Rc<CallStack>, StackIndex>,
     by_number: HashMap<u64, StackIndex>,
+    /// Sites by the numbers that the reader of a file gives.
+    by_row: HashMap<u32, u32>,
     /// Number of the highest point so far, over all processes.
     peak: u32,
     /// Number of the last one before the process ended.
@@ -82,12 +100,62 @@ impl Sites {
         if self.ended.is_some_and(|ended| ended != peak) {
             return Sums::default();
         }
-        site.at_peak(peak)
+        site.at_peak(peak)[0]
+    }
+
+    /// The sites as they were at the highest point of this number, the last one over all processes;
+    /// none if the process had ended by then.
+    pub(super) fn all_at_peak(&self, peak: u32) -> Option<Self> {
+        if self.ended.is_some_and(|ended| ended != peak) {
+            return None;
+        }
+        let then = |site: &Site| {
+            let [live, allocated, freed] = site.at_peak(peak);
+            Site {
+                live,
+                allocated,
+                freed,
+                ..site.clone()
+            }
+        };
+        Some(Self {
+            sites: self.sites.iter().map(then).collect(),
+            peak,
+            ..Self::default()
+        })
+    }
+
+    /// Number of the highest point so far, over all processes.
+    pub(super) fn peak(&self) -> u32 {
+        self.peak
+    }
+
+    /// Nothing was allocated yet; what is live stays.
+    pub(super) fn begin_again(&mut self) {
+        for site in &mut self.sites {
+            site.allocated = Sums::default();
+            site.freed = Sums::default();
+        }
+    }
+
+    /// The site to which the reader of a file has given the number `caller`.
+    pub(super) fn of_row(&mut self, caller: u32, row: u16) -> u32 {
+        let next = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
+        let site = *self.by_row.entry(caller).or_insert(next);
+        if site == next {
+            self.sites.push(Site::new(None, Some(caller), row));
+        }
+        site
     }
 
     /// All sites, by their numbers.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Site> {
         self.sites.iter()
+    }
+
+    /// The site with this number.
+    pub fn get(&self, number: u32) -> Option<&Site> {
+        self.sites.get(number as usize)
     }
 
     /// The site that `allocation` was made at.
@@ -120,6 +188,7 @@ impl Sites {
         self.by_caller = HashMap::new();
         self.by_contents = HashMap::new();
         self.by_number = HashMap::new();
+        self.by_row = HashMap::new();
     }
 
     /// The stack that `number` names.
@@ -141,14 +210,8 @@ impl Sites {
         }
         // Without a stack, there are no more than functions.
         let site = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
-        self.sites.push(Site {
-            stack: stack.and_then(|index| self.stacks.get(index as usize).cloned()),
-            row,
-            live: Sums::default(),
-            allocated: Sums::default(),
-            freed: Sums::default(),
-            then: None,
-        });
+        let frames = stack.and_then(|index| self.stacks.get(index as usize).cloned());
+        self.sites.push(Site::new(frames, None, row));
         self.by_caller.insert((stack, row), site);
         site
     }

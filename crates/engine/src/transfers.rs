@@ -106,9 +106,14 @@ impl Transfer {
     /// Bytes per second, if the call's duration is that of the transfer.
     pub fn bytes_per_second(&self) -> Option<f64> {
         let ns = self.copy.end_ns.saturating_sub(self.copy.start_ns);
-        let known = self.which.mode == Mode::Sync && ns > 0;
-        known.then(|| self.copy.bytes as f64 * 1e9 / ns as f64)
+        speed(self.which.mode, self.copy.bytes, ns)
     }
+}
+
+/// Bytes per second of a copy, if its call's duration is that of the transfer.
+fn speed(mode: Mode, bytes: u64, ns: u64) -> Option<f64> {
+    let is_known = mode == Mode::Sync && ns > 0;
+    is_known.then(|| bytes as f64 * 1e9 / ns as f64)
 }
 
 /// How much later than the end of its process a copy may come: through another ring.
@@ -231,14 +236,20 @@ impl Transfers {
             // Another process has its id.
             self.exits.remove(&copy.pid);
         }
-        let meter = self.meters.entry(transfer.which).or_default();
-        meter.calls += 1;
-        meter.bytes = meter.bytes.saturating_add(copy.bytes);
-        meter.ns += copy.end_ns.saturating_sub(copy.start_ns);
-        meter.sizes[64 - copy.bytes.leading_zeros() as usize] += 1;
-        let speed = transfer.bytes_per_second().unwrap_or(0.0);
-        meter.peak_bytes_per_second = meter.peak_bytes_per_second.max(speed);
+        let ns = copy.end_ns.saturating_sub(copy.start_ns);
+        self.enter(transfer.which, copy.bytes, ns);
         transfer
+    }
+
+    /// Enters a copy that counts, of so many bytes, whose call took so many nanoseconds.
+    pub fn enter(&mut self, which: Which, bytes: u64, ns: u64) {
+        let meter = self.meters.entry(which).or_default();
+        meter.calls += 1;
+        meter.bytes = meter.bytes.saturating_add(bytes);
+        meter.ns = meter.ns.saturating_add(ns);
+        meter.sizes[64 - bytes.leading_zeros() as usize] += 1;
+        let speed = speed(which.mode, bytes, ns).unwrap_or(0.0);
+        meter.peak_bytes_per_second = meter.peak_bytes_per_second.max(speed);
     }
 }
 

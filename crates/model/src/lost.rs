@@ -39,6 +39,8 @@ pub struct Lost {
     pub cupti_unknown: u64,
     /// Records or ends of buffers of CUPTI that could not be read.
     pub cupti_malformed: u64,
+    /// Records that a recording does not have, as it could not be written fast enough.
+    pub recording: u64,
     /// Records that could not be decoded.
     pub undecodable: u64,
 }

@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use anyhow::Result;
 use rusqlite::{ErrorCode, OptionalExtension, Statement};
-use serde::Serialize;
 
 use super::{Database, row};
 
@@ -20,25 +20,58 @@ const MAX_CACHED: usize = 1 << 16;
 /// What stands for a string that is too long to be one.
 const TOO_LONG: &str = "[too long]";
 
-/// One frame of a call stack.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+/// One frame of a call stack. Those that read the same are equal, wherever they are in memory.
+#[derive(Clone, Debug)]
 pub struct Frame {
     /// The function; its address if it is not known.
     pub function: Rc<str>,
     /// The file that it is in.
     pub module: Rc<str>,
+    /// The address in the process; 0 if it is not known.
+    pub address: u64,
     /// The function's name is not known.
-    #[serde(skip)]
     pub unresolved: bool,
     /// The source file, if it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<Rc<str>>,
     /// The line in it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
     /// The compiler has put it into the function that comes next.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub inlined: bool,
+}
+
+impl Frame {
+    /// All that people see of it.
+    fn contents(&self) -> impl Eq + Hash + '_ {
+        let place = (&self.module, &self.file, self.line);
+        (&self.function, place, self.unresolved, self.inlined)
+    }
+}
+
+impl PartialEq for Frame {
+    fn eq(&self, other: &Self) -> bool {
+        self.contents() == other.contents()
+    }
+}
+
+impl Eq for Frame {}
+
+impl Hash for Frame {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.contents().hash(state);
+    }
+}
+
+/// The name of a function as users write it: without what CUPTI and the libraries append.
+pub fn function_name(name: &str) -> &str {
+    let digits = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let version = name.len() - digits.len();
+    let name = match digits.strip_suffix("_v") {
+        Some(plain) if (4..=5).contains(&version) => plain,
+        _ => name,
+    };
+    name.strip_suffix("_ptsz")
+        .or(name.strip_suffix("_ptds"))
+        .unwrap_or(name)
 }
 
 /// A call stack, innermost frame first.
@@ -153,6 +186,7 @@ impl<'a> Resolver<'a> {
             frames.push(Frame {
                 function: symbol.unwrap_or_else(|| format!("{address:#x}").into()),
                 module: module.unwrap_or_else(|| "[unknown]".into()),
+                address: address.cast_unsigned(),
                 unresolved: row::integer(found, 2).is_some_and(|flag| flag != 0),
                 file: None,
                 line: None,
@@ -215,4 +249,21 @@ fn chain_offset(database: &Database) -> Result<i64> {
     )?;
     let shifted = referred.0 == 0 && referred.1.checked_add(1) == Some(ends.1);
     Ok(i64::from(shifted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_versions() {
+        assert_eq!(function_name("cudaMalloc_v3020"), "cudaMalloc");
+        assert_eq!(
+            function_name("cudaMemcpyAsync_ptsz_v7000"),
+            "cudaMemcpyAsync"
+        );
+        assert_eq!(function_name("cudaGraphLaunch_v10000"), "cudaGraphLaunch");
+        assert_eq!(function_name("cuMemAlloc_v2"), "cuMemAlloc_v2");
+        assert_eq!(function_name("_v3020"), "");
+    }
 }

@@ -11,99 +11,30 @@ pub struct Kind {
     pub name: &'static str,
     /// The label there.
     pub label: &'static str,
-    /// The name in our reports.
-    pub short: &'static str,
-    /// It is memory of the host.
-    pub is_host: bool,
+    /// The kind that it is to us.
+    pub kind: MemoryKind,
 }
 
-const fn kind(
-    id: u8,
-    name: &'static str,
-    label: &'static str,
-    short: &'static str,
-    is_host: bool,
-) -> Kind {
+const fn kind(id: u8, name: &'static str, label: &'static str, kind: MemoryKind) -> Kind {
     Kind {
         id,
         name,
         label,
-        short,
-        is_host,
+        kind,
     }
 }
 
 /// All kinds, by number.
+#[rustfmt::skip]
 pub const KINDS: [Kind; 8] = [
-    kind(
-        0,
-        "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE",
-        "Pageable",
-        "pageable",
-        true,
-    ),
-    kind(
-        1,
-        "CUDA_MEMOPR_MEMORY_KIND_PINNED",
-        "Pinned",
-        "pinned",
-        true,
-    ),
-    kind(
-        2,
-        "CUDA_MEMOPR_MEMORY_KIND_DEVICE",
-        "Device",
-        "device",
-        false,
-    ),
-    kind(3, "CUDA_MEMOPR_MEMORY_KIND_ARRAY", "Array", "array", false),
-    kind(
-        4,
-        "CUDA_MEMOPR_MEMORY_KIND_MANAGED",
-        "Managed",
-        "managed",
-        false,
-    ),
-    kind(
-        5,
-        "CUDA_MEMOPR_MEMORY_KIND_DEVICE_STATIC",
-        "Device Static",
-        "static",
-        false,
-    ),
-    kind(
-        6,
-        "CUDA_MEMOPR_MEMORY_KIND_MANAGED_STATIC",
-        "Managed Static",
-        "managed static",
-        false,
-    ),
-    kind(
-        7,
-        "CUDA_MEMOPR_MEMORY_KIND_UNKNOWN",
-        "Unknown",
-        "unknown",
-        false,
-    ),
-];
-
-/// Which kind of an export our kinds are, by their names in reports. What is not listed is
-/// [`UNKNOWN`].
-const OURS: &[(&str, u8)] = &[
-    ("device", 2),
-    ("pitched", 2),
-    ("async", 2),
-    ("pool", 2),
-    ("vmm", 2),
-    ("graph", 2),
-    ("imported", 2),
-    ("array", 3),
-    ("mipmapped array", 3),
-    ("managed", 4),
-    ("pinned", 1),
-    ("registered", 1),
-    ("pageable", 0),
-    ("static", 5),
+    kind(0, "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE", "Pageable", MemoryKind::Pageable),
+    kind(1, "CUDA_MEMOPR_MEMORY_KIND_PINNED", "Pinned", MemoryKind::Pinned),
+    kind(2, "CUDA_MEMOPR_MEMORY_KIND_DEVICE", "Device", MemoryKind::Device),
+    kind(3, "CUDA_MEMOPR_MEMORY_KIND_ARRAY", "Array", MemoryKind::Array),
+    kind(4, "CUDA_MEMOPR_MEMORY_KIND_MANAGED", "Managed", MemoryKind::Managed),
+    kind(5, "CUDA_MEMOPR_MEMORY_KIND_DEVICE_STATIC", "Device Static", MemoryKind::Static),
+    kind(6, "CUDA_MEMOPR_MEMORY_KIND_MANAGED_STATIC", "Managed Static", MemoryKind::ManagedStatic),
+    kind(7, "CUDA_MEMOPR_MEMORY_KIND_UNKNOWN", "Unknown", MemoryKind::Unknown),
 ];
 
 /// The number of page-locked memory of the host.
@@ -120,8 +51,30 @@ pub fn of_id(id: u8) -> &'static Kind {
 
 /// The kind of an export that stands for `kind`.
 pub fn of(kind: MemoryKind) -> &'static Kind {
-    let found = OURS.iter().find(|(name, _)| *name == kind.name());
-    of_id(found.map_or(UNKNOWN, |(_, id)| *id))
+    of_id(match kind {
+        MemoryKind::Pageable => 0,
+        MemoryKind::Pinned | MemoryKind::Registered => PINNED,
+        MemoryKind::Device
+        | MemoryKind::Pitched
+        | MemoryKind::Async
+        | MemoryKind::Vmm
+        | MemoryKind::Graph
+        | MemoryKind::Imported => 2,
+        MemoryKind::Array => 3,
+        MemoryKind::Managed => 4,
+        MemoryKind::Static => 5,
+        MemoryKind::ManagedStatic => 6,
+        MemoryKind::Unknown => UNKNOWN,
+    })
+}
+
+/// The kind of memory that a function of `called` handed out, where a table says that it was of the
+/// kind with number `id`: tables know fewer kinds.
+pub fn of_call(id: u8, called: Option<MemoryKind>) -> MemoryKind {
+    let recorded = of_id(id);
+    called
+        .filter(|&called| of(called).id == recorded.id)
+        .unwrap_or(recorded.kind)
 }
 
 #[cfg(test)]
@@ -133,12 +86,18 @@ mod tests {
     fn numbers_are_indices() {
         for (index, kind) in KINDS.iter().enumerate() {
             assert_eq!(usize::from(kind.id), index);
+            assert_eq!(of(kind.kind), kind);
         }
-        assert_eq!(of_id(200).short, "unknown");
+        assert_eq!(of_id(200).kind, MemoryKind::Unknown);
     }
 
     #[test]
     fn every_traced_kind_has_a_number() {
+        let other = [
+            of_call(2, Some(MemoryKind::Async)),
+            of_call(4, Some(MemoryKind::Async)),
+        ];
+        assert_eq!(other, [MemoryKind::Async, MemoryKind::Managed]);
         for function in FUNCTIONS.iter().filter(|f| f.op.is_memory()) {
             assert_ne!(of(function.kind).id, UNKNOWN, "{}", function.kind.name());
         }

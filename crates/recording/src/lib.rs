@@ -15,6 +15,7 @@ pub mod gpu_rows;
 pub mod ids;
 pub mod kinds;
 pub mod log;
+pub mod memory_rows;
 mod opening;
 pub mod player;
 mod recorder;
@@ -23,8 +24,9 @@ pub mod session;
 pub mod tap;
 mod writer;
 
-pub use chains::{Frame, Resolver};
+pub use chains::{Frame, Resolver, function_name};
 pub use database::Database;
+pub use memory_rows::{MemoryRow, Origin, Trace};
 pub use player::Player;
 pub use recorder::Recorder;
 pub use session::Session;

@@ -28,6 +28,12 @@ pub struct Session {
     pub processes: HashMap<u32, String>,
     /// GPUs: number and name.
     pub gpus: BTreeMap<i64, String>,
+    /// The UUIDs of those of which it is known.
+    #[serde(skip)]
+    pub gpu_uuids: BTreeMap<i64, String>,
+    /// The end of the recording, nanoseconds of the session.
+    #[serde(skip)]
+    pub stop_ns: Option<i64>,
     /// What was lost, by what is missing; empty if nothing was, or nobody counted.
     pub lost: BTreeMap<String, u64>,
     /// Everything that gpuprobe noted.
@@ -54,14 +60,20 @@ impl Session {
             .find(|id| database.has_column("TARGET_INFO_GPU", id));
         database.each(
             "TARGET_INFO_GPU",
-            &[id.unwrap_or("id"), "name"],
+            &[id.unwrap_or("id"), "name", "uuid"],
             "",
             |found| {
                 if let (Some(id), Some(name)) = (row::integer(found, 0), row::text(found, 1)) {
                     session.gpus.insert(id, name);
+                    session
+                        .gpu_uuids
+                        .extend(row::text(found, 2).map(|uuid| (id, uuid)));
                 }
             },
         )?;
+        database.each("ANALYSIS_DETAILS", &["stopTime"], "", |found| {
+            session.stop_ns = session.stop_ns.max(row::integer(found, 0));
+        })?;
         database.each("GPUPROBE_META", &["key", "val"], "", |found| {
             if let (Some(key), Some(value)) = (row::text(found, 0), row::text(found, 1)) {
                 session.notes.insert(key, value);

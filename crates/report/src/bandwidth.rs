@@ -152,7 +152,7 @@ fn direction(which: &Which, meter: &Meter, gpu: &Moved, options: &Options) -> Di
 pub struct CopyReport {
     /// When it was called.
     #[serde(serialize_with = "clock_micros")]
-    pub time: DateTime<FixedOffset>,
+    pub time: Option<DateTime<FixedOffset>>,
     /// Process id.
     pub pid: u32,
     /// Thread id.
@@ -182,7 +182,7 @@ impl CopyReport {
     pub fn of(transfer: &Transfer, clock: &Clock) -> Self {
         let copy = &transfer.copy;
         Self {
-            time: clock.wall(copy.start_ns),
+            time: Some(clock.wall(copy.start_ns)),
             pid: copy.pid,
             tid: copy.tid,
             api: copy.function.symbol,

@@ -10,7 +10,7 @@ use super::activity::sums;
 use super::bandwidth::{BandwidthUtil, CopyReport};
 use super::cudatrace::Cudatrace;
 use super::memleak::{Memleak, ProcessReport, SiteReport};
-use super::{Report, Writer};
+use super::{Report, Writer, micros};
 use gpuprobe_model::clock;
 
 const MEMLEAK: &[&str] = &[
@@ -91,7 +91,11 @@ impl Writer for Csv {
         }
         let mut rows = csv::Writer::from_writer(out);
         let common = [
-            clock::rfc3339_seconds(&report.time),
+            report
+                .time
+                .as_ref()
+                .map(clock::rfc3339_seconds)
+                .unwrap_or_default(),
             report.is_final.to_string(),
         ];
         if let Some(memleak) = &report.memleak {
@@ -119,7 +123,7 @@ impl Writer for Csv {
         let mut rows = csv::Writer::from_writer(out);
         self.header(COPIES, &mut rows)?;
         rows.write_record([
-            clock::rfc3339_micros(&copy.time),
+            micros(copy.time.as_ref()),
             copy.pid.to_string(),
             copy.tid.to_string(),
             copy.api.to_owned(),
@@ -165,7 +169,7 @@ fn write_memleak(memleak: &Memleak, common: &[String], rows: &mut Rows<'_>) -> i
         ];
         for thread in &process.threads {
             let thread_fields = [
-                thread.tid.to_string(),
+                optional(thread.tid),
                 thread.comm.clone().unwrap_or_default(),
             ];
             for allocation in &thread.allocations {
@@ -174,8 +178,8 @@ fn write_memleak(memleak: &Memleak, common: &[String], rows: &mut Rows<'_>) -> i
                     allocation.bytes.to_string(),
                     optional(allocation.device),
                     allocation.kind.to_string(),
-                    allocation.api.to_owned(),
-                    clock::rfc3339_micros(&allocation.time),
+                    allocation.api.to_string(),
+                    micros(allocation.time.as_ref()),
                     allocation.name.clone().unwrap_or_default(),
                     optional(allocation.handle.map(|handle| format!("{handle:#x}"))),
                 ];

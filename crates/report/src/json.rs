@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::activity::columns::Columns;
 use super::activity::lines::Line;
 use super::bandwidth::CopyReport;
-use super::{Report, Writer};
+use super::{Report, SCHEMA, Writer};
 
 pub(super) struct Json;
 
@@ -18,14 +18,23 @@ impl Writer for Json {
     }
 
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
-        let line = CopyLine { schema: 1, copy };
+        let line = CopyLine {
+            schema: SCHEMA,
+            copy,
+        };
         serde_json::to_writer(&mut *out, &line)?;
         out.write_all(b"\n")
     }
 
     fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
         let record = line.columns();
-        serde_json::to_writer(&mut *out, &RecordLine { schema: 1, record })?;
+        serde_json::to_writer(
+            &mut *out,
+            &RecordLine {
+                schema: SCHEMA,
+                record,
+            },
+        )?;
         out.write_all(b"\n")
     }
 }

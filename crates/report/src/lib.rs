@@ -21,6 +21,7 @@ pub mod replay;
 mod text;
 pub mod view;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -38,6 +39,7 @@ use gpuprobe_model::{Lost, Usage};
 
 use activity::ActivitySummary;
 use activity::lines::Line;
+use analysis::About;
 use bandwidth::{BandwidthUtil, CopyReport};
 use cudatrace::Cudatrace;
 use memleak::Memleak;
@@ -48,14 +50,21 @@ pub mod untrusted;
 pub use text::describe_lost;
 pub use view::{Group, Sort, View};
 
+/// Version of the JSON form of everything: 2. `docs/report.schema.json` describes it.
+pub const SCHEMA: u32 = 2;
+
 /// One report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Version of the JSON form: 1.
+    /// Version of the JSON form: [`SCHEMA`].
     pub schema: u32,
-    /// When the report was made.
+    /// When the report was made; of a file, when it was as is reported, if the file tells times of
+    /// day.
     #[serde(serialize_with = "seconds")]
-    pub time: DateTime<FixedOffset>,
+    pub time: Option<DateTime<FixedOffset>>,
+    /// Of a file: what was asked, and what only files tell.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub about: Option<About>,
     /// The last report of the run.
     #[serde(rename = "final")]
     pub is_final: bool,
@@ -84,6 +93,8 @@ pub struct Options {
     pub top: Option<usize>,
     /// What of live memory is listed.
     pub view: View,
+    /// Single allocations are listed.
+    pub allocations: bool,
     /// Call stacks are taken.
     pub stacks: bool,
     /// When the report is made, `CLOCK_MONOTONIC` nanoseconds: ages are until then.
@@ -138,20 +149,21 @@ pub fn learn_contexts(usage: &mut Usage, state: &State, learnt: &mut HashMap<u32
 
 /// Makes a report of `state` as it is now.
 ///
-/// `usage` is absent without NVML. `symbols` is asked for what [`needed_locations`] names, and
+/// `usage` is absent without NVML, `clock` where events have no times of day. `symbols` is asked for what [`needed_locations`] names, and
 /// nothing else.
 pub fn build(
     state: &State,
     lost: Lost,
-    clock: &Clock,
+    clock: Option<&Clock>,
     options: &Options,
     usage: Option<&Usage>,
     symbols: &dyn Symbols,
 ) -> Report {
     let modes = options.modes;
     Report {
-        schema: 1,
-        time: Local::now().fixed_offset(),
+        schema: SCHEMA,
+        time: Some(Local::now().fixed_offset()),
+        about: None,
         is_final: options.is_final,
         lost,
         memleak: modes
@@ -179,15 +191,38 @@ pub fn needed_locations(state: &State, options: &Options) -> Vec<(u32, Location,
     memleak::needed_locations(&state.ledger, options)
 }
 
-fn seconds<S: Serializer>(t: &DateTime<FixedOffset>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&clock::rfc3339_seconds(t))
-}
-
-pub(crate) fn clock_micros<S: Serializer>(
-    t: &DateTime<FixedOffset>,
+fn seconds<S: Serializer>(
+    t: &Option<DateTime<FixedOffset>>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&clock::rfc3339_micros(t))
+    match t {
+        Some(t) => serializer.serialize_str(&clock::rfc3339_seconds(t)),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// The time of an event, which a file may not tell.
+pub(crate) fn clock_micros<S: Serializer>(
+    t: &Option<DateTime<FixedOffset>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match t {
+        Some(t) => serializer.serialize_str(&clock::rfc3339_micros(t)),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// The same as text; empty if it is not known.
+pub(crate) fn micros(time: Option<&DateTime<FixedOffset>>) -> String {
+    time.map(clock::rfc3339_micros).unwrap_or_default()
+}
+
+/// The function of `row`, as the user called it.
+pub(crate) fn function_name(row: u16, symbols: &dyn Symbols) -> Cow<'static, str> {
+    match gpuprobe_cuda::function(row) {
+        Some(function) => function.symbol.into(),
+        None => symbols.function(row).unwrap_or_default(),
+    }
 }
 
 fn as_map<S: Serializer>(calls: &[(&'static str, u64)], serializer: S) -> Result<S::Ok, S::Error> {

@@ -93,7 +93,8 @@ fn modes(text: &str) -> Modes {
 
 fn kinds(text: &str) -> KindSet {
     let named = |kind: &MemoryKind| text.split(' ').any(|word| word == kind.name());
-    MemoryKind::ALL.into_iter().filter(named).collect()
+    let is_meant = |kind: &MemoryKind| !kind.is_traced() || named(kind);
+    MemoryKind::ALL.into_iter().filter(is_meant).collect()
 }
 
 fn clock(wall: &str, monotonic_ns: &str) -> Clock {
@@ -207,6 +208,7 @@ impl Replay<'_> {
             stacks: mark.stacks,
             now_ns: mark.now_ns.unwrap_or_else(|| self.monotonic_ns(mark)),
             is_final: mark.is_final,
+            allocations: true,
             since_last: Duration::from_nanos(mark.since_last_ns),
             since_start: Duration::from_nanos(mark.since_start_ns),
             link,
@@ -214,13 +216,13 @@ impl Replay<'_> {
         let mut report = report::build(
             &self.player.state,
             self.lost(),
-            &self.clock,
+            Some(&self.clock),
             &options,
             mark.usage.as_ref(),
             &self.player.symbols,
         );
         if let Ok(time) = DateTime::parse_from_rfc3339(&mark.time) {
-            report.time = time;
+            report.time = Some(time);
         }
         self.player.state.mark_reported();
         if self.config.only_last {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate as report;
 use crate::analysis::report as question;
-use crate::analysis::report::Question;
+use crate::analysis::report::{Asked, Question};
 use crate::analysis::{Selection, diff};
 use crate::export;
 use crate::plot;
@@ -60,6 +60,7 @@ fn make_reports(player: &mut Player) {
             top: Some(3),
             view: View::default(),
             stacks,
+            allocations: true,
             now_ns: u64::MAX,
             is_final,
             since_last: Duration::from_nanos(1),
@@ -68,18 +69,17 @@ fn make_reports(player: &mut Player) {
         };
         let state = &player.state;
         let lost = Lost::default();
-        let made = report::build(state, lost, &clock, &options, None, &player.symbols);
+        let made = report::build(state, lost, Some(&clock), &options, None, &player.symbols);
         for format in [Format::Text, Format::Json, Format::Csv] {
             let _ = format.writer(true).write(&made, &mut io::sink());
         }
     }
-    profile::of_ledger(
-        &player.state.ledger,
-        &player.symbols,
-        Weight::Peak,
-        true,
-        None,
-    );
+    let which = profile::Which {
+        weight: Weight::Peak,
+        full_stacks: true,
+        ..profile::Which::default()
+    };
+    profile::of_ledger(&player.state.ledger, &player.symbols, which, None);
     player.state.mark_reported();
 }
 
@@ -89,9 +89,9 @@ pub fn analyse(file: &Path, folder: &Path) {
     let out = |name: &str| Some(folder.join(name));
     let plain = question::Config {
         file: file.to_owned(),
-        question: Question::Summary,
+        question: Question::Report(Asked::Summary),
         selection: Selection::default(),
-        group: false,
+        view: View::default(),
         top: Some(5),
         format: question::Format::Text,
         output: out("answer"),
@@ -116,13 +116,17 @@ pub fn analyse(file: &Path, folder: &Path) {
             ..plain.clone()
         },
         question::Config {
-            question: Question::Watermark,
+            question: Question::Report(Asked::Watermark),
             selection: host,
             ..plain.clone()
         },
         question::Config {
-            question: Question::Leakage,
-            group: true,
+            question: Question::Report(Asked::Leakage),
+            view: View {
+                group: Some(report::Group::Stack),
+                min_bytes: Some(1),
+                ..View::default()
+            },
             format: question::Format::Json,
             ..plain.clone()
         },
@@ -132,12 +136,12 @@ pub fn analyse(file: &Path, folder: &Path) {
             ..plain.clone()
         },
         question::Config {
-            question: Question::Kernels,
+            question: Question::Report(Asked::Kernels),
             format: question::Format::Tsv,
             ..plain.clone()
         },
         question::Config {
-            question: Question::Copies,
+            question: Question::Report(Asked::Copies),
             ..plain
         },
     ];

@@ -65,6 +65,7 @@ fn options(top: Option<usize>, view: View) -> Options {
         view,
         stacks: true,
         now_ns: 1_000,
+        allocations: true,
         is_final: false,
         since_last: Duration::ZERO,
         since_start: Duration::ZERO,
@@ -96,7 +97,7 @@ proptest! {
         let options = options(top, view);
         let needed = report::needed_locations(&state, &options);
         let asked = Asked::default();
-        let made = report::build(&state, Lost::default(), &Clock::now(), &options, None, &asked);
+        let made = report::build(&state, Lost::default(), Some(&Clock::now()), &options, None, &asked);
         prop_assert_eq!(needed.len(), asked.0.borrow().len());
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());
         // What is listed and what is said to be left out are all that is live.
@@ -112,7 +113,7 @@ proptest! {
 
         let asked = Asked::default();
         let needed = profile::needed_locations(&state.ledger);
-        profile::of_ledger(&state.ledger, &asked, profile::Weight::End, false, None);
+        profile::of_ledger(&state.ledger, &asked, profile::Which::default(), None);
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());
     }
 }

@@ -25,7 +25,7 @@ fn root_json_has_the_documented_keys() {
     assert!(reports.len() >= 3, "{} reports", reports.len());
     for (number, report) in reports.iter().enumerate() {
         assert_keys(report, "schema time final lost memleak");
-        assert_eq!(report["schema"], 1);
+        assert_eq!(report["schema"], 2);
         DateTime::parse_from_rfc3339(report["time"].as_str().unwrap()).unwrap();
         assert_eq!(report["final"], number == reports.len() - 1);
         assert!(report["lost"]["memory"].is_u64());

@@ -49,19 +49,24 @@ fn root_record_and_live_agree() {
             serde_json::from_str(&written(&["report", &recording.text(), "--format", "json"]))
                 .unwrap();
         let work = &last["cudatrace"];
-        for key in ["launches", "graph_launches"] {
-            assert_eq!(page["kernels"][key], work[key], "{key}");
+        for key in [
+            "launches",
+            "graph_launches",
+            "captured_launches",
+            "calls",
+            "graphs",
+        ] {
+            assert_eq!(page["cudatrace"][key], work[key], "{key}");
         }
-        let copied = |of: &Value, count: &str| -> Vec<_> {
-            let list = of.as_array().unwrap().iter();
-            let row = |c: &Value| (c["direction"].clone(), c["mode"].clone(), c[count].clone());
-            list.map(row).map(|row| format!("{row:?}")).collect()
+        let copied = |of: &Value| -> Vec<_> {
+            let list = of["bandwidth_util"]["directions"]
+                .as_array()
+                .unwrap()
+                .iter();
+            let keys = ["direction", "mode", "calls", "bytes", "sizes", "seconds"];
+            list.map(|c| keys.map(|key| c[key].to_string())).collect()
         };
-        let directions = &last["bandwidth_util"]["directions"];
-        assert_eq!(
-            copied(&page["copies"], "count"),
-            copied(directions, "calls")
-        );
+        assert_eq!(copied(&page), copied(&last));
     }
 }
 

@@ -16,13 +16,13 @@ const JOINED: &str = "GPUPROBE_LAUNCHES l JOIN GPUPROBE_LAUNCHED w USING (launch
 fn rows_are_what_was_counted(recording: &Recording) {
     let json = written(&["report", &recording.text(), "--kernels", "--format", "json"]);
     let kernels: Value = serde_json::from_str(&json).unwrap();
-    let mut counted: Vec<_> = kernels["kernels"]
+    let mut counted: Vec<_> = kernels["cudatrace"]["kernels"]
         .as_array()
         .unwrap()
         .iter()
         .map(|k| {
             let name = k["name"].as_str().unwrap().to_owned();
-            (name, number(k, "launches"), number(k, "captured"))
+            (name, number(k, "launches"), number(k, "captured_launches"))
         })
         .collect();
     counted.sort();

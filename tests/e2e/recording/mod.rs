@@ -90,23 +90,25 @@ fn agree(file: &Path, live: &Value, live_text: &str) {
         count(file, "GPUPROBE_UNMATCHED_FREES").cast_unsigned(),
         number(memleak, "unknown_frees")
     );
-    let lost: serde_json::Map<_, _> = live["lost"]
-        .as_object()
-        .unwrap()
-        .clone()
-        .into_iter()
-        .filter(|(_, n)| *n != 0)
-        .collect();
-    assert_eq!(leaked["lost"], Value::Object(lost));
-    let mut live: Vec<_> = addresses(
-        memleak["processes"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .flat_map(|p| p["threads"].as_array().unwrap())
-            .flat_map(|t| t["allocations"].as_array().unwrap()),
-    );
-    let mut recorded = addresses(leaked["allocations"].as_array().unwrap());
+    assert_eq!(leaked["lost"], live["lost"]);
+    for key in [
+        "alloc_calls",
+        "free_calls",
+        "failed_calls",
+        "unknown_frees",
+        "null_frees",
+        "live_bytes",
+        "live_allocations",
+        "host_bytes",
+        "host_allocations",
+        "peak_bytes",
+        "kinds",
+        "calls",
+    ] {
+        assert_eq!(leaked["memleak"][key], memleak[key], "{key}");
+    }
+    let mut live: Vec<_> = addresses(allocations(memleak));
+    let mut recorded = addresses(allocations(&leaked["memleak"]));
     live.sort();
     recorded.sort();
     assert_eq!(live, recorded);
@@ -114,6 +116,13 @@ fn agree(file: &Path, live: &Value, live_text: &str) {
         written(&["replay", file.to_str().unwrap(), "--format", "json"]),
         live_text
     );
+}
+
+/// All allocations that the memory section of a report lists.
+fn allocations(memleak: &Value) -> impl Iterator<Item = &Value> {
+    let processes = memleak["processes"].as_array().unwrap().iter();
+    let threads = processes.flat_map(|p| p["threads"].as_array().unwrap());
+    threads.flat_map(|t| t["allocations"].as_array().unwrap())
 }
 
 fn addresses<'a>(allocations: impl IntoIterator<Item = &'a Value>) -> Vec<(String, u64)> {

@@ -7,6 +7,8 @@
 
 mod known;
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::text::hex;
@@ -79,6 +81,30 @@ pub trait Symbols {
     /// module and the place in it. `is_innermost`: the location is the first of its stack, not an
     /// address that a call would have returned to.
     fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame>;
+
+    /// The frames of the caller to which the reader of a file's rows gave this number, innermost first,
+    /// and whether they reach the outermost one.
+    fn caller(&self, number: u32) -> (Vec<Frame>, bool) {
+        let _ = number;
+        (Vec::new(), false)
+    }
+
+    /// The number by which that caller is known: the same for all that are alike.
+    fn caller_id(&self, number: u32) -> u32 {
+        number
+    }
+
+    /// What is known of that caller's calls: `valid`, `invalid` or `driver`.
+    fn caller_trace(&self, number: u32) -> Option<&'static str> {
+        let _ = number;
+        None
+    }
+
+    /// The function with a number beyond the function table; none if nobody has named it.
+    fn function(&self, number: u16) -> Option<Cow<'static, str>> {
+        let _ = number;
+        None
+    }
 }
 
 impl CallStack {

@@ -111,7 +111,7 @@ impl Facts {
             .collect();
         let kinds = MemoryKind::ALL
             .into_iter()
-            .filter(|kind| self.kinds.contains(*kind));
+            .filter(|kind| kind.is_traced() && self.kinds.contains(*kind));
         let kinds: Vec<_> = kinds.map(MemoryKind::name).collect();
         let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
         let driver = driver.as_deref().and_then(|text| text.lines().next());

@@ -86,6 +86,25 @@ pub struct Times {
     pub max_ns: u64,
 }
 
+impl Times {
+    /// Adds others.
+    pub fn merge(&mut self, other: Self) {
+        if other.count == 0 {
+            return;
+        }
+        let shortest = if self.count == 0 {
+            other.min_ns
+        } else {
+            self.min_ns
+        };
+        self.min_ns = shortest.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.count += other.count;
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.mean_ns = self.total_ns as f64 / self.count as f64;
+    }
+}
+
 /// Times of something that has a name.
 #[derive(Clone, Debug, Serialize)]
 pub struct Timed {

@@ -1,35 +1,110 @@
 //! Answers in every format.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::activity::{Copies, Kernels};
-use super::listing::Listing;
 use super::report::Format;
 use super::{diff, text};
-use gpuprobe_recording::chains::Stack;
+use crate::activity::Times;
+use crate::memleak::{AllocationReport, Memleak, ProcessReport, SiteReport, ThreadReport};
+use crate::{Group, Report, Sort, View};
+use gpuprobe_cuda::{Belongs, MemoryKind};
+use gpuprobe_model::stack::Frame;
 
 /// Writes answers in a format.
 pub(super) struct Answer {
     pub(super) format: Format,
     /// Rows at most, in text.
     pub(super) top: usize,
+    /// What is listed.
+    pub(super) view: View,
+    /// Memory of the host is listed too.
+    pub(super) host: bool,
+}
+
+/// An allocation of a report, with where it belongs.
+pub(super) struct Row<'a> {
+    pub(super) process: &'a ProcessReport,
+    pub(super) thread: &'a ThreadReport,
+    pub(super) allocation: &'a AllocationReport,
+    pub(super) site: Option<&'a SiteReport>,
+}
+
+/// The function that allocated memory of this kind; empty if it is not known.
+pub(super) fn operation<'a>(api: &'a str, kind: &str) -> &'a str {
+    if api == kind { "" } else { api }
+}
+
+impl Row<'_> {
+    /// What is known of the call.
+    pub(super) fn trace(&self) -> &'static str {
+        self.site.and_then(|site| site.trace).unwrap_or("invalid")
+    }
+
+    pub(super) fn stack(&self) -> &[Frame] {
+        self.site.map_or(&[], |site| &site.stack)
+    }
 }
 
 pub(super) fn written(result: io::Result<()>) -> Result<()> {
     result.context("cannot write the report")
 }
 
-pub(super) fn json(value: &impl Serialize, out: &mut dyn Write) -> Result<()> {
+fn json(value: &impl Serialize, out: &mut dyn Write) -> Result<()> {
     serde_json::to_writer(&mut *out, value)
         .map_err(io::Error::from)
         .context("cannot write the report")?;
     written(out.write_all(b"\n"))
 }
 
+fn optional(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
 impl Answer {
+    /// The allocations of a report, in the order that is asked for.
+    pub(super) fn rows<'a>(&self, memleak: &'a Memleak) -> Vec<Row<'a>> {
+        let mut rows = Vec::new();
+        for process in &memleak.processes {
+            let sites = process.sites.iter().flatten();
+            let sites: HashMap<_, _> = sites.map(|site| (site.id, site)).collect();
+            for thread in &process.threads {
+                let listed = thread.allocations.iter();
+                let listed = listed.filter(|allocation| self.host || !allocation.at_host);
+                rows.extend(listed.map(|allocation| Row {
+                    process,
+                    thread,
+                    allocation,
+                    site: allocation.site.and_then(|site| sites.get(&site).copied()),
+                }));
+            }
+        }
+        let by_age = self.view.sort == Sort::Age;
+        rows.sort_by_key(|row| {
+            let AllocationReport {
+                bytes,
+                time_ns,
+                address,
+                ..
+            } = *row.allocation;
+            let first = if by_age { time_ns } else { 0 };
+            (first, Reverse(bytes), time_ns, address)
+        });
+        rows
+    }
+
+    /// The call sites of a report, in the order that is asked for.
+    pub(super) fn sites<'a>(
+        &self,
+        memleak: &'a Memleak,
+    ) -> Vec<(&'a ProcessReport, &'a SiteReport)> {
+        sites(memleak, self.view.sort, self.host)
+    }
+
     fn table(
         &self,
         columns: &[&str],
@@ -61,23 +136,33 @@ impl Answer {
         written(table.flush())
     }
 
-    pub(super) fn listing(&self, listing: &Listing, out: &mut dyn Write) -> Result<()> {
+    /// The highest point, or what was never freed.
+    pub(super) fn listing(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
+        let (Some(memleak), Some(about)) = (&report.memleak, &report.about) else {
+            return Ok(());
+        };
         match self.format {
-            Format::Text => return written(text::listing(listing, self.top, out)),
-            Format::Json => return json(listing, out),
+            Format::Text => return written(text::listing(self, report, out)),
+            Format::Json => return json(report, out),
             Format::Tsv | Format::Csv => {}
         }
-        if let Some(groups) = &listing.groups {
-            let columns = ["bytes", "allocations", "kind", "operation", "call_stack"];
-            let rows = groups.iter().map(|group| {
-                let operation = group.operation.as_deref().unwrap_or("").to_owned();
-                let (bytes, count) = (group.bytes.to_string(), group.allocations.to_string());
+        if self.view.group == Some(Group::Stack) {
+            let columns = [
+                "bytes",
+                "allocations",
+                "kind",
+                "operation",
+                "call_stack",
+                "pid",
+            ];
+            let rows = self.sites(memleak).into_iter().map(|(process, site)| {
                 vec![
-                    bytes,
-                    count,
-                    group.kind.to_owned(),
-                    operation,
-                    line(&group.stack),
+                    site.live.bytes().to_string(),
+                    site.live.allocations().to_string(),
+                    kinds(&site.kinds),
+                    operation(&site.api, &kinds(&site.kinds)).to_owned(),
+                    line(&site.stack),
+                    process.pid.to_string(),
                 ]
             });
             return self.table(&columns, rows, out);
@@ -95,44 +180,32 @@ impl Answer {
             "trace",
             "call_stack",
         ];
-        let rows = listing.allocations.iter().flatten().map(|row| {
+        let rows = self.rows(memleak).into_iter().map(|row| {
+            let allocation = row.allocation;
             vec![
-                row.pid.to_string(),
-                row.tid.map_or(String::new(), |tid| tid.to_string()),
-                row.device.to_string(),
-                format!("{:#x}", row.address),
-                row.start_ns.to_string(),
-                row.bytes.to_string(),
-                row.kind.to_owned(),
-                row.operation.as_deref().unwrap_or("").to_owned(),
-                row.variable.as_deref().unwrap_or("").to_owned(),
-                row.trace.name().to_owned(),
-                line(&row.stack),
+                row.process.pid.to_string(),
+                optional(row.thread.tid),
+                optional(allocation.device),
+                format!("{:#x}", allocation.address),
+                about.since_first(allocation).to_string(),
+                allocation.bytes.to_string(),
+                allocation.kind.to_string(),
+                operation(&allocation.api, allocation.kind.name()).to_owned(),
+                allocation.name.clone().unwrap_or_default(),
+                row.trace().to_owned(),
+                line(row.stack()),
             ]
         });
         self.table(&columns, rows, out)
     }
 
-    pub(super) fn kernels(&self, kernels: &Kernels, out: &mut dyn Write) -> Result<()> {
+    /// What was launched: what ran on the GPU where that was timed, else calls.
+    pub(super) fn kernels(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
         match self.format {
-            Format::Text => return written(text::kernels(kernels, self.top, out)),
-            Format::Json => return json(kernels, out),
+            Format::Text => return written(text::kernels(report, self.top, out)),
+            Format::Json => return json(report, out),
             Format::Tsv | Format::Csv => {}
         }
-        let number = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
-        let rows = kernels.kernels.iter().map(|kernel| {
-            vec![
-                kernel.name.to_string(),
-                kernel.launches.to_string(),
-                number(kernel.captured),
-                number(kernel.gpu_ns),
-                kernel
-                    .mean_ns()
-                    .map_or(String::new(), |mean| format!("{mean:.0}")),
-                number(kernel.shortest_ns),
-                number(kernel.longest_ns),
-            ]
-        });
         let columns = [
             "name",
             "launches",
@@ -142,26 +215,28 @@ impl Answer {
             "shortest_ns",
             "longest_ns",
         ];
+        let rows = Kernel::all(report).into_iter().map(|kernel| {
+            let times = kernel.times;
+            vec![
+                kernel.name.to_owned(),
+                kernel.launches.to_string(),
+                optional(kernel.captured),
+                optional(times.map(|times| times.total_ns)),
+                times.map_or_else(String::new, |times| format!("{:.0}", times.mean_ns)),
+                optional(times.map(|times| times.min_ns)),
+                optional(times.map(|times| times.max_ns)),
+            ]
+        });
         self.table(&columns, rows, out)
     }
 
-    pub(super) fn copies(&self, copies: &[Copies], out: &mut dyn Write) -> Result<()> {
+    /// What was copied: what ran on the GPU where that was timed, else calls.
+    pub(super) fn copies(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
         match self.format {
-            Format::Text => return written(text::copies(copies, out)),
-            Format::Json => return json(&copies, out),
+            Format::Text => return written(text::copies(report, out)),
+            Format::Json => return json(report, out),
             Format::Tsv | Format::Csv => {}
         }
-        let rows = copies.iter().map(|copy| {
-            vec![
-                copy.direction.clone(),
-                copy.mode.clone(),
-                copy.count.to_string(),
-                copy.bytes.to_string(),
-                copy.ns.map_or(String::new(), |ns| ns.to_string()),
-                copy.bytes_per_second
-                    .map_or(String::new(), |speed| format!("{speed:.0}")),
-            ]
-        });
         let columns = [
             "direction",
             "mode",
@@ -170,7 +245,26 @@ impl Answer {
             "ns",
             "bytes_per_second",
         ];
+        let rows = Copies::all(report).into_iter().map(|copies| {
+            let speed = copies.bytes_per_second.map(|speed| format!("{speed:.0}"));
+            vec![
+                copies.direction.to_owned(),
+                copies.mode.to_owned(),
+                copies.count.to_string(),
+                copies.bytes.to_string(),
+                optional(copies.ns),
+                speed.unwrap_or_default(),
+            ]
+        });
         self.table(&columns, rows, out)
+    }
+
+    /// Everything on one page.
+    pub(super) fn summary(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
+        match self.format {
+            Format::Json => json(report, out),
+            _ => written(text::summary(report, out)),
+        }
     }
 
     pub(super) fn diff(&self, diff: &diff::Diff, out: &mut dyn Write) -> Result<()> {
@@ -199,10 +293,163 @@ impl Answer {
     }
 }
 
+/// The call sites of all processes.
+pub(super) fn sites(
+    memleak: &Memleak,
+    sort: Sort,
+    host: bool,
+) -> Vec<(&ProcessReport, &SiteReport)> {
+    let all = memleak.processes.iter().flat_map(|process| {
+        let sites = process.sites.iter().flatten();
+        sites.map(move |site| (process, site))
+    });
+    let is_shown = |site: &SiteReport| {
+        let is_host = |kind: &MemoryKind| kind.belongs() == Belongs::Host;
+        host || !site.kinds.iter().all(is_host)
+    };
+    let mut sites: Vec<_> = all.filter(|(_, site)| is_shown(site)).collect();
+    sites.sort_by_key(|(_, site)| {
+        let (bytes, count) = (Reverse(site.live.bytes()), Reverse(site.live.allocations()));
+        let first = match sort {
+            Sort::Bytes => Reverse(0),
+            Sort::Count => count,
+            Sort::Age => Reverse(site.ages_ns.0),
+        };
+        (first, bytes, count)
+    });
+    sites
+}
+
+/// The names of kinds of memory.
+pub(super) fn kinds(kinds: &[MemoryKind]) -> String {
+    let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+    names.join(" and ")
+}
+
 /// A call stack on one line, innermost frame first.
-fn line(stack: &Stack) -> String {
+fn line(stack: &[Frame]) -> String {
     let frames = stack
         .iter()
         .map(|frame| format!("[{}] ({})", frame.function, frame.module));
     frames.collect::<Vec<_>>().join(" -> ")
+}
+
+/// A kernel, of all processes.
+#[derive(Clone, Copy)]
+pub(super) struct Kernel<'a> {
+    pub(super) name: &'a str,
+    /// Runs on the GPU, or calls.
+    pub(super) launches: u64,
+    /// Launches that went into a graph, if calls were counted.
+    pub(super) captured: Option<u64>,
+    /// Times on the GPU, if they were measured.
+    pub(super) times: Option<Times>,
+}
+
+impl<'a> Kernel<'a> {
+    /// Those that ran on a GPU that was timed; without such, those that were launched. Most time
+    /// first, then most launches.
+    pub(super) fn all(report: &'a Report) -> Vec<Self> {
+        let processes = report
+            .activity
+            .iter()
+            .flat_map(|activity| &activity.processes);
+        let ran = processes.flat_map(|process| {
+            process.kernels.iter().map(|kernel| Self {
+                name: &kernel.name,
+                launches: kernel.times.count,
+                captured: None,
+                times: Some(kernel.times),
+            })
+        });
+        let launched = report.cudatrace.iter().flat_map(|trace| &trace.kernels);
+        let launched = launched.map(|kernel| Self {
+            name: &kernel.name,
+            launches: kernel.launches,
+            captured: Some(kernel.captured_launches),
+            times: None,
+        });
+        let mut by_name: BTreeMap<&str, Self> = BTreeMap::new();
+        ran.for_each(|kernel| kernel.put(&mut by_name));
+        if by_name.is_empty() {
+            launched.for_each(|kernel| kernel.put(&mut by_name));
+        }
+        let mut kernels: Vec<_> = by_name.into_values().collect();
+        kernels.sort_by_key(|kernel| {
+            let total_ns = kernel.times.map(|times| times.total_ns);
+            (Reverse(total_ns), Reverse(kernel.launches), kernel.name)
+        });
+        kernels
+    }
+
+    fn put(self, kernels: &mut BTreeMap<&'a str, Self>) {
+        let Some(known) = kernels.get_mut(self.name) else {
+            kernels.insert(self.name, self);
+            return;
+        };
+        known.launches += self.launches;
+        known.captured = known.captured.zip(self.captured).map(|(a, b)| a + b);
+        if let (Some(times), Some(more)) = (&mut known.times, self.times) {
+            times.merge(more);
+        }
+    }
+}
+
+/// Copies in one direction, of all processes.
+pub(super) struct Copies {
+    pub(super) direction: &'static str,
+    /// What the time means: `gpu` if the GPU was timed, `sync` if calls lasted as long as the
+    /// transfers, `async` if they did not.
+    pub(super) mode: &'static str,
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+    /// Time of the transfers, if it is known.
+    pub(super) ns: Option<u64>,
+    pub(super) bytes_per_second: Option<f64>,
+}
+
+impl Copies {
+    /// Those that ran on a GPU that was timed; without such, those that were called.
+    pub(super) fn all(report: &Report) -> Vec<Self> {
+        let processes = report
+            .activity
+            .iter()
+            .flat_map(|activity| &activity.processes);
+        let ran = processes.flat_map(|process| &process.copies);
+        let ran = ran.map(|ran| {
+            let ns = Some(ran.times.total_ns);
+            (ran.direction, "gpu", ran.times.count, ran.bytes, ns)
+        });
+        let called = report.bandwidth_util.iter().flat_map(|b| &b.directions);
+        let called = called.map(|called| {
+            let ns = called.seconds.map(|seconds| (seconds * 1e9).round() as u64);
+            let (direction, mode) = (called.direction, called.mode);
+            (direction, mode, called.calls, called.bytes, ns)
+        });
+        let mut sums: BTreeMap<_, (u64, u64, Option<u64>)> = BTreeMap::new();
+        let mut add = |(direction, mode, count, bytes, ns): (_, _, u64, u64, Option<u64>)| {
+            let sum = sums.entry((direction, mode)).or_insert((0, 0, Some(0)));
+            sum.0 += count;
+            sum.1 = sum.1.saturating_add(bytes);
+            sum.2 = sum.2.zip(ns).map(|(a, b)| a.saturating_add(b));
+        };
+        let mut ran = ran.peekable();
+        if ran.peek().is_some() {
+            ran.for_each(&mut add);
+        } else {
+            called.for_each(&mut add);
+        }
+        let one = |((direction, mode), (count, bytes, ns)): ((_, _), (u64, u64, Option<u64>))| {
+            let timed_ns = ns.filter(|&ns| ns > 0);
+            Self {
+                direction,
+                mode,
+                count,
+                bytes,
+                ns,
+                bytes_per_second: timed_ns.map(|ns| bytes as f64 * 1e9 / ns as f64),
+            }
+        };
+        sums.into_iter().map(one).collect()
+    }
 }

@@ -8,13 +8,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::events::{MemoryEvent, Origin, Trace};
-use super::listing::plain_name;
-use super::tracker::{Change, Tracker};
-use super::{Selection, Visitor, pass};
+use super::{Accounts, Selection, Step, Visitor};
 use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
 use gpuprobe_os::files;
-use gpuprobe_recording::{Database, Frame, Resolver, ids, kinds};
+use gpuprobe_recording::{
+    Database, Frame, MemoryRow, Origin, Resolver, Session, Trace, function_name, ids, kinds,
+};
 
 /// The header.
 const COLUMNS: &str =
@@ -36,7 +35,12 @@ struct Files<'a> {
 ///
 /// # Errors
 /// Those of the recording and of the files.
-pub fn export(database: &Database, selection: &Selection, folder: &Path) -> Result<Tracker> {
+pub fn export(
+    database: &Database,
+    session: &Session,
+    selection: &Selection,
+    folder: &Path,
+) -> Result<()> {
     files::create_folder(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let create = |trace: Trace| {
         let path = folder.join(trace.name()).with_extension("tsv");
@@ -50,15 +54,15 @@ pub fn export(database: &Database, selection: &Selection, folder: &Path) -> Resu
         resolver: Resolver::new(database)?,
         files: Trace::ALL.into_iter().map(create).collect::<Result<_>>()?,
     };
-    let tracker = pass(database, selection, &mut files)?;
+    Accounts::read(database, session, selection, &mut files)?;
     for file in &mut files.files {
         file.flush().context("cannot write the export")?;
     }
-    Ok(tracker)
+    Ok(())
 }
 
 impl Visitor for Files<'_> {
-    fn event(&mut self, event: &MemoryEvent, origin: &Origin) -> Result<()> {
+    fn event(&mut self, event: &MemoryRow, origin: &Origin) -> Result<()> {
         let stack = match (origin.trace, origin.chain) {
             (Trace::Valid | Trace::Driver, Some(chain)) => {
                 let frames: Vec<_> = self.resolver.stack(chain).iter().map(frame).collect();
@@ -66,7 +70,7 @@ impl Visitor for Files<'_> {
             }
             (Trace::Driver, _) => origin
                 .function
-                .map(|id| plain_name(&self.resolver.string(id)).to_owned())
+                .map(|id| function_name(&self.resolver.string(id)).to_owned())
                 .unwrap_or_default(),
             _ => String::new(),
         };
@@ -94,7 +98,7 @@ impl Visitor for Files<'_> {
         .context("cannot write the export")
     }
 
-    fn change(&mut self, _: &Change, _: &Tracker) -> Result<()> {
+    fn change(&mut self, _: &Step<'_>, _: &Accounts<'_>) -> Result<()> {
         Ok(())
     }
 }

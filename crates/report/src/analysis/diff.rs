@@ -1,13 +1,16 @@
 //! What grew between two runs, by call stack.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 use serde::Serialize;
 
-use super::groups::Group;
-use super::listing::{Which, listing};
-use super::{Selection, pass};
+use super::accounts::caller_of;
+use super::callers::Callers;
+use super::{Accounts, Amount, Selection};
+use crate::SCHEMA;
+use gpuprobe_cuda::{Belongs, MemoryKind};
+use gpuprobe_engine::Ledger;
 use gpuprobe_recording::{Database, Session};
 
 /// How much a call stack held in two runs.
@@ -31,7 +34,7 @@ impl Grown {
 /// The comparison of two runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diff {
-    /// Version of the JSON form: 1.
+    /// Version of the JSON form: [`SCHEMA`].
     pub schema: u32,
     /// `diff`.
     pub analysis: &'static str,
@@ -48,53 +51,65 @@ pub struct Diff {
 /// Compares `before` with `after`.
 ///
 /// # Errors
-/// Those of the files.
+/// A file cannot be read.
 pub fn diff(before: &Database, after: &Database, selection: &Selection) -> Result<Diff> {
-    let mut result = Diff {
-        schema: 1,
-        analysis: "diff",
-        watermark: [0; 2],
-        leaked: [0; 2],
-        at_peak: Vec::new(),
-        never_freed: Vec::new(),
-    };
+    let mut watermark = [0; 2];
+    let mut leaked = [0; 2];
     let mut at_peak = BTreeMap::new();
     let mut never_freed = BTreeMap::new();
     for (run, database) in [before, after].into_iter().enumerate() {
         let session = Session::read(database)?;
-        let tracker = pass(database, selection, &mut ())?;
-        let groups = |which| {
-            let listed = listing(which, database, &session, &tracker, selection, true)?;
-            Ok::<_, anyhow::Error>((listed.totals.total.bytes, listed.groups.unwrap_or_default()))
-        };
-        let (bytes, found) = groups(Which::Watermark)?;
-        result.watermark[run] = bytes;
-        enter(&mut at_peak, run, &found);
-        let (bytes, found) = groups(Which::Leakage)?;
-        result.leaked[run] = bytes;
-        enter(&mut never_freed, run, &found);
+        let accounts = Accounts::read(database, &session, selection, &mut ())?;
+        watermark[run] = accounts.at_peak.gpu.total.bytes;
+        leaked[run] = accounts.never_freed().gpu.total.bytes;
+        let then = accounts.ledger.at_peak_of_rows();
+        for (stacks, ledger) in [(&mut at_peak, &then), (&mut never_freed, &accounts.ledger)] {
+            enter(stacks, run, ledger, &accounts.callers, selection);
+        }
     }
-    result.at_peak = sorted(at_peak);
-    result.never_freed = sorted(never_freed);
-    Ok(result)
+    Ok(Diff {
+        schema: SCHEMA,
+        analysis: "diff",
+        watermark,
+        leaked,
+        at_peak: sorted(at_peak),
+        never_freed: sorted(never_freed),
+    })
 }
 
 type ByStack = BTreeMap<Vec<String>, Grown>;
 
-fn enter(stacks: &mut ByStack, run: usize, groups: &[Group]) {
-    for group in groups {
-        let key = key(group);
+fn enter(
+    stacks: &mut ByStack,
+    run: usize,
+    ledger: &Ledger,
+    callers: &Callers<'_>,
+    selection: &Selection,
+) {
+    let mut amounts: HashMap<(u32, MemoryKind), Amount> = HashMap::new();
+    for process in ledger.living().chain(ledger.ended(true)) {
+        for allocation in process.allocations() {
+            if selection.host || allocation.belongs() != Belongs::Host {
+                let caller = caller_of(process, allocation);
+                let amount = amounts.entry((caller, allocation.kind())).or_default();
+                amount.add(allocation.size_bytes);
+            }
+        }
+    }
+    for ((caller, kind), amount) in amounts {
+        let key = key(callers, caller, kind);
         let grown = stacks.entry(key.clone()).or_default();
         grown.stack = key;
-        grown.bytes[run] = grown.bytes[run].saturating_add(group.bytes);
-        grown.allocations[run] += group.allocations;
+        grown.bytes[run] = grown.bytes[run].saturating_add(amount.bytes);
+        grown.allocations[run] += amount.allocations;
     }
 }
 
 /// Addresses differ from run to run; functions and file names stay.
-fn key(group: &Group) -> Vec<String> {
-    let mut lines = vec![group.operation.as_deref().unwrap_or(group.kind).to_owned()];
-    for frame in group.stack.iter() {
+fn key(callers: &Callers<'_>, caller: u32, kind: MemoryKind) -> Vec<String> {
+    let called = callers.called(caller);
+    let mut lines = vec![called.unwrap_or(kind.name().into()).into_owned()];
+    for frame in callers.stack(caller).iter() {
         let file = frame.module.rsplit('/').next().unwrap_or("");
         let function = if frame.unresolved {
             "?"

@@ -1,31 +1,27 @@
-//! What a recording or an Nsight Systems export says: who held memory when, and what was launched
-//! and copied.
-//!
-//! Memory events are read once, in order, next to the calls that made them ([`pass()`]). A
-//! [`tracker::Tracker`] keeps the one map of what is live; a [`Visitor`] sees every change.
+//! What a recording or an Nsight Systems export says: its rows, entered into the engine, and the
+//! reports that are made of that.
 
-pub mod activity;
+mod accounts;
 mod answer;
-pub mod calls;
+mod callers;
 pub mod classic;
 pub mod diff;
-pub mod events;
-pub mod groups;
-pub mod listing;
-pub mod order;
-pub mod pass;
-pub mod profile;
+mod file;
 pub mod report;
-pub mod summary;
-pub mod text;
-pub mod tracker;
-pub mod usage;
+mod text;
+mod totals;
+mod usage;
+mod work;
 
-pub use events::{MemoryEvent, Origin, Trace};
-pub use pass::{Visitor, pass};
-pub use tracker::Tracker;
+use anyhow::Result;
 
-use gpuprobe_recording::ids;
+use gpuprobe_recording::{MemoryRow, Origin, ids};
+use gpuprobe_stacks::cuda;
+
+pub use accounts::{Accounts, Part, Step};
+pub use callers::Callers;
+pub use file::{About, AtPeak};
+pub use totals::{Amount, Findings, Totals};
 
 /// What of a file is looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,9 +39,59 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether `event` is of the process and device that are looked at.
-    pub fn includes(&self, event: &MemoryEvent) -> bool {
-        self.pid.is_none_or(|pid| pid == ids::pid(event.process))
-            && self.device.is_none_or(|device| device == event.device)
+    /// Whether `row` is of the process and device that are looked at.
+    pub fn includes(&self, row: &MemoryRow) -> bool {
+        self.pid.is_none_or(|pid| pid == ids::pid(row.process))
+            && self.device.is_none_or(|device| device == row.device)
     }
+}
+
+/// Sees every change of what is live.
+pub trait Visitor {
+    /// Something has changed what is live.
+    ///
+    /// # Errors
+    /// Returns what the visitor does not go on after.
+    fn change(&mut self, step: &Step<'_>, accounts: &Accounts<'_>) -> Result<()>;
+
+    /// An event was read that is selected, whatever it changed.
+    ///
+    /// # Errors
+    /// Returns what the visitor does not go on after.
+    fn event(&mut self, row: &MemoryRow, origin: &Origin) -> Result<()> {
+        let _ = (row, origin);
+        Ok(())
+    }
+
+    /// Whether the visitor can begin again after it has seen something. If not, the order of the
+    /// rows is looked at first, which takes time.
+    fn can_restart(&self) -> bool {
+        false
+    }
+
+    /// Everything begins again: the rows were not in order.
+    ///
+    /// # Errors
+    /// Returns what the visitor does not go on after.
+    fn restart(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Sees nothing.
+impl Visitor for () {
+    fn change(&mut self, _: &Step<'_>, _: &Accounts<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn can_restart(&self) -> bool {
+        true
+    }
+}
+
+/// Whether users recognise a frame: it is in none of CUDA's libraries, and has a name.
+fn is_users(function: &str, module: &str, file: Option<&str>) -> bool {
+    let is_libc = cuda::file_name(module).starts_with("libc.so");
+    let is_named = !function.starts_with("0x") && !function.contains("+0x");
+    is_named && !is_libc && !cuda::is_cuda(function, module, file)
 }

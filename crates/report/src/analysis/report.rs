@@ -1,19 +1,19 @@
 //! `gpuprobe report`: runs an analysis and writes its result.
 
-use std::fs::File;
+use std::fs;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result};
 
-use super::activity::{self, Work};
-use super::answer::{Answer, json, written};
-use super::events::MEMORY;
-use super::listing::{Which, listing};
-use super::summary::summary;
+use super::answer::Answer;
+use super::file::File;
+pub use super::file::Question as Asked;
 use super::usage::Usage;
-use super::{Selection, classic, diff, pass, text};
+use super::{Accounts, Selection, classic, diff};
 use crate::profile;
+use crate::profile::{Profile, Weight};
+use crate::{Group, View};
 use gpuprobe_os::files;
 use gpuprobe_os::say;
 use gpuprobe_os::terminal;
@@ -37,18 +37,10 @@ pub enum Format {
 /// What is to be found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// The most that was live, and what.
-    Watermark,
     /// How much was live over time.
     Usage,
-    /// What was never freed.
-    Leakage,
-    /// What was launched.
-    Kernels,
-    /// What was copied.
-    Copies,
-    /// All of it on one page.
-    Summary,
+    /// Anything to which the answer is a report.
+    Report(Asked),
 }
 
 /// What `gpuprobe report` does.
@@ -60,8 +52,8 @@ pub struct Config {
     pub question: Question,
     /// What of the file is looked at.
     pub selection: Selection,
-    /// Add up by call stack.
-    pub group: bool,
+    /// What of live memory is listed.
+    pub view: View,
     /// Rows at most, in text.
     pub top: Option<usize>,
     /// How the answer is written.
@@ -76,10 +68,39 @@ pub struct Config {
     pub export_tsv: Option<PathBuf>,
 }
 
+const SUMMARY: Question = Question::Report(Asked::Summary);
+
+/// Memory by call stack: live at the end or at the peak, by `weight`, and ever allocated.
+fn profile_of(
+    database: &Database,
+    session: &Session,
+    selection: &Selection,
+    weight: Weight,
+    full_stacks: bool,
+) -> Result<Profile> {
+    let accounts = Accounts::read(database, session, selection, &mut ())?;
+    let time_ns = match weight {
+        Weight::Peak => accounts.peak_ns(),
+        Weight::End | Weight::Total => accounts.last_ns(),
+    };
+    let time_ns = time_ns.and_then(|ns| ns.checked_add(session.start_epoch_ns?));
+    let which = profile::Which {
+        weight,
+        host: selection.host,
+        full_stacks,
+    };
+    Ok(profile::of_ledger(
+        &accounts.ledger,
+        &accounts.callers,
+        which,
+        time_ns,
+    ))
+}
+
 /// Answers.
 ///
 /// # Errors
-/// Those of the file and of the output.
+/// The file cannot be read, or the output not be written.
 pub fn run(config: &Config) -> Result<()> {
     let database = Database::open(&config.file)?;
     let profiles = profile::Outputs::open(&config.profiles, Some(&config.file))?;
@@ -90,8 +111,8 @@ pub fn run(config: &Config) -> Result<()> {
         ));
     }
     if let Some(folder) = &config.export_tsv {
-        classic::export(&database, &config.selection, folder)?;
-        if config.question == Question::Summary && config.output.is_none() {
+        classic::export(&database, &session, &config.selection, folder)?;
+        if config.question == SUMMARY && config.output.is_none() {
             return Ok(());
         }
     }
@@ -102,10 +123,9 @@ pub fn run(config: &Config) -> Result<()> {
             ..
         } = config.profiles;
         let selection = &config.selection;
-        let made = super::profile::profile(&database, &session, selection, weight, full_stacks)?;
+        let made = profile_of(&database, &session, selection, weight, full_stacks)?;
         profiles.write(&made)?;
-        if config.question == Question::Summary && config.output.is_none() && config.diff.is_none()
-        {
+        if config.question == SUMMARY && config.output.is_none() && config.diff.is_none() {
             return Ok(());
         }
     }
@@ -124,7 +144,7 @@ fn is_broken_pipe(error: &Error) -> bool {
 }
 
 /// Where the answer goes, and the file behind it, if it is a plain one.
-fn open(path: Option<&Path>) -> Result<(Box<dyn Write>, Option<File>)> {
+fn open(path: Option<&Path>) -> Result<(Box<dyn Write>, Option<fs::File>)> {
     let buffered = |out: Box<dyn Write>| Box::new(BufWriter::with_capacity(1 << 18, out));
     let Some(path) = path else {
         return Ok((buffered(terminal::stdout()), None));
@@ -144,60 +164,51 @@ fn answer(
     database: &Database,
     session: &Session,
     out: &mut dyn Write,
-    file: Option<File>,
+    file: Option<fs::File>,
 ) -> Result<()> {
     let selection = &config.selection;
     let writer = Answer {
         format: config.format,
         top: config.top.unwrap_or(usize::MAX),
+        view: config.view,
+        host: selection.host,
     };
     if let Some(after) = &config.diff {
         let grown = diff::diff(database, &Database::open(after)?, selection)?;
         return writer.diff(&grown, out);
     }
-    let about_more = matches!(
-        config.question,
-        Question::Kernels | Question::Copies | Question::Summary
-    );
-    if about_more && (selection.from_ns.is_some() || selection.to_ns.is_some()) {
-        say("--from and --to select memory events; launches and copies are all shown");
-    }
-    match config.question {
+    let question = match config.question {
         Question::Usage => {
             let mut usage = Usage::begin(out, file, config.format, selection.host)?;
-            pass(database, selection, &mut usage)?;
+            let accounts = Accounts::read(database, session, selection, &mut usage)?;
             if usage.points == 0 {
                 say("no memory event in what was selected");
             }
-            usage.finish()
+            let (from, to) = accounts.range();
+            return usage.finish(from, to);
         }
-        Question::Watermark | Question::Leakage => {
-            let which = match config.question {
-                Question::Watermark => Which::Watermark,
-                _ => Which::Leakage,
-            };
-            let tracker = pass(database, selection, &mut ())?;
-            let found = listing(which, database, session, &tracker, selection, config.group)?;
-            writer.listing(&found, out)
-        }
-        Question::Kernels => {
-            let work = Work::read(database, session, selection)?;
-            writer.kernels(&activity::kernels(database, selection, &work)?, out)
-        }
-        Question::Copies => {
-            let work = Work::read(database, session, selection)?;
-            writer.copies(&activity::copies(database, selection, &work)?, out)
-        }
-        Question::Summary => {
-            let has_memory = database.has_table(MEMORY);
-            let tracker = has_memory
-                .then(|| pass(database, selection, &mut ()))
-                .transpose()?;
-            let page = summary(database, session, tracker.as_ref(), selection)?;
-            match config.format {
-                Format::Json => json(&page, out),
-                _ => written(text::summary(&page, out)),
-            }
-        }
+        Question::Report(question) => question,
+    };
+    let is_about_memory = question.is_about_memory();
+    if !is_about_memory && (selection.from_ns.is_some() || selection.to_ns.is_some()) {
+        say("--from and --to select memory events; launches and copies are all shown");
+    }
+    let is_json = config.format == Format::Json;
+    let is_by_site = config.view.group == Some(Group::Stack);
+    let file = File {
+        database,
+        session,
+        selection,
+        view: config.view,
+        // In text, of all lists together.
+        top: config.top.filter(|_| is_json),
+        allocations: is_about_memory && (is_json || !is_by_site),
+    };
+    let report = file.report(question)?;
+    match question {
+        Asked::Watermark | Asked::Leakage => writer.listing(&report, out),
+        Asked::Kernels => writer.kernels(&report, out),
+        Asked::Copies => writer.copies(&report, out),
+        Asked::Summary => writer.summary(&report, out),
     }
 }

@@ -1,15 +1,21 @@
 //! Analyses for people.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
-use super::activity::{Busy, Copies, Kernels};
+use chrono::{DateTime, FixedOffset};
+
+use super::answer::{Answer, Copies, Kernel, Row, kinds, operation, sites};
 use super::diff::{Diff, Grown};
-use super::groups::Group;
-use super::listing::{Listing, Row};
-use super::summary::{Summary, largest};
-use super::tracker::{Amount, Findings, Totals};
+use super::totals::{Amount, Findings, Totals};
+use super::work::Gpu;
+use super::{About, AtPeak};
+use crate::memleak::{Memleak, ProcessReport, SiteReport, ThreadReport};
+use crate::{Group, Report, Sort};
+use gpuprobe_model::clock::{rfc3339_micros, rfc3339_seconds};
+use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::{printable, size};
-use gpuprobe_recording::{Frame, Session};
+use gpuprobe_recording::Session;
 use gpuprobe_stacks::symbols;
 
 /// Columns of a kernel's name at most.
@@ -17,23 +23,59 @@ const NAME_WIDTH: usize = 64;
 /// Call stacks and kernels on the summary's page.
 const ON_PAGE: usize = 5;
 
-pub(super) fn listing(listing: &Listing, top: usize, out: &mut dyn Write) -> io::Result<()> {
-    headline(listing, out)?;
-    if let Some(rows) = &listing.allocations {
-        for row in rows.iter().take(top) {
-            allocation(row, out)?;
+pub(super) fn listing(answer: &Answer, report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let (Some(memleak), Some(about)) = (&report.memleak, &report.about) else {
+        return Ok(());
+    };
+    let (totals, host) = (
+        about.totals.unwrap_or_default(),
+        about.host.filter(|_| answer.host),
+    );
+    headline(
+        about.analysis,
+        about.time_ns,
+        about.time,
+        &totals,
+        host.as_ref(),
+        out,
+    )?;
+    let top = answer.top;
+    match answer.view.group {
+        Some(Group::Stack) => {
+            let sites = answer.sites(memleak);
+            for (_, site) in sites.iter().take(top) {
+                write_site(site, out)?;
+            }
+            omitted(
+                sites.iter().skip(top).map(|(_, site)| site.live.bytes()),
+                out,
+            )?;
         }
-        let rest = rows.iter().skip(top).map(|row| row.bytes);
-        omitted(rest, out)?;
-    }
-    if let Some(groups) = &listing.groups {
-        for group in groups.iter().take(top) {
-            write_group(group, out)?;
+        Some(Group::Thread) => {
+            for process in &memleak.processes {
+                for thread in &process.threads {
+                    write_thread(process, thread, about, answer, out)?;
+                }
+            }
         }
-        omitted(groups.iter().skip(top).map(|group| group.bytes), out)?;
+        None => {
+            let rows = answer.rows(memleak);
+            for row in rows.iter().take(top) {
+                write_allocation(row, about, out)?;
+                stack(row.stack(), out)?;
+            }
+            omitted(rows.iter().skip(top).map(|row| row.allocation.bytes), out)?;
+        }
     }
-    findings(&listing.findings, out)?;
-    lost(&listing.lost, out)
+    for left in memleak
+        .processes
+        .iter()
+        .filter_map(|process| process.filtered)
+    {
+        crate::text::write_filtered("", &left, out)?;
+    }
+    findings(about.findings.as_ref(), out)?;
+    crate::text::write_lost(&report.lost, out)
 }
 
 fn omitted(rest: impl ExactSizeIterator<Item = u64>, out: &mut dyn Write) -> io::Result<()> {
@@ -46,23 +88,29 @@ fn omitted(rest: impl ExactSizeIterator<Item = u64>, out: &mut dyn Write) -> io:
     }
 }
 
-fn headline(listing: &Listing, out: &mut dyn Write) -> io::Result<()> {
-    let Amount { bytes, allocations } = listing.totals.total;
+fn headline(
+    what: &str,
+    time_ns: Option<i64>,
+    time: Option<DateTime<FixedOffset>>,
+    sums: &Totals,
+    host: Option<&Totals>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Amount { bytes, allocations } = sums.total;
     let human = size(bytes);
     write!(
         out,
-        "{}: {bytes} bytes ({human}) in {allocations} allocations",
-        listing.analysis
+        "{what}: {bytes} bytes ({human}) in {allocations} allocations"
     )?;
-    if let Some(time) = listing.time_ns {
+    if let Some(time) = time_ns {
         write!(out, ", {:.6} s after the first event", time as f64 / 1e9)?;
     }
-    if let Some(time) = &listing.time {
-        write!(out, ", {time}")?;
+    if let Some(time) = &time {
+        write!(out, ", {}", rfc3339_micros(time))?;
     }
     writeln!(out)?;
-    totals("", &listing.totals, out)?;
-    match &listing.host {
+    totals("", sums, out)?;
+    match host {
         Some(host) => totals("host memory: ", host, out),
         None => Ok(()),
     }
@@ -79,43 +127,93 @@ fn totals(what: &str, totals: &Totals, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-fn allocation(row: &Row, out: &mut dyn Write) -> io::Result<()> {
+/// An allocation on one line.
+fn write_allocation(row: &Row<'_>, about: &About, out: &mut dyn Write) -> io::Result<()> {
+    let allocation = row.allocation;
+    let device = allocation
+        .device
+        .map_or("?".into(), |device| device.to_string());
+    let place = if allocation.at_host {
+        "host".into()
+    } else {
+        format!("gpu_{device}")
+    };
     write!(
         out,
-        "{:#x}  {}  {}  {} gpu_{}  pid {}",
-        row.address,
-        size(row.bytes),
-        row.kind,
-        row.trace.name(),
-        row.device,
-        row.pid
+        "{:#x}  {}  {}  {} {place}  pid {}",
+        allocation.address,
+        size(allocation.bytes),
+        allocation.kind,
+        row.trace(),
+        row.process.pid
     )?;
-    if let Some(tid) = row.tid {
+    if let Some(tid) = row.thread.tid {
         write!(out, ":{tid}")?;
     }
-    write!(out, "  at {:.6} s", row.start_ns as f64 / 1e9)?;
-    if let Some(operation) = &row.operation {
-        write!(out, "  {}", printable(operation))?;
+    write!(
+        out,
+        "  at {:.6} s",
+        about.since_first(allocation) as f64 / 1e9
+    )?;
+    let name = allocation.name.as_deref().unwrap_or_default();
+    let operation = operation(&allocation.api, allocation.kind.name());
+    for word in [operation, name]
+        .into_iter()
+        .filter(|word| !word.is_empty())
+    {
+        write!(out, "  {}", printable(word))?;
     }
-    if let Some(variable) = &row.variable {
-        write!(out, "  {}", printable(variable))?;
-    }
-    writeln!(out)?;
-    stack(&row.stack, out)
+    writeln!(out)
 }
 
-fn write_group(group: &Group, out: &mut dyn Write) -> io::Result<()> {
-    let operation = group.operation.as_deref().unwrap_or("?");
+fn write_thread(
+    process: &ProcessReport,
+    thread: &ThreadReport,
+    about: &About,
+    answer: &Answer,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let name = printable(thread.comm.as_deref().unwrap_or("?"));
+    let tid = thread.tid.map_or("?".into(), |tid| tid.to_string());
+    writeln!(out, "pid {}  {name}:{tid}", process.pid)?;
+    let listed = thread.allocations.iter();
+    let listed = listed.filter(|allocation| answer.host || !allocation.at_host);
+    let sites = process.sites.iter().flatten();
+    let sites: HashMap<_, _> = sites.map(|site| (site.id, site)).collect();
+    let rows: Vec<_> = listed
+        .map(|allocation| Row {
+            process,
+            thread,
+            allocation,
+            site: allocation.site.and_then(|site| sites.get(&site).copied()),
+        })
+        .collect();
+    for row in rows.iter().take(answer.top) {
+        write!(out, "  ")?;
+        write_allocation(row, about, out)?;
+    }
+    omitted(
+        rows.iter().skip(answer.top).map(|row| row.allocation.bytes),
+        out,
+    )
+}
+
+fn write_site(site: &SiteReport, out: &mut dyn Write) -> io::Result<()> {
+    let kinds = kinds(&site.kinds);
+    let api = match operation(&site.api, &kinds) {
+        "" => "?",
+        api => api,
+    };
     writeln!(
         out,
         "{} bytes ({}) in {} allocations  {}  {}",
-        group.bytes,
-        size(group.bytes),
-        group.allocations,
-        group.kind,
-        printable(operation)
+        site.live.bytes(),
+        size(site.live.bytes()),
+        site.live.allocations(),
+        kinds,
+        printable(api)
     )?;
-    stack(&group.stack, out)
+    stack(&site.stack, out)
 }
 
 fn stack(frames: &[Frame], out: &mut dyn Write) -> io::Result<()> {
@@ -131,7 +229,10 @@ fn stack(frames: &[Frame], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn findings(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+fn findings(findings: Option<&Findings>, out: &mut dyn Write) -> io::Result<()> {
+    let Some(findings) = findings else {
+        return Ok(());
+    };
     let odd = [
         (
             findings.double_allocations,
@@ -156,47 +257,41 @@ fn findings(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn lost(lost: &std::collections::BTreeMap<String, u64>, out: &mut dyn Write) -> io::Result<()> {
-    if lost.is_empty() {
-        return Ok(());
-    }
-    let parts: Vec<_> = lost
+/// Kernels that ran on a GPU that was timed, or else those that were launched.
+pub(super) fn kernels(report: &Report, top: usize, out: &mut dyn Write) -> io::Result<()> {
+    let kernels = Kernel::all(report);
+    let launches: u64 = kernels.iter().map(|kernel| kernel.launches).sum();
+    let processes = report
+        .activity
         .iter()
-        .map(|(what, count)| format!("{count} {}", printable(what)))
-        .collect();
-    writeln!(
-        out,
-        "LOST EVENTS, the figures above are incomplete: {}",
-        parts.join(", ")
-    )
-}
-
-pub(super) fn kernels(kernels: &Kernels, top: usize, out: &mut dyn Write) -> io::Result<()> {
-    let (launches, graphs) = (kernels.launches, kernels.graph_launches);
+        .flat_map(|activity| &activity.processes);
+    let ran: u64 = processes.map(|process| process.graphs.count).sum();
+    let called = report
+        .cudatrace
+        .as_ref()
+        .map_or(0, |trace| trace.graph_launches);
+    let graphs = if ran > 0 { ran } else { called };
     writeln!(
         out,
         "kernels: {launches} launches of {} kernels, {graphs} graph launches",
-        kernels.kernels.len()
+        kernels.len()
     )?;
-    gpus(&kernels.gpus, out)?;
-    let total: u64 = kernels
-        .kernels
-        .iter()
-        .filter_map(|kernel| kernel.gpu_ns)
-        .sum();
-    for kernel in kernels.kernels.iter().take(top) {
-        let name = printable(&symbols::shorten(&kernel.name, NAME_WIDTH));
+    gpus(report.about.as_ref().map_or(&[], |about| &about.gpus), out)?;
+    let times = kernels.iter().filter_map(|kernel| kernel.times);
+    let total: u64 = times.map(|times| times.total_ns).sum();
+    for kernel in kernels.iter().take(top) {
+        let name = printable(&symbols::shorten(kernel.name, NAME_WIDTH));
         write!(out, "  {:>10}  {name}", kernel.launches)?;
-        if let Some(ns) = kernel.gpu_ns {
-            let share = ns as f64 * 100.0 / total.max(1) as f64;
-            let us = |ns: Option<u64>| ns.unwrap_or(0) as f64 / 1e3;
+        if let Some(times) = kernel.times {
+            let share = times.total_ns as f64 * 100.0 / total.max(1) as f64;
+            let us = |ns: u64| ns as f64 / 1e3;
             write!(
                 out,
                 "   {:.3} ms on the GPU ({share:.1} %), mean {:.1} us ({:.1} to {:.1})",
-                ns as f64 / 1e6,
-                kernel.mean_ns().unwrap_or(0.0) / 1e3,
-                us(kernel.shortest_ns),
-                us(kernel.longest_ns)
+                times.total_ns as f64 / 1e6,
+                times.mean_ns / 1e3,
+                us(times.min_ns),
+                us(times.max_ns)
             )?;
         }
         if let Some(captured) = kernel.captured.filter(|&captured| captured > 0) {
@@ -204,13 +299,13 @@ pub(super) fn kernels(kernels: &Kernels, top: usize, out: &mut dyn Write) -> io:
         }
         writeln!(out)?;
     }
-    match kernels.kernels.len().saturating_sub(top) {
+    match kernels.len().saturating_sub(top) {
         0 => Ok(()),
         rest => writeln!(out, "  ... and {rest} more"),
     }
 }
 
-fn gpus(gpus: &[Busy], out: &mut dyn Write) -> io::Result<()> {
+fn gpus(gpus: &[Gpu], out: &mut dyn Write) -> io::Result<()> {
     let ms = |ns: u64| ns as f64 / 1e6;
     for gpu in gpus {
         writeln!(
@@ -227,13 +322,15 @@ fn gpus(gpus: &[Busy], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn copies(copies: &[Copies], out: &mut dyn Write) -> io::Result<()> {
+/// Copies that ran on a GPU that was timed, or else those that were called.
+pub(super) fn copies(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let copies = Copies::all(report);
     writeln!(
         out,
         "copies: {}",
         copies.iter().map(|copy| copy.count).sum::<u64>()
     )?;
-    for copy in copies {
+    for copy in &copies {
         write!(
             out,
             "  {:<12} {:<5} {:>10}  {}",
@@ -265,59 +362,23 @@ fn written_by(session: &Session) -> String {
     printable(&[product, &version, tables.as_deref().unwrap_or_default()].concat())
 }
 
-pub(super) fn summary(page: &Summary, out: &mut dyn Write) -> io::Result<()> {
-    let session = &page.session;
-    writeln!(out, "{}", written_by(session))?;
-    if let Some(command) = &session.command {
-        writeln!(out, "command: {}", printable(command))?;
-    }
-    if let Some(start) = session.wall(0) {
-        writeln!(
-            out,
-            "began: {}",
-            gpuprobe_model::clock::rfc3339_seconds(&start)
-        )?;
-    }
-    for (id, name) in &session.gpus {
-        writeln!(out, "gpu_{id}: {}", printable(name))?;
-    }
+pub(super) fn summary(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let Some(about) = &report.about else {
+        return Ok(());
+    };
+    let empty = Session::default();
+    let session = about.session.as_ref().unwrap_or(&empty);
+    run(session, out)?;
+    memory(report, about, out)?;
     writeln!(out)?;
-    match (&page.watermark, page.seconds) {
-        (Some(watermark), seconds) => {
-            let events = watermark.findings.events;
-            writeln!(
-                out,
-                "{events} memory events in {:.3} s",
-                seconds.unwrap_or(0.0)
-            )?;
-        }
-        (None, _) => writeln!(out, "no memory events")?,
-    }
-    for listing in [&page.watermark, &page.leakage].into_iter().flatten() {
-        headline(listing, out)?;
-        let (first, rest) = largest(listing.groups.as_deref().unwrap_or_default(), ON_PAGE);
-        for group in first {
-            let (count, human) = (group.allocations, size(group.bytes));
-            writeln!(
-                out,
-                "    {human:>12} in {count:>6}  {}  {}",
-                group.kind,
-                printable(&group.site())
-            )?;
-        }
-        if rest > 0 {
-            writeln!(out, "    {:>12} elsewhere", size(rest))?;
-        }
-    }
+    kernels(report, ON_PAGE, out)?;
     writeln!(out)?;
-    kernels(&page.kernels, ON_PAGE, out)?;
-    writeln!(out)?;
-    copies(&page.copies, out)?;
-    for process in page
+    copies(report, out)?;
+    let processes = report
         .activity
         .iter()
-        .flat_map(|activity| &activity.processes)
-    {
+        .flat_map(|activity| &activity.processes);
+    for process in processes {
         crate::text::write_calls_and_waits(process, ON_PAGE, out)?;
     }
     if let Some(why) = session.notes.get("stopped") {
@@ -332,10 +393,68 @@ pub(super) fn summary(page: &Summary, out: &mut dyn Write) -> io::Result<()> {
             "note: the recording has no end: it was cut off, or still goes on"
         )?;
     }
-    if let Some(watermark) = &page.watermark {
-        findings(&watermark.findings, out)?;
+    findings(about.findings.as_ref(), out)?;
+    crate::text::write_lost(&report.lost, out)
+}
+
+/// Who recorded what.
+fn run(session: &Session, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", written_by(session))?;
+    if let Some(command) = &session.command {
+        writeln!(out, "command: {}", printable(command))?;
     }
-    lost(&session.lost, out)
+    if let Some(start) = session.wall(0) {
+        writeln!(out, "began: {}", rfc3339_seconds(&start))?;
+    }
+    for (id, name) in &session.gpus {
+        writeln!(out, "gpu_{id}: {}", printable(name))?;
+    }
+    writeln!(out)
+}
+
+/// The highest point, what was never freed, and from where.
+fn memory(report: &Report, about: &About, out: &mut dyn Write) -> io::Result<()> {
+    let (Some(memleak), Some(findings)) = (&report.memleak, &about.findings) else {
+        return writeln!(out, "no memory events");
+    };
+    let seconds = about.last_ns.unwrap_or(0) as f64 / 1e9;
+    writeln!(out, "{} memory events in {seconds:.3} s", findings.events)?;
+    let totals = about.totals.unwrap_or_default();
+    if let Some(peak) = &about.watermark {
+        let AtPeak { time_ns, time, .. } = **peak;
+        headline("watermark", time_ns, time, &peak.totals, None, out)?;
+        largest(&peak.memleak, out)?;
+    }
+    headline("leakage", None, None, &totals, None, out)?;
+    largest(memleak, out)
+}
+
+/// The call sites that hold most.
+fn largest(memleak: &Memleak, out: &mut dyn Write) -> io::Result<()> {
+    let sites = sites(memleak, Sort::Bytes, false);
+    for (_, site) in sites.iter().take(ON_PAGE) {
+        let (count, human) = (site.live.allocations(), size(site.live.bytes()));
+        let is_users = |f: &&Frame| super::is_users(&f.function, &f.module, f.file.as_deref());
+        let kinds = kinds(&site.kinds);
+        let called = &site.api;
+        let label = match site.stack.iter().find(is_users) {
+            Some(frame) => format!("{called} <- {}", frame.function),
+            None => called.to_string(),
+        };
+        writeln!(
+            out,
+            "    {human:>12} in {count:>6}  {kinds}  {}",
+            printable(&label)
+        )?;
+    }
+    let rest = sites
+        .iter()
+        .skip(ON_PAGE)
+        .map(|(_, site)| site.live.bytes());
+    match rest.fold(0, u64::saturating_add) {
+        0 => Ok(()),
+        rest => writeln!(out, "    {:>12} elsewhere", size(rest)),
+    }
 }
 
 pub(super) fn diff(diff: &Diff, top: usize, out: &mut dyn Write) -> io::Result<()> {

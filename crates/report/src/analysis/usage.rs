@@ -5,26 +5,24 @@ use std::io::{self, Seek, Write};
 
 use anyhow::{Context, Result};
 
+use super::accounts::{Accounts, Part, Step};
 use super::report::Format;
-use super::tracker::{Change, Totals};
-use super::{Tracker, Visitor};
-use gpuprobe_recording::kinds;
+use super::{Totals, Visitor};
+use crate::SCHEMA;
 
 /// The columns, in text and tables.
-pub const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];
+const COLUMNS: [&str; 5] = ["time", "total", "valid", "invalid", "driver"];
 
 /// Writes the totals at every change.
-pub struct Usage<'a> {
+pub(super) struct Usage<'a> {
     out: &'a mut dyn Write,
     /// What `out` writes to, if that is a file that can be begun again.
     file: Option<File>,
     format: Format,
     host: bool,
     /// Lines that were written.
-    pub points: u64,
+    pub(super) points: u64,
 }
-
-const HEADING: &str = r#"{"schema":1,"analysis":"usage","columns":["time","total","valid","invalid","driver"],"points":["#;
 
 impl<'a> Usage<'a> {
     /// Writes to `out`, which ends in `file` if that can be begun again; with `host`, memory of the
@@ -32,7 +30,7 @@ impl<'a> Usage<'a> {
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn begin(
+    pub(super) fn begin(
         out: &'a mut dyn Write,
         file: Option<File>,
         format: Format,
@@ -60,17 +58,22 @@ impl<'a> Usage<'a> {
             }
             Format::Tsv => writeln!(self.out, "{}", COLUMNS.join("\t")),
             Format::Csv => writeln!(self.out, "{}", COLUMNS.join(",")),
-            Format::Json => writeln!(self.out, "{HEADING}"),
+            Format::Json => writeln!(
+                self.out,
+                r#"{{"schema":{SCHEMA},"analysis":"usage","columns":{COLUMNS:?},"points":["#
+            ),
         }
     }
 
-    /// Ends the timeline.
+    /// Ends the timeline, which was looked at between these times, seconds from the first event.
     ///
     /// # Errors
-    /// Those of `out`.
-    pub fn finish(&mut self) -> Result<()> {
+    /// `out` cannot be written to.
+    pub(super) fn finish(&mut self, from: Option<f64>, to: Option<f64>) -> Result<()> {
         if self.format == Format::Json {
-            writeln!(self.out, "]}}").context("cannot write the timeline")?;
+            let ends = serde_json::json!({ "from": from, "to": to }).to_string();
+            let ends = ends.trim_start_matches('{');
+            writeln!(self.out, "],{ends}").context("cannot write the timeline")?;
         }
         Ok(())
     }
@@ -112,20 +115,20 @@ impl<'a> Usage<'a> {
 }
 
 impl Visitor for Usage<'_> {
-    fn change(&mut self, change: &Change, tracker: &Tracker) -> Result<()> {
-        if !change.is_last || (kinds::of_id(change.kind).is_host && !self.host) {
+    fn change(&mut self, step: &Step<'_>, accounts: &Accounts<'_>) -> Result<()> {
+        if !self.host && step.parts().all(Part::is_host) {
             return Ok(());
         }
         self.points += 1;
         let bytes =
             |side: &Totals| [side.total, side.valid, side.invalid, side.driver].map(|a| a.bytes);
-        let mut now = bytes(tracker.totals());
+        let mut now = bytes(&accounts.live.gpu);
         if self.host {
-            for (sum, host) in now.iter_mut().zip(bytes(tracker.host())) {
+            for (sum, host) in now.iter_mut().zip(bytes(&accounts.live.host)) {
                 *sum = sum.saturating_add(host);
             }
         }
-        self.point(change.time_ns, now)
+        self.point(step.time_ns, now)
             .context("cannot write the timeline")
     }
 

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::events::{Arguments, Events};
 use super::tracks::{Of, Tracks};
-pub(super) use crate::analysis::calls::CALLS;
 use gpuprobe_cuda::nsys::class;
+pub(super) use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Resolver};
 

@@ -7,10 +7,9 @@ use anyhow::Result;
 
 use super::events::Events;
 use super::tracks::Tracks;
-use crate::analysis::events::MEMORY;
-use crate::analysis::tracker::Change;
-use crate::analysis::{Selection, Tracker, Visitor, pass};
-use gpuprobe_recording::{Database, ids, kinds};
+use crate::analysis::{Accounts, Part, Selection, Step, Visitor};
+use gpuprobe_recording::memory_rows::MEMORY;
+use gpuprobe_recording::{Database, Session, ids};
 
 /// Writes the memory of each process on each device, and page-locked memory of the host.
 pub(super) fn memory<W: Write>(
@@ -31,7 +30,7 @@ pub(super) fn memory<W: Write>(
         host: true,
         ..Selection::default()
     };
-    pass(database, &selection, &mut counters).map(|_| ())
+    Accounts::read(database, &Session::default(), &selection, &mut counters).map(|_| ())
 }
 
 struct Counters<'a, 'b, W> {
@@ -44,25 +43,18 @@ struct Counters<'a, 'b, W> {
 }
 
 impl<W: Write> Visitor for Counters<'_, '_, W> {
-    fn change(&mut self, change: &Change, tracker: &Tracker) -> Result<()> {
-        let is_host = kinds::of_id(change.kind).is_host;
-        let time = tracker
+    fn change(&mut self, step: &Step<'_>, accounts: &Accounts<'_>) -> Result<()> {
+        let time = accounts
             .first_ns()
             .unwrap_or(0)
-            .saturating_add(change.time_ns);
-        for (part, is_new) in [(change.freed, false), (change.allocated, true)] {
-            let Some(part) = part else { continue };
-            let device = (!is_host).then_some(part.device);
-            let key = (change.process, device);
-            self.changed.insert(key);
-            let live = self.live.entry(key).or_default();
-            *live = match is_new {
-                true => live.saturating_add(part.bytes),
-                false => live.saturating_sub(part.bytes),
-            };
+            .saturating_add(step.time_ns);
+        for part in step.freed {
+            let live = self.live_of(step.process, part);
+            *live = live.saturating_sub(part.allocation.size_bytes);
         }
-        if !change.is_last {
-            return Ok(());
+        if let Some(part) = &step.allocated {
+            let live = self.live_of(step.process, part);
+            *live = live.saturating_add(part.allocation.size_bytes);
         }
         for (process, device) in std::mem::take(&mut self.changed) {
             let (name, pid) = match device {
@@ -79,5 +71,15 @@ impl<W: Write> Visitor for Counters<'_, '_, W> {
             self.events.counter(&name, pid, time, live)?;
         }
         Ok(())
+    }
+}
+
+impl<W> Counters<'_, '_, W> {
+    /// Bytes that are live where `part` is, which are about to change.
+    fn live_of(&mut self, process: i64, part: &Part) -> &mut u64 {
+        let device = part.allocation.device().map_or(0, i64::from);
+        let key = (process, (!part.is_host()).then_some(device));
+        self.changed.insert(key);
+        self.live.entry(key).or_default()
     }
 }

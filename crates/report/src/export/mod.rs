@@ -15,10 +15,10 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::analysis::events::MEMORY;
 use events::Events;
 use gpuprobe_os::files;
 use gpuprobe_os::terminal;
+use gpuprobe_recording::memory_rows::MEMORY;
 use gpuprobe_recording::{Database, Resolver, Session};
 use tracks::Tracks;
 

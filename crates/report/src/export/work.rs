@@ -7,8 +7,8 @@ use rusqlite::{Row, Rows};
 
 use super::events::{Arguments, Events};
 use super::tracks::{Of, Tracks};
-use crate::analysis::calls::CALLS;
 use gpuprobe_cuda::nsys::COPY_LABELS;
+use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Resolver, kinds};
 
@@ -257,7 +257,7 @@ fn bytes(row: &Row<'_>, args: &mut Arguments) {
 /// The name of a kind of memory, if there is one in this column.
 fn kind(row: &Row<'_>, index: usize) -> Option<&'static str> {
     let kind = further(row, index).and_then(|kind| u8::try_from(kind).ok())?;
-    Some(kinds::of_id(kind).short)
+    Some(kinds::of_id(kind).kind.name())
 }
 
 fn copy(row: &Row<'_>, _: &Resolver<'_>, args: &mut Arguments) -> String {

@@ -18,7 +18,7 @@ use gpuprobe_model::stack::Symbols;
 /// Makes the report of what the ledger holds now.
 pub(crate) fn build(
     ledger: &Ledger,
-    clock: &Clock,
+    clock: Option<&Clock>,
     options: &Options,
     usage: Option<&Usage>,
     symbols: &dyn Symbols,
@@ -111,7 +111,7 @@ fn add_device(devices: &mut Vec<DeviceReport>, device: &DeviceReport) {
 
 fn process_report(
     process: &Process,
-    clock: &Clock,
+    clock: Option<&Clock>,
     options: &Options,
     usage: Option<&Usage>,
     symbols: &dyn Symbols,
@@ -151,7 +151,7 @@ fn process_report(
         modules: process.modules() as u64,
         pools: process.pools.iter().map(pool_report).collect(),
         nvml,
-        threads: thread_reports(process, clock, options),
+        threads: thread_reports(process, clock, options, symbols),
         sites,
         omitted: what_there_is(omitted),
         filtered: what_there_is(filtered),

@@ -6,6 +6,8 @@ mod site;
 mod sites;
 mod threads;
 
+use std::borrow::Cow;
+
 use chrono::{DateTime, FixedOffset};
 use gpuprobe_model::text::hex;
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -18,7 +20,7 @@ pub(super) use build::build;
 pub use nvml::Nvml;
 pub(super) use nvml::tracked;
 pub use site::{LeftOut, SiteReport};
-pub(super) use sites::needed_locations;
+pub(super) use sites::{needed_locations, stack_of};
 
 /// Who holds memory, and what was called.
 #[derive(Clone, Debug, Serialize)]
@@ -229,8 +231,8 @@ pub struct PoolReport {
 /// One thread.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadReport {
-    /// Thread id.
-    pub tid: u32,
+    /// Thread id; none if a file does not tell which call it was.
+    pub tid: Option<u32>,
     /// Name, if known.
     pub comm: Option<String>,
     /// What it allocated and is live.
@@ -265,13 +267,16 @@ pub struct AllocationReport {
     #[serde(skip)]
     pub at_host: bool,
     /// The function that allocated it, as the user called it.
-    pub api: &'static str,
+    pub api: Cow<'static, str>,
     /// The call site that it was allocated at, if stacks are taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<u32>,
-    /// When it was allocated.
+    /// When it was allocated; none if a file does not tell times of day.
     #[serde(serialize_with = "clock_micros")]
-    pub time: DateTime<FixedOffset>,
+    pub time: Option<DateTime<FixedOffset>>,
+    /// The same on the clock of events.
+    #[serde(skip)]
+    pub time_ns: u64,
     /// The size is computed from a descriptor; the driver may take more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub computed: bool,

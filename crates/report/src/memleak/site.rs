@@ -1,5 +1,7 @@
 //! One call site in a report.
 
+use std::borrow::Cow;
+
 use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer};
 
@@ -38,7 +40,7 @@ pub struct SiteReport {
     /// Its number within the process and the run.
     pub id: u32,
     /// The function that was called.
-    pub api: &'static str,
+    pub api: Cow<'static, str>,
     /// The kinds of memory that are live.
     #[serde(serialize_with = "kind_names")]
     pub kinds: Vec<MemoryKind>,
@@ -53,15 +55,19 @@ pub struct SiteReport {
     pub freed_bytes: u64,
     /// Of the allocations, those that are no longer live.
     pub free_calls: u64,
-    /// When the oldest of what is live was allocated.
+    /// When the oldest of what is live was allocated; none if a file does not tell times of day.
     #[serde(serialize_with = "clock_micros")]
-    pub oldest: DateTime<FixedOffset>,
+    pub oldest: Option<DateTime<FixedOffset>>,
     /// When the newest was.
     #[serde(serialize_with = "clock_micros")]
-    pub newest: DateTime<FixedOffset>,
+    pub newest: Option<DateTime<FixedOffset>>,
     /// The age of the oldest and of the newest, nanoseconds.
     #[serde(skip)]
     pub ages_ns: (u64, u64),
+    /// What a file tells of the calls: `valid` if there is a call stack, `driver` if the program called
+    /// the driver itself, else `invalid`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<&'static str>,
     /// The stack reaches the beginning of the thread.
     pub complete: bool,
     /// Frames that `--depth` leaves out, from the outermost.

@@ -1,15 +1,16 @@
 //! Live allocations by call site.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use super::{LeftOut, Live, SiteReport};
-use crate::{Options, Sort};
+use crate::{Options, Sort, function_name};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::totals::Sums;
 use gpuprobe_engine::{Allocation, Ledger, Process, Site};
 use gpuprobe_model::clock::Clock;
-use gpuprobe_model::stack::{CallStack, Frame, Location, Symbols};
+use gpuprobe_model::stack::{Frame, Location, NoSymbols, Symbols};
 use gpuprobe_stacks::cuda;
 
 /// A call site at which something is live that is to be listed.
@@ -18,6 +19,9 @@ struct Listed<'a> {
     site: &'a Site,
     /// What of it is to be listed.
     live: Sums,
+    /// What was ever allocated there, and what of it is no longer live.
+    allocated: Sums,
+    freed: Sums,
     oldest_ns: u64,
     newest_ns: u64,
     kinds: Vec<MemoryKind>,
@@ -31,6 +35,18 @@ impl Listed<'_> {
         if let Err(place) = self.kinds.binary_search(&allocation.kind()) {
             self.kinds.insert(place, allocation.kind());
         }
+    }
+
+    /// Another number of the same site.
+    fn merge(&mut self, other: Self) {
+        self.live.merge(other.live);
+        self.allocated.merge(other.allocated);
+        self.freed.merge(other.freed);
+        self.oldest_ns = self.oldest_ns.min(other.oldest_ns);
+        self.newest_ns = self.newest_ns.max(other.newest_ns);
+        self.kinds.extend(other.kinds);
+        self.kinds.sort_unstable();
+        self.kinds.dedup();
     }
 
     fn key(&self, sort: Sort) -> impl Ord + use<> {
@@ -53,13 +69,14 @@ struct Selected<'a> {
     filtered: LeftOut,
 }
 
-fn select<'a>(process: &'a Process, options: &Options) -> Selected<'a> {
+fn select<'a>(process: &'a Process, options: &Options, symbols: &dyn Symbols) -> Selected<'a> {
     let mut filtered = LeftOut::default();
-    let mut found = if options.view.includes_all() {
+    let found = if options.view.includes_all() {
         all_live(process)
     } else {
         included(process, options, &mut filtered)
     };
+    let mut found = put_together(found, symbols);
     let key = |site: &Listed<'_>| site.key(options.view.sort);
     let mut omitted = LeftOut::default();
     if let Some(top) = options.top.filter(|&top| top < found.len()) {
@@ -80,6 +97,34 @@ fn select<'a>(process: &'a Process, options: &Options) -> Selected<'a> {
     }
 }
 
+/// The number of a site in reports: the files that we read may have several for one.
+pub(super) fn site_id(process: &Process, number: u32, symbols: &dyn Symbols) -> u32 {
+    let caller = process.sites.get(number).and_then(|site| site.caller);
+    caller.map_or(number, |caller| symbols.caller_id(caller))
+}
+
+/// The same sites, those together that are one.
+fn put_together<'a>(found: Vec<Listed<'a>>, symbols: &dyn Symbols) -> Vec<Listed<'a>> {
+    if found.iter().all(|site| site.site.caller.is_none()) {
+        return found;
+    }
+    let mut places: HashMap<u32, usize> = HashMap::new();
+    let mut together: Vec<Listed<'a>> = Vec::new();
+    for mut site in found {
+        if let Some(caller) = site.site.caller {
+            site.id = symbols.caller_id(caller);
+        }
+        match places.entry(site.id) {
+            Entry::Occupied(place) => together[*place.get()].merge(site),
+            Entry::Vacant(place) => {
+                place.insert(together.len());
+                together.push(site);
+            }
+        }
+    }
+    together
+}
+
 /// The sites at which something is live.
 fn all_live(process: &Process) -> Vec<Listed<'_>> {
     let sites = (0..).zip(process.sites.iter());
@@ -90,6 +135,8 @@ fn all_live(process: &Process) -> Vec<Listed<'_>> {
             id,
             site,
             live: site.live,
+            allocated: site.allocated,
+            freed: site.freed,
             oldest_ns: span.oldest_ns,
             newest_ns: span.newest_ns,
             kinds: span.kinds,
@@ -111,6 +158,8 @@ fn included<'a>(
             id,
             site,
             live: Sums::default(),
+            allocated: site.allocated,
+            freed: site.freed,
             oldest_ns: u64::MAX,
             newest_ns: 0,
             kinds: Vec::new(),
@@ -130,32 +179,39 @@ fn included<'a>(
 /// The call sites of a process, and what is left out by their number and by filters.
 pub(super) fn site_reports(
     process: &Process,
-    clock: &Clock,
+    clock: Option<&Clock>,
     options: &Options,
     symbols: &dyn Symbols,
 ) -> (Vec<SiteReport>, LeftOut, LeftOut) {
-    let selected = select(process, options);
+    let selected = select(process, options, symbols);
     let report = |site: &Listed<'_>| {
-        let stack = site.site.stack.as_deref();
-        let mut frames = shown_frames(process.pid, stack, options.view.full_stacks, symbols);
+        let (mut frames, complete) = stack_of(process.pid, site.site, symbols);
+        if !options.view.full_stacks {
+            let is_own = |f: &Frame| cuda::is_cuda(&f.function, &f.module, f.file.as_deref());
+            frames.drain(..cuda::own_frames(&frames, is_own));
+        }
         let depth = options.view.depth.unwrap_or(usize::MAX);
         let omitted_frames = frames.len().saturating_sub(depth);
         frames.truncate(depth);
-        let (allocated, freed) = (site.site.allocated.all(), site.site.freed.all());
+        let (allocated, freed) = (site.allocated.all(), site.freed.all());
         let age = |time_ns| options.now_ns.saturating_sub(time_ns);
         SiteReport {
             id: site.id,
-            api: gpuprobe_cuda::function(site.site.row).map_or("", |f| f.symbol),
+            api: function_name(site.site.row, symbols),
             kinds: site.kinds.clone(),
             live: Live::from(site.live),
             alloc_bytes: allocated.bytes,
             alloc_calls: allocated.allocations,
             freed_bytes: freed.bytes,
             free_calls: freed.allocations,
-            oldest: clock.wall(site.oldest_ns),
-            newest: clock.wall(site.newest_ns),
+            oldest: clock.map(|clock| clock.wall(site.oldest_ns)),
+            newest: clock.map(|clock| clock.wall(site.newest_ns)),
             ages_ns: (age(site.oldest_ns), age(site.newest_ns)),
-            complete: stack.is_some_and(|stack| stack.is_complete),
+            trace: site
+                .site
+                .caller
+                .and_then(|caller| symbols.caller_trace(caller)),
+            complete,
             omitted_frames: omitted_frames as u64,
             stack: frames,
         }
@@ -164,19 +220,13 @@ pub(super) fn site_reports(
     (sites, selected.omitted, selected.filtered)
 }
 
-/// The frames of a stack, innermost first; without CUDA's own unless `full`.
-fn shown_frames(
-    pid: u32,
-    stack: Option<&CallStack>,
-    full: bool,
-    symbols: &dyn Symbols,
-) -> Vec<Frame> {
-    let mut frames = stack.map_or_else(Vec::new, |stack| stack.frames(pid, symbols));
-    if !full {
-        let is_own = |f: &Frame| cuda::is_cuda(&f.function, &f.module, f.file.as_deref());
-        frames.drain(..cuda::own_frames(&frames, is_own));
+/// The frames of a site of process `pid`, innermost first, and whether they are all.
+pub(crate) fn stack_of(pid: u32, site: &Site, symbols: &dyn Symbols) -> (Vec<Frame>, bool) {
+    match (&site.stack, site.caller) {
+        (Some(stack), _) => (stack.frames(pid, symbols), stack.is_complete),
+        (None, Some(caller)) => symbols.caller(caller),
+        (None, None) => (Vec::new(), false),
     }
-    frames
 }
 
 /// The locations of the stacks that a report shows.
@@ -184,7 +234,7 @@ pub(crate) fn needed_locations(ledger: &Ledger, options: &Options) -> Vec<(u32, 
     let mut needed = Vec::new();
     let mut known = HashSet::new();
     for process in ledger.living().chain(ledger.ended(options.is_final)) {
-        for site in select(process, options).listed {
+        for site in select(process, options, &NoSymbols).listed {
             let locations = site.site.stack.iter().flat_map(|stack| &stack.locations);
             for (index, location) in locations.enumerate() {
                 let one = (process.pid, *location, index == 0);

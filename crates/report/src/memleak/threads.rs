@@ -2,11 +2,13 @@
 
 use std::cmp::Reverse;
 
+use super::sites::site_id;
 use super::{AllocationReport, LeftOut, Live, ThreadReport};
-use crate::{Options, Sort};
+use crate::{Options, Sort, function_name};
 use gpuprobe_cuda::Belongs;
 use gpuprobe_engine::{Allocation, First, Process};
 use gpuprobe_model::clock::Clock;
+use gpuprobe_model::stack::Symbols;
 
 /// A traced process chooses the sizes, so their sum may not fit.
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
@@ -16,8 +18,9 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 /// The threads that allocated what is live.
 pub(super) fn thread_reports(
     process: &Process,
-    clock: &Clock,
+    clock: Option<&Clock>,
     options: &Options,
+    symbols: &dyn Symbols,
 ) -> Vec<ThreadReport> {
     let mut threads: Vec<_> = process
         .threads()
@@ -31,7 +34,7 @@ pub(super) fn thread_reports(
             let listed_bytes = live.bytes().saturating_sub(filtered.bytes);
             let listed_allocations = live.allocations().saturating_sub(filtered.allocations);
             let report = ThreadReport {
-                tid: thread.tid,
+                tid: (thread.tid != 0).then_some(thread.tid),
                 comm: thread.comm.clone(),
                 live,
                 omitted_allocations: listed_allocations.saturating_sub(largest.len() as u64),
@@ -39,7 +42,7 @@ pub(super) fn thread_reports(
                 filtered: (filtered.allocations > 0).then_some(filtered),
                 allocations: largest
                     .iter()
-                    .map(|a| allocation_report(process, a, clock, options.lists_sites()))
+                    .map(|a| allocation_report(process, a, clock, options, symbols))
                     .collect(),
             };
             (of_thread.oldest_ns, report)
@@ -66,11 +69,17 @@ struct OfThread<'a> {
     oldest_ns: u64,
 }
 
+/// Allocations of a thread that are listed at most.
+fn top(options: &Options) -> usize {
+    let top = options.top.unwrap_or(usize::MAX);
+    if options.allocations { top } else { 0 }
+}
+
 fn first_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
     if !options.view.includes_all() {
         return filtered_by_thread(process, options);
     }
-    let top = options.top.unwrap_or(usize::MAX);
+    let top = top(options);
     let by = options.view.sort.of_allocations();
     // Where none is listed, the oldest is needed all the same.
     let firsts = process.first_by_thread(top.max(1), by);
@@ -89,10 +98,7 @@ fn first_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<
 
 /// The same where ages or sizes are asked for: every allocation is looked at.
 fn filtered_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThread<'a>> {
-    let first = First::new(
-        options.top.unwrap_or(usize::MAX),
-        options.view.sort.of_allocations(),
-    );
+    let first = First::new(top(options), options.view.sort.of_allocations());
     let nothing = (first, LeftOut::default(), u64::MAX);
     let mut threads = vec![nothing; process.threads().len()];
     for allocation in process.allocations() {
@@ -115,8 +121,9 @@ fn filtered_by_thread<'a>(process: &'a Process, options: &Options) -> Vec<OfThre
 fn allocation_report(
     process: &Process,
     allocation: &Allocation,
-    clock: &Clock,
-    has_site: bool,
+    clock: Option<&Clock>,
+    options: &Options,
+    symbols: &dyn Symbols,
 ) -> AllocationReport {
     let physical = process.physical_of(allocation);
     let at_host = allocation.belongs() == Belongs::Host;
@@ -126,13 +133,16 @@ fn allocation_report(
         device: process.device(allocation).filter(|_| !at_host),
         kind: allocation.kind(),
         at_host,
-        api: gpuprobe_cuda::function(allocation.row).map_or("", |f| f.symbol),
-        time: clock.wall(allocation.end_ns),
+        api: function_name(allocation.row, symbols),
+        time: clock.map(|clock| clock.wall(allocation.end_ns)),
+        time_ns: allocation.end_ns,
         computed: allocation.kind().is_computed(),
         name: process.name_of(allocation).map(str::to_owned),
         handle: physical.map(|p| p.handle),
         mapped_bytes: physical.map(|p| p.mapped_bytes),
-        site: has_site.then_some(allocation.site),
+        site: options
+            .lists_sites()
+            .then(|| site_id(process, allocation.site, symbols)),
         pool: process.pool_of(allocation).and_then(|p| p.handle),
     }
 }

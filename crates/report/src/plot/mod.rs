@@ -6,17 +6,16 @@ mod smi;
 mod steps;
 mod table;
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::analysis::groups::Group;
-use crate::analysis::listing::{Which, listing};
-use crate::analysis::tracker::{Change, Part};
-use crate::analysis::{Selection, Tracker, Visitor, pass};
+use crate::analysis::{Accounts, Part, Selection, Step, Visitor};
+use gpuprobe_cuda::MemoryKind;
 use gpuprobe_os::say;
-use gpuprobe_recording::{Database, Resolver, Session, kinds};
+use gpuprobe_recording::{Database, Session};
 
 pub use chart::{Band, Chart, Line};
 pub use draw::write;
@@ -95,15 +94,14 @@ fn read(path: &Path) -> Result<String> {
 fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
     let database = Database::open(file)?;
     let session = Session::read(&database)?;
-    let resolver = Resolver::new(&database)?;
     let sites = match config.by {
         By::Kind => Vec::new(),
         By::Site => top_sites(&database, &session, config)?,
     };
     let labels: Vec<String> = match config.by {
-        By::Kind => kinds::KINDS
+        By::Kind => MemoryKind::ALL
             .iter()
-            .map(|kind| kind.short.to_owned())
+            .map(|kind| kind.name().to_owned())
             .collect(),
         By::Site => sites
             .iter()
@@ -113,33 +111,25 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
     };
     let mut collect = Collect {
         steps: Steps::new(labels.len()),
-        resolver: &resolver,
         by: config.by,
         sites,
         host: config.selection.host,
     };
-    let tracker = pass(&database, &config.selection, &mut collect)?;
-    let Some(first) = tracker.first_ns().filter(|_| tracker.findings.events > 0) else {
+    let accounts = Accounts::read(&database, &session, &config.selection, &mut collect)?;
+    let Some(first) = accounts.first_ns().filter(|_| accounts.findings.events > 0) else {
         bail!(
             "{} has no memory event in what was selected",
             file.display()
         );
     };
-    let peak = tracker.peak();
-    let leaked = listing(
-        Which::Leakage,
-        &database,
-        &session,
-        &tracker,
-        &config.selection,
-        true,
-    )?;
     let mut chart = Chart::of(&collect.steps, &labels);
-    if !config.selection.host {
-        let at = peak.time_ns.saturating_sub(first);
-        chart.peak = Some((at as f64 / 1e9, peak.totals.total.bytes as f64));
+    if let Some(peak_ns) = accounts.peak_ns().filter(|_| !config.selection.host) {
+        let at = peak_ns.saturating_sub(first);
+        let bytes = accounts.at_peak.gpu.total.bytes as f64;
+        chart.peak = Some((at as f64 / 1e9, bytes));
     }
-    chart.leaked = Some(leaked.totals.total.bytes as f64).filter(|&bytes| bytes > 0.0);
+    let leaked = accounts.never_freed().gpu.total.bytes as f64;
+    chart.leaked = Some(leaked).filter(|&bytes| bytes > 0.0);
     let zero = session
         .start_epoch_ns
         .map(|start| start.saturating_add(first));
@@ -162,41 +152,47 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
     Ok(chart)
 }
 
+/// The places in the program that hold most at the peak, by their names.
 fn top_sites(database: &Database, session: &Session, config: &Config) -> Result<Vec<String>> {
-    let tracker = pass(database, &config.selection, &mut ())?;
-    let found = listing(
-        Which::Watermark,
-        database,
-        session,
-        &tracker,
-        &config.selection,
-        true,
-    )?;
-    let mut sites: Vec<String> = Vec::new();
-    for group in found.groups.unwrap_or_default() {
-        let site = group.site();
-        if sites.len() < config.top && !sites.contains(&site) {
-            sites.push(site);
+    let accounts = Accounts::read(database, session, &config.selection, &mut ())?;
+    let mut sums: HashMap<(u32, MemoryKind), u64> = HashMap::new();
+    for process in accounts.ledger.at_peak_of_rows().living() {
+        for allocation in process.allocations() {
+            let part = Part::of(process, allocation);
+            if config.selection.host || !part.is_host() {
+                let sum = sums.entry((part.caller, allocation.kind())).or_default();
+                *sum = sum.saturating_add(allocation.size_bytes);
+            }
         }
     }
-    Ok(sites)
+    let mut by_name: HashMap<String, u64> = HashMap::new();
+    for ((caller, kind), bytes) in sums {
+        let sum = by_name
+            .entry(accounts.callers.site(caller, kind))
+            .or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+    let mut sites: Vec<_> = by_name.into_iter().collect();
+    sites.sort_by(|(a, of_a), (b, of_b)| (of_b, a).cmp(&(of_a, b)));
+    sites.truncate(config.top);
+    Ok(sites.into_iter().map(|(name, _)| name).collect())
 }
 
 /// Collects the steps of every area.
-struct Collect<'a, 'db> {
+struct Collect {
     steps: Steps,
-    resolver: &'a Resolver<'db>,
     by: By,
     sites: Vec<String>,
     host: bool,
 }
 
-impl Collect<'_, '_> {
-    fn band(&self, kind: u8, part: &Part) -> usize {
+impl Collect {
+    fn band(&self, part: &Part, accounts: &Accounts<'_>) -> usize {
+        let kind = part.allocation.kind();
         match self.by {
-            By::Kind => usize::from(kinds::of_id(kind).id),
+            By::Kind => kind as usize,
             By::Site => {
-                let site = Group::site_of(self.resolver, kind, part.origin);
+                let site = accounts.callers.site(part.caller, kind);
                 self.sites
                     .iter()
                     .position(|known| *known == site)
@@ -206,21 +202,22 @@ impl Collect<'_, '_> {
     }
 }
 
-impl Visitor for Collect<'_, '_> {
-    fn change(&mut self, change: &Change, _: &Tracker) -> Result<()> {
-        if kinds::of_id(change.kind).is_host && !self.host {
+impl Visitor for Collect {
+    fn change(&mut self, step: &Step<'_>, accounts: &Accounts<'_>) -> Result<()> {
+        let host = self.host;
+        let is_shown = |part: &&Part| host || !part.is_host();
+        if !step.parts().any(|part| is_shown(&part)) {
             return Ok(());
         }
-        if let Some(part) = &change.freed {
-            self.steps
-                .subtract(self.band(change.kind, part), part.bytes);
+        for part in step.freed.iter().filter(is_shown) {
+            let band = self.band(part, accounts);
+            self.steps.subtract(band, part.allocation.size_bytes);
         }
-        if let Some(part) = &change.allocated {
-            self.steps.add(self.band(change.kind, part), part.bytes);
+        for part in step.allocated.iter().filter(is_shown) {
+            let band = self.band(part, accounts);
+            self.steps.add(band, part.allocation.size_bytes);
         }
-        if change.is_last {
-            self.steps.mark(change.time_ns);
-        }
+        self.steps.mark(step.time_ns);
         Ok(())
     }
 

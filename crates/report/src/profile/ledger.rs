@@ -1,25 +1,48 @@
 //! The profile of what the ledger knows.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use super::{Amount, Frame, Profile, Sample, Weight, shown};
+use crate::function_name;
+use crate::memleak::stack_of;
 use gpuprobe_model::text::size;
 
 use gpuprobe_engine::totals::{Sums, Total};
 use gpuprobe_engine::{Ledger, Process, Site};
 use gpuprobe_model::stack::{Location, Symbols};
 
-/// Memory of GPUs by call site, of all processes, the ended too: what is live now, or was when most
-/// was, by `weight`, and what was ever allocated. Of the latter, that of processes is missing that the ledger has forgotten: they ended
-/// long ago and freed everything.
+/// What of a ledger goes into a profile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Which {
+    /// What is live: now, or when most was.
+    pub weight: Weight,
+    /// Memory of the host too.
+    pub host: bool,
+    /// CUDA's own frames too.
+    pub full_stacks: bool,
+}
+
+impl Which {
+    fn amount(&self, sums: &Sums) -> Amount {
+        let mut amount = Amount::from(sums.gpu);
+        if self.host {
+            amount.merge(sums.host.into());
+        }
+        amount
+    }
+}
+
+/// Memory by call site, of all processes, the ended too: what is live, and what was ever allocated. Of
+/// the latter, that of processes is missing that the ledger has forgotten: they ended long ago and freed
+/// everything. `time_ns` is when that was, since 1970.
 pub fn of_ledger(
     ledger: &Ledger,
     symbols: &dyn Symbols,
-    weight: Weight,
-    full_stacks: bool,
+    which: Which,
     time_ns: Option<i64>,
 ) -> Profile {
-    let at_peak = weight == Weight::Peak;
+    let at_peak = which.weight == Weight::Peak;
     let mut besides = Sums::default();
     let mut samples = Vec::new();
     for process in ledger.living().chain(ledger.ended(true)) {
@@ -27,22 +50,21 @@ pub fn of_ledger(
             true => ledger.at_peak(process, site),
             false => site.live,
         };
-        let sums = match at_peak {
-            true => process
-                .sites
-                .iter()
-                .fold(Sums::default(), |mut sums, site| {
-                    sums.merge(live(site));
-                    sums
-                }),
-            false => process.totals.sums,
-        };
-        besides.host.merge(sums.host);
-        besides.imported.merge(sums.imported);
-        samples.extend(of_process(process, symbols, full_stacks, live));
+        for site in process.sites.iter() {
+            let sums = match which.weight {
+                Weight::End | Weight::Peak => live(site),
+                Weight::Total => site.allocated,
+            };
+            besides.merge(sums);
+        }
+        let of_process = of_process(process, symbols, which, live);
+        samples.extend(put_together(of_process, process));
     }
     // Living processes are in no particular order.
     samples.sort_by_key(|sample| sample.pid);
+    if which.host {
+        besides.host = Total::default();
+    }
     let left_out = [
         (besides.host, "of the host"),
         (besides.imported, "of others"),
@@ -61,27 +83,55 @@ pub fn of_ledger(
 fn of_process<'a>(
     process: &'a Process,
     symbols: &'a dyn Symbols,
-    full: bool,
+    which: Which,
     live: impl Fn(&Site) -> Sums + 'a,
 ) -> impl Iterator<Item = Sample> + 'a {
     let name = process.comm.clone();
     let name: std::rc::Rc<str> = name
         .unwrap_or_else(|| format!("pid {}", process.pid))
         .into();
-    let sites = process.sites.iter();
-    let sites = sites.filter(|site| site.allocated.gpu.allocations > 0);
-    sites.map(move |site| {
-        let stack = site.stack.as_deref();
-        let frames = stack.map_or_else(Vec::new, |stack| stack.frames(process.pid, symbols));
-        let called = gpuprobe_cuda::function(site.row).map_or("?", |function| function.symbol);
-        Sample {
+    process.sites.iter().filter_map(move |site| {
+        let total = which.amount(&site.allocated);
+        let live = which.amount(&live(site));
+        if total.allocations == 0 && live.allocations == 0 {
+            return None;
+        }
+        let (frames, _) = stack_of(process.pid, site, symbols);
+        let called = function_name(site.row, symbols);
+        let frames = frames.into_iter().map(Frame::from).collect();
+        Some(Sample {
             process: name.clone(),
             pid: process.pid,
-            frames: shown(frames.into_iter().map(Frame::from).collect(), called, full),
-            live: live(site).gpu.into(),
-            total: site.allocated.gpu.into(),
-        }
+            frames: shown(frames, &called, which.full_stacks),
+            live,
+            total,
+        })
     })
+}
+
+/// The same samples, those together that have the same frames: the files that we read may have several
+/// numbers for a call stack.
+fn put_together(samples: impl Iterator<Item = Sample>, process: &Process) -> Vec<Sample> {
+    let is_of_rows = process.sites.iter().any(|site| site.caller.is_some());
+    if !is_of_rows {
+        return samples.collect();
+    }
+    let mut places: HashMap<Vec<Frame>, usize> = HashMap::new();
+    let mut together: Vec<Sample> = Vec::new();
+    for sample in samples {
+        match places.entry(sample.frames.clone()) {
+            Entry::Occupied(place) => {
+                let known = &mut together[*place.get()];
+                known.live.merge(sample.live);
+                known.total.merge(sample.total);
+            }
+            Entry::Vacant(place) => {
+                place.insert(together.len());
+                together.push(sample);
+            }
+        }
+    }
+    together
 }
 
 /// The locations whose frames [`of_ledger`] asks for, each once: process, location, and whether it

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use gpuprobe_stacks::cuda;
 
-pub use ledger::{needed_locations, of_ledger};
+pub use ledger::{Which, needed_locations, of_ledger};
 pub use output::{Config, Outputs};
 
 /// What the width of a frame stands for.

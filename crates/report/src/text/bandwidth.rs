@@ -4,7 +4,7 @@ use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
 use crate::bandwidth::{BandwidthUtil, CopyReport, DirectionReport};
-use gpuprobe_model::clock;
+use crate::micros;
 
 pub(super) fn write(report: &BandwidthUtil, out: &mut dyn Write) -> io::Result<()> {
     let sets = match report.sets {
@@ -86,7 +86,7 @@ pub(super) fn write_copy(copy: &CopyReport, out: &mut dyn Write) -> io::Result<(
     writeln!(
         out,
         "{} {}:{} {} {} {} {} in {:.1} us  {speed}",
-        clock::rfc3339_micros(&copy.time),
+        micros(copy.time.as_ref()),
         copy.pid,
         copy.tid,
         copy.api,

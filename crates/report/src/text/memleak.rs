@@ -108,7 +108,8 @@ fn write_process(process: &ProcessReport, group: Group, out: &mut dyn Write) -> 
 
 fn write_thread(thread: &ThreadReport, out: &mut dyn Write) -> io::Result<()> {
     let comm = printable(thread.comm.as_deref().unwrap_or("?"));
-    writeln!(out, "  {comm}:{}", thread.tid)?;
+    let tid = thread.tid.map_or("?".into(), |tid| tid.to_string());
+    writeln!(out, "  {comm}:{tid}")?;
     for allocation in &thread.allocations {
         writeln!(out, "    {}", allocation_line(allocation))?;
     }

@@ -11,6 +11,7 @@ use gpuprobe_model::text::printable;
 use std::io::{self, Write};
 
 pub(crate) use activity::write_calls_and_waits;
+pub(crate) use sites::write_filtered;
 
 use super::activity::lines::Line;
 use super::bandwidth::CopyReport;
@@ -29,7 +30,11 @@ impl Writer for Text {
         writeln!(
             out,
             "{rule} {} {rule}",
-            clock::rfc3339_seconds(&report.time)
+            report
+                .time
+                .as_ref()
+                .map(clock::rfc3339_seconds)
+                .unwrap_or_default()
         )?;
         if let Some(memleak) = &report.memleak {
             memleak::write(memleak, out)?;
@@ -74,7 +79,7 @@ fn separate(needed: bool, out: &mut dyn Write) -> io::Result<()> {
     if needed { writeln!(out) } else { Ok(()) }
 }
 
-fn write_lost(lost: &Lost, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_lost(lost: &Lost, out: &mut dyn Write) -> io::Result<()> {
     if !lost.any() {
         return Ok(());
     }
@@ -103,6 +108,7 @@ pub fn describe_lost(lost: &Lost) -> String {
         (lost.cupti_dropped, "records that CUPTI dropped"),
         (lost.cupti_unknown, "records of CUPTI of no known kind"),
         (lost.cupti_malformed, "records of CUPTI that make no sense"),
+        (lost.recording, "records of the recording"),
         (lost.undecodable, "records not understood"),
     ];
     let named = parts.iter().filter(|(count, _)| *count > 0);

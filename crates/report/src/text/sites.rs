@@ -37,7 +37,7 @@ pub(super) fn write_sites(
 }
 
 /// What is live but not listed, because other allocations were asked for.
-pub(super) fn write_filtered(
+pub(crate) fn write_filtered(
     indent: &str,
     filtered: &LeftOut,
     out: &mut dyn Write,
@@ -54,7 +54,7 @@ pub(super) fn write_filtered(
 
 fn write_site(site: &SiteReport, out: &mut dyn Write) -> io::Result<()> {
     let kinds: Vec<_> = site.kinds.iter().map(ToString::to_string).collect();
-    let (live, api, kinds) = (amounts(&site.live), site.api, kinds.join(" and "));
+    let (live, api, kinds) = (amounts(&site.live), &site.api, kinds.join(" and "));
     writeln!(out, "  {live}  {api} ({kinds})")?;
     let (oldest, newest) = (age(site.ages_ns.0), age(site.ages_ns.1));
     let ages = if oldest == newest {

@@ -9,7 +9,7 @@ use gpuprobe_engine::{Ledger, Process, Site};
 use gpuprobe_model::event::{Call, Detail, Event, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Location, NoSymbols};
-use gpuprobe_report::profile::{Amount, Weight, of_ledger};
+use gpuprobe_report::profile::{Amount, Weight, Which, of_ledger};
 
 pub(crate) const PID: u32 = 7;
 
@@ -197,11 +197,15 @@ impl World {
         }
         assert_eq!(got.sums, by_thread, "the process, and its threads");
         check_threads(process);
-        let profile = of_ledger(&self.ledger, &NoSymbols, Weight::End, false, None);
+        let profile = of_ledger(&self.ledger, &NoSymbols, Which::default(), None);
         let in_profile = profile.sum(Weight::End);
         let Total { bytes, allocations } = got.sums.gpu;
         assert_eq!(in_profile, Amount { bytes, allocations });
-        let at_peak = of_ledger(&self.ledger, &NoSymbols, Weight::Peak, false, None);
+        let peak = Which {
+            weight: Weight::Peak,
+            ..Which::default()
+        };
+        let at_peak = of_ledger(&self.ledger, &NoSymbols, peak, None);
         let at_peak = at_peak.sum(Weight::Peak).bytes;
         assert_eq!(at_peak, self.ledger.peak_bytes(), "sites at the peak");
         check_sites(process);

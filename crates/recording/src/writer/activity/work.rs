@@ -272,7 +272,11 @@ mod tests {
         for (kind, expected) in (0u32..).zip(names) {
             assert_eq!(memory_kind(kind), expected);
         }
-        let short = |kind| kinds::of_id(u8::try_from(memory_kind(kind)).unwrap_or(7)).short;
+        let short = |kind| {
+            kinds::of_id(u8::try_from(memory_kind(kind)).unwrap_or(7))
+                .kind
+                .name()
+        };
         assert_eq!(
             (short(2), short(3), short(4)),
             ("pinned", "device", "array")

@@ -81,13 +81,21 @@ fn sums_for_people() {
         view: View::default(),
         stacks: false,
         now_ns: 10_900,
+        allocations: true,
         is_final: true,
         since_last: Duration::from_nanos(10_000),
         since_start: Duration::from_nanos(10_000),
         link: None,
     };
     let clock = Clock::now();
-    let report = report::build(&state, Lost::default(), &clock, &options, None, &NoSymbols);
+    let report = report::build(
+        &state,
+        Lost::default(),
+        Some(&clock),
+        &options,
+        None,
+        &NoSymbols,
+    );
     let mut out = Vec::new();
     Format::Text.writer(false).write(&report, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();

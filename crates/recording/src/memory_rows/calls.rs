@@ -1,20 +1,22 @@
 //! The calls behind memory events, read side by side with them.
 
+use std::collections::HashMap;
+
 use anyhow::Result;
 use rusqlite::{Row, Rows};
 
-use super::events::{MemoryEvent, Origin, Trace};
 use super::order::Reorder;
-use super::pass::Order;
+use super::row::{MemoryRow, Origin, Trace};
+use super::{Counted, Order};
+use crate::row::integer;
+use crate::{Database, ids};
 use gpuprobe_cuda::nsys::class;
-use gpuprobe_recording::row::integer;
-use gpuprobe_recording::{Database, ids};
 
 /// The table of calls.
 pub const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
 /// Its columns, as [`Call::of`] expects them.
-pub const CALL_COLUMNS: [&str; 7] = [
+pub(super) const COLUMNS: [&str; 8] = [
     "start",
     "end",
     "eventClass",
@@ -22,7 +24,12 @@ pub const CALL_COLUMNS: [&str; 7] = [
     "correlationId",
     "nameId",
     "callchainId",
+    "returnValue",
 ];
+
+/// How often functions were called, by `nameId`: calls that succeeded, and that failed. Calls of the
+/// driver within one of the runtime are left out.
+pub type Counts = HashMap<i64, [u64; 2]>;
 
 /// A row of the table of calls.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +41,7 @@ struct Call {
     correlation: i64,
     function: Option<i64>,
     chain: Option<i64>,
+    has_failed: bool,
 }
 
 impl Call {
@@ -46,6 +54,7 @@ impl Call {
             correlation: integer(row, 4).unwrap_or(0),
             function: integer(row, 5),
             chain: integer(row, 6),
+            has_failed: integer(row, 7).is_some_and(|result| result != 0),
         })
     }
 
@@ -74,7 +83,7 @@ impl Call {
     }
 
     /// Whether `event` happened within this call.
-    fn surrounds(&self, event: &MemoryEvent) -> bool {
+    fn surrounds(&self, event: &MemoryRow) -> bool {
         ids::process_of(self.thread) == event.process
             && self.start_ns <= event.start_ns
             && event.start_ns <= self.end_ns
@@ -90,10 +99,20 @@ pub(super) struct Calls<'a> {
     next: Option<Call>,
     /// Calls that an event may still belong to.
     open: Vec<Call>,
+    /// When the last call of the runtime ends, by thread.
+    busy_until: HashMap<i64, i64>,
+    counted: Counted,
+    first_ns: Option<i64>,
+    counts: Counts,
 }
 
 impl<'a> Calls<'a> {
-    pub(super) fn new(database: &'a Database, rows: Option<Rows<'a>>, order: Order) -> Self {
+    pub(super) fn new(
+        database: &'a Database,
+        rows: Option<Rows<'a>>,
+        order: Order,
+        counted: Counted,
+    ) -> Self {
         Self {
             database,
             rows,
@@ -101,11 +120,15 @@ impl<'a> Calls<'a> {
             waiting: Reorder::default(),
             next: None,
             open: Vec::new(),
+            busy_until: HashMap::new(),
+            counted,
+            first_ns: None,
+            counts: Counts::new(),
         }
     }
 
     /// The call that `event` belongs to.
-    pub(super) fn origin(&mut self, event: &MemoryEvent) -> Result<Origin> {
+    pub(super) fn origin(&mut self, event: &MemoryRow) -> Result<Origin> {
         let best = match self.order {
             Order::AsRecorded => self.by_number(event)?,
             Order::ByTime | Order::Sorted => self.by_time(event)?,
@@ -113,8 +136,33 @@ impl<'a> Calls<'a> {
         Ok(best.map_or(Origin::default(), |call| call.origin()))
     }
 
+    /// There is an event at this time; the first one counts.
+    pub(super) fn begin(&mut self, start_ns: i64) {
+        self.first_ns.get_or_insert(start_ns);
+    }
+
+    /// How often functions were called.
+    pub(super) fn count_rest(mut self) -> Result<Counts> {
+        while let Some(call) = self.peek()? {
+            self.take(call);
+        }
+        Ok(self.counts)
+    }
+
+    fn is_counted(&self, call: &Call) -> bool {
+        let Counted {
+            pid,
+            from_ns,
+            to_ns,
+        } = self.counted;
+        let time_ns = call.start_ns.saturating_sub(self.first_ns.unwrap_or(0));
+        pid.is_none_or(|pid| pid == ids::pid(call.thread))
+            && from_ns.is_none_or(|from| time_ns >= from)
+            && to_ns.is_none_or(|to| time_ns <= to)
+    }
+
     /// In our own recordings calls are numbered in the order of their rows.
-    fn by_number(&mut self, event: &MemoryEvent) -> Result<Option<Call>> {
+    fn by_number(&mut self, event: &MemoryRow) -> Result<Option<Call>> {
         let Some(wanted) = event.correlation else {
             return Ok(None);
         };
@@ -123,7 +171,7 @@ impl<'a> Calls<'a> {
             if call.correlation > wanted {
                 break;
             }
-            self.next = None;
+            self.take(call);
             if call.correlation == wanted {
                 self.open.push(call);
             }
@@ -132,13 +180,13 @@ impl<'a> Calls<'a> {
     }
 
     /// Elsewhere an event lies within its call; the number, if there is one, must agree.
-    fn by_time(&mut self, event: &MemoryEvent) -> Result<Option<Call>> {
+    fn by_time(&mut self, event: &MemoryRow) -> Result<Option<Call>> {
         self.open.retain(|call| call.end_ns >= event.start_ns);
         while let Some(call) = self.peek()? {
             if call.start_ns > event.start_ns {
                 break;
             }
-            self.next = None;
+            self.take(call);
             if call.end_ns >= event.start_ns {
                 self.open.push(call);
             }
@@ -155,6 +203,29 @@ impl<'a> Calls<'a> {
         Ok(around
             .copied()
             .max_by_key(|call| (call.rank(), call.start_ns)))
+    }
+
+    /// Goes past `call`, which is the next one.
+    fn take(&mut self, call: Call) {
+        self.next = None;
+        match call.class {
+            class::RUNTIME => {
+                self.busy_until.insert(call.thread, call.end_ns);
+            }
+            class::DRIVER => {
+                let runtime = self.busy_until.get(&call.thread);
+                if runtime.is_some_and(|&end_ns| call.start_ns < end_ns) {
+                    return;
+                }
+            }
+            _ => return,
+        }
+        if let Some(function) = call.function
+            && self.is_counted(&call)
+        {
+            let [succeeded, failed] = self.counts.entry(function).or_default();
+            *(if call.has_failed { failed } else { succeeded }) += 1;
+        }
     }
 
     fn peek(&mut self) -> Result<Option<Call>> {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::analysis::events::Trace;
+use gpuprobe_recording::Trace;
 
 /// Bytes and number of allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -14,7 +14,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    pub(in crate::analysis) fn add(&mut self, bytes: u64) {
+    pub(super) fn add(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.allocations += 1;
     }
@@ -39,7 +39,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    pub(super) fn of(&mut self, trace: Trace) -> &mut Amount {
+    fn of(&mut self, trace: Trace) -> &mut Amount {
         match trace {
             Trace::Valid => &mut self.valid,
             Trace::Invalid => &mut self.invalid,
@@ -47,7 +47,7 @@ impl Totals {
         }
     }
 
-    pub(in crate::analysis) fn add(&mut self, trace: Trace, bytes: u64) {
+    pub(super) fn add(&mut self, trace: Trace, bytes: u64) {
         self.total.add(bytes);
         self.of(trace).add(bytes);
     }

@@ -11,7 +11,7 @@ const WINDOW: usize = 1 << 14;
 
 /// Rows are further out of order than the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Disorder;
+pub(super) struct Disorder;
 
 impl fmt::Display for Disorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -23,7 +23,7 @@ impl std::error::Error for Disorder {}
 
 /// Puts nearly sorted values in order.
 #[derive(Debug)]
-pub struct Reorder<T> {
+pub(super) struct Reorder<T> {
     waiting: VecDeque<(i64, T)>,
     given: i64,
     window: usize,
@@ -37,7 +37,7 @@ impl<T> Default for Reorder<T> {
 
 impl<T> Reorder<T> {
     /// Holds back up to `window` values.
-    pub fn with_window(window: usize) -> Self {
+    pub(super) fn with_window(window: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
             given: i64::MIN,
@@ -49,7 +49,7 @@ impl<T> Reorder<T> {
     ///
     /// # Errors
     /// It belongs before one that was given out.
-    pub fn push(&mut self, time: i64, value: T) -> Result<(), Disorder> {
+    pub(super) fn push(&mut self, time: i64, value: T) -> Result<(), Disorder> {
         if time < self.given {
             return Err(Disorder);
         }
@@ -66,12 +66,12 @@ impl<T> Reorder<T> {
     }
 
     /// Whether enough is held back to give out the first.
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.waiting.len() > self.window
     }
 
     /// Gives out the first value.
-    pub fn pop(&mut self) -> Option<T> {
+    pub(super) fn pop(&mut self) -> Option<T> {
         let (time, value) = self.waiting.pop_front()?;
         self.given = time;
         Some(value)

@@ -1,15 +1,15 @@
-//! Memory events and where they came from.
+//! Rows of memory events, and where these came from.
 
 use rusqlite::Row;
 use serde::Serialize;
 
-use gpuprobe_recording::row::{integer, text};
+use crate::row::{integer, text};
 
 /// The table of memory events.
 pub const MEMORY: &str = "CUDA_GPU_MEMORY_USAGE_EVENTS";
 
-/// Its columns, as [`MemoryEvent::of`] expects them.
-pub const MEMORY_COLUMNS: [&str; 9] = [
+/// Its columns, as [`MemoryRow::of`] expects them.
+pub(super) const COLUMNS: [&str; 9] = [
     "start",
     "globalPid",
     "deviceId",
@@ -23,7 +23,7 @@ pub const MEMORY_COLUMNS: [&str; 9] = [
 
 /// Something was allocated or freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemoryEvent {
+pub struct MemoryRow {
     /// When, nanoseconds of the session.
     pub start_ns: i64,
     /// Global id of the process.
@@ -44,9 +44,9 @@ pub struct MemoryEvent {
     pub correlation: Option<i64>,
 }
 
-impl MemoryEvent {
-    /// The event in a row of [`MEMORY_COLUMNS`]; none if it makes no sense.
-    pub fn of(row: &Row<'_>) -> Option<Self> {
+impl MemoryRow {
+    /// The event in a row of [`COLUMNS`]; none if it makes no sense.
+    pub(super) fn of(row: &Row<'_>) -> Option<Self> {
         Some(Self {
             start_ns: integer(row, 0)?,
             process: integer(row, 1)?,

@@ -1,0 +1,231 @@
+//! Who made the calls of a file: functions with their call stacks, by numbers for the engine.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use gpuprobe_cuda::{FUNCTIONS, MemoryKind};
+use gpuprobe_model::stack::{Frame, Language, Location, Symbols, bare_frame};
+use gpuprobe_recording::chains::{self, Stack};
+use gpuprobe_recording::row::integer;
+use gpuprobe_recording::{Database, Origin, Resolver, Trace, function_name};
+
+/// Callers beyond which it is looked whether a new one has the frames of another: exports may have a
+/// chain for every call.
+const MANY: usize = 1 << 16;
+
+/// What is told apart before anything is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Caller {
+    chain: Option<i64>,
+    function: u16,
+    trace: Trace,
+}
+
+/// What is alike, by what is shown of it.
+type Content = (Stack, u16, Trace);
+
+/// The callers of a file.
+pub struct Callers<'a> {
+    resolver: Resolver<'a>,
+    list: Vec<Caller>,
+    numbers: HashMap<Caller, u32>,
+    /// Rows of the function table, and beyond it, by `nameId`.
+    functions: HashMap<i64, u16>,
+    /// The names of those beyond the table.
+    others: Vec<Rc<str>>,
+    /// The first caller of each content.
+    contents: RefCell<HashMap<Content, u32>>,
+    /// That of each caller that was asked for.
+    known: RefCell<HashMap<u32, u32>>,
+    /// Chains that do not reach the beginning of their thread.
+    cut: HashSet<i64>,
+}
+
+impl<'a> Callers<'a> {
+    /// Nobody has called yet.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn new(database: &'a Database) -> Result<Self> {
+        let mut cut = HashSet::new();
+        let columns = ["chain", "isComplete"];
+        database.each("GPUPROBE_STACKS", &columns, "", |row| {
+            if let (Some(chain), Some(0)) = (integer(row, 0), integer(row, 1)) {
+                cut.insert(chain);
+            }
+        })?;
+        Ok(Self {
+            resolver: Resolver::new(database)?,
+            list: Vec::new(),
+            numbers: HashMap::new(),
+            functions: HashMap::new(),
+            others: Vec::new(),
+            contents: RefCell::default(),
+            known: RefCell::default(),
+            cut,
+        })
+    }
+
+    /// The number of the caller behind a memory event, and of the function that it called. Where that
+    /// is not known, the kind of memory stands for it.
+    pub(super) fn number(&mut self, origin: Origin, kind: MemoryKind) -> (u32, u16) {
+        let caller = Caller {
+            chain: origin.chain,
+            function: match origin.function {
+                Some(id) => self.function_of(id),
+                None => self.function_named(kind.name()),
+            },
+            trace: origin.trace,
+        };
+        if let Some(&number) = self.numbers.get(&caller) {
+            return (number, caller.function);
+        }
+        if self.list.len() >= MANY {
+            let content = self.content_of(&caller);
+            if let Some(&number) = self.contents.borrow().get(&content) {
+                return (number, caller.function);
+            }
+        }
+        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        self.list.push(caller);
+        self.numbers.insert(caller, number);
+        if self.list.len() > MANY {
+            self.caller_id(number);
+        }
+        (number, caller.function)
+    }
+
+    /// The row of the function with this `nameId`.
+    pub(super) fn function_of(&mut self, id: i64) -> u16 {
+        if let Some(&known) = self.functions.get(&id) {
+            return known;
+        }
+        let name = self.resolver.string(id);
+        let plain = function_name(&name);
+        let row = |name: &str| FUNCTIONS.iter().position(|f| f.symbol == name);
+        let number = match row(&name).or_else(|| row(plain)) {
+            Some(row) => u16::try_from(row).unwrap_or(u16::MAX),
+            None => self.function_named(plain),
+        };
+        self.functions.insert(id, number);
+        number
+    }
+
+    /// The number of a function that is in no table. There are not more than numbers.
+    fn function_named(&mut self, name: &str) -> u16 {
+        let known = self.others.iter().position(|other| **other == *name);
+        let place = known.unwrap_or(self.others.len());
+        if known.is_none() {
+            self.others.push(name.into());
+        }
+        u16::try_from(FUNCTIONS.len() + place).unwrap_or(u16::MAX)
+    }
+
+    /// What is known of the calls of this caller.
+    pub(super) fn trace(&self, number: u32) -> Trace {
+        self.get(number)
+            .map_or(Trace::Invalid, |caller| caller.trace)
+    }
+
+    /// The call stack of this caller, innermost frame first; empty if it is not known.
+    pub(super) fn stack(&self, number: u32) -> Stack {
+        let chain = self.get(number).and_then(|caller| caller.chain);
+        self.stack_of(chain)
+    }
+
+    /// The function that this caller called.
+    pub(super) fn called(&self, number: u32) -> Option<Cow<'static, str>> {
+        let function = self.get(number)?.function;
+        match FUNCTIONS.get(usize::from(function)) {
+            Some(function) => Some(function.symbol.into()),
+            None => self.function(function),
+        }
+    }
+
+    /// A short name: the function, and the innermost frame that is neither in CUDA nor unknown.
+    pub(crate) fn site(&self, number: u32, kind: MemoryKind) -> String {
+        let called = self.called(number);
+        let called = called.as_deref().unwrap_or(kind.name());
+        let is_users = |frame: &&chains::Frame| {
+            !frame.unresolved
+                && super::is_users(&frame.function, &frame.module, frame.file.as_deref())
+        };
+        match self.stack(number).iter().find(is_users) {
+            Some(frame) => format!("{called} <- {}", frame.function),
+            None => called.to_owned(),
+        }
+    }
+
+    /// The string with this number.
+    pub(super) fn string(&self, id: i64) -> Rc<str> {
+        self.resolver.string(id)
+    }
+
+    fn get(&self, number: u32) -> Option<&Caller> {
+        self.list.get(number as usize)
+    }
+
+    fn stack_of(&self, chain: Option<i64>) -> Stack {
+        chain.map_or_else(|| Stack::from([]), |chain| self.resolver.stack(chain))
+    }
+
+    fn content_of(&self, caller: &Caller) -> Content {
+        (self.stack_of(caller.chain), caller.function, caller.trace)
+    }
+}
+
+impl Symbols for Callers<'_> {
+    /// Files have no locations.
+    fn frames(&self, _pid: u32, location: &Location, _is_innermost: bool) -> Vec<Frame> {
+        vec![bare_frame(location)]
+    }
+
+    fn caller(&self, number: u32) -> (Vec<Frame>, bool) {
+        let Some(chain) = self.get(number).and_then(|caller| caller.chain) else {
+            return (Vec::new(), false);
+        };
+        let stack = self.resolver.stack(chain);
+        let frames: Vec<_> = stack.iter().map(frame).collect();
+        let is_complete = !frames.is_empty() && !self.cut.contains(&chain);
+        (frames, is_complete)
+    }
+
+    fn caller_trace(&self, number: u32) -> Option<&'static str> {
+        Some(self.trace(number).name())
+    }
+
+    fn caller_id(&self, number: u32) -> u32 {
+        if let Some(&known) = self.known.borrow().get(&number) {
+            return known;
+        }
+        let Some(caller) = self.get(number) else {
+            return number;
+        };
+        let content = self.content_of(caller);
+        let first = *self.contents.borrow_mut().entry(content).or_insert(number);
+        self.known.borrow_mut().insert(number, first);
+        first
+    }
+
+    fn function(&self, number: u16) -> Option<Cow<'static, str>> {
+        let other = usize::from(number).checked_sub(FUNCTIONS.len())?;
+        let name = self.others.get(other)?;
+        Some(name.to_string().into())
+    }
+}
+
+fn frame(frame: &chains::Frame) -> Frame {
+    Frame {
+        function: frame.function.to_string(),
+        file: frame.file.as_deref().map(str::to_owned),
+        line: frame.line,
+        module: frame.module.to_string(),
+        address: frame.address,
+        language: Language::Native,
+        inlined: frame.inlined,
+    }
+}

@@ -1,0 +1,208 @@
+//! What a file says of launches, copies and what ran on GPUs, entered into the engine.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::Selection;
+use gpuprobe_cuda::{Direction, FUNCTIONS, Op};
+use gpuprobe_engine::activity::busy;
+use gpuprobe_engine::launches::{Counted, Launched};
+use gpuprobe_engine::transfers::{Mode, Which};
+use gpuprobe_engine::{Launches, State, Transfers};
+use gpuprobe_model::abi::RawLaunchKey;
+use gpuprobe_model::activity::{Batch, Record};
+use gpuprobe_recording::gpu_rows::{self, Filter};
+use gpuprobe_recording::row::{integer, text};
+use gpuprobe_recording::{Database, Session, ids};
+
+/// The time of a GPU, whoever used it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Gpu {
+    /// Device.
+    pub device: u32,
+    /// Time with anything running: a kernel, a copy, a memory set or a graph.
+    pub busy_ns: u64,
+    /// Time from the first of these to the end of the last.
+    pub span_ns: u64,
+    /// Share of that time, 0 to 1.
+    pub share: f64,
+    /// Times in between with nothing running.
+    pub gaps: u64,
+    /// The longest of them.
+    pub longest_gap_ns: u64,
+}
+
+/// Enters into `state` what `database` has of it; returns how busy GPUs were.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn read(
+    database: &Database,
+    session: &Session,
+    selection: &Selection,
+    state: &mut State,
+) -> Result<Vec<Gpu>> {
+    let filter = Filter {
+        pid: selection.pid,
+        device: selection.device,
+    };
+    let mut gpus = BTreeMap::new();
+    gpu_rows::each(database, filter, |batch| {
+        busy(batch, &mut gpus);
+        state.activity.batch(batch);
+    })?;
+    for (pid, name) in &session.processes {
+        state.activity.name(*pid, name);
+    }
+    launches(database, session, filter, &mut state.launches)?;
+    copies(database, filter, &mut state.transfers)?;
+    Ok(gpus
+        .iter()
+        .map(|(&device, busy)| gpu(device, busy))
+        .collect())
+}
+
+fn busy(batch: &Batch, gpus: &mut BTreeMap<u32, busy::Busy>) {
+    for activity in &batch.activities {
+        let (device, start_ns, end_ns) = match &activity.record {
+            Record::Kernel(r) => (r.device, r.start_ns, r.end_ns),
+            Record::Memcpy(r) => (r.device, r.start_ns, r.end_ns),
+            Record::Memset(r) => (r.device, r.start_ns, r.end_ns),
+            Record::GraphTrace(r) => (r.device, r.start_ns, r.end_ns),
+            _ => continue,
+        };
+        gpus.entry(device).or_default().add(start_ns, end_ns);
+    }
+}
+
+fn gpu(device: u32, busy: &busy::Busy) -> Gpu {
+    let sums = busy.sums();
+    let span_ns = sums.last_ns.saturating_sub(sums.first_ns);
+    Gpu {
+        device,
+        busy_ns: sums.busy_ns,
+        span_ns,
+        share: sums.busy_ns as f64 / span_ns.max(1) as f64,
+        gaps: sums.gaps.count,
+        longest_gap_ns: sums.gaps.longest_ns,
+    }
+}
+
+fn unsigned(number: Option<i64>) -> u64 {
+    number
+        .and_then(|number| u64::try_from(number).ok())
+        .unwrap_or(0)
+}
+
+/// Launches as they were counted where they were called.
+fn launches(
+    database: &Database,
+    session: &Session,
+    filter: Filter,
+    launches: &mut Launches,
+) -> Result<()> {
+    let columns = [
+        "globalPid",
+        "name",
+        "mangled",
+        "handle",
+        "api",
+        "gridX",
+        "gridY",
+        "gridZ",
+        "blockX",
+        "blockY",
+        "blockZ",
+        "launches",
+        "captured",
+        "isGraph",
+    ];
+    database.each("GPUPROBE_LAUNCH_COUNTS", &columns, "", |row| {
+        let Some(process) = integer(row, 0).filter(|&id| filter.includes(Some(id), None)) else {
+            return;
+        };
+        let pid = ids::pid(process);
+        let size = |first: usize| {
+            [0, 1, 2].map(|n| u32::try_from(unsigned(integer(row, first + n))).unwrap_or(0))
+        };
+        let op = match integer(row, 13) {
+            Some(1) => Op::GraphLaunch,
+            _ => Op::Launch,
+        };
+        let name = text(row, 2).or_else(|| text(row, 1).filter(|name| !name.starts_with("0x")));
+        launches.enter(Launched {
+            key: RawLaunchKey {
+                handle: integer(row, 3).unwrap_or(0).cast_unsigned(),
+                process: pid,
+                row: row_of(&text(row, 4).unwrap_or_default(), op),
+                epoch: 0,
+            },
+            pid,
+            comm: session.processes.get(&pid).map(String::as_str),
+            mangled: name.filter(|_| op == Op::Launch).map(Into::into),
+            counted: Counted {
+                runs: unsigned(integer(row, 11)),
+                captured: unsigned(integer(row, 12)),
+                grid: size(5),
+                block: size(8),
+                ..Counted::default()
+            },
+        });
+    })
+}
+
+/// The row of a function that does `op`; where nobody knows it, of another one that does.
+fn row_of(symbol: &str, op: Op) -> u16 {
+    let functions = || FUNCTIONS.iter().enumerate().filter(|(_, f)| f.op == op);
+    let known = functions().find(|(_, function)| function.symbol == symbol);
+    let row = known
+        .or_else(|| functions().next())
+        .map_or(0, |(row, _)| row);
+    u16::try_from(row).unwrap_or(0)
+}
+
+/// Copies as they were called.
+fn copies(database: &Database, filter: Filter, transfers: &mut Transfers) -> Result<()> {
+    let directions: HashMap<_, _> = Direction::ALL.map(|d| (d.name(), d)).into();
+    let columns = [
+        "t0",
+        "t1",
+        "bytes",
+        "globalPid",
+        "direction",
+        "mode",
+        "captured",
+        "result",
+    ];
+    database.each("GPUPROBE_COPIES", &columns, "", |row| {
+        let Some(process) = integer(row, 3).filter(|&id| filter.includes(Some(id), None)) else {
+            return;
+        };
+        let is_set = |column| integer(row, column).is_some_and(|value| value != 0);
+        if is_set(7) {
+            transfers.failed_calls += 1;
+        } else if is_set(6) {
+            transfers.captured += 1;
+        } else {
+            let direction = text(row, 4).unwrap_or_default();
+            let mode = text(row, 5).unwrap_or_default();
+            let which = Which {
+                pid: ids::pid(process),
+                direction: directions
+                    .get(&*direction)
+                    .copied()
+                    .unwrap_or(Direction::Unknown),
+                mode: if mode == Mode::Sync.name() {
+                    Mode::Sync
+                } else {
+                    Mode::Async
+                },
+            };
+            let ends = integer(row, 1).zip(integer(row, 0));
+            let ns = unsigned(ends.and_then(|(end, start)| end.checked_sub(start)));
+            transfers.enter(which, unsigned(integer(row, 2)), ns);
+        }
+    })
+}
