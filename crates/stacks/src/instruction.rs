@@ -22,7 +22,7 @@ pub enum First {
 }
 
 /// The longest instruction.
-pub const LONGEST: usize = 15;
+pub const LONGEST: u64 = 15;
 
 /// A release of Linux: version and patch level.
 type Release = (u32, u32);

@@ -230,7 +230,11 @@ impl Code for Of<'_> {
         }
         let modules = &self.spaces.modules;
         let entry = rules.entry(key).or_insert_with(|| {
-            let address = module.headers().ok()?.address_of(location.offset)?;
+            let address = module
+                .headers()
+                .ok()?
+                .segments
+                .address_of(location.offset)?;
             if Tables::are_too_many() {
                 modules.drop_old_tables();
             }

@@ -3,17 +3,16 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use object::read::elf::{ElfFile64, SectionHeader, Sym};
-use object::{LittleEndian, Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::read::elf::{ElfSymbol64, SectionHeader, Sym};
+use object::{LittleEndian, Object, ObjectSymbol, SymbolKind};
 
+use crate::elf::{Image, Segments};
 use gpuprobe_os::bounded::BoundedFile;
 
 /// nvcc's name for the host side of a kernel starts with this.
 const STUB_PREFIX: &str = "__device_stub_";
 /// Functions of a file, of 24 bytes each; libtorch has a million.
 const FUNCTIONS_LIMIT: usize = 1 << 21;
-/// Segments of a program, which the kernel limits to 64 KiB of headers.
-const SEGMENTS_LIMIT: usize = 1170;
 /// Functions with the same address, or within each other, that are looked at.
 const SAME_PLACE: usize = 64;
 /// Bytes of a name.
@@ -24,14 +23,7 @@ const NAME_LIMIT: usize = 64 << 10;
 pub(crate) struct Functions {
     /// Sorted by address, and as the file lists them.
     all: Vec<Function>,
-    segments: Vec<Segment>,
-}
-
-#[derive(Debug)]
-struct Segment {
-    offset: u64,
-    size: u64,
-    address: u64,
+    segments: Segments,
 }
 
 #[derive(Debug)]
@@ -50,17 +42,10 @@ impl Functions {
 
     fn try_read(file: &File) -> Option<Self> {
         let file = BoundedFile::new(file);
-        let elf = ElfFile64::<LittleEndian, _>::parse(&file).ok()?;
-        let segment = |segment: object::read::elf::ElfSegment64<'_, '_, LittleEndian, _>| {
-            let (offset, size) = segment.file_range();
-            let address = segment.address();
-            Segment {
-                offset,
-                size,
-                address,
-            }
-        };
-        let segments = elf.segments().take(SEGMENTS_LIMIT).map(segment).collect();
+        let Image {
+            file: elf,
+            segments,
+        } = Image::parse(&file).ok()?;
         let mut all = Vec::new();
         let static_names = elf.elf_symbol_table().string_section();
         let dynamic_names = elf.elf_dynamic_symbol_table().string_section();
@@ -75,7 +60,7 @@ impl Functions {
             };
             let begin = names.sh_offset(LittleEndian);
             let functions = symbols.filter(|s| s.kind() == SymbolKind::Text && s.is_definition());
-            let function = |symbol: object::read::elf::ElfSymbol64<'_, '_, LittleEndian, _>| {
+            let function = |symbol: ElfSymbol64<'_, '_, LittleEndian, _>| {
                 let name = u64::from(symbol.elf_symbol().st_name(LittleEndian));
                 Some(Function {
                     address: symbol.address(),
@@ -93,11 +78,7 @@ impl Functions {
 
     /// The name of the function that covers `offset` of the file, which is read from there.
     pub(crate) fn name_at(&self, file: &File, offset: u64) -> Option<String> {
-        let address = self.segments.iter().find_map(|segment| {
-            let distance = offset.checked_sub(segment.offset)?;
-            let is_in = distance < segment.size;
-            is_in.then(|| segment.address.checked_add(distance))?
-        })?;
+        let address = self.segments.address_of(offset)?;
         let after = self.all.partition_point(|f| f.address <= address);
         let nearest = self.all.get(..after)?.iter().rev().take(SAME_PLACE);
         let covering = nearest.filter(|f| address - f.address < f.size);
@@ -108,7 +89,7 @@ impl Functions {
 
     /// Bytes of memory that they take.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(self.all.as_slice()) + size_of_val(self.segments.as_slice())
+        size_of_val(self.all.as_slice()) + self.segments.size()
     }
 
     /// Whether they are all that the file has.

@@ -6,6 +6,7 @@ use std::fs::File;
 use object::{Object, ObjectSymbol, SymbolKind};
 
 use super::stub::without_local_marks;
+use crate::elf::Image;
 use gpuprobe_os::bounded::BoundedFile;
 
 /// Variables of a file, and bytes of their names. The largest programs have some ten thousand.
@@ -27,10 +28,11 @@ impl Variables {
     pub(crate) fn read(file: &File) -> Self {
         let mut variables = Self::default();
         let file = BoundedFile::new(file);
-        let Ok(elf) = object::File::parse(&file) else {
+        let Ok(image) = Image::parse(&file) else {
             return variables;
         };
-        let data = elf
+        let data = image
+            .file
             .symbols()
             .filter(|s| s.kind() == SymbolKind::Data && s.size() > 0);
         for symbol in data {

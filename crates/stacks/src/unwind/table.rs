@@ -1,12 +1,14 @@
 //! The unwinding tables of one file: `.eh_frame` and its index.
 
+use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer};
 use gimli::{FrameDescriptionEntry, UnwindContext, UnwindSection};
 
 use super::rule::Rule;
-use crate::elf::{Headers, ReadAt};
+use crate::elf::Headers;
+use gpuprobe_os::bounded::read_at;
 
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = FrameDescriptionEntry<Bytes<'a>>;
@@ -42,7 +44,7 @@ static MEMORY: AtomicU64 = AtomicU64::new(0);
 
 impl Tables {
     /// Reads the tables of `file`; none if it has none that can be used.
-    pub fn read(headers: &Headers, file: &dyn ReadAt) -> Option<Self> {
+    pub fn read(headers: &Headers, file: &File) -> Option<Self> {
         Self::with_header(headers, file).or_else(|| Self::without_header(headers, file))
     }
 
@@ -76,7 +78,7 @@ impl Tables {
     }
 
     /// By the program headers, which every file that runs has.
-    fn with_header(headers: &Headers, file: &dyn ReadAt) -> Option<Self> {
+    fn with_header(headers: &Headers, file: &File) -> Option<Self> {
         let place = headers.eh_frame_hdr.as_ref()?;
         let header = read(file, place.offset, place.file_size)?;
         // As linkers write it. gimli's `lookup` overflows at counts of more than 32 bits.
@@ -88,7 +90,7 @@ impl Tables {
         let Pointer::Direct(address) = parsed.eh_frame_ptr() else {
             return None;
         };
-        let (offset, left) = headers.offset_of(address)?;
+        let (offset, left) = headers.segments.offset_of(address)?;
         // Where it ends, only its section's header says; a terminator may stand there too.
         let section = headers.section(".eh_frame");
         let section = section.filter(|section| section.address == address);
@@ -99,7 +101,7 @@ impl Tables {
     }
 
     /// By the section headers, if the linker was told to leave the index out.
-    fn without_header(headers: &Headers, file: &dyn ReadAt) -> Option<Self> {
+    fn without_header(headers: &Headers, file: &File) -> Option<Self> {
         let section = headers.section(".eh_frame")?;
         let eh_frame = read(file, section.offset, section.size)?;
         let bases = bases(headers).set_eh_frame(section.address);
@@ -160,10 +162,10 @@ impl Drop for Tables {
     }
 }
 
-fn read(file: &dyn ReadAt, offset: u64, size: u64) -> Option<Vec<u8>> {
+fn read(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
     let is_sane = size > 0 && size <= LIMIT;
     is_sane.then_some(())?;
-    file.read_at(offset, usize::try_from(size).ok()?)
+    read_at(file, offset, size)
 }
 
 /// What pointers in the tables may be relative to, besides themselves.

@@ -33,7 +33,7 @@ fn program() -> &'static [u8] {
 /// What there is to damage: everything, and the headers and tables in particular.
 fn places() -> impl Strategy<Value = usize> {
     let size = program().len();
-    let headers = Headers::read(&program()).unwrap();
+    let headers = Headers::read(&file_of(program()).unwrap()).unwrap();
     let sections: Vec<_> = [
         ".eh_frame",
         ".eh_frame_hdr",

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use gpuprobe_os::bounded::file_of;
 use gpuprobe_stacks::elf::Refusal;
 use gpuprobe_stacks::symbols::{Request, Service};
 
@@ -97,7 +98,7 @@ fn a_32_bit_program_is_refused() {
     let program = folder.path().join("tiny");
     fs::write(&program, tiny_32_bit()).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let headers = gpuprobe_stacks::elf::Headers::read(&tiny_32_bit().as_slice());
+    let headers = gpuprobe_stacks::elf::Headers::read(&file_of(&tiny_32_bit()).unwrap());
     assert_eq!(headers, Err(Refusal::Is32Bit));
     // Kernels without 32-bit emulation cannot run it; there the header above is all there is.
     let Ok(mut child) = std::process::Command::new(&program).spawn() else {

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::elf::ReadAt;
 use crate::symbols::demangle::beginning_of;
+use gpuprobe_os::bounded::read_at;
 use gpuprobe_os::proc::Status;
 use gpuprobe_os::regular::open_regular_in_root;
 
@@ -120,9 +120,7 @@ impl PerfMap {
         self.size = size;
         // Not both at once.
         (self.text, self.functions) = (Vec::new(), Vec::new());
-        let bytes = usize::try_from(size.min(LIMIT)).ok();
-        let bytes = bytes.and_then(|size| ReadAt::read_at(&file, 0, size));
-        self.text = bytes.unwrap_or_default();
+        self.text = read_at(&file, 0, size.min(LIMIT)).unwrap_or_default();
         self.functions = parse(&self.text);
         if size > LIMIT || self.functions.len() >= FUNCTIONS_LIMIT {
             tracing::warn!("{path} of process {pid} is too large: not all is read of it");

@@ -122,7 +122,10 @@ impl Symbolizer {
         if let Some(known) = self.cache.get(&key) {
             return known.clone();
         }
-        let address = module.headers().ok().and_then(|h| h.address_of(offset));
+        let address = module
+            .headers()
+            .ok()
+            .and_then(|h| h.segments.address_of(offset));
         let sources = &mut self.sources;
         let found = address.and_then(|address| {
             sources.find(module, |library, path, allowed| {

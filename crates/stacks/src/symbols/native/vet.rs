@@ -1,9 +1,12 @@
 //! What a file may make us take of memory, and lead us to, before a library that trusts it reads it.
 
+use std::fs::File;
+
 use object::elf;
 
 use super::links;
-use crate::elf::{Headers, ReadAt, Section};
+use crate::elf::{Headers, Section};
+use gpuprobe_os::bounded::read_at;
 
 /// Bytes of a symbol table; 22 million symbols. libtorch has one.
 const SYMBOLS_LIMIT: u64 = 512 << 20;
@@ -43,7 +46,7 @@ const NOTHING: Vetted = Vetted {
 };
 
 /// What may be read of `file`, of which all sections are in `headers`.
-pub(super) fn vet(headers: &Headers, file: &std::fs::File) -> Vetted {
+pub(super) fn vet(headers: &Headers, file: &File) -> Vetted {
     if headers.sections.is_empty() {
         return NOTHING;
     }
@@ -87,8 +90,8 @@ fn is_symbols(section: &Section) -> bool {
 }
 
 /// The size that the section's header promises, if it can keep that.
-fn decompressed(section: &Section, file: &dyn ReadAt) -> Option<u64> {
-    let bytes = file.read_at(section.offset.checked_add(8)?, 8)?;
+fn decompressed(section: &Section, file: &File) -> Option<u64> {
+    let bytes = read_at(file, section.offset.checked_add(8)?, 8)?;
     let size = bytes.try_into().ok().map(u64::from_le_bytes);
     size.filter(|&size| size / RATIO_LIMIT <= section.size)
 }
