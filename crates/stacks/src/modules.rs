@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::mapping::CodeRange;
-use super::module::{FileKey, Module, open};
-use super::unwind::Tables;
+use super::module::{FileKey, Module, TableCache, open, table_cache};
 use gpuprobe_model::stack::ModuleId;
 
 /// Modules that are known at once. A process that maps ever new files gets no names for more.
@@ -29,6 +28,7 @@ pub(super) struct Modules {
     count: u32,
     /// The newest version of each file.
     by_key: HashMap<FileKey, Arc<Module>>,
+    tables: TableCache,
     open: u64,
     may_open: u64,
     /// Bytes that they take.
@@ -44,6 +44,7 @@ impl Default for Modules {
             all: HashMap::new(),
             count: 0,
             by_key: HashMap::new(),
+            tables: table_cache(),
             open: 0,
             may_open: may_open(),
             bytes: 0,
@@ -77,7 +78,13 @@ impl Modules {
         is_room.then_some(())?;
         let id = ModuleId(self.count);
         self.count = self.count.checked_add(1)?;
-        let module = Arc::new(Module::new(id, key, (pid, path.to_owned()), file));
+        let module = Arc::new(Module::new(
+            id,
+            key,
+            (pid, path.to_owned()),
+            file,
+            self.tables.clone(),
+        ));
         self.open += u64::from(module.file().is_some());
         self.bytes += module.size();
         self.all.insert(id, module.clone());
@@ -87,19 +94,6 @@ impl Modules {
 
     pub(super) fn get(&self, id: ModuleId) -> Option<Arc<Module>> {
         self.all.get(&id).cloned()
-    }
-
-    /// Gives the memory of the unwinding tables back that were not asked for the longest.
-    pub(super) fn drop_old_tables(&self) {
-        let used = |module: &Arc<Module>| Some((module.tables_used()?, module.id));
-        let mut used: Vec<_> = self.all.values().filter_map(used).collect();
-        used.sort_unstable();
-        for (_, id) in used {
-            if !Tables::are_many() {
-                return;
-            }
-            self.all.get(&id).inspect(|module| module.drop_tables());
-        }
     }
 
     /// Forgets modules that no process has mapped, if there are too many. Functions in them that
@@ -275,21 +269,28 @@ mod tests {
             of(&mut modules, &path).unwrap()
         });
         let [a, b, c, d] = &all;
+        let cached = |module: &Module| {
+            let mut tables = modules.tables.lock().unwrap();
+            tables.get(&module.id).is_some()
+        };
         assert!(a.tables().is_some() && b.tables().is_some());
-        assert!(!Tables::are_too_many());
         assert!(a.tables().is_some() && c.tables().is_some());
-        assert!(Tables::are_too_many() && d.tables().is_none());
-        modules.drop_old_tables();
-        let kept = all.each_ref().map(|module| module.tables_used().is_some());
-        assert_eq!(kept, [false, false, true, false]);
+        assert_eq!(
+            [a, b, c, d].map(|module| cached(module)),
+            [true, false, true, false]
+        );
         assert!(d.tables().is_some());
+        assert_eq!(
+            [a, b, c, d].map(|module| cached(module)),
+            [false, false, true, true]
+        );
         // It comes back all the time.
-        let mut readings = 0;
+        let mut readings = 1;
         while a.tables().is_some() && readings < 100 {
             readings += 1;
-            a.drop_tables();
+            modules.tables.lock().unwrap().remove(&a.id);
         }
-        assert_eq!(readings, 20);
+        assert_eq!(readings, 21);
         assert!(c.tables().is_some());
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::elf::Refusal;
 use super::mapping::{self, CodeRange};
 use super::modules::Modules;
-use super::unwind::{self, Code, Rule, Tables};
+use super::unwind::{self, Code, Rule};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 use gpuprobe_model::stack::{Location, ModuleId};
@@ -228,16 +228,12 @@ impl Code for Of<'_> {
         if rules.len() >= RULES_LIMIT {
             rules.clear();
         }
-        let modules = &self.spaces.modules;
         let entry = rules.entry(key).or_insert_with(|| {
             let address = module
                 .headers()
                 .ok()?
                 .segments
                 .address_of(location.offset)?;
-            if Tables::are_too_many() {
-                modules.drop_old_tables();
-            }
             module.tables()?.rule(address).map(Arc::new)
         });
         entry.clone()

@@ -1,18 +1,18 @@
 //! What the symbols of traced programs tell about kernels and variables. Symbols are many: a file's
 //! are read once for all that is asked of it, as long as there is room.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use super::stub::{Functions, kernel_of_symbol};
 use super::variable::Variables;
+use crate::cache::Cache;
 use gpuprobe_os::proc::Mappings;
 use gpuprobe_os::regular::{open_regular, open_regular_in_root};
 
 /// Bytes of what is remembered of all files. The functions of the largest library take 24 MB.
-const BYTES_LIMIT: usize = 128 << 20;
+const BYTES_LIMIT: u64 = 128 << 20;
 /// Files of which something is remembered.
 const FILES_LIMIT: usize = 256;
 /// How long the mappings of a process are believed.
@@ -25,10 +25,7 @@ const READING_SHARE: u32 = 10;
 /// Files of traced programs, as far as they were asked about.
 #[derive(Debug)]
 pub struct HostFiles {
-    files: HashMap<Identity, Known>,
-    bytes: usize,
-    /// Counts questions.
-    asked: u64,
+    files: Cache<Identity, Known>,
     /// What the process that was last asked about has mapped.
     mapped: Option<(u32, Instant, Mappings)>,
     /// When this began, and how long reading has taken since.
@@ -50,22 +47,20 @@ struct Identity {
 struct Known {
     functions: Option<Functions>,
     variables: Option<Variables>,
-    used: u64,
 }
 
 impl Known {
-    fn bytes(&self) -> usize {
+    fn bytes(&self) -> u64 {
         let functions = self.functions.as_ref().map_or(0, Functions::bytes);
-        functions + self.variables.as_ref().map_or(0, Variables::bytes)
+        let variables = self.variables.as_ref().map_or(0, Variables::bytes);
+        (functions + variables) as u64
     }
 }
 
 impl Default for HostFiles {
     fn default() -> Self {
         Self {
-            files: HashMap::new(),
-            bytes: 0,
-            asked: 0,
+            files: Cache::new(FILES_LIMIT, BYTES_LIMIT),
             mapped: None,
             since: Instant::now(),
             reading: Duration::ZERO,
@@ -132,7 +127,7 @@ impl HostFiles {
 
     /// What is known of `file`, after `read` has made sure that it is what is wanted. That says
     /// whether the file has no more to tell than what was read.
-    fn about(&mut self, file: &File, read: impl FnOnce(&mut Known) -> bool) -> Option<&Known> {
+    fn about(&mut self, file: &File, read: impl FnOnce(&mut Known) -> bool) -> Option<&mut Known> {
         let metadata = file.metadata().ok()?;
         let identity = Identity {
             device: metadata.dev(),
@@ -140,42 +135,17 @@ impl HostFiles {
             size: metadata.size(),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         };
-        self.asked += 1;
         let mut known = self.files.remove(&identity).unwrap_or_default();
         let before = known.bytes();
-        self.bytes -= before;
         let is_read = known.functions.is_some() && known.variables.is_some();
-        if !is_read && !self.may_read() {
-            self.keep(identity, known);
-            return self.files.get(&identity);
+        if is_read || self.may_read() {
+            let is_whole = self.timed(|| read(&mut known));
+            if !is_whole && known.bytes() > before {
+                tracing::warn!("a program has too many symbols: not all of its kernels have names");
+            }
         }
-        let is_whole = self.timed(|| read(&mut known));
-        if !is_whole && known.bytes() > before {
-            tracing::warn!("a program has too many symbols: not all of its kernels have names");
-        }
-        self.make_room(known.bytes());
-        self.keep(identity, known);
-        self.files.get(&identity)
-    }
-
-    fn keep(&mut self, identity: Identity, mut known: Known) {
-        known.used = self.asked;
-        self.bytes += known.bytes();
-        self.files.insert(identity, known);
-    }
-
-    /// Forgets what was not used for the longest, until there is room.
-    fn make_room(&mut self, bytes: usize) {
-        while self.files.len() >= FILES_LIMIT || self.bytes + bytes > BYTES_LIMIT {
-            let oldest = self.files.iter().min_by_key(|(_, known)| known.used);
-            let Some(known) = oldest
-                .map(|(identity, _)| *identity)
-                .and_then(|identity| self.files.remove(&identity))
-            else {
-                return;
-            };
-            self.bytes -= known.bytes();
-        }
+        self.files.make_room(known.bytes());
+        Some(self.files.insert(identity, known.bytes(), known))
     }
 
     fn timed<T>(&mut self, read: impl FnOnce() -> T) -> T {
@@ -211,19 +181,16 @@ mod tests {
         assert!(first.contains("our_own"), "{first}");
         files.size_of_variable(std::process::id(), "no such variable");
         let taken = files.reading;
-        assert!(files.bytes > 0);
         for _ in 0..100 {
             assert_eq!(our_own(&mut files).as_ref(), Some(&first));
             let size = files.size_of_variable(std::process::id(), "no such variable");
             assert_eq!(size, None);
         }
-        assert_eq!(files.files.len(), 1);
         // The mappings may be read again, which takes far less than the symbols did.
         assert!(files.reading < 2 * taken, "{taken:?}");
-        let known: usize = files.files.values().map(Known::bytes).sum();
-        assert_eq!(known, files.bytes);
-        files.make_room(BYTES_LIMIT);
-        assert!(files.files.is_empty() && files.bytes == 0);
+        assert!(!files.files.has_room(BYTES_LIMIT), "it is remembered");
+        files.files.make_room(BYTES_LIMIT);
+        assert!(files.files.has_room(BYTES_LIMIT));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The unwinding tables of one file: `.eh_frame` and its index.
 
 use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer};
 use gimli::{FrameDescriptionEntry, UnwindContext, UnwindSection};
@@ -13,10 +12,6 @@ use gpuprobe_os::bounded::read_at;
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = FrameDescriptionEntry<Bytes<'a>>;
 
-/// Bytes of all tables in memory. Those of a large program of `PyTorch`'s take 200 MB.
-const MEMORY_LIMIT: u64 = 512 << 20;
-/// As many are left when there are too many, so that this is not soon again.
-const MEMORY_KEPT: u64 = 384 << 20;
 /// Bytes of a table; the largest libraries of `PyTorch` have some 40 MB.
 const LIMIT: u64 = 256 << 20;
 /// Bytes of the description of one function; one of a megabyte is an attack.
@@ -39,33 +34,10 @@ enum Index {
     Own(Vec<(u64, usize)>),
 }
 
-/// Bytes that all tables take together.
-static MEMORY: AtomicU64 = AtomicU64::new(0);
-
 impl Tables {
     /// Reads the tables of `file`; none if it has none that can be used.
     pub fn read(headers: &Headers, file: &File) -> Option<Self> {
         Self::with_header(headers, file).or_else(|| Self::without_header(headers, file))
-    }
-
-    /// Whether the tables of all files take so much memory that none is read any more.
-    pub fn are_too_many() -> bool {
-        MEMORY.load(Ordering::Relaxed) > MEMORY_LIMIT
-    }
-
-    /// Whether more tables than need be are in memory, once there were too many.
-    pub(crate) fn are_many() -> bool {
-        MEMORY.load(Ordering::Relaxed) > MEMORY_KEPT
-    }
-
-    fn new(eh_frame: Vec<u8>, index: Index, bases: BaseAddresses) -> Self {
-        let tables = Self {
-            eh_frame,
-            index,
-            bases,
-        };
-        MEMORY.fetch_add(tables.size(), Ordering::Relaxed);
-        tables
     }
 
     /// Bytes that they take.
@@ -97,7 +69,11 @@ impl Tables {
         let size = section.map_or(left, |section| section.size.min(left));
         let eh_frame = read(file, offset, size)?;
         let bases = bases.set_eh_frame(address);
-        Some(Self::new(eh_frame, Index::Header(header), bases))
+        Some(Self {
+            eh_frame,
+            index: Index::Header(header),
+            bases,
+        })
     }
 
     /// By the section headers, if the linker was told to leave the index out.
@@ -106,7 +82,11 @@ impl Tables {
         let eh_frame = read(file, section.offset, section.size)?;
         let bases = bases(headers).set_eh_frame(section.address);
         let entries = index(&eh_frame, &bases);
-        (!entries.is_empty()).then(|| Self::new(eh_frame, Index::Own(entries), bases))
+        (!entries.is_empty()).then_some(Self {
+            eh_frame,
+            index: Index::Own(entries),
+            bases,
+        })
     }
 
     fn section(&self) -> EhFrame<Bytes<'_>> {
@@ -153,12 +133,6 @@ impl Tables {
     /// The first address of the function that is at `address`. Some functions are in parts.
     pub fn function_start(&self, address: u64) -> Option<u64> {
         self.entry(address).map(|entry| entry.initial_address())
-    }
-}
-
-impl Drop for Tables {
-    fn drop(&mut self) {
-        MEMORY.fetch_sub(self.size(), Ordering::Relaxed);
     }
 }
 

@@ -1,19 +1,19 @@
 //! Files with symbols, and the library that reads them and keeps what it has read.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use blazesym::symbolize::Symbolizer;
 use blazesym::symbolize::evict::{self, Evict};
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::vet::{Allowed, Vetted, vet};
+use super::vet::{Allowed, vet};
 use super::{debug_file, guard};
 use crate::Module;
+use crate::cache::Cache;
 use crate::elf::Headers;
 use gpuprobe_model::stack::ModuleId;
 
@@ -31,10 +31,7 @@ const IN_USE: Duration = Duration::from_secs(10);
 /// Where the symbols of modules are.
 pub(super) struct AllSources {
     library: Symbolizer,
-    of_modules: HashMap<ModuleId, Sources>,
-    /// Bytes that they take together, and may.
-    bytes: u64,
-    limit: u64,
+    of_modules: Cache<ModuleId, Sources>,
     is_told: bool,
 }
 
@@ -44,8 +41,6 @@ struct Sources {
     _module: Arc<Module>,
     _debug: Option<File>,
     files: Vec<(PathBuf, Allowed)>,
-    bytes: u64,
-    used_at: Instant,
 }
 
 impl AllSources {
@@ -54,11 +49,10 @@ impl AllSources {
         let pages = sysconf(SysconfVar::_PHYS_PAGES).ok().flatten();
         let pages = pages.and_then(|pages| u64::try_from(pages).ok());
         let memory = pages.map(|pages| pages.saturating_mul(procfs::page_size()) / MEMORY_SHARE);
+        let limit = memory.map_or(BYTES_LIMIT, |memory| memory.min(BYTES_LIMIT));
         Self {
             library: library(),
-            of_modules: HashMap::new(),
-            bytes: 0,
-            limit: memory.map_or(BYTES_LIMIT, |memory| memory.min(BYTES_LIMIT)),
+            of_modules: Cache::new(MODULES_LIMIT, limit),
             is_told: false,
         }
     }
@@ -70,11 +64,10 @@ impl AllSources {
         module: &Arc<Module>,
         look: impl Fn(&Symbolizer, &Path, Allowed) -> Option<T>,
     ) -> Option<T> {
-        if !self.of_modules.contains_key(&module.id) {
+        if self.of_modules.get(&module.id).is_none() {
             self.open(module);
         }
-        let sources = self.of_modules.get_mut(&module.id)?;
-        sources.used_at = Instant::now();
+        let sources = self.of_modules.get(&module.id)?;
         let library = &self.library;
         let found = guard::reading(|| {
             let mut files = sources.files.iter();
@@ -90,96 +83,70 @@ impl AllSources {
 
     /// Opens the files of `module`.
     fn open(&mut self, module: &Arc<Module>) {
-        while self.of_modules.len() >= MODULES_LIMIT && self.drop_oldest(None) {}
-        let mut sources = Sources {
-            _module: module.clone(),
-            _debug: None,
-            files: Vec::new(),
-            bytes: 0,
-            used_at: Instant::now(),
-        };
-        if let Some((file, headers)) = debug_file::find(module) {
-            self.add(&mut sources, &file, &headers);
-            sources._debug = Some(file);
-        }
+        let debug = debug_file::find(module);
         // Of the module itself not all headers are kept.
-        if let Some(file) = module.file()
-            && let Ok(headers) = Headers::read(file)
-        {
-            self.add(&mut sources, file, &headers);
-        }
-        self.bytes = self.bytes.saturating_add(sources.bytes);
-        self.of_modules.insert(module.id, sources);
-    }
-
-    fn add(&mut self, sources: &mut Sources, file: &File, headers: &Headers) {
-        let Vetted {
-            mut allowed,
-            symbols,
-            details,
-        } = vet(headers, file);
-        if allowed == Allowed::Nothing {
-            return;
-        }
-        // They are counted before the module's others are.
-        let taken = sources.bytes.saturating_add(symbols);
-        let with_details = taken.saturating_add(details);
-        if allowed == Allowed::Everything && !self.make_room(with_details, Some(IN_USE)) {
-            allowed = Allowed::Symbols;
-            if !std::mem::replace(&mut self.is_told, true) {
-                tracing::warn!(
-                    "the debugging information of the programs takes too much memory: \
-                     some call stacks are without lines"
-                );
+        let own = module.file();
+        let own = own.and_then(|file| Some((file, Headers::read(file).ok()?)));
+        let best = debug.as_ref().map(|(file, headers)| (file, headers));
+        let all = best.into_iter();
+        let all = all.chain(own.as_ref().map(|(file, headers)| (*file, headers)));
+        let (mut files, mut bytes) = (Vec::new(), 0);
+        for (file, headers) in all {
+            let allowed = self.allowed(file, headers, &mut bytes);
+            if allowed != Allowed::Nothing {
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+                files.push((path.into(), allowed));
             }
         }
-        sources.bytes = match allowed {
-            Allowed::Everything => with_details,
-            _ => taken,
+        let sources = Sources {
+            files,
+            _module: module.clone(),
+            _debug: debug.map(|(file, _)| file),
         };
-        self.make_room(sources.bytes, None);
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        sources.files.push((path.into(), allowed));
+        self.make_room(bytes, Duration::ZERO);
+        self.of_modules.insert(module.id, bytes, sources);
     }
 
-    /// Drops what was not used for the longest, until there is room for `bytes`. False if there is
-    /// none without what is in use.
-    fn make_room(&mut self, bytes: u64, in_use: Option<Duration>) -> bool {
-        if bytes > self.limit {
-            return false;
+    /// What may be read of `file`, as far as there is room for it besides `taken`, to which it is
+    /// added.
+    fn allowed(&mut self, file: &File, headers: &Headers, taken: &mut u64) -> Allowed {
+        let vetted = vet(headers, file);
+        *taken = taken.saturating_add(vetted.symbols);
+        if vetted.allowed != Allowed::Everything {
+            return vetted.allowed;
         }
-        while self.bytes.saturating_add(bytes) > self.limit {
-            if !self.drop_oldest(in_use) {
-                return false;
-            }
+        let with_details = taken.saturating_add(vetted.details);
+        if self.make_room(with_details, IN_USE) {
+            *taken = with_details;
+            return Allowed::Everything;
         }
-        true
+        if !std::mem::replace(&mut self.is_told, true) {
+            tracing::warn!(
+                "the debugging information of the programs takes too much memory: \
+                 some call stacks are without lines"
+            );
+        }
+        Allowed::Symbols
     }
 
-    /// Drops the sources that were not used for the longest, unless they are `in_use`.
-    fn drop_oldest(&mut self, in_use: Option<Duration>) -> bool {
-        let oldest = self.of_modules.iter().min_by_key(|(_, s)| s.used_at);
-        let oldest = oldest.filter(|(_, s)| in_use.is_none_or(|time| s.used_at.elapsed() > time));
-        let Some(sources) = oldest
-            .map(|(id, _)| *id)
-            .and_then(|id| self.of_modules.remove(&id))
-        else {
-            return false;
-        };
-        self.bytes -= sources.bytes;
-        // Before the files are closed: their numbers will be those of others.
-        let library = &mut self.library;
-        let evicted = guard::reading(|| {
-            for (path, _) in &sources.files {
-                let file = evict::Elf::new(path);
-                // Fails in no case.
-                let _ = library.evict(&Evict::Elf(file));
+    /// Drops what was not used for the longest, and not for `idle`, until there is room for
+    /// `bytes`. False if there is none without what is in use.
+    fn make_room(&mut self, bytes: u64, idle: Duration) -> bool {
+        while let Some(sources) = self.of_modules.displaced(bytes, idle) {
+            // Before the files are closed: their numbers will be those of others.
+            let library = &mut self.library;
+            let evicted = guard::reading(|| {
+                for (path, _) in &sources.files {
+                    let file = evict::Elf::new(path);
+                    // Fails in no case.
+                    let _ = library.evict(&Evict::Elf(file));
+                }
+            });
+            if evicted.is_none() {
+                self.begin_again();
             }
-        });
-        if evicted.is_none() {
-            self.begin_again();
         }
-        true
+        self.of_modules.has_room(bytes)
     }
 
     fn begin_again(&mut self) {
@@ -211,18 +178,16 @@ mod tests {
         let file = File::open(program).unwrap();
         let module = Arc::new(Module::of_file(program.into(), file));
         let mut all = AllSources::new();
-        all.limit = 1;
+        all.of_modules = Cache::new(MODULES_LIMIT, 1);
         let allowed = |all: &mut AllSources| all.find(&module, |_, _, allowed| Some(allowed));
         assert_eq!(allowed(&mut all), Some(Allowed::Symbols));
-        assert!(all.is_told && all.bytes > 0);
-        assert!(all.drop_oldest(None));
-        assert!(all.bytes == 0 && !all.drop_oldest(None));
-        all.limit = 1 << 30;
+        assert!(all.is_told && !all.of_modules.has_room(1));
+        let limit = 1 << 30;
+        all.of_modules = Cache::new(MODULES_LIMIT, limit);
         assert_eq!(allowed(&mut all), Some(Allowed::Everything));
         // Not for the details of others, which are soon wanted, but for their names.
-        let too_much = all.limit - all.bytes + 1;
-        assert!(!all.make_room(too_much, Some(IN_USE)) && all.bytes > 0);
-        assert!(all.make_room(too_much, None) && all.bytes == 0);
+        assert!(!all.make_room(limit, IN_USE) && all.of_modules.get(&module.id).is_some());
+        assert!(all.make_room(limit, Duration::ZERO) && all.of_modules.get(&module.id).is_none());
         assert_eq!(allowed(&mut all), Some(Allowed::Everything));
     }
 }
