@@ -204,8 +204,9 @@ impl MappingLines {
 }
 
 impl<'a> Mapping<'a> {
-    /// `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE   NAME`, numbers but the inode hexadecimal.
-    fn parse(line: &'a [u8]) -> Option<Self> {
+    /// A line `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE   NAME`, numbers but the inode
+    /// hexadecimal; none if it is no such line.
+    pub fn parse(line: &'a [u8]) -> Option<Self> {
         let mut rest = line;
         let mut word = || {
             let end = rest.iter().position(|&byte| byte == b' ');

@@ -10,7 +10,6 @@ pub mod cuda;
 pub mod elf;
 pub mod functions;
 pub mod instruction;
-mod mapping;
 mod module;
 mod modules;
 pub mod paths;

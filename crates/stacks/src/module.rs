@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +12,7 @@ use super::cache::Cache;
 use super::elf::{Headers, Refusal};
 use super::unwind::Tables;
 use gpuprobe_model::stack::ModuleId;
+use gpuprobe_os::proc::Mapping;
 use gpuprobe_os::regular::{open_regular, open_regular_in_root};
 
 /// What tells files apart while they are mapped.
@@ -186,18 +187,16 @@ impl Drop for Module {
     }
 }
 
-/// Opens the file that process `pid` has mapped at `range`, under `path`.
-pub(super) fn open(pid: u32, range: (u64, u64), path: &Path, key: FileKey) -> Option<File> {
-    let (start, end) = range;
+/// Opens the file that process `pid` has mapped.
+pub(super) fn open(pid: u32, map: &Mapping<'_>) -> Option<File> {
     // It reaches the very file, also when it was deleted, but needs the most rights.
-    let by_mapping = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-    if let Ok(file) = open_regular(Path::new(&by_mapping)) {
+    if let Ok(file) = open_regular(map.link(pid).as_ref()) {
         return Some(file);
     }
-    let file = open_regular_in_root(pid, path).ok()?;
+    let file = open_regular_in_root(pid, map.path_without_mark()?).ok()?;
     let metadata = file.metadata().ok()?;
     // btrfs and overlayfs have device numbers of their own for files; none is a real device.
-    let is_device = metadata.dev() == key.device
-        || [metadata.dev(), key.device].map(nix::sys::stat::major) == [0, 0];
-    (is_device && metadata.ino() == key.inode).then_some(file)
+    let is_device = metadata.dev() == map.device
+        || [metadata.dev(), map.device].map(nix::sys::stat::major) == [0, 0];
+    (is_device && metadata.ino() == map.inode).then_some(file)
 }

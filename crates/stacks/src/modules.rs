@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::mapping::CodeRange;
 use super::module::{FileKey, Module, TableCache, open, table_cache};
 use gpuprobe_model::stack::ModuleId;
+use gpuprobe_os::proc::Mapping;
 
 /// Modules that are known at once. A process that maps ever new files gets no names for more.
 const LIMIT: usize = 1 << 17;
@@ -56,9 +56,13 @@ impl Default for Modules {
 }
 
 impl Modules {
-    /// The module that `range` of process `pid` is from.
-    pub(super) fn of(&mut self, pid: u32, range: &CodeRange<'_>) -> Option<Arc<Module>> {
-        let (key, path) = range.file?;
+    /// The module that `map` of process `pid` is of.
+    pub(super) fn of(&mut self, pid: u32, map: &Mapping<'_>) -> Option<Arc<Module>> {
+        let path = map.path_without_mark().filter(|_| map.inode != 0)?;
+        let key = FileKey {
+            device: map.device,
+            inode: map.inode,
+        };
         let known = self.by_key.get(&key).cloned();
         // The number of a deleted file may be given to another, but not while we have it open.
         let known = known.filter(|module| !module.was_changed());
@@ -67,8 +71,7 @@ impl Modules {
             return Some(module.clone());
         }
         self.make_room();
-        let range = (range.start, range.end);
-        let file = (self.open < self.may_open).then(|| open(pid, range, path, key));
+        let file = (self.open < self.may_open).then(|| open(pid, map));
         let file = file.flatten();
         // What cannot be opened, for the process has ended, may be opened through another.
         if known.is_some() && file.is_none() {
@@ -145,22 +148,17 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
+    use nix::sys::stat::{major, minor};
+
     use super::*;
 
     fn of(modules: &mut Modules, path: &Path) -> Option<Arc<Module>> {
         let metadata = fs::metadata(path).unwrap();
-        let key = FileKey {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        };
-        let range = CodeRange {
-            start: 0,
-            end: 4096,
-            is_writable: false,
-            offset: 0,
-            file: Some((key, path)),
-        };
-        modules.of(std::process::id(), &range)
+        let [major, minor] = [major(metadata.dev()), minor(metadata.dev())];
+        let (inode, path) = (metadata.ino(), path.display());
+        let line = format!("0-1000 r-xp 0 {major:x}:{minor:x} {inode} {path}");
+        let map = Mapping::parse(line.as_bytes()).unwrap();
+        modules.of(std::process::id(), &map)
     }
 
     /// So many copies of this program's first pages.
@@ -217,19 +215,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = files(folder.path(), 1).remove(0);
         let mut modules = Modules::default();
-        let key = FileKey {
-            device: 0,
-            inode: 7,
-        };
-        let range = CodeRange {
-            start: 0,
-            end: 4096,
-            is_writable: false,
-            offset: 0,
-            file: Some((key, &path)),
-        };
-        let first = modules.of(std::process::id(), &range).unwrap();
-        let second = modules.of(std::process::id(), &range).unwrap();
+        let line = format!("0-1000 r-xp 0 0:0 7 {}", path.display());
+        let map = Mapping::parse(line.as_bytes()).unwrap();
+        let first = modules.of(std::process::id(), &map).unwrap();
+        let second = modules.of(std::process::id(), &map).unwrap();
         assert!(first.file().is_none() && first.id == second.id);
         assert_eq!(modules.all.len(), 1);
     }

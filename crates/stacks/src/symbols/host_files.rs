@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use super::stub::{Functions, kernel_of_symbol};
 use super::variable::Variables;
 use crate::cache::Cache;
+use crate::module;
 use gpuprobe_os::proc::Mappings;
-use gpuprobe_os::regular::{open_regular, open_regular_in_root};
+use gpuprobe_os::regular::open_regular;
 
 /// Bytes of what is remembered of all files. The functions of the largest library take 24 MB.
 const BYTES_LIMIT: u64 = 128 << 20;
@@ -116,13 +117,8 @@ impl HostFiles {
         }
         let (_, _, maps) = self.mapped.as_ref()?;
         let map = maps.at(address)?;
-        let file = open_regular(map.link(pid).as_ref());
-        let file = file.or_else(|error| match map.path_without_mark() {
-            Some(path) => open_regular_in_root(pid, path),
-            None => Err(error),
-        });
         let offset = (address - map.start).checked_add(map.offset)?;
-        Some((file.ok()?, offset))
+        Some((module::open(pid, &map)?, offset))
     }
 
     /// What is known of `file`, after `read` has made sure that it is what is wanted. That says
