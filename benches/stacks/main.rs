@@ -90,11 +90,13 @@ fn main() {
     let mut service = Service::start().unwrap();
     for stack in &unwound {
         let locations = stack.locations.iter().enumerate();
-        service.request(locations.map(|(index, location)| Request {
-            pid,
-            location: *location,
-            is_innermost: index == 0,
-            module: Some(module.clone()),
+        service.request(locations.map(|(index, location)| {
+            let request = Request {
+                pid,
+                location: *location,
+                is_innermost: index == 0,
+            };
+            (request, Some(module.clone()))
         }));
     }
     let answers = service.wait(Duration::from_secs(600));

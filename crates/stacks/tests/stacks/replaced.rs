@@ -42,11 +42,14 @@ fn a_process_that_ends_before_its_symbols_are_read() {
     let mut service = Service::start().unwrap();
     let spaces = &world.spaces;
     let requests = unwound.stack.locations.iter().enumerate();
-    service.request(requests.map(|(index, location)| Request {
-        pid: process.pid(),
-        location: *location,
-        is_innermost: index == 0,
-        module: location.module.and_then(|id| spaces.module(id)),
+    service.request(requests.map(|(index, location)| {
+        let request = Request {
+            pid: process.pid(),
+            location: *location,
+            is_innermost: index == 0,
+        };
+        let module = location.module.and_then(|id| spaces.module(id));
+        (request, module)
     }));
     assert!(service.outstanding() > 0 || !service.poll().is_empty());
     let answers = service.wait(std::time::Duration::from_secs(20));

@@ -37,8 +37,8 @@ pub(super) struct AllSources {
 
 /// Where the symbols of a module are, best first.
 struct Sources {
-    /// Keep the files open, under the numbers by which they are known to the library.
-    _module: Arc<Module>,
+    module: Arc<Module>,
+    /// Keeps the file open, under the number by which it is known to the library.
     _debug: Option<File>,
     files: Vec<(PathBuf, Allowed)>,
 }
@@ -57,17 +57,19 @@ impl AllSources {
         }
     }
 
-    /// What `look` finds in the first file with symbols of `module` that has it. It is given the
-    /// library, the file and what may be read of it.
+    /// The module, if its files are open.
+    pub(super) fn module(&mut self, id: ModuleId) -> Option<Arc<Module>> {
+        Some(self.of_modules.get(&id)?.module.clone())
+    }
+
+    /// The result of `look` for the first file with symbols of module `id` that gives one. It is
+    /// given the library, the file and how much may be read of it.
     pub(super) fn find<T>(
         &mut self,
-        module: &Arc<Module>,
+        id: ModuleId,
         look: impl Fn(&Symbolizer, &Path, Allowed) -> Option<T>,
     ) -> Option<T> {
-        if self.of_modules.get(&module.id).is_none() {
-            self.open(module);
-        }
-        let sources = self.of_modules.get(&module.id)?;
+        let sources = self.of_modules.get(&id)?;
         let library = &self.library;
         let found = guard::reading(|| {
             let mut files = sources.files.iter();
@@ -81,8 +83,11 @@ impl AllSources {
         found.flatten()
     }
 
-    /// Opens the files of `module`.
-    fn open(&mut self, module: &Arc<Module>) {
+    /// Opens the files of `module`, unless they are open.
+    pub(super) fn open(&mut self, module: &Arc<Module>) {
+        if self.of_modules.get(&module.id).is_some() {
+            return;
+        }
         let debug = debug_file::find(module);
         // Of the module itself not all headers are kept.
         let own = module.file();
@@ -100,7 +105,7 @@ impl AllSources {
         }
         let sources = Sources {
             files,
-            _module: module.clone(),
+            module: module.clone(),
             _debug: debug.map(|(file, _)| file),
         };
         self.make_room(bytes, Duration::ZERO);
@@ -178,8 +183,11 @@ mod tests {
         let file = File::open(program).unwrap();
         let module = Arc::new(Module::of_file(program.into(), file));
         let mut all = AllSources::new();
+        let allowed = |all: &mut AllSources| {
+            all.open(&module);
+            all.find(module.id, |_, _, allowed| Some(allowed))
+        };
         all.of_modules = Cache::new(MODULES_LIMIT, 1);
-        let allowed = |all: &mut AllSources| all.find(&module, |_, _, allowed| Some(allowed));
         assert_eq!(allowed(&mut all), Some(Allowed::Symbols));
         assert!(all.is_told && !all.of_modules.has_room(1));
         let limit = 1 << 30;
