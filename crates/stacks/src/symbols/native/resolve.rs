@@ -1,15 +1,13 @@
 //! Making frames of locations.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized};
 
 use super::perf_map::PerfMaps;
-use super::sources::AllSources;
-use super::vet::Allowed;
+use super::sources::{AllSources, Source as File};
 use super::{Answer, Request, Symbolize};
 use crate::Module;
 use crate::symbols::demangle::{NAME_LIMIT, beginning, beginning_of, function_name};
@@ -116,8 +114,8 @@ impl Symbolizer {
             .and_then(|h| h.segments.address_of(offset));
         let sources = &mut self.sources;
         let found = address.and_then(|address| {
-            sources.find(module.id, |library, path, allowed| {
-                look_up(library, path, allowed, module, address)
+            sources.find(module.id, |library, file| {
+                look_up(library, file, module, address)
             })
         });
         // As addr2line wants it.
@@ -156,13 +154,12 @@ impl Symbolize for Symbolizer {
 
 fn look_up(
     library: &blazesym::symbolize::Symbolizer,
-    path: &Path,
-    allowed: Allowed,
+    file: &File,
     module: &Module,
     address: u64,
 ) -> Option<Vec<Named>> {
     let find = |debug_syms| {
-        let mut elf = Elf::new(path);
+        let mut elf = Elf::new(&file.path);
         elf.debug_syms = debug_syms;
         let found = library.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address));
         match found {
@@ -171,9 +168,7 @@ fn look_up(
         }
     };
     let symbol = find(false).filter(|symbol| is_at(symbol, module, address));
-    let detailed = (allowed == Allowed::Everything)
-        .then(|| find(true))
-        .flatten();
+    let detailed = file.has_details.then(|| find(true)).flatten();
     // Of functions that are in several parts, the library does not say where they begin.
     let in_parts = |symbol: &Sym<'_>| symbol.addr == 0 && symbol.code_info.is_some();
     let detailed = detailed.filter(|found| is_at(found, module, address) || in_parts(found));

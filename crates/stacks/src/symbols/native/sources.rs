@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use blazesym::symbolize::Symbolizer;
 use blazesym::symbolize::evict::{self, Evict};
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::vet::{Allowed, vet};
+use super::vet::vet;
 use super::{debug_file, guard};
 use crate::Module;
 use crate::cache::Cache;
@@ -35,12 +35,20 @@ pub(super) struct AllSources {
     is_told: bool,
 }
 
+/// A file with symbols.
+pub(super) struct Source {
+    /// The path by which the library opens it.
+    pub(super) path: PathBuf,
+    /// Its debugging information may be read too.
+    pub(super) has_details: bool,
+}
+
 /// Where the symbols of a module are, best first.
 struct Sources {
     module: Arc<Module>,
     /// Keeps the file open, under the number by which it is known to the library.
     _debug: Option<File>,
-    files: Vec<(PathBuf, Allowed)>,
+    files: Vec<Source>,
 }
 
 impl AllSources {
@@ -63,17 +71,17 @@ impl AllSources {
     }
 
     /// The result of `look` for the first file with symbols of module `id` that gives one. It is
-    /// given the library, the file and how much may be read of it.
+    /// given the library and the file.
     pub(super) fn find<T>(
         &mut self,
         id: ModuleId,
-        look: impl Fn(&Symbolizer, &Path, Allowed) -> Option<T>,
+        look: impl Fn(&Symbolizer, &Source) -> Option<T>,
     ) -> Option<T> {
         let sources = self.of_modules.get(&id)?;
         let library = &self.library;
         let found = guard::reading(|| {
             let mut files = sources.files.iter();
-            files.find_map(|(path, allowed)| look(library, path, *allowed))
+            files.find_map(|source| look(library, source))
         });
         if found.is_none() {
             // What the library has half done is not used any more, nor are the files.
@@ -95,13 +103,19 @@ impl AllSources {
         let best = debug.as_ref().map(|(file, headers)| (file, headers));
         let all = best.into_iter();
         let all = all.chain(own.as_ref().map(|(file, headers)| (*file, headers)));
-        let (mut files, mut bytes) = (Vec::new(), 0);
+        let (mut files, mut bytes) = (Vec::new(), 0u64);
         for (file, headers) in all {
-            let allowed = self.allowed(file, headers, &mut bytes);
-            if allowed != Allowed::Nothing {
-                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-                files.push((path.into(), allowed));
-            }
+            let Some(vetted) = vet(headers, file) else {
+                continue;
+            };
+            bytes = bytes.saturating_add(vetted.symbols);
+            let with_details = vetted.details.map(|details| bytes.saturating_add(details));
+            let with_details = with_details.filter(|bytes| self.may_take(*bytes));
+            files.push(Source {
+                path: format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
+                has_details: with_details.is_some(),
+            });
+            bytes = with_details.unwrap_or(bytes);
         }
         let sources = Sources {
             files,
@@ -112,26 +126,16 @@ impl AllSources {
         self.of_modules.insert(module.id, bytes, sources);
     }
 
-    /// What may be read of `file`, as far as there is room for it besides `taken`, to which it is
-    /// added.
-    fn allowed(&mut self, file: &File, headers: &Headers, taken: &mut u64) -> Allowed {
-        let vetted = vet(headers, file);
-        *taken = taken.saturating_add(vetted.symbols);
-        if vetted.allowed != Allowed::Everything {
-            return vetted.allowed;
-        }
-        let with_details = taken.saturating_add(vetted.details);
-        if self.make_room(with_details, IN_USE) {
-            *taken = with_details;
-            return Allowed::Everything;
-        }
-        if !std::mem::replace(&mut self.is_told, true) {
+    /// Whether there is room for `bytes`, debugging information among them.
+    fn may_take(&mut self, bytes: u64) -> bool {
+        let may = self.make_room(bytes, IN_USE);
+        if !may && !std::mem::replace(&mut self.is_told, true) {
             tracing::warn!(
                 "the debugging information of the programs takes too much memory: \
                  some call stacks are without lines"
             );
         }
-        Allowed::Symbols
+        may
     }
 
     /// Drops what was not used for the longest, and not for `idle`, until there is room for
@@ -141,8 +145,8 @@ impl AllSources {
             // Before the files are closed: their numbers will be those of others.
             let library = &mut self.library;
             let evicted = guard::reading(|| {
-                for (path, _) in &sources.files {
-                    let file = evict::Elf::new(path);
+                for source in &sources.files {
+                    let file = evict::Elf::new(&source.path);
                     // Fails in no case.
                     let _ = library.evict(&Evict::Elf(file));
                 }
@@ -176,6 +180,7 @@ fn library() -> Symbolizer {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn what_does_not_fit_is_read_without_details() {
@@ -183,19 +188,19 @@ mod tests {
         let file = File::open(program).unwrap();
         let module = Arc::new(Module::of_file(program.into(), file));
         let mut all = AllSources::new();
-        let allowed = |all: &mut AllSources| {
+        let has_details = |all: &mut AllSources| {
             all.open(&module);
-            all.find(module.id, |_, _, allowed| Some(allowed))
+            all.find(module.id, |_, source| Some(source.has_details))
         };
         all.of_modules = Cache::new(MODULES_LIMIT, 1);
-        assert_eq!(allowed(&mut all), Some(Allowed::Symbols));
+        assert_eq!(has_details(&mut all), Some(false));
         assert!(all.is_told && !all.of_modules.has_room(1));
         let limit = 1 << 30;
         all.of_modules = Cache::new(MODULES_LIMIT, limit);
-        assert_eq!(allowed(&mut all), Some(Allowed::Everything));
+        assert_eq!(has_details(&mut all), Some(true));
         // Not for the details of others, which are soon wanted, but for their names.
         assert!(!all.make_room(limit, IN_USE) && all.of_modules.get(&module.id).is_some());
         assert!(all.make_room(limit, Duration::ZERO) && all.of_modules.get(&module.id).is_none());
-        assert_eq!(allowed(&mut all), Some(Allowed::Everything));
+        assert_eq!(has_details(&mut all), Some(true));
     }
 }
