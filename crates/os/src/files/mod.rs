@@ -37,8 +37,8 @@ const FOLDER_MODE: Mode = Mode::from_bits_truncate(0o777);
 /// # Errors
 /// Those of the file system; others could have put there what there is.
 pub fn create(path: &Path) -> io::Result<File> {
-    let mut place = walk::find(path)?;
     loop {
+        let place = walk::find(path, true)?;
         match step(&place.folder, &place.name)? {
             Step::Nothing => match make(&place.folder, &place.name) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -48,7 +48,8 @@ pub fn create(path: &Path) -> io::Result<File> {
                 let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
                 return Ok(openat(&place.folder, &*place.name, flags, Mode::empty())?.into());
             }
-            Step::Link(target) => place = walk::find_from(place, &target)?,
+            // It was put there just now.
+            Step::Link(_) => {}
             Step::Thing(thing, status) => return overwrite(&place.folder, &thing, &status),
         }
     }
@@ -102,7 +103,7 @@ impl New {
 /// # Errors
 /// There is something of that name already, even a symbolic link; those of the file system.
 pub fn create_new(path: &Path) -> io::Result<(New, File)> {
-    let place = walk::find(path)?;
+    let place = walk::find(path, false)?;
     let file = make(&place.folder, &place.name)?;
     let folder = readlink(&*format!("/proc/self/fd/{}", place.folder.as_raw_fd()))?;
     let new = New {
@@ -125,7 +126,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     if let Some(above) = path.parent().filter(|above| *above != Path::new("")) {
         create_folder(above)?;
     }
-    let place = walk::find(path)?;
+    let place = walk::find(path, false)?;
     match mkdirat(&place.folder, &*place.name, FOLDER_MODE) {
         Ok(()) => {
             let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
