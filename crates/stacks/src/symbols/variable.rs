@@ -79,8 +79,8 @@ impl Variables {
     }
 
     /// Bytes of memory that they take.
-    pub(crate) fn bytes(&self) -> usize {
-        self.names + self.sizes.capacity() * size_of::<(Box<str>, u64)>()
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.names + self.sizes.capacity() * size_of::<(Box<str>, u64)>()) as u64
     }
 
     /// Whether they are all that the file has.

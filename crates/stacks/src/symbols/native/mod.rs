@@ -18,6 +18,7 @@ pub use resolve::Symbolizer;
 #[doc(hidden)]
 pub use resolve::try_symbols;
 pub use service::Service;
+pub(super) use sources::AllSources;
 
 /// A location whose functions are wanted: plain numbers, which can cross a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

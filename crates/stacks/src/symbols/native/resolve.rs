@@ -7,7 +7,7 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized};
 
 use super::perf_map::PerfMaps;
-use super::sources::{AllSources, Source as File};
+use super::sources::{AllSources, BYTES_LIMIT, Source as File};
 use super::{Answer, Request, Symbolize};
 use crate::Module;
 use crate::symbols::demangle::{NAME_LIMIT, beginning, beginning_of, function_name};
@@ -57,7 +57,7 @@ impl Symbolizer {
     /// Knows nothing yet.
     pub fn new() -> Self {
         Self {
-            sources: AllSources::new(),
+            sources: AllSources::new(BYTES_LIMIT),
             cache: HashMap::new(),
             bytes: 0,
             perf_maps: PerfMaps::default(),
@@ -152,21 +152,39 @@ impl Symbolize for Symbolizer {
     }
 }
 
+impl AllSources {
+    /// The mangled name of the function at `offset` of `module`, which is open.
+    pub(crate) fn symbol(&mut self, module: &Module, offset: u64) -> Option<String> {
+        let address = module.headers().ok()?.segments.address_of(offset)?;
+        self.find(module.id, |library, file| {
+            let symbol = find(library, file, address, false)?;
+            is_at(&symbol, module, address).then(|| symbol.name.into_owned())
+        })
+    }
+}
+
+/// The function at `address` of a file, after its debugging information or its symbols.
+fn find<'library>(
+    library: &'library blazesym::symbolize::Symbolizer,
+    file: &File,
+    address: u64,
+    debug_syms: bool,
+) -> Option<Sym<'library>> {
+    let mut elf = Elf::new(&file.path);
+    elf.debug_syms = debug_syms;
+    match library.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address)) {
+        Ok(Symbolized::Sym(symbol)) => Some(symbol),
+        _ => None,
+    }
+}
+
 fn look_up(
     library: &blazesym::symbolize::Symbolizer,
     file: &File,
     module: &Module,
     address: u64,
 ) -> Option<Vec<Named>> {
-    let find = |debug_syms| {
-        let mut elf = Elf::new(&file.path);
-        elf.debug_syms = debug_syms;
-        let found = library.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address));
-        match found {
-            Ok(Symbolized::Sym(symbol)) => Some(symbol),
-            _ => None,
-        }
-    };
+    let find = |debug_syms| find(library, file, address, debug_syms);
     let symbol = find(false).filter(|symbol| is_at(symbol, module, address));
     let detailed = file.has_details.then(|| find(true)).flatten();
     // Of functions that are in several parts, the library does not say where they begin.

@@ -19,7 +19,7 @@ use gpuprobe_model::stack::ModuleId;
 
 /// Bytes that may be taken by what was read of all files: sections that were compressed, and lists
 /// of symbols. A debug build of libtorch's takes the most.
-const BYTES_LIMIT: u64 = 4 << 30;
+pub(super) const BYTES_LIMIT: u64 = 4 << 30;
 /// But not more than this part of the machine's memory.
 const MEMORY_SHARE: u64 = 4;
 /// Modules whose files are open for their symbols.
@@ -29,13 +29,16 @@ const MODULES_LIMIT: usize = 4096;
 const IN_USE: Duration = Duration::from_secs(10);
 
 /// Where the symbols of modules are.
-pub(super) struct AllSources {
+#[derive(Debug)]
+pub(crate) struct AllSources {
     library: Symbolizer,
     of_modules: Cache<ModuleId, Sources>,
+    has_details: bool,
     is_told: bool,
 }
 
 /// A file with symbols.
+#[derive(Debug)]
 pub(super) struct Source {
     /// The path by which the library opens it.
     pub(super) path: PathBuf,
@@ -44,6 +47,7 @@ pub(super) struct Source {
 }
 
 /// Where the symbols of a module are, best first.
+#[derive(Debug)]
 struct Sources {
     module: Arc<Module>,
     /// Keeps the file open, under the number by which it is known to the library.
@@ -52,21 +56,30 @@ struct Sources {
 }
 
 impl AllSources {
-    /// Knows no file yet.
-    pub(super) fn new() -> Self {
+    /// Knows no file yet; all may take `limit` bytes.
+    pub(crate) fn new(limit: u64) -> Self {
         let pages = sysconf(SysconfVar::_PHYS_PAGES).ok().flatten();
         let pages = pages.and_then(|pages| u64::try_from(pages).ok());
         let memory = pages.map(|pages| pages.saturating_mul(procfs::page_size()) / MEMORY_SHARE);
-        let limit = memory.map_or(BYTES_LIMIT, |memory| memory.min(BYTES_LIMIT));
+        let limit = memory.map_or(limit, |memory| memory.min(limit));
         Self {
             library: library(),
             of_modules: Cache::new(MODULES_LIMIT, limit),
+            has_details: true,
             is_told: false,
         }
     }
 
+    /// For names alone: reads no debugging information.
+    pub(crate) fn without_details(limit: u64) -> Self {
+        Self {
+            has_details: false,
+            ..Self::new(limit)
+        }
+    }
+
     /// The module, if its files are open.
-    pub(super) fn module(&mut self, id: ModuleId) -> Option<Arc<Module>> {
+    pub(crate) fn module(&mut self, id: ModuleId) -> Option<Arc<Module>> {
         Some(self.of_modules.get(&id)?.module.clone())
     }
 
@@ -92,7 +105,7 @@ impl AllSources {
     }
 
     /// Opens the files of `module`, unless they are open.
-    pub(super) fn open(&mut self, module: &Arc<Module>) {
+    pub(crate) fn open(&mut self, module: &Arc<Module>) {
         if self.of_modules.get(&module.id).is_some() {
             return;
         }
@@ -109,7 +122,8 @@ impl AllSources {
                 continue;
             };
             bytes = bytes.saturating_add(vetted.symbols);
-            let with_details = vetted.details.map(|details| bytes.saturating_add(details));
+            let details = vetted.details.filter(|_| self.has_details);
+            let with_details = details.map(|details| bytes.saturating_add(details));
             let with_details = with_details.filter(|bytes| self.may_take(*bytes));
             files.push(Source {
                 path: format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
@@ -117,12 +131,16 @@ impl AllSources {
             });
             bytes = with_details.unwrap_or(bytes);
         }
-        let sources = Sources {
+        let mut sources = Sources {
             files,
             module: module.clone(),
             _debug: debug.map(|(file, _)| file),
         };
-        self.make_room(bytes, Duration::ZERO);
+        if !self.make_room(bytes, Duration::ZERO) {
+            // There is none for them alone.
+            (sources.files, bytes) = (Vec::new(), 0);
+            self.make_room(bytes, Duration::ZERO);
+        }
         self.of_modules.insert(module.id, bytes, sources);
     }
 
@@ -187,14 +205,20 @@ mod tests {
         let program = Path::new("/proc/self/exe");
         let file = File::open(program).unwrap();
         let module = Arc::new(Module::of_file(program.into(), file));
-        let mut all = AllSources::new();
+        let mut all = AllSources::new(BYTES_LIMIT);
         let has_details = |all: &mut AllSources| {
             all.open(&module);
             all.find(module.id, |_, source| Some(source.has_details))
         };
-        all.of_modules = Cache::new(MODULES_LIMIT, 1);
+        let headers = Headers::read(module.file().unwrap()).unwrap();
+        let vetted = vet(&headers, module.file().unwrap()).unwrap();
+        // Not for its names either.
+        all.of_modules = Cache::new(MODULES_LIMIT, vetted.symbols - 1);
+        assert_eq!(has_details(&mut all), None);
+        let needed = vetted.symbols + vetted.details.unwrap();
+        all.of_modules = Cache::new(MODULES_LIMIT, needed - 1);
         assert_eq!(has_details(&mut all), Some(false));
-        assert!(all.is_told && !all.of_modules.has_room(1));
+        assert!(all.is_told && !all.of_modules.has_room(needed - 1));
         let limit = 1 << 30;
         all.of_modules = Cache::new(MODULES_LIMIT, limit);
         assert_eq!(has_details(&mut all), Some(true));
