@@ -96,7 +96,7 @@ pub fn read_at(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
 /// `bytes` as a file of memory only.
 ///
 /// # Errors
-/// Those of the system.
+/// Returns the system's error if there is no memory for it.
 pub fn file_of(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"bytes", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(bytes)?;

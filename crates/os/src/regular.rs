@@ -31,7 +31,8 @@ const MADE_UP: &[FsType] = &[
 /// a FIFO waits for a writer, and opening a device may start what it drives.
 ///
 /// # Errors
-/// Those of opening the file, or it is no regular one, or somebody has a lease on it.
+/// Returns the system's error if the file cannot be opened, or `WouldBlock` if somebody has a lease
+/// on it; another if it is no regular file of a disk.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let place = File::options()
         .read(true)

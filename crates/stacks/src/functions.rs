@@ -21,7 +21,7 @@ pub struct Function {
     pub symbol: &'static str,
     /// Its place in the file.
     pub offset: u64,
-    /// What a probe on its first instruction means.
+    /// How the kernel gets past its first instruction.
     pub first: First,
 }
 
@@ -128,7 +128,7 @@ fn exported<'data, R: ReadRef<'data>, T>(
 /// these `bytes`. Gives how many functions were found.
 ///
 /// # Errors
-/// Those of the system; what is wrong with the file is none.
+/// Returns the system's error if there is no memory for the file; a damaged file is no error.
 #[doc(hidden)]
 pub fn try_functions(bytes: &[u8]) -> std::io::Result<usize> {
     let file = gpuprobe_os::bounded::file_of(bytes)?;

@@ -15,7 +15,7 @@ use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::proc::Mapping;
 use gpuprobe_os::regular::{open_regular, open_regular_in_root};
 
-/// What tells files apart while they are mapped.
+/// Identifies a file while it is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileKey {
     /// The file system's device number, as `/proc/PID/maps` has it.
@@ -24,7 +24,7 @@ pub struct FileKey {
     pub inode: u64,
 }
 
-/// What tells versions of a file apart.
+/// Identifies a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     size: u64,

@@ -30,12 +30,12 @@ const MAX_ALIASES: usize = 1 << 18;
 /// The call stacks of all processes.
 #[derive(Default)]
 pub struct Taken {
-    /// What the processes have mapped.
+    /// The mappings of the processes.
     pub spaces: AddressSpaces,
     /// When they were looked at because the kernel side did not know where they have code.
     looked: HashMap<u32, Instant>,
     processes: HashMap<u32, Process>,
-    /// Those that had the same id before, the oldest first: stacks are read before calls, so that
+    /// Processes that had the same id before, the oldest first: stacks are read before calls, so that
     /// the first stack of one may come before the last calls of another.
     earlier: HashMap<u32, VecDeque<Process>>,
     /// States that the kernel side knows.
@@ -46,14 +46,14 @@ pub struct Taken {
     suspects: HashSet<u32>,
 }
 
-/// What the kernel side has to be told.
+/// Updates for the kernel side.
 #[derive(Debug, Default)]
 pub struct News {
     /// States that are not to be known any more; to be removed before the others are entered.
     pub forgotten: Vec<u64>,
     /// How call paths go on.
     pub learnt: Vec<Change>,
-    /// What copies looked like whose paths are known now.
+    /// Hashes of copies whose paths are known now.
     pub recognised: Vec<u64>,
     /// Process ids that are another process's or program's from now on.
     pub begun: Vec<u32>,
@@ -204,7 +204,7 @@ impl Taken {
         Some(old)
     }
 
-    /// What the frame pointers have led to.
+    /// The stack by the frame pointers, from the kernel's walk.
     fn walked(&mut self, raw: &RawStack) -> CallStack {
         let count = usize::from(raw.count).min(raw.addresses.len());
         let mut addresses = raw.addresses[..count].to_vec();
@@ -338,7 +338,7 @@ impl Taken {
             && looked_at.is_empty())
     }
 
-    /// What the kernel side has to be told since this was last asked.
+    /// The updates for the kernel side since this was last asked.
     pub fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }

@@ -27,15 +27,16 @@ use walk::{Place, Step, kind, step};
 
 pub use trust::can_be_replaced;
 
-/// What a new file may be, before the umask.
+/// Permissions of a new file, before the umask.
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o666);
-/// What a new folder may be.
+/// Permissions of a new folder, before the umask.
 const FOLDER_MODE: Mode = Mode::from_bits_truncate(0o777);
 
 /// Opens `path` for writing and makes it empty; makes it if it is not there.
 ///
 /// # Errors
-/// Those of the file system; others could have put there what there is.
+/// Returns the file system's error, or `PermissionDenied` if others could have put there what there
+/// is.
 pub fn create(path: &Path) -> io::Result<File> {
     loop {
         let place = walk::find(path, true)?;
@@ -61,7 +62,7 @@ pub struct New {
     /// A path that reaches it without any symbolic link.
     pub path: PathBuf,
     place: Place,
-    /// What was made beside it.
+    /// Names of files made beside it.
     beside: Vec<OsString>,
 }
 
@@ -69,7 +70,7 @@ impl New {
     /// Makes a new, empty file beside this one, whose name is longer by `suffix`.
     ///
     /// # Errors
-    /// There is something of that name already; those of the file system.
+    /// Returns `AlreadyExists` if there is something of that name, or the file system's error.
     pub fn beside(&mut self, suffix: &str) -> io::Result<File> {
         let mut name = self.place.name.clone();
         name.push(suffix);
@@ -92,7 +93,7 @@ impl New {
     /// The folder that it is in.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the file system's error.
     pub fn folder(&self) -> io::Result<FileStat> {
         Ok(fstat(&self.place.folder)?)
     }
@@ -101,7 +102,8 @@ impl New {
 /// Makes the new file `path`, open for writing.
 ///
 /// # Errors
-/// There is something of that name already, even a symbolic link; those of the file system.
+/// Returns `AlreadyExists` if there is something of that name, even a symbolic link, or the file
+/// system's error.
 pub fn create_new(path: &Path) -> io::Result<(New, File)> {
     let place = walk::find(path, false)?;
     let file = make(&place.folder, &place.name)?;
@@ -117,7 +119,8 @@ pub fn create_new(path: &Path) -> io::Result<(New, File)> {
 /// Makes the folder `path` and those above it, as far as they are not there.
 ///
 /// # Errors
-/// Those of the file system; others could have put there what there is.
+/// Returns the file system's error, or `PermissionDenied` if others could have put there what there
+/// is.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     match walk::folder(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}

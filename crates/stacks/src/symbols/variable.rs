@@ -12,7 +12,7 @@ use gpuprobe_os::bounded::BoundedFile;
 /// Variables of a file, and bytes of their names. The largest programs have some ten thousand.
 const VARIABLES_LIMIT: usize = 1 << 18;
 const NAMES_LIMIT: usize = 16 << 20;
-/// What C++ compilers make for themselves.
+/// Prefixes of variables that C++ compilers make for themselves.
 const MADE: &[&str] = &["_ZTV", "_ZTI", "_ZTS", "_ZTT", "_ZGV"];
 
 /// The variables of a program, by the names that those of the device have for which they stand.
@@ -24,7 +24,7 @@ pub(crate) struct Variables {
 }
 
 impl Variables {
-    /// Those of `file`; none if it cannot be read.
+    /// The variables of `file`; none if it cannot be read.
     pub(crate) fn read(file: &File) -> Self {
         let mut variables = Self::default();
         let file = BoundedFile::new(file);

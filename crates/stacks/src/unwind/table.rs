@@ -142,7 +142,7 @@ fn read(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
     read_at(file, offset, size)
 }
 
-/// What pointers in the tables may be relative to, besides themselves.
+/// Addresses that pointers in the tables may be relative to, besides their own.
 fn bases(headers: &Headers) -> BaseAddresses {
     let address = |name| headers.section(name).map(|section| section.address);
     let mut bases = BaseAddresses::default();

@@ -24,8 +24,8 @@ pub(super) const BYTES_LIMIT: u64 = 4 << 30;
 const MEMORY_SHARE: u64 = 4;
 /// Modules whose files are open for their symbols.
 const MODULES_LIMIT: usize = 4096;
-/// What was used in this time is not dropped for the debugging information of others: they would
-/// take turns, and to read it takes seconds.
+/// Debugging information used in this time is not dropped for that of others: they would take
+/// turns, and to read it takes seconds.
 const IN_USE: Duration = Duration::from_secs(10);
 
 /// Where the symbols of modules are.
