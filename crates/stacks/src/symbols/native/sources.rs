@@ -79,8 +79,8 @@ impl AllSources {
     }
 
     /// The module, if its files are open.
-    pub(crate) fn module(&mut self, id: ModuleId) -> Option<Arc<Module>> {
-        Some(self.of_modules.get(&id)?.module.clone())
+    pub(crate) fn module(&self, id: ModuleId) -> Option<Arc<Module>> {
+        Some(self.of_modules.peek(&id)?.module.clone())
     }
 
     /// The result of `look` for the first file with symbols of module `id` that gives one. It is
@@ -106,7 +106,7 @@ impl AllSources {
 
     /// Opens the files of `module`, unless they are open.
     pub(crate) fn open(&mut self, module: &Arc<Module>) {
-        if self.of_modules.get(&module.id).is_some() {
+        if self.of_modules.peek(&module.id).is_some() {
             return;
         }
         let debug = debug_file::find(module);
