@@ -52,9 +52,9 @@ fn main() {
     let mut entries = Vec::new();
     while entries.len() < 200_000 {
         let offset = functions.0 + random() % (functions.1 - functions.0);
-        let address = headers.address_of(offset).unwrap();
+        let address = headers.segments.address_of(offset).unwrap();
         let entry = tables.function_start(address);
-        if let Some((offset, _)) = entry.and_then(|entry| headers.offset_of(entry)) {
+        if let Some((offset, _)) = entry.and_then(|entry| headers.segments.offset_of(entry)) {
             entries.push(start + (offset - functions.0));
         }
     }
@@ -90,11 +90,13 @@ fn main() {
     let mut service = Service::start().unwrap();
     for stack in &unwound {
         let locations = stack.locations.iter().enumerate();
-        service.request(locations.map(|(index, location)| Request {
-            pid,
-            location: *location,
-            is_innermost: index == 0,
-            module: Some(module.clone()),
+        service.request(locations.map(|(index, location)| {
+            let request = Request {
+                pid,
+                location: *location,
+                is_innermost: index == 0,
+            };
+            (request, Some(module.clone()))
         }));
     }
     let answers = service.wait(Duration::from_secs(600));
@@ -122,11 +124,7 @@ fn main() {
 fn map(path: &std::path::Path) -> (u64, (u64, u64)) {
     let file = fs::File::open(path).unwrap();
     let headers = gpuprobe_stacks::elf::Headers::read(&file).unwrap();
-    let code = headers
-        .segments
-        .iter()
-        .filter(|s| s.is_executable)
-        .max_by_key(|s| s.file_size);
+    let code = headers.segments.code().max_by_key(|s| s.file_size);
     let code = code.unwrap();
     let offset = code.offset & !4095;
     let size = code.file_size + (code.offset - offset);

@@ -178,12 +178,12 @@ impl Stacks {
                     self.jitted.insert(pid);
                 }
                 let module = location.module.and_then(|id| self.taken.spaces.module(id));
-                requests.push(Request {
+                let request = Request {
                     pid,
                     location,
                     is_innermost,
-                    module,
-                });
+                };
+                requests.push((request, module));
             }
         }
         self.service.request(requests);
@@ -197,12 +197,12 @@ impl Stacks {
         let mut notes = Vec::new();
         let arrived = std::mem::take(&mut self.arrived);
         for answer in arrived.into_iter().chain(self.service.poll()) {
-            let Answer {
+            let Answer { request, frames } = answer;
+            let Request {
                 pid,
                 location,
                 is_innermost,
-                frames,
-            } = answer;
+            } = request;
             if self.is_recording {
                 notes.extend(told.tell(pid, &location, is_innermost, &frames));
             }

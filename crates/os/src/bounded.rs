@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use object::read::{ReadCache, ReadRef};
+use object::read::{ReadCache, ReadCacheOps, ReadRef};
 
 /// Bytes that are read of one file, tables and names together: libtorch's symbols are a fifth of it.
 /// The headers of a file can promise any size, which costs a file with holes nothing.
@@ -16,7 +17,7 @@ const LIMIT: u64 = 512 << 20;
 /// goes.
 #[derive(Debug)]
 pub struct BoundedFile<'file> {
-    cache: ReadCache<&'file File>,
+    cache: ReadCache<Cursor<'file>>,
     left: Cell<u64>,
 }
 
@@ -24,7 +25,7 @@ impl<'file> BoundedFile<'file> {
     /// Reads from `file`.
     pub fn new(file: &'file File) -> Self {
         Self {
-            cache: ReadCache::new(file),
+            cache: ReadCache::new(Cursor { file, at: 0 }),
             left: Cell::new(LIMIT),
         }
     }
@@ -52,10 +53,50 @@ impl<'data> ReadRef<'data> for &'data BoundedFile<'_> {
     }
 }
 
+/// A place in a file: the file's own is shared by all threads that have it open.
+#[derive(Debug)]
+struct Cursor<'file> {
+    file: &'file File,
+    at: u64,
+}
+
+impl ReadCacheOps for Cursor<'_> {
+    fn len(&mut self) -> Result<u64, ()> {
+        self.file
+            .metadata()
+            .map(|status| status.len())
+            .map_err(drop)
+    }
+
+    fn seek(&mut self, at: u64) -> Result<u64, ()> {
+        self.at = at;
+        Ok(at)
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<usize, ()> {
+        let read = self.file.read_at(bytes, self.at).map_err(drop)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+
+    fn read_exact(&mut self, bytes: &mut [u8]) -> Result<(), ()> {
+        self.file.read_exact_at(bytes, self.at).map_err(drop)
+    }
+}
+
+/// `size` bytes of `file` from `offset`; none if there are not that many. Takes no memory before it
+/// is known that there are.
+pub fn read_at(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
+    (offset.checked_add(size)? <= file.metadata().ok()?.len()).then_some(())?;
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    file.read_exact_at(&mut bytes, offset).ok()?;
+    Some(bytes)
+}
+
 /// `bytes` as a file of memory only.
 ///
 /// # Errors
-/// Those of the system.
+/// Returns the system's error if there is no memory for it.
 pub fn file_of(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"bytes", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(bytes)?;

@@ -1,4 +1,4 @@
-//! What `/proc` says of a process, byte for byte. Names and paths there are the process's own
+//! The files of a process in `/proc`, byte for byte. Names and paths there are the process's own
 //! choice: nothing may depend on these being text, or on what they look like.
 
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ const MAX_ENVIRONMENT: u64 = 8 << 20;
 /// Bytes that are read of anything else. Groups are the most that a process can have many of: 65,536.
 const MAX_OTHER: u64 = 1 << 20;
 
-/// What could be read of a file of `/proc`, which has as many bytes as its process likes.
+/// The beginning of a file of `/proc`, which has as many bytes as its process likes.
 struct Limited {
     bytes: Vec<u8>,
     is_cut: bool,
@@ -89,7 +89,7 @@ pub fn environment(pid: u32) -> io::Result<Vec<u8>> {
     Ok(read.bytes)
 }
 
-/// What a file `name` of process `pid` says that the kernel keeps short.
+/// The bytes of the file `name` of process `pid`, one that the kernel keeps short.
 ///
 /// # Errors
 /// The process has ended, or may not be looked at.
@@ -125,11 +125,11 @@ pub struct Mapping<'a> {
     pub device: u64,
     /// The file's inode; 0 if it is of no file.
     pub inode: u64,
-    /// What the kernel calls it: a path, `[heap]`, or nothing.
+    /// Its name: a path, `[heap]`, or nothing.
     name: &'a [u8],
 }
 
-/// What `maps`, an open `/proc/PID/maps`, lists. The kernel lists a part for each read: of a process
+/// The lines of `maps`, an open `/proc/PID/maps`. The kernel lists a part for each read: of a process
 /// that ends meanwhile, or runs another program, the rest is missing, and nothing says so but that
 /// its beginning is not there any more either.
 fn listed(maps: &File) -> io::Result<Limited> {
@@ -141,7 +141,7 @@ fn listed(maps: &File) -> io::Result<Limited> {
 }
 
 impl Mappings {
-    /// Those of process `pid`. One that has ended and waits to be reaped has none.
+    /// The mappings of process `pid`. One that has ended and waits to be reaped has none.
     ///
     /// # Errors
     /// The process has ended, or may not be looked at.
@@ -176,7 +176,7 @@ pub struct MappingLines {
 }
 
 impl MappingLines {
-    /// Those of process `pid`.
+    /// The mappings of process `pid`.
     ///
     /// # Errors
     /// The process has ended, or may not be looked at.
@@ -204,8 +204,9 @@ impl MappingLines {
 }
 
 impl<'a> Mapping<'a> {
-    /// `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE   NAME`, numbers but the inode hexadecimal.
-    fn parse(line: &'a [u8]) -> Option<Self> {
+    /// A line `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE   NAME`, numbers but the inode
+    /// hexadecimal; none if it is no such line.
+    pub fn parse(line: &'a [u8]) -> Option<Self> {
         let mut rest = line;
         let mut word = || {
             let end = rest.iter().position(|&byte| byte == b' ');
@@ -262,7 +263,7 @@ impl<'a> Mapping<'a> {
 pub struct Status(Vec<u8>);
 
 impl Status {
-    /// That of process or thread `pid`.
+    /// The status of process or thread `pid`.
     ///
     /// # Errors
     /// There is none of this id.
@@ -270,7 +271,7 @@ impl Status {
         short(pid, "status").map(Self)
     }
 
-    /// What stands behind `NAME:`, without the space around it, if it is there and text. The name of
+    /// The value behind `NAME:`, without the space around it, if it is there and text. The name of
     /// a process has no line of its own to pretend with: the kernel writes `\n` for a new line.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut lines = self.0.split(|&byte| byte == b'\n');

@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use object::read::ReadRef;
-use object::{Architecture, Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSymbol, SymbolKind};
 
+use super::elf::Image;
 use super::instruction::{self, First};
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 use gpuprobe_os::bounded::BoundedFile;
@@ -20,7 +21,7 @@ pub struct Function {
     pub symbol: &'static str,
     /// Its place in the file.
     pub offset: u64,
-    /// What a probe on its first instruction means.
+    /// How the kernel gets past its first instruction.
     pub first: First,
 }
 
@@ -40,29 +41,30 @@ pub struct Rendezvous {
 /// The file is no ELF file of this machine's architecture.
 pub fn functions(file: &File, layer: Layer) -> Result<Vec<Function>> {
     let file = BoundedFile::new(file);
-    let elf = Elf::parse(&file)?;
+    let image = Image::parse(&file)?;
     let mut wanted = HashMap::new();
     for (row, function) in (0u16..).zip(FUNCTIONS) {
         if function.layer == layer {
             wanted.extend(function.symbols().map(|symbol| (symbol, row)));
         }
     }
-    let mut found: Vec<_> = elf
-        .exported(|name| {
-            wanted
-                .get_key_value(name)
-                .map(|(&symbol, &row)| (symbol, row))
+    let select = |name: &str| {
+        wanted
+            .get_key_value(name)
+            .map(|(&symbol, &row)| (symbol, row))
+    };
+    let function = |((symbol, row), address)| {
+        let (offset, left) = image.segments.offset_of(address)?;
+        // Less than an instruction where the file ends.
+        let code = (&file).read_bytes_at(offset, left.min(instruction::LONGEST));
+        Some(Function {
+            row,
+            symbol,
+            offset,
+            first: instruction::first(code.unwrap_or_default()),
         })
-        .filter_map(|((symbol, row), address)| {
-            let offset = elf.file_offset(address)?;
-            Some(Function {
-                row,
-                symbol,
-                offset,
-                first: instruction::first(elf.code_at(offset)),
-            })
-        })
-        .collect();
+    };
+    let mut found: Vec<_> = exported(&image, select).filter_map(function).collect();
     // The row's own name before its variants, and lower rows before higher ones.
     found.sort_by_key(|f| {
         (
@@ -82,18 +84,16 @@ pub fn functions(file: &File, layer: Layer) -> Result<Vec<Function>> {
 /// The file is no ELF file of this machine's architecture.
 pub fn rendezvous(file: &File) -> Result<Option<Rendezvous>> {
     let file = BoundedFile::new(file);
-    let elf = Elf::parse(&file)?;
-    let symbols: HashMap<_, _> = elf
-        .exported(|name| match name {
-            "_dl_debug_state" | "_r_debug" => Some(name.to_owned()),
-            _ => None,
-        })
-        .collect();
+    let image = Image::parse(&file)?;
+    let is_wanted = |name: &str| matches!(name, "_dl_debug_state" | "_r_debug");
+    let select = |name: &str| is_wanted(name).then(|| name.to_owned());
+    let symbols: HashMap<_, _> = exported(&image, select).collect();
     let (Some(&state), Some(&debug)) = (symbols.get("_dl_debug_state"), symbols.get("_r_debug"))
     else {
         return Ok(None);
     };
-    Ok(elf.file_offset(state).map(|offset| Rendezvous {
+    let place = image.segments.offset_of(state);
+    Ok(place.map(|(offset, _)| Rendezvous {
         offset,
         to_r_debug: debug.wrapping_sub(state).cast_signed(),
     }))
@@ -105,61 +105,30 @@ pub fn rendezvous(file: &File) -> Result<Option<Rendezvous>> {
 /// # Errors
 /// It is no ELF file of this machine's architecture.
 pub fn exported_function(bytes: &[u8], name: &str) -> Result<Option<u64>> {
-    let elf = Elf::parse(bytes)?;
-    let address = elf.exported(|symbol| (symbol == name).then_some(())).next();
-    Ok(address.and_then(|((), address)| elf.file_offset(address)))
+    let image = Image::parse(bytes)?;
+    let found = exported(&image, |symbol| (symbol == name).then_some(())).next();
+    let place = found.and_then(|((), address)| image.segments.offset_of(address));
+    Ok(place.map(|(offset, _)| offset))
 }
 
-struct Elf<'data, R: ReadRef<'data>> {
-    file: object::File<'data, R>,
-    data: R,
-}
-
-impl<'data, R: ReadRef<'data>> Elf<'data, R> {
-    fn parse(data: R) -> Result<Self> {
-        let file = object::File::parse(data)?;
-        let native = match std::env::consts::ARCH {
-            "aarch64" => Architecture::Aarch64,
-            _ => Architecture::X86_64,
-        };
-        if file.format() != object::BinaryFormat::Elf || file.architecture() != native {
-            let architecture = file.architecture();
-            bail!("it is for {architecture:?}; only {native:?} programs can be traced");
-        }
-        Ok(Self { file, data })
-    }
-
-    /// Defined dynamic symbols that `select` maps to something, with their addresses.
-    fn exported<T>(&self, select: impl Fn(&str) -> Option<T>) -> impl Iterator<Item = (T, u64)> {
-        self.file.dynamic_symbols().filter_map(move |symbol| {
-            let wanted = symbol.is_definition()
-                && matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Data);
-            let selected = select(symbol.name().ok()?)?;
-            wanted.then_some((selected, symbol.address()))
-        })
-    }
-
-    /// The first instruction at an offset of the file; less at its end.
-    fn code_at(&self, offset: u64) -> &'data [u8] {
-        let rest = self.data.len().unwrap_or(0).saturating_sub(offset);
-        let bytes = rest.min(instruction::LONGEST as u64);
-        self.data.read_bytes_at(offset, bytes).unwrap_or(&[])
-    }
-
-    fn file_offset(&self, address: u64) -> Option<u64> {
-        self.file.segments().find_map(|segment| {
-            let (offset, file_size) = segment.file_range();
-            let distance = address.checked_sub(segment.address())?;
-            (distance < file_size).then(|| offset.checked_add(distance))?
-        })
-    }
+/// Defined dynamic symbols that `select` maps to something, with their addresses.
+fn exported<'data, R: ReadRef<'data>, T>(
+    image: &Image<'data, R>,
+    select: impl Fn(&str) -> Option<T>,
+) -> impl Iterator<Item = (T, u64)> {
+    image.file.dynamic_symbols().filter_map(move |symbol| {
+        let wanted =
+            symbol.is_definition() && matches!(symbol.kind(), SymbolKind::Text | SymbolKind::Data);
+        let selected = select(symbol.name().ok()?)?;
+        wanted.then_some((selected, symbol.address()))
+    })
 }
 
 /// Looks for all that is looked for in the libraries and the program of a process, in a file of
 /// these `bytes`. Gives how many functions were found.
 ///
 /// # Errors
-/// Those of the system; what is wrong with the file is none.
+/// Returns the system's error if there is no memory for the file; a damaged file is no error.
 #[doc(hidden)]
 pub fn try_functions(bytes: &[u8]) -> std::io::Result<usize> {
     let file = gpuprobe_os::bounded::file_of(bytes)?;
@@ -170,8 +139,6 @@ pub fn try_functions(bytes: &[u8]) -> std::io::Result<usize> {
     found += usize::from(rendezvous(&file).is_ok_and(|found| found.is_some()));
     let collected = exported_function(bytes, "gpuprobe_batch");
     found += usize::from(collected.is_ok_and(|found| found.is_some()));
-    let places = (0..bytes.len() as u64).step_by((bytes.len() / 256).max(1));
-    found += crate::symbols::named_places(&file, places.chain([u64::MAX]));
     found += usize::from(crate::symbols::size_in(&file, "table_").is_some());
     Ok(found)
 }

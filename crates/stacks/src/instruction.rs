@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use gpuprobe_os::kernel;
 
-/// What a probe on an instruction means.
+/// How the kernel gets past an instruction that is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
     /// It is emulated: one trap a call.
@@ -22,12 +22,12 @@ pub enum First {
 }
 
 /// The longest instruction.
-pub const LONGEST: usize = 15;
+pub const LONGEST: u64 = 15;
 
 /// A release of Linux: version and patch level.
 type Release = (u32, u32);
 
-/// That of the kernel that runs; (0, 0) if it does not say.
+/// The release of the kernel that runs; (0, 0) if it does not say.
 fn running() -> Release {
     static RELEASE: LazyLock<Release> = LazyLock::new(|| release_of(kernel::release()));
     *RELEASE
@@ -39,7 +39,7 @@ fn release_of(text: &str) -> Release {
     (next().unwrap_or(0), next().unwrap_or(0))
 }
 
-/// What comes of a probe on the first instruction of `code`.
+/// How the kernel gets past a probe on the first instruction of `code`.
 pub fn first(code: &[u8]) -> First {
     if cfg!(target_arch = "x86_64") {
         first_x86_64(code, running())

@@ -5,11 +5,11 @@
 //! Gives: [`taken`] stacks of registers and memory become locations ([`AddressSpaces`], [`paths`]),
 //! locations become names ([`symbols`]), and libraries their traced functions ([`functions`]).
 
+mod cache;
 pub mod cuda;
 pub mod elf;
 pub mod functions;
 pub mod instruction;
-mod mapping;
 mod module;
 mod modules;
 pub mod paths;

@@ -4,16 +4,18 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::cache::Cache;
 use super::elf::{Headers, Refusal};
 use super::unwind::Tables;
 use gpuprobe_model::stack::ModuleId;
+use gpuprobe_os::proc::Mapping;
 use gpuprobe_os::regular::{open_regular, open_regular_in_root};
 
-/// What tells files apart while they are mapped.
+/// Identifies a file while it is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileKey {
     /// The file system's device number, as `/proc/PID/maps` has it.
@@ -22,7 +24,7 @@ pub struct FileKey {
     pub inode: u64,
 }
 
-/// What tells versions of a file apart.
+/// Identifies a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     size: u64,
@@ -53,26 +55,25 @@ pub struct Module {
     file: Option<File>,
     version: Option<Version>,
     headers: Result<Headers, Refusal>,
-    tables: Mutex<Read>,
+    tables: TableCache,
+    /// Bytes of tables that were read, again and again if there is no room for those of all modules.
+    read: AtomicU64,
 }
 
-/// What has been read of the tables.
-#[derive(Debug, Default)]
-struct Read {
-    /// None if they have not been read, or were dropped.
-    tables: Option<Option<Arc<Tables>>>,
-    /// How often they were asked for, of all modules, when they last were.
-    used: u64,
-    was_dropped: bool,
-    /// Bytes that were read of them although they had been read before.
-    again: u64,
-}
+/// The unwinding tables of all modules of a run, as far as there is room; none for those that have
+/// none.
+pub(super) type TableCache = Arc<Mutex<Cache<ModuleId, Option<Arc<Tables>>>>>;
 
-/// Bytes of a module's tables that are read again, because there is no room for those of all
-/// modules: a hundred times for the largest libraries. With more, reading them is all that is done.
-const AGAIN_LIMIT: u64 = 4 << 30;
-/// How often tables were asked for, of all modules.
-static ASKED: AtomicU64 = AtomicU64::new(0);
+/// Bytes of all tables in memory. Those of a large program of `PyTorch`'s take 200 MB.
+const TABLES_LIMIT: u64 = 512 << 20;
+/// Bytes that are read of a module's tables: a hundred times those of the largest libraries. With
+/// more, reading them is all that is done.
+const READ_LIMIT: u64 = 4 << 30;
+
+/// Room for the tables of a run.
+pub(super) fn table_cache() -> TableCache {
+    Arc::new(Mutex::new(Cache::new(usize::MAX, TABLES_LIMIT)))
+}
 
 impl Module {
     /// The module that is in `file`, which may be missing.
@@ -81,6 +82,7 @@ impl Module {
         key: FileKey,
         origin: (u32, PathBuf),
         file: Option<File>,
+        tables: TableCache,
     ) -> Self {
         let headers = match &file {
             Some(file) => Headers::read(file).map(Headers::without_needless_sections),
@@ -95,7 +97,8 @@ impl Module {
             version: file.as_ref().and_then(Version::of),
             file,
             headers,
-            tables: Mutex::default(),
+            tables,
+            read: AtomicU64::new(0),
         }
     }
 
@@ -105,7 +108,13 @@ impl Module {
             device: 0,
             inode: 0,
         };
-        Self::new(ModuleId(u32::MAX), key, (0, path), Some(file))
+        Self::new(
+            ModuleId(u32::MAX),
+            key,
+            (0, path),
+            Some(file),
+            table_cache(),
+        )
     }
 
     /// The open file.
@@ -143,44 +152,25 @@ impl Module {
         self.file.as_ref().and_then(Version::of) != self.version
     }
 
-    /// The unwinding tables, read when first asked for; none while those of all files take too much
-    /// memory.
+    /// The unwinding tables, read when they are not in memory; none once that was too often.
     pub fn tables(&self) -> Option<Arc<Tables>> {
-        let mut read = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        read.used = ASKED.fetch_add(1, Ordering::Relaxed);
-        if let Some(tables) = &read.tables {
-            return tables.clone();
-        }
-        if Tables::are_too_many() || read.again > AGAIN_LIMIT {
-            return None;
+        let cached = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = cached().get(&self.id) {
+            return known.clone();
         }
         let (headers, file) = (self.headers.as_ref().ok()?, self.file.as_ref()?);
+        let before = self.read.load(Ordering::Relaxed);
+        (before <= READ_LIMIT).then_some(())?;
+        // Others need not wait meanwhile.
         let tables = Tables::read(headers, file).map(Arc::new);
-        if let Some(tables) = tables.as_ref().filter(|_| read.was_dropped) {
-            read.again += tables.size();
-            if read.again > AGAIN_LIMIT {
-                let path = self.path.display();
-                tracing::warn!("call stacks end at {path}: its tables take too much memory");
-                return None;
-            }
+        let size = tables.as_ref().map_or(0, |tables| tables.size());
+        if self.read.fetch_add(size, Ordering::Relaxed) + size > READ_LIMIT {
+            let path = self.path.display();
+            tracing::warn!("call stacks will end at {path}: its tables take too much memory");
         }
-        read.tables = Some(tables.clone());
-        tables
-    }
-
-    /// When the tables were last asked for, by a count that grows; none if they are not in memory.
-    pub(super) fn tables_used(&self) -> Option<u64> {
-        let read = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(read.tables, Some(Some(_))).then_some(read.used)
-    }
-
-    /// Gives the tables' memory back; they are read again when asked for.
-    pub(super) fn drop_tables(&self) {
-        let mut read = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Some(_)) = read.tables {
-            read.tables = None;
-            read.was_dropped = true;
-        }
+        let mut cached = cached();
+        cached.make_room(size);
+        cached.insert(self.id, size, tables).clone()
     }
 
     /// Bytes of memory that it takes, without its tables.
@@ -190,18 +180,23 @@ impl Module {
     }
 }
 
-/// Opens the file that process `pid` has mapped at `range`, under `path`.
-pub(super) fn open(pid: u32, range: (u64, u64), path: &Path, key: FileKey) -> Option<File> {
-    let (start, end) = range;
+impl Drop for Module {
+    fn drop(&mut self) {
+        let mut cached = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.remove(&self.id);
+    }
+}
+
+/// Opens the file that process `pid` has mapped.
+pub(super) fn open(pid: u32, map: &Mapping<'_>) -> Option<File> {
     // It reaches the very file, also when it was deleted, but needs the most rights.
-    let by_mapping = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-    if let Ok(file) = open_regular(Path::new(&by_mapping)) {
+    if let Ok(file) = open_regular(map.link(pid).as_ref()) {
         return Some(file);
     }
-    let file = open_regular_in_root(pid, path).ok()?;
+    let file = open_regular_in_root(pid, map.path_without_mark()?).ok()?;
     let metadata = file.metadata().ok()?;
     // btrfs and overlayfs have device numbers of their own for files; none is a real device.
-    let is_device = metadata.dev() == key.device
-        || [metadata.dev(), key.device].map(nix::sys::stat::major) == [0, 0];
-    (is_device && metadata.ino() == key.inode).then_some(file)
+    let is_device = metadata.dev() == map.device
+        || [metadata.dev(), map.device].map(nix::sys::stat::major) == [0, 0];
+    (is_device && metadata.ino() == map.inode).then_some(file)
 }

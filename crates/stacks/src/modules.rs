@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::mapping::CodeRange;
-use super::module::{FileKey, Module, open};
-use super::unwind::Tables;
+use super::module::{FileKey, Module, TableCache, open, table_cache};
 use gpuprobe_model::stack::ModuleId;
+use gpuprobe_os::proc::Mapping;
 
 /// Modules that are known at once. A process that maps ever new files gets no names for more.
 const LIMIT: usize = 1 << 17;
@@ -29,6 +28,7 @@ pub(super) struct Modules {
     count: u32,
     /// The newest version of each file.
     by_key: HashMap<FileKey, Arc<Module>>,
+    tables: TableCache,
     open: u64,
     may_open: u64,
     /// Bytes that they take.
@@ -44,6 +44,7 @@ impl Default for Modules {
             all: HashMap::new(),
             count: 0,
             by_key: HashMap::new(),
+            tables: table_cache(),
             open: 0,
             may_open: may_open(),
             bytes: 0,
@@ -55,9 +56,13 @@ impl Default for Modules {
 }
 
 impl Modules {
-    /// The module that `range` of process `pid` is from.
-    pub(super) fn of(&mut self, pid: u32, range: &CodeRange<'_>) -> Option<Arc<Module>> {
-        let (key, path) = range.file?;
+    /// The module that `map` of process `pid` is of.
+    pub(super) fn of(&mut self, pid: u32, map: &Mapping<'_>) -> Option<Arc<Module>> {
+        let path = map.path_without_mark().filter(|_| map.inode != 0)?;
+        let key = FileKey {
+            device: map.device,
+            inode: map.inode,
+        };
         let known = self.by_key.get(&key).cloned();
         // The number of a deleted file may be given to another, but not while we have it open.
         let known = known.filter(|module| !module.was_changed());
@@ -66,8 +71,7 @@ impl Modules {
             return Some(module.clone());
         }
         self.make_room();
-        let range = (range.start, range.end);
-        let file = (self.open < self.may_open).then(|| open(pid, range, path, key));
+        let file = (self.open < self.may_open).then(|| open(pid, map));
         let file = file.flatten();
         // What cannot be opened, for the process has ended, may be opened through another.
         if known.is_some() && file.is_none() {
@@ -77,7 +81,13 @@ impl Modules {
         is_room.then_some(())?;
         let id = ModuleId(self.count);
         self.count = self.count.checked_add(1)?;
-        let module = Arc::new(Module::new(id, key, (pid, path.to_owned()), file));
+        let module = Arc::new(Module::new(
+            id,
+            key,
+            (pid, path.to_owned()),
+            file,
+            self.tables.clone(),
+        ));
         self.open += u64::from(module.file().is_some());
         self.bytes += module.size();
         self.all.insert(id, module.clone());
@@ -87,19 +97,6 @@ impl Modules {
 
     pub(super) fn get(&self, id: ModuleId) -> Option<Arc<Module>> {
         self.all.get(&id).cloned()
-    }
-
-    /// Gives the memory of the unwinding tables back that were not asked for the longest.
-    pub(super) fn drop_old_tables(&self) {
-        let used = |module: &Arc<Module>| Some((module.tables_used()?, module.id));
-        let mut used: Vec<_> = self.all.values().filter_map(used).collect();
-        used.sort_unstable();
-        for (_, id) in used {
-            if !Tables::are_many() {
-                return;
-            }
-            self.all.get(&id).inspect(|module| module.drop_tables());
-        }
     }
 
     /// Forgets modules that no process has mapped, if there are too many. Functions in them that
@@ -151,22 +148,17 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
+    use nix::sys::stat::{major, minor};
+
     use super::*;
 
     fn of(modules: &mut Modules, path: &Path) -> Option<Arc<Module>> {
         let metadata = fs::metadata(path).unwrap();
-        let key = FileKey {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        };
-        let range = CodeRange {
-            start: 0,
-            end: 4096,
-            is_writable: false,
-            offset: 0,
-            file: Some((key, path)),
-        };
-        modules.of(std::process::id(), &range)
+        let [major, minor] = [major(metadata.dev()), minor(metadata.dev())];
+        let (inode, path) = (metadata.ino(), path.display());
+        let line = format!("0-1000 r-xp 0 {major:x}:{minor:x} {inode} {path}");
+        let map = Mapping::parse(line.as_bytes()).unwrap();
+        modules.of(std::process::id(), &map)
     }
 
     /// So many copies of this program's first pages.
@@ -223,19 +215,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = files(folder.path(), 1).remove(0);
         let mut modules = Modules::default();
-        let key = FileKey {
-            device: 0,
-            inode: 7,
-        };
-        let range = CodeRange {
-            start: 0,
-            end: 4096,
-            is_writable: false,
-            offset: 0,
-            file: Some((key, &path)),
-        };
-        let first = modules.of(std::process::id(), &range).unwrap();
-        let second = modules.of(std::process::id(), &range).unwrap();
+        let line = format!("0-1000 r-xp 0 0:0 7 {}", path.display());
+        let map = Mapping::parse(line.as_bytes()).unwrap();
+        let first = modules.of(std::process::id(), &map).unwrap();
+        let second = modules.of(std::process::id(), &map).unwrap();
         assert!(first.file().is_none() && first.id == second.id);
         assert_eq!(modules.all.len(), 1);
     }
@@ -275,21 +258,28 @@ mod tests {
             of(&mut modules, &path).unwrap()
         });
         let [a, b, c, d] = &all;
+        let cached = |module: &Module| {
+            let mut tables = modules.tables.lock().unwrap();
+            tables.get(&module.id).is_some()
+        };
         assert!(a.tables().is_some() && b.tables().is_some());
-        assert!(!Tables::are_too_many());
         assert!(a.tables().is_some() && c.tables().is_some());
-        assert!(Tables::are_too_many() && d.tables().is_none());
-        modules.drop_old_tables();
-        let kept = all.each_ref().map(|module| module.tables_used().is_some());
-        assert_eq!(kept, [false, false, true, false]);
+        assert_eq!(
+            [a, b, c, d].map(|module| cached(module)),
+            [true, false, true, false]
+        );
         assert!(d.tables().is_some());
+        assert_eq!(
+            [a, b, c, d].map(|module| cached(module)),
+            [false, false, true, true]
+        );
         // It comes back all the time.
-        let mut readings = 0;
+        let mut readings = 1;
         while a.tables().is_some() && readings < 100 {
             readings += 1;
-            a.drop_tables();
+            modules.tables.lock().unwrap().remove(&a.id);
         }
-        assert_eq!(readings, 20);
+        assert_eq!(readings, 21);
         assert!(c.tables().is_some());
     }
 }

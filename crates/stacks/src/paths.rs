@@ -1,4 +1,4 @@
-//! What the kernel side knows of call paths, so that it can tell them apart without unwinding.
+//! Call paths as the kernel side knows them, so that it can tell them apart without unwinding.
 //!
 //! The layout of a function's frame is given by the place that it is called from, so a path is
 //! recognised step by step: who is at one return address knows where the next one lies. All paths
@@ -25,7 +25,7 @@ pub fn mix(state: u64, word: u64) -> u64 {
 pub struct Step {
     /// Where it is: 8-byte words above the stack pointer at the entry of the function.
     pub offset: u16,
-    /// What is there.
+    /// The return address.
     pub word: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct Paths {
     nodes: HashMap<u64, Node>,
 }
 
-/// What the kernel side has to be told: how the path goes on from a state.
+/// An update for the kernel side: how the path goes on from a state.
 pub type Change = (u64, RawPath);
 
 impl Paths {

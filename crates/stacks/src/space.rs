@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::elf::Refusal;
-use super::mapping::{self, CodeRange};
 use super::modules::Modules;
-use super::unwind::{self, Code, Rule, Tables};
+use super::unwind::{self, Code, Rule};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 use gpuprobe_model::stack::{Location, ModuleId};
+use gpuprobe_os::proc::{Mapping, Mappings, Status};
 
 /// How long a page that is in no mapping is taken to be in none.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -67,20 +67,24 @@ impl AddressSpaces {
     /// held at exec. Those of a process that has ended stay as they are.
     pub fn refresh(&mut self, pid: u32) {
         let space = self.processes.entry(pid).or_default();
-        let exec_pages = mapping::exec_pages(pid);
-        let Some(maps) = mapping::read(pid) else {
+        // What is mapped after this makes a count that fits no more.
+        let exec_pages = exec_pages(pid);
+        let maps = Mappings::of(pid);
+        // A process that waits to be reaped has no memory.
+        let Some(maps) = maps.ok().filter(|maps| maps.iter().next().is_some()) else {
             return;
         };
         space.exec_pages = exec_pages;
         let modules = &mut self.modules;
-        let with_module = |range: CodeRange<'_>| Range {
-            start: range.start,
-            end: range.end,
-            offset: range.offset,
-            is_writable: range.is_writable,
-            module: modules.of(pid, &range),
+        let with_module = |map: Mapping<'_>| Range {
+            start: map.start,
+            end: map.end,
+            offset: map.offset,
+            is_writable: map.is_writable,
+            module: modules.of(pid, &map),
         };
-        space.ranges = mapping::code_of(&maps).map(with_module).collect();
+        let code = maps.iter().filter(|map| map.is_code && !map.is_vsyscall());
+        space.ranges = code.map(with_module).collect();
         let mut mapped = space.ranges.iter();
         let main = mapped.find_map(|range| range.module.as_ref());
         let refused = main.and_then(|module| module.headers().err()).cloned();
@@ -169,6 +173,17 @@ impl AddressSpaces {
     }
 }
 
+/// The kernel's count of the pages of code that process `pid` has mapped.
+fn exec_pages(pid: u32) -> Option<u64> {
+    let status = Status::of(pid).ok()?;
+    let kib = |name| -> Option<u64> { status.field(name)?.strip_suffix(" kB")?.parse().ok() };
+    // The kernel splits it in two: of the program itself, and of everything else.
+    let bytes = kib("VmExe")?
+        .checked_add(kib("VmLib")?)?
+        .checked_mul(1024)?;
+    Some(bytes / procfs::page_size())
+}
+
 fn nowhere(address: u64) -> Location {
     Location {
         address,
@@ -228,12 +243,12 @@ impl Code for Of<'_> {
         if rules.len() >= RULES_LIMIT {
             rules.clear();
         }
-        let modules = &self.spaces.modules;
         let entry = rules.entry(key).or_insert_with(|| {
-            let address = module.headers().ok()?.address_of(location.offset)?;
-            if Tables::are_too_many() {
-                modules.drop_old_tables();
-            }
+            let address = module
+                .headers()
+                .ok()?
+                .segments
+                .address_of(location.offset)?;
             module.tables()?.rule(address).map(Arc::new)
         });
         entry.clone()

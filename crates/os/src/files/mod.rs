@@ -27,18 +27,19 @@ use walk::{Place, Step, kind, step};
 
 pub use trust::can_be_replaced;
 
-/// What a new file may be, before the umask.
+/// Permissions of a new file, before the umask.
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o666);
-/// What a new folder may be.
+/// Permissions of a new folder, before the umask.
 const FOLDER_MODE: Mode = Mode::from_bits_truncate(0o777);
 
 /// Opens `path` for writing and makes it empty; makes it if it is not there.
 ///
 /// # Errors
-/// Those of the file system; others could have put there what there is.
+/// Returns the file system's error, or `PermissionDenied` if others could have put there what there
+/// is.
 pub fn create(path: &Path) -> io::Result<File> {
-    let mut place = walk::find(path)?;
     loop {
+        let place = walk::find(path, true)?;
         match step(&place.folder, &place.name)? {
             Step::Nothing => match make(&place.folder, &place.name) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -48,7 +49,8 @@ pub fn create(path: &Path) -> io::Result<File> {
                 let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
                 return Ok(openat(&place.folder, &*place.name, flags, Mode::empty())?.into());
             }
-            Step::Link(target) => place = walk::find_from(place, &target)?,
+            // It was put there just now.
+            Step::Link(_) => {}
             Step::Thing(thing, status) => return overwrite(&place.folder, &thing, &status),
         }
     }
@@ -60,7 +62,7 @@ pub struct New {
     /// A path that reaches it without any symbolic link.
     pub path: PathBuf,
     place: Place,
-    /// What was made beside it.
+    /// Names of files made beside it.
     beside: Vec<OsString>,
 }
 
@@ -68,7 +70,7 @@ impl New {
     /// Makes a new, empty file beside this one, whose name is longer by `suffix`.
     ///
     /// # Errors
-    /// There is something of that name already; those of the file system.
+    /// Returns `AlreadyExists` if there is something of that name, or the file system's error.
     pub fn beside(&mut self, suffix: &str) -> io::Result<File> {
         let mut name = self.place.name.clone();
         name.push(suffix);
@@ -91,7 +93,7 @@ impl New {
     /// The folder that it is in.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the file system's error.
     pub fn folder(&self) -> io::Result<FileStat> {
         Ok(fstat(&self.place.folder)?)
     }
@@ -100,9 +102,10 @@ impl New {
 /// Makes the new file `path`, open for writing.
 ///
 /// # Errors
-/// There is something of that name already, even a symbolic link; those of the file system.
+/// Returns `AlreadyExists` if there is something of that name, even a symbolic link, or the file
+/// system's error.
 pub fn create_new(path: &Path) -> io::Result<(New, File)> {
-    let place = walk::find(path)?;
+    let place = walk::find(path, false)?;
     let file = make(&place.folder, &place.name)?;
     let folder = readlink(&*format!("/proc/self/fd/{}", place.folder.as_raw_fd()))?;
     let new = New {
@@ -116,7 +119,8 @@ pub fn create_new(path: &Path) -> io::Result<(New, File)> {
 /// Makes the folder `path` and those above it, as far as they are not there.
 ///
 /// # Errors
-/// Those of the file system; others could have put there what there is.
+/// Returns the file system's error, or `PermissionDenied` if others could have put there what there
+/// is.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     match walk::folder(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -125,7 +129,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     if let Some(above) = path.parent().filter(|above| *above != Path::new("")) {
         create_folder(above)?;
     }
-    let place = walk::find(path)?;
+    let place = walk::find(path, false)?;
     match mkdirat(&place.folder, &*place.name, FOLDER_MODE) {
         Ok(()) => {
             let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;

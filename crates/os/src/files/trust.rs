@@ -68,7 +68,7 @@ fn has_private_group(owner: u32, gid: u32) -> bool {
 /// links in it, or of those beside it whose names are longer by one of `suffixes`.
 ///
 /// # Errors
-/// Those of the file system.
+/// Returns the file system's error.
 pub fn can_be_replaced(path: &Path, suffixes: &[&str]) -> io::Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     for above in folder.ancestors() {

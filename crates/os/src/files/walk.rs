@@ -1,6 +1,5 @@
 //! Going to where a file is, or is to be, without being led astray.
 
-use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -22,11 +21,9 @@ const MAX_LINKS: usize = 40;
 pub(super) struct Place {
     pub(super) folder: OwnedFd,
     pub(super) name: OsString,
-    /// Links that were followed on the way.
-    pub(super) links: usize,
 }
 
-/// What a name in a folder is.
+/// The thing that a name in a folder stands for.
 #[derive(Debug)]
 pub(super) enum Step {
     /// There is no such name.
@@ -67,97 +64,133 @@ pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<Step> {
     Ok(Step::Link(readlinkat(&thing, "")?))
 }
 
-/// Goes to the folder that `path` is in.
-pub(super) fn find(path: &Path) -> io::Result<Place> {
-    let start = Place {
-        folder: open(".", PLACE | OFlag::O_DIRECTORY, Mode::empty())?,
-        name: OsString::new(),
-        links: 0,
+/// Goes to the folder that `path` is in; that in which it ends, if links at its end are followed.
+pub(super) fn find(path: &Path, follows_last: bool) -> io::Result<Place> {
+    // The next one is the last.
+    let mut left: Vec<_> = parts(path).collect();
+    let mut links = 0;
+    let mut place = Place {
+        folder: start_of(path)?,
+        name: next(&mut left),
     };
-    walk(start, path)
-}
-
-/// Goes to where the link `target`, which is at `place`, leads.
-pub(super) fn find_from(place: Place, target: &OsStr) -> io::Result<Place> {
-    let links = place.links + 1;
-    if links > MAX_LINKS {
-        return Err(Errno::ELOOP.into());
+    while follows_last || !left.is_empty() {
+        match step(&place.folder, &place.name)? {
+            Step::Link(target) => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Errno::ELOOP.into());
+                }
+                let target = Path::new(&target);
+                if target.is_absolute() {
+                    place.folder = start_of(target)?;
+                }
+                left.extend(parts(target));
+            }
+            _ if left.is_empty() => break,
+            step => place.folder = enter(&place, step)?,
+        }
+        place.name = next(&mut left);
     }
-    walk(Place { links, ..place }, Path::new(target))
+    Ok(place)
 }
 
 /// Opens the folder `path`.
 pub(super) fn folder(path: &Path) -> io::Result<OwnedFd> {
-    // The folder in which `.` is, is the folder itself.
-    Ok(find(&path.join("."))?.folder).and_then(|found| {
-        let status = fstat(&found)?;
-        match kind(&status) {
-            SFlag::S_IFDIR => Ok(found),
-            _ => Err(Errno::ENOTDIR.into()),
+    let place = find(path, true)?;
+    enter(&place, step(&place.folder, &place.name)?)
+}
+
+/// Opens the folder at `place`, which was looked at.
+fn enter(place: &Place, step: Step) -> io::Result<OwnedFd> {
+    match step {
+        Step::Thing(thing, status) if kind(&status) == SFlag::S_IFDIR => Ok(thing),
+        Step::Special => {
+            let flags = PLACE | OFlag::O_DIRECTORY;
+            Ok(openat(&place.folder, &*place.name, flags, Mode::empty())?)
         }
+        Step::Nothing => Err(Errno::ENOENT.into()),
+        Step::Thing(..) | Step::Link(_) => Err(Errno::ENOTDIR.into()),
+    }
+}
+
+/// Opens the folder in which `path` begins.
+fn start_of(path: &Path) -> io::Result<OwnedFd> {
+    let start = if path.is_absolute() { "/" } else { "." };
+    Ok(open(start, PLACE | OFlag::O_DIRECTORY, Mode::empty())?)
+}
+
+/// The names in a path, the last one first.
+fn parts(path: &Path) -> impl Iterator<Item = OsString> {
+    path.components().rev().filter_map(|part| match part {
+        Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+        Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
     })
 }
 
-fn walk(start: Place, path: &Path) -> io::Result<Place> {
-    let mut place = start;
-    let mut left = VecDeque::new();
-    enter(&mut place, &mut left, path)?;
-    let Some(mut name) = left.pop_front() else {
-        return Err(Errno::ENOENT.into());
-    };
-    while let Some(next) = left.pop_front() {
-        match step(&place.folder, &name)? {
-            Step::Nothing => return Err(Errno::ENOENT.into()),
-            Step::Thing(thing, status) if kind(&status) == SFlag::S_IFDIR => {
-                place.folder = thing;
-            }
-            Step::Thing(..) => return Err(Errno::ENOTDIR.into()),
-            Step::Special => {
-                let flags = PLACE | OFlag::O_DIRECTORY;
-                place.folder = openat(&place.folder, &*name, flags, Mode::empty())?;
-            }
-            Step::Link(target) => {
-                place.links += 1;
-                if place.links > MAX_LINKS {
-                    return Err(Errno::ELOOP.into());
-                }
-                left.push_front(next);
-                enter(&mut place, &mut left, Path::new(&target))?;
-                name = left.pop_front().unwrap_or_default();
-                continue;
-            }
-        }
-        name = next;
-    }
-    place.name = name;
-    Ok(place)
-}
-
-/// Puts the parts of `path` before those that are left; one that begins at the root begins there.
-fn enter(place: &mut Place, left: &mut VecDeque<OsString>, path: &Path) -> io::Result<()> {
-    if path.is_absolute() {
-        place.folder = open("/", PLACE | OFlag::O_DIRECTORY, Mode::empty())?;
-    }
-    let mut parts: Vec<OsString> = Vec::new();
-    for part in path.components() {
-        match part {
-            Component::Normal(name) => parts.push(name.to_owned()),
-            Component::ParentDir => parts.push("..".into()),
-            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
-        }
-    }
-    // The path itself ends here, in a folder: `/`, `.` and the like.
-    if parts.is_empty() || path.as_os_str().as_encoded_bytes().ends_with(b"/.") {
-        parts.push(".".into());
-    }
-    parts
-        .into_iter()
-        .rev()
-        .for_each(|part| left.push_front(part));
-    Ok(())
+/// The next name; a path that has none ends in the folder: `/`, `.` and the like.
+fn next(left: &mut Vec<OsString>) -> OsString {
+    left.pop().unwrap_or_else(|| ".".into())
 }
 
 /// The type of a file.
 pub(super) fn kind(status: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_lead_where_the_kernel_would_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("a/b/c")).unwrap();
+        fs::write(at("a/file"), "").unwrap();
+        for (target, name) in [
+            ("a/b", "to-b"),
+            ("../file", "a/b/to-file"),
+            ("to-b/to-file", "twice"),
+            (".", "a/here"),
+            ("/", "a/root"),
+            ("loop", "loop"),
+            ("a/absent", "to-absent"),
+        ] {
+            symlink(target, at(name)).unwrap();
+        }
+        symlink(at("to-b"), at("a/b/c/back")).unwrap();
+        for path in [
+            "a/file",
+            "to-b/c/../to-file",
+            "twice",
+            "a/here/b/c/back/c",
+            "a/root/proc/self/root",
+            "a/root/..",
+            "to-b/.",
+            "",
+        ] {
+            let path = at(path);
+            let place = find(&path, true).unwrap();
+            let found = format!("/proc/self/fd/{}", place.folder.as_raw_fd());
+            let found = fs::canonicalize(Path::new(&found).join(&place.name)).unwrap();
+            assert_eq!(found, fs::canonicalize(&path).unwrap(), "{path:?}");
+            assert_eq!(super::folder(&path).is_ok(), path.is_dir(), "{path:?}");
+        }
+        let absent = find(&at("to-absent"), true).unwrap();
+        assert_eq!(absent.name, "absent");
+        assert_eq!(find(&at("to-absent"), false).unwrap().name, "to-absent");
+        for (path, error) in [
+            ("loop", Errno::ELOOP),
+            ("a/file/x", Errno::ENOTDIR),
+            ("absent/x", Errno::ENOENT),
+        ] {
+            let found = find(&at(path), true).unwrap_err();
+            assert_eq!(found.raw_os_error(), Some(error as i32), "{path}");
+        }
+    }
 }

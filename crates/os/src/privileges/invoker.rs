@@ -23,7 +23,7 @@ impl Invoker {
     /// From the variables that sudo and pkexec set, if we are root because of them.
     ///
     /// # Errors
-    /// Those of looking up the user.
+    /// Returns the system's error if the user or its groups cannot be looked up.
     pub fn find() -> Result<Option<Self>> {
         let Some((uid, gid)) = ids() else {
             return Ok(None);

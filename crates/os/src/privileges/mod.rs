@@ -1,4 +1,4 @@
-//! What rights we have: which are needed when, and whose they are.
+//! Our rights: which are needed when, and whose they are.
 //!
 //! Capabilities belong to threads. Once everything is attached, each thread gives up for good what
 //! it will not need, and the right to gain any by executing something (`NO_NEW_PRIVS`). The traced
@@ -56,7 +56,7 @@ pub fn name_missing(error: Error) -> Error {
 /// Gives up all rights of this thread but these, as far as it has them.
 ///
 /// # Errors
-/// Those of the kernel; none is to be expected.
+/// Returns the kernel's error; none is to be expected.
 pub fn keep_only(wanted: &[&[Capability]]) -> Result<()> {
     let permitted = caps::read(None, CapSet::Permitted).context("cannot read capabilities")?;
     let kept: CapsHashSet = wanted

@@ -1,11 +1,11 @@
-//! What it takes to make and remove files in a folder, once other rights are given up.
+//! Rights to make and remove files in a folder, once others are given up.
 
 use nix::sys::stat::FileStat;
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use super::{WRITE_ANYWHERE, keep_only_here, owner};
 
-/// What it takes to make and remove files in a folder.
+/// Rights to make and remove files in a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteRights {
     /// None: it is our own.
@@ -17,7 +17,7 @@ pub enum WriteRights {
 }
 
 impl WriteRights {
-    /// Those for `folder`.
+    /// The rights for `folder`.
     pub fn in_folder(folder: &FileStat) -> Self {
         Self::decide(folder.st_uid, folder.st_mode, Uid::effective(), owner())
     }

@@ -1,20 +1,27 @@
-//! What the symbols of traced programs tell about kernels and variables. Symbols are many: a file's
-//! are read once for all that is asked of it, as long as there is room.
+//! Names of kernels and sizes of variables, from the symbols of traced programs. Symbols are many: a
+//! file's are read once for all that is asked of it, as long as there is room.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::stub::{Functions, kernel_of_symbol};
+use super::native::AllSources;
+use super::stub::kernel_of_symbol;
 use super::variable::Variables;
+use crate::Module;
+use crate::cache::Cache;
+use crate::modules::Modules;
 use gpuprobe_os::proc::Mappings;
-use gpuprobe_os::regular::{open_regular, open_regular_in_root};
+use gpuprobe_os::regular::open_regular;
 
-/// Bytes of what is remembered of all files. The functions of the largest library take 24 MB.
-const BYTES_LIMIT: usize = 128 << 20;
-/// Files of which something is remembered.
-const FILES_LIMIT: usize = 256;
+/// Bytes of the functions of all files, of 8 each. The largest libraries have a million.
+const FUNCTIONS_BYTES: u64 = 64 << 20;
+/// Programs whose variables are remembered, and their bytes.
+const PROGRAMS_LIMIT: usize = 256;
+const VARIABLES_BYTES: u64 = 128 << 20;
+/// Bytes of a kernel's mangled name.
+const NAME_LIMIT: usize = 64 << 10;
 /// How long the mappings of a process are believed.
 const MAPPED_FOR: Duration = Duration::from_secs(1);
 /// Who asks reads the kernel's rings meanwhile. This long may reading files take at once, and this
@@ -25,11 +32,10 @@ const READING_SHARE: u32 = 10;
 /// Files of traced programs, as far as they were asked about.
 #[derive(Debug)]
 pub struct HostFiles {
-    files: HashMap<Identity, Known>,
-    bytes: usize,
-    /// Counts questions.
-    asked: u64,
-    /// What the process that was last asked about has mapped.
+    modules: Modules,
+    functions: AllSources,
+    variables: Cache<Identity, Variables>,
+    /// The mappings of the process that was last asked about.
     mapped: Option<(u32, Instant, Mappings)>,
     /// When this began, and how long reading has taken since.
     since: Instant,
@@ -46,26 +52,24 @@ struct Identity {
     changed: (i64, i64),
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    functions: Option<Functions>,
-    variables: Option<Variables>,
-    used: u64,
-}
-
-impl Known {
-    fn bytes(&self) -> usize {
-        let functions = self.functions.as_ref().map_or(0, Functions::bytes);
-        functions + self.variables.as_ref().map_or(0, Variables::bytes)
+impl Identity {
+    fn of(file: &File) -> Option<Self> {
+        let metadata = file.metadata().ok()?;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
     }
 }
 
 impl Default for HostFiles {
     fn default() -> Self {
         Self {
-            files: HashMap::new(),
-            bytes: 0,
-            asked: 0,
+            modules: Modules::default(),
+            functions: AllSources::without_details(FUNCTIONS_BYTES),
+            variables: Cache::new(PROGRAMS_LIMIT, VARIABLES_BYTES),
             mapped: None,
             since: Instant::now(),
             reading: Duration::ZERO,
@@ -78,28 +82,35 @@ impl HostFiles {
     /// The mangled name of the kernel whose host function is at `address` in process `pid`, if the
     /// file that holds it has kept its symbols.
     pub fn kernel_at(&mut self, pid: u32, address: u64) -> Option<String> {
-        let (file, offset) = self.place(pid, address)?;
-        let known = self.about(&file, |known| {
-            known
-                .functions
-                .get_or_insert_with(|| Functions::read(&file))
-                .is_whole()
-        })?;
-        let name = known.functions.as_ref()?.name_at(&file, offset)?;
-        Some(kernel_of_symbol(&name))
+        let (module, offset) = self.place(pid, address)?;
+        let is_read = self.functions.module(module.id).is_some();
+        (is_read || self.may_read()).then_some(())?;
+        let begin = Instant::now();
+        self.functions.open(&module);
+        let name = self.functions.symbol(&module, offset);
+        self.reading += begin.elapsed();
+        Some(kernel_of_symbol(
+            &name.filter(|name| name.len() <= NAME_LIMIT)?,
+        ))
     }
 
     /// Bytes of the device variable `name` of process `pid`. nvcc makes a variable of the same size
     /// in the host's code for each; it is found if the program's own file has kept its symbols.
     pub fn size_of_variable(&mut self, pid: u32, name: &str) -> Option<u64> {
         let file = open_regular(format!("/proc/{pid}/exe").as_ref()).ok()?;
-        let known = self.about(&file, |known| {
-            known
-                .variables
-                .get_or_insert_with(|| Variables::read(&file))
-                .is_whole()
-        })?;
-        known.variables.as_ref()?.size(name)
+        let identity = Identity::of(&file)?;
+        if self.variables.get(&identity).is_none() {
+            self.may_read().then_some(())?;
+            let read = self.timed(|| Variables::read(&file));
+            if !read.is_whole() {
+                tracing::warn!(
+                    "a program has too many variables: not all of their sizes are known"
+                );
+            }
+            self.variables.make_room(read.bytes());
+            self.variables.insert(identity, read.bytes(), read);
+        }
+        self.variables.get(&identity)?.size(name)
     }
 
     /// The program that this process runs has changed.
@@ -107,8 +118,8 @@ impl HostFiles {
         self.mapped.take_if(|(mapped, _, _)| *mapped == pid);
     }
 
-    /// The file that is mapped at `address`, and the place in it.
-    fn place(&mut self, pid: u32, address: u64) -> Option<(File, u64)> {
+    /// The module that is mapped at `address`, and the place in it.
+    fn place(&mut self, pid: u32, address: u64) -> Option<(Arc<Module>, u64)> {
         let is_known = |mapped: &(u32, Instant, Mappings)| {
             let (of, at, maps) = mapped;
             *of == pid && at.elapsed() < MAPPED_FOR && maps.at(address).is_some()
@@ -121,61 +132,8 @@ impl HostFiles {
         }
         let (_, _, maps) = self.mapped.as_ref()?;
         let map = maps.at(address)?;
-        let file = open_regular(map.link(pid).as_ref());
-        let file = file.or_else(|error| match map.path_without_mark() {
-            Some(path) => open_regular_in_root(pid, path),
-            None => Err(error),
-        });
         let offset = (address - map.start).checked_add(map.offset)?;
-        Some((file.ok()?, offset))
-    }
-
-    /// What is known of `file`, after `read` has made sure that it is what is wanted. That says
-    /// whether the file has no more to tell than what was read.
-    fn about(&mut self, file: &File, read: impl FnOnce(&mut Known) -> bool) -> Option<&Known> {
-        let metadata = file.metadata().ok()?;
-        let identity = Identity {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        };
-        self.asked += 1;
-        let mut known = self.files.remove(&identity).unwrap_or_default();
-        let before = known.bytes();
-        self.bytes -= before;
-        let is_read = known.functions.is_some() && known.variables.is_some();
-        if !is_read && !self.may_read() {
-            self.keep(identity, known);
-            return self.files.get(&identity);
-        }
-        let is_whole = self.timed(|| read(&mut known));
-        if !is_whole && known.bytes() > before {
-            tracing::warn!("a program has too many symbols: not all of its kernels have names");
-        }
-        self.make_room(known.bytes());
-        self.keep(identity, known);
-        self.files.get(&identity)
-    }
-
-    fn keep(&mut self, identity: Identity, mut known: Known) {
-        known.used = self.asked;
-        self.bytes += known.bytes();
-        self.files.insert(identity, known);
-    }
-
-    /// Forgets what was not used for the longest, until there is room.
-    fn make_room(&mut self, bytes: usize) {
-        while self.files.len() >= FILES_LIMIT || self.bytes + bytes > BYTES_LIMIT {
-            let oldest = self.files.iter().min_by_key(|(_, known)| known.used);
-            let Some(known) = oldest
-                .map(|(identity, _)| *identity)
-                .and_then(|identity| self.files.remove(&identity))
-            else {
-                return;
-            };
-            self.bytes -= known.bytes();
-        }
+        Some((self.modules.of(pid, &map)?, offset))
     }
 
     fn timed<T>(&mut self, read: impl FnOnce() -> T) -> T {
@@ -211,19 +169,13 @@ mod tests {
         assert!(first.contains("our_own"), "{first}");
         files.size_of_variable(std::process::id(), "no such variable");
         let taken = files.reading;
-        assert!(files.bytes > 0);
         for _ in 0..100 {
             assert_eq!(our_own(&mut files).as_ref(), Some(&first));
             let size = files.size_of_variable(std::process::id(), "no such variable");
             assert_eq!(size, None);
         }
-        assert_eq!(files.files.len(), 1);
         // The mappings may be read again, which takes far less than the symbols did.
         assert!(files.reading < 2 * taken, "{taken:?}");
-        let known: usize = files.files.values().map(Known::bytes).sum();
-        assert_eq!(known, files.bytes);
-        files.make_room(BYTES_LIMIT);
-        assert!(files.files.is_empty() && files.bytes == 0);
     }
 
     #[test]

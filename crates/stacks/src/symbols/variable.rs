@@ -6,12 +6,13 @@ use std::fs::File;
 use object::{Object, ObjectSymbol, SymbolKind};
 
 use super::stub::without_local_marks;
+use crate::elf::Image;
 use gpuprobe_os::bounded::BoundedFile;
 
 /// Variables of a file, and bytes of their names. The largest programs have some ten thousand.
 const VARIABLES_LIMIT: usize = 1 << 18;
 const NAMES_LIMIT: usize = 16 << 20;
-/// What C++ compilers make for themselves.
+/// Prefixes of variables that C++ compilers make for themselves.
 const MADE: &[&str] = &["_ZTV", "_ZTI", "_ZTS", "_ZTT", "_ZGV"];
 
 /// The variables of a program, by the names that those of the device have for which they stand.
@@ -23,14 +24,15 @@ pub(crate) struct Variables {
 }
 
 impl Variables {
-    /// Those of `file`; none if it cannot be read.
+    /// The variables of `file`; none if it cannot be read.
     pub(crate) fn read(file: &File) -> Self {
         let mut variables = Self::default();
         let file = BoundedFile::new(file);
-        let Ok(elf) = object::File::parse(&file) else {
+        let Ok(image) = Image::parse(&file) else {
             return variables;
         };
-        let data = elf
+        let data = image
+            .file
             .symbols()
             .filter(|s| s.kind() == SymbolKind::Data && s.size() > 0);
         for symbol in data {
@@ -77,8 +79,8 @@ impl Variables {
     }
 
     /// Bytes of memory that they take.
-    pub(crate) fn bytes(&self) -> usize {
-        self.names + self.sizes.capacity() * size_of::<(Box<str>, u64)>()
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.names + self.sizes.capacity() * size_of::<(Box<str>, u64)>()) as u64
     }
 
     /// Whether they are all that the file has.

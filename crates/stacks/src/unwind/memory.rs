@@ -1,4 +1,4 @@
-//! What can be read of a process while its stack is unwound.
+//! The part of a process's memory that can be read while its stack is unwound.
 
 /// A thread's registers and the top of its stack, at one moment.
 #[derive(Clone, Copy, Debug)]

@@ -27,7 +27,7 @@ pub struct Unwound {
     pub slots: Vec<u64>,
 }
 
-/// What unwinding needs to know of a process.
+/// The code of a process, as unwinding needs it.
 pub(super) trait Code {
     /// The place of the code at `address`, if some is mapped there; `lookup` is the address in
     /// question, one less where `address` is one that a call returns to.
@@ -149,10 +149,13 @@ fn without_rule(code: &mut dyn Code, frame: &Frame, memory: &Memory<'_>) -> Opti
     caller(bp.checked_add(8)?, memory.word(bp))
 }
 
-/// What a file's tables say of some addresses and lead to with a small stack: for tests with
-/// files that are not to be trusted. Gives how many rules there were.
+/// Applies a file's rules for some addresses to a small stack, for tests with files that are not to
+/// be trusted. Gives how many rules there were.
 #[doc(hidden)]
 pub fn try_tables(file: &[u8]) -> usize {
+    let Ok(file) = gpuprobe_os::bounded::file_of(file) else {
+        return 0;
+    };
     let Ok(headers) = super::elf::Headers::read(&file) else {
         return 0;
     };
@@ -168,9 +171,10 @@ pub fn try_tables(file: &[u8]) -> usize {
         replaced: &[],
     };
     let registers = Registers::new(copy.ip, copy.sp, copy.bp);
-    let code = headers.segments.iter().filter(|s| s.is_executable);
-    let addresses =
-        code.flat_map(|s| (0..128).map(|n| s.address.wrapping_add(n * (s.file_size / 128).max(1))));
+    let addresses = headers
+        .segments
+        .code()
+        .flat_map(|s| (0..128).map(|n| s.address.wrapping_add(n * (s.file_size / 128).max(1))));
     let rules = addresses.filter_map(|address| {
         tables.function_start(address);
         tables.rule(address)

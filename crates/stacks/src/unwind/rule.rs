@@ -20,7 +20,7 @@ const SP: usize = 7;
 const BP: usize = 6;
 const IP: usize = 16;
 
-/// What is known of the registers in a frame.
+/// The registers in a frame, as far as they are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Registers([Option<u64>; REGISTERS]);
 
@@ -31,7 +31,7 @@ impl Registers {
         Self(all)
     }
 
-    /// Those of the caller, after a step that is known to have kept the others.
+    /// The caller's registers, after a step that is known to have kept the others.
     pub(super) fn called_from(mut self, ip: u64, sp: u64, bp: Option<u64>) -> Self {
         (self.0[IP], self.0[SP], self.0[BP]) = (Some(ip), Some(sp), bp);
         self
@@ -61,7 +61,7 @@ enum Place {
     Register(Register),
     /// In memory, where the expression says.
     AtExpression(Box<[u8]>),
-    /// What the expression says.
+    /// It is the expression's result.
     IsExpression(Box<[u8]>),
     Constant(u64),
 }

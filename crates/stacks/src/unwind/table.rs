@@ -1,20 +1,17 @@
 //! The unwinding tables of one file: `.eh_frame` and its index.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fs::File;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer};
 use gimli::{FrameDescriptionEntry, UnwindContext, UnwindSection};
 
 use super::rule::Rule;
-use crate::elf::{Headers, ReadAt};
+use crate::elf::Headers;
+use gpuprobe_os::bounded::read_at;
 
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = FrameDescriptionEntry<Bytes<'a>>;
 
-/// Bytes of all tables in memory. Those of a large program of `PyTorch`'s take 200 MB.
-const MEMORY_LIMIT: u64 = 512 << 20;
-/// As many are left when there are too many, so that this is not soon again.
-const MEMORY_KEPT: u64 = 384 << 20;
 /// Bytes of a table; the largest libraries of `PyTorch` have some 40 MB.
 const LIMIT: u64 = 256 << 20;
 /// Bytes of the description of one function; one of a megabyte is an attack.
@@ -37,33 +34,10 @@ enum Index {
     Own(Vec<(u64, usize)>),
 }
 
-/// Bytes that all tables take together.
-static MEMORY: AtomicU64 = AtomicU64::new(0);
-
 impl Tables {
     /// Reads the tables of `file`; none if it has none that can be used.
-    pub fn read(headers: &Headers, file: &dyn ReadAt) -> Option<Self> {
+    pub fn read(headers: &Headers, file: &File) -> Option<Self> {
         Self::with_header(headers, file).or_else(|| Self::without_header(headers, file))
-    }
-
-    /// Whether the tables of all files take so much memory that none is read any more.
-    pub fn are_too_many() -> bool {
-        MEMORY.load(Ordering::Relaxed) > MEMORY_LIMIT
-    }
-
-    /// Whether more tables than need be are in memory, once there were too many.
-    pub(crate) fn are_many() -> bool {
-        MEMORY.load(Ordering::Relaxed) > MEMORY_KEPT
-    }
-
-    fn new(eh_frame: Vec<u8>, index: Index, bases: BaseAddresses) -> Self {
-        let tables = Self {
-            eh_frame,
-            index,
-            bases,
-        };
-        MEMORY.fetch_add(tables.size(), Ordering::Relaxed);
-        tables
     }
 
     /// Bytes that they take.
@@ -76,7 +50,7 @@ impl Tables {
     }
 
     /// By the program headers, which every file that runs has.
-    fn with_header(headers: &Headers, file: &dyn ReadAt) -> Option<Self> {
+    fn with_header(headers: &Headers, file: &File) -> Option<Self> {
         let place = headers.eh_frame_hdr.as_ref()?;
         let header = read(file, place.offset, place.file_size)?;
         // As linkers write it. gimli's `lookup` overflows at counts of more than 32 bits.
@@ -88,23 +62,31 @@ impl Tables {
         let Pointer::Direct(address) = parsed.eh_frame_ptr() else {
             return None;
         };
-        let (offset, left) = headers.offset_of(address)?;
+        let (offset, left) = headers.segments.offset_of(address)?;
         // Where it ends, only its section's header says; a terminator may stand there too.
         let section = headers.section(".eh_frame");
         let section = section.filter(|section| section.address == address);
         let size = section.map_or(left, |section| section.size.min(left));
         let eh_frame = read(file, offset, size)?;
         let bases = bases.set_eh_frame(address);
-        Some(Self::new(eh_frame, Index::Header(header), bases))
+        Some(Self {
+            eh_frame,
+            index: Index::Header(header),
+            bases,
+        })
     }
 
     /// By the section headers, if the linker was told to leave the index out.
-    fn without_header(headers: &Headers, file: &dyn ReadAt) -> Option<Self> {
+    fn without_header(headers: &Headers, file: &File) -> Option<Self> {
         let section = headers.section(".eh_frame")?;
         let eh_frame = read(file, section.offset, section.size)?;
         let bases = bases(headers).set_eh_frame(section.address);
         let entries = index(&eh_frame, &bases);
-        (!entries.is_empty()).then(|| Self::new(eh_frame, Index::Own(entries), bases))
+        (!entries.is_empty()).then_some(Self {
+            eh_frame,
+            index: Index::Own(entries),
+            bases,
+        })
     }
 
     fn section(&self) -> EhFrame<Bytes<'_>> {
@@ -154,19 +136,13 @@ impl Tables {
     }
 }
 
-impl Drop for Tables {
-    fn drop(&mut self) {
-        MEMORY.fetch_sub(self.size(), Ordering::Relaxed);
-    }
-}
-
-fn read(file: &dyn ReadAt, offset: u64, size: u64) -> Option<Vec<u8>> {
+fn read(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
     let is_sane = size > 0 && size <= LIMIT;
     is_sane.then_some(())?;
-    file.read_at(offset, usize::try_from(size).ok()?)
+    read_at(file, offset, size)
 }
 
-/// What pointers in the tables may be relative to, besides themselves.
+/// Addresses that pointers in the tables may be relative to, besides their own.
 fn bases(headers: &Headers) -> BaseAddresses {
     let address = |name| headers.section(name).map(|section| section.address);
     let mut bases = BaseAddresses::default();

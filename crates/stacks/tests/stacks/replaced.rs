@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use gpuprobe_os::bounded::file_of;
 use gpuprobe_stacks::elf::Refusal;
 use gpuprobe_stacks::symbols::{Request, Service};
 
@@ -41,11 +42,14 @@ fn a_process_that_ends_before_its_symbols_are_read() {
     let mut service = Service::start().unwrap();
     let spaces = &world.spaces;
     let requests = unwound.stack.locations.iter().enumerate();
-    service.request(requests.map(|(index, location)| Request {
-        pid: process.pid(),
-        location: *location,
-        is_innermost: index == 0,
-        module: location.module.and_then(|id| spaces.module(id)),
+    service.request(requests.map(|(index, location)| {
+        let request = Request {
+            pid: process.pid(),
+            location: *location,
+            is_innermost: index == 0,
+        };
+        let module = location.module.and_then(|id| spaces.module(id));
+        (request, module)
     }));
     assert!(service.outstanding() > 0 || !service.poll().is_empty());
     let answers = service.wait(std::time::Duration::from_secs(20));
@@ -97,7 +101,7 @@ fn a_32_bit_program_is_refused() {
     let program = folder.path().join("tiny");
     fs::write(&program, tiny_32_bit()).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let headers = gpuprobe_stacks::elf::Headers::read(&tiny_32_bit().as_slice());
+    let headers = gpuprobe_stacks::elf::Headers::read(&file_of(&tiny_32_bit()).unwrap());
     assert_eq!(headers, Err(Refusal::Is32Bit));
     // Kernels without 32-bit emulation cannot run it; there the header above is all there is.
     let Ok(mut child) = std::process::Command::new(&program).spawn() else {

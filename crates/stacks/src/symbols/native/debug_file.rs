@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::Module;
-use crate::elf::{Headers, ReadAt};
+use crate::elf::Headers;
+use gpuprobe_os::bounded::read_at;
 use gpuprobe_os::regular::{open_regular, open_regular_in_root};
 
 /// Where distributions put debugging information.
@@ -46,9 +47,8 @@ fn by_build_id(module: &Module, id: &[u8]) -> Option<(File, Headers)> {
 fn by_link(module: &Module) -> Option<(File, Headers)> {
     let file = module.file()?;
     let section = module.headers().ok()?.section(".gnu_debuglink")?;
-    let is_sane = section.size <= LINK_LIMIT;
-    let size = usize::try_from(section.size).ok().filter(|_| is_sane)?;
-    let (name, checksum) = link(&file.read_at(section.offset, size)?)?;
+    (section.size <= LINK_LIMIT).then_some(())?;
+    let (name, checksum) = link(&read_at(file, section.offset, section.size)?)?;
     let folder = module.path.parent()?;
     let in_debug = Path::new(DEBUG_FOLDER).join(folder.strip_prefix("/").unwrap_or(folder));
     let candidates = [folder.into(), folder.join(".debug"), in_debug];
@@ -83,7 +83,7 @@ fn checksum_of(file: &File) -> Option<u32> {
     let mut bytes = vec![0; CHUNK];
     let mut offset = 0;
     loop {
-        let read = FileExt::read_at(file, &mut bytes, offset).ok()?;
+        let read = file.read_at(&mut bytes, offset).ok()?;
         if read == 0 {
             return Some(hasher.finalize());
         }

@@ -19,8 +19,8 @@ thread_local! {
 static INSTALLED: Once = Once::new();
 static BEFORE: OnceLock<SigAction> = OnceLock::new();
 
-/// What `read` gives; none if it has panicked. Pages of mapped files that are there no more read
-/// as zeros meanwhile.
+/// The result of `read`; none if it has panicked. Pages of mapped files that are there no more
+/// read as zeros meanwhile.
 pub(super) fn reading<T>(read: impl FnOnce() -> T) -> Option<T> {
     INSTALLED.call_once(install);
     IS_READING.set(true);

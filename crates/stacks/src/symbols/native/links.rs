@@ -10,7 +10,8 @@ use std::path::{Component, Path, PathBuf};
 use object::elf;
 
 use super::debug_file::DEBUG_FOLDER;
-use crate::elf::{Headers, ReadAt, Section};
+use crate::elf::{Headers, Section};
+use gpuprobe_os::bounded::read_at;
 use gpuprobe_os::regular::open_regular;
 
 /// Bytes of such a link: a path and a build id.
@@ -31,8 +32,8 @@ pub(super) fn leads_elsewhere(headers: &Headers, file: &File) -> bool {
 fn is_of_root(link: &Section, file: &File) -> bool {
     let target = || {
         let is_plain = link.flags & elf::SHF_COMPRESSED.0 == 0 && link.size <= LIMIT;
-        let size = usize::try_from(link.size).ok().filter(|_| is_plain)?;
-        let bytes = file.read_at(link.offset, size)?;
+        is_plain.then_some(())?;
+        let bytes = read_at(file, link.offset, link.size)?;
         let end = bytes.iter().position(|&byte| byte == 0)?;
         // As the library finds it.
         let linker = fs::canonicalize(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;

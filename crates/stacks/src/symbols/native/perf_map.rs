@@ -1,13 +1,13 @@
 //! Names of code that a process has made at run time, as its runtime has written them down for
 //! `perf`: lines of `START SIZE NAME` in `/tmp/perf-PID.map`.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::elf::ReadAt;
+use crate::cache::Cache;
 use crate::symbols::demangle::beginning_of;
+use gpuprobe_os::bounded::read_at;
 use gpuprobe_os::proc::Status;
 use gpuprobe_os::regular::open_regular_in_root;
 
@@ -15,21 +15,16 @@ use gpuprobe_os::regular::open_regular_in_root;
 const LIMIT: u64 = 64 << 20;
 /// Functions of a map, of 24 bytes each; those of large Java programs are some hundred thousand.
 const FUNCTIONS_LIMIT: usize = 1 << 20;
-/// Bytes that all maps take together; beyond, those are dropped that were not used for the longest.
-const BYTES_LIMIT: usize = 256 << 20;
+/// Bytes that all maps take together.
+const BYTES_LIMIT: u64 = 256 << 20;
 /// Processes whose maps, or want of one, are remembered.
 const MAPS_LIMIT: usize = 4096;
 /// How long a map is taken not to have changed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The maps of all processes.
-#[derive(Debug, Default)]
-pub(super) struct PerfMaps {
-    maps: HashMap<u32, PerfMap>,
-    bytes: usize,
-    /// Counts questions.
-    asked: u64,
-}
+#[derive(Debug)]
+pub(super) struct PerfMaps(Cache<u32, PerfMap>);
 
 /// The map of one process.
 #[derive(Debug, Default)]
@@ -40,7 +35,6 @@ struct PerfMap {
     functions: Vec<Function>,
     read_at: Option<Instant>,
     size: u64,
-    used: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -51,42 +45,35 @@ struct Function {
     name: Range<u32>,
 }
 
+impl Default for PerfMaps {
+    fn default() -> Self {
+        Self(Cache::new(MAPS_LIMIT, BYTES_LIMIT))
+    }
+}
+
 impl PerfMaps {
     /// The name of the function at `address` of process `pid`.
     pub(super) fn name(&mut self, pid: u32, address: u64) -> Option<String> {
-        self.asked += 1;
-        let map = self.maps.entry(pid).or_default();
-        map.used = self.asked;
-        if map.find(address).is_none() {
-            let before = map.bytes();
-            map.refresh(pid);
-            self.bytes = (self.bytes - before).saturating_add(map.bytes());
+        let Self(maps) = self;
+        let known = maps.get(&pid).and_then(|map| map.find(address));
+        if known.is_some() {
+            return known;
         }
-        let name = map.find(address);
-        while (self.bytes > BYTES_LIMIT || self.maps.len() > MAPS_LIMIT) && self.maps.len() > 1 {
-            self.drop_oldest();
-        }
-        name
+        let mut map = maps.remove(&pid).unwrap_or_default();
+        map.refresh(pid);
+        maps.make_room(map.bytes());
+        maps.insert(pid, map.bytes(), map).find(address)
     }
 
     /// The process runs another program or has ended.
     pub(super) fn forget(&mut self, pid: u32) {
-        if let Some(map) = self.maps.remove(&pid) {
-            self.bytes -= map.bytes();
-        }
-    }
-
-    fn drop_oldest(&mut self) {
-        let oldest = self.maps.iter().min_by_key(|(_, map)| map.used);
-        if let Some(pid) = oldest.map(|(pid, _)| *pid) {
-            self.forget(pid);
-        }
+        self.0.remove(&pid);
     }
 }
 
 impl PerfMap {
-    fn bytes(&self) -> usize {
-        self.text.capacity() + self.functions.capacity() * size_of::<Function>()
+    fn bytes(&self) -> u64 {
+        (self.text.capacity() + self.functions.capacity() * size_of::<Function>()) as u64
     }
 
     fn find(&self, address: u64) -> Option<String> {
@@ -120,9 +107,7 @@ impl PerfMap {
         self.size = size;
         // Not both at once.
         (self.text, self.functions) = (Vec::new(), Vec::new());
-        let bytes = usize::try_from(size.min(LIMIT)).ok();
-        let bytes = bytes.and_then(|size| ReadAt::read_at(&file, 0, size));
-        self.text = bytes.unwrap_or_default();
+        self.text = read_at(&file, 0, size.min(LIMIT)).unwrap_or_default();
         self.functions = parse(&self.text);
         if size > LIMIT || self.functions.len() >= FUNCTIONS_LIMIT {
             tracing::warn!("{path} of process {pid} is too large: not all is read of it");
@@ -202,18 +187,16 @@ mod tests {
         let mut maps = PerfMaps::default();
         for pid in 1..=10 {
             let map = map(lines.as_bytes());
-            maps.bytes += map.bytes();
-            maps.maps.insert(u32::MAX - pid, map);
-            assert_eq!(maps.name(u32::MAX - pid, 0x10).as_deref(), Some("a"));
+            maps.0.insert(u32::MAX - pid, map.bytes(), map);
+            // There is none of this process; what room it takes is made.
+            assert_eq!(maps.name(u32::MAX - 11, 0x10), None);
         }
-        assert!(maps.maps.len() < 10 && maps.bytes <= BYTES_LIMIT);
-        let bytes: usize = maps.maps.values().map(PerfMap::bytes).sum();
-        assert_eq!(maps.bytes, bytes);
+        assert!(maps.0.has_room(0));
         assert_eq!(maps.name(u32::MAX - 10, 0x10).as_deref(), Some("a"));
         assert_eq!(maps.name(u32::MAX - 1, 0x10), None);
         for pid in 1..=10 {
             maps.forget(u32::MAX - pid);
         }
-        assert!(maps.bytes == 0 && maps.maps.is_empty());
+        assert!(maps.0.has_room(BYTES_LIMIT));
     }
 }

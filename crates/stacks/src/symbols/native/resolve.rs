@@ -1,15 +1,14 @@
 //! Making frames of locations.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized};
 
 use super::perf_map::PerfMaps;
-use super::sources::AllSources;
-use super::vet::Allowed;
+use super::sources::{AllSources, BYTES_LIMIT, Source as File};
+use super::{Answer, Request, Symbolize};
 use crate::Module;
 use crate::symbols::demangle::{NAME_LIMIT, beginning, beginning_of, function_name};
 use gpuprobe_model::stack::{Frame, Language, Location, ModuleId, bare_frame};
@@ -58,32 +57,24 @@ impl Symbolizer {
     /// Knows nothing yet.
     pub fn new() -> Self {
         Self {
-            sources: AllSources::new(),
+            sources: AllSources::new(BYTES_LIMIT),
             cache: HashMap::new(),
             bytes: 0,
             perf_maps: PerfMaps::default(),
         }
     }
 
-    /// The frames at `location` of process `pid`, innermost first; never empty. `module` is the
-    /// one that the location names. Unless `is_innermost`, the location is where a call returns
-    /// to, which may be the beginning of another function or line.
-    pub fn frames(
-        &mut self,
-        pid: u32,
-        location: &Location,
-        module: Option<&Arc<Module>>,
-        is_innermost: bool,
-    ) -> Vec<Frame> {
-        let step = u64::from(!is_innermost);
-        let Some(module) = module else {
-            // The file was known once; what is in no file is something else.
-            return vec![match location.module {
-                Some(_) => bare_frame(location),
-                None => self.without_module(pid, location.address, step),
-            }];
+    fn frames(&mut self, request: &Request) -> Vec<Frame> {
+        let Request { pid, location, .. } = request;
+        let step = u64::from(!request.is_innermost);
+        let Some(id) = location.module else {
+            return vec![self.without_module(*pid, location.address, step)];
         };
-        let named = self.named(module, location.offset.wrapping_sub(step), step);
+        // The file was known once.
+        let Some(module) = self.sources.module(id) else {
+            return vec![bare_frame(location)];
+        };
+        let named = self.named(&module, location.offset.wrapping_sub(step), step);
         let path = module.path.to_string_lossy();
         let frame = |named: &Named| Frame {
             function: named.function.clone(),
@@ -95,11 +86,6 @@ impl Symbolizer {
             inlined: named.inlined,
         };
         named.iter().map(frame).collect()
-    }
-
-    /// The process runs another program or has ended: what it has made at run time is forgotten.
-    pub fn forget(&mut self, pid: u32) {
-        self.perf_maps.forget(pid);
     }
 
     fn without_module(&mut self, pid: u32, address: u64, step: u64) -> Frame {
@@ -116,17 +102,20 @@ impl Symbolizer {
         }
     }
 
-    /// What is at `offset` in the file.
+    /// The functions at `offset` in the file.
     fn named(&mut self, module: &Arc<Module>, offset: u64, step: u64) -> Arc<[Named]> {
         let key = (module.id, offset);
         if let Some(known) = self.cache.get(&key) {
             return known.clone();
         }
-        let address = module.headers().ok().and_then(|h| h.address_of(offset));
+        let address = module
+            .headers()
+            .ok()
+            .and_then(|h| h.segments.address_of(offset));
         let sources = &mut self.sources;
         let found = address.and_then(|address| {
-            sources.find(module, |library, path, allowed| {
-                look_up(library, path, allowed, module, address)
+            sources.find(module.id, |library, file| {
+                look_up(library, file, module, address)
             })
         });
         // As addr2line wants it.
@@ -148,26 +137,56 @@ impl Symbolizer {
     }
 }
 
+impl Symbolize for Symbolizer {
+    fn open(&mut self, module: &Arc<Module>) {
+        self.sources.open(module);
+    }
+
+    fn answer(&mut self, request: Request) -> Answer {
+        let frames = self.frames(&request);
+        Answer { request, frames }
+    }
+
+    fn forget(&mut self, pid: u32) {
+        self.perf_maps.forget(pid);
+    }
+}
+
+impl AllSources {
+    /// The mangled name of the function at `offset` of `module`, which is open.
+    pub(crate) fn symbol(&mut self, module: &Module, offset: u64) -> Option<String> {
+        let address = module.headers().ok()?.segments.address_of(offset)?;
+        self.find(module.id, |library, file| {
+            let symbol = find(library, file, address, false)?;
+            is_at(&symbol, module, address).then(|| symbol.name.into_owned())
+        })
+    }
+}
+
+/// The function at `address` of a file, after its debugging information or its symbols.
+fn find<'library>(
+    library: &'library blazesym::symbolize::Symbolizer,
+    file: &File,
+    address: u64,
+    debug_syms: bool,
+) -> Option<Sym<'library>> {
+    let mut elf = Elf::new(&file.path);
+    elf.debug_syms = debug_syms;
+    match library.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address)) {
+        Ok(Symbolized::Sym(symbol)) => Some(symbol),
+        _ => None,
+    }
+}
+
 fn look_up(
     library: &blazesym::symbolize::Symbolizer,
-    path: &Path,
-    allowed: Allowed,
+    file: &File,
     module: &Module,
     address: u64,
 ) -> Option<Vec<Named>> {
-    let find = |debug_syms| {
-        let mut elf = Elf::new(path);
-        elf.debug_syms = debug_syms;
-        let found = library.symbolize_single(&Source::Elf(elf), Input::VirtOffset(address));
-        match found {
-            Ok(Symbolized::Sym(symbol)) => Some(symbol),
-            _ => None,
-        }
-    };
+    let find = |debug_syms| find(library, file, address, debug_syms);
     let symbol = find(false).filter(|symbol| is_at(symbol, module, address));
-    let detailed = (allowed == Allowed::Everything)
-        .then(|| find(true))
-        .flatten();
+    let detailed = file.has_details.then(|| find(true)).flatten();
     // Of functions that are in several parts, the library does not say where they begin.
     let in_parts = |symbol: &Sym<'_>| symbol.addr == 0 && symbol.code_info.is_some();
     let detailed = detailed.filter(|found| is_at(found, module, address) || in_parts(found));
@@ -213,13 +232,14 @@ fn named(symbol: &Sym<'_>) -> Vec<Named> {
     inlined.chain([itself]).collect()
 }
 
-/// Names what is at some places of `file`: for tests with files that are not to be trusted.
+/// Names the functions at some places of `file`, for tests with files that are not to be trusted.
 /// Gives how many frames there were.
 #[doc(hidden)]
 pub fn try_symbols(file: &[u8]) -> std::io::Result<usize> {
     let memory = gpuprobe_os::bounded::file_of(file)?;
     let module = Arc::new(Module::of_file("/nowhere/elf".into(), memory));
     let mut symbolizer = Symbolizer::new();
+    symbolizer.open(&module);
     let step = (file.len() / 64).max(1);
     let places = (0..file.len())
         .step_by(step)
@@ -230,7 +250,12 @@ pub fn try_symbols(file: &[u8]) -> std::io::Result<usize> {
             module: Some(module.id),
             offset,
         };
-        symbolizer.frames(1, &location, Some(&module), false).len()
+        let request = Request {
+            pid: 1,
+            location,
+            is_innermost: false,
+        };
+        symbolizer.frames(&request).len()
     });
     Ok(frames.sum())
 }

@@ -6,45 +6,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Symbolizer;
+use super::{Answer, Request, Symbolize, Symbolizer};
 use crate::Module;
-use gpuprobe_model::stack::{Frame, Location};
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::LOOK;
 
 /// Hostile debugging information may be nested deeply.
 const STACK_BYTES: usize = 64 << 20;
 
-/// A location whose functions are wanted.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// The process.
-    pub pid: u32,
-    /// The place in it.
-    pub location: Location,
-    /// It is the first of its stack.
-    pub is_innermost: bool,
-    /// The module that it names.
-    pub module: Option<Arc<Module>>,
-}
-
-/// The functions at a location.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The process.
-    pub pid: u32,
-    /// The place in it.
-    pub location: Location,
-    /// It is the first of its stack.
-    pub is_innermost: bool,
-    /// Innermost first; never empty.
-    pub frames: Vec<Frame>,
-}
-
-/// What the thread is told.
+/// A message to the thread.
 #[derive(Debug)]
 enum Message {
-    Find(Request),
+    Find(Request, Option<Arc<Module>>),
     Forget(u32),
 }
 
@@ -69,7 +42,7 @@ impl Service {
             .stack_size(STACK_BYTES)
             .spawn(move || {
                 privileges::keep_only_here(&[LOOK]);
-                serve(&received, &sender);
+                serve(&mut Symbolizer::new(), &received, &sender);
             })?;
         Ok(Self {
             requests,
@@ -78,10 +51,12 @@ impl Service {
         })
     }
 
-    /// Asks for the functions at some locations, without waiting.
-    pub fn request(&mut self, requests: impl IntoIterator<Item = Request>) {
-        for request in requests {
-            self.outstanding += usize::from(self.requests.send(Message::Find(request)).is_ok());
+    /// Asks for the functions at some locations, without waiting. Each comes with the module that
+    /// it names.
+    pub fn request(&mut self, requests: impl IntoIterator<Item = (Request, Option<Arc<Module>>)>) {
+        for (request, module) in requests {
+            let sent = self.requests.send(Message::Find(request, module));
+            self.outstanding += usize::from(sent.is_ok());
         }
     }
 
@@ -92,7 +67,7 @@ impl Service {
         let _ = self.requests.send(Message::Forget(pid));
     }
 
-    /// What has been answered by now.
+    /// The answers that have come by now.
     pub fn poll(&mut self) -> Vec<Answer> {
         let answers: Vec<_> = self.answers.try_iter().collect();
         self.outstanding = self.outstanding.saturating_sub(answers.len());
@@ -123,30 +98,19 @@ impl Service {
     }
 }
 
-fn serve(messages: &Receiver<Message>, answers: &Sender<Answer>) {
-    let mut symbolizer = Symbolizer::new();
+fn serve(symbolizer: &mut dyn Symbolize, messages: &Receiver<Message>, answers: &Sender<Answer>) {
     for message in messages {
-        let request = match message {
-            Message::Find(request) => request,
+        let (request, module) = match message {
+            Message::Find(request, module) => (request, module),
             Message::Forget(pid) => {
                 symbolizer.forget(pid);
                 continue;
             }
         };
-        let Request {
-            pid,
-            location,
-            is_innermost,
-            module,
-        } = request;
-        let frames = symbolizer.frames(pid, &location, module.as_ref(), is_innermost);
-        let answer = Answer {
-            pid,
-            location,
-            is_innermost,
-            frames,
-        };
-        if answers.send(answer).is_err() {
+        if let Some(module) = &module {
+            symbolizer.open(module);
+        }
+        if answers.send(symbolizer.answer(request)).is_err() {
             return;
         }
     }
@@ -155,6 +119,7 @@ fn serve(messages: &Receiver<Message>, answers: &Sender<Answer>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuprobe_model::stack::Location;
 
     /// Who is at address 0x1000, which is in no file.
     fn name(service: &mut Service) -> String {
@@ -164,12 +129,12 @@ mod tests {
             module: None,
             offset: 0,
         };
-        service.request([Request {
+        let request = Request {
             pid,
             location,
             is_innermost: true,
-            module: None,
-        }]);
+        };
+        service.request([(request, None)]);
         let answers = service.wait(Duration::from_secs(60));
         let frames = answers.into_iter().flat_map(|answer| answer.frames);
         frames.map(|frame| frame.function).collect()

@@ -7,7 +7,7 @@ pub(crate) use build::{Build, folder, run};
 pub(crate) use stopped::Stopped;
 
 use gpuprobe_model::stack::{CallStack, Frame};
-use gpuprobe_stacks::symbols::Symbolizer;
+use gpuprobe_stacks::symbols::{Request, Symbolize, Symbolizer};
 use gpuprobe_stacks::{AddressSpaces, StackCopy, Unwound};
 
 /// Everything between addresses and names.
@@ -27,11 +27,15 @@ impl World {
     pub(crate) fn frames(&mut self, pid: u32, stack: &CallStack) -> Vec<Frame> {
         let mut frames = Vec::new();
         for (index, location) in stack.locations.iter().enumerate() {
-            let module = location.module.and_then(|id| self.spaces.module(id));
-            frames.extend(
-                self.symbolizer
-                    .frames(pid, location, module.as_ref(), index == 0),
-            );
+            if let Some(module) = location.module.and_then(|id| self.spaces.module(id)) {
+                self.symbolizer.open(&module);
+            }
+            let request = Request {
+                pid,
+                location: *location,
+                is_innermost: index == 0,
+            };
+            frames.extend(self.symbolizer.answer(request).frames);
         }
         frames
     }

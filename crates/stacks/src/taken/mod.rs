@@ -1,41 +1,38 @@
 //! From what the kernel side sends to call stacks.
 
+mod process;
+
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use zerocopy::FromBytes;
 
-use super::paths::{Change, Paths, Step};
-use super::{AddressSpaces, StackCopy, Unwound};
+use crate::paths::{Change, Paths, Step};
+use crate::{AddressSpaces, StackCopy, Unwound};
 use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::{CallStack, Location};
+use process::{Process, word_at};
+
+pub use process::Named;
 
 /// Call paths of all processes together that the kernel side knows at most; its map has room for a
 /// few more.
 const MAX_PATHS: usize = 14_000;
-/// Distinct stacks of a process that are kept, and their locations, of 24 bytes each.
-const MAX_STACKS: usize = 1 << 17;
-const MAX_LOCATIONS: usize = 1 << 22;
 /// A copy of at least this many bytes was cut because there is no room for more.
 const CUT_BYTES: u64 = 60 << 10;
 /// How long a process is not looked at again only because it has mapped something.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Earlier processes and programs with an id of which calls may still come.
 const MAX_EARLIER: usize = 16;
-/// Ids that are remembered, of stacks that had one already; more than walks that the kernel side
-/// remembers that it sent.
-const MAX_ALIASES: usize = 1 << 18;
-
 /// The call stacks of all processes.
 #[derive(Default)]
 pub struct Taken {
-    /// What the processes have mapped.
+    /// The mappings of the processes.
     pub spaces: AddressSpaces,
     /// When they were looked at because the kernel side did not know where they have code.
     looked: HashMap<u32, Instant>,
     processes: HashMap<u32, Process>,
-    /// Those that had the same id before, the oldest first: stacks are read before calls, so that
+    /// Processes that had the same id before, the oldest first: stacks are read before calls, so that
     /// the first stack of one may come before the last calls of another.
     earlier: HashMap<u32, VecDeque<Process>>,
     /// States that the kernel side knows.
@@ -46,49 +43,19 @@ pub struct Taken {
     suspects: HashSet<u32>,
 }
 
-/// What the kernel side has to be told.
+/// Updates for the kernel side.
 #[derive(Debug, Default)]
 pub struct News {
     /// States that are not to be known any more; to be removed before the others are entered.
     pub forgotten: Vec<u64>,
     /// How call paths go on.
     pub learnt: Vec<Change>,
-    /// What copies looked like whose paths are known now.
+    /// Hashes of copies whose paths are known now.
     pub recognised: Vec<u64>,
     /// Process ids that are another process's or program's from now on.
     pub begun: Vec<u32>,
     /// Processes of which [`AddressSpaces::code`] is new.
     pub looked_at: Vec<u32>,
-}
-
-/// The call stacks of one process.
-#[derive(Debug, Default)]
-struct Process {
-    /// Tells apart processes and programs that share a process id.
-    id: u32,
-    paths: Paths,
-    stacks: HashMap<u64, Known>,
-    ids: HashMap<Rc<CallStack>, u64>,
-    /// Other ids of the same stacks, the oldest first.
-    aliases: HashMap<u64, u64>,
-    order: VecDeque<u64>,
-    /// Locations of all its stacks.
-    locations: usize,
-}
-
-#[derive(Debug)]
-struct Known {
-    stack: Rc<CallStack>,
-    is_told: bool,
-}
-
-/// A call stack that a call has.
-#[derive(Clone, Debug)]
-pub struct Named {
-    /// The id by which the process's stack is to be known.
-    pub id: u64,
-    /// The stack, if it was not asked for before.
-    pub new: Option<Rc<CallStack>>,
 }
 
 impl Taken {
@@ -184,11 +151,7 @@ impl Taken {
         if let Some(refusal) = self.spaces.refusal(pid) {
             self.refused.push((pid, refusal.to_string()));
         }
-        let process = Process {
-            id,
-            ..Process::default()
-        };
-        self.processes.insert(pid, process);
+        self.processes.insert(pid, Process::new(id));
     }
 
     /// Takes out the process with this id, and forgets its paths: it makes no more calls.
@@ -204,7 +167,7 @@ impl Taken {
         Some(old)
     }
 
-    /// What the frame pointers have led to.
+    /// The stack by the frame pointers, from the kernel's walk.
     fn walked(&mut self, raw: &RawStack) -> CallStack {
         let count = usize::from(raw.count).min(raw.addresses.len());
         let mut addresses = raw.addresses[..count].to_vec();
@@ -338,64 +301,10 @@ impl Taken {
             && looked_at.is_empty())
     }
 
-    /// What the kernel side has to be told since this was last asked.
+    /// The updates for the kernel side since this was last asked.
     pub fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
-}
-
-impl Process {
-    /// The id by which `stack` is known, which the kernel side calls `id`.
-    fn name(&mut self, id: u64, stack: CallStack) -> Option<u64> {
-        let stack = Rc::new(stack);
-        if let Some(&known) = self.ids.get(&stack) {
-            self.alias(id, known);
-            return Some(known);
-        }
-        if self.ids.len() >= MAX_STACKS || self.locations >= MAX_LOCATIONS {
-            return None;
-        }
-        self.locations += stack.locations.len();
-        self.ids.insert(Rc::clone(&stack), id);
-        let is_told = false;
-        self.stacks.insert(id, Known { stack, is_told });
-        Some(id)
-    }
-
-    /// [`Taken::of_call`], if it is a call of this one.
-    fn of_call(&mut self, id: u64) -> Option<Named> {
-        let id = self.aliases.get(&id).copied().unwrap_or(id);
-        let known = self.stacks.get_mut(&id)?;
-        let is_new = !std::mem::replace(&mut known.is_told, true);
-        Some(Named {
-            id,
-            new: is_new.then(|| Rc::clone(&known.stack)),
-        })
-    }
-
-    /// The stack of a copy that was sent before its path was known to the kernel side.
-    fn recognise(&self, raw: &RawStack, copied: &[u8]) -> Option<u64> {
-        let word = |offset: u16| word_at(copied, 8 * usize::from(offset));
-        self.paths.find(raw.root, word)
-    }
-
-    fn alias(&mut self, id: u64, known: u64) {
-        if id == known || self.aliases.insert(id, known).is_some() {
-            return;
-        }
-        self.order.push_back(id);
-        if self.order.len() > MAX_ALIASES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.aliases.remove(&oldest);
-        }
-    }
-}
-
-/// The word that is so many bytes into a copied stack.
-fn word_at(copied: &[u8], at: usize) -> Option<u64> {
-    let word = copied.get(at..)?.first_chunk()?;
-    Some(u64::from_ne_bytes(*word))
 }
 
 /// The return addresses by which the path is known again; none if they are not all on the stack that

@@ -1,0 +1,108 @@
+//! A map of bounded size.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+/// A map that makes room by giving up what was not used for the longest.
+#[derive(Debug)]
+pub(crate) struct Cache<K, V> {
+    entries: HashMap<K, Entry<V>>,
+    max_entries: usize,
+    bytes: u64,
+    max_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    value: V,
+    bytes: u64,
+    used: Instant,
+}
+
+impl<K: Copy + Eq + Hash, V> Cache<K, V> {
+    /// Has room for so many entries and bytes.
+    pub(crate) fn new(max_entries: usize, max_bytes: u64) -> Self {
+        Self {
+            entries: HashMap::new(),
+            max_entries,
+            bytes: 0,
+            max_bytes,
+        }
+    }
+
+    /// The value of `key`, which is used by this.
+    pub(crate) fn get(&mut self, key: &K) -> Option<&mut V> {
+        let entry = self.entries.get_mut(key)?;
+        entry.used = Instant::now();
+        Some(&mut entry.value)
+    }
+
+    /// The value of `key`, which stays as old as it is.
+    pub(crate) fn peek(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|entry| &entry.value)
+    }
+
+    /// Enters a value that takes so many bytes, whether there is room or not.
+    pub(crate) fn insert(&mut self, key: K, bytes: u64, value: V) -> &mut V {
+        self.remove(&key);
+        self.bytes = self.bytes.saturating_add(bytes);
+        let used = Instant::now();
+        let entry = Entry { value, bytes, used };
+        &mut self.entries.entry(key).insert_entry(entry).into_mut().value
+    }
+
+    /// Takes the value of `key` out.
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        let entry = self.entries.remove(key)?;
+        self.bytes = self.bytes.saturating_sub(entry.bytes);
+        Some(entry.value)
+    }
+
+    /// Whether there is room for one more, of `bytes`.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        let has_bytes = self.bytes.saturating_add(bytes) <= self.max_bytes;
+        has_bytes && self.entries.len() < self.max_entries
+    }
+
+    /// Takes out what was not used for the longest, and for longer than `idle`, if there is no room
+    /// for one more, of `bytes`, and could be.
+    pub(crate) fn displaced(&mut self, bytes: u64, idle: Duration) -> Option<V> {
+        let may_fit = bytes <= self.max_bytes || self.entries.len() >= self.max_entries;
+        (may_fit && !self.has_room(bytes)).then_some(())?;
+        let (key, oldest) = self.entries.iter().min_by_key(|(_, entry)| entry.used)?;
+        let (key, is_idle) = (*key, oldest.used.elapsed() >= idle);
+        is_idle.then(|| self.remove(&key))?
+    }
+
+    /// Makes room for one more, of `bytes`.
+    pub(crate) fn make_room(&mut self, bytes: u64) {
+        while self.displaced(bytes, Duration::ZERO).is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_used_for_the_longest_makes_room() {
+        let mut cache = Cache::new(3, 100);
+        for key in ["a", "b", "c"] {
+            cache.insert(key, 30, key);
+        }
+        assert!(cache.get(&"a").is_some() && !cache.has_room(10));
+        assert_eq!(cache.displaced(10, Duration::from_secs(60)), None);
+        assert_eq!(cache.displaced(10, Duration::ZERO), Some("b"));
+        assert_eq!(cache.displaced(40, Duration::ZERO), None, "there is room");
+        cache.make_room(41);
+        assert!(cache.get(&"c").is_none() && cache.get(&"a").is_some());
+        // What fits in no case displaces nothing.
+        cache.make_room(101);
+        assert!(cache.get(&"a").is_some() && !cache.has_room(101));
+        cache.insert("a", 50, "again");
+        assert!(cache.has_room(50) && !cache.has_room(51));
+        assert_eq!(cache.remove(&"a"), Some("again"));
+        assert!(cache.has_room(100));
+    }
+}

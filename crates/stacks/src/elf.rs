@@ -1,0 +1,319 @@
+//! ELF files, as far as probes and stacks need them, read with `object`.
+//!
+//! Files belong to traced processes, so everything in them is doubted: sizes are bounded before
+//! memory is taken, and files are read, not mapped, so that one that is truncated meanwhile gives
+//! an error instead of a signal.
+
+use std::fs::File;
+
+use object::elf::{self, FileHeader64, Machine, ProgramHeader64, SectionHeader64};
+use object::read::elf::{ElfFile64, FileHeader as _, NoteIterator, ProgramHeader as _};
+use object::{LittleEndian, ReadRef, U16};
+
+use gpuprobe_os::bounded::BoundedFile;
+
+type Header = FileHeader64<LittleEndian>;
+const LE: LittleEndian = LittleEndian;
+
+/// The processor that runs this.
+const NATIVE: Machine = if cfg!(target_arch = "aarch64") {
+    elf::EM_AARCH64
+} else {
+    elf::EM_X86_64
+};
+/// The kernel refuses programs with more than 64 KiB of program headers.
+const SEGMENTS_LIMIT: usize = 65536 / size_of::<ProgramHeader64<LittleEndian>>();
+/// Object files may have more; what runs has some dozens.
+const SECTIONS_LIMIT: u16 = 0xff00;
+/// Bytes of the names of all sections, and of each.
+const NAMES_LIMIT: u64 = 4 << 20;
+const NAME_LIMIT: usize = 256;
+/// Segments of notes, and bytes of each; linkers write one or two.
+const NOTES_LIMIT: usize = 16;
+const NOTE_LIMIT: u64 = 64 << 10;
+/// Bytes of a build id; SHA-1 has 20.
+const ID_LIMIT: usize = 64;
+
+/// A file that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A program or library for 32 bits.
+    Is32Bit,
+    /// Code for another machine.
+    OtherMachine(u16),
+    /// No ELF file, or a damaged one.
+    Damaged(&'static str),
+}
+
+impl std::error::Error for Refusal {}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Is32Bit => write!(f, "it is for 32 bits; only 64-bit programs can be traced"),
+            Self::OtherMachine(number) => write!(f, "it is for another machine (ELF's {number})"),
+            Self::Damaged(what) => write!(f, "it is no whole ELF file: {what}"),
+        }
+    }
+}
+
+/// A part of a file that the kernel maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Code may run in it.
+    pub is_executable: bool,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Where it begins in memory, as the file states it.
+    pub address: u64,
+    /// Bytes of it that are in the file.
+    pub file_size: u64,
+}
+
+impl Segment {
+    fn of(header: &ProgramHeader64<LittleEndian>) -> Self {
+        Self {
+            is_executable: header.p_flags(LE).contains(elf::PF_X),
+            offset: header.p_offset(LE),
+            address: header.p_vaddr(LE),
+            file_size: header.p_filesz(LE),
+        }
+    }
+}
+
+/// The parts of a file that the kernel maps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Segments(Vec<Segment>);
+
+impl Segments {
+    fn of(headers: &[ProgramHeader64<LittleEndian>]) -> Self {
+        let loaded = headers.iter().filter(|p| p.p_type(LE) == elf::PT_LOAD);
+        Self(loaded.take(SEGMENTS_LIMIT).map(Segment::of).collect())
+    }
+
+    /// The executable ones.
+    pub fn code(&self) -> impl Iterator<Item = &Segment> {
+        self.0.iter().filter(|segment| segment.is_executable)
+    }
+
+    /// The address, as the file states it, of what is at file offset `offset`.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let in_segment = |segment: &Segment| {
+            let distance = offset.checked_sub(segment.offset)?;
+            let is_in = distance < segment.file_size;
+            is_in.then(|| segment.address.wrapping_add(distance))
+        };
+        // Segments overlap where the linker has put two on one page; code is in executable ones.
+        let other = self.0.iter().filter(|segment| !segment.is_executable);
+        self.code().chain(other).find_map(in_segment)
+    }
+
+    /// The file offset of what is at `address`, and how many bytes of the file follow in the
+    /// same segment.
+    pub fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
+        self.0.iter().find_map(|segment| {
+            let distance = address.checked_sub(segment.address)?;
+            let left = segment.file_size.checked_sub(distance)?;
+            let offset = segment.offset.checked_add(distance)?;
+            (left > 0).then_some((offset, left))
+        })
+    }
+
+    /// Bytes of memory that they take.
+    pub(crate) fn size(&self) -> usize {
+        size_of_val(self.0.as_slice())
+    }
+}
+
+/// A part of the file that linkers and debuggers know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// Its name; empty if it is no text.
+    pub name: String,
+    /// Its type (`SHT_*`).
+    pub kind: u32,
+    /// Its flags (`SHF_*`).
+    pub flags: u64,
+    /// Where it is in memory, as the file states it.
+    pub address: u64,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Its bytes in the file.
+    pub size: u64,
+}
+
+impl Section {
+    fn of(header: &SectionHeader64<LittleEndian>, names: &[u8]) -> Self {
+        let rest = usize::try_from(header.sh_name.get(LE)).ok();
+        let rest = rest.and_then(|at| names.get(at..)).unwrap_or_default();
+        let name = rest.iter().take(NAME_LIMIT).take_while(|&&byte| byte != 0);
+        Self {
+            name: String::from_utf8(name.copied().collect()).unwrap_or_default(),
+            kind: header.sh_type.get(LE).0,
+            flags: header.sh_flags.get(LE).0,
+            address: header.sh_addr.get(LE),
+            offset: header.sh_offset.get(LE),
+            size: header.sh_size.get(LE),
+        }
+    }
+}
+
+/// The headers of an ELF file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers {
+    /// The parts that the kernel maps.
+    pub segments: Segments,
+    /// Place of `.eh_frame_hdr` in the file and in memory.
+    pub eh_frame_hdr: Option<Segment>,
+    /// The sections, if their headers are whole; a file can do without.
+    pub sections: Vec<Section>,
+    /// The GNU build id.
+    pub build_id: Option<Vec<u8>>,
+}
+
+impl Headers {
+    /// Reads the headers of `file`.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn read(file: &File) -> Result<Self, Refusal> {
+        let file = &BoundedFile::new(file);
+        let header = header(file, elf::EM_X86_64)?;
+        let count = usize::from(header.e_phnum(LE));
+        let programs = (1..=SEGMENTS_LIMIT).contains(&count);
+        let programs = programs.then(|| header.program_headers(LE, file).ok());
+        let damaged = Refusal::Damaged("its program headers cannot be read");
+        let programs = programs.flatten().ok_or(damaged)?;
+        let of_type = |wanted| programs.iter().filter(move |p| p.p_type(LE) == wanted);
+        Ok(Self {
+            segments: Segments::of(programs),
+            eh_frame_hdr: of_type(elf::PT_GNU_EH_FRAME).next().map(Segment::of),
+            sections: sections(header, file).unwrap_or_default(),
+            build_id: of_type(elf::PT_NOTE)
+                .take(NOTES_LIMIT)
+                .find_map(|notes| build_id(notes, file)),
+        })
+    }
+
+    /// Without the sections that unwinding and looking for debugging information do not need.
+    pub(crate) fn without_needless_sections(mut self) -> Self {
+        const NEEDED: [&str; 4] = [".eh_frame", ".text", ".got", ".gnu_debuglink"];
+        // The first of a name counts.
+        let needed = NEEDED.iter().filter_map(|name| self.section(name).cloned());
+        self.sections = needed.collect();
+        self
+    }
+
+    /// Bytes of memory that they take.
+    pub(crate) fn size(&self) -> usize {
+        let names = self.sections.iter().map(|section| section.name.capacity());
+        self.segments.size() + size_of_val(self.sections.as_slice()) + names.sum::<usize>()
+    }
+
+    /// The section called `name`.
+    pub fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name == name)
+    }
+}
+
+/// The header of a file for `machine`.
+fn header<'data>(data: impl ReadRef<'data>, machine: Machine) -> Result<&'data Header, Refusal> {
+    let too_short = |()| Refusal::Damaged("too short");
+    // A 32-bit file may have fewer bytes than the header of a 64-bit one.
+    let identity = data.read_bytes_at(0, 6).map_err(too_short)?;
+    let is_for: &U16<LittleEndian> = data.read_at(18).map_err(too_short)?;
+    if !identity.starts_with(&elf::ELFMAG) {
+        return Err(Refusal::Damaged("no ELF header"));
+    }
+    if identity[4] == elf::ELFCLASS32.0 {
+        return Err(Refusal::Is32Bit);
+    }
+    if identity[4..] != [elf::ELFCLASS64.0, elf::ELFDATA2LSB.0] {
+        return Err(Refusal::Damaged("of no known class"));
+    }
+    if is_for.get(LE) != machine.0 {
+        return Err(Refusal::OtherMachine(is_for.get(LE)));
+    }
+    data.read_at(0).map_err(too_short)
+}
+
+fn sections<'data>(header: &Header, file: impl ReadRef<'data>) -> Option<Vec<Section>> {
+    // More than that are counted elsewhere, which files that run do not need.
+    let is_sane = (1..=SECTIONS_LIMIT).contains(&header.e_shnum(LE));
+    is_sane.then_some(())?;
+    let all = header.section_headers(LE, file).ok()?;
+    // Sections of which the names are not known may be any. They count wherever they stand, and
+    // whatever their section says that it is, for so they do with the library that reads symbols.
+    let names = all.get(usize::from(header.e_shstrndx.get(LE).0))?;
+    let (offset, size) = (names.sh_offset.get(LE), names.sh_size.get(LE));
+    (size <= NAMES_LIMIT).then_some(())?;
+    let names = file.read_bytes_at(offset, size).ok()?;
+    Some(
+        all.iter()
+            .map(|header| Section::of(header, names))
+            .collect(),
+    )
+}
+
+/// The GNU build id, if it is among these notes.
+fn build_id<'data>(
+    notes: &ProgramHeader64<LittleEndian>,
+    file: impl ReadRef<'data>,
+) -> Option<Vec<u8>> {
+    let size = notes.p_filesz(LE).min(NOTE_LIMIT);
+    let bytes = file.read_bytes_at(notes.p_offset(LE), size).ok()?;
+    let mut notes = NoteIterator::<Header>::new(LE, 4, bytes).ok()?;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID {
+            let is_sane = (1..=ID_LIMIT).contains(&note.desc().len());
+            return is_sane.then(|| note.desc().to_vec());
+        }
+    }
+    None
+}
+
+/// A file whose symbols are wanted.
+pub(crate) struct Image<'data, R: ReadRef<'data>> {
+    pub(crate) file: ElfFile64<'data, LittleEndian, R>,
+    pub(crate) segments: Segments,
+}
+
+impl<'data, R: ReadRef<'data>> Image<'data, R> {
+    /// Reads all headers of `data`, which has to be for the processor that runs this.
+    pub(crate) fn parse(data: R) -> anyhow::Result<Self> {
+        header(data, NATIVE)?;
+        let file = ElfFile64::parse(data)?;
+        let segments = Segments::of(file.elf_program_headers());
+        Ok(Self { file, segments })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use gpuprobe_os::bounded::file_of;
+
+    /// A header that ends where a 32-bit one does.
+    fn header(class: u8, machine: u16) -> Vec<u8> {
+        let mut bytes = vec![0x7f, b'E', b'L', b'F', class, 1, 1];
+        bytes.resize(16, 0);
+        bytes.extend([3, 0]);
+        bytes.extend(machine.to_le_bytes());
+        bytes.resize(52, 0);
+        bytes
+    }
+
+    #[test]
+    fn programs_for_other_machines_are_refused() {
+        let refused = |bytes: &[u8]| Headers::read(&file_of(bytes).unwrap()).unwrap_err();
+        assert_eq!(refused(&header(1, 3)), Refusal::Is32Bit);
+        // x32: 64-bit instructions with 32-bit addresses.
+        assert_eq!(refused(&header(1, 62)), Refusal::Is32Bit);
+        assert_eq!(refused(&header(2, 183)), Refusal::OtherMachine(183));
+        assert!(matches!(refused(&header(2, 62)), Refusal::Damaged(_)));
+        assert!(matches!(refused(b"#!/bin/sh"), Refusal::Damaged(_)));
+        assert!(matches!(refused(b""), Refusal::Damaged(_)));
+        assert!(Refusal::Is32Bit.to_string().contains("32 bits"));
+    }
+}

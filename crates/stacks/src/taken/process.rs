@@ -1,0 +1,107 @@
+//! The call stacks of one process.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use crate::paths::Paths;
+use gpuprobe_model::abi::RawStack;
+use gpuprobe_model::stack::CallStack;
+
+/// Distinct stacks of a process that are kept, and their locations, of 24 bytes each.
+const MAX_STACKS: usize = 1 << 17;
+const MAX_LOCATIONS: usize = 1 << 22;
+/// Ids that are remembered, of stacks that had one already; more than walks that the kernel side
+/// remembers that it sent.
+const MAX_ALIASES: usize = 1 << 18;
+
+/// The call stacks of one process.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    /// Tells apart processes and programs that share a process id.
+    pub(super) id: u32,
+    pub(super) paths: Paths,
+    stacks: HashMap<u64, Known>,
+    ids: HashMap<Rc<CallStack>, u64>,
+    /// Other ids of the same stacks, the oldest first.
+    aliases: HashMap<u64, u64>,
+    order: VecDeque<u64>,
+    /// Locations of all its stacks.
+    locations: usize,
+}
+
+#[derive(Debug)]
+struct Known {
+    stack: Rc<CallStack>,
+    is_told: bool,
+}
+
+/// A call stack that a call has.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// The id by which the process's stack is to be known.
+    pub id: u64,
+    /// The stack, if it was not asked for before.
+    pub new: Option<Rc<CallStack>>,
+}
+
+impl Process {
+    /// A process or program without stacks.
+    pub(super) fn new(id: u32) -> Self {
+        Self {
+            id,
+            ..Self::default()
+        }
+    }
+
+    /// The id by which `stack` is known, which the kernel side calls `id`.
+    pub(super) fn name(&mut self, id: u64, stack: CallStack) -> Option<u64> {
+        let stack = Rc::new(stack);
+        if let Some(&known) = self.ids.get(&stack) {
+            self.alias(id, known);
+            return Some(known);
+        }
+        if self.ids.len() >= MAX_STACKS || self.locations >= MAX_LOCATIONS {
+            return None;
+        }
+        self.locations += stack.locations.len();
+        self.ids.insert(Rc::clone(&stack), id);
+        let is_told = false;
+        self.stacks.insert(id, Known { stack, is_told });
+        Some(id)
+    }
+
+    /// [`super::Taken::of_call`], if it is a call of this one.
+    pub(super) fn of_call(&mut self, id: u64) -> Option<Named> {
+        let id = self.aliases.get(&id).copied().unwrap_or(id);
+        let known = self.stacks.get_mut(&id)?;
+        let is_new = !std::mem::replace(&mut known.is_told, true);
+        Some(Named {
+            id,
+            new: is_new.then(|| Rc::clone(&known.stack)),
+        })
+    }
+
+    /// The stack of a copy that was sent before its path was known to the kernel side.
+    pub(super) fn recognise(&self, raw: &RawStack, copied: &[u8]) -> Option<u64> {
+        let word = |offset: u16| word_at(copied, 8 * usize::from(offset));
+        self.paths.find(raw.root, word)
+    }
+
+    pub(super) fn alias(&mut self, id: u64, known: u64) {
+        if id == known || self.aliases.insert(id, known).is_some() {
+            return;
+        }
+        self.order.push_back(id);
+        if self.order.len() > MAX_ALIASES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.aliases.remove(&oldest);
+        }
+    }
+}
+
+/// The word that is so many bytes into a copied stack.
+pub(super) fn word_at(copied: &[u8], at: usize) -> Option<u64> {
+    let word = copied.get(at..)?.first_chunk()?;
+    Some(u64::from_ne_bytes(*word))
+}
