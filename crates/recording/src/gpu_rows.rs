@@ -13,7 +13,8 @@ use rusqlite::{Row, Rows};
 
 use super::row::integer;
 use super::{Database, Resolver, ids};
-use gpuprobe_cuda::nsys::{OVERHEADS, class};
+use gpuprobe_cuda::kinds;
+use gpuprobe_cuda::nsys::{OVERHEADS, class, domain};
 
 /// Records that are handed on at once.
 const BATCH: usize = 4096;
@@ -90,10 +91,9 @@ fn small(row: &Row<'_>, index: usize) -> u32 {
     u32::try_from(number(row, index)).unwrap_or(u32::MAX)
 }
 
-/// nsys numbers kinds of memory from 0, CUPTI from 1; what nsys calls 7 is not known.
 fn memory_kind(row: &Row<'_>, index: usize) -> u8 {
     let kind = integer(row, index).and_then(|kind| u8::try_from(kind).ok());
-    kind.filter(|&kind| kind < 7).map_or(0, |kind| kind + 1)
+    kinds::of_id(kind.unwrap_or(kinds::UNKNOWN)).cupti()
 }
 
 fn kernel(row: &Row<'_>, common: &Common) -> Record {
@@ -350,8 +350,8 @@ fn calls(
             return;
         };
         let domain = match integer(row, 3) {
-            Some(class::RUNTIME) => 2,
-            Some(class::DRIVER) => 1,
+            Some(class::RUNTIME) => domain::RUNTIME,
+            Some(class::DRIVER) => domain::DRIVER,
             _ => return,
         };
         let (Some(thread), Some(name)) = (integer(row, 2), integer(row, 4)) else {
@@ -435,6 +435,6 @@ fn overheads(
 
 /// The number of a kind of overhead by its name in an export; 0 if CUPTI has none of this name.
 fn overhead_kind(name: &str) -> u32 {
-    let found = OVERHEADS.iter().find(|(_, known)| *known == name);
-    found.map_or(0, |(kind, _)| *kind)
+    let found = OVERHEADS.values.iter().find(|kind| kind.label == name);
+    found.map_or(0, |kind| u32::try_from(kind.number).unwrap_or(0))
 }

@@ -13,7 +13,6 @@ pub mod database;
 pub mod frames;
 pub mod gpu_rows;
 pub mod ids;
-pub mod kinds;
 pub mod log;
 mod opening;
 pub mod player;
@@ -25,6 +24,7 @@ mod writer;
 
 pub use chains::{Frame, Resolver};
 pub use database::Database;
+pub use gpuprobe_cuda::kinds;
 pub use player::Player;
 pub use recorder::Recorder;
 pub use session::Session;

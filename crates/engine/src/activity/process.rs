@@ -9,7 +9,7 @@ use super::busy::Busy;
 use super::kernels::Kernels;
 use super::tally::{Moved, Tally};
 use crate::transfers::{Mode, mode_of};
-use gpuprobe_cuda::Direction;
+use gpuprobe_cuda::{Direction, nsys};
 use gpuprobe_model::activity::{Activity, Batch, Record};
 use gpuprobe_model::event::MAX_DEVICES;
 use gpuprobe_wire as wire;
@@ -245,7 +245,7 @@ impl Process {
     fn copy(&mut self, copy: &wire::Memcpy) {
         let (start_ns, end_ns) = (copy.start_ns, copy.end_ns);
         self.saw(start_ns, end_ns);
-        let direction = direction_of(copy.copy_kind);
+        let direction = nsys::direction(copy.copy_kind);
         let which = WhichCopies {
             direction,
             mode: (copy.flags & MODE_NOT_TOLD == 0)
@@ -344,24 +344,4 @@ fn known_memory(kind: u32) -> u8 {
         .ok()
         .filter(|&kind| kind <= 7)
         .unwrap_or(0)
-}
-
-/// By `CUpti_ActivityMemcpyKind`, and by what Nsight Systems numbers beyond it.
-pub fn direction_of(copy_kind: u8) -> Direction {
-    match copy_kind {
-        1 => Direction::HostToDevice,
-        2 => Direction::DeviceToHost,
-        3 => Direction::HostToArray,
-        4 => Direction::ArrayToHost,
-        5 => Direction::ArrayToArray,
-        6 => Direction::ArrayToDevice,
-        7 => Direction::DeviceToArray,
-        8 => Direction::DeviceToDevice,
-        9 => Direction::HostToHost,
-        10 => Direction::PeerToPeer,
-        11 => Direction::UnifiedHostToDevice,
-        12 => Direction::UnifiedDeviceToHost,
-        13 => Direction::UnifiedDeviceToDevice,
-        _ => Direction::Unknown,
-    }
 }

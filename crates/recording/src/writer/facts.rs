@@ -5,8 +5,8 @@ use chrono::{SecondsFormat, Utc};
 use rusqlite::{Connection, params};
 
 use super::schema::SCHEMA_VERSION;
-use crate::kinds::KINDS;
 use crate::{ids, log};
+use gpuprobe_cuda::kinds::KINDS;
 use gpuprobe_cuda::nsys::ENUMERATIONS;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use gpuprobe_model::clock::Clock;
@@ -180,12 +180,10 @@ fn write_enumerations(connection: &Connection) -> rusqlite::Result<()> {
     for enumeration in ENUMERATIONS {
         let table = enumeration.table;
         make(table)?;
-        for (id, name, label) in enumeration.values {
+        for value in enumeration.values {
             let sql = format!("INSERT INTO {table} VALUES (?, ?, ?)");
-            connection.execute(
-                &sql,
-                params![id, format!("{}{name}", enumeration.prefix), label],
-            )?;
+            let name = format!("{}{}", enumeration.prefix, value.name);
+            connection.execute(&sql, params![value.number, name, value.label])?;
         }
     }
     Ok(())

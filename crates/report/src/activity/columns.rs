@@ -5,8 +5,7 @@ use std::fmt::Display;
 use serde::Serialize;
 
 use super::lines::{Line, marker};
-use super::names;
-use gpuprobe_engine::activity::process::direction_of;
+use gpuprobe_cuda::{kinds, nsys};
 use gpuprobe_model::activity::Record;
 use gpuprobe_model::text::hex;
 use gpuprobe_wire as wire;
@@ -42,7 +41,7 @@ impl Line<'_> {
             Record::Api(r) => {
                 timed(r.start_ns, r.end_ns);
                 columns.tid = Some(r.tid);
-                columns.detail = Some(names::domain(r.domain));
+                columns.detail = Some(nsys::DOMAINS.name(r.domain));
                 (columns.correlation, columns.result) = (Some(r.correlation), Some(r.result));
             }
             Record::Kernel(r) => {
@@ -54,37 +53,37 @@ impl Line<'_> {
             }
             Record::Memcpy(r) => {
                 timed(r.start_ns, r.end_ns);
-                columns.detail = Some(direction_of(r.copy_kind).name());
+                columns.detail = Some(nsys::direction(r.copy_kind).name());
                 columns.on(r.device, r.context, r.stream, r.correlation);
                 columns.bytes = Some(r.size_bytes);
-                columns.source = Some(names::memory(r.source_kind.into()));
-                columns.destination = Some(names::memory(r.destination_kind.into()));
+                columns.source = Some(kinds::of_cupti(r.source_kind.into()).long);
+                columns.destination = Some(kinds::of_cupti(r.destination_kind.into()).long);
                 columns.graph_node = (r.graph_node != 0).then_some(r.graph_node);
             }
             Record::Memset(r) => {
                 timed(r.start_ns, r.end_ns);
                 columns.on(r.device, r.context, r.stream, r.correlation);
                 (columns.bytes, columns.value) = (Some(r.size_bytes), Some(r.value));
-                columns.destination = Some(names::memory(r.memory_kind.into()));
+                columns.destination = Some(kinds::of_cupti(r.memory_kind.into()).long);
                 columns.graph_node = (r.graph_node != 0).then_some(r.graph_node);
             }
             Record::Memory(r) => {
                 timed(r.time_ns, 0);
-                columns.detail = Some(names::memory_operation(r.operation));
+                columns.detail = Some(nsys::MEMORY_OPERATIONS.name(r.operation));
                 columns.on(r.device, r.context, r.stream, r.correlation);
                 (columns.bytes, columns.address) = (Some(r.size_bytes), Some(Hex(r.address)));
-                columns.destination = Some(names::memory(r.memory_kind));
+                columns.destination = Some(kinds::of_cupti(r.memory_kind).long);
             }
             Record::MemoryPool(r) => {
                 timed(r.time_ns, 0);
-                columns.detail = Some(names::pool_operation(r.operation));
+                columns.detail = Some(nsys::POOL_OPERATIONS.name(r.operation));
                 (columns.device, columns.correlation) =
                     (wire::known(r.device), Some(r.correlation));
                 (columns.bytes, columns.address) = (Some(r.size_bytes), Some(Hex(r.address)));
             }
             Record::Sync(r) => {
                 timed(r.start_ns, r.end_ns);
-                columns.detail = Some(names::wait(r.sync_type));
+                columns.detail = Some(nsys::WAITS.name(r.sync_type));
                 (columns.context, columns.stream) = (wire::known(r.context), wire::known(r.stream));
                 (columns.correlation, columns.result) = (Some(r.correlation), Some(r.result));
             }
@@ -94,10 +93,10 @@ impl Line<'_> {
             }
             Record::Overhead(r) => {
                 timed(r.start_ns, r.end_ns);
-                columns.detail = Some(names::overhead(r.overhead_kind));
+                columns.detail = Some(nsys::OVERHEADS.name(r.overhead_kind));
                 columns.correlation = Some(r.correlation);
             }
-            Record::Name(r) => columns.detail = Some(names::object(r.object.kind)),
+            Record::Name(r) => columns.detail = Some(nsys::OBJECTS.name(r.object.kind)),
             Record::Marker(r) => {
                 timed(r.time_ns, 0);
                 columns.detail = Some(marker(r.flags));

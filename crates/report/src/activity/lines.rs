@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 
-use super::names;
+use gpuprobe_cuda::{kinds, names, nsys};
 use gpuprobe_model::activity::{Activity, Record};
 use gpuprobe_model::text::printable;
 use gpuprobe_wire as wire;
@@ -68,7 +68,7 @@ impl Display for Object<'_> {
             5 => c,
             _ => a,
         };
-        write!(f, "{} {number}", names::object(kind))
+        write!(f, "{} {number}", nsys::OBJECTS.name(kind))
     }
 }
 
@@ -116,7 +116,7 @@ impl Line<'_> {
             ),
             Record::Context(c) => {
                 let (number, device) = (c.context, c.device);
-                let api = names::compute_api(c.compute_api);
+                let api = nsys::COMPUTE_APIS.name(c.compute_api);
                 write!(
                     out,
                     "CONTEXT {number}, device {device}, compute API {api}, "
@@ -144,7 +144,7 @@ impl Line<'_> {
                 let correlation = call.correlation;
                 match self.name {
                     Some(name) => {
-                        let name = Shown(Some(names::function(name)));
+                        let name = Shown(Some(names::without_version(name)));
                         write!(out, "{domain} {name} ")?;
                     }
                     None => write!(out, "{domain} function {} ", call.cbid)?,
@@ -169,7 +169,7 @@ impl Line<'_> {
                 )
             }
             Record::Memcpy(c) => {
-                let kind = names::copy(c.copy_kind);
+                let kind = nsys::COPY_KINDS.name(c.copy_kind);
                 let span = self.span(c.start_ns, c.end_ns);
                 let place = Where(c.device, c.context, c.stream);
                 write!(
@@ -200,8 +200,8 @@ impl Line<'_> {
                 )
             }
             Record::Memory(m) => {
-                let operation = names::memory_operation(m.operation).to_uppercase();
-                let (at, kind) = (self.at(m.time_ns), names::memory(m.memory_kind));
+                let operation = nsys::MEMORY_OPERATIONS.name(m.operation).to_uppercase();
+                let (at, kind) = (self.at(m.time_ns), kinds::of_cupti(m.memory_kind).long);
                 let place = Where(m.device, m.context, m.stream);
                 let (address, size, correlation) = (m.address, m.size_bytes, m.correlation);
                 write!(
@@ -218,7 +218,7 @@ impl Line<'_> {
                 }
             }
             Record::MemoryPool(p) => {
-                let operation = names::pool_operation(p.operation).to_uppercase();
+                let operation = nsys::POOL_OPERATIONS.name(p.operation).to_uppercase();
                 let (at, device) = (self.at(p.time_ns), p.device);
                 let (address, size, used) = (p.address, p.size_bytes, p.utilized_bytes);
                 writeln!(
@@ -229,7 +229,7 @@ impl Line<'_> {
                 )
             }
             Record::Sync(s) => {
-                let kind = names::wait(s.sync_type).to_uppercase();
+                let kind = nsys::WAITS.name(s.sync_type).to_uppercase();
                 let span = self.span(s.start_ns, s.end_ns);
                 write!(out, "SYNC {kind} {span} context {}", s.context)?;
                 if s.stream != wire::UNKNOWN_ID {
@@ -250,7 +250,7 @@ impl Line<'_> {
                 )
             }
             Record::Overhead(o) => {
-                let kind = names::overhead(o.overhead_kind).to_uppercase();
+                let kind = nsys::OVERHEADS.name(o.overhead_kind).to_uppercase();
                 let span = self.span(o.start_ns, o.end_ns);
                 writeln!(out, "OVERHEAD {kind} {span} {}", Object(&o.object))
             }

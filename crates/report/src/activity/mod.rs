@@ -3,7 +3,6 @@
 mod build;
 pub(super) mod columns;
 pub mod lines;
-pub(super) mod names;
 pub(super) mod sums;
 
 use serde::Serialize;

@@ -8,7 +8,7 @@ use rusqlite::{Row, Rows};
 use super::events::{Arguments, Events};
 use super::tracks::{Of, Tracks};
 use crate::analysis::calls::CALLS;
-use gpuprobe_cuda::nsys::COPY_LABELS;
+use gpuprobe_cuda::nsys;
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Resolver, kinds};
 
@@ -267,9 +267,8 @@ fn copy(row: &Row<'_>, _: &Resolver<'_>, args: &mut Arguments) -> String {
             args.insert(name.to_owned(), kind.into());
         }
     }
-    let label = further(row, 0).and_then(|kind| usize::try_from(kind).ok());
-    let label = label.and_then(|kind| COPY_LABELS.get(kind));
-    format!("copy {}", label.unwrap_or(&COPY_LABELS[0]))
+    let kind = further(row, 0).and_then(|kind| u8::try_from(kind).ok());
+    format!("copy {}", nsys::direction(kind.unwrap_or(0)).name())
 }
 
 fn set(row: &Row<'_>, _: &Resolver<'_>, args: &mut Arguments) -> String {

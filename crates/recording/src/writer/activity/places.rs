@@ -8,19 +8,14 @@ use crate::ids::{BASE, global_pid};
 use crate::writer::common::Common;
 use crate::writer::insert::Insert;
 use crate::writer::schema;
+use gpuprobe_cuda::names;
+use gpuprobe_cuda::nsys::{OBJECTS, object};
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
 
 /// `hwId` and `vmId`, where they stand by themselves.
 const HARDWARE: i64 = 0;
 const VIRTUAL_MACHINE: i64 = 1;
-
-/// Names of `CUpti_ActivityObjectKind`.
-const OBJECTS: [&str; 6] = [
-    "unknown", "process", "thread", "device", "context", "stream",
-];
-/// Which of them is a thread.
-const THREAD: u32 = 2;
 
 /// A context, as rows about work in it have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +140,7 @@ impl<'c> Places<'c> {
         {
             self.connection.execute(&schema::create(definition), [])?;
         }
-        let uuid = uuid(device.uuid);
+        let uuid = names::uuid(&device.uuid);
         let find = "SELECT id FROM TARGET_INFO_GPU WHERE uuid = ?";
         let known = self
             .connection
@@ -220,43 +215,14 @@ impl<'c> Places<'c> {
         let Some(text) = activity.name.as_deref() else {
             return Ok(());
         };
-        if let Some((pid, tid)) = thread.filter(|_| name.object.kind == THREAD) {
+        if let Some((pid, tid)) = thread.filter(|_| name.object.kind == object::THREAD) {
             common
                 .tasks
                 .name_thread(pid, tid, text, &mut common.strings)?;
         }
-        let kind = usize::try_from(name.object.kind).ok();
-        let object = kind
-            .and_then(|kind| OBJECTS.get(kind))
-            .unwrap_or(&OBJECTS[0]);
+        let object = OBJECTS.of(name.object.kind).label;
         let wire::Object { a, b, c, .. } = name.object;
         self.name_rows
             .row(params![global_pid(activity.pid), object, a, b, c, text])
-    }
-}
-
-/// As exports write it, without `GPU-`.
-fn uuid(bytes: [u8; 16]) -> String {
-    let mut text = String::new();
-    for (index, byte) in bytes.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uuids_are_as_exports_have_them() {
-        let bytes = [
-            0x13, 0x5f, 0xed, 0x9e, 0x6f, 0x51, 0x3d, 0xbf, 0xd9, 0x2d, 0x73, 0x38, 0x4a, 0xc4,
-            0x3e, 0xb1,
-        ];
-        assert_eq!(uuid(bytes), "135fed9e-6f51-3dbf-d92d-73384ac43eb1");
     }
 }

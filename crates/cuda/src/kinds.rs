@@ -1,0 +1,127 @@
+//! Kinds of memory as exports and CUPTI number them.
+
+use crate::MemoryKind;
+
+/// A row of `ENUM_CUDA_MEM_KIND`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// The number in tables.
+    pub id: u8,
+    /// The name in `ENUM_CUDA_MEM_KIND`.
+    pub name: &'static str,
+    /// The label there.
+    pub label: &'static str,
+    /// The name in reports of memory.
+    pub short: &'static str,
+    /// The name in reports of what the GPU did.
+    pub long: &'static str,
+    /// It is memory of the host.
+    pub is_host: bool,
+}
+
+macro_rules! kinds {
+    ($($id:literal $name:literal $label:literal $short:literal $long:literal;)+) => {
+        [$(Kind {
+            id: $id,
+            name: concat!("CUDA_MEMOPR_MEMORY_KIND_", $name),
+            label: $label,
+            short: $short,
+            long: $long,
+            is_host: matches!($id, 0 | PINNED),
+        }),+]
+    };
+}
+
+/// All kinds, by number.
+pub const KINDS: [Kind; 8] = kinds! {
+    0 "PAGEABLE"       "Pageable"       "pageable"       "pageable";
+    1 "PINNED"         "Pinned"         "pinned"         "pinned";
+    2 "DEVICE"         "Device"         "device"         "device";
+    3 "ARRAY"          "Array"          "array"          "array";
+    4 "MANAGED"        "Managed"        "managed"        "managed";
+    5 "DEVICE_STATIC"  "Device Static"  "static"         "device static";
+    6 "MANAGED_STATIC" "Managed Static" "managed static" "managed static";
+    7 "UNKNOWN"        "Unknown"        "unknown"        "unknown";
+};
+
+/// The number of page-locked memory of the host.
+pub const PINNED: u8 = 1;
+/// The number of the kind that is none of the others.
+pub const UNKNOWN: u8 = 7;
+
+/// The kind with number `id`; numbers that exports do not have are unknown.
+pub fn of_id(id: u8) -> &'static Kind {
+    KINDS
+        .get(usize::from(id))
+        .unwrap_or(&KINDS[usize::from(UNKNOWN)])
+}
+
+/// The kind with this number of CUPTI's (`CUpti_ActivityMemoryKind`), which has 0 for what is not
+/// known and begins with pageable memory after that.
+pub fn of_cupti(kind: u32) -> &'static Kind {
+    of_id(
+        kind.checked_sub(1)
+            .map_or(UNKNOWN, |id| id.try_into().unwrap_or(UNKNOWN)),
+    )
+}
+
+/// The kind of an export that stands for `kind`.
+pub fn of(kind: MemoryKind) -> &'static Kind {
+    of_id(match kind {
+        MemoryKind::Pinned | MemoryKind::Registered => PINNED,
+        MemoryKind::Array => 3,
+        MemoryKind::Managed => 4,
+        MemoryKind::Static => 5,
+        _ => 2,
+    })
+}
+
+impl Kind {
+    /// CUPTI's number of it.
+    pub fn cupti(&self) -> u8 {
+        match self.id {
+            UNKNOWN => 0,
+            id => id + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_indices() {
+        for (index, kind) in KINDS.iter().enumerate() {
+            assert_eq!(usize::from(kind.id), index);
+        }
+        assert_eq!(of_id(200).short, "unknown");
+    }
+
+    #[test]
+    fn cupti_begins_with_what_is_not_known() {
+        let names = [7, 0, 1, 2, 3, 4, 5, 6, 7];
+        for (kind, expected) in (0u32..).zip(names) {
+            assert_eq!(of_cupti(kind).id, expected);
+        }
+        assert_eq!(of_cupti(u32::MAX).id, UNKNOWN);
+        for kind in &KINDS {
+            assert_eq!(of_cupti(kind.cupti().into()), kind);
+        }
+        let short = |kind| of_cupti(kind).short;
+        assert_eq!(
+            (short(2), short(3), short(4)),
+            ("pinned", "device", "array")
+        );
+    }
+
+    #[test]
+    fn our_kinds_have_a_number_in_exports() {
+        for kind in MemoryKind::ALL {
+            let host = matches!(kind, MemoryKind::Pinned | MemoryKind::Registered);
+            assert_eq!(of(kind).is_host, host, "{kind}");
+            assert_ne!(of(kind).id, UNKNOWN, "{kind}");
+        }
+        assert_eq!(of(MemoryKind::Static).short, "static");
+    }
+}
