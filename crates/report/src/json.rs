@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::activity::columns::Columns;
+use super::activity::columns::Row;
 use super::activity::lines::Line;
 use super::bandwidth::CopyReport;
 use super::{Report, Writer};
@@ -24,7 +24,7 @@ impl Writer for Json {
     }
 
     fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
-        let record = line.columns();
+        let record = line.row();
         serde_json::to_writer(&mut *out, &RecordLine { schema: 1, record })?;
         out.write_all(b"\n")
     }
@@ -34,7 +34,7 @@ impl Writer for Json {
 #[derive(Serialize)]
 struct RecordLine<'a> {
     schema: u32,
-    record: Columns<'a>,
+    record: Row<'a>,
 }
 
 /// A line for one copy, told from a report by its key.

@@ -2,6 +2,7 @@
 
 mod build;
 pub(super) mod columns;
+mod fields;
 pub mod lines;
 pub(super) mod sums;
 
