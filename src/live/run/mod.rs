@@ -1,5 +1,7 @@
 //! The event loop of a run.
 
+mod reports;
+
 use std::collections::HashMap;
 use std::future;
 use std::os::fd::OwnedFd;
@@ -18,7 +20,6 @@ use super::filter::Sieve;
 use super::follow::{Follower, With, resume};
 use super::guard::Guard;
 use super::output::{Output, Reader};
-use super::recorder::mark_of;
 use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::{Sink, Teaching};
@@ -30,34 +31,26 @@ use crate::host::world::Live;
 use crate::probe::StackMode;
 use crate::probe::{Rings, types};
 use gpuprobe_engine::{Ledger, State};
-use gpuprobe_model::clock;
+use gpuprobe_model::Lost;
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::event;
 use gpuprobe_model::link::Link;
-use gpuprobe_model::stack::{NoSymbols, Symbols};
-use gpuprobe_model::{Lost, Usage};
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::{BPF, LOOK, PERF_EVENTS, SIGNAL};
 use gpuprobe_os::say;
-use gpuprobe_recording::frames::{FrameWitness, Told};
+use gpuprobe_recording::Tap;
+use gpuprobe_recording::frames::Told;
 use gpuprobe_recording::log::Note;
-use gpuprobe_report as report;
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::profile;
 use gpuprobe_report::records;
+use reports::{FIND_FOR, FIND_FOR_ONE};
 
 /// Between two readings of the launch counts for the sake of ended processes.
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
 
 /// How long device queries are probed after a late attach.
 const LEARN_FOR: Duration = Duration::from_secs(1);
-
-/// How long the frames of call stacks are waited for at the end, and for any other report: what is
-/// missing there is in the next.
-const FIND_FOR: Duration = Duration::from_secs(30);
-const FIND_FOR_ONE: Duration = Duration::from_secs(1);
-/// How often the rings are read meanwhile.
-const FIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long processes are looked at before the rings are read again: a program that makes a
 /// hundred thousand calls a second fills a tenth of the memory ring in ten times that.
@@ -147,11 +140,7 @@ impl<'a> Run<'a> {
             Ok((tracer, collector.transpose()?, rings))
         });
         let (tracer, collector, rings) = started.inspect_err(|_| tap.discard())?;
-        let mut state = State {
-            ledger: Ledger::counting(config.kinds),
-            ..State::default()
-        };
-        state.watch(tap.is_recording());
+        let sink = sink(config, tap)?;
         Ok(Self {
             config,
             output,
@@ -159,20 +148,7 @@ impl<'a> Run<'a> {
             tracer,
             rings,
             follower: Follower::default(),
-            sink: Sink {
-                modes: config.modes,
-                state,
-                sieve: Sieve::new(config.filter.clone()),
-                world: Live::open(),
-                decoder: event::Decoder::default(),
-                undecodable: 0,
-                copies: config.per_call.then(Vec::new),
-                records: config.single_records.then(Vec::new),
-                stacks: (config.stacks != StackMode::Off)
-                    .then(|| Stacks::new(tap.is_recording()))
-                    .transpose()?,
-                tap,
-            },
+            sink,
             started: Instant::now(),
             reported: Instant::now(),
             counted: Instant::now(),
@@ -202,17 +178,10 @@ impl<'a> Run<'a> {
             }
         };
         self.give_up_rights();
-        let known = self.process.as_ref().map(|process| process.pid);
-        if let (Some(stacks), Some(pid)) = (&mut self.sink.stacks, known) {
-            stacks.prepare_for(pid);
-            stacks.teach(&self.tracer.probe);
-        }
+        self.prepare_stacks();
         let mut reader = Reader::Reading;
-        let memory = self.rings.watch_memory()?;
-        let activity = self.rings.watch_activity()?;
         let control = self.rings.watch_control()?;
-        let stacks = self.rings.watch_stacks()?;
-        let batches = self.rings.watch_batches()?;
+        let watched = Watched::of(&self.rings)?;
         let mut look = interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut report = interval_at(Instant::now() + self.config.interval, self.config.interval);
@@ -234,20 +203,8 @@ impl<'a> Run<'a> {
                     guard?.clear_ready();
                     reader = self.follow_notices()?;
                 }
-                guard = memory.readable() => {
-                    guard?.clear_ready();
-                    reader = self.read()?;
-                }
-                guard = activity.readable() => {
-                    guard?.clear_ready();
-                    reader = self.read()?;
-                }
-                guard = readable(batches.as_ref()) => {
-                    guard?.clear_ready();
-                    reader = self.read()?;
-                }
-                guard = readable(stacks.as_ref()) => {
-                    guard?.clear_ready();
+                arrived = watched.arrived() => {
+                    arrived?;
                     reader = self.read()?;
                 }
                 ended = wait(&mut child) => {
@@ -286,6 +243,25 @@ impl<'a> Run<'a> {
                 break;
             }
         }
+        self.end(reader, child, status).await
+    }
+
+    /// Starts to read the symbols of the process, if it is known.
+    fn prepare_stacks(&mut self) {
+        let known = self.process.as_ref().map(|process| process.pid);
+        if let (Some(stacks), Some(pid)) = (&mut self.sink.stacks, known) {
+            stacks.prepare_for(pid);
+            stacks.teach(&self.tracer.probe);
+        }
+    }
+
+    /// Writes the last report, and all that is written at the end.
+    async fn end(
+        mut self,
+        reader: Reader,
+        child: Option<Child>,
+        status: Option<std::process::ExitStatus>,
+    ) -> Result<ExitCode> {
         // Nothing of what the probes saw until now may be missed.
         self.follow_all(FIND_FOR_ONE)?;
         self.announced.go_on(&self.tracer);
@@ -433,27 +409,6 @@ impl<'a> Run<'a> {
         self.output.write_records(lines)
     }
 
-    /// Reads on until the frames that were asked for are found.
-    fn wait_for_frames(&mut self, at_most: Duration) -> Result<()> {
-        let end = Instant::now() + at_most;
-        while self
-            .sink
-            .stacks
-            .as_mut()
-            .is_some_and(|stacks| stacks.is_waiting(FIND_PAUSE))
-        {
-            if Instant::now() > end {
-                tracing::debug!("symbols take too long");
-                break;
-            }
-            // Whatever is held meanwhile waits for us.
-            self.follow_notices()?;
-            self.read()?;
-        }
-        self.sink.find_frames(&mut self.told);
-        Ok(())
-    }
-
     /// Reads the counts of ended processes, so that the kernel side can forget them.
     fn make_room(&mut self) -> Result<()> {
         if self.counted.elapsed() > MAKE_ROOM_EVERY && self.sink.state.launches.take_ends() {
@@ -491,110 +446,6 @@ impl<'a> Run<'a> {
             self.sink.tap.note(Note::Vanished(pid));
             ledger.end_unseen(pid);
         }
-    }
-
-    fn report(&mut self, is_final: bool) -> Result<Reader> {
-        let begun = Instant::now();
-        if self.read()? == Reader::Gone {
-            return Ok(Reader::Gone);
-        }
-        if self.config.modes.cudatrace {
-            self.count_launches()?;
-        }
-        if !is_final
-            && self
-                .config
-                .record
-                .as_ref()
-                .is_some_and(|record| record.only)
-        {
-            return Ok(Reader::Reading);
-        }
-        if self.config.modes.bandwidth_util {
-            self.link = faster(self.link, Link::current());
-        }
-        if self.lost != self.lost_said && !self.output.shows_losses() {
-            self.lost_said = self.lost;
-            let lost = report::describe_lost(&self.lost);
-            say(format_args!("lost events: {lost}"));
-        }
-        let options = report::Options {
-            modes: self.config.modes,
-            top: self.config.top,
-            view: self.config.view,
-            stacks: self.config.stacks.is_on(),
-            now_ns: clock::monotonic_ns(),
-            is_final,
-            since_last: self.reported.elapsed(),
-            since_start: self.started.elapsed(),
-            link: self.link,
-        };
-        if let Some(stacks) = &mut self.sink.stacks {
-            stacks.want(report::needed_locations(&self.sink.state, &options).into_iter());
-            stacks.sweep(process::is_alive);
-            self.wait_for_frames(if is_final { FIND_FOR } else { FIND_FOR_ONE })?;
-        }
-        self.reported = Instant::now();
-        let usage = self.usage();
-        let state = &self.sink.state;
-        let stacks = self.sink.stacks.as_ref();
-        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
-        let symbols = FrameWitness::new(symbols, &mut self.told);
-        let report = report::build(
-            state,
-            self.lost,
-            &self.clock,
-            &options,
-            usage.as_ref(),
-            &symbols,
-        );
-        if self.sink.tap.is_recording() {
-            let notes = symbols.into_notes();
-            notes.into_iter().for_each(|note| self.sink.tap.note(note));
-        }
-        self.sink.state.mark_reported();
-        self.sink
-            .tap
-            .note(Note::Report(mark_of(&report, &options, usage.as_ref())));
-        self.sink.tap.pause();
-        let reader = self.output.write(&report);
-        tracing::debug!(us = begun.elapsed().as_micros(), "report");
-        reader
-    }
-
-    /// Writes what is live, by call stack, into the files that were asked for.
-    fn write_profiles(&mut self) -> Result<()> {
-        let Some(profiles) = self.profiles.take() else {
-            return Ok(());
-        };
-        if let Some(stacks) = &mut self.sink.stacks {
-            let needed = profile::needed_locations(&self.sink.state.ledger);
-            stacks.want(needed.into_iter());
-            self.wait_for_frames(FIND_FOR)?;
-        }
-        let (ledger, full) = (&self.sink.state.ledger, self.config.view.full_stacks);
-        let now = self.clock.wall(clock::monotonic_ns());
-        let stacks = self.sink.stacks.as_ref();
-        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
-        let weight = self.config.profiles.weight;
-        let time = match ledger.peak_ns() {
-            Some(peak_ns) if weight == profile::Weight::Peak => self.clock.wall(peak_ns),
-            _ => now,
-        };
-        let time_ns = time.timestamp_nanos_opt();
-        let made = profile::of_ledger(ledger, symbols, weight, full, time_ns);
-        profiles.write(&made)
-    }
-
-    /// What NVML says that processes use, if it is there and that matters.
-    fn usage(&mut self) -> Option<Usage> {
-        let nvml = self.sink.world.nvml.as_ref()?;
-        if !self.config.modes.memleak {
-            return None;
-        }
-        let mut usage = nvml.usage();
-        gpuprobe_report::learn_contexts(&mut usage, &self.sink.state, &mut self.contexts);
-        Some(usage)
     }
 
     /// Stops no process any more, and lets those go on that were held until a moment ago.
@@ -641,14 +492,62 @@ impl Drop for Run<'_> {
     }
 }
 
-fn faster(a: Option<Link>, b: Option<Link>) -> Option<Link> {
-    match (a, b) {
-        (Some(a), Some(b)) if a.bytes_per_second() >= b.bytes_per_second() => Some(a),
-        (a, b) => b.or(a),
+/// Where everything that the rings have goes.
+fn sink(config: &Config, tap: Box<dyn Tap>) -> Result<Sink> {
+    let mut state = State {
+        ledger: Ledger::counting(config.kinds),
+        ..State::default()
+    };
+    state.watch(tap.is_recording());
+    Ok(Sink {
+        modes: config.modes,
+        state,
+        sieve: Sieve::new(config.filter.clone()),
+        world: Live::open(),
+        decoder: event::Decoder::default(),
+        undecodable: 0,
+        copies: config.per_call.then(Vec::new),
+        records: config.single_records.then(Vec::new),
+        stacks: (config.stacks != StackMode::Off)
+            .then(|| Stacks::new(tap.is_recording()))
+            .transpose()?,
+        tap,
+    })
+}
+
+/// The rings whose records are read together.
+struct Watched {
+    memory: AsyncFd<OwnedFd>,
+    activity: AsyncFd<OwnedFd>,
+    batches: Option<AsyncFd<OwnedFd>>,
+    stacks: Option<AsyncFd<OwnedFd>>,
+}
+
+impl Watched {
+    fn of(rings: &Rings) -> Result<Self> {
+        Ok(Self {
+            memory: rings.watch_memory()?,
+            activity: rings.watch_activity()?,
+            batches: rings.watch_batches()?,
+            stacks: rings.watch_stacks()?,
+        })
+    }
+
+    /// When there is something in one of them.
+    async fn arrived(&self) -> std::io::Result<()> {
+        let mut guard = tokio::select! {
+            biased;
+            guard = self.memory.readable() => guard,
+            guard = self.activity.readable() => guard,
+            guard = readable(self.batches.as_ref()) => guard,
+            guard = readable(self.stacks.as_ref()) => guard,
+        }?;
+        guard.clear_ready();
+        Ok(())
     }
 }
 
-/// When there are call stacks to be read; never, if none are taken.
+/// When there is something in a ring; never, if there is no such ring.
 async fn readable(
     ring: Option<&AsyncFd<OwnedFd>>,
 ) -> std::io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {
