@@ -19,11 +19,10 @@ type Table<T> = [(&'static str, fn(&T) -> String)];
 /// The columns that every row of a report begins with.
 const COMMON: [&str; 2] = ["report_time", "final"];
 
-/// Of an allocation of a thread of a process.
-const MEMLEAK: &[(
-    &str,
-    fn(&ProcessReport, &ThreadReport, &AllocationReport) -> String,
-)] = &[
+/// The text in the row of an allocation of a thread of a process.
+type AllocationText = fn(&ProcessReport, &ThreadReport, &AllocationReport) -> String;
+
+const MEMLEAK: &[(&str, AllocationText)] = &[
     ("pid", |p, _, _| p.pid.to_string()),
     ("uid", |p, _, _| optional(p.uid)),
     ("comm", |p, _, _| optional(p.comm.as_ref())),

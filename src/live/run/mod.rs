@@ -1,53 +1,41 @@
 //! The event loop of a run.
 
+mod reading;
 mod reports;
+mod start;
+mod watched;
 
 use std::collections::HashMap;
 use std::future;
-use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::process::Child;
 use tokio::task::yield_now;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 
 use super::announce::Announced;
 use super::collector::Collector;
-use super::filter::Sieve;
 use super::follow::{Follower, With, resume};
 use super::guard::Guard;
 use super::output::{Output, Reader};
 use super::samples::Samples;
 use super::signals::{Ends, pass_on};
-use super::sink::{Sink, Teaching};
-use super::stacks::Stacks;
-use super::{Config, Target, Tracer, command, descriptors, limits, recorder};
-use crate::host::process;
+use super::sink::Sink;
+use super::{Config, Target, Tracer, command, descriptors, limits};
 use crate::host::process::Handle;
-use crate::host::world::Live;
-use crate::probe::StackMode;
 use crate::probe::{Rings, types};
-use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::Clock;
-use gpuprobe_model::event;
 use gpuprobe_model::link::Link;
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::{BPF, LOOK, PERF_EVENTS, SIGNAL};
 use gpuprobe_os::say;
-use gpuprobe_recording::Tap;
 use gpuprobe_recording::frames::Told;
-use gpuprobe_recording::log::Note;
-use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::profile;
-use gpuprobe_report::records;
 use reports::{FIND_FOR, FIND_FOR_ONE};
-
-/// Between two readings of the launch counts for the sake of ended processes.
-const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
+use watched::Watched;
 
 /// How long device queries are probed after a late attach.
 const LEARN_FOR: Duration = Duration::from_secs(1);
@@ -116,56 +104,7 @@ struct Run<'a> {
     lost_said: Lost,
 }
 
-impl<'a> Run<'a> {
-    fn start(config: &'a Config) -> Result<Self> {
-        let output = Output::open(config)?;
-        let profiles = profile::Outputs::open(&config.profiles, None)?;
-        let process = match config.target {
-            Target::Process(pid) => Some(
-                Handle::of(pid).with_context(|| format!("there is no process with id {pid}"))?,
-            ),
-            _ => None,
-        };
-        let clock = Clock::now();
-        let sample_every = config
-            .record
-            .as_ref()
-            .and_then(|record| record.sample_every);
-        let samples = sample_every.map(Samples::start).transpose()?;
-        let mut tap = recorder::open(config, clock)?;
-        let started = Tracer::start(config, process).and_then(|mut tracer| {
-            let collect = config.collect.as_ref();
-            let collector = collect.map(|collect| Collector::start(collect, &mut tracer.probe));
-            let rings = tracer.probe.rings()?;
-            Ok((tracer, collector.transpose()?, rings))
-        });
-        let (tracer, collector, rings) = started.inspect_err(|_| tap.discard())?;
-        let sink = sink(config, tap)?;
-        Ok(Self {
-            config,
-            output,
-            profiles: Some(profiles).filter(profile::Outputs::any),
-            tracer,
-            rings,
-            follower: Follower::default(),
-            sink,
-            started: Instant::now(),
-            reported: Instant::now(),
-            counted: Instant::now(),
-            link: None,
-            contexts: HashMap::new(),
-            clock,
-            process,
-            guard: None,
-            collector,
-            samples,
-            announced: Announced::default(),
-            lost: Lost::default(),
-            told: Told::default(),
-            lost_said: Lost::default(),
-        })
-    }
-
+impl Run<'_> {
     async fn until_end(mut self) -> Result<ExitCode> {
         let mut ends = Ends::install()?;
         self.announced = Announced::begin(self.config, &self.tracer);
@@ -179,6 +118,16 @@ impl<'a> Run<'a> {
         };
         self.give_up_rights();
         self.prepare_stacks();
+        let (reader, status) = self.trace(&mut ends, &mut child).await?;
+        self.end(reader, child, status).await
+    }
+
+    /// Traces until something ends it; if that is the end of the command, with its status.
+    async fn trace(
+        &mut self,
+        ends: &mut Ends,
+        child: &mut Option<Child>,
+    ) -> Result<(Reader, Option<std::process::ExitStatus>)> {
         let mut reader = Reader::Reading;
         let control = self.rings.watch_control()?;
         let watched = Watched::of(&self.rings)?;
@@ -186,12 +135,7 @@ impl<'a> Run<'a> {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut report = interval_at(Instant::now() + self.config.interval, self.config.interval);
         report.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let deadline = async {
-            match self.config.duration {
-                Some(duration) => sleep(duration).await,
-                None => future::pending().await,
-            }
-        };
+        let deadline = after(self.config.duration);
         let learnt = sleep(LEARN_FOR);
         tokio::pin!(deadline, learnt);
         let mut learning = true;
@@ -207,13 +151,13 @@ impl<'a> Run<'a> {
                     arrived?;
                     reader = self.read()?;
                 }
-                ended = wait(&mut child) => {
+                ended = wait(child) => {
                     status = Some(ended?);
                     break;
                 }
                 end = ends.next() => {
                     // The command gets the signal too; its end is ours.
-                    let Some(child) = &child else { break };
+                    let Some(child) = &*child else { break };
                     pass_on(end, child);
                 }
                 () = &mut deadline => break,
@@ -243,7 +187,7 @@ impl<'a> Run<'a> {
                 break;
             }
         }
-        self.end(reader, child, status).await
+        Ok((reader, status))
     }
 
     /// Starts to read the symbols of the process, if it is known.
@@ -351,103 +295,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Applies everything that is in the rings, and writes single copies.
-    fn read(&mut self) -> Result<Reader> {
-        self.tracer.probe.about_to_read();
-        let (sink, probe) = (&mut self.sink, &self.tracer.probe);
-        self.rings.read(&mut Teaching::new(sink, probe))?;
-        if let Some(stacks) = &mut self.sink.stacks {
-            stacks.end_round();
-            stacks.teach(&self.tracer.probe);
-        }
-        self.sink.find_frames(&mut self.told);
-        let mut lost = self.tracer.probe.lost();
-        let missed = self.sink.decoder.activity.losses();
-        lost.undecodable = self.sink.undecodable + missed.undecodable;
-        lost.activity = lost.activity.saturating_add(missed.missing);
-        lost.cupti_dropped = missed.dropped;
-        lost.cupti_unknown = missed.unknown;
-        lost.cupti_malformed = missed.malformed;
-        lost.names += self.sink.state.launches.names_left_out;
-        lost.memory += self.sink.state.ledger.left_out();
-        lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
-        if lost.tasks > self.lost.tasks {
-            self.end_vanished();
-        }
-        if lost != self.lost {
-            self.sink.tap.note(Note::Lost(lost.by_name()));
-        }
-        self.lost = lost;
-        for note in self.samples.iter().flat_map(Samples::taken) {
-            self.sink.tap.note(note);
-        }
-        self.sink.tap.pause();
-        if self.write_records()? == Reader::Gone {
-            return Ok(Reader::Gone);
-        }
-        let Some(copies) = self.sink.copies.as_mut().map(std::mem::take) else {
-            return Ok(Reader::Reading);
-        };
-        let copies: Vec<_> = copies
-            .iter()
-            .map(|transfer| CopyReport::of(transfer, &self.clock))
-            .collect();
-        self.output.write_copies(&copies)
-    }
-
-    /// Writes the single records that have come.
-    fn write_records(&mut self) -> Result<Reader> {
-        let Some(batches) = self.sink.records.as_mut().filter(|new| !new.is_empty()) else {
-            return Ok(Reader::Reading);
-        };
-        let new = records::in_order(std::mem::take(batches));
-        let began_ns = self.clock.monotonic_ns();
-        let activities = &self.sink.state.activity;
-        let lines = new
-            .iter()
-            .map(|one| records::line(one, activities, began_ns));
-        self.output.write_records(lines)
-    }
-
-    /// Reads the counts of ended processes, so that the kernel side can forget them.
-    fn make_room(&mut self) -> Result<()> {
-        if self.counted.elapsed() > MAKE_ROOM_EVERY && self.sink.state.launches.take_ends() {
-            self.count_launches()?;
-        }
-        Ok(())
-    }
-
-    /// Enters what the kernel side has counted, and lets it forget ended processes.
-    fn count_launches(&mut self) -> Result<()> {
-        let (launches, tap) = (&mut self.sink.state.launches, &mut self.sink.tap);
-        let sieve = &self.sink.sieve;
-        self.counted = Instant::now();
-        self.tracer.probe.launches(|key, runs, captured| {
-            let count = || {
-                tap.count(&key, runs, captured);
-                launches.set_counts(key, runs, captured)
-            };
-            sieve.keeps_launches(key.process).unwrap_or_else(count)
-        })?;
-        tap.counted(launches);
-        self.sink.sieve.counts_were_read();
-        Ok(())
-    }
-
-    /// Ends the processes whose end was lost.
-    fn end_vanished(&mut self) {
-        let ledger = &mut self.sink.state.ledger;
-        let vanished: Vec<_> = ledger
-            .living()
-            .map(|p| p.pid)
-            .filter(|&pid| !process::is_alive(pid))
-            .collect();
-        for pid in vanished {
-            self.sink.tap.note(Note::Vanished(pid));
-            ledger.end_unseen(pid);
-        }
-    }
-
     /// Stops no process any more, and lets those go on that were held until a moment ago.
     fn let_go(&mut self) {
         self.tracer.probe.stop_holding();
@@ -492,67 +339,10 @@ impl Drop for Run<'_> {
     }
 }
 
-/// Where everything that the rings have goes.
-fn sink(config: &Config, tap: Box<dyn Tap>) -> Result<Sink> {
-    let mut state = State {
-        ledger: Ledger::counting(config.kinds),
-        ..State::default()
-    };
-    state.watch(tap.is_recording());
-    Ok(Sink {
-        modes: config.modes,
-        state,
-        sieve: Sieve::new(config.filter.clone()),
-        world: Live::open(),
-        decoder: event::Decoder::default(),
-        undecodable: 0,
-        copies: config.per_call.then(Vec::new),
-        records: config.single_records.then(Vec::new),
-        stacks: (config.stacks != StackMode::Off)
-            .then(|| Stacks::new(tap.is_recording()))
-            .transpose()?,
-        tap,
-    })
-}
-
-/// The rings whose records are read together.
-struct Watched {
-    memory: AsyncFd<OwnedFd>,
-    activity: AsyncFd<OwnedFd>,
-    batches: Option<AsyncFd<OwnedFd>>,
-    stacks: Option<AsyncFd<OwnedFd>>,
-}
-
-impl Watched {
-    fn of(rings: &Rings) -> Result<Self> {
-        Ok(Self {
-            memory: rings.watch_memory()?,
-            activity: rings.watch_activity()?,
-            batches: rings.watch_batches()?,
-            stacks: rings.watch_stacks()?,
-        })
-    }
-
-    /// When there is something in one of them.
-    async fn arrived(&self) -> std::io::Result<()> {
-        let mut guard = tokio::select! {
-            biased;
-            guard = self.memory.readable() => guard,
-            guard = self.activity.readable() => guard,
-            guard = readable(self.batches.as_ref()) => guard,
-            guard = readable(self.stacks.as_ref()) => guard,
-        }?;
-        guard.clear_ready();
-        Ok(())
-    }
-}
-
-/// When there is something in a ring; never, if there is no such ring.
-async fn readable(
-    ring: Option<&AsyncFd<OwnedFd>>,
-) -> std::io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {
-    match ring {
-        Some(ring) => ring.readable().await,
+/// The end of the time; never, if there is none.
+async fn after(duration: Option<Duration>) {
+    match duration {
+        Some(duration) => sleep(duration).await,
         None => future::pending().await,
     }
 }

@@ -318,6 +318,6 @@ impl Counted {
 
 /// A number of CUPTI's, or 0, which it has for what is not known, if it is beyond the last that we
 /// know.
-fn up_to<N: PartialOrd + Default>(last: N, number: N) -> N {
+fn up_to<N: Copy + PartialOrd + Default>(last: N, number: N) -> N {
     if number <= last { number } else { N::default() }
 }

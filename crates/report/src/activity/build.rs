@@ -11,7 +11,7 @@ use crate::Options;
 use gpuprobe_cuda::{kinds, nsys};
 use gpuprobe_engine::Activities;
 use gpuprobe_engine::activity::busy::Gaps;
-use gpuprobe_engine::activity::process::{Device, Function, Process, WhichCopies};
+use gpuprobe_engine::activity::process::{Counted, Device, Function, Process, WhichCopies};
 use gpuprobe_engine::activity::tally::{Moved, Tally};
 use gpuprobe_engine::transfers::Mode;
 use gpuprobe_wire as wire;
@@ -77,31 +77,31 @@ fn summary(process: &Process, options: &Options) -> ProcessSummary {
         omitted_kernels,
         copies: copies(process),
         synchronizations: timed(&process.waits, &nsys::WAITS),
-        memory: process
-            .memory
-            .iter()
-            .map(|(&(kind, operation), counted)| MemorySummary {
-                kind: Some(kinds::of_cupti(kind).long),
-                operation: nsys::MEMORY_OPERATIONS.name(operation),
-                count: counted.count,
-                bytes: counted.bytes,
-            })
-            .collect(),
-        memory_pools: process
-            .pools
-            .iter()
-            .map(|(&operation, counted)| MemorySummary {
-                kind: None,
-                operation: nsys::POOL_OPERATIONS.name(operation),
-                count: counted.count,
-                bytes: counted.bytes,
-            })
-            .collect(),
+        memory: process.memory.iter().map(memory).collect(),
+        memory_pools: process.pools.iter().map(pool).collect(),
         calls,
         omitted_functions,
         overhead: timed(&process.overheads, &nsys::OVERHEADS),
         graphs: (&process.graphs).into(),
         markers: process.markers,
+    }
+}
+
+fn memory((&(kind, operation), counted): (&(u32, u32), &Counted)) -> MemorySummary {
+    MemorySummary {
+        kind: Some(kinds::of_cupti(kind).long),
+        operation: nsys::MEMORY_OPERATIONS.name(operation),
+        count: counted.count,
+        bytes: counted.bytes,
+    }
+}
+
+fn pool((&operation, counted): (&u32, &Counted)) -> MemorySummary {
+    MemorySummary {
+        kind: None,
+        operation: nsys::POOL_OPERATIONS.name(operation),
+        count: counted.count,
+        bytes: counted.bytes,
     }
 }
 
