@@ -223,22 +223,23 @@ fn check_process(lines: &mut Lines, pid: u32) -> io::Result<()> {
     Ok(())
 }
 
+fn check_loader(lines: &mut Lines, library: &Library) -> io::Result<()> {
+    let path = library.path.display();
+    match library.rendezvous() {
+        Ok(Some(_)) => lines.ok("dynamic loader", format_args!("{path}: dlopen is noticed")),
+        Ok(None) => lines.missing(
+            "dynamic loader",
+            format_args!("{path}: no _dl_debug_state; libraries loaded later are missed"),
+        ),
+        Err(error) => lines.missing("dynamic loader", format_args!("{error:#}")),
+    }
+}
+
 fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
     let path = library.path.display();
     let layer = match library.role {
         Role::Cuda(layer) => layer,
-        Role::Loader => {
-            return match library.rendezvous() {
-                Ok(Some(_)) => {
-                    lines.ok("dynamic loader", format_args!("{path}: dlopen is noticed"))
-                }
-                Ok(None) => lines.missing(
-                    "dynamic loader",
-                    format_args!("{path}: no _dl_debug_state; libraries loaded later are missed"),
-                ),
-                Err(error) => lines.missing("dynamic loader", format_args!("{error:#}")),
-            };
-        }
+        Role::Loader => return check_loader(lines, library),
     };
     let name = match layer {
         Layer::Runtime => "libcudart",

@@ -9,6 +9,7 @@ mod filter;
 mod follow;
 mod guard;
 mod limits;
+mod looked;
 mod looks;
 mod output;
 mod recorder;

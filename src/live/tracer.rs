@@ -6,6 +6,8 @@ use std::time::Instant;
 use anyhow::{Context, Error, Result, anyhow, bail};
 
 use super::files::Files;
+use super::looked::Looked;
+use super::looked::beginning;
 use super::{ApiChoice, Config, Target, limits};
 use crate::host::process;
 use crate::host::process::{Glance, Handle, Mapped};
@@ -15,17 +17,6 @@ use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Modes, Op};
 use gpuprobe_os::privileges;
 use gpuprobe_stacks::functions::Function as FoundFunction;
 use gpuprobe_stacks::instruction::First;
-
-/// What came of looking at a process.
-#[derive(Debug, Default)]
-pub struct Looked {
-    /// CUDA functions that are newly probed.
-    pub functions: usize,
-    /// A library could not be probed, now or before.
-    pub incomplete: bool,
-    /// Failures that the user has not been told yet.
-    pub failures: Vec<Error>,
-}
 
 /// A look at a process that may take long.
 #[derive(Debug)]
@@ -37,15 +28,6 @@ pub struct Look {
     mapped: process::Look,
     /// Files that were probed when it began.
     probed: usize,
-}
-
-impl Looked {
-    /// Tells the user what could not be probed.
-    pub fn warn(&mut self) {
-        for failure in self.failures.drain(..) {
-            tracing::warn!("{failure:#}");
-        }
-    }
 }
 
 /// Loaded programs and what they are attached to.
@@ -313,20 +295,20 @@ impl Tracer {
         let (queries, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|f| op(f).is_device_query());
         let (file, pid) = (library.attach_path(), self.only_pid);
-        let calls = points(&calls);
+        let calls: Vec<_> = calls.iter().map(Point::from).collect();
         if !calls.is_empty() {
             let attached = self.probe.attach_calls(&file, &calls, pid);
             let count = calls.len();
             let why = || format!("cannot attach to {count} functions of {path}");
             self.probe.keep(attached.with_context(why)?);
         }
-        let queries = points(&queries);
+        let queries: Vec<_> = queries.iter().map(Point::from).collect();
         if !queries.is_empty() {
             let attached = self.probe.attach_calls(&file, &queries, pid);
             let why = || format!("cannot attach to the device queries of {path}");
             self.queries.push(attached.with_context(why)?);
         }
-        let entries = points(&entries);
+        let entries: Vec<_> = entries.iter().map(Point::from).collect();
         if !entries.is_empty() {
             let attached = self.probe.attach_to_entries(&file, &entries, pid);
             let why = || format!("cannot attach to the launches of {path}");
@@ -394,25 +376,4 @@ impl Tracer {
             tracing::debug!("{what:#}");
         }
     }
-}
-
-/// Which of `functions` begin with such an instruction, for messages; `None` if none do.
-fn beginning(functions: &[FoundFunction], first: First) -> Option<String> {
-    const NAMED: usize = 3;
-    let found = functions.iter().filter(|f| f.first == first);
-    let names: Vec<_> = found.map(|f| f.symbol).collect();
-    let some = names[..names.len().min(NAMED)].join(", ");
-    match names.len() {
-        0 => None,
-        1..=NAMED => Some(some),
-        count => Some(format!("{some} and {} others", count - NAMED)),
-    }
-}
-
-fn points(functions: &[FoundFunction]) -> Vec<Point> {
-    let point = |f: &FoundFunction| Point {
-        offset: f.offset,
-        cookie: u64::from(f.row),
-    };
-    functions.iter().map(point).collect()
 }

@@ -7,6 +7,7 @@ use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
 
 use super::kind::AttachKind;
 use gpuprobe_os::proc::Mappings;
+use gpuprobe_stacks::functions::Function;
 
 /// A function to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,15 @@ pub struct Point {
     pub offset: u64,
     /// What the program sees as its attach cookie.
     pub cookie: u64,
+}
+
+impl From<&Function> for Point {
+    fn from(function: &Function) -> Self {
+        Self {
+            offset: function.offset,
+            cookie: u64::from(function.row),
+        }
+    }
 }
 
 /// Probes in place; dropping it removes them.

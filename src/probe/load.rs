@@ -1,5 +1,6 @@
 //! Loading the programs, with the best kind of attachment that works here.
 
+use super::configure::configure;
 use std::fs::File;
 use std::mem::MaybeUninit;
 
@@ -9,14 +10,13 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapType, OpenObject, ProgramMut};
 use zerocopy::FromZeros;
 
-use super::abi;
 use super::attach::{self, Attached, Point};
 use super::kind::{self, AttachKind};
 use super::map_entries::MapEntries;
-use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder, OpenGpuprobeSkel};
+use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder};
 use super::types;
 use crate::probe::StackMode;
-use gpuprobe_cuda::{FUNCTIONS, table};
+use gpuprobe_cuda::table;
 use gpuprobe_model::abi::RawCode;
 use gpuprobe_os::privileges;
 
@@ -317,69 +317,6 @@ impl Probe {
         self.links.extend(attached.links);
         self.files.extend(attached.file);
     }
-}
-
-/// Fills in the settings and selects the programs of one kind.
-fn configure(open: &mut OpenGpuprobeSkel<'_>, settings: &Settings, kind: AttachKind) -> Result<()> {
-    let rodata = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .context("the BPF object has no settings")?;
-    rodata.only_targets = settings.only_targets;
-    rodata.follow_children = settings.follow_children;
-    rodata.hold_targets = settings.hold_targets;
-    rodata.count_launches = settings.launches;
-    rodata.stream_launches = settings.single_launches;
-    rodata.launch_stacks = settings.launch_stacks;
-    rodata.keep_ledger = settings.ledger;
-    rodata.stack_mode = settings.stacks as u32;
-    for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
-        *recipe = abi::recipe(function);
-    }
-    open.maps.launches.set_autocreate(settings.launches)?;
-    let (with_stacks, learns) = (
-        settings.stacks != StackMode::Off,
-        settings.stacks == StackMode::Auto,
-    );
-    for (map, is_needed) in [
-        (&mut open.maps.batch_ring, settings.batches),
-        (&mut open.maps.stack_ring, with_stacks),
-        (&mut open.maps.walks, with_stacks),
-        (&mut open.maps.sent_walks, with_stacks),
-        (&mut open.maps.sent_copies, learns),
-        (&mut open.maps.paths, learns),
-        (&mut open.maps.code_maps, learns),
-    ] {
-        map.set_autocreate(is_needed)?;
-    }
-    let progs = &mut open.progs;
-    let session = kind == AttachKind::Session;
-    let multi = kind == AttachKind::Multi;
-    let perf = kind == AttachKind::Perf;
-    let offset = kind == AttachKind::Offset;
-    open.maps.cookies.set_autocreate(offset)?;
-    progs.call_session.set_autoload(session);
-    progs.call_entry_multi.set_autoload(multi);
-    progs.call_return_multi.set_autoload(multi);
-    progs.rendezvous_multi.set_autoload(session || multi);
-    progs.entry_multi.set_autoload(session || multi);
-    progs.call_entry_perf.set_autoload(perf);
-    progs.call_return_perf.set_autoload(perf);
-    progs.rendezvous_perf.set_autoload(perf);
-    progs.entry_perf.set_autoload(perf);
-    progs
-        .batch_multi
-        .set_autoload(settings.batches && (session || multi));
-    progs
-        .batch_perf
-        .set_autoload(settings.batches && (perf || offset));
-    progs.call_entry_offset.set_autoload(offset);
-    progs.call_return_offset.set_autoload(offset);
-    progs.rendezvous_offset.set_autoload(offset);
-    progs.entry_offset.set_autoload(offset);
-    progs.task_fork.set_autoload(settings.follow_children);
-    Ok(())
 }
 
 /// Whether the kernel has BPF ring buffers, by trying to make one. Nothing works without.

@@ -3,6 +3,7 @@
 pub mod abi;
 pub mod arm64;
 pub mod attach;
+mod configure;
 mod control;
 mod detach;
 pub mod kind;

@@ -1,17 +1,16 @@
 //! What each call does to the memory of its process.
 
+mod pools_and_graphs;
+
 use super::Allocation;
 use super::allocation::{New, Place, key};
 use super::arrays;
-use super::change::Change;
 use super::contexts::{PRIMARY, UNKNOWN};
-use super::graphs::Node;
 use super::live::Freed;
 use super::physical::Released;
 use super::pools;
 use super::process::{Loaded, Process, Variable};
 use gpuprobe_cuda::{Layer, MemoryKind, Op, Space};
-use gpuprobe_model::abi::{NODE_ALLOCATES, NODE_FREES};
 use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call};
 
 /// What a successful call was.
@@ -240,7 +239,7 @@ impl Process {
 
     /// Calls that neither allocate nor free.
     fn note(&mut self, call: &Call) {
-        let (address, place) = (call.address, Place::from(call.device));
+        let address = call.address;
         match call.function.op {
             Op::HandleOther => {
                 let gave_way = self.physical.create_other(address, call.end_ns);
@@ -289,92 +288,7 @@ impl Process {
                     self.reset(call.device, call.end_ns);
                 }
             }
-            Op::PoolCreate => {
-                self.pools.create(address, pool_sort(call));
-                self.tell_pool(address);
-            }
-            Op::PoolDestroy => {
-                self.tell_pool(address);
-                self.pools.destroy(address);
-            }
-            Op::PoolTrim => {
-                self.tell_pool(address);
-                self.pools.trim(address);
-            }
-            Op::PoolAttribute => {
-                let (which, value) = (call.stream(), call.out());
-                self.pools.attribute(address, which, value, place);
-            }
-            Op::PoolOfDevice => self.pools.learn(address, pool_sort(call)),
-            Op::PoolSet => self.pools.set_current(address, pool_sort(call)),
-            Op::GraphAllocate => {
-                self.add_node(call, call.out(), Some(call.size_bytes));
-            }
-            Op::GraphFree => self.add_node(call, call.stream(), None),
-            Op::GraphNode => match call.size_bytes {
-                NODE_ALLOCATES => self.add_node(call, call.value(1), Some(call.value(0))),
-                NODE_FREES => self.add_node(call, call.stream(), None),
-                _ => {}
-            },
-            Op::CaptureEnd => self.graphs.end_capture(call.context, call.out()),
-            Op::GraphBuild => self.graphs.build(address, call.out()),
-            Op::GraphDestroy => self.graphs.destroy(address),
-            Op::GraphLaunch => self.launch(call),
-            _ => {}
-        }
-    }
-
-    /// Something is done to the pool `handle`; one of host memory is nobody's concern.
-    fn tell_pool(&mut self, handle: u64) {
-        let device = match self.pools.place_of(handle) {
-            Place::Device(device) => Some(device),
-            Place::Unknown => None,
-            Place::Host => return,
-        };
-        self.changes.tell(|| Change::Pool(device));
-    }
-
-    fn add_node(&mut self, call: &Call, address: u64, size_bytes: Option<u64>) {
-        let node = self.node(call, address, size_bytes);
-        self.graphs.add(call.address, [node]);
-    }
-
-    /// What frees needs no site.
-    fn node(&mut self, call: &Call, address: u64, size_bytes: Option<u64>) -> Node {
-        Node {
-            address,
-            size_bytes,
-            row: call.row,
-            site: size_bytes.map_or(0, |_| self.sites.site(call.stack, call.row)),
-            tid: call.tid,
-            device: call.device,
-        }
-    }
-
-    /// A graph runs: what its nodes allocate is live now.
-    fn launch(&mut self, call: &Call) {
-        let Some(made) = self.graphs.launch(call.address, call.end_ns) else {
-            return;
-        };
-        let launched = &made.launched;
-        for &address in &launched.freed {
-            self.remove(Space::Device, address);
-        }
-        for node in &launched.allocated {
-            let new = New {
-                address: node.address,
-                size_bytes: node.size_bytes.unwrap_or(0),
-                end_ns: call.end_ns,
-                thread: self.thread(node.tid),
-                row: node.row,
-                site: node.site,
-                kind: MemoryKind::Graph,
-                space: Space::Device,
-                place: node.device.into(),
-                slot: PRIMARY,
-                context: 0,
-            };
-            self.enter(call, new);
+            _ => self.note_of_pools(call),
         }
     }
 
@@ -435,10 +349,6 @@ impl Process {
             self.uncount(&gone);
         }
     }
-}
-
-fn pool_sort(call: &Call) -> pools::Sort {
-    pools::sort(call.stream(), call.device, call.size_bytes)
 }
 
 /// The size that the 64 bytes which name another process's memory have at offset 16, as seen with

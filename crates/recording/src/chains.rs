@@ -61,19 +61,6 @@ impl Hash for Frame {
     }
 }
 
-/// The name of a function as users write it: without what CUPTI and the libraries append.
-pub fn function_name(name: &str) -> &str {
-    let digits = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let version = name.len() - digits.len();
-    let name = match digits.strip_suffix("_v") {
-        Some(plain) if (4..=5).contains(&version) => plain,
-        _ => name,
-    };
-    name.strip_suffix("_ptsz")
-        .or(name.strip_suffix("_ptds"))
-        .unwrap_or(name)
-}
-
 /// A call stack, innermost frame first.
 pub type Stack = Rc<[Frame]>;
 
@@ -249,21 +236,4 @@ fn chain_offset(database: &Database) -> Result<i64> {
     )?;
     let shifted = referred.0 == 0 && referred.1.checked_add(1) == Some(ends.1);
     Ok(i64::from(shifted))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_without_versions() {
-        assert_eq!(function_name("cudaMalloc_v3020"), "cudaMalloc");
-        assert_eq!(
-            function_name("cudaMemcpyAsync_ptsz_v7000"),
-            "cudaMemcpyAsync"
-        );
-        assert_eq!(function_name("cudaGraphLaunch_v10000"), "cudaGraphLaunch");
-        assert_eq!(function_name("cuMemAlloc_v2"), "cuMemAlloc_v2");
-        assert_eq!(function_name("_v3020"), "");
-    }
 }

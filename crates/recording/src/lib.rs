@@ -13,7 +13,6 @@ pub mod database;
 pub mod frames;
 pub mod gpu_rows;
 pub mod ids;
-pub mod kinds;
 pub mod log;
 pub mod memory_rows;
 mod opening;
@@ -24,8 +23,9 @@ pub mod session;
 pub mod tap;
 mod writer;
 
-pub use chains::{Frame, Resolver, function_name};
+pub use chains::{Frame, Resolver};
 pub use database::Database;
+pub use gpuprobe_cuda::kinds;
 pub use memory_rows::{MemoryRow, Origin, Trace};
 pub use player::Player;
 pub use recorder::Recorder;

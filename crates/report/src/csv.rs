@@ -7,73 +7,87 @@ use std::io::{self, Write};
 use super::activity::columns;
 use super::activity::lines::Line;
 use super::activity::sums;
-use super::bandwidth::{BandwidthUtil, CopyReport};
-use super::cudatrace::Cudatrace;
-use super::memleak::{Memleak, ProcessReport, SiteReport};
+use super::bandwidth::{CopyReport, DirectionReport};
+use super::cudatrace::KernelReport;
+use super::memleak::{AllocationReport, Memleak, ProcessReport, SiteReport, ThreadReport};
 use super::{Report, Writer, micros};
 use gpuprobe_model::clock;
 
-const MEMLEAK: &[&str] = &[
-    "report_time",
-    "final",
-    "pid",
-    "uid",
-    "comm",
-    "exited",
-    "tid",
-    "thread",
-    "address",
-    "bytes",
-    "device",
-    "kind",
-    "api",
-    "time",
-    "name",
-    "handle",
+/// A table: each column's name, and its text in the row of a `T`.
+type Table<T> = [(&'static str, fn(&T) -> String)];
+
+/// The columns that every row of a report begins with.
+const COMMON: [&str; 2] = ["report_time", "final"];
+
+/// The text in the row of an allocation of a thread of a process.
+type AllocationText = fn(&ProcessReport, &ThreadReport, &AllocationReport) -> String;
+
+const MEMLEAK: &[(&str, AllocationText)] = &[
+    ("pid", |p, _, _| p.pid.to_string()),
+    ("uid", |p, _, _| optional(p.uid)),
+    ("comm", |p, _, _| optional(p.comm.as_ref())),
+    ("exited", |p, _, _| p.exited.to_string()),
+    ("tid", |_, t, _| optional(t.tid)),
+    ("thread", |_, t, _| optional(t.comm.as_ref())),
+    ("address", |_, _, a| hex(a.address)),
+    ("bytes", |_, _, a| a.bytes.to_string()),
+    ("device", |_, _, a| optional(a.device)),
+    ("kind", |_, _, a| a.kind.to_string()),
+    ("api", |_, _, a| a.api.to_string()),
+    ("time", |_, _, a| micros(a.time.as_ref())),
+    ("name", |_, _, a| optional(a.name.as_ref())),
+    ("handle", |_, _, a| optional(a.handle.map(hex))),
 ];
 /// The columns that come after these where call sites are known.
 const SITES: &[&str] = &["site", "stack"];
-const CUDATRACE: &[&str] = &[
-    "report_time",
-    "final",
-    "pid",
-    "uid",
-    "comm",
-    "exited",
-    "name",
-    "mangled",
-    "handle",
-    "launches",
-    "captured_launches",
-    "per_second",
-    "grid",
-    "block",
-    "api",
+
+const CUDATRACE: &Table<KernelReport> = &[
+    ("pid", |k| k.pid.to_string()),
+    ("uid", |k| optional(k.uid)),
+    ("comm", |k| optional(k.comm.as_ref())),
+    ("exited", |k| k.exited.to_string()),
+    ("name", |k| k.name.clone()),
+    ("mangled", |k| optional(k.mangled.as_ref())),
+    ("handle", |k| hex(k.handle)),
+    ("launches", |k| k.launches.to_string()),
+    ("captured_launches", |k| k.captured_launches.to_string()),
+    ("per_second", |k| k.per_second.to_string()),
+    ("grid", |k| dimensions(k.grid)),
+    ("block", |k| dimensions(k.block)),
+    ("api", |k| k.api.to_owned()),
 ];
-const BANDWIDTH: &[&str] = &[
-    "report_time",
-    "final",
-    "pid",
-    "direction",
-    "mode",
-    "calls",
-    "bytes",
-    "seconds",
-    "bytes_per_second",
-    "peak_bytes_per_second",
-    "wall_bytes_per_second",
+
+const BANDWIDTH: &Table<DirectionReport> = &[
+    ("pid", |d| d.pid.to_string()),
+    ("direction", |d| d.direction.to_owned()),
+    ("mode", |d| d.mode.to_owned()),
+    ("calls", |d| d.calls.to_string()),
+    ("bytes", |d| d.bytes.to_string()),
+    ("seconds", |d| optional(d.seconds)),
+    ("bytes_per_second", |d| optional(d.bytes_per_second)),
+    ("peak_bytes_per_second", |d| {
+        optional(d.peak_bytes_per_second)
+    }),
+    ("wall_bytes_per_second", |d| {
+        d.wall_bytes_per_second.to_string()
+    }),
 ];
-const COPIES: &[&str] = &[
-    "time",
-    "pid",
-    "tid",
-    "api",
-    "direction",
-    "mode",
-    "bytes",
-    "seconds",
-    "bytes_per_second",
+
+const COPIES: &Table<CopyReport> = &[
+    ("time", |c| micros(c.time.as_ref())),
+    ("pid", |c| c.pid.to_string()),
+    ("tid", |c| c.tid.to_string()),
+    ("api", |c| c.api.to_owned()),
+    ("direction", |c| c.direction.to_owned()),
+    ("mode", |c| c.mode.to_owned()),
+    ("bytes", |c| c.bytes.to_string()),
+    ("seconds", |c| c.seconds.to_string()),
+    ("bytes_per_second", |c| optional(c.bytes_per_second)),
 ];
+
+fn names<F>(table: &[(&'static str, F)]) -> impl Iterator<Item = &'static str> {
+    table.iter().map(|(name, _)| *name)
+}
 
 #[derive(Default)]
 pub(super) struct Csv {
@@ -100,20 +114,22 @@ impl Writer for Csv {
         ];
         if let Some(memleak) = &report.memleak {
             let sites = if memleak.has_sites { SITES } else { &[] };
-            self.header(&[MEMLEAK, sites].concat(), &mut rows)?;
+            self.header(
+                COMMON
+                    .into_iter()
+                    .chain(names(MEMLEAK))
+                    .chain(sites.iter().copied()),
+                &mut rows,
+            )?;
             write_memleak(memleak, &common, &mut rows)?;
         } else if let Some(cudatrace) = &report.cudatrace {
-            self.header(CUDATRACE, &mut rows)?;
-            write_cudatrace(cudatrace, &common, &mut rows)?;
+            self.table(CUDATRACE, &cudatrace.kernels, &common, &mut rows)?;
         } else if let Some(bandwidth) = &report.bandwidth_util {
-            self.header(BANDWIDTH, &mut rows)?;
-            write_bandwidth(bandwidth, &common, &mut rows)?;
+            self.table(BANDWIDTH, &bandwidth.directions, &common, &mut rows)?;
         } else if let Some(activity) = &report.activity {
-            self.header(sums::HEADER, &mut rows)?;
-            for process in &activity.processes {
-                for sum in sums::rows(process) {
-                    rows.write_record(common.iter().chain(&sum))?;
-                }
+            self.header(sums::HEADER.iter().copied(), &mut rows)?;
+            for sum in activity.processes.iter().flat_map(sums::rows) {
+                rows.write_record(common.iter().chain(&sum))?;
             }
         }
         rows.flush()
@@ -121,34 +137,44 @@ impl Writer for Csv {
 
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
         let mut rows = csv::Writer::from_writer(out);
-        self.header(COPIES, &mut rows)?;
-        rows.write_record([
-            micros(copy.time.as_ref()),
-            copy.pid.to_string(),
-            copy.tid.to_string(),
-            copy.api.to_owned(),
-            copy.direction.to_owned(),
-            copy.mode.to_owned(),
-            copy.bytes.to_string(),
-            copy.seconds.to_string(),
-            optional(copy.bytes_per_second),
-        ])?;
+        self.table(COPIES, std::slice::from_ref(copy), &[], &mut rows)?;
         rows.flush()
     }
 
     fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
         let mut rows = csv::Writer::from_writer(out);
-        self.header(columns::HEADER, &mut rows)?;
-        rows.write_record(line.columns().row())?;
+        self.header(columns::HEADER.iter().copied(), &mut rows)?;
+        rows.write_record(line.row().texts())?;
         rows.flush()
     }
 }
 
 impl Csv {
-    fn header(&mut self, columns: &[&str], rows: &mut Rows<'_>) -> io::Result<()> {
+    fn header(
+        &mut self,
+        columns: impl Iterator<Item = &'static str>,
+        rows: &mut Rows<'_>,
+    ) -> io::Result<()> {
         if !self.header_written {
             self.header_written = true;
-            rows.write_record(columns)?;
+            rows.write_record(columns.map(str::as_bytes))?;
+        }
+        Ok(())
+    }
+
+    /// Rows of a table, which begin with `common` if they are of a report.
+    fn table<T>(
+        &mut self,
+        table: &Table<T>,
+        all: &[T],
+        common: &[String],
+        rows: &mut Rows<'_>,
+    ) -> io::Result<()> {
+        let first = COMMON.into_iter().take(common.len());
+        self.header(first.chain(names(table)), rows)?;
+        for one in all {
+            let fields = table.iter().map(|(_, text)| text(one));
+            rows.write_record(common.iter().cloned().chain(fields))?;
         }
         Ok(())
     }
@@ -158,38 +184,28 @@ fn optional(value: Option<impl ToString>) -> String {
     value.map(|v| v.to_string()).unwrap_or_default()
 }
 
+fn hex(address: u64) -> String {
+    format!("{address:#x}")
+}
+
+fn dimensions([x, y, z]: [u32; 3]) -> String {
+    format!("{x}x{y}x{z}")
+}
+
 fn write_memleak(memleak: &Memleak, common: &[String], rows: &mut Rows<'_>) -> io::Result<()> {
     for process in &memleak.processes {
         let stacks = stacks(process);
-        let process_fields = [
-            process.pid.to_string(),
-            optional(process.uid),
-            process.comm.clone().unwrap_or_default(),
-            process.exited.to_string(),
-        ];
         for thread in &process.threads {
-            let thread_fields = [
-                optional(thread.tid),
-                thread.comm.clone().unwrap_or_default(),
-            ];
             for allocation in &thread.allocations {
-                let fields = [
-                    format!("{:#x}", allocation.address),
-                    allocation.bytes.to_string(),
-                    optional(allocation.device),
-                    allocation.kind.to_string(),
-                    allocation.api.to_string(),
-                    micros(allocation.time.as_ref()),
-                    allocation.name.clone().unwrap_or_default(),
-                    optional(allocation.handle.map(|handle| format!("{handle:#x}"))),
-                ];
-                let parts = common.iter().chain(&process_fields);
+                let text = MEMLEAK
+                    .iter()
+                    .map(|(_, text)| text(process, thread, allocation));
                 let site = allocation.site.map(|site| {
                     let stack = stacks.get(&site).cloned().unwrap_or_default();
                     [site.to_string(), stack]
                 });
-                let fields = thread_fields.iter().chain(&fields);
-                rows.write_record(parts.chain(fields).chain(site.iter().flatten()))?;
+                let fields = common.iter().cloned().chain(text);
+                rows.write_record(fields.chain(site.into_iter().flatten()))?;
             }
         }
     }
@@ -203,53 +219,4 @@ fn stacks(process: &ProcessReport) -> HashMap<u32, String> {
         (site.id, functions.collect::<Vec<_>>().join(";"))
     };
     process.sites.iter().flatten().map(stack).collect()
-}
-
-fn write_cudatrace(
-    cudatrace: &Cudatrace,
-    common: &[String],
-    rows: &mut Rows<'_>,
-) -> io::Result<()> {
-    let dimensions = |[x, y, z]: [u32; 3]| format!("{x}x{y}x{z}");
-    for kernel in &cudatrace.kernels {
-        let fields = [
-            kernel.pid.to_string(),
-            optional(kernel.uid),
-            kernel.comm.clone().unwrap_or_default(),
-            kernel.exited.to_string(),
-            kernel.name.clone(),
-            kernel.mangled.clone().unwrap_or_default(),
-            format!("{:#x}", kernel.handle),
-            kernel.launches.to_string(),
-            kernel.captured_launches.to_string(),
-            kernel.per_second.to_string(),
-            dimensions(kernel.grid),
-            dimensions(kernel.block),
-            kernel.api.to_owned(),
-        ];
-        rows.write_record(common.iter().chain(&fields))?;
-    }
-    Ok(())
-}
-
-fn write_bandwidth(
-    bandwidth: &BandwidthUtil,
-    common: &[String],
-    rows: &mut Rows<'_>,
-) -> io::Result<()> {
-    for direction in &bandwidth.directions {
-        let fields = [
-            direction.pid.to_string(),
-            direction.direction.to_owned(),
-            direction.mode.to_owned(),
-            direction.calls.to_string(),
-            direction.bytes.to_string(),
-            optional(direction.seconds),
-            optional(direction.bytes_per_second),
-            optional(direction.peak_bytes_per_second),
-            direction.wall_bytes_per_second.to_string(),
-        ];
-        rows.write_record(common.iter().chain(&fields))?;
-    }
-    Ok(())
 }

@@ -151,31 +151,35 @@ pub(super) fn build(launches: &Launches, options: &Options) -> Cudatrace {
     }
     report.calls = named(&calls);
     report.graphs = graphs.into_values().collect();
-    let mut kernels: Vec<_> = groups
-        .into_iter()
-        .map(|((_, _, mangled), group)| (group.calls(), kernel(mangled.as_deref(), group, options)))
-        .collect();
-    kernels.sort_by(|(_, a), (_, b)| {
-        (Reverse(a.launches), a.pid, &a.name).cmp(&(Reverse(b.launches), b.pid, &b.name))
+    let kernels = groups.into_iter().map(|((_, _, mangled), group)| {
+        (group.calls(), kernel(mangled.as_deref(), group, options))
     });
-    let mut processes = BTreeMap::new();
-    for (calls, kernel) in kernels {
-        let process = processes
-            .entry(kernel.process)
-            .or_insert_with(|| LauncherReport::of(&kernel));
-        process.add(&calls, &kernel);
-        if options.top.is_some_and(|top| process.kernels > top as u64) {
-            process.omitted_kernels += 1;
-            process.omitted_launches += kernel.launches;
-        } else {
-            report.kernels.push(kernel);
+    report.list(kernels.collect(), options.top);
+    report
+}
+
+impl Cudatrace {
+    /// Lists kernels, each with its calls by function, of each process the first `top`.
+    fn list(&mut self, mut kernels: Vec<(BTreeMap<u16, u64>, KernelReport)>, top: Option<usize>) {
+        kernels.sort_by(|(_, a), (_, b)| {
+            (Reverse(a.launches), a.pid, &a.name).cmp(&(Reverse(b.launches), b.pid, &b.name))
+        });
+        let mut processes = BTreeMap::new();
+        for (calls, kernel) in kernels {
+            let process = processes
+                .entry(kernel.process)
+                .or_insert_with(|| LauncherReport::of(&kernel));
+            process.add(&calls, &kernel);
+            if top.is_some_and(|top| process.kernels > top as u64) {
+                process.omitted_kernels += 1;
+                process.omitted_launches += kernel.launches;
+            } else {
+                self.kernels.push(kernel);
+            }
         }
+        self.processes = processes.into_values().collect();
+        self.processes.sort_by_key(|p| (Reverse(p.launches), p.pid));
     }
-    report.processes = processes.into_values().collect();
-    report
-        .processes
-        .sort_by_key(|p| (Reverse(p.launches), p.pid));
-    report
 }
 
 impl LauncherReport {

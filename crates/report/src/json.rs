@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::activity::columns::Columns;
+use super::activity::columns::Row;
 use super::activity::lines::Line;
 use super::bandwidth::CopyReport;
 use super::{Report, SCHEMA, Writer};
@@ -27,7 +27,7 @@ impl Writer for Json {
     }
 
     fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
-        let record = line.columns();
+        let record = line.row();
         serde_json::to_writer(
             &mut *out,
             &RecordLine {
@@ -43,7 +43,7 @@ impl Writer for Json {
 #[derive(Serialize)]
 struct RecordLine<'a> {
     schema: u32,
-    record: Columns<'a>,
+    record: Row<'a>,
 }
 
 /// A line for one copy, told from a report by its key.

@@ -2,7 +2,7 @@
 //! what these found. Errors are fine; a panic, or no end, is not.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate as report;
@@ -83,27 +83,35 @@ fn make_reports(player: &mut Player) {
     player.state.mark_reported();
 }
 
-/// Reads `file` as a recording or an export, in every way that there is. What is written goes into
-/// `folder`.
-pub fn analyse(file: &Path, folder: &Path) {
-    let out = |name: &str| Some(folder.join(name));
-    let plain = question::Config {
+/// Memory of the host, too.
+fn host() -> Selection {
+    Selection {
+        host: true,
+        ..Selection::default()
+    }
+}
+
+/// A summary, from which every other question differs somewhere.
+fn summary(file: &Path, output: Option<PathBuf>) -> question::Config {
+    question::Config {
         file: file.to_owned(),
         question: Question::Report(Asked::Summary),
         selection: Selection::default(),
         view: View::default(),
         top: Some(5),
         format: question::Format::Text,
-        output: out("answer"),
+        output,
         diff: None,
         profiles: profile::Config::default(),
         export_tsv: None,
-    };
-    let host = Selection {
-        host: true,
-        ..Selection::default()
-    };
-    let ways = [
+    }
+}
+
+/// Questions, with every format and every output among them.
+fn questions(file: &Path, folder: &Path) -> [question::Config; 6] {
+    let out = |name: &str| Some(folder.join(name));
+    let plain = summary(file, out("answer"));
+    [
         question::Config {
             profiles: profile::Config {
                 folded: out("folded"),
@@ -117,7 +125,7 @@ pub fn analyse(file: &Path, folder: &Path) {
         },
         question::Config {
             question: Question::Report(Asked::Watermark),
-            selection: host,
+            selection: host(),
             ..plain.clone()
         },
         question::Config {
@@ -144,17 +152,23 @@ pub fn analyse(file: &Path, folder: &Path) {
             question: Question::Report(Asked::Copies),
             ..plain
         },
-    ];
-    for way in &ways {
+    ]
+}
+
+/// Reads `file` as a recording or an export, in every way that there is. What is written goes into
+/// `folder`.
+pub fn analyse(file: &Path, folder: &Path) {
+    let out = |name: &str| Some(folder.join(name));
+    for way in &questions(file, folder) {
         let _ = question::run(way);
     }
     if let (Ok(before), Ok(after)) = (Database::open(file), Database::open(file)) {
-        let _ = diff::diff(&before, &after, &host);
+        let _ = diff::diff(&before, &after, &host());
     }
     let _ = plot::run(&plot::Config {
         file: Some(file.to_owned()),
         output: folder.join("plot.svg"),
-        selection: host,
+        selection: host(),
         by: plot::By::Site,
         top: 3,
         smi: None,

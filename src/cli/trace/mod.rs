@@ -58,6 +58,11 @@ impl Action {
     }
 }
 
+/// Says what is wrong with the command line, and exits.
+fn wrong(kind: ErrorKind, message: &str) -> ! {
+    Cli::command().error(kind, message).exit()
+}
+
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
     /// Report memory that is allocated and not freed, by process and thread.
@@ -122,8 +127,8 @@ impl TraceArgs {
         live::run(&self.into_config())
     }
 
-    fn into_config(self) -> Config {
-        let wrong = |kind, message: &str| Cli::command().error(kind, message).exit();
+    /// What is to be traced; exits if that makes no sense.
+    fn modes(&self) -> Modes {
         let modes = Modes {
             memleak: self.memleak,
             cudatrace: self.cudatrace,
@@ -149,6 +154,11 @@ impl TraceArgs {
                  --activity",
             );
         }
+        modes
+    }
+
+    fn into_config(self) -> Config {
+        let modes = self.modes();
         let profiles = self.profile.config(self.view.view().full_stacks);
         if profiles.any() && !self.memleak {
             wrong(

@@ -9,7 +9,7 @@ use super::busy::Busy;
 use super::kernels::Kernels;
 use super::tally::{Moved, Tally};
 use crate::transfers::{Mode, mode_of};
-use gpuprobe_cuda::Direction;
+use gpuprobe_cuda::{Direction, nsys};
 use gpuprobe_model::activity::{Activity, Batch, Record};
 use gpuprobe_model::event::MAX_DEVICES;
 use gpuprobe_wire as wire;
@@ -152,40 +152,18 @@ impl Process {
             Record::Api(call) => self.call(call, activity.name.as_ref()),
             Record::Sync(wait) => {
                 self.saw(wait.start_ns, wait.end_ns);
-                let kind = if wait.sync_type <= 4 {
-                    wait.sync_type
-                } else {
-                    0
-                };
-                self.waits
-                    .entry(kind)
-                    .or_default()
-                    .add(wait.start_ns, wait.end_ns);
+                let tally = self.waits.entry(up_to(4, wait.sync_type)).or_default();
+                tally.add(wait.start_ns, wait.end_ns);
             }
             Record::Memory(memory) => {
                 self.saw(memory.time_ns, memory.time_ns);
-                let kind = u32::from(known_memory(memory.memory_kind));
-                let operation = if memory.operation <= 2 {
-                    memory.operation
-                } else {
-                    0
-                };
-                self.memory
-                    .entry((kind, operation))
-                    .or_default()
-                    .add(memory.size_bytes);
+                let key = (up_to(7, memory.memory_kind), up_to(2, memory.operation));
+                self.memory.entry(key).or_default().add(memory.size_bytes);
             }
             Record::MemoryPool(pool) => {
                 self.saw(pool.time_ns, pool.time_ns);
-                let operation = if pool.operation <= 3 {
-                    pool.operation
-                } else {
-                    0
-                };
-                self.pools
-                    .entry(operation)
-                    .or_default()
-                    .add(pool.size_bytes);
+                let counted = self.pools.entry(up_to(3, pool.operation)).or_default();
+                counted.add(pool.size_bytes);
             }
             Record::GraphTrace(graph) => {
                 self.saw(graph.start_ns, graph.end_ns);
@@ -245,13 +223,13 @@ impl Process {
     fn copy(&mut self, copy: &wire::Memcpy) {
         let (start_ns, end_ns) = (copy.start_ns, copy.end_ns);
         self.saw(start_ns, end_ns);
-        let direction = direction_of(copy.copy_kind);
+        let direction = nsys::direction(copy.copy_kind);
         let which = WhichCopies {
             direction,
             mode: (copy.flags & MODE_NOT_TOLD == 0)
                 .then(|| mode_of(copy.flags & 1 != 0, direction, copy.size_bytes)),
-            source: known_memory(u32::from(copy.source_kind)),
-            destination: known_memory(u32::from(copy.destination_kind)),
+            source: up_to(7, copy.source_kind),
+            destination: up_to(7, copy.destination_kind),
         };
         let moved = self.copies.entry(which).or_default();
         moved.add(start_ns, end_ns, copy.size_bytes);
@@ -338,30 +316,8 @@ impl Counted {
     }
 }
 
-/// `CUpti_ActivityMemoryKind`, or 0.
-fn known_memory(kind: u32) -> u8 {
-    u8::try_from(kind)
-        .ok()
-        .filter(|&kind| kind <= 7)
-        .unwrap_or(0)
-}
-
-/// By `CUpti_ActivityMemcpyKind`, and by what Nsight Systems numbers beyond it.
-pub fn direction_of(copy_kind: u8) -> Direction {
-    match copy_kind {
-        1 => Direction::HostToDevice,
-        2 => Direction::DeviceToHost,
-        3 => Direction::HostToArray,
-        4 => Direction::ArrayToHost,
-        5 => Direction::ArrayToArray,
-        6 => Direction::ArrayToDevice,
-        7 => Direction::DeviceToArray,
-        8 => Direction::DeviceToDevice,
-        9 => Direction::HostToHost,
-        10 => Direction::PeerToPeer,
-        11 => Direction::UnifiedHostToDevice,
-        12 => Direction::UnifiedDeviceToHost,
-        13 => Direction::UnifiedDeviceToDevice,
-        _ => Direction::Unknown,
-    }
+/// A number of CUPTI's, or 0, which it has for what is not known, if it is beyond the last that we
+/// know.
+fn up_to<N: Copy + PartialOrd + Default>(last: N, number: N) -> N {
+    if number <= last { number } else { N::default() }
 }

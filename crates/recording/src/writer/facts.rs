@@ -5,8 +5,8 @@ use chrono::{SecondsFormat, Utc};
 use rusqlite::{Connection, params};
 
 use super::schema::SCHEMA_VERSION;
-use crate::kinds::KINDS;
 use crate::{ids, log};
+use gpuprobe_cuda::kinds::KINDS;
 use gpuprobe_cuda::nsys::ENUMERATIONS;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use gpuprobe_model::clock::Clock;
@@ -83,6 +83,18 @@ impl Facts {
             };
             connection.execute(sql, [name.as_str(), word])?;
         }
+        self.write_start(connection)?;
+        self.write_notes(connection)?;
+        for (row, function) in FUNCTIONS.iter().enumerate() {
+            let row = i64::try_from(row).unwrap_or(i64::MAX);
+            let sql = "INSERT INTO GPUPROBE_FUNCTIONS VALUES (?, ?)";
+            connection.execute(sql, params![row, function.symbol])?;
+        }
+        Ok(())
+    }
+
+    /// When it began.
+    fn write_start(&self, connection: &Connection) -> rusqlite::Result<()> {
         let wall = self.clock.wall(self.clock.monotonic_ns());
         let seconds = "%Y-%m-%dT%H:%M:%S";
         connection.execute(
@@ -98,6 +110,11 @@ impl Facts {
             "INSERT INTO ANALYSIS_DETAILS VALUES (?, 0, 0, 0)",
             [ids::BASE],
         )?;
+        Ok(())
+    }
+
+    /// What only we say of it.
+    fn write_notes(&self, connection: &Connection) -> rusqlite::Result<()> {
         let modes = [
             (self.modes.memleak, "memleak"),
             (self.modes.cudatrace, "cudatrace"),
@@ -115,6 +132,7 @@ impl Facts {
         let kinds: Vec<_> = kinds.map(MemoryKind::name).collect();
         let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
         let driver = driver.as_deref().and_then(|text| text.lines().next());
+        let wall = self.clock.wall(self.clock.monotonic_ns());
         let notes = [
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("command_line", self.command_line.join(" ")),
@@ -132,13 +150,7 @@ impl Facts {
         for (key, value) in notes.iter().chain(&self.notes) {
             connection.execute(sql, [*key, value.as_str()])?;
         }
-        write_system(connection, kernel::release(), driver)?;
-        for (row, function) in FUNCTIONS.iter().enumerate() {
-            let row = i64::try_from(row).unwrap_or(i64::MAX);
-            let sql = "INSERT INTO GPUPROBE_FUNCTIONS VALUES (?, ?)";
-            connection.execute(sql, params![row, function.symbol])?;
-        }
-        Ok(())
+        write_system(connection, kernel::release(), driver)
     }
 }
 
@@ -180,12 +192,10 @@ fn write_enumerations(connection: &Connection) -> rusqlite::Result<()> {
     for enumeration in ENUMERATIONS {
         let table = enumeration.table;
         make(table)?;
-        for (id, name, label) in enumeration.values {
+        for value in enumeration.values {
             let sql = format!("INSERT INTO {table} VALUES (?, ?, ?)");
-            connection.execute(
-                &sql,
-                params![id, format!("{}{name}", enumeration.prefix), label],
-            )?;
+            let name = format!("{}{}", enumeration.prefix, value.name);
+            connection.execute(&sql, params![value.number, name, value.label])?;
         }
     }
     Ok(())

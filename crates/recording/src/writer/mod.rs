@@ -169,6 +169,11 @@ fn write_all(
     if begun.is_none() {
         connection.execute_batch("BEGIN")?;
     }
+    finish(connection, &mut rows)
+}
+
+/// Writes what waited, and how the run ended. Returns how many calls there are.
+fn finish(connection: &Connection, rows: &mut Rows<'_>) -> rusqlite::Result<i64> {
     while rows.settle(true, MAX_ROWS)? {
         connection.execute_batch("COMMIT; BEGIN")?;
     }
@@ -184,7 +189,7 @@ fn write_all(
         let sql = "INSERT OR REPLACE INTO GPUPROBE_META VALUES (?, ?)";
         connection.execute(sql, [key, &value])?;
     }
-    commit(connection, &mut rows)?;
+    commit(connection, rows)?;
     Ok(calls)
 }
 

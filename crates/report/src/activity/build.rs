@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use super::{
     ActivitySummary, CallSummary, ContextSummary, CopySummary, DeviceSummary, GapSummary,
-    KernelSummary, MemorySummary, ProcessSummary, StreamSummary, Timed, Times, names,
+    KernelSummary, MemorySummary, ProcessSummary, StreamSummary, Timed, Times,
 };
 use crate::Options;
+use gpuprobe_cuda::{kinds, nsys};
 use gpuprobe_engine::Activities;
 use gpuprobe_engine::activity::busy::Gaps;
-use gpuprobe_engine::activity::process::{Device, Function, Process, WhichCopies};
+use gpuprobe_engine::activity::process::{Counted, Device, Function, Process, WhichCopies};
 use gpuprobe_engine::activity::tally::{Moved, Tally};
 use gpuprobe_engine::transfers::Mode;
 use gpuprobe_wire as wire;
@@ -75,38 +76,38 @@ fn summary(process: &Process, options: &Options) -> ProcessSummary {
         kernels,
         omitted_kernels,
         copies: copies(process),
-        synchronizations: timed(&process.waits, names::wait),
-        memory: process
-            .memory
-            .iter()
-            .map(|(&(kind, operation), counted)| MemorySummary {
-                kind: Some(names::memory(kind)),
-                operation: names::memory_operation(operation),
-                count: counted.count,
-                bytes: counted.bytes,
-            })
-            .collect(),
-        memory_pools: process
-            .pools
-            .iter()
-            .map(|(&operation, counted)| MemorySummary {
-                kind: None,
-                operation: names::pool_operation(operation),
-                count: counted.count,
-                bytes: counted.bytes,
-            })
-            .collect(),
+        synchronizations: timed(&process.waits, &nsys::WAITS),
+        memory: process.memory.iter().map(memory).collect(),
+        memory_pools: process.pools.iter().map(pool).collect(),
         calls,
         omitted_functions,
-        overhead: timed(&process.overheads, names::overhead),
+        overhead: timed(&process.overheads, &nsys::OVERHEADS),
         graphs: (&process.graphs).into(),
         markers: process.markers,
     }
 }
 
-fn timed(tallies: &BTreeMap<u32, Tally>, name: fn(u32) -> &'static str) -> Vec<Timed> {
+fn memory((&(kind, operation), counted): (&(u32, u32), &Counted)) -> MemorySummary {
+    MemorySummary {
+        kind: Some(kinds::of_cupti(kind).long),
+        operation: nsys::MEMORY_OPERATIONS.name(operation),
+        count: counted.count,
+        bytes: counted.bytes,
+    }
+}
+
+fn pool((&operation, counted): (&u32, &Counted)) -> MemorySummary {
+    MemorySummary {
+        kind: None,
+        operation: nsys::POOL_OPERATIONS.name(operation),
+        count: counted.count,
+        bytes: counted.bytes,
+    }
+}
+
+fn timed(tallies: &BTreeMap<u32, Tally>, kinds: &nsys::Enumeration) -> Vec<Timed> {
     let one = |(&kind, tally): (&u32, &Tally)| Timed {
-        kind: name(kind),
+        kind: kinds.name(kind),
         times: tally.into(),
     };
     tallies.iter().map(one).collect()
@@ -119,7 +120,10 @@ fn device(number: u32, device: &Device, observed_ns: u64, options: &Options) -> 
     DeviceSummary {
         device: wire::known(number),
         name: device.described.as_ref().map(|(name, _)| name.to_string()),
-        uuid: device.described.as_ref().map(|(_, d)| names::uuid(&d.uuid)),
+        uuid: device
+            .described
+            .as_ref()
+            .map(|(_, d)| format!("GPU-{}", gpuprobe_cuda::names::uuid(&d.uuid))),
         busy_ns: sums.busy_ns,
         busy_share: share(sums.busy_ns, observed_ns),
         recent_busy_share: share(sums.busy_ns.saturating_sub(device.reported_ns), since_last),
@@ -196,8 +200,8 @@ fn copies(process: &Process) -> Vec<CopySummary> {
     let summary = |moved: &Moved, which: Option<&WhichCopies>| CopySummary {
         direction: which.map_or("set", |which| which.direction.name()),
         mode: which.and_then(|which| which.mode).map(Mode::name),
-        source: which.map(|which| names::memory(which.source.into())),
-        destination: which.map(|which| names::memory(which.destination.into())),
+        source: which.map(|which| kinds::of_cupti(which.source.into()).long),
+        destination: which.map(|which| kinds::of_cupti(which.destination.into()).long),
         times: (&moved.tally).into(),
         bytes: moved.bytes,
         bytes_per_second: moved.bytes_per_second(),
@@ -216,7 +220,7 @@ fn calls(process: &Process, options: &Options) -> (Vec<CallSummary>, u64) {
     let top = options.top.unwrap_or(usize::MAX);
     let omitted = sorted.len().saturating_sub(top) as u64;
     let one = |(&(domain, cbid), function): (&(u32, u32), &Function)| CallSummary {
-        domain: names::domain(domain),
+        domain: nsys::DOMAINS.name(domain),
         name: function
             .name
             .as_ref()
@@ -225,7 +229,7 @@ fn calls(process: &Process, options: &Options) -> (Vec<CallSummary>, u64) {
         failed: function.failed,
     };
     let other = (process.other_calls.count > 0).then(|| CallSummary {
-        domain: names::domain(0),
+        domain: nsys::DOMAINS.name(0),
         name: "(other functions)".to_owned(),
         times: (&process.other_calls).into(),
         failed: 0,

@@ -1,254 +1,94 @@
 //! Single records as rows of a table, for programs.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
-use serde::Serialize;
-
-use super::lines::{Line, marker};
-use super::names;
-use gpuprobe_engine::activity::process::direction_of;
-use gpuprobe_model::activity::Record;
 use gpuprobe_model::text::hex;
-use gpuprobe_wire as wire;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
-impl Line<'_> {
-    /// Its columns.
-    pub(crate) fn columns(&self) -> Columns<'_> {
-        let activity = self.activity;
-        let mut columns = Columns {
-            kind: kind(&activity.record),
-            pid: activity.pid,
-            name: self.name,
-            ..Columns::default()
-        };
-        let time = |ns: u64| (ns != 0).then(|| self.at(ns));
-        let mut timed = |start_ns: u64, end_ns: u64| {
-            columns.start_ns = time(start_ns);
-            columns.end_ns = time(end_ns);
-        };
-        match &activity.record {
-            Record::Device(r) => {
-                columns.device = wire::known(r.device);
-                columns.bytes = Some(r.memory_bytes);
-            }
-            Record::Context(r) => {
-                (columns.device, columns.context) = (wire::known(r.device), wire::known(r.context));
-                columns.stream = Some(r.null_stream.into());
-            }
-            Record::Stream(r) => {
-                (columns.context, columns.stream) = (wire::known(r.context), wire::known(r.stream));
-                columns.correlation = Some(r.correlation);
-            }
-            Record::Api(r) => {
-                timed(r.start_ns, r.end_ns);
-                columns.tid = Some(r.tid);
-                columns.detail = Some(names::domain(r.domain));
-                (columns.correlation, columns.result) = (Some(r.correlation), Some(r.result));
-            }
-            Record::Kernel(r) => {
-                timed(r.start_ns, r.end_ns);
-                columns.mangled = activity.name.as_deref();
-                columns.on(r.device, r.context, r.stream, r.correlation);
-                (columns.grid, columns.block) = (Some(r.grid), Some(r.block));
-                columns.graph_node = (r.graph_node != 0).then_some(r.graph_node);
-            }
-            Record::Memcpy(r) => {
-                timed(r.start_ns, r.end_ns);
-                columns.detail = Some(direction_of(r.copy_kind).name());
-                columns.on(r.device, r.context, r.stream, r.correlation);
-                columns.bytes = Some(r.size_bytes);
-                columns.source = Some(names::memory(r.source_kind.into()));
-                columns.destination = Some(names::memory(r.destination_kind.into()));
-                columns.graph_node = (r.graph_node != 0).then_some(r.graph_node);
-            }
-            Record::Memset(r) => {
-                timed(r.start_ns, r.end_ns);
-                columns.on(r.device, r.context, r.stream, r.correlation);
-                (columns.bytes, columns.value) = (Some(r.size_bytes), Some(r.value));
-                columns.destination = Some(names::memory(r.memory_kind.into()));
-                columns.graph_node = (r.graph_node != 0).then_some(r.graph_node);
-            }
-            Record::Memory(r) => {
-                timed(r.time_ns, 0);
-                columns.detail = Some(names::memory_operation(r.operation));
-                columns.on(r.device, r.context, r.stream, r.correlation);
-                (columns.bytes, columns.address) = (Some(r.size_bytes), Some(Hex(r.address)));
-                columns.destination = Some(names::memory(r.memory_kind));
-            }
-            Record::MemoryPool(r) => {
-                timed(r.time_ns, 0);
-                columns.detail = Some(names::pool_operation(r.operation));
-                (columns.device, columns.correlation) =
-                    (wire::known(r.device), Some(r.correlation));
-                (columns.bytes, columns.address) = (Some(r.size_bytes), Some(Hex(r.address)));
-            }
-            Record::Sync(r) => {
-                timed(r.start_ns, r.end_ns);
-                columns.detail = Some(names::wait(r.sync_type));
-                (columns.context, columns.stream) = (wire::known(r.context), wire::known(r.stream));
-                (columns.correlation, columns.result) = (Some(r.correlation), Some(r.result));
-            }
-            Record::GraphTrace(r) => {
-                timed(r.start_ns, r.end_ns);
-                columns.on(r.device, r.context, r.stream, r.correlation);
-            }
-            Record::Overhead(r) => {
-                timed(r.start_ns, r.end_ns);
-                columns.detail = Some(names::overhead(r.overhead_kind));
-                columns.correlation = Some(r.correlation);
-            }
-            Record::Name(r) => columns.detail = Some(names::object(r.object.kind)),
-            Record::Marker(r) => {
-                timed(r.time_ns, 0);
-                columns.detail = Some(marker(r.flags));
-                columns.value = Some(r.id);
-            }
-            Record::ExternalCorrelation(r) => {
-                columns.correlation = Some(r.correlation);
-                columns.external_id = Some(r.external_id);
+macro_rules! columns {
+    ($($column:ident $name:literal,)+) => {
+        /// A column of the table of records.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Column {
+            $($column),+
+        }
+
+        /// The names of the columns, which are the keys of a record's JSON, too.
+        pub(crate) const HEADER: &[&str] = &[$($name),+];
+    };
+}
+
+columns! {
+    Kind "kind",
+    Pid "pid",
+    Tid "tid",
+    StartNs "start_ns",
+    EndNs "end_ns",
+    Name "name",
+    Mangled "mangled",
+    Detail "detail",
+    Device "device",
+    Context "context",
+    Stream "stream",
+    Correlation "correlation",
+    Bytes "bytes",
+    Source "source",
+    Destination "destination",
+    Address "address",
+    Value "value",
+    Result "result",
+    Grid "grid",
+    Block "block",
+    GraphNode "graph_node",
+    ExternalId "external_id",
+}
+
+/// What stands in a column.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+#[serde(untagged)]
+pub(crate) enum Cell<'a> {
+    Number(u64),
+    Text(&'a str),
+    Address(#[serde(serialize_with = "hex")] u64),
+    Shape([u32; 3]),
+}
+
+impl Display for Cell<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => f.write_str(text),
+            Self::Address(address) => write!(f, "{address:#x}"),
+            Self::Shape([x, y, z]) => write!(f, "{x}x{y}x{z}"),
+        }
+    }
+}
+
+/// A record as a row of a table, in the order of [`HEADER`]; what its kind does not have is left
+/// out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Row<'a>([Option<Cell<'a>>; HEADER.len()]);
+
+impl<'a> Row<'a> {
+    pub(super) fn set(&mut self, column: Column, cell: Cell<'a>) {
+        self.0[column as usize] = Some(cell);
+    }
+
+    /// Its columns as text.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = String> {
+        let text = |cell: &Option<Cell<'_>>| cell.map_or_else(String::new, |cell| cell.to_string());
+        self.0.iter().map(text)
+    }
+}
+
+impl Serialize for Row<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (name, cell) in HEADER.iter().zip(&self.0) {
+            if let Some(cell) = cell {
+                map.serialize_entry(name, cell)?;
             }
         }
-        columns
-    }
-}
-
-fn kind(record: &Record) -> &'static str {
-    match record {
-        Record::Device(_) => "device",
-        Record::Context(_) => "context",
-        Record::Stream(_) => "stream",
-        Record::Api(_) => "call",
-        Record::Kernel(_) => "kernel",
-        Record::Memcpy(_) => "memcpy",
-        Record::Memset(_) => "memset",
-        Record::Memory(_) => "memory",
-        Record::MemoryPool(_) => "memory_pool",
-        Record::Sync(_) => "sync",
-        Record::GraphTrace(_) => "graph",
-        Record::Overhead(_) => "overhead",
-        Record::Name(_) => "name",
-        Record::Marker(_) => "marker",
-        Record::ExternalCorrelation(_) => "external_correlation",
-    }
-}
-
-/// An address.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(transparent)]
-pub(crate) struct Hex(#[serde(serialize_with = "hex")] u64);
-
-/// A record as a row of a table; what its kind does not have is left out.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Columns<'a> {
-    /// What it is.
-    kind: &'static str,
-    /// Process id.
-    pid: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tid: Option<u32>,
-    /// From the start of the trace.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    start_ns: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    end_ns: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mangled: Option<&'a str>,
-    /// Which of its kind: a direction, an operation, a domain ...
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    device: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    context: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stream: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    correlation: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    destination: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    address: Option<Hex>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    grid: Option<[u32; 3]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    block: Option<[u32; 3]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    graph_node: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    external_id: Option<u64>,
-}
-
-/// The names of [`Columns::row`].
-pub(crate) const HEADER: &[&str] = &[
-    "kind",
-    "pid",
-    "tid",
-    "start_ns",
-    "end_ns",
-    "name",
-    "mangled",
-    "detail",
-    "device",
-    "context",
-    "stream",
-    "correlation",
-    "bytes",
-    "source",
-    "destination",
-    "address",
-    "value",
-    "result",
-    "grid",
-    "block",
-    "graph_node",
-    "external_id",
-];
-
-impl Columns<'_> {
-    fn on(&mut self, device: u32, context: u32, stream: u32, correlation: u32) {
-        (self.device, self.context) = (wire::known(device), wire::known(context));
-        (self.stream, self.correlation) = (wire::known(stream), Some(correlation));
-    }
-
-    /// In the order of [`HEADER`].
-    pub(crate) fn row(&self) -> [String; HEADER.len()] {
-        fn text(value: Option<impl Display>) -> String {
-            value.map_or_else(String::new, |value| value.to_string())
-        }
-        let shape = |shape: Option<[u32; 3]>| text(shape.map(|[x, y, z]| format!("{x}x{y}x{z}")));
-        [
-            self.kind.to_owned(),
-            self.pid.to_string(),
-            text(self.tid),
-            text(self.start_ns),
-            text(self.end_ns),
-            text(self.name),
-            text(self.mangled),
-            text(self.detail),
-            text(self.device),
-            text(self.context),
-            text(self.stream),
-            text(self.correlation),
-            text(self.bytes),
-            text(self.source),
-            text(self.destination),
-            text(self.address.map(|Hex(address)| format!("{address:#x}"))),
-            text(self.value),
-            text(self.result),
-            shape(self.grid),
-            shape(self.block),
-            text(self.graph_node),
-            text(self.external_id),
-        ]
+        map.end()
     }
 }

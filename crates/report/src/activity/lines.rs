@@ -1,11 +1,16 @@
-//! Single records, for people.
+//! Single records, as lines for people and as rows for programs: the fields of each kind.
 
-use std::fmt::{self, Display};
 use std::io::{self, Write};
 
-use super::names;
+use super::columns::{Column, Row};
+use super::fields::Value::{Address, Missing, Name, Number, Shape, Signed, Text, Unknown};
+use super::fields::{Field, Value};
+use super::fields::{
+    both, cell, correlation, detail, graph, id, kind, known, line, nonzero, number, place, size,
+    words,
+};
+use gpuprobe_cuda::{kinds, names, nsys};
 use gpuprobe_model::activity::{Activity, Record};
-use gpuprobe_model::text::printable;
 use gpuprobe_wire as wire;
 
 /// A record that is to be written.
@@ -21,264 +26,335 @@ pub struct Line<'a> {
     pub began_ns: u64,
 }
 
-/// A name that a traced program has chosen: control characters must not reach the terminal.
-struct Shown<'a>(Option<&'a str>);
+/// Lines are seldom longer, in bytes.
+const USUAL: usize = 256;
 
-impl Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.0.unwrap_or("?");
-        if name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-            return f.write_str(name);
-        }
-        f.write_str(&printable(name))
-    }
-}
+/// Takes fields, in the order of the line.
+type Put<'p, 'a> = &'p mut dyn FnMut(&[Field<'a>]);
 
-/// From when to when, as the trace has it.
-struct Span(u64, u64);
-
-impl Display for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[ {} - {} ]", self.0, self.1)
-    }
-}
-
-/// Where on the GPU.
-struct Where(u32, u32, u32);
-
-impl Display for Where {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(device, context, stream) = self;
-        write!(f, "device {device}, context {context}")?;
-        match *stream {
-            wire::UNKNOWN_ID => Ok(()),
-            stream => write!(f, ", stream {stream}"),
-        }
-    }
-}
-
-/// What a name, a marker or an overhead is about.
-struct Object<'a>(&'a wire::Object);
-
-impl Display for Object<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wire::Object { kind, a, b, c } = *self.0;
-        let number = match kind {
-            2 | 4 => b,
-            5 => c,
-            _ => a,
-        };
-        write!(f, "{} {number}", names::object(kind))
-    }
-}
-
-/// The end of a line about something that belongs to a graph.
-struct Graph(u32, u64);
-
-impl Display for Graph {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self(0 | wire::UNKNOWN_ID, _) => Ok(()),
-            Self(graph, 0) => write!(f, ", graph {graph}"),
-            Self(graph, node) => write!(f, ", graph {graph}, node {node}"),
-        }
-    }
-}
-
-impl Line<'_> {
-    pub(super) fn at(&self, ns: u64) -> u64 {
-        ns.saturating_sub(self.began_ns)
-    }
-
-    fn span(&self, start_ns: u64, end_ns: u64) -> Span {
-        Span(self.at(start_ns), self.at(end_ns))
-    }
-
+impl<'a> Line<'a> {
     /// Writes it for people.
     ///
     /// # Errors
     /// Those of `out`.
     pub(crate) fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let name = Shown(self.name);
-        let qualifier = self.activity.qualifier.as_deref();
-        match &self.activity.record {
-            Record::Device(d) => writeln!(
-                out,
-                "DEVICE {name} ({}), capability {}.{}, global memory (bandwidth {} GB/s, size {} \
-                 MB), multiprocessors {}, clock {} MHz",
-                d.device,
-                d.capability_major,
-                d.capability_minor,
-                d.memory_bandwidth / 1_000_000,
-                d.memory_bytes >> 20,
-                d.multiprocessors,
-                d.clock_khz / 1000,
-            ),
-            Record::Context(c) => {
-                let (number, device) = (c.context, c.device);
-                let api = names::compute_api(c.compute_api);
-                write!(
-                    out,
-                    "CONTEXT {number}, device {device}, compute API {api}, "
-                )?;
-                match c.parent_context {
-                    wire::UNKNOWN_ID => writeln!(out, "NULL stream {}", c.null_stream),
-                    parent => writeln!(out, "NULL stream {}, part of {parent}", c.null_stream),
+        let mut text = String::with_capacity(USUAL);
+        self.fields(&mut |fields| {
+            for field in fields {
+                if let Some(before) = field.before
+                    && !matches!(field.value, Missing)
+                {
+                    text.push_str(before);
+                    let _ = field.value.push(&mut text);
                 }
             }
-            Record::Stream(s) => {
-                let (stream, context, priority) = (s.stream, s.context, s.priority);
-                writeln!(
-                    out,
-                    "STREAM {stream}, context {context}, priority {priority}"
-                )
-            }
-            Record::Api(call) => {
-                let domain = match call.domain {
-                    1 => "DRIVER_API",
-                    2 => "RUNTIME_API",
-                    _ => "INTERNAL_API",
-                };
-                let span = self.span(call.start_ns, call.end_ns);
-                let (pid, tid) = (self.activity.pid, call.tid);
-                let correlation = call.correlation;
-                match self.name {
-                    Some(name) => {
-                        let name = Shown(Some(names::function(name)));
-                        write!(out, "{domain} {name} ")?;
-                    }
-                    None => write!(out, "{domain} function {} ", call.cbid)?,
-                }
-                write!(
-                    out,
-                    "{span} process {pid}, thread {tid}, correlation {correlation}"
-                )?;
-                match call.result {
-                    0 => writeln!(out),
-                    error => writeln!(out, ", error {error}"),
+        });
+        text.push('\n');
+        out.write_all(text.as_bytes())
+    }
+
+    /// Its columns.
+    pub(crate) fn row(&self) -> Row<'a> {
+        let mut row = Row::default();
+        self.fields(&mut |fields| {
+            for field in fields {
+                if let Some((column, cell)) = field.column.zip(field.value.cell()) {
+                    row.set(column, cell);
                 }
             }
-            Record::Kernel(k) => {
-                let span = self.span(k.start_ns, k.end_ns);
-                let place = Where(k.device, k.context, k.stream);
-                let graph = Graph(k.graph, k.graph_node);
-                let correlation = k.correlation;
-                writeln!(
-                    out,
-                    "KERNEL \"{name}\" {span} {place}, correlation {correlation}{graph}"
-                )
-            }
-            Record::Memcpy(c) => {
-                let kind = names::copy(c.copy_kind);
-                let span = self.span(c.start_ns, c.end_ns);
-                let place = Where(c.device, c.context, c.stream);
-                write!(
-                    out,
-                    "MEMCPY{} {kind} {span} {place}",
-                    if c.peer != 0 { "2" } else { "" }
-                )?;
-                if c.peer != 0 {
-                    let (from, to) = (c.source_device, c.destination_device);
-                    write!(out, ", from device {from} to device {to}")?;
-                }
-                let (size, graph) = (c.size_bytes, Graph(c.graph, c.graph_node));
-                let (correlation, of_runtime) = (c.correlation, c.runtime_correlation);
-                writeln!(
-                    out,
-                    ", size {size}, correlation {correlation}/{of_runtime}{graph}"
-                )
-            }
-            Record::Memset(s) => {
-                let span = self.span(s.start_ns, s.end_ns);
-                let place = Where(s.device, s.context, s.stream);
-                let (value, size, correlation) = (s.value, s.size_bytes, s.correlation);
-                let graph = Graph(s.graph, s.graph_node);
-                writeln!(
-                    out,
-                    "MEMSET value={value} {span} {place}, size {size}, correlation \
-                     {correlation}{graph}"
-                )
-            }
-            Record::Memory(m) => {
-                let operation = names::memory_operation(m.operation).to_uppercase();
-                let (at, kind) = (self.at(m.time_ns), names::memory(m.memory_kind));
-                let place = Where(m.device, m.context, m.stream);
-                let (address, size, correlation) = (m.address, m.size_bytes, m.correlation);
-                write!(
-                    out,
-                    "MEMORY {operation} {kind} [ {at} ] {place}, address {address:#x}, size \
-                     {size}, correlation {correlation}"
-                )?;
-                if let Some(variable) = self.name {
-                    write!(out, ", variable {}", Shown(Some(variable)))?;
-                }
-                match qualifier {
-                    Some(source) => writeln!(out, ", by {}", Shown(Some(source))),
-                    None => writeln!(out),
-                }
-            }
-            Record::MemoryPool(p) => {
-                let operation = names::pool_operation(p.operation).to_uppercase();
-                let (at, device) = (self.at(p.time_ns), p.device);
-                let (address, size, used) = (p.address, p.size_bytes, p.utilized_bytes);
-                writeln!(
-                    out,
-                    "MEMORY_POOL {operation} [ {at} ] device {device}, address {address:#x}, size \
-                     {size}, used {used}, correlation {}",
-                    p.correlation
-                )
-            }
-            Record::Sync(s) => {
-                let kind = names::wait(s.sync_type).to_uppercase();
-                let span = self.span(s.start_ns, s.end_ns);
-                write!(out, "SYNC {kind} {span} context {}", s.context)?;
-                if s.stream != wire::UNKNOWN_ID {
-                    write!(out, ", stream {}", s.stream)?;
-                }
-                if s.event != wire::UNKNOWN_ID {
-                    write!(out, ", event {}", s.event)?;
-                }
-                writeln!(out, ", correlation {}", s.correlation)
-            }
-            Record::GraphTrace(g) => {
-                let span = self.span(g.start_ns, g.end_ns);
-                let place = Where(g.device, g.context, g.stream);
-                writeln!(
-                    out,
-                    "GRAPH {} {span} {place}, correlation {}",
-                    g.graph, g.correlation
-                )
-            }
-            Record::Overhead(o) => {
-                let kind = names::overhead(o.overhead_kind).to_uppercase();
-                let span = self.span(o.start_ns, o.end_ns);
-                writeln!(out, "OVERHEAD {kind} {span} {}", Object(&o.object))
-            }
-            Record::Name(n) => writeln!(out, "NAME \"{name}\" {}", Object(&n.object)),
-            Record::Marker(m) => {
-                let (at, object) = (self.at(m.time_ns), Object(&m.object));
-                let what = marker(m.flags).to_uppercase();
-                write!(
-                    out,
-                    "MARKER {what} \"{name}\" [ {at} ] id {}, {object}",
-                    m.id
-                )?;
-                match qualifier {
-                    Some(domain) => writeln!(out, ", domain {}", Shown(Some(domain))),
-                    None => writeln!(out),
-                }
-            }
-            Record::ExternalCorrelation(e) => writeln!(
-                out,
-                "EXTERNAL_CORRELATION {} kind {}, correlation {}",
-                e.external_id, e.external_kind, e.correlation
-            ),
+        });
+        row
+    }
+
+    /// A time, from the start of the trace.
+    fn time(&self, ns: u64) -> Value<'a> {
+        match ns {
+            0 => Unknown(0),
+            ns => Number(ns.saturating_sub(self.began_ns)),
         }
+    }
+
+    fn span(&self, start_ns: u64, end_ns: u64) -> [Field<'a>; 3] {
+        [
+            both(Column::StartNs, " [ ", self.time(start_ns)),
+            both(Column::EndNs, " - ", self.time(end_ns)),
+            words(" ]"),
+        ]
+    }
+
+    fn moment(&self, ns: u64) -> [Field<'a>; 2] {
+        [both(Column::StartNs, " [ ", self.time(ns)), words(" ]")]
+    }
+
+    /// Further text, if the record has it.
+    fn qualifier(&self, before: &'static str) -> Field<'a> {
+        let qualifier = self.activity.qualifier.as_deref();
+        line(before, optional(qualifier))
+    }
+
+    fn fields(&self, put: Put<'_, 'a>) {
+        put(&[
+            cell(Column::Pid, number(self.activity.pid)),
+            cell(Column::Name, Name(self.name)),
+        ]);
+        match &self.activity.record {
+            Record::Device(device) => self.device(device, put),
+            Record::Context(context) => put(&of_context(context)),
+            Record::Stream(stream) => put(&of_stream(stream)),
+            Record::Api(call) => self.call(call, put),
+            Record::Kernel(kernel) => self.kernel(kernel, put),
+            Record::Memcpy(copy) => self.copy(copy, put),
+            Record::Memset(set) => self.set(set, put),
+            Record::Memory(memory) => self.memory(memory, put),
+            Record::MemoryPool(pool) => self.pool(pool, put),
+            Record::Sync(sync) => self.sync(sync, put),
+            Record::GraphTrace(graph) => self.graph(graph, put),
+            Record::Overhead(overhead) => self.overhead(overhead, put),
+            Record::Name(name) => self.object_name(name, put),
+            Record::Marker(marker) => self.marker(marker, put),
+            Record::ExternalCorrelation(external) => put(&[
+                kind("external_correlation"),
+                both(Column::ExternalId, " ", number(external.external_id)),
+                line(" kind ", number(external.external_kind)),
+                correlation(external.correlation),
+            ]),
+        }
+    }
+
+    fn device(&self, device: &wire::Device, put: Put<'_, 'a>) {
+        put(&[
+            kind("device"),
+            line(" ", Name(self.name)),
+            both(Column::Device, " (", id(device.device)),
+            line("), capability ", number(device.capability_major)),
+            line(".", number(device.capability_minor)),
+            line(
+                ", global memory (bandwidth ",
+                number(device.memory_bandwidth / 1_000_000),
+            ),
+            line(" GB/s, size ", number(device.memory_bytes >> 20)),
+            cell(Column::Bytes, number(device.memory_bytes)),
+            line(" MB), multiprocessors ", number(device.multiprocessors)),
+            line(", clock ", number(device.clock_khz / 1000)),
+            words(" MHz"),
+        ]);
+    }
+
+    fn call(&self, call: &wire::Api, put: Put<'_, 'a>) {
+        let layer = match call.domain {
+            nsys::domain::DRIVER => "DRIVER_API",
+            nsys::domain::RUNTIME => "RUNTIME_API",
+            _ => "INTERNAL_API",
+        };
+        put(&[
+            cell(Column::Kind, Text("call")),
+            cell(Column::Detail, Text(nsys::DOMAINS.name(call.domain))),
+            line("", Text(layer)),
+            match self.name {
+                Some(name) => line(" ", Name(Some(names::without_version(name)))),
+                None => line(" function ", number(call.cbid)),
+            },
+        ]);
+        put(&self.span(call.start_ns, call.end_ns));
+        put(&[
+            line(" process ", number(self.activity.pid)),
+            both(Column::Tid, ", thread ", number(call.tid)),
+            correlation(call.correlation),
+            line(", error ", nonzero(call.result)),
+            cell(Column::Result, number(call.result)),
+        ]);
+    }
+
+    fn kernel(&self, kernel: &wire::Kernel, put: Put<'_, 'a>) {
+        put(&[kind("kernel"), line(" \"", Name(self.name)), words("\"")]);
+        put(&self.span(kernel.start_ns, kernel.end_ns));
+        put(&place(kernel.device, kernel.context, kernel.stream));
+        put(&[
+            correlation(kernel.correlation),
+            cell(Column::Mangled, Name(self.activity.name.as_deref())),
+            cell(Column::Grid, Shape(kernel.grid)),
+            cell(Column::Block, Shape(kernel.block)),
+        ]);
+        put(&graph(kernel.graph, kernel.graph_node));
+    }
+
+    fn copy(&self, copy: &wire::Memcpy, put: Put<'_, 'a>) {
+        let of_peer = |device: u32| match copy.peer {
+            0 => Missing,
+            _ => number(device),
+        };
+        let memory = |kind: u8| Text(kinds::of_cupti(kind.into()).long);
+        put(&[
+            kind("memcpy"),
+            words(if copy.peer != 0 { "2" } else { "" }),
+            line(" ", Text(nsys::COPY_KINDS.name(copy.copy_kind))),
+            cell(Column::Detail, Text(nsys::direction(copy.copy_kind).name())),
+        ]);
+        put(&self.span(copy.start_ns, copy.end_ns));
+        put(&place(copy.device, copy.context, copy.stream));
+        put(&[
+            line(", from device ", of_peer(copy.source_device)),
+            line(" to device ", of_peer(copy.destination_device)),
+            size(copy.size_bytes),
+            correlation(copy.correlation),
+            line("/", number(copy.runtime_correlation)),
+            cell(Column::Source, memory(copy.source_kind)),
+            cell(Column::Destination, memory(copy.destination_kind)),
+        ]);
+        put(&graph(copy.graph, copy.graph_node));
+    }
+
+    fn set(&self, set: &wire::Memset, put: Put<'_, 'a>) {
+        let memory = kinds::of_cupti(set.memory_kind.into());
+        put(&[
+            kind("memset"),
+            both(Column::Value, " value=", number(set.value)),
+        ]);
+        put(&self.span(set.start_ns, set.end_ns));
+        put(&place(set.device, set.context, set.stream));
+        put(&[
+            size(set.size_bytes),
+            correlation(set.correlation),
+            cell(Column::Destination, Text(memory.long)),
+        ]);
+        put(&graph(set.graph, set.graph_node));
+    }
+
+    fn memory(&self, memory: &wire::Memory, put: Put<'_, 'a>) {
+        put(&[
+            kind("memory"),
+            detail(nsys::MEMORY_OPERATIONS.name(memory.operation)),
+            both(
+                Column::Destination,
+                " ",
+                Text(kinds::of_cupti(memory.memory_kind).long),
+            ),
+        ]);
+        put(&self.moment(memory.time_ns));
+        put(&place(memory.device, memory.context, memory.stream));
+        put(&[
+            both(Column::Address, ", address ", Address(memory.address)),
+            size(memory.size_bytes),
+            correlation(memory.correlation),
+            line(", variable ", optional(self.name)),
+            self.qualifier(", by "),
+        ]);
+    }
+
+    fn pool(&self, pool: &wire::MemoryPool, put: Put<'_, 'a>) {
+        put(&[
+            kind("memory_pool"),
+            detail(nsys::POOL_OPERATIONS.name(pool.operation)),
+        ]);
+        put(&self.moment(pool.time_ns));
+        put(&[
+            both(Column::Device, " device ", id(pool.device)),
+            both(Column::Address, ", address ", Address(pool.address)),
+            size(pool.size_bytes),
+            line(", used ", number(pool.utilized_bytes)),
+            correlation(pool.correlation),
+        ]);
+    }
+
+    fn sync(&self, sync: &wire::Sync, put: Put<'_, 'a>) {
+        put(&[kind("sync"), detail(nsys::WAITS.name(sync.sync_type))]);
+        put(&self.span(sync.start_ns, sync.end_ns));
+        put(&[
+            both(Column::Context, " context ", id(sync.context)),
+            both(Column::Stream, ", stream ", known(sync.stream)),
+            line(", event ", known(sync.event)),
+            correlation(sync.correlation),
+            cell(Column::Result, number(sync.result)),
+        ]);
+    }
+
+    fn graph(&self, graph: &wire::GraphTrace, put: Put<'_, 'a>) {
+        put(&[kind("graph"), line(" ", number(graph.graph))]);
+        put(&self.span(graph.start_ns, graph.end_ns));
+        put(&place(graph.device, graph.context, graph.stream));
+        put(&[correlation(graph.correlation)]);
+    }
+
+    fn overhead(&self, overhead: &wire::Overhead, put: Put<'_, 'a>) {
+        put(&[
+            kind("overhead"),
+            detail(nsys::OVERHEADS.name(overhead.overhead_kind)),
+            cell(Column::Correlation, number(overhead.correlation)),
+        ]);
+        put(&self.span(overhead.start_ns, overhead.end_ns));
+        put(&object(" ", &overhead.object));
+    }
+
+    fn object_name(&self, name: &wire::Name, put: Put<'_, 'a>) {
+        put(&[
+            kind("name"),
+            line(" \"", Name(self.name)),
+            words("\""),
+            cell(Column::Detail, Text(nsys::OBJECTS.name(name.object.kind))),
+        ]);
+        put(&object(" ", &name.object));
+    }
+
+    fn marker(&self, marker: &wire::Marker, put: Put<'_, 'a>) {
+        put(&[
+            kind("marker"),
+            detail(moment_of(marker.flags)),
+            line(" \"", Name(self.name)),
+            words("\""),
+        ]);
+        put(&self.moment(marker.time_ns));
+        put(&[both(Column::Value, " id ", number(marker.id))]);
+        put(&object(", ", &marker.object));
+        put(&[self.qualifier(", domain ")]);
     }
 }
 
+fn of_context(context: &wire::Context) -> [Field<'static>; 6] {
+    let api = nsys::COMPUTE_APIS.name(context.compute_api);
+    [
+        kind("context"),
+        both(Column::Context, " ", id(context.context)),
+        both(Column::Device, ", device ", id(context.device)),
+        line(", compute API ", Text(api)),
+        both(
+            Column::Stream,
+            ", NULL stream ",
+            number(context.null_stream),
+        ),
+        line(", part of ", known(context.parent_context)),
+    ]
+}
+
+fn of_stream(stream: &wire::Stream) -> [Field<'static>; 5] {
+    [
+        kind("stream"),
+        both(Column::Stream, " ", id(stream.stream)),
+        both(Column::Context, ", context ", id(stream.context)),
+        line(", priority ", Signed(stream.priority.into())),
+        cell(Column::Correlation, number(stream.correlation)),
+    ]
+}
+
+/// What a name, a marker or an overhead is about.
+fn object(before: &'static str, object: &wire::Object) -> [Field<'static>; 2] {
+    let wire::Object { kind, a, b, c } = *object;
+    let number = match kind {
+        2 | 4 => b,
+        5 => c,
+        _ => a,
+    };
+    [
+        line(before, Text(nsys::OBJECTS.name(kind))),
+        line(" ", self::number(number)),
+    ]
+}
+
+fn optional(text: Option<&str>) -> Value<'_> {
+    text.map_or(Missing, |text| Name(Some(text)))
+}
+
 /// `CUpti_ActivityFlag` of a marker.
-pub(super) fn marker(flags: u32) -> &'static str {
+fn moment_of(flags: u32) -> &'static str {
     match flags {
         flags if flags & wire::marker::INSTANTANEOUS != 0 => "mark",
         flags if flags & wire::marker::START != 0 => "start",

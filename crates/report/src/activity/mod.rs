@@ -2,8 +2,8 @@
 
 mod build;
 pub(super) mod columns;
+mod fields;
 pub mod lines;
-pub(super) mod names;
 pub(super) mod sums;
 
 use serde::Serialize;

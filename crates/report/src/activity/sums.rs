@@ -1,6 +1,6 @@
 //! What the GPU did, as rows of one table.
 
-use super::{ProcessSummary, Times};
+use super::{CopySummary, DeviceSummary, MemorySummary, ProcessSummary, Timed, Times};
 
 /// `kind` says of what, `name` of which; what a kind does not have is left empty.
 pub(crate) const HEADER: &[&str] = &[
@@ -65,77 +65,74 @@ impl<'a> Sum<'a> {
 }
 
 /// The sums of a process.
-pub(crate) fn rows(process: &ProcessSummary) -> Vec<[String; COLUMNS]> {
-    let mut sums = Vec::new();
-    for device in &process.devices {
-        let name = device
-            .device
-            .map_or("?".into(), |number| number.to_string());
-        sums.push(Sum {
-            kind: "busy",
-            name: name.clone(),
-            count: device.kernels.count + device.copies.count + device.sets.count,
-            total_ns: Some(device.busy_ns),
-            share: Some(device.busy_share),
-            ..Sum::default()
-        });
-        sums.push(Sum {
-            kind: "gap",
-            name,
-            count: device.gaps.count,
-            total_ns: Some(device.gaps.total_ns),
-            ..Sum::default()
-        });
-    }
-    sums.extend(process.kernels.iter().map(|kernel| Sum {
+pub(crate) fn rows(process: &ProcessSummary) -> impl Iterator<Item = [String; COLUMNS]> {
+    let kernels = process.kernels.iter().map(|kernel| Sum {
         share: Some(kernel.share),
         ..Sum::timed("kernel", &kernel.name, &kernel.times)
-    }));
-    sums.extend(process.copies.iter().map(|copy| {
-        let (source, destination) = (copy.source, copy.destination);
-        let between = source.zip(destination);
-        let mode = copy.mode.map(|mode| format!(" {mode}")).unwrap_or_default();
-        let name = match between {
-            Some((source, destination)) => {
-                format!("{}{mode} {source} to {destination}", copy.direction)
-            }
-            None => copy.direction.to_owned(),
-        };
-        Sum {
-            bytes: Some(copy.bytes),
-            ..Sum::timed("copy", &name, &copy.times)
+    });
+    let copies = process.copies.iter().map(|copy| Sum {
+        bytes: Some(copy.bytes),
+        ..Sum::timed("copy", &between(copy), &copy.times)
+    });
+    let calls = process.calls.iter();
+    let graphs = Some(&process.graphs).filter(|graphs| graphs.count > 0);
+    let sums = process.devices.iter().flat_map(device);
+    sums.chain(kernels)
+        .chain(copies)
+        .chain(timed("sync", &process.synchronizations))
+        .chain(timed("overhead", &process.overhead))
+        .chain(memory("memory", &process.memory))
+        .chain(memory("memory_pool", &process.memory_pools))
+        .chain(calls.map(|call| Sum::timed("call", &call.name, &call.times)))
+        .chain(graphs.map(|graphs| Sum::timed("graph", "", graphs)))
+        .map(|sum| sum.row(process.pid))
+}
+
+fn device(device: &DeviceSummary) -> [Sum<'_>; 2] {
+    let name = device.device;
+    let name = name.map_or("?".into(), |number| number.to_string());
+    let busy = Sum {
+        kind: "busy",
+        name: name.clone(),
+        count: device.kernels.count + device.copies.count + device.sets.count,
+        total_ns: Some(device.busy_ns),
+        share: Some(device.busy_share),
+        ..Sum::default()
+    };
+    let gap = Sum {
+        kind: "gap",
+        name,
+        count: device.gaps.count,
+        total_ns: Some(device.gaps.total_ns),
+        ..Sum::default()
+    };
+    [busy, gap]
+}
+
+fn between(copy: &CopySummary) -> String {
+    let mode = copy.mode.map(|mode| format!(" {mode}")).unwrap_or_default();
+    match copy.source.zip(copy.destination) {
+        Some((source, destination)) => {
+            format!("{}{mode} {source} to {destination}", copy.direction)
         }
-    }));
-    for (kind, all) in [
-        ("sync", &process.synchronizations),
-        ("overhead", &process.overhead),
-    ] {
-        sums.extend(all.iter().map(|one| Sum::timed(kind, one.kind, &one.times)));
+        None => copy.direction.to_owned(),
     }
-    for (kind, all) in [
-        ("memory", &process.memory),
-        ("memory_pool", &process.memory_pools),
-    ] {
-        sums.extend(all.iter().map(|memory| {
-            Sum {
-                kind,
-                name: format!("{} {}", memory.kind.unwrap_or(""), memory.operation)
-                    .trim_start()
-                    .to_owned(),
-                count: memory.count,
-                bytes: Some(memory.bytes),
-                ..Sum::default()
-            }
-        }));
-    }
-    sums.extend(
-        process
-            .calls
-            .iter()
-            .map(|call| Sum::timed("call", &call.name, &call.times)),
-    );
-    if process.graphs.count > 0 {
-        sums.push(Sum::timed("graph", "", &process.graphs));
-    }
-    sums.into_iter().map(|sum| sum.row(process.pid)).collect()
+}
+
+fn timed<'a>(kind: &'static str, all: &'a [Timed]) -> impl Iterator<Item = Sum<'a>> {
+    let one = move |one: &'a Timed| Sum::timed(kind, one.kind, &one.times);
+    all.iter().map(one)
+}
+
+fn memory<'a>(kind: &'static str, all: &'a [MemorySummary]) -> impl Iterator<Item = Sum<'a>> {
+    all.iter().map(move |memory| {
+        let name = format!("{} {}", memory.kind.unwrap_or(""), memory.operation);
+        Sum {
+            kind,
+            name: name.trim_start().to_owned(),
+            count: memory.count,
+            bytes: Some(memory.bytes),
+            ..Sum::default()
+        }
+    })
 }

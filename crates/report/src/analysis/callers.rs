@@ -7,11 +7,12 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
+use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::{FUNCTIONS, MemoryKind};
 use gpuprobe_model::stack::{Frame, Language, Location, Symbols, bare_frame};
 use gpuprobe_recording::chains::{self, Stack};
 use gpuprobe_recording::row::integer;
-use gpuprobe_recording::{Database, Origin, Resolver, Trace, function_name};
+use gpuprobe_recording::{Database, Origin, Resolver, Trace};
 
 /// Callers beyond which it is looked whether a new one has the frames of another: exports may have a
 /// chain for every call.
@@ -105,7 +106,7 @@ impl<'a> Callers<'a> {
             return known;
         }
         let name = self.resolver.string(id);
-        let plain = function_name(&name);
+        let plain = plain_name(&name);
         let row = |name: &str| FUNCTIONS.iter().position(|f| f.symbol == name);
         let number = match row(&name).or_else(|| row(plain)) {
             Some(row) => u16::try_from(row).unwrap_or(u16::MAX),

@@ -9,10 +9,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::{Accounts, Selection, Step, Visitor};
+use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::nsys::{ALLOCATION, DEALLOCATION};
 use gpuprobe_os::files;
 use gpuprobe_recording::{
-    Database, Frame, MemoryRow, Origin, Resolver, Session, Trace, function_name, ids, kinds,
+    Database, Frame, MemoryRow, Origin, Resolver, Session, Trace, ids, kinds,
 };
 
 /// The header.
@@ -70,7 +71,7 @@ impl Visitor for Files<'_> {
             }
             (Trace::Driver, _) => origin
                 .function
-                .map(|id| function_name(&self.resolver.string(id)).to_owned())
+                .map(|id| plain_name(&self.resolver.string(id)).to_owned())
                 .unwrap_or_default(),
             _ => String::new(),
         };

@@ -19,7 +19,7 @@ use events::Events;
 use gpuprobe_os::files;
 use gpuprobe_os::terminal;
 use gpuprobe_recording::memory_rows::MEMORY;
-use gpuprobe_recording::{Database, Resolver, Session};
+use gpuprobe_recording::{Database, Resolver, Session, gpu_rows};
 use tracks::Tracks;
 
 /// Formats of other viewers.
@@ -44,10 +44,10 @@ pub struct Config {
 /// Tables of which a trace shows something.
 const SHOWN: [&str; 8] = [
     calls::CALLS,
-    work::KERNELS,
-    work::COPIES,
-    work::SETS,
-    work::GRAPHS,
+    gpu_rows::KERNELS.name,
+    gpu_rows::COPIES.name,
+    gpu_rows::SETS.name,
+    gpu_rows::GRAPHS.name,
     MEMORY,
     nvtx::NVTX,
     calls::OVERHEAD,

@@ -7,16 +7,10 @@ use rusqlite::{Row, Rows};
 
 use super::events::{Arguments, Events};
 use super::tracks::{Of, Tracks};
-use gpuprobe_cuda::nsys::COPY_LABELS;
+use gpuprobe_cuda::nsys;
 use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::integer;
-use gpuprobe_recording::{Database, Resolver, kinds};
-
-/// The tables of what GPUs did.
-pub(super) const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
-pub(super) const COPIES: &str = "CUPTI_ACTIVITY_KIND_MEMCPY";
-pub(super) const SETS: &str = "CUPTI_ACTIVITY_KIND_MEMSET";
-pub(super) const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+use gpuprobe_recording::{Database, Resolver, gpu_rows, kinds};
 
 /// Columns that every one of them has, and those of the call behind.
 const COMMON: [&str; 7] = [
@@ -34,49 +28,32 @@ const CALL: usize = ROW + 1;
 const THREAD: usize = CALL + 1;
 const FURTHER: usize = THREAD + 1;
 
-/// A table, its further columns, and what its rows are called.
-struct Table {
-    name: &'static str,
+/// A table, and what its rows are called.
+struct Shown {
+    table: gpu_rows::Table,
     category: &'static str,
-    columns: &'static [&'static str],
     describe: fn(&Row<'_>, &Resolver<'_>, &mut Arguments) -> String,
 }
 
-static TABLES: [Table; 4] = [
-    Table {
-        name: KERNELS,
+static TABLES: [Shown; 4] = [
+    Shown {
+        table: gpu_rows::KERNELS,
         category: "kernel",
-        columns: &[
-            "demangledName",
-            "gridX",
-            "gridY",
-            "gridZ",
-            "blockX",
-            "blockY",
-            "blockZ",
-            "registersPerThread",
-            "staticSharedMemory",
-            "dynamicSharedMemory",
-            "graphNodeId",
-        ],
         describe: kernel,
     },
-    Table {
-        name: COPIES,
+    Shown {
+        table: gpu_rows::COPIES,
         category: "copy",
-        columns: &["copyKind", "bytes", "srcKind", "dstKind"],
         describe: copy,
     },
-    Table {
-        name: SETS,
+    Shown {
+        table: gpu_rows::SETS,
         category: "set",
-        columns: &["value", "bytes", "memKind"],
         describe: set,
     },
-    Table {
-        name: GRAPHS,
+    Shown {
+        table: gpu_rows::GRAPHS,
         category: "graph",
-        columns: &["graphId", "graphExecId"],
         describe: graph,
     },
 ];
@@ -95,7 +72,7 @@ struct Item {
 
 /// The rows of a table, one after the other.
 struct Reader<'a> {
-    table: &'static Table,
+    shown: &'static Shown,
     rows: Rows<'a>,
     /// The row that was read last.
     last: Option<i64>,
@@ -110,13 +87,16 @@ pub(super) fn work<W: Write>(
     events: &mut Events<W>,
 ) -> Result<()> {
     let mut statements = Vec::new();
-    for table in TABLES.iter().filter(|table| database.has_table(table.name)) {
-        statements.push((table, database.prepare(&query(table, database))?));
+    for shown in &TABLES {
+        if database.has_table(shown.table.name) {
+            let query = query(&shown.table, database);
+            statements.push((shown, database.prepare(&query)?));
+        }
     }
     let mut readers = Vec::new();
-    for (table, statement) in &mut statements {
+    for (shown, statement) in &mut statements {
         let mut reader = Reader {
-            table,
+            shown,
             rows: statement.query([]).map_err(|e| database.explain(e))?,
             last: None,
             next: None,
@@ -142,7 +122,7 @@ pub(super) fn work<W: Write>(
 }
 
 /// The rows of a table in the order of their times, each with the call that caused it.
-fn query(table: &Table, database: &Database) -> String {
+fn query(table: &gpu_rows::Table, database: &Database) -> String {
     let column = |of: &str, alias: &str, name: &str| match database.has_column(of, name) {
         true => format!("{alias}.\"{name}\""),
         false => "NULL".to_owned(),
@@ -191,7 +171,7 @@ impl Reader<'_> {
             }
             let or_zero = |index| number(index).unwrap_or(0);
             let mut args = Arguments::new();
-            let name = (self.table.describe)(row, resolver, &mut args);
+            let name = (self.shown.describe)(row, resolver, &mut args);
             if let Some(correlation) = number(6).filter(|&number| number != 0) {
                 args.insert("correlation".to_owned(), correlation.into());
             }
@@ -199,7 +179,7 @@ impl Reader<'_> {
                 start,
                 end,
                 of: Of::Stream(or_zero(5), or_zero(2), or_zero(3), or_zero(4)),
-                category: self.table.category,
+                category: self.shown.category,
                 name,
                 args,
                 call: number(THREAD).zip(number(CALL)),
@@ -241,7 +221,7 @@ fn kernel(row: &Row<'_>, resolver: &Resolver<'_>, args: &mut Arguments) -> Strin
 
 /// Bytes, and how fast.
 fn bytes(row: &Row<'_>, args: &mut Arguments) {
-    let Some(bytes) = further(row, 1) else { return };
+    let Some(bytes) = further(row, 0) else { return };
     args.insert("bytes".to_owned(), bytes.into());
     let ns = integer(row, 1).zip(integer(row, 0));
     let ns = ns.and_then(|(end, start)| end.checked_sub(start));
@@ -267,17 +247,16 @@ fn copy(row: &Row<'_>, _: &Resolver<'_>, args: &mut Arguments) -> String {
             args.insert(name.to_owned(), kind.into());
         }
     }
-    let label = further(row, 0).and_then(|kind| usize::try_from(kind).ok());
-    let label = label.and_then(|kind| COPY_LABELS.get(kind));
-    format!("copy {}", label.unwrap_or(&COPY_LABELS[0]))
+    let kind = further(row, 1).and_then(|kind| u8::try_from(kind).ok());
+    format!("copy {}", nsys::direction(kind.unwrap_or(0)).name())
 }
 
 fn set(row: &Row<'_>, _: &Resolver<'_>, args: &mut Arguments) -> String {
     bytes(row, args);
-    if let Some(kind) = kind(row, 2) {
+    if let Some(kind) = kind(row, 1) {
         args.insert("memory".to_owned(), kind.into());
     }
-    args.insert("value".to_owned(), further(row, 0).into());
+    args.insert("value".to_owned(), further(row, 2).into());
     "set".to_owned()
 }
 

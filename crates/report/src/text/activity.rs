@@ -1,12 +1,13 @@
 //! What the GPU did, for people.
 
+use gpuprobe_cuda::names::without_version;
 use gpuprobe_model::text::printable;
 use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
 use crate::activity::{
     ActivitySummary, CallSummary, CopySummary, DeviceSummary, KernelSummary, MemorySummary,
-    ProcessSummary, Timed, Times, names,
+    ProcessSummary, Timed, Times,
 };
 use gpuprobe_stacks::symbols;
 
@@ -222,7 +223,7 @@ fn write_calls(calls: &[CallSummary], omitted: u64, out: &mut dyn Write) -> io::
     }
     writeln!(out, "    calls")?;
     let shown = |call: &CallSummary| {
-        let name = names::function(&call.name);
+        let name = without_version(&call.name);
         printable(&symbols::shorten(name, NAME_WIDTH))
     };
     let names: Vec<_> = calls.iter().map(shown).collect();

@@ -10,13 +10,8 @@ use super::names::Function;
 use super::threads::{Seen, Standing, Threads};
 use crate::writer::common::Common;
 use crate::writer::insert::Insert;
-use gpuprobe_cuda::nsys::class;
+use gpuprobe_cuda::nsys::{class, domain, object};
 use gpuprobe_wire as wire;
-
-/// `CUPTI_CB_DOMAIN_RUNTIME_API`.
-const RUNTIME_DOMAIN: u32 = 2;
-/// `CUPTI_ACTIVITY_OBJECT_THREAD`.
-const THREAD: u32 = 2;
 
 /// A call that CUPTI told of.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +46,7 @@ impl<'c> Calls<'c> {
 
     /// The thread that an object is, if it is one.
     pub(super) fn object(&self, pid: u32, object: wire::Object) -> Option<(u32, u32)> {
-        let is_thread = object.kind == THREAD;
+        let is_thread = object.kind == object::THREAD;
         is_thread.then(|| (pid, self.tid(pid, object.a, object.b).unwrap_or(object.b)))
     }
 
@@ -270,7 +265,7 @@ impl<'c> Calls<'c> {
 fn seen(told: &Told, row: i64, number: i64) -> Seen {
     let (api, function) = (&told.api, told.function);
     let class = match api.domain {
-        RUNTIME_DOMAIN => class::RUNTIME,
+        domain::RUNTIME => class::RUNTIME,
         _ => class::DRIVER,
     };
     Seen {

@@ -2,10 +2,10 @@
 
 use rusqlite::{Connection, params};
 
-use super::work::memory_kind;
 use crate::ids::global_pid;
 use crate::writer::common::{Common, signed};
 use crate::writer::insert::Insert;
+use gpuprobe_cuda::kinds;
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
 
@@ -59,7 +59,7 @@ impl<'c> Memory<'c> {
             signed(memory.address),
             signed(memory.pc),
             signed(memory.size_bytes),
-            memory_kind(memory.memory_kind),
+            kinds::of_cupti(memory.memory_kind).id,
             operation,
             activity.name.as_deref(),
             number,

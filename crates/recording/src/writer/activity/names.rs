@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::writer::insert::Strings;
+use gpuprobe_cuda::names::without_version;
 use gpuprobe_model::activity::Activity;
 use gpuprobe_stacks::symbols;
 use gpuprobe_wire as wire;
@@ -49,20 +50,6 @@ impl Functions {
     }
 }
 
-/// The name of a runtime function without the version that CUPTI adds: `_v3020`, `_v11020`.
-fn without_version(name: &str) -> &str {
-    match name.rsplit_once("_v") {
-        Some((plain, version))
-            if plain.starts_with("cuda")
-                && matches!(version.len(), 4 | 5)
-                && version.bytes().all(|digit| digit.is_ascii_digit()) =>
-        {
-            plain
-        }
-        _ => name,
-    }
-}
-
 /// `StringIds` of a kernel's names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KernelNames {
@@ -101,22 +88,5 @@ impl Kernels {
         };
         self.0.insert(Arc::clone(mangled), names);
         Ok(names)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_what_cupti_adds() {
-        assert_eq!(without_version("cudaMalloc_v3020"), "cudaMalloc");
-        assert_eq!(
-            without_version("cudaMallocAsync_ptsz_v11020"),
-            "cudaMallocAsync_ptsz"
-        );
-        assert_eq!(without_version("cuMemAlloc_v2"), "cuMemAlloc_v2");
-        assert_eq!(without_version("cuLaunchKernel"), "cuLaunchKernel");
-        assert_eq!(without_version("cuda_vx"), "cuda_vx");
     }
 }

@@ -8,19 +8,14 @@ use crate::ids::{BASE, global_pid};
 use crate::writer::common::Common;
 use crate::writer::insert::Insert;
 use crate::writer::schema;
+use gpuprobe_cuda::names;
+use gpuprobe_cuda::nsys::{OBJECTS, object};
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
 
 /// `hwId` and `vmId`, where they stand by themselves.
 const HARDWARE: i64 = 0;
 const VIRTUAL_MACHINE: i64 = 1;
-
-/// Names of `CUpti_ActivityObjectKind`.
-const OBJECTS: [&str; 6] = [
-    "unknown", "process", "thread", "device", "context", "stream",
-];
-/// Which of them is a thread.
-const THREAD: u32 = 2;
 
 /// A context, as rows about work in it have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +123,8 @@ impl<'c> Places<'c> {
         device: &wire::Device,
         name: Option<&str>,
     ) -> rusqlite::Result<()> {
-        let gpu = self.gpu(device, name)?;
+        let gpu = self.gpu(device)?;
+        self.describe(gpu, device, name)?;
         let table = "TARGET_INFO_CUDA_DEVICE";
         if self.connection.table_exists(None, table)? {
             let sql = "DELETE FROM TARGET_INFO_CUDA_DEVICE WHERE pid = ? AND cudaId = ?";
@@ -137,22 +133,22 @@ impl<'c> Places<'c> {
         self.device_rows.row(params![gpu, device.device, pid])
     }
 
-    /// The row of a GPU, with all that is known of it: the driver's files have told less.
-    fn gpu(&self, device: &wire::Device, name: Option<&str>) -> rusqlite::Result<i64> {
+    /// The row of a GPU.
+    fn gpu(&self, device: &wire::Device) -> rusqlite::Result<i64> {
         let table = "TARGET_INFO_GPU";
         if !self.connection.table_exists(None, table)?
             && let Some(definition) = schema::table(table)
         {
             self.connection.execute(&schema::create(definition), [])?;
         }
-        let uuid = uuid(device.uuid);
+        let uuid = names::uuid(&device.uuid);
         let find = "SELECT id FROM TARGET_INFO_GPU WHERE uuid = ?";
         let known = self
             .connection
             .query_row(find, [&uuid], |row| row.get(0))
             .optional()?;
-        let id = match known {
-            Some(id) => id,
+        match known {
+            Some(id) => Ok(id),
             None => {
                 // As CUDA numbers it, if no other GPU has that number.
                 let sql = "INSERT INTO TARGET_INFO_GPU (vmId, id, uuid) SELECT ?1, \
@@ -160,53 +156,66 @@ impl<'c> Places<'c> {
                            THEN (SELECT max(id) + 1 FROM TARGET_INFO_GPU) ELSE ?2 END, ?3 \
                            RETURNING id";
                 let values = params![BASE, device.device, uuid];
-                self.connection.query_row(sql, values, |row| row.get(0))?
+                self.connection.query_row(sql, values, |row| row.get(0))
             }
-        };
-        let sql = "UPDATE TARGET_INFO_GPU SET name = coalesce(?2, name), l2CacheSize = ?3, \
-                   totalMemory = ?4, memoryBandwidth = ?5, clockRate = ?6, smCount = ?7, \
-                   cuDevice = ?8, constantMemory = ?9, maxRegistersPerBlock = ?10, \
-                   maxShmemPerBlock = ?11, maxShmemPerSm = ?12, maxRegistersPerSm = ?13, \
-                   threadsPerWarp = ?14, asyncEngines = ?15, maxWarpsPerSm = ?16, \
-                   maxBlocksPerSm = ?17, maxThreadsPerBlock = ?18, maxBlockDimX = ?19, \
-                   maxBlockDimY = ?20, maxBlockDimZ = ?21, maxGridDimX = ?22, maxGridDimY = ?23, \
-                   maxGridDimZ = ?24, computeMajor = ?25, computeMinor = ?26 \
-                   WHERE id = ?1";
+        }
+    }
+
+    /// Enters all that is known of a GPU: the driver's files have told less.
+    fn describe(&self, id: i64, device: &wire::Device, name: Option<&str>) -> rusqlite::Result<()> {
+        let sql = "UPDATE TARGET_INFO_GPU SET name = coalesce(?2, name) WHERE id = ?1";
+        self.connection.execute(sql, params![id, name])?;
         let [block_x, block_y, block_z] = device.max_block_dim;
         let [grid_x, grid_y, grid_z] = device.max_grid_dim;
-        self.connection.execute(
-            sql,
-            params![
-                id,
-                name,
-                device.l2_cache_bytes,
-                device.memory_bytes.cast_signed(),
-                // kB/s and kHz become bytes/s and Hz.
+        for (column, value) in [
+            ("l2CacheSize", device.l2_cache_bytes.into()),
+            ("totalMemory", device.memory_bytes.cast_signed()),
+            // kB/s and kHz become bytes/s and Hz.
+            (
+                "memoryBandwidth",
                 device.memory_bandwidth.saturating_mul(1000).cast_signed(),
-                i64::from(device.clock_khz) * 1000,
-                device.multiprocessors,
-                device.device,
-                device.constant_memory_bytes,
-                device.max_registers_per_block,
-                device.max_shared_memory_per_block,
-                device.max_shared_memory_per_multiprocessor,
-                device.max_registers_per_multiprocessor,
-                device.threads_per_warp,
-                device.copy_engines,
-                device.max_warps_per_multiprocessor,
-                device.max_blocks_per_multiprocessor,
-                device.max_threads_per_block,
-                block_x,
-                block_y,
-                block_z,
-                grid_x,
-                grid_y,
-                grid_z,
-                device.capability_major,
-                device.capability_minor
-            ],
-        )?;
-        Ok(id)
+            ),
+            ("clockRate", i64::from(device.clock_khz) * 1000),
+            ("smCount", device.multiprocessors.into()),
+            ("cuDevice", device.device.into()),
+            ("constantMemory", device.constant_memory_bytes.into()),
+            (
+                "maxRegistersPerBlock",
+                device.max_registers_per_block.into(),
+            ),
+            (
+                "maxShmemPerBlock",
+                device.max_shared_memory_per_block.into(),
+            ),
+            (
+                "maxShmemPerSm",
+                device.max_shared_memory_per_multiprocessor.into(),
+            ),
+            (
+                "maxRegistersPerSm",
+                device.max_registers_per_multiprocessor.into(),
+            ),
+            ("threadsPerWarp", device.threads_per_warp.into()),
+            ("asyncEngines", device.copy_engines.into()),
+            ("maxWarpsPerSm", device.max_warps_per_multiprocessor.into()),
+            (
+                "maxBlocksPerSm",
+                device.max_blocks_per_multiprocessor.into(),
+            ),
+            ("maxThreadsPerBlock", device.max_threads_per_block.into()),
+            ("maxBlockDimX", block_x.into()),
+            ("maxBlockDimY", block_y.into()),
+            ("maxBlockDimZ", block_z.into()),
+            ("maxGridDimX", grid_x.into()),
+            ("maxGridDimY", grid_y.into()),
+            ("maxGridDimZ", grid_z.into()),
+            ("computeMajor", device.capability_major.into()),
+            ("computeMinor", device.capability_minor.into()),
+        ] {
+            let sql = format!("UPDATE TARGET_INFO_GPU SET {column} = ?2 WHERE id = ?1");
+            self.connection.execute(&sql, params![id, value])?;
+        }
+        Ok(())
     }
 
     /// What the program calls something. A thread has its name where exports have it, too.
@@ -220,43 +229,14 @@ impl<'c> Places<'c> {
         let Some(text) = activity.name.as_deref() else {
             return Ok(());
         };
-        if let Some((pid, tid)) = thread.filter(|_| name.object.kind == THREAD) {
+        if let Some((pid, tid)) = thread.filter(|_| name.object.kind == object::THREAD) {
             common
                 .tasks
                 .name_thread(pid, tid, text, &mut common.strings)?;
         }
-        let kind = usize::try_from(name.object.kind).ok();
-        let object = kind
-            .and_then(|kind| OBJECTS.get(kind))
-            .unwrap_or(&OBJECTS[0]);
+        let object = OBJECTS.of(name.object.kind).label;
         let wire::Object { a, b, c, .. } = name.object;
         self.name_rows
             .row(params![global_pid(activity.pid), object, a, b, c, text])
-    }
-}
-
-/// As exports write it, without `GPU-`.
-fn uuid(bytes: [u8; 16]) -> String {
-    let mut text = String::new();
-    for (index, byte) in bytes.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uuids_are_as_exports_have_them() {
-        let bytes = [
-            0x13, 0x5f, 0xed, 0x9e, 0x6f, 0x51, 0x3d, 0xbf, 0xd9, 0x2d, 0x73, 0x38, 0x4a, 0xc4,
-            0x3e, 0xb1,
-        ];
-        assert_eq!(uuid(bytes), "135fed9e-6f51-3dbf-d92d-73384ac43eb1");
     }
 }

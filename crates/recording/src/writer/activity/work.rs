@@ -7,6 +7,7 @@ use super::places::Context;
 use crate::ids::global_pid;
 use crate::writer::common::{Common, signed};
 use crate::writer::insert::Insert;
+use gpuprobe_cuda::kinds;
 use gpuprobe_cuda::nsys::OVERHEADS;
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
@@ -26,14 +27,6 @@ pub(super) struct Work<'c> {
     names: Kernels,
     /// Without times there is no row.
     pub(super) untimed: u64,
-}
-
-/// The number that exports have for CUPTI's kind of memory: theirs begin with pageable memory.
-pub(super) fn memory_kind(kind: u32) -> u32 {
-    match kind {
-        1..=7 => kind - 1,
-        _ => 7,
-    }
 }
 
 fn node(number: u64) -> Option<i64> {
@@ -136,8 +129,8 @@ impl<'c> Work<'c> {
             signed(copy.size_bytes),
             copy.copy_kind,
             NOTHING,
-            memory_kind(copy.source_kind.into()),
-            memory_kind(copy.destination_kind.into()),
+            kinds::of_cupti(copy.source_kind.into()).id,
+            kinds::of_cupti(copy.destination_kind.into()).id,
             wire::known(copy.source_device),
             wire::known(copy.source_context),
             wire::known(copy.destination_device),
@@ -172,7 +165,7 @@ impl<'c> Work<'c> {
             set.value,
             signed(set.size_bytes),
             node(set.graph_node),
-            memory_kind(set.memory_kind.into())
+            kinds::of_cupti(set.memory_kind.into()).id
         ])
     }
 
@@ -237,11 +230,8 @@ impl<'c> Work<'c> {
         let Some((start, end)) = self.span(overhead.start_ns, overhead.end_ns, common) else {
             return Ok(());
         };
-        let kind = overhead.overhead_kind;
-        let name = OVERHEADS.iter().find(|(known, _)| *known == kind);
-        let name = common
-            .strings
-            .id(name.map_or("Unknown", |(_, name)| name))?;
+        let kind = OVERHEADS.of(overhead.overhead_kind);
+        let name = common.strings.id(kind.label)?;
         let thread = thread
             .map(|(pid, tid)| common.thread(pid, tid))
             .transpose()?;
@@ -258,28 +248,5 @@ impl<'c> Work<'c> {
         let (kind, theirs) = (external.external_kind, signed(external.external_id));
         self.externals
             .row(params![number, global_pid(pid), kind, theirs])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kinds;
-
-    #[test]
-    fn kinds_of_memory_are_those_of_exports() {
-        let names = [7, 0, 1, 2, 3, 4, 5, 6, 7];
-        for (kind, expected) in (0u32..).zip(names) {
-            assert_eq!(memory_kind(kind), expected);
-        }
-        let short = |kind| {
-            kinds::of_id(u8::try_from(memory_kind(kind)).unwrap_or(7))
-                .kind
-                .name()
-        };
-        assert_eq!(
-            (short(2), short(3), short(4)),
-            ("pinned", "device", "array")
-        );
     }
 }

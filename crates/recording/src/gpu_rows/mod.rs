@@ -1,156 +1,25 @@
 //! Rows about what the GPU did, in recordings and in exports of any version, as the same records
 //! that CUPTI's become live: the engine adds both up.
 
+mod tables;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Result;
-use gpuprobe_engine::activity::process::MODE_NOT_TOLD;
 use gpuprobe_model::activity::{Activity, Batch, Record};
 use gpuprobe_wire as wire;
-use rusqlite::{Row, Rows};
+use rusqlite::Rows;
 
 use super::row::integer;
 use super::{Database, Resolver, ids};
-use gpuprobe_cuda::nsys::{OVERHEADS, class};
+use gpuprobe_cuda::nsys::{OVERHEADS, class, domain};
+use tables::{COMMON, Common, OWN, id, small};
+pub use tables::{COPIES, GRAPHS, KERNELS, SETS, Table};
 
 /// Records that are handed on at once.
 const BATCH: usize = 4096;
-
-/// What is read of each table: the first columns are the same in all of them.
-const COMMON: [&str; 4] = ["start", "end", "globalPid", "deviceId"];
-
-/// A table of what occupies a GPU: its further columns, and what a row of it is.
-struct Table {
-    name: &'static str,
-    columns: &'static [&'static str],
-    record: fn(&Row<'_>, &Common) -> Record,
-}
-
-/// The columns that all of them have.
-struct Common {
-    start_ns: u64,
-    end_ns: u64,
-    device: u32,
-    context: u32,
-    stream: u32,
-}
-
-const WORK: [Table; 4] = [
-    Table {
-        name: "CUPTI_ACTIVITY_KIND_KERNEL",
-        columns: &[
-            "demangledName",
-            "gridX",
-            "gridY",
-            "gridZ",
-            "blockX",
-            "blockY",
-            "blockZ",
-            "registersPerThread",
-            "staticSharedMemory",
-            "dynamicSharedMemory",
-        ],
-        record: kernel,
-    },
-    Table {
-        name: "CUPTI_ACTIVITY_KIND_MEMCPY",
-        columns: &["bytes", "copyKind", "srcKind", "dstKind"],
-        record: copy,
-    },
-    Table {
-        name: "CUPTI_ACTIVITY_KIND_MEMSET",
-        columns: &["bytes", "memKind"],
-        record: set,
-    },
-    Table {
-        name: "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-        columns: &[],
-        record: graph,
-    },
-];
-
-/// Where the columns of [`Table::columns`] begin.
-const OWN: usize = COMMON.len() + 2;
-
-fn number(row: &Row<'_>, index: usize) -> u64 {
-    integer(row, index)
-        .and_then(|number| u64::try_from(number).ok())
-        .unwrap_or(0)
-}
-
-fn id(row: &Row<'_>, index: usize) -> u32 {
-    integer(row, index)
-        .and_then(|id| u32::try_from(id).ok())
-        .unwrap_or(wire::UNKNOWN_ID)
-}
-
-fn small(row: &Row<'_>, index: usize) -> u32 {
-    u32::try_from(number(row, index)).unwrap_or(u32::MAX)
-}
-
-/// nsys numbers kinds of memory from 0, CUPTI from 1; what nsys calls 7 is not known.
-fn memory_kind(row: &Row<'_>, index: usize) -> u8 {
-    let kind = integer(row, index).and_then(|kind| u8::try_from(kind).ok());
-    kind.filter(|&kind| kind < 7).map_or(0, |kind| kind + 1)
-}
-
-fn kernel(row: &Row<'_>, common: &Common) -> Record {
-    Record::Kernel(wire::Kernel {
-        start_ns: common.start_ns,
-        end_ns: common.end_ns,
-        device: common.device,
-        context: common.context,
-        stream: common.stream,
-        grid: [1, 2, 3].map(|index| small(row, OWN + index)),
-        block: [4, 5, 6].map(|index| small(row, OWN + index)),
-        registers_per_thread: u16::try_from(number(row, OWN + 7)).unwrap_or(u16::MAX),
-        static_shared_memory: small(row, OWN + 8),
-        dynamic_shared_memory: small(row, OWN + 9),
-        ..wire::Kernel::default()
-    })
-}
-
-fn copy(row: &Row<'_>, common: &Common) -> Record {
-    Record::Memcpy(wire::Memcpy {
-        start_ns: common.start_ns,
-        end_ns: common.end_ns,
-        device: common.device,
-        context: common.context,
-        stream: common.stream,
-        size_bytes: number(row, OWN),
-        copy_kind: u8::try_from(number(row, OWN + 1)).unwrap_or(0),
-        source_kind: memory_kind(row, OWN + 2),
-        destination_kind: memory_kind(row, OWN + 3),
-        flags: MODE_NOT_TOLD,
-        ..wire::Memcpy::default()
-    })
-}
-
-fn set(row: &Row<'_>, common: &Common) -> Record {
-    Record::Memset(wire::Memset {
-        start_ns: common.start_ns,
-        end_ns: common.end_ns,
-        device: common.device,
-        context: common.context,
-        stream: common.stream,
-        size_bytes: number(row, OWN),
-        memory_kind: memory_kind(row, OWN + 1).into(),
-        ..wire::Memset::default()
-    })
-}
-
-fn graph(_: &Row<'_>, common: &Common) -> Record {
-    Record::GraphTrace(wire::GraphTrace {
-        start_ns: common.start_ns,
-        end_ns: common.end_ns,
-        device: common.device,
-        context: common.context,
-        stream: common.stream,
-        ..wire::GraphTrace::default()
-    })
-}
 
 /// Which rows are read.
 #[derive(Clone, Copy, Debug, Default)]
@@ -171,6 +40,9 @@ impl Filter {
                 .is_none_or(|wanted| device.is_none_or(|device| device == wanted))
     }
 }
+
+/// In the order in which those that begin at the same time are handed on.
+const WORK: [Table; 4] = [KERNELS, COPIES, SETS, GRAPHS];
 
 /// Hands the rows of `database` that `filter` includes to `take`, those of kernels, copies, sets and
 /// graphs in the order of their beginnings.
@@ -350,8 +222,8 @@ fn calls(
             return;
         };
         let domain = match integer(row, 3) {
-            Some(class::RUNTIME) => 2,
-            Some(class::DRIVER) => 1,
+            Some(class::RUNTIME) => domain::RUNTIME,
+            Some(class::DRIVER) => domain::DRIVER,
             _ => return,
         };
         let (Some(thread), Some(name)) = (integer(row, 2), integer(row, 4)) else {
@@ -435,6 +307,6 @@ fn overheads(
 
 /// The number of a kind of overhead by its name in an export; 0 if CUPTI has none of this name.
 fn overhead_kind(name: &str) -> u32 {
-    let found = OVERHEADS.iter().find(|(_, known)| *known == name);
-    found.map_or(0, |(kind, _)| *kind)
+    let found = OVERHEADS.values.iter().find(|kind| kind.label == name);
+    found.map_or(0, |kind| u32::try_from(kind.number).unwrap_or(0))
 }

@@ -1,0 +1,70 @@
+//! Names of functions and devices, as libraries and tools write them.
+
+/// The name of a function as its symbol is called: CUPTI's names of the runtime's functions end with
+/// the version in which they came, `_v3020` or `_v11020`.
+pub fn without_version(name: &str) -> &str {
+    let rest = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    match rest.strip_suffix("_v") {
+        Some(plain) if matches!(name.len() - rest.len(), 4 | 5) => plain,
+        _ => name,
+    }
+}
+
+/// The name of a function as users write it: without what CUPTI and the libraries append.
+pub fn plain_name(name: &str) -> &str {
+    let name = without_version(name);
+    name.strip_suffix("_ptsz")
+        .or(name.strip_suffix("_ptds"))
+        .unwrap_or(name)
+}
+
+/// A UUID as exports write it; NVML puts `GPU-` in front.
+pub fn uuid(bytes: &[u8; 16]) -> String {
+    let mut text = String::new();
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_what_cupti_adds() {
+        for (name, symbol, plain) in [
+            ("cudaMalloc_v3020", "cudaMalloc", "cudaMalloc"),
+            (
+                "cudaGraphLaunch_v10000",
+                "cudaGraphLaunch",
+                "cudaGraphLaunch",
+            ),
+            (
+                "cudaMallocAsync_ptsz_v11020",
+                "cudaMallocAsync_ptsz",
+                "cudaMallocAsync",
+            ),
+            ("cuMemAlloc_v2", "cuMemAlloc_v2", "cuMemAlloc_v2"),
+            (
+                "cuLaunchKernel_ptsz",
+                "cuLaunchKernel_ptsz",
+                "cuLaunchKernel",
+            ),
+            ("cuda_v123456", "cuda_v123456", "cuda_v123456"),
+            ("cudaGraph_vx", "cudaGraph_vx", "cudaGraph_vx"),
+            ("_v3020", "", ""),
+        ] {
+            assert_eq!((without_version(name), plain_name(name)), (symbol, plain));
+        }
+    }
+
+    #[test]
+    fn uuids_are_as_exports_have_them() {
+        let bytes = std::array::from_fn(|index| index as u8 * 17);
+        assert_eq!(uuid(&bytes), "00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

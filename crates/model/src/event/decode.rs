@@ -1,0 +1,123 @@
+//! Events from the records of the kernel side.
+
+use super::{Call, Copy, DecodeError, Detail, Kernel, MAX_DEVICES, Task};
+use crate::abi::{CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawTask};
+
+impl TryFrom<&RawCall> for Call {
+    type Error = DecodeError;
+
+    fn try_from(raw: &RawCall) -> Result<Self, DecodeError> {
+        let function = gpuprobe_cuda::function(raw.row)
+            .filter(|f| f.op.is_memory() || f.op.is_told())
+            .ok_or(DecodeError::UnknownRow(raw.row))?;
+        Ok(Self {
+            row: raw.row,
+            function,
+            result: raw.result,
+            pid: raw.tgid,
+            tid: raw.tid,
+            start_ns: raw.start_ns,
+            end_ns: raw.end_ns,
+            address: raw.address,
+            size_bytes: raw.size,
+            device: u16::try_from(raw.device).ok().filter(|&d| d < MAX_DEVICES),
+            context: raw.context,
+            captured: raw.flags & CALL_CAPTURED != 0,
+            stack: raw.stack,
+            detail: None,
+        })
+    }
+}
+
+impl Call {
+    pub(super) fn detailed(raw: &RawDetail, name: Option<String>) -> Result<Self, DecodeError> {
+        let detail = Detail {
+            out: raw.out,
+            stream: raw.stream,
+            values: raw.values,
+            name: name.filter(|name| !name.is_empty()),
+        };
+        Ok(Self {
+            detail: Some(Box::new(detail)),
+            ..Self::try_from(&raw.call)?
+        })
+    }
+
+    /// The further value `index`; 0 if there is none.
+    pub fn value(&self, index: usize) -> u64 {
+        let detail = self.detail.as_deref();
+        detail.map_or(0, |d| d.values.get(index).copied().unwrap_or(0))
+    }
+
+    /// What the call wrote to [`Function::out`]; 0 if that was not sent.
+    pub fn out(&self) -> u64 {
+        self.detail.as_deref().map_or(0, |d| d.out)
+    }
+
+    /// [`Function::stream`]; 0 if that was not sent.
+    pub fn stream(&self) -> u64 {
+        self.detail.as_deref().map_or(0, |d| d.stream)
+    }
+}
+
+impl Kernel {
+    pub(super) fn new(raw: &RawKernel, name: &[u8]) -> Result<Self, DecodeError> {
+        gpuprobe_cuda::function(raw.key.row).ok_or(DecodeError::UnknownRow(raw.key.row))?;
+        let name = text(name);
+        Ok(Self {
+            pid: raw.tgid,
+            key: raw.key,
+            given: raw.given != 0,
+            name: (!name.is_empty()).then_some(name),
+            grid: raw.grid,
+            block: raw.block,
+        })
+    }
+}
+
+impl TryFrom<&RawCopy> for Copy {
+    type Error = DecodeError;
+
+    fn try_from(raw: &RawCopy) -> Result<Self, DecodeError> {
+        let function = gpuprobe_cuda::function(raw.row)
+            .filter(|f| f.op.is_copy())
+            .ok_or(DecodeError::UnknownRow(raw.row))?;
+        Ok(Self {
+            row: raw.row,
+            function,
+            result: raw.result,
+            pid: raw.tgid,
+            tid: raw.tid,
+            start_ns: raw.start_ns,
+            end_ns: raw.end_ns,
+            bytes: raw.bytes,
+            destination: raw.destination,
+            source: raw.source,
+            kind: raw.kind,
+            destination_type: raw.second,
+            captured: raw.captured != 0,
+        })
+    }
+}
+
+/// The text before the first zero byte; invalid UTF-8 is replaced.
+pub(super) fn text(bytes: &[u8]) -> String {
+    let length = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+impl From<&RawTask> for Task {
+    fn from(raw: &RawTask) -> Self {
+        Self {
+            pid: raw.tgid,
+            tid: raw.tid,
+            uid: raw.uid,
+            time_ns: raw.time_ns,
+            process: raw.process,
+            from_birth: raw.from_birth != 0,
+            inner_pid: raw.inner_pid,
+            cgroup: raw.cgroup,
+            comm: text(&raw.comm),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+use super::*;
+
+/// A call record, byte by byte: row 1 (`cudaMalloc`), process 7, thread 8.
+fn call_bytes() -> Vec<u8> {
+    let mut bytes = vec![1, 0, 1, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0];
+    for number in [100u64, 200, 0x7d33_2000_0000, 8_388_608] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend(0x5ac4_u64.to_le_bytes());
+    bytes
+}
+
+fn task_bytes(record_type: u8, comm: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![record_type, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0xe8, 3, 0, 0];
+    bytes.extend([9, 0, 0, 0, 1, 0, 0, 0]);
+    bytes.extend(77u64.to_le_bytes());
+    bytes.extend(5u64.to_le_bytes());
+    bytes.extend(6u64.to_le_bytes());
+    let mut name = [0; 16];
+    name[..comm.len()].copy_from_slice(comm);
+    bytes.extend(name);
+    bytes
+}
+
+#[test]
+fn call_from_literal_bytes() {
+    let Event::Call(call) = decode(&call_bytes()).unwrap() else {
+        panic!("not a call");
+    };
+    assert_eq!(call.function.symbol, "cudaMalloc");
+    assert_eq!((call.pid, call.tid, call.result), (7, 8, 0));
+    assert_eq!((call.start_ns, call.end_ns), (100, 200));
+    assert_eq!(
+        (call.address, call.size_bytes),
+        (0x7d33_2000_0000, 8_388_608)
+    );
+    assert_eq!((call.device, call.stack), (Some(1), 0x5ac4));
+}
+
+#[test]
+fn unknown_device_is_none() {
+    let mut bytes = call_bytes();
+    bytes[48..52].copy_from_slice(&(-1i32).to_le_bytes());
+    let Event::Call(call) = decode(&bytes).unwrap() else {
+        panic!("not a call");
+    };
+    assert_eq!(call.device, None);
+}
+
+#[test]
+fn tasks_from_literal_bytes() {
+    let Event::Thread(task) = decode(&task_bytes(3, b"pt_autograd_0")).unwrap() else {
+        panic!("not a thread");
+    };
+    assert_eq!(
+        (task.pid, task.tid, task.uid, task.time_ns),
+        (7, 8, 1000, 5)
+    );
+    assert_eq!(task.comm, "pt_autograd_0");
+    assert_eq!((task.process, task.inner_pid, task.cgroup), (9, 1, 77));
+    assert!(matches!(decode(&task_bytes(2, b"")), Ok(Event::Process(_))));
+    assert!(matches!(decode(&task_bytes(4, b"x")), Ok(Event::Exit(_))));
+    assert!(matches!(decode(&task_bytes(5, b"x")), Ok(Event::Exec(_))));
+    assert!(matches!(
+        decode(&task_bytes(6, b"x")),
+        Ok(Event::ThreadExit(_))
+    ));
+}
+
+#[test]
+fn details_and_names_from_literal_bytes() {
+    let row = |symbol| {
+        let position = gpuprobe_cuda::FUNCTIONS
+            .iter()
+            .position(|f| f.symbol == symbol);
+        u16::try_from(position.unwrap()).unwrap().to_le_bytes()
+    };
+    let mut bytes = call_bytes();
+    bytes[0] = 11;
+    bytes[2..4].copy_from_slice(&row("cuMemMap"));
+    bytes[52..56].copy_from_slice(&[3, 0, 1, 0]);
+    for number in [0x77u64, 0x88, 1, 2, 3, 4, 5, 6, 7, 8] {
+        bytes.extend(number.to_le_bytes());
+    }
+    let Event::Call(call) = decode(&bytes).unwrap() else {
+        panic!("not a call");
+    };
+    assert_eq!((call.context, call.captured), (3, true));
+    assert_eq!((call.out(), call.stream()), (0x77, 0x88));
+    assert_eq!((call.value(0), call.value(7), call.value(8)), (1, 8, 0));
+    assert!(decode(&bytes[..bytes.len() - 1]).is_err());
+
+    bytes[0] = 12;
+    bytes[2..4].copy_from_slice(&row("cuModuleGetGlobal_v2"));
+    bytes.extend([5, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend(b"seed\0 and more");
+    let Event::Call(call) = decode(&bytes).unwrap() else {
+        panic!("not a call");
+    };
+    assert_eq!(call.detail.unwrap().name.as_deref(), Some("seed"));
+    bytes[144] = 200;
+    assert!(matches!(decode(&bytes), Err(DecodeError::Truncated { .. })));
+}
+
+#[test]
+fn full_width_and_invalid_names() {
+    let Event::Process(task) = decode(&task_bytes(2, &[0xff; 16])).unwrap() else {
+        panic!("not a process");
+    };
+    assert_eq!(task.comm, "\u{fffd}".repeat(16));
+}
+
+#[test]
+fn short_and_unknown_records_are_refused() {
+    assert_eq!(decode(&[]), Err(DecodeError::Truncated { length: 0 }));
+    assert_eq!(decode(&[1]), Err(DecodeError::Truncated { length: 1 }));
+    let call = call_bytes();
+    for length in 2..call.len() {
+        let expected = Err(DecodeError::Truncated { length });
+        assert_eq!(decode(&call[..length]), expected);
+    }
+    let task = task_bytes(3, b"x");
+    assert!(decode(&task[..task.len() - 1]).is_err());
+    assert_eq!(decode(&[99, 0]), Err(DecodeError::UnknownType(99)));
+    let mut bad_row = call;
+    bad_row[2..4].copy_from_slice(&9999u16.to_le_bytes());
+    assert_eq!(decode(&bad_row), Err(DecodeError::UnknownRow(9999)));
+    bad_row[2..4].copy_from_slice(&0u16.to_le_bytes());
+    assert_eq!(decode(&bad_row), Err(DecodeError::UnknownRow(0)));
+}
+
+#[test]
+fn kernels_from_literal_bytes() {
+    let row = gpuprobe_cuda::FUNCTIONS
+        .iter()
+        .position(|f| f.symbol == "cuLaunchKernel")
+        .unwrap();
+    let row = u16::try_from(row).unwrap();
+    let mut bytes = vec![9, 0, 1, 0, 7, 0, 0, 0];
+    bytes.extend(0x5000u64.to_le_bytes());
+    bytes.extend(9u32.to_le_bytes());
+    bytes.extend(row.to_le_bytes());
+    bytes.extend(3u16.to_le_bytes());
+    for number in [80u32, 1, 1, 128, 2, 1, 4, 0] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend(b"_Zk\0rest");
+    let Event::Kernel(kernel) = decode(&bytes).unwrap() else {
+        panic!("not a kernel");
+    };
+    assert_eq!((kernel.pid, kernel.given), (7, true));
+    assert_eq!(
+        (kernel.key.handle, kernel.key.process, kernel.key.epoch),
+        (0x5000, 9, 3)
+    );
+    assert_eq!((kernel.grid, kernel.block), ([80, 1, 1], [128, 2, 1]));
+    assert_eq!(kernel.name.as_deref(), Some("_Zk"));
+    // A name that says to be longer than the record.
+    bytes[48] = 200;
+    assert!(matches!(decode(&bytes), Err(DecodeError::Truncated { .. })));
+}
+
+#[test]
+fn copies_from_literal_bytes() {
+    let row = gpuprobe_cuda::FUNCTIONS
+        .iter()
+        .position(|f| f.symbol == "cudaMemcpy")
+        .unwrap();
+    let mut bytes = vec![10, 0];
+    bytes.extend(u16::try_from(row).unwrap().to_le_bytes());
+    for number in [0u32, 7, 8] {
+        bytes.extend(number.to_le_bytes());
+    }
+    for number in [100u64, 200, 4096, 0xd000, 0x5000] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend([1, 0, 0, 0, 2, 0, 1, 0]);
+    let Event::Copy(copy) = decode(&bytes).unwrap() else {
+        panic!("not a copy");
+    };
+    assert_eq!((copy.pid, copy.tid, copy.bytes), (7, 8, 4096));
+    assert_eq!((copy.start_ns, copy.end_ns), (100, 200));
+    assert_eq!((copy.destination, copy.source), (0xd000, 0x5000));
+    assert_eq!(
+        (copy.kind, copy.destination_type, copy.captured),
+        (1, 2, true)
+    );
+    assert!(decode(&bytes[..bytes.len() - 1]).is_err());
+    bytes[2..4].copy_from_slice(&1u16.to_le_bytes());
+    assert_eq!(decode(&bytes), Err(DecodeError::UnknownRow(1)));
+}
+
+proptest::proptest! {
+    #[test]
+    fn never_panics(bytes in proptest::collection::vec(0u8.., 0..96)) {
+        let _ = decode(&bytes);
+    }
+}

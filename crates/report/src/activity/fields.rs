@@ -1,0 +1,172 @@
+//! What a record says, field by field: how it stands in a line for people and in which column of the
+//! table for programs.
+
+use std::fmt::{self, Write};
+
+use super::columns::{Cell, Column};
+use gpuprobe_model::text::printable;
+use gpuprobe_wire as wire;
+
+/// A field of a record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Field<'a> {
+    /// What stands before it in the line; it is not in the line if there is nothing.
+    pub(super) before: Option<&'static str>,
+    pub(super) value: Value<'a>,
+    /// Its column, if it has one.
+    pub(super) column: Option<Column>,
+}
+
+/// What a field says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'a> {
+    /// The record does not have it: neither it nor what is before it is written.
+    Missing,
+    /// Only what is before it is written.
+    Nothing,
+    Number(u64),
+    Signed(i64),
+    /// A number that stands for one that is not known: columns leave it out.
+    Unknown(u64),
+    Address(u64),
+    Shape([u32; 3]),
+    Text(&'static str),
+    /// A text that lines have in upper case.
+    Word(&'static str),
+    /// A name that a traced program has chosen, `?` in lines if it has none: control characters must
+    /// not reach the terminal.
+    Name(Option<&'a str>),
+}
+
+use Value::{Missing, Number, Unknown, Word};
+
+impl<'a> Value<'a> {
+    /// What stands in the column.
+    pub(super) fn cell(self) -> Option<Cell<'a>> {
+        match self {
+            Self::Number(number) => Some(Cell::Number(number)),
+            Self::Address(address) => Some(Cell::Address(address)),
+            Self::Shape(shape) => Some(Cell::Shape(shape)),
+            Self::Text(text) | Self::Word(text) => Some(Cell::Text(text)),
+            Self::Name(name) => name.map(Cell::Text),
+            Self::Missing | Self::Nothing | Self::Signed(_) | Self::Unknown(_) => None,
+        }
+    }
+
+    /// Adds it to a line. That cannot fail: a string takes all that is written to it.
+    pub(super) fn push(self, line: &mut String) -> fmt::Result {
+        match self {
+            Self::Missing | Self::Nothing => Ok(()),
+            Self::Number(number) | Self::Unknown(number) => write!(line, "{number}"),
+            Self::Signed(number) => write!(line, "{number}"),
+            Self::Address(address) => write!(line, "{}", Cell::Address(address)),
+            Self::Shape(shape) => write!(line, "{}", Cell::Shape(shape)),
+            Self::Text(text) => line.write_str(text),
+            Self::Word(word) => line.write_str(&word.to_ascii_uppercase()),
+            Self::Name(name) => {
+                let name = name.unwrap_or("?");
+                if name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+                    return line.write_str(name);
+                }
+                line.write_str(&printable(name))
+            }
+        }
+    }
+}
+
+/// In the line only.
+pub(super) fn line<'a>(before: &'static str, value: Value<'a>) -> Field<'a> {
+    Field {
+        before: Some(before),
+        value,
+        column: None,
+    }
+}
+
+/// Words of the line.
+pub(super) fn words(words: &'static str) -> Field<'static> {
+    line(words, Value::Nothing)
+}
+
+/// In a column only.
+pub(super) fn cell(column: Column, value: Value<'_>) -> Field<'_> {
+    Field {
+        before: None,
+        value,
+        column: Some(column),
+    }
+}
+
+/// In both.
+pub(super) fn both<'a>(column: Column, before: &'static str, value: Value<'a>) -> Field<'a> {
+    Field {
+        before: Some(before),
+        ..cell(column, value)
+    }
+}
+
+/// The kind of a record, with which its line begins.
+pub(super) fn kind(kind: &'static str) -> Field<'static> {
+    both(Column::Kind, "", Word(kind))
+}
+
+/// Which one of its kind.
+pub(super) fn detail(name: &'static str) -> Field<'static> {
+    both(Column::Detail, " ", Word(name))
+}
+
+/// How many bytes.
+pub(super) fn size(bytes: u64) -> Field<'static> {
+    both(Column::Bytes, ", size ", Number(bytes))
+}
+
+/// The number by which CUPTI ties work to calls.
+pub(super) fn correlation(number: u32) -> Field<'static> {
+    both(Column::Correlation, ", correlation ", self::number(number))
+}
+
+/// A number that is always there.
+pub(super) fn number(number: impl Into<u64>) -> Value<'static> {
+    Number(number.into())
+}
+
+/// A number that is there unless it is 0.
+pub(super) fn nonzero(number: impl Into<u64>) -> Value<'static> {
+    match number.into() {
+        0 => Missing,
+        number => Number(number),
+    }
+}
+
+/// An id, which lines show even if it is not known.
+pub(super) fn id(id: u32) -> Value<'static> {
+    match id {
+        wire::UNKNOWN_ID => Unknown(id.into()),
+        id => number(id),
+    }
+}
+
+/// An id, if it is known.
+pub(super) fn known(id: u32) -> Value<'static> {
+    wire::known(id).map_or(Missing, number)
+}
+
+/// Where on the GPU.
+pub(super) fn place(device: u32, context: u32, stream: u32) -> [Field<'static>; 3] {
+    [
+        both(Column::Device, " device ", id(device)),
+        both(Column::Context, ", context ", id(context)),
+        both(Column::Stream, ", stream ", known(stream)),
+    ]
+}
+
+/// The graph that work belongs to, and the node, which ends its line.
+pub(super) fn graph(graph: u32, node: u64) -> [Field<'static>; 3] {
+    let is_known = !matches!(graph, 0 | wire::UNKNOWN_ID);
+    let if_known = |value| if is_known { value } else { Missing };
+    [
+        line(", graph ", if_known(number(graph))),
+        line(", node ", if_known(nonzero(node))),
+        cell(Column::GraphNode, nonzero(node)),
+    ]
+}

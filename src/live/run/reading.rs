@@ -1,0 +1,115 @@
+//! What comes from the rings and the kernel side's counts.
+
+use super::super::output::Reader;
+use super::super::samples::Samples;
+use super::super::sink::Teaching;
+use super::Run;
+use crate::host::process;
+use anyhow::Result;
+use gpuprobe_recording::log::Note;
+use gpuprobe_report::bandwidth::CopyReport;
+use gpuprobe_report::records;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Between two readings of the launch counts for the sake of ended processes.
+const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
+
+impl Run<'_> {
+    /// Applies everything that is in the rings, and writes single copies.
+    pub(super) fn read(&mut self) -> Result<Reader> {
+        self.tracer.probe.about_to_read();
+        let (sink, probe) = (&mut self.sink, &self.tracer.probe);
+        self.rings.read(&mut Teaching::new(sink, probe))?;
+        if let Some(stacks) = &mut self.sink.stacks {
+            stacks.end_round();
+            stacks.teach(&self.tracer.probe);
+        }
+        self.sink.find_frames(&mut self.told);
+        let mut lost = self.tracer.probe.lost();
+        let missed = self.sink.decoder.activity.losses();
+        lost.undecodable = self.sink.undecodable + missed.undecodable;
+        lost.activity = lost.activity.saturating_add(missed.missing);
+        lost.cupti_dropped = missed.dropped;
+        lost.cupti_unknown = missed.unknown;
+        lost.cupti_malformed = missed.malformed;
+        lost.names += self.sink.state.launches.names_left_out;
+        lost.memory += self.sink.state.ledger.left_out();
+        lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
+        if lost.tasks > self.lost.tasks {
+            self.end_vanished();
+        }
+        if lost != self.lost {
+            self.sink.tap.note(Note::Lost(lost.by_name()));
+        }
+        self.lost = lost;
+        for note in self.samples.iter().flat_map(Samples::taken) {
+            self.sink.tap.note(note);
+        }
+        self.sink.tap.pause();
+        if self.write_records()? == Reader::Gone {
+            return Ok(Reader::Gone);
+        }
+        let Some(copies) = self.sink.copies.as_mut().map(std::mem::take) else {
+            return Ok(Reader::Reading);
+        };
+        let copies: Vec<_> = copies
+            .iter()
+            .map(|transfer| CopyReport::of(transfer, &self.clock))
+            .collect();
+        self.output.write_copies(&copies)
+    }
+
+    /// Writes the single records that have come.
+    pub(super) fn write_records(&mut self) -> Result<Reader> {
+        let Some(batches) = self.sink.records.as_mut().filter(|new| !new.is_empty()) else {
+            return Ok(Reader::Reading);
+        };
+        let new = records::in_order(std::mem::take(batches));
+        let began_ns = self.clock.monotonic_ns();
+        let activities = &self.sink.state.activity;
+        let lines = new
+            .iter()
+            .map(|one| records::line(one, activities, began_ns));
+        self.output.write_records(lines)
+    }
+
+    /// Reads the counts of ended processes, so that the kernel side can forget them.
+    pub(super) fn make_room(&mut self) -> Result<()> {
+        if self.counted.elapsed() > MAKE_ROOM_EVERY && self.sink.state.launches.take_ends() {
+            self.count_launches()?;
+        }
+        Ok(())
+    }
+
+    /// Enters what the kernel side has counted, and lets it forget ended processes.
+    pub(super) fn count_launches(&mut self) -> Result<()> {
+        let (launches, tap) = (&mut self.sink.state.launches, &mut self.sink.tap);
+        let sieve = &self.sink.sieve;
+        self.counted = Instant::now();
+        self.tracer.probe.launches(|key, runs, captured| {
+            let count = || {
+                tap.count(&key, runs, captured);
+                launches.set_counts(key, runs, captured)
+            };
+            sieve.keeps_launches(key.process).unwrap_or_else(count)
+        })?;
+        tap.counted(launches);
+        self.sink.sieve.counts_were_read();
+        Ok(())
+    }
+
+    /// Ends the processes whose end was lost.
+    pub(super) fn end_vanished(&mut self) {
+        let ledger = &mut self.sink.state.ledger;
+        let vanished: Vec<_> = ledger
+            .living()
+            .map(|p| p.pid)
+            .filter(|&pid| !process::is_alive(pid))
+            .collect();
+        for pid in vanished {
+            self.sink.tap.note(Note::Vanished(pid));
+            ledger.end_unseen(pid);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The reports of a run, and what has to be known for them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::Instant;
+
+use super::Run;
+use crate::host::process;
+use crate::live::output::Reader;
+use crate::live::recorder::mark_of;
+use gpuprobe_model::Usage;
+use gpuprobe_model::clock;
+use gpuprobe_model::link::Link;
+use gpuprobe_model::stack::{NoSymbols, Symbols};
+use gpuprobe_os::say;
+use gpuprobe_recording::frames::FrameWitness;
+use gpuprobe_recording::log::Note;
+use gpuprobe_report as report;
+use gpuprobe_report::profile;
+
+/// How long the frames of call stacks are waited for at the end, and for any other report: what is
+/// missing there is in the next.
+pub(super) const FIND_FOR: Duration = Duration::from_secs(30);
+pub(super) const FIND_FOR_ONE: Duration = Duration::from_secs(1);
+/// How often the rings are read meanwhile.
+const FIND_PAUSE: Duration = Duration::from_millis(20);
+
+impl Run<'_> {
+    /// Reads what has come, and reports it.
+    pub(super) fn report(&mut self, is_final: bool) -> Result<Reader> {
+        let begun = Instant::now();
+        if self.read()? == Reader::Gone {
+            return Ok(Reader::Gone);
+        }
+        if self.config.modes.cudatrace {
+            self.count_launches()?;
+        }
+        if !is_final
+            && self
+                .config
+                .record
+                .as_ref()
+                .is_some_and(|record| record.only)
+        {
+            return Ok(Reader::Reading);
+        }
+        if self.config.modes.bandwidth_util {
+            self.link = faster(self.link, Link::current());
+        }
+        if self.lost != self.lost_said && !self.output.shows_losses() {
+            self.lost_said = self.lost;
+            let lost = report::describe_lost(&self.lost);
+            say(format_args!("lost events: {lost}"));
+        }
+        let options = self.options(is_final);
+        if let Some(stacks) = &mut self.sink.stacks {
+            stacks.want(report::needed_locations(&self.sink.state, &options).into_iter());
+            stacks.sweep(process::is_alive);
+            self.wait_for_frames(if is_final { FIND_FOR } else { FIND_FOR_ONE })?;
+        }
+        self.reported = Instant::now();
+        let usage = self.usage();
+        let state = &self.sink.state;
+        let stacks = self.sink.stacks.as_ref();
+        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
+        let symbols = FrameWitness::new(symbols, &mut self.told);
+        let report = report::build(
+            state,
+            self.lost,
+            Some(&self.clock),
+            &options,
+            usage.as_ref(),
+            &symbols,
+        );
+        if self.sink.tap.is_recording() {
+            let notes = symbols.into_notes();
+            notes.into_iter().for_each(|note| self.sink.tap.note(note));
+        }
+        self.sink.state.mark_reported();
+        self.sink
+            .tap
+            .note(Note::Report(mark_of(&report, &options, usage.as_ref())));
+        self.sink.tap.pause();
+        let reader = self.output.write(&report);
+        tracing::debug!(us = begun.elapsed().as_micros(), "report");
+        reader
+    }
+
+    fn options(&self, is_final: bool) -> report::Options {
+        report::Options {
+            modes: self.config.modes,
+            top: self.config.top,
+            view: self.config.view,
+            stacks: self.config.stacks.is_on(),
+            allocations: true,
+            now_ns: clock::monotonic_ns(),
+            is_final,
+            since_last: self.reported.elapsed(),
+            since_start: self.started.elapsed(),
+            link: self.link,
+        }
+    }
+
+    /// Writes what is live, by call stack, into the files that were asked for.
+    pub(super) fn write_profiles(&mut self) -> Result<()> {
+        let Some(profiles) = self.profiles.take() else {
+            return Ok(());
+        };
+        if let Some(stacks) = &mut self.sink.stacks {
+            let needed = profile::needed_locations(&self.sink.state.ledger);
+            stacks.want(needed.into_iter());
+            self.wait_for_frames(FIND_FOR)?;
+        }
+        let ledger = &self.sink.state.ledger;
+        let now = self.clock.wall(clock::monotonic_ns());
+        let stacks = self.sink.stacks.as_ref();
+        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
+        let weight = self.config.profiles.weight;
+        let time = match ledger.peak_ns() {
+            Some(peak_ns) if weight == profile::Weight::Peak => self.clock.wall(peak_ns),
+            _ => now,
+        };
+        let time_ns = time.timestamp_nanos_opt();
+        let which = profile::Which {
+            weight,
+            host: false,
+            full_stacks: self.config.view.full_stacks,
+        };
+        let made = profile::of_ledger(ledger, symbols, which, time_ns);
+        profiles.write(&made)
+    }
+
+    /// What NVML says that processes use, if it is there and that matters.
+    fn usage(&mut self) -> Option<Usage> {
+        let nvml = self.sink.world.nvml.as_ref()?;
+        if !self.config.modes.memleak {
+            return None;
+        }
+        let mut usage = nvml.usage();
+        gpuprobe_report::learn_contexts(&mut usage, &self.sink.state, &mut self.contexts);
+        Some(usage)
+    }
+
+    /// Reads on until the frames that were asked for are found.
+    pub(super) fn wait_for_frames(&mut self, at_most: Duration) -> Result<()> {
+        let end = Instant::now() + at_most;
+        while self
+            .sink
+            .stacks
+            .as_mut()
+            .is_some_and(|stacks| stacks.is_waiting(FIND_PAUSE))
+        {
+            if Instant::now() > end {
+                tracing::debug!("symbols take too long");
+                break;
+            }
+            // Whatever is held meanwhile waits for us.
+            self.follow_notices()?;
+            self.read()?;
+        }
+        self.sink.find_frames(&mut self.told);
+        Ok(())
+    }
+}
+
+fn faster(a: Option<Link>, b: Option<Link>) -> Option<Link> {
+    match (a, b) {
+        (Some(a), Some(b)) if a.bytes_per_second() >= b.bytes_per_second() => Some(a),
+        (a, b) => b.or(a),
+    }
+}

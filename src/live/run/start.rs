@@ -1,0 +1,99 @@
+//! The start of a run.
+
+use super::super::announce::Announced;
+use super::super::collector::Collector;
+use super::super::filter::Sieve;
+use super::super::follow::Follower;
+use super::super::output::Output;
+use super::super::samples::Samples;
+use super::super::sink::Sink;
+use super::super::stacks::Stacks;
+use super::super::{Config, Target, Tracer, recorder};
+use super::Run;
+use crate::host::process::Handle;
+use crate::host::world::Live;
+use crate::probe::StackMode;
+use anyhow::{Context, Result};
+use gpuprobe_engine::{Ledger, State};
+use gpuprobe_model::Lost;
+use gpuprobe_model::clock::Clock;
+use gpuprobe_model::event;
+use gpuprobe_recording::Tap;
+use gpuprobe_recording::frames::Told;
+use gpuprobe_report::profile;
+use std::collections::HashMap;
+use tokio::time::Instant;
+
+impl<'a> Run<'a> {
+    pub(super) fn start(config: &'a Config) -> Result<Self> {
+        let output = Output::open(config)?;
+        let profiles = profile::Outputs::open(&config.profiles, None)?;
+        let process = match config.target {
+            Target::Process(pid) => Some(
+                Handle::of(pid).with_context(|| format!("there is no process with id {pid}"))?,
+            ),
+            _ => None,
+        };
+        let clock = Clock::now();
+        let sample_every = config
+            .record
+            .as_ref()
+            .and_then(|record| record.sample_every);
+        let samples = sample_every.map(Samples::start).transpose()?;
+        let mut tap = recorder::open(config, clock)?;
+        let started = Tracer::start(config, process).and_then(|mut tracer| {
+            let collect = config.collect.as_ref();
+            let collector = collect.map(|collect| Collector::start(collect, &mut tracer.probe));
+            let rings = tracer.probe.rings()?;
+            Ok((tracer, collector.transpose()?, rings))
+        });
+        let (tracer, collector, rings) = started.inspect_err(|_| tap.discard())?;
+        let sink = sink(config, tap)?;
+        Ok(Self {
+            config,
+            output,
+            profiles: Some(profiles).filter(profile::Outputs::any),
+            tracer,
+            rings,
+            follower: Follower::default(),
+            sink,
+            started: Instant::now(),
+            reported: Instant::now(),
+            counted: Instant::now(),
+            link: None,
+            contexts: HashMap::new(),
+            clock,
+            process,
+            guard: None,
+            collector,
+            samples,
+            announced: Announced::default(),
+            lost: Lost::default(),
+            told: Told::default(),
+            lost_said: Lost::default(),
+        })
+    }
+}
+
+/// Where everything that the rings have goes.
+fn sink(config: &Config, tap: Box<dyn Tap>) -> Result<Sink> {
+    let mut state = State {
+        ledger: Ledger::counting(config.kinds),
+        ..State::default()
+    };
+    state.watch(tap.is_recording());
+    Ok(Sink {
+        modes: config.modes,
+        state,
+        sieve: Sieve::new(config.filter.clone()),
+        world: Live::open(),
+        decoder: event::Decoder::default(),
+        undecodable: 0,
+        copies: config.per_call.then(Vec::new),
+        records: config.single_records.then(Vec::new),
+        stacks: (config.stacks != StackMode::Off)
+            .then(|| Stacks::new(tap.is_recording()))
+            .transpose()?,
+        tap,
+    })
+}

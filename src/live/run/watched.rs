@@ -1,0 +1,49 @@
+//! The rings that are waited for.
+
+use crate::probe::Rings;
+use anyhow::Result;
+use std::future;
+use std::os::fd::OwnedFd;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+
+/// The rings whose records are read together.
+pub(super) struct Watched {
+    memory: AsyncFd<OwnedFd>,
+    activity: AsyncFd<OwnedFd>,
+    batches: Option<AsyncFd<OwnedFd>>,
+    stacks: Option<AsyncFd<OwnedFd>>,
+}
+
+impl Watched {
+    pub(super) fn of(rings: &Rings) -> Result<Self> {
+        Ok(Self {
+            memory: rings.watch_memory()?,
+            activity: rings.watch_activity()?,
+            batches: rings.watch_batches()?,
+            stacks: rings.watch_stacks()?,
+        })
+    }
+
+    /// When there is something in one of them.
+    pub(super) async fn arrived(&self) -> std::io::Result<()> {
+        let mut guard = tokio::select! {
+            biased;
+            guard = self.memory.readable() => guard,
+            guard = self.activity.readable() => guard,
+            guard = readable(self.batches.as_ref()) => guard,
+            guard = readable(self.stacks.as_ref()) => guard,
+        }?;
+        guard.clear_ready();
+        Ok(())
+    }
+}
+
+/// When there is something in a ring; never, if there is no such ring.
+async fn readable(
+    ring: Option<&AsyncFd<OwnedFd>>,
+) -> std::io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {
+    match ring {
+        Some(ring) => ring.readable().await,
+        None => future::pending().await,
+    }
+}

@@ -1,0 +1,78 @@
+//! What of the BPF object is loaded, and with which settings.
+
+use super::abi;
+use super::kind::AttachKind;
+use super::load::Settings;
+use super::skeleton::OpenGpuprobeSkel;
+use crate::probe::StackMode;
+use anyhow::{Context, Result};
+use gpuprobe_cuda::FUNCTIONS;
+
+/// Fills in the settings and selects the programs of one kind.
+pub(super) fn configure(
+    open: &mut OpenGpuprobeSkel<'_>,
+    settings: &Settings,
+    kind: AttachKind,
+) -> Result<()> {
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .context("the BPF object has no settings")?;
+    rodata.only_targets = settings.only_targets;
+    rodata.follow_children = settings.follow_children;
+    rodata.hold_targets = settings.hold_targets;
+    rodata.count_launches = settings.launches;
+    rodata.stream_launches = settings.single_launches;
+    rodata.launch_stacks = settings.launch_stacks;
+    rodata.keep_ledger = settings.ledger;
+    rodata.stack_mode = settings.stacks as u32;
+    for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
+        *recipe = abi::recipe(function);
+    }
+    open.maps.launches.set_autocreate(settings.launches)?;
+    let (with_stacks, learns) = (
+        settings.stacks != StackMode::Off,
+        settings.stacks == StackMode::Auto,
+    );
+    for (map, is_needed) in [
+        (&mut open.maps.batch_ring, settings.batches),
+        (&mut open.maps.stack_ring, with_stacks),
+        (&mut open.maps.walks, with_stacks),
+        (&mut open.maps.sent_walks, with_stacks),
+        (&mut open.maps.sent_copies, learns),
+        (&mut open.maps.paths, learns),
+        (&mut open.maps.code_maps, learns),
+    ] {
+        map.set_autocreate(is_needed)?;
+    }
+    let progs = &mut open.progs;
+    let is = |one| kind == one;
+    let (multi, offset) = (is(AttachKind::Multi), is(AttachKind::Offset));
+    let (session, perf) = (is(AttachKind::Session), is(AttachKind::Perf));
+    open.maps.cookies.set_autocreate(offset)?;
+    for (program, is_needed) in [
+        (&mut progs.call_session, session),
+        (&mut progs.call_entry_multi, multi),
+        (&mut progs.call_return_multi, multi),
+        (&mut progs.rendezvous_multi, session || multi),
+        (&mut progs.entry_multi, session || multi),
+        (
+            &mut progs.batch_multi,
+            settings.batches && (session || multi),
+        ),
+        (&mut progs.call_entry_perf, perf),
+        (&mut progs.call_return_perf, perf),
+        (&mut progs.rendezvous_perf, perf),
+        (&mut progs.entry_perf, perf),
+        (&mut progs.batch_perf, settings.batches && (perf || offset)),
+        (&mut progs.call_entry_offset, offset),
+        (&mut progs.call_return_offset, offset),
+        (&mut progs.rendezvous_offset, offset),
+        (&mut progs.entry_offset, offset),
+        (&mut progs.task_fork, settings.follow_children),
+    ] {
+        program.set_autoload(is_needed);
+    }
+    Ok(())
+}
