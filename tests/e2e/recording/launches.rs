@@ -38,7 +38,7 @@ fn rows_are_what_was_counted(recording: &Recording) {
     assert_eq!(rows, counted);
     let graphs = format!("{JOINED} WHERE w.isGraph");
     let graphs = count(&recording.file, &graphs).cast_unsigned();
-    assert_eq!(graphs, number(&kernels, "graph_launches"));
+    assert_eq!(graphs, number(&kernels["cudatrace"], "graph_launches"));
 }
 
 /// Calls are there once, have a time, and are launches if they say so.

@@ -164,6 +164,6 @@ fn root_what_the_disk_does_not_keep_up_with_is_left_out_counted_and_said() {
         "{accounted}, not {seen}"
     );
     let page = written(&["report", &recording.text()]);
-    let shown = format!("incomplete: {left_out} recording");
+    let shown = format!("incomplete: {left_out} records of the recording");
     assert!(page.contains(&shown), "{page}");
 }

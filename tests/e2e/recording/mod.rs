@@ -107,6 +107,10 @@ fn agree(file: &Path, live: &Value, live_text: &str) {
     ] {
         assert_eq!(leaked["memleak"][key], memleak[key], "{key}");
     }
+    let said = told(memleak);
+    let listed = number(memleak, "live_allocations") as usize;
+    assert!(listed == 0 || said.len() > listed, "{said:#?}");
+    assert_eq!(told(&leaked["memleak"]), said);
     let mut live: Vec<_> = addresses(allocations(memleak));
     let mut recorded = addresses(allocations(&leaked["memleak"]));
     live.sort();
@@ -116,6 +120,45 @@ fn agree(file: &Path, live: &Value, live_text: &str) {
         written(&["replay", file.to_str().unwrap(), "--format", "json"]),
         live_text
     );
+}
+
+/// What a report says of its processes, without what a file does not tell: times that differ by the
+/// rounding of clocks, devices by their numbers on the host, pools and the numbers of sites.
+fn told(memleak: &Value) -> Vec<String> {
+    let of = |one: &Value, keys: &[&str]| -> String {
+        let text = |key: &&str| format!("{key} {}\n", one[*key]);
+        keys.iter().map(text).collect()
+    };
+    const LIVE: [&str; 4] = [
+        "live_bytes",
+        "live_allocations",
+        "host_bytes",
+        "host_allocations",
+    ];
+    let mut told = Vec::new();
+    for process in memleak["processes"].as_array().unwrap() {
+        // What processes share with others is not in the tables.
+        if process["live_allocations"] == 0 && process["host_allocations"] == 0 {
+            continue;
+        }
+        let name = of(process, &["pid", "uid", "comm"]);
+        told.push(name.clone() + &of(process, &LIVE) + &of(process, &["exited", "kinds"]));
+        for thread in process["threads"].as_array().unwrap() {
+            let name = name.clone() + &of(thread, &["tid", "comm"]);
+            told.push(name.clone() + &of(thread, &LIVE));
+            for one in thread["allocations"].as_array().unwrap() {
+                let keys = ["address", "bytes", "kind", "api", "name"];
+                told.push(name.clone() + &of(one, &keys));
+            }
+        }
+        for site in process["sites"].as_array().into_iter().flatten() {
+            let sums = ["alloc_bytes", "alloc_calls", "freed_bytes", "free_calls"];
+            let keys = ["api", "kinds", "complete", "stack"];
+            told.push(name.clone() + &of(site, &LIVE) + &of(site, &sums) + &of(site, &keys));
+        }
+    }
+    told.sort();
+    told
 }
 
 /// All allocations that the memory section of a report lists.

@@ -324,7 +324,8 @@ impl<'a> Accounts<'a> {
         let pid = ids::pid(row.process);
         let function = origin.function.map(|id| self.callers.function_of(id));
         let function = function.and_then(|row| FUNCTIONS.get(usize::from(row)));
-        let is_plain = function.is_some_and(|function| function.op == Op::Free);
+        // A free that had not returned when its address was handed out again belongs to no call.
+        let is_plain = function.is_none_or(|function| function.op == Op::Free);
         let space = kinds::of_id(row.kind).kind.space();
         let time_ns = unsigned(row.start_ns);
         let Some(gone) = self.ledger.free(pid, space, row.address, time_ns) else {
