@@ -49,6 +49,13 @@ def check_same_as_nsys(bench, program):
         bench.equal(name, expected, analysis(bench, recording, name)["totals"]["total"])
 
 
+# What the last live report and the recording say alike of memory.
+SAME = (
+    "alloc_calls free_calls failed_calls unknown_frees null_frees live_bytes live_allocations "
+    "host_bytes host_allocations peak_bytes kinds calls"
+).split()
+
+
 def check_recorded_and_live(bench, *command):
     """The analyses of a recording say what the last live report says."""
     recording = bench.directory / "recorded.sqlite"
@@ -56,9 +63,11 @@ def check_recorded_and_live(bench, *command):
     bench.equal("exit status", 0, tracer.wait())
     _, report = tracer.finish()
     memleak = report["memleak"]
-    leaked = analysis(bench, recording, "leakage")["totals"]["total"]
+    leaked = analysis(bench, recording, "leakage")
     live = {"bytes": memleak["live_bytes"], "allocations": memleak["live_allocations"]}
-    bench.equal("never freed", live, leaked)
+    bench.equal("never freed", live, leaked["totals"]["total"])
+    for key in SAME:
+        bench.equal(f"recorded {key}", memleak[key], leaked["memleak"][key])
     peak = analysis(bench, recording, "watermark")["totals"]["total"]["bytes"]
     bench.equal("peak", memleak["peak_bytes"], peak)
     replayed = subprocess.run(
