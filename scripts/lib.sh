@@ -86,7 +86,6 @@ have_package() {
     zlib1g-dev) [[ -e /usr/include/zlib.h ]] ;;
     perl-base) have perl ;;
     qemu-system-x86) have qemu-system-x86_64 ;;
-    busybox-static) have busybox && ! ldd "$(command -v busybox)" >/dev/null 2>&1 ;;
     *) have "$1" ;;
     esac
 }

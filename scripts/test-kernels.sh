@@ -153,6 +153,7 @@ make_root() {
     guest=$work/root
     mkdir -p "$guest"/{bin,dev,proc,sys,tmp,root,etc}
     cp "$(command -v busybox)" "$guest/bin/busybox"
+    with_libraries "$(command -v busybox)"
     cp "$parts/init.sh" "$guest/init"
     chmod +x "$guest/init"
     echo 'root:x:0:0:root:/root:/bin/sh' >"$guest/etc/passwd"
@@ -253,7 +254,7 @@ run_on() {
 
 [[ $(uname -m) == x86_64 ]] || die "the kernels and the tests are of x86-64; this machine is not"
 ensure_build_packages
-ensure_packages qemu-system-x86 busybox-static
+ensure_packages qemu-system-x86 busybox
 ensure_cargo
 return_target
 mkdir -p "$cache"
