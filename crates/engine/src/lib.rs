@@ -3,8 +3,8 @@
 //! For: every figure that gpuprobe reports, live and from a file.
 //! May use: `cuda`, `model`, and names (`stacks`). Pure: no clock, no file, no thread; what only the
 //! live system knows is asked through [`World`].
-//! Gives: [`State`], fed with events, with its [`Ledger`], [`Launches`], [`Transfers`] and
-//! [`Activities`].
+//! Gives: [`State`], fed with events or, of a file, with rows, with its [`Ledger`], [`Launches`],
+//! [`Transfers`] and [`Activities`].
 
 pub mod activity;
 mod addresses;

@@ -462,7 +462,11 @@ impl<'a> Accounts<'a> {
         let last = session.gpus.keys().max().copied().unwrap_or(-1);
         let device = |id: i64| DeviceIdentity {
             physical_index: None,
-            uuid: session.gpu_uuids.get(&id).cloned(),
+            // As NVML writes it.
+            uuid: session.gpu_uuids.get(&id).map(|uuid| match uuid {
+                named if named.starts_with("GPU-") || named.starts_with("MIG-") => named.clone(),
+                bare => format!("GPU-{bare}"),
+            }),
         };
         let devices: Vec<_> = (0..=last.min(MAX_GPUS)).map(device).collect();
         for process in self.ledger.processes_mut() {
