@@ -39,5 +39,7 @@ mod stacks;
 mod stopped;
 mod stress;
 mod together;
+#[path = "../schema/validator.rs"]
+mod validator;
 mod versions;
 mod visible_devices;

@@ -6,6 +6,7 @@ mod activity;
 mod bad;
 #[path = "../untrusted/corpus.rs"]
 mod corpus;
+mod everything;
 mod export;
 mod golden;
 mod launches;
@@ -14,8 +15,11 @@ mod no_live;
 mod plots;
 mod profiles;
 mod replay;
+mod schema;
 mod stacks;
 mod untrusted;
+#[path = "../schema/validator.rs"]
+mod validator;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -25,6 +29,8 @@ use flate2::read::GzDecoder;
 use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
+
+use validator::check_all;
 
 /// A folder for one test.
 pub(crate) struct Folder(TempDir);
@@ -66,7 +72,8 @@ pub(crate) fn gpuprobe(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// What `gpuprobe report FILE ARGUMENTS` writes; the file must not change.
+/// What `gpuprobe report FILE ARGUMENTS` writes; the file must not change, and JSON is as its schema
+/// says.
 pub(crate) fn report(file: &Path, arguments: &[&str]) -> String {
     let before = fs::read(file).unwrap();
     let mut words = vec!["report", file.to_str().unwrap()];
@@ -75,7 +82,11 @@ pub(crate) fn report(file: &Path, arguments: &[&str]) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(fs::read(file).unwrap() == before, "the file was changed");
-    String::from_utf8(output.stdout).unwrap()
+    let written = String::from_utf8(output.stdout).unwrap();
+    if arguments.contains(&"json") {
+        check_all(&written);
+    }
+    written
 }
 
 /// The allocations of a report, largest first, each with the stack of its site.

@@ -13,6 +13,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::validator::check_all;
 use crate::{Folder, allocations, gpuprobe, report_json};
 
 pub(crate) const BEGAN: &str = "2026-11-25T15:45:30+07:00";
@@ -128,7 +129,11 @@ pub(crate) fn replay(file: &Path, arguments: &[&str]) -> String {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    String::from_utf8(output.stdout).unwrap()
+    let written = String::from_utf8(output.stdout).unwrap();
+    if arguments.contains(&"json") {
+        check_all(&written);
+    }
+    written
 }
 
 #[test]

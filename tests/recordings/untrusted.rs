@@ -17,7 +17,7 @@ use crate::corpus::{inputs, replay};
 use crate::{Folder, gpuprobe, report, report_json};
 
 /// What the fuzz target `database` began with: a recording of ours, an export, and an old one.
-const SEEDS: [&str; 3] = ["recording.sqlite", "export.sqlite", "old.sqlite"];
+pub(crate) const SEEDS: [&str; 3] = ["recording.sqlite", "export.sqlite", "old.sqlite"];
 
 /// The input `name` of `target`.
 fn input(target: &str, name: &str) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn input(target: &str, name: &str) -> Vec<u8> {
 }
 
 /// One of `SEEDS`, as a file in `folder`.
-fn seed(folder: &Folder, name: &str) -> PathBuf {
+pub(crate) fn seed(folder: &Folder, name: &str) -> PathBuf {
     static ALL: LazyLock<[Vec<u8>; 3]> =
         LazyLock::new(|| SEEDS.map(|name| input("database", name)));
     let which = SEEDS.iter().position(|&seed| seed == name).unwrap();

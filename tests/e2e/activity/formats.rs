@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{WORK, setup};
 use crate::harness::{Backend, Setup, Truth, standin};
+use crate::validator::check;
 
 /// The text of a run of `WORK` in `format`, with single records or without.
 fn written(format: &str, singles: bool) -> (u32, Truth, String) {
@@ -95,6 +96,39 @@ fn root_json_has_a_line_for_each_record() {
     let last = lines.last().unwrap();
     assert_eq!(last["final"], true);
     assert_eq!(last["activity"]["records"], kinds.values().sum::<u64>());
+}
+
+#[test]
+fn root_json_of_all_modes_is_as_its_schema_says() {
+    let all = ["--memleak", "--cudatrace", "--bandwidth-util", "--activity"];
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)])
+        .modes(all)
+        .args(["--per-call"])
+        .env("GPUPROBE_CUPTI", &super::cupti("cupti"))
+        .interval("50ms")
+        .start();
+    gpuprobe.talk.ready();
+    WORK.iter()
+        .for_each(|command| drop(gpuprobe.talk.say(command)));
+    let modes = all.map(|mode| mode.trim_start_matches('-').replace('-', "_"));
+    let is_whole = |line: &Value, is_final: bool| {
+        line["final"] == is_final && modes.iter().all(|mode| line[mode].is_object())
+    };
+    gpuprobe.next_report();
+    gpuprobe.talk.done();
+    gpuprobe.final_report();
+    let text = fs::read_to_string(&gpuprobe.reports).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect();
+    lines.iter().for_each(check);
+    for is_final in [false, true] {
+        assert!(lines.iter().any(|line| is_whole(line, is_final)), "{text}");
+    }
+    for single in ["copy", "record"] {
+        assert!(lines.iter().any(|line| line[single].is_object()), "{text}");
+    }
 }
 
 #[test]

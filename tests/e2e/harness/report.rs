@@ -6,6 +6,7 @@ use std::ops::Deref;
 use serde_json::{Value, json};
 
 use super::Truth;
+use crate::validator::check;
 
 /// The figures over all processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +33,7 @@ impl From<Truth> for Totals {
     }
 }
 
-/// One report, whose sums have been checked.
+/// One report, which is as its schema says and whose sums have been checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Report(pub(super) Value);
 
@@ -85,6 +86,7 @@ impl Report {
     /// A report, if the line is not one of `--per-call`.
     pub(super) fn parse_unless_copy(line: &str) -> Option<Self> {
         let report = Self(serde_json::from_str(line).expect("a line of JSON"));
+        check(&report);
         if report.get("copy").is_some() {
             return None;
         }

@@ -18,15 +18,20 @@ use tempfile::TempDir;
 
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::number;
+use crate::validator::check_all;
 
 const ALL: [&str; 3] = ["--memleak", "--cudatrace", "--bandwidth-util"];
 
-/// What `gpuprobe ARGUMENTS` writes.
+/// What `gpuprobe ARGUMENTS` writes; JSON is as its schema says.
 fn written(arguments: &[&str]) -> String {
     let output = Command::new(BINARY).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {said}");
-    String::from_utf8(output.stdout).unwrap()
+    let written = String::from_utf8(output.stdout).unwrap();
+    if arguments.contains(&"json") {
+        check_all(&written);
+    }
+    written
 }
 
 fn analysed(file: &Path, name: &str) -> Value {
