@@ -104,6 +104,9 @@ fn launches_and_copies() {
         .map(|k| k["count"].clone())
         .collect();
     assert_eq!(launches, [103, 101]);
+    let per_second = process["kernels"][0]["per_second"].as_f64().unwrap();
+    let seconds = 103.0 / per_second;
+    assert!((0.01..60.0).contains(&seconds), "{per_second} a second");
     let text = report(&folder.real_export(), &["--kernels"]);
     let first = "kernels: 204 launches of 2 kernels, 23 graph launches\n";
     assert!(text.starts_with(first), "{text}");

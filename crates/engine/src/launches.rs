@@ -137,6 +137,10 @@ pub struct Launched<'a> {
     pub pid: u32,
     /// Name of the process, if known.
     pub comm: Option<&'a str>,
+    /// Its user, if known.
+    pub uid: Option<u32>,
+    /// The process has ended.
+    pub exited: bool,
     /// The kernel's mangled name, if known.
     pub mangled: Option<Arc<str>>,
     /// The launches.
@@ -212,6 +216,8 @@ impl Launches {
             key,
             pid,
             comm,
+            uid,
+            exited,
             mangled,
             mut counted,
         } = launched;
@@ -219,6 +225,8 @@ impl Launches {
         counted.captured = counted.captured.min(MAX_COUNT);
         let launcher = self.launcher(key.process, pid);
         launcher.comm = comm.map(str::to_owned);
+        launcher.uid = uid;
+        launcher.exited = exited;
         let first = Counted {
             runs: 0,
             captured: 0,

@@ -26,6 +26,9 @@ pub struct Session {
     /// Names of processes.
     #[serde(skip)]
     pub processes: HashMap<u32, String>,
+    /// Users of processes, where a recording of ours tells.
+    #[serde(skip)]
+    pub users: HashMap<u32, u32>,
     /// GPUs: number and name.
     pub gpus: BTreeMap<i64, String>,
     /// The UUIDs of those of which it is known.
@@ -52,6 +55,13 @@ impl Session {
         database.each("PROCESSES", &["globalPid", "name"], "", |found| {
             if let (Some(global), Some(name)) = (row::integer(found, 0), row::text(found, 1)) {
                 session.processes.insert(ids::pid(global), name);
+            }
+        })?;
+        let columns = ["globalPid", "uid"];
+        database.each("GPUPROBE_PROCESSES", &columns, "", |found| {
+            let uid = row::integer(found, 1).and_then(|uid| u32::try_from(uid).ok());
+            if let (Some(global), Some(uid)) = (row::integer(found, 0), uid) {
+                session.users.insert(ids::pid(global), uid);
             }
         })?;
         let id = ["id", "deviceId"];

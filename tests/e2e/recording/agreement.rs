@@ -55,6 +55,7 @@ fn root_record_and_live_agree() {
             "captured_launches",
             "calls",
             "graphs",
+            "processes",
         ] {
             assert_eq!(page["cudatrace"][key], work[key], "{key}");
         }

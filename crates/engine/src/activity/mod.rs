@@ -49,10 +49,18 @@ impl Activities {
         self.process(batch.process, batch.pid).batch(batch);
     }
 
-    /// The process of this number is called `name`; nothing if it is not known.
-    pub fn name(&mut self, number: u32, name: &str) {
+    /// The process of this number has ended; nothing if it is not known.
+    pub fn end_process(&mut self, number: u32, time_ns: u64) {
+        if let Some(process) = self.processes.get_mut(&number) {
+            process.ended_ns = Some(time_ns);
+        }
+    }
+
+    /// The process of this number is called `name` and is of user `uid`; nothing if it is not known.
+    pub fn introduce(&mut self, number: u32, name: &str, uid: Option<u32>) {
         if let Some(process) = self.processes.get_mut(&number) {
             process.comm = Some(name.to_owned());
+            process.uid = uid;
         }
     }
 

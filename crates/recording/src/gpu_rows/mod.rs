@@ -195,11 +195,19 @@ fn piece(
     Ok(None)
 }
 
-/// Times of the session, which some exports begin before 0; what ends before it begins lasts
-/// nothing.
+/// Time 0 of the session in records: some exports begin before it.
+pub const ZERO_NS: u64 = 1 << 60;
+
+/// A time of the session, as records have it.
+pub fn record_ns(time: i64) -> u64 {
+    time.saturating_add(ZERO_NS.cast_signed())
+        .max(0)
+        .cast_unsigned()
+}
+
+/// Times of the session; what ends before it begins lasts nothing.
 fn times(start: i64, end: i64) -> (u64, u64) {
-    let ns = |time: i64| time.saturating_add(1 << 60).max(0).cast_unsigned();
-    (ns(start), ns(end.max(start)))
+    (record_ns(start), record_ns(end.max(start)))
 }
 
 /// Calls of the driver and the runtime. A second row of a call, which has its call stack, is none.

@@ -220,7 +220,7 @@ impl<'a> Accounts<'a> {
 
     /// When the selected time begins, nanoseconds of the session; none if it begins with the first
     /// event, or there is none.
-    fn from_ns(&self) -> Option<i64> {
+    fn begins_ns(&self) -> Option<i64> {
         let (from, first) = self.selection.from_ns.zip(self.first_ns)?;
         Some(first.saturating_add(from))
     }
@@ -273,7 +273,7 @@ impl<'a> Accounts<'a> {
     /// Whether what happens at `time_ns` is selected; if nothing was before, what is live now is the
     /// highest point so far.
     fn begin_by(&mut self, time_ns: i64) -> bool {
-        let from = self.from_ns();
+        let from = self.begins_ns();
         if from.is_some_and(|from| time_ns < from) {
             return false;
         }
@@ -393,7 +393,7 @@ impl<'a> Accounts<'a> {
     /// is what was live when it began.
     fn finish(&mut self, summary: &Summary, database: &Database) -> Result<()> {
         self.findings.malformed = summary.malformed;
-        if let Some(from) = self.from_ns().filter(|_| self.last_ns().is_some()) {
+        if let Some(from) = self.begins_ns().filter(|_| self.last_ns().is_some()) {
             self.begin_by(self.last_ns.max(from));
         }
         let mut counts = Counts::default();
@@ -433,7 +433,7 @@ impl<'a> Accounts<'a> {
             let (Some(process), Some(time_ns)) = (integer(found, 0), integer(found, 1)) else {
                 return;
             };
-            let is_early = self.from_ns().is_some_and(|from| time_ns < from);
+            let is_early = self.begins_ns().is_some_and(|from| time_ns < from);
             let is_selected = !is_early && !self.is_beyond(time_ns);
             let is_of = |pid| pid == ids::pid(process);
             frees += u64::from(is_selected && self.selection.pid.is_none_or(is_of));
@@ -443,13 +443,6 @@ impl<'a> Accounts<'a> {
 
     /// Says who processes and threads are.
     fn introduce(&mut self, database: &Database, session: &Session) -> Result<()> {
-        let mut users = HashMap::new();
-        let columns = ["globalPid", "uid"];
-        database.each("GPUPROBE_PROCESSES", &columns, "", |found| {
-            if let (Some(process), Some(uid)) = (integer(found, 0), integer(found, 1)) {
-                users.insert(ids::pid(process), u32::try_from(uid).ok());
-            }
-        })?;
         let mut threads: HashMap<u32, Vec<(u32, Rc<str>)>> = HashMap::new();
         let columns = ["globalTid", "nameId"];
         database.each("ThreadNames", &columns, "", |found| {
@@ -474,7 +467,7 @@ impl<'a> Accounts<'a> {
             let name = session.processes.get(&process.pid);
             let name = name.map(|name| name.rsplit('/').next().unwrap_or(name));
             process.comm = name.map(str::to_owned);
-            process.uid = users.get(&process.pid).copied().flatten();
+            process.uid = session.users.get(&process.pid).copied();
             process.identity.devices.clone_from(&devices);
             for (tid, name) in threads.get(&process.pid).into_iter().flatten() {
                 process.name_thread(*tid, name);

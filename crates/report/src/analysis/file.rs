@@ -13,12 +13,12 @@ use super::work::{self, Gpu};
 use crate::memleak::{AllocationReport, Memleak};
 use crate::{Options, Report, View, clock_micros, memleak};
 use gpuprobe_cuda::Modes;
-use gpuprobe_engine::State;
+use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::stack::{NoSymbols, Symbols};
 use gpuprobe_recording::memory_rows::MEMORY;
-use gpuprobe_recording::{Database, Session};
+use gpuprobe_recording::{Database, Session, gpu_rows};
 
 /// What a report of a file has beyond one of a live run.
 #[derive(Clone, Debug, Serialize)]
@@ -158,7 +158,16 @@ impl File<'_> {
                 .map(|accounts| Box::new(self.at_peak(accounts, clock.as_ref())));
         }
         let now_ns = self.now_ns(question, accounts.as_ref());
-        let options = self.options(self.modes(question, &state), now_ns);
+        let ran_ns = state
+            .activity
+            .processes()
+            .map(|(_, process)| process.last_ns);
+        let ran_ns = ran_ns.max().unwrap_or(0).saturating_sub(gpu_rows::ZERO_NS);
+        let last_ns = ran_ns.max(now_ns);
+        let options = Options {
+            now_ns,
+            ..self.options(self.modes(question, &state), last_ns)
+        };
         let mut symbols: &dyn Symbols = &NoSymbols;
         if let Some(accounts) = &accounts {
             about.tell(question, accounts, clock.as_ref());
@@ -166,7 +175,7 @@ impl File<'_> {
         }
         let is_peak = question == Question::Watermark;
         let ledger = accounts.as_ref().map(|accounts| &accounts.ledger);
-        let then = ledger.filter(|_| is_peak).map(|l| l.at_peak_of_rows());
+        let then = ledger.filter(|_| is_peak).map(Ledger::at_peak_of_rows);
         let (lost, clock) = (lost(self.session), clock.as_ref());
         let mut report = crate::build(&state, lost, clock, &options, None, symbols);
         let ledger = then.as_ref().or(ledger);
@@ -193,18 +202,20 @@ impl File<'_> {
         }
     }
 
-    fn options(&self, modes: Modes, now_ns: u64) -> Options {
-        let since_start = self.session.stop_ns.and_then(|ns| u64::try_from(ns).ok());
+    /// `end_ns` is the last that is known of.
+    fn options(&self, modes: Modes, end_ns: u64) -> Options {
+        let stop_ns = self.session.stop_ns.and_then(|ns| u64::try_from(ns).ok());
+        let whole = Duration::from_nanos(stop_ns.unwrap_or(0).max(end_ns));
         Options {
             modes,
             top: self.top,
             view: self.view,
             stacks: true,
             allocations: self.allocations,
-            now_ns,
+            now_ns: end_ns,
             is_final: true,
-            since_last: Duration::ZERO,
-            since_start: Duration::from_nanos(since_start.unwrap_or(0)),
+            since_last: whole,
+            since_start: whole,
             link: None,
         }
     }

@@ -54,9 +54,14 @@ pub(super) fn read(
         state.activity.batch(batch);
     })?;
     for (pid, name) in &session.processes {
-        state.activity.name(*pid, name);
+        let uid = session.users.get(pid).copied();
+        state.activity.introduce(*pid, name, uid);
     }
-    launches(database, session, filter, &mut state.launches)?;
+    let ends = ends(database)?;
+    for (&pid, &time_ns) in &ends {
+        state.activity.end_process(pid, time_ns);
+    }
+    launches(database, session, filter, &ends, &mut state.launches)?;
     copies(database, filter, &mut state.transfers)?;
     Ok(gpus
         .iter()
@@ -96,11 +101,26 @@ fn unsigned(number: Option<i64>) -> u64 {
         .unwrap_or(0)
 }
 
+/// When processes ended, as records have times, by their ids. One that runs another program goes on.
+fn ends(database: &Database) -> Result<HashMap<u32, u64>> {
+    let mut ends = HashMap::new();
+    let columns = ["globalPid", "t0", "how"];
+    database.each("GPUPROBE_ENDS", &columns, "", |row| {
+        let goes_on = text(row, 2).as_deref() == Some("exec");
+        if let Some(process) = integer(row, 0).filter(|_| !goes_on) {
+            let time_ns = gpu_rows::record_ns(integer(row, 1).unwrap_or(0));
+            ends.insert(ids::pid(process), time_ns);
+        }
+    })?;
+    Ok(ends)
+}
+
 /// Launches as they were counted where they were called.
 fn launches(
     database: &Database,
     session: &Session,
     filter: Filter,
+    ends: &HashMap<u32, u64>,
     launches: &mut Launches,
 ) -> Result<()> {
     let columns = [
@@ -141,6 +161,8 @@ fn launches(
             },
             pid,
             comm: session.processes.get(&pid).map(String::as_str),
+            uid: session.users.get(&pid).copied(),
+            exited: ends.contains_key(&pid),
             mangled: name.filter(|_| op == Op::Launch).map(Into::into),
             counted: Counted {
                 runs: unsigned(integer(row, 11)),
