@@ -174,7 +174,7 @@ impl<'a> Accounts<'a> {
 
     /// When the selected time begins, nanoseconds of the session; none if it begins with the first
     /// event, or there is none.
-    fn from_ns(&self) -> Option<i64> {
+    fn begin_ns(&self) -> Option<i64> {
         let (from, first) = self.selection.from_ns.zip(self.first_ns)?;
         Some(first.saturating_add(from))
     }
@@ -227,7 +227,7 @@ impl<'a> Accounts<'a> {
     /// Whether events at `time_ns` are selected; if none was before, the memory that is live now is the
     /// highest point so far.
     fn begin_by(&mut self, time_ns: i64) -> bool {
-        let from = self.from_ns();
+        let from = self.begin_ns();
         if from.is_some_and(|from| time_ns < from) {
             return false;
         }

@@ -13,7 +13,7 @@ use super::work::{self, Gpu};
 use crate::memleak::{AllocationReport, Memleak};
 use crate::{Options, Report, View, clock_micros, memleak};
 use gpuprobe_cuda::Modes;
-use gpuprobe_engine::State;
+use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::stack::{NoSymbols, Symbols};
@@ -166,7 +166,7 @@ impl File<'_> {
         }
         let is_peak = question == Question::Watermark;
         let ledger = accounts.as_ref().map(|accounts| &accounts.ledger);
-        let then = ledger.filter(|_| is_peak).map(|l| l.at_peak_of_rows());
+        let then = ledger.filter(|_| is_peak).map(Ledger::at_peak_of_rows);
         let (lost, clock) = (lost(self.session), clock.as_ref());
         let mut report = crate::build(&state, lost, clock, &options, None, symbols);
         let ledger = then.as_ref().or(ledger);

@@ -16,12 +16,15 @@ use gpuprobe_recording::{Database, Session, ids};
 /// GPUs of a host, at most.
 const MAX_GPUS: i64 = 255;
 
+/// Threads that have a name, with it, by process.
+type ThreadNames = HashMap<u32, Vec<(u32, Rc<str>)>>;
+
 impl Accounts<'_> {
     /// Ends the events. If none of the selected ones was in the selected time, the highest point is
     /// the memory that was live when it began.
     pub(super) fn finish(&mut self, summary: &Summary, database: &Database) -> Result<()> {
         self.findings.malformed = summary.malformed;
-        if let Some(from) = self.from_ns().filter(|_| self.last_ns().is_some()) {
+        if let Some(from) = self.begin_ns().filter(|_| self.last_ns().is_some()) {
             self.begin_by(self.last_ns.max(from));
         }
         let counts = self.counts(summary, database)?;
@@ -60,7 +63,7 @@ impl Accounts<'_> {
             let (Some(process), Some(time_ns)) = (integer(found, 0), integer(found, 1)) else {
                 return;
             };
-            let is_early = self.from_ns().is_some_and(|from| time_ns < from);
+            let is_early = self.begin_ns().is_some_and(|from| time_ns < from);
             let is_selected = !is_early && !self.is_beyond(time_ns);
             let is_of = |pid| pid == ids::pid(process);
             frees += u64::from(is_selected && self.selection.pid.is_none_or(is_of));
@@ -92,9 +95,9 @@ impl Accounts<'_> {
         Ok(())
     }
 
-    /// Threads that have a name, with it, by process.
-    fn thread_names(&self, database: &Database) -> Result<HashMap<u32, Vec<(u32, Rc<str>)>>> {
-        let mut threads: HashMap<u32, Vec<(u32, Rc<str>)>> = HashMap::new();
+    /// The names of threads.
+    fn thread_names(&self, database: &Database) -> Result<ThreadNames> {
+        let mut threads = ThreadNames::new();
         let columns = ["globalTid", "nameId"];
         database.each("ThreadNames", &columns, "", |found| {
             if let (Some(thread), Some(name)) = (integer(found, 0), integer(found, 1)) {
