@@ -1,9 +1,11 @@
-//! What of the BPF object is loaded, and with which settings.
+//! Settings of the BPF object, and the selection of its maps and programs that are loaded.
 
 use super::abi;
 use super::kind::AttachKind;
 use super::load::Settings;
-use super::skeleton::OpenGpuprobeSkel;
+use super::skeleton::{
+    OpenGpuprobeMaps, OpenGpuprobeProgs, OpenGpuprobeSkel, types::rodata as Rodata,
+};
 use crate::probe::StackMode;
 use anyhow::{Context, Result};
 use gpuprobe_cuda::FUNCTIONS;
@@ -14,11 +16,14 @@ pub(super) fn configure(
     settings: &Settings,
     kind: AttachKind,
 ) -> Result<()> {
-    let rodata = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .context("the BPF object has no settings")?;
+    let rodata = open.maps.rodata_data.as_deref_mut();
+    fill(rodata.context("the BPF object has no settings")?, settings);
+    select_maps(&mut open.maps, settings, kind)?;
+    select_programs(&mut open.progs, settings, kind);
+    Ok(())
+}
+
+fn fill(rodata: &mut Rodata, settings: &Settings) {
     rodata.only_targets = settings.only_targets;
     rodata.follow_children = settings.follow_children;
     rodata.hold_targets = settings.hold_targets;
@@ -30,27 +35,35 @@ pub(super) fn configure(
     for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
         *recipe = abi::recipe(function);
     }
-    open.maps.launches.set_autocreate(settings.launches)?;
-    let (with_stacks, learns) = (
-        settings.stacks != StackMode::Off,
-        settings.stacks == StackMode::Auto,
-    );
+}
+
+fn select_maps(
+    maps: &mut OpenGpuprobeMaps<'_>,
+    settings: &Settings,
+    kind: AttachKind,
+) -> Result<()> {
+    let with_stacks = settings.stacks != StackMode::Off;
+    let learns = settings.stacks == StackMode::Auto;
     for (map, is_needed) in [
-        (&mut open.maps.batch_ring, settings.batches),
-        (&mut open.maps.stack_ring, with_stacks),
-        (&mut open.maps.walks, with_stacks),
-        (&mut open.maps.sent_walks, with_stacks),
-        (&mut open.maps.sent_copies, learns),
-        (&mut open.maps.paths, learns),
-        (&mut open.maps.code_maps, learns),
+        (&mut maps.launches, settings.launches),
+        (&mut maps.batch_ring, settings.batches),
+        (&mut maps.stack_ring, with_stacks),
+        (&mut maps.walks, with_stacks),
+        (&mut maps.sent_walks, with_stacks),
+        (&mut maps.sent_copies, learns),
+        (&mut maps.paths, learns),
+        (&mut maps.code_maps, learns),
+        (&mut maps.cookies, kind == AttachKind::Offset),
     ] {
         map.set_autocreate(is_needed)?;
     }
-    let progs = &mut open.progs;
+    Ok(())
+}
+
+fn select_programs(progs: &mut OpenGpuprobeProgs<'_>, settings: &Settings, kind: AttachKind) {
     let is = |one| kind == one;
     let (multi, offset) = (is(AttachKind::Multi), is(AttachKind::Offset));
     let (session, perf) = (is(AttachKind::Session), is(AttachKind::Perf));
-    open.maps.cookies.set_autocreate(offset)?;
     for (program, is_needed) in [
         (&mut progs.call_session, session),
         (&mut progs.call_entry_multi, multi),
@@ -74,5 +87,4 @@ pub(super) fn configure(
     ] {
         program.set_autoload(is_needed);
     }
-    Ok(())
 }

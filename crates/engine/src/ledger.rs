@@ -4,7 +4,6 @@
 //! free takes away the allocation that lived when the free was *entered*, never a newer one: the
 //! driver may hand a freed address to another thread before the free has returned.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use hashbrown::HashMap;
@@ -13,16 +12,16 @@ use super::addresses::{Addresses, Whereabouts};
 use super::allocation::key;
 use super::calls::Effect;
 use super::change::{Change, Changes};
+use super::ended::{EndedProcesses, Forgotten};
 use super::living::Living;
 use super::process::Process;
-use super::totals::{Sums, Total};
+use super::totals::Sums;
 use super::{Identity, Site};
-use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, MemoryKind, Op};
+use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, Op};
 use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
-use gpuprobe_model::identity::DeviceIdentity;
 use gpuprobe_model::stack::CallStack;
 
-/// What was called, over all processes since the start.
+/// Counts of calls, over all processes since the start.
 #[derive(Clone, Debug)]
 pub struct Counts {
     /// Successful allocating calls.
@@ -31,7 +30,7 @@ pub struct Counts {
     pub free_calls: u64,
     /// Calls that returned an error.
     pub failed_calls: u64,
-    /// Of the frees, those of memory that was not seen to be allocated.
+    /// Frees among them of memory that was not seen to be allocated.
     pub unknown_frees: u64,
     /// Frees of a null pointer.
     pub null_frees: u64,
@@ -52,77 +51,11 @@ impl Default for Counts {
     }
 }
 
-/// Ended processes without leaks that are still listed in the final report.
-const MAX_CLEAN_ENDED: usize = 1024;
-/// The same of those with leaks: the largest are kept, and the sums of all.
-const MAX_LEAKED_ENDED: usize = 4096;
-/// What all of those hold, before the oldest are forgotten that a report has shown: a GB or less.
-/// Those that none has shown may hold twice as much, and the last one what it likes.
-const MAX_ENDED_ALLOCATIONS: usize = 1 << 24;
-
-/// Devices that sums of ended processes are about; those of further ones are about devices of these
-/// numbers.
-const MAX_FORGOTTEN_DEVICES: usize = 1024;
-
-/// Sums of ended processes that are listed no more.
-#[derive(Debug, Default)]
-pub struct Forgotten {
-    /// What they had not freed.
-    pub sums: Sums,
-    /// The same by kind.
-    pub kinds: BTreeMap<MemoryKind, Total>,
-    /// GPU memory by the number of the device in the process, and what that stands for.
-    pub devices: Vec<(Option<u16>, DeviceIdentity, Total)>,
-}
-
-impl Forgotten {
-    fn add(&mut self, process: &Process) {
-        self.sums.merge(process.totals.sums);
-        for (kind, total) in process.totals.kinds() {
-            self.kinds.entry(kind).or_default().merge(total);
-        }
-        for (number, total) in process.devices() {
-            let device = number.map(|n| process.identity.device(n));
-            let device = device.unwrap_or_default();
-            let is_full = self.devices.len() >= MAX_FORGOTTEN_DEVICES;
-            if is_full && self.sum_of(number, &device).is_none() {
-                self.add_to(number, DeviceIdentity::default(), total);
-            } else {
-                self.add_to(number, device, total);
-            }
-        }
-    }
-
-    fn add_to(&mut self, number: Option<u16>, device: DeviceIdentity, total: Total) {
-        match self.sum_of(number, &device) {
-            Some(sum) => sum.merge(total),
-            None => self.devices.push((number, device, total)),
-        }
-    }
-
-    fn sum_of(&mut self, number: Option<u16>, device: &DeviceIdentity) -> Option<&mut Total> {
-        let mut sums = self.devices.iter_mut();
-        let found = sums.find(|(n, d, _)| *n == number && d == device);
-        found.map(|(_, _, sum)| sum)
-    }
-}
-
-/// An ended process, and whether a report has shown it.
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) process: Process,
-    pub(super) reported: bool,
-}
-
 /// The ledger.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub(super) living: Living,
-    pub(super) ended: Vec<Ended>,
-    pub(super) clean_ended: usize,
-    /// What the ended ones hold.
-    pub(super) ended_allocations: usize,
-    pub(super) forgotten: Forgotten,
+    pub(super) ended: EndedProcesses,
     pub(super) counts: Counts,
     pub(super) live_bytes: u64,
     pub(super) peak_bytes: u64,
@@ -134,7 +67,7 @@ pub struct Ledger {
     /// Bytes of what processes exported for others, by the 64 bytes that name it.
     pub(super) shared: HashMap<[u64; EXTRA], u64>,
     pub(super) left_out: u64,
-    /// What events change.
+    /// Changes that events make.
     pub(super) changes: Changes,
     /// Where addresses are, if anybody wants to know.
     pub(super) addresses: Option<Addresses>,
@@ -230,13 +163,13 @@ impl Ledger {
         self.living.learn_stack(pid, number, stack);
     }
 
-    /// What was called so far.
+    /// Counts of the calls so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// What was not entered as it would have taken too much time or memory: calls, and nodes of
-    /// graphs.
+    /// The number of calls and nodes of graphs that were not entered, as that would have taken too
+    /// much time or memory.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -251,7 +184,7 @@ impl Ledger {
         self.peak_ns
     }
 
-    /// What was live at a call site of `process` when the most was held.
+    /// Memory that was live at a call site of `process` when the most was held.
     pub fn at_peak(&self, process: &Process, site: &Site) -> Sums {
         process.sites.at_peak(site, self.peaks)
     }
@@ -268,20 +201,17 @@ impl Ledger {
 
     /// Ended processes in the order of their ends: those that no report has shown yet, or all.
     pub fn ended(&self, all: bool) -> impl Iterator<Item = &Process> {
-        let shown = move |ended: &&Ended| all || !ended.reported;
-        self.ended.iter().filter(shown).map(|ended| &ended.process)
+        self.ended.listed(all)
     }
 
     /// Sums of ended processes of which [`Self::ended`] tells no more.
     pub fn forgotten(&self) -> &Forgotten {
-        &self.forgotten
+        self.ended.forgotten()
     }
 
     /// Notes that the ended processes have been shown.
     pub fn mark_reported(&mut self) {
-        for ended in &mut self.ended {
-            ended.reported = true;
-        }
+        self.ended.mark_reported();
         if let Some(addresses) = &mut self.addresses {
             addresses.forget_old();
         }
@@ -374,7 +304,7 @@ impl Ledger {
         effect
     }
 
-    /// What is live now is the highest point.
+    /// Notes that the memory that is live now is the highest point.
     pub(super) fn note_peak(&mut self, time_ns: u64) {
         self.peak_bytes = self.live_bytes;
         self.peak_ns = Some(time_ns);
@@ -404,145 +334,9 @@ impl Ledger {
         self.live_bytes = self
             .live_bytes
             .saturating_sub(process.totals.sums.gpu.bytes);
-        if process.holds_nothing() {
-            self.clean_ended += 1;
+        self.ended.push(process);
+        if !self.is_of_rows {
+            self.ended.forget_surplus();
         }
-        self.ended_allocations += process.live.len();
-        self.ended.push(Ended {
-            process,
-            reported: false,
-        });
-        if self.is_of_rows {
-            return;
-        }
-        if self.ended_allocations > MAX_ENDED_ALLOCATIONS {
-            self.forget_large_ended(MAX_ENDED_ALLOCATIONS);
-        }
-        if self.clean_ended > MAX_CLEAN_ENDED * 2 {
-            self.forget_clean_ended();
-        }
-        if self.ended.len() - self.clean_ended > MAX_LEAKED_ENDED * 2 {
-            self.forget_leaked_ended();
-        }
-    }
-
-    /// Drops the smaller half of the ended processes that leaked something.
-    fn forget_leaked_ended(&mut self) {
-        let leaked = |ended: &Ended| {
-            let size = ended.process.totals.sums.all().bytes;
-            (!ended.process.holds_nothing()).then_some(size)
-        };
-        let mut sizes: Vec<_> = self.ended.iter().filter_map(leaked).collect();
-        sizes.sort_unstable();
-        let mut surplus = sizes.len() - MAX_LEAKED_ENDED;
-        let largest_dropped = sizes[surplus - 1];
-        self.ended.retain(|ended| {
-            let small = leaked(ended).is_some_and(|size| size <= largest_dropped);
-            let drop = surplus > 0 && small;
-            if drop {
-                surplus -= 1;
-                self.ended_allocations -= ended.process.live.len();
-                self.forgotten.add(&ended.process);
-            }
-            !drop
-        });
-    }
-
-    /// Drops the oldest ended processes until all of them hold `most` allocations, or twice as many
-    /// where no report has shown them.
-    fn forget_large_ended(&mut self, most: usize) {
-        for (reported_only, most) in [(true, most), (false, 2 * most)] {
-            let last = self.ended.len().saturating_sub(1);
-            let mut place = 0;
-            self.ended.retain(|ended| {
-                let holds = ended.process.live.len();
-                let may = place < last && holds > 0 && (ended.reported || !reported_only);
-                place += 1;
-                let drop = may && self.ended_allocations > most;
-                if drop {
-                    self.ended_allocations -= holds;
-                    self.forgotten.add(&ended.process);
-                }
-                !drop
-            });
-        }
-    }
-
-    /// Drops the older half of the ended processes that leaked nothing.
-    fn forget_clean_ended(&mut self) {
-        let mut surplus = self.clean_ended - MAX_CLEAN_ENDED;
-        self.clean_ended = MAX_CLEAN_ENDED;
-        self.ended.retain(|ended| {
-            let drop = surplus > 0 && ended.process.holds_nothing();
-            surplus -= usize::from(drop);
-            !drop
-        });
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::task;
-
-    /// A ledger with ended processes that hold so many allocations of 8 bytes each.
-    fn ended(holding: &[u64]) -> Ledger {
-        let mut ledger = Ledger::default();
-        let row = (0u16..)
-            .zip(FUNCTIONS)
-            .find(|(_, f)| f.symbol == "cudaMalloc");
-        let (row, function) = row.unwrap();
-        for (pid, &count) in (1..).zip(holding) {
-            let begun = Event::Process(task(pid, pid, 0));
-            ledger.apply(&begun, |_| Identity::default());
-            for address in 1..=count {
-                ledger.apply(
-                    &Event::Call(Call {
-                        pid,
-                        tid: pid,
-                        row,
-                        function,
-                        result: 0,
-                        captured: false,
-                        start_ns: address,
-                        end_ns: address,
-                        address: address << 8,
-                        size_bytes: 8,
-                        device: Some(0),
-                        context: 0,
-                        stack: 0,
-                        detail: None,
-                    }),
-                    |_| Identity::default(),
-                );
-            }
-            ledger.apply(&Event::Exit(task(pid, pid, 1000)), |_| Identity::default());
-        }
-        ledger
-    }
-
-    fn kept(ledger: &Ledger) -> Vec<u32> {
-        ledger.ended(true).map(|process| process.pid).collect()
-    }
-
-    #[test]
-    fn ended_processes_that_hold_very_much_are_kept_as_sums() {
-        let mut ledger = ended(&[50, 60, 0, 70]);
-        assert_eq!(ledger.ended_allocations, 180);
-        // Nobody has seen them.
-        ledger.forget_large_ended(100);
-        assert_eq!(kept(&ledger), [1, 2, 3, 4]);
-        ledger.mark_reported();
-        ledger.forget_large_ended(130);
-        assert_eq!(kept(&ledger), [2, 3, 4]);
-        let sums = &ledger.forgotten().sums;
-        assert_eq!((sums.gpu.bytes, ledger.ended_allocations), (400, 130));
-        // The last one stays, whatever it holds.
-        ledger.forget_large_ended(1);
-        assert_eq!(kept(&ledger), [3, 4]);
-        let mut unseen = ended(&[50, 60, 70]);
-        unseen.forget_large_ended(40);
-        assert_eq!(kept(&unseen), [3]);
     }
 }

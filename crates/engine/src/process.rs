@@ -1,5 +1,7 @@
 //! One traced process: its threads and what they hold.
 
+mod held;
+
 use hashbrown::{HashMap, HashSet};
 
 use super::allocation::key;
@@ -7,15 +9,17 @@ use super::allowance::Allowance;
 use super::change::{Change, Changes, Origin};
 use super::contexts::Contexts;
 use super::graphs::Graphs;
-use super::live::{By, Holding, LiveSet};
-use super::physical::{Physical, PhysicalMemory};
-use super::pools::{Pool, Pools};
+use super::live::LiveSet;
+use super::physical::PhysicalMemory;
+use super::pools::Pools;
 use super::rows::SincePeak;
 use super::sites::Sites;
-use super::totals::{Sums, Total, Totals};
+use super::totals::{Sums, Totals};
 use super::{Allocation, Identity};
 use gpuprobe_cuda::{KindSet, MemoryKind, Space};
 use gpuprobe_model::event::Task;
+
+pub use held::Span;
 
 /// A thread that has called a traced function.
 #[derive(Clone, Debug)]
@@ -24,7 +28,7 @@ pub struct Thread {
     pub tid: u32,
     /// Name, if the kernel side could send it.
     pub comm: Option<String>,
-    /// What the thread allocated and is live.
+    /// Live memory that the thread allocated.
     pub live: Sums,
     /// Their number, whatever is counted.
     held: u64,
@@ -45,17 +49,6 @@ pub(super) struct Variable {
     pub(super) name: Option<String>,
 }
 
-/// What is known of the live allocations of a call site without looking at each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// When the oldest was allocated, `CLOCK_MONOTONIC` nanoseconds.
-    pub oldest_ns: u64,
-    /// When the newest was.
-    pub newest_ns: u64,
-    /// Their kinds, in order.
-    pub kinds: Vec<MemoryKind>,
-}
-
 /// A process that has called a traced function.
 #[derive(Debug)]
 pub struct Process {
@@ -67,7 +60,7 @@ pub struct Process {
     pub comm: Option<String>,
     /// The process has ended or runs another program: what is live here was never freed.
     pub exited: bool,
-    /// What is allocated and not freed.
+    /// Memory that is allocated and not freed.
     pub totals: Totals,
     /// The most bytes of GPU memory that it held.
     pub peak_bytes: u64,
@@ -92,13 +85,13 @@ pub struct Process {
     /// How often what was opened at an address was opened.
     pub(super) opened: HashMap<u64, u32>,
     pub(super) live: LiveSet,
-    /// What may be looked through because contexts end.
+    /// How much may be looked through because contexts end.
     pub(super) scans: Allowance,
     /// Calls that were left out.
     pub(super) left_out: u64,
-    /// What calls change, while one is entered.
+    /// Changes that calls make, while one is entered.
     pub(super) changes: Changes,
-    /// What has become of memory since the highest point, if that is kept.
+    /// Memory that came or went since the highest point, if that is kept.
     pub(super) since_peak: Option<SincePeak>,
     /// The kinds that totals and sums are about.
     counted: KindSet,
@@ -146,60 +139,6 @@ impl Process {
         self.counted
     }
 
-    /// Whether it holds nothing at all.
-    pub fn holds_nothing(&self) -> bool {
-        self.live.len() == 0
-    }
-
-    /// The live allocations of the kinds that are counted, in no particular order.
-    pub fn allocations(&self) -> impl Iterator<Item = &Allocation> {
-        let counted = self.counted;
-        self.live.iter().filter(move |a| counted.contains(a.kind()))
-    }
-
-    /// The first `count` live allocations of each of [`Self::threads`], in order, of the kinds that
-    /// are counted. How many there are behind them hardly matters.
-    pub fn first_by_thread(&self, count: usize, by: By) -> Vec<Vec<&Allocation>> {
-        let mut by_thread = vec![Vec::new(); self.threads.len()];
-        let mut holdings: Vec<_> = self.holdings().collect();
-        holdings.sort_unstable_by_key(|holding| holding.key.thread);
-        for of_thread in holdings.chunk_by(|a, b| a.key.thread == b.key.thread) {
-            if let Some(first) = by_thread.get_mut(of_thread[0].key.thread as usize) {
-                *first = self.live.store().first(of_thread, count, by);
-            }
-        }
-        by_thread
-    }
-
-    /// Of each of [`Self::sites`], what there is to say of its live allocations, of the kinds that
-    /// are counted; `None` if there are none.
-    pub fn spans_by_site(&self) -> Vec<Option<Span>> {
-        let mut by_site = vec![None; self.sites.iter().len()];
-        for holding in self.holdings() {
-            let Some(span) = by_site.get_mut(holding.key.site as usize) else {
-                continue;
-            };
-            let (oldest_ns, newest_ns) = self.live.store().times_ns(&holding);
-            let span = span.get_or_insert(Span {
-                oldest_ns,
-                newest_ns,
-                kinds: Vec::new(),
-            });
-            span.oldest_ns = span.oldest_ns.min(oldest_ns);
-            span.newest_ns = span.newest_ns.max(newest_ns);
-            if let Err(place) = span.kinds.binary_search(&holding.key.kind) {
-                span.kinds.insert(place, holding.key.kind);
-            }
-        }
-        by_site
-    }
-
-    fn holdings(&self) -> impl Iterator<Item = Holding> {
-        let counted = self.counted;
-        let holdings = self.live.store().holdings();
-        holdings.filter(move |holding| counted.contains(holding.key.kind))
-    }
-
     /// Threads with their indices, including those that hold nothing.
     pub fn threads(&self) -> &[Thread] {
         &self.threads
@@ -208,57 +147,6 @@ impl Process {
     /// Index into [`Self::threads`] of the thread that made `allocation`.
     pub fn thread_index(allocation: &Allocation) -> usize {
         allocation.thread() as usize
-    }
-
-    /// The physical memory that `allocation` is, if it is any.
-    pub fn physical_of(&self, allocation: &Allocation) -> Option<&Physical> {
-        match allocation.space() {
-            Space::Physical => self.physical.get(allocation.address),
-            _ => None,
-        }
-    }
-
-    /// The name of the variable that `allocation` is, if it is one.
-    pub fn name_of(&self, allocation: &Allocation) -> Option<&str> {
-        match allocation.space() {
-            Space::Variables => self.variables.get(&allocation.address)?.name.as_deref(),
-            _ => None,
-        }
-    }
-
-    /// The pool that `allocation` is from, if it is from any.
-    pub fn pool_of(&self, allocation: &Allocation) -> Option<&Pool> {
-        match allocation.kind() {
-            MemoryKind::Async => self.pools.get(allocation.slot()),
-            _ => None,
-        }
-    }
-
-    /// Number of modules and libraries that are loaded.
-    pub fn modules(&self) -> usize {
-        self.modules.len()
-    }
-
-    /// Live GPU memory by device; what is nowhere else is on the only one.
-    pub fn devices(&self) -> Vec<(Option<u16>, Total)> {
-        let single = self.identity.single_gpu.then_some(0);
-        let mut devices: Vec<(Option<u16>, Total)> = Vec::new();
-        for (device, total) in self.totals.devices() {
-            let device = device.or(single);
-            match devices.iter_mut().find(|(d, _)| *d == device) {
-                Some((_, sum)) => sum.merge(total),
-                None => devices.push((device, total)),
-            }
-        }
-        devices.sort_by_key(|(device, _)| device.unwrap_or(u16::MAX));
-        devices
-    }
-
-    /// The device of `allocation`: what the calls said, else 0 if there is no other.
-    pub fn device(&self, allocation: &Allocation) -> Option<u16> {
-        allocation
-            .device()
-            .or(self.identity.single_gpu.then_some(0))
     }
 
     pub(super) fn introduce(&mut self, task: &Task, identity: Option<Identity>) {
@@ -342,8 +230,8 @@ impl Process {
         Some(gone)
     }
 
-    /// What is at `address` in `space` turns out to have another size. It is no other allocation
-    /// for that, and stays with the thread that made it, which may have ended.
+    /// Corrects the size of the allocation at `address` in `space`. It is no other allocation for
+    /// that, and stays with the thread that made it, which may have ended.
     pub(super) fn resize(&mut self, space: Space, address: u64, size_bytes: u64) {
         let Some(old) = self.live.resize(key(space, address), size_bytes) else {
             return;
@@ -398,8 +286,8 @@ impl Process {
         }
     }
 
-    /// What was left out since this was last asked: calls for which there was no time, and nodes of
-    /// graphs.
+    /// The number of calls for which there was no time, and of nodes of graphs, left out since this
+    /// was last asked.
     pub(super) fn take_left_out(&mut self) -> u64 {
         std::mem::take(&mut self.left_out) + self.graphs.take_left_out()
     }

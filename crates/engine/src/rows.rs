@@ -20,7 +20,7 @@ pub struct Row<'a> {
     pub time_ns: u64,
     /// Kind of memory.
     pub kind: MemoryKind,
-    /// What the address is.
+    /// The kind of thing that the address belongs to.
     pub space: Space,
     /// Device, if that is known.
     pub device: Option<u16>,
@@ -96,17 +96,16 @@ impl Ledger {
 
     /// All processes, for who knows what they are called.
     pub fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
-        let ended = self.ended.iter_mut().map(|ended| &mut ended.process);
-        self.living.iter_mut().chain(ended)
+        self.living.iter_mut().chain(self.ended.iter_mut())
     }
 
-    /// What was called, which rows do not tell.
+    /// Sets the counts of calls, which rows do not tell.
     pub fn set_counts(&mut self, counts: Counts) {
         self.counts = counts;
     }
 
-    /// Whatever was before does not count: what is live now is the highest point so far, and sites have
-    /// allocated nothing yet.
+    /// Discounts all that was before: the memory that is live now is the highest point so far, and sites
+    /// have allocated nothing yet.
     pub fn begin_again(&mut self, time_ns: u64) {
         self.note_peak(time_ns);
         for process in self.living.iter_mut() {
@@ -115,7 +114,7 @@ impl Ledger {
         }
     }
 
-    /// What was live at the highest point, as the ledger of that moment. Calls are those of all time.
+    /// The ledger as it was at the highest point, with the calls of all time.
     pub fn at_peak_of_rows(&self) -> Self {
         let mut then = Self {
             counts: self.counts.clone(),
@@ -125,8 +124,7 @@ impl Ledger {
             peaks: self.peaks,
             ..Self::of_rows()
         };
-        let ended = self.ended.iter().map(|ended| &ended.process);
-        for process in self.living.iter().chain(ended) {
+        for process in self.living().chain(self.ended(true)) {
             let then_of = process.at_peak(self.peaks);
             if let Some(process) = then_of.filter(|process| !process.holds_nothing()) {
                 then.living.put(process);
@@ -136,13 +134,14 @@ impl Ledger {
     }
 }
 
-/// What has become of a process's memory since the highest point of some number.
+/// Memory of a process that came or went since the highest point of some number.
 #[derive(Debug, Default)]
 pub(super) struct SincePeak {
     peak: u32,
     /// Keys of what was allocated since and is live.
     new: hashbrown::HashSet<u64>,
-    /// What was live then and was freed since, with the name of the variable that it was.
+    /// Allocations that were live then and were freed since, with the names of the variables that they
+    /// were.
     gone: Vec<(Allocation, Option<String>)>,
 }
 

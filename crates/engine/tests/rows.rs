@@ -1,5 +1,7 @@
 //! The rows of a file, against keeping a copy of everything that is live at every new highest point.
 
+#![allow(missing_docs, clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 
 use gpuprobe_cuda::{MemoryKind, Space};

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::process::Child;
 use tokio::task::yield_now;
-use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::announce::Announced;
 use super::collector::Collector;
@@ -131,15 +131,13 @@ impl Run<'_> {
         let mut reader = Reader::Reading;
         let control = self.rings.watch_control()?;
         let watched = Watched::of(&self.rings)?;
-        let mut look = interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut report = interval_at(Instant::now() + self.config.interval, self.config.interval);
-        report.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut look = ticks(Duration::ZERO, LOOK_EVERY, MissedTickBehavior::Delay);
+        let every = self.config.interval;
+        let mut report = ticks(every, every, MissedTickBehavior::Skip);
         let deadline = after(self.config.duration);
         let learnt = sleep(LEARN_FOR);
         tokio::pin!(deadline, learnt);
-        let mut learning = true;
-        let mut status = None;
+        let (mut learning, mut status) = (true, None);
         loop {
             tokio::select! {
                 biased;
@@ -169,10 +167,7 @@ impl Run<'_> {
                     reader = self.report(false)?;
                 }
                 _ = look.tick() => {
-                    reader = self.read()?;
-                    self.make_room()?;
-                    // Libraries that are loaded one right after the other are one line.
-                    self.announced.go_on(&self.tracer);
+                    reader = self.look()?;
                     if self.all_ended() {
                         break;
                     }
@@ -188,6 +183,15 @@ impl Run<'_> {
             }
         }
         Ok((reader, status))
+    }
+
+    /// Reads the rings although nothing woke us, and catches up with what can wait until then.
+    fn look(&mut self) -> Result<Reader> {
+        let reader = self.read()?;
+        self.make_room()?;
+        // Libraries that are loaded one right after the other are one line.
+        self.announced.go_on(&self.tracer);
+        Ok(reader)
     }
 
     /// Starts to read the symbols of the process, if it is known.
@@ -340,6 +344,13 @@ impl Drop for Run<'_> {
 }
 
 /// The end of the time; never, if there is none.
+/// Ticks every `period`, for the first time after `first`.
+fn ticks(first: Duration, period: Duration, missed: MissedTickBehavior) -> Interval {
+    let mut ticks = interval_at(Instant::now() + first, period);
+    ticks.set_missed_tick_behavior(missed);
+    ticks
+}
+
 async fn after(duration: Option<Duration>) {
     match duration {
         Some(duration) => sleep(duration).await,

@@ -1,8 +1,9 @@
 //! Memory events of a file, entered into the engine's ledger.
 
-use std::collections::HashMap;
+mod finish;
+mod step;
+
 use std::ops::ControlFlow;
-use std::rc::Rc;
 
 use anyhow::Result;
 
@@ -10,57 +11,16 @@ use super::callers::Callers;
 use super::totals::{Findings, Totals};
 use super::{Selection, Visitor};
 use gpuprobe_cuda::{Belongs, FUNCTIONS, Op};
-use gpuprobe_engine::{Allocation, Counts, Ledger, Process, Row};
-use gpuprobe_model::identity::DeviceIdentity;
-use gpuprobe_recording::memory_rows::{self, Counted, Item, Summary, Taker};
-use gpuprobe_recording::row::integer;
+use gpuprobe_engine::{Allocation, Ledger, Row};
+use gpuprobe_recording::memory_rows::{self, Counted, Item, Taker};
 use gpuprobe_recording::{Database, MemoryRow, Origin, Session, ids, kinds};
 
-/// One allocation, with who made it.
-#[derive(Clone, Copy, Debug)]
-pub struct Part {
-    /// The allocation.
-    pub allocation: Allocation,
-    /// The number of its caller.
-    pub caller: u32,
-}
+pub(super) use step::caller_of;
+pub use step::{Part, Step};
 
-impl Part {
-    /// An allocation of `process`.
-    pub fn of(process: &Process, allocation: &Allocation) -> Self {
-        Self {
-            allocation: *allocation,
-            caller: caller_of(process, allocation),
-        }
-    }
+use step::NOBODY;
 
-    /// Whether it is memory of the host.
-    pub fn is_host(&self) -> bool {
-        self.allocation.belongs() == Belongs::Host
-    }
-}
-
-/// What an event, or the end of a process, did.
-#[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
-    /// When, nanoseconds from the first event. Never goes back.
-    pub time_ns: i64,
-    /// Global id of the process.
-    pub process: i64,
-    /// What became live.
-    pub allocated: Option<Part>,
-    /// What is no longer live.
-    pub freed: &'a [Part],
-}
-
-impl Step<'_> {
-    /// All that it is about.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.freed.iter().chain(&self.allocated)
-    }
-}
-
-/// How much is live, by what is known of its calls.
+/// How much is live, by how much is known of its calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Live {
     /// Memory of GPUs.
@@ -75,11 +35,11 @@ pub struct Accounts<'a> {
     pub ledger: Ledger,
     /// Who made the calls.
     pub callers: Callers<'a>,
-    /// What is live now.
+    /// Memory that is live now.
     pub live: Live,
-    /// What was live at the highest point.
+    /// Memory that was live at the highest point.
     pub at_peak: Live,
-    /// What was odd.
+    /// Oddities of the events.
     pub findings: Findings,
     selection: Selection,
     first_ns: Option<i64>,
@@ -88,12 +48,6 @@ pub struct Accounts<'a> {
     /// Plain frees of something.
     frees: u64,
 }
-
-/// The number of no caller.
-const NOBODY: u32 = u32::MAX;
-
-/// GPUs of a host, at most.
-const MAX_GPUS: i64 = 255;
 
 struct Reading<'a, 'v> {
     accounts: Accounts<'a>,
@@ -192,7 +146,7 @@ impl<'a> Accounts<'a> {
         i64::try_from(peak_ns).ok()
     }
 
-    /// What was never freed: what is live now, and what processes held when they ended.
+    /// Memory that was never freed: live now, or held by a process when it ended.
     pub fn never_freed(&self) -> Live {
         let mut sums = Live::default();
         for process in self.ledger.living().chain(self.ledger.ended(true)) {
@@ -208,7 +162,7 @@ impl<'a> Accounts<'a> {
         sums
     }
 
-    /// What is looked at, seconds from the first event; none if there is no event.
+    /// The time that is looked at, seconds from the first event; none if there is no event.
     pub fn range(&self) -> (Option<f64>, Option<f64>) {
         let seconds = |ns: i64| ns as f64 / 1e9;
         let first_ns = self.first_ns.unwrap_or(0);
@@ -220,7 +174,7 @@ impl<'a> Accounts<'a> {
 
     /// When the selected time begins, nanoseconds of the session; none if it begins with the first
     /// event, or there is none.
-    fn begins_ns(&self) -> Option<i64> {
+    fn begin_ns(&self) -> Option<i64> {
         let (from, first) = self.selection.from_ns.zip(self.first_ns)?;
         Some(first.saturating_add(from))
     }
@@ -270,10 +224,10 @@ impl<'a> Accounts<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Whether what happens at `time_ns` is selected; if nothing was before, what is live now is the
+    /// Whether events at `time_ns` are selected; if none was before, the memory that is live now is the
     /// highest point so far.
     fn begin_by(&mut self, time_ns: i64) -> bool {
-        let from = self.begins_ns();
+        let from = self.begin_ns();
         if from.is_some_and(|from| time_ns < from) {
             return false;
         }
@@ -388,97 +342,4 @@ impl<'a> Accounts<'a> {
         }
         Ok(())
     }
-
-    /// No more events come. If none of what was selected was in the selected time, the highest point
-    /// is what was live when it began.
-    fn finish(&mut self, summary: &Summary, database: &Database) -> Result<()> {
-        self.findings.malformed = summary.malformed;
-        if let Some(from) = self.begins_ns().filter(|_| self.last_ns().is_some()) {
-            self.begin_by(self.last_ns.max(from));
-        }
-        let mut counts = Counts::default();
-        for (&function, &[succeeded, failed]) in &summary.calls {
-            let row = usize::from(self.callers.function_of(function));
-            let Some(function) = FUNCTIONS.get(row).filter(|f| f.op.is_memory()) else {
-                continue;
-            };
-            counts.failed_calls += failed;
-            counts.by_row[row] += succeeded;
-            counts.alloc_calls += if function.op.allocates() {
-                succeeded
-            } else {
-                0
-            };
-            counts.free_calls += if function.op.frees() { succeeded } else { 0 };
-            counts.null_frees += if function.op == Op::Free {
-                succeeded
-            } else {
-                0
-            };
-        }
-        counts.unknown_frees = self.findings.unmatched_frees + self.unknown_frees(database)?;
-        // Plain frees that neither were of something nor of something unknown.
-        let of_something = self.frees.saturating_add(counts.unknown_frees);
-        counts.null_frees = counts.null_frees.saturating_sub(of_something);
-        counts.free_calls -= counts.null_frees;
-        self.ledger.set_counts(counts);
-        Ok(())
-    }
-
-    /// Frees of memory that was allocated before a recording of ours began.
-    fn unknown_frees(&self, database: &Database) -> Result<u64> {
-        let mut frees = 0;
-        let columns = ["globalPid", "t0"];
-        database.each("GPUPROBE_UNMATCHED_FREES", &columns, "", |found| {
-            let (Some(process), Some(time_ns)) = (integer(found, 0), integer(found, 1)) else {
-                return;
-            };
-            let is_early = self.begins_ns().is_some_and(|from| time_ns < from);
-            let is_selected = !is_early && !self.is_beyond(time_ns);
-            let is_of = |pid| pid == ids::pid(process);
-            frees += u64::from(is_selected && self.selection.pid.is_none_or(is_of));
-        })?;
-        Ok(frees)
-    }
-
-    /// Says who processes and threads are.
-    fn introduce(&mut self, database: &Database, session: &Session) -> Result<()> {
-        let mut threads: HashMap<u32, Vec<(u32, Rc<str>)>> = HashMap::new();
-        let columns = ["globalTid", "nameId"];
-        database.each("ThreadNames", &columns, "", |found| {
-            if let (Some(thread), Some(name)) = (integer(found, 0), integer(found, 1)) {
-                let name = self.callers.string(name);
-                let of_process = threads.entry(ids::pid(thread)).or_default();
-                of_process.push((ids::tid(thread), name));
-            }
-        })?;
-        let last = session.gpus.keys().max().copied().unwrap_or(-1);
-        let device = |id: i64| DeviceIdentity {
-            physical_index: None,
-            // As NVML writes it.
-            uuid: session.gpu_uuids.get(&id).map(|uuid| match uuid {
-                named if named.starts_with("GPU-") || named.starts_with("MIG-") => named.clone(),
-                bare => format!("GPU-{bare}"),
-            }),
-        };
-        let devices: Vec<_> = (0..=last.min(MAX_GPUS)).map(device).collect();
-        for process in self.ledger.processes_mut() {
-            // Exports have the path of the program.
-            let name = session.processes.get(&process.pid);
-            let name = name.map(|name| name.rsplit('/').next().unwrap_or(name));
-            process.comm = name.map(str::to_owned);
-            process.uid = session.users.get(&process.pid).copied();
-            process.identity.devices.clone_from(&devices);
-            for (tid, name) in threads.get(&process.pid).into_iter().flatten() {
-                process.name_thread(*tid, name);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The number of whoever made `allocation`.
-pub(super) fn caller_of(process: &Process, allocation: &Allocation) -> u32 {
-    let site = process.sites.of(allocation);
-    site.and_then(|site| site.caller).unwrap_or(NOBODY)
 }

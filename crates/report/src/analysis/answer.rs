@@ -1,15 +1,15 @@
 //! Answers in every format.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use super::merged::{Copies, Kernel};
 use super::report::Format;
 use super::{diff, text};
-use crate::activity::Times;
 use crate::memleak::{AllocationReport, Memleak, ProcessReport, SiteReport, ThreadReport};
 use crate::{Group, Report, Sort, View};
 use gpuprobe_cuda::{Belongs, MemoryKind};
@@ -20,7 +20,7 @@ pub(super) struct Answer {
     pub(super) format: Format,
     /// Rows at most, in text.
     pub(super) top: usize,
-    /// What is listed.
+    /// How lists are grouped, filtered and ordered.
     pub(super) view: View,
     /// Memory of the host is listed too.
     pub(super) host: bool,
@@ -40,7 +40,7 @@ pub(super) fn operation<'a>(api: &'a str, kind: &str) -> &'a str {
 }
 
 impl Row<'_> {
-    /// What is known of the call.
+    /// How much is known of the call.
     pub(super) fn trace(&self) -> &'static str {
         self.site.and_then(|site| site.trace).unwrap_or("invalid")
     }
@@ -66,23 +66,32 @@ fn optional(value: Option<impl ToString>) -> String {
 }
 
 impl Answer {
+    /// The allocations of each thread of `process`, as the report lists them.
+    pub(super) fn rows_by_thread<'a>(
+        &self,
+        process: &'a ProcessReport,
+    ) -> impl Iterator<Item = (&'a ThreadReport, Vec<Row<'a>>)> + use<'a> {
+        let host = self.host;
+        let sites = process.sites.iter().flatten();
+        let sites: HashMap<_, _> = sites.map(|site| (site.id, site)).collect();
+        process.threads.iter().map(move |thread| {
+            let listed = thread.allocations.iter();
+            let listed = listed.filter(|allocation| host || !allocation.at_host);
+            let rows = listed.map(|allocation| Row {
+                process,
+                thread,
+                allocation,
+                site: allocation.site.and_then(|site| sites.get(&site).copied()),
+            });
+            (thread, rows.collect())
+        })
+    }
+
     /// The allocations of a report, in the order that is asked for.
     pub(super) fn rows<'a>(&self, memleak: &'a Memleak) -> Vec<Row<'a>> {
-        let mut rows = Vec::new();
-        for process in &memleak.processes {
-            let sites = process.sites.iter().flatten();
-            let sites: HashMap<_, _> = sites.map(|site| (site.id, site)).collect();
-            for thread in &process.threads {
-                let listed = thread.allocations.iter();
-                let listed = listed.filter(|allocation| self.host || !allocation.at_host);
-                rows.extend(listed.map(|allocation| Row {
-                    process,
-                    thread,
-                    allocation,
-                    site: allocation.site.and_then(|site| sites.get(&site).copied()),
-                }));
-            }
-        }
+        let processes = memleak.processes.iter();
+        let by_thread = processes.flat_map(|process| self.rows_by_thread(process));
+        let mut rows: Vec<_> = by_thread.flat_map(|(_, rows)| rows).collect();
         let by_age = self.view.sort == Sort::Age;
         rows.sort_by_key(|row| {
             let AllocationReport {
@@ -136,7 +145,7 @@ impl Answer {
         written(table.flush())
     }
 
-    /// The highest point, or what was never freed.
+    /// The highest point, or the memory that was never freed.
     pub(super) fn listing(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
         let (Some(memleak), Some(about)) = (&report.memleak, &report.about) else {
             return Ok(());
@@ -199,7 +208,7 @@ impl Answer {
         self.table(&columns, rows, out)
     }
 
-    /// What was launched: what ran on the GPU where that was timed, else calls.
+    /// Kernels: their runs on the GPU where that was timed, else launches.
     pub(super) fn kernels(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
         match self.format {
             Format::Text => return written(text::kernels(report, self.top, out)),
@@ -230,7 +239,7 @@ impl Answer {
         self.table(&columns, rows, out)
     }
 
-    /// What was copied: what ran on the GPU where that was timed, else calls.
+    /// Copies: the GPU's where that was timed, else calls.
     pub(super) fn copies(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
         match self.format {
             Format::Text => return written(text::copies(report, out)),
@@ -246,7 +255,7 @@ impl Answer {
             "bytes_per_second",
         ];
         let rows = Copies::all(report).into_iter().map(|copies| {
-            let speed = copies.bytes_per_second.map(|speed| format!("{speed:.0}"));
+            let speed = copies.bytes_per_second().map(|speed| format!("{speed:.0}"));
             vec![
                 copies.direction.to_owned(),
                 copies.mode.to_owned(),
@@ -332,124 +341,4 @@ fn line(stack: &[Frame]) -> String {
         .iter()
         .map(|frame| format!("[{}] ({})", frame.function, frame.module));
     frames.collect::<Vec<_>>().join(" -> ")
-}
-
-/// A kernel, of all processes.
-#[derive(Clone, Copy)]
-pub(super) struct Kernel<'a> {
-    pub(super) name: &'a str,
-    /// Runs on the GPU, or calls.
-    pub(super) launches: u64,
-    /// Launches that went into a graph, if calls were counted.
-    pub(super) captured: Option<u64>,
-    /// Times on the GPU, if they were measured.
-    pub(super) times: Option<Times>,
-}
-
-impl<'a> Kernel<'a> {
-    /// Those that ran on a GPU that was timed; without such, those that were launched. Most time
-    /// first, then most launches.
-    pub(super) fn all(report: &'a Report) -> Vec<Self> {
-        let processes = report
-            .activity
-            .iter()
-            .flat_map(|activity| &activity.processes);
-        let ran = processes.flat_map(|process| {
-            process.kernels.iter().map(|kernel| Self {
-                name: &kernel.name,
-                launches: kernel.times.count,
-                captured: None,
-                times: Some(kernel.times),
-            })
-        });
-        let launched = report.cudatrace.iter().flat_map(|trace| &trace.kernels);
-        let launched = launched.map(|kernel| Self {
-            name: &kernel.name,
-            launches: kernel.launches,
-            captured: Some(kernel.captured_launches),
-            times: None,
-        });
-        let mut by_name: BTreeMap<&str, Self> = BTreeMap::new();
-        ran.for_each(|kernel| kernel.put(&mut by_name));
-        if by_name.is_empty() {
-            launched.for_each(|kernel| kernel.put(&mut by_name));
-        }
-        let mut kernels: Vec<_> = by_name.into_values().collect();
-        kernels.sort_by_key(|kernel| {
-            let total_ns = kernel.times.map(|times| times.total_ns);
-            (Reverse(total_ns), Reverse(kernel.launches), kernel.name)
-        });
-        kernels
-    }
-
-    fn put(self, kernels: &mut BTreeMap<&'a str, Self>) {
-        let Some(known) = kernels.get_mut(self.name) else {
-            kernels.insert(self.name, self);
-            return;
-        };
-        known.launches += self.launches;
-        known.captured = known.captured.zip(self.captured).map(|(a, b)| a + b);
-        if let (Some(times), Some(more)) = (&mut known.times, self.times) {
-            times.merge(more);
-        }
-    }
-}
-
-/// Copies in one direction, of all processes.
-pub(super) struct Copies {
-    pub(super) direction: &'static str,
-    /// What the time means: `gpu` if the GPU was timed, `sync` if calls lasted as long as the
-    /// transfers, `async` if they did not.
-    pub(super) mode: &'static str,
-    pub(super) count: u64,
-    pub(super) bytes: u64,
-    /// Time of the transfers, if it is known.
-    pub(super) ns: Option<u64>,
-    pub(super) bytes_per_second: Option<f64>,
-}
-
-impl Copies {
-    /// Those that ran on a GPU that was timed; without such, those that were called.
-    pub(super) fn all(report: &Report) -> Vec<Self> {
-        let processes = report
-            .activity
-            .iter()
-            .flat_map(|activity| &activity.processes);
-        let ran = processes.flat_map(|process| &process.copies);
-        let ran = ran.map(|ran| {
-            let ns = Some(ran.times.total_ns);
-            (ran.direction, "gpu", ran.times.count, ran.bytes, ns)
-        });
-        let called = report.bandwidth_util.iter().flat_map(|b| &b.directions);
-        let called = called.map(|called| {
-            let ns = called.seconds.map(|seconds| (seconds * 1e9).round() as u64);
-            let (direction, mode) = (called.direction, called.mode);
-            (direction, mode, called.calls, called.bytes, ns)
-        });
-        let mut sums: BTreeMap<_, (u64, u64, Option<u64>)> = BTreeMap::new();
-        let mut add = |(direction, mode, count, bytes, ns): (_, _, u64, u64, Option<u64>)| {
-            let sum = sums.entry((direction, mode)).or_insert((0, 0, Some(0)));
-            sum.0 += count;
-            sum.1 = sum.1.saturating_add(bytes);
-            sum.2 = sum.2.zip(ns).map(|(a, b)| a.saturating_add(b));
-        };
-        let mut ran = ran.peekable();
-        if ran.peek().is_some() {
-            ran.for_each(&mut add);
-        } else {
-            called.for_each(&mut add);
-        }
-        let one = |((direction, mode), (count, bytes, ns)): ((_, _), (u64, u64, Option<u64>))| {
-            let timed_ns = ns.filter(|&ns| ns > 0);
-            Self {
-                direction,
-                mode,
-                count,
-                bytes,
-                ns,
-                bytes_per_second: timed_ns.map(|ns| bytes as f64 * 1e9 / ns as f64),
-            }
-        };
-        sums.into_iter().map(one).collect()
-    }
 }

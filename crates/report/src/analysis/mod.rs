@@ -1,5 +1,5 @@
-//! What a recording or an Nsight Systems export says: its rows, entered into the engine, and the
-//! reports that are made of that.
+//! Recordings and Nsight Systems exports: their rows, entered into the engine, and the reports that
+//! are made of that.
 
 mod accounts;
 mod answer;
@@ -7,6 +7,7 @@ mod callers;
 pub mod classic;
 pub mod diff;
 mod file;
+mod merged;
 pub mod report;
 mod text;
 mod totals;
@@ -23,7 +24,7 @@ pub use callers::Callers;
 pub use file::{About, AtPeak};
 pub use totals::{Amount, Findings, Totals};
 
-/// What of a file is looked at.
+/// The part of a file that is looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// This process only.
@@ -51,13 +52,13 @@ pub trait Visitor {
     /// Something has changed what is live.
     ///
     /// # Errors
-    /// Returns what the visitor does not go on after.
+    /// Returns the error after which the visitor does not go on.
     fn change(&mut self, step: &Step<'_>, accounts: &Accounts<'_>) -> Result<()>;
 
     /// An event was read that is selected, whatever it changed.
     ///
     /// # Errors
-    /// Returns what the visitor does not go on after.
+    /// Returns the error after which the visitor does not go on.
     fn event(&mut self, row: &MemoryRow, origin: &Origin) -> Result<()> {
         let _ = (row, origin);
         Ok(())
@@ -72,7 +73,7 @@ pub trait Visitor {
     /// Everything begins again: the rows were not in order.
     ///
     /// # Errors
-    /// Returns what the visitor does not go on after.
+    /// Returns the error after which the visitor does not go on.
     fn restart(&mut self) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Calls of threads, with their stacks, and what tracing cost them.
+//! Calls of threads, with their stacks, and the overhead of tracing.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -13,7 +13,7 @@ pub(super) use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Resolver};
 
-/// The table of what tracing cost.
+/// The table of the overhead of tracing.
 pub(super) const OVERHEAD: &str = "PROFILER_OVERHEAD";
 
 /// Stacks of calls that have not come yet, at most.
@@ -62,18 +62,7 @@ pub(super) fn calls<W: Write>(
         let chain = number(7).or_else(|| stacks.get(&key).copied());
         stacks.remove(&key);
         let name = number(5).map(|id| resolver.string(id));
-        let mut args = Arguments::new();
-        if correlation != 0 {
-            args.insert("correlation".to_owned(), correlation.into());
-        }
-        args.insert("result".to_owned(), number(6).into());
-        if let Some(chain) = chain {
-            let frames = resolver.stack(chain);
-            let frames = frames
-                .iter()
-                .map(|frame| format!("{} ({})", frame.function, frame.module).into());
-            args.insert("stack".to_owned(), Value::Array(frames.collect()));
-        }
+        let args = arguments(resolver, correlation, number(6), chain);
         let category = match number(2) {
             Some(class::DRIVER) => "driver",
             _ => "runtime",
@@ -85,7 +74,29 @@ pub(super) fn calls<W: Write>(
     Ok(())
 }
 
-/// Writes what tracing cost.
+/// The result of a call, the correlation of its work on the GPU unless that is 0, and its stack.
+fn arguments(
+    resolver: &Resolver<'_>,
+    correlation: i64,
+    result: Option<i64>,
+    chain: Option<i64>,
+) -> Arguments {
+    let mut args = Arguments::new();
+    if correlation != 0 {
+        args.insert("correlation".to_owned(), correlation.into());
+    }
+    args.insert("result".to_owned(), result.into());
+    if let Some(chain) = chain {
+        let frames = resolver.stack(chain);
+        let frames = frames
+            .iter()
+            .map(|frame| format!("{} ({})", frame.function, frame.module).into());
+        args.insert("stack".to_owned(), Value::Array(frames.collect()));
+    }
+    args
+}
+
+/// Writes the overhead of tracing.
 pub(super) fn overhead<W: Write>(
     database: &Database,
     resolver: &Resolver<'_>,

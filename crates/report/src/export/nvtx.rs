@@ -1,4 +1,4 @@
-//! What programs mark through NVTX.
+//! Marks and ranges of NVTX.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -27,14 +27,7 @@ pub(super) fn nvtx<W: Write>(
     tracks: &mut Tracks<'_>,
     events: &mut Events<W>,
 ) -> Result<()> {
-    let mut domains: HashMap<i64, String> = HashMap::new();
-    database.each(NVTX, &["eventType", "domainId", "text"], "", |row| {
-        if let (Some(DOMAIN), Some(id), Some(name)) =
-            (integer(row, 0), integer(row, 1), text(row, 2))
-        {
-            domains.insert(id, name);
-        }
-    })?;
+    let domains = domains(database)?;
     let columns = [
         "start",
         "end",
@@ -67,24 +60,37 @@ pub(super) fn nvtx<W: Write>(
             args.insert("domain".to_owned(), domain.as_str().into());
         }
         let end = number(1).filter(|&end| end >= start && kind != MARK);
-        let what = (&*name, "nvtx");
+        let (named, of) = ((&*name, "nvtx"), Of::Marks(thread));
         match end {
             Some(end) if kind == PUSH_POP => {
-                let track = tracks.place(Of::Marks(thread), (start, end));
-                events.slice(what, track, (start, end), args)?;
+                let track = tracks.place(of, (start, end));
+                events.slice(named, track, (start, end), args)?;
             }
             Some(end) => {
-                let track = tracks.place(Of::Marks(thread), (start, start));
-                events.range(what, track, (start, end), args)?;
+                let track = tracks.place(of, (start, start));
+                events.range(named, track, (start, end), args)?;
             }
             None => {
                 if kind != MARK {
                     args.insert("end".to_owned(), "not seen".into());
                 }
-                let track = tracks.place(Of::Marks(thread), (start, start));
-                events.moment(what, track, start, args)?;
+                let track = tracks.place(of, (start, start));
+                events.moment(named, track, start, args)?;
             }
         }
     }
     Ok(())
+}
+
+/// The names of domains by their ids.
+fn domains(database: &Database) -> Result<HashMap<i64, String>> {
+    let mut domains = HashMap::new();
+    database.each(NVTX, &["eventType", "domainId", "text"], "", |row| {
+        if let (Some(DOMAIN), Some(id), Some(name)) =
+            (integer(row, 0), integer(row, 1), text(row, 2))
+        {
+            domains.insert(id, name);
+        }
+    })?;
+    Ok(domains)
 }

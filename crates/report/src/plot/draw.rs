@@ -43,7 +43,7 @@ const GRID: RGBColor = RGBColor(225, 225, 225);
 /// Draws `chart` into the file `path`, in the format that its extension names.
 ///
 /// # Errors
-/// Another extension than `svg` and `png`; those of the file.
+/// Returns an error if the extension is neither `svg` nor `png`, or the file cannot be written.
 pub fn write(chart: &Chart, path: &Path, size: (u32, u32)) -> Result<()> {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
@@ -169,34 +169,85 @@ fn legend<DB: DrawingBackend>(
     Ok(u32::try_from(rows).unwrap_or(1))
 }
 
+type Plot<'a, DB> = ChartContext<
+    'a,
+    DB,
+    Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
+>;
+
+/// From seconds and bytes to the axes' units.
+struct Scale {
+    per_second: f64,
+    second_name: &'static str,
+    per_byte: f64,
+    byte_name: &'static str,
+    /// Ends of the axes in their units.
+    left: f64,
+    right: f64,
+    top: f64,
+}
+
+impl Scale {
+    fn of(chart: &Chart) -> Self {
+        let (first, last) = chart.span();
+        let (per_byte, byte_name) = bytes_unit(chart.highest());
+        let (per_second, second_name) = time_unit(last - first);
+        Self {
+            per_second,
+            second_name,
+            per_byte,
+            byte_name,
+            left: first / per_second,
+            // The last value must be seen, too; and above the peak there is its label.
+            right: (last + (last - first) * 0.02) / per_second,
+            top: chart.highest() * 1.15 / per_byte,
+        }
+    }
+
+    /// Values outside, as in a file that makes no sense, are moved to the edge: they are not for the
+    /// drawing library.
+    fn x(&self, seconds: f64) -> f64 {
+        (seconds / self.per_second).clamp(self.left, self.right)
+    }
+
+    fn y(&self, bytes: f64) -> f64 {
+        (bytes / self.per_byte).clamp(0.0, self.top)
+    }
+
+    fn point(&self, (seconds, bytes): (f64, f64)) -> (f64, f64) {
+        (self.x(seconds), self.y(bytes))
+    }
+}
+
 fn plot_area<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>, text: f64) -> Drawn<DB> {
-    let (first, last) = chart.span();
-    let (per_byte, byte_name) = bytes_unit(chart.highest());
-    let (per_second, second_name) = time_unit(last - first);
-    // The last value must be seen, too; and above the peak there is its label.
-    let left = first / per_second;
-    let right = (last + (last - first) * 0.02) / per_second;
-    let top = chart.highest() * 1.15 / per_byte;
-    // What is outside, as in a file that makes no sense, is not for the drawing library.
-    let x = |seconds: f64| (seconds / per_second).clamp(left, right);
-    let y = |bytes: f64| (bytes / per_byte).clamp(0.0, top);
+    let scale = Scale::of(chart);
+    let (first, _) = chart.span();
     let mut plot = ChartBuilder::on(area)
         .x_label_area_size(text * 3.0)
         .y_label_area_size(text * 5.0)
-        .build_cartesian_2d(x(first)..right, 0.0..top)?;
+        .build_cartesian_2d(scale.x(first)..scale.right, 0.0..scale.top)?;
     let style = (FONT, text).into_font().color(&INK);
     plot.configure_mesh()
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID)
         .axis_style(INK)
-        .x_desc(format!("time from the first event ({second_name})"))
-        .y_desc(format!("GPU memory ({byte_name})"))
+        .x_desc(format!("time from the first event ({})", scale.second_name))
+        .y_desc(format!("GPU memory ({})", scale.byte_name))
         .label_style(style.clone())
         .axis_desc_style(style.clone())
         .x_labels(10)
         .y_labels(8)
         .draw()?;
-    // The highest area first: the lower ones cover what is theirs.
+    bands(chart, &scale, &mut plot)?;
+    lines(chart, &scale, &mut plot)?;
+    leak(chart, &scale, &mut plot, text)?;
+    peak(chart, &scale, &mut plot, text)?;
+    area.present()
+}
+
+/// Draws stacked areas, the highest first: the lower ones cover their own parts.
+fn bands<DB: DrawingBackend>(chart: &Chart, scale: &Scale, plot: &mut Plot<'_, DB>) -> Drawn<DB> {
+    let (_, last) = chart.span();
     for index in (0..chart.bands.len()).rev() {
         let sums = (0..chart.times.len()).map(|at| {
             chart.bands[..=index]
@@ -205,12 +256,16 @@ fn plot_area<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>, text: f64) -> D
                 .sum::<f64>()
         });
         let points = chart.times.iter().copied().zip(sums);
-        let steps = staircase(points, last)
-            .into_iter()
-            .map(|(time, bytes)| (x(time), y(bytes)));
+        let steps = staircase(points, last);
+        let steps = steps.into_iter().map(|step| scale.point(step));
         let colour = AREAS[index % AREAS.len()];
         plot.draw_series(AreaSeries::new(steps, 0.0, colour).border_style(colour.stroke_width(1)))?;
     }
+    Ok(())
+}
+
+fn lines<DB: DrawingBackend>(chart: &Chart, scale: &Scale, plot: &mut Plot<'_, DB>) -> Drawn<DB> {
+    let (first, last) = chart.span();
     for (index, line) in chart.lines.iter().enumerate() {
         let style = LINES[index % LINES.len()].stroke_width(2);
         let inside = line
@@ -218,51 +273,63 @@ fn plot_area<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>, text: f64) -> D
             .iter()
             .filter(|(time, _)| (first..=last).contains(time));
         let points = staircase(inside.copied(), last);
-        plot.draw_series(LineSeries::new(
-            points.into_iter().map(|(t, b)| (x(t), y(b))),
-            style,
-        ))?;
+        let points = points.into_iter().map(|point| scale.point(point));
+        plot.draw_series(LineSeries::new(points, style))?;
     }
-    if let Some(leaked) = chart.leaked {
-        let ends = [(x(first), y(leaked)), (right, y(leaked))];
-        plot.draw_series(DashedLineSeries::new(ends, 8, 5, LEAK.stroke_width(2)))?;
-        // Away from the peak's label.
-        let peak_is_left = chart
-            .peak
-            .is_some_and(|(time, _)| time <= (first + last) / 2.0);
-        let (side, share) = if peak_is_left {
-            (HPos::Right, 0.99)
-        } else {
-            (HPos::Left, 0.01)
-        };
-        let at = (x(first) + (right - x(first)) * share, y(leaked));
-        let label = format!("never freed: {}", size(leaked as u64));
-        label_at(&mut plot, at, &label, LEAK, side, text)?;
-    }
-    if let Some((time, bytes)) = chart.peak.filter(|(_, bytes)| *bytes > 0.0) {
-        let at = (x(time), y(bytes));
-        plot.draw_series([Circle::new(at, (text / 3.0) as i32, PEAK.filled())])?;
-        let label = format!(
-            "peak {} at {:.3} {second_name}",
-            size(bytes as u64),
-            x(time)
-        );
-        // On whichever side there is room.
-        let side = if time > (first + last) / 2.0 {
-            HPos::Right
-        } else {
-            HPos::Left
-        };
-        label_at(&mut plot, at, &label, PEAK, side, text)?;
-    }
-    area.present()
+    Ok(())
 }
 
-type Plot<'a, DB> = ChartContext<
-    'a,
-    DB,
-    Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
->;
+/// Draws a dashed line at the memory that was never freed, with its label.
+fn leak<DB: DrawingBackend>(
+    chart: &Chart,
+    scale: &Scale,
+    plot: &mut Plot<'_, DB>,
+    text: f64,
+) -> Drawn<DB> {
+    let Some(leaked) = chart.leaked else {
+        return Ok(());
+    };
+    let (first, last) = chart.span();
+    let (left, right, y) = (scale.x(first), scale.right, scale.y(leaked));
+    let ends = [(left, y), (right, y)];
+    plot.draw_series(DashedLineSeries::new(ends, 8, 5, LEAK.stroke_width(2)))?;
+    // Away from the peak's label.
+    let peak_is_left = chart
+        .peak
+        .is_some_and(|(time, _)| time <= (first + last) / 2.0);
+    let (side, share) = if peak_is_left {
+        (HPos::Right, 0.99)
+    } else {
+        (HPos::Left, 0.01)
+    };
+    let at = (left + (right - left) * share, y);
+    let label = format!("never freed: {}", size(leaked as u64));
+    label_at(plot, at, &label, LEAK, side, text)
+}
+
+/// Draws a dot at the highest point, with its label.
+fn peak<DB: DrawingBackend>(
+    chart: &Chart,
+    scale: &Scale,
+    plot: &mut Plot<'_, DB>,
+    text: f64,
+) -> Drawn<DB> {
+    let Some((time, bytes)) = chart.peak.filter(|(_, bytes)| *bytes > 0.0) else {
+        return Ok(());
+    };
+    let at = scale.point((time, bytes));
+    plot.draw_series([Circle::new(at, (text / 3.0) as i32, PEAK.filled())])?;
+    let (when, unit) = (at.0, scale.second_name);
+    let label = format!("peak {} at {when:.3} {unit}", size(bytes as u64));
+    // On whichever side there is room.
+    let (first, last) = chart.span();
+    let side = if time > (first + last) / 2.0 {
+        HPos::Right
+    } else {
+        HPos::Left
+    };
+    label_at(plot, at, &label, PEAK, side, text)
+}
 
 /// Writes `label` just above `at`.
 fn label_at<DB: DrawingBackend>(
@@ -293,7 +360,7 @@ fn label_at<DB: DrawingBackend>(
     plot.draw_series(std::iter::once(label)).map(|_| ())
 }
 
-/// What stays until it changes.
+/// Steps of values that stay until they change.
 fn staircase(points: impl Iterator<Item = (f64, f64)>, last: f64) -> Vec<(f64, f64)> {
     let mut steps: Vec<(f64, f64)> = Vec::new();
     for (time, bytes) in points {

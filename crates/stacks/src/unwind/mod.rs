@@ -48,18 +48,7 @@ struct Frame {
 /// Unwinds `copy`.
 pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
     let memory = Memory(copy);
-    let unknown = |address| Location {
-        address,
-        module: None,
-        offset: 0,
-    };
-    let location = code.place(copy.ip, copy.ip);
-    let mut frame = Frame {
-        registers: Registers::new(copy.ip, copy.sp, copy.bp),
-        lookup: copy.ip,
-        location: location.unwrap_or(unknown(copy.ip)),
-        is_innermost: true,
-    };
+    let mut frame = innermost(code, copy);
     let mut unwound = Unwound::default();
     unwound.stack.locations.push(frame.location);
     while unwound.stack.locations.len() < DEPTH {
@@ -107,6 +96,21 @@ pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
         unwound.slots.push(slot);
     }
     unwound
+}
+
+/// The frame in which the stack was copied.
+fn innermost(code: &mut dyn Code, copy: &StackCopy<'_>) -> Frame {
+    let unknown = Location {
+        address: copy.ip,
+        module: None,
+        offset: 0,
+    };
+    Frame {
+        registers: Registers::new(copy.ip, copy.sp, copy.bp),
+        lookup: copy.ip,
+        location: code.place(copy.ip, copy.ip).unwrap_or(unknown),
+        is_innermost: true,
+    }
 }
 
 /// The caller where no table says how to find it.

@@ -1,0 +1,253 @@
+//! Processes that have ended: the ones that reports still list, and sums of the others.
+
+use std::collections::BTreeMap;
+
+use super::process::Process;
+use super::totals::{Sums, Total};
+use gpuprobe_cuda::MemoryKind;
+use gpuprobe_model::identity::DeviceIdentity;
+
+/// Ended processes without leaks that are still listed in the final report.
+const MAX_CLEAN_ENDED: usize = 1024;
+/// The same of those with leaks: the largest are kept, and the sums of all.
+const MAX_LEAKED_ENDED: usize = 4096;
+/// Allocations of all of them, before the oldest that a report has shown are reduced to sums: a GB
+/// or less. Twice as many may be held by processes that no report has shown, and any number by the
+/// last one.
+const MAX_ENDED_ALLOCATIONS: usize = 1 << 24;
+
+/// Devices that sums of ended processes are about; those of further ones are about devices of these
+/// numbers.
+const MAX_FORGOTTEN_DEVICES: usize = 1024;
+
+/// Sums of ended processes that are listed no more.
+#[derive(Debug, Default)]
+pub struct Forgotten {
+    /// Memory that they had not freed.
+    pub sums: Sums,
+    /// The same by kind.
+    pub kinds: BTreeMap<MemoryKind, Total>,
+    /// GPU memory by the number of the device in the process, and the device that it stands for.
+    pub devices: Vec<(Option<u16>, DeviceIdentity, Total)>,
+}
+
+impl Forgotten {
+    fn add(&mut self, process: &Process) {
+        self.sums.merge(process.totals.sums);
+        for (kind, total) in process.totals.kinds() {
+            self.kinds.entry(kind).or_default().merge(total);
+        }
+        for (number, total) in process.devices() {
+            let device = number.map(|n| process.identity.device(n));
+            let device = device.unwrap_or_default();
+            let is_full = self.devices.len() >= MAX_FORGOTTEN_DEVICES;
+            if is_full && self.sum_of(number, &device).is_none() {
+                self.add_to(number, DeviceIdentity::default(), total);
+            } else {
+                self.add_to(number, device, total);
+            }
+        }
+    }
+
+    fn add_to(&mut self, number: Option<u16>, device: DeviceIdentity, total: Total) {
+        match self.sum_of(number, &device) {
+            Some(sum) => sum.merge(total),
+            None => self.devices.push((number, device, total)),
+        }
+    }
+
+    fn sum_of(&mut self, number: Option<u16>, device: &DeviceIdentity) -> Option<&mut Total> {
+        let mut sums = self.devices.iter_mut();
+        let found = sums.find(|(n, d, _)| *n == number && d == device);
+        found.map(|(_, _, sum)| sum)
+    }
+}
+
+/// An ended process, and whether a report has shown it.
+#[derive(Debug)]
+struct Ended {
+    process: Process,
+    reported: bool,
+}
+
+/// Ended processes in the order of their ends.
+#[derive(Debug, Default)]
+pub(super) struct EndedProcesses {
+    list: Vec<Ended>,
+    /// The number of listed processes that hold nothing.
+    clean: usize,
+    /// The number of allocations that the listed processes hold.
+    allocations: usize,
+    forgotten: Forgotten,
+}
+
+impl EndedProcesses {
+    /// Lists `process`, which has just ended.
+    pub(super) fn push(&mut self, process: Process) {
+        self.clean += usize::from(process.holds_nothing());
+        self.allocations += process.live.len();
+        self.list.push(Ended {
+            process,
+            reported: false,
+        });
+    }
+
+    /// Reduces processes to sums where there are too many, or where they hold too much.
+    pub(super) fn forget_surplus(&mut self) {
+        if self.allocations > MAX_ENDED_ALLOCATIONS {
+            self.forget_large(MAX_ENDED_ALLOCATIONS);
+        }
+        if self.clean > MAX_CLEAN_ENDED * 2 {
+            self.forget_clean();
+        }
+        if self.list.len() - self.clean > MAX_LEAKED_ENDED * 2 {
+            self.forget_leaked();
+        }
+    }
+
+    /// The listed processes that no report has shown yet, or all.
+    pub(super) fn listed(&self, all: bool) -> impl Iterator<Item = &Process> {
+        let shown = move |ended: &&Ended| all || !ended.reported;
+        self.list.iter().filter(shown).map(|ended| &ended.process)
+    }
+
+    /// All listed processes.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.list.iter_mut().map(|ended| &mut ended.process)
+    }
+
+    /// Sums of the processes that are not listed any more.
+    pub(super) fn forgotten(&self) -> &Forgotten {
+        &self.forgotten
+    }
+
+    /// Notes that a report has shown all of them.
+    pub(super) fn mark_reported(&mut self) {
+        for ended in &mut self.list {
+            ended.reported = true;
+        }
+    }
+
+    /// Drops the smaller half of the ended processes that leaked something.
+    fn forget_leaked(&mut self) {
+        let leaked = |ended: &Ended| {
+            let size = ended.process.totals.sums.all().bytes;
+            (!ended.process.holds_nothing()).then_some(size)
+        };
+        let mut sizes: Vec<_> = self.list.iter().filter_map(leaked).collect();
+        sizes.sort_unstable();
+        let mut surplus = sizes.len() - MAX_LEAKED_ENDED;
+        let largest_dropped = sizes[surplus - 1];
+        self.list.retain(|ended| {
+            let small = leaked(ended).is_some_and(|size| size <= largest_dropped);
+            let drop = surplus > 0 && small;
+            if drop {
+                surplus -= 1;
+                self.allocations -= ended.process.live.len();
+                self.forgotten.add(&ended.process);
+            }
+            !drop
+        });
+    }
+
+    /// Drops the oldest ended processes until all of them hold `most` allocations, or twice as many
+    /// where no report has shown them.
+    fn forget_large(&mut self, most: usize) {
+        for (reported_only, most) in [(true, most), (false, 2 * most)] {
+            let last = self.list.len().saturating_sub(1);
+            let mut place = 0;
+            self.list.retain(|ended| {
+                let holds = ended.process.live.len();
+                let may = place < last && holds > 0 && (ended.reported || !reported_only);
+                place += 1;
+                let drop = may && self.allocations > most;
+                if drop {
+                    self.allocations -= holds;
+                    self.forgotten.add(&ended.process);
+                }
+                !drop
+            });
+        }
+    }
+
+    /// Drops the older half of the ended processes that leaked nothing.
+    fn forget_clean(&mut self) {
+        let mut surplus = self.clean - MAX_CLEAN_ENDED;
+        self.clean = MAX_CLEAN_ENDED;
+        self.list.retain(|ended| {
+            let drop = surplus > 0 && ended.process.holds_nothing();
+            surplus -= usize::from(drop);
+            !drop
+        });
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use gpuprobe_cuda::FUNCTIONS;
+    use gpuprobe_model::event::{Call, Event};
+    use gpuprobe_model::identity::Identity;
+
+    use crate::{Ledger, task};
+
+    /// A ledger with ended processes that hold so many allocations of 8 bytes each.
+    fn ended(holding: &[u64]) -> Ledger {
+        let mut ledger = Ledger::default();
+        let row = (0u16..)
+            .zip(FUNCTIONS)
+            .find(|(_, f)| f.symbol == "cudaMalloc");
+        let (row, function) = row.unwrap();
+        for (pid, &count) in (1..).zip(holding) {
+            let begun = Event::Process(task(pid, pid, 0));
+            ledger.apply(&begun, |_| Identity::default());
+            for address in 1..=count {
+                ledger.apply(
+                    &Event::Call(Call {
+                        pid,
+                        tid: pid,
+                        row,
+                        function,
+                        result: 0,
+                        captured: false,
+                        start_ns: address,
+                        end_ns: address,
+                        address: address << 8,
+                        size_bytes: 8,
+                        device: Some(0),
+                        context: 0,
+                        stack: 0,
+                        detail: None,
+                    }),
+                    |_| Identity::default(),
+                );
+            }
+            ledger.apply(&Event::Exit(task(pid, pid, 1000)), |_| Identity::default());
+        }
+        ledger
+    }
+
+    fn kept(ledger: &Ledger) -> Vec<u32> {
+        ledger.ended(true).map(|process| process.pid).collect()
+    }
+
+    #[test]
+    fn ended_processes_that_hold_very_much_are_kept_as_sums() {
+        let mut ledger = ended(&[50, 60, 0, 70]);
+        assert_eq!(ledger.ended.allocations, 180);
+        // Nobody has seen them.
+        ledger.ended.forget_large(100);
+        assert_eq!(kept(&ledger), [1, 2, 3, 4]);
+        ledger.mark_reported();
+        ledger.ended.forget_large(130);
+        assert_eq!(kept(&ledger), [2, 3, 4]);
+        let sums = &ledger.forgotten().sums;
+        assert_eq!((sums.gpu.bytes, ledger.ended.allocations), (400, 130));
+        // The last one stays, whatever it holds.
+        ledger.ended.forget_large(1);
+        assert_eq!(kept(&ledger), [3, 4]);
+        let mut unseen = ended(&[50, 60, 70]);
+        unseen.ended.forget_large(40);
+        assert_eq!(kept(&unseen), [3]);
+    }
+}

@@ -1,0 +1,123 @@
+//! The end of a file's memory events: counts of calls, and the names of processes and threads.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use super::Accounts;
+use gpuprobe_cuda::{FUNCTIONS, Op};
+use gpuprobe_engine::Counts;
+use gpuprobe_model::identity::DeviceIdentity;
+use gpuprobe_recording::memory_rows::Summary;
+use gpuprobe_recording::row::integer;
+use gpuprobe_recording::{Database, Session, ids};
+
+/// GPUs of a host, at most.
+const MAX_GPUS: i64 = 255;
+
+/// Threads that have a name, with it, by process.
+type ThreadNames = HashMap<u32, Vec<(u32, Rc<str>)>>;
+
+impl Accounts<'_> {
+    /// Ends the events. If none of the selected ones was in the selected time, the highest point is
+    /// the memory that was live when it began.
+    pub(super) fn finish(&mut self, summary: &Summary, database: &Database) -> Result<()> {
+        self.findings.malformed = summary.malformed;
+        if let Some(from) = self.begin_ns().filter(|_| self.last_ns().is_some()) {
+            self.begin_by(self.last_ns.max(from));
+        }
+        let counts = self.counts(summary, database)?;
+        self.ledger.set_counts(counts);
+        Ok(())
+    }
+
+    /// Counts of the calls, as a live run counts them.
+    fn counts(&mut self, summary: &Summary, database: &Database) -> Result<Counts> {
+        let mut counts = Counts::default();
+        for (&function, &[succeeded, failed]) in &summary.calls {
+            let row = usize::from(self.callers.function_of(function));
+            let Some(function) = FUNCTIONS.get(row).filter(|f| f.op.is_memory()) else {
+                continue;
+            };
+            let succeeded_if = |is_of: bool| if is_of { succeeded } else { 0 };
+            counts.failed_calls += failed;
+            counts.by_row[row] += succeeded;
+            counts.alloc_calls += succeeded_if(function.op.allocates());
+            counts.free_calls += succeeded_if(function.op.frees());
+            counts.null_frees += succeeded_if(function.op == Op::Free);
+        }
+        counts.unknown_frees = self.findings.unmatched_frees + self.unknown_frees(database)?;
+        // Plain frees that neither were of something nor of something unknown.
+        let of_something = self.frees.saturating_add(counts.unknown_frees);
+        counts.null_frees = counts.null_frees.saturating_sub(of_something);
+        counts.free_calls -= counts.null_frees;
+        Ok(counts)
+    }
+
+    /// Frees of memory that was allocated before a recording of ours began.
+    fn unknown_frees(&self, database: &Database) -> Result<u64> {
+        let mut frees = 0;
+        let columns = ["globalPid", "t0"];
+        database.each("GPUPROBE_UNMATCHED_FREES", &columns, "", |found| {
+            let (Some(process), Some(time_ns)) = (integer(found, 0), integer(found, 1)) else {
+                return;
+            };
+            let is_early = self.begin_ns().is_some_and(|from| time_ns < from);
+            let is_selected = !is_early && !self.is_beyond(time_ns);
+            let is_of = |pid| pid == ids::pid(process);
+            frees += u64::from(is_selected && self.selection.pid.is_none_or(is_of));
+        })?;
+        Ok(frees)
+    }
+
+    /// Says who processes and threads are.
+    pub(super) fn introduce(&mut self, database: &Database, session: &Session) -> Result<()> {
+        let users = users(database)?;
+        let threads = self.thread_names(database)?;
+        let last = session.gpus.keys().max().copied().unwrap_or(-1);
+        let device = |id: i64| DeviceIdentity {
+            physical_index: None,
+            uuid: session.gpu_uuids.get(&id).cloned(),
+        };
+        let devices: Vec<_> = (0..=last.min(MAX_GPUS)).map(device).collect();
+        for process in self.ledger.processes_mut() {
+            // Exports have the path of the program.
+            let name = session.processes.get(&process.pid);
+            let name = name.map(|name| name.rsplit('/').next().unwrap_or(name));
+            process.comm = name.map(str::to_owned);
+            process.uid = users.get(&process.pid).copied().flatten();
+            process.identity.devices.clone_from(&devices);
+            for (tid, name) in threads.get(&process.pid).into_iter().flatten() {
+                process.name_thread(*tid, name);
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of threads.
+    fn thread_names(&self, database: &Database) -> Result<ThreadNames> {
+        let mut threads = ThreadNames::new();
+        let columns = ["globalTid", "nameId"];
+        database.each("ThreadNames", &columns, "", |found| {
+            if let (Some(thread), Some(name)) = (integer(found, 0), integer(found, 1)) {
+                let name = self.callers.string(name);
+                let of_process = threads.entry(ids::pid(thread)).or_default();
+                of_process.push((ids::tid(thread), name));
+            }
+        })?;
+        Ok(threads)
+    }
+}
+
+/// User ids by process.
+fn users(database: &Database) -> Result<HashMap<u32, Option<u32>>> {
+    let mut users = HashMap::new();
+    let columns = ["globalPid", "uid"];
+    database.each("GPUPROBE_PROCESSES", &columns, "", |found| {
+        if let (Some(process), Some(uid)) = (integer(found, 0), integer(found, 1)) {
+            users.insert(ids::pid(process), u32::try_from(uid).ok());
+        }
+    })?;
+    Ok(users)
+}
