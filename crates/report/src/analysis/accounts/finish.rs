@@ -73,12 +73,15 @@ impl Accounts<'_> {
 
     /// Says who processes and threads are.
     pub(super) fn introduce(&mut self, database: &Database, session: &Session) -> Result<()> {
-        let users = users(database)?;
         let threads = self.thread_names(database)?;
         let last = session.gpus.keys().max().copied().unwrap_or(-1);
         let device = |id: i64| DeviceIdentity {
             physical_index: None,
-            uuid: session.gpu_uuids.get(&id).cloned(),
+            // As NVML writes it.
+            uuid: session.gpu_uuids.get(&id).map(|uuid| match uuid {
+                named if named.starts_with("GPU-") || named.starts_with("MIG-") => named.clone(),
+                bare => format!("GPU-{bare}"),
+            }),
         };
         let devices: Vec<_> = (0..=last.min(MAX_GPUS)).map(device).collect();
         for process in self.ledger.processes_mut() {
@@ -86,7 +89,7 @@ impl Accounts<'_> {
             let name = session.processes.get(&process.pid);
             let name = name.map(|name| name.rsplit('/').next().unwrap_or(name));
             process.comm = name.map(str::to_owned);
-            process.uid = users.get(&process.pid).copied().flatten();
+            process.uid = session.users.get(&process.pid).copied();
             process.identity.devices.clone_from(&devices);
             for (tid, name) in threads.get(&process.pid).into_iter().flatten() {
                 process.name_thread(*tid, name);
@@ -108,16 +111,4 @@ impl Accounts<'_> {
         })?;
         Ok(threads)
     }
-}
-
-/// User ids by process.
-fn users(database: &Database) -> Result<HashMap<u32, Option<u32>>> {
-    let mut users = HashMap::new();
-    let columns = ["globalPid", "uid"];
-    database.each("GPUPROBE_PROCESSES", &columns, "", |found| {
-        if let (Some(process), Some(uid)) = (integer(found, 0), integer(found, 1)) {
-            users.insert(ids::pid(process), u32::try_from(uid).ok());
-        }
-    })?;
-    Ok(users)
 }
