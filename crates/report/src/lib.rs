@@ -14,6 +14,7 @@ pub mod cudatrace;
 pub mod export;
 mod json;
 pub mod memleak;
+pub mod names;
 pub mod plot;
 pub mod profile;
 pub mod records;

@@ -5,6 +5,8 @@ mod bandwidth;
 mod cudatrace;
 mod memleak;
 mod sites;
+#[allow(dead_code, reason = "the tables come one by one")]
+pub(crate) mod table;
 
 use gpuprobe_model::Lost;
 use gpuprobe_model::text::printable;

@@ -1,0 +1,215 @@
+//! Tables for people: headings, aligned columns, and names that get the width that is left.
+
+use std::io::{self, Write};
+
+use crate::names;
+
+/// How the cells of a column are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+    /// Names, which are shortened to what is left of a line. The last columns of a table.
+    Name,
+}
+
+/// One column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    heading: &'static str,
+    align: Align,
+    /// Where a line has fewer columns than this, it is left out.
+    from_width: usize,
+}
+
+impl Column {
+    pub(crate) const fn left(heading: &'static str) -> Self {
+        Self::new(heading, Align::Left)
+    }
+
+    pub(crate) const fn right(heading: &'static str) -> Self {
+        Self::new(heading, Align::Right)
+    }
+
+    pub(crate) const fn name(heading: &'static str) -> Self {
+        Self::new(heading, Align::Name)
+    }
+
+    const fn new(heading: &'static str, align: Align) -> Self {
+        Self {
+            heading,
+            align,
+            from_width: 0,
+        }
+    }
+
+    /// The same, left out of lines of fewer than `width` columns.
+    pub(crate) const fn from_width(mut self, width: usize) -> Self {
+        self.from_width = width;
+        self
+    }
+}
+
+/// A table that is being filled.
+#[derive(Debug)]
+pub(crate) struct Table {
+    indent: usize,
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+}
+
+/// Between two columns.
+const GAP: usize = 2;
+/// A name gets no less, however narrow the line is.
+const LEAST_NAME: usize = 12;
+
+impl Table {
+    /// An empty table, `indent` columns to the right.
+    pub(crate) fn new(indent: usize, columns: &[Column]) -> Self {
+        Self {
+            indent,
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row: a cell for each column. Cells are printable.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let mut row: Vec<_> = cells.into_iter().collect();
+        row.resize(self.columns.len(), String::new());
+        self.rows.push(row);
+    }
+
+    /// Writes the table into lines of `width` columns; `None` for lines of any length. Columns that are
+    /// empty throughout are left out.
+    ///
+    /// # Errors
+    /// Returns an error if `out` cannot be written to.
+    pub(crate) fn write(&self, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let shown = self.lay_out(width);
+        let line = |cell: &dyn Fn(&Shown) -> String, out: &mut dyn Write| {
+            let mut line = " ".repeat(self.indent);
+            for (index, column) in shown.iter().enumerate() {
+                let cell = cell(column);
+                let padding = " ".repeat(column.width.saturating_sub(count(&cell)));
+                let gap = if index == 0 { 0 } else { GAP };
+                line.extend(std::iter::repeat_n(' ', gap));
+                match column.align {
+                    Align::Right => line += &(padding + &cell),
+                    Align::Left | Align::Name => line += &(cell + &padding),
+                }
+            }
+            writeln!(out, "{}", line.trim_end())
+        };
+        if self.columns.iter().any(|column| !column.heading.is_empty()) {
+            line(&|column| column.heading.to_owned(), out)?;
+        }
+        for row in 0..self.rows.len() {
+            line(&|column| column.cells[row].clone(), out)?;
+        }
+        Ok(())
+    }
+
+    /// The columns that are shown, with what fits of their cells.
+    fn lay_out(&self, width: Option<usize>) -> Vec<Shown> {
+        let line = width.unwrap_or(usize::MAX);
+        let mut left = width.map(|width| width.saturating_sub(self.indent));
+        let mut shown: Vec<Shown> = Vec::new();
+        for (index, column) in self.columns.iter().enumerate() {
+            let cells = || self.rows.iter().map(|row| row[index].as_str());
+            if line < column.from_width || cells().all(str::is_empty) {
+                continue;
+            }
+            let gap = if shown.is_empty() { 0 } else { GAP };
+            let cells = if column.align == Align::Name {
+                let room = left.map(|left| left.saturating_sub(gap));
+                if column.from_width > 0 && room.is_some_and(|room| room < LEAST_NAME) {
+                    continue;
+                }
+                let cells: Vec<_> = cells().collect();
+                names::fit(&cells, room.map(|room| room.max(LEAST_NAME)))
+            } else {
+                cells().map(str::to_owned).collect()
+            };
+            let longest = cells.iter().map(|cell| count(cell)).max().unwrap_or(0);
+            let width = longest.max(count(column.heading));
+            left = left.map(|left| left.saturating_sub(width + gap));
+            shown.push(Shown {
+                heading: column.heading,
+                align: column.align,
+                width,
+                cells,
+            });
+        }
+        shown
+    }
+}
+
+/// A column as it is shown.
+struct Shown {
+    heading: &'static str,
+    align: Align,
+    width: usize,
+    cells: Vec<String>,
+}
+
+/// Columns of a terminal that `text` takes: a character each.
+fn count(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// `1 site`, `2 sites`.
+pub(crate) fn plural(number: u64, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn written(table: &Table, width: Option<usize>) -> String {
+        let mut out = Vec::new();
+        table.write(width, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn names_get_what_is_left() {
+        let columns = [
+            Column::right("CALLS"),
+            Column::left("KIND").from_width(60),
+            Column::right("EMPTY"),
+            Column::name("NAME"),
+        ];
+        let mut table = Table::new(2, &columns);
+        let cells = |cells: [&str; 4]| cells.map(str::to_owned);
+        table.row(cells(["1", "a", "", "short"]));
+        table.row(cells([
+            "20",
+            "bc",
+            "",
+            "a_name_that_is_much_longer_than_that",
+        ]));
+        assert_eq!(
+            written(&table, None),
+            "  CALLS  KIND  NAME\n      1  a     short\n     20  bc    \
+             a_name_that_is_much_longer_than_that\n"
+        );
+        let narrow = written(&table, Some(30));
+        assert!(!narrow.contains("KIND"), "{narrow}");
+        assert!(narrow.lines().all(|line| line.chars().count() <= 30));
+        assert!(narrow.contains("..."), "{narrow}");
+    }
+
+    #[test]
+    fn nothing_is_no_table() {
+        assert_eq!(written(&Table::new(0, &[Column::name("NAME")]), None), "");
+    }
+}
