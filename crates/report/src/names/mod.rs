@@ -1,22 +1,33 @@
-//! Names of functions and kernels, as short as they have to be and still told apart.
+//! Names of kernels and functions, for people: without boilerplate, as wide as there is room, and
+//! never two alike in a list.
+//!
+//! For: every list of names, of kernels, functions and call sites, in text and pictures.
+//! May use: nothing.
+//! Gives: [`simplify`] for one name, [`fit`] for those that are shown together.
 
-/// Without what every such name has.
+mod apart;
+mod brackets;
+mod elide;
+mod render;
+mod tree;
+mod weight;
+
+#[cfg(test)]
+mod tests;
+
+pub use apart::fit;
+
+use render::Shape;
+
+/// A demangled name of C++, Rust, Python or Triton without what tells nothing: results and
+/// parameters of functions, default template arguments, ABI tags, namespaces, types of numbers. A
+/// lambda keeps the function that it is in, a method its class.
 pub fn simplify(name: &str) -> String {
-    name.to_owned()
-}
-
-/// Each of `names` in at most `columns` characters, where names differ also what is shown of them.
-pub fn fit(names: &[&str], columns: Option<usize>) -> Vec<String> {
-    let columns = columns.unwrap_or(usize::MAX);
-    let fit = |name: &&str| {
-        let name: Vec<char> = simplify(name).chars().collect();
-        if name.len() <= columns {
-            return name.into_iter().collect();
-        }
-        let kept = columns.saturating_sub(3);
-        let (head, tail) = (kept - kept / 2, kept / 2);
-        let head = name[..head].iter().collect::<String>();
-        head + "..." + &name[name.len() - tail..].iter().collect::<String>()
-    };
-    names.iter().map(fit).collect()
+    let (nodes, _) = tree::parse(name);
+    let text = render::render(&nodes, Shape::SIMPLE, None);
+    if text.is_empty() {
+        name.to_owned()
+    } else {
+        text
+    }
 }

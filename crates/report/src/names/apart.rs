@@ -1,0 +1,251 @@
+//! The names of a list: each in so many columns, and no two alike.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+
+use super::elide;
+use super::render::{Shape, Spans, ranks, render};
+use super::tree::{Sequence, parse};
+use super::weight::{Class, classes};
+
+/// How much more than a simplified name is written where simplified names are alike.
+const DETAILS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
+/// Rounds in which names that are still alike are cut at other places.
+const ROUNDS: usize = 4;
+
+/// Simplifies `names`, which are shown together: each takes at most so many columns, without a limit
+/// all of it. Names that differ are shown differently (in 12 columns or more): first template
+/// arguments are left out, those last that tell the names apart or say what is computed, then
+/// characters, and what is alike even so gets a number.
+///
+/// The names are printable; a column is a character.
+pub fn fit(names: &[&str], columns: Option<usize>) -> Vec<String> {
+    // In order, so that a name is shown alike wherever in the list it stands.
+    let distinct: Vec<&str> = names
+        .iter()
+        .copied()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    let columns = columns.unwrap_or(usize::MAX);
+    let names_read: Vec<Name<'_>> = distinct.iter().map(|name| Name::read(name)).collect();
+    let mut list = List {
+        shown: names_read.iter().map(|name| name.within(columns)).collect(),
+        names: names_read,
+        columns,
+    };
+    for group in list.alike() {
+        list.by_arguments(&group);
+    }
+    for _ in 0..ROUNDS {
+        let alike = list.alike();
+        if alike.is_empty() {
+            break;
+        }
+        for group in alike {
+            list.by_characters(&group);
+        }
+    }
+    list.by_numbers();
+    let shown: HashMap<&str, &String> = distinct.iter().copied().zip(&list.shown).collect();
+    let of = |name: &&str| shown.get(name).copied().cloned().unwrap_or_default();
+    names.iter().map(of).collect()
+}
+
+struct Name<'a> {
+    text: &'a str,
+    nodes: Sequence<'a>,
+    classes: Vec<(Class, usize)>,
+}
+
+impl<'a> Name<'a> {
+    fn read(text: &'a str) -> Self {
+        let (nodes, count) = parse(text);
+        Self {
+            text,
+            classes: classes(&nodes, count),
+            nodes,
+        }
+    }
+
+    /// All of it; beyond [`DETAILS`], as it is.
+    fn whole(&self, detail: usize) -> String {
+        let text = match DETAILS.get(detail) {
+            Some(_) => render(&self.nodes, shape(detail), None),
+            None => self.text.to_owned(),
+        };
+        if text.is_empty() {
+            self.text.to_owned()
+        } else {
+            text
+        }
+    }
+
+    fn within(&self, columns: usize) -> String {
+        self.within_by(0, columns, &self.classes)
+    }
+
+    /// In at most `columns`, without the arguments of the lowest classes.
+    fn within_by(&self, detail: usize, columns: usize, classes: &[(Class, usize)]) -> String {
+        let whole = self.whole(detail);
+        if elide::width(&whole) <= columns || detail >= DETAILS.len() {
+            return elide::middle(&whole, columns);
+        }
+        let ranks = ranks(classes);
+        let functors = classes.iter().filter(|(class, _)| *class >= Class::Functor);
+        let most = classes.len() - functors.count();
+        let mut text = whole;
+        for hoist in [false, true] {
+            let shown = |least| {
+                let shape = Shape {
+                    ranks: &ranks,
+                    least,
+                    hoist,
+                    ..shape(detail)
+                };
+                render(&self.nodes, shape, None)
+            };
+            text = shown(most);
+            if elide::width(&text) <= columns {
+                let (mut from, mut enough) = (0, most);
+                while from < enough {
+                    let middle = usize::midpoint(from, enough);
+                    let made = shown(middle);
+                    if elide::width(&made) <= columns {
+                        (enough, text) = (middle, made);
+                    } else {
+                        from = middle + 1;
+                    }
+                }
+                return text;
+            }
+        }
+        elide::middle(&text, columns)
+    }
+
+    /// What each argument says, and how often this was said before it, as a number, by index.
+    fn arguments(&self, detail: usize) -> Vec<u64> {
+        let mut spans: Spans = vec![(0, 0); self.classes.len()];
+        let text = render(&self.nodes, shape(detail), Some(&mut spans));
+        let mut counts: HashMap<u64, usize> = HashMap::new();
+        let number = |(begin, end): (usize, usize)| {
+            let hash = |what: &dyn Fn(&mut DefaultHasher)| {
+                let mut hasher = DefaultHasher::new();
+                what(&mut hasher);
+                hasher.finish()
+            };
+            let said = hash(&|hasher| text.get(begin..end).hash(hasher));
+            let count = counts.entry(said).or_default();
+            *count += 1;
+            hash(&|hasher| (said, *count).hash(hasher))
+        };
+        spans.into_iter().map(number).collect()
+    }
+}
+
+fn shape(detail: usize) -> Shape<'static> {
+    let (namespaces, parameters) = DETAILS.get(detail).copied().unwrap_or((true, true));
+    Shape {
+        namespaces,
+        parameters,
+        ..Shape::SIMPLE
+    }
+}
+
+struct List<'a> {
+    names: Vec<Name<'a>>,
+    shown: Vec<String>,
+    columns: usize,
+}
+
+impl List<'_> {
+    /// The names that are shown alike, put together.
+    fn alike(&self) -> Vec<Vec<usize>> {
+        let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (index, shown) in self.shown.iter().enumerate() {
+            groups.entry(shown).or_default().push(index);
+        }
+        let mut groups: Vec<_> = groups.into_values().filter(|one| one.len() > 1).collect();
+        groups.sort_unstable();
+        groups
+    }
+
+    /// The least detail with which all of `group` differ, and what they are with it.
+    fn different(&self, group: &[usize]) -> (usize, Vec<String>) {
+        let whole = |detail: usize| -> Vec<String> {
+            let names = group.iter().map(|&index| self.names[index].whole(detail));
+            names.collect()
+        };
+        for detail in 0..DETAILS.len() {
+            let texts = whole(detail);
+            if texts.iter().collect::<HashSet<_>>().len() == texts.len() {
+                return (detail, texts);
+            }
+        }
+        (DETAILS.len(), whole(DETAILS.len()))
+    }
+
+    /// Keeps the arguments in which the names differ.
+    fn by_arguments(&mut self, group: &[usize]) {
+        let (detail, _) = self.different(group);
+        let arguments: Vec<_> = group
+            .iter()
+            .map(|&index| self.names[index].arguments(detail))
+            .collect();
+        let mut counts: HashMap<u64, usize> = HashMap::new();
+        for said in &arguments {
+            for one in said.iter().collect::<HashSet<_>>() {
+                *counts.entry(*one).or_default() += 1;
+            }
+        }
+        for (&index, said) in group.iter().zip(&arguments) {
+            let name = &self.names[index];
+            let mut classes = name.classes.clone();
+            for ((class, _), one) in classes.iter_mut().zip(said) {
+                if counts.get(one).is_none_or(|&count| count < group.len()) {
+                    *class = Class::Different;
+                }
+            }
+            self.shown[index] = name.within_by(detail, self.columns, &classes);
+        }
+    }
+
+    /// Cuts the names so that the characters in which they differ stay.
+    fn by_characters(&mut self, group: &[usize]) {
+        let (_, texts) = self.different(group);
+        let texts: Vec<_> = texts.iter().map(String::as_str).collect();
+        let made = elide::windows(&texts, self.columns);
+        for (&index, text) in group.iter().zip(made) {
+            self.shown[index] = text;
+        }
+    }
+
+    /// Numbers what is still alike, from 2 on.
+    fn by_numbers(&mut self) {
+        let groups = self.alike();
+        let mut taken: HashSet<String> = self.shown.iter().cloned().collect();
+        let mut next: HashMap<String, usize> = HashMap::new();
+        for index in groups
+            .into_iter()
+            .flat_map(|group| group.into_iter().skip(1))
+        {
+            let base = self.shown[index].clone();
+            let number = next.entry(base.clone()).or_insert(2);
+            loop {
+                let suffix = format!("~{number}");
+                *number += 1;
+                let room = self.columns.saturating_sub(suffix.len());
+                let text = base.chars().take(room).collect::<String>() + &suffix;
+                if elide::width(&text) > self.columns {
+                    // There is no room for numbers.
+                    break;
+                }
+                if taken.insert(text.clone()) {
+                    self.shown[index] = text;
+                    break;
+                }
+            }
+        }
+    }
+}

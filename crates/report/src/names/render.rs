@@ -1,0 +1,351 @@
+//! From the tree of a name back to text, with as much of it as is asked for.
+
+use super::tree::{Argument, Kind, Node, Part, Sequence};
+use super::weight::{self, Class};
+
+/// Function names shorter than this say little without the name before them.
+const SHORT: usize = 8;
+
+/// What of a name is written.
+#[derive(Clone, Copy)]
+pub(super) struct Shape<'t> {
+    /// All namespaces.
+    pub(super) namespaces: bool,
+    /// The parameters of the function, its result and what its compiler adds.
+    pub(super) parameters: bool,
+    /// Template arguments are written whose rank, by index, is not below `least`; without ranks, all.
+    pub(super) ranks: &'t [usize],
+    pub(super) least: usize,
+    /// A lambda of a function that has a functor as template argument is written as the functor.
+    pub(super) hoist: bool,
+}
+
+impl Shape<'_> {
+    /// All that tells something.
+    pub(super) const SIMPLE: Self = Self {
+        namespaces: false,
+        parameters: false,
+        ranks: &[],
+        least: 0,
+        hoist: false,
+    };
+
+    fn has(&self, argument: &Argument<'_>) -> bool {
+        let rank = self.ranks.get(argument.index).copied();
+        rank.is_none_or(|rank| rank >= self.least)
+    }
+}
+
+/// Where the text of each argument is in the whole, by index.
+pub(super) type Spans = Vec<(usize, usize)>;
+
+/// Writes a name.
+pub(super) fn render(nodes: &Sequence<'_>, shape: Shape<'_>, spans: Option<&mut Spans>) -> String {
+    let mut writer = Writer {
+        out: String::new(),
+        shape,
+        spans,
+    };
+    writer.whole(nodes);
+    writer.out
+}
+
+struct Writer<'s, 't> {
+    out: String,
+    shape: Shape<'t>,
+    spans: Option<&'s mut Spans>,
+}
+
+impl Writer<'_, '_> {
+    fn whole(&mut self, nodes: &Sequence<'_>) {
+        if self.shape.parameters {
+            return self.sequence(nodes, true);
+        }
+        if let Some(function) = function_of(nodes) {
+            return self.path(function, true);
+        }
+        let end = nodes.len() - added(nodes);
+        let begin = match nodes.as_slice() {
+            [Node::Path(path), Node::Text(text), ..]
+                if path.len() == 1 && path[0].name() == "void" && text.starts_with(' ') =>
+            {
+                1
+            }
+            _ => 0,
+        };
+        self.nodes(nodes.get(begin..end).unwrap_or_default(), true);
+    }
+
+    fn sequence(&mut self, nodes: &Sequence<'_>, is_whole: bool) {
+        if let Some(value) = weight::cast(nodes) {
+            self.out.push_str(value);
+        } else if let (false, Some(local)) = (self.shape.parameters, local_of(nodes)) {
+            self.path(local, is_whole);
+        } else {
+            self.nodes(nodes, is_whole);
+        }
+    }
+
+    fn nodes(&mut self, nodes: &[Node<'_>], is_whole: bool) {
+        let last = nodes.len().saturating_sub(1);
+        for (index, node) in nodes.iter().enumerate() {
+            match node {
+                Node::Text(text) => {
+                    let text = if index == 0 { text.trim_start() } else { text };
+                    let text = if index == last { text.trim_end() } else { text };
+                    self.text(text);
+                }
+                Node::Path(path) => self.path(path, is_whole),
+                Node::Group(open, list) => self.group(*open, list),
+            }
+        }
+    }
+
+    /// `char *` is `char*` elsewhere.
+    fn text(&mut self, text: &str) {
+        let mut characters = text.chars().peekable();
+        while let Some(c) = characters.next() {
+            let next = characters.peek();
+            if c != ' ' || !next.is_some_and(|next| "*&".contains(*next)) {
+                self.out.push(c);
+            }
+        }
+    }
+
+    fn group(&mut self, open: u8, list: &[Sequence<'_>]) {
+        let (open, close) = match open {
+            b'(' => ('(', ')'),
+            b'[' => ('[', ']'),
+            b'{' => ('{', '}'),
+            _ => ('<', '>'),
+        };
+        self.out.push(open);
+        self.list(list);
+        self.out.push(close);
+    }
+
+    fn list(&mut self, list: &[Sequence<'_>]) {
+        for (index, nodes) in list.iter().enumerate() {
+            if index > 0 {
+                self.out.push_str(", ");
+            }
+            self.sequence(nodes, false);
+        }
+    }
+
+    fn path(&mut self, path: &[Part<'_>], is_whole: bool) {
+        if self.shape.hoist
+            && !is_whole
+            && let Some(functor) = weight::functor_of(path)
+            && self.shape.has(functor)
+        {
+            return self.argument(functor);
+        }
+        let is_std = path.first().is_some_and(|part| part.name() == "std");
+        let mut parts: Vec<_> = path.iter().collect();
+        if !self.shape.parameters {
+            parts = visible(&parts);
+        }
+        let first = match self.shape.namespaces {
+            true => 0,
+            false => first_shown(&parts, is_whole),
+        };
+        let last = parts.len().saturating_sub(1);
+        for (index, part) in parts.iter().enumerate().skip(first) {
+            if index > first {
+                self.out.push_str("::");
+            }
+            self.part(part, is_std);
+            let has_parameters = match (index == last, &part.kind) {
+                _ if self.shape.parameters => true,
+                (_, Kind::Name(name)) if name.starts_with('\'') => true,
+                (is_last, _) => is_last && !is_whole,
+            };
+            if let (Some(list), true) = (&part.parameters, has_parameters) {
+                self.group(b'(', list);
+                self.out.push_str(part.qualifiers);
+            }
+        }
+    }
+
+    fn part(&mut self, part: &Part<'_>, is_std: bool) {
+        match &part.kind {
+            Kind::Name("basic_string") if weight::is_of_char(part) => {
+                self.out.push_str("string");
+                return;
+            }
+            Kind::Name("operator ()") => self.out.push_str("operator()"),
+            Kind::Name(name) => self.out.push_str(name),
+            Kind::Anonymous(name) => self.out.push_str(name),
+            Kind::Lambda(nodes, number) => {
+                self.out.push('{');
+                self.sequence(nodes, false);
+                if let Some(number) = number {
+                    self.out.push('#');
+                    self.out.push_str(number);
+                }
+                self.out.push('}');
+            }
+            Kind::Angle(list) => self.group(b'<', list),
+        }
+        if let Some(arguments) = &part.arguments {
+            self.arguments(arguments, is_std);
+        }
+    }
+
+    fn arguments(&mut self, arguments: &[Argument<'_>], is_std: bool) {
+        let is_default = |index: usize, argument: &Argument<'_>| {
+            index > 0 && weight::is_default(&argument.nodes, is_std)
+        };
+        let shown = arguments.iter().enumerate();
+        let shown = shown.filter(|(index, one)| self.shape.has(one) && !is_default(*index, one));
+        let shown: Vec<_> = shown.map(|(_, argument)| argument).collect();
+        if shown.is_empty() && !arguments.is_empty() {
+            return;
+        }
+        self.out.push('<');
+        for (index, argument) in shown.into_iter().enumerate() {
+            if index > 0 {
+                self.out.push_str(", ");
+            }
+            self.argument(argument);
+        }
+        self.out.push('>');
+    }
+
+    fn argument(&mut self, argument: &Argument<'_>) {
+        let begin = self.out.len();
+        match weight::number(&argument.nodes) {
+            Some(number) => self.out.push_str(number),
+            None => self.sequence(&argument.nodes, false),
+        }
+        let end = self.out.len();
+        if let Some(span) = self.spans.as_mut().and_then(|s| s.get_mut(argument.index)) {
+            *span = (begin, end);
+        }
+    }
+}
+
+/// The path of the function, where the rest is its result and what its compiler adds.
+fn function_of<'n, 'a>(nodes: &'n Sequence<'a>) -> Option<&'n [Part<'a>]> {
+    let end = nodes.len() - added(nodes);
+    let (last, before) = nodes.get(..end)?.split_last()?;
+    let Node::Path(path) = last else { return None };
+    path.last()?.parameters.as_ref()?;
+    is_result(before).then_some(path)
+}
+
+/// Whether this can stand before a function.
+fn is_result(nodes: &[Node<'_>]) -> bool {
+    nodes.iter().all(|node| match node {
+        Node::Text(text) => text.chars().all(|c| " *&".contains(c)),
+        Node::Path(_) | Node::Group(..) => true,
+    })
+}
+
+/// The path of what a function defines, where the rest is the function's result.
+fn local_of<'n, 'a>(nodes: &'n Sequence<'a>) -> Option<&'n [Part<'a>]> {
+    let [before @ .., Node::Path(path)] = nodes.as_slice() else {
+        return None;
+    };
+    let (_, owners) = path.split_last()?;
+    let is_local = owners.iter().any(|owner| owner.parameters.is_some());
+    (is_local && !before.is_empty() && is_result(before)).then_some(path)
+}
+
+/// How many nodes at the end are of the compiler: `[clone .isra.0]`, `(.cold)`.
+fn added(nodes: &Sequence<'_>) -> usize {
+    let is_of_compiler = |list: &[Sequence<'_>]| match list.first().map(Vec::as_slice) {
+        Some([Node::Path(path), ..]) => {
+            let name = path[0].name();
+            name == "clone" || name.starts_with('.')
+        }
+        _ => false,
+    };
+    let mut end = nodes.len();
+    while let Some(Node::Group(_, list)) = nodes[..end].last()
+        && is_of_compiler(list)
+    {
+        end -= 1;
+        if let Some(Node::Text(text)) = nodes[..end].last()
+            && text.trim().is_empty()
+        {
+            end -= 1;
+        }
+    }
+    nodes.len() - end
+}
+
+/// The parts that tell something: no anonymous namespace, no call operator of a lambda, no hash.
+fn visible<'n, 'a>(parts: &[&'n Part<'a>]) -> Vec<&'n Part<'a>> {
+    let mut shown: Vec<&Part<'_>> = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        let after_lambda = shown.last().is_some_and(|before| is_lambda(before));
+        let is_hash = index > 0 && index + 1 == parts.len() && is_hash(part.name());
+        match part.kind {
+            Kind::Anonymous(_) => {}
+            Kind::Name("operator()" | "operator ()") if after_lambda => {}
+            Kind::Name(_) if is_hash => {}
+            _ => shown.push(part),
+        }
+    }
+    shown
+}
+
+/// What Rust's legacy mangling ends in.
+fn is_hash(name: &str) -> bool {
+    name.len() == 17
+        && name.starts_with('h')
+        && name.bytes().skip(1).all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_lambda(part: &Part<'_>) -> bool {
+    matches!(part.kind, Kind::Lambda(..)) || part.name().starts_with("'lambda")
+}
+
+/// The part that a path begins with when its namespaces are left out.
+fn first_shown(parts: &[&Part<'_>], is_whole: bool) -> usize {
+    let Some(last) = parts.len().checked_sub(1) else {
+        return 0;
+    };
+    let mut first = last;
+    while let Some(before) = first.checked_sub(1) {
+        let (part, owner) = (parts[first], parts[before]);
+        let name = part.name();
+        let needs_owner = is_lambda(part) || name.starts_with("operator") || name.is_empty();
+        let is_function = first == last || is_lambda(parts[first + 1]);
+        let is_short = is_whole && is_function && name.len() < SHORT;
+        if !needs_owner && !is_short && !is_class(owner, name) {
+            break;
+        }
+        first = before;
+    }
+    first
+}
+
+/// Whether what a member is named after tells something: a class or a function, no namespace.
+fn is_class(owner: &Part<'_>, member: &str) -> bool {
+    let name = owner.name();
+    let is_type = name.starts_with(|c: char| c.is_uppercase())
+        && name.contains(|c: char| c.is_lowercase())
+        || name == member.trim_start_matches('~');
+    is_type
+        || owner.arguments.is_some()
+        || owner.parameters.is_some()
+        || !matches!(owner.kind, Kind::Name(_) | Kind::Anonymous(_))
+}
+
+/// The rank of every argument, by index: what has a lower one is left out first.
+pub(super) fn ranks(classes: &[(Class, usize)]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..classes.len()).collect();
+    // The least telling first, of these the most deeply nested, of these the rightmost.
+    order.sort_by_key(|&index| {
+        let (class, depth) = classes[index];
+        (class, usize::MAX - depth, usize::MAX - index)
+    });
+    let mut ranks = vec![0; classes.len()];
+    for (rank, &index) in order.iter().enumerate() {
+        ranks[index] = rank;
+    }
+    ranks
+}

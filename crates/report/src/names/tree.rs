@@ -1,0 +1,307 @@
+//! A demangled name as a tree: paths, their template arguments and parameters.
+//!
+//! Names come from traced programs, so nothing is assumed of them: a bracket without a partner is
+//! text, what is nested too deep is text, and every byte is looked at a fixed number of times.
+
+use super::brackets::{Partners, operator_symbol};
+
+/// What stands one after the other.
+pub(super) type Sequence<'a> = Vec<Node<'a>>;
+
+/// A part of a sequence.
+#[derive(Debug)]
+pub(super) enum Node<'a> {
+    /// Spaces, stars, ampersands, brackets without a partner.
+    Text(&'a str),
+    /// `a::b<c>(d)::e`.
+    Path(Vec<Part<'a>>),
+    /// A bracket that belongs to no path, and what is in it, between commas.
+    Group(u8, Vec<Sequence<'a>>),
+}
+
+/// What stands between two `::`.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    pub(super) kind: Kind<'a>,
+    /// Template arguments.
+    pub(super) arguments: Option<Vec<Argument<'a>>>,
+    /// Parameters of a function.
+    pub(super) parameters: Option<Vec<Sequence<'a>>>,
+    /// `const` and the like, after the parameters.
+    pub(super) qualifiers: &'a str,
+}
+
+/// The kinds of names in a path.
+#[derive(Debug)]
+pub(super) enum Kind<'a> {
+    /// An identifier, or an operator with its symbol.
+    Name(&'a str),
+    /// `(anonymous namespace)`, `<unnamed>`, `{anonymous}`.
+    Anonymous(&'a str),
+    /// `{lambda(int)#1}`, `{{closure}}`; nsys writes `[lambda(int) (instance 1)]`.
+    Lambda(Sequence<'a>, Option<&'a str>),
+    /// `<A as B>` of Rust, `<module>` of Python.
+    Angle(Vec<Sequence<'a>>),
+}
+
+/// A template argument.
+#[derive(Debug)]
+pub(super) struct Argument<'a> {
+    /// Its number in the name: outer ones and those further left have lower ones.
+    pub(super) index: usize,
+    /// How deep it is nested.
+    pub(super) depth: usize,
+    pub(super) nodes: Sequence<'a>,
+}
+
+impl<'a> Part<'a> {
+    fn new(kind: Kind<'a>) -> Self {
+        Self {
+            kind,
+            arguments: None,
+            parameters: None,
+            qualifiers: "",
+        }
+    }
+
+    /// The identifier; empty if it is another kind.
+    pub(super) fn name(&self) -> &'a str {
+        match self.kind {
+            Kind::Name(name) => name,
+            _ => "",
+        }
+    }
+}
+
+/// Reads `name`; also gives the number of template arguments in it.
+pub(super) fn parse(name: &str) -> (Sequence<'_>, usize) {
+    let mut parser = Parser {
+        name,
+        partners: Partners::of(name),
+        arguments: 0,
+        depth: 0,
+    };
+    let nodes = parser.sequence(0, name.len());
+    (nodes, parser.arguments)
+}
+
+struct Parser<'a> {
+    name: &'a str,
+    partners: Partners,
+    arguments: usize,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn byte(&self, at: usize, end: usize) -> u8 {
+        if at < end {
+            self.name.as_bytes()[at]
+        } else {
+            0
+        }
+    }
+
+    fn rest(&self, at: usize, end: usize) -> &'a str {
+        self.name.get(at..end).unwrap_or_default()
+    }
+
+    /// Where the bracket at `at` closes, if one opens there.
+    fn closing(&self, at: usize, end: usize) -> Option<usize> {
+        (at < end)
+            .then(|| self.partners.of_open(at))
+            .flatten()
+            .map(|close| close.min(end))
+    }
+
+    fn sequence(&mut self, mut at: usize, end: usize) -> Sequence<'a> {
+        let mut nodes = Vec::new();
+        let mut text = at;
+        while at < end {
+            if let Some((path, next)) = self.path(at, end) {
+                self.push_text(&mut nodes, text, at);
+                nodes.push(Node::Path(path));
+                (at, text) = (next, next);
+            } else if let Some(close) = self.closing(at, end) {
+                self.push_text(&mut nodes, text, at);
+                let bracket = self.byte(at, end);
+                nodes.push(Node::Group(bracket, self.list(at + 1, close)));
+                at = (close + 1).min(end);
+                text = at;
+            } else {
+                at += 1;
+            }
+        }
+        self.push_text(&mut nodes, text, end);
+        nodes
+    }
+
+    fn push_text(&self, nodes: &mut Sequence<'a>, from: usize, to: usize) {
+        let text = self.rest(from, to);
+        if !text.is_empty() {
+            nodes.push(Node::Text(text));
+        }
+    }
+
+    /// What stands between commas; nothing in empty brackets.
+    fn list(&mut self, from: usize, end: usize) -> Vec<Sequence<'a>> {
+        let ranges = self.split(from, end);
+        ranges.map(|(from, to)| self.sequence(from, to)).collect()
+    }
+
+    fn split(&self, from: usize, end: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let mut ranges = Vec::new();
+        let (mut at, mut begin) = (from, from);
+        while at < end {
+            if let Some(close) = self.closing(at, end) {
+                at = close;
+            } else if self.byte(at, end) == b',' {
+                ranges.push((begin, at));
+                begin = at + 1;
+            }
+            at += 1;
+        }
+        if begin < end || !ranges.is_empty() {
+            ranges.push((begin.min(end), end));
+        }
+        ranges.into_iter()
+    }
+
+    fn path(&mut self, at: usize, end: usize) -> Option<(Vec<Part<'a>>, usize)> {
+        let mut next = at;
+        if self.rest(at, end).starts_with("::") {
+            next += 2;
+        }
+        let mut parts = Vec::new();
+        loop {
+            let Some((part, after)) = self.part(next, end) else {
+                // What only begins like a path is text.
+                return (!parts.is_empty()).then(|| (parts, next - 2));
+            };
+            parts.push(part);
+            if !self.rest(after, end).starts_with("::") {
+                return Some((parts, after));
+            }
+            next = after + 2;
+        }
+    }
+
+    fn part(&mut self, at: usize, end: usize) -> Option<(Part<'a>, usize)> {
+        let (kind, mut at) = self.kind(at, end)?;
+        let is_operator = matches!(kind, Kind::Name(name) if name.starts_with("operator"));
+        let mut part = Part::new(kind);
+        at = self.skip_tags(at, end);
+        let mut open = at;
+        let rest = self.rest(at, end);
+        if rest.starts_with("::<") {
+            open += 2;
+        } else if is_operator && rest.starts_with(" <") {
+            open += 1;
+        }
+        if self.byte(open, end) == b'<'
+            && let Some(close) = self.closing(open, end)
+            && self.rest(open, close) != "<unnamed"
+        {
+            part.arguments = Some(self.arguments(open + 1, close));
+            at = self.skip_tags((close + 1).min(end), end);
+        }
+        if self.byte(at, end) == b'('
+            && let Some(close) = self.closing(at, end)
+        {
+            part.parameters = Some(self.list(at + 1, close));
+            let after = (close + 1).min(end);
+            at = self.qualifiers(after, end);
+            part.qualifiers = self.rest(after, at);
+        }
+        Some((part, at))
+    }
+
+    fn arguments(&mut self, from: usize, end: usize) -> Vec<Argument<'a>> {
+        self.depth += 1;
+        let ranges = self.split(from, end);
+        let arguments = ranges.map(|(from, to)| {
+            let index = self.arguments;
+            self.arguments += 1;
+            Argument {
+                index,
+                depth: self.depth,
+                nodes: self.sequence(from, to),
+            }
+        });
+        let arguments = arguments.collect();
+        self.depth -= 1;
+        arguments
+    }
+
+    fn kind(&mut self, at: usize, end: usize) -> Option<(Kind<'a>, usize)> {
+        if let Some(close) = self.closing(at, end) {
+            let inner = self.rest(at + 1, close);
+            let after = (close + 1).min(end);
+            let kind = match (self.byte(at, end), inner) {
+                (b'(', "anonymous namespace") => Kind::Anonymous("(anonymous namespace)"),
+                (b'<', "unnamed") => Kind::Anonymous("<unnamed>"),
+                (b'{', "anonymous") => Kind::Anonymous("{anonymous}"),
+                (b'{', _) => Kind::Lambda(self.sequence(at + 1, close), None),
+                (b'[', _) if inner.starts_with("lambda") => {
+                    let number = inner.rsplit_once(" (instance ");
+                    let before = number.map_or(inner.len(), |(before, _)| before.len());
+                    let nodes = self.sequence(at + 1, at + 1 + before);
+                    Kind::Lambda(nodes, number.map(|(_, n)| n.trim_end_matches(')')))
+                }
+                (b'<', _) => Kind::Angle(self.list(at + 1, close)),
+                _ => return None,
+            };
+            return Some((kind, after));
+        }
+        let after = self.identifier(at, end);
+        (after > at).then(|| (Kind::Name(self.rest(at, after)), after))
+    }
+
+    /// Where the identifier ends that begins at `at`.
+    fn identifier(&self, at: usize, end: usize) -> usize {
+        if let Some(symbol) = operator_symbol(self.name, at) {
+            return (at + "operator".len() + symbol).min(end);
+        }
+        let rest = self.rest(at, end);
+        if rest.starts_with("operator ") {
+            let open = (at..end).find(|&at| self.byte(at, end) == b'(');
+            return open.unwrap_or(end);
+        }
+        let mut next = at;
+        while next < end {
+            let byte = self.byte(next, end);
+            let is_local = rest[next - at..].starts_with("<locals>");
+            if is_local && next > at && self.byte(next - 1, end) == b'.' {
+                next += "<locals>".len();
+                continue;
+            }
+            let ends = b"<>()[]{},*&".contains(&byte) || byte.is_ascii_whitespace();
+            if ends || rest[next - at..].starts_with("::") {
+                break;
+            }
+            next += self.name[next..].chars().next().map_or(1, char::len_utf8);
+        }
+        next.min(end)
+    }
+
+    /// `[abi:cxx11]` says nothing to people.
+    fn skip_tags(&self, mut at: usize, end: usize) -> usize {
+        while self.rest(at, end).starts_with("[abi:") {
+            let Some(close) = self.closing(at, end) else {
+                break;
+            };
+            at = (close + 1).min(end);
+        }
+        at
+    }
+
+    fn qualifiers(&self, mut at: usize, end: usize) -> usize {
+        const WORDS: [&str; 7] = [" const", " volatile", " noexcept", "&&", "&", " &&", " &"];
+        while let Some(word) = WORDS
+            .iter()
+            .find(|&&word| self.rest(at, end).starts_with(word))
+        {
+            at += word.len();
+        }
+        at
+    }
+}
