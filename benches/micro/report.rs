@@ -20,6 +20,7 @@ const PAIRS: usize = 4_000;
 
 pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u64) -> Options {
     Options {
+        host_wide: false,
         modes,
         top,
         view: View::default(),
@@ -37,7 +38,8 @@ pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u6
 pub(crate) fn written(state: &State, options: &Options, format: Format) -> usize {
     let clock = Clock::now();
     let lost = Lost::default();
-    let report = report::build(state, lost, Some(&clock), options, None, &NoSymbols);
+    let sources = report::Sources::of_file(Some(&clock), &NoSymbols);
+    let report = report::build(state, lost, options, sources);
     let mut out = Vec::new();
     format.writer(false).write(&report, &mut out).unwrap();
     out.len()

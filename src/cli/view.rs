@@ -9,8 +9,7 @@ use gpuprobe_report::{Group, Sort, View};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ViewArgs {
-    /// Put live allocations together by call site or by thread [default: stack if call stacks are
-    /// taken, else thread].
+    /// Put live allocations together by this [default: gpu for the whole host, else stack].
     #[arg(
         long,
         value_enum,
@@ -27,6 +26,18 @@ pub(super) struct ViewArgs {
     /// Show the frames within CUDA's own libraries too.
     #[arg(long)]
     full_stacks: bool,
+
+    /// Show the call stack of each call site, in text.
+    #[arg(long)]
+    stacks_shown: bool,
+
+    /// Show all there is to say of the call site of this number, in text.
+    #[arg(long, value_name = "N")]
+    site: Option<u32>,
+
+    /// List single allocations, in text.
+    #[arg(long)]
+    allocations: bool,
 
     /// List allocations of at least this age only: 30s, 5m.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
@@ -64,6 +75,9 @@ impl ViewArgs {
             max_bytes: self.max_size,
             sort: self.sort,
             full_stacks: self.full_stacks,
+            stacks_shown: self.stacks_shown,
+            site: self.site,
+            allocations: self.allocations,
         }
     }
 }

@@ -2,8 +2,11 @@
 
 mod cgroups;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Once;
+
+use nix::unistd::User;
 
 use super::gpus;
 use super::nvml::{Gpu, Nvml};
@@ -17,16 +20,44 @@ use gpuprobe_os::proc;
 const ID_DIGITS: usize = 64;
 
 /// Who the process `task` is, as far as that can be found out. It may have ended.
-pub fn of(task: &Task, nvml: Option<&Nvml>, cgroups: &mut Cgroups) -> Identity {
+pub fn of(task: &Task, nvml: Option<&Nvml>, cgroups: &mut Cgroups, users: &mut Users) -> Identity {
     let pid = task.pid;
     let cgroup = cgroup(pid).or_else(|| cgroups.path_of(task.cgroup));
     Identity {
+        user: users.name(task.uid),
+        command: command(pid),
         single_gpu: gpus::single_for(pid),
         container_pid: Some(task.inner_pid).filter(|&inner| inner != 0 && inner != pid),
         container: cgroup.as_deref().and_then(container_in).map(str::to_owned),
         cgroup,
         devices: nvml.map_or(Vec::new(), |nvml| devices(pid, nvml)),
     }
+}
+
+/// Names of users, each asked for once: the answer may come over a network.
+#[derive(Debug, Default)]
+pub struct Users(HashMap<u32, Option<String>>);
+
+impl Users {
+    /// The name of the user `uid` on this host, if it has one.
+    pub fn name(&mut self, uid: u32) -> Option<String> {
+        let ask = || Some(User::from_uid(uid.into()).ok()??.name);
+        self.0.entry(uid).or_insert_with(ask).clone()
+    }
+}
+
+/// Characters of a command line that are kept.
+const MAX_COMMAND: usize = 256;
+
+/// The words that process `pid` was started with, unless it has ended.
+fn command(pid: u32) -> Option<String> {
+    let bytes = proc::short(pid, "cmdline").ok()?;
+    let words = bytes
+        .split(|&byte| byte == 0)
+        .filter(|word| !word.is_empty());
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    let line = words.join(" ").chars().take(MAX_COMMAND).collect();
+    Some(line).filter(|line: &String| !line.is_empty())
 }
 
 /// The cgroup of version 2; where there is only version 1, that of the memory controller.

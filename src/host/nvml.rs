@@ -7,7 +7,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
-use gpuprobe_model::Usage;
+use gpuprobe_model::{GpuMemory, Usage};
 
 /// The name that the driver installs; the one without a version comes with development packages.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -72,7 +72,24 @@ impl Nvml {
                 Err(error) => tracing::debug!("NVML, GPU {}: {error}", gpu.index),
             }
         }
+        usage.gpus = self.gpus.iter().map(|gpu| self.memory_of(gpu)).collect();
         usage
+    }
+
+    /// The memory of a GPU; what NVML does not say is missing.
+    fn memory_of(&self, gpu: &Gpu) -> GpuMemory {
+        let device = self.nvml.device_by_index(gpu.index);
+        let memory = device.and_then(|device| device.memory_info());
+        let memory = memory
+            .inspect_err(|error| tracing::debug!("NVML, memory of GPU {}: {error}", gpu.index))
+            .ok();
+        GpuMemory {
+            index: gpu.index,
+            uuid: gpu.uuid.clone(),
+            name: gpu.name.clone(),
+            total_bytes: memory.as_ref().map(|memory| memory.total),
+            used_bytes: memory.as_ref().map(|memory| memory.used),
+        }
     }
 
     /// Processes with their bytes. One that computes and draws is in both lists.

@@ -8,6 +8,7 @@ use std::time::Instant;
 use anyhow::bail;
 
 use super::{FileId, Library, Role};
+use gpuprobe_model::event::Task;
 use gpuprobe_os::proc::{self, Mapping, MappingLines, Status};
 
 /// A mapped file, as `/proc/PID/maps` tells it apart.
@@ -251,6 +252,27 @@ impl Handle {
             Err(error) => !proc::is_gone(error),
         }
     }
+}
+
+/// Process `pid` as a kernel-side record would tell of it.
+///
+/// # Errors
+/// There is no such process.
+pub fn task_of(pid: u32) -> io::Result<Task> {
+    let status = Status::of(pid)?;
+    let last = |name: &str| status.field(name)?.split_whitespace().last()?.parse().ok();
+    let first = |name: &str| status.field(name)?.split_whitespace().next()?.parse().ok();
+    Ok(Task {
+        pid,
+        tid: pid,
+        uid: first("Uid").unwrap_or_default(),
+        process: 0,
+        from_birth: false,
+        inner_pid: last("NSpid").unwrap_or(pid),
+        cgroup: 0,
+        time_ns: 0,
+        comm: status.field("Name").unwrap_or_default().to_owned(),
+    })
 }
 
 /// Whether a process with this id is running; if we cannot look, it is.

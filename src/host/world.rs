@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::budget::Budget;
-use super::identity::{self, Cgroups};
+use super::identity::{self, Cgroups, Users};
 use super::nvml::Nvml;
 use gpuprobe_engine::Whereabouts;
 use gpuprobe_engine::World;
@@ -26,6 +26,7 @@ pub struct Live {
     pub nvml: Option<Nvml>,
     maps: RefCell<HashMap<u32, Maps>>,
     cgroups: RefCell<Cgroups>,
+    users: RefCell<Users>,
     /// The files that the programs are in.
     files: RefCell<HostFiles>,
 }
@@ -123,7 +124,8 @@ impl World for Live {
         // Its id may have been another's, or it runs another program.
         self.files.borrow_mut().forget(task.pid);
         let mut cgroups = self.cgroups.borrow_mut();
-        identity::of(task, self.nvml.as_ref(), &mut cgroups)
+        let mut users = self.users.borrow_mut();
+        identity::of(task, self.nvml.as_ref(), &mut cgroups, &mut users)
     }
 
     fn kernel_at(&self, pid: u32, address: u64) -> Option<String> {

@@ -31,7 +31,7 @@ impl Filter {
         *self == Self::default()
     }
 
-    fn accepts(&self, task: &Task, identity: impl FnOnce() -> Identity) -> bool {
+    pub(super) fn accepts(&self, task: &Task, identity: impl FnOnce() -> Identity) -> bool {
         let is_named = |name: &String| {
             let bytes = name.as_bytes();
             bytes[..bytes.len().min(COMM_BYTES)] == *task.comm.as_bytes()

@@ -47,6 +47,7 @@ pub(super) fn mark_of(report: &Report, options: &Options, usage: Option<&Usage>)
         since_last_ns: ns(options.since_last),
         since_start_ns: ns(options.since_start),
         stacks: options.stacks,
+        host_wide: options.host_wide,
         now_ns: Some(options.now_ns),
         usage: usage.cloned(),
         link: options.link.map(|link| (link.gigatransfers, link.lanes)),

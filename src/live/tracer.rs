@@ -1,6 +1,6 @@
 //! The probe together with discovery: what is attached where, and attaching to more.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -51,6 +51,8 @@ pub struct Tracer {
     pub libraries: usize,
     /// Functions that are probed in them.
     pub functions: usize,
+    /// Processes that were seen to have CUDA loaded.
+    cuda_users: HashMap<u32, Handle>,
 }
 
 impl Tracer {
@@ -88,6 +90,7 @@ impl Tracer {
             queries: Vec::new(),
             libraries: 0,
             functions: 0,
+            cuda_users: HashMap::new(),
         };
         if let Some(process) = process {
             tracer.probe.add_target(process.pid)?;
@@ -199,7 +202,12 @@ impl Tracer {
     pub fn look_on(&mut self, look: &mut Look, until: Option<Instant>) -> Result<bool> {
         loop {
             match look.mapped.on(until)? {
-                Glance::Found(mapped) => self.deal_with(&mapped, &mut look.looked),
+                Glance::Found(mapped) => {
+                    if matches!(mapped.role, Role::Cuda(_)) {
+                        self.note_user(look.pid);
+                    }
+                    self.deal_with(&mapped, &mut look.looked);
+                }
                 Glance::OutOfTime => return Ok(false),
                 Glance::End if self.files.probed() == look.probed => return Ok(true),
                 // What was mapped while the loader was being attached to is seen now.
@@ -212,6 +220,21 @@ impl Tracer {
                 return Ok(false);
             }
         }
+    }
+
+    /// Notes that process `pid` has CUDA loaded.
+    fn note_user(&mut self, pid: u32) {
+        if !self.cuda_users.contains_key(&pid)
+            && let Ok(handle) = Handle::of(pid)
+        {
+            self.cuda_users.insert(pid, handle);
+        }
+    }
+
+    /// The living processes that were seen to have CUDA loaded.
+    pub fn cuda_users(&mut self) -> impl Iterator<Item = u32> + use<'_> {
+        self.cuda_users.retain(|_, handle| handle.is_alive());
+        self.cuda_users.keys().copied()
     }
 
     fn deal_with(&mut self, mapped: &Mapped, looked: &mut Looked) {

@@ -79,6 +79,7 @@ fn gpu_records() -> Vec<wire::Record> {
 
 fn mark(second: u32, is_final: bool) -> Note {
     Note::Report(Mark {
+        host_wide: false,
         time: format!("2026-11-25T15:45:{second:02}+07:00"),
         is_final,
         since_last_ns: 2_000_000_000,
@@ -89,6 +90,7 @@ fn mark(second: u32, is_final: bool) -> Note {
         usage: Some(Usage {
             processes: [(PID, vec![(0, 1 << 30)])].into(),
             contexts: [(0, 500 << 20)].into(),
+            ..Usage::default()
         }),
     })
 }

@@ -42,6 +42,7 @@ pub(crate) fn call(symbol: &str, address: u64, size: u64, start_ns: u64) -> RawC
 
 fn mark(second: u32, is_final: bool) -> Note {
     Note::Report(Mark {
+        host_wide: false,
         time: format!("2026-11-25T15:45:{second:02}+07:00"),
         is_final,
         since_last_ns: 2_000_000_000,

@@ -92,6 +92,7 @@ fn with_stack(mut call: RawCall, stack: u64) -> RawCall {
 
 fn mark(second: u32, is_final: bool) -> Note {
     Note::Report(Mark {
+        host_wide: false,
         time: format!("2026-11-25T15:45:{second:02}+07:00"),
         is_final,
         since_last_ns: 2_000_000_000,

@@ -223,7 +223,8 @@ impl Ledger {
     }
 
     pub(super) fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
-        if let Some(process) = self.living.remove(pid) {
+        if let Some(mut process) = self.living.remove(pid) {
+            process.ended_ns = time_ns;
             if let Some(addresses) = &mut self.addresses {
                 addresses.end_process(&process, time_ns);
             }

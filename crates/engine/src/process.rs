@@ -64,6 +64,12 @@ pub struct Process {
     pub totals: Totals,
     /// The most bytes of GPU memory that it held.
     pub peak_bytes: u64,
+    /// When that was, `CLOCK_MONOTONIC` nanoseconds; `None` if it never held any.
+    pub peak_ns: Option<u64>,
+    /// When it was first seen, `CLOCK_MONOTONIC` nanoseconds, if the kernel side could send that.
+    pub first_seen_ns: Option<u64>,
+    /// When it ended or ran another program, if that was seen.
+    pub ended_ns: Option<u64>,
     /// Physical memory and where it is mapped.
     pub physical: PhysicalMemory,
     /// Pools of stream-ordered memory.
@@ -111,6 +117,9 @@ impl Process {
             exited: false,
             totals: Totals::default(),
             peak_bytes: 0,
+            peak_ns: None,
+            first_seen_ns: None,
+            ended_ns: None,
             physical: PhysicalMemory::default(),
             pools: Pools::default(),
             sites: Sites::default(),
@@ -151,6 +160,7 @@ impl Process {
 
     pub(super) fn introduce(&mut self, task: &Task, identity: Option<Identity>) {
         self.uid = Some(task.uid);
+        self.first_seen_ns.get_or_insert(task.time_ns);
         self.comm = Some(task.comm.clone());
         if let Some(identity) = identity {
             self.identity = identity;
@@ -184,7 +194,7 @@ impl Process {
         self.note_new(&allocation);
         self.changes.tell(|| Change::Allocated(allocation.into()));
         self.count(&allocation);
-        self.peak_bytes = self.peak_bytes.max(self.totals.sums.gpu.bytes);
+        self.note_peak(allocation.end_ns);
         if self.counted.contains(allocation.kind()) {
             self.sites.add(&allocation);
         }
@@ -192,6 +202,14 @@ impl Process {
             self.pools.add(allocation.slot(), allocation.size_bytes);
         }
         old
+    }
+
+    /// Memory has come at this time.
+    fn note_peak(&mut self, time_ns: u64) {
+        let bytes = self.totals.sums.gpu.bytes;
+        if bytes > self.peak_bytes {
+            (self.peak_bytes, self.peak_ns) = (bytes, Some(time_ns));
+        }
     }
 
     /// Adds what is live to the sums of the process and of its thread.
@@ -215,6 +233,9 @@ impl Process {
             uid: self.uid,
             comm: self.comm.clone(),
             peak_bytes: self.peak_bytes,
+            peak_ns: self.peak_ns,
+            first_seen_ns: self.first_seen_ns,
+            ended_ns: self.ended_ns,
             sites,
             from_birth: self.from_birth,
             identity: self.identity.clone(),
@@ -241,7 +262,7 @@ impl Process {
         self.changes.tell(|| Change::Allocated(new.into()));
         self.totals.subtract(&old, self.counted);
         self.totals.add(&new, self.counted);
-        self.peak_bytes = self.peak_bytes.max(self.totals.sums.gpu.bytes);
+        self.note_peak(new.end_ns);
         if self.counted.contains(old.kind()) {
             let owner = &mut self.threads[old.thread() as usize];
             owner.live.subtract(&old);

@@ -110,6 +110,7 @@ impl Ledger {
         self.note_peak(time_ns);
         for process in self.living.iter_mut() {
             process.peak_bytes = process.totals.sums.gpu.bytes;
+            process.peak_ns = Some(time_ns);
             process.sites.begin_again();
         }
     }

@@ -35,6 +35,8 @@ pub struct Site {
     /// What of it is no longer live: freed, gone with its context or module, or at an address that
     /// was handed out again. `allocated` less `freed` is `live`.
     pub freed: Sums,
+    /// The most bytes that were live here at a time, of GPUs, of the host and of others together.
+    pub peak_bytes: u64,
     /// What was live, ever allocated, and freed at the highest point of this number, if that has
     /// changed since.
     then: Option<(u32, [Sums; 3])>,
@@ -49,6 +51,7 @@ impl Site {
             live: Sums::default(),
             allocated: Sums::default(),
             freed: Sums::default(),
+            peak_bytes: 0,
             then: None,
         }
     }
@@ -135,6 +138,7 @@ impl Sites {
         for site in &mut self.sites {
             site.allocated = Sums::default();
             site.freed = Sums::default();
+            site.peak_bytes = site.live.all().bytes;
         }
     }
 
@@ -221,6 +225,7 @@ impl Sites {
             site.note(self.peak);
             site.live.add(allocation);
             site.allocated.add(allocation);
+            site.peak_bytes = site.peak_bytes.max(site.live.all().bytes);
         }
     }
 

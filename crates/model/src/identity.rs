@@ -14,6 +14,12 @@ pub struct DeviceIdentity {
 /// Who a process is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
+    /// Name of its user on this host.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Its command line, the words separated by blanks; the end may be missing.
+    #[serde(default)]
+    pub command: Option<String>,
     /// The process can see one GPU only.
     pub single_gpu: bool,
     /// Its id in the innermost PID namespace that it is in, if that is another.

@@ -17,4 +17,4 @@ pub mod text;
 mod usage;
 
 pub use lost::Lost;
-pub use usage::Usage;
+pub use usage::{GpuMemory, Untraced, Usage};

@@ -1,14 +1,48 @@
-//! What the driver says that processes use.
+//! What the host says of GPUs and of the processes that use them.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What NVML says that processes use.
+use crate::identity::Identity;
+
+/// What NVML and the host say of who uses GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Bytes on each GPU, by its index on the host, of each process.
     pub processes: HashMap<u32, Vec<(u32, u64)>>,
     /// About what a context takes on a GPU, where that was seen.
     pub contexts: HashMap<u32, u64>,
+    /// The GPUs of the host.
+    #[serde(default)]
+    pub gpus: Vec<GpuMemory>,
+    /// Processes that use a GPU or have CUDA loaded, and of which nothing was traced so far, by PID.
+    #[serde(default)]
+    pub untraced: HashMap<u32, Untraced>,
+}
+
+/// A GPU of the host and its memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuMemory {
+    /// Index on the host, as `nvidia-smi` shows it.
+    pub index: u32,
+    /// UUID.
+    pub uuid: String,
+    /// Name of the model.
+    pub name: String,
+    /// Bytes that it has; none if NVML does not say.
+    pub total_bytes: Option<u64>,
+    /// Bytes of it that are used, whoever uses them.
+    pub used_bytes: Option<u64>,
+}
+
+/// A process of which nothing was traced so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Untraced {
+    /// User id.
+    pub uid: u32,
+    /// Name.
+    pub comm: String,
+    /// Who it is.
+    pub identity: Identity,
 }

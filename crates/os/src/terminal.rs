@@ -14,6 +14,19 @@ pub fn stdout() -> Box<dyn Write> {
     }
 }
 
+/// Columns of a line where the environment says so (`COLUMNS`), as `ps` has it.
+pub fn columns() -> Option<usize> {
+    let columns = std::env::var("COLUMNS").ok()?;
+    columns.parse().ok().filter(|&columns| columns > 0)
+}
+
+/// Columns of a line of standard output; none if it is no terminal and the environment does not say:
+/// files and pipes have lines of any length.
+pub fn width() -> Option<usize> {
+    let size = || terminal_size::terminal_size_of(io::stdout());
+    columns().or_else(|| size().map(|(width, _)| width.0.into()))
+}
+
 /// Passes on what is not obeyed by a terminal: all but the control characters of ASCII and of
 /// Latin-1 (U+0080 to U+009F, two bytes of UTF-8).
 struct Plain<W> {

@@ -71,6 +71,9 @@ pub struct Mark {
     /// Call stacks are taken.
     #[serde(default)]
     pub stacks: bool,
+    /// Every process of the host was traced.
+    #[serde(default)]
+    pub host_wide: bool,
     /// When it was made, `CLOCK_MONOTONIC` nanoseconds.
     #[serde(default)]
     pub now_ns: Option<u64>,

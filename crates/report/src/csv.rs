@@ -10,7 +10,7 @@ use super::activity::sums;
 use super::bandwidth::{CopyReport, DirectionReport};
 use super::cudatrace::KernelReport;
 use super::memleak::{AllocationReport, Memleak, ProcessReport, SiteReport, ThreadReport};
-use super::{Report, Writer, micros};
+use super::{Group, Report, Writer, micros};
 use gpuprobe_model::clock;
 
 /// A table: each column's name, and its text in the row of a `T`.
@@ -113,7 +113,11 @@ impl Writer for Csv {
             report.is_final.to_string(),
         ];
         if let Some(memleak) = &report.memleak {
-            let sites = if memleak.has_sites { SITES } else { &[] };
+            let sites = if memleak.has_stacks || memleak.group == Group::Stack {
+                SITES
+            } else {
+                &[]
+            };
             self.header(
                 COMMON
                     .into_iter()

@@ -12,7 +12,9 @@ pub mod bandwidth;
 mod csv;
 pub mod cudatrace;
 pub mod export;
+mod history;
 mod json;
+mod label;
 pub mod memleak;
 pub mod names;
 pub mod plot;
@@ -48,6 +50,7 @@ use memleak::Memleak;
 #[doc(hidden)]
 pub mod untrusted;
 
+pub use history::History;
 pub use text::describe_lost;
 pub use view::{Group, Sort, View};
 
@@ -98,6 +101,8 @@ pub struct Options {
     pub allocations: bool,
     /// Call stacks are taken.
     pub stacks: bool,
+    /// Every process of the host is traced.
+    pub host_wide: bool,
     /// When the report is made, `CLOCK_MONOTONIC` nanoseconds: ages are until then.
     pub now_ns: u64,
     /// The last report: ended processes are listed once more.
@@ -113,17 +118,37 @@ pub struct Options {
 impl Options {
     /// By what live allocations are put together.
     pub fn group(&self) -> Group {
-        let by_default = if self.stacks {
-            Group::Stack
+        let by_default = if self.host_wide {
+            Group::Gpu
         } else {
-            Group::Thread
+            Group::Stack
         };
         self.view.group.unwrap_or(by_default)
     }
+}
 
-    /// Whether call sites are listed.
-    pub fn lists_sites(&self) -> bool {
-        self.stacks || self.group() == Group::Stack
+/// What a report is made with besides the state.
+#[derive(Clone, Copy)]
+pub struct Sources<'a> {
+    /// Tells times of day, where events have these.
+    pub clock: Option<&'a Clock>,
+    /// What the host says of GPUs and of who uses them, if it was asked.
+    pub usage: Option<&'a Usage>,
+    /// What earlier reports have said.
+    pub history: Option<&'a History>,
+    /// Is asked for what [`needed_locations`] names, and nothing else.
+    pub symbols: &'a dyn Symbols,
+}
+
+impl<'a> Sources<'a> {
+    /// Of a file, which has symbols and perhaps a clock.
+    pub fn of_file(clock: Option<&'a Clock>, symbols: &'a dyn Symbols) -> Self {
+        Self {
+            clock,
+            usage: None,
+            history: None,
+            symbols,
+        }
     }
 }
 
@@ -149,17 +174,7 @@ pub fn learn_contexts(usage: &mut Usage, state: &State, learnt: &mut HashMap<u32
 }
 
 /// Makes a report of `state` as it is now.
-///
-/// `usage` is absent without NVML, `clock` where events have no times of day. `symbols` is asked for what [`needed_locations`] names, and
-/// nothing else.
-pub fn build(
-    state: &State,
-    lost: Lost,
-    clock: Option<&Clock>,
-    options: &Options,
-    usage: Option<&Usage>,
-    symbols: &dyn Symbols,
-) -> Report {
+pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>) -> Report {
     let modes = options.modes;
     Report {
         schema: SCHEMA,
@@ -169,7 +184,7 @@ pub fn build(
         lost,
         memleak: modes
             .memleak
-            .then(|| memleak::build(&state.ledger, clock, options, usage, symbols)),
+            .then(|| memleak::build(&state.ledger, options, sources)),
         cudatrace: modes
             .cudatrace
             .then(|| cudatrace::build(&state.launches, options)),
@@ -186,7 +201,7 @@ pub fn build(
 /// whether it is the first of its stack. Where finding symbols takes long, they can be looked for
 /// before the report is made.
 pub fn needed_locations(state: &State, options: &Options) -> Vec<(u32, Location, bool)> {
-    if !options.modes.memleak || !options.lists_sites() {
+    if !options.modes.memleak {
         return Vec::new();
     }
     memleak::needed_locations(&state.ledger, options)
@@ -237,6 +252,11 @@ pub trait Writer {
     /// # Errors
     /// Those of `out`.
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()>;
+
+    /// From now on, lines have so many columns; `None` for lines of any length, as of a file.
+    fn resize(&mut self, columns: Option<usize>) {
+        let _ = columns;
+    }
 
     /// Writes one copy to `out`.
     ///

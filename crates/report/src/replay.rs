@@ -66,6 +66,7 @@ pub fn run(config: &Config, out: &mut dyn Write) -> Result<()> {
         rows: rows(&database)?,
         writer: config.format.writer(config.per_call),
         batches: Vec::new(),
+        history: report::History::default(),
         last: None,
         out,
     };
@@ -130,6 +131,7 @@ struct Replay<'a> {
     writer: Box<dyn report::Writer>,
     /// What the GPU did since the last report, if that is to be written.
     batches: Vec<Batch>,
+    history: report::History,
     /// The last report, if only that is wanted.
     last: Option<report::Report>,
     out: &'a mut dyn Write,
@@ -206,6 +208,7 @@ impl Replay<'_> {
             top: self.config.top,
             view: self.config.view,
             stacks: mark.stacks,
+            host_wide: mark.host_wide,
             now_ns: mark.now_ns.unwrap_or_else(|| self.monotonic_ns(mark)),
             is_final: mark.is_final,
             allocations: true,
@@ -216,11 +219,16 @@ impl Replay<'_> {
         let mut report = report::build(
             &self.player.state,
             self.lost(),
-            Some(&self.clock),
             &options,
-            mark.usage.as_ref(),
-            &self.player.symbols,
+            report::Sources {
+                clock: Some(&self.clock),
+                usage: mark.usage.as_ref(),
+                history: Some(&self.history),
+                symbols: &self.player.symbols,
+            },
         );
+        let ledger = &self.player.state.ledger;
+        self.history.note(ledger, &report, options.now_ns);
         if let Ok(time) = DateTime::parse_from_rfc3339(&mark.time) {
             report.time = Some(time);
         }

@@ -60,6 +60,7 @@ fn make_reports(player: &mut Player) {
             top: Some(3),
             view: View::default(),
             stacks,
+            host_wide: !stacks,
             allocations: true,
             now_ns: u64::MAX,
             is_final,
@@ -69,9 +70,20 @@ fn make_reports(player: &mut Player) {
         };
         let state = &player.state;
         let lost = Lost::default();
-        let made = report::build(state, lost, Some(&clock), &options, None, &player.symbols);
+        let mut history = report::History::default();
+        let sources = |history| report::Sources {
+            clock: Some(&clock),
+            usage: None,
+            history,
+            symbols: &player.symbols,
+        };
+        let first = report::build(state, lost, &options, sources(None));
+        history.note(&state.ledger, &first, 0);
+        let made = report::build(state, lost, &options, sources(Some(&history)));
         for format in [Format::Text, Format::Json, Format::Csv] {
-            let _ = format.writer(true).write(&made, &mut io::sink());
+            let mut writer = format.writer(true);
+            writer.resize((!stacks).then_some(80));
+            let _ = writer.write(&made, &mut io::sink());
         }
     }
     let which = profile::Which {

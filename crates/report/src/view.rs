@@ -10,8 +10,14 @@ use gpuprobe_engine::{Allocation, By};
 pub enum Group {
     /// Call sites, each with its call stack.
     Stack,
-    /// The threads that allocated.
+    /// The threads that allocated, and their allocations.
     Thread,
+    /// Processes.
+    Process,
+    /// GPUs, and the processes that hold memory of each.
+    Gpu,
+    /// Kinds of memory.
+    Kind,
 }
 
 /// What comes first.
@@ -30,8 +36,8 @@ pub enum Sort {
 /// What of live memory is listed, and how. Sums of processes are never restricted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// By what allocations are put together; `None` for call sites where stacks are taken, else
-    /// threads.
+    /// By what allocations are put together; `None` for GPUs where the whole host is traced, else call
+    /// sites.
     pub group: Option<Group>,
     /// Frames of a stack that are shown at most.
     pub depth: Option<usize>,
@@ -45,6 +51,12 @@ pub struct View {
     pub sort: Sort,
     /// Show CUDA's own frames too.
     pub full_stacks: bool,
+    /// In text, show the call stack of every site that is listed.
+    pub stacks_shown: bool,
+    /// In text, show all there is to say of the site with this number.
+    pub site: Option<u32>,
+    /// In text, list single allocations.
+    pub allocations: bool,
 }
 
 impl Sort {

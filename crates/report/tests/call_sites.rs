@@ -64,6 +64,7 @@ fn options(top: Option<usize>, view: View) -> Options {
         top,
         view,
         stacks: true,
+        host_wide: false,
         now_ns: 1_000,
         allocations: true,
         is_final: false,
@@ -97,7 +98,9 @@ proptest! {
         let options = options(top, view);
         let needed = report::needed_locations(&state, &options);
         let asked = Asked::default();
-        let made = report::build(&state, Lost::default(), Some(&Clock::now()), &options, None, &asked);
+        let clock = Clock::now();
+        let sources = report::Sources::of_file(Some(&clock), &asked);
+        let made = report::build(&state, Lost::default(), &options, sources);
         prop_assert_eq!(needed.len(), asked.0.borrow().len());
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());
         // What is listed and what is said to be left out are all that is live.

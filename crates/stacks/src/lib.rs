@@ -5,6 +5,7 @@
 //! Gives: [`taken`] stacks of registers and memory become locations ([`AddressSpaces`], [`paths`]),
 //! locations become names ([`symbols`]), and libraries their traced functions ([`functions`]).
 
+pub mod allocators;
 mod cache;
 pub mod cuda;
 pub mod elf;

@@ -26,13 +26,14 @@ use super::sink::Sink;
 use super::{Config, Target, Tracer, command, descriptors, limits};
 use crate::host::process::Handle;
 use crate::probe::{Rings, types};
-use gpuprobe_model::Lost;
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::link::Link;
+use gpuprobe_model::{Lost, Untraced};
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::{BPF, LOOK, PERF_EVENTS, SIGNAL};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::Told;
+use gpuprobe_report as report;
 use gpuprobe_report::profile;
 use reports::{FIND_FOR, FIND_FOR_ONE};
 use watched::Watched;
@@ -92,6 +93,10 @@ struct Run<'a> {
     link: Option<Link>,
     /// About what a context takes, by GPU.
     contexts: HashMap<u32, u64>,
+    /// What the reports so far have said.
+    history: report::History,
+    /// Processes of which nothing was traced so far, those that are asked for.
+    untraced: HashMap<u32, Option<Untraced>>,
     lost: Lost,
     /// The frames that the recording knows.
     told: Told,

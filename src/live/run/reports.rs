@@ -1,18 +1,23 @@
 //! The reports of a run, and what has to be known for them.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use anyhow::Result;
 use tokio::time::Instant;
 
 use super::Run;
+use crate::host::nvml::Nvml;
 use crate::host::process;
+use crate::live::Target;
 use crate::live::output::Reader;
 use crate::live::recorder::mark_of;
-use gpuprobe_model::Usage;
+use gpuprobe_engine::World;
 use gpuprobe_model::clock;
 use gpuprobe_model::link::Link;
 use gpuprobe_model::stack::{NoSymbols, Symbols};
+use gpuprobe_model::{Untraced, Usage};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::FrameWitness;
 use gpuprobe_recording::log::Note;
@@ -68,11 +73,15 @@ impl Run<'_> {
         let report = report::build(
             state,
             self.lost,
-            Some(&self.clock),
             &options,
-            usage.as_ref(),
-            &symbols,
+            report::Sources {
+                clock: Some(&self.clock),
+                usage: usage.as_ref(),
+                history: Some(&self.history),
+                symbols: &symbols,
+            },
         );
+        self.history.note(&state.ledger, &report, options.now_ns);
         if self.sink.tap.is_recording() {
             let notes = symbols.into_notes();
             notes.into_iter().for_each(|note| self.sink.tap.note(note));
@@ -93,6 +102,7 @@ impl Run<'_> {
             top: self.config.top,
             view: self.config.view,
             stacks: self.config.stacks.is_on(),
+            host_wide: self.config.target == Target::Everything,
             allocations: true,
             now_ns: clock::monotonic_ns(),
             is_final,
@@ -133,13 +143,41 @@ impl Run<'_> {
 
     /// What NVML says that processes use, if it is there and that matters.
     fn usage(&mut self) -> Option<Usage> {
-        let nvml = self.sink.world.nvml.as_ref()?;
         if !self.config.modes.memleak {
             return None;
         }
-        let mut usage = nvml.usage();
+        let nvml = self.sink.world.nvml.as_ref();
+        let mut usage = nvml.map(Nvml::usage).unwrap_or_default();
         gpuprobe_report::learn_contexts(&mut usage, &self.sink.state, &mut self.contexts);
+        usage.untraced = self.untraced(&usage);
         Some(usage)
+    }
+
+    /// The processes that use a GPU or have CUDA loaded, of those that are asked for, and of which
+    /// nothing was traced so far.
+    fn untraced(&mut self, usage: &Usage) -> HashMap<u32, Untraced> {
+        let mut pids: HashSet<u32> = self.tracer.cuda_users().collect();
+        if self.config.target == Target::Everything {
+            pids.extend(usage.processes.keys());
+        }
+        pids.retain(|pid| self.sink.state.ledger.process_of(*pid).is_none());
+        self.untraced.retain(|pid, _| pids.contains(pid));
+        for pid in pids {
+            if let Entry::Vacant(unknown) = self.untraced.entry(pid)
+                && let Ok(task) = process::task_of(pid)
+            {
+                let identity = self.sink.world.identity(&task);
+                let accepts = self.config.filter.accepts(&task, || identity.clone());
+                unknown.insert(accepts.then_some(Untraced {
+                    uid: task.uid,
+                    comm: task.comm,
+                    identity,
+                }));
+            }
+        }
+        let accepted = self.untraced.iter();
+        let accepted = accepted.filter_map(|(pid, process)| Some((*pid, process.clone()?)));
+        accepted.collect()
     }
 
     /// Reads on until the frames that were asked for are found.

@@ -20,6 +20,7 @@ use gpuprobe_model::clock::Clock;
 use gpuprobe_model::event;
 use gpuprobe_recording::Tap;
 use gpuprobe_recording::frames::Told;
+use gpuprobe_report as report;
 use gpuprobe_report::profile;
 use std::collections::HashMap;
 use tokio::time::Instant;
@@ -62,6 +63,8 @@ impl<'a> Run<'a> {
             counted: Instant::now(),
             link: None,
             contexts: HashMap::new(),
+            history: report::History::default(),
+            untraced: HashMap::new(),
             clock,
             process,
             guard: None,

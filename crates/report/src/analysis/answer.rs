@@ -20,6 +20,8 @@ pub(super) struct Answer {
     pub(super) format: Format,
     /// Rows at most, in text.
     pub(super) top: usize,
+    /// Columns of a line, in text; none for lines of any length.
+    pub(super) width: Option<usize>,
     /// How lists are grouped, filtered and ordered.
     pub(super) view: View,
     /// Memory of the host is listed too.

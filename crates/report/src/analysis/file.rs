@@ -11,7 +11,7 @@ use super::accounts::{Accounts, Live};
 use super::totals::{Findings, Totals};
 use super::work::{self, Gpu};
 use crate::memleak::{AllocationReport, Memleak};
-use crate::{Options, Report, View, clock_micros, memleak};
+use crate::{Options, Report, Sources, View, clock_micros, memleak};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
@@ -177,10 +177,10 @@ impl File<'_> {
         let ledger = accounts.as_ref().map(|accounts| &accounts.ledger);
         let then = ledger.filter(|_| is_peak).map(Ledger::at_peak_of_rows);
         let (lost, clock) = (lost(self.session), clock.as_ref());
-        let mut report = crate::build(&state, lost, clock, &options, None, symbols);
+        let sources = Sources::of_file(clock, symbols);
+        let mut report = crate::build(&state, lost, &options, sources);
         let ledger = then.as_ref().or(ledger);
-        report.memleak =
-            ledger.map(|ledger| memleak::build(ledger, clock, &options, None, symbols));
+        report.memleak = ledger.map(|ledger| memleak::build(ledger, &options, sources));
         report.time = clock.map(|clock| clock.wall(now_ns));
         if is_peak && about.time_ns.is_none() {
             report.time = None;
@@ -211,6 +211,7 @@ impl File<'_> {
             top: self.top,
             view: self.view,
             stacks: true,
+            host_wide: false,
             allocations: self.allocations,
             now_ns: end_ns,
             is_final: true,
@@ -249,7 +250,11 @@ impl File<'_> {
             time: clock.filter(|_| peak_ns.is_some()).map(|c| c.wall(now_ns)),
             totals: gpu,
             host,
-            memleak: memleak::build(&ledger, clock, &options, None, &accounts.callers),
+            memleak: memleak::build(
+                &ledger,
+                &options,
+                Sources::of_file(clock, &accounts.callers),
+            ),
         }
     }
 }

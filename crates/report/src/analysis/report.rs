@@ -170,6 +170,10 @@ fn answer(
     let writer = Answer {
         format: config.format,
         top: config.top.unwrap_or(usize::MAX),
+        width: match config.output {
+            Some(_) => terminal::columns(),
+            None => terminal::width(),
+        },
         view: config.view,
         host: selection.host,
     };
@@ -194,15 +198,15 @@ fn answer(
         say("--from and --to select memory events; launches and copies are all shown");
     }
     let is_json = config.format == Format::Json;
+    let is_text = config.format == Format::Text;
     let is_by_site = config.view.group == Some(Group::Stack);
     let file = File {
         database,
         session,
         selection,
         view: config.view,
-        // In text, of all lists together.
-        top: config.top.filter(|_| is_json),
-        allocations: is_about_memory && (is_json || !is_by_site),
+        top: config.top.filter(|_| is_json || is_text),
+        allocations: is_about_memory && (is_json || is_text || !is_by_site),
     };
     let report = file.report(question)?;
     match question {

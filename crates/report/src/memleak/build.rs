@@ -2,34 +2,32 @@
 
 use std::cmp::Reverse;
 
+use super::nvml::tracked;
 use super::sites::site_reports;
 use super::threads::thread_reports;
-use super::{DeviceReport, Kinds, LeftOut, Live, Memleak, Nvml, PoolReport, ProcessReport};
-use crate::Options;
+use super::{
+    DeviceReport, GpuShare, Kinds, LeftOut, Live, Memleak, Nvml, PoolReport, ProcessReport,
+    untraced,
+};
+use crate::{Options, Sources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet};
 use gpuprobe_engine::pools::Pool;
 use gpuprobe_engine::totals::Total;
 use gpuprobe_engine::{Ledger, Process};
-use gpuprobe_model::Usage;
-use gpuprobe_model::clock::Clock;
 use gpuprobe_model::identity::DeviceIdentity;
-use gpuprobe_model::stack::Symbols;
 
 /// Makes the report of what the ledger holds now.
-pub(crate) fn build(
-    ledger: &Ledger,
-    clock: Option<&Clock>,
-    options: &Options,
-    usage: Option<&Usage>,
-    symbols: &dyn Symbols,
-) -> Memleak {
-    let living = ledger.living().map(|p| (p, usage));
-    let ended = ledger.ended(options.is_final).map(|p| (p, None));
-    let mut processes: Vec<_> = living
-        .chain(ended)
-        .map(|(process, usage)| process_report(process, clock, options, usage, symbols))
+pub(crate) fn build(ledger: &Ledger, options: &Options, sources: Sources<'_>) -> Memleak {
+    let all = ledger.living().chain(ledger.ended(options.is_final));
+    let mut processes: Vec<_> = all
+        .map(|process| process_report(process, options, sources))
+        .chain(untraced::reports(ledger, sources.usage))
         .collect();
-    processes.sort_by_key(|p| (Reverse(p.live.live_bytes), Reverse(p.live.bytes()), p.pid));
+    processes.sort_by_key(|p| {
+        let used = p.nvml.map_or(0, |nvml| nvml.used_bytes);
+        let (gpu, all) = (Reverse(p.live.live_bytes), Reverse(p.live.bytes()));
+        (gpu, all, Reverse(used), p.pid)
+    });
     let counts = ledger.counts();
     let calls = FUNCTIONS
         .iter()
@@ -68,7 +66,11 @@ pub(crate) fn build(
         null_frees: counts.null_frees,
         live,
         group: options.group(),
-        has_sites: options.lists_sites(),
+        host_wide: options.host_wide,
+        view: options.view,
+        top: options.top,
+        has_stacks: options.stacks,
+        gpus: sources.usage.map_or(Vec::new(), |usage| usage.gpus.clone()),
         peak_bytes: ledger.peak_bytes(),
         kinds,
         devices,
@@ -109,53 +111,117 @@ fn add_device(devices: &mut Vec<DeviceReport>, device: &DeviceReport) {
     }
 }
 
-fn process_report(
-    process: &Process,
-    clock: Option<&Clock>,
-    options: &Options,
-    usage: Option<&Usage>,
-    symbols: &dyn Symbols,
-) -> ProcessReport {
-    let (sites, omitted, filtered) = if options.lists_sites() {
-        let (sites, omitted, filtered) = site_reports(process, clock, options, symbols);
-        (Some(sites), omitted, filtered)
-    } else {
-        Default::default()
-    };
+fn process_report(process: &Process, options: &Options, sources: Sources<'_>) -> ProcessReport {
+    let Sources {
+        clock,
+        history,
+        symbols,
+        ..
+    } = sources;
+    let (sites, omitted, filtered) = site_reports(process, options, sources);
     let what_there_is = |left: LeftOut| (left.allocations > 0).then_some(left);
     let identity = &process.identity;
     let devices = process.devices().into_iter().map(|(index, total)| {
         let device = index.map(|index| identity.device(index));
         device_report(index, device.unwrap_or_default(), total)
     });
-    // With some kinds left out, nothing would add up.
-    let usage = usage.filter(|_| process.counted() == KindSet::ALL);
-    let nvml = usage.and_then(|usage| {
-        let used = usage.processes.get(&process.pid)?;
-        let context = |gpu: u32| usage.contexts.get(&gpu).copied();
-        Some(Nvml::of(process, used, context))
-    });
+    let devices: Vec<_> = devices.collect();
+    let (nvml, nvml_age_ns) = nvml_of(process, options, sources);
+    let used = sources
+        .usage
+        .filter(|_| !process.exited)
+        .and_then(|usage| usage.processes.get(&process.pid));
+    let age = |ns: u64| options.now_ns.saturating_sub(ns);
+    let traced_ns = match process.first_seen_ns.filter(|_| process.from_birth) {
+        Some(first_ns) => process
+            .ended_ns
+            .unwrap_or(options.now_ns)
+            .saturating_sub(first_ns),
+        None => u64::try_from(options.since_start.as_nanos()).unwrap_or(u64::MAX),
+    };
     ProcessReport {
         pid: process.pid,
         uid: process.uid,
+        user: identity.user.clone(),
         comm: process.comm.clone(),
+        command: identity.command.clone(),
         exited: process.exited,
+        traced: true,
+        from_start: process.from_birth,
+        traced_seconds: traced_ns as f64 / 1e9,
+        change_bytes: history.and_then(|history| history.change(process)),
+        change_bytes_per_minute: history
+            .filter(|_| !process.exited)
+            .and_then(|history| history.per_minute(process, options.now_ns)),
+        peak_time: clock.zip(process.peak_ns).map(|(clock, ns)| clock.wall(ns)),
+        peak_age_ns: process.peak_ns.map(age),
+        ended_age_ns: process.ended_ns.map(age),
+        gpus: gpu_shares(&devices, used.map_or(&[][..], Vec::as_slice)),
+        nvml_age_ns,
         container_pid: identity.container_pid,
         cgroup: identity.cgroup.clone(),
         container: identity.container.clone(),
         live: process.totals.sums.into(),
         peak_bytes: process.peak_bytes,
         kinds: Kinds(process.totals.kinds().collect()),
-        devices: devices.collect(),
+        devices,
         reserved_address_bytes: process.physical.reserved_bytes(),
         modules: process.modules() as u64,
         pools: process.pools.iter().map(pool_report).collect(),
         nvml,
         threads: thread_reports(process, clock, options, symbols),
-        sites,
+        sites: Some(sites),
         omitted: what_there_is(omitted),
         filtered: what_there_is(filtered),
     }
+}
+
+/// What NVML says of `process`; of one that has ended, what it said last, and how long ago.
+fn nvml_of(
+    process: &Process,
+    options: &Options,
+    sources: Sources<'_>,
+) -> (Option<Nvml>, Option<u64>) {
+    // With some kinds left out, nothing would add up.
+    if process.counted() != KindSet::ALL {
+        return (None, None);
+    }
+    if process.exited {
+        let last = sources.history.and_then(|history| history.nvml(process));
+        let age = |(ns, nvml)| (nvml, options.now_ns.saturating_sub(ns));
+        return last.map(age).unzip();
+    }
+    let now = sources.usage.and_then(|usage| {
+        let used = usage.processes.get(&process.pid)?;
+        let context = |gpu: u32| usage.contexts.get(&gpu).copied();
+        Some(Nvml::of(tracked(process), used, context))
+    });
+    (now, None)
+}
+
+/// What a process has on each GPU of the host: as traced, and as NVML says.
+pub(super) fn gpu_shares(devices: &[DeviceReport], used: &[(u32, u64)]) -> Vec<GpuShare> {
+    let mut shares: Vec<GpuShare> = Vec::new();
+    for &(index, bytes) in used {
+        shares.push(GpuShare {
+            index: Some(index),
+            used_bytes: Some(bytes),
+            live_bytes: 0,
+        });
+    }
+    for device in devices {
+        let index = device.physical_index.or(device.device.map(u32::from));
+        match shares.iter_mut().find(|share| share.index == index) {
+            Some(share) => share.live_bytes = share.live_bytes.saturating_add(device.bytes),
+            None => shares.push(GpuShare {
+                index,
+                used_bytes: None,
+                live_bytes: device.bytes,
+            }),
+        }
+    }
+    shares.sort_by_key(|share| share.index.unwrap_or(u32::MAX));
+    shares
 }
 
 fn pool_report(pool: &Pool) -> PoolReport {

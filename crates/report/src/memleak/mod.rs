@@ -5,6 +5,7 @@ mod nvml;
 mod site;
 mod sites;
 mod threads;
+mod untraced;
 
 use std::borrow::Cow;
 
@@ -12,9 +13,10 @@ use chrono::{DateTime, FixedOffset};
 use gpuprobe_model::text::hex;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-use super::{Group, as_map, clock_micros};
+use super::{Group, View, as_map, clock_micros};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::totals::{Sums, Total};
+use gpuprobe_model::GpuMemory;
 
 pub(super) use build::build;
 pub use nvml::Nvml;
@@ -41,9 +43,21 @@ pub struct Memleak {
     /// By what live allocations are shown to people.
     #[serde(skip)]
     pub group: Group,
-    /// Call sites are listed.
+    /// Every process of the host is traced.
     #[serde(skip)]
-    pub has_sites: bool,
+    pub host_wide: bool,
+    /// What is shown to people.
+    #[serde(skip)]
+    pub view: View,
+    /// Rows at most, for people.
+    #[serde(skip)]
+    pub top: Option<usize>,
+    /// Call stacks are taken.
+    #[serde(skip)]
+    pub has_stacks: bool,
+    /// The GPUs of the host, where NVML is there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuMemory>,
     /// The most bytes of GPU memory that living processes held together.
     pub peak_bytes: u64,
     /// What is live by kind.
@@ -55,6 +69,13 @@ pub struct Memleak {
     pub calls: Vec<(&'static str, u64)>,
     /// Processes, largest first.
     pub processes: Vec<ProcessReport>,
+}
+
+impl Memleak {
+    /// Whether any memory call was seen.
+    pub fn has_calls(&self) -> bool {
+        self.alloc_calls + self.free_calls + self.failed_calls + self.null_frees > 0
+    }
 }
 
 /// Live memory: the three sums that are never mixed.
@@ -169,10 +190,20 @@ pub struct ProcessReport {
     pub pid: u32,
     /// User id, if known.
     pub uid: Option<u32>,
+    /// Name of the user, if known.
+    pub user: Option<String>,
     /// Name, if known.
     pub comm: Option<String>,
+    /// Its command line, of which the end may be missing, if known.
+    pub command: Option<String>,
     /// It has ended, or runs another program now: what is listed was never freed.
     pub exited: bool,
+    /// Something of it was traced. If not, it is listed because it uses a GPU or has CUDA loaded.
+    pub traced: bool,
+    /// It was traced from its start: nothing that it did was missed.
+    pub from_start: bool,
+    /// For how long it was traced.
+    pub traced_seconds: f64,
     /// Process id within its container, if that is another.
     pub container_pid: Option<u32>,
     /// Its cgroup, if known.
@@ -182,12 +213,28 @@ pub struct ProcessReport {
     /// What is allocated and not freed.
     #[serde(flatten)]
     pub live: Live,
+    /// Bytes of GPU memory that it holds more than in the last report, or less if negative; none in the
+    /// first.
+    pub change_bytes: Option<i64>,
+    /// The same by minute, in the last minute; none until it is known for a second.
+    pub change_bytes_per_minute: Option<i64>,
     /// The most bytes of GPU memory that it held.
     pub peak_bytes: u64,
+    /// When that was; none if a file does not tell times of day.
+    #[serde(serialize_with = "clock_micros")]
+    pub peak_time: Option<DateTime<FixedOffset>>,
+    /// How long ago that was, nanoseconds.
+    #[serde(skip)]
+    pub peak_age_ns: Option<u64>,
+    /// How long ago it ended, if it has.
+    #[serde(skip)]
+    pub ended_age_ns: Option<u64>,
     /// What is live by kind.
     pub kinds: Kinds,
     /// GPU memory that is live by device.
     pub devices: Vec<DeviceReport>,
+    /// What it has on each GPU of the host.
+    pub gpus: Vec<GpuShare>,
     /// Bytes of address space that it reserved: no memory.
     pub reserved_address_bytes: u64,
     /// Modules and libraries that it has loaded.
@@ -197,10 +244,13 @@ pub struct ProcessReport {
     /// What NVML says, if it is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvml: Option<Nvml>,
+    /// How long ago NVML said that of a process that has ended.
+    #[serde(skip)]
+    pub nvml_age_ns: Option<u64>,
     /// Threads that allocated what is live, largest first.
     pub threads: Vec<ThreadReport>,
-    /// Call sites at which something was allocated that is live, largest first, if stacks are
-    /// taken; `--top` limits their number.
+    /// Call sites at which something was allocated that is live, largest first; `--top` limits their
+    /// number. Without call stacks, one for each function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<Vec<SiteReport>>,
     /// Call sites that are left out by `--top`.
@@ -209,6 +259,17 @@ pub struct ProcessReport {
     /// Live allocations that are at no call site here, for the age or size that was asked for.
     #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
     pub filtered: Option<LeftOut>,
+}
+
+/// What a process has on a GPU of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct GpuShare {
+    /// Index on the host, as `nvidia-smi` shows it; where that is not known, the process's own number.
+    pub index: Option<u32>,
+    /// Bytes that NVML says it uses, if NVML is there.
+    pub used_bytes: Option<u64>,
+    /// Bytes that were traced and are live.
+    pub live_bytes: u64,
 }
 
 /// A pool of stream-ordered memory.
@@ -268,7 +329,7 @@ pub struct AllocationReport {
     pub at_host: bool,
     /// The function that allocated it, as the user called it.
     pub api: Cow<'static, str>,
-    /// The call site that it was allocated at, if stacks are taken.
+    /// The call site that it was allocated at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<u32>,
     /// When it was allocated; none if a file does not tell times of day.

@@ -23,17 +23,16 @@ pub struct Nvml {
 }
 
 impl Nvml {
-    /// For `process`, which uses that much on each GPU. `contexts` says what a context takes on a
-    /// GPU.
+    /// For a process of which `tracked_bytes` are known, and which uses that much on each GPU.
+    /// `contexts` says what a context takes on a GPU.
     pub(super) fn of(
-        process: &Process,
+        tracked_bytes: u64,
         usage: &[(u32, u64)],
         context: impl Fn(u32) -> Option<u64>,
     ) -> Self {
         let used_bytes = usage
             .iter()
             .fold(0u64, |sum, (_, b)| sum.saturating_add(*b));
-        let tracked_bytes = tracked(process);
         let other_bytes = i128::from(used_bytes) - i128::from(tracked_bytes);
         let other_bytes = i64::try_from(other_bytes).unwrap_or(i64::MIN);
         let contexts = usage.iter().map(|&(gpu, _)| context(gpu)).sum();

@@ -39,6 +39,9 @@ fn is_zero(number: &u64) -> bool {
 pub struct SiteReport {
     /// Its number within the process and the run.
     pub id: u32,
+    /// What it is called: its first frame that is neither CUDA's nor an allocator's, with callers where
+    /// others have the same.
+    pub label: String,
     /// The function that was called.
     pub api: Cow<'static, str>,
     /// The kinds of memory that are live.
@@ -47,6 +50,12 @@ pub struct SiteReport {
     /// What was allocated here and is live, as far as its age and size were asked for.
     #[serde(flatten)]
     pub live: Live,
+    /// Bytes that are live here beyond those of the last report, or fewer if negative; none in the first.
+    pub change_bytes: Option<i64>,
+    /// The same of allocations.
+    pub change_allocations: Option<i64>,
+    /// The most bytes that were live here at a time, whatever their age and size.
+    pub peak_bytes: u64,
     /// Bytes ever allocated here.
     pub alloc_bytes: u64,
     /// Allocations ever made here.
@@ -61,6 +70,9 @@ pub struct SiteReport {
     /// When the newest was.
     #[serde(serialize_with = "clock_micros")]
     pub newest: Option<DateTime<FixedOffset>>,
+    /// What was called at the labelled frame, down to the function of CUDA.
+    #[serde(skip)]
+    pub via: String,
     /// The age of the oldest and of the newest, nanoseconds.
     #[serde(skip)]
     pub ages_ns: (u64, u64),

@@ -1,15 +1,16 @@
 //! Live allocations by call site.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{LeftOut, Live, SiteReport};
-use crate::{Options, Sort, function_name};
+use crate::label::{labels, via};
+use crate::{Options, Sort, Sources, function_name};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::totals::Sums;
 use gpuprobe_engine::{Allocation, Ledger, Process, Site};
-use gpuprobe_model::clock::Clock;
 use gpuprobe_model::stack::{Frame, Location, NoSymbols, Symbols};
 use gpuprobe_stacks::cuda;
 
@@ -22,6 +23,7 @@ struct Listed<'a> {
     /// What was ever allocated there, and what of it is no longer live.
     allocated: Sums,
     freed: Sums,
+    peak_bytes: u64,
     oldest_ns: u64,
     newest_ns: u64,
     kinds: Vec<MemoryKind>,
@@ -42,6 +44,8 @@ impl Listed<'_> {
         self.live.merge(other.live);
         self.allocated.merge(other.allocated);
         self.freed.merge(other.freed);
+        // These need not have been at the same time: it is no less.
+        self.peak_bytes = self.peak_bytes.saturating_add(other.peak_bytes);
         self.oldest_ns = self.oldest_ns.min(other.oldest_ns);
         self.newest_ns = self.newest_ns.max(other.newest_ns);
         self.kinds.extend(other.kinds);
@@ -79,7 +83,8 @@ fn select<'a>(process: &'a Process, options: &Options, symbols: &dyn Symbols) ->
     let mut found = put_together(found, symbols);
     let key = |site: &Listed<'_>| site.key(options.view.sort);
     let mut omitted = LeftOut::default();
-    if let Some(top) = options.top.filter(|&top| top < found.len()) {
+    let top = options.top.filter(|_| options.view.site.is_none());
+    if let Some(top) = top.filter(|&top| top < found.len()) {
         // There can be many more sites than are listed: the others need no order.
         found.select_nth_unstable_by_key(top, key);
         for site in found.drain(top..) {
@@ -137,6 +142,7 @@ fn all_live(process: &Process) -> Vec<Listed<'_>> {
             live: site.live,
             allocated: site.allocated,
             freed: site.freed,
+            peak_bytes: site.peak_bytes,
             oldest_ns: span.oldest_ns,
             newest_ns: span.newest_ns,
             kinds: span.kinds,
@@ -160,6 +166,7 @@ fn included<'a>(
             live: Sums::default(),
             allocated: site.allocated,
             freed: site.freed,
+            peak_bytes: site.peak_bytes,
             oldest_ns: u64::MAX,
             newest_ns: 0,
             kinds: Vec::new(),
@@ -179,13 +186,36 @@ fn included<'a>(
 /// The call sites of a process, and what is left out by their number and by filters.
 pub(super) fn site_reports(
     process: &Process,
-    clock: Option<&Clock>,
     options: &Options,
-    symbols: &dyn Symbols,
+    sources: Sources<'_>,
 ) -> (Vec<SiteReport>, LeftOut, LeftOut) {
+    let Sources {
+        clock,
+        history,
+        symbols,
+        ..
+    } = sources;
     let selected = select(process, options, symbols);
-    let report = |site: &Listed<'_>| {
-        let (mut frames, complete) = stack_of(process.pid, site.site, symbols);
+    let stacks: Vec<_> = selected
+        .listed
+        .iter()
+        .map(|site| stack_of(process.pid, site.site, symbols))
+        .collect();
+    let apis: Vec<_> = selected
+        .listed
+        .iter()
+        .map(|site| function_name(site.site.row, symbols))
+        .collect();
+    let named = stacks.iter().zip(&apis);
+    let named: Vec<_> = named
+        .map(|((frames, _), api)| (frames.as_slice(), api.as_ref()))
+        .collect();
+    let mut labels = labels(&named).into_iter();
+    let mut vias: VecDeque<_> = named.iter().map(|(frames, api)| via(frames, api)).collect();
+    drop(named);
+    type Named<'a> = ((&'a Listed<'a>, (Vec<Frame>, bool)), Cow<'static, str>);
+    let report = |((site, (mut frames, complete)), api): Named<'_>| {
+        let change = history.and_then(|history| history.change_of_site(process, site.id));
         if !options.view.full_stacks {
             let is_own = |f: &Frame| cuda::is_cuda(&f.function, &f.module, f.file.as_deref());
             frames.drain(..cuda::own_frames(&frames, is_own));
@@ -197,9 +227,14 @@ pub(super) fn site_reports(
         let age = |time_ns| options.now_ns.saturating_sub(time_ns);
         SiteReport {
             id: site.id,
-            api: function_name(site.site.row, symbols),
+            label: labels.next().unwrap_or_default(),
+            via: vias.pop_front().unwrap_or_default(),
+            api,
             kinds: site.kinds.clone(),
             live: Live::from(site.live),
+            change_bytes: change.map(|(bytes, _)| bytes),
+            change_allocations: change.map(|(_, allocations)| allocations),
+            peak_bytes: site.peak_bytes,
             alloc_bytes: allocated.bytes,
             alloc_calls: allocated.allocations,
             freed_bytes: freed.bytes,
@@ -216,7 +251,8 @@ pub(super) fn site_reports(
             stack: frames,
         }
     };
-    let sites = selected.listed.iter().map(report).collect();
+    let listed = selected.listed.iter().zip(stacks).zip(apis);
+    let sites = listed.map(report).collect();
     (sites, selected.omitted, selected.filtered)
 }
 

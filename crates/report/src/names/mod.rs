@@ -7,6 +7,7 @@
 
 mod apart;
 mod brackets;
+mod cut;
 mod elide;
 mod render;
 mod tree;
@@ -16,6 +17,7 @@ mod weight;
 mod tests;
 
 pub use apart::fit;
+pub use cut::cut;
 
 use render::Shape;
 

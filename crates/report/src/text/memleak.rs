@@ -1,286 +1,117 @@
 //! Who holds memory, for people.
 
-use gpuprobe_model::text::printable;
-use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
-use super::sites::{write_filtered, write_sites};
+use super::page::{Page, amount};
+use super::table::plural;
+use super::{classic, host, process};
 use crate::Group;
-use crate::memleak::{
-    AllocationReport, Live, Memleak, Nvml, PoolReport, ProcessReport, ThreadReport,
-};
-use gpuprobe_cuda::{Belongs, MemoryKind};
+use crate::memleak::{Memleak, ProcessReport};
+use gpuprobe_model::text::size;
 
-pub(super) fn write(memleak: &Memleak, out: &mut dyn Write) -> io::Result<()> {
-    let seen = memleak.alloc_calls + memleak.free_calls + memleak.failed_calls + memleak.null_frees;
-    if seen == 0 && memleak.processes.is_empty() {
-        return writeln!(out, "NO EVENT.");
+/// Ended processes that hold nothing are named up to here.
+const MAX_EMPTY: usize = 10;
+
+pub(super) fn write(
+    memleak: &Memleak,
+    is_final: bool,
+    page: &Page,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if memleak.group == Group::Thread {
+        return classic::write(memleak, page, out);
     }
-    for process in &memleak.processes {
-        // A process that ended and leaked nothing is no news.
-        if !process.exited || !process.live.is_empty() {
-            write_process(process, memleak.group, out)?;
-        }
+    if memleak.processes.is_empty() && !memleak.has_calls() {
+        page.head("no memory call and no process that uses CUDA so far", out)?;
+        return Ok(());
     }
-    writeln!(out)?;
-    writeln!(out, "TOTAL LEAKED: {}", size(memleak.live.live_bytes))?;
-    write_besides(&memleak.live, out)?;
-    writeln!(out)?;
-    writeln!(out, "{}", call_counts(memleak))?;
-    if memleak.failed_calls > 0 {
-        writeln!(out, "calls that failed: {}", memleak.failed_calls)?;
+    match memleak.group {
+        Group::Gpu => host::write_gpus(memleak, memleak.top, page, out)?,
+        Group::Process => host::write_processes(memleak, memleak.top, page, out)?,
+        Group::Stack | Group::Kind | Group::Thread => write_each(memleak, is_final, page, out)?,
     }
-    if memleak.unknown_frees > 0 {
-        let unknown = memleak.unknown_frees;
+    write_calls(memleak, page, out)?;
+    if is_final {
+        let live = &memleak.live;
+        writeln!(out, "TOTAL LEAKED: {}", size(live.live_bytes))?;
+        let (bytes, count) = (live.live_bytes, live.live_allocations);
         writeln!(
             out,
-            "frees of memory allocated before tracing began: {unknown}"
+            "{bytes} bytes leaked from {count} cuda memory allocation(s)"
         )?;
     }
-    let Live {
-        live_bytes,
-        live_allocations,
-        ..
-    } = memleak.live;
-    writeln!(
-        out,
-        "{live_bytes} bytes leaked from {live_allocations} cuda memory allocation(s)"
-    )
-}
-
-/// What is live but takes no memory of a GPU of its own.
-fn write_besides(live: &Live, out: &mut dyn Write) -> io::Result<()> {
-    if live.host_allocations > 0 {
-        let (host, count) = (size(live.host_bytes), live.host_allocations);
-        writeln!(out, "besides, host memory: {host} in {count}")?;
-    }
-    if live.imported_allocations > 0 {
-        let (imported, count) = (size(live.imported_bytes), live.imported_allocations);
-        writeln!(out, "besides, memory of others: {imported} in {count}")?;
-    }
     Ok(())
 }
 
-/// Names each allocating function that was called.
-fn call_counts(memleak: &Memleak) -> String {
-    let mut counts = memleak
-        .calls
+/// The same of a file, without sums of what was called.
+pub(super) fn write_listed(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+    match memleak.group {
+        Group::Thread => classic::write_processes(memleak, out),
+        Group::Gpu => host::write_gpus(memleak, memleak.top, page, out),
+        Group::Process => host::write_processes(memleak, memleak.top, page, out),
+        Group::Stack | Group::Kind => write_each(memleak, false, page, out),
+    }
+}
+
+/// Each process with its call sites or kinds.
+fn write_each(
+    memleak: &Memleak,
+    is_final: bool,
+    page: &Page,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    // What ended and left nothing is told of at the end, shortly.
+    let is_empty = |process: &&ProcessReport| {
+        process.exited && process.live.is_empty() && process.nvml.is_none()
+    };
+    let (empty, shown): (Vec<_>, Vec<_>) = memleak.processes.iter().partition(|p| is_empty(p));
+    for (index, process) in shown.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        process::write(process, memleak, page, out)?;
+    }
+    let living = shown
         .iter()
-        .map(|(symbol, calls)| format!("`{symbol}` calls: {calls}"));
-    let first = counts
-        .next()
-        .unwrap_or_else(|| "allocating calls: 0".into());
-    counts.fold(format!("total number of {first}"), |line, next| {
-        format!("{line}, {next}")
-    })
-}
-
-fn write_process(process: &ProcessReport, group: Group, out: &mut dyn Write) -> io::Result<()> {
-    let uid = process.uid.map_or("?".into(), |uid| uid.to_string());
-    let exited = if process.exited { " (exited)" } else { "" };
-    let container = process.container.as_deref().map_or(String::new(), |id| {
-        let inner = process.container_pid;
-        let inner = inner.map_or(String::new(), |pid| format!(", PID {pid} there"));
-        format!(" in container {}{inner}", id.get(..12).unwrap_or(id))
-    });
-    writeln!(out, "PID: {} / UID: {uid}{container}{exited}", process.pid)?;
-    if process.threads.is_empty() {
-        writeln!(out, "  nothing live")?;
+        .filter(|process| !process.exited && process.traced)
+        .count() as u64;
+    if living > 1 {
+        let live = &memleak.live;
+        let held = amount(live.live_bytes, live.live_allocations);
+        writeln!(out, "\nheld together {held}")?;
     }
-    match &process.sites {
-        Some(_) if process.live.is_empty() => {}
-        Some(sites) if group == Group::Stack => write_sites(process, sites, out)?,
-        _ => {
-            for thread in &process.threads {
-                write_thread(thread, out)?;
-            }
+    if is_final {
+        for process in empty.iter().take(MAX_EMPTY) {
+            let peak = size(process.peak_bytes);
+            page.head(
+                &format!("{}  all freed  (peak {peak})", process.who().title()),
+                out,
+            )?;
         }
-    }
-    write_sums(process, out)?;
-    for pool in &process.pools {
-        write_pool(pool, out)?;
-    }
-    if let Some(nvml) = &process.nvml {
-        writeln!(out, "  {}", nvml_line(nvml))?;
+        if let Some(more) = empty.len().checked_sub(MAX_EMPTY).filter(|&more| more > 0) {
+            writeln!(out, "... {more} more ended and left nothing")?;
+        }
     }
     Ok(())
 }
 
-fn write_thread(thread: &ThreadReport, out: &mut dyn Write) -> io::Result<()> {
-    let comm = printable(thread.comm.as_deref().unwrap_or("?"));
-    let tid = thread.tid.map_or("?".into(), |tid| tid.to_string());
-    writeln!(out, "  {comm}:{tid}")?;
-    for allocation in &thread.allocations {
-        writeln!(out, "    {}", allocation_line(allocation))?;
+/// What was called.
+fn write_calls(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+    let calls = memleak.calls.iter();
+    let calls: Vec<_> = calls
+        .map(|(symbol, calls)| format!("{calls} {symbol}"))
+        .collect();
+    let mut parts = vec![match calls.len() {
+        0 => "calls: no allocation".to_owned(),
+        _ => format!("calls: {}", calls.join(", ")),
+    }];
+    parts.push(plural(memleak.free_calls, "free"));
+    if memleak.failed_calls > 0 {
+        parts.push(format!("{} failed", memleak.failed_calls));
     }
-    if thread.omitted_allocations > 0 {
-        let (count, size) = (thread.omitted_allocations, size(thread.omitted_bytes));
-        writeln!(out, "    ... and {count} more, {size}")?;
+    if memleak.unknown_frees > 0 {
+        let frees = plural(memleak.unknown_frees, "free");
+        parts.push(format!("{frees} of memory from before attach"));
     }
-    thread
-        .filtered
-        .map_or(Ok(()), |left| write_filtered("    ", &left, out))
-}
-
-fn allocation_line(allocation: &AllocationReport) -> String {
-    let place = match allocation.device {
-        _ if allocation.at_host => "host".into(),
-        Some(device) => format!("gpu_{device}"),
-        None => "gpu_?".into(),
-    };
-    let (address, bytes) = (allocation.address, size(allocation.bytes));
-    let mut line = format!("{address:#x}:{place}: {bytes}");
-    if allocation.kind != MemoryKind::Device {
-        line += &format!(" {}", allocation.kind);
-    }
-    if allocation.computed {
-        line += " (computed)";
-    }
-    if allocation.kind == MemoryKind::Static && allocation.bytes == 0 {
-        line += " (size unknown)";
-    }
-    if let Some(name) = &allocation.name {
-        line += &format!(" {}", printable(name));
-    }
-    if allocation.mapped_bytes == Some(0) {
-        line += " (not mapped)";
-    }
-    line
-}
-
-/// By kind and by device, where that says more than the total.
-fn write_sums(process: &ProcessReport, out: &mut dyn Write) -> io::Result<()> {
-    let kinds = &process.kinds.0;
-    let plain = kinds.iter().all(|(kind, _)| *kind == MemoryKind::Device);
-    if !plain {
-        let kinds: Vec<_> = kinds
-            .iter()
-            .map(|(kind, total)| {
-                let besides = match kind.belongs() {
-                    Belongs::Gpu => "",
-                    Belongs::Host => " (host)",
-                    Belongs::Elsewhere => " (not counted)",
-                };
-                format!("{kind} {}{besides}", size(total.bytes))
-            })
-            .collect();
-        writeln!(out, "  by kind: {}", kinds.join(", "))?;
-    }
-    if process.devices.len() > 1 {
-        let device = |d: Option<u16>| d.map_or("?".into(), |d| d.to_string());
-        let devices = process.devices.iter();
-        let devices: Vec<_> = devices
-            .map(|d| format!("gpu_{} {}", device(d.device), size(d.bytes)))
-            .collect();
-        writeln!(out, "  by device: {}", devices.join(", "))?;
-    }
-    if process.reserved_address_bytes > 0 {
-        let reserved = size(process.reserved_address_bytes);
-        writeln!(out, "  address space reserved, no memory: {reserved}")?;
-    }
-    Ok(())
-}
-
-fn write_pool(pool: &PoolReport, out: &mut dyn Write) -> io::Result<()> {
-    let Some(reserved) = pool.reserved_bytes else {
-        return Ok(());
-    };
-    let name = pool
-        .pool
-        .map_or("?".into(), |handle| format!("{handle:#x}"));
-    let (used, reserved) = (size(pool.used_bytes), size(reserved));
-    writeln!(out, "  pool {name}: used {used}, reserved {reserved}")
-}
-
-/// `tracked A + before attach or outside CUDA B (of it context about C) = nvidia-smi D`: adds up
-/// as it is written, whatever rounding does.
-fn nvml_line(nvml: &Nvml) -> String {
-    let Nvml {
-        used_bytes,
-        tracked_bytes,
-        other_bytes,
-        context_bytes,
-    } = *nvml;
-    let unit = Unit::of(used_bytes);
-    let (used, tracked) = (unit.hundredths(used_bytes), unit.hundredths(tracked_bytes));
-    let sign = if other_bytes < 0 { '-' } else { '+' };
-    let context = context_bytes.map_or(String::new(), |bytes| {
-        format!(
-            " (of it context about {})",
-            unit.text(unit.hundredths(bytes))
-        )
-    });
-    format!(
-        "tracked {} {sign} before attach or outside CUDA {}{context} = nvidia-smi {}",
-        unit.text(tracked),
-        unit.text(used.abs_diff(tracked)),
-        unit.text(used),
-    )
-}
-
-/// One unit for all numbers of a line.
-#[derive(Clone, Copy)]
-struct Unit {
-    bytes: u64,
-    name: &'static str,
-}
-
-impl Unit {
-    fn of(largest: u64) -> Self {
-        if largest >= 1 << 30 {
-            let (bytes, name) = (1 << 30, "GiB");
-            Self { bytes, name }
-        } else {
-            let (bytes, name) = (1 << 20, "MiB");
-            Self { bytes, name }
-        }
-    }
-
-    /// Rounded to hundredths of the unit.
-    fn hundredths(self, bytes: u64) -> u64 {
-        let unit = u128::from(self.bytes);
-        let hundredths = (u128::from(bytes) * 100 + unit / 2) / unit;
-        u64::try_from(hundredths).unwrap_or(u64::MAX)
-    }
-
-    fn text(self, hundredths: u64) -> String {
-        let (whole, part) = (hundredths / 100, hundredths % 100);
-        format!("{whole}.{part:02} {}", self.name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GIB: u64 = 1 << 30;
-
-    #[test]
-    fn the_line_adds_up_as_it_is_written() {
-        let nvml = Nvml {
-            used_bytes: 7 * GIB,
-            tracked_bytes: 5 * GIB + GIB / 8,
-            other_bytes: 2 * (GIB as i64) - (GIB / 8) as i64,
-            context_bytes: Some(GIB / 2),
-        };
-        assert_eq!(
-            nvml_line(&nvml),
-            "tracked 5.13 GiB + before attach or outside CUDA 1.87 GiB \
-             (of it context about 0.50 GiB) = nvidia-smi 7.00 GiB"
-        );
-    }
-
-    #[test]
-    fn more_tracked_than_used_is_said_too() {
-        let nvml = Nvml {
-            used_bytes: 10 << 20,
-            tracked_bytes: 12 << 20,
-            other_bytes: -(2 << 20),
-            context_bytes: None,
-        };
-        assert_eq!(
-            nvml_line(&nvml),
-            "tracked 12.00 MiB - before attach or outside CUDA 2.00 MiB = nvidia-smi 10.00 MiB"
-        );
-    }
+    page.head(&parts.join(", "), out)
 }

@@ -2,10 +2,12 @@
 
 mod activity;
 mod bandwidth;
+mod classic;
 mod cudatrace;
+mod host;
 mod memleak;
-mod sites;
-#[allow(dead_code, reason = "the tables come one by one")]
+pub(crate) mod page;
+pub(crate) mod process;
 pub(crate) mod table;
 
 use gpuprobe_model::Lost;
@@ -13,40 +15,50 @@ use gpuprobe_model::text::printable;
 use std::io::{self, Write};
 
 pub(crate) use activity::write_calls_and_waits;
-pub(crate) use sites::write_filtered;
 
 use super::activity::lines::Line;
 use super::bandwidth::CopyReport;
-use super::{Report, Writer};
+use super::memleak::Memleak;
+use super::{Group, Report, Writer};
 use gpuprobe_model::clock;
+use page::Page;
 
 #[derive(Default)]
 pub(super) struct Text {
     /// Whose records were written last.
     pid: Option<u32>,
+    /// Columns of a line; `None` for lines of any length.
+    columns: Option<usize>,
 }
 
 impl Writer for Text {
     fn write(&mut self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
-        let rule = "-".repeat(20);
-        writeln!(
-            out,
-            "{rule} {} {rule}",
-            report
-                .time
-                .as_ref()
-                .map(clock::rfc3339_seconds)
-                .unwrap_or_default()
-        )?;
+        let time = report.time.as_ref();
+        let time = match self.columns {
+            Some(_) => time.map(|time| time.format("%H:%M:%S").to_string()),
+            None => time.map(clock::rfc3339_seconds),
+        };
+        let is_classic = |memleak: &Memleak| memleak.group == Group::Thread;
+        let is_classic = report.memleak.as_ref().is_some_and(is_classic);
+        let page = if is_classic {
+            Page::new(
+                self.columns,
+                report.time.as_ref().map(clock::rfc3339_seconds),
+            )
+        } else {
+            Page::new(self.columns, time)
+        };
         if let Some(memleak) = &report.memleak {
-            memleak::write(memleak, out)?;
+            memleak::write(memleak, report.is_final, &page, out)?;
         }
         if let Some(cudatrace) = &report.cudatrace {
             separate(report.memleak.is_some(), out)?;
+            page.head("LAUNCHES", out)?;
             cudatrace::write(cudatrace, out)?;
         }
         if let Some(bandwidth) = &report.bandwidth_util {
             separate(report.memleak.is_some() || report.cudatrace.is_some(), out)?;
+            page.head("COPIES", out)?;
             bandwidth::write(bandwidth, out)?;
         }
         if let Some(activity) = &report.activity {
@@ -56,10 +68,18 @@ impl Writer for Text {
                 report.bandwidth_util.is_some(),
             ];
             separate(before.contains(&true), out)?;
+            page.head("GPU ACTIVITY", out)?;
             activity::write(activity, out)?;
+        }
+        if !report.lost.any() && !is_classic {
+            writeln!(out, "lost: nothing")?;
         }
         write_lost(&report.lost, out)?;
         writeln!(out)
+    }
+
+    fn resize(&mut self, columns: Option<usize>) {
+        self.columns = columns;
     }
 
     fn write_copy(&mut self, copy: &CopyReport, out: &mut dyn Write) -> io::Result<()> {
@@ -79,6 +99,11 @@ impl Writer for Text {
 /// A blank line between two parts.
 fn separate(needed: bool, out: &mut dyn Write) -> io::Result<()> {
     if needed { writeln!(out) } else { Ok(()) }
+}
+
+/// Who holds memory, of a file.
+pub(crate) fn write_memory(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+    memleak::write_listed(memleak, page, out)
 }
 
 pub(crate) fn write_lost(lost: &Lost, out: &mut dyn Write) -> io::Result<()> {

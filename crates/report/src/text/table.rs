@@ -11,8 +11,10 @@ pub(crate) enum Align {
     Left,
     /// Numbers.
     Right,
-    /// Names, which are shortened to what is left of a line. The last columns of a table.
+    /// Names of functions and kernels, which are shortened to what is left of a line.
     Name,
+    /// Other text, which is cut to that.
+    Text,
 }
 
 /// One column.
@@ -35,6 +37,10 @@ impl Column {
 
     pub(crate) const fn name(heading: &'static str) -> Self {
         Self::new(heading, Align::Name)
+    }
+
+    pub(crate) const fn text(heading: &'static str) -> Self {
+        Self::new(heading, Align::Text)
     }
 
     const fn new(heading: &'static str, align: Align) -> Self {
@@ -88,11 +94,18 @@ impl Table {
     /// # Errors
     /// Returns an error if `out` cannot be written to.
     pub(crate) fn write(&self, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
+        self.lines(width)
+            .iter()
+            .try_for_each(|line| writeln!(out, "{line}"))
+    }
+
+    /// The lines of the table: the headings, if there are any rows, then a line for each row.
+    pub(crate) fn lines(&self, width: Option<usize>) -> Vec<String> {
         if self.rows.is_empty() {
-            return Ok(());
+            return Vec::new();
         }
         let shown = self.lay_out(width);
-        let line = |cell: &dyn Fn(&Shown) -> String, out: &mut dyn Write| {
+        let line = |cell: &dyn Fn(&Shown) -> String| {
             let mut line = " ".repeat(self.indent);
             for (index, column) in shown.iter().enumerate() {
                 let cell = cell(column);
@@ -101,18 +114,19 @@ impl Table {
                 line.extend(std::iter::repeat_n(' ', gap));
                 match column.align {
                     Align::Right => line += &(padding + &cell),
-                    Align::Left | Align::Name => line += &(cell + &padding),
+                    Align::Left | Align::Name | Align::Text => line += &(cell + &padding),
                 }
             }
-            writeln!(out, "{}", line.trim_end())
+            line.trim_end().to_owned()
         };
+        let mut lines = Vec::new();
         if self.columns.iter().any(|column| !column.heading.is_empty()) {
-            line(&|column| column.heading.to_owned(), out)?;
+            lines.push(line(&|column| column.heading.to_owned()));
         }
         for row in 0..self.rows.len() {
-            line(&|column| column.cells[row].clone(), out)?;
+            lines.push(line(&|column| column.cells[row].clone()));
         }
-        Ok(())
+        lines
     }
 
     /// The columns that are shown, with what fits of their cells.
@@ -126,13 +140,17 @@ impl Table {
                 continue;
             }
             let gap = if shown.is_empty() { 0 } else { GAP };
-            let cells = if column.align == Align::Name {
+            let cells = if matches!(column.align, Align::Name | Align::Text) {
                 let room = left.map(|left| left.saturating_sub(gap));
                 if column.from_width > 0 && room.is_some_and(|room| room < LEAST_NAME) {
                     continue;
                 }
                 let cells: Vec<_> = cells().collect();
-                names::fit(&cells, room.map(|room| room.max(LEAST_NAME)))
+                let room = room.map(|room| room.max(LEAST_NAME));
+                match column.align {
+                    Align::Name => names::fit(&cells, room),
+                    _ => names::cut(&cells, room),
+                }
             } else {
                 cells().map(str::to_owned).collect()
             };

@@ -80,6 +80,7 @@ fn sums_for_people() {
         top: Some(10),
         view: View::default(),
         stacks: false,
+        host_wide: false,
         now_ns: 10_900,
         allocations: true,
         is_final: true,
@@ -88,14 +89,8 @@ fn sums_for_people() {
         link: None,
     };
     let clock = Clock::now();
-    let report = report::build(
-        &state,
-        Lost::default(),
-        Some(&clock),
-        &options,
-        None,
-        &NoSymbols,
-    );
+    let sources = report::Sources::of_file(Some(&clock), &NoSymbols);
+    let report = report::build(&state, Lost::default(), &options, sources);
     let mut out = Vec::new();
     Format::Text.writer(false).write(&report, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
@@ -113,6 +108,7 @@ PID: 7 / UID: ? ?
     memory: device allocation 1 (1.00 MiB)
     calls
         runtime  cudaMalloc   1 calls  500 ns  mean 500 ns  min 500 ns  max 500 ns, 1 failed
+lost: nothing
 
 ";
     assert_eq!(sums, expected);

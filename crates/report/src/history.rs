@@ -1,0 +1,119 @@
+//! What the reports before said, for what has changed since.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use gpuprobe_engine::{Ledger, Process};
+
+use crate::Report;
+use crate::memleak::Nvml;
+
+/// For how long the growth of a process is looked at.
+const WINDOW_NS: u64 = 60_000_000_000;
+/// No growth is told of less.
+const LEAST_WINDOW_NS: u64 = 1_000_000_000;
+
+/// What the reports of a run so far have said of its processes.
+#[derive(Debug, Default)]
+pub struct History {
+    processes: HashMap<u32, Past>,
+    /// Whether there was a report.
+    has_reported: bool,
+}
+
+/// A process, as the last report had it.
+#[derive(Debug, Default)]
+struct Past {
+    /// Tells it from another with the same PID.
+    first_seen_ns: Option<u64>,
+    bytes: u64,
+    /// Bytes and allocations of call sites, by their numbers.
+    sites: Vec<(u64, u64)>,
+    /// Bytes of GPU memory at earlier reports, within a minute.
+    recent: VecDeque<(u64, u64)>,
+    nvml: Option<(u64, Nvml)>,
+}
+
+impl History {
+    /// Notes what `report`, which was made of `ledger` at `now_ns`, has said.
+    pub fn note(&mut self, ledger: &Ledger, report: &Report, now_ns: u64) {
+        self.has_reported = true;
+        let listed: HashMap<u32, Option<Nvml>> = report
+            .memleak
+            .iter()
+            .flat_map(|memleak| &memleak.processes)
+            .filter(|process| !process.exited)
+            .map(|process| (process.pid, process.nvml))
+            .collect();
+        for process in ledger.living() {
+            let past = self.processes.entry(process.pid).or_default();
+            if past.first_seen_ns != process.first_seen_ns {
+                *past = Past {
+                    first_seen_ns: process.first_seen_ns,
+                    ..Past::default()
+                };
+            }
+            past.bytes = process.totals.sums.gpu.bytes;
+            let sites = process.sites.iter().map(|site| site.live.all());
+            past.sites = sites.map(|all| (all.bytes, all.allocations)).collect();
+            past.recent.push_back((now_ns, past.bytes));
+            let is_old = |&(ns, _): &(u64, u64)| now_ns.saturating_sub(ns) > WINDOW_NS;
+            while past.recent.front().is_some_and(is_old) {
+                past.recent.pop_front();
+            }
+            if let Some(Some(nvml)) = listed.get(&process.pid) {
+                past.nvml = Some((now_ns, *nvml));
+            }
+        }
+        // Ended processes are shown once more at the end.
+        let known = ledger.living().chain(ledger.ended(true));
+        let known: HashSet<u32> = known.map(|process| process.pid).collect();
+        self.processes.retain(|pid, _| known.contains(pid));
+    }
+
+    fn past(&self, process: &Process) -> Option<&Past> {
+        let past = self.processes.get(&process.pid)?;
+        (past.first_seen_ns == process.first_seen_ns).then_some(past)
+    }
+
+    /// By how many bytes of GPU memory `process` holds more than in the last report; none if there was
+    /// no report yet.
+    pub(crate) fn change(&self, process: &Process) -> Option<i64> {
+        let before = self.past(process).map_or(0, |past| past.bytes);
+        let change = i128::from(process.totals.sums.gpu.bytes) - i128::from(before);
+        self.has_reported.then(|| clamp(change))
+    }
+
+    /// The same of what is live at the call site with this number: bytes and allocations.
+    pub(crate) fn change_of_site(&self, process: &Process, site: u32) -> Option<(i64, i64)> {
+        let now = process.sites.get(site)?.live.all();
+        let before = self
+            .past(process)
+            .and_then(|past| past.sites.get(site as usize));
+        let (bytes, allocations) = before.copied().unwrap_or((0, 0));
+        let difference = |now: u64, before: u64| clamp(i128::from(now) - i128::from(before));
+        self.has_reported.then(|| {
+            let bytes = difference(now.bytes, bytes);
+            (bytes, difference(now.allocations, allocations))
+        })
+    }
+
+    /// Bytes a minute by which `process` has grown in the last minute, or for as long as it is known.
+    pub(crate) fn per_minute(&self, process: &Process, now_ns: u64) -> Option<i64> {
+        let (then_ns, before) = *self.past(process)?.recent.front()?;
+        let for_ns = now_ns
+            .checked_sub(then_ns)
+            .filter(|&ns| ns >= LEAST_WINDOW_NS)?;
+        let change = i128::from(process.totals.sums.gpu.bytes) - i128::from(before);
+        Some(clamp(change * i128::from(WINDOW_NS) / i128::from(for_ns)))
+    }
+
+    /// What NVML said last of `process`, and when.
+    pub(crate) fn nvml(&self, process: &Process) -> Option<(u64, Nvml)> {
+        self.past(process)?.nvml
+    }
+}
+
+fn clamp(change: i128) -> i64 {
+    let least = i128::from(i64::MIN);
+    i64::try_from(change.clamp(least, i128::from(i64::MAX))).unwrap_or_default()
+}

@@ -1,0 +1,257 @@
+//! What a call site is called: the line or function that people know it by.
+
+use std::collections::HashMap;
+
+use crate::names;
+use gpuprobe_model::stack::{Frame, Language};
+use gpuprobe_stacks::allocators::{down_to_start, first_user, is_allocator};
+use gpuprobe_stacks::cuda::{file_name, is_cuda};
+
+/// Callers that are named after a label, so that it is told apart from others.
+const MAX_CALLERS: usize = 8;
+
+/// The label of a call stack, innermost frame first: its first frame that is neither CUDA's nor an
+/// allocator's. Where native code of a framework was called from Python, the line of Python. None
+/// without any frame.
+pub(crate) fn label(frames: &[Frame]) -> Option<String> {
+    user_frame(frames).map(|index| described(&frames[index]))
+}
+
+/// Labels of several call stacks, each with the function that was called there: where stacks differ,
+/// so do their labels, by as many callers as that takes.
+pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
+    let mut labels: Vec<_> = sites
+        .iter()
+        .map(|(frames, api)| label(frames).unwrap_or_else(|| (*api).to_owned()))
+        .collect();
+    for callers in 1..=MAX_CALLERS {
+        let alike = alike(&labels);
+        if alike.is_empty() {
+            break;
+        }
+        for index in alike {
+            let (frames, _) = sites[index];
+            let Some(caller) = caller(frames, callers) else {
+                continue;
+            };
+            labels[index] += " < ";
+            labels[index] += &caller;
+        }
+    }
+    for index in alike(&labels) {
+        let (_, api) = sites[index];
+        if !labels[index].ends_with(api) {
+            labels[index] += &format!(" > {api}");
+        }
+    }
+    labels
+}
+
+/// Which labels are not the only ones of their kind.
+fn alike(labels: &[String]) -> Vec<usize> {
+    let mut seen: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (index, label) in labels.iter().enumerate() {
+        seen.entry(label).or_default().push(index);
+    }
+    let groups = seen.into_values().filter(|group| group.len() > 1);
+    groups.flatten().collect()
+}
+
+/// The `number`th caller of the labelled frame, which was called in the program.
+fn caller(frames: &[Frame], number: usize) -> Option<String> {
+    let shown = down_to_start(frames, |frame| &frame.function);
+    let index = user_frame(frames)? + number;
+    (index < shown).then(|| described(&frames[index]))
+}
+
+/// What was called at the labelled frame on the way to CUDA: `torch.zeros_like > cudaMalloc`.
+pub(crate) fn via(frames: &[Frame], api: &str) -> String {
+    let labelled = user_frame(frames).unwrap_or(0);
+    let called = frames[..labelled.min(frames.len())].iter().rev();
+    let is_told =
+        |frame: &&Frame| !is_allocator(&frame.function, &frame.module) && !is_cudas(frame);
+    match called
+        .filter(is_told)
+        .map(|frame| names::simplify(&frame.function))
+        .next()
+    {
+        Some(first) if first != api => format!("{first} > {api}"),
+        _ => api.to_owned(),
+    }
+}
+
+fn is_cudas(frame: &Frame) -> bool {
+    is_cuda(&frame.function, &frame.module, frame.file.as_deref())
+}
+
+/// The frame that a stack is labelled by.
+fn user_frame(frames: &[Frame]) -> Option<usize> {
+    let of_frame = |frame: &Frame| {
+        let module: &str = &frame.module;
+        (
+            frame.function.clone(),
+            module.to_owned(),
+            frame.file.clone(),
+        )
+    };
+    let parts: Vec<_> = frames.iter().map(of_frame).collect();
+    let native = first_user(&parts, |(function, module, file)| {
+        (function.as_str(), module.as_str(), file.as_deref())
+    });
+    let is_library = |frame: &Frame| {
+        let file = frame.file.as_deref().unwrap_or_default();
+        ["site-packages/", "dist-packages/", "/lib/python3"]
+            .iter()
+            .any(|part| file.contains(part))
+    };
+    let pythons = || (0..frames.len()).filter(|&index| frames[index].language == Language::Python);
+    let python = pythons()
+        .find(|&index| !is_library(&frames[index]))
+        .or_else(|| pythons().next());
+    match (native, python) {
+        (Some(native), Some(python)) if is_framework(&frames[native]) => Some(python),
+        (Some(native), _) => Some(native),
+        // All are CUDA's or an allocator's: the outermost that is shown.
+        (None, Some(python)) => Some(python),
+        (None, None) => down_to_start(frames, |frame| &frame.function).checked_sub(1),
+    }
+}
+
+/// Whether a frame is of a framework that is used from Python, or of Python itself.
+fn is_framework(frame: &Frame) -> bool {
+    const FILES: &[&str] = &[
+        "libtorch",
+        "libc10",
+        "_C.",
+        "libpython",
+        "python",
+        "libxla",
+        "xla_extension",
+        "libtensorflow",
+        "_pywrap_tensorflow",
+        "libjax",
+        "pjrt_c_api",
+    ];
+    let file = file_name(&frame.module);
+    frame.language == Language::Python
+        || FILES.iter().any(|begin| file.starts_with(begin))
+        || frame.module.contains("/cupy/")
+}
+
+/// `file.c:58 function`, `libcublas: cublasCreate_v2`, or `module+0x1a3`.
+fn described(frame: &Frame) -> String {
+    let function = names::simplify(&frame.function);
+    if let Some(file) = &frame.file {
+        let line = frame.line.map_or(String::new(), |line| format!(":{line}"));
+        return format!("{}{line} {function}", file_name(file));
+    }
+    let module = file_name(&frame.module);
+    let module = module.split(".so").next().unwrap_or(module);
+    if function.contains("+0x") || module.starts_with('[') || module.is_empty() {
+        return function;
+    }
+    format!("{module}: {function}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(function: &str, module: &str, file: Option<(&str, u32)>) -> Frame {
+        Frame {
+            function: function.into(),
+            file: file.map(|(file, _)| file.into()),
+            line: file.map(|(_, line)| line),
+            module: module.into(),
+            address: 0,
+            language: Language::Native,
+            inlined: false,
+        }
+    }
+
+    #[test]
+    fn the_first_frame_that_is_the_users() {
+        let app = "/srv/app";
+        let stack = [
+            frame("cudaMalloc", "/cuda/libcudart.so.12", None),
+            frame("rmm::mr::allocate(int)", "/x/librmm.so", None),
+            frame("grow", app, Some(("/src/pool.c", 58))),
+            frame("main", app, Some(("/src/main.c", 7))),
+            frame("__libc_start_main", "/lib/libc.so.6", None),
+        ];
+        assert_eq!(label(&stack).as_deref(), Some("pool.c:58 grow"));
+        assert_eq!(via(&stack, "cudaMalloc"), "cudaMalloc");
+        assert_eq!(label(&stack[..2]).as_deref(), Some("librmm: allocate"));
+        assert_eq!(label(&[]), None);
+        let bare = [frame("app+0x1a3", app, None)];
+        assert_eq!(label(&bare).as_deref(), Some("app+0x1a3"));
+        let library = [frame("cublasCreate_v2", "/x/libcublas.so.12", None)];
+        assert_eq!(
+            label(&library).as_deref(),
+            Some("libcublas: cublasCreate_v2")
+        );
+    }
+
+    #[test]
+    fn in_a_framework_the_line_of_python_counts() {
+        let mut line = frame("step", "train.py", Some(("/home/ada/train.py", 88)));
+        line.language = Language::Python;
+        let mut library = frame(
+            "forward",
+            "x.py",
+            Some(("/v/site-packages/torch/nn/x.py", 9)),
+        );
+        library.language = Language::Python;
+        let torch = "/v/torch/lib/libtorch_cuda.so";
+        let stack = [
+            frame("c10::cuda::malloc()", "/v/torch/lib/libc10_cuda.so", None),
+            frame("at::native::add(at::Tensor)", torch, None),
+            frame("at::native::zeros_like(at::Tensor)", torch, None),
+            library,
+            line,
+        ];
+        assert_eq!(label(&stack).as_deref(), Some("train.py:88 step"));
+        // A library that is no framework's is what the memory is for.
+        let cublas = [
+            frame("cublasCreate_v2", "/x/libcublas.so.12", None),
+            stack[4].clone(),
+        ];
+        assert_eq!(
+            label(&cublas).as_deref(),
+            Some("libcublas: cublasCreate_v2")
+        );
+    }
+
+    #[test]
+    fn labels_differ_where_stacks_do() {
+        let app = "/srv/app";
+        let alloc = || frame("pool_allocate", app, Some(("a.c", 1)));
+        let one = [
+            alloc(),
+            frame("load", app, Some(("b.c", 2))),
+            frame("main", app, None),
+        ];
+        let two = [
+            alloc(),
+            frame("step", app, Some(("b.c", 9))),
+            frame("main", app, None),
+        ];
+        let three = [
+            alloc(),
+            frame("step", app, Some(("b.c", 9))),
+            frame("tune", app, None),
+        ];
+        let sites: [(&[Frame], &str); 5] = [
+            (&one, "cudaMalloc"),
+            (&two, "cudaMalloc"),
+            (&three, "cudaMalloc"),
+            (&one, "cuMemCreate"),
+            (&[], "cudaMalloc"),
+        ];
+        let labels = labels(&sites);
+        let different: std::collections::HashSet<_> = labels.iter().collect();
+        assert_eq!(different.len(), labels.len(), "{labels:?}");
+        assert_eq!(labels[2], "a.c:1 pool_allocate < b.c:9 step < app: tune");
+        assert_eq!(labels[4], "cudaMalloc");
+    }
+}

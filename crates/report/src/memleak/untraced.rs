@@ -1,0 +1,55 @@
+//! Processes that use a GPU, and of which nothing was traced so far.
+
+use super::build::gpu_shares;
+use super::{Kinds, Live, Nvml, ProcessReport};
+use gpuprobe_engine::Ledger;
+use gpuprobe_model::{Untraced, Usage};
+
+/// Reports of the processes that `usage` tells of and the ledger does not.
+pub(super) fn reports(ledger: &Ledger, usage: Option<&Usage>) -> Vec<ProcessReport> {
+    let all = usage.into_iter().flat_map(|usage| {
+        let unknown = usage.untraced.iter();
+        let unknown = unknown.filter(|(pid, _)| ledger.process_of(**pid).is_none());
+        unknown.map(move |(pid, process)| report(*pid, process, usage))
+    });
+    all.collect()
+}
+
+fn report(pid: u32, process: &Untraced, usage: &Usage) -> ProcessReport {
+    let identity = &process.identity;
+    let used = usage.processes.get(&pid);
+    let context = |gpu: u32| usage.contexts.get(&gpu).copied();
+    ProcessReport {
+        pid,
+        uid: Some(process.uid),
+        user: identity.user.clone(),
+        comm: Some(process.comm.clone()),
+        command: identity.command.clone(),
+        exited: false,
+        traced: false,
+        from_start: false,
+        traced_seconds: 0.0,
+        container_pid: identity.container_pid,
+        cgroup: identity.cgroup.clone(),
+        container: identity.container.clone(),
+        live: Live::default(),
+        change_bytes: None,
+        change_bytes_per_minute: None,
+        peak_bytes: 0,
+        peak_time: None,
+        peak_age_ns: None,
+        ended_age_ns: None,
+        kinds: Kinds::default(),
+        devices: Vec::new(),
+        gpus: gpu_shares(&[], used.map_or(&[][..], Vec::as_slice)),
+        reserved_address_bytes: 0,
+        modules: 0,
+        pools: Vec::new(),
+        nvml: used.map(|used| Nvml::of(0, used, context)),
+        nvml_age_ns: None,
+        threads: Vec::new(),
+        sites: Some(Vec::new()),
+        omitted: None,
+        filtered: None,
+    }
+}

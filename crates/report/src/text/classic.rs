@@ -1,0 +1,202 @@
+//! Who holds memory by thread, in the words of the first version: scripts read it.
+
+use gpuprobe_model::text::printable;
+use gpuprobe_model::text::size;
+use std::io::{self, Write};
+
+use super::page::{Page, amount};
+use super::process::sum;
+use crate::memleak::{
+    AllocationReport, LeftOut, Live, Memleak, PoolReport, ProcessReport, ThreadReport,
+};
+use gpuprobe_cuda::{Belongs, MemoryKind};
+
+pub(super) fn write(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+    page.rule(out)?;
+    if !memleak.has_calls() && memleak.processes.is_empty() {
+        return writeln!(out, "no memory call so far");
+    }
+    write_processes(memleak, out)?;
+    writeln!(out)?;
+    writeln!(out, "TOTAL LEAKED: {}", size(memleak.live.live_bytes))?;
+    write_besides(&memleak.live, out)?;
+    writeln!(out)?;
+    writeln!(out, "{}", call_counts(memleak))?;
+    if memleak.failed_calls > 0 {
+        writeln!(out, "calls that failed: {}", memleak.failed_calls)?;
+    }
+    if memleak.unknown_frees > 0 {
+        let unknown = memleak.unknown_frees;
+        writeln!(
+            out,
+            "frees of memory allocated before tracing began: {unknown}"
+        )?;
+    }
+    let Live {
+        live_bytes,
+        live_allocations,
+        ..
+    } = memleak.live;
+    writeln!(
+        out,
+        "{live_bytes} bytes leaked from {live_allocations} cuda memory allocation(s)"
+    )
+}
+
+/// Each process with its threads and their allocations.
+pub(super) fn write_processes(memleak: &Memleak, out: &mut dyn Write) -> io::Result<()> {
+    // A process that ended and leaked nothing is no news.
+    let is_shown = |process: &&ProcessReport| !process.exited || !process.live.is_empty();
+    let mut shown = memleak.processes.iter().filter(is_shown);
+    shown.try_for_each(|process| write_process(process, out))
+}
+
+/// What is live but takes no memory of a GPU of its own.
+fn write_besides(live: &Live, out: &mut dyn Write) -> io::Result<()> {
+    if live.host_allocations > 0 {
+        let (host, count) = (size(live.host_bytes), live.host_allocations);
+        writeln!(out, "besides, host memory: {host} in {count}")?;
+    }
+    if live.imported_allocations > 0 {
+        let (imported, count) = (size(live.imported_bytes), live.imported_allocations);
+        writeln!(out, "besides, memory of others: {imported} in {count}")?;
+    }
+    Ok(())
+}
+
+/// Names each allocating function that was called.
+fn call_counts(memleak: &Memleak) -> String {
+    let mut counts = memleak
+        .calls
+        .iter()
+        .map(|(symbol, calls)| format!("`{symbol}` calls: {calls}"));
+    let first = counts
+        .next()
+        .unwrap_or_else(|| "allocating calls: 0".into());
+    counts.fold(format!("total number of {first}"), |line, next| {
+        format!("{line}, {next}")
+    })
+}
+
+fn write_process(process: &ProcessReport, out: &mut dyn Write) -> io::Result<()> {
+    let uid = process.uid.map_or("?".into(), |uid| uid.to_string());
+    let exited = if process.exited { " (exited)" } else { "" };
+    let container = process.container.as_deref().map_or(String::new(), |id| {
+        let inner = process.container_pid;
+        let inner = inner.map_or(String::new(), |pid| format!(", PID {pid} there"));
+        format!(" in container {}{inner}", id.get(..12).unwrap_or(id))
+    });
+    writeln!(out, "PID: {} / UID: {uid}{container}{exited}", process.pid)?;
+    if process.threads.is_empty() {
+        writeln!(out, "  nothing live")?;
+    }
+    for thread in &process.threads {
+        write_thread(thread, out)?;
+    }
+    write_sums(process, out)?;
+    for pool in &process.pools {
+        write_pool(pool, out)?;
+    }
+    if let Some(nvml) = &process.nvml {
+        let tracked = size(nvml.tracked_bytes);
+        writeln!(out, "  tracked {tracked} {}", sum(nvml, nvml.tracked_bytes))?;
+    }
+    Ok(())
+}
+
+fn write_thread(thread: &ThreadReport, out: &mut dyn Write) -> io::Result<()> {
+    let comm = printable(thread.comm.as_deref().unwrap_or("?"));
+    let tid = thread.tid.map_or("?".into(), |tid| tid.to_string());
+    writeln!(out, "  {comm}:{tid}")?;
+    for allocation in &thread.allocations {
+        writeln!(out, "    {}", allocation_line(allocation))?;
+    }
+    if thread.omitted_allocations > 0 {
+        let (count, size) = (thread.omitted_allocations, size(thread.omitted_bytes));
+        writeln!(out, "    ... and {count} more, {size}")?;
+    }
+    thread
+        .filtered
+        .map_or(Ok(()), |left| write_filtered("    ", &left, out))
+}
+
+/// What is live but not listed, because other allocations were asked for.
+fn write_filtered(indent: &str, filtered: &LeftOut, out: &mut dyn Write) -> io::Result<()> {
+    let amount = amount(filtered.bytes, filtered.allocations);
+    writeln!(out, "{indent}not listed for age or size: {amount}")
+}
+
+/// `gpu_0`, as the process numbers its GPUs.
+pub(super) fn place(allocation: &AllocationReport) -> String {
+    match allocation.device {
+        _ if allocation.at_host => "host".into(),
+        Some(device) => format!("gpu_{device}"),
+        None => "gpu_?".into(),
+    }
+}
+
+fn allocation_line(allocation: &AllocationReport) -> String {
+    let place = place(allocation);
+    let (address, bytes) = (allocation.address, size(allocation.bytes));
+    let mut line = format!("{address:#x}:{place}: {bytes}");
+    if allocation.kind != MemoryKind::Device {
+        line += &format!(" {}", allocation.kind);
+    }
+    if allocation.computed {
+        line += " (computed)";
+    }
+    if allocation.kind == MemoryKind::Static && allocation.bytes == 0 {
+        line += " (size unknown)";
+    }
+    if let Some(name) = &allocation.name {
+        line += &format!(" {}", printable(name));
+    }
+    if allocation.mapped_bytes == Some(0) {
+        line += " (not mapped)";
+    }
+    line
+}
+
+/// By kind and by device, where that says more than the total.
+fn write_sums(process: &ProcessReport, out: &mut dyn Write) -> io::Result<()> {
+    let kinds = &process.kinds.0;
+    let plain = kinds.iter().all(|(kind, _)| *kind == MemoryKind::Device);
+    if !plain {
+        let kinds: Vec<_> = kinds
+            .iter()
+            .map(|(kind, total)| {
+                let besides = match kind.belongs() {
+                    Belongs::Gpu => "",
+                    Belongs::Host => " (host)",
+                    Belongs::Elsewhere => " (not counted)",
+                };
+                format!("{kind} {}{besides}", size(total.bytes))
+            })
+            .collect();
+        writeln!(out, "  by kind: {}", kinds.join(", "))?;
+    }
+    if process.devices.len() > 1 {
+        let device = |d: Option<u16>| d.map_or("?".into(), |d| d.to_string());
+        let devices = process.devices.iter();
+        let devices: Vec<_> = devices
+            .map(|d| format!("gpu_{} {}", device(d.device), size(d.bytes)))
+            .collect();
+        writeln!(out, "  by device: {}", devices.join(", "))?;
+    }
+    if process.reserved_address_bytes > 0 {
+        let reserved = size(process.reserved_address_bytes);
+        writeln!(out, "  address space reserved, no memory: {reserved}")?;
+    }
+    Ok(())
+}
+
+fn write_pool(pool: &PoolReport, out: &mut dyn Write) -> io::Result<()> {
+    let Some(reserved) = pool.reserved_bytes else {
+        return Ok(());
+    };
+    let name = pool
+        .pool
+        .map_or("?".into(), |handle| format!("{handle:#x}"));
+    let (used, reserved) = (size(pool.used_bytes), size(reserved));
+    writeln!(out, "  pool {name}: used {used}, reserved {reserved}")
+}

@@ -1,0 +1,211 @@
+//! Which frames are an allocator's: they are the same for whatever a program allocates through it, so
+//! that none of them says which allocation it was.
+
+use super::cuda::{file_name, is_cuda};
+
+/// Beginnings of the names of functions that hand out memory for others, by whom.
+const FUNCTIONS: &[(&str, &[&str])] = &[
+    (
+        "PyTorch",
+        &[
+            "c10::",
+            "at::detail::",
+            "at::native::empty",
+            "at::_ops::empty",
+            "at::native::new_empty",
+            "at::_ops::new_empty",
+            "at::native::resize_",
+            "at::empty",
+            "at::cuda::",
+            "at::(anonymous namespace)::",
+            "torch::cuda::CUDAPluggableAllocator",
+            "torch::autograd::VariableType::(anonymous namespace)::empty",
+        ],
+    ),
+    (
+        "RMM",
+        &["rmm::", "__pyx_f_3rmm", "__pyx_pw_3rmm", "__pyx_pf_3rmm"],
+    ),
+    (
+        "CuPy",
+        &[
+            "__pyx_f_4cupy_4cuda_6memory",
+            "__pyx_pw_4cupy_4cuda_6memory",
+            "__pyx_pf_4cupy_4cuda_6memory",
+        ],
+    ),
+    (
+        "TensorFlow and XLA",
+        &[
+            "tsl::",
+            "tensorflow::BFCAllocator",
+            "tensorflow::GPU",
+            "stream_executor::",
+            "xla::TfAllocatorAdapter",
+            "xla::LocalDeviceState",
+            "xla::StreamExecutor",
+            "se::",
+        ],
+    ),
+    (
+        "ONNX Runtime",
+        &[
+            "onnxruntime::CUDAAllocator",
+            "onnxruntime::BFCArena",
+            "onnxruntime::IAllocator",
+        ],
+    ),
+    ("Paddle", &["paddle::memory::"]),
+    ("Thrust and CUB", &["thrust::", "cub::"]),
+    ("Kokkos", &["Kokkos::Impl::", "Kokkos::Cuda"]),
+    ("AMReX", &["amrex::Arena", "amrex::CArena"]),
+    ("Umpire", &["umpire::"]),
+    ("OpenCV", &["cv::cuda::GpuMat::"]),
+    (
+        "ggml",
+        &[
+            "ggml_cuda_device_malloc",
+            "ggml_cuda_pool",
+            "ggml_backend_cuda_buffer_type_alloc",
+        ],
+    ),
+    (
+        "NCCL",
+        &["ncclCudaMalloc", "ncclCuMemAlloc", "ncclCudaCalloc"],
+    ),
+    (
+        "the C++ library",
+        &["operator new", "std::", "__gnu_cxx::", "void* operator new"],
+    ),
+    (
+        "Rust's library",
+        &["alloc::", "<alloc::", "core::", "<core::", "std::"],
+    ),
+];
+
+/// Beginnings of the names of files that are an allocator as a whole.
+const FILES: &[&str] = &["libc10", "librmm", "cumem_allocator"];
+
+/// The functions that programs begin with, and what stands below these. The first are the
+/// program's own.
+const FIRST: &[&str] = &["main", "<module>"];
+const BELOW: &[&str] = &[
+    "_start",
+    "__libc_start_main",
+    "__libc_start_call_main",
+    "__libc_init_first",
+    "start_thread",
+    "clone",
+    "clone3",
+    "__clone",
+    "__clone3",
+    "thread_start",
+];
+
+/// Whether a frame is of an allocator that programs use, not of who wants the memory.
+pub fn is_allocator(function: &str, module: &str) -> bool {
+    let name = without_return_type(function);
+    let begins = |begin: &&str| name.starts_with(begin);
+    FILES.iter().any(|file| file_name(module).starts_with(file))
+        || FUNCTIONS
+            .iter()
+            .any(|(_, names)| names.iter().any(|name| begins(&name)))
+}
+
+/// The index of the first frame that is neither CUDA's nor an allocator's; none if there is none.
+/// `frame` gives the function, the file of code and the source file of a frame.
+pub fn first_user<T>(
+    frames: &[T],
+    frame: impl Fn(&T) -> (&str, &str, Option<&str>),
+) -> Option<usize> {
+    frames.iter().position(|one| {
+        let (function, module, source) = frame(one);
+        !is_cuda(function, module, source) && !is_allocator(function, module)
+    })
+}
+
+/// How many frames there are down to the one that the program, or a thread of it, begins with.
+pub fn down_to_start<T>(frames: &[T], function: impl Fn(&T) -> &str) -> usize {
+    let name = |frame| {
+        let name = function(frame);
+        name.split(['@', '(']).next().unwrap_or(name)
+    };
+    let main = frames
+        .iter()
+        .rposition(|frame| FIRST.contains(&name(frame)));
+    if let Some(main) = main {
+        return main + 1;
+    }
+    let below = frames
+        .iter()
+        .rev()
+        .take_while(|frame| BELOW.contains(&name(frame)));
+    match frames.len() - below.count() {
+        0 => frames.len(),
+        shown => shown,
+    }
+}
+
+/// The name behind the return type that templates have in front of theirs.
+fn without_return_type(function: &str) -> &str {
+    let mut depth = 0_i32;
+    let mut begin = 0;
+    for (index, byte) in function.bytes().enumerate() {
+        match byte {
+            b'<' => depth += 1,
+            b'>' => depth -= 1,
+            b'(' if depth == 0 && !function[index..].starts_with("(anonymous namespace)") => break,
+            b'(' => depth += 1,
+            b')' => depth -= 1,
+            b' ' if depth == 0 && !function[..index].ends_with("operator") => begin = index + 1,
+            _ => {}
+        }
+    }
+    &function[begin..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocators_by_function_and_file() {
+        for name in [
+            "c10::cuda::CUDACachingAllocator::Native::(anonymous namespace)::DeviceCachingAllocator::alloc_block(bool)",
+            "rmm::mr::cuda_memory_resource::do_allocate(unsigned long, rmm::cuda_stream_view)",
+            "float* thrust::detail::allocate<float>(int)",
+            "tsl::BFCAllocator::Extend(unsigned long, unsigned long)",
+            "__pyx_f_4cupy_4cuda_6memory_6Memory___init__",
+            "std::vector<float, pool<float> >::_M_allocate(unsigned long)",
+            "operator new(unsigned long)",
+        ] {
+            assert!(is_allocator(name, "/usr/lib/libx.so"), "{name}");
+        }
+        assert!(is_allocator("f", "/venv/torch/lib/libc10_cuda.so"));
+        for name in [
+            "grow",
+            "at::native::zeros_like(at::Tensor const&)",
+            "Foo<std::less<int> >::grow()",
+            "main",
+        ] {
+            assert!(!is_allocator(name, "/app"), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_stands_below_main_is_not_shown() {
+        let shown = |frames: &[&str]| down_to_start(frames, |frame| frame);
+        assert_eq!(
+            shown(&["grow", "main", "__libc_start_call_main", "_start"]),
+            2
+        );
+        assert_eq!(shown(&["grow", "work(void*)", "start_thread", "clone3"]), 2);
+        assert_eq!(shown(&["grow", "step"]), 2);
+        assert_eq!(shown(&["clone3"]), 1);
+        assert_eq!(
+            shown(&["f", "main(int, char**)", "__libc_start_main@@GLIBC_2.34"]),
+            2
+        );
+        assert_eq!(shown(&[]), 0);
+    }
+}
