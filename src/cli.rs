@@ -25,7 +25,8 @@ use gpuprobe_os::say;
 #[cfg_attr(
     feature = "live",
     doc = "Without --pid and COMMAND, every CUDA process on this host is traced, those that start \
-           later too. Reports go to standard output, everything else to standard error."
+           later too. Reports go to standard output; with COMMAND, whose standard output that is, \
+           to standard error. Messages go to standard error."
 )]
 #[cfg_attr(
     not(feature = "live"),

@@ -115,7 +115,8 @@ pub struct Config {
     pub profiles: profile::Config,
     /// Format of the reports.
     pub format: Format,
-    /// Where reports go; `None` for standard output.
+    /// Where reports go, `-` for standard output; `None` for standard error if there is a command,
+    /// else for standard output.
     pub output: Option<PathBuf>,
     /// Whose memory calls are probed.
     pub api: ApiChoice,

@@ -117,7 +117,8 @@ pub(super) struct TraceArgs {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 
-    /// Write reports to FILE instead of standard output.
+    /// Write reports to FILE, or with `-` to standard output [default: standard output, with COMMAND
+    /// standard error].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

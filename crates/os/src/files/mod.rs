@@ -32,6 +32,11 @@ const FILE_MODE: Mode = Mode::from_bits_truncate(0o666);
 /// Permissions of a new folder, before the umask.
 const FOLDER_MODE: Mode = Mode::from_bits_truncate(0o777);
 
+/// Whether `path` stands for standard output: `-`, as everywhere.
+pub fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// Opens `path` for writing and makes it empty; makes it if it is not there.
 ///
 /// # Errors
