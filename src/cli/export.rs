@@ -19,7 +19,7 @@ pub(super) struct ExportArgs {
     #[arg(long, value_enum, default_value_t = Format::Chrome)]
     format: Format,
 
-    /// Write to this file instead of standard output; packed if it ends in `.gz`.
+    /// Write to this file instead of standard output (`-`); packed if it ends in `.gz`.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

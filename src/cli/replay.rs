@@ -1,14 +1,14 @@
 //! `gpuprobe replay`, as it is typed.
 
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 
-use super::view::ViewArgs;
-use gpuprobe_os::terminal;
+use super::view::{Top, ViewArgs, parse_top};
+use gpuprobe_os::{files, terminal};
 use gpuprobe_report::Format;
 use gpuprobe_report::replay;
 
@@ -29,13 +29,17 @@ pub(super) struct ReplayArgs {
     #[command(flatten)]
     view: ViewArgs,
 
-    /// Rows per thread or process, largest first [default: 10 in text, all in json and csv].
-    #[arg(long, value_name = "N")]
-    top: Option<usize>,
+    /// Rows per thread or process, largest first, or all [default: 10 in text, all in json and csv].
+    #[arg(long, value_name = "N|all", value_parser = parse_top)]
+    top: Option<Top>,
 
     /// Format of the reports.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+
+    /// Write to this file instead of standard output (`-`).
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 impl ReplayArgs {
@@ -43,13 +47,22 @@ impl ReplayArgs {
         let config = replay::Config {
             file: self.file,
             format: self.format,
-            top: self.top.or(self.format.default_top()),
+            top: Top::rows(self.top, self.format.default_top()),
             view: self.view.view(),
             per_call: self.per_call,
             only_last: self.last,
         };
-        let mut out = BufWriter::new(terminal::stdout());
+        let place = self.output.filter(|path| !files::is_stdout(path));
+        let out = match &place {
+            None => terminal::stdout(),
+            Some(path) => {
+                let why = || format!("cannot write to {}", path.display());
+                Box::new(files::create(path).with_context(why)?)
+            }
+        };
+        let mut out = BufWriter::new(out);
         replay::run(&config, &mut out)?;
+        out.flush().context("cannot write the report")?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -41,8 +41,8 @@ pub use tracer::Tracer;
 pub enum Target {
     /// Every process, present and future.
     Everything,
-    /// A running process.
-    Process(u32),
+    /// Running processes.
+    Processes(Vec<u32>),
     /// A command to start, and its children.
     Command(Vec<OsString>),
 }
@@ -85,7 +85,7 @@ impl ApiChoice {
 pub struct Config {
     /// What is traced.
     pub target: Target,
-    /// The children of the traced process too.
+    /// The children of the traced processes too.
     pub children: bool,
     /// The command keeps our rights, instead of having those of the user who called sudo.
     pub as_root: bool,

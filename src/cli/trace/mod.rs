@@ -13,7 +13,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Subcommand};
 
 use super::profile::ProfileArgs;
-use super::view::ViewArgs;
+use super::view::{Top, ViewArgs, parse_top};
 use super::{Cli, parse_duration};
 use crate::doctor;
 use crate::live;
@@ -107,11 +107,11 @@ pub(super) struct TraceArgs {
     #[command(flatten)]
     profile: ProfileArgs,
 
-    /// Rows per thread or process, largest first [default: 10 in text, all in json and csv].
+    /// Rows per thread or process, largest first, or all [default: 10 in text, all in json and csv].
     ///
     /// Call sites of a process, allocations of a thread, kernels of a process.
-    #[arg(long, value_name = "N")]
-    top: Option<usize>,
+    #[arg(long, value_name = "N|all", value_parser = parse_top)]
+    top: Option<Top>,
 
     /// Format of the reports.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -184,7 +184,7 @@ impl TraceArgs {
             per_call: self.per_call,
             interval: self.interval,
             duration: self.target.duration,
-            top: self.top.or(self.format.default_top()),
+            top: Top::rows(self.top, self.format.default_top()),
             format: self.format,
             output: self.output,
             api: self.target.api,
@@ -226,7 +226,13 @@ mod tests {
             Cli::try_parse_from(all).map(|cli| cli.trace.into_config().target)
         };
         assert_eq!(target(&[]).unwrap(), Target::Everything);
-        assert_eq!(target(&["--pid", "7"]).unwrap(), Target::Process(7));
+        for (words, pids) in [
+            (&["--pid", "7"][..], &[7][..]),
+            (&["-p7"], &[7]),
+            (&["-p", "7,8", "--pid", "9"], &[7, 8, 9]),
+        ] {
+            assert_eq!(target(words).unwrap(), Target::Processes(pids.to_vec()));
+        }
         let command = vec![OsString::from("app"), OsString::from("--pid")];
         assert_eq!(
             target(&["--", "app", "--pid"]).unwrap(),

@@ -83,7 +83,8 @@ struct Run<'a> {
     follower: Follower,
     sink: Sink,
     clock: Clock,
-    process: Option<Handle>,
+    /// The processes that were asked for, if any.
+    processes: Vec<Handle>,
     started: Instant,
     reported: Instant,
     /// When the kernel side's counts were read.
@@ -194,12 +195,13 @@ impl Run<'_> {
         Ok(reader)
     }
 
-    /// Starts to read the symbols of the process, if it is known.
+    /// Starts to read the symbols of the processes, if they are known.
     fn prepare_stacks(&mut self) {
-        let known = self.process.as_ref().map(|process| process.pid);
-        if let (Some(stacks), Some(pid)) = (&mut self.sink.stacks, known) {
-            stacks.prepare_for(pid);
-            stacks.teach(&self.tracer.probe);
+        if let Some(stacks) = &mut self.sink.stacks {
+            for process in &self.processes {
+                stacks.prepare_for(process.pid);
+                stacks.teach(&self.tracer.probe);
+            }
         }
     }
 
@@ -222,9 +224,10 @@ impl Run<'_> {
         written.map(|()| status)
     }
 
-    /// Whether nothing is left to trace, if it was a process.
+    /// Whether nothing is left to trace, if it was processes.
     fn all_ended(&self) -> bool {
-        self.process.is_some_and(|p| !p.is_alive())
+        !self.processes.is_empty()
+            && !self.processes.iter().any(Handle::is_alive)
             && !(self.config.children && self.tracer.probe.has_targets())
     }
 
