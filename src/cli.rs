@@ -64,7 +64,9 @@ pub fn main() -> ExitCode {
         return status;
     }
     messages::begin_log();
-    let cli = Cli::parse();
+    let words: Vec<_> = std::env::args_os().collect();
+    let cli =
+        Cli::try_parse_from(&words).unwrap_or_else(|error| trace::explain(error, &words).exit());
     let result = match cli.action {
         #[cfg(feature = "live")]
         Some(Action::Live(action)) => action.run(),

@@ -1,9 +1,11 @@
 //! Live tracing, as it is typed.
 
 mod activity;
+mod mistyped;
 mod record;
 mod target;
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,11 +19,12 @@ use super::view::{Top, ViewArgs, parse_top};
 use super::{Cli, parse_duration};
 use crate::doctor;
 use crate::live;
-use crate::live::{Config, Record};
+use crate::live::{Config, Record, Target};
 use gpuprobe_cuda::Modes;
 use gpuprobe_report::Format;
 
 use activity::ActivityArgs;
+pub(super) use mistyped::explain;
 use target::TargetArgs;
 
 /// What live tracing needs before anything else; gives an exit status if that was all.
@@ -38,7 +41,7 @@ pub(super) enum Action {
     /// Say what works on this machine, and which functions would be probed.
     Doctor {
         /// Look at the libraries of this process only.
-        #[arg(long, value_name = "PID")]
+        #[arg(short, long, value_name = "PID")]
         pid: Option<u32>,
 
         /// Name the functions that each library exports, and those that it does not.
@@ -65,7 +68,7 @@ fn wrong(kind: ErrorKind, message: &str) -> ! {
 
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
-    /// Report memory that is allocated and not freed, by process and thread.
+    /// Report memory that is allocated and not freed, by process and thread; the default.
     #[arg(long)]
     memleak: bool,
 
@@ -136,12 +139,10 @@ impl TraceArgs {
             bandwidth_util: self.bandwidth_util,
             activity: self.activity.is_on() || self.activity_summary,
         };
-        if modes == Modes::default() {
-            wrong(
-                ErrorKind::MissingRequiredArgument,
-                "nothing to trace: give --memleak, --cudatrace, --bandwidth-util or --activity",
-            );
-        }
+        let modes = match modes == Modes::default() {
+            true => self.default_modes(io::stdout().is_terminal()),
+            false => modes,
+        };
         let several = [
             modes.memleak,
             modes.cudatrace,
@@ -158,10 +159,26 @@ impl TraceArgs {
         modes
     }
 
+    /// What is traced where no mode is given: memory; of every process only for somebody who looks
+    /// on, as it goes on until it is ended.
+    fn default_modes(&self, is_on_terminal: bool) -> Modes {
+        if self.target.target() == Target::Everything && !is_on_terminal {
+            wrong(
+                ErrorKind::MissingRequiredArgument,
+                "nothing to trace: give --pid or `-- COMMAND`, or a mode to trace every process \
+                 (--memleak, --cudatrace or --bandwidth-util)",
+            );
+        }
+        Modes {
+            memleak: true,
+            ..Modes::default()
+        }
+    }
+
     fn into_config(self) -> Config {
         let modes = self.modes();
         let profiles = self.profile.config(self.view.view().full_stacks);
-        if profiles.any() && !self.memleak {
+        if profiles.any() && !modes.memleak {
             wrong(
                 ErrorKind::MissingRequiredArgument,
                 "--folded, --flamegraph and --pprof are about memory: give --memleak",
@@ -172,7 +189,7 @@ impl TraceArgs {
         Config {
             collect,
             single_records: modes.activity && !self.activity_summary,
-            stacks: self.target.stacks(self.memleak),
+            stacks: self.target.stacks(modes.memleak),
             view: self.view.view(),
             profiles,
             target: self.target.target(),
@@ -209,7 +226,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::live::Target;
 
     #[test]
     fn help_says_what_it_did() {
@@ -217,6 +233,28 @@ mod tests {
         let help = Cli::command().render_long_help().to_string();
         let expected = include_str!("../../../tests/help.txt");
         assert_eq!(help.trim_end(), expected.trim_end());
+    }
+
+    #[test]
+    fn memory_is_what_is_traced_by_default() {
+        let modes = |words: &[&str]| {
+            Cli::try_parse_from(words)
+                .unwrap()
+                .trace
+                .into_config()
+                .modes
+        };
+        let memleak = Modes {
+            memleak: true,
+            ..Modes::default()
+        };
+        for target in [&["gpuprobe", "-p", "7"][..], &["gpuprobe", "--", "app"]] {
+            assert_eq!(modes(target), memleak);
+            let others = [&target[..1], &["--cudatrace"], &target[1..]].concat();
+            assert!(!modes(&others).memleak);
+        }
+        let alone = Cli::try_parse_from(["gpuprobe"]).unwrap().trace;
+        assert_eq!(alone.default_modes(true), memleak);
     }
 
     #[test]
