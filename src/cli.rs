@@ -1,6 +1,7 @@
 //! The command line: what was typed, turned once into what it means.
 
 mod export;
+mod file;
 mod messages;
 mod plot;
 mod profile;

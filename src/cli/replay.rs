@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
+use super::file;
 use super::view::{Top, ViewArgs, parse_top};
 use gpuprobe_os::{files, terminal};
 use gpuprobe_report::Format;
@@ -14,9 +15,9 @@ use gpuprobe_report::replay;
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
-    /// A recording.
+    /// A recording; by default, the newest gpuprobe-*.sqlite in the current folder.
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    file: Option<PathBuf>,
 
     /// Write the last report only.
     #[arg(long)]
@@ -45,7 +46,7 @@ pub(super) struct ReplayArgs {
 impl ReplayArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let config = replay::Config {
-            file: self.file,
+            file: file::or_newest(self.file),
             format: self.format,
             top: Top::rows(self.top, self.format.default_top()),
             view: self.view.view(),

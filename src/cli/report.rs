@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
-use super::parse_duration;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
+use super::{file, parse_duration};
 use gpuprobe_report::analysis::Selection;
 use gpuprobe_report::analysis::report;
 use gpuprobe_report::analysis::report::{Asked, Config, Format, Question};
@@ -70,8 +70,9 @@ impl SelectionArgs {
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
     /// A recording, or an Nsight Systems export (`nsys export --type sqlite`). It is not changed.
+    /// By default, the newest gpuprobe-*.sqlite in the current folder.
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    file: Option<PathBuf>,
 
     /// Answer one question about memory, instead of writing a summary.
     #[arg(long, value_enum, value_name = "NAME", group = "question")]
@@ -145,7 +146,7 @@ impl ReportArgs {
         Ok(Config {
             question,
             selection: self.selection.selection()?,
-            file: self.file,
+            file: file::or_newest(self.file),
             view,
             top: Top::rows(self.top, None),
             format: self.format,

@@ -11,6 +11,7 @@ mod guard;
 mod limits;
 mod looked;
 mod looks;
+mod name;
 mod output;
 mod recorder;
 mod run;
@@ -33,6 +34,7 @@ use gpuprobe_report::{Format, View};
 pub use collector::Collect;
 pub use filter::Filter;
 pub use guard::guard_if_asked;
+pub use name::Name;
 pub use run::run;
 pub use tracer::Tracer;
 
@@ -152,6 +154,8 @@ impl Config {
 pub struct Record {
     /// The new file.
     pub path: PathBuf,
+    /// Where that name was invented, what it is made of: a command's process id is not in it yet.
+    pub name: Option<Name>,
     /// It is all that is wanted: nothing is reported.
     pub only: bool,
     /// Have empty tables for what was not recorded.

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use std::process::{Command, Output};
+
 use crate::{Folder, gpuprobe, report};
 
 #[test]
@@ -65,4 +67,56 @@ fn a_dash_is_standard_output() {
     let words = ["report", "--folded", folded.to_str().unwrap()];
     assert_eq!(dashed(&words), plain(&["report"]));
     assert!(plain(&words).is_empty());
+}
+
+/// Runs `gpuprobe ARGUMENTS` in `folder`.
+fn within(folder: &Folder, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpuprobe"));
+    let command = command.args(arguments).env_remove("GPUPROBE_LOG");
+    command.current_dir(folder.path("")).output().unwrap()
+}
+
+#[test]
+fn without_a_name_the_newest_recording_is_meant() {
+    let folder = Folder::new();
+    let without = within(&folder, &["report"]);
+    assert_eq!(without.status.code(), Some(2));
+    assert!(without.stdout.is_empty());
+    let said = String::from_utf8(without.stderr).unwrap();
+    assert!(
+        said.contains("no gpuprobe-*.sqlite in this folder"),
+        "{said}"
+    );
+    let export = folder.real_export();
+    let (old, new) = ("gpuprobe-old-1.sqlite", "gpuprobe-new-2.sqlite");
+    fs::write(folder.path(old), "no database").unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    let file = fs::File::options().write(true).open(folder.path(old));
+    file.unwrap().set_modified(long_ago).unwrap();
+    fs::rename(&export, folder.path(new)).unwrap();
+    for words in [&["report"][..], &["report", "--copies"], &["export"]] {
+        let named = within(&folder, &[words, &[new]].concat());
+        let unnamed = within(&folder, words);
+        assert!(unnamed.status.success(), "{words:?}");
+        assert_eq!(unnamed.stdout, named.stdout, "{words:?}");
+        let said = String::from_utf8(unnamed.stderr).unwrap();
+        let first = format!("gpuprobe: reading {new}, the newer of 2 recordings here\n");
+        assert!(said.starts_with(&first), "{words:?}: {said}");
+    }
+    // Pictures are called like the recording, and none takes the place of another.
+    for name in ["gpuprobe-new-2.svg", "gpuprobe-new-2-2.svg"] {
+        assert!(!folder.path(name).exists());
+        let drawn = within(&folder, &["plot"]);
+        assert!(drawn.status.success());
+        let said = String::from_utf8(drawn.stderr).unwrap();
+        assert!(
+            said.ends_with(&format!("gpuprobe: drawn: {name}\n")),
+            "{said}"
+        );
+        assert!(
+            fs::read_to_string(folder.path(name))
+                .unwrap()
+                .starts_with("<svg")
+        );
+    }
 }

@@ -210,6 +210,7 @@ impl TraceArgs {
             allow_arm64: self.target.allow_arm64,
             record: self.record.map(|path| Record {
                 path,
+                name: None,
                 only: false,
                 all_tables: false,
                 sample_every: None,

@@ -117,6 +117,7 @@ impl Run<'_> {
                 return Ok(command::not_started(&error));
             }
         };
+        self.name_recording(child.as_ref());
         self.give_up_rights();
         self.prepare_stacks();
         let (reader, status) = self.trace(&mut ends, &mut child).await?;
@@ -264,6 +265,21 @@ impl Run<'_> {
         let child = command::spawn(arguments, environment, self.config.as_root, first);
         self.tracer.probe.remove_target(own_pid);
         child.map(Some)
+    }
+
+    /// Says what the recording is called that was given no name. That of a command gets its process id
+    /// once nothing is written to it any more: SQLite wants the name that it has opened.
+    fn name_recording(&mut self, child: Option<&Child>) {
+        let Some(record) = &self.config.record else {
+            return;
+        };
+        let Some(name) = &record.name else {
+            return;
+        };
+        say(format_args!("recording into {}", record.path.display()));
+        if let Some(pid) = child.and_then(Child::id) {
+            self.sink.tap.rename(&name.path_of(pid));
+        }
     }
 
     /// Gives up the rights that only beginning took.
