@@ -220,6 +220,7 @@ impl Run<'_> {
             self.report(true)?;
         }
         self.warn_of_silence();
+        self.samples.iter().for_each(Samples::say_failures);
         let written = self.write_profiles();
         let status = self.finish(child, status).await?;
         written.map(|()| status)
