@@ -162,7 +162,8 @@ show_running_process() {
     app=
 }
 
-# A command from its first call; its exit status is gpuprobe's.
+# A command from its first call; its exit status is gpuprobe's, and so is its standard output: the
+# report is on standard error.
 show_command_from_start() {
     say "tracing a command from its first call"
     local command=("$gpuprobe" --memleak -- "${whole[@]}")
@@ -172,7 +173,7 @@ show_command_from_start() {
     tracer=$!
     wait "$tracer" || die "gpuprobe failed: $(tail -n 3 "$work/command.err")"
     tracer=
-    show_report "$work/command.out"
+    show_report "$work/command.err"
 }
 
 ensure_build_packages

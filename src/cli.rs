@@ -1,6 +1,7 @@
 //! The command line: what was typed, turned once into what it means.
 
 mod export;
+mod file;
 mod messages;
 mod plot;
 mod profile;
@@ -25,7 +26,8 @@ use gpuprobe_os::say;
 #[cfg_attr(
     feature = "live",
     doc = "Without --pid and COMMAND, every CUDA process on this host is traced, those that start \
-           later too. Reports go to standard output, everything else to standard error."
+           later too. Reports go to standard output; with COMMAND, whose standard output that is, \
+           to standard error. Messages go to standard error."
 )]
 #[cfg_attr(
     not(feature = "live"),
@@ -63,7 +65,9 @@ pub fn main() -> ExitCode {
         return status;
     }
     messages::begin_log();
-    let cli = Cli::parse();
+    let words: Vec<_> = std::env::args_os().collect();
+    let cli =
+        Cli::try_parse_from(&words).unwrap_or_else(|error| trace::explain(error, &words).exit());
     let result = match cli.action {
         #[cfg(feature = "live")]
         Some(Action::Live(action)) => action.run(),

@@ -6,20 +6,22 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
+use super::file;
 use gpuprobe_report::export;
 use gpuprobe_report::export::{Config, Format};
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
     /// A recording, or an Nsight Systems export (`nsys export --type sqlite`). It is not changed.
+    /// By default, the newest gpuprobe-*.sqlite in the current folder.
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    file: Option<PathBuf>,
 
     /// For which viewer.
     #[arg(long, value_enum, default_value_t = Format::Chrome)]
     format: Format,
 
-    /// Write to this file instead of standard output; packed if it ends in `.gz`.
+    /// Write to this file instead of standard output (`-`); packed if it ends in `.gz`.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -27,7 +29,7 @@ pub(super) struct ExportArgs {
 impl ExportArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         export::run(&Config {
-            file: self.file,
+            file: file::or_newest(self.file),
             format: self.format,
             output: self.output,
         })?;

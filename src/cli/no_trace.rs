@@ -11,6 +11,11 @@ pub(super) fn begin() -> Option<ExitCode> {
     None
 }
 
+/// Without options of its own, clap says all there is to say.
+pub(super) fn explain(error: clap::Error, _words: &[OsString]) -> clap::Error {
+    error
+}
+
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
     /// Anything but the subcommands there are: the options of live tracing.

@@ -6,23 +6,23 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
+use super::file;
 use super::report::SelectionArgs;
+use gpuprobe_os::say;
 use gpuprobe_report::plot;
 use gpuprobe_report::plot::{By, Config};
 
 #[derive(Debug, Args)]
 pub(super) struct PlotArgs {
-    /// A recording, or an Nsight Systems export. It is not changed.
-    #[arg(
-        value_name = "FILE",
-        required_unless_present = "usage",
-        conflicts_with = "usage"
-    )]
+    /// A recording, or an Nsight Systems export. It is not changed. By default, the newest
+    /// gpuprobe-*.sqlite in the current folder.
+    #[arg(value_name = "FILE", conflicts_with = "usage")]
     file: Option<PathBuf>,
 
-    /// The picture: .svg or .png.
+    /// The picture: .svg or .png, or `-` for an SVG on standard output [default: an SVG that is called
+    /// like the recording, in the current folder].
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    output: Option<PathBuf>,
 
     /// What the stacked areas stand for.
     #[arg(long, value_enum, default_value_t = By::Kind)]
@@ -59,10 +59,17 @@ pub(super) struct PlotArgs {
 
 impl PlotArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
+        let file = match &self.usage {
+            Some(_) => None,
+            None => Some(file::or_newest(self.file)),
+        };
+        let of = file.as_ref().or(self.usage.as_ref());
+        let output = self.output.clone().or(of.map(|of| file::picture_of(of)));
+        let output = output.unwrap_or_default();
         plot::run(&Config {
             selection: self.selection.selection()?,
-            file: self.file,
-            output: self.output,
+            file,
+            output: output.clone(),
             by: self.by,
             top: self.top,
             smi: self.smi,
@@ -70,6 +77,9 @@ impl PlotArgs {
             title: self.title,
             size: (self.width, self.height),
         })?;
+        if self.output.is_none() {
+            say(format_args!("drawn: {}", output.display()));
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

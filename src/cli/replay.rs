@@ -1,22 +1,23 @@
 //! `gpuprobe replay`, as it is typed.
 
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 
-use super::view::ViewArgs;
-use gpuprobe_os::terminal;
+use super::file;
+use super::view::{Top, ViewArgs, parse_top};
+use gpuprobe_os::{files, terminal};
 use gpuprobe_report::Format;
 use gpuprobe_report::replay;
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
-    /// A recording.
+    /// A recording; by default, the newest gpuprobe-*.sqlite in the current folder.
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    file: Option<PathBuf>,
 
     /// Write the last report only.
     #[arg(long)]
@@ -29,27 +30,40 @@ pub(super) struct ReplayArgs {
     #[command(flatten)]
     view: ViewArgs,
 
-    /// Rows per thread or process, largest first [default: 10 in text, all in json and csv].
-    #[arg(long, value_name = "N")]
-    top: Option<usize>,
+    /// Rows per thread or process, largest first, or all [default: 10 in text, all in json and csv].
+    #[arg(long, value_name = "N|all", value_parser = parse_top)]
+    top: Option<Top>,
 
     /// Format of the reports.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+
+    /// Write to this file instead of standard output (`-`).
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 impl ReplayArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let config = replay::Config {
-            file: self.file,
+            file: file::or_newest(self.file),
             format: self.format,
-            top: self.top.or(self.format.default_top()),
+            top: Top::rows(self.top, self.format.default_top()),
             view: self.view.view(),
             per_call: self.per_call,
             only_last: self.last,
         };
-        let mut out = BufWriter::new(terminal::stdout());
+        let place = self.output.filter(|path| !files::is_stdout(path));
+        let out = match &place {
+            None => terminal::stdout(),
+            Some(path) => {
+                let why = || format!("cannot write to {}", path.display());
+                Box::new(files::create(path).with_context(why)?)
+            }
+        };
+        let mut out = BufWriter::new(out);
         replay::run(&config, &mut out)?;
+        out.flush().context("cannot write the report")?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
-use super::parse_duration;
 use super::profile::ProfileArgs;
-use super::view::ViewArgs;
+use super::view::{Top, ViewArgs, parse_top};
+use super::{file, parse_duration};
 use gpuprobe_report::analysis::Selection;
 use gpuprobe_report::analysis::report;
 use gpuprobe_report::analysis::report::{Asked, Config, Format, Question};
@@ -29,7 +29,7 @@ enum Analysis {
 #[derive(Debug, Args)]
 pub(super) struct SelectionArgs {
     /// Look at this process only.
-    #[arg(long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
 
     /// Look at this device only.
@@ -70,8 +70,9 @@ impl SelectionArgs {
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
     /// A recording, or an Nsight Systems export (`nsys export --type sqlite`). It is not changed.
+    /// By default, the newest gpuprobe-*.sqlite in the current folder.
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    file: Option<PathBuf>,
 
     /// Answer one question about memory, instead of writing a summary.
     #[arg(long, value_enum, value_name = "NAME", group = "question")]
@@ -93,15 +94,15 @@ pub(super) struct ReportArgs {
     #[arg(long, value_name = "OTHER", group = "question")]
     diff: Option<PathBuf>,
 
-    /// Rows at most, largest first.
-    #[arg(long, value_name = "N")]
-    top: Option<usize>,
+    /// Rows at most, largest first, or all.
+    #[arg(long, value_name = "N|all", value_parser = parse_top)]
+    top: Option<Top>,
 
     /// Format of the answer.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 
-    /// Write to this file instead of standard output.
+    /// Write to this file instead of standard output (`-`).
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -145,9 +146,9 @@ impl ReportArgs {
         Ok(Config {
             question,
             selection: self.selection.selection()?,
-            file: self.file,
+            file: file::or_newest(self.file),
             view,
-            top: self.top,
+            top: Top::rows(self.top, None),
             format: self.format,
             output: self.output,
             diff: self.diff,

@@ -82,6 +82,33 @@ impl ViewArgs {
     }
 }
 
+/// How many rows a list has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Top {
+    All,
+    Rows(usize),
+}
+
+impl Top {
+    /// The rows at most, where there is a default; `None` for all.
+    pub(super) fn rows(asked: Option<Self>, default: Option<usize>) -> Option<usize> {
+        match asked {
+            None => default,
+            Some(Self::All) => None,
+            Some(Self::Rows(rows)) => Some(rows),
+        }
+    }
+}
+
+/// A number of rows, or `all`.
+pub(super) fn parse_top(text: &str) -> Result<Top, String> {
+    match text.parse() {
+        _ if text == "all" => Ok(Top::All),
+        Ok(rows) => Ok(Top::Rows(rows)),
+        Err(_) => Err(format!("'{text}' is not a number of rows; try 20 or all")),
+    }
+}
+
 /// Bytes, with a binary unit or without.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a size; try 4096, 64KiB or 2M");
@@ -111,6 +138,18 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows() {
+        let rows = |text| parse_top(text).map(|top| Top::rows(Some(top), Some(10)));
+        assert_eq!(rows("all"), Ok(None));
+        assert_eq!(rows("3"), Ok(Some(3)));
+        assert_eq!(rows("0"), Ok(Some(0)));
+        assert_eq!(Top::rows(None, Some(10)), Some(10));
+        for bad in ["", "-1", "some", "ALL"] {
+            assert!(rows(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn sizes() {

@@ -40,8 +40,15 @@ impl Announced {
             attached(tracer)
         };
         say(format_args!("tracing {target}: {gpus}{calls} ({kind})"));
-        if waits && matches!(config.target, Target::Process(_)) {
-            say("it has no CUDA library loaded; waiting for it to load one");
+        if let (true, Target::Processes(pids)) = (waits, &config.target) {
+            let (have, them) = if pids.len() == 1 {
+                ("it has", "it")
+            } else {
+                ("they have", "them")
+            };
+            say(format_args!(
+                "{have} no CUDA library loaded; waiting for {them} to load one"
+            ));
         }
         Self {
             libraries: tracer.libraries,
@@ -62,10 +69,23 @@ impl Announced {
 fn describe(config: &Config) -> String {
     match &config.target {
         Target::Everything => "every CUDA process".to_owned(),
-        Target::Process(pid) if config.children => format!("process {pid} and its children"),
-        Target::Process(pid) => format!("process {pid}"),
+        Target::Processes(pids) => describe_processes(pids, config.children),
         Target::Command(command) => command[0].to_string_lossy().into_owned(),
     }
+}
+
+fn describe_processes(pids: &[u32], children: bool) -> String {
+    let names: Vec<_> = pids.iter().map(u32::to_string).collect();
+    let (are, whose) = match names.len() {
+        1 => ("process", "its"),
+        _ => ("processes", "their"),
+    };
+    let too = if children {
+        format!(" and {whose} children")
+    } else {
+        String::new()
+    };
+    format!("{are} {}{too}", names.join(", "))
 }
 
 fn attached(tracer: &Tracer) -> String {

@@ -11,6 +11,7 @@ mod guard;
 mod limits;
 mod looked;
 mod looks;
+mod name;
 mod output;
 mod recorder;
 mod run;
@@ -33,6 +34,7 @@ use gpuprobe_report::{Format, View};
 pub use collector::Collect;
 pub use filter::Filter;
 pub use guard::guard_if_asked;
+pub use name::Name;
 pub use run::run;
 pub use tracer::Tracer;
 
@@ -41,8 +43,8 @@ pub use tracer::Tracer;
 pub enum Target {
     /// Every process, present and future.
     Everything,
-    /// A running process.
-    Process(u32),
+    /// Running processes.
+    Processes(Vec<u32>),
     /// A command to start, and its children.
     Command(Vec<OsString>),
 }
@@ -85,7 +87,7 @@ impl ApiChoice {
 pub struct Config {
     /// What is traced.
     pub target: Target,
-    /// The children of the traced process too.
+    /// The children of the traced processes too.
     pub children: bool,
     /// The command keeps our rights, instead of having those of the user who called sudo.
     pub as_root: bool,
@@ -115,7 +117,8 @@ pub struct Config {
     pub profiles: profile::Config,
     /// Format of the reports.
     pub format: Format,
-    /// Where reports go; `None` for standard output.
+    /// Where reports go, `-` for standard output; `None` for standard error if there is a command,
+    /// else for standard output.
     pub output: Option<PathBuf>,
     /// Whose memory calls are probed.
     pub api: ApiChoice,
@@ -151,6 +154,8 @@ impl Config {
 pub struct Record {
     /// The new file.
     pub path: PathBuf,
+    /// Where that name was invented, what it is made of: a command's process id is not in it yet.
+    pub name: Option<Name>,
     /// It is all that is wanted: nothing is reported.
     pub only: bool,
     /// Have empty tables for what was not recorded.

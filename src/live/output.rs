@@ -1,11 +1,12 @@
 //! Where reports go.
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 
-use super::Config;
+use super::{Config, Target};
 use gpuprobe_os::files;
 use gpuprobe_os::terminal;
 use gpuprobe_report as report;
@@ -29,17 +30,45 @@ pub(super) enum Reader {
     Gone,
 }
 
+/// Which destination that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place<'a> {
+    /// Only a recording is made.
+    Nowhere,
+    Stdout,
+    Stderr,
+    File(&'a Path),
+}
+
+impl<'a> Place<'a> {
+    /// Where the reports of a run go. Standard output is the command's, if there is one: whoever
+    /// reads that reads what the program writes.
+    fn of(config: &'a Config) -> Self {
+        if config.record.as_ref().is_some_and(|record| record.only) {
+            return Self::Nowhere;
+        }
+        match (&config.output, &config.target) {
+            (Some(path), _) if files::is_stdout(path) => Self::Stdout,
+            (Some(path), _) => Self::File(path),
+            (None, Target::Command(_)) => Self::Stderr,
+            (None, _) => Self::Stdout,
+        }
+    }
+}
+
 impl Output {
     /// Opens the destination, so that a bad path fails before anything is traced.
     pub(super) fn open(config: &Config) -> Result<Self> {
-        let silent = config.record.as_ref().is_some_and(|record| record.only);
-        let destination: Box<dyn Write> = match &config.output {
-            _ if silent => Box::new(io::sink()),
-            Some(path) => Box::new(
-                files::create(path)
-                    .with_context(|| format!("cannot write to {}", path.display()))?,
-            ),
-            None => terminal::stdout(),
+        let place = Place::of(config);
+        let (destination, on_terminal): (Box<dyn Write>, _) = match place {
+            Place::Nowhere => (Box::new(io::sink()), false),
+            Place::Stdout => (terminal::stdout(), io::stdout().is_terminal()),
+            Place::Stderr => (terminal::stderr(), io::stderr().is_terminal()),
+            Place::File(path) => {
+                let file = files::create(path)
+                    .with_context(|| format!("cannot write to {}", path.display()))?;
+                (Box::new(file), false)
+            }
         };
         Ok(Self {
             destination: BufWriter::new(destination),
@@ -47,7 +76,7 @@ impl Output {
                 .format
                 .writer(config.per_call || config.single_records),
             format: config.format,
-            on_terminal: !silent && config.output.is_none() && io::stdout().is_terminal(),
+            on_terminal,
         })
     }
 

@@ -22,7 +22,7 @@ pub(super) fn open(config: &Config, clock: Clock) -> Result<Box<dyn Tap>> {
             .iter()
             .map(|w| w.to_string_lossy().into_owned())
             .collect(),
-        Target::Everything | Target::Process(_) => Vec::new(),
+        Target::Everything | Target::Processes(_) => Vec::new(),
     };
     let line = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let facts = Facts {

@@ -1,22 +1,36 @@
 //! What the GPUs' memory holds, as NVML says it: everything on them, of every program.
 
-use std::sync::mpsc::{self, Receiver, TryIter};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
 
 use gpuprobe_model::clock;
-use gpuprobe_os::privileges;
+use gpuprobe_os::{privileges, say};
 use gpuprobe_recording::log::Note;
 
 /// The library of the driver. NVML's default name is that of the development package.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
+/// What came of asking once.
+enum Sample {
+    /// Time on the monotonic clock, GPU, and bytes used.
+    Used(u64, u32, u64),
+    /// GPU, and NVML's error.
+    Failed(u32, NvmlError),
+}
+
 /// Samples that are taken by a thread of their own, so that slow answers of the driver delay
 /// nothing.
-pub(super) struct Samples(Receiver<Note>);
+pub(super) struct Samples {
+    receiver: Receiver<Sample>,
+    taken: u64,
+    failed: u64,
+    error: Option<NvmlError>,
+}
 
 impl Samples {
     /// Begins to sample.
@@ -37,15 +51,8 @@ impl Samples {
             privileges::keep_only_here(&[]);
             let mut next = Instant::now();
             loop {
-                for gpu in 0..count {
-                    let used = nvml
-                        .device_by_index(gpu)
-                        .and_then(|device| device.memory_info());
-                    let Ok(memory) = used else { continue };
-                    let note = Note::Used(clock::monotonic_ns(), gpu, memory.used);
-                    if sender.send(note).is_err() {
-                        return;
-                    }
+                if (0..count).any(|gpu| sender.send(Sample::of(&nvml, gpu)).is_err()) {
+                    return;
                 }
                 // What was missed is not made up for.
                 next = (next + every).max(Instant::now());
@@ -56,11 +63,54 @@ impl Samples {
         named
             .spawn(sample)
             .context("cannot start the thread that samples")?;
-        Ok(Self(receiver))
+        Ok(Self {
+            receiver,
+            taken: 0,
+            failed: 0,
+            error: None,
+        })
     }
 
-    /// What was sampled since this was last asked.
-    pub(super) fn taken(&self) -> TryIter<'_, Note> {
-        self.0.try_iter()
+    /// What was sampled since this was last asked; the first failure is said.
+    pub(super) fn taken(&mut self) -> Vec<Note> {
+        let mut notes = Vec::new();
+        for sample in self.receiver.try_iter() {
+            match sample {
+                Sample::Used(time_ns, gpu, bytes) => notes.push(Note::Used(time_ns, gpu, bytes)),
+                Sample::Failed(gpu, error) => {
+                    self.failed += 1;
+                    if self.error.is_none() {
+                        say(format_args!(
+                            "warning: --smi-interval: NVML does not say what the memory of GPU \
+                             {gpu} holds: {error}; it is asked on, and failures are counted"
+                        ));
+                        self.error = Some(error);
+                    }
+                }
+            }
+        }
+        self.taken += notes.len() as u64;
+        notes
+    }
+
+    /// Says how many samples failed, if any did.
+    pub(super) fn say_failures(&self) {
+        let Some(error) = &self.error else { return };
+        let all = self.taken + self.failed;
+        say(format_args!(
+            "warning: --smi-interval: {} of {all} samples failed and are not in the recording: NVML: \
+             {error}",
+            self.failed
+        ));
+    }
+}
+
+impl Sample {
+    fn of(nvml: &Nvml, gpu: u32) -> Self {
+        let device = nvml.device_by_index(gpu);
+        match device.and_then(|device| device.memory_info()) {
+            Ok(memory) => Self::Used(clock::monotonic_ns(), gpu, memory.used),
+            Err(error) => Self::Failed(gpu, error),
+        }
     }
 }

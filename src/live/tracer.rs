@@ -60,7 +60,7 @@ impl Tracer {
     ///
     /// # Errors
     /// BPF cannot be used, or nothing could be attached to.
-    pub fn start(config: &Config, process: Option<Handle>) -> Result<Self> {
+    pub fn start(config: &Config, processes: &[Handle]) -> Result<Self> {
         arm64::permit(std::env::consts::ARCH, config.allow_arm64)?;
         let is_command = matches!(config.target, Target::Command(_));
         let probe = Probe::load(&Settings {
@@ -76,8 +76,10 @@ impl Tracer {
             kind: config.attach,
             map_entries: config.map_entries.clone(),
         })?;
-        let alone = process.filter(|_| !config.children);
-        let only_pid = alone.map(|p| i32::try_from(p.pid)).transpose()?;
+        let only_pid = match processes {
+            [alone] if !config.children => Some(i32::try_from(alone.pid)?),
+            _ => None,
+        };
         let mut tracer = Self {
             probe,
             api: config.api,
@@ -92,25 +94,33 @@ impl Tracer {
             functions: 0,
             cuda_users: HashMap::new(),
         };
-        if let Some(process) = process {
-            tracer.probe.add_target(process.pid)?;
-            let pid = process.pid;
-            let mut looked = tracer
-                .look_at(pid)
-                .with_context(|| format!("cannot look at the libraries of process {pid}"))
-                .map_err(privileges::name_missing)?;
-            looked.warn();
-            if looked.functions == 0 && looked.incomplete {
-                bail!("nothing of process {pid} can be traced");
-            }
-            if config.children {
-                tracer.attach_descendants(pid)?;
-            }
-        } else {
+        for process in processes {
+            tracer.attach_process(process.pid, config.children)?;
+        }
+        if processes.is_empty() {
             tracer.attach_known(config.target == Target::Everything);
         }
         tracer.probe.all_attached()?;
         Ok(tracer)
+    }
+
+    /// Makes a process a target, and attaches to what it has mapped.
+    fn attach_process(&mut self, pid: u32, children: bool) -> Result<()> {
+        self.probe.add_target(pid)?;
+        let attached = self.libraries;
+        let mut looked = self
+            .look_at(pid)
+            .with_context(|| format!("cannot look at the libraries of process {pid}"))
+            .map_err(privileges::name_missing)?;
+        looked.warn();
+        // What is probed for another of the processes is probed for this one too.
+        if looked.functions == 0 && looked.incomplete && attached == 0 {
+            bail!("nothing of process {pid} can be traced");
+        }
+        if children {
+            self.attach_descendants(pid)?;
+        }
+        Ok(())
     }
 
     /// Traces the living descendants of `pid` too. Those that are born meanwhile are children of

@@ -4,7 +4,7 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::harness::child::raw;
 use crate::harness::report::{Totals, number};
-use crate::harness::{Backend, Setup, Truth, Workload, alone, standin, system_wide};
+use crate::harness::{Backend, Report, Setup, Truth, Workload, alone, standin, system_wide};
 
 /// Splits `PID status=N live=...` into the id, the ending and the truth.
 fn child_of(reply: &str) -> (u32, String, Truth) {
@@ -173,4 +173,34 @@ fn root_an_end_that_was_lost_is_noticed() {
     assert!(report.lost("tasks") > 0, "the end was to be lost");
     assert_eq!(report.process(pid)["exited"], true);
     report.assert_holds(pid, 12_288, 3);
+}
+
+#[test]
+fn root_several_processes_are_traced_until_all_have_ended() {
+    let mut workloads = [Backend::Shared, Backend::Driver, Backend::Shared].map(Workload::start);
+    for workload in &mut workloads {
+        workload.say("freenull");
+    }
+    let [first, second, other] = &mut workloads;
+    let both = format!("{},{}", first.pid, second.pid);
+    let again = second.pid.to_string();
+    let mut gpuprobe = Setup::everything()
+        .args(["--pid", &both, "-p", &again])
+        .interval("50ms")
+        .start();
+    first.say("alloc 4096 3");
+    other.say("alloc 4096");
+    let did = first.done();
+    // The other one goes on.
+    let shown = |report: &Report| !report.entries(first.pid).is_empty() && !report.is_final();
+    gpuprobe.report_where("the first one's memory", shown);
+    second.say("alloc 512 2");
+    let did = did + second.done();
+    let report = gpuprobe.final_report();
+    assert_eq!(gpuprobe.exit_code(), 0);
+    report.assert_nothing_lost();
+    report.assert_totals(did);
+    report.assert_holds(first.pid, 3 * 4096, 3);
+    report.assert_holds(second.pid, 1024, 2);
+    assert!(report.entries(other.pid).is_empty());
 }

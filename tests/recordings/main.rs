@@ -12,6 +12,7 @@ mod golden;
 mod launches;
 #[cfg(not(feature = "live"))]
 mod no_live;
+mod outputs;
 mod plots;
 mod profiles;
 mod replay;

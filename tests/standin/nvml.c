@@ -5,7 +5,8 @@
  * names a file with a line "DEVICE PID BYTES" for each process on a device, which
  * is read anew at each call; without it there are none. An "x" for the BYTES is
  * what NVML says where it does not know. STANDIN_NVML_MINORS is the number of the
- * first one's device node, if that is to be known.
+ * first one's device node, if that is to be known. With STANDIN_NVML_NO_MEMORY, no
+ * device says what its memory holds.
  */
 #include "nvml_abi.h"
 
@@ -17,7 +18,9 @@
 
 #define MAX_DEVICES 16
 #define DEVICE_BYTES (128ull << 30)
+#define RESERVED_BYTES (1ull << 29)
 #define UNKNOWN_BYTES (~0ull)
+#define MEMORY_V2 (sizeof(nvmlMemory_v2_t) | 2u << 24)
 #define NO_INSTANCE (~0u)
 
 struct nvmlDevice_st {
@@ -230,6 +233,20 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     unsigned long long used = 0;
     read_processes(device, NULL, 0, &used);
     *memory = (nvmlMemory_t){ DEVICE_BYTES, used < DEVICE_BYTES ? DEVICE_BYTES - used : 0, used };
+    return NVML_SUCCESS;
+}
+
+/* As of version 1, but that what the driver reserves is not among what is used. */
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    ENTER_DEVICE(device, memory);
+    RETURN_IF(memory->version != MEMORY_V2, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    RETURN_IF(getenv("STANDIN_NVML_NO_MEMORY"), NVML_ERROR_NOT_SUPPORTED);
+    const unsigned long long all = DEVICE_BYTES - RESERVED_BYTES;
+    unsigned long long used = 0;
+    read_processes(device, NULL, 0, &used);
+    *memory = (nvmlMemory_v2_t){ MEMORY_V2, DEVICE_BYTES, RESERVED_BYTES,
+                                 used < all ? all - used : 0, used };
     return NVML_SUCCESS;
 }
 

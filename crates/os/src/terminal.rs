@@ -1,4 +1,4 @@
-//! Standard output, safe to look at.
+//! Standard output and standard error, safe to look at.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -6,7 +6,15 @@ use std::io::{self, IsTerminal, Write};
 /// what a terminal would obey is written to it as an escape sequence that can be read (`\x1b`).
 /// Files and pipes get every byte.
 pub fn stdout() -> Box<dyn Write> {
-    let out = io::stdout();
+    plain(io::stdout())
+}
+
+/// Standard error, in the same way.
+pub fn stderr() -> Box<dyn Write> {
+    plain(io::stderr())
+}
+
+fn plain(out: impl Write + IsTerminal + 'static) -> Box<dyn Write> {
     if out.is_terminal() {
         Box::new(Plain::new(out))
     } else {

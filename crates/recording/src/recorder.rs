@@ -4,10 +4,10 @@
 //! Tracing never waits for the disk. If the writer falls behind by more than [`MAX_QUEUED`], what
 //! comes is left out of the recording, counted, and said.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
@@ -32,6 +32,8 @@ pub(super) struct Shared {
     pub(super) queued: AtomicUsize,
     /// Nothing can be written any more.
     pub(super) stopped: AtomicBool,
+    /// What the file is to be called at the end, if that is not its name.
+    pub(super) renamed: Mutex<Option<PathBuf>>,
     /// The file is not wanted.
     pub(super) discarded: AtomicBool,
 }
@@ -148,6 +150,12 @@ impl Tap for Recorder {
 
     fn pause(&mut self) {
         self.hand_over(false);
+    }
+
+    fn rename(&mut self, path: &Path) {
+        if let Ok(mut renamed) = self.shared.renamed.lock() {
+            *renamed = Some(path.to_owned());
+        }
     }
 
     fn finish(&mut self) {

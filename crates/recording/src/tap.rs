@@ -1,6 +1,7 @@
 //! Where the session hands what a recording needs.
 
 use std::cell::RefCell;
+use std::path::Path;
 
 use super::log::Note;
 use gpuprobe_cuda::Modes;
@@ -32,6 +33,9 @@ pub trait Tap {
 
     /// Nothing more comes for the moment.
     fn pause(&mut self) {}
+
+    /// What is recorded is to be in this file, in the same folder, once it is whole.
+    fn rename(&mut self, _path: &Path) {}
 
     /// Nothing more comes.
     fn finish(&mut self) {}

@@ -1,9 +1,11 @@
 //! Live tracing, as it is typed.
 
 mod activity;
+mod mistyped;
 mod record;
 mod target;
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,15 +15,16 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Subcommand};
 
 use super::profile::ProfileArgs;
-use super::view::ViewArgs;
+use super::view::{Top, ViewArgs, parse_top};
 use super::{Cli, parse_duration};
 use crate::doctor;
 use crate::live;
-use crate::live::{Config, Record};
+use crate::live::{Config, Record, Target};
 use gpuprobe_cuda::Modes;
 use gpuprobe_report::Format;
 
 use activity::ActivityArgs;
+pub(super) use mistyped::explain;
 use target::TargetArgs;
 
 /// What live tracing needs before anything else; gives an exit status if that was all.
@@ -38,7 +41,7 @@ pub(super) enum Action {
     /// Say what works on this machine, and which functions would be probed.
     Doctor {
         /// Look at the libraries of this process only.
-        #[arg(long, value_name = "PID")]
+        #[arg(short, long, value_name = "PID")]
         pid: Option<u32>,
 
         /// Name the functions that each library exports, and those that it does not.
@@ -65,7 +68,7 @@ fn wrong(kind: ErrorKind, message: &str) -> ! {
 
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
-    /// Report memory that is allocated and not freed, by process and thread.
+    /// Report memory that is allocated and not freed, by process and thread; the default.
     #[arg(long)]
     memleak: bool,
 
@@ -107,17 +110,18 @@ pub(super) struct TraceArgs {
     #[command(flatten)]
     profile: ProfileArgs,
 
-    /// Rows per thread or process, largest first [default: 10 in text, all in json and csv].
+    /// Rows per thread or process, largest first, or all [default: 10 in text, all in json and csv].
     ///
     /// Call sites of a process, allocations of a thread, kernels of a process.
-    #[arg(long, value_name = "N")]
-    top: Option<usize>,
+    #[arg(long, value_name = "N|all", value_parser = parse_top)]
+    top: Option<Top>,
 
     /// Format of the reports.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 
-    /// Write reports to FILE instead of standard output.
+    /// Write reports to FILE, or with `-` to standard output [default: standard output, with COMMAND
+    /// standard error].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -135,12 +139,10 @@ impl TraceArgs {
             bandwidth_util: self.bandwidth_util,
             activity: self.activity.is_on() || self.activity_summary,
         };
-        if modes == Modes::default() {
-            wrong(
-                ErrorKind::MissingRequiredArgument,
-                "nothing to trace: give --memleak, --cudatrace, --bandwidth-util or --activity",
-            );
-        }
+        let modes = match modes == Modes::default() {
+            true => self.default_modes(io::stdout().is_terminal()),
+            false => modes,
+        };
         let several = [
             modes.memleak,
             modes.cudatrace,
@@ -157,10 +159,26 @@ impl TraceArgs {
         modes
     }
 
+    /// What is traced where no mode is given: memory; of every process only for somebody who looks
+    /// on, as it goes on until it is ended.
+    fn default_modes(&self, is_on_terminal: bool) -> Modes {
+        if self.target.target() == Target::Everything && !is_on_terminal {
+            wrong(
+                ErrorKind::MissingRequiredArgument,
+                "nothing to trace: give --pid or `-- COMMAND`, or a mode to trace every process \
+                 (--memleak, --cudatrace or --bandwidth-util)",
+            );
+        }
+        Modes {
+            memleak: true,
+            ..Modes::default()
+        }
+    }
+
     fn into_config(self) -> Config {
         let modes = self.modes();
         let profiles = self.profile.config(self.view.view().full_stacks);
-        if profiles.any() && !self.memleak {
+        if profiles.any() && !modes.memleak {
             wrong(
                 ErrorKind::MissingRequiredArgument,
                 "--folded, --flamegraph and --pprof are about memory: give --memleak",
@@ -171,7 +189,7 @@ impl TraceArgs {
         Config {
             collect,
             single_records: modes.activity && !self.activity_summary,
-            stacks: self.target.stacks(self.memleak),
+            stacks: self.target.stacks(modes.memleak),
             view: self.view.view(),
             profiles,
             target: self.target.target(),
@@ -183,7 +201,7 @@ impl TraceArgs {
             per_call: self.per_call,
             interval: self.interval,
             duration: self.target.duration,
-            top: self.top.or(self.format.default_top()),
+            top: Top::rows(self.top, self.format.default_top()),
             format: self.format,
             output: self.output,
             api: self.target.api,
@@ -192,6 +210,7 @@ impl TraceArgs {
             allow_arm64: self.target.allow_arm64,
             record: self.record.map(|path| Record {
                 path,
+                name: None,
                 only: false,
                 all_tables: false,
                 sample_every: None,
@@ -208,7 +227,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::live::Target;
 
     #[test]
     fn help_says_what_it_did() {
@@ -219,13 +237,41 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_what_is_traced_by_default() {
+        let modes = |words: &[&str]| {
+            Cli::try_parse_from(words)
+                .unwrap()
+                .trace
+                .into_config()
+                .modes
+        };
+        let memleak = Modes {
+            memleak: true,
+            ..Modes::default()
+        };
+        for target in [&["gpuprobe", "-p", "7"][..], &["gpuprobe", "--", "app"]] {
+            assert_eq!(modes(target), memleak);
+            let others = [&target[..1], &["--cudatrace"], &target[1..]].concat();
+            assert!(!modes(&others).memleak);
+        }
+        let alone = Cli::try_parse_from(["gpuprobe"]).unwrap().trace;
+        assert_eq!(alone.default_modes(true), memleak);
+    }
+
+    #[test]
     fn targets() {
         let target = |arguments: &[&str]| {
             let all = ["gpuprobe", "--memleak"].iter().chain(arguments);
             Cli::try_parse_from(all).map(|cli| cli.trace.into_config().target)
         };
         assert_eq!(target(&[]).unwrap(), Target::Everything);
-        assert_eq!(target(&["--pid", "7"]).unwrap(), Target::Process(7));
+        for (words, pids) in [
+            (&["--pid", "7"][..], &[7][..]),
+            (&["-p7"], &[7]),
+            (&["-p", "7,8", "--pid", "9"], &[7, 8, 9]),
+        ] {
+            assert_eq!(target(words).unwrap(), Target::Processes(pids.to_vec()));
+        }
         let command = vec![OsString::from("app"), OsString::from("--pid")];
         assert_eq!(
             target(&["--", "app", "--pid"]).unwrap(),

@@ -3,22 +3,24 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use chrono::Local;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
 
 use super::super::{Cli, parse_duration};
 use super::activity::ActivityArgs;
 use super::target::TargetArgs;
-use crate::live::{Config, Record};
+use crate::live::{Config, Name, Record};
 use gpuprobe_cuda::Modes;
 use gpuprobe_report::profile;
 use gpuprobe_report::{Format, View};
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RecordArgs {
-    /// The new file, an SQLite database with the tables of an Nsight Systems export.
+    /// The new file, an SQLite database with the tables of an Nsight Systems export [default:
+    /// gpuprobe-COMMAND-PID-DATE.sqlite in the current folder].
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    output: Option<PathBuf>,
 
     /// Record memory; the default if nothing else is asked for.
     #[arg(long)]
@@ -51,7 +53,21 @@ pub(in crate::cli) struct RecordArgs {
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 impl RecordArgs {
+    fn record(&self) -> Record {
+        let invented = || Name::of(&self.target.target(), Local::now());
+        let name = self.output.is_none().then(invented);
+        let path = name.as_ref().map(Name::path);
+        Record {
+            path: path.or(self.output.clone()).unwrap_or_default(),
+            name,
+            only: true,
+            all_tables: self.all_tables,
+            sample_every: self.smi_interval,
+        }
+    }
+
     pub(super) fn into_config(self) -> Config {
+        let record = self.record();
         let others = self.cudatrace || self.bandwidth_util || self.activity.is_on();
         let modes = Modes {
             memleak: self.memleak || !others,
@@ -87,12 +103,7 @@ impl RecordArgs {
             attach: self.target.attach,
             map_entries: self.target.map_entries,
             allow_arm64: self.target.allow_arm64,
-            record: Some(Record {
-                path: self.output,
-                only: true,
-                all_tables: self.all_tables,
-                sample_every: self.smi_interval,
-            }),
+            record: Some(record),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
+use nix::unistd::User;
 
 use super::super::parse_duration;
 use crate::live::{ApiChoice, Filter, Target};
@@ -13,11 +14,17 @@ use gpuprobe_cuda::{KindSet, MemoryKind};
 
 #[derive(Debug, Args)]
 pub(super) struct TargetArgs {
-    /// Trace this running process; ends when it ends.
-    #[arg(long, value_name = "PID", conflicts_with = "command")]
-    pid: Option<u32>,
+    /// Trace this running process; ends when it ends. Can be given again, or as PID,PID.
+    #[arg(
+        short,
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        conflicts_with = "command"
+    )]
+    pub(super) pid: Vec<u32>,
 
-    /// Trace the children of that process too, living and future; ends when all have ended.
+    /// Trace the children of these processes too, living and future; ends when all have ended.
     #[arg(long, requires = "pid")]
     pub(super) children: bool,
 
@@ -25,8 +32,8 @@ pub(super) struct TargetArgs {
     #[arg(long, value_name = "NAME")]
     comm: Vec<String>,
 
-    /// Report processes of this user only; can be given again.
-    #[arg(long, value_name = "UID")]
+    /// Report processes of this user only, a name or a number; can be given again.
+    #[arg(long, value_name = "USER", value_parser = parse_user)]
     uid: Vec<u32>,
 
     /// Leave out processes of this name or id; can be given again.
@@ -83,10 +90,10 @@ pub(super) struct TargetArgs {
 impl TargetArgs {
     /// What is traced.
     pub(super) fn target(&self) -> Target {
-        match self.pid {
-            Some(pid) => Target::Process(pid),
-            None if !self.command.is_empty() => Target::Command(self.command.clone()),
-            None => Target::Everything,
+        match self.pid.as_slice() {
+            [] if self.command.is_empty() => Target::Everything,
+            [] => Target::Command(self.command.clone()),
+            pids => Target::Processes(pids.to_vec()),
         }
     }
 
@@ -117,6 +124,18 @@ impl TargetArgs {
             [] => KindSet::ALL,
             kinds => kinds.iter().copied().collect(),
         }
+    }
+}
+
+/// A user id, or the id of the user who has that name.
+fn parse_user(text: &str) -> Result<u32, String> {
+    if let Ok(uid) = text.parse() {
+        return Ok(uid);
+    }
+    match User::from_name(text) {
+        Ok(Some(user)) => Ok(user.uid.as_raw()),
+        Ok(None) => Err(format!("there is no user '{text}'")),
+        Err(error) => Err(format!("cannot look up the user '{text}': {error}")),
     }
 }
 
@@ -156,6 +175,18 @@ mod tests {
         }
         for wrong in [["--children", "--comm"], ["--pid", "x"], ["--kind", "odd"]] {
             assert!(config(&["gpuprobe", "record", "-o", "f"], &wrong).is_none());
+        }
+    }
+
+    #[test]
+    fn users_have_names_or_numbers() {
+        for (word, uids) in [
+            ("root", Some(vec![0])),
+            ("1000", Some(vec![1000])),
+            ("no such", None),
+        ] {
+            let found = config(&["gpuprobe", "--memleak"], &["--uid", word]);
+            assert_eq!(found.map(|config| config.filter.uids), uids, "{word}");
         }
     }
 

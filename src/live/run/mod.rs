@@ -84,7 +84,8 @@ struct Run<'a> {
     follower: Follower,
     sink: Sink,
     clock: Clock,
-    process: Option<Handle>,
+    /// The processes that were asked for, if any.
+    processes: Vec<Handle>,
     started: Instant,
     reported: Instant,
     /// When the kernel side's counts were read.
@@ -121,6 +122,7 @@ impl Run<'_> {
                 return Ok(command::not_started(&error));
             }
         };
+        self.name_recording(child.as_ref());
         self.give_up_rights();
         self.prepare_stacks();
         let (reader, status) = self.trace(&mut ends, &mut child).await?;
@@ -199,12 +201,13 @@ impl Run<'_> {
         Ok(reader)
     }
 
-    /// Starts to read the symbols of the process, if it is known.
+    /// Starts to read the symbols of the processes, if they are known.
     fn prepare_stacks(&mut self) {
-        let known = self.process.as_ref().map(|process| process.pid);
-        if let (Some(stacks), Some(pid)) = (&mut self.sink.stacks, known) {
-            stacks.prepare_for(pid);
-            stacks.teach(&self.tracer.probe);
+        if let Some(stacks) = &mut self.sink.stacks {
+            for process in &self.processes {
+                stacks.prepare_for(process.pid);
+                stacks.teach(&self.tracer.probe);
+            }
         }
     }
 
@@ -222,14 +225,16 @@ impl Run<'_> {
             self.report(true)?;
         }
         self.warn_of_silence();
+        self.samples.iter().for_each(Samples::say_failures);
         let written = self.write_profiles();
         let status = self.finish(child, status).await?;
         written.map(|()| status)
     }
 
-    /// Whether nothing is left to trace, if it was a process.
+    /// Whether nothing is left to trace, if it was processes.
     fn all_ended(&self) -> bool {
-        self.process.is_some_and(|p| !p.is_alive())
+        !self.processes.is_empty()
+            && !self.processes.iter().any(Handle::is_alive)
             && !(self.config.children && self.tracer.probe.has_targets())
     }
 
@@ -266,6 +271,21 @@ impl Run<'_> {
         let child = command::spawn(arguments, environment, self.config.as_root, first);
         self.tracer.probe.remove_target(own_pid);
         child.map(Some)
+    }
+
+    /// Says what the recording is called that was given no name. That of a command gets its process id
+    /// once nothing is written to it any more: SQLite wants the name that it has opened.
+    fn name_recording(&mut self, child: Option<&Child>) {
+        let Some(record) = &self.config.record else {
+            return;
+        };
+        let Some(name) = &record.name else {
+            return;
+        };
+        say(format_args!("recording into {}", record.path.display()));
+        if let Some(pid) = child.and_then(Child::id) {
+            self.sink.tap.rename(&name.path_of(pid));
+        }
     }
 
     /// Gives up the rights that only beginning took.

@@ -43,7 +43,7 @@ impl Run<'_> {
             self.sink.tap.note(Note::Lost(lost.by_name()));
         }
         self.lost = lost;
-        for note in self.samples.iter().flat_map(Samples::taken) {
+        for note in self.samples.iter_mut().flat_map(Samples::taken) {
             self.sink.tap.note(note);
         }
         self.sink.tap.pause();

@@ -29,11 +29,9 @@ impl<'a> Run<'a> {
     pub(super) fn start(config: &'a Config) -> Result<Self> {
         let output = Output::open(config)?;
         let profiles = profile::Outputs::open(&config.profiles, None)?;
-        let process = match config.target {
-            Target::Process(pid) => Some(
-                Handle::of(pid).with_context(|| format!("there is no process with id {pid}"))?,
-            ),
-            _ => None,
+        let processes = match &config.target {
+            Target::Processes(pids) => processes(pids)?,
+            Target::Everything | Target::Command(_) => Vec::new(),
         };
         let clock = Clock::now();
         let sample_every = config
@@ -42,7 +40,7 @@ impl<'a> Run<'a> {
             .and_then(|record| record.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
         let mut tap = recorder::open(config, clock)?;
-        let started = Tracer::start(config, process).and_then(|mut tracer| {
+        let started = Tracer::start(config, &processes).and_then(|mut tracer| {
             let collect = config.collect.as_ref();
             let collector = collect.map(|collect| Collector::start(collect, &mut tracer.probe));
             let rings = tracer.probe.rings()?;
@@ -66,7 +64,7 @@ impl<'a> Run<'a> {
             history: report::History::default(),
             untraced: HashMap::new(),
             clock,
-            process,
+            processes,
             guard: None,
             collector,
             samples,
@@ -76,6 +74,19 @@ impl<'a> Run<'a> {
             lost_said: Lost::default(),
         })
     }
+}
+
+/// The processes with these ids, each once.
+fn processes(pids: &[u32]) -> Result<Vec<Handle>> {
+    let mut found: Vec<Handle> = Vec::new();
+    for &pid in pids {
+        let process =
+            Handle::of(pid).with_context(|| format!("there is no process with id {pid}"))?;
+        if !found.iter().any(|known| known.pid == process.pid) {
+            found.push(process);
+        }
+    }
+    Ok(found)
 }
 
 /// Where everything that the rings have goes.

@@ -111,7 +111,8 @@ impl Setup {
         self
     }
 
-    /// Reports go to standard output.
+    /// Reports go to standard output, among what the command writes if there is one; unless the
+    /// arguments say otherwise.
     pub(crate) fn on_stdout(mut self) -> Self {
         self.to_file = false;
         self
@@ -154,6 +155,8 @@ impl Setup {
         }
         if self.to_file {
             command.arg("-o").arg(&reports);
+        } else if !self.command.is_empty() && !self.arguments.iter().any(|word| word == "-o") {
+            command.args(["-o", "-"]);
         }
         if !self.command.is_empty() {
             command.arg("--").args(&self.command);

@@ -111,6 +111,45 @@ fn root_standard_output_has_data_only() {
     assert_eq!(reports.iter().filter(|r| r.is_final()).count(), 1);
 }
 
+/// What a command writes on standard output, and what of ours is there and on standard error, with
+/// these options.
+fn with_a_program(options: &[&str]) -> (Vec<String>, Vec<String>) {
+    crate::harness::require_bpf();
+    let output = std::process::Command::new(crate::harness::gpuprobe::BINARY)
+        .args(options)
+        .args(["--", "sh", "-c", "echo program"])
+        .output()
+        .unwrap();
+    let lines = |bytes: Vec<u8>| {
+        let text = String::from_utf8(bytes).unwrap();
+        text.lines().map(str::to_owned).collect()
+    };
+    (lines(output.stdout), lines(output.stderr))
+}
+
+#[test]
+fn root_standard_output_is_the_commands() {
+    let is_report = |line: &&String| line.starts_with('{');
+    let json = ["--memleak", "--format", "json"];
+    let (out, said) = with_a_program(&json);
+    assert_eq!(out, ["program"]);
+    let reports: Vec<_> = said.iter().filter(is_report).collect();
+    assert!(crate::harness::Report::parse(reports[reports.len() - 1]).is_final());
+    let (out, said) = with_a_program(&["--memleak"]);
+    assert_eq!(out, ["program"]);
+    assert!(said.iter().any(|line| !line.starts_with("gpuprobe: ")));
+    // As asked for: on standard output all the same, or in a file.
+    let (out, said) = with_a_program(&[&json[..], &["-o", "-"]].concat());
+    assert_eq!(out.iter().filter(is_report).count(), 1, "{out:#?}");
+    assert_eq!(said.iter().filter(is_report).count(), 0, "{said:#?}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let (out, said) = with_a_program(&[&json[..], &["-o", path]].concat());
+    assert_eq!(out, ["program"]);
+    assert_eq!(said.iter().filter(is_report).count(), 0, "{said:#?}");
+    assert!(!fs::read(path).unwrap().is_empty());
+}
+
 #[test]
 fn root_a_time_limit_ends_the_run() {
     let mut workload = Workload::start(Backend::Shared);

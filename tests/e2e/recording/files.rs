@@ -1,7 +1,7 @@
 //! The file of a recording: what it takes for one to be there, and to be whole.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -195,4 +195,45 @@ fn root_a_command_that_cannot_be_started_leaves_no_recording() {
         .spawn();
     assert_eq!(gpuprobe.exit_code(), 127);
     assert!(!recording.file.exists());
+}
+
+#[test]
+fn root_a_recording_without_a_name_is_called_by_what_is_recorded() {
+    let folder = TempDir::new().unwrap();
+    let mut recording = Command::new(BINARY)
+        .args(["record", "--"])
+        .arg(standin().program(Backend::Shared))
+        .current_dir(folder.path())
+        .env_remove("SUDO_UID")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut orders = recording.stdin.take().unwrap();
+    std::io::Write::write_all(&mut orders, b"alloc 4096 3\nexit\n").unwrap();
+    let done = recording.wait_with_output().unwrap();
+    let [said, told] = [done.stderr, done.stdout].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(done.status.success(), "{said}");
+    let pid = told.lines().next().unwrap().strip_prefix("ready ").unwrap();
+    let files: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    let [file] = &files[..] else {
+        panic!("{files:?}");
+    };
+    let file = file.as_ref().unwrap().file_name().into_string().unwrap();
+    assert!(
+        file.starts_with(&format!("gpuprobe-workload-{pid}-20")) && file.ends_with(".sqlite"),
+        "{file}"
+    );
+    let written = said.lines().last().unwrap();
+    assert!(
+        written.starts_with("gpuprobe: recorded ") && written.ends_with(&file),
+        "{said}"
+    );
+    let during = said
+        .lines()
+        .find_map(|line| line.strip_prefix("gpuprobe: recording into "));
+    assert_eq!(during.unwrap(), file.replace(&format!("-{pid}-"), "-"));
+    let leaked = analysed(&folder.path().join(&file), "leakage");
+    assert_eq!(leaked["totals"]["total"]["bytes"], 3 * 4096);
 }

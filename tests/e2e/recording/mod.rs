@@ -6,6 +6,7 @@ mod agreement;
 mod files;
 mod launches;
 mod losses;
+mod samples;
 mod selection;
 mod targets;
 

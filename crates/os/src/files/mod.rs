@@ -12,7 +12,7 @@ mod walk;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -32,11 +32,17 @@ const FILE_MODE: Mode = Mode::from_bits_truncate(0o666);
 /// Permissions of a new folder, before the umask.
 const FOLDER_MODE: Mode = Mode::from_bits_truncate(0o777);
 
+/// Whether `path` stands for standard output: `-`, as everywhere.
+pub fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// Opens `path` for writing and makes it empty; makes it if it is not there.
 ///
 /// # Errors
-/// Returns the file system's error, or `PermissionDenied` if others could have put there what there
-/// is.
+/// Returns the file system's error, `PermissionDenied` if others could have put there what there
+/// is, or `AlreadyExists` if that is an SQLite database: what took a run to record is not worth a
+/// slip of the completion of file names.
 pub fn create(path: &Path) -> io::Result<File> {
     loop {
         let place = walk::find(path, true)?;
@@ -164,6 +170,20 @@ fn give_away(folder: &OwnedFd, made: &OwnedFd) -> io::Result<()> {
     }
 }
 
+/// What every SQLite database begins with.
+const SQLITE_MAGIC: [u8; 16] = *b"SQLite format 3\0";
+
+/// Whether the plain file `path` is an SQLite database; one that cannot be read is none that we
+/// know of.
+fn is_database(path: &str) -> bool {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let Ok(file) = open(path, flags, Mode::empty()) else {
+        return false;
+    };
+    let mut begin = [0; SQLITE_MAGIC.len()];
+    File::from(file).read_exact(&mut begin).is_ok() && begin == SQLITE_MAGIC
+}
+
 /// Opens what is there already, and makes it empty.
 fn overwrite(folder: &OwnedFd, thing: &OwnedFd, status: &FileStat) -> io::Result<File> {
     if kind(status) == SFlag::S_IFDIR {
@@ -187,6 +207,12 @@ fn overwrite(folder: &OwnedFd, thing: &OwnedFd, status: &FileStat) -> io::Result
         }
     }
     let path = format!("/proc/self/fd/{}", thing.as_fd().as_raw_fd());
+    if kind(status) == SFlag::S_IFREG && is_database(&path) {
+        return Err(io::Error::new(
+            ErrorKind::AlreadyExists,
+            "it is an SQLite database, as recordings are; write to another file, or remove it first",
+        ));
+    }
     let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
     Ok(open(&*path, flags, Mode::empty())?.into())
 }

@@ -19,7 +19,9 @@ mod rows;
 mod schema;
 mod tasks;
 
-use std::path::Path;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -78,7 +80,10 @@ impl Writer {
         match written {
             _ if shared.discarded.load(Ordering::Relaxed) => file.remove(),
             Ok(calls) => match file.close() {
-                Ok(()) => say(format_args!("recorded {calls} calls in {path}")),
+                Ok(()) => {
+                    let path = renamed(Path::new(&path), shared);
+                    say(format_args!("recorded {calls} calls in {}", path.display()));
+                }
                 Err(error) => {
                     let why = file::explain(&error);
                     say(format_args!(
@@ -99,6 +104,30 @@ impl Writer {
                     tracing::debug!("{path}: {}", file::explain(&error));
                 }
             }
+        }
+    }
+}
+
+/// Gives the whole file at `path` the name that it is to have at the end; gives the one that it has.
+fn renamed(path: &Path, shared: &Shared) -> PathBuf {
+    let wanted = shared.renamed.lock().ok().and_then(|mut name| name.take());
+    let Some(wanted) = wanted else {
+        return path.to_owned();
+    };
+    let done = match fs::symlink_metadata(&wanted) {
+        Err(error) if error.kind() == ErrorKind::NotFound => fs::rename(path, &wanted),
+        Err(error) => Err(error),
+        Ok(_) => Err(ErrorKind::AlreadyExists.into()),
+    };
+    match done {
+        Ok(()) => wanted,
+        Err(error) => {
+            tracing::warn!(
+                "cannot rename {} to {}: {error}; it keeps its name",
+                path.display(),
+                wanted.display()
+            );
+            path.to_owned()
         }
     }
 }

@@ -58,7 +58,7 @@ pub struct Config {
     pub top: Option<usize>,
     /// How the answer is written.
     pub format: Format,
-    /// Where to; `None` for standard output.
+    /// Where to; `None` and `-` for standard output.
     pub output: Option<PathBuf>,
     /// Compare with this later run instead.
     pub diff: Option<PathBuf>,
@@ -146,7 +146,7 @@ fn is_broken_pipe(error: &Error) -> bool {
 /// Where the answer goes, and the file behind it, if it is a plain one.
 fn open(path: Option<&Path>) -> Result<(Box<dyn Write>, Option<fs::File>)> {
     let buffered = |out: Box<dyn Write>| Box::new(BufWriter::with_capacity(1 << 18, out));
-    let Some(path) = path else {
+    let Some(path) = path.filter(|path| !files::is_stdout(path)) else {
         return Ok((buffered(terminal::stdout()), None));
     };
     let why = || format!("cannot write to {}", path.display());

@@ -37,7 +37,7 @@ pub struct Config {
     pub file: PathBuf,
     /// For which viewer.
     pub format: Format,
-    /// Where to, packed if it ends in `.gz`; `None` for standard output.
+    /// Where to, packed if it ends in `.gz`; `None` and `-` for standard output.
     pub output: Option<PathBuf>,
 }
 
@@ -67,7 +67,11 @@ pub fn run(config: &Config) -> Result<()> {
         );
     }
     let session = Session::read(&database)?;
-    match &config.output {
+    match config
+        .output
+        .as_deref()
+        .filter(|path| !files::is_stdout(path))
+    {
         None => match chrome(&database, &session, &mut terminal::stdout()) {
             Err(error) if is_broken_pipe(&error) => Ok(()),
             done => done,

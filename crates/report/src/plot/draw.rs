@@ -12,7 +12,7 @@ use plotters::style::{FontStyle, register_font};
 
 use super::Chart;
 use gpuprobe_model::text::{printable, size};
-use gpuprobe_os::files;
+use gpuprobe_os::{files, terminal};
 
 /// The name of the embedded font; in SVG, of whichever the reader has.
 const FONT: &str = "sans-serif";
@@ -40,7 +40,8 @@ const LEAK: RGBColor = RGBColor(120, 0, 120);
 const INK: RGBColor = RGBColor(30, 30, 30);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
-/// Draws `chart` into the file `path`, in the format that its extension names.
+/// Draws `chart` into the file `path`, in the format that its extension names; for `-`, as an SVG
+/// on standard output.
 ///
 /// # Errors
 /// Returns an error if the extension is neither `svg` nor `png`, or the file cannot be written.
@@ -57,9 +58,15 @@ pub fn write(chart: &Chart, path: &Path, size: (u32, u32)) -> Result<()> {
     let is_svg = match extension {
         Some("svg") => true,
         Some("png") => false,
+        _ if files::is_stdout(path) => true,
         _ => bail!("{shown}: pictures are .svg or .png"),
     };
-    let mut file = BufWriter::new(files::create(path).map_err(|e| why(e.to_string()))?);
+    let file: Box<dyn Write> = if files::is_stdout(path) {
+        terminal::stdout()
+    } else {
+        Box::new(files::create(path).map_err(|e| why(e.to_string()))?)
+    };
+    let mut file = BufWriter::new(file);
     if is_svg {
         let mut text = String::new();
         let area = SVGBackend::with_string(&mut text, size).into_drawing_area();

@@ -1,0 +1,118 @@
+//! Files whose names were left out.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+
+use super::Cli;
+use gpuprobe_os::say;
+
+/// The file that was named, or else the newest recording in the current folder, which is said; exits
+/// if there is none.
+pub(super) fn or_newest(named: Option<PathBuf>) -> PathBuf {
+    if let Some(file) = named {
+        return file;
+    }
+    match newest(Path::new(".")) {
+        Ok((file, others)) => {
+            let among = match others {
+                0 => String::new(),
+                1 => ", the newer of 2 recordings here".to_owned(),
+                others => format!(", the newest of {} recordings here", others + 1),
+            };
+            say(format_args!("reading {}{among}", file.display()));
+            file
+        }
+        Err(why) => Cli::command()
+            .error(ErrorKind::MissingRequiredArgument, why)
+            .exit(),
+    }
+}
+
+/// The newest recording in `folder` whose name was invented, and how many others there are.
+///
+/// # Errors
+/// Says that there is none, or that the folder cannot be read.
+fn newest(folder: &Path) -> Result<(PathBuf, usize), String> {
+    let found = recordings(folder).map_err(|error| {
+        format!("no FILE is given, and this folder cannot be read ({error}): give FILE")
+    })?;
+    let others = found.len().saturating_sub(1);
+    let newest = found.into_iter().max();
+    let (_, name) = newest.ok_or(
+        "no FILE is given, and there is no gpuprobe-*.sqlite in this folder: give FILE, or make one \
+         with `gpuprobe record -- COMMAND`",
+    )?;
+    Ok((name.into(), others))
+}
+
+/// The recordings in `folder`: when they were changed, and their names.
+fn recordings(folder: &Path) -> io::Result<Vec<(SystemTime, std::ffi::OsString)>> {
+    let is_ours = |name: &OsStr| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b"gpuprobe-") && name.ends_with(b".sqlite")
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        // One that is removed meanwhile is none.
+        let plain = entry.metadata().ok().filter(fs::Metadata::is_file);
+        if let Some(status) = plain.filter(|_| is_ours(&entry.file_name())) {
+            found.push((status.modified()?, entry.file_name()));
+        }
+    }
+    Ok(found)
+}
+
+/// A picture of `file` in the current folder, of a name that nothing there has.
+pub(super) fn picture_of(file: &Path) -> PathBuf {
+    let stem = file.file_stem().unwrap_or(OsStr::new("gpuprobe"));
+    let numbered = |number: u32| {
+        let mut name = stem.to_owned();
+        if number > 1 {
+            name.push(format!("-{number}"));
+        }
+        name.push(".svg");
+        PathBuf::from(name)
+    };
+    let free = (1..u32::MAX).map(numbered).find(|path| {
+        let status = fs::symlink_metadata(path);
+        status.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    });
+    free.unwrap_or_else(|| numbered(1))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs::File;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_recording_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let none = newest(folder.path()).unwrap_err();
+        assert!(none.contains("gpuprobe-*.sqlite"), "{none}");
+        let old = SystemTime::UNIX_EPOCH;
+        for (name, age_s) in [
+            ("gpuprobe-a-1.sqlite", 10),
+            ("gpuprobe-b-2.sqlite", 30),
+            ("gpuprobe-c-3.sqlite", 20),
+            ("gpuprobe-d.svg", 40),
+            ("other.sqlite", 50),
+        ] {
+            let file = File::create(folder.path().join(name)).unwrap();
+            file.set_modified(old + Duration::from_secs(age_s)).unwrap();
+        }
+        fs::create_dir(folder.path().join("gpuprobe-folder.sqlite")).unwrap();
+        let found = newest(folder.path()).unwrap();
+        assert_eq!(found, (PathBuf::from("gpuprobe-b-2.sqlite"), 2));
+    }
+}

@@ -1,0 +1,91 @@
+//! Names of recordings that were given none.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, Local};
+
+use super::Target;
+
+/// Letters of a program's name that a file's name has at most.
+const MAX_LETTERS: usize = 40;
+
+/// The name of a recording: `gpuprobe-COMMAND-PID-DATE.sqlite`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    of: String,
+    date: String,
+}
+
+impl Name {
+    /// A name for a recording of `target` that begins at `time`.
+    pub fn of(target: &Target, time: DateTime<Local>) -> Self {
+        let of = match target {
+            Target::Everything => "host".to_owned(),
+            Target::Processes(pids) => {
+                let pid = pids.first().copied().unwrap_or(0);
+                let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+                let comm = String::from_utf8_lossy(&comm);
+                format!("{}-{pid}", plain(comm.trim_end()))
+            }
+            Target::Command(words) => {
+                let program = words.first().map(Path::new);
+                let name = program.and_then(Path::file_name).unwrap_or_default();
+                plain(&name.to_string_lossy())
+            }
+        };
+        Self {
+            of,
+            date: time.format("%Y%m%d-%H%M%S").to_string(),
+        }
+    }
+
+    /// The file, in the current folder, while nothing more is known.
+    pub fn path(&self) -> PathBuf {
+        format!("gpuprobe-{}-{}.sqlite", self.of, self.date).into()
+    }
+
+    /// The file of a command that has turned out to be process `pid`.
+    pub fn path_of(&self, pid: u32) -> PathBuf {
+        format!("gpuprobe-{}-{pid}-{}.sqlite", self.of, self.date).into()
+    }
+}
+
+/// What of a name needs no quotes in a shell, and no folder.
+fn plain(name: &str) -> String {
+    let kept = |c: char| match c {
+        '.' | '_' | '+' | '-' => c,
+        c if c.is_alphanumeric() => c,
+        _ => '_',
+    };
+    name.chars().map(kept).take(MAX_LETTERS).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use chrono::TimeZone;
+
+    use super::*;
+
+    #[test]
+    fn files_are_called_by_what_is_recorded() {
+        let time = Local.with_ymd_and_hms(2026, 11, 22, 15, 45, 33).unwrap();
+        let path = |target: &Target| Name::of(target, time).path();
+        let whole = |text: &str| PathBuf::from(format!("gpuprobe-{text}-20261122-154533.sqlite"));
+        assert_eq!(path(&Target::Everything), whole("host"));
+        let command = |word: &str| Target::Command(vec![word.into(), "-x".into()]);
+        assert_eq!(path(&command("./bin/train")), whole("train"));
+        assert_eq!(path(&command("/a/my app;rm\n*")), whole("my_app_rm__"));
+        assert_eq!(
+            path(&command(&"x".repeat(300))),
+            whole(&"x".repeat(MAX_LETTERS))
+        );
+        let name = Name::of(&command("train"), time);
+        assert_eq!(name.path_of(574), whole("train-574"));
+        let own = std::process::id();
+        let comm = fs::read_to_string("/proc/self/comm").unwrap();
+        let expected = format!("{}-{own}", plain(comm.trim_end()));
+        assert_eq!(path(&Target::Processes(vec![own])), whole(&expected));
+    }
+}
