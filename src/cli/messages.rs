@@ -10,6 +10,7 @@ use tracing_subscriber::fmt::{self as format, FmtContext};
 use tracing_subscriber::registry::LookupSpan;
 
 use gpuprobe_model::text::printable;
+use gpuprobe_os::count_line;
 
 /// From now on, warnings go to standard error; `GPUPROBE_LOG` asks for more, or for less.
 pub(super) fn begin_log() {
@@ -40,6 +41,7 @@ where
         let mut message = String::new();
         context.format_fields(Writer::new(&mut message), event)?;
         let message = printable(&message);
+        count_line();
         match color(level).filter(|_| out.has_ansi_escapes()) {
             Some(color) => writeln!(out, "\u{1b}[{color}m{level:>5}\u{1b}[0m {message}"),
             None => writeln!(out, "{level:>5} {message}"),

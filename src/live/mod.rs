@@ -16,6 +16,7 @@ mod output;
 mod recorder;
 mod run;
 mod samples;
+mod screen;
 mod signals;
 mod sink;
 mod stacks;
@@ -101,6 +102,8 @@ pub struct Config {
     pub collect: Option<Collect>,
     /// Report every single record of that.
     pub single_records: bool,
+    /// On a terminal, write each report below the last instead of in its place.
+    pub scroll: bool,
     /// Report every single copy.
     pub per_call: bool,
     /// Time between reports.

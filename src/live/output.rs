@@ -1,11 +1,12 @@
 //! Where reports go.
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 
+use super::screen::Screen;
 use super::{Config, Target};
 use gpuprobe_os::files;
 use gpuprobe_os::terminal;
@@ -21,6 +22,11 @@ pub(super) struct Output {
     format: Format,
     /// The destination is the terminal, which may be closed.
     on_terminal: bool,
+    /// A report is drawn in the place of the last.
+    screen: Option<Screen>,
+    /// Columns of a line, if they do not change.
+    columns: Option<usize>,
+    place: Place,
 }
 
 /// Whether there is anyone left to write for.
@@ -31,36 +37,44 @@ pub(super) enum Reader {
 }
 
 /// Which destination that is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
     /// Only a recording is made.
     Nowhere,
     Stdout,
     Stderr,
-    File(&'a Path),
+    File(PathBuf),
 }
 
-impl<'a> Place<'a> {
+impl Place {
     /// Where the reports of a run go. Standard output is the command's, if there is one: whoever
     /// reads that reads what the program writes.
-    fn of(config: &'a Config) -> Self {
+    fn of(config: &Config) -> Self {
         if config.record.as_ref().is_some_and(|record| record.only) {
             return Self::Nowhere;
         }
         match (&config.output, &config.target) {
             (Some(path), _) if files::is_stdout(path) => Self::Stdout,
-            (Some(path), _) => Self::File(path),
+            (Some(path), _) => Self::File(path.clone()),
             (None, Target::Command(_)) => Self::Stderr,
             (None, _) => Self::Stdout,
         }
     }
 }
 
+/// Whether a report takes the place of the last: on a terminal where nothing else is written.
+fn redraws(config: &Config, place: &Place) -> bool {
+    let alone = !matches!(config.target, Target::Command(_));
+    let only_reports = !config.per_call && !config.single_records && !config.scroll;
+    let is_text = config.format == Format::Text;
+    *place == Place::Stdout && alone && only_reports && is_text && Screen::is_possible()
+}
+
 impl Output {
     /// Opens the destination, so that a bad path fails before anything is traced.
     pub(super) fn open(config: &Config) -> Result<Self> {
         let place = Place::of(config);
-        let (destination, on_terminal): (Box<dyn Write>, _) = match place {
+        let (destination, on_terminal): (Box<dyn Write>, _) = match &place {
             Place::Nowhere => (Box::new(io::sink()), false),
             Place::Stdout => (terminal::stdout(), io::stdout().is_terminal()),
             Place::Stderr => (terminal::stderr(), io::stderr().is_terminal()),
@@ -77,6 +91,9 @@ impl Output {
                 .writer(config.per_call || config.single_records),
             format: config.format,
             on_terminal,
+            screen: redraws(config, &place).then(Screen::default),
+            columns: terminal::columns(),
+            place,
         })
     }
 
@@ -87,10 +104,25 @@ impl Output {
 
     /// Writes a report, after the single copies that came before it.
     pub(super) fn write(&mut self, report: &Report) -> Result<Reader> {
-        let written = self
-            .writer
-            .write(report, &mut self.destination)
-            .and_then(|()| self.destination.flush());
+        let size = match self.place {
+            Place::Stdout => terminal::size(io::stdout()),
+            Place::Stderr => terminal::size(io::stderr()),
+            Place::Nowhere | Place::File(_) => None,
+        };
+        let columns = size.map(|(columns, _)| columns);
+        self.writer.resize(self.columns.or(columns));
+        let written = match &mut self.screen {
+            Some(screen) => {
+                let mut text = Vec::new();
+                self.writer.write(report, &mut text).and_then(|()| {
+                    let text = String::from_utf8_lossy(&text);
+                    let drawn = screen.draw(&text, report.is_final)?;
+                    self.destination.write_all(drawn.as_bytes())
+                })
+            }
+            None => self.writer.write(report, &mut self.destination),
+        };
+        let written = written.and_then(|()| self.destination.flush());
         self.outcome(written)
     }
 

@@ -14,4 +14,4 @@ pub mod proc;
 pub mod regular;
 pub mod terminal;
 
-pub use message::say;
+pub use message::{count_line, lines_said, say};

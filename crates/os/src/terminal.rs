@@ -1,6 +1,7 @@
 //! Standard output and standard error, safe to look at.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 /// Standard output. Traced programs choose their names, and tables and JSON have these as they are:
 /// what a terminal would obey is written to it as an escape sequence that can be read (`\x1b`).
@@ -31,8 +32,27 @@ pub fn columns() -> Option<usize> {
 /// Columns of a line of standard output; none if it is no terminal and the environment does not say:
 /// files and pipes have lines of any length.
 pub fn width() -> Option<usize> {
-    let size = || terminal_size::terminal_size_of(io::stdout());
-    columns().or_else(|| size().map(|(width, _)| width.0.into()))
+    columns().or_else(|| Some(size(io::stdout())?.0))
+}
+
+/// Columns and lines of the terminal that `out` is; none if it is none.
+pub fn size(out: impl AsFd) -> Option<(usize, usize)> {
+    let (columns, lines) = terminal_size::terminal_size_of(out)?;
+    Some((columns.0.into(), lines.0.into()))
+}
+
+/// Clears the last `lines` lines of the terminal that standard output is; what is written next stands
+/// in their place.
+///
+/// # Errors
+/// Returns an error if standard output cannot be written to.
+pub fn clear_last(lines: usize) -> io::Result<()> {
+    let mut out = io::stdout();
+    if lines > 0 {
+        write!(out, "\x1b[{lines}A")?;
+    }
+    write!(out, "\r\x1b[J")?;
+    out.flush()
 }
 
 /// Passes on what is not obeyed by a terminal: all but the control characters of ASCII and of

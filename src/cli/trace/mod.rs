@@ -116,6 +116,10 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "N|all", value_parser = parse_top)]
     top: Option<Top>,
 
+    /// On a terminal, write each report below the last one, instead of in its place.
+    #[arg(long)]
+    scroll: bool,
+
     /// Format of the reports.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -199,6 +203,7 @@ impl TraceArgs {
             kinds: self.target.kinds(),
             modes,
             per_call: self.per_call,
+            scroll: self.scroll,
             interval: self.interval,
             duration: self.target.duration,
             top: Top::rows(self.top, self.format.default_top()),

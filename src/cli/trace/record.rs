@@ -94,6 +94,7 @@ impl RecordArgs {
             filter: self.target.filter(),
             kinds: self.target.kinds(),
             per_call: false,
+            scroll: false,
             interval: COUNT_EVERY,
             duration: self.target.duration,
             top: Some(0),
