@@ -43,7 +43,7 @@ impl Writer for Text {
         }
         if let Some(cudatrace) = &report.cudatrace {
             separate(report.memleak.is_some(), out)?;
-            cudatrace::write(cudatrace, out)?;
+            cudatrace::write(cudatrace, None, out)?;
         }
         if let Some(bandwidth) = &report.bandwidth_util {
             separate(report.memleak.is_some() || report.cudatrace.is_some(), out)?;
