@@ -100,7 +100,7 @@ fn root_text_has_the_three_parts_in_order() {
     };
     let places = [
         place("\nTOTAL LEAKED: 8.00 MiB\n"),
-        place("\n3000 `cuLaunchKernel` calls for 3 kernels\n"),
+        place("\n3000 launches of 3 kernels by cuLaunchKernel\n"),
         place("\nTraced 10 copies and 6 memory sets\n"),
     ];
     assert!(places.is_sorted(), "{text}");

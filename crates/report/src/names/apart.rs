@@ -21,6 +21,32 @@ const ROUNDS: usize = 4;
 ///
 /// The names are printable; a column is a character.
 pub fn fit(names: &[&str], columns: Option<usize>) -> Vec<String> {
+    shown_by(names, columns, |names, columns| {
+        let shown = names.iter().map(|name| name.within(columns)).collect();
+        let mut list = List::new(names, shown, columns);
+        for group in list.alike() {
+            list.by_arguments(&group);
+        }
+        list
+    })
+}
+
+/// The same for lines that are no names: nothing but characters is left out.
+pub fn cut(lines: &[&str], columns: Option<usize>) -> Vec<String> {
+    shown_by(lines, columns, |names, columns| {
+        let shown = names.iter().map(|name| elide::middle(name.text, columns));
+        let shown = shown.collect();
+        let mut list = List::new(names, shown, columns);
+        list.simplest = DETAILS.len();
+        list
+    })
+}
+
+fn shown_by<'a>(
+    names: &[&'a str],
+    columns: Option<usize>,
+    list: impl FnOnce(Vec<Name<'a>>, usize) -> List<'a>,
+) -> Vec<String> {
     // In order, so that a name is shown alike wherever in the list it stands.
     let distinct: Vec<&str> = names
         .iter()
@@ -28,16 +54,8 @@ pub fn fit(names: &[&str], columns: Option<usize>) -> Vec<String> {
         .collect::<BTreeSet<_>>()
         .into_iter()
         .collect();
-    let columns = columns.unwrap_or(usize::MAX);
-    let names_read: Vec<Name<'_>> = distinct.iter().map(|name| Name::read(name)).collect();
-    let mut list = List {
-        shown: names_read.iter().map(|name| name.within(columns)).collect(),
-        names: names_read,
-        columns,
-    };
-    for group in list.alike() {
-        list.by_arguments(&group);
-    }
+    let read = distinct.iter().map(|name| Name::read(name)).collect();
+    let mut list = list(read, columns.unwrap_or(usize::MAX));
     for _ in 0..ROUNDS {
         let alike = list.alike();
         if alike.is_empty() {
@@ -157,9 +175,20 @@ struct List<'a> {
     names: Vec<Name<'a>>,
     shown: Vec<String>,
     columns: usize,
+    /// The least detail of [`DETAILS`] that is written.
+    simplest: usize,
 }
 
-impl List<'_> {
+impl<'a> List<'a> {
+    fn new(names: Vec<Name<'a>>, shown: Vec<String>, columns: usize) -> Self {
+        Self {
+            names,
+            shown,
+            columns,
+            simplest: 0,
+        }
+    }
+
     /// The names that are shown alike, put together.
     fn alike(&self) -> Vec<Vec<usize>> {
         let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -177,7 +206,7 @@ impl List<'_> {
             let names = group.iter().map(|&index| self.names[index].whole(detail));
             names.collect()
         };
-        for detail in 0..DETAILS.len() {
+        for detail in self.simplest..DETAILS.len() {
             let texts = whole(detail);
             if texts.iter().collect::<HashSet<_>>().len() == texts.len() {
                 return (detail, texts);

@@ -75,9 +75,10 @@ impl Partners {
     }
 }
 
-/// `a <- b`: who calls whom.
+/// `a <- b`, `a < b`: who calls whom.
 fn is_arrow(bytes: &[u8], at: usize) -> bool {
-    bytes.get(at + 1) == Some(&b'-') && at.checked_sub(1).is_none_or(|before| bytes[before] == b' ')
+    let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+    before == Some(&b' ') && matches!(bytes.get(at + 1), Some(b'-' | b' '))
 }
 
 fn close(

@@ -3,11 +3,11 @@
 //!
 //! For: every list of names, of kernels, functions and call sites, in text and pictures.
 //! May use: nothing.
-//! Gives: [`simplify`] for one name, [`fit`] for those that are shown together.
+//! Gives: [`simplify`] for one name, [`fit`] for those that are shown together, [`cut`] for
+//! lines that have more than a name.
 
 mod apart;
 mod brackets;
-mod cut;
 mod elide;
 mod render;
 mod tree;
@@ -16,8 +16,7 @@ mod weight;
 #[cfg(test)]
 mod tests;
 
-pub use apart::fit;
-pub use cut::cut;
+pub use apart::{cut, fit};
 
 use render::Shape;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{fit, simplify};
+use super::{cut, fit, simplify};
 
 /// Kernels of `PyTorch`, cuBLAS, CUTLASS, Triton, XLA, NCCL, vLLM and thrust, as CUPTI and nsys name
 /// them, and those of the files that the tests read.
@@ -129,6 +129,10 @@ fn functions_of_all_languages() {
         ("Block.__init__", "Block.__init__"),
         ("libc.so.6+0x3c050", "libc.so.6+0x3c050"),
         ("cudaMalloc <- main", "cudaMalloc <- main"),
+        (
+            "step < main < start > cudaMalloc",
+            "step < main < start > cudaMalloc",
+        ),
         (
             "step  train.py:88  via torch.zeros_like > cudaMalloc",
             "step  train.py:88  via torch.zeros_like > cudaMalloc",
@@ -257,6 +261,26 @@ fn what_differs_stays() {
     );
     assert_eq!(fit(&["abc", "abd"], Some(2)).len(), 2);
     assert_eq!(fit(&["abc"], Some(0)), [""]);
+}
+
+#[test]
+fn lines_are_cut_and_told_apart() {
+    let lines = [
+        "void f<int>(int)  /a/long/path/of/a/file.cpp:12  (module)",
+        "void f<int>(int)  /a/long/path/of/a/file.cpp:13  (module)",
+        "f",
+    ];
+    assert_eq!(cut(&lines, None), lines);
+    let shown = cut(&lines, Some(30));
+    assert_eq!(shown[2], "f");
+    assert_ne!(shown[0], shown[1]);
+    assert!(
+        shown
+            .iter()
+            .all(|line| line.len() <= 30 && !line.contains('~')),
+        "{shown:?}"
+    );
+    assert!(shown[0].contains(":12"), "{shown:?}");
 }
 
 #[test]

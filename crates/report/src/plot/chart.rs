@@ -80,6 +80,11 @@ impl Chart {
         points.any(|(time, _)| (first..=last).contains(time))
     }
 
+    /// Where most was allocated, if anything was.
+    pub(super) fn highest_point(&self) -> Option<(f64, f64)> {
+        self.peak.filter(|(_, bytes)| *bytes > 0.0)
+    }
+
     /// The highest value of anything that is drawn.
     pub(super) fn highest(&self) -> f64 {
         let totals = (0..self.times.len()).map(|index| {

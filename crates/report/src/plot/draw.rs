@@ -7,19 +7,19 @@ use std::sync::Once;
 use anyhow::{Result, anyhow, bail};
 use plotters::coord::Shift;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 
-use super::Chart;
-use gpuprobe_model::text::{printable, size};
+use super::{Chart, Line, labels, legend};
+use crate::names;
+use gpuprobe_model::text::printable;
 use gpuprobe_os::{files, terminal};
 
 /// The name of the embedded font; in SVG, of whichever the reader has.
-const FONT: &str = "sans-serif";
+pub(super) const FONT: &str = "sans-serif";
 static FONT_DATA: &[u8] = include_bytes!("DejaVuSans-latin.ttf");
 
 /// Colours that people with any colour vision tell apart (Okabe and Ito).
-const AREAS: [RGBColor; 8] = [
+pub(super) const AREAS: [RGBColor; 8] = [
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
@@ -29,15 +29,15 @@ const AREAS: [RGBColor; 8] = [
     RGBColor(213, 94, 0),
     RGBColor(160, 160, 160),
 ];
-const LINES: [RGBColor; 4] = [
+pub(super) const LINES: [RGBColor; 4] = [
     RGBColor(60, 60, 60),
     RGBColor(140, 60, 20),
     RGBColor(20, 90, 60),
     RGBColor(90, 40, 120),
 ];
-const PEAK: RGBColor = RGBColor(180, 0, 0);
-const LEAK: RGBColor = RGBColor(120, 0, 120);
-const INK: RGBColor = RGBColor(30, 30, 30);
+pub(super) const PEAK: RGBColor = RGBColor(180, 0, 0);
+pub(super) const LEAK: RGBColor = RGBColor(120, 0, 120);
+pub(super) const INK: RGBColor = RGBColor(30, 30, 30);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
 /// Draws `chart` into the file `path`, in the format that its extension names; for `-`, as an SVG
@@ -99,8 +99,8 @@ fn write_png(
     writer.finish()
 }
 
-type Area<DB> = DrawingArea<DB, Shift>;
-type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
+pub(super) type Area<DB> = DrawingArea<DB, Shift>;
+pub(super) type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 
 /// A unit that gives numbers below a thousand or so.
 fn bytes_unit(highest: f64) -> (f64, &'static str) {
@@ -127,65 +127,42 @@ fn draw<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>) -> Drawn<DB> {
     let text = (unit * 1.7).max(9.0);
     let mut area = area.margin(unit as i32, unit as i32, unit as i32, unit as i32 * 2);
     if let Some(title) = &chart.title {
-        area = area.titled(
-            &printable(title),
-            (FONT, text * 1.25).into_font().color(&INK),
-        )?;
+        let style = (FONT, text * 1.25).into_font().color(&INK);
+        let title = fitted(&printable(title), &style, &area)?;
+        area = area.titled(&title, style)?;
     }
-    let rows = legend(chart, &area, text, false)?;
+    let rows = legend::rows(chart, &area, text)?;
     let (strip, plot) = area.split_vertically((f64::from(rows) * text * 1.7) as i32 + 4);
-    legend(chart, &strip, text, true)?;
+    legend::draw(chart, &strip, text)?;
     plot_area(chart, &plot, text)
 }
 
-/// Draws the legend in as many rows as it needs, or only counts them.
-fn legend<DB: DrawingBackend>(
-    chart: &Chart,
+/// `text` as far as there is room for it in a line.
+fn fitted<DB: DrawingBackend>(
+    text: &str,
+    style: &TextStyle<'_>,
     area: &Area<DB>,
-    text: f64,
-    visible: bool,
-) -> Result<u32, DrawingAreaErrorKind<DB::ErrorType>> {
-    let style = TextStyle::from((FONT, text).into_font()).color(&INK);
-    let style = style.pos(Pos::new(HPos::Left, VPos::Center));
-    let bands = chart.bands.iter().enumerate();
-    let bands = bands.map(|(index, band)| (&band.label, AREAS[index % AREAS.len()], true));
-    let lines = chart.lines.iter().enumerate();
-    let lines = lines.map(|(index, line)| (&line.label, LINES[index % LINES.len()], false));
-    let never = "never freed".to_owned();
-    let leak = chart.leaked.map(|_| (&never, LEAK, false));
-    let (box_size, row) = ((text * 0.9) as i32, (text * 1.7) as i32);
-    let width = i32::try_from(area.dim_in_pixel().0).unwrap_or(i32::MAX);
-    let (mut x, mut rows) = (box_size, 1);
-    for (label, colour, is_area) in bands.chain(lines).chain(leak) {
-        let label = gpuprobe_stacks::symbols::shorten(&printable(label), 60);
-        let (label_width, _) = area.estimate_text_size(&label, &style)?;
-        let needed = i32::try_from(label_width).unwrap_or(0) + box_size * 3;
-        if x + needed > width && x > box_size {
-            x = box_size;
-            rows += 1;
-        }
-        if visible {
-            let y = (rows - 1) * row + row / 2;
-            let half = if is_area { box_size / 2 } else { 1 };
-            let mark = [(x, y - half), (x + box_size, y + half)];
-            area.draw(&Rectangle::new(mark, colour.filled()))?;
-            area.draw(&Text::new(label, (x + box_size * 3 / 2, y), style.clone()))?;
-        }
-        x += needed;
+) -> Result<String, DrawingAreaErrorKind<DB::ErrorType>> {
+    let (width, _) = area.estimate_text_size(text, style)?;
+    let room = area.dim_in_pixel().0;
+    if width <= room {
+        return Ok(text.to_owned());
     }
-    Ok(u32::try_from(rows).unwrap_or(1))
+    let share = f64::from(room) / f64::from(width);
+    let columns = (text.chars().count() as f64 * share * 0.95) as usize;
+    Ok(names::cut(&[text], Some(columns)).concat())
 }
 
-type Plot<'a, DB> = ChartContext<
+pub(super) type Plot<'a, DB> = ChartContext<
     'a,
     DB,
     Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
 >;
 
 /// From seconds and bytes to the axes' units.
-struct Scale {
+pub(super) struct Scale {
     per_second: f64,
-    second_name: &'static str,
+    pub(super) second_name: &'static str,
     per_byte: f64,
     byte_name: &'static str,
     /// Ends of the axes in their units.
@@ -195,7 +172,8 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(chart: &Chart) -> Self {
+    /// `headroom` is the part of the height above everything that is drawn.
+    fn of(chart: &Chart, headroom: f64) -> Self {
         let (first, last) = chart.span();
         let (per_byte, byte_name) = bytes_unit(chart.highest());
         let (per_second, second_name) = time_unit(last - first);
@@ -207,7 +185,7 @@ impl Scale {
             left: first / per_second,
             // The last value must be seen, too; and above the peak there is its label.
             right: (last + (last - first) * 0.02) / per_second,
-            top: chart.highest() * 1.15 / per_byte,
+            top: chart.highest() / (1.0 - headroom) / per_byte,
         }
     }
 
@@ -221,16 +199,24 @@ impl Scale {
         (bytes / self.per_byte).clamp(0.0, self.top)
     }
 
-    fn point(&self, (seconds, bytes): (f64, f64)) -> (f64, f64) {
+    pub(super) fn point(&self, (seconds, bytes): (f64, f64)) -> (f64, f64) {
         (self.x(seconds), self.y(bytes))
+    }
+
+    /// The ends of the line of what was never freed.
+    pub(super) fn leak(&self, chart: &Chart) -> Option<[(f64, f64); 2]> {
+        let y = self.y(chart.leaked?);
+        Some([(self.x(chart.span().0), y), (self.right, y)])
     }
 }
 
 fn plot_area<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>, text: f64) -> Drawn<DB> {
-    let scale = Scale::of(chart);
+    let below = text * 3.0;
+    let height = f64::from(area.dim_in_pixel().1) - below;
+    let scale = Scale::of(chart, labels::headroom(height, text));
     let (first, _) = chart.span();
     let mut plot = ChartBuilder::on(area)
-        .x_label_area_size(text * 3.0)
+        .x_label_area_size(below)
         .y_label_area_size(text * 5.0)
         .build_cartesian_2d(scale.x(first)..scale.right, 0.0..scale.top)?;
     let style = (FONT, text).into_font().color(&INK);
@@ -247,23 +233,16 @@ fn plot_area<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>, text: f64) -> D
         .draw()?;
     bands(chart, &scale, &mut plot)?;
     lines(chart, &scale, &mut plot)?;
-    leak(chart, &scale, &mut plot, text)?;
+    leak(chart, &scale, &mut plot)?;
     peak(chart, &scale, &mut plot, text)?;
+    labels::draw(chart, &scale, &plot, text)?;
     area.present()
 }
 
 /// Draws stacked areas, the highest first: the lower ones cover their own parts.
 fn bands<DB: DrawingBackend>(chart: &Chart, scale: &Scale, plot: &mut Plot<'_, DB>) -> Drawn<DB> {
-    let (_, last) = chart.span();
     for index in (0..chart.bands.len()).rev() {
-        let sums = (0..chart.times.len()).map(|at| {
-            chart.bands[..=index]
-                .iter()
-                .filter_map(|band| band.values.get(at))
-                .sum::<f64>()
-        });
-        let points = chart.times.iter().copied().zip(sums);
-        let steps = staircase(points, last);
+        let steps = outline(chart, index);
         let steps = steps.into_iter().map(|step| scale.point(step));
         let colour = AREAS[index % AREAS.len()];
         plot.draw_series(AreaSeries::new(steps, 0.0, colour).border_style(colour.stroke_width(1)))?;
@@ -272,99 +251,55 @@ fn bands<DB: DrawingBackend>(chart: &Chart, scale: &Scale, plot: &mut Plot<'_, D
 }
 
 fn lines<DB: DrawingBackend>(chart: &Chart, scale: &Scale, plot: &mut Plot<'_, DB>) -> Drawn<DB> {
-    let (first, last) = chart.span();
     for (index, line) in chart.lines.iter().enumerate() {
         let style = LINES[index % LINES.len()].stroke_width(2);
-        let inside = line
-            .points
-            .iter()
-            .filter(|(time, _)| (first..=last).contains(time));
-        let points = staircase(inside.copied(), last);
-        let points = points.into_iter().map(|point| scale.point(point));
+        let points = course(chart, line).into_iter();
+        let points = points.map(|point| scale.point(point));
         plot.draw_series(LineSeries::new(points, style))?;
     }
     Ok(())
 }
 
-/// Draws a dashed line at the memory that was never freed, with its label.
-fn leak<DB: DrawingBackend>(
-    chart: &Chart,
-    scale: &Scale,
-    plot: &mut Plot<'_, DB>,
-    text: f64,
-) -> Drawn<DB> {
-    let Some(leaked) = chart.leaked else {
+/// Draws a dashed line at the memory that was never freed.
+fn leak<DB: DrawingBackend>(chart: &Chart, scale: &Scale, plot: &mut Plot<'_, DB>) -> Drawn<DB> {
+    let Some(ends) = scale.leak(chart) else {
         return Ok(());
     };
-    let (first, last) = chart.span();
-    let (left, right, y) = (scale.x(first), scale.right, scale.y(leaked));
-    let ends = [(left, y), (right, y)];
-    plot.draw_series(DashedLineSeries::new(ends, 8, 5, LEAK.stroke_width(2)))?;
-    // Away from the peak's label.
-    let peak_is_left = chart
-        .peak
-        .is_some_and(|(time, _)| time <= (first + last) / 2.0);
-    let (side, share) = if peak_is_left {
-        (HPos::Right, 0.99)
-    } else {
-        (HPos::Left, 0.01)
-    };
-    let at = (left + (right - left) * share, y);
-    let label = format!("never freed: {}", size(leaked as u64));
-    label_at(plot, at, &label, LEAK, side, text)
+    plot.draw_series(DashedLineSeries::new(ends, 8, 5, LEAK.stroke_width(2)))
+        .map(|_| ())
 }
 
-/// Draws a dot at the highest point, with its label.
+/// Draws a dot at the highest point.
 fn peak<DB: DrawingBackend>(
     chart: &Chart,
     scale: &Scale,
     plot: &mut Plot<'_, DB>,
     text: f64,
 ) -> Drawn<DB> {
-    let Some((time, bytes)) = chart.peak.filter(|(_, bytes)| *bytes > 0.0) else {
+    let Some(peak) = chart.highest_point() else {
         return Ok(());
     };
-    let at = scale.point((time, bytes));
-    plot.draw_series([Circle::new(at, (text / 3.0) as i32, PEAK.filled())])?;
-    let (when, unit) = (at.0, scale.second_name);
-    let label = format!("peak {} at {when:.3} {unit}", size(bytes as u64));
-    // On whichever side there is room.
-    let (first, last) = chart.span();
-    let side = if time > (first + last) / 2.0 {
-        HPos::Right
-    } else {
-        HPos::Left
-    };
-    label_at(plot, at, &label, PEAK, side, text)
+    let radius = (text / 3.0) as i32;
+    let dot = Circle::new(scale.point(peak), radius, PEAK.filled());
+    plot.draw_series([dot]).map(|_| ())
 }
 
-/// Writes `label` just above `at`.
-fn label_at<DB: DrawingBackend>(
-    plot: &mut Plot<'_, DB>,
-    at: (f64, f64),
-    label: &str,
-    colour: RGBColor,
-    side: HPos,
-    text: f64,
-) -> Drawn<DB> {
-    let style = TextStyle::from((FONT, text).into_font()).color(&colour);
-    let style = style.pos(Pos::new(side, VPos::Bottom));
-    let above = (0, -(text / 2.0) as i32);
-    // Lines may pass behind it.
-    let (width, height) = plot.plotting_area().estimate_text_size(label, &style)?;
-    let (width, height) = (width.cast_signed(), height.cast_signed());
-    let left = match side {
-        HPos::Left => 0,
-        HPos::Center => -width / 2,
-        HPos::Right => -width,
-    };
-    let corners = [
-        (left - 2, above.1 - height),
-        (left + width + 2, above.1 + 2),
-    ];
-    let ground = Rectangle::new(corners, WHITE.mix(0.8).filled());
-    let label = EmptyElement::at(at) + ground + Text::new(label.to_owned(), above, style);
-    plot.draw_series(std::iter::once(label)).map(|_| ())
+/// The upper edge of an area, in seconds and bytes.
+pub(super) fn outline(chart: &Chart, index: usize) -> Vec<(f64, f64)> {
+    let (_, last) = chart.span();
+    let sums = (0..chart.times.len()).map(|at| {
+        let bands = chart.bands[..=index].iter();
+        bands.filter_map(|band| band.values.get(at)).sum::<f64>()
+    });
+    staircase(chart.times.iter().copied().zip(sums), last)
+}
+
+/// What is drawn of a line, in seconds and bytes.
+pub(super) fn course(chart: &Chart, line: &Line) -> Vec<(f64, f64)> {
+    let (first, last) = chart.span();
+    let points = line.points.iter().copied();
+    let inside = points.filter(|(time, _)| (first..=last).contains(time));
+    staircase(inside, last)
 }
 
 /// Steps of values that stay until they change.

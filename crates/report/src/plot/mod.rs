@@ -2,9 +2,12 @@
 
 mod chart;
 mod draw;
+mod labels;
+mod legend;
 mod smi;
 mod steps;
 mod table;
+mod title;
 
 use std::collections::HashMap;
 use std::fs;
@@ -66,7 +69,9 @@ pub fn run(config: &Config) -> Result<()> {
         (Some(file), None) => of_recording(file, config)?,
         (None, None) => bail!("nothing to plot: give a recording, or --usage"),
     };
-    chart.title.clone_from(&config.title);
+    if config.title.is_some() {
+        chart.title.clone_from(&config.title);
+    }
     write(&chart, &config.output, config.size)
 }
 
@@ -123,6 +128,7 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
         );
     };
     let mut chart = Chart::of(&collect.steps, &labels);
+    chart.title = title::of(&session);
     if let Some(peak_ns) = accounts.peak_ns().filter(|_| !config.selection.host) {
         let at = peak_ns.saturating_sub(first);
         let bytes = accounts.at_peak.gpu.total.bytes as f64;

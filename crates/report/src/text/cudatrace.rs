@@ -1,20 +1,24 @@
 //! The histogram of launches, for people.
 
-use gpuprobe_model::text::printable;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use crate::cudatrace::{Cudatrace, KernelReport, LauncherReport};
-use gpuprobe_stacks::symbols;
+use gpuprobe_model::text::printable;
 
-/// Columns of a kernel's name at most.
-const NAME_WIDTH: usize = 64;
+use super::table::{Column, Table, plural};
+use crate::cudatrace::{Cudatrace, KernelReport, LauncherReport};
+
 /// Blocks of the bar of a kernel that has all launches.
 const BAR_WIDTH: f64 = 16.0;
 
-pub(super) fn write(report: &Cudatrace, out: &mut dyn Write) -> io::Result<()> {
+/// Writes the report into lines of `width` columns; `None` for lines of any length.
+pub(super) fn write(
+    report: &Cudatrace,
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     if report.launches + report.graph_launches + report.captured_launches == 0 {
-        return writeln!(out, "NO LAUNCH.");
+        return writeln!(out, "no kernel was launched");
     }
     // What was only captured has not run.
     let mut ran: HashMap<u32, Vec<&KernelReport>> = HashMap::new();
@@ -23,70 +27,179 @@ pub(super) fn write(report: &Cudatrace, out: &mut dyn Write) -> io::Result<()> {
     }
     for process in report.processes.iter().filter(|p| p.launches > 0) {
         let kernels = ran.remove(&process.id).unwrap_or_default();
-        write_process(process, &kernels, out)?;
+        write_process(process, &kernels, width, out)?;
     }
     for graph in &report.graphs {
-        let (pid, launches, graphs) = (graph.pid, graph.launches, graph.graphs);
-        writeln!(
-            out,
-            "PID: {pid}: {launches} graph launches of {graphs} graphs"
-        )?;
+        let launches = plural(graph.launches, "launch");
+        let graphs = plural(graph.graphs, "graph");
+        writeln!(out, "pid {}: {launches} of {graphs}", graph.pid)?;
     }
-    if report.captured_launches > 0 {
-        let captured = report.captured_launches;
-        writeln!(
+    match report.captured_launches {
+        0 => Ok(()),
+        1 => writeln!(out, "1 launch was captured into a graph and did not run"),
+        captured => writeln!(
             out,
             "{captured} launches were captured into graphs and did not run"
-        )?;
+        ),
     }
-    Ok(())
 }
 
 fn write_process(
     process: &LauncherReport,
     kernels: &[&KernelReport],
+    width: Option<usize>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let uid = process.uid.map_or("?".into(), |uid| uid.to_string());
     let comm = printable(process.comm.as_deref().unwrap_or("?"));
-    let exited = if process.exited { " (exited)" } else { "" };
-    writeln!(out, "PID: {} / UID: {uid} {comm}{exited}", process.pid)?;
-    let calls: Vec<_> = process
-        .calls
-        .iter()
-        .map(|(api, launches)| format!("{launches} `{api}`"))
-        .collect();
-    writeln!(
-        out,
-        "{} calls for {} kernels",
-        calls.join(", "),
-        process.kernels
-    )?;
-    let names: Vec<_> = kernels
-        .iter()
-        .map(|k| printable(&symbols::shorten(&k.name, NAME_WIDTH)))
-        .collect();
-    let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
-    for (kernel, name) in kernels.iter().zip(&names) {
-        let share = kernel.launches as f64 / process.launches.max(1) as f64;
-        let bar = "█".repeat((share * BAR_WIDTH).round() as usize);
-        writeln!(
-            out,
-            "        {name:width$}   {} launches  {:>5.1} %  {:>9.1}/s  {bar:16}  grid {} block {}",
-            kernel.launches,
-            share * 100.0,
-            kernel.per_second,
-            dimensions(kernel.grid),
-            dimensions(kernel.block),
-        )?;
-    }
+    let user = process.uid.map(|uid| format!(" uid {uid}"));
+    let ended = if process.exited { "  (ended)" } else { "" };
+    let user = user.unwrap_or_default();
+    writeln!(out, "{comm}  pid {}{user}{ended}", process.pid)?;
+    let launches = plural(process.launches, "launch");
+    let different = plural(process.kernels, "kernel");
+    let calls = calls(&process.calls);
+    writeln!(out, "{launches} of {different} by {calls}")?;
+    table(process, kernels).write(width, out)?;
     if process.omitted_kernels > 0 {
-        let (count, launches) = (process.omitted_kernels, process.omitted_launches);
-        writeln!(out, "        ... and {count} more, {launches} launches")?;
+        let kernels = plural(process.omitted_kernels, "more kernel");
+        let launches = plural(process.omitted_launches, "launch");
+        writeln!(out, "... {kernels}, {launches} (--top all)")?;
     }
     Ok(())
 }
 
-fn dimensions([x, y, z]: [u32; 3]) -> String {
-    format!("{x}x{y}x{z}")
+/// Which functions launched; how often each, if there are several.
+fn calls(calls: &[(&'static str, u64)]) -> String {
+    if let [(api, _)] = calls {
+        return (*api).to_owned();
+    }
+    let each = calls.iter().map(|(api, count)| format!("{api} ({count})"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn table(process: &LauncherReport, kernels: &[&KernelReport]) -> Table {
+    let columns = [
+        Column::right("#"),
+        Column::right("LAUNCHES"),
+        Column::right("%LAUNCHES"),
+        Column::right("PER SEC"),
+        Column::left("GRID").from_width(90),
+        Column::left("BLOCK").from_width(90),
+        Column::left("").from_width(120),
+        Column::name("KERNEL"),
+    ];
+    let mut table = Table::new(0, &columns);
+    for (index, kernel) in kernels.iter().enumerate() {
+        let share = kernel.launches as f64 / process.launches.max(1) as f64;
+        table.row([
+            (index + 1).to_string(),
+            kernel.launches.to_string(),
+            format!("{:.1}", share * 100.0),
+            format!("{:.1}", kernel.per_second),
+            dimensions(kernel.grid),
+            dimensions(kernel.block),
+            "█".repeat((share * BAR_WIDTH).round() as usize),
+            printable(&kernel.name),
+        ]);
+    }
+    table
+}
+
+/// `8x16x1`; what is one is left out at the end.
+fn dimensions(dimensions: [u32; 3]) -> String {
+    match dimensions {
+        [x, 1, 1] => x.to_string(),
+        [x, y, 1] => format!("{x}x{y}"),
+        [x, y, z] => format!("{x}x{y}x{z}"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn report(names: &[&str]) -> Cudatrace {
+        let kernels: Vec<_> = names
+            .iter()
+            .map(|name| KernelReport {
+                pid: 574,
+                uid: Some(1000),
+                comm: Some("python3".into()),
+                exited: false,
+                name: (*name).into(),
+                mangled: None,
+                handle: 1,
+                launches: 1000,
+                captured_launches: 0,
+                per_second: 499.8,
+                grid: [1024, 1, 1],
+                block: [128, 2, 1],
+                api: "cuLaunchKernel",
+                process: 1,
+            })
+            .collect();
+        let launches = 1000 * names.len() as u64;
+        let process = LauncherReport {
+            pid: 574,
+            uid: Some(1000),
+            comm: Some("python3".into()),
+            exited: false,
+            launches,
+            calls: vec![("cuLaunchKernel", launches)],
+            kernels: names.len() as u64 + 1,
+            omitted_kernels: 1,
+            omitted_launches: 1,
+            id: 1,
+        };
+        Cudatrace {
+            launches,
+            captured_launches: 1,
+            processes: vec![process],
+            kernels,
+            ..Cudatrace::default()
+        }
+    }
+
+    fn written(report: &Cudatrace, width: Option<usize>) -> String {
+        let mut out = Vec::new();
+        write(report, width, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn columns_and_plurals() {
+        assert_eq!(
+            written(&report(&["void k2<float>(T1 *, int)"]), None),
+            "python3  pid 574 uid 1000
+1000 launches of 2 kernels by cuLaunchKernel
+#  LAUNCHES  %LAUNCHES  PER SEC  GRID  BLOCK                    KERNEL
+1      1000      100.0    499.8  1024  128x2  ████████████████  k2<float>
+... 1 more kernel, 1 launch (--top all)
+1 launch was captured into a graph and did not run
+"
+        );
+        assert_eq!(
+            written(&Cudatrace::default(), None),
+            "no kernel was launched\n"
+        );
+        assert_eq!(calls(&[("a", 2), ("b", 1)]), "a (2), b (1)");
+    }
+
+    #[test]
+    fn no_two_kernels_print_alike() {
+        let names: Vec<_> = include_str!("../names/kernels.txt").lines().collect();
+        for width in [Some(80), Some(120), Some(200), None] {
+            let text = written(&report(&names), width);
+            let rows: Vec<_> = text.lines().filter(|line| line.contains("499.8")).collect();
+            assert_eq!(rows.len(), names.len());
+            let name = |row: &&str| row.trim_start().split_once(' ').unwrap().1.to_owned();
+            let different: HashSet<_> = rows.iter().map(name).collect();
+            assert_eq!(different.len(), names.len(), "{text}");
+            let is_wide = |row: &&str| width.is_some_and(|width| row.chars().count() > width);
+            assert!(!rows.iter().any(is_wide), "{text}");
+        }
+    }
 }

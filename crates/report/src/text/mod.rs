@@ -54,7 +54,7 @@ impl Writer for Text {
         if let Some(cudatrace) = &report.cudatrace {
             separate(report.memleak.is_some(), out)?;
             page.head("LAUNCHES", out)?;
-            cudatrace::write(cudatrace, out)?;
+            cudatrace::write(cudatrace, self.columns, out)?;
         }
         if let Some(bandwidth) = &report.bandwidth_util {
             separate(report.memleak.is_some() || report.cudatrace.is_some(), out)?;

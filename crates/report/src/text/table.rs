@@ -181,9 +181,13 @@ fn count(text: &str) -> usize {
     text.chars().count()
 }
 
-/// `1 site`, `2 sites`.
+/// `1 site`, `2 sites`, `2 launches`.
 pub(crate) fn plural(number: u64, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
+    let plural = match number {
+        1 => "",
+        _ if what.ends_with("ch") => "es",
+        _ => "s",
+    };
     format!("{number} {what}{plural}")
 }
 
