@@ -23,9 +23,13 @@ pub(super) struct ReplayArgs {
     #[arg(long)]
     last: bool,
 
-    /// Write a line for every single copy, and for every record of what the GPU did.
+    /// Write a line for every single copy.
     #[arg(long)]
     per_call: bool,
+
+    /// Write a line for every single record of what the GPU did.
+    #[arg(long)]
+    per_record: bool,
 
     #[command(flatten)]
     view: ViewArgs,
@@ -51,6 +55,7 @@ impl ReplayArgs {
             top: Top::rows(self.top, self.format.default_top()),
             view: self.view.view(),
             per_call: self.per_call,
+            per_record: self.per_record,
             only_last: self.last,
         };
         let place = self.output.filter(|path| !files::is_stdout(path));

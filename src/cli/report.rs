@@ -86,6 +86,22 @@ pub(super) struct ReportArgs {
     #[arg(long, group = "question")]
     copies: bool,
 
+    /// Show which functions of the driver and the runtime were called, and how long that took.
+    #[arg(long, group = "question")]
+    calls: bool,
+
+    /// Show what waited for the GPU, by kind of wait.
+    #[arg(long, group = "question")]
+    waits: bool,
+
+    /// Show the ranges that the program marked through NVTX, by name.
+    #[arg(long, group = "question")]
+    nvtx: bool,
+
+    /// Show what each process held, launched and copied, and for how long it ran.
+    #[arg(long, group = "question")]
+    processes: bool,
+
     /// Show everything on one page; the default.
     #[arg(long, group = "question")]
     summary: bool,
@@ -133,6 +149,10 @@ impl ReportArgs {
             Some(Analysis::Usage) => Question::Usage,
             None if self.kernels => Question::Report(Asked::Kernels),
             None if self.copies => Question::Report(Asked::Copies),
+            None if self.calls => Question::Report(Asked::Calls),
+            None if self.waits => Question::Report(Asked::Waits),
+            None if self.nvtx => Question::Report(Asked::Nvtx),
+            None if self.processes => Question::Report(Asked::Processes),
             None => Question::Report(Asked::Summary),
         };
         let has_list = matches!(self.analysis, Some(Analysis::Watermark | Analysis::Leakage));

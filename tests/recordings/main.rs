@@ -18,6 +18,7 @@ mod profiles;
 mod replay;
 mod schema;
 mod stacks;
+mod tables;
 mod untrusted;
 #[path = "../schema/validator.rs"]
 mod validator;

@@ -13,7 +13,7 @@ use crate::validator::{DOCUMENT, check, complaint};
 use crate::{Folder, everything, report, stacks};
 
 /// What is asked about files.
-const QUESTIONS: [&str; 17] = [
+const QUESTIONS: [&str; 21] = [
     "",
     "--summary",
     "--summary --host --top 1",
@@ -29,6 +29,10 @@ const QUESTIONS: [&str; 17] = [
     "--kernels",
     "--kernels --top 1",
     "--copies",
+    "--calls",
+    "--waits",
+    "--nvtx",
+    "--processes",
     "--analysis usage",
     "--analysis usage --host",
 ];
@@ -37,7 +41,7 @@ const QUESTIONS: [&str; 17] = [
 const REPLAYS: [&str; 6] = [
     "",
     "--last",
-    "--per-call",
+    "--per-call --per-record",
     "--last --top 1 --depth 1 --full-stacks",
     "--last --older-than 1s --min-size 2M",
     "--last --group thread --sort age --min-size 2M",

@@ -126,10 +126,21 @@ const MANY_ENDED: usize = 1024;
 /// The process id that stands for them.
 pub const EARLIER: u32 = 0;
 
+/// Whose copies these are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Name {
+    /// Name of the process.
+    pub comm: String,
+    /// Its user, if known.
+    pub uid: Option<u32>,
+}
+
 /// All copies.
 #[derive(Debug, Default)]
 pub struct Transfers {
     meters: BTreeMap<Which, Meter>,
+    /// What processes are called, by their ids.
+    names: HashMap<u32, Name>,
     /// When processes ended.
     exits: HashMap<u32, u64>,
     /// When their meters were last put together.
@@ -151,6 +162,7 @@ impl Transfers {
         place: impl Fn(u32, u64) -> Option<Whereabouts>,
     ) -> Option<Transfer> {
         match event {
+            Event::Process(task) => self.introduce(task.pid, &task.comm, Some(task.uid)),
             Event::Exit(task) => {
                 self.newest_ns = self.newest_ns.max(task.time_ns);
                 self.exits.insert(task.pid, task.time_ns);
@@ -171,6 +183,17 @@ impl Transfers {
         None
     }
 
+    /// Process `pid` is called `comm` and is of user `uid`.
+    pub fn introduce(&mut self, pid: u32, comm: &str, uid: Option<u32>) {
+        let comm = comm.to_owned();
+        self.names.insert(pid, Name { comm, uid });
+    }
+
+    /// What a process is called.
+    pub fn name(&self, pid: u32) -> Option<&Name> {
+        self.names.get(&pid)
+    }
+
     /// Puts the meters of processes that ended a while ago together, if there are very many. Copies
     /// that were made before an end may come a little after it.
     fn put_together(&mut self) {
@@ -182,8 +205,14 @@ impl Transfers {
         if self.meters.len() <= MAX_METERS {
             // Most processes copy nothing.
             let with_meters: HashSet<_> = self.meters.keys().map(|which| which.pid).collect();
-            self.exits
-                .retain(|pid, ended_ns| *ended_ns > old_ns || with_meters.contains(pid));
+            let names = &mut self.names;
+            self.exits.retain(|pid, ended_ns| {
+                let is_kept = *ended_ns > old_ns || with_meters.contains(pid);
+                if !is_kept {
+                    names.remove(pid);
+                }
+                is_kept
+            });
             return;
         }
         let mut earlier: BTreeMap<Which, Meter> = BTreeMap::new();
@@ -203,7 +232,14 @@ impl Transfers {
         for (which, meter) in earlier {
             self.meters.entry(which).or_default().add(&meter);
         }
-        self.exits.retain(|_, ended_ns| *ended_ns > old_ns);
+        let names = &mut self.names;
+        self.exits.retain(|pid, ended_ns| {
+            let is_kept = *ended_ns > old_ns;
+            if !is_kept {
+                names.remove(pid);
+            }
+            is_kept
+        });
     }
 
     /// The meters, by process, direction and mode. Process [`EARLIER`] is all ended ones for which

@@ -35,6 +35,10 @@ pub struct BandwidthUtil {
 pub struct DirectionReport {
     /// Process id.
     pub pid: u32,
+    /// User id of the process, if known.
+    pub uid: Option<u32>,
+    /// Name of the process, if known.
+    pub comm: Option<String>,
     /// Between which memories: `H2D`, `D2H`, `D2D`, `H2H`, `P2P`, ..., `set`, `unknown`.
     pub direction: &'static str,
     /// `sync` if the calls last as long as the transfers.
@@ -100,7 +104,12 @@ pub(super) fn build(
             .meters()
             .map(|(which, meter)| {
                 let gpu = activities.moved(which.pid, which.direction, which.mode);
-                direction(which, meter, &gpu, options)
+                let name = transfers.name(which.pid);
+                DirectionReport {
+                    uid: name.and_then(|name| name.uid),
+                    comm: name.map(|name| name.comm.clone()),
+                    ..direction(which, meter, &gpu, options)
+                }
             })
             .collect(),
     }
@@ -122,6 +131,8 @@ fn direction(which: &Which, meter: &Meter, gpu: &Moved, options: &Options) -> Di
     let link = options.link.filter(|_| which.direction.crosses_link());
     DirectionReport {
         pid: which.pid,
+        uid: None,
+        comm: None,
         direction: which.direction.name(),
         mode: which.mode.name(),
         calls: meter.calls,

@@ -34,8 +34,10 @@ pub struct Config {
     pub top: Option<usize>,
     /// What of live memory is listed.
     pub view: View,
-    /// Write every single copy, and every record of what the GPU did.
+    /// Write every single copy.
     pub per_call: bool,
+    /// Write every single record of what the GPU did.
+    pub per_record: bool,
     /// Write the last report only.
     pub only_last: bool,
 }
@@ -64,7 +66,7 @@ pub fn run(config: &Config, out: &mut dyn Write) -> Result<()> {
         player: Player::new(modes(note("modes")), kinds(note("kinds"))),
         clock: clock(note("began"), note("monotonic_ns")),
         rows: rows(&database)?,
-        writer: config.format.writer(config.per_call),
+        writer: config.format.writer(config.per_call || config.per_record),
         batches: Vec::new(),
         history: report::History::default(),
         last: None,
@@ -158,7 +160,7 @@ impl Replay<'_> {
                         .write_copy(&copy, self.out)
                         .context("cannot write the report")?;
                 }
-                Played::Event(Event::Activity(batch), _) if self.config.per_call => {
+                Played::Event(Event::Activity(batch), _) if self.config.per_record => {
                     self.batches.push(batch);
                 }
                 Played::Report(mark) => {

@@ -199,6 +199,7 @@ pub fn analyse(file: &Path, folder: &Path) {
         top: Some(5),
         view: View::default(),
         per_call: true,
+        per_record: true,
         only_last: false,
     };
     let _ = replay::run(&replayed, &mut io::sink());

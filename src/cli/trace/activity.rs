@@ -118,6 +118,16 @@ mod tests {
         let config = Cli::try_parse_from(alone).unwrap().trace.into_config();
         assert!(config.modes.activity && config.collect.is_some());
         assert!(!config.single_records);
+        let single = |words: &[&str]| {
+            let cli = Cli::try_parse_from([words, &["--", "app"]].concat());
+            cli.map(|cli| cli.trace.into_config().single_records)
+        };
+        assert_eq!(single(&["gpuprobe", "--activity"]).ok(), Some(false));
+        let lines = single(&["gpuprobe", "--activity", "--per-record"]);
+        assert_eq!(lines.ok(), Some(true));
+        assert!(single(&["gpuprobe", "--memleak", "--per-record"]).is_err());
+        let both = ["gpuprobe", "--activity-summary", "--per-record"];
+        assert!(single(&both).is_err());
         let with = |words: &[&str]| collect(&[&["gpuprobe", "--activity-summary"], words].concat());
         let small = with(&["--cupti-buffer", "1MiB", "--", "app"]);
         assert_eq!(small.unwrap().unwrap().buffer_bytes, 1 << 20);

@@ -87,9 +87,13 @@ pub(super) struct TraceArgs {
     #[command(flatten)]
     activity: ActivityArgs,
 
-    /// Write sums only of what the GPU does, not a line for every single record. Implies
-    /// --activity.
-    #[arg(long, group = activity::COLLECTS)]
+    /// With --activity, write a line for every single record of what the GPU does too, or, in csv, a
+    /// row for each instead of sums.
+    #[arg(long, requires = activity::COLLECTS)]
+    per_record: bool,
+
+    /// The same as --activity, whose default this once was not: sums only.
+    #[arg(long, group = activity::COLLECTS, hide = true, conflicts_with = "per_record")]
     activity_summary: bool,
 
     /// Record everything into the new file FILE too, an SQLite database for `gpuprobe report`; with
@@ -192,7 +196,7 @@ impl TraceArgs {
         let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
         Config {
             collect,
-            single_records: modes.activity && !self.activity_summary,
+            single_records: self.per_record,
             stacks: self.target.stacks(modes.memleak),
             view: self.view.view(),
             profiles,

@@ -15,8 +15,8 @@ fn written(format: &str, singles: bool) -> (u32, Truth, String) {
         .modes(["--activity"])
         .env("GPUPROBE_CUPTI", &super::cupti("cupti"))
         .format(format);
-    if !singles {
-        setup = setup.args(["--activity-summary"]);
+    if singles {
+        setup = setup.args(["--per-record"]);
     }
     let mut gpuprobe = setup.start();
     let pid = gpuprobe.talk.ready();
@@ -49,7 +49,7 @@ fn root_people_see_every_record_and_the_sums() {
         (1, 1, 1)
     );
     assert!(
-        text.starts_with(&format!("PROCESS {pid} workload\n")),
+        text.starts_with(&format!("workload  pid {pid}\n")),
         "{text}"
     );
     let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
@@ -64,17 +64,22 @@ fn root_people_see_every_record_and_the_sums() {
         start < 600_000_000_000,
         "not from the start of the trace: {start}"
     );
-    for part in [
-        "records of what the GPU did",
-        "GPU 0 NVIDIA H200: busy ",
-        "H2D async",
-    ] {
-        assert!(text.contains(part), "no {part} in {text}");
+    let shares = text
+        .lines()
+        .find(|line| line.contains("GPU 0 NVIDIA H200  kernels "));
+    let shares = shares.unwrap();
+    for part in [" %, copies ", " %, sets ", " %, idle ", " % of "] {
+        assert!(shares.contains(part), "no {part} in {shares}");
     }
+    let copies = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("H2D "));
+    assert!(copies.unwrap().contains(" async "), "{text}");
     assert!(!text.contains("LOST"), "{text}");
-    let (_, _, sums) = written("text", false);
-    assert!(!sums.contains("KERNEL"), "{sums}");
-    assert!(sums.contains("records of what the GPU did"), "{sums}");
+    let (pid, _, sums) = written("text", false);
+    assert!(!first_words(&sums).contains_key("KERNEL"), "{sums}");
+    assert!(sums.contains(&format!("workload  pid {pid} ")), "{sums}");
+    assert!(sums.contains(" GPU records"), "{sums}");
 }
 
 #[test]
@@ -103,7 +108,7 @@ fn root_json_of_all_modes_is_as_its_schema_says() {
     let all = ["--memleak", "--cudatrace", "--bandwidth-util", "--activity"];
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)])
         .modes(all)
-        .args(["--per-call"])
+        .args(["--per-call", "--per-record"])
         .env("GPUPROBE_CUPTI", &super::cupti("cupti"))
         .interval("50ms")
         .start();

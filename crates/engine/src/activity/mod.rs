@@ -1,8 +1,11 @@
 //! What the GPU did and when, summed up.
 
 pub mod busy;
+pub mod by_work;
 pub mod kernels;
 pub mod process;
+pub mod quantiles;
+pub mod ranges;
 pub mod tally;
 
 use std::collections::{BTreeMap, VecDeque};

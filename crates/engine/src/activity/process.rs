@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::busy::Busy;
+use super::by_work::{ByWork, Spent, Work};
 use super::kernels::Kernels;
+use super::ranges::Ranges;
 use super::tally::{Moved, Tally};
 use crate::transfers::{Mode, mode_of};
 use gpuprobe_cuda::{Direction, nsys};
@@ -29,9 +30,9 @@ pub struct Device {
     /// What CUPTI says of it, if that was asked for.
     pub described: Option<(Arc<str>, wire::Device)>,
     /// When kernels, copies and sets ran on it.
-    pub busy: Busy,
+    pub busy: ByWork,
     /// Its busy time when the last report was made.
-    pub reported_ns: u64,
+    pub reported: Spent,
     /// Kernels, whichever ran side by side.
     pub kernels: Tally,
     /// Copies.
@@ -124,6 +125,8 @@ pub struct Process {
     pub graphs: Tally,
     /// Moments and ranges that the program marked.
     pub markers: u64,
+    /// The ranges among them.
+    pub ranges: Ranges,
 }
 
 impl Process {
@@ -169,9 +172,8 @@ impl Process {
                 self.saw(graph.start_ns, graph.end_ns);
                 self.graphs.add(graph.start_ns, graph.end_ns);
                 self.stream(graph.context, graph.stream, graph.start_ns, graph.end_ns);
-                self.device(graph.device)
-                    .busy
-                    .add(graph.start_ns, graph.end_ns);
+                let busy = &mut self.device(graph.device).busy;
+                busy.add(Work::Graph, graph.start_ns, graph.end_ns);
             }
             Record::Overhead(overhead) => {
                 let known = self.overheads.len() < MAX_OVERHEADS
@@ -197,8 +199,7 @@ impl Process {
                 }
             }
             Record::Marker(marker) => {
-                self.saw(marker.time_ns, marker.time_ns);
-                self.markers += 1;
+                self.marker(marker, activity);
             }
             Record::Name(_) | Record::ExternalCorrelation(_) => {}
         }
@@ -217,7 +218,7 @@ impl Process {
         self.stream(kernel.context, kernel.stream, start_ns, end_ns);
         let device = self.device(kernel.device);
         device.kernels.add(start_ns, end_ns);
-        device.busy.add(start_ns, end_ns);
+        device.busy.add(Work::Kernel, start_ns, end_ns);
     }
 
     fn copy(&mut self, copy: &wire::Memcpy) {
@@ -236,7 +237,7 @@ impl Process {
         self.stream(copy.context, copy.stream, start_ns, end_ns);
         let device = self.device(copy.device);
         device.copies.add(start_ns, end_ns);
-        device.busy.add(start_ns, end_ns);
+        device.busy.add(Work::Copy, start_ns, end_ns);
     }
 
     fn set(&mut self, set: &wire::Memset) {
@@ -246,7 +247,7 @@ impl Process {
         self.stream(set.context, set.stream, start_ns, end_ns);
         let device = self.device(set.device);
         device.sets.add(start_ns, end_ns);
-        device.busy.add(start_ns, end_ns);
+        device.busy.add(Work::Set, start_ns, end_ns);
     }
 
     fn call(&mut self, call: &wire::Api, name: Option<&Arc<str>>) {
@@ -261,6 +262,19 @@ impl Process {
         function.failed += u64::from(call.result != 0);
         if function.name.is_none() {
             function.name = name.cloned();
+        }
+    }
+
+    fn marker(&mut self, marker: &wire::Marker, activity: &Activity) {
+        self.saw(marker.time_ns, marker.time_ns);
+        self.markers += 1;
+        if marker.flags & wire::marker::END != 0 {
+            self.ranges.end(marker.id, marker.time_ns);
+        } else if marker.flags & wire::marker::START != 0 {
+            let domain = activity.qualifier.as_ref();
+            let domain = domain.filter(|domain| !domain.is_empty());
+            let name = activity.name.as_ref();
+            self.ranges.begin(marker.id, domain, name, marker.time_ns);
         }
     }
 
@@ -304,7 +318,7 @@ impl Process {
             } else {
                 device.busy.sort_in();
             }
-            device.reported_ns = device.busy.sums().busy_ns;
+            device.reported = device.busy.spent();
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Counts and times.
 
+use super::quantiles::Quantiles;
+
 /// How often, and how long.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// How many.
     pub count: u64,
@@ -11,6 +13,8 @@ pub struct Tally {
     pub min_ns: u64,
     /// The longest, nanoseconds.
     pub max_ns: u64,
+    /// How long they are, by size.
+    pub quantiles: Quantiles,
 }
 
 impl Tally {
@@ -25,11 +29,30 @@ impl Tally {
         self.max_ns = self.max_ns.max(ns);
         self.total_ns = self.total_ns.saturating_add(ns);
         self.count += 1;
+        self.quantiles.add(ns);
+    }
+
+    /// Adds what another has counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.min_ns = match (self.count, other.count) {
+            (_, 0) => self.min_ns,
+            (0, _) => other.min_ns,
+            _ => self.min_ns.min(other.min_ns),
+        };
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.count += other.count;
+        self.quantiles.merge(&other.quantiles);
+    }
+
+    /// The time that the share `q`, from 0 to 1, of them do not exceed, nanoseconds: within 1 %.
+    pub fn quantile(&self, q: f64) -> u64 {
+        self.quantiles.at(q).clamp(self.min_ns, self.max_ns)
     }
 }
 
 /// How often, how long and how many bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moved {
     /// Times.
     pub tally: Tally,
@@ -56,15 +79,7 @@ impl Moved {
 
     /// Adds what another has counted.
     pub fn merge(&mut self, other: &Self) {
-        let (a, b) = (&mut self.tally, &other.tally);
-        a.min_ns = match (a.count, b.count) {
-            (_, 0) => a.min_ns,
-            (0, _) => b.min_ns,
-            _ => a.min_ns.min(b.min_ns),
-        };
-        a.max_ns = a.max_ns.max(b.max_ns);
-        a.total_ns = a.total_ns.saturating_add(b.total_ns);
-        a.count += b.count;
+        self.tally.merge(&other.tally);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.timed_bytes = self.timed_bytes.saturating_add(other.timed_bytes);
         self.peak_bytes_per_second = self.peak_bytes_per_second.max(other.peak_bytes_per_second);

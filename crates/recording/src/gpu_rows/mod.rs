@@ -1,7 +1,10 @@
 //! Rows about what the GPU did, in recordings and in exports of any version, as the same records
 //! that CUPTI's become live: the engine adds both up.
 
+mod called;
+mod nvtx;
 mod tables;
+mod waits;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,8 +17,9 @@ use rusqlite::Rows;
 
 use super::row::integer;
 use super::{Database, Resolver, ids};
+use called::Called;
 use gpuprobe_cuda::nsys::{OVERHEADS, class, domain};
-use tables::{COMMON, Common, OWN, id, small};
+use tables::{COMMON, CORRELATION, Common, OWN, id};
 pub use tables::{COPIES, GRAPHS, KERNELS, SETS, Table};
 
 /// Records that are handed on at once.
@@ -58,10 +62,12 @@ pub fn each(database: &Database, filter: Filter, mut take: impl FnMut(&Batch)) -
         open: HashMap::new(),
         take: &mut take,
     };
-    work(database, filter, &names, &mut batches)?;
+    let called = Called::read(database, &names)?;
+    work(database, filter, (&names, &called), &mut batches)?;
     calls(database, filter, &names, &mut batches)?;
-    waits(database, filter, &mut batches)?;
+    waits::waits(database, filter, &called, &mut batches)?;
     overheads(database, filter, &names, &mut batches)?;
+    nvtx::nvtx(database, filter, &names, &mut batches)?;
     batches.finish();
     Ok(())
 }
@@ -90,6 +96,16 @@ struct Batches<'a> {
 
 impl Batches<'_> {
     fn push(&mut self, pid: u32, record: Record, name: Option<Arc<str>>) {
+        self.push_qualified(pid, record, name, None);
+    }
+
+    fn push_qualified(
+        &mut self,
+        pid: u32,
+        record: Record,
+        name: Option<Arc<str>>,
+        qualifier: Option<Arc<str>>,
+    ) {
         let batch = self.open.entry(pid).or_insert_with(|| Batch {
             pid,
             process: pid,
@@ -101,7 +117,7 @@ impl Batches<'_> {
             pid,
             record,
             name,
-            qualifier: None,
+            qualifier,
         });
         if batch.activities.len() >= BATCH {
             (self.take)(batch);
@@ -125,7 +141,7 @@ struct Piece {
 fn work(
     database: &Database,
     filter: Filter,
-    names: &Names<'_>,
+    (names, called): (&Names<'_>, &Called),
     batches: &mut Batches<'_>,
 ) -> Result<()> {
     let mut statements = Vec::new();
@@ -143,7 +159,7 @@ fn work(
     // Each is in order: the earliest of their next rows is the next of all.
     let mut next = Vec::new();
     for (table, rows) in &mut sources {
-        next.push(piece(database, filter, table, rows)?);
+        next.push(piece(database, (filter, called), table, rows)?);
     }
     let earliest = |next: &[Option<Piece>]| {
         let there = next.iter().enumerate();
@@ -152,7 +168,7 @@ fn work(
     };
     while let Some(index) = earliest(&next) {
         let (table, rows) = &mut sources[index];
-        let following = piece(database, filter, table, rows)?;
+        let following = piece(database, (filter, called), table, rows)?;
         if let Some(piece) = std::mem::replace(&mut next[index], following) {
             batches.push(piece.pid, piece.record, piece.name.map(|id| names.of(id)));
         }
@@ -163,7 +179,7 @@ fn work(
 /// The next row that is read and makes sense.
 fn piece(
     database: &Database,
-    filter: Filter,
+    (filter, called): (Filter, &Called),
     table: &Table,
     rows: &mut Rows<'_>,
 ) -> Result<Option<Piece>> {
@@ -183,11 +199,17 @@ fn piece(
             context: id(row, 4),
             stream: id(row, 5),
         };
-        let record = (table.record)(row, &common);
+        let pid = process.map_or(0, ids::pid);
+        let mut record = (table.record)(row, &common);
+        if let Record::Memcpy(copy) = &mut record
+            && let Some(is_async) = called.is_async(pid, integer(row, OWN + CORRELATION))
+        {
+            copy.flags = u8::from(is_async);
+        }
         let is_kernel = matches!(record, Record::Kernel(_));
         return Ok(Some(Piece {
             start,
-            pid: process.map_or(0, ids::pid),
+            pid,
             record,
             name: integer(row, OWN).filter(|_| is_kernel),
         }));
@@ -252,30 +274,6 @@ fn calls(
         };
         let pid = ids::pid(thread);
         batches.push(pid, Record::Api(call), Some(names.of(name)));
-    })
-}
-
-/// Waits for the GPU. Of which kind they are, exports number in their own way from version to
-/// version: only recordings of ours are believed.
-fn waits(database: &Database, filter: Filter, batches: &mut Batches<'_>) -> Result<()> {
-    let columns = ["start", "end", "globalPid", "deviceId", "syncType"];
-    let is_ours = database.is_ours();
-    database.each("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", &columns, "", |row| {
-        let (process, device) = (integer(row, 2), integer(row, 3));
-        let Some((start, end)) = integer(row, 0).zip(integer(row, 1)) else {
-            return;
-        };
-        if !filter.includes(process, device) {
-            return;
-        }
-        let (start_ns, end_ns) = times(start, end);
-        let wait = wire::Sync {
-            start_ns,
-            end_ns,
-            sync_type: if is_ours { small(row, 4) } else { 0 },
-            ..wire::Sync::default()
-        };
-        batches.push(process.map_or(0, ids::pid), Record::Sync(wait), None);
     })
 }
 

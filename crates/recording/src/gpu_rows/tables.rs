@@ -51,9 +51,12 @@ pub const KERNELS: Table = Table {
 /// Copies.
 pub const COPIES: Table = Table {
     name: "CUPTI_ACTIVITY_KIND_MEMCPY",
-    columns: &["bytes", "copyKind", "srcKind", "dstKind"],
+    columns: &["bytes", "copyKind", "srcKind", "dstKind", "correlationId"],
     record: copy,
 };
+
+/// Where [`COPIES`] has the number of the call, among its own columns.
+pub(super) const CORRELATION: usize = 4;
 
 /// Memory sets.
 pub const SETS: Table = Table {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{
     ActivitySummary, CallSummary, ContextSummary, CopySummary, DeviceSummary, GapSummary,
-    KernelSummary, MemorySummary, ProcessSummary, StreamSummary, Timed, Times,
+    KernelSummary, MemorySummary, ProcessSummary, RangeSummary, Shares, StreamSummary, Timed,
+    share,
 };
 use crate::Options;
 use gpuprobe_cuda::{kinds, nsys};
@@ -15,18 +16,6 @@ use gpuprobe_engine::activity::process::{Counted, Device, Function, Process, Whi
 use gpuprobe_engine::activity::tally::{Moved, Tally};
 use gpuprobe_engine::transfers::Mode;
 use gpuprobe_wire as wire;
-
-impl From<&Tally> for Times {
-    fn from(tally: &Tally) -> Self {
-        Self {
-            count: tally.count,
-            total_ns: tally.total_ns,
-            mean_ns: tally.total_ns as f64 / tally.count.max(1) as f64,
-            min_ns: tally.min_ns,
-            max_ns: tally.max_ns,
-        }
-    }
-}
 
 /// Makes the report of what the GPU did.
 pub(crate) fn build(activities: &Activities, options: &Options) -> ActivitySummary {
@@ -49,6 +38,7 @@ fn summary(process: &Process, options: &Options) -> ProcessSummary {
     let observed_ns = end_ns.saturating_sub(process.first_ns);
     let (kernels, omitted_kernels) = kernels(process, options);
     let (calls, omitted_functions) = calls(process, options);
+    let (ranges, omitted_ranges) = ranges(process, options);
     ProcessSummary {
         pid: process.pid,
         uid: process.uid,
@@ -84,6 +74,9 @@ fn summary(process: &Process, options: &Options) -> ProcessSummary {
         overhead: timed(&process.overheads, &nsys::OVERHEADS),
         graphs: (&process.graphs).into(),
         markers: process.markers,
+        ranges,
+        omitted_ranges,
+        open_ranges: process.ranges.open() + process.ranges.dropped,
     }
 }
 
@@ -106,16 +99,26 @@ fn pool((&operation, counted): (&u32, &Counted)) -> MemorySummary {
 }
 
 fn timed(tallies: &BTreeMap<u32, Tally>, kinds: &nsys::Enumeration) -> Vec<Timed> {
+    let total_ns = total(tallies.values());
     let one = |(&kind, tally): (&u32, &Tally)| Timed {
         kind: kinds.name(kind),
         times: tally.into(),
+        share: share(tally.total_ns, total_ns),
     };
     tallies.iter().map(one).collect()
 }
 
+/// The time of all together, nanoseconds.
+fn total<'a>(tallies: impl Iterator<Item = &'a Tally>) -> u64 {
+    tallies
+        .map(|tally| tally.total_ns)
+        .fold(0, u64::saturating_add)
+}
+
 fn device(number: u32, device: &Device, observed_ns: u64, options: &Options) -> DeviceSummary {
     let sums = device.busy.sums();
-    let share = |ns: u64, of_ns: u64| (ns as f64 / of_ns.max(1) as f64).min(1.0);
+    let spent = device.busy.spent();
+    let recent = spent.since(device.reported);
     let since_last = u64::try_from(options.since_last.as_nanos()).unwrap_or(u64::MAX);
     DeviceSummary {
         device: wire::known(number),
@@ -126,12 +129,16 @@ fn device(number: u32, device: &Device, observed_ns: u64, options: &Options) -> 
             .map(|(_, d)| format!("GPU-{}", gpuprobe_cuda::names::uuid(&d.uuid))),
         busy_ns: sums.busy_ns,
         busy_share: share(sums.busy_ns, observed_ns),
-        recent_busy_share: share(sums.busy_ns.saturating_sub(device.reported_ns), since_last),
+        recent_busy_share: share(recent.any_ns, since_last),
+        work: spent.into(),
+        shares: Shares::of(&spent, observed_ns),
+        recent_shares: Shares::of(&recent, since_last),
+        recent_seconds: options.since_last.as_secs_f64(),
         gaps: gaps(&sums.gaps),
         kernels: (&device.kernels).into(),
         copies: (&device.copies).into(),
         sets: (&device.sets).into(),
-        late_records: device.busy.late,
+        late_records: device.busy.late(),
     }
 }
 
@@ -159,12 +166,9 @@ fn context(context: &wire::Context) -> ContextSummary {
 fn kernels(process: &Process, options: &Options) -> (Vec<KernelSummary>, u64) {
     let (unnamed, others) = (&process.kernels.unnamed, &process.kernels.others);
     let mut sorted: Vec<_> = process.kernels.iter().collect();
-    let total_ns = sorted
-        .iter()
-        .map(|kernel| kernel.runs.total_ns)
-        .chain([unnamed.total_ns, others.total_ns])
-        .fold(0u64, u64::saturating_add);
-    let share = |tally: &Tally| tally.total_ns as f64 / total_ns.max(1) as f64;
+    let runs = sorted.iter().map(|kernel| &kernel.runs);
+    let total_ns = total(runs.chain([unnamed, others]));
+    let share = |tally: &Tally| share(tally.total_ns, total_ns);
     let seconds = options.since_last.as_secs_f64().max(1e-9);
     sorted.sort_by_key(|kernel| (Reverse(kernel.runs.total_ns), Reverse(kernel.runs.count)));
     let top = options.top.unwrap_or(usize::MAX);
@@ -219,6 +223,8 @@ fn calls(process: &Process, options: &Options) -> (Vec<CallSummary>, u64) {
     sorted.sort_by_key(|(key, function)| (Reverse(function.calls.total_ns), **key));
     let top = options.top.unwrap_or(usize::MAX);
     let omitted = sorted.len().saturating_sub(top) as u64;
+    let all = sorted.iter().map(|(_, function)| &function.calls);
+    let total_ns = total(all.chain([&process.other_calls]));
     let one = |(&(domain, cbid), function): (&(u32, u32), &Function)| CallSummary {
         domain: nsys::DOMAINS.name(domain),
         name: function
@@ -227,15 +233,41 @@ fn calls(process: &Process, options: &Options) -> (Vec<CallSummary>, u64) {
             .map_or_else(|| format!("function {cbid}"), ToString::to_string),
         times: (&function.calls).into(),
         failed: function.failed,
+        share: share(function.calls.total_ns, total_ns),
     };
     let other = (process.other_calls.count > 0).then(|| CallSummary {
         domain: nsys::DOMAINS.name(0),
         name: "(other functions)".to_owned(),
         times: (&process.other_calls).into(),
         failed: 0,
+        share: share(process.other_calls.total_ns, total_ns),
     });
     (
         sorted.into_iter().take(top).map(one).chain(other).collect(),
         omitted,
     )
+}
+
+/// Those that are listed, and how many are not.
+fn ranges(process: &Process, options: &Options) -> (Vec<RangeSummary>, u64) {
+    let others = &process.ranges.others;
+    let ended = process.ranges.iter().filter(|range| range.times.count > 0);
+    let mut sorted: Vec<_> = ended.collect();
+    let total_ns = total(sorted.iter().map(|range| &range.times).chain([others]));
+    sorted.sort_by_key(|range| (Reverse(range.times.total_ns), &range.name, &range.domain));
+    let top = options.top.unwrap_or(usize::MAX);
+    let omitted = sorted.len().saturating_sub(top) as u64;
+    let named = sorted.into_iter().take(top).map(|range| RangeSummary {
+        domain: range.domain.as_ref().map(ToString::to_string),
+        name: range.name.to_string(),
+        times: (&range.times).into(),
+        share: share(range.times.total_ns, total_ns),
+    });
+    let other = (others.count > 0).then(|| RangeSummary {
+        domain: None,
+        name: "(other ranges)".to_owned(),
+        times: others.into(),
+        share: share(others.total_ns, total_ns),
+    });
+    (named.chain(other).collect(), omitted)
 }

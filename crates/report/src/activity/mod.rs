@@ -8,6 +8,9 @@ pub(super) mod sums;
 
 use serde::Serialize;
 
+use gpuprobe_engine::activity::by_work::Spent;
+use gpuprobe_engine::activity::tally::Tally;
+
 pub(super) use build::build;
 
 /// What CUPTI has told, over all processes since the start.
@@ -69,10 +72,16 @@ pub struct ProcessSummary {
     pub graphs: Times,
     /// Moments and ranges that the program marked.
     pub markers: u64,
+    /// Ranges of NVTX, most time first; `--top` limits their number.
+    pub ranges: Vec<RangeSummary>,
+    /// Names of ranges left out by `--top`.
+    pub omitted_ranges: u64,
+    /// Ranges that have not ended.
+    pub open_ranges: u64,
 }
 
 /// How often, and how long.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Times {
     /// How many.
     pub count: u64,
@@ -80,29 +89,52 @@ pub struct Times {
     pub total_ns: u64,
     /// On average, nanoseconds; 0 if there are none.
     pub mean_ns: f64,
+    /// Half of them are not longer, nanoseconds; within 1 %.
+    pub median_ns: u64,
+    /// 99 of a hundred are not longer, nanoseconds; within 1 %.
+    pub p99_ns: u64,
     /// The shortest, nanoseconds.
     pub min_ns: u64,
     /// The longest, nanoseconds.
     pub max_ns: u64,
+    /// What they are told from.
+    #[serde(skip)]
+    tally: Tally,
 }
 
 impl Times {
     /// Adds others.
-    pub fn merge(&mut self, other: Self) {
-        if other.count == 0 {
-            return;
-        }
-        let shortest = if self.count == 0 {
-            other.min_ns
-        } else {
-            self.min_ns
-        };
-        self.min_ns = shortest.min(other.min_ns);
-        self.max_ns = self.max_ns.max(other.max_ns);
-        self.count += other.count;
-        self.total_ns = self.total_ns.saturating_add(other.total_ns);
-        self.mean_ns = self.total_ns as f64 / self.count as f64;
+    pub fn merge(&mut self, other: &Self) {
+        let mut tally = std::mem::take(&mut self.tally);
+        tally.merge(&other.tally);
+        *self = tally.into();
     }
+}
+
+impl From<&Tally> for Times {
+    fn from(tally: &Tally) -> Self {
+        tally.clone().into()
+    }
+}
+
+impl From<Tally> for Times {
+    fn from(tally: Tally) -> Self {
+        Self {
+            count: tally.count,
+            total_ns: tally.total_ns,
+            mean_ns: tally.total_ns as f64 / tally.count.max(1) as f64,
+            median_ns: tally.quantile(0.5),
+            p99_ns: tally.quantile(0.99),
+            min_ns: tally.min_ns,
+            max_ns: tally.max_ns,
+            tally,
+        }
+    }
+}
+
+/// The part of `all_ns` that `ns` is, 0 to 1.
+pub(crate) fn share(ns: u64, all_ns: u64) -> f64 {
+    (ns as f64 / all_ns.max(1) as f64).min(1.0)
 }
 
 /// Times of something that has a name.
@@ -113,6 +145,61 @@ pub struct Timed {
     /// How often, and how long.
     #[serde(flatten)]
     pub times: Times,
+    /// Its share of the time of all in the list.
+    pub share: f64,
+}
+
+/// Time of a GPU by what it did, nanoseconds. It is more than the time in which it did anything
+/// where kernels, copies and sets overlap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkNs {
+    /// Time with at least one kernel.
+    pub kernel_ns: u64,
+    /// Time with at least one copy.
+    pub copy_ns: u64,
+    /// Time with at least one memory set.
+    pub set_ns: u64,
+    /// Time with at least one graph that CUPTI tells of as a whole.
+    pub graph_ns: u64,
+}
+
+impl From<Spent> for WorkNs {
+    fn from(spent: Spent) -> Self {
+        Self {
+            kernel_ns: spent.kernel_ns,
+            copy_ns: spent.copy_ns,
+            set_ns: spent.set_ns,
+            graph_ns: spent.graph_ns,
+        }
+    }
+}
+
+/// The parts of a time in which a GPU did something, and nothing, 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Shares {
+    /// With at least one kernel.
+    pub kernels: f64,
+    /// With at least one copy.
+    pub copies: f64,
+    /// With at least one memory set.
+    pub sets: f64,
+    /// With at least one graph that CUPTI tells of as a whole.
+    pub graphs: f64,
+    /// With none of these.
+    pub idle: f64,
+}
+
+impl Shares {
+    /// The parts of `of_ns`.
+    pub fn of(spent: &Spent, of_ns: u64) -> Self {
+        Self {
+            kernels: share(spent.kernel_ns, of_ns),
+            copies: share(spent.copy_ns, of_ns),
+            sets: share(spent.set_ns, of_ns),
+            graphs: share(spent.graph_ns, of_ns),
+            idle: 1.0 - share(spent.any_ns, of_ns),
+        }
+    }
 }
 
 /// A GPU, for a process.
@@ -130,6 +217,16 @@ pub struct DeviceSummary {
     pub busy_share: f64,
     /// The share since the last report.
     pub recent_busy_share: f64,
+    /// That time by what ran.
+    #[serde(flatten)]
+    pub work: WorkNs,
+    /// The same, of the time for which the process was observed.
+    pub shares: Shares,
+    /// The same since the last report.
+    pub recent_shares: Shares,
+    /// Time since the last report.
+    #[serde(skip)]
+    pub recent_seconds: f64,
     /// From the first to the last of them, times in which none ran.
     pub gaps: GapSummary,
     /// Kernels: their times add up to more than `busy_ns` where they run side by side.
@@ -249,4 +346,20 @@ pub struct CallSummary {
     pub times: Times,
     /// Those that returned an error.
     pub failed: u64,
+    /// Its share of the time of all calls of the process.
+    pub share: f64,
+}
+
+/// Ranges that a program marks through NVTX, of one name.
+#[derive(Clone, Debug, Serialize)]
+pub struct RangeSummary {
+    /// Their domain; none for the default one.
+    pub domain: Option<String>,
+    /// What they are called.
+    pub name: String,
+    /// Those that have ended, each by itself, also within another of its name.
+    #[serde(flatten)]
+    pub times: Times,
+    /// Their share of the time of all ranges of the process.
+    pub share: f64,
 }

@@ -1,6 +1,8 @@
 //! What the GPU did, as rows of one table.
 
-use super::{CopySummary, DeviceSummary, MemorySummary, ProcessSummary, Timed, Times};
+use super::{
+    CopySummary, DeviceSummary, MemorySummary, ProcessSummary, RangeSummary, Timed, Times,
+};
 
 /// `kind` says of what, `name` of which; what a kind does not have is left empty.
 pub(crate) const HEADER: &[&str] = &[
@@ -16,6 +18,8 @@ pub(crate) const HEADER: &[&str] = &[
     "max_ns",
     "bytes",
     "share",
+    "median_ns",
+    "p99_ns",
 ];
 
 /// The columns after the first two.
@@ -60,6 +64,8 @@ impl<'a> Sum<'a> {
             text(self.times.map(|times| times.max_ns)),
             text(self.bytes),
             text(self.share),
+            text(self.times.map(|times| times.median_ns)),
+            text(self.times.map(|times| times.p99_ns)),
         ]
     }
 }
@@ -83,12 +89,27 @@ pub(crate) fn rows(process: &ProcessSummary) -> impl Iterator<Item = [String; CO
         .chain(timed("overhead", &process.overhead))
         .chain(memory("memory", &process.memory))
         .chain(memory("memory_pool", &process.memory_pools))
-        .chain(calls.map(|call| Sum::timed("call", &call.name, &call.times)))
+        .chain(calls.map(|call| Sum {
+            share: Some(call.share),
+            ..Sum::timed("call", &call.name, &call.times)
+        }))
         .chain(graphs.map(|graphs| Sum::timed("graph", "", graphs)))
+        .chain(process.ranges.iter().map(range))
         .map(|sum| sum.row(process.pid))
 }
 
-fn device(device: &DeviceSummary) -> [Sum<'_>; 2] {
+fn range(range: &RangeSummary) -> Sum<'_> {
+    let name = match &range.domain {
+        Some(domain) => format!("{domain}:{}", range.name),
+        None => range.name.clone(),
+    };
+    Sum {
+        share: Some(range.share),
+        ..Sum::timed("range", &name, &range.times)
+    }
+}
+
+fn device(device: &DeviceSummary) -> [Sum<'_>; 6] {
     let name = device.device;
     let name = name.map_or("?".into(), |number| number.to_string());
     let busy = Sum {
@@ -99,6 +120,31 @@ fn device(device: &DeviceSummary) -> [Sum<'_>; 2] {
         share: Some(device.busy_share),
         ..Sum::default()
     };
+    let (work, shares) = (&device.work, &device.shares);
+    let [kernels, copies, sets, graphs] = [
+        (
+            "busy_kernels",
+            work.kernel_ns,
+            shares.kernels,
+            device.kernels.count,
+        ),
+        (
+            "busy_copies",
+            work.copy_ns,
+            shares.copies,
+            device.copies.count,
+        ),
+        ("busy_sets", work.set_ns, shares.sets, device.sets.count),
+        ("busy_graphs", work.graph_ns, shares.graphs, 0),
+    ]
+    .map(|(kind, ns, share, count)| Sum {
+        kind,
+        name: name.clone(),
+        count,
+        total_ns: Some(ns),
+        share: Some(share),
+        ..Sum::default()
+    });
     let gap = Sum {
         kind: "gap",
         name,
@@ -106,7 +152,7 @@ fn device(device: &DeviceSummary) -> [Sum<'_>; 2] {
         total_ns: Some(device.gaps.total_ns),
         ..Sum::default()
     };
-    [busy, gap]
+    [busy, kernels, copies, sets, graphs, gap]
 }
 
 fn between(copy: &CopySummary) -> String {
@@ -120,7 +166,10 @@ fn between(copy: &CopySummary) -> String {
 }
 
 fn timed<'a>(kind: &'static str, all: &'a [Timed]) -> impl Iterator<Item = Sum<'a>> {
-    let one = move |one: &'a Timed| Sum::timed(kind, one.kind, &one.times);
+    let one = move |one: &'a Timed| Sum {
+        share: Some(one.share),
+        ..Sum::timed(kind, one.kind, &one.times)
+    };
     all.iter().map(one)
 }
 

@@ -7,9 +7,11 @@ use std::io::{self, Write};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::merged::{Copies, Kernel};
+use super::file::Question;
+use super::merged::Named;
 use super::report::Format;
-use super::{diff, text};
+use super::tables::optional;
+use super::{diff, tables, text};
 use crate::memleak::{AllocationReport, Memleak, ProcessReport, SiteReport, ThreadReport};
 use crate::{Group, Report, Sort, View};
 use gpuprobe_cuda::{Belongs, MemoryKind};
@@ -61,10 +63,6 @@ fn json(value: &impl Serialize, out: &mut dyn Write) -> Result<()> {
         .map_err(io::Error::from)
         .context("cannot write the report")?;
     written(out.write_all(b"\n"))
-}
-
-fn optional(value: Option<impl ToString>) -> String {
-    value.map_or_else(String::new, |value| value.to_string())
 }
 
 impl Answer {
@@ -210,77 +208,45 @@ impl Answer {
         self.table(&columns, rows, out)
     }
 
-    /// Kernels: their runs on the GPU where that was timed, else launches.
-    pub(super) fn kernels(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
-        match self.format {
-            Format::Text => return written(text::kernels(report, self.top, out)),
-            Format::Json => return json(report, out),
-            Format::Tsv | Format::Csv => {}
+    fn lines(&self) -> text::Lines {
+        text::Lines {
+            top: self.top,
+            width: self.width,
         }
-        let columns = [
-            "name",
-            "launches",
-            "captured",
-            "gpu_ns",
-            "mean_ns",
-            "shortest_ns",
-            "longest_ns",
-        ];
-        let rows = Kernel::all(report).into_iter().map(|kernel| {
-            let times = kernel.times;
-            vec![
-                kernel.name.to_owned(),
-                kernel.launches.to_string(),
-                optional(kernel.captured),
-                optional(times.map(|times| times.total_ns)),
-                times.map_or_else(String::new, |times| format!("{:.0}", times.mean_ns)),
-                optional(times.map(|times| times.min_ns)),
-                optional(times.map(|times| times.max_ns)),
-            ]
-        });
-        self.table(&columns, rows, out)
     }
 
-    /// Copies: the GPU's where that was timed, else calls.
-    pub(super) fn copies(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
+    /// Answers a question that is not about memory alone.
+    pub(super) fn question(
+        &self,
+        question: Question,
+        report: &Report,
+        out: &mut dyn Write,
+    ) -> Result<()> {
         match self.format {
-            Format::Text => return written(text::copies(report, out)),
             Format::Json => return json(report, out),
+            Format::Text => {
+                return written(text::question(question, report, self.lines(), out));
+            }
             Format::Tsv | Format::Csv => {}
         }
-        let columns = [
-            "direction",
-            "mode",
-            "count",
-            "bytes",
-            "ns",
-            "bytes_per_second",
-        ];
-        let rows = Copies::all(report).into_iter().map(|copies| {
-            let speed = copies.bytes_per_second().map(|speed| format!("{speed:.0}"));
-            vec![
-                copies.direction.to_owned(),
-                copies.mode.to_owned(),
-                copies.count.to_string(),
-                copies.bytes.to_string(),
-                optional(copies.ns),
-                speed.unwrap_or_default(),
-            ]
-        });
-        self.table(&columns, rows, out)
-    }
-
-    /// Everything on one page.
-    pub(super) fn summary(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
-        match self.format {
-            Format::Json => json(report, out),
-            _ => written(text::summary(report, out)),
-        }
+        let table = match question {
+            Question::Kernels => tables::kernels(report),
+            Question::Copies => tables::copies(report),
+            Question::Calls => tables::named(Named::calls(report), "function"),
+            Question::Waits => tables::named(Named::waits(report), "kind"),
+            Question::Nvtx => tables::named(Named::ranges(report), "range"),
+            Question::Processes => tables::processes(report),
+            Question::Watermark | Question::Leakage | Question::Summary => return Ok(()),
+        };
+        self.table(&table.columns, table.rows.into_iter(), out)
     }
 
     pub(super) fn diff(&self, diff: &diff::Diff, out: &mut dyn Write) -> Result<()> {
         match self.format {
-            Format::Text => return written(text::diff(diff, self.top, out)),
+            Format::Text => {
+                let full_stacks = self.view.full_stacks;
+                return written(text::diff(diff, full_stacks, self.lines(), out));
+            }
             Format::Json => return json(diff, out),
             Format::Tsv | Format::Csv => {}
         }
@@ -293,11 +259,23 @@ impl Answer {
                     grown.bytes[0].to_string(),
                     grown.bytes[1].to_string(),
                     grown.stack.join(" -> "),
+                    grown.allocations[0].to_string(),
+                    grown.allocations[1].to_string(),
+                    grown.label.clone(),
                 ]
             })
         });
         self.table(
-            &["analysis", "delta", "before", "after", "call_stack"],
+            &[
+                "analysis",
+                "delta",
+                "before",
+                "after",
+                "call_stack",
+                "allocations_before",
+                "allocations_after",
+                "label",
+            ],
             rows,
             out,
         )

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Selection;
 use super::accounts::{Accounts, Live};
+use super::processes::{self, ProcessRow, Spans};
 use super::totals::{Findings, Totals};
 use super::work::{self, Gpu};
 use crate::memleak::{AllocationReport, Memleak};
@@ -23,7 +24,8 @@ use gpuprobe_recording::{Database, Session, gpu_rows};
 /// What a report of a file has beyond one of a live run.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
-    /// What was asked: `watermark`, `leakage`, `kernels`, `copies` or `summary`.
+    /// What was asked: `watermark`, `leakage`, `kernels`, `copies`, `calls`, `waits`, `nvtx`,
+    /// `processes` or `summary`.
     pub analysis: &'static str,
     /// Where what was looked at begins, seconds from the first memory event; none if there is no such
     /// event.
@@ -45,6 +47,13 @@ pub struct About {
     /// How busy GPUs were, whoever used them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
+    /// From the first record of anything to the end of the last, nanoseconds; in a summary, and where
+    /// processes are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_ns: Option<u64>,
+    /// What each process did, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<Vec<ProcessRow>>,
     /// The highest point, in a summary.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watermark: Option<Box<AtPeak>>,
@@ -90,6 +99,14 @@ pub enum Question {
     Kernels,
     /// What was copied.
     Copies,
+    /// Which functions of the driver and the runtime were called.
+    Calls,
+    /// What waited for the GPU.
+    Waits,
+    /// What the program marked through NVTX.
+    Nvtx,
+    /// What each process did.
+    Processes,
     /// All of it.
     Summary,
 }
@@ -101,6 +118,10 @@ impl Question {
             Self::Leakage => "leakage",
             Self::Kernels => "kernels",
             Self::Copies => "copies",
+            Self::Calls => "calls",
+            Self::Waits => "waits",
+            Self::Nvtx => "nvtx",
+            Self::Processes => "processes",
             Self::Summary => "summary",
         }
     }
@@ -108,6 +129,11 @@ impl Question {
     /// Whether it is about memory and nothing else.
     pub(super) fn is_about_memory(self) -> bool {
         matches!(self, Self::Watermark | Self::Leakage)
+    }
+
+    /// Whether it is about everything that a process did.
+    fn is_about_everything(self) -> bool {
+        matches!(self, Self::Summary | Self::Processes)
     }
 }
 
@@ -137,15 +163,15 @@ impl File<'_> {
         }
         let wants_memory = match question {
             Question::Watermark | Question::Leakage => true,
-            Question::Summary => self.database.has_table(MEMORY),
-            Question::Kernels | Question::Copies => false,
+            _ => question.is_about_everything() && self.database.has_table(MEMORY),
         };
+        let mut spans = Spans::default();
         let accounts = if wants_memory {
             Some(Accounts::read(
                 self.database,
                 self.session,
                 self.selection,
-                &mut (),
+                &mut spans,
             )?)
         } else {
             None
@@ -185,13 +211,20 @@ impl File<'_> {
         if is_peak && about.time_ns.is_none() {
             report.time = None;
         }
+        if question.is_about_everything() {
+            spans.activities(&state.activity);
+            about.run_ns = spans.run_ns();
+            about.processes = Some(processes::rows(&report, ledger, &spans, self.session));
+        }
+        // That is all that was asked for.
+        report.memleak = report.memleak.filter(|_| question != Question::Processes);
         report.about = Some(about);
         Ok(report)
     }
 
     /// What there is to show, besides memory.
     fn modes(&self, question: Question, state: &State) -> Modes {
-        let asks_for = |one| question == Question::Summary || question == one;
+        let asks_for = |one| question.is_about_everything() || question == one;
         Modes {
             memleak: false,
             cudatrace: asks_for(Question::Kernels)
@@ -270,6 +303,8 @@ impl About {
             host: None,
             findings: None,
             gpus: Vec::new(),
+            run_ns: None,
+            processes: None,
             watermark: None,
             session: None,
             first_ns: 0,

@@ -1,19 +1,26 @@
-//! Kernels and copies of a report, merged over all processes.
+//! Lists of a report, merged over all processes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::Report;
-use crate::activity::{ProcessSummary, Times};
+use crate::activity::{ProcessSummary, Times, share};
 
-/// The processes whose work on the GPU was timed.
+/// The processes whose work on the GPU, calls or ranges were timed.
 pub(super) fn timed_processes(report: &Report) -> impl Iterator<Item = &ProcessSummary> {
     let activity = report.activity.iter();
     activity.flat_map(|activity| &activity.processes)
 }
 
+/// The time of all of these.
+fn total<'a>(times: impl Iterator<Item = &'a Times>) -> u64 {
+    times
+        .map(|times| times.total_ns)
+        .fold(0, u64::saturating_add)
+}
+
 /// A kernel, of all processes.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Kernel<'a> {
     pub(super) name: &'a str,
     /// Runs on the GPU, or calls.
@@ -22,6 +29,8 @@ pub(super) struct Kernel<'a> {
     pub(super) captured: Option<u64>,
     /// Times on the GPU, if they were measured.
     pub(super) times: Option<Times>,
+    /// Its share of the time of all kernels, or else of their launches.
+    pub(super) share: f64,
 }
 
 impl<'a> Kernel<'a> {
@@ -33,7 +42,8 @@ impl<'a> Kernel<'a> {
                 name: &kernel.name,
                 launches: kernel.times.count,
                 captured: None,
-                times: Some(kernel.times),
+                times: Some(kernel.times.clone()),
+                share: 0.0,
             })
         });
         let launched = report.cudatrace.iter().flat_map(|trace| &trace.kernels);
@@ -42,6 +52,7 @@ impl<'a> Kernel<'a> {
             launches: kernel.launches,
             captured: Some(kernel.captured_launches),
             times: None,
+            share: 0.0,
         });
         let mut by_name: BTreeMap<&str, Self> = BTreeMap::new();
         ran.for_each(|kernel| kernel.put(&mut by_name));
@@ -49,8 +60,16 @@ impl<'a> Kernel<'a> {
             launched.for_each(|kernel| kernel.put(&mut by_name));
         }
         let mut kernels: Vec<_> = by_name.into_values().collect();
+        let total_ns = total(kernels.iter().filter_map(|kernel| kernel.times.as_ref()));
+        let launches = kernels.iter().map(|kernel| kernel.launches).sum();
+        for kernel in &mut kernels {
+            kernel.share = match &kernel.times {
+                Some(times) => share(times.total_ns, total_ns),
+                None => share(kernel.launches, launches),
+            };
+        }
         kernels.sort_by_key(|kernel| {
-            let total_ns = kernel.times.map(|times| times.total_ns);
+            let total_ns = kernel.times.as_ref().map(|times| times.total_ns);
             (Reverse(total_ns), Reverse(kernel.launches), kernel.name)
         });
         kernels
@@ -63,23 +82,39 @@ impl<'a> Kernel<'a> {
         };
         known.launches += self.launches;
         known.captured = known.captured.zip(self.captured).map(|(a, b)| a + b);
-        if let (Some(times), Some(more)) = (&mut known.times, self.times) {
+        if let (Some(times), Some(more)) = (&mut known.times, &self.times) {
             times.merge(more);
         }
     }
 }
 
-/// Copies in one direction, of all processes.
-#[derive(Clone, Copy)]
-pub(super) struct Copies {
+/// Which copies are one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct WhichCopies {
     pub(super) direction: &'static str,
-    /// The meaning of the time: `gpu` if the GPU was timed, `sync` if calls lasted as long as the
-    /// transfers, `async` if they did not.
-    pub(super) mode: &'static str,
+    /// `sync` if calls lasted as long as the transfers, `async` if they did not; none for sets on the
+    /// GPU, and in files that do not tell.
+    pub(super) mode: Option<&'static str>,
+    /// What memory was read, if that is known.
+    pub(super) source: Option<&'static str>,
+    /// What memory was written, if that is known.
+    pub(super) destination: Option<&'static str>,
+}
+
+/// Copies of one kind, of all processes.
+#[derive(Clone)]
+pub(super) struct Copies {
+    pub(super) which: WhichCopies,
     pub(super) count: u64,
     pub(super) bytes: u64,
     /// Time of the transfers, if it is known of all of them.
     pub(super) ns: Option<u64>,
+    /// Their times on the GPU, if they were measured.
+    pub(super) times: Option<Times>,
+    /// The fastest, bytes per second.
+    pub(super) peak: Option<f64>,
+    /// Their share of the time of all copies, or else of their bytes.
+    pub(super) share: f64,
 }
 
 impl Copies {
@@ -87,41 +122,141 @@ impl Copies {
     pub(super) fn all(report: &Report) -> Vec<Self> {
         let ran = timed_processes(report).flat_map(|process| &process.copies);
         let ran = ran.map(|ran| Self {
-            direction: ran.direction,
-            mode: "gpu",
+            which: WhichCopies {
+                direction: ran.direction,
+                mode: ran.mode,
+                source: ran.source,
+                destination: ran.destination,
+            },
             count: ran.times.count,
             bytes: ran.bytes,
             ns: Some(ran.times.total_ns),
+            times: Some(ran.times.clone()),
+            peak: ran.peak_bytes_per_second,
+            share: 0.0,
         });
         let called = report.bandwidth_util.iter().flat_map(|b| &b.directions);
         let called = called.map(|called| Self {
-            direction: called.direction,
-            mode: called.mode,
+            which: WhichCopies {
+                direction: called.direction,
+                mode: Some(called.mode),
+                source: None,
+                destination: None,
+            },
             count: called.calls,
             bytes: called.bytes,
             ns: called.seconds.map(|seconds| (seconds * 1e9).round() as u64),
+            times: None,
+            peak: called.peak_bytes_per_second,
+            share: 0.0,
         });
         let mut sums = BTreeMap::new();
         ran.for_each(|copies| copies.put(&mut sums));
         if sums.is_empty() {
             called.for_each(|copies| copies.put(&mut sums));
         }
-        sums.into_values().collect()
+        let mut all: Vec<_> = sums.into_values().collect();
+        let total_ns = total(all.iter().filter_map(|copies| copies.times.as_ref()));
+        let bytes = all.iter().map(|copies| copies.bytes);
+        let bytes = bytes.fold(0, u64::saturating_add);
+        for copies in &mut all {
+            copies.share = match &copies.times {
+                Some(times) => share(times.total_ns, total_ns),
+                None => share(copies.bytes, bytes),
+            };
+        }
+        all
     }
 
-    fn put(self, sums: &mut BTreeMap<(&'static str, &'static str), Self>) {
-        let Some(sum) = sums.get_mut(&(self.direction, self.mode)) else {
-            sums.insert((self.direction, self.mode), self);
+    fn put(self, sums: &mut BTreeMap<WhichCopies, Self>) {
+        let Some(sum) = sums.get_mut(&self.which) else {
+            sums.insert(self.which, self);
             return;
         };
         sum.count += self.count;
         sum.bytes = sum.bytes.saturating_add(self.bytes);
         sum.ns = sum.ns.zip(self.ns).map(|(a, b)| a.saturating_add(b));
+        sum.peak = sum.peak.into_iter().chain(self.peak).reduce(f64::max);
+        if let (Some(times), Some(more)) = (&mut sum.times, &self.times) {
+            times.merge(more);
+        }
     }
 
     /// Bytes over the time of the transfers, if that is known and more than nothing.
     pub(super) fn bytes_per_second(&self) -> Option<f64> {
         let ns = self.ns.filter(|&ns| ns > 0)?;
         Some(self.bytes as f64 * 1e9 / ns as f64)
+    }
+}
+
+/// Calls of a function, waits of a kind or ranges of a name, of all processes.
+#[derive(Clone)]
+pub(super) struct Named<'a> {
+    /// `runtime` and so on of calls, the domain of ranges; empty if there is none.
+    pub(super) domain: &'a str,
+    pub(super) name: &'a str,
+    pub(super) times: Times,
+    /// Calls that returned an error.
+    pub(super) failed: u64,
+    /// Their share of the time of all.
+    pub(super) share: f64,
+}
+
+impl<'a> Named<'a> {
+    pub(super) fn calls(report: &'a Report) -> Vec<Self> {
+        let calls = timed_processes(report).flat_map(|process| &process.calls);
+        Self::merged(calls.map(|call| {
+            let named = Self::new(call.domain, &call.name, &call.times);
+            Self {
+                failed: call.failed,
+                ..named
+            }
+        }))
+    }
+
+    pub(super) fn waits(report: &'a Report) -> Vec<Self> {
+        let waits = timed_processes(report).flat_map(|process| &process.synchronizations);
+        Self::merged(waits.map(|wait| Self::new("", wait.kind, &wait.times)))
+    }
+
+    pub(super) fn ranges(report: &'a Report) -> Vec<Self> {
+        let ranges = timed_processes(report).flat_map(|process| &process.ranges);
+        Self::merged(ranges.map(|range| {
+            let domain = range.domain.as_deref().unwrap_or_default();
+            Self::new(domain, &range.name, &range.times)
+        }))
+    }
+
+    fn new(domain: &'a str, name: &'a str, times: &Times) -> Self {
+        Self {
+            domain,
+            name,
+            times: times.clone(),
+            failed: 0,
+            share: 0.0,
+        }
+    }
+
+    /// Most time first.
+    fn merged(all: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut merged: BTreeMap<_, Self> = BTreeMap::new();
+        for one in all {
+            match merged.get_mut(&(one.domain, one.name)) {
+                Some(known) => {
+                    known.times.merge(&one.times);
+                    known.failed += one.failed;
+                }
+                None => {
+                    merged.insert((one.domain, one.name), one);
+                }
+            }
+        }
+        let mut all: Vec<_> = merged.into_values().collect();
+        let total_ns = total(all.iter().map(|one| &one.times));
+        for one in &mut all {
+            one.share = share(one.times.total_ns, total_ns);
+        }
+        all.sort_by_key(|one| Reverse(one.times.total_ns));
+        all
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Error, Result, bail};
 
 use super::answer::Answer;
 use super::file::File;
@@ -129,6 +129,13 @@ pub fn run(config: &Config) -> Result<()> {
             return Ok(());
         }
     }
+    let is_table = matches!(config.format, Format::Csv | Format::Tsv);
+    if is_table && config.question == SUMMARY && config.diff.is_none() {
+        bail!(
+            "csv and tsv hold one table, and the summary has several: ask for --kernels, --copies, \
+             --calls, --waits, --nvtx, --processes or --analysis, or take --format text or json"
+        );
+    }
     let (mut out, file) = open(config.output.as_deref())?;
     let answered = answer(config, &database, &session, &mut *out, file)
         .and_then(|()| out.flush().context("cannot write the report"));
@@ -205,14 +212,13 @@ fn answer(
         session,
         selection,
         view: config.view,
-        top: config.top.filter(|_| is_json || is_text),
+        // In text, of all lists together, but for those of memory.
+        top: config.top.filter(|_| is_json || is_text && is_about_memory),
         allocations: is_about_memory && (is_json || is_text || !is_by_site),
     };
     let report = file.report(question)?;
     match question {
         Asked::Watermark | Asked::Leakage => writer.listing(&report, out),
-        Asked::Kernels => writer.kernels(&report, out),
-        Asked::Copies => writer.copies(&report, out),
-        Asked::Summary => writer.summary(&report, out),
+        other => writer.question(other, &report, out),
     }
 }

@@ -6,8 +6,10 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::Selection;
+use super::processes::Spans;
+use crate::activity::{Shares, WorkNs};
 use gpuprobe_cuda::{Direction, FUNCTIONS, Op};
-use gpuprobe_engine::activity::busy;
+use gpuprobe_engine::activity::by_work::{ByWork, Work};
 use gpuprobe_engine::launches::{Counted, Launched};
 use gpuprobe_engine::transfers::{Mode, Which};
 use gpuprobe_engine::{Launches, State, Transfers};
@@ -32,6 +34,15 @@ pub struct Gpu {
     pub gaps: u64,
     /// The longest of them.
     pub longest_gap_ns: u64,
+    /// What it is called, if the file tells.
+    pub name: Option<String>,
+    /// That time by what ran.
+    #[serde(flatten)]
+    pub work: WorkNs,
+    /// From the first record of anything in the file to the end of the last.
+    pub observed_ns: u64,
+    /// Its parts with each of these running, and with nothing.
+    pub shares: Shares,
 }
 
 /// Enters into `state` what `database` has of it; returns how busy GPUs were.
@@ -56,6 +67,7 @@ pub(super) fn read(
     for (pid, name) in &session.processes {
         let uid = session.users.get(pid).copied();
         state.activity.introduce(*pid, name, uid);
+        state.transfers.introduce(*pid, name, uid);
     }
     let ends = ends(database)?;
     for (&pid, &time_ns) in &ends {
@@ -63,27 +75,32 @@ pub(super) fn read(
     }
     launches(database, session, filter, &ends, &mut state.launches)?;
     copies(database, filter, &mut state.transfers)?;
+    let mut spans = Spans::default();
+    spans.activities(&state.activity);
+    let observed_ns = spans.run_ns().unwrap_or(0);
+    let named = |device: u32| session.gpus.get(&device.into()).cloned();
     Ok(gpus
         .iter()
-        .map(|(&device, busy)| gpu(device, busy))
+        .map(|(&device, busy)| gpu(device, named(device), busy, observed_ns))
         .collect())
 }
 
-fn busy(batch: &Batch, gpus: &mut BTreeMap<u32, busy::Busy>) {
+fn busy(batch: &Batch, gpus: &mut BTreeMap<u32, ByWork>) {
     for activity in &batch.activities {
-        let (device, start_ns, end_ns) = match &activity.record {
-            Record::Kernel(r) => (r.device, r.start_ns, r.end_ns),
-            Record::Memcpy(r) => (r.device, r.start_ns, r.end_ns),
-            Record::Memset(r) => (r.device, r.start_ns, r.end_ns),
-            Record::GraphTrace(r) => (r.device, r.start_ns, r.end_ns),
+        let (work, device, start_ns, end_ns) = match &activity.record {
+            Record::Kernel(r) => (Work::Kernel, r.device, r.start_ns, r.end_ns),
+            Record::Memcpy(r) => (Work::Copy, r.device, r.start_ns, r.end_ns),
+            Record::Memset(r) => (Work::Set, r.device, r.start_ns, r.end_ns),
+            Record::GraphTrace(r) => (Work::Graph, r.device, r.start_ns, r.end_ns),
             _ => continue,
         };
-        gpus.entry(device).or_default().add(start_ns, end_ns);
+        let gpu = gpus.entry(device).or_default();
+        gpu.add(work, start_ns, end_ns);
     }
 }
 
-fn gpu(device: u32, busy: &busy::Busy) -> Gpu {
-    let sums = busy.sums();
+fn gpu(device: u32, name: Option<String>, busy: &ByWork, observed_ns: u64) -> Gpu {
+    let (sums, spent) = (busy.sums(), busy.spent());
     let span_ns = sums.last_ns.saturating_sub(sums.first_ns);
     Gpu {
         device,
@@ -92,6 +109,10 @@ fn gpu(device: u32, busy: &busy::Busy) -> Gpu {
         share: sums.busy_ns as f64 / span_ns.max(1) as f64,
         gaps: sums.gaps.count,
         longest_gap_ns: sums.gaps.longest_ns,
+        name,
+        work: spent.into(),
+        observed_ns,
+        shares: Shares::of(&spent, observed_ns),
     }
 }
 

@@ -5,24 +5,27 @@ use gpuprobe_model::text::printable;
 use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
+use super::bandwidth::memories;
+use super::page::Who;
+use super::table::{Column, Table, plural};
+use super::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, shares, time};
 use crate::activity::{
-    ActivitySummary, CallSummary, CopySummary, DeviceSummary, KernelSummary, MemorySummary,
-    ProcessSummary, Timed, Times,
+    ActivitySummary, CallSummary, CopySummary, DeviceSummary, MemorySummary, ProcessSummary, Timed,
 };
-use gpuprobe_stacks::symbols;
 
-/// Columns of a kernel's name at most.
-const NAME_WIDTH: usize = 64;
-/// What of a process is listed is indented by this.
-const INDENT: &str = "        ";
+/// Lists of a process are indented by this.
+const INDENT: usize = 4;
 
-pub(super) fn write(report: &ActivitySummary, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(
+    report: &ActivitySummary,
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     if report.records == 0 {
-        return writeln!(out, "NO ACTIVITY.");
+        return writeln!(out, "no GPU activity so far");
     }
-    writeln!(out, "{} records of what the GPU did", report.records)?;
     for process in &report.processes {
-        write_process(process, out)?;
+        write_process(process, width, out)?;
     }
     if report.forgotten_processes > 0 {
         let count = report.forgotten_processes;
@@ -31,53 +34,47 @@ pub(super) fn write(report: &ActivitySummary, out: &mut dyn Write) -> io::Result
     Ok(())
 }
 
-fn write_process(process: &ProcessSummary, out: &mut dyn Write) -> io::Result<()> {
-    let uid = process.uid.map_or("?".into(), |uid| uid.to_string());
-    let comm = printable(process.comm.as_deref().unwrap_or("?"));
-    let exited = match (process.exited, process.complete) {
-        (false, _) => "",
-        (true, true) => " (exited)",
-        (true, false) => " (exited; what CUPTI had not handed over by then is missing)",
+fn write_process(
+    process: &ProcessSummary,
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let who = Who {
+        pid: process.pid,
+        comm: process.comm.as_deref(),
+        uid: process.uid,
+        exited: process.exited,
+        ..Who::default()
     };
-    writeln!(out, "PID: {} / UID: {uid} {comm}{exited}", process.pid)?;
+    let records = plural(process.records, "GPU record");
+    writeln!(out, "{}  {records}", who.title())?;
+    if process.exited && !process.complete {
+        writeln!(
+            out,
+            "  what CUPTI had not handed over when it ended is missing"
+        )?;
+    }
     for device in &process.devices {
         write_device(device, process.observed_seconds, out)?;
     }
-    write_kernels(process, out)?;
-    process
-        .copies
-        .iter()
-        .try_for_each(|copy| write_copy(copy, out))?;
-    write_timed("waits for the GPU", &process.synchronizations, out)?;
+    write_kernels(process, width, out)?;
+    write_copies(&process.copies, width, out)?;
+    let waits = ("WAITS", "% OF WAIT TIME", "WAITS FOR");
+    write_timed(waits, &process.synchronizations, width, out)?;
     write_memory("memory", &process.memory, out)?;
     write_memory("memory pools", &process.memory_pools, out)?;
-    write_calls(&process.calls, process.omitted_functions, out)?;
+    write_calls(&process.calls, process.omitted_functions, width, out)?;
     if process.graphs.count > 0 {
-        writeln!(out, "    graphs: {}", times(&process.graphs, "runs"))?;
+        let [total, mean, median, p99, min, max] = cells(Some(&process.graphs));
+        let runs = plural(process.graphs.count, "run");
+        writeln!(
+            out,
+            "  graphs: {runs}, {total}, mean {mean}, median {median}, p99 {p99}, min {min}, max {max}"
+        )?;
     }
-    write_timed("cost of tracing", &process.overhead, out)?;
-    if process.markers > 0 {
-        writeln!(out, "    marks of the program: {}", process.markers)?;
-    }
-    Ok(())
-}
-
-/// Calls, waits and the cost of tracing, of a file: the first `top` functions.
-pub(crate) fn write_calls_and_waits(
-    process: &ProcessSummary,
-    top: usize,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let parts = [process.calls.len(), process.synchronizations.len()];
-    if parts.iter().all(|&count| count == 0) {
-        return Ok(());
-    }
-    let comm = printable(process.comm.as_deref().unwrap_or("?"));
-    writeln!(out, "\nPID: {} {comm}", process.pid)?;
-    let (shown, rest) = process.calls.split_at(top.min(process.calls.len()));
-    write_calls(shown, rest.len() as u64, out)?;
-    write_timed("waits for the GPU", &process.synchronizations, out)?;
-    write_timed("cost of tracing", &process.overhead, out)
+    let cost = ("TIMES", "% OF OVERHEAD", "COST OF TRACING");
+    write_timed(cost, &process.overhead, width, out)?;
+    write_ranges(process, width, out)
 }
 
 fn write_device(device: &DeviceSummary, observed: f64, out: &mut dyn Write) -> io::Result<()> {
@@ -88,35 +85,34 @@ fn write_device(device: &DeviceSummary, observed: f64, out: &mut dyn Write) -> i
     let space = if name.is_empty() { "" } else { " " };
     writeln!(
         out,
-        "    GPU {number}{space}{name}: busy {}, {:.1} % of {:.3} s; since the last report {:.1} %",
-        time(device.busy_ns as f64),
-        device.busy_share * 100.0,
-        observed,
-        device.recent_busy_share * 100.0,
+        "  GPU {number}{space}{name}  {}",
+        shares(&device.shares, observed * 1e9)
     )?;
+    let recent = device.recent_seconds;
+    if recent < observed {
+        let since = shares(&device.recent_shares, recent * 1e9);
+        writeln!(out, "    since the last report  {since}")?;
+    }
     let gaps = &device.gaps;
     if gaps.count > 0 {
         writeln!(
             out,
-            "{INDENT}nothing ran {} times between, for {}, at most {}",
-            gaps.count,
+            "    idle between work {}, for {}, at most {}: {}",
+            plural(gaps.count, "time"),
             time(gaps.total_ns as f64),
             time(gaps.longest_ns as f64),
+            lengths(&gaps.by_length),
         )?;
-        write_lengths(&gaps.by_length, out)?;
     }
     if device.late_records > 0 {
-        let late = device.late_records;
-        writeln!(
-            out,
-            "{INDENT}{late} records came too late to be counted as busy"
-        )?;
+        let late = plural(device.late_records, "record");
+        writeln!(out, "    {late} came too late to be part of the shares")?;
     }
     Ok(())
 }
 
 /// Gaps by length, in powers of ten.
-fn write_lengths(by_length: &[[u64; 2]], out: &mut dyn Write) -> io::Result<()> {
+fn lengths(by_length: &[[u64; 2]]) -> String {
     const BOUNDS: [(u64, &str); 5] = [
         (1 << 10, "1 us"),
         (1 << 14, "16 us"),
@@ -139,63 +135,111 @@ fn write_lengths(by_length: &[[u64; 2]], out: &mut dyn Write) -> io::Result<()> 
         }
         from = bound;
     }
-    writeln!(out, "{INDENT}{}", parts.join(", "))
+    parts.join(", ")
 }
 
-fn write_kernels(process: &ProcessSummary, out: &mut dyn Write) -> io::Result<()> {
-    if process.kernels.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "    kernels")?;
-    let shown = |kernel: &KernelSummary| printable(&symbols::shorten(&kernel.name, NAME_WIDTH));
-    let names: Vec<_> = process.kernels.iter().map(shown).collect();
-    let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
-    for (kernel, name) in process.kernels.iter().zip(&names) {
-        writeln!(
-            out,
-            "{INDENT}{name:width$}   {:>5.1} %  {}",
-            kernel.share * 100.0,
-            times(&kernel.times, "runs"),
-        )?;
-    }
-    if process.omitted_kernels > 0 {
-        writeln!(out, "{INDENT}... and {} more", process.omitted_kernels)?;
-    }
-    Ok(())
+fn table(first: &[Column], last: &[Column]) -> Table {
+    Table::new(INDENT, &[first, &TIMES, last].concat())
 }
 
-fn write_copy(copy: &CopySummary, out: &mut dyn Write) -> io::Result<()> {
-    let between = match (copy.source, copy.destination) {
-        (Some(source), Some(destination)) => format!(" {source} to {destination}"),
-        _ => String::new(),
-    };
-    let mode = copy.mode.map(|mode| format!(" {mode}")).unwrap_or_default();
-    let speed = |speed: Option<f64>| {
-        speed.map_or("-".to_owned(), |speed| format!("{:.1} GB/s", speed / 1e9))
-    };
-    writeln!(
-        out,
-        "    {}{mode}{between}: {} in {}, {}   mean {}  peak {}",
-        copy.direction,
-        copy.times.count,
-        time(copy.times.total_ns as f64),
-        size(copy.bytes),
-        speed(copy.bytes_per_second),
-        speed(copy.peak_bytes_per_second),
-    )
+/// Says how many rows `--top` left out.
+fn rest(count: u64, out: &mut dyn Write) -> io::Result<()> {
+    match count {
+        0 => Ok(()),
+        count => writeln!(out, "{:INDENT$}... and {count} more (--top)", ""),
+    }
 }
 
-fn write_timed(what: &str, all: &[Timed], out: &mut dyn Write) -> io::Result<()> {
-    if all.is_empty() {
-        return Ok(());
+fn write_kernels(
+    process: &ProcessSummary,
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let first = [Column::right("RUNS"), Column::right("% KERNEL TIME")];
+    let mut table = table(&first, &[Column::name("KERNEL")]);
+    for kernel in &process.kernels {
+        let first = [kernel.times.count.to_string(), percent(kernel.share)];
+        let cells = first.into_iter().chain(cells(Some(&kernel.times)));
+        table.row(cells.chain([printable(&kernel.name)]));
     }
-    writeln!(out, "    {what}")?;
+    table.write(width, out)?;
+    rest(process.omitted_kernels, out)
+}
+
+fn write_copies(
+    copies: &[CopySummary],
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let first = [
+        Column::left("DIRECTION"),
+        Column::left("MODE"),
+        Column::left("MEMORY"),
+        Column::right("COPIES"),
+        Column::right("BYTES"),
+        Column::right("GB/S"),
+        Column::right("PEAK"),
+    ];
+    let mut table = Table::new(INDENT, &[&first[..], &COPY_TIMES].concat());
+    for copy in copies {
+        let first = [
+            copy.direction.to_owned(),
+            copy.mode.unwrap_or_default().to_owned(),
+            memories(copy.source, copy.destination),
+            copy.times.count.to_string(),
+            size(copy.bytes),
+            gigabytes(copy.bytes_per_second),
+            gigabytes(copy.peak_bytes_per_second),
+        ];
+        table.row(first.into_iter().chain(cells(Some(&copy.times))));
+    }
+    table.write(width, out)
+}
+
+fn write_timed(
+    (count, share, name): (&'static str, &'static str, &'static str),
+    all: &[Timed],
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let first = [Column::right(count), Column::right(share)];
+    let mut table = table(&first, &[Column::name(name)]);
     for timed in all {
+        let first = [timed.times.count.to_string(), percent(timed.share)];
+        let cells = first.into_iter().chain(cells(Some(&timed.times)));
+        table.row(cells.chain([timed.kind.to_owned()]));
+    }
+    table.write(width, out)
+}
+
+fn write_ranges(
+    process: &ProcessSummary,
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let first = [Column::right("RANGES"), Column::right("% OF RANGE TIME")];
+    let mut table = table(&first, &[Column::name("NVTX RANGE")]);
+    for range in &process.ranges {
+        let first = [range.times.count.to_string(), percent(range.share)];
+        let cells = first.into_iter().chain(cells(Some(&range.times)));
+        let name = match &range.domain {
+            // As nsys has it.
+            Some(domain) => format!("{domain}:{}", range.name),
+            None => range.name.clone(),
+        };
+        table.row(cells.chain([printable(&name)]));
+    }
+    table.write(width, out)?;
+    rest(process.omitted_ranges, out)?;
+    if process.markers > 0 {
+        let open = match process.open_ranges {
+            0 => String::new(),
+            open => format!(", {} not ended", plural(open, "range")),
+        };
+        let marks = process.markers;
         writeln!(
             out,
-            "{INDENT}{}: {}",
-            timed.kind,
-            times(&timed.times, "times")
+            "  NVTX marks, begins and ends of ranges: {marks}{open}"
         )?;
     }
     Ok(())
@@ -214,52 +258,34 @@ fn write_memory(what: &str, all: &[MemorySummary], out: &mut dyn Write) -> io::R
         format!("{kind}{operation} {count} ({})", size(memory.bytes))
     };
     let all: Vec<_> = all.iter().map(one).collect();
-    writeln!(out, "    {what}: {}", all.join(", "))
+    writeln!(out, "  {what}: {}", all.join(", "))
 }
 
-fn write_calls(calls: &[CallSummary], omitted: u64, out: &mut dyn Write) -> io::Result<()> {
-    if calls.is_empty() {
-        return Ok(());
+fn write_calls(
+    calls: &[CallSummary],
+    omitted: u64,
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let first = [Column::right("CALLS"), Column::right("% OF CALL TIME")];
+    let last = [
+        Column::right("FAILED"),
+        Column::left("DOMAIN").from_width(100),
+        Column::name("FUNCTION"),
+    ];
+    let mut table = table(&first, &last);
+    for call in calls {
+        let failed = match call.failed {
+            0 => String::new(),
+            failed => failed.to_string(),
+        };
+        let first = [call.times.count.to_string(), percent(call.share)];
+        let cells = first.into_iter().chain(cells(Some(&call.times)));
+        let name = printable(without_version(&call.name));
+        table.row(cells.chain([failed, call.domain.to_owned(), name]));
     }
-    writeln!(out, "    calls")?;
-    let shown = |call: &CallSummary| {
-        let name = without_version(&call.name);
-        printable(&symbols::shorten(name, NAME_WIDTH))
-    };
-    let names: Vec<_> = calls.iter().map(shown).collect();
-    let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
-    for (call, name) in calls.iter().zip(&names) {
-        write!(out, "{INDENT}{:<8} {name:width$}   ", call.domain)?;
-        write!(out, "{}", times(&call.times, "calls"))?;
-        match call.failed {
-            0 => writeln!(out)?,
-            failed => writeln!(out, ", {failed} failed")?,
-        }
-    }
-    if omitted > 0 {
-        writeln!(out, "{INDENT}... and {omitted} more functions")?;
-    }
-    Ok(())
-}
-
-fn times(times: &Times, unit: &str) -> String {
-    let total = time(times.total_ns as f64);
-    let mean = time(times.mean_ns);
-    let (min, max) = (time(times.min_ns as f64), time(times.max_ns as f64));
-    format!(
-        "{} {unit}  {total}  mean {mean}  min {min}  max {max}",
-        times.count
-    )
-}
-
-/// Three or four digits, and the unit that fits.
-fn time(ns: f64) -> String {
-    match ns {
-        ns if ns < 1e3 => format!("{ns:.0} ns"),
-        ns if ns < 1e6 => format!("{:.2} us", ns / 1e3),
-        ns if ns < 1e9 => format!("{:.3} ms", ns / 1e6),
-        ns => format!("{:.3} s", ns / 1e9),
-    }
+    table.write(width, out)?;
+    rest(omitted, out)
 }
 
 #[cfg(test)]

@@ -3,29 +3,56 @@
 use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
+use super::page::Who;
+use super::table::{Column, Table, plural};
+use super::times::{gigabytes, percent};
 use crate::bandwidth::{BandwidthUtil, CopyReport, DirectionReport};
 use crate::micros;
+use gpuprobe_cuda::Direction;
+use gpuprobe_engine::transfers::EARLIER;
 
-pub(super) fn write(report: &BandwidthUtil, out: &mut dyn Write) -> io::Result<()> {
-    let sets = match report.sets {
-        0 => String::new(),
-        sets => format!(" and {sets} memory sets"),
-    };
-    writeln!(out, "Traced {} copies{sets}", report.copies)?;
-    let mut pid = None;
-    for direction in &report.directions {
-        if pid != Some(direction.pid) {
-            pid = Some(direction.pid);
-            writeln!(out, "PID: {}", direction.pid)?;
-        }
-        write_direction(direction, report, out)?;
+const INDENT: usize = 2;
+
+pub(super) fn write(
+    report: &BandwidthUtil,
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if report.directions.is_empty() {
+        writeln!(out, "no copies so far")?;
     }
-    if report.captured > 0 {
-        let captured = report.captured;
+    let by_process = report.directions.chunk_by(|a, b| a.pid == b.pid);
+    for directions in by_process {
+        let Some(first) = directions.first() else {
+            continue;
+        };
+        let name = match first.pid {
+            EARLIER => "processes that ended earlier".to_owned(),
+            pid => {
+                let who = Who {
+                    pid,
+                    comm: first.comm.as_deref(),
+                    uid: first.uid,
+                    ..Who::default()
+                };
+                who.title()
+            }
+        };
+        writeln!(out, "{name}  {}", counted(directions))?;
+        table(directions, report).write(width, out)?;
+    }
+    if report.directions.iter().any(|d| !has_speed(d)) {
         writeln!(
             out,
-            "{captured} copies were captured into graphs and did not run"
+            "{:INDENT$}no GB/S: calls return before the transfer ends, the GPU was not timed \
+             (--activity does that)",
+            ""
         )?;
+    }
+    if report.captured > 0 {
+        let were = if report.captured == 1 { "was" } else { "were" };
+        let copies = copies(report.captured);
+        writeln!(out, "{copies} {were} captured into graphs and did not run")?;
     }
     if report.failed_calls > 0 {
         writeln!(out, "calls that failed: {}", report.failed_calls)?;
@@ -33,51 +60,86 @@ pub(super) fn write(report: &BandwidthUtil, out: &mut dyn Write) -> io::Result<(
     Ok(())
 }
 
-fn write_direction(
-    direction: &DirectionReport,
-    report: &BandwidthUtil,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let calls = direction.calls;
-    let bytes = size(direction.bytes);
-    write!(
-        out,
-        "        {:<7} {calls} calls  {bytes}",
-        direction.direction
-    )?;
-    if let Some(gpu) = &direction.gpu
-        && let Some(mean) = gpu.bytes_per_second
-    {
-        let peak = speed(gpu.peak_bytes_per_second);
-        write!(out, "   mean {}  peak {peak}  on the GPU", speed(mean))?;
-        if gpu.count != calls {
-            write!(out, " ({} copies there)", gpu.count)?;
-        }
-        return end(direction, report, out);
-    }
-    match direction.bytes_per_second {
-        Some(mean) => {
-            let peak = speed(direction.peak_bytes_per_second.unwrap_or(mean));
-            let now = direction.now_bytes_per_second.map_or("-".into(), speed);
-            write!(out, "   mean {}  peak {peak}  now {now}", speed(mean))?;
-        }
-        None => {
-            let wall = speed(direction.wall_bytes_per_second);
-            write!(
-                out,
-                "   {wall} of wall-clock time (calls return before the transfer ends)"
-            )?;
-        }
-    }
-    end(direction, report, out)
+fn copies(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "copy" } else { "copies" })
 }
 
-/// The share of the link, and the end of the line.
-fn end(direction: &DirectionReport, report: &BandwidthUtil, out: &mut dyn Write) -> io::Result<()> {
-    if let (Some(used), Some(link)) = (direction.link_utilisation, &report.link) {
-        write!(out, "   {:.0} % of {link}", used * 100.0)?;
+/// `16 copies, 1 memory set`.
+fn counted(directions: &[DirectionReport]) -> String {
+    let calls = |sets: bool| {
+        let all = directions.iter();
+        let all = all.filter(|d| (d.direction == Direction::Set.name()) == sets);
+        all.map(|d| d.calls).sum::<u64>()
+    };
+    match calls(true) {
+        0 => copies(calls(false)),
+        sets => format!("{}, {}", copies(calls(false)), plural(sets, "memory set")),
     }
-    writeln!(out)
+}
+
+/// Bytes per second, mean and peak: the GPU's, if it was timed.
+fn speeds(direction: &DirectionReport) -> (Option<f64>, Option<f64>) {
+    match &direction.gpu {
+        Some(gpu) if gpu.bytes_per_second.is_some() => {
+            (gpu.bytes_per_second, Some(gpu.peak_bytes_per_second))
+        }
+        _ => (direction.bytes_per_second, direction.peak_bytes_per_second),
+    }
+}
+
+fn has_speed(direction: &DirectionReport) -> bool {
+    speeds(direction).0.is_some()
+}
+
+fn table(directions: &[DirectionReport], report: &BandwidthUtil) -> Table {
+    let columns = [
+        Column::left("DIRECTION"),
+        Column::left("MODE"),
+        Column::right("CALLS"),
+        Column::right("BYTES"),
+        Column::right("GB/S"),
+        Column::right("PEAK"),
+        Column::right("NOW"),
+        Column::right("% OF LINK"),
+        Column::left("LINK").from_width(100),
+        Column::left("TIMED BY").from_width(80),
+        Column::right("GB/S OF WALL TIME").from_width(100),
+    ];
+    let mut table = Table::new(INDENT, &columns);
+    for direction in directions {
+        let (mean, peak) = speeds(direction);
+        let (used, link) = match (direction.link_utilisation, &report.link) {
+            (Some(used), Some(link)) => (percent(used), link.to_string()),
+            _ => Default::default(),
+        };
+        let timed_by = match (&direction.gpu, mean) {
+            (_, None) => "",
+            (Some(_), _) => "the GPU",
+            (None, _) => "the calls",
+        };
+        table.row([
+            direction.direction.to_owned(),
+            direction.mode.to_owned(),
+            direction.calls.to_string(),
+            size(direction.bytes),
+            gigabytes(mean),
+            gigabytes(peak),
+            gigabytes(direction.now_bytes_per_second),
+            used,
+            link,
+            timed_by.to_owned(),
+            gigabytes(Some(direction.wall_bytes_per_second)),
+        ]);
+    }
+    table
+}
+
+/// `pageable to device`; nothing if neither is known.
+pub(crate) fn memories(source: Option<&str>, destination: Option<&str>) -> String {
+    match source.zip(destination) {
+        None | Some(("unknown", "unknown")) => String::new(),
+        Some((source, destination)) => format!("{source} to {destination}"),
+    }
 }
 
 /// One line for one copy.

@@ -1,7 +1,7 @@
 //! The report for people.
 
 mod activity;
-mod bandwidth;
+pub(crate) mod bandwidth;
 mod classic;
 mod cudatrace;
 mod host;
@@ -9,19 +9,17 @@ mod memleak;
 pub(crate) mod page;
 pub(crate) mod process;
 pub(crate) mod table;
+pub(crate) mod times;
 
 use gpuprobe_model::Lost;
-use gpuprobe_model::text::printable;
 use std::io::{self, Write};
-
-pub(crate) use activity::write_calls_and_waits;
 
 use super::activity::lines::Line;
 use super::bandwidth::CopyReport;
 use super::memleak::Memleak;
 use super::{Group, Report, Writer};
 use gpuprobe_model::clock;
-use page::Page;
+use page::{Page, Who};
 
 #[derive(Default)]
 pub(super) struct Text {
@@ -59,7 +57,7 @@ impl Writer for Text {
         if let Some(bandwidth) = &report.bandwidth_util {
             separate(report.memleak.is_some() || report.cudatrace.is_some(), out)?;
             page.head("COPIES", out)?;
-            bandwidth::write(bandwidth, out)?;
+            bandwidth::write(bandwidth, self.columns, out)?;
         }
         if let Some(activity) = &report.activity {
             let before = [
@@ -69,7 +67,7 @@ impl Writer for Text {
             ];
             separate(before.contains(&true), out)?;
             page.head("GPU ACTIVITY", out)?;
-            activity::write(activity, out)?;
+            activity::write(activity, self.columns, out)?;
         }
         if !report.lost.any() && !is_classic {
             writeln!(out, "lost: nothing")?;
@@ -90,7 +88,12 @@ impl Writer for Text {
         let pid = line.activity.pid;
         if self.pid != Some(pid) {
             self.pid = Some(pid);
-            writeln!(out, "PROCESS {pid} {}", printable(line.comm.unwrap_or("?")))?;
+            let who = Who {
+                pid,
+                comm: line.comm,
+                ..Who::default()
+            };
+            writeln!(out, "{}", who.title())?;
         }
         line.write_text(out)
     }

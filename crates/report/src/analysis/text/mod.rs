@@ -9,13 +9,42 @@ use std::io::{self, Write};
 use chrono::{DateTime, FixedOffset};
 
 use super::diff::{Diff, Grown};
+use super::file::Question;
 use super::totals::{Amount, Findings, Totals};
+use crate::Report;
+use crate::text::table::{Column, Table, plural};
 use gpuprobe_model::clock::rfc3339_micros;
 use gpuprobe_model::text::{printable, size};
 
 pub(super) use listing::listing;
-pub(super) use summary::summary;
-pub(super) use work::{copies, kernels};
+
+/// How much of a list is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lines {
+    /// Rows of each list at most.
+    pub(super) top: usize,
+    /// Columns of a line; none for lines of any length.
+    pub(super) width: Option<usize>,
+}
+
+/// Answers a question that is not about memory alone.
+pub(super) fn question(
+    question: Question,
+    report: &Report,
+    lines: Lines,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    match question {
+        Question::Kernels => work::kernels(report, lines, out),
+        Question::Copies => work::copies(report, lines, out),
+        Question::Calls => work::calls(report, lines, out),
+        Question::Waits => work::waits(report, lines, out),
+        Question::Nvtx => work::ranges(report, lines, out),
+        Question::Processes => work::processes(report, lines, out),
+        Question::Summary => summary::summary(report, lines, out),
+        Question::Watermark | Question::Leakage => Ok(()),
+    }
+}
 
 fn headline(
     what: &str,
@@ -84,38 +113,80 @@ fn findings(findings: Option<&Findings>, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-pub(super) fn diff(diff: &Diff, top: usize, out: &mut dyn Write) -> io::Result<()> {
+/// What grew, a call site on a line, the largest growth first; with `full_stacks` with its frames.
+pub(super) fn diff(
+    diff: &Diff,
+    full_stacks: bool,
+    lines: Lines,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let parts = [
         ("watermark", diff.watermark, &diff.at_peak),
         ("leakage", diff.leaked, &diff.never_freed),
     ];
     for (what, [before, after], stacks) in parts {
-        let delta = i128::from(after) - i128::from(before);
+        let delta = signed(i128::from(after) - i128::from(before));
         writeln!(
             out,
-            "{what}: {before} bytes before, {after} after ({delta:+})"
+            "{what}: {} before, {} after ({delta})",
+            size(before),
+            size(after)
         )?;
-        let changed: Vec<_> = stacks.iter().filter(|grown| grown.delta() != 0).collect();
-        for grown in changed.iter().take(top) {
-            write_grown(grown, out)?;
+        let changed: Vec<_> = stacks.iter().filter(|grown| grown.has_changed()).collect();
+        let shown = &changed[..changed.len().min(lines.top)];
+        if changed.is_empty() && !stacks.is_empty() {
+            let sites = plural(stacks.len() as u64, "call site");
+            writeln!(out, "  no change at {sites}")?;
         }
-        match changed.len().saturating_sub(top) {
-            0 => {}
-            rest => writeln!(out, "  ... and {rest} more")?,
+        write_grown(shown, full_stacks, lines, out)?;
+        if changed.len() > shown.len() {
+            let (shown, all) = (shown.len(), plural(changed.len() as u64, "site"));
+            writeln!(out, "  {shown} of {all} shown (--top)")?;
         }
     }
     Ok(())
 }
 
-fn write_grown(grown: &Grown, out: &mut dyn Write) -> io::Result<()> {
-    let [before, after] = grown.allocations;
-    writeln!(
-        out,
-        "  {:+} bytes, {before} allocations before, {after} after",
-        grown.delta()
-    )?;
-    for line in &grown.stack {
-        writeln!(out, "    {}", printable(line))?;
+/// `+4.00 MiB`.
+fn signed(bytes: i128) -> String {
+    let sign = if bytes < 0 { '-' } else { '+' };
+    let bytes = u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX);
+    format!("{sign}{}", size(bytes))
+}
+
+fn write_grown(
+    all: &[&Grown],
+    full_stacks: bool,
+    lines: Lines,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let columns = [
+        Column::right("CHANGE"),
+        Column::right("ALLOCATIONS"),
+        Column::name("WHERE"),
+    ];
+    let mut table = Table::new(2, &columns);
+    for grown in all {
+        let [before, after] = grown.allocations;
+        table.row([
+            signed(grown.delta()),
+            format!("{before} -> {after}"),
+            printable(&grown.label),
+        ]);
+    }
+    if !full_stacks {
+        return table.write(lines.width, out);
+    }
+    let mut rows = Vec::new();
+    table.write(lines.width, &mut rows)?;
+    let rows = String::from_utf8_lossy(&rows);
+    // The first line has the headings.
+    for (index, row) in rows.lines().enumerate() {
+        writeln!(out, "{row}")?;
+        let grown = index.checked_sub(1).and_then(|index| all.get(index));
+        for line in grown.into_iter().flat_map(|grown| &grown.stack) {
+            writeln!(out, "      {}", printable(line))?;
+        }
     }
     Ok(())
 }

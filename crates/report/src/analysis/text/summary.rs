@@ -2,12 +2,14 @@
 
 use std::io::{self, Write};
 
-use super::work::{copies, kernels};
-use super::{findings, headline};
+use super::work::{self, plural_of};
+use super::{Lines, findings, headline};
+use crate::activity::ProcessSummary;
 use crate::analysis::answer::{kinds, sites};
 use crate::analysis::merged::timed_processes;
 use crate::analysis::{self, About, AtPeak};
 use crate::memleak::Memleak;
+use crate::text::times::time;
 use crate::{Report, Sort};
 use gpuprobe_model::clock::rfc3339_seconds;
 use gpuprobe_model::stack::Frame;
@@ -30,21 +32,40 @@ fn written_by(session: &Session) -> String {
 }
 
 /// Writes the page.
-pub(in crate::analysis) fn summary(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn summary(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+    let lines = Lines {
+        top: lines.top.min(ON_PAGE),
+        ..lines
+    };
     let Some(about) = &report.about else {
         return Ok(());
     };
     let empty = Session::default();
     let session = about.session.as_ref().unwrap_or(&empty);
-    run(session, out)?;
+    run(session, about, out)?;
     memory(report, about, out)?;
     writeln!(out)?;
-    kernels(report, ON_PAGE, out)?;
-    writeln!(out)?;
-    copies(report, out)?;
-    for process in timed_processes(report) {
-        crate::text::write_calls_and_waits(process, ON_PAGE, out)?;
+    if about.processes.iter().flatten().nth(1).is_some() {
+        work::processes(report, lines, out)?;
+        writeln!(out)?;
     }
+    work::kernels(report, lines, out)?;
+    writeln!(out)?;
+    work::copies(report, lines, out)?;
+    let has = |list: fn(&ProcessSummary) -> bool| timed_processes(report).any(list);
+    if has(|process| !process.calls.is_empty()) {
+        writeln!(out)?;
+        work::calls(report, lines, out)?;
+    }
+    if has(|process| !process.synchronizations.is_empty()) {
+        writeln!(out)?;
+        work::waits(report, lines, out)?;
+    }
+    if has(|process| !process.ranges.is_empty()) {
+        writeln!(out)?;
+        work::ranges(report, lines, out)?;
+    }
+    work::overhead(report, out)?;
     if let Some(why) = session.notes.get("stopped") {
         writeln!(
             out,
@@ -62,7 +83,7 @@ pub(in crate::analysis) fn summary(report: &Report, out: &mut dyn Write) -> io::
 }
 
 /// The program that recorded, the command, when it began and the GPUs.
-fn run(session: &Session, out: &mut dyn Write) -> io::Result<()> {
+fn run(session: &Session, about: &About, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", written_by(session))?;
     if let Some(command) = &session.command {
         writeln!(out, "command: {}", printable(command))?;
@@ -70,8 +91,17 @@ fn run(session: &Session, out: &mut dyn Write) -> io::Result<()> {
     if let Some(start) = session.wall(0) {
         writeln!(out, "began: {}", rfc3339_seconds(&start))?;
     }
+    if let Some(run_ns) = about.run_ns {
+        let processes = about.processes.as_ref().map_or(0, Vec::len) as u64;
+        let processes = plural_of(processes, "process", "processes");
+        let ran = time(run_ns as f64);
+        writeln!(
+            out,
+            "run time: {ran} from the first record to the last, {processes}"
+        )?;
+    }
     for (id, name) in &session.gpus {
-        writeln!(out, "gpu_{id}: {}", printable(name))?;
+        writeln!(out, "GPU {id}: {}", printable(name))?;
     }
     writeln!(out)
 }

@@ -1,22 +1,36 @@
-//! Kernels and copies.
+//! Kernels, copies, calls, waits, ranges and processes.
 
 use std::io::{self, Write};
 
+use super::Lines;
 use crate::Report;
-use crate::analysis::merged::{Copies, Kernel, timed_processes};
+use crate::analysis::merged::{Copies, Kernel, Named, timed_processes};
 use crate::analysis::work::Gpu;
+use crate::text::bandwidth::memories;
+use crate::text::table::{Column, Table, plural};
+use crate::text::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, shares, time};
+use gpuprobe_cuda::Direction;
+use gpuprobe_cuda::names::without_version;
 use gpuprobe_model::text::{printable, size};
-use gpuprobe_stacks::symbols;
 
-/// Columns of a kernel's name at most.
-const NAME_WIDTH: usize = 64;
+/// Indentation of lists.
+const INDENT: usize = 2;
+
+/// Columns that are chosen while a table is begun.
+fn columns(parts: &[&[Column]]) -> Vec<Column> {
+    parts.concat()
+}
+
+/// Says how many rows were left out.
+fn rest(count: usize, top: usize, out: &mut dyn Write) -> io::Result<()> {
+    match count.saturating_sub(top) {
+        0 => Ok(()),
+        rest => writeln!(out, "  ... and {rest} more (--top)"),
+    }
+}
 
 /// Kernels that ran on a GPU that was timed, or else those that were launched.
-pub(in crate::analysis) fn kernels(
-    report: &Report,
-    top: usize,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub(super) fn kernels(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
     let kernels = Kernel::all(report);
     let launches: u64 = kernels.iter().map(|kernel| kernel.launches).sum();
     let ran = timed_processes(report).map(|process| process.graphs.count);
@@ -28,79 +42,260 @@ pub(in crate::analysis) fn kernels(
     let graphs = if ran > 0 { ran } else { called };
     writeln!(
         out,
-        "kernels: {launches} launches of {} kernels, {graphs} graph launches",
-        kernels.len()
+        "kernels: {} of {}, {}",
+        plural_of(launches, "launch", "launches"),
+        plural(kernels.len() as u64, "kernel"),
+        plural_of(graphs, "graph launch", "graph launches"),
     )?;
     gpus(report.about.as_ref().map_or(&[], |about| &about.gpus), out)?;
-    let times = kernels.iter().filter_map(|kernel| kernel.times);
-    let total: u64 = times.map(|times| times.total_ns).sum();
-    for kernel in kernels.iter().take(top) {
-        let name = printable(&symbols::shorten(kernel.name, NAME_WIDTH));
-        write!(out, "  {:>10}  {name}", kernel.launches)?;
-        if let Some(times) = kernel.times {
-            let share = times.total_ns as f64 * 100.0 / total.max(1) as f64;
-            let us = |ns: u64| ns as f64 / 1e3;
-            write!(
-                out,
-                "   {:.3} ms on the GPU ({share:.1} %), mean {:.1} us ({:.1} to {:.1})",
-                times.total_ns as f64 / 1e6,
-                times.mean_ns / 1e3,
-                us(times.min_ns),
-                us(times.max_ns)
-            )?;
-        }
-        if let Some(captured) = kernel.captured.filter(|&captured| captured > 0) {
-            write!(out, "   {captured} captured")?;
-        }
-        writeln!(out)?;
+    let are_timed = kernels.iter().any(|kernel| kernel.times.is_some());
+    let counted = if are_timed {
+        [Column::right("RUNS"), Column::right("% KERNEL TIME")]
+    } else {
+        [Column::right("LAUNCHES"), Column::right("% OF LAUNCHES")]
+    };
+    let last = [Column::right("CAPTURED"), Column::name("KERNEL")];
+    let mut table = Table::new(INDENT, &columns(&[&counted, &TIMES, &last]));
+    for kernel in kernels.iter().take(lines.top) {
+        let captured = kernel.captured.filter(|&captured| captured > 0);
+        let first = [kernel.launches.to_string(), percent(kernel.share)];
+        let last = [
+            captured.map_or_else(String::new, |captured| captured.to_string()),
+            printable(kernel.name),
+        ];
+        let times = cells(kernel.times.as_ref());
+        table.row(first.into_iter().chain(times).chain(last));
     }
-    match kernels.len().saturating_sub(top) {
-        0 => Ok(()),
-        rest => writeln!(out, "  ... and {rest} more"),
-    }
+    table.write(lines.width, out)?;
+    rest(kernels.len(), lines.top, out)
+}
+
+/// `1 launch`, `2 launches`.
+pub(super) fn plural_of(count: u64, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
 }
 
 fn gpus(gpus: &[Gpu], out: &mut dyn Write) -> io::Result<()> {
-    let ms = |ns: u64| ns as f64 / 1e6;
     for gpu in gpus {
+        let name = gpu.name.as_deref().map(printable).unwrap_or_default();
+        let space = if name.is_empty() { "" } else { " " };
         writeln!(
             out,
-            "  gpu_{}: busy {:.3} of {:.3} ms ({:.1} %), {} gaps, the longest {:.3} ms",
+            "  GPU {}{space}{name}  {}; {}, the longest {}",
             gpu.device,
-            ms(gpu.busy_ns),
-            ms(gpu.span_ns),
-            gpu.share * 100.0,
-            gpu.gaps,
-            ms(gpu.longest_gap_ns)
+            shares(&gpu.shares, gpu.observed_ns as f64),
+            plural(gpu.gaps, "gap"),
+            time(gpu.longest_gap_ns as f64),
         )?;
     }
     Ok(())
 }
 
 /// Copies that ran on a GPU that was timed, or else those that were called.
-pub(in crate::analysis) fn copies(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn copies(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
     let copies = Copies::all(report);
-    writeln!(
-        out,
-        "copies: {}",
-        copies.iter().map(|copy| copy.count).sum::<u64>()
-    )?;
-    for copy in &copies {
-        write!(
-            out,
-            "  {:<12} {:<5} {:>10}  {}",
-            copy.direction,
-            copy.mode,
-            copy.count,
-            size(copy.bytes)
-        )?;
-        match (copy.bytes_per_second(), copy.ns) {
-            (Some(speed), Some(ns)) => {
-                let (ms, speed) = (ns as f64 / 1e6, speed / 1e9);
-                writeln!(out, "   {ms:.3} ms   {speed:.1} GB/s")?;
+    let sum = |sets: bool| {
+        let all = copies.iter();
+        let all = all.filter(|copies| (copies.which.direction == Direction::Set.name()) == sets);
+        let all = all.map(|copies| (copies.count, copies.bytes));
+        all.fold((0, 0), |(count, bytes): (u64, u64), one| {
+            (count + one.0, bytes.saturating_add(one.1))
+        })
+    };
+    let ((copied, bytes), (sets, _)) = (sum(false), sum(true));
+    let sets = match sets {
+        0 => String::new(),
+        sets => format!("; memory sets: {sets}"),
+    };
+    writeln!(out, "copies: {copied}, {}{sets}", size(bytes))?;
+    let are_timed = copies.iter().any(|copies| copies.times.is_some());
+    let share = if are_timed {
+        "% COPY TIME"
+    } else {
+        "% OF BYTES"
+    };
+    let first = [
+        Column::left("DIRECTION"),
+        Column::left("MODE"),
+        Column::left("MEMORY"),
+        Column::right(if are_timed { "COPIES" } else { "CALLS" }),
+        Column::right("BYTES"),
+        Column::right("GB/S"),
+        Column::right("PEAK"),
+        Column::right(share).from_width(100),
+    ];
+    let mut table = Table::new(INDENT, &columns(&[&first, &COPY_TIMES]));
+    for copies in copies.iter().take(lines.top) {
+        let which = copies.which;
+        let first = [
+            which.direction.to_owned(),
+            which.mode.unwrap_or_default().to_owned(),
+            memories(which.source, which.destination),
+            copies.count.to_string(),
+            size(copies.bytes),
+            gigabytes(copies.bytes_per_second()),
+            gigabytes(copies.peak),
+            percent(copies.share),
+        ];
+        table.row(first.into_iter().chain(cells(copies.times.as_ref())));
+    }
+    table.write(lines.width, out)?;
+    rest(copies.len(), lines.top, out)
+}
+
+const RANGE: &str = "RANGE";
+
+/// What a list of [`Named`] says.
+struct Words {
+    /// `API calls`.
+    title: &'static str,
+    count: &'static str,
+    share: &'static str,
+    name: &'static str,
+    /// What there is if there are none.
+    none: &'static str,
+}
+
+/// Calls of the driver and the runtime by function.
+pub(super) fn calls(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+    let words = Words {
+        title: "API calls",
+        count: "CALLS",
+        share: "% OF CALL TIME",
+        name: "FUNCTION",
+        none: "no API calls in the file",
+    };
+    list(&words, &Named::calls(report), lines, out)
+}
+
+/// Waits for the GPU by kind.
+pub(super) fn waits(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+    let words = Words {
+        title: "waits for the GPU",
+        count: "WAITS",
+        share: "% OF WAIT TIME",
+        name: "FOR",
+        none: "no synchronizations in the file; recordings have them with --activity",
+    };
+    list(&words, &Named::waits(report), lines, out)
+}
+
+/// Ranges of NVTX by name.
+pub(super) fn ranges(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+    let words = Words {
+        title: "NVTX ranges",
+        count: "RANGES",
+        share: "% OF RANGE TIME",
+        name: RANGE,
+        none: "no NVTX ranges in the file; recordings have them with --activity=marker",
+    };
+    list(&words, &Named::ranges(report), lines, out)?;
+    let open: u64 = timed_processes(report)
+        .map(|process| process.open_ranges)
+        .sum();
+    match open {
+        0 => Ok(()),
+        open => writeln!(out, "  {} not ended", plural(open, "range")),
+    }
+}
+
+fn list(words: &Words, all: &[Named<'_>], lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+    if all.is_empty() {
+        return writeln!(out, "{}", words.none);
+    }
+    let count: u64 = all.iter().map(|one| one.times.count).sum();
+    let total_ns: f64 = all.iter().map(|one| one.times.total_ns as f64).sum();
+    writeln!(out, "{}: {count}, {} together", words.title, time(total_ns))?;
+    let first = [Column::right(words.count), Column::right(words.share)];
+    let last = [
+        Column::right("FAILED"),
+        Column::left("DOMAIN").from_width(100),
+        Column::name(words.name),
+    ];
+    let mut table = Table::new(INDENT, &columns(&[&first, &TIMES, &last]));
+    for one in all.iter().take(lines.top) {
+        let failed = match one.failed {
+            0 => String::new(),
+            failed => failed.to_string(),
+        };
+        let first = [one.times.count.to_string(), percent(one.share)];
+        let last = match words.name {
+            // As nsys has it.
+            RANGE if !one.domain.is_empty() => {
+                let name = format!("{}:{}", one.domain, one.name);
+                [failed, String::new(), printable(&name)]
             }
-            _ => writeln!(out)?,
+            RANGE => [failed, String::new(), printable(one.name)],
+            _ => {
+                let name = without_version(one.name);
+                [failed, printable(one.domain), printable(name)]
+            }
+        };
+        let times = cells(Some(&one.times));
+        table.row(first.into_iter().chain(times).chain(last));
+    }
+    table.write(lines.width, out)?;
+    rest(all.len(), lines.top, out)
+}
+
+/// What each process did.
+pub(super) fn processes(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+    let about = report.about.iter();
+    let all: Vec<_> = about
+        .flat_map(|about| about.processes.iter().flatten())
+        .collect();
+    writeln!(out, "processes: {}", all.len())?;
+    let columns = [
+        Column::right("PID"),
+        Column::right("UID").from_width(100),
+        Column::right("RUN TIME"),
+        Column::right("PEAK"),
+        Column::right("NEVER FREED"),
+        Column::right("LAUNCHES"),
+        Column::right("GRAPHS").from_width(120),
+        Column::right("KERNEL TIME").from_width(100),
+        Column::right("COPIES"),
+        Column::right("COPIED").from_width(100),
+        Column::name("PROCESS"),
+    ];
+    let mut table = Table::new(INDENT, &columns);
+    for process in all.iter().take(lines.top) {
+        let number = |count: u64| match count {
+            0 => String::new(),
+            count => count.to_string(),
+        };
+        let time_of = |ns: u64| time(ns as f64);
+        table.row([
+            process.pid.to_string(),
+            process.uid.map_or_else(String::new, |uid| uid.to_string()),
+            time_of(process.run_ns),
+            size(process.peak_bytes),
+            size(process.never_freed_bytes),
+            process.launches.to_string(),
+            number(process.graph_launches),
+            process.kernel_ns.map_or_else(String::new, time_of),
+            process.copies.to_string(),
+            size(process.copied_bytes),
+            printable(process.comm.as_deref().unwrap_or("?")),
+        ]);
+    }
+    table.write(lines.width, out)?;
+    rest(all.len(), lines.top, out)
+}
+
+/// What tracing itself took.
+pub(super) fn overhead(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let all = timed_processes(report).flat_map(|process| &process.overhead);
+    let (mut count, mut total_ns) = (0, 0.0);
+    for overhead in all {
+        count += overhead.times.count;
+        total_ns += overhead.times.total_ns as f64;
+    }
+    match count {
+        0 => Ok(()),
+        _ => {
+            let times = plural(count, "time");
+            writeln!(out, "\ncost of tracing: {} in {times}", time(total_ns))
         }
     }
-    Ok(())
 }

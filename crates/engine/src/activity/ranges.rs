@@ -1,0 +1,152 @@
+//! Ranges that a program marks through NVTX, by name.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::tally::Tally;
+
+/// Names that are told apart; ranges of more are counted together. Some programs number theirs.
+const MAX_NAMES: usize = 16_384;
+/// Bytes of these names, likewise.
+const MAX_NAME_BYTES: usize = 16 << 20;
+/// Ranges that are open at a time.
+const MAX_OPEN: usize = 65_536;
+
+/// Ranges of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Their domain; none for the default one.
+    pub domain: Option<Arc<str>>,
+    /// What they are called.
+    pub name: Arc<str>,
+    /// Those that have ended, each by itself, also within another of its name.
+    pub times: Tally,
+}
+
+/// A range that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    start_ns: u64,
+    /// Which; none if it is one of the others.
+    range: Option<usize>,
+}
+
+/// The ranges of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Ranges {
+    ranges: Vec<Range>,
+    by_name: HashMap<(Option<Arc<str>>, Arc<str>), usize>,
+    name_bytes: usize,
+    /// By CUPTI's number.
+    open: HashMap<u32, Open>,
+    /// Ranges of names beyond those that are told apart.
+    pub others: Tally,
+    /// Those beyond what can be open at a time, of which nothing is known.
+    pub dropped: u64,
+}
+
+impl Ranges {
+    /// All that are told apart.
+    pub fn iter(&self) -> impl Iterator<Item = &Range> {
+        self.ranges.iter()
+    }
+
+    /// Those that have not ended.
+    pub fn open(&self) -> u64 {
+        self.open.len() as u64
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        id: u32,
+        domain: Option<&Arc<str>>,
+        name: Option<&Arc<str>>,
+        start_ns: u64,
+    ) {
+        if self.open.len() >= MAX_OPEN && !self.open.contains_key(&id) {
+            self.dropped += 1;
+            return;
+        }
+        let name = name.cloned().unwrap_or_else(|| "?".into());
+        let range = self.index_of((domain.cloned(), name));
+        self.open.insert(id, Open { start_ns, range });
+    }
+
+    /// One of which the begin was not seen is none.
+    pub(super) fn end(&mut self, id: u32, end_ns: u64) {
+        let Some(Open { start_ns, range }) = self.open.remove(&id) else {
+            return;
+        };
+        let times = match range {
+            Some(index) => &mut self.ranges[index].times,
+            None => &mut self.others,
+        };
+        times.add(start_ns, end_ns);
+    }
+
+    fn index_of(&mut self, key: (Option<Arc<str>>, Arc<str>)) -> Option<usize> {
+        if let Some(index) = self.by_name.get(&key) {
+            return Some(*index);
+        }
+        if self.ranges.len() >= MAX_NAMES || self.name_bytes >= MAX_NAME_BYTES {
+            return None;
+        }
+        self.name_bytes += key.1.len() + key.0.as_ref().map_or(0, |domain| domain.len());
+        self.ranges.push(Range {
+            domain: key.0.clone(),
+            name: Arc::clone(&key.1),
+            times: Tally::default(),
+        });
+        self.by_name.insert(key, self.ranges.len() - 1);
+        Some(self.ranges.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_ranges_of_a_name_count_each() {
+        let mut ranges = Ranges::default();
+        let (step, domain) = (Arc::from("step"), Arc::from("app"));
+        ranges.begin(1, None, Some(&step), 100);
+        ranges.begin(2, None, Some(&step), 110);
+        ranges.begin(3, Some(&domain), Some(&step), 120);
+        ranges.begin(4, None, Some(&step), 130);
+        ranges.end(2, 120);
+        ranges.end(1, 200);
+        ranges.end(3, 121);
+        ranges.end(9, 999);
+        let found: Vec<_> = ranges
+            .iter()
+            .map(|range| {
+                (
+                    range.domain.as_deref(),
+                    range.times.count,
+                    range.times.total_ns,
+                )
+            })
+            .collect();
+        assert_eq!(found, [(None, 2, 110), (Some("app"), 1, 1)]);
+        assert_eq!((ranges.open(), ranges.dropped), (1, 0));
+    }
+
+    #[test]
+    fn names_and_open_ranges_without_end_have_no_room() {
+        let mut ranges = Ranges::default();
+        let most = u32::try_from(MAX_NAMES).unwrap_or(0);
+        for id in 0..most + 10 {
+            ranges.begin(id, None, Some(&Arc::from(format!("step {id}"))), 1);
+            ranges.end(id, 3);
+        }
+        assert_eq!(ranges.iter().count(), MAX_NAMES);
+        assert_eq!((ranges.others.count, ranges.others.total_ns), (10, 20));
+        let most = u32::try_from(MAX_OPEN).unwrap_or(0);
+        for id in 0..most + 7 {
+            ranges.begin(id, None, None, 1);
+        }
+        assert_eq!((ranges.open(), ranges.dropped), (MAX_OPEN as u64, 7));
+    }
+}

@@ -1,0 +1,118 @@
+//! Ranges and marks of NVTX, as the begins and ends that CUPTI tells of live.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+use gpuprobe_model::activity::Record;
+use gpuprobe_wire as wire;
+
+use super::{Batches, Filter, Names, record_ns};
+use crate::row::{integer, text};
+use crate::{Database, ids};
+
+const TABLE: &str = "NVTX_EVENTS";
+
+/// `eventType`.
+const MARK: i64 = 34;
+const PUSH_POP: i64 = 59;
+const START_END: i64 = 60;
+const DOMAIN: i64 = 75;
+
+/// Texts of rows, which are there themselves or as the number of a string.
+struct Texts<'a, 'n> {
+    names: &'a Names<'n>,
+    known: HashMap<String, Arc<str>>,
+}
+
+impl Texts<'_, '_> {
+    fn of(&mut self, text: Option<String>, id: Option<i64>) -> Option<Arc<str>> {
+        let Some(text) = text else {
+            return id.map(|id| self.names.of(id));
+        };
+        if let Some(known) = self.known.get(&text) {
+            return Some(Arc::clone(known));
+        }
+        let shared = Arc::from(text.as_str());
+        self.known.insert(text, Arc::clone(&shared));
+        Some(shared)
+    }
+}
+
+/// Hands on what the program marked.
+///
+/// # Errors
+/// Returns what reading the file fails with.
+pub(super) fn nvtx(
+    database: &Database,
+    filter: Filter,
+    names: &Names<'_>,
+    batches: &mut Batches<'_>,
+) -> Result<()> {
+    let mut texts = Texts {
+        names,
+        known: HashMap::new(),
+    };
+    let domains = domains(database, &mut texts)?;
+    let columns = [
+        "start",
+        "end",
+        "eventType",
+        "globalTid",
+        "text",
+        "textId",
+        "domainId",
+    ];
+    let mut id = 0u32;
+    database.each(TABLE, &columns, "", |row| {
+        let (Some(start), Some(kind), Some(thread)) =
+            (integer(row, 0), integer(row, 2), integer(row, 3))
+        else {
+            return;
+        };
+        let is_wanted = matches!(kind, MARK | PUSH_POP | START_END);
+        if !is_wanted || !filter.includes(Some(ids::process_of(thread)), None) {
+            return;
+        }
+        let pid = ids::pid(thread);
+        let name = texts.of(text(row, 4), integer(row, 5));
+        let domain = integer(row, 6).and_then(|domain| domains.get(&(pid, domain)).cloned());
+        id = id.wrapping_add(1);
+        let mut push = |time: i64, flags: u32| {
+            let marker = wire::Marker {
+                time_ns: record_ns(time),
+                flags,
+                id,
+                ..wire::Marker::default()
+            };
+            batches.push_qualified(pid, Record::Marker(marker), name.clone(), domain.clone());
+        };
+        if kind == MARK {
+            push(start, wire::marker::INSTANTANEOUS);
+            return;
+        }
+        push(start, wire::marker::START);
+        if let Some(end) = integer(row, 1) {
+            push(end.max(start), wire::marker::END);
+        }
+    })
+}
+
+/// Names of domains by process and number.
+fn domains(
+    database: &Database,
+    texts: &mut Texts<'_, '_>,
+) -> Result<HashMap<(u32, i64), Arc<str>>> {
+    let mut domains = HashMap::new();
+    let columns = ["eventType", "domainId", "text", "textId", "globalTid"];
+    database.each(TABLE, &columns, "", |row| {
+        let (Some(DOMAIN), Some(id)) = (integer(row, 0), integer(row, 1)) else {
+            return;
+        };
+        let pid = integer(row, 4).map_or(0, ids::pid);
+        if let Some(name) = texts.of(text(row, 2), integer(row, 3)) {
+            domains.insert((pid, id), name);
+        }
+    })?;
+    Ok(domains)
+}

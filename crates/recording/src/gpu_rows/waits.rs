@@ -1,0 +1,58 @@
+//! Waits for the GPU.
+
+use anyhow::Result;
+use gpuprobe_model::activity::Record;
+use gpuprobe_wire as wire;
+
+use super::called::Called;
+use super::tables::small;
+use super::{Batches, Filter, times};
+use crate::row::integer;
+use crate::{Database, ids};
+
+/// Their table.
+pub(super) const WAITS: &str = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";
+
+/// Hands on the waits. Of which kind they are, exports number in their own way from version to
+/// version: only recordings of ours are believed, of others the function that was called tells.
+///
+/// # Errors
+/// Returns what reading the file fails with.
+pub(super) fn waits(
+    database: &Database,
+    filter: Filter,
+    called: &Called,
+    batches: &mut Batches<'_>,
+) -> Result<()> {
+    let is_ours = database.is_ours();
+    let columns = [
+        "start",
+        "end",
+        "globalPid",
+        "deviceId",
+        "syncType",
+        "correlationId",
+    ];
+    database.each(WAITS, &columns, "", |row| {
+        let (process, device) = (integer(row, 2), integer(row, 3));
+        let Some((start, end)) = integer(row, 0).zip(integer(row, 1)) else {
+            return;
+        };
+        if !filter.includes(process, device) {
+            return;
+        }
+        let (start_ns, end_ns) = times(start, end);
+        let pid = process.map_or(0, ids::pid);
+        let wait = wire::Sync {
+            start_ns,
+            end_ns,
+            sync_type: if is_ours {
+                small(row, 4)
+            } else {
+                called.wait(pid, integer(row, 5)).unwrap_or(0)
+            },
+            ..wire::Sync::default()
+        };
+        batches.push(pid, Record::Sync(wait), None);
+    })
+}

@@ -1,0 +1,182 @@
+//! What each process of a file did.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::accounts::Accounts;
+use super::{Step, Visitor};
+use crate::Report;
+use gpuprobe_cuda::Direction;
+use gpuprobe_engine::{Activities, Ledger};
+use gpuprobe_recording::gpu_rows::ZERO_NS;
+use gpuprobe_recording::{MemoryRow, Origin, Session, ids};
+
+/// A process of a file.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ProcessRow {
+    /// Process id.
+    pub pid: u32,
+    /// Name, if the file tells.
+    pub comm: Option<String>,
+    /// User id, if the file tells.
+    pub uid: Option<u32>,
+    /// From its first record to the end of its last, nanoseconds.
+    pub run_ns: u64,
+    /// The most bytes of GPU memory that it held.
+    pub peak_bytes: u64,
+    /// Bytes of GPU memory that it never freed.
+    pub never_freed_bytes: u64,
+    /// Their number of allocations.
+    pub never_freed_allocations: u64,
+    /// Kernels that ran, or were launched if the file does not tell what ran.
+    pub launches: u64,
+    /// Graphs that were launched.
+    pub graph_launches: u64,
+    /// Time of its kernels on GPUs, whichever ran side by side, nanoseconds; none if they were not
+    /// timed.
+    pub kernel_ns: Option<u64>,
+    /// Copies that ran, or were called.
+    pub copies: u64,
+    /// Bytes of these.
+    pub copied_bytes: u64,
+}
+
+/// First and last times of processes, on the clock of the session.
+#[derive(Debug, Default)]
+pub(super) struct Spans(BTreeMap<u32, (i64, i64)>);
+
+impl Spans {
+    fn saw(&mut self, pid: u32, first_ns: i64, last_ns: i64) {
+        let span = self.0.entry(pid).or_insert((first_ns, last_ns));
+        *span = (span.0.min(first_ns), span.1.max(last_ns));
+    }
+
+    pub(super) fn activities(&mut self, activities: &Activities) {
+        let session_ns = |ns: u64| ns.cast_signed().saturating_sub_unsigned(ZERO_NS);
+        for (_, process) in activities.processes() {
+            if process.first_ns <= process.last_ns {
+                let (first, last) = (process.first_ns, process.last_ns);
+                self.saw(process.pid, session_ns(first), session_ns(last));
+            }
+        }
+    }
+
+    /// From the first record of any process to the end of the last, nanoseconds.
+    pub(super) fn run_ns(&self) -> Option<u64> {
+        let first = self.0.values().map(|span| span.0).min()?;
+        let last = self.0.values().map(|span| span.1).max()?;
+        Some(last.abs_diff(first))
+    }
+}
+
+/// Sees when processes have memory events.
+impl Visitor for Spans {
+    fn change(&mut self, _: &Step<'_>, _: &Accounts<'_>) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn event(&mut self, row: &MemoryRow, _: &Origin) -> anyhow::Result<()> {
+        self.saw(ids::pid(row.process), row.start_ns, row.start_ns);
+        Ok(())
+    }
+
+    fn can_restart(&self) -> bool {
+        true
+    }
+
+    fn restart(&mut self) -> anyhow::Result<()> {
+        self.0.clear();
+        Ok(())
+    }
+}
+
+/// The processes of a file that has this `report`, most memory first.
+pub(super) fn rows(
+    report: &Report,
+    ledger: Option<&Ledger>,
+    spans: &Spans,
+    session: &Session,
+) -> Vec<ProcessRow> {
+    let mut rows: BTreeMap<u32, ProcessRow> = BTreeMap::new();
+    for (&pid, &(first, last)) in &spans.0 {
+        rows.entry(pid).or_default().run_ns = last.abs_diff(first);
+    }
+    if let Some(ledger) = ledger {
+        memory(ledger, &mut rows);
+    }
+    if report.activity.is_some() {
+        ran(report, &mut rows);
+    }
+    called(report, &mut rows);
+    for (&pid, row) in &mut rows {
+        row.pid = pid;
+        // Exports have the path of the program.
+        let name = session.processes.get(&pid);
+        row.comm = name.map(|name| name.rsplit('/').next().unwrap_or(name).to_owned());
+        row.uid = session.users.get(&pid).copied();
+    }
+    let mut rows: Vec<_> = rows.into_values().collect();
+    rows.sort_by_key(|row| {
+        let work = (row.kernel_ns, row.launches, row.copied_bytes);
+        std::cmp::Reverse((row.peak_bytes, work, row.run_ns))
+    });
+    rows
+}
+
+fn memory(ledger: &Ledger, rows: &mut BTreeMap<u32, ProcessRow>) {
+    for process in ledger.living().chain(ledger.ended(true)) {
+        let row = rows.entry(process.pid).or_default();
+        let live = process.totals.sums.gpu;
+        // A process id may come again.
+        row.peak_bytes = row.peak_bytes.max(process.peak_bytes);
+        row.never_freed_bytes = row.never_freed_bytes.saturating_add(live.bytes);
+        row.never_freed_allocations += live.allocations;
+    }
+}
+
+/// What ran on GPUs.
+fn ran(report: &Report, rows: &mut BTreeMap<u32, ProcessRow>) {
+    for process in report.activity.iter().flat_map(|a| &a.processes) {
+        let row = rows.entry(process.pid).or_default();
+        let kernels = || process.devices.iter().map(|device| &device.kernels);
+        row.launches += kernels().map(|times| times.count).sum::<u64>();
+        row.graph_launches += process.graphs.count;
+        let kernel_ns = kernels().map(|times| times.total_ns);
+        let kernel_ns = kernel_ns.fold(row.kernel_ns.unwrap_or(0), u64::saturating_add);
+        row.kernel_ns = Some(kernel_ns).filter(|_| row.launches > 0);
+        let copies = process.copies.iter().filter(|copy| copy.source.is_some());
+        for copy in copies {
+            row.copies += copy.times.count;
+            row.copied_bytes = row.copied_bytes.saturating_add(copy.bytes);
+        }
+    }
+}
+
+/// What was called, of processes of which nobody tells what ran.
+fn called(report: &Report, rows: &mut BTreeMap<u32, ProcessRow>) {
+    let timed = |row: &ProcessRow| row.kernel_ns.is_some() || row.graph_launches > 0;
+    let launched = report.cudatrace.iter();
+    for process in launched.clone().flat_map(|trace| &trace.processes) {
+        let row = rows.entry(process.pid).or_default();
+        if !timed(row) {
+            row.launches += process.launches;
+        }
+    }
+    for graph in launched.flat_map(|trace| &trace.graphs) {
+        let row = rows.entry(graph.pid).or_default();
+        if !timed(row) {
+            row.graph_launches += graph.launches;
+        }
+    }
+    let was_timed: Vec<_> = rows.iter().filter(|(_, row)| row.copies > 0).collect();
+    let was_timed: Vec<_> = was_timed.into_iter().map(|(pid, _)| *pid).collect();
+    let directions = report.bandwidth_util.iter().flat_map(|b| &b.directions);
+    for called in directions.filter(|called| called.direction != Direction::Set.name()) {
+        if !was_timed.contains(&called.pid) {
+            let row = rows.entry(called.pid).or_default();
+            row.copies += called.calls;
+            row.copied_bytes = row.copied_bytes.saturating_add(called.bytes);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Durations in tables.
+
+use super::table::Column;
+use crate::activity::{Shares, Times};
+
+/// Columns of [`Times`] besides their number; narrow lines have the first ones only.
+pub(crate) const TIMES: [Column; 6] = [
+    Column::right("TOTAL"),
+    Column::right("MEAN"),
+    Column::right("MEDIAN").from_width(100),
+    Column::right("P99"),
+    Column::right("MIN").from_width(120),
+    Column::right("MAX").from_width(120),
+];
+
+/// The same for copies, whose other columns are more.
+pub(crate) const COPY_TIMES: [Column; 6] = [
+    Column::right("TOTAL").from_width(120),
+    Column::right("MEAN").from_width(120),
+    Column::right("MEDIAN").from_width(160),
+    Column::right("P99").from_width(120),
+    Column::right("MIN").from_width(160),
+    Column::right("MAX").from_width(160),
+];
+
+/// The cells of [`TIMES`]; empty ones if nobody measured.
+pub(crate) fn cells(times: Option<&Times>) -> [String; 6] {
+    let Some(times) = times else {
+        return Default::default();
+    };
+    [
+        time(times.total_ns as f64),
+        time(times.mean_ns),
+        time(times.median_ns as f64),
+        time(times.p99_ns as f64),
+        time(times.min_ns as f64),
+        time(times.max_ns as f64),
+    ]
+}
+
+/// Three or four digits, and the unit that fits.
+pub(crate) fn time(ns: f64) -> String {
+    match ns {
+        ns if ns < 1e3 => format!("{ns:.0} ns"),
+        ns if ns < 1e6 => format!("{:.2} us", ns / 1e3),
+        ns if ns < 1e9 => format!("{:.3} ms", ns / 1e6),
+        ns => format!("{:.3} s", ns / 1e9),
+    }
+}
+
+/// A cell of a column whose heading says of what it is a part.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1}", share * 100.0)
+}
+
+/// Gigabytes per second: links and vendors count in powers of ten.
+pub(crate) fn gigabytes(bytes_per_second: Option<f64>) -> String {
+    bytes_per_second.map_or_else(String::new, |speed| format!("{:.1}", speed / 1e9))
+}
+
+/// `kernels 2.3 %, copies 97.0 %, sets 0.0 %, idle 0.7 % of 12.300 s`.
+pub(crate) fn shares(shares: &Shares, of_ns: f64) -> String {
+    let graphs = match shares.graphs {
+        graphs if graphs > 0.0 => format!("graphs {} %, ", percent(graphs)),
+        _ => String::new(),
+    };
+    format!(
+        "kernels {} %, copies {} %, sets {} %, {graphs}idle {} % of {}",
+        percent(shares.kernels),
+        percent(shares.copies),
+        percent(shares.sets),
+        percent(shares.idle),
+        time(of_ns),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_the_unit_that_fits() {
+        for (ns, expected) in [
+            (0.0, "0 ns"),
+            (999.0, "999 ns"),
+            (1_500.0, "1.50 us"),
+            (2_345_678.0, "2.346 ms"),
+            (61e9, "61.000 s"),
+        ] {
+            assert_eq!(time(ns), expected);
+        }
+    }
+}
