@@ -57,6 +57,10 @@ impl ReplayArgs {
             per_call: self.per_call,
             per_record: self.per_record,
             only_last: self.last,
+            columns: match &self.output {
+                Some(path) if !files::is_stdout(path) => terminal::columns(),
+                _ => terminal::width(),
+            },
         };
         let place = self.output.filter(|path| !files::is_stdout(path));
         let out = match &place {

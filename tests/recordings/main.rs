@@ -16,9 +16,11 @@ mod outputs;
 mod plots;
 mod profiles;
 mod replay;
+mod scene;
 mod schema;
 mod stacks;
 mod tables;
+mod texts;
 mod untrusted;
 #[path = "../schema/validator.rs"]
 mod validator;

@@ -40,6 +40,8 @@ pub struct Config {
     pub per_record: bool,
     /// Write the last report only.
     pub only_last: bool,
+    /// Columns of a line, in text; `None` for lines of any length.
+    pub columns: Option<usize>,
 }
 
 /// Writes the reports that the recorded run wrote, or would have written.
@@ -72,6 +74,7 @@ pub fn run(config: &Config, out: &mut dyn Write) -> Result<()> {
         last: None,
         out,
     };
+    replay.writer.resize(config.columns);
     let Some(mut statement) = database.select("GPUPROBE_LOG", &["entries"], "ORDER BY seq")? else {
         return Ok(());
     };

@@ -201,6 +201,7 @@ pub fn analyse(file: &Path, folder: &Path) {
         per_call: true,
         per_record: true,
         only_last: false,
+        columns: Some(80),
     };
     let _ = replay::run(&replayed, &mut io::sink());
 }

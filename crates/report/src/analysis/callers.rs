@@ -219,6 +219,14 @@ impl Symbols for Callers<'_> {
     }
 }
 
+/// A file tells lines of Python by the names of their files only.
+fn language(file: Option<&str>) -> Language {
+    match file {
+        Some(file) if file.ends_with(".py") => Language::Python,
+        _ => Language::Native,
+    }
+}
+
 fn frame(frame: &chains::Frame) -> Frame {
     Frame {
         function: frame.function.to_string(),
@@ -226,7 +234,7 @@ fn frame(frame: &chains::Frame) -> Frame {
         line: frame.line,
         module: frame.module.to_string(),
         address: frame.address,
-        language: Language::Native,
+        language: language(frame.file.as_deref()),
         inlined: frame.inlined,
     }
 }

@@ -9,6 +9,8 @@ use gpuprobe_model::text::{printable, size};
 pub(crate) struct Page {
     /// Columns of a line; `None` for lines of any length.
     pub(crate) columns: Option<usize>,
+    /// The report is of a file, in which nothing goes on.
+    pub(crate) is_of_file: bool,
     /// The time of the report, until a line has it.
     time: Cell<Option<String>>,
 }
@@ -18,7 +20,16 @@ impl Page {
     pub(crate) fn new(columns: Option<usize>, time: Option<String>) -> Self {
         Self {
             columns,
+            is_of_file: false,
             time: Cell::new(time),
+        }
+    }
+
+    /// A page of a report of a file.
+    pub(crate) fn of_file(columns: Option<usize>) -> Self {
+        Self {
+            is_of_file: true,
+            ..Self::new(columns, None)
         }
     }
 
@@ -54,6 +65,41 @@ impl Page {
         match self.time.take() {
             Some(time) => writeln!(out, "{rule} {time} {rule}"),
             None => Ok(()),
+        }
+    }
+
+    /// The same of a line of several parts, which goes on in the next where there is no room.
+    ///
+    /// # Errors
+    /// Returns an error if `out` cannot be written to.
+    pub(crate) fn head_parts(&self, parts: &[String], out: &mut dyn Write) -> io::Result<()> {
+        let time = self.time.take();
+        let room = time.as_ref().map_or(0, |time| time.chars().count() + 2);
+        let width = self
+            .columns
+            .map_or(usize::MAX, |columns| columns.saturating_sub(room));
+        let mut first = String::new();
+        let mut rest = 0;
+        for part in parts {
+            let taken = first.chars().count() + 2 + part.chars().count();
+            if !first.is_empty() && taken > width {
+                break;
+            }
+            if !first.is_empty() {
+                first += "  ";
+            }
+            first += part;
+            rest += 1;
+        }
+        self.time.set(time);
+        self.head(&first, out)?;
+        match &parts[rest..] {
+            [] => Ok(()),
+            [part, parts @ ..] => {
+                let first = [format!("  {part}")].into_iter();
+                let parts: Vec<_> = first.chain(parts.iter().cloned()).collect();
+                self.words(&parts, "  ", out)
+            }
         }
     }
 
@@ -191,6 +237,7 @@ pub(crate) fn bar(share: f64, width: usize) -> String {
 pub(crate) fn short_age(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     match seconds {
+        0 if ns < 1_000_000 => "0s".into(),
         0 => format!("{}ms", ns / 1_000_000),
         1..10 => format!("{seconds}.{}s", ns / 100_000_000 % 10),
         10..60 => format!("{seconds}s"),

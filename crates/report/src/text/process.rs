@@ -33,7 +33,7 @@ pub(super) fn write(
     page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    page.head(&title(process, memleak), out)?;
+    page.head_parts(&title(process, memleak, page), out)?;
     write_held(process, page, out)?;
     if !process.traced {
         return Ok(());
@@ -43,8 +43,13 @@ pub(super) fn write(
         (Group::Kind, _) => write_kinds(process, page, out)?,
         (_, Some(number)) => {
             let found = sites.iter().filter(|site| site.id == number);
+            let mut is_there = false;
             for site in found {
+                is_there = true;
                 write_details(site, process, page, out)?;
+            }
+            if !is_there {
+                writeln!(out, "nothing is live at site {number}")?;
             }
         }
         _ => write_sites(process, sites, memleak, page, out)?,
@@ -60,28 +65,28 @@ pub(super) fn write(
 }
 
 /// `python3 train.py  pid 574 ada  GPU 0 H200  traced 4m12s from its start`.
-fn title(process: &ProcessReport, memleak: &Memleak) -> String {
-    let mut title = process.who().title();
+fn title(process: &ProcessReport, memleak: &Memleak, page: &Page) -> Vec<String> {
+    let mut title = vec![process.who().title()];
     if let Some(container) = &process.container {
-        title += &format!("  container {}", container.get(..12).unwrap_or(container));
-        if let Some(inner) = process.container_pid {
-            title += &format!(" (pid {inner})");
-        }
+        let id = container.get(..12).unwrap_or(container);
+        let inner = process.container_pid;
+        let inner = inner.map_or(String::new(), |pid| format!(" (pid {pid})"));
+        title.push(format!("container {id}{inner}"));
     }
     for share in &process.gpus {
-        title += &match share.index {
-            Some(index) => format!("  GPU {index}{}", model(memleak, index)),
-            None => "  GPU ?".into(),
-        };
+        title.push(match share.index {
+            Some(index) => format!("GPU {index}{}", model(memleak, index)),
+            None => "GPU ?".into(),
+        });
     }
-    if process.traced && process.traced_seconds > 0.0 {
+    if process.traced && process.traced_seconds > 0.0 && !page.is_of_file {
         let start = if process.from_start {
             " from its start"
         } else {
             ""
         };
         let traced = age((process.traced_seconds * 1e9) as u64);
-        title += &format!("  traced {traced}{start}");
+        title.push(format!("traced {traced}{start}"));
     }
     title
 }
@@ -117,9 +122,8 @@ fn write_held(process: &ProcessReport, page: &Page, out: &mut dyn Write) -> io::
     }
     let mut notes = Vec::new();
     if process.peak_bytes > 0 {
-        let ago = process
-            .peak_age_ns
-            .map_or(String::new(), |ns| format!(", {} ago", age(ns)));
+        let ago = process.peak_age_ns.filter(|_| !page.is_of_file);
+        let ago = ago.map_or(String::new(), |ns| format!(", {} ago", age(ns)));
         notes.push(format!("peak {}{ago}", size(process.peak_bytes)));
     }
     if let Some(change) = process.change_bytes.filter(|_| !process.exited) {
@@ -294,7 +298,7 @@ pub(super) fn site_table(process: &ProcessReport, sites: &[SiteReport], with_via
             site.id.to_string(),
             size(site.live.bytes()),
             if of_gpu {
-                format!("{:.0}", share * 100.0)
+                per_cent(share)
             } else {
                 String::new()
             },
@@ -320,13 +324,22 @@ pub(super) fn site_table(process: &ProcessReport, sites: &[SiteReport], with_via
             },
             printable(&site.label),
             if with_via {
-                printable(&format!("via {}", site.via))
+                printable(&site.via)
             } else {
                 String::new()
             },
         ]);
     }
     table
+}
+
+/// `38` of 0.38; of less than half a per cent, `<1`.
+fn per_cent(share: f64) -> String {
+    if share > 0.0 && share < 0.005 {
+        "<1".into()
+    } else {
+        format!("{:.0}", share * 100.0)
+    }
 }
 
 /// What of a process's sites is not listed, and how to see it.

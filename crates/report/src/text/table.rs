@@ -70,6 +70,8 @@ pub(crate) struct Table {
 const GAP: usize = 2;
 /// A name gets no less, however narrow the line is.
 const LEAST_NAME: usize = 12;
+/// One that may be left out gets as much, or is.
+const LEAST_EXTRA: usize = 24;
 
 impl Table {
     /// An empty table, `indent` columns to the right.
@@ -142,7 +144,7 @@ impl Table {
             let gap = if shown.is_empty() { 0 } else { GAP };
             let cells = if matches!(column.align, Align::Name | Align::Text) {
                 let room = left.map(|left| left.saturating_sub(gap));
-                if column.from_width > 0 && room.is_some_and(|room| room < LEAST_NAME) {
+                if column.from_width > 0 && room.is_some_and(|room| room < LEAST_EXTRA) {
                     continue;
                 }
                 let cells: Vec<_> = cells().collect();

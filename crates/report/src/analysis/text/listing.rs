@@ -21,7 +21,7 @@ pub(in crate::analysis) fn listing(
     let host = about.host.filter(|_| answer.host);
     let (what, time_ns, time) = (about.analysis, about.time_ns, about.time);
     headline(what, time_ns, time, &totals, host.as_ref(), out)?;
-    write_memory(memleak, &Page::new(answer.width, None), out)?;
+    write_memory(memleak, &Page::of_file(answer.width), out)?;
     findings(about.findings.as_ref(), out)?;
     write_lost(&report.lost, out)
 }

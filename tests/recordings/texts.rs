@@ -1,0 +1,176 @@
+//! What people read, byte for byte, at several widths: `tests/data/text/*.txt`. After a change that
+//! is meant, `GPUPROBE_WRITE_GOLDEN=1 cargo test --test recordings texts` writes them anew; then they
+//! are to be read.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Folder, scene};
+
+/// Columns of a terminal; none for a pipe.
+const WIDTHS: [Option<usize>; 4] = [Some(80), Some(120), Some(200), None];
+
+/// What is asked of which file.
+const COMMANDS: &[&[&str]] = &[
+    &["replay", "training.sqlite"],
+    &["replay", "training.sqlite", "--last", "--group", "kind"],
+    &["replay", "training.sqlite", "--last", "--group", "process"],
+    &["replay", "training.sqlite", "--last", "--group", "thread"],
+    &[
+        "replay",
+        "training.sqlite",
+        "--last",
+        "--top",
+        "2",
+        "--stacks-shown",
+    ],
+    &[
+        "replay",
+        "training.sqlite",
+        "--last",
+        "--site",
+        "3",
+        "--allocations",
+    ],
+    &["replay", "training.sqlite", "--last", "--min-size", "90M"],
+    &["replay", "host.sqlite"],
+    &["replay", "launches.sqlite", "--last"],
+    &["replay", "copies.sqlite", "--last"],
+    &["replay", "activity.sqlite", "--last"],
+    &["report", "training.sqlite"],
+    &[
+        "report",
+        "training.sqlite",
+        "--analysis",
+        "watermark",
+        "--top",
+        "3",
+    ],
+    &[
+        "report",
+        "training.sqlite",
+        "--analysis",
+        "leakage",
+        "--host",
+    ],
+    &["report", "activity.sqlite", "--kernels"],
+    &["report", "activity.sqlite", "--copies"],
+    &["report", "export.sqlite"],
+    &["report", "export.sqlite", "--analysis", "watermark"],
+    &["report", "export.sqlite", "--kernels"],
+    &["report", "export.sqlite", "--copies"],
+    &["report", "export.sqlite", "--calls", "--top", "6"],
+    &["report", "export.sqlite", "--waits"],
+    &["report", "export.sqlite", "--processes"],
+    &["report", "training.sqlite", "--diff", "host.sqlite"],
+];
+
+fn scenes() -> Folder {
+    let folder = Folder::new();
+    scene::training(&folder.path("training.sqlite"));
+    scene::host(&folder.path("host.sqlite"));
+    scene::launches(&folder.path("launches.sqlite"));
+    scene::copies(&folder.path("copies.sqlite"));
+    scene::activity(&folder.path("activity.sqlite"));
+    folder.real_export();
+    folder
+}
+
+fn written(folder: &Path, arguments: &[&str], columns: Option<usize>) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gpuprobe"));
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("COLUMNS")
+        .env_remove("GPUPROBE_LOG");
+    if let Some(columns) = columns {
+        command.env("COLUMNS", columns.to_string());
+    }
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    // The version is that of the program.
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .replace(env!("CARGO_PKG_VERSION"), "VERSION")
+}
+
+fn golden(columns: Option<usize>) -> PathBuf {
+    let name = columns.map_or("piped".to_owned(), |columns| columns.to_string());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/text");
+    folder.join(name + ".txt")
+}
+
+#[test]
+fn as_people_read_it() {
+    let folder = scenes();
+    for columns in WIDTHS {
+        let mut all = String::new();
+        for arguments in COMMANDS {
+            all += &format!("$ gpuprobe {}\n", arguments.join(" "));
+            all += &written(&folder.path(""), arguments, columns);
+            all += "\n";
+        }
+        let path = golden(columns);
+        if std::env::var_os("GPUPROBE_WRITE_GOLDEN").is_some() {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &all).unwrap();
+        }
+        let known = fs::read_to_string(&path).unwrap();
+        for (number, (known, made)) in known.lines().zip(all.lines()).enumerate() {
+            assert_eq!(made, known, "{}:{}", path.display(), number + 1);
+        }
+        assert_eq!(all.len(), known.len(), "{}", path.display());
+    }
+}
+
+#[test]
+fn lines_are_as_wide_as_the_terminal() {
+    let folder = scenes();
+    for arguments in COMMANDS {
+        // What scripts read is not cut.
+        let is_classic = arguments.contains(&"thread");
+        for columns in [80, 120, 200] {
+            let text = written(&folder.path(""), arguments, Some(columns));
+            let too_long = text.lines().find(|line| line.chars().count() > columns);
+            assert!(
+                is_classic || too_long.is_none(),
+                "{arguments:?} at {columns}: {too_long:?}"
+            );
+        }
+    }
+}
+
+/// The cells of the last column of the table that begins with `heading`.
+fn last_column(text: &str, heading: &str) -> Vec<String> {
+    let mut lines = text.lines().skip_while(|line| !line.ends_with(heading));
+    let begin = lines.next().unwrap().find(heading).unwrap();
+    let rows = lines.take_while(|line| {
+        line.chars().count() > begin && line.trim_start().starts_with(|c: char| c.is_ascii_digit())
+    });
+    rows.map(|line| line.chars().skip(begin).collect())
+        .collect()
+}
+
+#[test]
+fn nothing_prints_alike_at_80_columns() {
+    let folder = scenes();
+    let at_80 = |arguments: &[&str]| written(&folder.path(""), arguments, Some(80));
+    let sites = last_column(&at_80(&["replay", "training.sqlite"]), "WHERE");
+    assert_eq!(sites.len(), 8, "{sites:?}");
+    let launched = last_column(&at_80(&["replay", "launches.sqlite", "--last"]), "KERNEL");
+    let ran = last_column(&at_80(&["replay", "activity.sqlite", "--last"]), "KERNEL");
+    let reported = last_column(
+        &at_80(&["report", "activity.sqlite", "--kernels"]),
+        "KERNEL",
+    );
+    for kernels in [&launched, &ran, &reported] {
+        assert_eq!(kernels.len(), scene::KERNELS.len(), "{kernels:?}");
+    }
+    for list in [sites, launched, ran, reported] {
+        let different: HashSet<_> = list.iter().collect();
+        assert_eq!(different.len(), list.len(), "{list:?}");
+    }
+}
