@@ -94,8 +94,11 @@ impl Made {
         let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().collect();
         let groups = groups.iter().map(|g| std::str::from_utf8(g).unwrap());
         let total = groups.collect::<Vec<_>>().join(",");
-        let all = format!("<title>all ({total} bytes, 100%)</title>");
-        assert!(self.svg.contains(&all), "{all}");
+        // The lowest frame is the process.
+        let root = format!(" ({total} bytes, 100%)</title>");
+        assert!(self.svg.contains(&root), "{root}");
+        let unnamed = "<title>all (";
+        assert!(!self.svg.contains(unnamed), "{}", self.svg);
     }
 
     /// Functions outermost first, with the process, and bytes in use: as folded stacks have them.

@@ -21,6 +21,7 @@ pub mod plot;
 pub mod profile;
 pub mod records;
 pub mod replay;
+mod run;
 mod text;
 pub mod view;
 
@@ -51,6 +52,7 @@ use memleak::Memleak;
 pub mod untrusted;
 
 pub use history::History;
+pub use run::describe_run;
 pub use text::describe_lost;
 pub use view::{Group, Sort, View};
 

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -137,8 +138,24 @@ impl Run<'_> {
             host: false,
             full_stacks: self.config.view.full_stacks,
         };
-        let made = profile::of_ledger(ledger, symbols, which, time_ns);
+        let mut made = profile::of_ledger(ledger, symbols, which, time_ns);
+        made.run = Some(self.describe_run());
         profiles.write(&made)
+    }
+
+    /// `python3 train.py, NVIDIA H200, 2026-11-20 20:34`: the command, if there is one, the GPUs and
+    /// the date.
+    fn describe_run(&self) -> String {
+        let command = match &self.config.target {
+            Target::Command(words) => Some(words.join(OsStr::new(" "))),
+            Target::Everything | Target::Processes(_) => None,
+        };
+        let command = command.map(|words| words.to_string_lossy().into_owned());
+        let nvml = self.sink.world.nvml.as_ref();
+        let gpus = nvml.map(Nvml::usage).unwrap_or_default().gpus;
+        let models = gpus.into_iter().map(|gpu| gpu.name);
+        let now = self.clock.wall(clock::monotonic_ns());
+        report::describe_run(command, models, Some(now)).unwrap_or_default()
     }
 
     /// What NVML says that processes use, if it is there and that matters.

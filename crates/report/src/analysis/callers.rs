@@ -139,25 +139,11 @@ impl<'a> Callers<'a> {
     }
 
     /// The function that this caller called.
-    pub(super) fn called(&self, number: u32) -> Option<Cow<'static, str>> {
+    pub(crate) fn called(&self, number: u32) -> Option<Cow<'static, str>> {
         let function = self.get(number)?.function;
         match FUNCTIONS.get(usize::from(function)) {
             Some(function) => Some(function.symbol.into()),
             None => self.function(function),
-        }
-    }
-
-    /// A short name: the function, and the innermost frame that is neither in CUDA nor unknown.
-    pub(crate) fn site(&self, number: u32, kind: MemoryKind) -> String {
-        let called = self.called(number);
-        let called = called.as_deref().unwrap_or(kind.name());
-        let is_users = |frame: &&chains::Frame| {
-            !frame.unresolved
-                && super::is_users(&frame.function, &frame.module, frame.file.as_deref())
-        };
-        match self.stack(number).iter().find(is_users) {
-            Some(frame) => format!("{called} <- {}", frame.function),
-            None => called.to_owned(),
         }
     }
 

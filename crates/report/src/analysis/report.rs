@@ -89,12 +89,11 @@ fn profile_of(
         host: selection.host,
         full_stacks,
     };
-    Ok(profile::of_ledger(
-        &accounts.ledger,
-        &accounts.callers,
-        which,
-        time_ns,
-    ))
+    let (ledger, callers) = (&accounts.ledger, &accounts.callers);
+    Ok(Profile {
+        run: crate::run::run_of(session),
+        ..profile::of_ledger(ledger, callers, which, time_ns)
+    })
 }
 
 /// Answers.

@@ -7,8 +7,9 @@ mod legend;
 mod smi;
 mod steps;
 mod table;
-mod title;
 
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::analysis::{Accounts, Part, Selection, Step, Visitor};
+use crate::label;
+use crate::run::run_of;
 use gpuprobe_cuda::MemoryKind;
+use gpuprobe_model::stack::{Frame, Symbols};
 use gpuprobe_os::say;
 use gpuprobe_recording::{Database, Session};
 
@@ -110,7 +114,7 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
             .collect(),
         By::Site => sites
             .iter()
-            .cloned()
+            .map(|area| area.label.clone())
             .chain(["elsewhere".to_owned()])
             .collect(),
     };
@@ -118,6 +122,7 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
         steps: Steps::new(labels.len()),
         by: config.by,
         sites,
+        areas: HashMap::new(),
         host: config.selection.host,
     };
     let accounts = Accounts::read(&database, &session, &config.selection, &mut collect)?;
@@ -128,7 +133,7 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
         );
     };
     let mut chart = Chart::of(&collect.steps, &labels);
-    chart.title = title::of(&session);
+    chart.title = run_of(&session);
     if let Some(peak_ns) = accounts.peak_ns().filter(|_| !config.selection.host) {
         let at = peak_ns.saturating_sub(first);
         let bytes = accounts.at_peak.gpu.total.bytes as f64;
@@ -158,52 +163,90 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
     Ok(chart)
 }
 
-/// The places in the program that hold most at the peak, by their names.
-fn top_sites(database: &Database, session: &Session, config: &Config) -> Result<Vec<String>> {
+/// A call site, whatever number the reader gave it: its function and frames.
+type Site = (String, Vec<Frame>);
+
+fn site_of(accounts: &Accounts<'_>, part: &Part) -> Site {
+    let called = accounts.callers.called(part.caller);
+    let kind = part.allocation.kind();
+    let called = called.map_or_else(|| kind.name().to_owned(), Cow::into_owned);
+    let (frames, _) = accounts.callers.caller(part.caller);
+    (called, frames)
+}
+
+/// Call sites of one label.
+#[derive(Default)]
+struct Area {
+    label: String,
+    bytes: u64,
+    sites: Vec<Site>,
+}
+
+/// The call sites that hold most at the peak.
+fn top_sites(database: &Database, session: &Session, config: &Config) -> Result<Vec<Area>> {
     let accounts = Accounts::read(database, session, &config.selection, &mut ())?;
-    let mut sums: HashMap<(u32, MemoryKind), u64> = HashMap::new();
+    let mut sums: HashMap<Site, u64> = HashMap::new();
     for process in accounts.ledger.at_peak_of_rows().living() {
         for allocation in process.allocations() {
             let part = Part::of(process, allocation);
             if config.selection.host || !part.is_host() {
-                let sum = sums.entry((part.caller, allocation.kind())).or_default();
+                let sum = sums.entry(site_of(&accounts, &part)).or_default();
                 *sum = sum.saturating_add(allocation.size_bytes);
             }
         }
     }
-    let mut by_name: HashMap<String, u64> = HashMap::new();
-    for ((caller, kind), bytes) in sums {
-        let sum = by_name
-            .entry(accounts.callers.site(caller, kind))
-            .or_default();
-        *sum = sum.saturating_add(bytes);
+    let mut sites: Vec<_> = sums.into_iter().collect();
+    let order = |(called, frames): &Site| {
+        let functions = frames.iter().map(|frame| frame.function.clone());
+        (called.clone(), functions.collect::<Vec<_>>())
+    };
+    sites.sort_by_cached_key(|(site, bytes)| (Reverse(*bytes), order(site)));
+    let parts: Vec<_> = sites
+        .iter()
+        .map(|((called, frames), _)| (frames.as_slice(), called.as_str()))
+        .collect();
+    let mut areas: Vec<Area> = Vec::new();
+    // Places in one function without lines are one area: nothing tells them apart.
+    let mut by_label: HashMap<String, usize> = HashMap::new();
+    for (label, (site, bytes)) in label::labels(&parts).into_iter().zip(sites) {
+        let index = *by_label.entry(label.clone()).or_insert(areas.len());
+        if index == areas.len() {
+            areas.push(Area {
+                label,
+                ..Area::default()
+            });
+        }
+        areas[index].bytes = areas[index].bytes.saturating_add(bytes);
+        areas[index].sites.push(site);
     }
-    let mut sites: Vec<_> = by_name.into_iter().collect();
-    sites.sort_by(|(a, of_a), (b, of_b)| (of_b, a).cmp(&(of_a, b)));
-    sites.truncate(config.top);
-    Ok(sites.into_iter().map(|(name, _)| name).collect())
+    areas.sort_by_key(|area| Reverse(area.bytes));
+    areas.truncate(config.top);
+    Ok(areas)
 }
 
 /// Collects the steps of every area.
 struct Collect {
     steps: Steps,
     by: By,
-    sites: Vec<String>,
+    sites: Vec<Area>,
+    /// The area of each number of a caller.
+    areas: HashMap<(u32, MemoryKind), usize>,
     host: bool,
 }
 
 impl Collect {
-    fn band(&self, part: &Part, accounts: &Accounts<'_>) -> usize {
+    fn band(&mut self, part: &Part, accounts: &Accounts<'_>) -> usize {
         let kind = part.allocation.kind();
         match self.by {
             By::Kind => kind as usize,
-            By::Site => {
-                let site = accounts.callers.site(part.caller, kind);
-                self.sites
+            By::Site => *self.areas.entry((part.caller, kind)).or_insert_with(|| {
+                let site = site_of(accounts, part);
+                let known = self
+                    .sites
                     .iter()
-                    .position(|known| *known == site)
-                    .unwrap_or(self.sites.len())
-            }
+                    .position(|area| area.sites.contains(&site));
+                known.unwrap_or(self.sites.len())
+            }),
         }
     }
 }
@@ -233,6 +276,7 @@ impl Visitor for Collect {
 
     fn restart(&mut self) -> Result<()> {
         self.steps = Steps::new(self.steps.bands());
+        self.areas.clear();
         Ok(())
     }
 }

@@ -1,21 +1,43 @@
 //! Flame graphs, drawn by inferno.
 
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
-use inferno::flamegraph::{Options, Palette, color::BasicPalette, from_lines};
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
+use inferno::flamegraph::{Options, from_lines};
 
-use super::{Profile, Weight, folded};
-use gpuprobe_model::text::size;
+use super::layers::Layer;
+use super::{Profile, Sample, Weight, folded};
+use crate::names;
+use gpuprobe_model::text::{printable, size};
+
+/// Of paper.
+const WHITE: Color = Color {
+    r: 255,
+    g: 255,
+    b: 255,
+};
+/// Of processes, which are nobody's code.
+const PROCESS: Color = Color {
+    r: 226,
+    g: 226,
+    b: 226,
+};
 
 /// Draws `profile` as SVG.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<()> {
+    let shown = Shown::of(profile, weight);
+    let mut palette = shown.palette.clone();
     let mut options = Options::default();
     let sum = profile.sum(weight);
     options.title = format!("Memory {}", weight.describe());
+    if let Some(run) = &profile.run {
+        options.title += &format!(": {}", names::cut(&[&printable(run)], Some(90)).concat());
+    }
     let mut subtitle = format!("{} in {} allocations", size(sum.bytes), sum.allocations);
     if !profile.left_out.is_empty() {
         subtitle += &format!("; without {}", profile.left_out.join(", "));
@@ -23,9 +45,10 @@ pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<(
     options.subtitle = Some(subtitle);
     options.count_name = "bytes".to_owned();
     options.name_type = "Function:".to_owned();
-    options.colors = Palette::Basic(BasicPalette::Mem);
+    options.bgcolors = Some(BackgroundColor::Flat(WHITE));
+    options.palette_map = Some(&mut palette);
     options.deterministic = true;
-    let lines = drawable(folded::lines(profile, weight));
+    let lines = drawable(shown.lines(profile, weight));
     // One write at the end: a failed disk is then an error of ours, not of the drawing.
     let mut svg = Vec::new();
     let drawn = from_lines(&mut options, lines.iter().map(String::as_str), &mut svg);
@@ -35,7 +58,146 @@ pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<(
             .map_err(|error| io::Error::other(error.to_string()))
             .context("cannot draw the flame graph")?;
     }
-    out.write_all(&svg).context("cannot write the flame graph")
+    let svg = String::from_utf8_lossy(&svg);
+    let svg = with_legend(with_root(&svg, &shown.root), &shown.layers);
+    out.write_all(svg.as_bytes())
+        .context("cannot write the flame graph")
+}
+
+/// What is shown of frames.
+struct Shown<'a> {
+    /// Names of functions.
+    functions: HashMap<&'a str, String>,
+    /// Below everything.
+    root: String,
+    /// Processes have frames of their own.
+    with_processes: bool,
+    palette: PaletteMap,
+    /// Those that are drawn.
+    layers: Vec<Layer>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(profile: &'a Profile, weight: Weight) -> Self {
+        let drawn = || {
+            profile
+                .samples
+                .iter()
+                .filter(|one| one.amount(weight).bytes > 0)
+        };
+        let frames = || drawn().flat_map(|sample| &sample.frames);
+        let functions: BTreeSet<&str> = frames().map(|frame| &*frame.function).collect();
+        let functions: Vec<_> = functions.into_iter().collect();
+        let short = names::fit(&functions, None).into_iter();
+        let short = short.map(|name| folded::name(&name));
+        let functions: HashMap<_, _> = functions.iter().copied().zip(short).collect();
+        let processes: BTreeSet<&str> = drawn().map(|sample| &*sample.process).collect();
+        let mut palette = PaletteMap::default();
+        for process in &processes {
+            palette.insert(folded::name(process), PROCESS);
+        }
+        palette.insert("", PROCESS);
+        let mut layers = BTreeSet::new();
+        for frame in frames() {
+            let layer = Layer::of(frame);
+            layers.insert(layer);
+            if let Some(name) = functions.get(&*frame.function) {
+                palette.insert(name, layer.shade(name));
+            }
+        }
+        let root = match processes.len() {
+            0 | 1 => processes
+                .first()
+                .map_or(String::new(), |one| printable(one)),
+            count => format!("{count} processes"),
+        };
+        Self {
+            functions,
+            root,
+            with_processes: processes.len() > 1,
+            palette,
+            layers: layers.into_iter().collect(),
+        }
+    }
+
+    fn lines(&self, profile: &Profile, weight: Weight) -> Vec<String> {
+        let stack = |sample: &Sample| {
+            let process = self.with_processes.then(|| folded::name(&sample.process));
+            let frames = sample.frames.iter().rev();
+            let frames = frames.filter_map(|frame| self.functions.get(&*frame.function).cloned());
+            let names: Vec<_> = process.into_iter().chain(frames).collect();
+            names.join(";")
+        };
+        folded::lines_by(profile, weight, stack)
+    }
+}
+
+/// The picture with a name for its lowest frame, which inferno calls `all`.
+fn with_root(svg: &str, root: &str) -> String {
+    const BEGIN: &str = "<title>all (";
+    const END: &str = "</text>";
+    let found = svg.match_indices(BEGIN).find_map(|(at, _)| {
+        let title_end = at + svg[at..].find("</title>")?;
+        // A function of that name has its share with decimals.
+        let is_root = svg[..title_end].ends_with(" bytes, 100%)");
+        is_root.then(|| Some((at, at + svg[at..].find(END)?)))?
+    });
+    let Some((begin, end)) = found.filter(|_| !root.is_empty()) else {
+        return svg.to_owned();
+    };
+    let root = escaped(root);
+    let title = svg[begin..end].replacen("all (", &format!("{root} ("), 1);
+    [&svg[..begin], &title, &root, &svg[end..]].concat()
+}
+
+fn escaped(text: &str) -> String {
+    let text = text.replace(['\u{fffe}', '\u{ffff}'], "?");
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    text.replace('>', "&gt;")
+}
+
+/// Pixels below the picture, for the legend.
+const LEGEND_HEIGHT: u32 = 24;
+
+/// The picture with what colours stand for, in a line below.
+fn with_legend(svg: String, layers: &[Layer]) -> String {
+    let Some(height) = height_of(&svg).filter(|_| !layers.is_empty()) else {
+        return svg;
+    };
+    let taller = height + LEGEND_HEIGHT;
+    let mut legend = String::new();
+    let mut x = 10;
+    for layer in Layer::ALL.iter().filter(|layer| layers.contains(layer)) {
+        let (colour, name) = (layer.colour(), layer.name());
+        let Color { r, g, b } = colour;
+        legend += &format!(
+            "<rect x=\"{x}\" y=\"{}\" width=\"14\" height=\"14\" fill=\"rgb({r},{g},{b})\"/>\
+             <text x=\"{}\" y=\"{}\">{name}</text>",
+            height + 2,
+            x + 20,
+            height + 13,
+        );
+        x += 40 + 8 * u32::try_from(name.len()).unwrap_or(0);
+    }
+    let svg = svg.replacen(
+        &format!("height=\"{height}\""),
+        &format!("height=\"{taller}\""),
+        1,
+    );
+    let svg = svg.replacen(&format!(" {height}\""), &format!(" {taller}\""), 1);
+    let ground = format!("width=\"100%\" height=\"{height}\"");
+    let svg = svg.replacen(&ground, &format!("width=\"100%\" height=\"{taller}\""), 1);
+    match svg.rsplit_once("</svg>") {
+        Some((before, after)) => format!("{before}<g id=\"layers\">{legend}</g></svg>{after}"),
+        None => svg,
+    }
+}
+
+/// The height of the whole picture.
+fn height_of(svg: &str) -> Option<u32> {
+    let (_, rest) = svg.split_once("<svg ")?;
+    let (_, rest) = rest.split_once("height=\"")?;
+    rest.split('"').next()?.parse().ok()
 }
 
 /// A program can ask for 2^64 - 1 bytes as often as it likes, and inferno adds weights up: where the
@@ -62,8 +224,96 @@ fn drawable(lines: Vec<String>) -> Vec<String> {
 const MOST_BITS: u32 = 52;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::rc::Rc;
+
+    use gpuprobe_model::stack::Language;
+
+    use super::super::{Amount, Frame};
     use super::*;
+
+    fn sample(process: &str, frames: &[(&str, &str)], bytes: u64) -> Sample {
+        let frame = |(function, module): &(&str, &str)| Frame {
+            function: (*function).into(),
+            module: (*module).into(),
+            file: None,
+            line: None,
+            address: 0,
+            language: Language::Native,
+            inlined: false,
+        };
+        let amount = Amount {
+            bytes,
+            allocations: 1,
+        };
+        Sample {
+            process: Rc::from(process),
+            pid: 1,
+            frames: frames.iter().map(frame).collect(),
+            live: amount,
+            total: amount,
+        }
+    }
+
+    fn drawn(samples: Vec<Sample>) -> String {
+        let profile = Profile {
+            samples,
+            run: Some("python3 train.py, NVIDIA H200".into()),
+            ..Profile::default()
+        };
+        let mut out = Vec::new();
+        write(&profile, Weight::End, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_root_is_the_process_and_names_are_short() {
+        let stack = [
+            ("cudaMalloc", "/libcudart.so"),
+            (
+                "void at::grow<float, (int)4>(unsigned long)",
+                "/libtorch.so",
+            ),
+            ("all", "/app"),
+            ("a::all", "/app"),
+        ];
+        let svg = drawn(vec![
+            sample("py<3", &stack, 8),
+            sample("py<3", &stack[..1], 4),
+        ]);
+        assert!(
+            svg.contains("<title>py&lt;3 (12 bytes, 100%)</title>"),
+            "{svg}"
+        );
+        assert!(svg.contains(">py&lt;3</text>"));
+        assert!(svg.contains("<title>all (8 bytes, 66.67%)</title>"));
+        assert!(svg.contains("<title>a::all (8 bytes, 66.67%)</title>"));
+        assert!(svg.contains("<title>at::grow&lt;float, 4&gt; (8 bytes"));
+        assert!(svg.contains("Memory live at the end: python3 train.py, NVIDIA H200"));
+        // Layers that are not there are not in the legend.
+        let legend = &svg[svg.find("id=\"layers\"").unwrap()..];
+        assert!(
+            ["program", "framework", "CUDA"]
+                .iter()
+                .all(|name| legend.contains(name))
+        );
+        assert!(!legend.contains("Python"));
+        let two = drawn(vec![sample("a", &stack, 8), sample("b", &stack, 8)]);
+        assert!(
+            two.contains("<title>2 processes (16 bytes, 100%)</title>"),
+            "{two}"
+        );
+        assert!(two.contains("<title>a (8 bytes, 50.00%)</title>"));
+    }
+
+    #[test]
+    fn the_picture_is_as_high_as_it_says() {
+        let svg = drawn(vec![sample("p", &[("main", "/app")], 1)]);
+        let height = height_of(&svg).unwrap();
+        assert!(svg.contains(&format!("viewBox=\"0 0 1200 {height}\"")));
+        assert!(svg.contains(&format!("width=\"100%\" height=\"{height}\"")));
+    }
 
     #[test]
     fn sums_are_of_a_size_that_there_is() {

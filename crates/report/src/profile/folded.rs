@@ -8,6 +8,15 @@ use gpuprobe_model::text::printable;
 
 /// The lines, sorted, each stack once, those without weight left out.
 pub fn lines(profile: &Profile, weight: Weight) -> Vec<String> {
+    lines_by(profile, weight, stack)
+}
+
+/// The same of stacks that are written in another way.
+pub(super) fn lines_by(
+    profile: &Profile,
+    weight: Weight,
+    stack: impl Fn(&Sample) -> String,
+) -> Vec<String> {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     for sample in &profile.samples {
         let bytes = sample.amount(weight).bytes;
@@ -43,7 +52,7 @@ fn stack(sample: &Sample) -> String {
 
 /// A name that is one frame in every tool: a semicolon would end it, and a number after a space
 /// would be taken for its weight.
-fn name(text: &str) -> String {
+pub(super) fn name(text: &str) -> String {
     let mut name = printable(text).replace(';', ":");
     // No character of XML, which flame graphs are made of.
     name = name.replace(['\u{fffe}', '\u{ffff}'], "?");

@@ -77,6 +77,7 @@ pub fn of_ledger(
         left_out: left_out
             .map(|(total, whose)| format!("{} {whose}", size(total.bytes)))
             .collect(),
+        run: None,
     }
 }
 
@@ -171,6 +172,7 @@ impl From<gpuprobe_model::stack::Frame> for Frame {
             file: frame.file.map(Into::into),
             line: frame.line,
             address: frame.address,
+            language: frame.language,
             inlined: frame.inlined,
         }
     }

@@ -2,12 +2,14 @@
 
 pub mod flamegraph;
 pub mod folded;
+mod layers;
 mod ledger;
 mod output;
 pub mod pprof;
 
 use std::rc::Rc;
 
+use gpuprobe_model::stack::Language;
 use gpuprobe_stacks::cuda;
 
 pub use ledger::{Which, needed_locations, of_ledger};
@@ -67,6 +69,8 @@ pub struct Frame {
     pub line: Option<u32>,
     /// The address in the process; 0 if it is not known.
     pub address: u64,
+    /// What it is written in.
+    pub language: Language,
     /// The compiler has put it into the function that comes next.
     pub inlined: bool,
 }
@@ -97,6 +101,8 @@ pub struct Profile {
     pub time_ns: Option<i64>,
     /// What is left out, for the user; empty if nothing is.
     pub left_out: Vec<String>,
+    /// Which run it is of, for the user: the command, the GPU, the date.
+    pub run: Option<String>,
 }
 
 impl Profile {
@@ -133,6 +139,7 @@ pub fn shown(mut frames: Vec<Frame>, called: &str, full: bool) -> Vec<Frame> {
             file: None,
             line: None,
             address: 0,
+            language: Language::Native,
             inlined: false,
         };
         frames.insert(0, leaf);

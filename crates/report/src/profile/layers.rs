@@ -1,0 +1,173 @@
+//! Whose code a frame is, by colour.
+
+use inferno::flamegraph::color::Color;
+
+use super::Frame;
+use gpuprobe_model::stack::Language;
+use gpuprobe_stacks::cuda::{file_name, is_cuda};
+
+/// Whose code it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Layer {
+    /// Python's lines, and its interpreter.
+    Python,
+    /// What is none of the others.
+    Program,
+    /// What programs are built upon.
+    Framework,
+    /// CUDA and NVIDIA's libraries.
+    Cuda,
+}
+
+/// Beginnings of the names of files that are NVIDIA's.
+const NVIDIA: &[&str] = &[
+    "libcublas",
+    "libcudnn",
+    "libcufft",
+    "libcufile",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libcutensor",
+    "libnccl",
+    "libnvJitLink",
+    "libnvjpeg",
+    "libnvrtc",
+    "libnvToolsExt",
+];
+
+/// Beginnings of the names of files that frameworks consist of.
+const FRAMEWORKS: &[&str] = &[
+    "_pywrap_tensorflow",
+    "libc10",
+    "libcudf",
+    "libjax",
+    "libkokkos",
+    "libonnxruntime",
+    "libpaddle",
+    "librmm",
+    "libtensorflow",
+    "libtorch",
+    "libtriton",
+    "libxla",
+    "pjrt_c_api",
+    "xla_cuda",
+    "xla_extension",
+];
+
+impl Layer {
+    pub(super) const ALL: [Self; 4] = [Self::Python, Self::Program, Self::Framework, Self::Cuda];
+
+    /// Whose code `frame` is.
+    pub(super) fn of(frame: &Frame) -> Self {
+        let file = file_name(&frame.module);
+        let begins = |list: &[&str]| list.iter().any(|begin| file.starts_with(begin));
+        // Programs that are linked with an interpreter have its functions.
+        let is_interpreter = |name: &str| {
+            let name = name.trim_start_matches('_');
+            let rest = name.strip_prefix("Py").unwrap_or_default();
+            rest.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')
+        };
+        if is_cuda(&frame.function, &frame.module, frame.file.as_deref()) || begins(NVIDIA) {
+            Self::Cuda
+        } else if begins(FRAMEWORKS) {
+            Self::Framework
+        } else if frame.language == Language::Python
+            || begins(&["libpython", "python"])
+            || is_interpreter(&frame.function)
+        {
+            Self::Python
+        } else if ["/cupy/", "site-packages/", "dist-packages/"]
+            .iter()
+            .any(|part| frame.module.contains(part))
+        {
+            Self::Framework
+        } else {
+            Self::Program
+        }
+    }
+
+    /// In the legend.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Python => "Python",
+            Self::Program => "program",
+            Self::Framework => "framework",
+            Self::Cuda => "CUDA",
+        }
+    }
+
+    /// Light, so that black names are read on it in print.
+    pub(super) fn colour(self) -> Color {
+        let (r, g, b) = match self {
+            Self::Python => (158, 202, 235),
+            Self::Program => (253, 205, 130),
+            Self::Framework => (180, 221, 165),
+            Self::Cuda => (214, 190, 228),
+        };
+        Color { r, g, b }
+    }
+
+    /// A shade of the colour, so that neighbours are told apart: the same for the same name.
+    pub(super) fn shade(self, name: &str) -> Color {
+        const SHADES: u32 = 4;
+        const STEP: u8 = 9;
+        let sum = name.bytes().fold(0_u32, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(byte.into())
+        });
+        let darker = u8::try_from((sum ^ (sum >> 11)) % SHADES).unwrap_or(0) * STEP;
+        let Color { r, g, b } = self.colour();
+        Color {
+            r: r - darker,
+            g: g - darker,
+            b: b - darker,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_code_frames_are() {
+        let layer = |function: &str, module: &str, language| {
+            Layer::of(&Frame {
+                function: function.into(),
+                module: module.into(),
+                file: None,
+                line: None,
+                address: 0,
+                language,
+                inlined: false,
+            })
+        };
+        let native = |function, module| layer(function, module, Language::Native);
+        assert_eq!(
+            layer("step", "/srv/train.py", Language::Python),
+            Layer::Python
+        );
+        assert_eq!(
+            native("_PyEval_EvalFrameDefault", "/usr/bin/python3.12"),
+            Layer::Python
+        );
+        assert_eq!(
+            native("python3.12+0x551418", "/usr/bin/python3.12"),
+            Layer::Python
+        );
+        assert_eq!(native("PyObject_Call", "/app"), Layer::Python);
+        assert_eq!(native("Pyramid", "/app"), Layer::Program);
+        assert_eq!(native("main", "/app"), Layer::Program);
+        assert_eq!(
+            native("__libc_start_main", "/usr/lib/libc.so.6"),
+            Layer::Program
+        );
+        let torch = "/x/site-packages/torch/lib/libtorch_cuda.so";
+        assert_eq!(native("at::empty_cuda", torch), Layer::Framework);
+        let cupy = "/x/site-packages/cupy/cuda/memory.so";
+        assert_eq!(native("__pyx_f_alloc", cupy), Layer::Framework);
+        let cublas = "/x/site-packages/nvidia/cublas/lib/libcublas.so.12";
+        assert_eq!(native("cublasCreate_v2", cublas), Layer::Cuda);
+        assert_eq!(native("cudaMalloc", "/app"), Layer::Cuda);
+    }
+}
