@@ -19,6 +19,7 @@ use clap::{Parser, Subcommand};
 
 use gpuprobe_cuda::document;
 use gpuprobe_os::say;
+use gpuprobe_report::NoMatch;
 
 /// Says who holds GPU memory, which kernels are launched and what copies cost, in running CUDA
 /// programs, without restarting them.
@@ -34,13 +35,26 @@ use gpuprobe_os::say;
     doc = "This build has no live tracing: it reads recordings and Nsight Systems exports."
 )]
 #[derive(Debug, Parser)]
-#[command(name = "gpuprobe", version, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "gpuprobe",
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = STATUS
+)]
 struct Cli {
     #[command(subcommand)]
     action: Option<Action>,
     #[command(flatten)]
     trace: trace::TraceArgs,
 }
+
+/// What the exit status tells, in the help.
+const STATUS: &str = "Exit status: 0; 1 after an error; 2 where the command line makes no sense; 3 \
+    where nothing could be traced, or nothing in a file is as asked. With COMMAND, its own if that \
+    is not 0.";
+
+/// The exit status where nothing in a file is as asked.
+const NOTHING: u8 = 3;
 
 #[derive(Debug, Subcommand)]
 enum Action {
@@ -80,7 +94,10 @@ pub fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         say(format_args!("error: {error:#}"));
-        ExitCode::FAILURE
+        match error.is::<NoMatch>() {
+            true => ExitCode::from(NOTHING),
+            false => ExitCode::FAILURE,
+        }
     })
 }
 

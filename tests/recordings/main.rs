@@ -17,6 +17,7 @@ mod plots;
 mod profiles;
 mod replay;
 mod schema;
+mod selected;
 mod stacks;
 mod tables;
 mod untrusted;

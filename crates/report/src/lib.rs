@@ -50,6 +50,7 @@ use memleak::Memleak;
 #[doc(hidden)]
 pub mod untrusted;
 
+pub use analysis::NoMatch;
 pub use history::History;
 pub use text::describe_lost;
 pub use view::{Group, Sort, View};
