@@ -3,6 +3,7 @@
 mod export;
 mod file;
 mod messages;
+mod options;
 mod plot;
 mod profile;
 mod replay;
@@ -15,7 +16,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use gpuprobe_cuda::document;
 use gpuprobe_os::say;
@@ -80,8 +81,10 @@ pub fn main() -> ExitCode {
     }
     messages::begin_log();
     let words: Vec<_> = std::env::args_os().collect();
-    let cli =
-        Cli::try_parse_from(&words).unwrap_or_else(|error| trace::explain(error, &words).exit());
+    let matches = Cli::command().try_get_matches_from(&words);
+    let matches = matches.unwrap_or_else(|error| trace::explain(error, &words).exit());
+    options::check(&matches);
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match cli.action {
         #[cfg(feature = "live")]
         Some(Action::Live(action)) => action.run(),
@@ -133,8 +136,6 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
