@@ -3,6 +3,7 @@
 mod export;
 mod file;
 mod messages;
+mod options;
 mod plot;
 mod profile;
 mod replay;
@@ -15,10 +16,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use gpuprobe_cuda::document;
 use gpuprobe_os::say;
+use gpuprobe_report::NoMatch;
 
 /// Says who holds GPU memory, which kernels are launched and what copies cost, in running CUDA
 /// programs, without restarting them.
@@ -34,13 +36,26 @@ use gpuprobe_os::say;
     doc = "This build has no live tracing: it reads recordings and Nsight Systems exports."
 )]
 #[derive(Debug, Parser)]
-#[command(name = "gpuprobe", version, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "gpuprobe",
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = STATUS
+)]
 struct Cli {
     #[command(subcommand)]
     action: Option<Action>,
     #[command(flatten)]
     trace: trace::TraceArgs,
 }
+
+/// What the exit status tells, in the help.
+const STATUS: &str = "Exit status: 0; 1 after an error; 2 where the command line makes no sense; 3 \
+    where nothing could be traced, or nothing in a file is as asked. With COMMAND, its own if that \
+    is not 0.";
+
+/// The exit status where nothing in a file is as asked.
+const NOTHING: u8 = 3;
 
 #[derive(Debug, Subcommand)]
 enum Action {
@@ -66,8 +81,10 @@ pub fn main() -> ExitCode {
     }
     messages::begin_log();
     let words: Vec<_> = std::env::args_os().collect();
-    let cli =
-        Cli::try_parse_from(&words).unwrap_or_else(|error| trace::explain(error, &words).exit());
+    let matches = Cli::command().try_get_matches_from(&words);
+    let matches = matches.unwrap_or_else(|error| trace::explain(error, &words).exit());
+    options::check(&matches);
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match cli.action {
         #[cfg(feature = "live")]
         Some(Action::Live(action)) => action.run(),
@@ -80,7 +97,10 @@ pub fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         say(format_args!("error: {error:#}"));
-        ExitCode::FAILURE
+        match error.is::<NoMatch>() {
+            true => ExitCode::from(NOTHING),
+            false => ExitCode::FAILURE,
+        }
     })
 }
 
@@ -116,8 +136,6 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

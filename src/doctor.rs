@@ -1,5 +1,7 @@
 //! `gpuprobe doctor`: what works here, found out by trying, with the way out where it does not.
 
+mod verdict;
+
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -9,6 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use caps::Capability;
 
+use crate::host::nvml::Nvml;
 use crate::host::process;
 use crate::host::process::Handle;
 use crate::host::{Library, Role, cupti, gpus, system};
@@ -17,9 +20,10 @@ use gpuprobe_cuda::{FUNCTIONS, Layer};
 use gpuprobe_model::text::printable;
 use gpuprobe_os::{kernel, privileges};
 use gpuprobe_stacks::instruction::First;
+use verdict::{Found, verdict};
 
-/// Prints one line per fact, with the names of functions if it is `verbose`. The status tells
-/// whether tracing works.
+/// Prints one line per fact, with the names of functions if it is `verbose`, and a verdict. The status
+/// tells whether tracing works.
 ///
 /// # Errors
 /// Standard output cannot be written to, or there is no process `pid`.
@@ -66,6 +70,11 @@ impl Lines {
 }
 
 fn check(lines: &mut Lines, handle: Option<Handle>) -> io::Result<bool> {
+    let mut found = Found {
+        has_types: types::kernel_has_types(),
+        has_nvml: Nvml::open().is_some(),
+        ..Found::default()
+    };
     lines.ok(
         "kernel",
         format_args!("{} {}", kernel::release(), std::env::consts::ARCH),
@@ -78,7 +87,8 @@ fn check(lines: &mut Lines, handle: Option<Handle>) -> io::Result<bool> {
         lines.missing("BTF", way_out)?;
     }
     check_capabilities(lines)?;
-    if let Err(refused) = arm64::permit(std::env::consts::ARCH, false) {
+    let permitted = arm64::permit(std::env::consts::ARCH, false);
+    if let Err(refused) = &permitted {
         lines.note("arm64", refused)?;
     }
     if has_ring_buffers() {
@@ -90,31 +100,57 @@ fn check(lines: &mut Lines, handle: Option<Handle>) -> io::Result<bool> {
         )?;
     }
     let works = check_attach_kinds(lines)?;
+    found.no_attaching = match works {
+        true => permitted
+            .err()
+            .map(|_| "on arm64; give --allow-arm64".to_owned()),
+        false => Some(why_no_attaching()),
+    };
     match gpus::on_host() {
         Some(count) => lines.ok("NVIDIA driver", format_args!("loaded, {count} GPU(s)"))?,
         None => lines.note("NVIDIA driver", "not loaded on this host")?,
     }
-    check_cupti(lines)?;
+    found.has_cupti = check_cupti(lines)?;
     match handle {
         Some(handle) => check_process(lines, handle.pid)?,
         None => check_host(lines)?,
     }
-    Ok(works)
+    let (is_ready, verdict) = verdict(&found);
+    writeln!(lines.out, "\n{}", clean(verdict))?;
+    Ok(is_ready)
 }
 
-/// What `--activity` needs, and nothing else does.
-fn check_cupti(lines: &mut Lines) -> io::Result<()> {
+/// Why there is no way to attach, with the way out, as the lines before say it.
+fn why_no_attaching() -> String {
+    let lacks: Vec<_> = privileges::BPF
+        .iter()
+        .filter(|needed| !privileges::has(**needed))
+        .map(ToString::to_string)
+        .collect();
+    if !lacks.is_empty() {
+        format!("no {}; run as root (sudo)", lacks.join(" and "))
+    } else if !has_ring_buffers() {
+        "the kernel has no BPF ring buffers; use Linux 5.8 or newer".to_owned()
+    } else {
+        "the kernel refuses every way of attaching; see the lines above".to_owned()
+    }
+}
+
+/// What `--activity` needs, and nothing else does: whether it is there.
+fn check_cupti(lines: &mut Lines) -> io::Result<bool> {
     let found = cupti::on_host(Path::new("/"));
     if found.is_empty() {
-        return lines.note(
+        lines.note(
             "libcupti",
             "not in the usual folders; --activity also finds one that the command brings along, as \
              PyTorch does, or that GPUPROBE_CUPTI names",
-        );
+        )?;
+        return Ok(false);
     }
-    found
-        .iter()
-        .try_for_each(|path| lines.ok("libcupti", path.display()))
+    for path in &found {
+        lines.ok("libcupti", path.display())?;
+    }
+    Ok(true)
 }
 
 fn check_capabilities(lines: &mut Lines) -> io::Result<()> {

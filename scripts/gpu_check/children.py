@@ -146,7 +146,7 @@ class Tracer(Child):
             [
                 *(user.prefix() if user else ()),
                 bench.gpuprobe,
-                *(*modes, "--format", "json", "--top", "100000", "--interval", interval),
+                *(*modes, "--format", "json", "--interval", interval),
                 *("-o", str(reports), *arguments),
             ],
             env,

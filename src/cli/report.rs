@@ -155,13 +155,6 @@ impl ReportArgs {
             None if self.processes => Question::Report(Asked::Processes),
             None => Question::Report(Asked::Summary),
         };
-        let has_list = matches!(self.analysis, Some(Analysis::Watermark | Analysis::Leakage));
-        if !has_list && self.view.is_about_lists() {
-            bail!(
-                "--group, --sort, --depth, --older-than, --min-size and --max-size are about lists \
-                 of allocations: ask for --analysis watermark or leakage"
-            );
-        }
         let view = self.view.view();
         Ok(Config {
             question,

@@ -57,15 +57,6 @@ pub(super) struct ViewArgs {
 }
 
 impl ViewArgs {
-    /// Whether something is asked for that is about lists of live memory.
-    pub(super) fn is_about_lists(&self) -> bool {
-        let default = View {
-            full_stacks: self.full_stacks,
-            ..View::default()
-        };
-        self.view() != default
-    }
-
     pub(super) fn view(&self) -> View {
         View {
             group: self.group,

@@ -85,9 +85,9 @@ pub(super) fn not_started(error: &Error) -> ExitCode {
 }
 
 /// The exit status of the command as ours; a signal as shells report it.
-pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
+pub(super) fn exit_code(status: ExitStatus) -> u8 {
     let code = status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+    u8::try_from(code).unwrap_or(u8::MAX)
 }

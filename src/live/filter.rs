@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::nothing::{MAX_NAMES, Met, Seen};
 use crate::host::identity::is_within;
 use gpuprobe_model::abi::PROCESS_PID_SHIFT;
 use gpuprobe_model::event::{Event, Task};
@@ -31,34 +32,37 @@ impl Filter {
         *self == Self::default()
     }
 
+    /// Whether a process is reported.
     pub(super) fn accepts(&self, task: &Task, identity: impl FnOnce() -> Identity) -> bool {
+        self.judge(task, identity).all()
+    }
+
+    /// What of this a process meets; `identity` is asked for only if that matters.
+    fn judge(&self, task: &Task, identity: impl FnOnce() -> Identity) -> Met {
         let is_named = |name: &String| {
             let bytes = name.as_bytes();
             bytes[..bytes.len().min(COMM_BYTES)] == *task.comm.as_bytes()
         };
         let has_id = |text: &String| text.parse() == Ok(task.pid);
-        if self.excluded.iter().any(|e| is_named(e) || has_id(e)) {
-            return false;
+        let asks = self.container.is_some() || self.cgroup.is_some();
+        let identity = if asks {
+            identity()
+        } else {
+            Identity::default()
+        };
+        Met {
+            not_excluded: !self.excluded.iter().any(|e| is_named(e) || has_id(e)),
+            comm: self.comms.is_empty() || self.comms.iter().any(is_named),
+            uid: self.uids.is_empty() || self.uids.contains(&task.uid),
+            container: self.container.as_ref().is_none_or(|wanted| {
+                let container = identity.container.as_deref();
+                container.is_some_and(|id| id.starts_with(wanted))
+            }),
+            cgroup: self.cgroup.as_ref().is_none_or(|wanted| {
+                let cgroup = identity.cgroup.as_deref();
+                cgroup.is_some_and(|path| is_within(path, wanted))
+            }),
         }
-        if !self.comms.is_empty() && !self.comms.iter().any(is_named) {
-            return false;
-        }
-        if !self.uids.is_empty() && !self.uids.contains(&task.uid) {
-            return false;
-        }
-        if self.container.is_none() && self.cgroup.is_none() {
-            return true;
-        }
-        let identity = identity();
-        let in_container = self.container.as_ref().is_none_or(|wanted| {
-            let container = identity.container.as_deref();
-            container.is_some_and(|id| id.starts_with(wanted))
-        });
-        let in_cgroup = self.cgroup.as_ref().is_none_or(|wanted| {
-            let cgroup = identity.cgroup.as_deref();
-            cgroup.is_some_and(|path| is_within(path, wanted))
-        });
-        in_container && in_cgroup
     }
 }
 
@@ -67,6 +71,8 @@ impl Filter {
 #[derive(Debug, Default)]
 pub(super) struct Sieve {
     filter: Filter,
+    /// What there was to judge.
+    pub(super) seen: Seen,
     /// Processes with their numbers on the kernel side.
     judged: HashMap<u32, Judged>,
     /// The same of ended ones: their copies, names and counts may come after their ends.
@@ -95,13 +101,14 @@ impl Sieve {
         event: &Event,
         identity: impl FnOnce(&Task) -> Identity,
     ) -> bool {
+        self.seen.any = true;
         if self.filter.is_empty() {
             return true;
         }
         match event {
             Event::Process(task) => {
                 let known = self.judged.get(&task.pid).is_some_and(|j| j.accepted);
-                let accepted = known || self.filter.accepts(task, || identity(task));
+                let accepted = known || self.accepts(task, || identity(task));
                 let number = task.process;
                 self.judged.insert(task.pid, Judged { number, accepted });
                 accepted
@@ -120,6 +127,17 @@ impl Sieve {
             Event::Copy(copy) => self.is_accepted(copy.pid),
             Event::Activity(batch) => self.is_accepted(batch.pid),
         }
+    }
+
+    fn accepts(&mut self, task: &Task, identity: impl FnOnce() -> Identity) -> bool {
+        let met = self.filter.judge(task, identity);
+        let seen = &mut self.seen;
+        seen.met.and_by_another(met);
+        seen.accepted |= met.all();
+        if seen.names.len() < MAX_NAMES {
+            seen.names.insert(task.comm.clone());
+        }
+        met.all()
     }
 
     /// What to do with launches that the kernel side has counted for a process: `None` to count
@@ -173,11 +191,12 @@ mod tests {
     }
 
     fn accepts(filter: &Filter, task: &Task, container: &str, cgroup: &str) -> bool {
-        filter.accepts(task, || Identity {
+        let identity = || Identity {
             container: Some(container.to_owned()),
             cgroup: Some(cgroup.to_owned()),
             ..Identity::default()
-        })
+        };
+        filter.accepts(task, identity)
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod limits;
 mod looked;
 mod looks;
 mod name;
+mod nothing;
 mod output;
 mod recorder;
 mod run;

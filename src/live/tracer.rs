@@ -8,6 +8,7 @@ use anyhow::{Context, Error, Result, anyhow, bail};
 use super::files::Files;
 use super::looked::Looked;
 use super::looked::beginning;
+use super::nothing::Loaded;
 use super::{ApiChoice, Config, Target, limits};
 use crate::host::process;
 use crate::host::process::{Glance, Handle, Mapped};
@@ -47,6 +48,8 @@ pub struct Tracer {
     one_gpu: bool,
     /// Device queries are probed: what they answer teaches where threads are that we came to late.
     learns: bool,
+    /// What of CUDA traced processes were seen to have.
+    pub loaded: Loaded,
     /// CUDA libraries that are probed.
     pub libraries: usize,
     /// Functions that are probed in them.
@@ -90,6 +93,7 @@ impl Tracer {
             one_gpu: gpus::on_host() == Some(1),
             learns: !is_command,
             queries: Vec::new(),
+            loaded: Loaded::default(),
             libraries: 0,
             functions: 0,
             cuda_users: HashMap::new(),
@@ -248,6 +252,9 @@ impl Tracer {
     }
 
     fn deal_with(&mut self, mapped: &Mapped, looked: &mut Looked) {
+        if let Role::Cuda(layer) = mapped.role {
+            self.loaded.add(layer);
+        }
         if self.files.are_done_with(mapped.id) {
             return;
         }

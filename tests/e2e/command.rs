@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
 use crate::harness::child::{raw, state_of};
-use crate::harness::gpuprobe::BINARY;
+use crate::harness::gpuprobe::{BINARY, NOTHING};
 use crate::harness::report::Totals;
 use crate::harness::talk::Talk;
 use crate::harness::{
@@ -61,20 +61,20 @@ fn root_a_command_that_does_not_exist_is_one_clear_line() {
 
 #[test]
 fn root_a_run_says_that_it_waits_for_cuda_and_what_it_attached_to() {
-    let told = |backend, script: &str, begins: &str| -> Vec<String> {
+    let told = |backend, script: &str, begins: &str, status| -> Vec<String> {
         // A library that was attached to already would not be said of again.
         let copy = OwnCopy::new();
         let program = copy.standin().program_text(backend);
         let script = script.replace("RUNTIME", &copy.standin().runtime());
         let mut gpuprobe = Setup::command([&*program, "-c", &script]).spawn();
-        assert_eq!(gpuprobe.exit_code(), 0);
+        assert_eq!(gpuprobe.exit_code(), status);
         let said = gpuprobe.said();
         let first = format!("gpuprobe: tracing {program}: {begins}");
         assert!(said[0].starts_with(&first), "{said:#?}");
         said[1..].to_vec()
     };
     let waits = "waiting for CUDA (";
-    let said = told(Backend::Shared, "alloc 4096; exit", waits);
+    let said = told(Backend::Shared, "alloc 4096; exit", waits, 0);
     // Usually one, but the second library may be loaded a while after the first.
     assert!((1..=2).contains(&said.len()), "{said:#?}");
     let last = said.last().unwrap();
@@ -82,11 +82,16 @@ fn root_a_run_says_that_it_waits_for_cuda_and_what_it_attached_to() {
     let (count, what) = attached.split_once(' ').unwrap();
     assert!(count.parse::<u32>().unwrap() > 100, "{attached}");
     assert_eq!(what, "functions in 2 CUDA libraries");
-    let said = told(Backend::Dlopen, "load RUNTIME; alloc 4096; exit", waits);
+    let said = told(Backend::Dlopen, "load RUNTIME; alloc 4096; exit", waits, 0);
     let last = said.last().unwrap();
     assert!(last.ends_with("functions in 2 CUDA libraries"), "{said:#?}");
-    // Without CUDA there is nothing to say.
-    assert!(told(Backend::Dlopen, "exit", waits).is_empty());
+    // Without CUDA there is nothing to say but that.
+    let said = told(Backend::Dlopen, "exit", waits, NOTHING);
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(
+        said[0].ends_with("never loaded CUDA (libcuda, libcudart)"),
+        "{said:#?}"
+    );
 }
 
 #[test]
@@ -130,7 +135,7 @@ fn root_input_and_output_are_the_commands() {
         gpuprobe.talk.send(line);
     }
     gpuprobe.talk.close();
-    assert_eq!(gpuprobe.exit_code(), 0);
+    assert_eq!(gpuprobe.exit_code(), NOTHING);
     assert_eq!(gpuprobe.talk.to_end(), ["one", "", "three  with blanks"]);
 }
 
@@ -156,7 +161,7 @@ fn root_the_environment_and_folder_are_kept() {
     let mut gpuprobe = Setup::command(["sh", "-c", script])
         .env("GREETING", "good  day")
         .start();
-    assert_eq!(gpuprobe.exit_code(), 0);
+    assert_eq!(gpuprobe.exit_code(), NOTHING);
     let folder = std::env::current_dir().unwrap();
     assert_eq!(
         gpuprobe.talk.to_end(),
@@ -173,7 +178,7 @@ fn root_under_sudo_the_command_has_its_users_rights() {
         .env("SUDO_GID", "23456")
         .env("GREETING", "hello")
         .start();
-    assert_eq!(gpuprobe.exit_code(), 0);
+    assert_eq!(gpuprobe.exit_code(), NOTHING);
     assert_eq!(
         gpuprobe.talk.to_end(),
         ["12345", "23456", "23456", "1", "hello"]
@@ -198,7 +203,7 @@ fn root_under_sudo_the_environment_is_the_users_again() {
             .env("SUDO_GID", &nobody.gid.to_string())
     };
     let mut gpuprobe = under_sudo(Setup::command(["sh", "-c", script])).start();
-    assert_eq!(gpuprobe.exit_code(), 0);
+    assert_eq!(gpuprobe.exit_code(), NOTHING);
     let [home, shell] = [&nobody.dir, &nobody.shell].map(|path| path.display());
     assert_eq!(
         gpuprobe.talk.to_end(),
@@ -211,7 +216,7 @@ fn root_under_sudo_the_environment_is_the_users_again() {
     let mut gpuprobe = under_sudo(Setup::command(["sh", "-c", script]))
         .args(["--as-root"])
         .start();
-    assert_eq!(gpuprobe.exit_code(), 0);
+    assert_eq!(gpuprobe.exit_code(), NOTHING);
     let [home, shell] = as_root;
     assert_eq!(
         gpuprobe.talk.to_end(),
@@ -228,7 +233,7 @@ fn root_under_pkexec_the_command_has_its_users_rights() {
     let mut gpuprobe = Setup::command(["sh", "-c", "id -u; id -g"])
         .env("PKEXEC_UID", "12345")
         .start();
-    assert_eq!(gpuprobe.exit_code(), 0);
+    assert_eq!(gpuprobe.exit_code(), NOTHING);
     // A user who is in no list has the group of that number.
     assert_eq!(gpuprobe.talk.to_end(), ["12345", "12345"]);
 }
@@ -344,7 +349,7 @@ fn root_the_command_has_the_files_that_it_was_given_and_none_of_ours() {
     require_bpf();
     let folder = TempDir::new().unwrap();
     // Whatever runs the tests may hand files on, too.
-    let inherited = |through: &[&str]| {
+    let inherited = |through: &[&str], status| {
         let output = Command::new("sh")
             .args(["-c", "exec 7</dev/null; exec \"$@\"", "sh"])
             .args(through)
@@ -354,16 +359,17 @@ fn root_the_command_has_the_files_that_it_was_given_and_none_of_ours() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
+        assert_eq!(output.status.code(), Some(status), "{said}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let without = inherited(&[]);
+    let without = inherited(&[], 0);
     assert!(
         without.contains("\n7\n") && without.ends_with("/dev/null\n"),
         "{without}"
     );
     let recording = folder.path().join("run.sqlite");
     let record = [BINARY, "record", "--smi-interval", "10ms", "-o"];
-    let with = inherited(&[&record[..], &[recording.to_str().unwrap(), "--"]].concat());
+    let record = [&record[..], &[recording.to_str().unwrap(), "--"]].concat();
+    let with = inherited(&record, NOTHING);
     assert_eq!(with, without);
 }

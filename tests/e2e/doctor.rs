@@ -55,6 +55,11 @@ fn root_doctor_says_what_works_here() {
         about(&lines, "ok", what);
     }
     assert!(lines.iter().any(|l| l.contains("uprobe.session")));
+    let verdict = lines.last().unwrap();
+    assert!(
+        verdict.starts_with("Ready: memory, launches, copies, stacks"),
+        "{verdict}"
+    );
 }
 
 #[test]
@@ -171,4 +176,8 @@ fn root_doctor_says_what_is_missing() {
     for what in ["CAP_BPF", "CAP_PERFMON", "attaching"] {
         about(&lines, "MISSING", what);
     }
+    let verdict = lines.last().unwrap();
+    let begins = "Ready: nothing. Not ready: memory, launches, copies, stacks, activity \
+                  (no CAP_BPF and CAP_PERFMON; run as root (sudo))";
+    assert!(verdict.starts_with(begins), "{verdict}");
 }

@@ -31,6 +31,7 @@ mod latency;
 mod libraries;
 mod losses;
 mod memory;
+mod nothing;
 mod output;
 mod processes;
 mod reconciliation;

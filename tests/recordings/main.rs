@@ -18,6 +18,7 @@ mod profiles;
 mod replay;
 mod scene;
 mod schema;
+mod selected;
 mod stacks;
 mod tables;
 mod texts;

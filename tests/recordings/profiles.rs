@@ -10,6 +10,7 @@ use gpuprobe_report::profile::pprof::proto::Proto;
 use prost::Message;
 use serde_json::Value;
 
+use crate::bad::{OLD, events};
 use crate::stacks::record_run;
 use crate::{Folder, gpuprobe, report, report_json};
 
@@ -224,10 +225,9 @@ fn a_bad_path_fails_first_and_nothing_is_a_picture_too() {
         "{said}"
     );
     let svg = folder.path("x.svg");
-    report(
-        &file,
-        &["--flamegraph", svg.to_str().unwrap(), "--device", "7"],
-    );
+    let freed = events(&[(0, 4096, 8, 0), (5, 4096, 8, 1)]);
+    let nothing = folder.database(&format!("{OLD}{freed}"));
+    report(&nothing, &["--flamegraph", svg.to_str().unwrap()]);
     assert!(fs::read_to_string(&svg).unwrap().contains("<svg"));
     let _: Value = report_json(&file, &[]);
 }

@@ -51,6 +51,7 @@ use memleak::Memleak;
 #[doc(hidden)]
 pub mod untrusted;
 
+pub use analysis::NoMatch;
 pub use history::History;
 pub use run::describe_run;
 pub use text::describe_lost;

@@ -186,12 +186,6 @@ impl TraceArgs {
     fn into_config(self) -> Config {
         let modes = self.modes();
         let profiles = self.profile.config(self.view.view().full_stacks);
-        if profiles.any() && !modes.memleak {
-            wrong(
-                ErrorKind::MissingRequiredArgument,
-                "--folded, --flamegraph and --pprof are about memory: give --memleak",
-            );
-        }
         let collect = self.activity.collect(&self.target.target(), modes.activity);
         let collect = collect.unwrap_or_else(|why| wrong(ErrorKind::ArgumentConflict, why));
         Config {

@@ -25,7 +25,7 @@ pub(super) struct TargetArgs {
     pub(super) pid: Vec<u32>,
 
     /// Trace the children of these processes too, living and future; ends when all have ended.
-    #[arg(long, requires = "pid")]
+    #[arg(long)]
     pub(super) children: bool,
 
     /// Report processes of this name only; can be given again.

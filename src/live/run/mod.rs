@@ -7,7 +7,7 @@ mod watched;
 
 use std::collections::HashMap;
 use std::future;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -23,7 +23,7 @@ use super::output::{Output, Reader};
 use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
-use super::{Config, Target, Tracer, command, descriptors, limits};
+use super::{Config, Target, Tracer, command, descriptors, limits, nothing};
 use crate::host::process::Handle;
 use crate::probe::{Rings, types};
 use gpuprobe_model::clock::Clock;
@@ -134,7 +134,7 @@ impl Run<'_> {
         &mut self,
         ends: &mut Ends,
         child: &mut Option<Child>,
-    ) -> Result<(Reader, Option<std::process::ExitStatus>)> {
+    ) -> Result<(Reader, Option<ExitStatus>)> {
         let mut reader = Reader::Reading;
         let control = self.rings.watch_control()?;
         let watched = Watched::of(&self.rings)?;
@@ -216,7 +216,7 @@ impl Run<'_> {
         mut self,
         reader: Reader,
         child: Option<Child>,
-        status: Option<std::process::ExitStatus>,
+        status: Option<ExitStatus>,
     ) -> Result<ExitCode> {
         // Nothing of what the probes saw until now may be missed.
         self.follow_all(FIND_FOR_ONE)?;
@@ -224,11 +224,18 @@ impl Run<'_> {
         if reader == Reader::Reading {
             self.report(true)?;
         }
-        self.warn_of_silence();
+        let nothing = reader == Reader::Reading && self.say_why_nothing();
+        if !nothing {
+            self.warn_of_silence();
+        }
         self.samples.iter().for_each(Samples::say_failures);
         let written = self.write_profiles();
         let status = self.finish(child, status).await?;
-        written.map(|()| status)
+        let status = match status.map(command::exit_code) {
+            None | Some(0) if nothing => nothing::NOTHING,
+            status => status.unwrap_or(0),
+        };
+        written.map(|()| ExitCode::from(status))
     }
 
     /// Whether nothing is left to trace, if it was processes.
@@ -236,6 +243,15 @@ impl Run<'_> {
         !self.processes.is_empty()
             && !self.processes.iter().any(Handle::is_alive)
             && !(self.config.children && self.tracer.probe.has_targets())
+    }
+
+    /// Says why nothing was traced, if nothing was.
+    fn say_why_nothing(&self) -> bool {
+        let why = nothing::why(self.config, self.tracer.loaded, &self.sink.sieve);
+        if let Some(why) = &why {
+            say(format_args!("nothing was traced: {why}"));
+        }
+        why.is_some()
     }
 
     /// Says why nothing may have come of what the GPU did, if nothing has.
@@ -338,8 +354,8 @@ impl Run<'_> {
     async fn finish(
         mut self,
         mut child: Option<Child>,
-        status: Option<std::process::ExitStatus>,
-    ) -> Result<ExitCode> {
+        status: Option<ExitStatus>,
+    ) -> Result<Option<ExitStatus>> {
         self.let_go();
         self.wait_for_frames(FIND_FOR)?;
         self.sink.tap.finish();
@@ -351,11 +367,10 @@ impl Run<'_> {
         // What was on its way to stop something then has arrived now.
         self.let_go();
         drop(self.guard.take());
-        let status = match (status, &mut child) {
+        Ok(match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
             (status, _) => status,
-        };
-        Ok(status.map_or(ExitCode::SUCCESS, command::exit_code))
+        })
     }
 }
 
@@ -384,7 +399,7 @@ async fn after(duration: Option<Duration>) {
 }
 
 /// The end of the command; never, if there is none.
-async fn wait(child: &mut Option<Child>) -> Result<std::process::ExitStatus> {
+async fn wait(child: &mut Option<Child>) -> Result<ExitStatus> {
     match child {
         Some(child) => child.wait().await.context("cannot wait for the command"),
         None => future::pending().await,

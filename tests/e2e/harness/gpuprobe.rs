@@ -17,6 +17,9 @@ use super::{Report, copy_program, require_bpf, wait_for};
 /// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_gpuprobe");
 
+/// The exit status of a run that has traced nothing, whose command (if any) has succeeded.
+pub(crate) const NOTHING: i32 = 3;
+
 /// How gpuprobe is to be started. Unless told otherwise, it writes its reports in JSON to a file,
 /// and only the last one; and it reports memory.
 pub(crate) struct Setup {

@@ -94,7 +94,7 @@ fn root_a_closed_pipe_does_not_end_the_command() {
 
 #[test]
 fn root_standard_output_has_data_only() {
-    let workload = Workload::start(Backend::Dlopen);
+    let workload = Workload::start(Backend::Shared);
     let mut gpuprobe = Setup::pid(workload.pid)
         .on_stdout()
         .interval("50ms")

@@ -8,6 +8,7 @@ pub mod classic;
 pub mod diff;
 mod file;
 mod merged;
+pub(crate) mod present;
 mod processes;
 pub mod report;
 mod tables;
@@ -24,6 +25,7 @@ use gpuprobe_stacks::cuda;
 pub use accounts::{Accounts, Part, Step};
 pub use callers::Callers;
 pub use file::{About, AtPeak};
+pub use present::NoMatch;
 pub use totals::{Amount, Findings, Totals};
 
 /// The part of a file that is looked at.

@@ -10,7 +10,7 @@ use super::answer::Answer;
 use super::file::File;
 pub use super::file::Question as Asked;
 use super::usage::Usage;
-use super::{Accounts, Selection, classic, diff};
+use super::{Accounts, Selection, classic, diff, present};
 use crate::profile;
 use crate::profile::{Profile, Weight};
 use crate::{Group, View};
@@ -102,6 +102,11 @@ fn profile_of(
 /// The file cannot be read, or the output not be written.
 pub fn run(config: &Config) -> Result<()> {
     let database = Database::open(&config.file)?;
+    let about_memory = match config.question {
+        Question::Usage => true,
+        Question::Report(question) => question.is_about_memory() || config.diff.is_some(),
+    };
+    present::check(&database, &config.selection, about_memory)?;
     let profiles = profile::Outputs::open(&config.profiles, Some(&config.file))?;
     let session = Session::read(&database)?;
     if let Some(major) = session.schema_major().filter(|&major| major > 3) {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::analysis::{Accounts, Part, Selection, Step, Visitor};
+use crate::analysis::{Accounts, NoMatch, Part, Selection, Step, Visitor, present};
 use crate::label;
 use crate::run::run_of;
 use gpuprobe_cuda::MemoryKind;
@@ -102,6 +102,7 @@ fn read(path: &Path) -> Result<String> {
 
 fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
     let database = Database::open(file)?;
+    present::check(&database, &config.selection, true)?;
     let session = Session::read(&database)?;
     let sites = match config.by {
         By::Kind => Vec::new(),
@@ -127,10 +128,11 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
     };
     let accounts = Accounts::read(&database, &session, &config.selection, &mut collect)?;
     let Some(first) = accounts.first_ns().filter(|_| accounts.findings.events > 0) else {
-        bail!(
+        let why = format!(
             "{} has no memory event in what was selected",
             file.display()
         );
+        return Err(NoMatch(why).into());
     };
     let mut chart = Chart::of(&collect.steps, &labels);
     chart.title = run_of(&session);

@@ -1,0 +1,157 @@
+//! Whether there is anything in a file of what is asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use anyhow::Result;
+
+use super::Selection;
+use gpuprobe_recording::memory_rows::MEMORY;
+use gpuprobe_recording::{Database, ids, row};
+
+/// Nothing in a file is as asked; says what there is.
+#[derive(Debug)]
+pub struct NoMatch(pub String);
+
+impl fmt::Display for NoMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoMatch {}
+
+/// A table, with the columns that have the process and the device, if one does.
+type Table = (&'static str, &'static str, Option<&'static str>);
+
+/// Tables of what processes did; the one about memory first.
+const TABLES: [Table; 8] = [
+    (MEMORY, "globalPid", Some("deviceId")),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid", Some("deviceId")),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", "globalPid", Some("deviceId")),
+    ("CUPTI_ACTIVITY_KIND_MEMSET", "globalPid", Some("deviceId")),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid", None),
+    ("GPUPROBE_LAUNCH_COUNTS", "globalPid", None),
+    ("GPUPROBE_COPIES", "globalPid", None),
+    ("GPUPROBE_PROCESSES", "globalPid", None),
+];
+
+/// At most so many processes are named in a message.
+const MAX_NAMED: usize = 10;
+
+/// Sees that `database` has something of the process and the device that are asked for, and that the
+/// time asked for does not begin after the end: of memory events, if it is `about_memory`.
+///
+/// # Errors
+/// Returns [`NoMatch`] if there is nothing of it, or the error of the file.
+pub(crate) fn check(database: &Database, selection: &Selection, about_memory: bool) -> Result<()> {
+    let shown = database.path().display();
+    if let Some(pid) = selection.pid {
+        let pids = pids(database)?;
+        if !pids.contains(&pid) {
+            let names = names(database)?;
+            let there = pids.iter().map(|pid| match names.get(pid) {
+                Some(name) => format!("{pid} {name}"),
+                None => pid.to_string(),
+            });
+            return no_match(format!(
+                "no process {pid} in {shown}: --pid can be {}",
+                one_of(there.collect())
+            ));
+        }
+    }
+    if let Some(device) = selection.device {
+        let devices = distinct(database, |(table, _, device)| Some((table, device?)))?;
+        if !devices.contains(&device) && !devices.is_empty() {
+            let there = devices.iter().map(i64::to_string).collect();
+            return no_match(format!(
+                "no device {device} in {shown}: --device can be {}",
+                one_of(there)
+            ));
+        }
+    }
+    let Some(from) = selection.from_ns else {
+        return Ok(());
+    };
+    let (tables, what) = match about_memory {
+        true => (&TABLES[..1], "its last memory event"),
+        false => (&TABLES[..], "the last in it"),
+    };
+    match end_ns(database, tables)? {
+        Some(end) if from > end => no_match(format!(
+            "--from is beyond the end of {shown}: {what} is {} s after the first memory event",
+            end as f64 / 1e9
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn no_match(why: String) -> Result<()> {
+    Err(NoMatch(why).into())
+}
+
+fn one_of(there: Vec<String>) -> String {
+    let all = there.len();
+    let some: Vec<_> = there.into_iter().take(MAX_NAMED).collect();
+    match all {
+        0 => "nothing: it has no process".to_owned(),
+        _ if all > MAX_NAMED => format!("{} or one of {} others", some.join(", "), all - MAX_NAMED),
+        _ => some.join(", "),
+    }
+}
+
+fn pids(database: &Database) -> Result<BTreeSet<u32>> {
+    let found = distinct(database, |(table, process, _)| Some((table, process)))?;
+    Ok(found.into_iter().map(ids::pid).collect())
+}
+
+/// The different values of a column of each table that has it.
+fn distinct(
+    database: &Database,
+    column: impl Fn(Table) -> Option<(&'static str, &'static str)>,
+) -> Result<BTreeSet<i64>> {
+    let mut found = BTreeSet::new();
+    for (table, column) in TABLES.into_iter().filter_map(column) {
+        if database.has_column(table, column) {
+            let grouped = format!("GROUP BY {column}");
+            database.each(table, &[column], &grouped, |values| {
+                found.extend(row::integer(values, 0));
+            })?;
+        }
+    }
+    Ok(found)
+}
+
+fn names(database: &Database) -> Result<BTreeMap<u32, String>> {
+    let mut names = BTreeMap::new();
+    if database.has_table("PROCESSES") {
+        database.each("PROCESSES", &["globalPid", "name"], "", |values| {
+            if let Some((process, name)) = row::integer(values, 0).zip(row::text(values, 1)) {
+                names.insert(ids::pid(process), name);
+            }
+        })?;
+    }
+    Ok(names)
+}
+
+/// When the last row of `tables` is, nanoseconds from the first memory event; none without any.
+fn end_ns(database: &Database, tables: &[Table]) -> Result<Option<i64>> {
+    let limit = |table: &str, order: &str| -> Result<Option<i64>> {
+        let mut found = None;
+        if database.has_column(table, "start") {
+            let rest = format!("ORDER BY start {order} LIMIT 1");
+            database.each(table, &["start"], &rest, |values| {
+                found = row::integer(values, 0);
+            })?;
+        }
+        Ok(found)
+    };
+    let first = limit(MEMORY, "ASC")?;
+    let mut last = None;
+    for (table, ..) in tables {
+        last = last.max(limit(table, "DESC")?);
+    }
+    Ok(first
+        .zip(last)
+        .map(|(first, last)| last.saturating_sub(first)))
+}

@@ -1,0 +1,119 @@
+//! What comes of all that doctor has found: what can be traced here, and what not, and why.
+
+/// What was found out about this machine.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    /// Why nothing can be attached to, with the way out; `None` if it can.
+    pub(super) no_attaching: Option<String>,
+    /// The kernel has type information.
+    pub(super) has_types: bool,
+    /// A libcupti is in one of the usual folders.
+    pub(super) has_cupti: bool,
+    /// NVML can be asked.
+    pub(super) has_nvml: bool,
+}
+
+/// What somebody may want of gpuprobe, and what it takes beside attaching.
+const FEATURES: [(&str, fn(&Found) -> bool, &str); 6] = [
+    ("memory", |_| true, ""),
+    ("launches", |_| true, ""),
+    ("copies", |_| true, ""),
+    (
+        "stacks",
+        |found| found.has_types,
+        "by frame pointers only, as this kernel has no BTF; use one with CONFIG_DEBUG_INFO_BTF",
+    ),
+    (
+        "activity",
+        |found| found.has_cupti,
+        "no libcupti found; install the CUDA toolkit's (cuda-cupti), or set GPUPROBE_CUPTI, unless the \
+         program brings one along, as PyTorch does",
+    ),
+    (
+        "nvidia-smi's numbers",
+        |found| found.has_nvml,
+        "NVML does not work; install NVIDIA's driver with libnvidia-ml.so.1",
+    ),
+];
+
+/// Whether anything can be traced, and one line that says it all.
+pub(super) fn verdict(found: &Found) -> (bool, String) {
+    let attaches = found.no_attaching.is_none();
+    let mut ready = Vec::new();
+    // What has the same reason is said together.
+    let mut missing: Vec<(Vec<&str>, &str)> = Vec::new();
+    for (name, works, reason) in FEATURES {
+        let reason = match &found.no_attaching {
+            Some(why) if name != "nvidia-smi's numbers" => why,
+            _ if works(found) => {
+                ready.push(name);
+                continue;
+            }
+            _ => reason,
+        };
+        match missing.last_mut() {
+            Some((names, last)) if *last == reason => names.push(name),
+            _ => missing.push((vec![name], reason)),
+        }
+    }
+    let ready = match ready.is_empty() || !attaches {
+        true => "nothing".to_owned(),
+        false => ready.join(", "),
+    };
+    let mut line = format!("Ready: {ready}.");
+    if !missing.is_empty() {
+        let with_reason =
+            |(names, why): &(Vec<&str>, &str)| format!("{} ({why})", names.join(", "));
+        let missing: Vec<_> = missing.iter().map(with_reason).collect();
+        line.push_str(&format!(" Not ready: {}.", missing.join("; ")));
+    }
+    (attaches, line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Found {
+        Found {
+            no_attaching: None,
+            has_types: true,
+            has_cupti: true,
+            has_nvml: true,
+        }
+    }
+
+    #[test]
+    fn what_works_and_what_does_not_are_one_line() {
+        let whole = "Ready: memory, launches, copies, stacks, activity, nvidia-smi's numbers.";
+        assert_eq!(verdict(&all()), (true, whole.to_owned()));
+        let no_cupti = Found {
+            has_cupti: false,
+            ..all()
+        };
+        let (works, line) = verdict(&no_cupti);
+        let begins = "Ready: memory, launches, copies, stacks, nvidia-smi's numbers. \
+                      Not ready: activity (no libcupti found; install ";
+        assert!(works && line.starts_with(begins), "{line}");
+        let two = Found {
+            has_types: false,
+            has_nvml: false,
+            ..all()
+        };
+        let (works, line) = verdict(&two);
+        let begins = "Ready: memory, launches, copies, activity. Not ready: stacks (by frame";
+        assert!(works && line.starts_with(begins), "{line}");
+        assert!(line.contains("BTF); nvidia-smi's numbers (NVML"), "{line}");
+    }
+
+    #[test]
+    fn nothing_is_ready_where_nothing_can_be_attached_to() {
+        let found = Found {
+            no_attaching: Some("no right to load BPF programs; run as root (sudo)".to_owned()),
+            ..all()
+        };
+        let line = "Ready: nothing. Not ready: memory, launches, copies, stacks, activity \
+                    (no right to load BPF programs; run as root (sudo)).";
+        assert_eq!(verdict(&found), (false, line.to_owned()));
+    }
+}

@@ -1,0 +1,243 @@
+//! Why a run has traced nothing, if it has not.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::filter::{Filter, Sieve};
+use super::{ApiChoice, Config, Target};
+use gpuprobe_cuda::{Layer, Modes};
+
+/// The exit status of a run that has traced nothing, unless that of its command is a failure.
+pub(super) const NOTHING: u8 = 3;
+
+/// The layers of CUDA that traced processes were seen to have loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    runtime: bool,
+    driver: bool,
+}
+
+impl Loaded {
+    /// A process has a library of `layer`.
+    pub(super) fn add(&mut self, layer: Layer) {
+        match layer {
+            Layer::Runtime => self.runtime = true,
+            Layer::Driver => self.driver = true,
+        }
+    }
+
+    fn any(self) -> bool {
+        self.runtime || self.driver
+    }
+}
+
+/// What there was for a filter to judge.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// Processes that called what is probed, reported or not.
+    pub(super) any: bool,
+    /// Some of their names.
+    pub(super) names: BTreeSet<String>,
+    /// One of them is reported.
+    pub(super) accepted: bool,
+    /// By criterion, whether one of them met it.
+    pub(super) met: Met,
+}
+
+/// The criteria of a filter that a process meets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Met {
+    pub(super) not_excluded: bool,
+    pub(super) comm: bool,
+    pub(super) uid: bool,
+    pub(super) container: bool,
+    pub(super) cgroup: bool,
+}
+
+impl Met {
+    pub(super) fn all(self) -> bool {
+        self == Self {
+            not_excluded: true,
+            comm: true,
+            uid: true,
+            container: true,
+            cgroup: true,
+        }
+    }
+
+    pub(super) fn and_by_another(&mut self, other: Self) {
+        self.not_excluded |= other.not_excluded;
+        self.comm |= other.comm;
+        self.uid |= other.uid;
+        self.container |= other.container;
+        self.cgroup |= other.cgroup;
+    }
+}
+
+/// Names that are remembered for a message.
+pub(super) const MAX_NAMES: usize = 5;
+
+/// Why nothing was traced, with the way out; `None` if something was, or could have been.
+pub(super) fn why(config: &Config, loaded: Loaded, sieve: &Sieve) -> Option<String> {
+    let seen = &sieve.seen;
+    let has_cuda = loaded.any() || seen.any;
+    if !has_cuda && let Some(who) = who(&config.target) {
+        return Some(format!("{who} never loaded CUDA (libcuda, libcudart)"));
+    }
+    let only_gpu = Modes {
+        activity: true,
+        ..Modes::default()
+    };
+    if config.api == ApiChoice::Runtime && has_cuda && !loaded.runtime && config.modes != only_gpu {
+        return Some(
+            "libcudart is not loaded (programs may have it linked in); use --api auto".to_owned(),
+        );
+    }
+    if !config.filter.is_empty() && !seen.accepted {
+        return Some(unmet(&config.filter, seen));
+    }
+    (!has_cuda).then(|| "no process has loaded CUDA (libcuda, libcudart)".to_owned())
+}
+
+/// Who is traced, if not everybody.
+fn who(target: &Target) -> Option<String> {
+    match target {
+        Target::Everything => None,
+        Target::Processes(pids) => {
+            let names: Vec<_> = pids.iter().map(u32::to_string).collect();
+            let plural = if names.len() == 1 { "" } else { "es" };
+            Some(format!("process{plural} {}", names.join(", ")))
+        }
+        Target::Command(words) => words
+            .first()
+            .map(|word| word.to_string_lossy().into_owned()),
+    }
+}
+
+/// Which criterion nothing met.
+fn unmet(filter: &Filter, seen: &Seen) -> String {
+    let met = seen.met;
+    let uids: Vec<_> = filter.uids.iter().map(u32::to_string).collect();
+    let container = filter.container.iter().cloned().collect::<Vec<_>>();
+    let cgroup = filter.cgroup.iter().cloned().collect::<Vec<_>>();
+    let criteria = [
+        ("--comm", "named", &filter.comms, met.comm),
+        ("--uid", "of user", &uids, met.uid),
+        ("--container", "in container", &container, met.container),
+        ("--cgroup", "in cgroup", &cgroup, met.cgroup),
+    ];
+    let asked = || {
+        criteria
+            .iter()
+            .filter(|(_, _, wanted, _)| !wanted.is_empty())
+    };
+    if let Some(path) = filter.cgroup.as_ref().filter(|path| !is_cgroup(path)) {
+        return format!("there is no cgroup {path}; give its path below /sys/fs/cgroup");
+    }
+    let names: Vec<_> = seen.names.iter().map(String::as_str).collect();
+    let others = match names.is_empty() {
+        true => "none called CUDA".to_owned(),
+        false => format!("seen: {}", names.join(", ")),
+    };
+    if let Some((_, how, wanted, _)) = asked().find(|(_, _, _, met)| !met) {
+        return format!(
+            "no process {how} {} was seen ({others})",
+            wanted.join(" or ")
+        );
+    }
+    if !met.not_excluded {
+        return format!("--exclude leaves out every process ({others})");
+    }
+    let mut options: Vec<_> = asked().map(|(option, ..)| *option).collect();
+    options.extend((!filter.excluded.is_empty()).then_some("--exclude"));
+    format!(
+        "no process meets {} at once ({others})",
+        options.join(" and ")
+    )
+}
+
+/// Whether there is such a cgroup, in one hierarchy.
+fn is_cgroup(path: &str) -> bool {
+    let root = Path::new("/sys/fs/cgroup");
+    let below = path.trim_start_matches('/');
+    let in_one = |folder: std::fs::DirEntry| folder.path().join(below).is_dir();
+    Path::new(path).starts_with(root) && Path::new(path).is_dir()
+        || root.join(below).is_dir()
+        || std::fs::read_dir(root).is_ok_and(|mut all| all.any(|f| f.is_ok_and(in_one)))
+        // Where we cannot look, we do not know.
+        || !root.is_dir()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(comm: &[&str], uids: &[u32], excluded: &[&str]) -> Filter {
+        let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        Filter {
+            comms: owned(comm),
+            uids: uids.to_vec(),
+            excluded: owned(excluded),
+            ..Filter::default()
+        }
+    }
+
+    #[test]
+    fn the_criterion_that_nothing_meets_is_named() {
+        let all = Met {
+            not_excluded: true,
+            comm: true,
+            uid: true,
+            container: true,
+            cgroup: true,
+        };
+        let seen = |met: Met| Seen {
+            any: true,
+            names: ["serve".to_owned(), "train".to_owned()].into(),
+            accepted: false,
+            met,
+        };
+        let none = Seen::default();
+        let (no_comm, no_uid) = (Met { comm: false, ..all }, Met { uid: false, ..all });
+        let excluded = Met {
+            not_excluded: false,
+            ..all
+        };
+        for (filter, seen, said) in [
+            (
+                filter(&["x"], &[], &[]),
+                &none,
+                "no process named x was seen (none called CUDA)",
+            ),
+            (
+                filter(&["x", "y"], &[0], &[]),
+                &seen(no_comm),
+                "no process named x or y was seen (seen: serve, train)",
+            ),
+            (
+                filter(&[], &[7], &[]),
+                &seen(no_uid),
+                "no process of user 7 was seen (seen: serve, train)",
+            ),
+            (
+                filter(&[], &[], &["serve", "train"]),
+                &seen(excluded),
+                "--exclude leaves out every process (seen: serve, train)",
+            ),
+            (
+                filter(&["train"], &[7], &["1"]),
+                &seen(all),
+                "no process meets --comm and --uid and --exclude at once (seen: serve, train)",
+            ),
+        ] {
+            assert_eq!(unmet(&filter, seen), said);
+        }
+    }
+
+    #[test]
+    fn cgroups_are_looked_up_by_any_of_their_names() {
+        assert!(is_cgroup("/"));
+        assert!(is_cgroup("/sys/fs/cgroup"));
+        assert!(!is_cgroup("/no/such/group") || !Path::new("/sys/fs/cgroup").is_dir());
+    }
+}

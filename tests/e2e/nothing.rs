@@ -1,0 +1,118 @@
+//! Runs that trace nothing: what did not match is said, with a status of its own.
+
+use std::process::Command;
+
+use crate::harness::child::Guarded;
+use crate::harness::gpuprobe::NOTHING;
+use crate::harness::{Backend, Setup, Workload, standin, system_wide};
+
+/// What a run of `setup` says of having traced nothing, once it has ended, and its status.
+fn ending(setup: Setup, commands: &[&str]) -> (Option<String>, i32) {
+    let mut gpuprobe = setup.start();
+    for command in commands {
+        gpuprobe.talk.send(command);
+    }
+    gpuprobe.talk.close();
+    let status = gpuprobe.exit_code();
+    let said = gpuprobe.said();
+    let why = |line: &String| {
+        let why = line.strip_prefix("gpuprobe: nothing was traced: ");
+        why.map(str::to_owned)
+    };
+    (said.iter().find_map(why), status)
+}
+
+#[test]
+fn root_a_command_without_cuda_is_nothing_to_trace() {
+    let script = |script: &str| Setup::command(["sh", "-c", script]);
+    let why = |program: &str| Some(format!("{program} never loaded CUDA (libcuda, libcudart)"));
+    assert_eq!(
+        ending(Setup::command(["true"]), &[]),
+        (why("true"), NOTHING)
+    );
+    // A failure of the command's own is more.
+    assert_eq!(ending(script("exit 7"), &[]), (why("sh"), 7));
+    // A child is enough, and so is CUDA that is loaded late, even if it is never called.
+    for backend in [Backend::Shared, Backend::Driver] {
+        let child = script(&format!("{}; exit", standin().program_text(backend)));
+        assert_eq!(ending(child, &["exit"]), (None, 0), "{backend:?}");
+    }
+    let load = format!("load {}", standin().runtime());
+    let late = Setup::command([standin().program_text(Backend::Dlopen)]);
+    assert_eq!(ending(late, &[&load, "exit"]), (None, 0));
+}
+
+#[test]
+fn root_what_did_not_match_is_named() {
+    let workload = |options: &[&str]| {
+        let setup = Setup::command([standin().program_text(Backend::Static)]);
+        let setup = setup.args(options.iter().copied());
+        ending(setup, &["alloc 4096", "exit"])
+    };
+    for (options, why) in [
+        (
+            &["--api", "runtime"][..],
+            "libcudart is not loaded (programs may have it linked in); use --api auto",
+        ),
+        (
+            &["--comm", "nosuch"],
+            "no process named nosuch was seen (seen: workload_static)",
+        ),
+        (
+            &["--uid", "54322"],
+            "no process of user 54322 was seen (seen: workload_static)",
+        ),
+        (
+            &["--container", "nope"],
+            "no process in container nope was seen (seen: workload_static)",
+        ),
+        (
+            &["--cgroup", "/nope"],
+            "there is no cgroup /nope; give its path below /sys/fs/cgroup",
+        ),
+        (
+            &["--exclude", "workload_static"],
+            "--exclude leaves out every process (seen: workload_static)",
+        ),
+    ] {
+        assert_eq!(
+            workload(options),
+            (Some(why.to_owned()), NOTHING),
+            "{options:?}"
+        );
+    }
+    for options in [
+        &["--api", "driver"][..],
+        &["--comm", "workload_static"],
+        &["--uid", "0"],
+    ] {
+        assert_eq!(workload(options), (None, 0), "{options:?}");
+    }
+}
+
+#[test]
+fn root_a_process_without_cuda_is_nothing_to_trace() {
+    let mut sleeps = Guarded::spawn(Command::new("sleep").arg("1")).unwrap();
+    let pid = sleeps.pid();
+    let why = format!("process {pid} never loaded CUDA (libcuda, libcudart)");
+    assert_eq!(ending(Setup::pid(pid), &[]), (Some(why), NOTHING));
+    sleeps.wait();
+    // One that has it loaded could have been traced.
+    let mut idle = Workload::start(Backend::Shared);
+    let setup = Setup::pid(idle.pid).args(["--duration", "100ms"]);
+    assert_eq!(ending(setup, &[]), (None, 0));
+    idle.say("exit");
+}
+
+#[test]
+fn root_a_filter_that_nothing_on_the_host_meets_is_named() {
+    let _shared = system_wide();
+    let options = ["--comm", "nosuch", "--duration", "100ms"];
+    let (why, status) = ending(Setup::everything().args(options), &[]);
+    assert_eq!(status, NOTHING);
+    let why = why.unwrap();
+    assert!(
+        why.starts_with("no process named nosuch was seen ("),
+        "{why}"
+    );
+}
