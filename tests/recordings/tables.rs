@@ -326,21 +326,21 @@ fn a_difference_is_a_line_a_site() {
         text,
         "watermark: 25.00 MiB before, 29.00 MiB after (+4.00 MiB)\n     \
          CHANGE  ALLOCATIONS  WHERE\n  \
-         +4.00 MiB       3 -> 3  main (all_shared)\n\
+         +4.00 MiB       3 -> 3  all_shared: main\n\
          leakage: 24.00 MiB before, 28.00 MiB after (+4.00 MiB)\n     \
          CHANGE  ALLOCATIONS  WHERE\n  \
-         +4.00 MiB       3 -> 3  main (all_shared)\n"
+         +4.00 MiB       3 -> 3  all_shared: main\n"
     );
     let full = diff(&["--full-stacks"]);
     assert!(
-        full.contains("main (all_shared)\n      cudaMalloc\n      [?] (libcupti"),
+        full.contains("all_shared: main\n      cudaMalloc\n      [?] (libcupti"),
         "{full}"
     );
     let csv = diff(&["--format", "csv"]);
     let mut csv = csv::Reader::from_reader(csv.as_bytes());
     let rows: Vec<Row> = csv.deserialize().map(Result::unwrap).collect();
     assert_eq!(rows[0]["delta"], "4194304");
-    assert_eq!(rows[0]["label"], "main (all_shared)");
+    assert_eq!(rows[0]["label"], "all_shared: main");
     let same = report(&before, &["--diff", before.to_str().unwrap()]);
     let quiet = "leakage: 24.00 MiB before, 24.00 MiB after (+0 B)\n  no change at 1 call site\n";
     assert!(same.ends_with(quiet), "{same}");

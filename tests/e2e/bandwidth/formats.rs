@@ -28,7 +28,7 @@ const COMMANDS: [&str; 3] = ["copy h2d 2097152 3", "copy d2d 1048576 4", "set 51
 fn root_text_lists_directions_as_documented() {
     let (pid, text) = reports_of("text", &COMMANDS);
     let lines: Vec<_> = text.lines().collect();
-    assert!(lines[0].starts_with("-------------------- "), "{text}");
+    assert!(lines[0].starts_with("COPIES  "), "{text}");
     let who = format!("workload_driver  pid {pid} uid 0  7 copies, 2 memory sets");
     assert_eq!(lines[1], who);
     let words = |line: &str| {
@@ -59,14 +59,14 @@ fn root_text_lists_directions_as_documented() {
         lines[6].contains("calls return before the transfer ends"),
         "{text}"
     );
-    assert_eq!(lines[7..], [""]);
+    assert_eq!(lines[7..], ["lost: nothing", ""]);
 }
 
 #[test]
 fn root_text_says_that_nothing_was_copied() {
     let (_, text) = reports_of("text", &[]);
     let lines: Vec<_> = text.lines().collect();
-    assert_eq!(lines[1..], ["no copies so far", ""]);
+    assert_eq!(lines[1..], ["no copies so far", "lost: nothing", ""]);
 }
 
 #[test]

@@ -7,15 +7,13 @@ use serde::Serialize;
 
 use super::accounts::caller_of;
 use super::callers::Callers;
-use super::{Accounts, Amount, Selection, is_users};
+use super::{Accounts, Amount, Selection};
 use crate::SCHEMA;
+use crate::label::labels;
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::stack::{Frame, Symbols};
 use gpuprobe_recording::{Database, Session};
-
-/// Frames of a label at most.
-const MAX_CALLERS: usize = 8;
 
 /// How much a call stack held in two runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -151,59 +149,4 @@ fn sorted(stacks: ByStack) -> Vec<Grown> {
         grown.label = label;
     }
     grown
-}
-
-/// `file.c:58 function`; `function (module)` where the line is not known.
-fn described(frame: &Frame) -> String {
-    let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-    match (&frame.file, frame.line) {
-        (Some(file), Some(line)) => format!("{}:{line} {}", last(file), frame.function),
-        (Some(file), None) => format!("{} {}", last(file), frame.function),
-        (None, _) => format!("{} ({})", frame.function, last(&frame.module)),
-    }
-}
-
-/// Labels of call sites, each with the function that was called there: the first frame of the
-/// program, and as many of its callers as it takes to tell it from the others.
-fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
-    let is_named = |f: &&Frame| is_users(&f.function, &f.module, f.file.as_deref());
-    let frames = sites
-        .iter()
-        .map(|(frames, _)| frames.iter().filter(is_named).collect::<Vec<_>>());
-    let frames: Vec<_> = frames.collect();
-    let shown = |index: usize, count: usize| {
-        let frames = frames[index].iter().take(count);
-        let parts: Vec<_> = frames.map(|frame| described(frame)).collect();
-        match parts.is_empty() {
-            true => sites[index].1.to_owned(),
-            false => parts.join(" < "),
-        }
-    };
-    let mut labels: Vec<_> = (0..sites.len()).map(|index| shown(index, 1)).collect();
-    let alike = |labels: &[String]| {
-        let mut seen: HashMap<&str, usize> = HashMap::new();
-        labels
-            .iter()
-            .for_each(|label| *seen.entry(label).or_default() += 1);
-        let is_alike = labels.iter().map(|label| seen[&**label] > 1);
-        is_alike.collect::<Vec<_>>()
-    };
-    let deepest = frames.iter().map(Vec::len).max().unwrap_or(0);
-    for count in 2..=deepest.min(MAX_CALLERS) {
-        for (index, _) in alike(&labels)
-            .iter()
-            .enumerate()
-            .filter(|(_, alike)| **alike)
-        {
-            labels[index] = shown(index, count);
-        }
-    }
-    for (index, _) in alike(&labels)
-        .iter()
-        .enumerate()
-        .filter(|(_, alike)| **alike)
-    {
-        labels[index] += &format!(" > {}", sites[index].1);
-    }
-    labels
 }
