@@ -106,6 +106,9 @@ impl State {
                 self.ledger.index_addresses();
             }
             self.ledger.apply(event, |task| world.identity(task));
+        } else if let Event::Process(_) | Event::Exit(_) | Event::Exec(_) = event {
+            // Reports say who a process is, whatever they are about.
+            self.ledger.apply(event, |task| world.identity(task));
         } else if modes.bandwidth_util {
             self.ledger.apply_unreported(event);
         }

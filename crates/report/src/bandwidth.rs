@@ -37,8 +37,12 @@ pub struct DirectionReport {
     pub pid: u32,
     /// User id of the process, if known.
     pub uid: Option<u32>,
-    /// Name of the process, if known.
+    /// Name, if known.
     pub comm: Option<String>,
+    /// Name of its user, if known.
+    pub user: Option<String>,
+    /// Its command line, of which the end may be missing, if known.
+    pub command: Option<String>,
     /// Between which memories: `H2D`, `D2H`, `D2D`, `H2H`, `P2P`, ..., `set`, `unknown`.
     pub direction: &'static str,
     /// `sync` if the calls last as long as the transfers.
@@ -133,6 +137,8 @@ fn direction(which: &Which, meter: &Meter, gpu: &Moved, options: &Options) -> Di
         pid: which.pid,
         uid: None,
         comm: None,
+        user: None,
+        command: None,
         direction: which.direction.name(),
         mode: which.mode.name(),
         calls: meter.calls,

@@ -43,6 +43,10 @@ pub struct LauncherReport {
     pub uid: Option<u32>,
     /// Name, if known.
     pub comm: Option<String>,
+    /// Name of its user, if known.
+    pub user: Option<String>,
+    /// Its command line, of which the end may be missing, if known.
+    pub command: Option<String>,
     /// It has ended, or runs another program now.
     pub exited: bool,
     /// Launches that ran.
@@ -189,6 +193,8 @@ impl LauncherReport {
             pid: kernel.pid,
             uid: kernel.uid,
             comm: kernel.comm.clone(),
+            user: None,
+            command: None,
             exited: kernel.exited,
             launches: 0,
             calls: Vec::new(),

@@ -34,7 +34,7 @@ use chrono::{DateTime, FixedOffset, Local};
 use serde::{Serialize, Serializer};
 
 use gpuprobe_cuda::Modes;
-use gpuprobe_engine::{Process, State};
+use gpuprobe_engine::{Ledger, Process, State};
 use gpuprobe_model::clock;
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::link::Link;
@@ -179,7 +179,7 @@ pub fn learn_contexts(usage: &mut Usage, state: &State, learnt: &mut HashMap<u32
 /// Makes a report of `state` as it is now.
 pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>) -> Report {
     let modes = options.modes;
-    Report {
+    let mut report = Report {
         schema: SCHEMA,
         time: Some(Local::now().fixed_offset()),
         about: None,
@@ -197,6 +197,41 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>)
         activity: modes
             .activity
             .then(|| activity::build(&state.activity, options)),
+    };
+    name_processes(&mut report, &state.ledger);
+    report
+}
+
+/// Tells whose processes launch, copy and run what, which only the ledger knows.
+fn name_processes(report: &mut Report, ledger: &Ledger) {
+    let ended: HashMap<u32, &Process> = ledger.ended(true).map(|p| (p.pid, p)).collect();
+    let find = |pid: u32| ledger.process_of(pid).or_else(|| ended.get(&pid).copied());
+    let name = |pid: u32, user: &mut Option<String>, command: &mut Option<String>| {
+        if let Some(process) = find(pid) {
+            user.clone_from(&process.identity.user);
+            command.clone_from(&process.identity.command);
+        }
+    };
+    for process in report
+        .cudatrace
+        .iter_mut()
+        .flat_map(|trace| &mut trace.processes)
+    {
+        name(process.pid, &mut process.user, &mut process.command);
+    }
+    for process in report
+        .activity
+        .iter_mut()
+        .flat_map(|activity| &mut activity.processes)
+    {
+        name(process.pid, &mut process.user, &mut process.command);
+    }
+    for copies in report
+        .bandwidth_util
+        .iter_mut()
+        .flat_map(|copies| &mut copies.directions)
+    {
+        name(copies.pid, &mut copies.user, &mut copies.command);
     }
 }
 

@@ -43,6 +43,8 @@ fn summary(process: &Process, options: &Options) -> ProcessSummary {
         pid: process.pid,
         uid: process.uid,
         comm: process.comm.clone(),
+        user: None,
+        command: None,
         exited: process.ended_ns.is_some(),
         complete: process.is_complete,
         cupti_version: process.cupti_version,

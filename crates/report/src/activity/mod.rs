@@ -33,6 +33,10 @@ pub struct ProcessSummary {
     pub uid: Option<u32>,
     /// Name, if known.
     pub comm: Option<String>,
+    /// Name of its user, if known.
+    pub user: Option<String>,
+    /// Its command line, of which the end may be missing, if known.
+    pub command: Option<String>,
     /// It has ended, or runs another program now.
     pub exited: bool,
     /// Everything that CUPTI had to tell has been told. A process that is killed takes with it

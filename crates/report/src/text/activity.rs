@@ -43,6 +43,8 @@ fn write_process(
         pid: process.pid,
         comm: process.comm.as_deref(),
         uid: process.uid,
+        user: process.user.as_deref(),
+        command: process.command.as_deref(),
         exited: process.exited,
         ..Who::default()
     };

@@ -33,6 +33,8 @@ pub(super) fn write(
                     pid,
                     comm: first.comm.as_deref(),
                     uid: first.uid,
+                    user: first.user.as_deref(),
+                    command: first.command.as_deref(),
                     ..Who::default()
                 };
                 who.title()

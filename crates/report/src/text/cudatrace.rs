@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use gpuprobe_model::text::printable;
 
+use super::page::Who;
 use super::table::{Column, Table, plural};
 use crate::cudatrace::{Cudatrace, KernelReport, LauncherReport};
 
@@ -50,11 +51,15 @@ fn write_process(
     width: Option<usize>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let comm = printable(process.comm.as_deref().unwrap_or("?"));
-    let user = process.uid.map(|uid| format!(" uid {uid}"));
-    let ended = if process.exited { "  (ended)" } else { "" };
-    let user = user.unwrap_or_default();
-    writeln!(out, "{comm}  pid {}{user}{ended}", process.pid)?;
+    let who = Who {
+        pid: process.pid,
+        comm: process.comm.as_deref(),
+        command: process.command.as_deref(),
+        user: process.user.as_deref(),
+        uid: process.uid,
+        exited: process.exited,
+    };
+    writeln!(out, "{}", who.title())?;
     let launches = plural(process.launches, "launch");
     let different = plural(process.kernels, "kernel");
     let calls = calls(&process.calls);
@@ -108,6 +113,8 @@ fn table(process: &LauncherReport, kernels: &[&KernelReport]) -> Table {
 /// `8x16x1`; what is one is left out at the end.
 fn dimensions(dimensions: [u32; 3]) -> String {
     match dimensions {
+        // Not known.
+        [0, ..] => String::new(),
         [x, 1, 1] => x.to_string(),
         [x, y, 1] => format!("{x}x{y}"),
         [x, y, z] => format!("{x}x{y}x{z}"),
