@@ -135,6 +135,26 @@ struct Lines {
     peak: Option<Point>,
 }
 
+impl Lines {
+    /// `pixel` says where a point of the axes is.
+    fn of(chart: &Chart, scale: &Scale, pixel: impl Fn(&(f64, f64)) -> Point) -> Self {
+        let pixels = |points: Vec<(f64, f64)>| -> Vec<Point> {
+            let points = points.into_iter().map(|point| scale.point(point));
+            points.map(|point| pixel(&point)).collect()
+        };
+        let edges = (0..chart.bands.len()).map(|index| pixels(outline(chart, index)));
+        let lines = chart.lines.iter().map(|line| pixels(course(chart, line)));
+        Self {
+            edges: edges.collect(),
+            lines: lines.collect(),
+            leak: scale
+                .leak(chart)
+                .map(|ends| ends.iter().map(&pixel).collect()),
+            peak: chart.highest_point().map(|peak| pixel(&scale.point(peak))),
+        }
+    }
+}
+
 /// Draws all labels.
 pub(super) fn draw<DB: DrawingBackend>(
     chart: &Chart,
@@ -148,24 +168,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         let (x, y) = area.map_coordinate(point);
         (x - across.start, y - down.start)
     };
-    let pixels = |points: Vec<(f64, f64)>| -> Vec<Point> {
-        let points = points.into_iter().map(|point| scale.point(point));
-        points.map(|point| pixel(&point)).collect()
-    };
-    let lines = Lines {
-        edges: (0..chart.bands.len())
-            .map(|index| pixels(outline(chart, index)))
-            .collect(),
-        lines: chart
-            .lines
-            .iter()
-            .map(|line| pixels(course(chart, line)))
-            .collect(),
-        leak: scale
-            .leak(chart)
-            .map(|ends| ends.iter().map(pixel).collect()),
-        peak: chart.highest_point().map(|peak| pixel(&scale.point(peak))),
-    };
+    let lines = Lines::of(chart, scale, pixel);
     let style = TextStyle::from((FONT, text).into_font());
     let measure = |label: &str| {
         let (width, height) = area.estimate_text_size(label, &style).unwrap_or_default();
@@ -180,7 +183,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         taken: Vec::new(),
     };
     let area = area.strip_coord_spec();
-    for label in placed(chart, scale, lines, room, measure) {
+    for label in placed(chart, scale, &lines, room, measure) {
         if let Some((x, y)) = label.joined {
             let way = vec![(x, y), (x, label.rect.bottom)];
             area.draw(&PathElement::new(way, label.colour.stroke_width(1)))?;
@@ -210,7 +213,7 @@ pub(super) fn draw<DB: DrawingBackend>(
 fn placed(
     chart: &Chart,
     scale: &Scale,
-    lines: Lines,
+    lines: &Lines,
     mut room: Room,
     measure: impl Fn(&str) -> Point,
 ) -> Vec<Label> {

@@ -143,26 +143,34 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
     }
     let leaked = accounts.never_freed().gpu.total.bytes as f64;
     chart.leaked = Some(leaked).filter(|&bytes| bytes > 0.0);
-    let zero = session
-        .start_epoch_ns
-        .map(|start| start.saturating_add(first));
-    if let Some(path) = &config.smi {
-        let Some(zero) = zero else {
-            bail!(
-                "{} does not say when it began: --smi cannot be aligned",
-                file.display()
-            );
-        };
-        let offset = session.utc_offset_s.unwrap_or(0);
-        let samples = parse_smi(&read(path)?).with_context(|| format!("{}", path.display()))?;
-        chart.lines = smi::lines(&samples, zero, offset);
-    } else {
-        chart.lines = smi::recorded(&database, first)?;
-    }
+    chart.lines = smi_lines(file, &database, &session, config, first)?;
     if !chart.lines.is_empty() && !chart.overlaps_lines() {
         say("warning: the samples of nvidia-smi are of another time than the recording");
     }
     Ok(chart)
+}
+
+/// What nvidia-smi said meanwhile: what was given, or else what was recorded.
+fn smi_lines(
+    file: &Path,
+    database: &Database,
+    session: &Session,
+    config: &Config,
+    first_ns: i64,
+) -> Result<Vec<Line>> {
+    let Some(path) = &config.smi else {
+        return smi::recorded(database, first_ns);
+    };
+    let start = session.start_epoch_ns;
+    let Some(zero) = start.map(|start| start.saturating_add(first_ns)) else {
+        bail!(
+            "{} does not say when it began: --smi cannot be aligned",
+            file.display()
+        );
+    };
+    let offset = session.utc_offset_s.unwrap_or(0);
+    let samples = parse_smi(&read(path)?).with_context(|| format!("{}", path.display()))?;
+    Ok(smi::lines(&samples, zero, offset))
 }
 
 /// A call site, whatever number the reader gave it: its function and frames.

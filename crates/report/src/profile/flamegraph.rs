@@ -10,7 +10,8 @@ use inferno::flamegraph::{Options, from_lines};
 use super::layers::Layer;
 use super::{Profile, Sample, Weight, folded};
 use crate::names;
-use gpuprobe_model::text::{printable, size};
+use crate::text::page::amount;
+use gpuprobe_model::text::printable;
 
 /// Of paper.
 const WHITE: Color = Color {
@@ -38,7 +39,7 @@ pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<(
     if let Some(run) = &profile.run {
         options.title += &format!(": {}", names::cut(&[&printable(run)], Some(90)).concat());
     }
-    let mut subtitle = format!("{} in {} allocations", size(sum.bytes), sum.allocations);
+    let mut subtitle = amount(sum.bytes, sum.allocations);
     if !profile.left_out.is_empty() {
         subtitle += &format!("; without {}", profile.left_out.join(", "));
     }

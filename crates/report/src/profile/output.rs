@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::{Profile, Weight, flamegraph, folded, pprof};
+use crate::text::table::plural;
 use gpuprobe_model::text::size;
 use gpuprobe_os::files;
 use gpuprobe_os::say;
@@ -102,11 +103,11 @@ impl Outputs {
                 .and_then(|()| out.flush().map_err(Into::into))
                 .with_context(|| format!("cannot write to {}", path.display()))?;
             say(format_args!(
-                "{}: {} {}, in {} allocations{left_out}",
+                "{}: {} {}, in {}{left_out}",
                 path.display(),
                 size(sum.bytes),
                 weight.describe(),
-                sum.allocations
+                plural(sum.allocations, "allocation")
             ));
         }
         Ok(())

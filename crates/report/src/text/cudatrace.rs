@@ -5,21 +5,16 @@ use std::io::{self, Write};
 
 use gpuprobe_model::text::printable;
 
-use super::page::Who;
+use super::page::{Page, Who};
 use super::table::{Column, Table, plural};
 use crate::cudatrace::{Cudatrace, KernelReport, LauncherReport};
 
 /// Blocks of the bar of a kernel that has all launches.
 const BAR_WIDTH: f64 = 16.0;
 
-/// Writes the report into lines of `width` columns; `None` for lines of any length.
-pub(super) fn write(
-    report: &Cudatrace,
-    width: Option<usize>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub(super) fn write(report: &Cudatrace, page: &Page, out: &mut dyn Write) -> io::Result<()> {
     if report.launches + report.graph_launches + report.captured_launches == 0 {
-        return writeln!(out, "no kernel was launched");
+        return page.head("no kernel was launched", out);
     }
     // What was only captured has not run.
     let mut ran: HashMap<u32, Vec<&KernelReport>> = HashMap::new();
@@ -28,27 +23,26 @@ pub(super) fn write(
     }
     for process in report.processes.iter().filter(|p| p.launches > 0) {
         let kernels = ran.remove(&process.id).unwrap_or_default();
-        write_process(process, &kernels, width, out)?;
+        write_process(process, &kernels, page, out)?;
     }
     for graph in &report.graphs {
         let launches = plural(graph.launches, "launch");
         let graphs = plural(graph.graphs, "graph");
-        writeln!(out, "pid {}: {launches} of {graphs}", graph.pid)?;
+        let line = format!("pid {}: {launches} of {graphs}", graph.pid);
+        page.head(&line, out)?;
     }
-    match report.captured_launches {
-        0 => Ok(()),
-        1 => writeln!(out, "1 launch was captured into a graph and did not run"),
-        captured => writeln!(
-            out,
-            "{captured} launches were captured into graphs and did not run"
-        ),
-    }
+    let captured = match report.captured_launches {
+        0 => return Ok(()),
+        1 => "1 launch was captured into a graph and did not run".to_owned(),
+        captured => format!("{captured} launches were captured into graphs and did not run"),
+    };
+    page.head(&captured, out)
 }
 
 fn write_process(
     process: &LauncherReport,
     kernels: &[&KernelReport],
-    width: Option<usize>,
+    page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let who = Who {
@@ -59,12 +53,12 @@ fn write_process(
         uid: process.uid,
         exited: process.exited,
     };
-    writeln!(out, "{}", who.title())?;
+    page.head(&who.title(), out)?;
     let launches = plural(process.launches, "launch");
     let different = plural(process.kernels, "kernel");
     let calls = calls(&process.calls);
     writeln!(out, "{launches} of {different} by {calls}")?;
-    table(process, kernels).write(width, out)?;
+    table(process, kernels).write(page.columns, out)?;
     if process.omitted_kernels > 0 {
         let kernels = plural(process.omitted_kernels, "more kernel");
         let launches = plural(process.omitted_launches, "launch");
@@ -172,7 +166,7 @@ mod tests {
 
     fn written(report: &Cudatrace, width: Option<usize>) -> String {
         let mut out = Vec::new();
-        write(report, width, &mut out).unwrap();
+        write(report, &Page::new(width, None), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -51,8 +51,7 @@ impl Writer for Text {
         }
         if let Some(cudatrace) = &report.cudatrace {
             separate(report.memleak.is_some(), out)?;
-            page.head("LAUNCHES", out)?;
-            cudatrace::write(cudatrace, self.columns, out)?;
+            cudatrace::write(cudatrace, &page, out)?;
         }
         if let Some(bandwidth) = &report.bandwidth_util {
             separate(report.memleak.is_some() || report.cudatrace.is_some(), out)?;

@@ -1,4 +1,4 @@
-//! Names of kernels and functions, for people, and what symbols tell.
+//! Names of kernels and functions, and what symbols tell.
 
 mod demangle;
 mod host_files;
@@ -19,25 +19,6 @@ pub fn is_plausible(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_$.@-".contains(c);
     name.starts_with(|c: char| c.is_ascii_alphabetic() || "_$.".contains(c))
         && name.chars().all(allowed)
-}
-
-/// A demangled name in at most `width` characters: without its parameters and, of its template
-/// arguments, with the first only, as far as needed.
-pub fn shorten(name: &str, width: usize) -> String {
-    if name.chars().count() <= width {
-        return name.to_owned();
-    }
-    let mut short = without_parameters(name);
-    for depth in [3, 2, 1] {
-        if short.chars().count() > width {
-            short = first_arguments(&short, depth);
-        }
-    }
-    if short.chars().count() > width {
-        let kept: String = short.chars().take(width.saturating_sub(3)).collect();
-        short = kept + "...";
-    }
-    short
 }
 
 /// The bare name of a function that is demangled: without namespaces, result, template arguments
@@ -84,50 +65,6 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Cuts the parameter list at the end.
-fn without_parameters(name: &str) -> String {
-    let mut depth = 0;
-    for (position, c) in name.char_indices().rev() {
-        match c {
-            ')' => depth += 1,
-            '(' => {
-                depth -= 1;
-                if depth == 0 && name.ends_with(')') && position > 0 {
-                    return name[..position].to_owned();
-                }
-            }
-            _ => {}
-        }
-    }
-    name.to_owned()
-}
-
-/// Replaces all template arguments but the first by `...`, from nesting depth `from` on.
-fn first_arguments(name: &str, from: usize) -> String {
-    let mut short = String::new();
-    let mut depth = 0;
-    let mut dropping = None;
-    for c in name.chars() {
-        if c == '<' {
-            depth += 1;
-        }
-        if c == '>' && depth > 0 {
-            if dropping == Some(depth) {
-                dropping = None;
-            }
-            depth -= 1;
-        }
-        if dropping.is_none() {
-            short.push(c);
-            if c == ',' && depth >= from {
-                short.push_str(" ...");
-                dropping = Some(depth);
-            }
-        }
-    }
-    short
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,21 +96,5 @@ mod tests {
         for name in ["", "1abc", "a b", "a\u{1b}[0m", "\u{fffd}", "naïve", "a/b"] {
             assert!(!is_plausible(name), "{name}");
         }
-    }
-
-    #[test]
-    fn long_names_get_short() {
-        let name = "void at::native::vectorized_elementwise_kernel<4, at::native::F<float, int>, \
-                    std::array<char*, 2ul> >(int, at::native::F<float, int>)";
-        assert_eq!(
-            shorten(name, 60),
-            "void at::native::vectorized_elementwise_kernel<4, ...>"
-        );
-        assert_eq!(
-            shorten("short<int, long>(int)", 60),
-            "short<int, long>(int)"
-        );
-        assert_eq!(shorten(&"x".repeat(80), 20), "x".repeat(17) + "...");
-        assert_eq!(shorten("operator()(int)", 12), "operator()");
     }
 }
