@@ -81,8 +81,8 @@ pub(super) const MAX_NAMES: usize = 5;
 pub(super) fn why(config: &Config, loaded: Loaded, sieve: &Sieve) -> Option<String> {
     let seen = &sieve.seen;
     let has_cuda = loaded.any() || seen.any;
-    if !has_cuda && let Some(who) = who(&config.target) {
-        return Some(format!("{who} never loaded CUDA (libcuda, libcudart)"));
+    if !has_cuda && let Some(why) = no_cuda(&config.target) {
+        return Some(why);
     }
     let only_gpu = Modes {
         activity: true,
@@ -99,18 +99,27 @@ pub(super) fn why(config: &Config, loaded: Loaded, sieve: &Sieve) -> Option<Stri
     (!has_cuda).then(|| "no process has loaded CUDA (libcuda, libcudart)".to_owned())
 }
 
-/// Who is traced, if not everybody.
-fn who(target: &Target) -> Option<String> {
+/// That nobody who was asked for has CUDA; `None` if everybody was. Of a command all is known, of a
+/// process only what was since.
+fn no_cuda(target: &Target) -> Option<String> {
     match target {
         Target::Everything => None,
         Target::Processes(pids) => {
             let names: Vec<_> = pids.iter().map(u32::to_string).collect();
-            let plural = if names.len() == 1 { "" } else { "es" };
-            Some(format!("process{plural} {}", names.join(", ")))
+            let (who, was) = match names.len() {
+                1 => ("process", "it was"),
+                _ => ("none of processes", "they were"),
+            };
+            let had = if names.len() == 1 { "had no" } else { "had" };
+            Some(format!(
+                "{who} {} {had} CUDA loaded (libcuda, libcudart) while {was} traced",
+                names.join(", ")
+            ))
         }
-        Target::Command(words) => words
-            .first()
-            .map(|word| word.to_string_lossy().into_owned()),
+        Target::Command(words) => {
+            let name = words.first()?.to_string_lossy();
+            Some(format!("{name} never loaded CUDA (libcuda, libcudart)"))
+        }
     }
 }
 

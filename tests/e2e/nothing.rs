@@ -94,7 +94,7 @@ fn root_what_did_not_match_is_named() {
 fn root_a_process_without_cuda_is_nothing_to_trace() {
     let mut sleeps = Guarded::spawn(Command::new("sleep").arg("1")).unwrap();
     let pid = sleeps.pid();
-    let why = format!("process {pid} never loaded CUDA (libcuda, libcudart)");
+    let why = format!("process {pid} had no CUDA loaded (libcuda, libcudart) while it was traced");
     assert_eq!(ending(Setup::pid(pid), &[]), (Some(why), NOTHING));
     sleeps.wait();
     // One that has it loaded could have been traced.

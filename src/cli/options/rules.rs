@@ -1,0 +1,171 @@
+//! Which options have an effect beside which others.
+
+use super::Grade::{Error, Warning};
+use super::Rule;
+
+/// Live tracing.
+const LIVE: &[&str] = &[TRACE, "record"];
+/// What stands for the subcommand where there is none.
+pub(super) const TRACE: &str = "trace";
+/// What part of a file is looked at.
+const SELECTION: &[&str] = &["pid", "device", "host", "from", "to"];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        commands: LIVE,
+        options: &["kind"],
+        works: |given| given.memleak(),
+        grade: Error,
+        why: "kinds are those of memory, which is not traced; add --memleak",
+    },
+    Rule {
+        commands: &[TRACE],
+        options: &["older_than", "min_size", "max_size"],
+        works: |given| given.memleak(),
+        grade: Error,
+        why: "allocations are not traced; add --memleak",
+    },
+    Rule {
+        commands: &[TRACE],
+        options: &["folded", "flamegraph", "pprof"],
+        works: |given| given.memleak(),
+        grade: Error,
+        why: "profiles are about memory, which is not traced; add --memleak",
+    },
+    Rule {
+        commands: &[TRACE],
+        options: &["group", "sort", "site", "allocations"],
+        works: |given| given.memleak(),
+        grade: Warning,
+        why: "allocations are not traced; add --memleak",
+    },
+    Rule {
+        commands: &[TRACE],
+        options: &["depth", "full_stacks", "stacks_shown"],
+        works: |given| given.memleak() && given.takes_stacks(),
+        grade: Warning,
+        why: "no call stacks are taken; trace --memleak with --stacks auto",
+    },
+    Rule {
+        commands: &[TRACE],
+        options: &["depth", "full_stacks"],
+        works: |given| given.shows_stacks() || given.profiles(),
+        grade: Warning,
+        why: "text has no call stacks by itself; add --stacks-shown or --site N",
+    },
+    Rule {
+        commands: LIVE,
+        options: &["stacks"],
+        works: |given| given.memleak() || given.records_launch_stacks(),
+        grade: Warning,
+        why: "only memory has call stacks, and launches in a recording with --cudatrace and \
+              --activity; add --memleak",
+    },
+    Rule {
+        commands: &[TRACE],
+        options: &["top"],
+        works: |given| given.memleak() || given.has("cudatrace") || given.activity(),
+        grade: Warning,
+        why: "copies are listed by direction, all of them; add --memleak, --cudatrace or --activity",
+    },
+    Rule {
+        commands: &[TRACE, "report", "replay"],
+        options: &["stacks_shown", "site", "allocations"],
+        works: |given| given.is_text(),
+        grade: Warning,
+        why: "it is about text; other formats have all of them",
+    },
+    Rule {
+        commands: &[TRACE],
+        options: &["scroll"],
+        works: |given| !given.has("command") && !given.has("output"),
+        grade: Warning,
+        why: "reports take each other's place only on a terminal that no command writes to",
+    },
+    Rule {
+        commands: LIVE,
+        options: &["api"],
+        works: |given| !given.is_only_activity(),
+        grade: Warning,
+        why: "--activity has the calls of both layers",
+    },
+    Rule {
+        commands: LIVE,
+        options: &["children"],
+        works: |given| given.has("pid") || given.has("command"),
+        grade: Error,
+        why: "there is no process whose children these would be; give --pid",
+    },
+    Rule {
+        commands: LIVE,
+        options: &["children"],
+        works: |given| !given.has("command"),
+        grade: Warning,
+        why: "children of COMMAND are always traced",
+    },
+    Rule {
+        commands: &[TRACE, "report"],
+        options: &["weight"],
+        works: |given| given.profiles(),
+        grade: Warning,
+        why: "no profile is written; give --folded, --flamegraph or --pprof",
+    },
+    Rule {
+        commands: &["report"],
+        options: &[
+            "group",
+            "sort",
+            "depth",
+            "older_than",
+            "min_size",
+            "max_size",
+            "site",
+            "allocations",
+        ],
+        works: |given| given.lists_allocations(),
+        grade: Error,
+        why: "it is about lists of allocations; ask for --analysis watermark or leakage",
+    },
+    Rule {
+        commands: &["report"],
+        options: &["full_stacks", "stacks_shown"],
+        works: |given| given.lists_allocations() || given.profiles() || given.has("diff"),
+        grade: Warning,
+        why: "no call stack is written; ask for --analysis watermark or leakage, or for a profile",
+    },
+    Rule {
+        commands: &["report"],
+        options: &["top"],
+        works: |given| !given.is("analysis", "usage"),
+        grade: Warning,
+        why: "--analysis usage has a row for every change; --from and --to select some",
+    },
+    Rule {
+        commands: &["report"],
+        options: &["host"],
+        works: |given| !given.is_about_the_gpu(),
+        grade: Warning,
+        why: "it is about memory; ask for --analysis watermark, leakage or usage",
+    },
+    Rule {
+        commands: &["plot"],
+        options: &["top"],
+        works: |given| given.is("by", "site") || given.has("usage"),
+        grade: Warning,
+        why: "every kind has an area; give --by site",
+    },
+    Rule {
+        commands: &["plot"],
+        options: &["by", "top"],
+        works: |given| !given.has("usage"),
+        grade: Error,
+        why: "the report that --usage names has neither kinds nor call sites; plot the recording",
+    },
+    Rule {
+        commands: &["plot"],
+        options: SELECTION,
+        works: |given| !given.has("usage"),
+        grade: Error,
+        why: "the report that --usage names is drawn as it is; select when it is made",
+    },
+];

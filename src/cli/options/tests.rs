@@ -1,0 +1,201 @@
+//! Command lines, and what is said of their options.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use super::Grade::{Error, Warning};
+use super::*;
+
+/// What is said of a command line: the grade and the options.
+fn said(line: &str) -> Vec<(Grade, String)> {
+    let words = line.split_whitespace();
+    let matches = Cli::command().try_get_matches_from(words).unwrap();
+    let found = without_effect(&Given::of(&matches));
+    let options = |said: String| said.split(" ha").next().unwrap().to_owned();
+    found
+        .into_iter()
+        .map(|(grade, said)| (grade, options(said)))
+        .collect()
+}
+
+/// Command lines, and of which options something is said.
+const LINES: &[(&str, &[(Grade, &str)])] = &[
+    ("report f --depth 3", &[(Error, "--depth")]),
+    (
+        "report f --sort age --min-size 1 --kernels",
+        &[(Error, "--sort, --min-size")],
+    ),
+    ("report f --analysis leakage --depth 3 --full-stacks", &[]),
+    ("report f --analysis usage --top 3", &[(Warning, "--top")]),
+    ("report f --kernels --top 3", &[]),
+    ("report f --kernels --host", &[(Warning, "--host")]),
+    ("report f --full-stacks", &[(Warning, "--full-stacks")]),
+    ("report f --full-stacks --weight peak --folded x", &[]),
+    ("report f --weight peak", &[(Warning, "--weight")]),
+    ("plot f --top 3", &[(Warning, "--top")]),
+    ("plot f --top 3 --by site --pid 7", &[]),
+    ("plot --usage f --top 3", &[(Error, "--top")]),
+    (
+        "plot --usage f --from 1s --host",
+        &[(Error, "--host, --from")],
+    ),
+];
+
+#[cfg(feature = "live")]
+const LIVE_LINES: &[(&str, &[(Grade, &str)])] = &[
+    (
+        "-p 7 --kind vmm --depth 3 --stacks-shown --top 3 --sort age",
+        &[],
+    ),
+    (
+        "-p 7 --depth 3 --full-stacks",
+        &[(Warning, "--depth, --full-stacks")],
+    ),
+    ("--cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
+    ("record --cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
+    (
+        "--cudatrace -p 7 --older-than 1s --max-size 1",
+        &[(Error, "--older-than, --max-size")],
+    ),
+    ("--cudatrace -p 7 --folded x", &[(Error, "--folded")]),
+    (
+        "--cudatrace -p 7 --sort age --top 3",
+        &[(Warning, "--sort")],
+    ),
+    ("--bandwidth-util -p 7 --top 3", &[(Warning, "--top")]),
+    ("--memleak --depth 3 --format json", &[(Warning, "--depth")]),
+    ("--memleak --depth 3 --stacks fp --site 1", &[]),
+    (
+        "--memleak -p 7 --full-stacks --stacks off --format csv",
+        &[(Warning, "--full-stacks")],
+    ),
+    ("--cudatrace -p 7 --stacks fp", &[(Warning, "--stacks")]),
+    ("--cudatrace --activity --record f --stacks fp -- app", &[]),
+    ("record --cudatrace --activity --stacks fp -- app", &[]),
+    ("--activity --api driver -- app", &[(Warning, "--api")]),
+    ("--activity --memleak --api driver -- app", &[]),
+    ("-p 7 --site 1 --allocations", &[]),
+    (
+        "-p 7 --cudatrace --allocations",
+        &[(Warning, "--allocations")],
+    ),
+    ("-p 7 --site 1 --format json", &[(Warning, "--site")]),
+    ("--children", &[(Error, "--children")]),
+    ("-p 7 --scroll", &[]),
+    ("-p 7 --scroll -o f", &[(Warning, "--scroll")]),
+    ("--children -- app", &[(Warning, "--children")]),
+    ("record --children -p 7", &[]),
+    ("--weight peak -p 7", &[(Warning, "--weight")]),
+    ("--weight peak -p 7 --pprof x", &[]),
+];
+
+#[cfg(not(feature = "live"))]
+const LIVE_LINES: &[(&str, &[(Grade, &str)])] = &[];
+
+#[test]
+fn options_without_effect_are_told_from_others() {
+    for (line, expected) in LINES.iter().chain(LIVE_LINES) {
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(grade, options)| (*grade, (*options).to_owned()))
+            .collect();
+        assert_eq!(said(&format!("gpuprobe {line}")), expected, "{line}");
+    }
+}
+
+#[cfg(feature = "live")]
+#[test]
+fn every_rule_is_tried() {
+    let lines = || LINES.iter().chain(LIVE_LINES);
+    let of = |line: &str| {
+        let words: Vec<_> = format!("gpuprobe {line}")
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        Cli::command().try_get_matches_from(words).unwrap()
+    };
+    for rule in RULES {
+        let is_tried = lines().any(|(line, _)| {
+            let matches = of(line);
+            let given = Given::of(&matches);
+            rule.commands.contains(&given.command)
+                && rule.options.iter().any(|option| given.has(option))
+                && !(rule.works)(&given)
+        });
+        assert!(is_tried, "{:?}: {}", rule.options, rule.why);
+    }
+}
+
+/// Options that have an effect beside whatever can be given with them.
+const ALWAYS: &[&str] = &[
+    "help",
+    "version",
+    "verbose",
+    "file",
+    "output",
+    "format",
+    "title",
+    "width",
+    "height",
+    "smi",
+    "usage",
+    "analysis",
+    "kernels",
+    "copies",
+    "calls",
+    "waits",
+    "nvtx",
+    "processes",
+    "summary",
+    "diff",
+    "export_tsv",
+    "last",
+    // clap sees to what they need.
+    "per_call",
+    "per_record",
+    "cupti_buffer",
+    "as_root",
+    // What is traced, and how.
+    "memleak",
+    "cudatrace",
+    "bandwidth_util",
+    "activity",
+    "activity_summary",
+    "command",
+    "pid",
+    "comm",
+    "uid",
+    "exclude",
+    "container",
+    "cgroup",
+    "duration",
+    "interval",
+    "attach",
+    "allow_arm64",
+    "map_entries",
+    "record",
+    "all_tables",
+    "smi_interval",
+];
+
+/// A new option needs a rule, or a thought. What a replay has an effect on depends on what was
+/// recorded.
+#[cfg(feature = "live")]
+#[test]
+fn every_option_has_been_thought_of() {
+    let ruled: BTreeSet<_> = RULES.iter().flat_map(|rule| rule.options).collect();
+    let command = Cli::command();
+    let all = command
+        .get_subcommands()
+        .filter(|command| command.get_name() != "replay");
+    for command in all.chain([&command]) {
+        for option in command.get_arguments() {
+            let id = option.get_id().as_str();
+            assert!(
+                ruled.contains(&id) || ALWAYS.contains(&id),
+                "{id}: rule or ALWAYS?"
+            );
+        }
+    }
+}
