@@ -128,6 +128,7 @@ fn the_page_has_the_shares_of_the_gpu() {
     assert!((idle - (1.0 - busy / observed)).abs() < 1e-9);
     let page = report(&file, &["--summary"]);
     let shares = "  GPU 0 NVIDIA H200  kernels 0.2 %, copies 6.4 %, sets 0.0 %, graphs 0.1 %, \
-                  idle 93.3 % of 191.466 ms; ";
+                  idle 93.3 % of 191.5 ms\n    \
+                  295 gaps between work, the longest 358.69 us\n";
     assert!(page.contains(shares), "{page}");
 }

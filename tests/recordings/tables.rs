@@ -74,7 +74,7 @@ fn durations(file: &Path, sql: &str) -> HashMap<String, Vec<u64>> {
 fn agree(rows: &[Row], name: impl Fn(&Row) -> String, expected: &HashMap<String, Vec<u64>>) {
     assert_eq!(rows.len(), expected.len(), "{rows:?}");
     let all: u64 = expected.values().flatten().sum();
-    let totals: Vec<u64> = rows.iter().map(|row| total(row)).collect();
+    let totals: Vec<u64> = rows.iter().map(total).collect();
     assert!(totals.is_sorted_by(|a, b| a >= b), "{totals:?}");
     for row in rows {
         let name = name(row);
@@ -180,12 +180,8 @@ fn copies_are_told_apart_by_mode_and_memory() {
     let copies = copies.iter().filter(|row| row["direction"] != "set");
     let mut seen = 0;
     for row in copies {
-        let mode = if row["mode"].is_empty() {
-            "sync"
-        } else {
-            &row["mode"]
-        };
-        let name = [&row["direction"], mode, &row["source"], &row["destination"]].join(" ");
+        let key = ["direction", "mode", "source", "destination"];
+        let name = key.map(|key| row[key].as_str()).join(" ");
         let durations = &expected[&name];
         assert_eq!(row["count"], durations.len().to_string(), "{name}");
         assert_eq!(

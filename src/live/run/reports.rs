@@ -51,7 +51,8 @@ impl Run<'_> {
         {
             return Ok(Reader::Reading);
         }
-        if self.config.modes.bandwidth_util {
+        let modes = self.config.modes;
+        if modes.bandwidth_util || modes.activity {
             self.link = faster(self.link, Link::current());
         }
         if self.lost != self.lost_said && !self.output.shows_losses() {

@@ -26,6 +26,7 @@ pub(crate) fn build(activities: &Activities, options: &Options) -> ActivitySumma
     ActivitySummary {
         records: all.iter().map(|process| process.records).sum(),
         forgotten_processes: activities.forgotten,
+        link: options.link,
         processes: shown.map(|process| summary(process, options)).collect(),
     }
 }
@@ -67,7 +68,7 @@ fn summary(process: &Process, options: &Options) -> ProcessSummary {
             .collect(),
         kernels,
         omitted_kernels,
-        copies: copies(process),
+        copies: copies(process, options),
         synchronizations: timed(&process.waits, &nsys::WAITS),
         memory: process.memory.iter().map(memory).collect(),
         memory_pools: process.pools.iter().map(pool).collect(),
@@ -202,7 +203,11 @@ fn kernels(process: &Process, options: &Options) -> (Vec<KernelSummary>, u64) {
     (named.chain(rest).collect(), omitted)
 }
 
-fn copies(process: &Process) -> Vec<CopySummary> {
+fn copies(process: &Process, options: &Options) -> Vec<CopySummary> {
+    let link = |which: Option<&WhichCopies>| {
+        let crosses = which.is_some_and(|which| which.direction.crosses_link());
+        options.link.filter(|_| crosses)
+    };
     let summary = |moved: &Moved, which: Option<&WhichCopies>| CopySummary {
         direction: which.map_or("set", |which| which.direction.name()),
         mode: which.and_then(|which| which.mode).map(Mode::name),
@@ -212,6 +217,10 @@ fn copies(process: &Process) -> Vec<CopySummary> {
         bytes: moved.bytes,
         bytes_per_second: moved.bytes_per_second(),
         peak_bytes_per_second: (moved.tally.total_ns > 0).then_some(moved.peak_bytes_per_second),
+        link_utilisation: moved
+            .bytes_per_second()
+            .zip(link(which))
+            .map(|(speed, link)| speed / link.bytes_per_second()),
     };
     let sets = (process.sets.tally.count > 0).then(|| summary(&process.sets, None));
     let copies = process.copies.iter();

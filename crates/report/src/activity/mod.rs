@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use gpuprobe_engine::activity::by_work::Spent;
 use gpuprobe_engine::activity::tally::Tally;
+use gpuprobe_model::link::Link;
 
 pub(super) use build::build;
 
@@ -20,6 +21,8 @@ pub struct ActivitySummary {
     pub records: u64,
     /// Processes that ended long ago and are not listed any more.
     pub forgotten_processes: u64,
+    /// The link of the host's GPUs, if all have the same and it is known.
+    pub link: Option<Link>,
     /// Those that CUPTI has told anything of.
     pub processes: Vec<ProcessSummary>,
 }
@@ -323,6 +326,9 @@ pub struct CopySummary {
     pub bytes_per_second: Option<f64>,
     /// The fastest.
     pub peak_bytes_per_second: Option<f64>,
+    /// `bytes_per_second` over what the link between host and GPU can carry one way; none if they do
+    /// not cross it or it is not known.
+    pub link_utilisation: Option<f64>,
 }
 
 /// Operations on memory.

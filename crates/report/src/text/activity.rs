@@ -1,6 +1,7 @@
 //! What the GPU did, for people.
 
 use gpuprobe_cuda::names::without_version;
+use gpuprobe_model::link::Link;
 use gpuprobe_model::text::printable;
 use gpuprobe_model::text::size;
 use std::io::{self, Write};
@@ -8,7 +9,7 @@ use std::io::{self, Write};
 use super::bandwidth::memories;
 use super::page::Who;
 use super::table::{Column, Table, plural};
-use super::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, shares, time};
+use super::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, time, write_shares};
 use crate::activity::{
     ActivitySummary, CallSummary, CopySummary, DeviceSummary, MemorySummary, ProcessSummary, Timed,
 };
@@ -25,7 +26,7 @@ pub(super) fn write(
         return writeln!(out, "no GPU activity so far");
     }
     for process in &report.processes {
-        write_process(process, width, out)?;
+        write_process(process, report.link, width, out)?;
     }
     if report.forgotten_processes > 0 {
         let count = report.forgotten_processes;
@@ -36,6 +37,7 @@ pub(super) fn write(
 
 fn write_process(
     process: &ProcessSummary,
+    link: Option<Link>,
     width: Option<usize>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -57,10 +59,10 @@ fn write_process(
         )?;
     }
     for device in &process.devices {
-        write_device(device, process.observed_seconds, out)?;
+        write_device(device, process.observed_seconds, width, out)?;
     }
     write_kernels(process, width, out)?;
-    write_copies(&process.copies, width, out)?;
+    write_copies(&process.copies, link, width, out)?;
     let waits = ("WAITS", "% OF WAIT TIME", "WAITS FOR");
     write_timed(waits, &process.synchronizations, width, out)?;
     write_memory("memory", &process.memory, out)?;
@@ -79,21 +81,23 @@ fn write_process(
     write_ranges(process, width, out)
 }
 
-fn write_device(device: &DeviceSummary, observed: f64, out: &mut dyn Write) -> io::Result<()> {
+fn write_device(
+    device: &DeviceSummary,
+    observed: f64,
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let number = device
         .device
         .map_or("?".into(), |number| number.to_string());
     let name = device.name.as_deref().map(printable).unwrap_or_default();
     let space = if name.is_empty() { "" } else { " " };
-    writeln!(
-        out,
-        "  GPU {number}{space}{name}  {}",
-        shares(&device.shares, observed * 1e9)
-    )?;
+    let head = format!("  GPU {number}{space}{name}");
+    write_shares(&head, &device.shares, observed * 1e9, width, out)?;
     let recent = device.recent_seconds;
     if recent < observed {
-        let since = shares(&device.recent_shares, recent * 1e9);
-        writeln!(out, "    since the last report  {since}")?;
+        let (head, of_ns) = ("    since the last report", recent * 1e9);
+        write_shares(head, &device.recent_shares, of_ns, width, out)?;
     }
     let gaps = &device.gaps;
     if gaps.count > 0 {
@@ -170,6 +174,7 @@ fn write_kernels(
 
 fn write_copies(
     copies: &[CopySummary],
+    link_of: Option<Link>,
     width: Option<usize>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -182,7 +187,11 @@ fn write_copies(
         Column::right("GB/S"),
         Column::right("PEAK"),
     ];
-    let mut table = Table::new(INDENT, &[&first[..], &COPY_TIMES].concat());
+    let link = [
+        Column::right("% OF LINK"),
+        Column::left("LINK").from_width(100),
+    ];
+    let mut table = Table::new(INDENT, &[&first[..], &link, &COPY_TIMES].concat());
     for copy in copies {
         let first = [
             copy.direction.to_owned(),
@@ -193,7 +202,12 @@ fn write_copies(
             gigabytes(copy.bytes_per_second),
             gigabytes(copy.peak_bytes_per_second),
         ];
-        table.row(first.into_iter().chain(cells(Some(&copy.times))));
+        let link = match copy.link_utilisation.zip(link_of.as_ref()) {
+            Some((used, link)) => [percent(used), link.to_string()],
+            None => Default::default(),
+        };
+        let cells = first.into_iter().chain(link);
+        table.row(cells.chain(self::cells(Some(&copy.times))));
     }
     table.write(width, out)
 }

@@ -1,5 +1,7 @@
 //! Durations in tables.
 
+use std::io::{self, Write};
+
 use super::table::Column;
 use crate::activity::{Shares, Times};
 
@@ -58,8 +60,40 @@ pub(crate) fn gigabytes(bytes_per_second: Option<f64>) -> String {
     bytes_per_second.map_or_else(String::new, |speed| format!("{:.1}", speed / 1e9))
 }
 
-/// `kernels 2.3 %, copies 97.0 %, sets 0.0 %, idle 0.7 % of 12.300 s`.
-pub(crate) fn shares(shares: &Shares, of_ns: f64) -> String {
+/// Writes `head` and the shares of a time after it, or below it where there is no room.
+///
+/// # Errors
+/// Returns an error if `out` cannot be written to.
+pub(crate) fn write_shares(
+    head: &str,
+    of: &Shares,
+    of_ns: f64,
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let shares = shares(of, of_ns);
+    let taken = head.chars().count() + 2 + shares.chars().count();
+    if width.is_some_and(|width| taken > width) {
+        let indent = head.chars().take_while(|c| *c == ' ').count() + 2;
+        write!(out, "{head}")?;
+        let mut room = 0;
+        for part in shares.split_inclusive(',') {
+            let taken = part.chars().count();
+            if room < taken {
+                write!(out, "\n{:indent$}{}", "", part.trim_start())?;
+                room = width.unwrap_or(usize::MAX).saturating_sub(indent);
+            } else {
+                write!(out, "{part}")?;
+            }
+            room = room.saturating_sub(taken);
+        }
+        return writeln!(out);
+    }
+    writeln!(out, "{head}  {shares}")
+}
+
+/// `kernels 2.3 %, copies 97.0 %, sets 0.0 %, idle 0.7 % of 12.3 s`.
+fn shares(shares: &Shares, of_ns: f64) -> String {
     let graphs = match shares.graphs {
         graphs if graphs > 0.0 => format!("graphs {} %, ", percent(graphs)),
         _ => String::new(),
@@ -70,13 +104,44 @@ pub(crate) fn shares(shares: &Shares, of_ns: f64) -> String {
         percent(shares.copies),
         percent(shares.sets),
         percent(shares.idle),
-        time(of_ns),
+        short(of_ns),
     )
+}
+
+/// A time of which something is a part: `12.3 s`.
+fn short(ns: f64) -> String {
+    match ns {
+        ns if ns < 1e3 => format!("{ns:.0} ns"),
+        ns if ns < 1e6 => format!("{:.1} us", ns / 1e3),
+        ns if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
+        ns => format!("{:.1} s", ns / 1e9),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_go_on_in_the_next_line() {
+        let of = Shares {
+            kernels: 0.023,
+            copies: 0.97,
+            graphs: 0.5,
+            idle: 0.007,
+            ..Shares::default()
+        };
+        let written = |width: usize| {
+            let mut out = Vec::new();
+            let result = write_shares("  GPU 0 H200", &of, 12.3e9, Some(width), &mut out);
+            assert!(result.is_ok());
+            String::from_utf8_lossy(&out).into_owned()
+        };
+        let all = "kernels 2.3 %, copies 97.0 %, sets 0.0 %, graphs 50.0 %, idle 0.7 % of 12.3 s";
+        assert_eq!(written(120), format!("  GPU 0 H200  {all}\n"));
+        let broken = all.replace(" idle", "\n    idle");
+        assert_eq!(written(80), format!("  GPU 0 H200\n    {broken}\n"));
+    }
 
     #[test]
     fn times_have_the_unit_that_fits() {

@@ -8,7 +8,7 @@ use crate::analysis::merged::{Copies, Kernel, Named, timed_processes};
 use crate::analysis::work::Gpu;
 use crate::text::bandwidth::memories;
 use crate::text::table::{Column, Table, plural};
-use crate::text::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, shares, time};
+use crate::text::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, time, write_shares};
 use gpuprobe_cuda::Direction;
 use gpuprobe_cuda::names::without_version;
 use gpuprobe_model::text::{printable, size};
@@ -47,7 +47,8 @@ pub(super) fn kernels(report: &Report, lines: Lines, out: &mut dyn Write) -> io:
         plural(kernels.len() as u64, "kernel"),
         plural_of(graphs, "graph launch", "graph launches"),
     )?;
-    gpus(report.about.as_ref().map_or(&[], |about| &about.gpus), out)?;
+    let all = report.about.as_ref().map_or(&[][..], |about| &about.gpus);
+    gpus(all, lines.width, out)?;
     let are_timed = kernels.iter().any(|kernel| kernel.times.is_some());
     let counted = if are_timed {
         [Column::right("RUNS"), Column::right("% KERNEL TIME")]
@@ -75,18 +76,16 @@ pub(super) fn plural_of(count: u64, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
 }
 
-fn gpus(gpus: &[Gpu], out: &mut dyn Write) -> io::Result<()> {
+fn gpus(gpus: &[Gpu], width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
     for gpu in gpus {
         let name = gpu.name.as_deref().map(printable).unwrap_or_default();
         let space = if name.is_empty() { "" } else { " " };
-        writeln!(
-            out,
-            "  GPU {}{space}{name}  {}; {}, the longest {}",
-            gpu.device,
-            shares(&gpu.shares, gpu.observed_ns as f64),
-            plural(gpu.gaps, "gap"),
-            time(gpu.longest_gap_ns as f64),
-        )?;
+        let head = format!("  GPU {}{space}{name}", gpu.device);
+        write_shares(&head, &gpu.shares, gpu.observed_ns as f64, width, out)?;
+        if gpu.gaps > 0 {
+            let (gaps, longest) = (plural(gpu.gaps, "gap"), time(gpu.longest_gap_ns as f64));
+            writeln!(out, "    {gaps} between work, the longest {longest}")?;
+        }
     }
     Ok(())
 }

@@ -97,11 +97,11 @@ fn sums_for_people() {
     let (_, sums) = text.split_once('\n').unwrap();
     let expected = "\
 ?  pid 7  5 GPU records
-  GPU 0  kernels 30.0 %, copies 20.0 %, sets 0.0 %, idle 50.0 % of 10.00 us
+  GPU 0  kernels 30.0 %, copies 20.0 %, sets 0.0 %, idle 50.0 % of 10.0 us
     idle between work 1 time, for 1.00 us, at most 1.00 us: 1 below 1 us
     RUNS  % KERNEL TIME    TOTAL     MEAN   MEDIAN      P99      MIN      MAX  KERNEL
        1           75.0  3.00 us  3.00 us  3.00 us  3.00 us  3.00 us  3.00 us  evil\\u{1b}[2J
-       1           25.0  1.00 us  1.00 us  1.00 us  1.00 us  1.00 us  1.00 us  k(float*)
+       1           25.0  1.00 us  1.00 us  1.00 us  1.00 us  1.00 us  1.00 us  k
     DIRECTION  MODE   MEMORY            COPIES      BYTES  GB/S  PEAK    TOTAL     MEAN   MEDIAN      P99      MIN      MAX
     H2D        async  pinned to device       1  19.53 KiB  10.0  10.0  2.00 us  2.00 us  2.00 us  2.00 us  2.00 us  2.00 us
   memory: device allocation 1 (1.00 MiB)
