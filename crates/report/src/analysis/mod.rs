@@ -20,7 +20,6 @@ mod work;
 use anyhow::Result;
 
 use gpuprobe_recording::{MemoryRow, Origin, ids};
-use gpuprobe_stacks::cuda;
 
 pub use accounts::{Accounts, Part, Step};
 pub use callers::Callers;
@@ -92,11 +91,4 @@ impl Visitor for () {
     fn can_restart(&self) -> bool {
         true
     }
-}
-
-/// Whether users recognise a frame: it is in none of CUDA's libraries, and has a name.
-fn is_users(function: &str, module: &str, file: Option<&str>) -> bool {
-    let is_libc = cuda::file_name(module).starts_with("libc.so");
-    let is_named = !function.starts_with("0x") && !function.contains("+0x");
-    is_named && !is_libc && !cuda::is_cuda(function, module, file)
 }

@@ -7,7 +7,7 @@ use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
 use super::bandwidth::memories;
-use super::page::Who;
+use super::page::{Page, Who};
 use super::table::{Column, Table, plural};
 use super::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, time, write_shares};
 use crate::activity::{
@@ -17,16 +17,12 @@ use crate::activity::{
 /// Lists of a process are indented by this.
 const INDENT: usize = 4;
 
-pub(super) fn write(
-    report: &ActivitySummary,
-    width: Option<usize>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub(super) fn write(report: &ActivitySummary, page: &Page, out: &mut dyn Write) -> io::Result<()> {
     if report.records == 0 {
-        return writeln!(out, "no GPU activity so far");
+        return page.head("no GPU activity so far", out);
     }
     for process in &report.processes {
-        write_process(process, report.link, width, out)?;
+        write_process(process, report.link, page, out)?;
     }
     if report.forgotten_processes > 0 {
         let count = report.forgotten_processes;
@@ -38,7 +34,7 @@ pub(super) fn write(
 fn write_process(
     process: &ProcessSummary,
     link: Option<Link>,
-    width: Option<usize>,
+    page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let who = Who {
@@ -48,10 +44,10 @@ fn write_process(
         user: process.user.as_deref(),
         command: process.command.as_deref(),
         exited: process.exited,
-        ..Who::default()
     };
     let records = plural(process.records, "GPU record");
-    writeln!(out, "{}  {records}", who.title())?;
+    page.head_parts(&[who.title(), records], out)?;
+    let width = page.columns;
     if process.exited && !process.complete {
         writeln!(
             out,
@@ -152,7 +148,7 @@ fn table(first: &[Column], last: &[Column]) -> Table {
 fn rest(count: u64, out: &mut dyn Write) -> io::Result<()> {
     match count {
         0 => Ok(()),
-        count => writeln!(out, "{:INDENT$}... and {count} more (--top)", ""),
+        count => writeln!(out, "{:INDENT$}... and {count} more (--top all)", ""),
     }
 }
 

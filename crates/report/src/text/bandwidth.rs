@@ -3,7 +3,7 @@
 use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
-use super::page::Who;
+use super::page::{Page, Who};
 use super::table::{Column, Table, plural};
 use super::times::{gigabytes, percent};
 use crate::bandwidth::{BandwidthUtil, CopyReport, DirectionReport};
@@ -13,13 +13,9 @@ use gpuprobe_engine::transfers::EARLIER;
 
 const INDENT: usize = 2;
 
-pub(super) fn write(
-    report: &BandwidthUtil,
-    width: Option<usize>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub(super) fn write(report: &BandwidthUtil, page: &Page, out: &mut dyn Write) -> io::Result<()> {
     if report.directions.is_empty() {
-        writeln!(out, "no copies so far")?;
+        page.head("no copies so far", out)?;
     }
     let by_process = report.directions.chunk_by(|a, b| a.pid == b.pid);
     for directions in by_process {
@@ -40,8 +36,8 @@ pub(super) fn write(
                 who.title()
             }
         };
-        writeln!(out, "{name}  {}", counted(directions))?;
-        table(directions, report).write(width, out)?;
+        page.head_parts(&[name, counted(directions)], out)?;
+        table(directions, report).write(page.columns, out)?;
     }
     if report.directions.iter().any(|d| !has_speed(d)) {
         writeln!(

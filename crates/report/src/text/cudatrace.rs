@@ -147,6 +147,8 @@ mod tests {
             pid: 574,
             uid: Some(1000),
             comm: Some("python3".into()),
+            user: None,
+            command: None,
             exited: false,
             launches,
             calls: vec![("cuLaunchKernel", launches)],

@@ -55,8 +55,7 @@ impl Writer for Text {
         }
         if let Some(bandwidth) = &report.bandwidth_util {
             separate(report.memleak.is_some() || report.cudatrace.is_some(), out)?;
-            page.head("COPIES", out)?;
-            bandwidth::write(bandwidth, self.columns, out)?;
+            bandwidth::write(bandwidth, &page, out)?;
         }
         if let Some(activity) = &report.activity {
             let before = [
@@ -65,8 +64,7 @@ impl Writer for Text {
                 report.bandwidth_util.is_some(),
             ];
             separate(before.contains(&true), out)?;
-            page.head("GPU ACTIVITY", out)?;
-            activity::write(activity, self.columns, out)?;
+            activity::write(activity, &page, out)?;
         }
         if !report.lost.any() && !is_classic {
             writeln!(out, "lost: nothing")?;

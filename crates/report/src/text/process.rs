@@ -334,7 +334,7 @@ pub(super) fn site_table(process: &ProcessReport, sites: &[SiteReport], with_via
 }
 
 /// `38` of 0.38; of less than half a per cent, `<1`.
-fn per_cent(share: f64) -> String {
+pub(crate) fn per_cent(share: f64) -> String {
     if share > 0.0 && share < 0.005 {
         "<1".into()
     } else {

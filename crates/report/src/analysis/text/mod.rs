@@ -141,7 +141,7 @@ pub(super) fn diff(
         write_grown(shown, full_stacks, lines, out)?;
         if changed.len() > shown.len() {
             let (shown, all) = (shown.len(), plural(changed.len() as u64, "site"));
-            writeln!(out, "  {shown} of {all} shown (--top)")?;
+            writeln!(out, "  {shown} of {all} shown (--top all)")?;
         }
     }
     Ok(())

@@ -7,12 +7,13 @@ use super::{Lines, findings, headline};
 use crate::activity::ProcessSummary;
 use crate::analysis::answer::{kinds, sites};
 use crate::analysis::merged::timed_processes;
-use crate::analysis::{self, About, AtPeak};
+use crate::analysis::{About, AtPeak};
 use crate::memleak::Memleak;
+use crate::text::process::per_cent;
+use crate::text::table::{Column, Table, plural};
 use crate::text::times::time;
 use crate::{Report, Sort};
 use gpuprobe_model::clock::rfc3339_seconds;
-use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_recording::Session;
 
@@ -43,27 +44,32 @@ pub(super) fn summary(report: &Report, lines: Lines, out: &mut dyn Write) -> io:
     let empty = Session::default();
     let session = about.session.as_ref().unwrap_or(&empty);
     run(session, about, out)?;
-    memory(report, about, out)?;
+    memory(report, about, lines.width, out)?;
     writeln!(out)?;
+    let has = |list: fn(&ProcessSummary) -> bool| timed_processes(report).any(list);
     if about.processes.iter().flatten().nth(1).is_some() {
         work::processes(report, lines, out)?;
         writeln!(out)?;
     }
-    work::kernels(report, lines, out)?;
-    writeln!(out)?;
-    work::copies(report, lines, out)?;
-    let has = |list: fn(&ProcessSummary) -> bool| timed_processes(report).any(list);
-    if has(|process| !process.calls.is_empty()) {
+    if report.cudatrace.is_some() || has(|process| !process.kernels.is_empty()) {
+        work::kernels(report, lines, out)?;
         writeln!(out)?;
+    }
+    if report.bandwidth_util.is_some() || has(|process| !process.copies.is_empty()) {
+        work::copies(report, lines, out)?;
+        writeln!(out)?;
+    }
+    if has(|process| !process.calls.is_empty()) {
         work::calls(report, lines, out)?;
+        writeln!(out)?;
     }
     if has(|process| !process.synchronizations.is_empty()) {
-        writeln!(out)?;
         work::waits(report, lines, out)?;
+        writeln!(out)?;
     }
     if has(|process| !process.ranges.is_empty()) {
-        writeln!(out)?;
         work::ranges(report, lines, out)?;
+        writeln!(out)?;
     }
     work::overhead(report, out)?;
     if let Some(why) = session.notes.get("stopped") {
@@ -107,7 +113,12 @@ fn run(session: &Session, about: &About, out: &mut dyn Write) -> io::Result<()> 
 }
 
 /// The highest point and the memory that was never freed, with the largest call sites.
-fn memory(report: &Report, about: &About, out: &mut dyn Write) -> io::Result<()> {
+fn memory(
+    report: &Report,
+    about: &About,
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let (Some(memleak), Some(findings)) = (&report.memleak, &about.findings) else {
         return writeln!(out, "no memory events");
     };
@@ -117,36 +128,52 @@ fn memory(report: &Report, about: &About, out: &mut dyn Write) -> io::Result<()>
     if let Some(peak) = &about.watermark {
         let AtPeak { time_ns, time, .. } = **peak;
         headline("watermark", time_ns, time, &peak.totals, None, out)?;
-        largest(&peak.memleak, out)?;
+        largest(&peak.memleak, width, out)?;
     }
     headline("leakage", None, None, &totals, None, out)?;
-    largest(memleak, out)
+    largest(memleak, width, out)
 }
 
 /// The call sites that hold most.
-fn largest(memleak: &Memleak, out: &mut dyn Write) -> io::Result<()> {
+fn largest(memleak: &Memleak, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
     let sites = sites(memleak, Sort::Bytes, false);
-    for (_, site) in sites.iter().take(ON_PAGE) {
-        let (count, human) = (site.live.allocations(), size(site.live.bytes()));
-        let is_users = |f: &&Frame| analysis::is_users(&f.function, &f.module, f.file.as_deref());
-        let kinds = kinds(&site.kinds);
-        let called = &site.api;
-        let label = match site.stack.iter().find(is_users) {
-            Some(frame) => format!("{called} <- {}", frame.function),
-            None => called.to_string(),
-        };
-        writeln!(
-            out,
-            "    {human:>12} in {count:>6}  {kinds}  {}",
-            printable(&label)
-        )?;
+    let columns = [
+        Column::right("HELD"),
+        Column::right("%HELD"),
+        Column::right("N"),
+        Column::left("KIND"),
+        Column::right("PID"),
+        Column::right("#"),
+        Column::text("WHERE"),
+        Column::text("VIA").from_width(100),
+    ];
+    let mut table = Table::new(4, &columns);
+    let is_one = memleak.processes.len() == 1;
+    for (process, site) in sites.iter().take(ON_PAGE) {
+        let share = site.live.live_bytes as f64 / memleak.live.live_bytes.max(1) as f64;
+        table.row([
+            size(site.live.bytes()),
+            per_cent(share),
+            site.live.allocations().to_string(),
+            kinds(&site.kinds),
+            if is_one {
+                String::new()
+            } else {
+                process.pid.to_string()
+            },
+            site.id.to_string(),
+            printable(&site.label),
+            printable(&site.via),
+        ]);
     }
-    let rest = sites
-        .iter()
-        .skip(ON_PAGE)
-        .map(|(_, site)| site.live.bytes());
-    match rest.fold(0, u64::saturating_add) {
+    table.write(width, out)?;
+    let rest = sites.get(ON_PAGE..).unwrap_or_default();
+    let bytes = rest.iter().map(|(_, site)| site.live.bytes());
+    match bytes.fold(0, u64::saturating_add) {
         0 => Ok(()),
-        rest => writeln!(out, "    {:>12} elsewhere", size(rest)),
+        bytes => {
+            let more = plural(rest.len() as u64, "more site");
+            writeln!(out, "    ... {more}, {} (--analysis)", size(bytes))
+        }
     }
 }

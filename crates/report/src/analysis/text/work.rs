@@ -25,7 +25,7 @@ fn columns(parts: &[&[Column]]) -> Vec<Column> {
 fn rest(count: usize, top: usize, out: &mut dyn Write) -> io::Result<()> {
     match count.saturating_sub(top) {
         0 => Ok(()),
-        rest => writeln!(out, "  ... and {rest} more (--top)"),
+        rest => writeln!(out, "  ... and {rest} more (--top all)"),
     }
 }
 

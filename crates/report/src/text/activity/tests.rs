@@ -114,7 +114,7 @@ lost: nothing
     // In a narrow line, what is left out are columns.
     let mut narrow = Vec::new();
     let activity = report.activity.unwrap();
-    write(&activity, Some(80), &mut narrow).unwrap();
+    write(&activity, &Page::new(Some(80), None), &mut narrow).unwrap();
     let narrow = String::from_utf8(narrow).unwrap();
     assert!(
         narrow.lines().all(|line| line.chars().count() <= 80),
