@@ -113,7 +113,7 @@ impl Writer for Csv {
             report.is_final.to_string(),
         ];
         if let Some(memleak) = &report.memleak {
-            let sites = if memleak.has_stacks || memleak.group == Group::Stack {
+            let sites = if memleak.has_stacks || memleak.view.group == Some(Group::Stack) {
                 SITES
             } else {
                 &[]

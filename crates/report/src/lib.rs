@@ -128,6 +128,11 @@ impl Options {
         };
         self.view.group.unwrap_or(by_default)
     }
+
+    /// Whether programs are told call sites: without call stacks, there is one for each function.
+    pub(crate) fn tells_sites(&self) -> bool {
+        self.stacks || self.view.group == Some(Group::Stack)
+    }
 }
 
 /// What a report is made with besides the state.

@@ -1,6 +1,7 @@
 //! Who holds memory: from the ledger to a report.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 
 use super::nvml::tracked;
 use super::sites::site_reports;
@@ -21,8 +22,10 @@ pub(crate) fn build(ledger: &Ledger, options: &Options, sources: Sources<'_>) ->
     let all = ledger.living().chain(ledger.ended(options.is_final));
     let mut processes: Vec<_> = all
         .map(|process| process_report(process, options, sources))
-        .chain(untraced::reports(ledger, sources.usage))
         .collect();
+    let listed: HashSet<u32> = processes.iter().map(|process| process.pid).collect();
+    let untraced = untraced::reports(sources.usage, options);
+    processes.extend(untraced.filter(|process| !listed.contains(&process.pid)));
     processes.sort_by_key(|p| {
         let used = p.nvml.map_or(0, |nvml| nvml.used_bytes);
         let (gpu, all) = (Reverse(p.live.live_bytes), Reverse(p.live.bytes()));
@@ -119,6 +122,11 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         ..
     } = sources;
     let (sites, omitted, filtered) = site_reports(process, options, sources);
+    let (sites, functions) = if options.tells_sites() {
+        (Some(sites), Vec::new())
+    } else {
+        (None, sites)
+    };
     let what_there_is = |left: LeftOut| (left.allocations > 0).then_some(left);
     let identity = &process.identity;
     let devices = process.devices().into_iter().map(|(index, total)| {
@@ -170,7 +178,8 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         pools: process.pools.iter().map(pool_report).collect(),
         nvml,
         threads: thread_reports(process, clock, options, symbols),
-        sites: Some(sites),
+        sites,
+        functions,
         omitted: what_there_is(omitted),
         filtered: what_there_is(filtered),
     }

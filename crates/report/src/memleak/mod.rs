@@ -249,16 +249,26 @@ pub struct ProcessReport {
     pub nvml_age_ns: Option<u64>,
     /// Threads that allocated what is live, largest first.
     pub threads: Vec<ThreadReport>,
-    /// Call sites at which something was allocated that is live, largest first; `--top` limits their
-    /// number. Without call stacks, one for each function.
+    /// Call sites at which something was allocated that is live, largest first, if stacks are
+    /// taken; `--top` limits their number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<Vec<SiteReport>>,
+    /// The same for people, where no stacks are taken: one for each function.
+    #[serde(skip)]
+    pub functions: Vec<SiteReport>,
     /// Call sites that are left out by `--top`.
     #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
     pub omitted: Option<LeftOut>,
     /// Live allocations that are at no call site here, for the age or size that was asked for.
     #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
     pub filtered: Option<LeftOut>,
+}
+
+impl ProcessReport {
+    /// Call sites, for people.
+    pub fn listed(&self) -> &[SiteReport] {
+        self.sites.as_deref().unwrap_or(&self.functions)
+    }
 }
 
 /// What a process has on a GPU of the host.
@@ -329,7 +339,7 @@ pub struct AllocationReport {
     pub at_host: bool,
     /// The function that allocated it, as the user called it.
     pub api: Cow<'static, str>,
-    /// The call site that it was allocated at.
+    /// The call site that it was allocated at, if stacks are taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<u32>,
     /// When it was allocated; none if a file does not tell times of day.

@@ -42,7 +42,7 @@ pub(super) fn thread_reports(
                 filtered: (filtered.allocations > 0).then_some(filtered),
                 allocations: largest
                     .iter()
-                    .map(|a| allocation_report(process, a, clock, symbols))
+                    .map(|a| allocation_report(process, a, clock, options, symbols))
                     .collect(),
             };
             (of_thread.oldest_ns, report)
@@ -122,6 +122,7 @@ fn allocation_report(
     process: &Process,
     allocation: &Allocation,
     clock: Option<&Clock>,
+    options: &Options,
     symbols: &dyn Symbols,
 ) -> AllocationReport {
     let physical = process.physical_of(allocation);
@@ -139,7 +140,9 @@ fn allocation_report(
         name: process.name_of(allocation).map(str::to_owned),
         handle: physical.map(|p| p.handle),
         mapped_bytes: physical.map(|p| p.mapped_bytes),
-        site: Some(site_id(process, allocation.site, symbols)),
+        site: options
+            .tells_sites()
+            .then(|| site_id(process, allocation.site, symbols)),
         pool: process.pool_of(allocation).and_then(|p| p.handle),
     }
 }

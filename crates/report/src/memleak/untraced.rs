@@ -2,17 +2,22 @@
 
 use super::build::gpu_shares;
 use super::{Kinds, Live, Nvml, ProcessReport};
-use gpuprobe_engine::Ledger;
+use crate::Options;
 use gpuprobe_model::{Untraced, Usage};
 
-/// Reports of the processes that `usage` tells of and the ledger does not.
-pub(super) fn reports(ledger: &Ledger, usage: Option<&Usage>) -> Vec<ProcessReport> {
-    let all = usage.into_iter().flat_map(|usage| {
-        let unknown = usage.untraced.iter();
-        let unknown = unknown.filter(|(pid, _)| ledger.process_of(**pid).is_none());
-        unknown.map(move |(pid, process)| report(*pid, process, usage))
-    });
-    all.collect()
+/// Reports of the processes that `usage` tells of.
+pub(super) fn reports(
+    usage: Option<&Usage>,
+    options: &Options,
+) -> impl Iterator<Item = ProcessReport> {
+    let tells_sites = options.tells_sites();
+    usage.into_iter().flat_map(move |usage| {
+        let all = usage.untraced.iter();
+        all.map(move |(pid, process)| ProcessReport {
+            sites: tells_sites.then(Vec::new),
+            ..report(*pid, process, usage)
+        })
+    })
 }
 
 fn report(pid: u32, process: &Untraced, usage: &Usage) -> ProcessReport {
@@ -48,7 +53,8 @@ fn report(pid: u32, process: &Untraced, usage: &Usage) -> ProcessReport {
         nvml: used.map(|used| Nvml::of(0, used, context)),
         nvml_age_ns: None,
         threads: Vec::new(),
-        sites: Some(Vec::new()),
+        sites: None,
+        functions: Vec::new(),
         omitted: None,
         filtered: None,
     }

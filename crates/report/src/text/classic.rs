@@ -5,9 +5,9 @@ use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
 use super::page::{Page, amount};
-use super::process::sum;
+use super::process::Unit;
 use crate::memleak::{
-    AllocationReport, LeftOut, Live, Memleak, PoolReport, ProcessReport, ThreadReport,
+    AllocationReport, LeftOut, Live, Memleak, Nvml, PoolReport, ProcessReport, ThreadReport,
 };
 use gpuprobe_cuda::{Belongs, MemoryKind};
 
@@ -98,8 +98,7 @@ fn write_process(process: &ProcessReport, out: &mut dyn Write) -> io::Result<()>
         write_pool(pool, out)?;
     }
     if let Some(nvml) = &process.nvml {
-        let tracked = size(nvml.tracked_bytes);
-        writeln!(out, "  tracked {tracked} {}", sum(nvml, nvml.tracked_bytes))?;
+        writeln!(out, "  {}", nvml_line(nvml))?;
     }
     Ok(())
 }
@@ -199,4 +198,66 @@ fn write_pool(pool: &PoolReport, out: &mut dyn Write) -> io::Result<()> {
         .map_or("?".into(), |handle| format!("{handle:#x}"));
     let (used, reserved) = (size(pool.used_bytes), size(reserved));
     writeln!(out, "  pool {name}: used {used}, reserved {reserved}")
+}
+
+/// `tracked A + before attach or outside CUDA B (of it context about C) = nvidia-smi D`: adds up
+/// as it is written, whatever rounding does.
+fn nvml_line(nvml: &Nvml) -> String {
+    let Nvml {
+        used_bytes,
+        tracked_bytes,
+        other_bytes,
+        context_bytes,
+    } = *nvml;
+    let unit = Unit::of(used_bytes);
+    let (used, tracked) = (unit.hundredths(used_bytes), unit.hundredths(tracked_bytes));
+    let sign = if other_bytes < 0 { '-' } else { '+' };
+    let context = context_bytes.map_or(String::new(), |bytes| {
+        format!(
+            " (of it context about {})",
+            unit.text(unit.hundredths(bytes))
+        )
+    });
+    format!(
+        "tracked {} {sign} before attach or outside CUDA {}{context} = nvidia-smi {}",
+        unit.text(tracked),
+        unit.text(used.abs_diff(tracked)),
+        unit.text(used),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn the_line_adds_up_as_it_is_written() {
+        let nvml = Nvml {
+            used_bytes: 7 * GIB,
+            tracked_bytes: 5 * GIB + GIB / 8,
+            other_bytes: 2 * (GIB as i64) - (GIB / 8) as i64,
+            context_bytes: Some(GIB / 2),
+        };
+        assert_eq!(
+            nvml_line(&nvml),
+            "tracked 5.13 GiB + before attach or outside CUDA 1.87 GiB \
+             (of it context about 0.50 GiB) = nvidia-smi 7.00 GiB"
+        );
+    }
+
+    #[test]
+    fn more_tracked_than_used_is_said_too() {
+        let nvml = Nvml {
+            used_bytes: 10 << 20,
+            tracked_bytes: 12 << 20,
+            other_bytes: -(2 << 20),
+            context_bytes: None,
+        };
+        assert_eq!(
+            nvml_line(&nvml),
+            "tracked 12.00 MiB - before attach or outside CUDA 2.00 MiB = nvidia-smi 10.00 MiB"
+        );
+    }
 }

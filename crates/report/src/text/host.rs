@@ -189,7 +189,7 @@ fn top_site(process: &ProcessReport) -> String {
     if !process.traced {
         return "(before attach)".into();
     }
-    let sites = process.sites.iter().flatten();
+    let sites = process.listed().iter();
     let largest = sites.max_by_key(|site| site.live.live_bytes);
     largest.map_or(String::new(), |site| printable(&site.label))
 }

@@ -38,7 +38,7 @@ pub(super) fn write(
     if !process.traced {
         return Ok(());
     }
-    let sites = process.sites.as_deref().unwrap_or_default();
+    let sites = process.listed();
     match (memleak.group, memleak.view.site) {
         (Group::Kind, _) => write_kinds(process, page, out)?,
         (_, Some(number)) => {
@@ -177,7 +177,7 @@ fn besides(live: &Live) -> impl Iterator<Item = String> + use<> {
 
 /// What is added to `held_bytes` to make nvidia-smi's number, which adds up as it is written, whatever
 /// rounding does.
-pub(super) fn sum(nvml: &Nvml, held_bytes: u64) -> String {
+fn sum(nvml: &Nvml, held_bytes: u64) -> String {
     let unit = Unit::of(nvml.used_bytes);
     let hundredths = |bytes| unit.hundredths(bytes);
     let used = hundredths(nvml.used_bytes);
@@ -198,12 +198,7 @@ pub(super) fn sum(nvml: &Nvml, held_bytes: u64) -> String {
         }
         if context < rest || context == 0 {
             let rest = unit.text(rest - context);
-            let what = if context > 0 {
-                "before attach or other"
-            } else {
-                "before attach, context or other"
-            };
-            parts.push(format!("+ {what} {rest}"));
+            parts.push(format!("+ before attach or outside CUDA {rest}"));
         }
     }
     format!("{} = nvidia-smi {}", parts.join(" "), unit.text(used))
@@ -211,13 +206,13 @@ pub(super) fn sum(nvml: &Nvml, held_bytes: u64) -> String {
 
 /// One unit for all numbers of a line.
 #[derive(Clone, Copy)]
-struct Unit {
+pub(super) struct Unit {
     bytes: u64,
     name: &'static str,
 }
 
 impl Unit {
-    fn of(largest: u64) -> Self {
+    pub(super) fn of(largest: u64) -> Self {
         if largest >= 1 << 30 {
             let (bytes, name) = (1 << 30, "GiB");
             Self { bytes, name }
@@ -228,13 +223,13 @@ impl Unit {
     }
 
     /// Rounded to hundredths of the unit.
-    fn hundredths(self, bytes: u64) -> u64 {
+    pub(super) fn hundredths(self, bytes: u64) -> u64 {
         let unit = u128::from(self.bytes);
         let hundredths = (u128::from(bytes) * 100 + unit / 2) / unit;
         u64::try_from(hundredths).unwrap_or(u64::MAX)
     }
 
-    fn text(self, hundredths: u64) -> String {
+    pub(super) fn text(self, hundredths: u64) -> String {
         let (whole, part) = (hundredths / 100, hundredths % 100);
         format!("{whole}.{part:02} {}", self.name)
     }
@@ -572,7 +567,7 @@ mod tests {
         };
         assert_eq!(
             sum(&nvml, nvml.tracked_bytes),
-            "+ context 0.50 GiB + before attach or other 1.37 GiB = nvidia-smi 7.00 GiB"
+            "+ context 0.50 GiB + before attach or outside CUDA 1.37 GiB = nvidia-smi 7.00 GiB"
         );
     }
 
