@@ -35,7 +35,7 @@ fn the_picture_of_the_real_export() {
     for wanted in [
         "On an H200",
         // What is never a pixel high has no entry.
-        "|device|managed|async|GPU memory (MiB)|",
+        "|device|managed|async|pitched|GPU memory (MiB)|",
         "never freed: 24.00 MiB",
         "peak 25.00 MiB at 17.017 ms",
         "GPU memory (MiB)",
@@ -54,7 +54,7 @@ fn the_picture_of_the_real_export() {
         &svg,
         &[file.to_str().unwrap(), "--by", "site", "--top", "1"],
     );
-    assert!(self::words(&svg).contains("|all_shared: main|elsewhere|"));
+    assert!(self::words(&svg).contains("|all_shared: main &gt; cudaMalloc|elsewhere|"));
     let png = folder.path("chart.png");
     plot(&png, &[file.to_str().unwrap()]);
     assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG"));

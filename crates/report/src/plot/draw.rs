@@ -9,7 +9,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
-use super::{Chart, Line, labels, legend};
+use super::legend::Legend;
+use super::{Chart, Line, labels};
 use crate::names;
 use gpuprobe_model::text::printable;
 use gpuprobe_os::{files, terminal};
@@ -131,9 +132,10 @@ fn draw<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>) -> Drawn<DB> {
         let title = fitted(&printable(title), &style, &area)?;
         area = area.titled(&title, style)?;
     }
-    let rows = legend::rows(chart, &area, text)?;
-    let (strip, plot) = area.split_vertically((f64::from(rows) * text * 1.7) as i32 + 4);
-    legend::draw(chart, &strip, text)?;
+    let legend = Legend::of(chart, &area, text)?;
+    let height = f64::from(legend.rows()) * text * 1.7;
+    let (strip, plot) = area.split_vertically(height as i32 + 4);
+    legend.draw(&strip)?;
     plot_area(chart, &plot, text)
 }
 

@@ -11,34 +11,41 @@ use gpuprobe_model::text::printable;
 /// Characters that a label may have, however many there are.
 const COLUMNS: usize = 60;
 
-/// How many rows the legend takes.
-pub(super) fn rows<DB: DrawingBackend>(
-    chart: &Chart,
-    area: &Area<DB>,
+/// What is in the legend, and where.
+pub(super) struct Legend {
+    entries: Vec<Entry>,
     text: f64,
-) -> Result<u32, DrawingAreaErrorKind<DB::ErrorType>> {
-    let entries = entries(chart, area, text)?;
-    let last = entries.last().map_or(0, |entry| entry.row + 1);
-    Ok(u32::try_from(last).unwrap_or(0))
 }
 
-/// Draws it.
-pub(super) fn draw<DB: DrawingBackend>(chart: &Chart, area: &Area<DB>, text: f64) -> Drawn<DB> {
-    let style = style(text);
-    let (box_size, row) = ((text * 0.9) as i32, (text * 1.7) as i32);
-    for Entry {
-        label,
-        colour,
-        x,
-        row: number,
-    } in entries(chart, area, text)?
-    {
-        let y = number * row + row / 2;
-        let mark = [(x, y - box_size / 2), (x + box_size, y + box_size / 2)];
-        area.draw(&Rectangle::new(mark, colour.filled()))?;
-        area.draw(&Text::new(label, (x + box_size * 3 / 2, y), style.clone()))?;
+impl Legend {
+    /// The legend of a picture that takes `area`.
+    pub(super) fn of<DB: DrawingBackend>(
+        chart: &Chart,
+        area: &Area<DB>,
+        text: f64,
+    ) -> Result<Self, DrawingAreaErrorKind<DB::ErrorType>> {
+        let entries = entries(chart, area, text)?;
+        Ok(Self { entries, text })
     }
-    Ok(())
+
+    /// How many rows it takes.
+    pub(super) fn rows(&self) -> i32 {
+        self.entries.last().map_or(0, |entry| entry.row + 1)
+    }
+
+    /// Draws it into a strip of the picture.
+    pub(super) fn draw<DB: DrawingBackend>(&self, strip: &Area<DB>) -> Drawn<DB> {
+        let style = style(self.text);
+        let (box_size, row) = ((self.text * 0.9) as i32, (self.text * 1.7) as i32);
+        for entry in &self.entries {
+            let (x, y) = (entry.x, entry.row * row + row / 2);
+            let mark = [(x, y - box_size / 2), (x + box_size, y + box_size / 2)];
+            strip.draw(&Rectangle::new(mark, entry.colour.filled()))?;
+            let at = (x + box_size * 3 / 2, y);
+            strip.draw(&Text::new(entry.label.as_str(), at, style.clone()))?;
+        }
+        Ok(())
+    }
 }
 
 struct Entry {
