@@ -205,14 +205,7 @@ impl Transfers {
         if self.meters.len() <= MAX_METERS {
             // Most processes copy nothing.
             let with_meters: HashSet<_> = self.meters.keys().map(|which| which.pid).collect();
-            let names = &mut self.names;
-            self.exits.retain(|pid, ended_ns| {
-                let is_kept = *ended_ns > old_ns || with_meters.contains(pid);
-                if !is_kept {
-                    names.remove(pid);
-                }
-                is_kept
-            });
+            self.forget(|pid, ended_ns| ended_ns <= old_ns && !with_meters.contains(&pid));
             return;
         }
         let mut earlier: BTreeMap<Which, Meter> = BTreeMap::new();
@@ -232,14 +225,18 @@ impl Transfers {
         for (which, meter) in earlier {
             self.meters.entry(which).or_default().add(&meter);
         }
+        self.forget(|_, ended_ns| ended_ns <= old_ns);
+    }
+
+    /// Forgets ended processes.
+    fn forget(&mut self, is_old: impl Fn(u32, u64) -> bool) {
         let names = &mut self.names;
-        self.exits.retain(|pid, ended_ns| {
-            let is_kept = *ended_ns > old_ns;
-            if !is_kept {
-                names.remove(pid);
-            }
-            is_kept
-        });
+        for (pid, _) in self
+            .exits
+            .extract_if(|pid, ended_ns| is_old(*pid, *ended_ns))
+        {
+            names.remove(&pid);
+        }
     }
 
     /// The meters, by process, direction and mode. Process [`EARLIER`] is all ended ones for which

@@ -220,12 +220,15 @@ fn copies_of_ended_processes_are_put_together_and_none_is_lost() {
             ..copied("cuMemcpyHtoD_v2", 1 << 20, 0x10, 0x20)
         };
         let task = crate::task(pid, number, start_ns + 2000);
+        both.apply(&Event::Process(task.clone()));
         // It ends before its copy is read.
         both.apply(&Event::Exit(task));
         both.apply(&Event::Copy(copy));
     }
     assert!(both.transfers.meters.len() < 2 * MAX_METERS);
     assert!(both.transfers.exits.len() < 2 * MAX_METERS);
+    let names = both.transfers.names.len();
+    assert!((1..2 * MAX_METERS).contains(&names), "{names}");
     let calls: u64 = both.transfers.meters().map(|(_, meter)| meter.calls).sum();
     assert_eq!(calls, u64::from(processes));
     let (which, earlier) = both.transfers.meters().next().unwrap();

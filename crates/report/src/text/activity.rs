@@ -99,12 +99,12 @@ fn write_device(
     if gaps.count > 0 {
         writeln!(
             out,
-            "    idle between work {}, for {}, at most {}: {}",
+            "    idle between work {}, for {}, at most {}",
             plural(gaps.count, "time"),
             time(gaps.total_ns as f64),
             time(gaps.longest_ns as f64),
-            lengths(&gaps.by_length),
         )?;
+        writeln!(out, "      {}", lengths(&gaps.by_length))?;
     }
     if device.late_records > 0 {
         let late = plural(device.late_records, "record");

@@ -42,8 +42,7 @@ pub(super) fn write(report: &BandwidthUtil, page: &Page, out: &mut dyn Write) ->
     if report.directions.iter().any(|d| !has_speed(d)) {
         writeln!(
             out,
-            "{:INDENT$}no GB/S: calls return before the transfer ends, the GPU was not timed \
-             (--activity does that)",
+            "{:INDENT$}no GB/S: calls return before the transfer ends; --activity times the GPU",
             ""
         )?;
     }

@@ -98,7 +98,8 @@ fn sums_for_people() {
     assert!(title.starts_with("?  pid 7  5 GPU records  "), "{title}");
     let expected = "\
   GPU 0  kernels 30.0 %, copies 20.0 %, sets 0.0 %, idle 50.0 % of 10.0 us
-    idle between work 1 time, for 1.00 us, at most 1.00 us: 1 below 1 us
+    idle between work 1 time, for 1.00 us, at most 1.00 us
+      1 below 1 us
     RUNS  % KERNEL TIME    TOTAL     MEAN   MEDIAN      P99      MIN      MAX  KERNEL
        1           75.0  3.00 us  3.00 us  3.00 us  3.00 us  3.00 us  3.00 us  evil\\u{1b}[2J
        1           25.0  1.00 us  1.00 us  1.00 us  1.00 us  1.00 us  1.00 us  k
