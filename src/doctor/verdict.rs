@@ -13,8 +13,11 @@ pub(super) struct Found {
     pub(super) has_nvml: bool,
 }
 
-/// What somebody may want of gpuprobe, and what it takes beside attaching.
-const FEATURES: [(&str, fn(&Found) -> bool, &str); 6] = [
+/// Something that somebody may want of gpuprobe: its name, whether what it takes beside attaching is
+/// here, and what is said if not.
+type Feature = (&'static str, fn(&Found) -> bool, &'static str);
+
+const FEATURES: [Feature; 6] = [
     ("memory", |_| true, ""),
     ("launches", |_| true, ""),
     ("copies", |_| true, ""),

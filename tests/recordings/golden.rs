@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{Folder, allocations, gpuprobe, report, report_json, sites};
 

@@ -2,6 +2,7 @@
 
 mod reading;
 mod reports;
+mod said;
 mod start;
 mod watched;
 
@@ -240,29 +241,9 @@ impl Run<'_> {
 
     /// Whether nothing is left to trace, if it was processes.
     fn all_ended(&self) -> bool {
-        !self.processes.is_empty()
-            && !self.processes.iter().any(Handle::is_alive)
-            && !(self.config.children && self.tracer.probe.has_targets())
-    }
-
-    /// Says why nothing was traced, if nothing was.
-    fn say_why_nothing(&self) -> bool {
-        let why = nothing::why(self.config, self.tracer.loaded, &self.sink.sieve);
-        if let Some(why) = &why {
-            say(format_args!("nothing was traced: {why}"));
-        }
-        why.is_some()
-    }
-
-    /// Says why nothing may have come of what the GPU did, if nothing has.
-    fn warn_of_silence(&self) {
-        let told = self.sink.state.activity.processes().next().is_some();
-        if self.config.modes.activity && !told {
-            say(
-                "nothing came from CUPTI: the command has not used CUDA, or has not loaded \
-                 libcupti; `gpuprobe doctor` says where one is",
-            );
-        }
+        let children = || self.config.children && self.tracer.probe.has_targets();
+        let lives = || self.processes.iter().any(Handle::is_alive) || children();
+        !self.processes.is_empty() && !lives()
     }
 
     /// Starts the command, if there is one. While it is being started we are a target ourselves,
@@ -287,21 +268,6 @@ impl Run<'_> {
         let child = command::spawn(arguments, environment, self.config.as_root, first);
         self.tracer.probe.remove_target(own_pid);
         child.map(Some)
-    }
-
-    /// Says what the recording is called that was given no name. That of a command gets its process id
-    /// once nothing is written to it any more: SQLite wants the name that it has opened.
-    fn name_recording(&mut self, child: Option<&Child>) {
-        let Some(record) = &self.config.record else {
-            return;
-        };
-        let Some(name) = &record.name else {
-            return;
-        };
-        say(format_args!("recording into {}", record.path.display()));
-        if let Some(pid) = child.and_then(Child::id) {
-            self.sink.tap.rename(&name.path_of(pid));
-        }
     }
 
     /// Gives up the rights that only beginning took.
