@@ -24,6 +24,7 @@ mod exactness;
 mod faults;
 mod filters;
 mod formats;
+mod glance;
 mod harness;
 mod hostile;
 mod kernels;

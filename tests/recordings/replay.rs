@@ -142,7 +142,7 @@ fn a_replay_is_the_live_report() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record(&file);
-    assert_eq!(replay(&file, &[]), GOLDEN);
+    assert_eq!(replay(&file, &["--group", "thread"]), GOLDEN);
     let last: Value =
         serde_json::from_str(&replay(&file, &["--last", "--format", "json"])).unwrap();
     assert_eq!(last["memleak"]["live_bytes"], 28 << 20);

@@ -152,7 +152,7 @@ fn kernels_calls_waits_and_ranges_are_as_sql_has_them() {
     let text = report(&file, &["--nvtx", "--top", "2"]);
     assert!(text.starts_with("NVTX ranges: 1000, "), "{text}");
     assert!(
-        text.ends_with("  ... and 1 more (--top)\n  1 range not ended\n"),
+        text.ends_with("  ... and 1 more (--top all)\n  1 range not ended\n"),
         "{text}"
     );
     assert!(
@@ -267,7 +267,7 @@ fn processes_and_the_page() {
         "\nAPI calls: 548, ",
         "\nwaits for the GPU: 1, ",
         "\nNVTX ranges: 1000, ",
-        "  ... and 20 more (--top)\n",
+        "  ... and 20 more (--top all)\n",
     ] {
         assert!(page.contains(part), "no {part} in {page}");
     }

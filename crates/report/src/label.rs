@@ -24,6 +24,13 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
         .iter()
         .map(|(frames, api)| label(frames).unwrap_or_else(|| (*api).to_owned()))
         .collect();
+    // The same stack calls several functions.
+    for (index, others) in alike_stacks(sites, &labels) {
+        let (_, api) = sites[index];
+        if others && !labels[index].ends_with(api) {
+            labels[index] += &format!(" > {api}");
+        }
+    }
     for callers in 1..=MAX_CALLERS {
         let alike = alike(&labels);
         if alike.is_empty() {
@@ -44,7 +51,27 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
             labels[index] += &format!(" > {api}");
         }
     }
+    // What is left are places in one function, without lines.
+    for index in alike(&labels) {
+        let (frames, _) = sites[index];
+        if let Some(frame) = user_frame(frames).and_then(|index| frames.get(index)) {
+            labels[index] += &format!(" @{:#x}", frame.address);
+        }
+    }
     labels
+}
+
+/// Of each site, by its index, whether another with the same label has the same stack.
+fn alike_stacks(sites: &[(&[Frame], &str)], labels: &[String]) -> Vec<(usize, bool)> {
+    let mut seen: HashMap<(&str, &[Frame]), usize> = HashMap::new();
+    for (label, (frames, _)) in labels.iter().zip(sites) {
+        *seen.entry((label, frames)).or_default() += 1;
+    }
+    let of = |(label, (frames, _)): (&String, &(&[Frame], &str))| {
+        seen.get(&(label.as_str(), *frames))
+            .is_some_and(|&count| count > 1)
+    };
+    labels.iter().zip(sites).map(of).enumerate().collect()
 }
 
 /// Which labels are not the only ones of their kind.
@@ -253,5 +280,17 @@ mod tests {
         assert_eq!(different.len(), labels.len(), "{labels:?}");
         assert_eq!(labels[2], "a.c:1 pool_allocate < b.c:9 step < app: tune");
         assert_eq!(labels[4], "cudaMalloc");
+        // Two places in one function, without lines.
+        let mut other = frame("main", app, None);
+        other.address = 0x40;
+        let places = [frame("main", app, None), other];
+        let sites: Vec<(&[Frame], &str)> = places
+            .iter()
+            .map(|p| (std::slice::from_ref(p), "f"))
+            .collect();
+        assert_eq!(
+            super::labels(&sites),
+            ["app: main > f @0x0", "app: main > f @0x40"]
+        );
     }
 }

@@ -134,7 +134,7 @@ fn root_top_cuts_the_kernels_of_a_process_in_every_format() {
 #[test]
 fn root_text_says_when_nothing_was_launched() {
     let (_, _, text) = reports_of("text", &[], &["alloc 4096"]);
-    assert!(text.contains("no kernel was launched\n"), "{text}");
+    assert!(text.starts_with("no kernel was launched  "), "{text}");
 }
 
 #[test]

@@ -86,7 +86,8 @@ fn root_text_names_each_allocating_function() {
     let script = programs
         .map(|p| format!("{p} -c 'alloc 512 3; exit' >&2"))
         .join(" && ");
-    let mut gpuprobe = Setup::command(["sh", "-c", &script]).format("text").start();
+    let setup = Setup::command(["sh", "-c", &script]).format("text");
+    let mut gpuprobe = setup.args(["--group", "thread"]).start();
     assert_eq!(gpuprobe.exit_code(), 0);
     let text = fs::read_to_string(&gpuprobe.reports).unwrap();
     let line = text
@@ -105,8 +106,9 @@ fn root_text_names_each_allocating_function() {
 fn root_text_says_when_nothing_was_seen() {
     let (_, _, text) = reports_of("text", ONCE, &[], &[]);
     let lines: Vec<_> = text.lines().collect();
-    header_time(lines[0]);
-    assert_eq!(lines[1..], ["NO EVENT.", ""]);
+    let nothing = lines[0].strip_prefix("no memory call and no process that uses CUDA so far  ");
+    DateTime::parse_from_rfc3339(nothing.expect("that nothing was seen")).expect("a time");
+    assert_eq!(lines[1..], ["lost: nothing", ""]);
 }
 
 #[test]
@@ -122,7 +124,10 @@ fn root_text_shows_failures_and_unknown_frees() {
             "freeall",
         ],
     );
-    assert!(text.contains("\ncalls that failed: 3\n"), "{text}");
+    assert!(
+        text.contains("\ncalls: 2 cudaMalloc, 2 frees, 3 failed\n"),
+        "{text}"
+    );
     assert!(text.contains("\nTOTAL LEAKED: 0 B\n"), "{text}");
     assert!(
         text.contains("\n0 bytes leaked from 0 cuda memory allocation(s)\n"),

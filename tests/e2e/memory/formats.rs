@@ -86,8 +86,8 @@ fn root_text_says_what_is_on_which_device() {
     run.gpuprobe.wait();
     let text = fs::read_to_string(&run.gpuprobe.reports).unwrap();
     for line in [
-        "  by kind: device 1.00 MiB, managed 2.00 MiB, async 512 B",
-        "  by device: gpu_0 1.00 MiB, gpu_1 2.00 MiB",
+        "by kind: device 1.00 MiB, managed 2.00 MiB, async 512 B",
+        "by GPU: GPU 0 1.00 MiB, GPU 1 2.00 MiB",
     ] {
         assert!(text.lines().any(|l| l == line), "no '{line}' in {text}");
     }

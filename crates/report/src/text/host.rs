@@ -238,9 +238,9 @@ pub(super) fn write_processes(
         Column::left("CONTAINER"),
         Column::left("GPU"),
         Column::right("HELD"),
-        Column::right("CHANGE"),
-        Column::right("PEAK"),
-        Column::right("N"),
+        Column::right("CHANGE").from_width(100),
+        Column::right("PEAK").from_width(110),
+        Column::right("N").from_width(100),
         Column::right("NVIDIA-SMI"),
         Column::text("TOP SITE"),
     ];

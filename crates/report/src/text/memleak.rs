@@ -98,13 +98,12 @@ fn write_each(
 /// What was called.
 fn write_calls(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Result<()> {
     let calls = memleak.calls.iter();
-    let calls: Vec<_> = calls
+    let mut parts: Vec<_> = calls
         .map(|(symbol, calls)| format!("{calls} {symbol}"))
         .collect();
-    let mut parts = vec![match calls.len() {
-        0 => "calls: no allocation".to_owned(),
-        _ => format!("calls: {}", calls.join(", ")),
-    }];
+    if parts.is_empty() {
+        parts.push("no allocation".into());
+    }
     parts.push(plural(memleak.free_calls, "free"));
     if memleak.failed_calls > 0 {
         parts.push(format!("{} failed", memleak.failed_calls));
@@ -113,5 +112,8 @@ fn write_calls(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Resul
         let frees = plural(memleak.unknown_frees, "free");
         parts.push(format!("{frees} of memory from before attach"));
     }
-    page.head(&parts.join(", "), out)
+    parts[0] = format!("calls: {}", parts[0]);
+    let last = parts.len() - 1;
+    parts[..last].iter_mut().for_each(|part| part.push(','));
+    page.words(&parts, "  ", out)
 }

@@ -123,7 +123,7 @@ impl Page {
                 writeln!(out, "{line}")?;
                 line = format!("{indent}{part}");
             } else {
-                line += "  ";
+                line += if line.ends_with(',') { " " } else { "  " };
                 line += part;
             }
         }

@@ -285,7 +285,8 @@ pub(super) fn site_table(process: &ProcessReport, sites: &[SiteReport], with_via
     let all = process.live.live_bytes;
     let plain = sites.iter().all(|site| site.kinds == [MemoryKind::Device]);
     for site in sites {
-        let share = site.live.live_bytes as f64 / all.max(1) as f64;
+        // Where a program gives sizes that do not add up, no part is more than all.
+        let share = (site.live.live_bytes as f64 / all.max(1) as f64).min(1.0);
         let of_gpu = site.live.live_bytes > 0;
         let (oldest, newest) = (short_age(site.ages_ns.0), short_age(site.ages_ns.1));
         let kinds: Vec<_> = site.kinds.iter().map(|kind| kind.name()).collect();
