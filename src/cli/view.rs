@@ -27,7 +27,7 @@ pub(super) struct ViewArgs {
     #[arg(long)]
     full_stacks: bool,
 
-    /// Show the call stack of each call site, in text.
+    /// Show the call stack of each call site, in text. So do --depth and --full-stacks.
     #[arg(long)]
     stacks_shown: bool,
 
@@ -57,6 +57,11 @@ pub(super) struct ViewArgs {
 }
 
 impl ViewArgs {
+    /// Whoever asks for frames wants to see them.
+    fn shows_stacks(&self) -> bool {
+        self.stacks_shown || self.full_stacks || self.depth.is_some()
+    }
+
     pub(super) fn view(&self) -> View {
         View {
             group: self.group,
@@ -66,7 +71,7 @@ impl ViewArgs {
             max_bytes: self.max_size,
             sort: self.sort,
             full_stacks: self.full_stacks,
-            stacks_shown: self.stacks_shown,
+            stacks_shown: self.shows_stacks(),
             site: self.site,
             allocations: self.allocations,
         }

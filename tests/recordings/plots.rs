@@ -54,7 +54,7 @@ fn the_picture_of_the_real_export() {
         &svg,
         &[file.to_str().unwrap(), "--by", "site", "--top", "1"],
     );
-    assert!(self::words(&svg).contains("|all_shared: main &gt; cudaMalloc|elsewhere|"));
+    assert!(self::words(&svg).contains("|#0 all_shared: main|elsewhere|"));
     let png = folder.path("chart.png");
     plot(&png, &[file.to_str().unwrap()]);
     assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG"));

@@ -146,35 +146,27 @@ pub(crate) fn record_run(path: &Path) {
     recorder.finish();
 }
 
-const GOLDEN: &str = r"-------------------- 2026-11-25T15:45:34+07:00 --------------------
-PID: 574 / UID: 1000
-  python: 29.00 MiB in 3 allocations and 5.00 MiB of host memory in 1 allocation at 4 call sites
-  20.00 MiB in 1 allocation  cudaMalloc (device)
-    3.9s old; allocated here 24.00 MiB in 2, freed 4.00 MiB in 1
-      grow<float>(unsigned long)  /src/pool.h:17  (train) [inlined]
-      load(char const*)  /src/load.cc:42  (train)
+const GOLDEN: &str = r"python  pid 574 uid 1000  GPU 0  traced 4.0s  2026-11-25T15:45:34+07:00
+held 29.00 MiB in 3 allocations  (peak 29.00 MiB, 1.6s ago; change +5.00 MiB)  host memory 5.00 MiB in 1 allocation
+#       HELD  %HELD              CHANGE      PEAK  N   AGE  KIND    WHERE                                   VIA
+0  20.00 MiB     69  ██████▉  -4.00 MiB  24.0 MiB  1  3.9s  device  pool.h:17 grow<float> > cudaMalloc      cudaMalloc
+      grow<float>  /src/pool.h:17  (train) [inlined]
+      load  /src/load.cc:42  (train)
       main  /src/main.cc:7  (train)
-      __libc_start_main  (libc.so.6)
-  8.00 MiB in 1 allocation  cudaMalloc (device)
-    1.7s old; allocated here 8.00 MiB in 1, freed 0 B in 0
+1   8.00 MiB     28  ██▊      +8.00 MiB  8.00 MiB  1  1.7s  device  a\tb: evil\u{1b}[2J;\nname              cudaMalloc
       evil\u{1b}[2J;\nname  (a\tb.so)
       ... what called this is not known
-  1.00 MiB in 1 allocation  cudaMalloc (device)
-    1.6s old; allocated here 1.00 MiB in 1, freed 0 B in 0
+2   1.00 MiB      3  ▍        +1.00 MiB  1.00 MiB  1  1.6s  device  cudaMalloc                              cudaMalloc
       (no call stack)
-  5.00 MiB of host memory in 1 allocation  cudaMallocHost (pinned)
-    1.5s old; allocated here 5.00 MiB in 1, freed 0 B in 0
-      grow<float>(unsigned long)  /src/pool.h:17  (train) [inlined]
-      load(char const*)  /src/load.cc:42  (train)
+3   5.00 MiB                  +5.00 MiB  5.00 MiB  1  1.5s  pinned  pool.h:17 grow<float> > cudaMallocHost  cudaMallocHost
+      grow<float>  /src/pool.h:17  (train) [inlined]
+      load  /src/load.cc:42  (train)
       main  /src/main.cc:7  (train)
-      __libc_start_main  (libc.so.6)
-  by kind: device 29.00 MiB, pinned 5.00 MiB (host)
-
+by kind: device 29.00 MiB, pinned 5.00 MiB (host)
+calls: 4 cudaMalloc, 1 cudaMallocHost, 1 free
 TOTAL LEAKED: 29.00 MiB
-besides, host memory: 5.00 MiB in 1
-
-total number of `cudaMalloc` calls: 4, `cudaMallocHost` calls: 1
 30408704 bytes leaked from 3 cuda memory allocation(s)
+lost: nothing
 
 ";
 
@@ -183,7 +175,7 @@ fn call_sites_as_people_read_them() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record_run(&file);
-    assert_eq!(replay(&file, &["--last"]), GOLDEN);
+    assert_eq!(replay(&file, &["--last", "--stacks-shown"]), GOLDEN);
 }
 
 #[test]
@@ -191,24 +183,29 @@ fn depth_top_and_filters_say_what_they_leave_out() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record_run(&file);
-    let text = replay(&file, &["--last", "--depth", "1", "--top", "1"]);
+    let text = replay(
+        &file,
+        &["--last", "--stacks-shown", "--depth", "1", "--top", "1"],
+    );
     assert!(
         text.contains("[inlined]\n      ... 3 more frames\n"),
         "{text}"
     );
-    let rest = "  ... and 3 more call sites, 14.00 MiB in 3 allocations\n";
+    let rest = "... 3 more sites, 14.00 MiB in 3 allocations (--top all)\n";
     assert!(text.contains(rest), "{text}");
     let filters = ["--min-size", "2M", "--max-size", "8MiB"];
     let text = replay(&file, &[&["--last"], &filters[..]].concat());
-    let rest = "  not listed for age or size: 21.00 MiB in 2 allocations\n";
+    let rest = "2 of 4 sites shown; filtered out: 21.00 MiB in 2 allocations\n";
     assert!(
-        text.contains(rest) && !text.contains("20.00 MiB in"),
+        text.contains(rest) && !text.contains("  20.00 MiB  "),
         "{text}"
     );
     assert!(text.contains("TOTAL LEAKED: 29.00 MiB"), "{text}");
     let old = replay(&file, &["--last", "--older-than", "2s"]);
     assert!(
-        old.contains("20.00 MiB in 1") && !old.contains("8.00 MiB in 1 allocation  "),
+        old.contains("0  20.00 MiB")
+            && old.contains("\n1 of 4 sites shown; ")
+            && !old.contains("8.00 MiB"),
         "{old}"
     );
     let full = replay(&file, &["--last", "--full-stacks"]);
@@ -220,8 +217,16 @@ fn depth_top_and_filters_say_what_they_leave_out() {
     let expected = "    0x100000:gpu_0: 20.00 MiB\n    not listed for age or size: 14.00 MiB in 3";
     assert!(threads.contains(expected), "{threads}");
     let oldest = replay(&file, &["--last", "--sort", "age"]);
-    let place = |what: &str| oldest.find(what).unwrap();
-    assert!(place("3.9s old") < place("1.7s old") && place("1.6s old") < place("1.5s old"));
+    let rows = oldest
+        .lines()
+        .filter(|line| line.contains("pool.h") || line.contains("cudaMalloc"));
+    let ages: Vec<_> = ["3.9s", "1.7s", "1.6s", "1.5s"]
+        .map(|age| oldest.find(&format!("  {age}  ")))
+        .into();
+    assert!(
+        rows.count() >= 4 && ages.iter().all(Option::is_some) && ages.is_sorted(),
+        "{oldest}"
+    );
 }
 
 #[test]

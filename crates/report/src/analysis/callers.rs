@@ -189,13 +189,17 @@ impl Symbols for Callers<'_> {
         if let Some(&known) = self.known.borrow().get(&number) {
             return known;
         }
-        let Some(caller) = self.get(number) else {
-            return number;
-        };
-        let content = self.content_of(caller);
-        let first = *self.contents.borrow_mut().entry(content).or_insert(number);
-        self.known.borrow_mut().insert(number, first);
-        first
+        // In order: the lowest number of a content is its id, whichever is asked for first.
+        let known = self.known.borrow().len();
+        for next in (0..).take(number as usize + 1).skip(known) {
+            let Some(caller) = self.get(next) else {
+                return number;
+            };
+            let content = self.content_of(caller);
+            let first = *self.contents.borrow_mut().entry(content).or_insert(next);
+            self.known.borrow_mut().insert(next, first);
+        }
+        self.known.borrow().get(&number).copied().unwrap_or(number)
     }
 
     fn function(&self, number: u16) -> Option<Cow<'static, str>> {

@@ -179,6 +179,8 @@ fn included<'a>(
             site.add(allocation);
         }
     }
+    let left_out = |site: &&Listed<'_>| site.live.is_empty() && !site.site.live.is_empty();
+    filtered.sites = found.iter().filter(left_out).count() as u64;
     found.retain(|site| !site.live.is_empty());
     found
 }

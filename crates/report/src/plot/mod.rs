@@ -8,9 +8,8 @@ mod smi;
 mod steps;
 mod table;
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +19,7 @@ use crate::analysis::{Accounts, NoMatch, Part, Selection, Step, Visitor, present
 use crate::label;
 use crate::run::run_of;
 use gpuprobe_cuda::MemoryKind;
-use gpuprobe_model::stack::{Frame, Symbols};
+use gpuprobe_model::stack::Symbols;
 use gpuprobe_os::say;
 use gpuprobe_recording::{Database, Session};
 
@@ -173,65 +172,50 @@ fn smi_lines(
     Ok(smi::lines(&samples, zero, offset))
 }
 
-/// A call site, whatever number the reader gave it: its function and frames.
-type Site = (String, Vec<Frame>);
-
-fn site_of(accounts: &Accounts<'_>, part: &Part) -> Site {
-    let called = accounts.callers.called(part.caller);
-    let kind = part.allocation.kind();
-    let called = called.map_or_else(|| kind.name().to_owned(), Cow::into_owned);
-    let (frames, _) = accounts.callers.caller(part.caller);
-    (called, frames)
-}
-
-/// Call sites of one label.
-#[derive(Default)]
+/// A call site that has an area of its own.
 struct Area {
+    /// Its number, as in reports.
+    id: u32,
+    /// That and what reports call it.
     label: String,
-    bytes: u64,
-    sites: Vec<Site>,
 }
 
 /// The call sites that hold most at the peak.
 fn top_sites(database: &Database, session: &Session, config: &Config) -> Result<Vec<Area>> {
     let accounts = Accounts::read(database, session, &config.selection, &mut ())?;
-    let mut sums: HashMap<Site, u64> = HashMap::new();
+    let callers = &accounts.callers;
+    let mut sums: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
     for process in accounts.ledger.at_peak_of_rows().living() {
         for allocation in process.allocations() {
             let part = Part::of(process, allocation);
             if config.selection.host || !part.is_host() {
-                let sum = sums.entry(site_of(&accounts, &part)).or_default();
+                let id = callers.caller_id(part.caller);
+                let (sum, _) = sums.entry(id).or_insert((0, part.caller));
                 *sum = sum.saturating_add(allocation.size_bytes);
             }
         }
     }
     let mut sites: Vec<_> = sums.into_iter().collect();
-    let order = |(called, frames): &Site| {
-        let functions = frames.iter().map(|frame| frame.function.clone());
-        (called.clone(), functions.collect::<Vec<_>>())
+    sites.sort_by_key(|(id, (bytes, _))| (Reverse(*bytes), *id));
+    sites.truncate(config.top);
+    let called = |caller: u32| {
+        let called = callers.called(caller);
+        (callers.caller(caller).0, called.unwrap_or("?".into()))
     };
-    sites.sort_by_cached_key(|(site, bytes)| (Reverse(*bytes), order(site)));
-    let parts: Vec<_> = sites
+    let stacks: Vec<_> = sites
         .iter()
-        .map(|((called, frames), _)| (frames.as_slice(), called.as_str()))
+        .map(|(_, (_, caller))| called(*caller))
         .collect();
-    let mut areas: Vec<Area> = Vec::new();
-    // Places in one function without lines are one area: nothing tells them apart.
-    let mut by_label: HashMap<String, usize> = HashMap::new();
-    for (label, (site, bytes)) in label::labels(&parts).into_iter().zip(sites) {
-        let index = *by_label.entry(label.clone()).or_insert(areas.len());
-        if index == areas.len() {
-            areas.push(Area {
-                label,
-                ..Area::default()
-            });
-        }
-        areas[index].bytes = areas[index].bytes.saturating_add(bytes);
-        areas[index].sites.push(site);
-    }
-    areas.sort_by_key(|area| Reverse(area.bytes));
-    areas.truncate(config.top);
-    Ok(areas)
+    let parts: Vec<_> = stacks
+        .iter()
+        .map(|(frames, called)| (frames.as_slice(), called.as_ref()))
+        .collect();
+    let labels = label::labels(&parts);
+    let areas = sites.iter().zip(labels).map(|(&(id, _), label)| Area {
+        id,
+        label: format!("#{id} {label}"),
+    });
+    Ok(areas.collect())
 }
 
 /// Collects the steps of every area.
@@ -240,21 +224,17 @@ struct Collect {
     by: By,
     sites: Vec<Area>,
     /// The area of each number of a caller.
-    areas: HashMap<(u32, MemoryKind), usize>,
+    areas: HashMap<u32, usize>,
     host: bool,
 }
 
 impl Collect {
     fn band(&mut self, part: &Part, accounts: &Accounts<'_>) -> usize {
-        let kind = part.allocation.kind();
         match self.by {
-            By::Kind => kind as usize,
-            By::Site => *self.areas.entry((part.caller, kind)).or_insert_with(|| {
-                let site = site_of(accounts, part);
-                let known = self
-                    .sites
-                    .iter()
-                    .position(|area| area.sites.contains(&site));
+            By::Kind => part.allocation.kind() as usize,
+            By::Site => *self.areas.entry(part.caller).or_insert_with(|| {
+                let id = accounts.callers.caller_id(part.caller);
+                let known = self.sites.iter().position(|area| area.id == id);
                 known.unwrap_or(self.sites.len())
             }),
         }

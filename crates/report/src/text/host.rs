@@ -120,7 +120,7 @@ fn table(
         Column::left("CONTAINER"),
         Column::right("NVIDIA-SMI"),
         Column::right("TRACED"),
-        Column::right("BEFORE+CTX"),
+        Column::right("BEFORE+CTX").from_width(90),
         Column::right("PER MIN"),
         Column::text("TOP SITE"),
     ];

@@ -113,7 +113,5 @@ fn write_calls(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Resul
         parts.push(format!("{frees} of memory from before attach"));
     }
     parts[0] = format!("calls: {}", parts[0]);
-    let last = parts.len() - 1;
-    parts[..last].iter_mut().for_each(|part| part.push(','));
-    page.words(&parts, "  ", out)
+    page.list(&parts, "  ", out)
 }

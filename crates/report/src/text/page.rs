@@ -103,6 +103,25 @@ impl Page {
         }
     }
 
+    /// The same of parts with commas between them.
+    ///
+    /// # Errors
+    /// Returns an error if `out` cannot be written to.
+    pub(crate) fn list(
+        &self,
+        parts: &[String],
+        indent: &str,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let last = parts.len().saturating_sub(1);
+        let comma = |(index, part): (usize, &String)| {
+            let comma = if index < last { "," } else { "" };
+            format!("{part}{comma}")
+        };
+        let parts: Vec<_> = parts.iter().enumerate().map(comma).collect();
+        self.words(&parts, indent, out)
+    }
+
     /// Writes the words of a line, and goes on in the next where there is no room, with `indent`.
     ///
     /// # Errors

@@ -355,13 +355,11 @@ fn write_rest(
         writeln!(out, "... {more}, {bytes} in {allocations} (--top all)")?;
     }
     if let Some(filtered) = &process.filtered {
-        let shown = sites.len() as u64 + process.omitted.map_or(0, |left| left.sites);
-        let shown = plural(shown, "site");
+        let listed = sites.len() as u64;
+        let all = listed + process.omitted.map_or(0, |left| left.sites) + filtered.sites;
+        let all = plural(all, "site");
         let rest = amount(filtered.bytes, filtered.allocations);
-        writeln!(
-            out,
-            "{shown} shown; not of the age or size asked for: {rest}"
-        )?;
+        writeln!(out, "{listed} of {all} shown; filtered out: {rest}")?;
     }
     Ok(())
 }

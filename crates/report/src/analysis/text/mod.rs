@@ -12,6 +12,7 @@ use super::diff::{Diff, Grown};
 use super::file::Question;
 use super::totals::{Amount, Findings, Totals};
 use crate::Report;
+use crate::text::page::Page;
 use crate::text::table::{Column, Table, plural};
 use gpuprobe_model::clock::rfc3339_micros;
 use gpuprobe_model::text::{printable, size};
@@ -52,37 +53,33 @@ fn headline(
     time: Option<DateTime<FixedOffset>>,
     sums: &Totals,
     host: Option<&Totals>,
+    page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let Amount { bytes, allocations } = sums.total;
     let human = size(bytes);
-    write!(
-        out,
-        "{what}: {bytes} bytes ({human}) in {allocations} allocations"
-    )?;
+    let allocations = plural(allocations, "allocation");
+    let mut parts = vec![format!("{what}: {bytes} bytes ({human}) in {allocations}")];
     if let Some(time) = time_ns {
-        write!(out, ", {:.6} s after the first event", time as f64 / 1e9)?;
+        parts.push(format!("{:.6} s after the first event", time as f64 / 1e9));
     }
-    if let Some(time) = &time {
-        write!(out, ", {}", rfc3339_micros(time))?;
-    }
-    writeln!(out)?;
-    totals("", sums, out)?;
+    parts.extend(time.as_ref().map(rfc3339_micros));
+    page.list(&parts, "  ", out)?;
+    totals("", sums, page, out)?;
     match host {
-        Some(host) => totals("host memory: ", host, out),
+        Some(host) => totals("host memory: ", host, page, out),
         None => Ok(()),
     }
 }
 
-fn totals(what: &str, totals: &Totals, out: &mut dyn Write) -> io::Result<()> {
+fn totals(what: &str, totals: &Totals, page: &Page, out: &mut dyn Write) -> io::Result<()> {
     let part = |amount: Amount| format!("{} bytes in {}", amount.bytes, amount.allocations);
-    writeln!(
-        out,
-        "  {what}with call stack {}, without {}, by the driver {}",
-        part(totals.valid),
-        part(totals.invalid),
-        part(totals.driver)
-    )
+    let parts = [
+        format!("  {what}with call stack {}", part(totals.valid)),
+        format!("without {}", part(totals.invalid)),
+        format!("by the driver {}", part(totals.driver)),
+    ];
+    page.list(&parts, "  ", out)
 }
 
 fn findings(findings: Option<&Findings>, out: &mut dyn Write) -> io::Result<()> {

@@ -9,6 +9,7 @@ use crate::analysis::answer::{kinds, sites};
 use crate::analysis::merged::timed_processes;
 use crate::analysis::{About, AtPeak};
 use crate::memleak::Memleak;
+use crate::text::page::Page;
 use crate::text::process::per_cent;
 use crate::text::table::{Column, Table, plural};
 use crate::text::times::time;
@@ -122,15 +123,16 @@ fn memory(
     let (Some(memleak), Some(findings)) = (&report.memleak, &about.findings) else {
         return writeln!(out, "no memory events");
     };
+    let page = Page::of_file(width);
     let seconds = about.last_ns.unwrap_or(0) as f64 / 1e9;
     writeln!(out, "{} memory events in {seconds:.3} s", findings.events)?;
     let totals = about.totals.unwrap_or_default();
     if let Some(peak) = &about.watermark {
         let AtPeak { time_ns, time, .. } = **peak;
-        headline("watermark", time_ns, time, &peak.totals, None, out)?;
+        headline("watermark", time_ns, time, &peak.totals, None, &page, out)?;
         largest(&peak.memleak, width, out)?;
     }
-    headline("leakage", None, None, &totals, None, out)?;
+    headline("leakage", None, None, &totals, None, &page, out)?;
     largest(memleak, width, out)
 }
 
