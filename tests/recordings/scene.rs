@@ -270,7 +270,11 @@ pub(crate) fn training(path: &Path) {
     recorder.record(free.as_bytes());
     recorder.note(mark(34, false, false, usage(3298 * MIB)));
     recorder.record(task(record::EXIT, "python3", 5 * SECOND).as_bytes());
-    recorder.note(mark(36, false, true, Usage::default()));
+    let gone = Usage {
+        gpus: vec![gpu(0, 68 * MIB)],
+        ..Usage::default()
+    };
+    recorder.note(mark(36, false, true, gone));
     recorder.finish();
 }
 
@@ -438,11 +442,18 @@ fn batch() -> Vec<u8> {
             kernel.as_bytes(),
         );
     }
+    let (name, memory_bytes) = (7, 141 * GIB);
+    let text = wire::Text {
+        id: name,
+        ..wire::Text::default()
+    };
+    push(Record::Text(text), b"NVIDIA H200");
     let device = wire::Device {
-        memory_bytes: 141 * GIB,
+        memory_bytes,
+        name,
         ..wire::Device::default()
     };
-    push(Record::Device(device), b"NVIDIA H200");
+    push(Record::Device(device), b"");
     let function = wire::CallbackName {
         domain: 1,
         cbid: 1,

@@ -31,7 +31,7 @@ const COMMANDS: &[&[&str]] = &[
         "training.sqlite",
         "--last",
         "--site",
-        "3",
+        "0",
         "--allocations",
     ],
     &["replay", "training.sqlite", "--last", "--min-size", "90M"],

@@ -140,7 +140,7 @@ fn table(
             rest.map_or(String::new(), short_size),
             process
                 .change_bytes_per_minute
-                .map_or(String::new(), signed_size),
+                .map_or(String::new(), compact),
             top_site(process),
         ]);
     }
@@ -160,8 +160,13 @@ fn table(
     )
 }
 
+/// `+1.17G`: the column is narrow.
+fn compact(bytes: i64) -> String {
+    signed_size(bytes).replace("iB", "").replace(' ', "")
+}
+
 /// Columns of a command where lines are short, and where they are not.
-const COMMAND: [usize; 2] = [16, 32];
+const COMMAND: [usize; 2] = [14, 32];
 
 fn command(process: &ProcessReport, page: &Page) -> String {
     let program = process.who().program();

@@ -52,11 +52,15 @@ pub(super) fn summary(report: &Report, lines: Lines, out: &mut dyn Write) -> io:
         work::processes(report, lines, out)?;
         writeln!(out)?;
     }
-    if report.cudatrace.is_some() || has(|process| !process.kernels.is_empty()) {
+    let launches = report.cudatrace.as_ref();
+    let launches = launches.is_some_and(|trace| trace.launches + trace.graph_launches > 0);
+    if launches || has(|process| !process.kernels.is_empty()) {
         work::kernels(report, lines, out)?;
         writeln!(out)?;
     }
-    if report.bandwidth_util.is_some() || has(|process| !process.copies.is_empty()) {
+    let copies = report.bandwidth_util.as_ref();
+    let copies = copies.is_some_and(|copies| !copies.directions.is_empty());
+    if copies || has(|process| !process.copies.is_empty()) {
         work::copies(report, lines, out)?;
         writeln!(out)?;
     }
