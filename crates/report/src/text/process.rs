@@ -379,15 +379,12 @@ fn write_details(
         free_calls,
         ..
     } = *site;
-    let (allocated, freed) = (
-        amount(alloc_bytes, alloc_calls),
-        amount(freed_bytes, free_calls),
-    );
-    writeln!(
-        out,
-        "   allocated {allocated}, freed {freed}; peak {}",
-        size(site.peak_bytes)
-    )?;
+    let parts = [
+        format!("   allocated {}", amount(alloc_bytes, alloc_calls)),
+        format!("freed {}", amount(freed_bytes, free_calls)),
+        format!("peak {}", size(site.peak_bytes)),
+    ];
+    page.list(&parts, "   ", out)?;
     write_stack(site, page, out)
 }
 
