@@ -26,7 +26,7 @@ const OTHER: u32 = 24_144;
 /// A process that held memory before anything was traced.
 const EARLIER: u32 = 24_142;
 
-/// Kernels as PyTorch has them: alike for their first hundred characters.
+/// Kernels as frameworks have them: alike for their first hundred characters.
 pub(crate) const KERNELS: [&str; 6] = [
     "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>, std::array<char *, (unsigned long)3>>(int, T2, T3)",
     "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_mul<float>, std::array<char *, (unsigned long)3>>(int, T2, T3)",
@@ -454,11 +454,7 @@ fn batch() -> Vec<u8> {
         ..wire::Device::default()
     };
     push(Record::Device(device), b"");
-    let function = wire::CallbackName {
-        domain: 1,
-        cbid: 1,
-        ..wire::CallbackName::default()
-    };
+    let function = wire::CallbackName { domain: 1, cbid: 1 };
     push(Record::CallbackName(function), b"cuLaunchKernel");
     for step in 0..20_u64 {
         let start_ns = SECOND + step * 1_000_000;

@@ -83,6 +83,7 @@ pub struct Mark {
 
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Entry<'a> {
     /// A record of the rings.
     Record(&'a [u8]),

@@ -7,8 +7,8 @@ use gpuprobe_model::stack::{Frame, Language};
 use gpuprobe_stacks::allocators::{down_to_start, first_user, is_allocator};
 use gpuprobe_stacks::cuda::{file_name, is_cuda};
 
-/// Callers that are named after a label, so that it is told apart from others.
-const MAX_CALLERS: usize = 8;
+/// Callers that are named after a label at most, so that it is told apart from others.
+const MAX_CALLERS: usize = 4;
 
 /// The label of a call stack, innermost frame first: its first frame that is neither CUDA's nor an
 /// allocator's. Where native code of a framework was called from Python, the line of Python. None
@@ -31,28 +31,19 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
             labels[index] += &format!(" > {api}");
         }
     }
-    for callers in 1..=MAX_CALLERS {
-        let alike = alike(&labels);
-        if alike.is_empty() {
-            break;
-        }
-        for index in alike {
-            let (frames, _) = sites[index];
-            let Some(caller) = caller(frames, callers) else {
-                continue;
-            };
-            labels[index] += " < ";
-            labels[index] += &caller;
+    for _ in 0..MAX_CALLERS {
+        for group in alike(&labels) {
+            tell_apart(&group, sites, &mut labels);
         }
     }
-    for index in alike(&labels) {
+    for index in alike(&labels).into_iter().flatten() {
         let (_, api) = sites[index];
         if !labels[index].ends_with(api) {
             labels[index] += &format!(" > {api}");
         }
     }
     // What is left are places in one function, without lines.
-    for index in alike(&labels) {
+    for index in alike(&labels).into_iter().flatten() {
         let (frames, _) = sites[index];
         if let Some(frame) = user_frame(frames).and_then(|index| frames.get(index)) {
             labels[index] += &format!(" @{:#x}", frame.address);
@@ -74,21 +65,43 @@ fn alike_stacks(sites: &[(&[Frame], &str)], labels: &[String]) -> Vec<(usize, bo
     labels.iter().zip(sites).map(of).enumerate().collect()
 }
 
-/// Which labels are not the only ones of their kind.
-fn alike(labels: &[String]) -> Vec<usize> {
+/// The labels that are not the only ones of their kind, together with those that are alike.
+fn alike(labels: &[String]) -> Vec<Vec<usize>> {
     let mut seen: HashMap<&str, Vec<usize>> = HashMap::new();
     for (index, label) in labels.iter().enumerate() {
         seen.entry(label).or_default().push(index);
     }
-    let groups = seen.into_values().filter(|group| group.len() > 1);
-    groups.flatten().collect()
+    seen.into_values().filter(|group| group.len() > 1).collect()
 }
 
-/// The `number`th caller of the labelled frame, which was called in the program.
-fn caller(frames: &[Frame], number: usize) -> Option<String> {
-    let shown = down_to_start(frames, |frame| &frame.function);
-    let index = user_frame(frames)? + number;
-    (index < shown).then(|| described(&frames[index]))
+/// Names in each of some labels that are alike the nearest caller that not all of them have.
+fn tell_apart(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]) {
+    let callers = |index: usize| {
+        let (frames, _) = sites[index];
+        let shown = down_to_start(frames, |frame| &frame.function);
+        let first = user_frame(frames).map_or(shown, |labelled| labelled + 1);
+        frames.get(first..shown).unwrap_or_default()
+    };
+    let stacks: Vec<_> = group.iter().map(|&index| callers(index)).collect();
+    let deepest = stacks.iter().map(|stack| stack.len()).max().unwrap_or(0);
+    // What an earlier round has named, the whole group has.
+    let at = |depth: usize| {
+        stacks
+            .iter()
+            .map(move |stack| stack.get(depth).map(described))
+    };
+    let differs = |depth: &usize| {
+        let mut here = at(*depth);
+        let first = here.next().flatten();
+        here.any(|other| other != first)
+    };
+    if let Some(depth) = (0..deepest).find(differs) {
+        for (&index, caller) in group.iter().zip(at(depth)) {
+            if let Some(caller) = caller {
+                labels[index] += &format!(" < {caller}");
+            }
+        }
+    }
 }
 
 /// What was called at the labelled frame on the way to CUDA: `torch.zeros_like > cudaMalloc`.
@@ -278,7 +291,7 @@ mod tests {
         let labels = labels(&sites);
         let different: std::collections::HashSet<_> = labels.iter().collect();
         assert_eq!(different.len(), labels.len(), "{labels:?}");
-        assert_eq!(labels[2], "a.c:1 pool_allocate < b.c:9 step < app: tune");
+        assert_eq!(labels[2], "a.c:1 pool_allocate < app: tune");
         assert_eq!(labels[4], "cudaMalloc");
         // Two places in one function, without lines.
         let mut other = frame("main", app, None);

@@ -10,6 +10,7 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
         &[
             "c10::",
             "at::detail::",
+            "at::TensorIterator",
             "at::native::empty",
             "at::_ops::empty",
             "at::native::new_empty",
@@ -107,9 +108,7 @@ pub fn is_allocator(function: &str, module: &str) -> bool {
     let name = without_return_type(function);
     let begins = |begin: &&str| name.starts_with(begin);
     FILES.iter().any(|file| file_name(module).starts_with(file))
-        || FUNCTIONS
-            .iter()
-            .any(|(_, names)| names.iter().any(|name| begins(&name)))
+        || FUNCTIONS.iter().any(|(_, names)| names.iter().any(begins))
 }
 
 /// The index of the first frame that is neither CUDA's nor an allocator's; none if there is none.

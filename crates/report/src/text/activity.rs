@@ -185,7 +185,7 @@ fn write_copies(
     ];
     let link = [
         Column::right("% OF LINK"),
-        Column::left("LINK").from_width(100),
+        Column::left("LINK").needs_width(100),
     ];
     let mut table = Table::new(INDENT, &[&first[..], &link, &COPY_TIMES].concat());
     for copy in copies {
@@ -282,7 +282,7 @@ fn write_calls(
     let first = [Column::right("CALLS"), Column::right("% OF CALL TIME")];
     let last = [
         Column::right("FAILED"),
-        Column::left("DOMAIN").from_width(100),
+        Column::left("DOMAIN").needs_width(100),
         Column::name("FUNCTION"),
     ];
     let mut table = table(&first, &last);

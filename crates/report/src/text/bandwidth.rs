@@ -98,9 +98,9 @@ fn table(directions: &[DirectionReport], report: &BandwidthUtil) -> Table {
         Column::right("PEAK"),
         Column::right("NOW"),
         Column::right("% OF LINK"),
-        Column::left("LINK").from_width(100),
-        Column::left("TIMED BY").from_width(80),
-        Column::right("GB/S OF WALL TIME").from_width(100),
+        Column::left("LINK").needs_width(100),
+        Column::left("TIMED BY").needs_width(80),
+        Column::right("GB/S OF WALL TIME").needs_width(100),
     ];
     let mut table = Table::new(INDENT, &columns);
     for direction in directions {

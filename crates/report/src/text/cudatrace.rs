@@ -82,9 +82,9 @@ fn table(process: &LauncherReport, kernels: &[&KernelReport]) -> Table {
         Column::right("LAUNCHES"),
         Column::right("%LAUNCHES"),
         Column::right("PER SEC"),
-        Column::left("GRID").from_width(90),
-        Column::left("BLOCK").from_width(90),
-        Column::left("").from_width(120),
+        Column::left("GRID").needs_width(90),
+        Column::left("BLOCK").needs_width(90),
+        Column::left("").needs_width(120),
         Column::name("KERNEL"),
     ];
     let mut table = Table::new(0, &columns);

@@ -120,7 +120,7 @@ fn table(
         Column::left("CONTAINER"),
         Column::right("NVIDIA-SMI"),
         Column::right("TRACED"),
-        Column::right("BEFORE+CTX").from_width(90),
+        Column::right("BEFORE+CTX").needs_width(90),
         Column::right("PER MIN"),
         Column::text("TOP SITE"),
     ];
@@ -243,9 +243,9 @@ pub(super) fn write_processes(
         Column::left("CONTAINER"),
         Column::left("GPU"),
         Column::right("HELD"),
-        Column::right("CHANGE").from_width(100),
-        Column::right("PEAK").from_width(110),
-        Column::right("N").from_width(100),
+        Column::right("CHANGE").needs_width(100),
+        Column::right("PEAK").needs_width(110),
+        Column::right("N").needs_width(100),
         Column::right("NVIDIA-SMI"),
         Column::text("TOP SITE"),
     ];

@@ -192,7 +192,7 @@ fn sum(nvml: &Nvml, held_bytes: u64) -> String {
     if nvml.other_bytes < 0 {
         parts.push(format!("- not at a GPU {}", unit.text(rest)));
     } else {
-        let context = nvml.context_bytes.map(hundredths).unwrap_or(0).min(rest);
+        let context = nvml.context_bytes.map_or(0, hundredths).min(rest);
         if context > 0 {
             parts.push(format!("+ context {}", unit.text(context)));
         }
@@ -272,14 +272,14 @@ pub(super) fn site_table(process: &ProcessReport, sites: &[SiteReport], with_via
         Column::right("#"),
         Column::right(held),
         Column::right("%HELD"),
-        Column::left("").from_width(110),
+        Column::left("").needs_width(110),
         Column::right("CHANGE"),
-        Column::right("PEAK").from_width(110),
+        Column::right("PEAK").needs_width(110),
         Column::right("N"),
         Column::right("AGE"),
         Column::left("KIND"),
         Column::text("WHERE"),
-        Column::text("VIA").from_width(100),
+        Column::text("VIA").needs_width(100),
     ];
     let mut table = Table::new(0, &columns);
     let all = process.live.live_bytes;

@@ -23,7 +23,7 @@ pub(crate) struct Column {
     heading: &'static str,
     align: Align,
     /// Where a line has fewer columns than this, it is left out.
-    from_width: usize,
+    needs_width: usize,
 }
 
 impl Column {
@@ -47,13 +47,13 @@ impl Column {
         Self {
             heading,
             align,
-            from_width: 0,
+            needs_width: 0,
         }
     }
 
     /// The same, left out of lines of fewer than `width` columns.
-    pub(crate) const fn from_width(mut self, width: usize) -> Self {
-        self.from_width = width;
+    pub(crate) const fn needs_width(mut self, width: usize) -> Self {
+        self.needs_width = width;
         self
     }
 }
@@ -138,13 +138,13 @@ impl Table {
         let mut shown: Vec<Shown> = Vec::new();
         for (index, column) in self.columns.iter().enumerate() {
             let cells = || self.rows.iter().map(|row| row[index].as_str());
-            if line < column.from_width || cells().all(str::is_empty) {
+            if line < column.needs_width || cells().all(str::is_empty) {
                 continue;
             }
             let gap = if shown.is_empty() { 0 } else { GAP };
             let cells = if matches!(column.align, Align::Name | Align::Text) {
                 let room = left.map(|left| left.saturating_sub(gap));
-                if column.from_width > 0 && room.is_some_and(|room| room < LEAST_EXTRA) {
+                if column.needs_width > 0 && room.is_some_and(|room| room < LEAST_EXTRA) {
                     continue;
                 }
                 let cells: Vec<_> = cells().collect();
@@ -208,7 +208,7 @@ mod tests {
     fn names_get_what_is_left() {
         let columns = [
             Column::right("CALLS"),
-            Column::left("KIND").from_width(60),
+            Column::left("KIND").needs_width(60),
             Column::right("EMPTY"),
             Column::name("NAME"),
         ];

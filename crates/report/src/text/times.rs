@@ -9,20 +9,20 @@ use crate::activity::{Shares, Times};
 pub(crate) const TIMES: [Column; 6] = [
     Column::right("TOTAL"),
     Column::right("MEAN"),
-    Column::right("MEDIAN").from_width(100),
-    Column::right("P99"),
-    Column::right("MIN").from_width(120),
-    Column::right("MAX").from_width(120),
+    Column::right("MEDIAN").needs_width(140),
+    Column::right("P99").needs_width(100),
+    Column::right("MIN").needs_width(160),
+    Column::right("MAX").needs_width(160),
 ];
 
 /// The same for copies, whose other columns are more.
 pub(crate) const COPY_TIMES: [Column; 6] = [
-    Column::right("TOTAL").from_width(120),
-    Column::right("MEAN").from_width(120),
-    Column::right("MEDIAN").from_width(160),
-    Column::right("P99").from_width(120),
-    Column::right("MIN").from_width(160),
-    Column::right("MAX").from_width(160),
+    Column::right("TOTAL").needs_width(120),
+    Column::right("MEAN").needs_width(120),
+    Column::right("MEDIAN").needs_width(160),
+    Column::right("P99").needs_width(120),
+    Column::right("MIN").needs_width(160),
+    Column::right("MAX").needs_width(160),
 ];
 
 /// The cells of [`TIMES`]; empty ones if nobody measured.

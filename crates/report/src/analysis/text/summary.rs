@@ -151,7 +151,7 @@ fn largest(memleak: &Memleak, width: Option<usize>, out: &mut dyn Write) -> io::
         Column::right("PID"),
         Column::right("#"),
         Column::text("WHERE"),
-        Column::text("VIA").from_width(100),
+        Column::text("VIA").needs_width(100),
     ];
     let mut table = Table::new(4, &columns);
     let is_one = memleak.processes.len() == 1;

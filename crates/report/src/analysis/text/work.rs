@@ -121,7 +121,7 @@ pub(super) fn copies(report: &Report, lines: Lines, out: &mut dyn Write) -> io::
         Column::right("BYTES"),
         Column::right("GB/S"),
         Column::right("PEAK"),
-        Column::right(share).from_width(100),
+        Column::right(share).needs_width(100),
     ];
     let mut table = Table::new(INDENT, &columns(&[&first, &COPY_TIMES]));
     for copies in copies.iter().take(lines.top) {
@@ -208,7 +208,7 @@ fn list(words: &Words, all: &[Named<'_>], lines: Lines, out: &mut dyn Write) -> 
     let first = [Column::right(words.count), Column::right(words.share)];
     let last = [
         Column::right("FAILED"),
-        Column::left("DOMAIN").from_width(100),
+        Column::left("DOMAIN").needs_width(100),
         Column::name(words.name),
     ];
     let mut table = Table::new(INDENT, &columns(&[&first, &TIMES, &last]));
@@ -246,15 +246,15 @@ pub(super) fn processes(report: &Report, lines: Lines, out: &mut dyn Write) -> i
     writeln!(out, "processes: {}", all.len())?;
     let columns = [
         Column::right("PID"),
-        Column::right("UID").from_width(100),
+        Column::right("UID").needs_width(100),
         Column::right("RUN TIME"),
         Column::right("PEAK"),
         Column::right("NEVER FREED"),
         Column::right("LAUNCHES"),
-        Column::right("GRAPHS").from_width(120),
-        Column::right("KERNEL TIME").from_width(100),
+        Column::right("GRAPHS").needs_width(120),
+        Column::right("KERNEL TIME").needs_width(100),
         Column::right("COPIES"),
-        Column::right("COPIED").from_width(100),
+        Column::right("COPIED").needs_width(100),
         Column::name("PROCESS"),
     ];
     let mut table = Table::new(INDENT, &columns);
