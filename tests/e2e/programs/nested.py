@@ -3,7 +3,7 @@
 #   nested.py LIBCUDART CALLS WAY
 #
 # WAY: remove, which takes the perf map away at the end; or wait, for a line of input before a
-# function that was not called before.
+# function that was not called before, and for another one before the end.
 import ctypes
 import os
 import sys
@@ -41,5 +41,7 @@ if sys.argv[3] == "wait":
     print("ready", flush=True)
     sys.stdin.readline()
 evaluate()
-if sys.argv[3] == "remove":
+if sys.argv[3] == "wait":
+    sys.stdin.readline()
+else:
     os.unlink(f"/tmp/perf-{os.getpid()}.map")

@@ -132,12 +132,19 @@ fn root_functions_of_python_that_are_called_later_are_named() {
         let mut child = Guarded::spawn(&mut command).unwrap();
         let mut talk = Talk::new(&mut child);
         assert_eq!(talk.hear(), "ready");
-        let mut gpuprobe = Setup::pid(child.pid()).start();
+        let mut gpuprobe = Setup::pid(child.pid()).interval("100ms").start();
         talk.send("go on");
+        let expected = [(OF_EVALUATE.to_owned(), 1)];
+        let running = gpuprobe.report_where("the call", |report| {
+            list(&report["memleak"], "processes")
+                .iter()
+                .any(|process| number(process, "live_allocations") == 1)
+        });
+        assert_eq!(by_path(sites(&running, child.pid())), expected);
+        talk.send("end");
         assert!(child.wait().success());
         let report = gpuprobe.final_report();
         let sites = sites(&report, child.pid());
-        let expected = [(OF_EVALUATE.to_owned(), 1)];
         assert_eq!(by_path(sites), expected, "{}", python.display());
         std::fs::remove_file(format!("/tmp/perf-{}.map", child.pid())).unwrap();
     }
