@@ -1,7 +1,8 @@
 //! The call stacks of a run: from the kernel side to the ledger, the recording and the reports.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use zerocopy::IntoBytes;
@@ -10,16 +11,18 @@ use crate::probe::Probe;
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::abi::{RawCall, RawLaunch};
 use gpuprobe_model::event::Task;
-use gpuprobe_model::stack::{FramesKey, KnownFrames, Location};
+use gpuprobe_model::stack::{FramesKey, KnownFrames, Location, bare_frame};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::Told;
 use gpuprobe_recording::log::Note;
-use gpuprobe_stacks::symbols::{Answer, Request, Service};
+use gpuprobe_stacks::symbols::{Answer, Request, Service, open_perf_map};
 use gpuprobe_stacks::taken::Taken;
 
 /// Locations whose frames are remembered, and bytes that these take; then all are looked up again.
 const MAX_FRAMES: usize = 1 << 20;
 const MAX_BYTES: usize = 512 << 20;
+/// Processes of which it is remembered that their perf maps were handed over.
+const MAX_KEPT: usize = 4096;
 
 /// What is known of call stacks.
 pub(super) struct Stacks {
@@ -32,6 +35,8 @@ pub(super) struct Stacks {
     asked: HashSet<FramesKey>,
     /// Processes of which places were asked for that are in no file.
     jitted: HashSet<u32>,
+    /// Processes whose perf maps the service has, and the inodes of these.
+    kept: HashMap<u32, u64>,
     /// What was found has been forgotten: it will be told again.
     is_forgetful: bool,
     /// Processes and programs that have ended since the last round of reading, and before it:
@@ -54,6 +59,7 @@ impl Stacks {
             arrived: Vec::new(),
             asked: HashSet::new(),
             jitted: HashSet::new(),
+            kept: HashMap::new(),
             is_forgetful: false,
             ended: Vec::new(),
             ended_before: Vec::new(),
@@ -64,17 +70,39 @@ impl Stacks {
 
     /// Takes in a record of the kernel side that is a stack; false if it cannot be understood.
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
-        self.taken.take(bytes)
+        let is_understood = self.taken.take(bytes);
+        // Before anything is asked about it.
+        for pid in self.taken.take_begun() {
+            self.begin(pid);
+        }
+        is_understood
     }
 
     /// Looks at what `pid` has mapped: it may end soon.
     pub(super) fn look_at(&mut self, pid: u32) {
         self.taken.spaces.refresh(pid);
+        self.keep_perf_map(pid);
     }
 
     /// Looks at a process that will be traced, before it makes a call.
     pub(super) fn prepare_for(&mut self, pid: u32) {
         self.taken.look_at(pid);
+        self.keep_perf_map(pid);
+    }
+
+    /// Hands over the names of what `pid` makes at run time while it is there: when they are asked
+    /// for, it may have ended. Those that come later are read from the same file.
+    fn keep_perf_map(&mut self, pid: u32) {
+        let Some(map) = open_perf_map(pid) else {
+            return;
+        };
+        if self.kept.len() >= MAX_KEPT {
+            self.kept.clear();
+        }
+        let inode = map.metadata().map_or(0, |metadata| metadata.ino());
+        if self.kept.insert(pid, inode) != Some(inode) {
+            self.service.keep_perf_map(pid, map);
+        }
     }
 
     /// Gives the stack of a call the number that the ledger knows it by, and teaches the ledger
@@ -91,10 +119,11 @@ impl Stacks {
         let named = named?;
         let stack = named.new?;
         let note = Note::Stack(pid, named.id, (*stack).clone());
-        if self.is_recording {
-            let locations = stack.locations.iter().enumerate();
-            self.want(locations.map(|(index, location)| (pid, *location, index == 0)));
-        }
+        // What was made at run time only its process can name, which may end soon.
+        let is_recording = self.is_recording;
+        let locations = stack.locations.iter().enumerate();
+        let wanted = locations.filter(|(_, location)| is_recording || location.module.is_none());
+        self.want(wanted.map(|(index, location)| (pid, *location, index == 0)));
         ledger.learn_stack(pid, named.id, stack);
         Some(note)
     }
@@ -128,9 +157,6 @@ impl Stacks {
             say(format_args!("no call stacks of process {pid}: {why}"));
         }
         let news = self.taken.take_news();
-        for pid in news.begun {
-            self.begin(pid);
-        }
         for pid in news.looked_at {
             match self.taken.spaces.code(pid) {
                 Some(code) => {
@@ -156,7 +182,9 @@ impl Stacks {
     fn begin(&mut self, pid: u32) {
         if self.jitted.remove(&pid) {
             self.service.forget(pid);
+            self.kept.remove(&pid);
         }
+        self.keep_perf_map(pid);
     }
 
     /// Asks for the frames at these locations, if that has not been done.
@@ -203,6 +231,11 @@ impl Stacks {
                 location,
                 is_innermost,
             } = request;
+            // It may be written down a little after it was made.
+            if location.module.is_none() && frames == [bare_frame(&location)] {
+                self.asked
+                    .remove(&FramesKey::of(pid, &location, is_innermost));
+            }
             if self.is_recording {
                 notes.extend(told.tell(pid, &location, is_innermost, &frames));
             }

@@ -8,6 +8,7 @@
 pub mod bounded;
 pub mod files;
 pub mod kernel;
+pub mod memory;
 mod message;
 pub mod privileges;
 pub mod proc;

@@ -4,11 +4,13 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::statfs::{self, FsType, fstatfs};
+
+use crate::proc::Status;
 
 /// File systems that the kernel makes up. What is in them is no code, and to open or read it may
 /// take something away (`kmsg`, `trace_pipe`) or give the rights of whoever does.
@@ -44,14 +46,42 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// The same of what is at `path` for process `pid`: links lead to where they lead there, never out
 /// of its root.
 pub fn open_regular_in_root(pid: u32, path: &Path) -> io::Result<File> {
+    open_in_root(pid, path, OFlag::empty())
+}
+
+fn open_in_root(pid: u32, path: &Path, flags: OFlag) -> io::Result<File> {
     let place = OFlag::O_PATH | OFlag::O_CLOEXEC;
     let root = File::options()
         .read(true)
         .custom_flags(place.bits() | OFlag::O_DIRECTORY.bits())
         .open(format!("/proc/{pid}/root"))?;
     let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    let how = OpenHow::new().flags(place).resolve(within);
+    let how = OpenHow::new().flags(place | flags).resolve(within);
     reopen(&openat2(root, path, how)?.into())
+}
+
+/// The same of what process `pid` has written itself at `path`, in a folder where others may have put
+/// something under that name: the last name is no link, and the file is of one of the process's users
+/// or root's.
+///
+/// # Errors
+/// As [`open_regular`]; `PermissionDenied` if the file is another user's; the system's if the process
+/// has ended.
+pub fn open_own_in_root(pid: u32, path: &Path) -> io::Result<File> {
+    let file = open_in_root(pid, path, OFlag::O_NOFOLLOW)?;
+    let owner = file.metadata()?.uid();
+    let status = Status::of(pid)?;
+    if !is_of_process(owner, status.field("Uid").unwrap_or_default()) {
+        let why = format!("it belongs to user {owner}, not to the process's");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(file)
+}
+
+/// Whether a user is root or one of a process's: the real, effective, saved and file system's.
+fn is_of_process(user: u32, users: &str) -> bool {
+    let mut users = users.split_whitespace();
+    user == 0 || users.any(|other| other.parse() == Ok(user))
 }
 
 /// Opens for reading what was only found so far.
@@ -127,6 +157,22 @@ mod tests {
         // It would have been seen.
         File::open(&node).unwrap();
         assert_eq!(watch.read_events().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_a_process_has_written_is_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "text").unwrap();
+        symlink("file", &link).unwrap();
+        let open = |path: &Path| open_own_in_root(std::process::id(), path);
+        assert_eq!(io::read_to_string(open(&file).unwrap()).unwrap(), "text");
+        let error = open(&link).unwrap_err().to_string();
+        assert_eq!(error, "it is no regular file");
+        let of_process = |user| is_of_process(user, "1000\t1000\t1001\t1000");
+        assert!(of_process(0) && of_process(1000) && of_process(1001));
+        assert!(!of_process(100) && !of_process(4_241) && !is_of_process(1000, ""));
+        assert!(open_own_in_root(u32::MAX, &file).is_err());
     }
 
     #[test]

@@ -76,19 +76,13 @@ fn alike(labels: &[String]) -> Vec<Vec<usize>> {
 
 /// Names in each of some labels that are alike the nearest caller that not all of them have.
 fn tell_apart(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]) {
-    let callers = |index: usize| {
-        let (frames, _) = sites[index];
-        let shown = down_to_start(frames, |frame| &frame.function);
-        let first = user_frame(frames).map_or(shown, |labelled| labelled + 1);
-        frames.get(first..shown).unwrap_or_default()
-    };
-    let stacks: Vec<_> = group.iter().map(|&index| callers(index)).collect();
-    let deepest = stacks.iter().map(|stack| stack.len()).max().unwrap_or(0);
+    let stacks: Vec<_> = group.iter().map(|&index| callers(sites[index].0)).collect();
+    let deepest = stacks.iter().map(Vec::len).max().unwrap_or(0);
     // What an earlier round has named, the whole group has.
     let at = |depth: usize| {
         stacks
             .iter()
-            .map(move |stack| stack.get(depth).map(described))
+            .map(move |stack| stack.get(depth).map(|frame| described(frame)))
     };
     let differs = |depth: &usize| {
         let mut here = at(*depth);
@@ -104,12 +98,30 @@ fn tell_apart(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]
     }
 }
 
+/// The callers of the labelled frame, in the program. Of Python, its functions come first; stacks may
+/// differ in the interpreter alone.
+fn callers(frames: &[Frame]) -> Vec<&Frame> {
+    let shown = down_to_start(frames, |frame| &frame.function);
+    let Some(labelled) = user_frame(frames) else {
+        return Vec::new();
+    };
+    let is_python = frames[labelled].language == Language::Python;
+    let is_skipped = |frame: &&Frame| is_python && is_interpreter(frame);
+    let outside = frames.get(labelled + 1..shown).unwrap_or_default();
+    let told = outside.iter().filter(|frame| !is_skipped(frame));
+    let inside = frames[..labelled].iter().rev();
+    let skipped = inside.chain(outside).filter(is_skipped);
+    told.chain(skipped).collect()
+}
+
 /// What was called at the labelled frame on the way to CUDA: `torch.zeros_like > cudaMalloc`.
 pub(crate) fn via(frames: &[Frame], api: &str) -> String {
     let labelled = user_frame(frames).unwrap_or(0);
     let called = frames[..labelled.min(frames.len())].iter().rev();
-    let is_told =
-        |frame: &&Frame| !is_allocator(&frame.function, &frame.module) && !is_cudas(frame);
+    let is_told = |frame: &&Frame| {
+        let is_shown = !is_allocator(&frame.function, &frame.module) && !is_cudas(frame);
+        is_shown && !is_interpreter(frame)
+    };
     match called
         .filter(is_told)
         .map(|frame| names::simplify(&frame.function))
@@ -140,9 +152,14 @@ fn user_frame(frames: &[Frame]) -> Option<usize> {
     });
     let is_library = |frame: &Frame| {
         let file = frame.file.as_deref().unwrap_or_default();
-        ["site-packages/", "dist-packages/", "/lib/python3"]
-            .iter()
-            .any(|part| file.contains(part))
+        [
+            "site-packages/",
+            "dist-packages/",
+            "/lib/python3",
+            "<frozen ",
+        ]
+        .iter()
+        .any(|part| file.contains(part))
     };
     let pythons = || (0..frames.len()).filter(|&index| frames[index].language == Language::Python);
     let python = pythons()
@@ -157,14 +174,19 @@ fn user_frame(frames: &[Frame]) -> Option<usize> {
     }
 }
 
+/// Whether a frame is of the interpreter, or of what calls C for it, and not of what it runs.
+fn is_interpreter(frame: &Frame) -> bool {
+    const FILES: &[&str] = &["libpython", "python", "_ctypes.", "libffi"];
+    let file = file_name(&frame.module);
+    frame.language == Language::Native && FILES.iter().any(|begin| file.starts_with(begin))
+}
+
 /// Whether a frame is of a framework that is used from Python, or of Python itself.
 fn is_framework(frame: &Frame) -> bool {
     const FILES: &[&str] = &[
         "libtorch",
         "libc10",
         "_C.",
-        "libpython",
-        "python",
         "libxla",
         "xla_extension",
         "libtensorflow",
@@ -174,6 +196,7 @@ fn is_framework(frame: &Frame) -> bool {
     ];
     let file = file_name(&frame.module);
     frame.language == Language::Python
+        || is_interpreter(frame)
         || FILES.iter().any(|begin| file.starts_with(begin))
         || frame.module.contains("/cupy/")
 }
@@ -260,6 +283,40 @@ mod tests {
             label(&cublas).as_deref(),
             Some("libcublas: cublasCreate_v2")
         );
+    }
+
+    /// As `python -X perf` has it, which tells no lines.
+    #[test]
+    fn functions_of_python_come_before_those_that_run_them() {
+        let python = |name: &str| {
+            let mut frame = frame(name, "[jit]", Some(("/srv/train.py", 0)));
+            (frame.line, frame.language) = (None, Language::Python);
+            frame
+        };
+        let native = |name: &str, file: &str| frame(name, file, None);
+        let stack = |eval: &str, last: &str| {
+            [
+                native("ffi_call", "/usr/lib/libffi.so.8"),
+                native("PyCFuncPtr_call", "/x/_ctypes.cpython-312.so"),
+                native(eval, "/usr/bin/python3.12"),
+                python("allocate"),
+                native("PyObject_Call", "/usr/bin/python3.12"),
+                python(last),
+            ]
+        };
+        let stacks = [("eval_1", "step"), ("eval_1", "load"), ("eval_2", "load")];
+        let stacks = stacks.map(|(eval, last)| stack(eval, last));
+        assert_eq!(via(&stacks[0], "cudaMalloc"), "cudaMalloc");
+        let sites = [0, 1].map(|index| (&stacks[index][..], "cudaMalloc"));
+        let expected = [
+            "train.py allocate < train.py step",
+            "train.py allocate < train.py load",
+        ];
+        assert_eq!(labels(&sites), expected);
+        let sites = [1, 2].map(|index| (&stacks[index][..], "cudaMalloc"));
+        let expected = ["1", "2"]
+            .map(|eval| format!("train.py allocate < train.py load < python3.12: eval_{eval}"));
+        assert_eq!(labels(&sites), expected);
     }
 
     #[test]

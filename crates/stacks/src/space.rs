@@ -1,15 +1,17 @@
 //! The code of all traced processes: where an address is, and who called.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::elf::Refusal;
 use super::modules::Modules;
-use super::unwind::{self, Code, Rule};
+use super::unwind::{self, Code, Rule, trampoline};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 use gpuprobe_model::stack::{Location, ModuleId};
+use gpuprobe_os::memory::ProcessMemory;
 use gpuprobe_os::proc::{Mapping, Mappings, Status};
 
 /// How long a page that is in no mapping is taken to be in none.
@@ -17,6 +19,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// How often the mappings of a process are read again in that time, for pages that are new.
 const MAX_READS: u32 = 10;
 const PAGE: u64 = 4096;
+/// Mappings of a process of which the beginning is read at once; CPython's code that is made at run
+/// time is in one or two.
+const MAX_PEEKS: u32 = 64;
 /// Places in code whose rules are remembered, at some 200 bytes each.
 const RULES_LIMIT: usize = 1 << 17;
 
@@ -51,6 +56,11 @@ struct Range {
     offset: u64,
     is_writable: bool,
     module: Option<Arc<Module>>,
+    /// It is of no file at all: to read it waits for nobody.
+    is_anonymous: bool,
+    /// How to unwind from the return addresses in it, if it begins with a trampoline: for when its
+    /// bytes cannot be read any more.
+    trampolines: Option<Arc<Rule>>,
 }
 
 /// Rules by module and address in it, shared by all processes.
@@ -76,12 +86,19 @@ impl AddressSpaces {
         };
         space.exec_pages = exec_pages;
         let modules = &mut self.modules;
-        let with_module = |map: Mapping<'_>| Range {
-            start: map.start,
-            end: map.end,
-            offset: map.offset,
-            is_writable: map.is_writable,
-            module: modules.of(pid, &map),
+        let mut peeks = Peeks::new(pid);
+        let with_module = |map: Mapping<'_>| {
+            let module = modules.of(pid, &map);
+            let is_anonymous = map.inode == 0 && map.path().is_none();
+            Range {
+                start: map.start,
+                end: map.end,
+                offset: map.offset,
+                is_writable: map.is_writable,
+                module,
+                is_anonymous,
+                trampolines: is_anonymous.then(|| peeks.at(map.start)).flatten(),
+            }
         };
         let code = maps.iter().filter(|map| map.is_code && !map.is_vsyscall());
         space.ranges = code.map(with_module).collect();
@@ -138,7 +155,12 @@ impl AddressSpaces {
 
     /// Unwinds a copied stack.
     pub fn unwind(&mut self, pid: u32, copy: &StackCopy<'_>) -> Unwound {
-        unwind::unwind(&mut Of { pid, spaces: self }, copy)
+        let mut code = Of {
+            pid,
+            spaces: self,
+            memory: OnceCell::new(),
+        };
+        unwind::unwind(&mut code, copy)
     }
 
     /// The module of this number.
@@ -209,10 +231,14 @@ impl Space {
         may
     }
 
-    fn find(&self, address: u64, lookup: u64) -> Option<(Location, Option<Arc<Module>>)> {
-        let after = self.ranges.partition_point(|range| range.start <= lookup);
+    fn range(&self, address: u64) -> Option<&Range> {
+        let after = self.ranges.partition_point(|range| range.start <= address);
         let range = self.ranges.get(after.checked_sub(1)?)?;
-        (lookup < range.end).then_some(())?;
+        (address < range.end).then_some(range)
+    }
+
+    fn find(&self, address: u64, lookup: u64) -> Option<(Location, Option<Arc<Module>>)> {
+        let range = self.range(lookup)?;
         let mut location = nowhere(address);
         if let Some(module) = &range.module {
             let distance = address.wrapping_sub(range.start);
@@ -223,10 +249,37 @@ impl Space {
     }
 }
 
+/// Looks at what code that is in no file begins with, in some places of a process.
+struct Peeks {
+    pid: u32,
+    left: u32,
+    memory: OnceCell<Option<ProcessMemory>>,
+}
+
+impl Peeks {
+    fn new(pid: u32) -> Self {
+        Self {
+            pid,
+            left: MAX_PEEKS,
+            memory: OnceCell::new(),
+        }
+    }
+
+    /// How to unwind from the trampolines at `address`, if there are any.
+    fn at(&mut self, address: u64) -> Option<Arc<Rule>> {
+        self.left = self.left.checked_sub(1)?;
+        let memory = self.memory.get_or_init(|| ProcessMemory::of(self.pid).ok());
+        let mut code = [0; trampoline::WHOLE];
+        let code = memory.as_ref()?.read(address, &mut code)?;
+        trampoline::beginning_of(code).map(Arc::new)
+    }
+}
+
 /// One process, for the unwinder.
 struct Of<'a> {
     pid: u32,
     spaces: &'a mut AddressSpaces,
+    memory: OnceCell<Option<ProcessMemory>>,
 }
 
 impl Code for Of<'_> {
@@ -252,6 +305,19 @@ impl Code for Of<'_> {
             module.tables()?.rule(address).map(Arc::new)
         });
         entry.clone()
+    }
+
+    fn trampoline(&mut self, return_address: u64) -> Option<Arc<Rule>> {
+        let space = self.spaces.processes.get(&self.pid)?;
+        let range = space.range(return_address.wrapping_sub(1))?;
+        range.is_anonymous.then_some(())?;
+        let memory = self.memory.get_or_init(|| ProcessMemory::of(self.pid).ok());
+        let mut code = [0; trampoline::AFTER_CALL];
+        let memory = memory.as_ref();
+        match memory.and_then(|memory| memory.read(return_address, &mut code)) {
+            Some(code) => trampoline::after_call(code).map(Arc::new),
+            None => range.trampolines.clone(),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod languages;
 mod paths;
 mod profiles;
+mod python;
 mod replaced;
 
 use std::path::{Path, PathBuf};

@@ -38,6 +38,8 @@ pub struct Taken {
     /// States that the kernel side knows.
     known: usize,
     news: News,
+    /// Process ids that are another process's or program's from now on.
+    begun: Vec<u32>,
     refused: Vec<(u32, String)>,
     /// Processes that were no longer there when that was last looked at.
     suspects: HashSet<u32>,
@@ -52,8 +54,6 @@ pub struct News {
     pub learnt: Vec<Change>,
     /// Hashes of copies whose paths are known now.
     pub recognised: Vec<u64>,
-    /// Process ids that are another process's or program's from now on.
-    pub begun: Vec<u32>,
     /// Processes of which [`AddressSpaces::code`] is new.
     pub looked_at: Vec<u32>,
 }
@@ -145,7 +145,7 @@ impl Taken {
                 earlier.pop_front();
             }
         }
-        self.news.begun.push(pid);
+        self.begun.push(pid);
         // It may have ended by now; then, what it had mapped when it was last looked at counts.
         self.look_at(pid);
         if let Some(refusal) = self.spaces.refusal(pid) {
@@ -280,6 +280,11 @@ impl Taken {
         self.news.looked_at.push(pid);
     }
 
+    /// Process ids that are another process's or program's since this was last asked.
+    pub fn take_begun(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.begun)
+    }
+
     /// Processes whose stacks cannot be taken, and why, since this was last asked.
     pub fn take_refused(&mut self) -> Vec<(u32, String)> {
         std::mem::take(&mut self.refused)
@@ -291,13 +296,11 @@ impl Taken {
             forgotten,
             learnt,
             recognised,
-            begun,
             looked_at,
         } = &self.news;
         !(learnt.is_empty()
             && forgotten.is_empty()
             && recognised.is_empty()
-            && begun.is_empty()
             && looked_at.is_empty())
     }
 

@@ -3,6 +3,7 @@
 mod memory;
 mod rule;
 mod table;
+pub(super) mod trampoline;
 
 pub use memory::StackCopy;
 pub use rule::Rule;
@@ -34,6 +35,8 @@ pub(super) trait Code {
     fn place(&mut self, address: u64, lookup: u64) -> Option<Location>;
     /// How to unwind from `lookup`.
     fn rule(&mut self, lookup: u64) -> Option<Arc<Rule>>;
+    /// How to unwind from `return_address`, which is in code of no file, by its instructions.
+    fn trampoline(&mut self, return_address: u64) -> Option<Arc<Rule>>;
 }
 
 /// A frame, on the way out.
@@ -43,6 +46,8 @@ struct Frame {
     lookup: u64,
     location: Location,
     is_innermost: bool,
+    /// It has made no call: it was interrupted where it is.
+    is_interrupted: bool,
 }
 
 /// Unwinds `copy`.
@@ -52,7 +57,7 @@ pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
     let mut unwound = Unwound::default();
     unwound.stack.locations.push(frame.location);
     while unwound.stack.locations.len() < DEPTH {
-        let rule = code.rule(frame.lookup);
+        let rule = code.rule(frame.lookup).or_else(|| frame.trampoline(code));
         // A rule that cannot be applied says that the copy has ended; to guess on would be wrong.
         let step = match rule {
             Some(rule) => rule.apply(&frame.registers, &memory),
@@ -91,6 +96,7 @@ pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
             lookup,
             location,
             is_innermost: false,
+            is_interrupted,
         };
         unwound.stack.locations.push(location);
         unwound.slots.push(slot);
@@ -110,6 +116,15 @@ fn innermost(code: &mut dyn Code, copy: &StackCopy<'_>) -> Frame {
         lookup: copy.ip,
         location: code.place(copy.ip, copy.ip).unwrap_or(unknown),
         is_innermost: true,
+        is_interrupted: false,
+    }
+}
+
+impl Frame {
+    fn trampoline(&self, code: &mut dyn Code) -> Option<Arc<Rule>> {
+        let has_called = !self.is_innermost && !self.is_interrupted;
+        let is_in_no_file = self.location.module.is_none();
+        (has_called && is_in_no_file).then(|| code.trampoline(self.location.address))?
     }
 }
 

@@ -7,7 +7,7 @@
 
 use gimli::{CfaRule, EhFrame, Encoding, Evaluation, EvaluationResult, Expression, LittleEndian};
 use gimli::{EndianSlice, Register, RegisterRule, UnwindExpression, UnwindTableRow, Value};
-use gimli::{FrameDescriptionEntry, Location, X86_64};
+use gimli::{Format, FrameDescriptionEntry, Location, X86_64};
 
 use super::memory::Memory;
 use super::table::Bytes;
@@ -133,6 +133,25 @@ impl Rule {
             encoding: entry.cie().encoding(),
             is_signal_frame: entry.is_signal_trampoline(),
         })
+    }
+
+    /// Of a frame of `bytes` above the stack pointer, which end with the return address and, if
+    /// `saves_bp`, the caller's frame pointer before it.
+    pub(super) fn of_fixed_frame(bytes: i64, saves_bp: bool) -> Self {
+        const WORD: i64 = 8;
+        let return_address = (X86_64::RA.0, Place::At(-WORD));
+        let saved = saves_bp.then_some((X86_64::RBP.0, Place::At(-2 * WORD)));
+        Self {
+            cfa: Cfa::Register(X86_64::RSP, bytes),
+            registers: saved.into_iter().chain([return_address]).collect(),
+            // There is no expression to be read with it.
+            encoding: Encoding {
+                address_size: 8,
+                format: Format::Dwarf32,
+                version: 1,
+            },
+            is_signal_frame: false,
+        }
     }
 
     /// The caller's registers; none if they cannot be found.

@@ -1,10 +1,16 @@
 //! Stacks that are not the thread's own, deep ones, and code from no file.
 
+use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+use gpuprobe_model::stack::Language;
+use gpuprobe_stacks::StackCopy;
+use gpuprobe_stacks::symbols::{Symbolize, open_perf_map};
 
 use crate::harness::{Build, Stopped, World, folder};
 
-fn start(folder: &std::path::Path, what: &str) -> Stopped {
+fn start(folder: &Path, what: &str) -> Stopped {
     let build = Build {
         source: "contexts.c",
         flags: &["-O2", "-fomit-frame-pointer"],
@@ -62,18 +68,49 @@ fn on_the_stack_of_a_thread() {
     assert_eq!(names("thread"), ["bottom", "in_thread", "libc"]);
 }
 
+const PYTHON_PATH: [&str; 8] = [
+    "bottom", "Step.run", "between", "train", "jit", "main", "libc", "_start",
+];
+
+/// CPython's trampolines, which no file says how to unwind, in a program without frame pointers.
 #[test]
 fn through_code_that_was_made_at_run_time() {
-    let names = names("jit");
-    let expected = [
-        "bottom",
-        "py::train:/x/train.py",
-        "jit",
-        "main",
-        "libc",
-        "_start",
-    ];
-    assert_eq!(names, expected);
+    for form in ["jit-bare", "jit-framed"] {
+        assert_eq!(names(form), PYTHON_PATH, "{form}");
+    }
+}
+
+/// Neither is its memory there any more, nor where its map was.
+#[test]
+fn through_code_of_a_process_that_has_ended() {
+    for form in ["jit-bare", "jit-framed"] {
+        let folder = folder();
+        let process = start(folder.path(), form);
+        let pid = process.pid();
+        let mut world = World::new();
+        world.spaces.refresh(pid);
+        let registers = process.registers();
+        let bytes = process.stack(registers.rsp, 1 << 20);
+        let map = open_perf_map(pid).unwrap();
+        drop(process);
+        fs::remove_file(format!("/tmp/perf-{pid}.map")).unwrap();
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        let copy = StackCopy {
+            ip: registers.rip,
+            sp: registers.rsp,
+            bp: registers.rbp,
+            bytes: &bytes,
+            replaced: &[],
+        };
+        let unwound = world.spaces.unwind(pid, &copy);
+        world.symbolizer.keep_perf_map(pid, map);
+        let frames = world.frames(pid, &unwound.stack);
+        assert_eq!(crate::harness::names(&frames), PYTHON_PATH, "{form}");
+        let step = frames.iter().find(|frame| frame.function == "Step.run");
+        let step = step.unwrap();
+        assert_eq!(step.file.as_deref(), Some("/x/step.py"));
+        assert_eq!((step.language, &*step.module), (Language::Python, "[jit]"));
+    }
 }
 
 #[test]

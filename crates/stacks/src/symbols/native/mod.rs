@@ -9,11 +9,13 @@ mod service;
 mod sources;
 mod vet;
 
+use std::fs::File;
 use std::sync::Arc;
 
 use crate::Module;
 use gpuprobe_model::stack::{Frame, Location};
 
+pub use perf_map::open_perf_map;
 pub use resolve::Symbolizer;
 #[doc(hidden)]
 pub use resolve::try_symbols;
@@ -51,6 +53,10 @@ pub trait Symbolize {
 
     /// The functions at the requested location.
     fn answer(&mut self, request: Request) -> Answer;
+
+    /// Takes the file in which process `pid` writes down what its runtime has made, which is open
+    /// ([`open_perf_map`]): it can be read when the process has ended.
+    fn keep_perf_map(&mut self, pid: u32, file: File);
 
     /// The process runs another program or has ended: names of code that it has made at run time
     /// are dropped.

@@ -1,7 +1,10 @@
 //! Names of code that a process has made at run time, as its runtime has written them down for
 //! `perf`: lines of `START SIZE NAME` in `/tmp/perf-PID.map`.
 
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,37 +12,72 @@ use crate::cache::Cache;
 use crate::symbols::demangle::beginning_of;
 use gpuprobe_os::bounded::read_at;
 use gpuprobe_os::proc::Status;
-use gpuprobe_os::regular::open_regular_in_root;
+use gpuprobe_os::regular::open_own_in_root;
 
 /// Bytes of a map that are read, and kept for its names.
 const LIMIT: u64 = 64 << 20;
-/// Functions of a map, of 24 bytes each; those of large Java programs are some hundred thousand.
+/// Functions of a map; those of large Java programs are some hundred thousand.
 const FUNCTIONS_LIMIT: usize = 1 << 20;
+/// Bytes that one of them takes: most nodes of the tree are half full.
+const FUNCTION_BYTES: usize = 48;
 /// Bytes that all maps take together.
 const BYTES_LIMIT: u64 = 256 << 20;
 /// Processes whose maps, or want of one, are remembered.
 const MAPS_LIMIT: usize = 4096;
-/// How long a map is taken not to have changed.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Maps that are kept open, so that they can be read when their processes have ended.
+const OPEN_LIMIT: usize = 256;
+/// How often a map is looked for that is not there, or read again from its beginning.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The map that process `pid` has written, if there is one. The runtime knows itself by the id that
+/// it has in its own namespace.
+pub fn open_perf_map(pid: u32) -> Option<File> {
+    let status = Status::of(pid).ok()?;
+    let ids = status.field("NSpid").unwrap_or_default();
+    let own = ids.split_ascii_whitespace().next_back();
+    let own = own.and_then(|own| own.parse().ok()).unwrap_or(pid);
+    let path = format!("/tmp/perf-{own}.map");
+    open_own_in_root(pid, Path::new(&path)).ok()
+}
 
 /// The maps of all processes.
 #[derive(Debug)]
-pub(super) struct PerfMaps(Cache<u32, PerfMap>);
+pub(super) struct PerfMaps {
+    maps: Cache<u32, PerfMap>,
+    files: Cache<u32, File>,
+}
 
 /// The map of one process.
 #[derive(Debug, Default)]
 struct PerfMap {
-    /// The map as it was read.
+    /// As much of the map as was read: whole lines.
     text: Vec<u8>,
-    /// Sorted by address.
-    functions: Vec<Function>,
-    read_at: Option<Instant>,
-    size: u64,
+    /// By their first addresses.
+    functions: BTreeMap<u64, Function>,
+    looked_for: Pace,
+    begun: Pace,
+    /// The device and inode of the file that was read.
+    file: Option<(u64, u64)>,
+    is_full: bool,
+}
+
+/// When something was last done that is not to be done all the time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace(Option<Instant>);
+
+impl Pace {
+    /// Whether it may be done again; it is, then.
+    fn may_go_on(&mut self) -> bool {
+        let may = self.0.is_none_or(|at| at.elapsed() >= PAUSE);
+        if may {
+            self.0 = Some(Instant::now());
+        }
+        may
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Function {
-    start: u64,
     size: u64,
     /// Where its name begins and ends in the text.
     name: Range<u32>,
@@ -47,94 +85,119 @@ struct Function {
 
 impl Default for PerfMaps {
     fn default() -> Self {
-        Self(Cache::new(MAPS_LIMIT, BYTES_LIMIT))
+        Self {
+            maps: Cache::new(MAPS_LIMIT, BYTES_LIMIT),
+            files: Cache::new(OPEN_LIMIT, u64::MAX),
+        }
     }
 }
 
 impl PerfMaps {
-    /// The name of the function at `address` of process `pid`.
+    /// The name of the function at `address` of process `pid`. What is not known by now, the process
+    /// may have written since.
     pub(super) fn name(&mut self, pid: u32, address: u64) -> Option<String> {
-        let Self(maps) = self;
-        let known = maps.get(&pid).and_then(|map| map.find(address));
-        if known.is_some() {
-            return known;
-        }
-        let mut map = maps.remove(&pid).unwrap_or_default();
-        map.refresh(pid);
-        maps.make_room(map.bytes());
-        maps.insert(pid, map.bytes(), map).find(address)
+        let known = self.maps.get(&pid).and_then(|map| map.find(address));
+        known.or_else(|| self.refreshed(pid).find(address))
+    }
+
+    /// Takes the map of a process, which is open, and reads what is in it by now.
+    pub(super) fn keep(&mut self, pid: u32, file: File) {
+        self.files.make_room(0);
+        self.files.insert(pid, 0, file);
+        self.refreshed(pid);
     }
 
     /// The process runs another program or has ended.
     pub(super) fn forget(&mut self, pid: u32) {
-        self.0.remove(&pid);
+        self.maps.remove(&pid);
+        self.files.remove(&pid);
+    }
+
+    /// The map of `pid`, with what has been added to it. That of a process that has ended stays as it
+    /// was then.
+    fn refreshed(&mut self, pid: u32) -> &PerfMap {
+        let mut map = self.maps.remove(&pid).unwrap_or_default();
+        let kept = self.files.get(&pid);
+        // A file that has been removed may have a successor.
+        let is_there = kept.and_then(|file| file.metadata().ok());
+        let is_there = is_there.is_some_and(|metadata| metadata.nlink() > 0);
+        if !is_there
+            && map.looked_for.may_go_on()
+            && let Some(file) = open_perf_map(pid)
+        {
+            self.files.make_room(0);
+            self.files.insert(pid, 0, file);
+        }
+        if let Some(file) = self.files.get(&pid) {
+            map.read(pid, file);
+        }
+        self.maps.make_room(map.bytes());
+        self.maps.insert(pid, map.bytes(), map)
     }
 }
 
 impl PerfMap {
     fn bytes(&self) -> u64 {
-        (self.text.capacity() + self.functions.capacity() * size_of::<Function>()) as u64
+        (self.text.capacity() + self.functions.len() * FUNCTION_BYTES) as u64
     }
 
     fn find(&self, address: u64) -> Option<String> {
-        let after = self.functions.partition_point(|f| f.start <= address);
-        let function = self.functions.get(after.checked_sub(1)?)?;
-        (address - function.start < function.size).then_some(())?;
+        let (start, function) = self.functions.range(..=address).next_back()?;
+        (address - start < function.size).then_some(())?;
         let [start, end] = [function.name.start, function.name.end].map(usize::try_from);
         let name = self.text.get(start.ok()?..end.ok()?)?;
         Some(beginning_of(&String::from_utf8_lossy(name)))
     }
 
-    /// Reads the map again if it has grown; that of a process that has ended stays as it is.
-    fn refresh(&mut self, pid: u32) {
-        if self.read_at.is_some_and(|time| time.elapsed() < PAUSE) {
-            return;
-        }
-        self.read_at = Some(Instant::now());
-        // The runtime knows itself by the id that it has in its own namespace.
-        let status = Status::of(pid).ok();
-        let ids = status.as_ref().and_then(|status| status.field("NSpid"));
-        let own = ids.and_then(|ids| ids.split_ascii_whitespace().next_back());
-        let own = own.and_then(|own| own.parse().ok()).unwrap_or(pid);
-        let path = format!("/tmp/perf-{own}.map");
-        let Ok(file) = open_regular_in_root(pid, Path::new(&path)) else {
+    /// Reads what `file` has more than what was read of it: each byte once, however often this is
+    /// asked for.
+    fn read(&mut self, pid: u32, file: &File) {
+        let Ok(metadata) = file.metadata() else {
             return;
         };
-        let size = file.metadata().map_or(0, |metadata| metadata.len());
-        if size == self.size {
-            return;
+        let identity = Some((metadata.dev(), metadata.ino()));
+        let was_cut = metadata.len() < self.text.len() as u64;
+        if self.file != identity || was_cut {
+            if was_cut && self.file == identity && !self.begun.may_go_on() {
+                return;
+            }
+            *self = Self {
+                file: identity,
+                looked_for: self.looked_for,
+                begun: self.begun,
+                ..Self::default()
+            };
         }
-        self.size = size;
-        // Not both at once.
-        (self.text, self.functions) = (Vec::new(), Vec::new());
-        self.text = read_at(&file, 0, size.min(LIMIT)).unwrap_or_default();
-        self.functions = parse(&self.text);
-        if size > LIMIT || self.functions.len() >= FUNCTIONS_LIMIT {
-            tracing::warn!("{path} of process {pid} is too large: not all is read of it");
+        let begin = self.text.len() as u64;
+        let more = metadata.len().min(LIMIT).saturating_sub(begin);
+        if more > 0 && !self.is_full {
+            self.append(&read_at(file, begin, more).unwrap_or_default());
+        }
+        let is_too_large = metadata.len() > LIMIT || self.functions.len() >= FUNCTIONS_LIMIT;
+        if is_too_large && !std::mem::replace(&mut self.is_full, true) {
+            tracing::warn!("the perf map of process {pid} is too large: not all is read of it");
+        }
+    }
+
+    /// Takes in the whole lines of what follows in the map.
+    fn append(&mut self, more: &[u8]) {
+        let lines = more.iter().rposition(|&byte| byte == b'\n');
+        let lines = lines.map_or(&more[..0], |last| &more[..=last]);
+        let mut begin = self.text.len();
+        self.text.extend_from_slice(lines);
+        for line in lines.split_inclusive(|&byte| byte == b'\n') {
+            if self.functions.len() >= FUNCTIONS_LIMIT {
+                break;
+            }
+            // Of code that has been replaced, the last line is the valid one.
+            self.functions.extend(function(line, begin));
+            begin += line.len();
         }
     }
 }
 
-fn parse(text: &[u8]) -> Vec<Function> {
-    let mut functions = Vec::new();
-    let mut begin = 0;
-    for line in text.split(|&byte| byte == b'\n') {
-        functions.extend(function(line, begin));
-        begin += line.len() + 1;
-        if functions.len() >= FUNCTIONS_LIMIT {
-            break;
-        }
-    }
-    // Of code that has been replaced, the last line is the valid one.
-    functions.reverse();
-    functions.sort_by_key(|function| function.start);
-    functions.dedup_by_key(|function| function.start);
-    functions.shrink_to_fit();
-    functions
-}
-
-/// The function in a line that begins at `begin`.
-fn function(line: &[u8], begin: usize) -> Option<Function> {
+/// The function in a line that begins at `begin`, and its first address.
+fn function(line: &[u8], begin: usize) -> Option<(u64, Function)> {
     let mut words = line.splitn(3, |&byte| byte == b' ');
     let mut number = || {
         let word = str::from_utf8(words.next()?).ok()?;
@@ -145,23 +208,21 @@ fn function(line: &[u8], begin: usize) -> Option<Function> {
     let begin = begin + (line.len() - name.len());
     let name = name.trim_ascii_end();
     let place = u32::try_from(begin).ok()?..u32::try_from(begin + name.len()).ok()?;
-    (!name.is_empty()).then_some(Function {
-        start,
-        size,
-        name: place,
-    })
+    let function = Function { size, name: place };
+    (!name.is_empty()).then_some((start, function))
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::io::{Seek, Write};
+
     use super::*;
 
     fn map(text: &[u8]) -> PerfMap {
-        PerfMap {
-            functions: parse(text),
-            text: text.to_vec(),
-            ..PerfMap::default()
-        }
+        let mut map = PerfMap::default();
+        map.append(text);
+        map
     }
 
     #[test]
@@ -174,7 +235,7 @@ mod tests {
         assert_eq!(name(0x2007).as_deref(), Some("py::f:/a b.py"));
         assert_eq!(name(0x3000).as_deref(), Some("x"));
         assert_eq!(name(0xfff), None);
-        assert!(parse(&[0xff; 100]).is_empty());
+        assert!(self::map(&[0xff; 100]).functions.is_empty());
     }
 
     #[test]
@@ -187,16 +248,78 @@ mod tests {
         let mut maps = PerfMaps::default();
         for pid in 1..=10 {
             let map = map(lines.as_bytes());
-            maps.0.insert(u32::MAX - pid, map.bytes(), map);
+            maps.maps.insert(u32::MAX - pid, map.bytes(), map);
             // There is none of this process; what room it takes is made.
             assert_eq!(maps.name(u32::MAX - 11, 0x10), None);
         }
-        assert!(maps.0.has_room(0));
+        assert!(maps.maps.has_room(0));
         assert_eq!(maps.name(u32::MAX - 10, 0x10).as_deref(), Some("a"));
         assert_eq!(maps.name(u32::MAX - 1, 0x10), None);
         for pid in 1..=10 {
             maps.forget(u32::MAX - pid);
         }
-        assert!(maps.0.has_room(BYTES_LIMIT));
+        assert!(maps.maps.has_room(BYTES_LIMIT));
+    }
+
+    /// A map that is being written, and what is known of it.
+    fn written(text: &str) -> (File, PerfMaps) {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let mut maps = PerfMaps::default();
+        maps.keep(PID, file.try_clone().unwrap());
+        (file, maps)
+    }
+
+    /// There is no such process: its map is all that is left.
+    const PID: u32 = u32::MAX - 20;
+
+    #[test]
+    fn a_map_is_read_on_when_its_process_has_ended() {
+        let (mut file, mut maps) = written("1000 10 first\n2000 10 sec");
+        assert_eq!(maps.name(PID, 0x1001).as_deref(), Some("first"));
+        assert_eq!(maps.name(PID, 0x2001), None, "its line is not whole");
+        file.write_all(b"ond\n1000 10 again\n").unwrap();
+        assert_eq!(maps.name(PID, 0x2001).as_deref(), Some("second"));
+        assert_eq!(maps.name(PID, 0x1001).as_deref(), Some("again"));
+        for n in 3..100 {
+            file.write_all(format!("{n}000 10 f{n}\n").as_bytes())
+                .unwrap();
+            let address = u64::from_str_radix(&format!("{n}001"), 16).unwrap();
+            assert_eq!(maps.name(PID, address), Some(format!("f{n}")));
+        }
+        maps.forget(PID);
+        assert_eq!(maps.name(PID, 0x1001), None);
+    }
+
+    #[test]
+    fn a_map_that_begins_anew_is_read_anew() {
+        let (mut file, mut maps) = written("1000 10 of_the_first\n2000 10 other\n");
+        file.set_len(0).unwrap();
+        file.rewind().unwrap();
+        file.write_all(b"3000 10 anew\n").unwrap();
+        let begin = Instant::now();
+        while maps.name(PID, 0x3000).as_deref() != Some("anew") {
+            assert!(begin.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(PAUSE);
+        }
+        assert_eq!(maps.name(PID, 0x1000), None);
+        // Another file, as long as the one before.
+        let (next, _) = written("5000 10 next\n");
+        maps.keep(PID, next);
+        assert_eq!(maps.name(PID, 0x5000).as_deref(), Some("next"));
+        assert_eq!(maps.name(PID, 0x3000), None);
+    }
+
+    #[test]
+    fn few_files_are_open() {
+        let mut maps = PerfMaps::default();
+        let limit = u32::try_from(OPEN_LIMIT).unwrap();
+        for pid in PID - limit..=PID {
+            let (file, _) = written("1000 10 a\n");
+            maps.keep(pid, file);
+        }
+        assert!(maps.files.get(&(PID - limit)).is_none() && maps.files.get(&PID).is_some());
+        // What was read stays known.
+        assert_eq!(maps.name(PID - limit, 0x1000).as_deref(), Some("a"));
     }
 }

@@ -89,16 +89,13 @@ impl Symbolizer {
     }
 
     fn without_module(&mut self, pid: u32, address: u64, step: u64) -> Frame {
-        let name = self.perf_maps.name(pid, address.wrapping_sub(step));
-        let module = if name.is_some() { "[jit]" } else { "[unknown]" };
-        Frame {
-            function: name.unwrap_or_else(|| format!("{address:#x}")),
-            file: None,
-            line: None,
-            module: module.to_owned(),
-            address,
-            language: Language::Native,
-            inlined: false,
+        match self.perf_maps.name(pid, address.wrapping_sub(step)) {
+            Some(name) => made_at_run_time(name, address),
+            None => bare_frame(&Location {
+                address,
+                module: None,
+                offset: 0,
+            }),
         }
     }
 
@@ -147,6 +144,10 @@ impl Symbolize for Symbolizer {
         Answer { request, frames }
     }
 
+    fn keep_perf_map(&mut self, pid: u32, file: std::fs::File) {
+        self.perf_maps.keep(pid, file);
+    }
+
     fn forget(&mut self, pid: u32) {
         self.perf_maps.forget(pid);
     }
@@ -160,6 +161,27 @@ impl AllSources {
             let symbol = find(library, file, address, false)?;
             is_at(&symbol, module, address).then(|| symbol.name.into_owned())
         })
+    }
+}
+
+/// The frame of a function that a runtime has made and called `name`. CPython's are
+/// `py::FUNCTION:FILE`.
+fn made_at_run_time(name: String, address: u64) -> Frame {
+    let of_python = name
+        .strip_prefix("py::")
+        .and_then(|name| name.split_once(':'));
+    let (function, file, language) = match of_python {
+        Some((function, file)) => (function.to_owned(), Some(file.to_owned()), Language::Python),
+        None => (name, None, Language::Native),
+    };
+    Frame {
+        function,
+        file,
+        line: None,
+        module: "[jit]".to_owned(),
+        address,
+        language,
+        inlined: false,
     }
 }
 
@@ -258,4 +280,32 @@ pub fn try_symbols(file: &[u8]) -> std::io::Result<usize> {
         symbolizer.frames(&request).len()
     });
     Ok(frames.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_python_are_functions_and_files() {
+        let named = |name: &str| {
+            let frame = made_at_run_time(name.to_owned(), 0x10);
+            (frame.function, frame.file, frame.language)
+        };
+        for (name, function, file) in [
+            ("py::step:/home/ada/train.py", "step", "/home/ada/train.py"),
+            (
+                "py::A.f.<locals>.<lambda>:/a:b.py",
+                "A.f.<locals>.<lambda>",
+                "/a:b.py",
+            ),
+            ("py::<module>:<string>", "<module>", "<string>"),
+        ] {
+            let expected = (function.to_owned(), Some(file.to_owned()), Language::Python);
+            assert_eq!(named(name), expected);
+        }
+        for name in ["py::cut", "LazyCompile:~f /a.js:1", "pypy"] {
+            assert_eq!(named(name), (name.to_owned(), None, Language::Native));
+        }
+    }
 }

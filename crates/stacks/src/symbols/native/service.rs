@@ -1,6 +1,7 @@
 //! Naming functions on a thread of its own: a symbol table of half a gigabyte takes a while, and
 //! whoever reads the kernel's rings must not wait.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -18,6 +19,7 @@ const STACK_BYTES: usize = 64 << 20;
 #[derive(Debug)]
 enum Message {
     Find(Request, Option<Arc<Module>>),
+    Keep(u32, File),
     Forget(u32),
 }
 
@@ -58,6 +60,12 @@ impl Service {
             let sent = self.requests.send(Message::Find(request, module));
             self.outstanding += usize::from(sent.is_ok());
         }
+    }
+
+    /// Hands over the file in which process `pid` writes down what its runtime has made.
+    pub fn keep_perf_map(&mut self, pid: u32, file: File) {
+        // Without the thread nobody asks for names.
+        let _ = self.requests.send(Message::Keep(pid, file));
     }
 
     /// The process runs another program or has ended: the names that its runtime gave to what it
@@ -102,6 +110,10 @@ fn serve(symbolizer: &mut dyn Symbolize, messages: &Receiver<Message>, answers: 
     for message in messages {
         let (request, module) = match message {
             Message::Find(request, module) => (request, module),
+            Message::Keep(pid, file) => {
+                symbolizer.keep_perf_map(pid, file);
+                continue;
+            }
             Message::Forget(pid) => {
                 symbolizer.forget(pid);
                 continue;

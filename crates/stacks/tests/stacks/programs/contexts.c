@@ -56,21 +56,38 @@ static void handle(int flags) {
     interrupted();
 }
 
-KEEP static void jit(void) {
-    /* sub $8,%rsp; call *%rdi; add $8,%rsp; ret */
-    static const unsigned char code[] = {0x48, 0x83, 0xec, 8, 0xff, 0xd7, 0x48, 0x83, 0xc4, 8, 0xc3};
-    /* With a frame pointer: push %rbp; mov %rsp,%rbp; call *%rdi; pop %rbp; ret */
-    static const unsigned char framed[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
-    (void)code;
-    unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    memcpy(page, framed, sizeof framed);
+typedef void called(void);
+/* What is called is the fourth argument, as CPython has it. */
+typedef void trampoline(long, long, long, called *);
+
+static trampoline *inner_trampoline;
+
+KEEP static void between(void) {
+    inner_trampoline(0, 0, 0, bottom);
+    sink++;
+}
+
+/* Two functions of Python, as CPython makes them: in code that is nobody's file. */
+KEEP static void jit(int has_frame_pointer) {
+    /* sub $8,%rsp; call *%rcx; add $8,%rsp; ret */
+    static const unsigned char bare[16] = {0x48, 0x83, 0xec, 8,    0xff, 0xd1,
+                                           0x48, 0x83, 0xc4, 8, 0xc3};
+    /* endbr64; push %rbp; mov %rsp,%rbp; call *%rcx; pop %rbp; ret */
+    static const unsigned char framed[16] = {0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89,
+                                             0xe5, 0xff, 0xd1, 0x5d, 0xc3};
+    unsigned char *page =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int at = 0; at < 4096; at += 16)
+        memcpy(page + at, has_frame_pointer ? framed : bare, 16);
+    mprotect(page, 4096, PROT_READ | PROT_EXEC);
     char path[64];
     snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
     FILE *map = fopen(path, "w");
-    fprintf(map, "%lx %zx py::train:/x/train.py\n", (unsigned long)page, sizeof framed);
+    fprintf(map, "%lx b py::train:/x/train.py\n", (unsigned long)page + 32);
+    fprintf(map, "%lx b py::Step.run:/x/step.py\n", (unsigned long)page + 64);
     fclose(map);
-    ((void (*)(void (*)(void)))page)(bottom);
+    inner_trampoline = (trampoline *)(page + 64);
+    ((trampoline *)(page + 32))(0, 0, 0, between);
     unlink(path);
     sink++;
 }
@@ -92,8 +109,8 @@ int main(int argc, char **argv) {
         pthread_t thread;
         pthread_create(&thread, NULL, in_thread, NULL);
         pthread_join(thread, NULL);
-    } else if (!strcmp(what, "jit")) {
-        jit();
+    } else if (!strncmp(what, "jit", 3)) {
+        jit(!strcmp(what, "jit-framed"));
     } else {
         sink = recurse(atoi(what));
     }

@@ -1,0 +1,95 @@
+//! Code that a process has made at run time, of which no file says how to unwind it.
+//!
+//! CPython, with `-X perf`, calls each Python function through a copy of a few instructions, so that
+//! each has a place of its own in the code (`Python/asm_trampoline.S`). What follows the call says
+//! where the caller's frame is, whoever has made the code.
+
+use super::rule::Rule;
+
+/// Bytes behind a call that are looked at.
+pub(crate) const AFTER_CALL: usize = 5;
+/// Bytes at the beginning of a trampoline that are looked at.
+pub(crate) const WHOLE: usize = 16;
+
+/// A function that does nothing but call another.
+struct Form {
+    before: &'static [u8],
+    after: &'static [u8],
+    saves_bp: bool,
+}
+
+/// Where indirect branches are checked, functions begin with `endbr64`.
+const LANDING: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+/// `call *%rcx`
+const CALL: &[u8] = &[0xff, 0xd1];
+
+/// Both keep 16 bytes on the stack at the call: the return address, and what aligns it.
+const FRAME_BYTES: i64 = 16;
+
+const FORMS: &[Form] = &[
+    Form {
+        // sub $8,%rsp
+        before: &[0x48, 0x83, 0xec, 0x08],
+        // add $8,%rsp; ret
+        after: &[0x48, 0x83, 0xc4, 0x08, 0xc3],
+        saves_bp: false,
+    },
+    Form {
+        // push %rbp; mov %rsp,%rbp
+        before: &[0x55, 0x48, 0x89, 0xe5],
+        // pop %rbp; ret
+        after: &[0x5d, 0xc3],
+        saves_bp: true,
+    },
+];
+
+impl Form {
+    fn rule(&self) -> Rule {
+        Rule::of_fixed_frame(FRAME_BYTES, self.saves_bp)
+    }
+}
+
+/// How to unwind from a return address at which there is `code`.
+pub(crate) fn after_call(code: &[u8]) -> Option<Rule> {
+    let form = FORMS.iter().find(|form| code.starts_with(form.after))?;
+    cfg!(target_arch = "x86_64").then(|| form.rule())
+}
+
+/// How to unwind from the return addresses in code that begins with `code`, if that is a trampoline:
+/// those that are made at once are alike.
+pub(crate) fn beginning_of(code: &[u8]) -> Option<Rule> {
+    let code = code.strip_prefix(LANDING).unwrap_or(code);
+    let after = |form: &Form| code.strip_prefix(form.before)?.strip_prefix(CALL);
+    let mut found = FORMS.iter().filter_map(after);
+    after_call(found.next()?)
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    const OLD: [u8; 11] = *b"\x48\x83\xec\x08\xff\xd1\x48\x83\xc4\x08\xc3";
+    const NEW: [u8; 8] = *b"\x55\x48\x89\xe5\xff\xd1\x5d\xc3";
+
+    #[test]
+    fn both_forms_are_known_by_their_ends() {
+        let old = Some(Rule::of_fixed_frame(16, false));
+        let new = Some(Rule::of_fixed_frame(16, true));
+        assert_eq!(after_call(&OLD[6..]), old);
+        assert_eq!(after_call(b"\x5d\xc3\0\0\0"), new);
+        for other in [
+            &b"\x48\x83\xc4\x18\xc3"[..],
+            b"\x48\x83\xc4\x08",
+            b"\x5d",
+            b"\xc3",
+            b"",
+        ] {
+            assert_eq!(after_call(other), None, "{other:x?}");
+        }
+        assert_eq!(beginning_of(&OLD), old);
+        assert_eq!(beginning_of(&[LANDING, &NEW, &NEW[..4]].concat()), new);
+        for other in [&OLD[1..], &OLD[..10], LANDING, b"", &[0x90; 16]] {
+            assert_eq!(beginning_of(other), None, "{other:x?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Functions of Python, in programs that are run by `python -X perf`.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::sites;
+use crate::harness::child::Guarded;
+use crate::harness::report::{list, number};
+use crate::harness::talk::Talk;
+use crate::harness::{Setup, standin};
+
+/// Calls by the same path: five times as many as stacks are copied in a second.
+const CALLS: u64 = 20_000;
+
+/// Every Python there is that has `-X perf`: on the search path, and pyenv's.
+fn pythons() -> Vec<PathBuf> {
+    let home = env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv"));
+    let roots = [env::var_os("PYENV_ROOT").map(PathBuf::from), home];
+    let roots = roots.into_iter().flatten().chain(["/root/.pyenv".into()]);
+    let versions = roots.filter_map(|root| root.join("versions").read_dir().ok());
+    let versions = versions.flatten().flatten();
+    let installed = versions.map(|version| version.path().join("bin/python3"));
+    let candidates = ["/usr/bin/python3", "/usr/local/bin/python3"].map(PathBuf::from);
+    let mut found: Vec<_> = candidates
+        .into_iter()
+        .chain(installed)
+        .filter_map(|python| python.canonicalize().ok())
+        .filter(|python| has_trampolines(python))
+        .collect();
+    found.sort();
+    found.dedup();
+    assert!(
+        !found.is_empty(),
+        "there is no Python with -X perf, which CPython has from 3.12 on for x86-64: install one \
+         (apt-get install python3.12, or pyenv install 3.12), in /usr, /usr/local or pyenv's folder"
+    );
+    found
+}
+
+fn has_trampolines(python: &Path) -> bool {
+    let script = "import sys; sys.exit(not sys.is_stack_trampoline_active())";
+    let mut command = Command::new(python);
+    let ran = command.args(["-X", "perf", "-c", script]).output();
+    ran.is_ok_and(|ran| ran.status.success())
+}
+
+/// `python -X perf` with the program that allocates.
+fn words(python: &Path, way: &str) -> Vec<String> {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/nested.py");
+    let program = program.to_str().unwrap();
+    let python = python.to_str().unwrap();
+    let (runtime, calls) = (standin().runtime(), CALLS.to_string());
+    [python, "-B", "-X", "perf", program, &runtime, &calls, way]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+/// What was allocated by each path of Python's functions, with how many calls.
+fn by_path(sites: &[Value]) -> Vec<(String, u64)> {
+    let mut paths: Vec<(String, u64)> = Vec::new();
+    for site in sites {
+        assert_eq!(site["complete"], true, "{site}");
+        let frames = list(site, "stack").iter();
+        let of_python = frames.filter(|frame| frame["language"] == "python");
+        let name = |frame: &Value| {
+            assert!(frame["file"].as_str().unwrap().ends_with("/nested.py"));
+            assert!(frame["line"].is_null() && frame["module"] == "[jit]");
+            frame["function"].as_str().unwrap().to_owned()
+        };
+        let path = of_python.map(name).collect::<Vec<_>>().join(" < ");
+        let calls = number(site, "live_allocations");
+        // Some versions call from several places of the interpreter.
+        match paths.iter_mut().find(|(known, _)| *known == path) {
+            Some((_, sum)) => *sum += calls,
+            None => paths.push((path, calls)),
+        }
+    }
+    paths.sort_by_key(|(_, calls)| u64::MAX - calls);
+    paths
+}
+
+const OF_TRAIN: &str = "allocate < Model.forward < step < train < <module>";
+const OF_EVALUATE: &str = "allocate < Model.forward < evaluate < <module>";
+
+/// The names are read in time: when the report is made, the process has ended and its map is gone.
+#[test]
+fn root_functions_of_python_are_named_when_their_process_has_ended() {
+    for python in pythons() {
+        let mut gpuprobe = Setup::command(words(&python, "remove")).spawn();
+        gpuprobe.wait();
+        let report = gpuprobe.final_report();
+        // Without what is learnt from copies, most stacks would be parts.
+        report.assert_nothing_lost();
+        let pid = number(&list(&report["memleak"], "processes")[0], "pid");
+        let sites = sites(&report, u32::try_from(pid).unwrap());
+        let expected = [(OF_TRAIN.to_owned(), CALLS), (OF_EVALUATE.to_owned(), 1)];
+        assert_eq!(by_path(sites), expected, "{}", python.display());
+        assert!(!Path::new(&format!("/tmp/perf-{pid}.map")).exists());
+    }
+}
+
+/// The map is where the process sees it, under the id that the process has there.
+#[test]
+fn root_functions_of_python_are_named_in_namespaces_of_their_own() {
+    for python in pythons() {
+        let script = "mount -t tmpfs none /tmp && exec \"$@\"";
+        let unshare = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"];
+        let shell = ["sh", "-c", script, "sh"];
+        let own = unshare.into_iter().chain(shell).map(str::to_owned);
+        let command = own.chain(words(&python, "remove"));
+        let mut gpuprobe = Setup::command(command).spawn();
+        gpuprobe.wait();
+        let report = gpuprobe.final_report();
+        let pid = number(&list(&report["memleak"], "processes")[0], "pid");
+        let sites = sites(&report, u32::try_from(pid).unwrap());
+        let expected = [(OF_TRAIN.to_owned(), CALLS), (OF_EVALUATE.to_owned(), 1)];
+        assert_eq!(by_path(sites), expected, "{}", python.display());
+    }
+}
+
+/// What is called for the first time after gpuprobe has begun is in the map by then, too.
+#[test]
+fn root_functions_of_python_that_are_called_later_are_named() {
+    for python in pythons() {
+        let words = words(&python, "wait");
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Guarded::spawn(&mut command).unwrap();
+        let mut talk = Talk::new(&mut child);
+        assert_eq!(talk.hear(), "ready");
+        let mut gpuprobe = Setup::pid(child.pid()).interval("100ms").start();
+        talk.send("go on");
+        let expected = [(OF_EVALUATE.to_owned(), 1)];
+        let running = gpuprobe.report_where("the call", |report| {
+            list(&report["memleak"], "processes")
+                .iter()
+                .any(|process| number(process, "live_allocations") == 1)
+        });
+        assert_eq!(by_path(sites(&running, child.pid())), expected);
+        talk.send("end");
+        assert!(child.wait().success());
+        let report = gpuprobe.final_report();
+        let sites = sites(&report, child.pid());
+        assert_eq!(by_path(sites), expected, "{}", python.display());
+        std::fs::remove_file(format!("/tmp/perf-{}.map", child.pid())).unwrap();
+    }
+}
