@@ -75,7 +75,7 @@ const PYTHON_PATH: [&str; 8] = [
     "bottom", "Step.run", "between", "train", "jit", "main", "libc", "_start",
 ];
 
-/// CPython's trampolines, which no file says how to unwind, in a program without frame pointers.
+/// `CPython`'s trampolines, which no file says how to unwind, in a program without frame pointers.
 #[test]
 fn through_code_that_was_made_at_run_time() {
     for form in ["jit-bare", "jit-framed"] {
