@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// How often the mappings of a process are read again in that time, for pages that are new.
 const MAX_READS: u32 = 10;
 const PAGE: u64 = 4096;
-/// Mappings of a process of which the beginning is read at once; CPython's code that is made at run
+/// Mappings of a process of which the beginning is read at once; `CPython`'s code that is made at run
 /// time is in one or two.
 const MAX_PEEKS: u32 = 64;
 /// Places in code whose rules are remembered, at some 200 bytes each.

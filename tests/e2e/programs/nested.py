@@ -1,9 +1,9 @@
-# Allocates in functions that call each other. To be run with -X perf.
+# Allocates in functions that call each other. To be run with -X perf, but for the last way.
 #
 #   nested.py LIBCUDART CALLS WAY
 #
-# WAY: remove, which takes the perf map away at the end; or wait, for a line of input before a
-# function that was not called before, and for another one before the end.
+# WAY: at once; wait, for a line of input before a function that was not called before; late, with a
+# perf map from there on, and for a line of input after that. The map is removed at the end.
 import ctypes
 import os
 import sys
@@ -35,13 +35,15 @@ def evaluate():
     Model().forward(64)
 
 
-# Before the first call, code is specialised: other places in the interpreter call.
+WAY = sys.argv[3]
+# Once called, code is specialised: other places in the interpreter call.
 train(int(sys.argv[2]))
-if sys.argv[3] == "wait":
+if WAY == "wait":
     print("ready", flush=True)
     sys.stdin.readline()
+if WAY == "late":
+    sys.activate_stack_trampoline("perf")
 evaluate()
-if sys.argv[3] == "wait":
+if WAY == "late":
     sys.stdin.readline()
-else:
-    os.unlink(f"/tmp/perf-{os.getpid()}.map")
+os.unlink(f"/tmp/perf-{os.getpid()}.map")

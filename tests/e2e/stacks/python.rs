@@ -4,13 +4,14 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::sites;
 use crate::harness::child::Guarded;
 use crate::harness::report::{list, number};
 use crate::harness::talk::Talk;
-use crate::harness::{Setup, standin};
+use crate::harness::{Setup, standin, wait_for};
 
 /// Calls by the same path: five times as many as stacks are copied in a second.
 const CALLS: u64 = 20_000;
@@ -89,7 +90,7 @@ const OF_EVALUATE: &str = "allocate < Model.forward < evaluate < <module>";
 #[test]
 fn root_functions_of_python_are_named_when_their_process_has_ended() {
     for python in pythons() {
-        let mut gpuprobe = Setup::command(words(&python, "remove")).spawn();
+        let mut gpuprobe = Setup::command(words(&python, "at once")).spawn();
         gpuprobe.wait();
         let report = gpuprobe.final_report();
         // Without what is learnt from copies, most stacks would be parts.
@@ -110,7 +111,7 @@ fn root_functions_of_python_are_named_in_namespaces_of_their_own() {
         let unshare = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"];
         let shell = ["sh", "-c", script, "sh"];
         let own = unshare.into_iter().chain(shell).map(str::to_owned);
-        let command = own.chain(words(&python, "remove"));
+        let command = own.chain(words(&python, "at once"));
         let mut gpuprobe = Setup::command(command).spawn();
         gpuprobe.wait();
         let report = gpuprobe.final_report();
@@ -121,7 +122,8 @@ fn root_functions_of_python_are_named_in_namespaces_of_their_own() {
     }
 }
 
-/// What is called for the first time after gpuprobe has begun is in the map by then, too.
+/// What is called for the first time after gpuprobe has begun is in the map by then, too; and when
+/// gpuprobe sees that, nothing is left of the process but the map that it had found before.
 #[test]
 fn root_functions_of_python_that_are_called_later_are_named() {
     for python in pythons() {
@@ -133,19 +135,44 @@ fn root_functions_of_python_that_are_called_later_are_named() {
         let mut talk = Talk::new(&mut child);
         assert_eq!(talk.hear(), "ready");
         let mut gpuprobe = Setup::pid(child.pid()).interval("100ms").start();
+        gpuprobe.next_report();
+        gpuprobe.child.signal(Signal::SIGSTOP);
         talk.send("go on");
-        let expected = [(OF_EVALUATE.to_owned(), 1)];
-        let running = gpuprobe.report_where("the call", |report| {
-            list(&report["memleak"], "processes")
-                .iter()
-                .any(|process| number(process, "live_allocations") == 1)
-        });
-        assert_eq!(by_path(sites(&running, child.pid())), expected);
-        talk.send("end");
         assert!(child.wait().success());
+        gpuprobe.child.signal(Signal::SIGCONT);
         let report = gpuprobe.final_report();
         let sites = sites(&report, child.pid());
+        let expected = [(OF_EVALUATE.to_owned(), 1)];
         assert_eq!(by_path(sites), expected, "{}", python.display());
-        std::fs::remove_file(format!("/tmp/perf-{}.map", child.pid())).unwrap();
+    }
+}
+
+/// A map that was not there when the process was first looked at is read while it is there.
+#[test]
+fn root_functions_of_python_are_named_where_the_map_comes_late() {
+    for python in pythons() {
+        let mut words = words(&python, "late");
+        words.retain(|word| !["-X", "perf"].contains(&word.as_str()));
+        let mut gpuprobe = Setup::command(words).spawn();
+        let files = PathBuf::from(format!("/proc/{}/fd", gpuprobe.child.pid()));
+        let map = wait_for("gpuprobe to open the map", || {
+            let files = files.read_dir().unwrap().flatten();
+            let mut paths = files.filter_map(|file| file.path().read_link().ok());
+            paths.find(|path| path.starts_with("/tmp") && path.extension() == Some("map".as_ref()))
+        });
+        gpuprobe.talk.send("go on");
+        gpuprobe.wait();
+        assert!(!map.exists());
+        let report = gpuprobe.final_report();
+        let pid = number(&list(&report["memleak"], "processes")[0], "pid");
+        let sites = sites(&report, u32::try_from(pid).unwrap());
+        // Functions that run already have no trampoline.
+        let expected = OF_EVALUATE.strip_suffix(" < <module>").unwrap().to_owned();
+        let found = by_path(sites);
+        assert!(
+            found.contains(&(expected, 1)),
+            "{found:?} with {}",
+            python.display()
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Code that a process has made at run time, of which no file says how to unwind it.
 //!
-//! CPython, with `-X perf`, calls each Python function through a copy of a few instructions, so that
+//! `CPython`, with `-X perf`, calls each Python function through a copy of a few instructions, so that
 //! each has a place of its own in the code (`Python/asm_trampoline.S`). What follows the call says
 //! where the caller's frame is, whoever has made the code.
 

@@ -4,9 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::Language;
 use gpuprobe_stacks::StackCopy;
 use gpuprobe_stacks::symbols::{Symbolize, open_perf_map};
+use gpuprobe_stacks::taken::Taken;
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::harness::{Build, Stopped, World, folder};
 
@@ -72,7 +75,7 @@ const PYTHON_PATH: [&str; 8] = [
     "bottom", "Step.run", "between", "train", "jit", "main", "libc", "_start",
 ];
 
-/// CPython's trampolines, which no file says how to unwind, in a program without frame pointers.
+/// `CPython`'s trampolines, which no file says how to unwind, in a program without frame pointers.
 #[test]
 fn through_code_that_was_made_at_run_time() {
     for form in ["jit-bare", "jit-framed"] {
@@ -110,6 +113,34 @@ fn through_code_of_a_process_that_has_ended() {
         let step = step.unwrap();
         assert_eq!(step.file.as_deref(), Some("/x/step.py"));
         assert_eq!((step.language, &*step.module), (Language::Python, "[jit]"));
+    }
+}
+
+/// What is learnt of a path through trampolines is how it is known again: by the kernel side, and here.
+#[test]
+fn paths_through_code_that_was_made_at_run_time_are_known_again() {
+    let folder = folder();
+    let process = start(folder.path(), "jit-bare");
+    let mut world = World::new();
+    world.spaces.refresh(process.pid());
+    let (unwound, _) = world.stack(&process, 1 << 20);
+    // As if a function had just been called from where `bottom` was.
+    let sp = unwound.slots[0];
+    let bytes = process.stack(sp, 1 << 14);
+    let mut raw = RawStack::new_zeroed();
+    (raw.record_type, raw.tgid, raw.process) = (record::STACK, process.pid(), 1);
+    (raw.sp, raw.fp, raw.root) = (sp, process.registers().rbp, 7);
+    raw.return_address = unwound.stack.locations[1].address;
+    raw.copied = bytes.len().try_into().unwrap();
+    let mut taken = Taken::default();
+    for id in [1, 2] {
+        raw.id = id;
+        let record = [raw.as_bytes(), &bytes].concat();
+        assert!(taken.take(&record));
+        let named = taken.of_call(process.pid(), id).unwrap();
+        assert_eq!((named.id, named.new.is_some()), (1, id == 1));
+        let learnt = taken.take_news().learnt;
+        assert_eq!(learnt.is_empty(), id == 2, "{learnt:?}");
     }
 }
 

@@ -164,7 +164,7 @@ impl AllSources {
     }
 }
 
-/// The frame of a function that a runtime has made and called `name`. CPython's are
+/// The frame of a function that a runtime has made and called `name`. `CPython`'s are
 /// `py::FUNCTION:FILE`.
 fn made_at_run_time(name: String, address: u64) -> Frame {
     let of_python = name
