@@ -76,13 +76,18 @@ fn alike(labels: &[String]) -> Vec<Vec<usize>> {
 
 /// Names in each of some labels that are alike the nearest caller that not all of them have.
 fn tell_apart(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]) {
-    let stacks: Vec<_> = group.iter().map(|&index| callers(sites[index].0)).collect();
+    let stacks: Vec<_> = group
+        .iter()
+        .map(|&index| beside_label(sites[index].0))
+        .collect();
     let deepest = stacks.iter().map(Vec::len).max().unwrap_or(0);
     // What an earlier round has named, the whole group has.
     let at = |depth: usize| {
-        stacks
-            .iter()
-            .map(move |stack| stack.get(depth).map(|frame| described(frame)))
+        stacks.iter().map(move |stack| {
+            stack
+                .get(depth)
+                .map(|(sign, frame)| format!(" {sign} {}", described(frame)))
+        })
     };
     let differs = |depth: &usize| {
         let mut here = at(*depth);
@@ -92,26 +97,28 @@ fn tell_apart(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]
     if let Some(depth) = (0..deepest).find(differs) {
         for (&index, caller) in group.iter().zip(at(depth)) {
             if let Some(caller) = caller {
-                labels[index] += &format!(" < {caller}");
+                labels[index] += &caller;
             }
         }
     }
 }
 
-/// The callers of the labelled frame, in the program. Of Python, its functions come first; stacks may
-/// differ in the interpreter alone.
-fn callers(frames: &[Frame]) -> Vec<&Frame> {
+/// What tells a stack from others with the same labelled frame, in the order in which it is named: its
+/// callers in the program (`<`), then what it called (`>`). The interpreter comes last where the
+/// labelled frame is Python's.
+fn beside_label(frames: &[Frame]) -> Vec<(char, &Frame)> {
     let shown = down_to_start(frames, |frame| &frame.function);
     let Some(labelled) = user_frame(frames) else {
         return Vec::new();
     };
     let is_python = frames[labelled].language == Language::Python;
-    let is_skipped = |frame: &&Frame| is_python && is_interpreter(frame);
+    let is_skipped = |(_, frame): &(char, &Frame)| is_python && is_interpreter(frame);
     let outside = frames.get(labelled + 1..shown).unwrap_or_default();
-    let told = outside.iter().filter(|frame| !is_skipped(frame));
-    let inside = frames[..labelled].iter().rev();
-    let skipped = inside.chain(outside).filter(is_skipped);
-    told.chain(skipped).collect()
+    let outside = outside.iter().map(|frame| ('<', frame));
+    let inside = frames[..labelled].iter().rev().map(|frame| ('>', frame));
+    let all = outside.chain(inside);
+    let told = all.clone().filter(|one| !is_skipped(one));
+    told.chain(all.filter(is_skipped)).collect()
 }
 
 /// What was called at the labelled frame on the way to CUDA: `torch.zeros_like > cudaMalloc`.
@@ -314,8 +321,8 @@ mod tests {
         ];
         assert_eq!(labels(&sites), expected);
         let sites = [1, 2].map(|index| (&stacks[index][..], "cudaMalloc"));
-        let expected = ["1", "2"]
-            .map(|eval| format!("train.py allocate < train.py load < python3.12: eval_{eval}"));
+        let expected =
+            ["1", "2"].map(|eval| format!("train.py allocate > python3.12: eval_{eval}"));
         assert_eq!(labels(&sites), expected);
     }
 

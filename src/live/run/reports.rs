@@ -178,6 +178,8 @@ impl Run<'_> {
         if self.config.target == Target::Everything {
             pids.extend(usage.processes.keys());
         }
+        // Where NVML brings CUDA with it, we have it loaded too.
+        pids.remove(&std::process::id());
         pids.retain(|pid| self.sink.state.ledger.process_of(*pid).is_none());
         self.untraced.retain(|pid, _| pids.contains(pid));
         for pid in pids {

@@ -221,7 +221,7 @@ pub(crate) fn short_size(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
-    while value >= 999.5 && unit + 1 < UNITS.len() {
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
     }
@@ -291,7 +291,9 @@ mod tests {
     fn amounts_in_few_digits() {
         assert_eq!(short_size(0), "0 B");
         assert_eq!(short_size(999), "999 B");
-        assert_eq!(short_size(1000), "0.98 KiB");
+        assert_eq!(short_size(1000), "1000 B");
+        assert_eq!(short_size(1000 << 20), "1000 MiB");
+        assert_eq!(short_size(1024 << 20), "1.00 GiB");
         assert_eq!(short_size(32 << 20), "32.0 MiB");
         assert_eq!(short_size(3 << 29), "1.50 GiB");
         assert_eq!(short_size(u64::MAX), "16.0 EiB");
