@@ -63,12 +63,12 @@ def resident_mb(pid):
 def said(text):
     """(allocations, live blocks, live bytes, losses) of the last report.
 
-    >>> said("total number of `cudaMalloc` calls: 5\\n9 bytes leaked from 3 cuda memory allocation(s)")
+    >>> said("calls: 5 cudaMalloc, 2 frees\\n9 bytes leaked from 3 cuda memory allocation(s)\\nlost: nothing")
     (5, 3, 9, '')
     """
-    calls = re.findall(r"total number of `cudaMalloc` calls: (\d+)", text)
+    calls = re.findall(r"^calls: .*?\b(\d+) cudaMalloc\b", text, re.MULTILINE)
     leaked = re.findall(r"(\d+) bytes leaked from (\d+) cuda memory", text)
-    lost = re.findall(r"^.*\blost\b.*$", text, re.MULTILINE | re.IGNORECASE)
+    lost = re.findall(r"^.*\blost\b(?!: nothing).*$", text, re.MULTILINE | re.IGNORECASE)
     if not calls or not leaked:
         raise RuntimeError("gpuprobe's last report has no totals")
     live_bytes, live = leaked[-1]

@@ -308,6 +308,7 @@ pub(crate) fn host(path: &Path) {
         ]
         .into(),
         contexts: [(0, 532 * MIB), (1, 532 * MIB)].into(),
+        host: Some("node7".into()),
         gpus: vec![gpu(0, 118 * GIB), gpu(1, 31 * GIB)],
         untraced: [
             (EARLIER, untraced("vllm", identity("bob", "vllm serve", 0))),

@@ -13,6 +13,9 @@ pub struct Usage {
     pub processes: HashMap<u32, Vec<(u32, u64)>>,
     /// About what a context takes on a GPU, where that was seen.
     pub contexts: HashMap<u32, u64>,
+    /// Name of the host.
+    #[serde(default)]
+    pub host: Option<String>,
     /// The GPUs of the host.
     #[serde(default)]
     pub gpus: Vec<GpuMemory>,

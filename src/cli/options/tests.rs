@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[cfg(feature = "live")]
 use std::collections::BTreeSet;
 
 use super::Grade::{Error, Warning};
@@ -128,6 +129,7 @@ fn every_rule_is_tried() {
 }
 
 /// Options that have an effect beside whatever can be given with them.
+#[cfg(feature = "live")]
 const ALWAYS: &[&str] = &[
     "help",
     "version",

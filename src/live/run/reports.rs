@@ -167,6 +167,7 @@ impl Run<'_> {
         let nvml = self.sink.world.nvml.as_ref();
         let mut usage = nvml.map(Nvml::usage).unwrap_or_default();
         gpuprobe_report::learn_contexts(&mut usage, &self.sink.state, &mut self.contexts);
+        usage.host = host_name();
         usage.untraced = self.untraced(&usage);
         Some(usage)
     }
@@ -227,4 +228,10 @@ fn faster(a: Option<Link>, b: Option<Link>) -> Option<Link> {
         (Some(a), Some(b)) if a.bytes_per_second() >= b.bytes_per_second() => Some(a),
         (a, b) => b.or(a),
     }
+}
+
+/// Name of this host, as the kernel has it.
+fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }

@@ -55,6 +55,6 @@ fn root_text_shows_failed_copies() {
     gpuprobe.talk.done();
     gpuprobe.wait();
     let text = fs::read_to_string(&gpuprobe.reports).unwrap();
-    assert!(text.contains("  1 copy\n"), "{text}");
+    assert!(text.contains("  1 copy  "), "{text}");
     assert!(text.contains("\ncalls that failed: 2\n"), "{text}");
 }

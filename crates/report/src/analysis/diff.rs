@@ -123,13 +123,13 @@ fn enter(
     }
 }
 
-/// Addresses differ from run to run; functions and file names stay.
+/// Addresses differ from run to run; functions, file names and places in a file stay.
 fn key(callers: &Callers<'_>, caller: u32, kind: MemoryKind) -> Vec<String> {
     let called = callers.called(caller);
     let mut lines = vec![called.unwrap_or(kind.name().into()).into_owned()];
     for frame in callers.stack(caller).iter() {
         let file = frame.module.rsplit('/').next().unwrap_or("");
-        let function = if frame.unresolved {
+        let function = if frame.unresolved && !frame.function.contains("+0x") {
             "?"
         } else {
             &frame.function

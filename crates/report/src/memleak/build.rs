@@ -71,6 +71,7 @@ pub(crate) fn build(ledger: &Ledger, options: &Options, sources: Sources<'_>) ->
         group: options.group(),
         host_wide: options.host_wide,
         view: options.view,
+        host_name: sources.usage.and_then(|usage| usage.host.clone()),
         top: options.top,
         has_stacks: options.stacks,
         gpus: sources.usage.map_or(Vec::new(), |usage| usage.gpus.clone()),

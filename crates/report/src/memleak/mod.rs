@@ -49,6 +49,9 @@ pub struct Memleak {
     /// What is shown to people.
     #[serde(skip)]
     pub view: View,
+    /// Name of the host, for people.
+    #[serde(skip)]
+    pub host_name: Option<String>,
     /// Rows at most, for people.
     #[serde(skip)]
     pub top: Option<usize>,

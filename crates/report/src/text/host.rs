@@ -33,8 +33,9 @@ pub(super) fn write_gpus(
         .iter()
         .filter(|process| !process.exited)
         .count() as u64;
-    let title = format!("{}  {}", plural(known, "GPU"), processes(living));
-    page.head(&title, out)?;
+    let mut title = vec![plural(known, "GPU"), processes(living)];
+    title.splice(0..0, memleak.host_name.as_deref().map(printable));
+    page.head_parts(&title, out)?;
     for gpu in &gpus {
         writeln!(out, "{}", gpu_line(gpu, memleak))?;
         table(&gpu.users, top, page, out)?;
