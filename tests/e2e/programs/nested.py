@@ -36,6 +36,10 @@ def evaluate():
 
 
 WAY = sys.argv[3]
+# What is called for the first time is unwound while the process is there: it must not be the last thing
+# that the process does.
+if WAY == "at once":
+    evaluate()
 # Once called, code is specialised: other places in the interpreter call.
 train(int(sys.argv[2]))
 if WAY == "wait":
@@ -43,7 +47,8 @@ if WAY == "wait":
     sys.stdin.readline()
 if WAY == "late":
     sys.activate_stack_trampoline("perf")
-evaluate()
+if WAY != "at once":
+    evaluate()
 if WAY == "late":
     sys.stdin.readline()
 os.unlink(f"/tmp/perf-{os.getpid()}.map")
