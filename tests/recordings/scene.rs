@@ -160,6 +160,7 @@ fn frames(recorder: &mut Player, pid: u32) {
             function: (*function).to_owned(),
             file: source.map(|(file, _)| file.to_owned()),
             line: source.map(|(_, line)| line),
+            source: None,
             module: (*module).to_owned(),
             address: *address,
             language: match source {

@@ -41,6 +41,7 @@ fn frame(function: &str, source: Option<(&str, u32)>, module: &str, address: u64
         line: source.map(|(_, line)| line),
         module: module.to_owned(),
         address,
+        source: None,
         language: Language::Native,
         inlined: false,
     }

@@ -234,6 +234,7 @@ mod tests {
             line: file.map(|(_, line)| line),
             module: module.into(),
             address: 0,
+            source: None,
             language: Language::Native,
             inlined: false,
         }

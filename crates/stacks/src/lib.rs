@@ -14,6 +14,7 @@ pub mod instruction;
 mod module;
 mod modules;
 pub mod paths;
+pub mod python;
 mod space;
 pub mod symbols;
 pub mod taken;

@@ -15,6 +15,7 @@ pub fn bare_frame(location: &Location) -> Frame {
         line: None,
         module: NO_MODULE.to_owned(),
         address: location.address,
+        source: None,
         language: Language::Native,
         inlined: false,
     }

@@ -19,6 +19,12 @@ pub use known::{FramesKey, KnownFrames, NO_MODULE, NoSymbols, bare_frame};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ModuleId(pub u32);
 
+impl ModuleId {
+    /// No file: the location is a line of Python, and its offset the number of that line within the
+    /// run.
+    pub const PYTHON: Self = Self(u32::MAX - 1);
+}
+
 /// Where an instruction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Location {
@@ -29,6 +35,23 @@ pub struct Location {
     pub module: Option<ModuleId>,
     /// Bytes from the beginning of that file.
     pub offset: u64,
+}
+
+impl Location {
+    /// The line of Python with this number.
+    pub fn python(number: u32) -> Self {
+        Self {
+            address: 0,
+            module: Some(ModuleId::PYTHON),
+            offset: u64::from(number),
+        }
+    }
+
+    /// The number of the line of Python that it is, if it is one.
+    pub fn python_line(&self) -> Option<u32> {
+        let is_python = self.module == Some(ModuleId::PYTHON);
+        u32::try_from(self.offset).ok().filter(|_| is_python)
+    }
 }
 
 /// A call stack of a process.
@@ -54,14 +77,18 @@ pub enum Language {
 /// One function of a call stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
-    /// The demangled name; `MODULE+0xOFFSET` if it has none.
+    /// The demangled name; `MODULE+0xOFFSET` if it has none. Of Python, the qualified name.
     pub function: String,
     /// The source file, if the module has debugging information.
     pub file: Option<String>,
     /// The line in it.
     pub line: Option<u32>,
+    /// The text of that line, without what it begins and ends with, if it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// The path of the file that the code is in, as the process sees it; `[jit]` or `[unknown]` if
-    /// it is in none.
+    /// it is in none. Empty for Python, `null` in JSON.
+    #[serde(serialize_with = "text_or_null", deserialize_with = "null_or_text")]
     pub module: String,
     /// The address in the process, `0x...` in JSON.
     #[serde(serialize_with = "hex", deserialize_with = "from_hex")]
@@ -113,6 +140,15 @@ impl CallStack {
         let frames = |(index, location)| symbols.frames(pid, location, index == 0);
         self.locations.iter().enumerate().flat_map(frames).collect()
     }
+}
+
+fn text_or_null<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = Some(text).filter(|text| !text.is_empty());
+    text.serialize(serializer)
+}
+
+fn null_or_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 fn from_hex<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {

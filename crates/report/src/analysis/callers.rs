@@ -222,6 +222,7 @@ fn frame(frame: &chains::Frame) -> Frame {
         function: frame.function.to_string(),
         file: frame.file.as_deref().map(str::to_owned),
         line: frame.line,
+        source: None,
         module: frame.module.to_string(),
         address: frame.address,
         language: language(frame.file.as_deref()),

@@ -82,6 +82,7 @@ impl Symbolizer {
             line: named.line,
             module: beginning_of(&path),
             address: location.address,
+            source: None,
             language: Language::Native,
             inlined: named.inlined,
         };
@@ -180,6 +181,7 @@ fn made_at_run_time(name: String, address: u64) -> Frame {
         line: None,
         module: "[jit]".to_owned(),
         address,
+        source: None,
         language,
         inlined: false,
     }

@@ -1,0 +1,3 @@
+//! Python: from what the kernel side sends of frames and code objects to lines.
+
+pub mod origin;

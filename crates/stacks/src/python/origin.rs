@@ -1,0 +1,120 @@
+//! Whose code a line of Python is.
+
+/// Whose code a Python file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin<'a> {
+    /// The user's own: what is in none of the folders below, and what was compiled from a string.
+    User,
+    /// The standard library's, frozen modules included.
+    Standard,
+    /// An installed package's, by its name: `transformers`; of [`LARGE`] ones with the subpackage,
+    /// `torch.nn`.
+    Package(&'a str, Option<&'a str>),
+}
+
+/// Folders that packages are installed in.
+const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
+/// Packages whose subpackages are told apart: what a stack does in `torch.nn` is not what it does in
+/// `torch.autograd`.
+const LARGE: [&str; 1] = ["torch"];
+
+impl<'a> Origin<'a> {
+    /// Of the file that a code object names.
+    pub fn of(file: &'a str) -> Self {
+        if file.starts_with("<frozen ") {
+            return Self::Standard;
+        }
+        let mut parts = file.split('/').peekable();
+        let mut before = "";
+        let mut is_standard = false;
+        while let Some(part) = parts.next() {
+            if INSTALLED.contains(&part) && parts.peek().is_some() {
+                return Self::package(parts);
+            }
+            is_standard |= before.starts_with("lib") && is_version(part) && parts.peek().is_some();
+            is_standard |= is_zip_of_library(part);
+            before = part;
+        }
+        if is_standard {
+            Self::Standard
+        } else {
+            Self::User
+        }
+    }
+
+    fn package(mut parts: impl Iterator<Item = &'a str>) -> Self {
+        let name = |part: &'a str| part.strip_suffix(".py").unwrap_or(part);
+        let package = name(parts.next().unwrap_or_default());
+        let inner = parts.next().filter(|_| LARGE.contains(&package));
+        Self::Package(package, inner.map(name))
+    }
+}
+
+/// `python3`, `python3.12`, `python3.13t`.
+fn is_version(folder: &str) -> bool {
+    let version = folder.strip_prefix("python3");
+    version.is_some_and(|rest| {
+        let minor = rest.strip_prefix('.').unwrap_or(rest);
+        minor
+            .trim_end_matches('t')
+            .chars()
+            .all(|c| c.is_ascii_digit())
+    })
+}
+
+/// `python312.zip`: the standard library may be packed.
+fn is_zip_of_library(part: &str) -> bool {
+    let version = part.strip_prefix("python3");
+    let minor = version.and_then(|rest| rest.strip_suffix(".zip"));
+    minor.is_some_and(|minor| minor.chars().all(|c| c.is_ascii_digit()))
+}
+
+impl std::fmt::Display for Origin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::User => f.write_str("user"),
+            Self::Standard => f.write_str("python"),
+            Self::Package(package, None) => f.write_str(package),
+            Self::Package(package, Some(inner)) => write!(f, "{package}.{inner}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_the_users_unless_they_are_installed() {
+        for (file, origin) in [
+            ("/home/ada/train.py", "user"),
+            ("train.py", "user"),
+            ("<string>", "user"),
+            ("/tmp/ipykernel_7/3.py", "user"),
+            ("/srv/app.zip/inner/step.py", "user"),
+            ("/srv/python3.12-app/main.py", "user"),
+            ("/home/ada/lib/python/step.py", "user"),
+            ("/usr/lib/python3.12/threading.py", "python"),
+            ("/opt/conda/lib/python3.11/asyncio/events.py", "python"),
+            ("/x/lib/python3.14t/json/decoder.py", "python"),
+            ("/usr/lib/python312.zip/json/decoder.py", "python"),
+            ("<frozen runpy>", "python"),
+            ("/usr/lib/python3/dist-packages/numpy/core/x.py", "numpy"),
+            (
+                "/v/lib/python3.12/site-packages/torch/nn/modules/linear.py",
+                "torch.nn",
+            ),
+            (
+                "/v/lib/python3.12/site-packages/torch/_tensor.py",
+                "torch._tensor",
+            ),
+            (
+                "/v/lib/python3.12/site-packages/transformers/models/gpt2/x.py",
+                "transformers",
+            ),
+            ("/v/lib/python3.12/site-packages/six.py", "six"),
+        ] {
+            assert_eq!(Origin::of(file).to_string(), origin, "{file}");
+        }
+    }
+}
