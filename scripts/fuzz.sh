@@ -186,12 +186,12 @@ done
 wait
 
 findings=0
-printf '%-10s %9s %11s %12s %9s %7s %9s\n' \
+printf '%-12s %9s %11s %12s %9s %7s %9s\n' \
     target seconds "CPU seconds" inputs features kept findings
 for target in "${targets[@]}"; do
     found=$(count "$runs/$target/findings")
     findings=$((findings + found))
-    printf '%-10s %9s %11.0f %12s %9s %7d %9d\n' "$target" \
+    printf '%-12s %9s %11.0f %12s %9s %7d %9d\n' "$target" \
         "$(said "$target" '^Done [0-9]+ runs in ([0-9]+) second')" \
         "$(said "$target" '^processor time ([0-9.]+)$')" \
         "$(said "$target" '^Done ([0-9]+) runs')" \

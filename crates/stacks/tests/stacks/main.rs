@@ -9,4 +9,7 @@ mod debug_info;
 mod harness;
 mod malformed;
 mod paths;
+mod python_lines;
+#[path = "../../../../tests/pythons/mod.rs"]
+mod pythons;
 mod replaced;

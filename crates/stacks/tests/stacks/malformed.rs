@@ -8,6 +8,7 @@ use gpuprobe_os::bounded::file_of;
 use gpuprobe_stacks::elf::Headers;
 use gpuprobe_stacks::functions as elf;
 use gpuprobe_stacks::functions::try_functions;
+use gpuprobe_stacks::python::lines::try_lines;
 use gpuprobe_stacks::symbols::try_symbols;
 use gpuprobe_stacks::{AddressSpaces, DEPTH, StackCopy, try_tables};
 use proptest::collection::vec;
@@ -143,4 +144,5 @@ fn the_corpora() {
             try_functions(file).unwrap();
         });
     }
+    replay("python_lines", try_lines);
 }

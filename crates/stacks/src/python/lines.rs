@@ -1,0 +1,341 @@
+//! Line tables of CPython: which line an instruction belongs to.
+//!
+//! A table is a list of ranges of instructions, each with its line as the difference to the line of
+//! the one before. All three forms are read as CPython reads them (`PyCode_Addr2Line` in its
+//! `Objects/codeobject.c`), but for damaged ones, which it never has and we may be sent: they
+//! give [`Line::Beyond`], never another line. Nothing is allocated, and no byte is read more than
+//! twice.
+
+/// How a line table is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// To 3.9, `co_lnotab`: pairs of bytes and lines to go on by. The line of the last pair holds to
+    /// the end of the code, which the table does not know.
+    Lnotab,
+    /// 3.10, `co_linetable` as in PEP 626: pairs of a length and the line of that range.
+    Pep626,
+    /// From 3.11 on, `co_linetable` with columns: a first byte with the highest bit set, then what
+    /// its code says, without that bit.
+    Locations,
+}
+
+/// The line of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// That one.
+    At(u32),
+    /// It has no line: the compiler made it for no line of the source.
+    None,
+    /// What is there of the table does not say: it ends before, or is damaged.
+    Beyond,
+}
+
+/// The line table of a code object, or the beginning of it.
+#[derive(Clone, Copy, Debug)]
+pub struct LineTable<'a> {
+    /// How it is written down.
+    pub form: Form,
+    /// The table, from its first byte on.
+    pub bytes: &'a [u8],
+    /// Whether the table goes on after `bytes`.
+    pub is_cut: bool,
+    /// The code object's `co_firstlineno`.
+    pub first_line: u32,
+}
+
+/// Set in [`Form::Pep626`]'s second byte where a range has no line.
+const NO_LINE: i8 = -128;
+/// Bytes of an instruction, since 3.6.
+const INSTRUCTION: u64 = 2;
+/// Groups of six bits in a number of 32.
+const LONGEST_NUMBER: usize = 6;
+
+impl LineTable<'_> {
+    /// The line of the instruction that begins `at` bytes from the beginning of the code.
+    ///
+    /// A frame that has not begun (`f_lasti` below zero) has no such instruction: its line is
+    /// `first_line`.
+    pub fn line_at(&self, at: u32) -> Line {
+        let at = u64::from(at);
+        match self.form {
+            Form::Lnotab => self.of_lnotab(at),
+            Form::Pep626 => self.of_pairs(at),
+            Form::Locations => self.of_locations(at),
+        }
+    }
+
+    fn of_lnotab(&self, at: u64) -> Line {
+        let (mut end, mut line) = (0, i64::from(self.first_line));
+        for pair in self.bytes.chunks(2) {
+            end += u64::from(pair[0]);
+            if end > at {
+                return known(line);
+            }
+            let Some(delta) = pair.get(1) else { break };
+            line += i64::from(delta.cast_signed());
+        }
+        if self.is_cut {
+            Line::Beyond
+        } else {
+            known(line)
+        }
+    }
+
+    fn of_pairs(&self, at: u64) -> Line {
+        let (mut end, mut line) = (0, i64::from(self.first_line));
+        for pair in self.bytes.chunks_exact(2) {
+            let delta = pair[1].cast_signed();
+            end += u64::from(pair[0]);
+            if delta != NO_LINE {
+                line += i64::from(delta);
+            }
+            if end > at {
+                return if delta == NO_LINE {
+                    Line::None
+                } else {
+                    known(line)
+                };
+            }
+        }
+        Line::Beyond
+    }
+
+    fn of_locations(&self, at: u64) -> Line {
+        let (mut end, mut line) = (0, i64::from(self.first_line));
+        let mut rest = self.bytes;
+        while let Some((&first, after)) = rest.split_first() {
+            let (code, length) = (first >> 3 & 15, first & 7);
+            let delta = match code {
+                _ if !begins_range(first) => None,
+                // The line goes on by 0 to 2; columns follow.
+                10..=12 => Some(i64::from(code) - 10),
+                // Without columns, and with everything.
+                13 | 14 => signed(after),
+                // 0 to 9 stay on the line, and 15 has none.
+                _ => Some(0),
+            };
+            let Some(delta) = delta else { break };
+            line += delta;
+            end += INSTRUCTION * (u64::from(length) + 1);
+            if end > at {
+                return if code == 15 { Line::None } else { known(line) };
+            }
+            let next = after.iter().position(|byte| begins_range(*byte));
+            rest = &after[next.unwrap_or(after.len())..];
+        }
+        Line::Beyond
+    }
+}
+
+fn begins_range(byte: u8) -> bool {
+    byte & 0x80 != 0
+}
+
+/// A number with its sign in the lowest bit, in groups of six bits of which all but the last have
+/// the seventh bit set. `None`: it does not end in `bytes`, or is longer than any that CPython
+/// writes.
+fn signed(bytes: &[u8]) -> Option<i64> {
+    let mut number = 0i64;
+    for (group, byte) in bytes.iter().take(LONGEST_NUMBER).enumerate() {
+        if begins_range(*byte) {
+            return None;
+        }
+        number |= i64::from(byte & 0x3f) << (6 * group);
+        if byte & 0x40 == 0 {
+            let size = number >> 1;
+            return Some(if number & 1 == 0 { size } else { -size });
+        }
+    }
+    None
+}
+
+/// CPython has no line below zero, and says so by `None`.
+fn known(line: i64) -> Line {
+    u32::try_from(line).map_or(Line::None, Line::At)
+}
+
+/// Looks up one instruction in any bytes: 1 for the form and whether the table is cut, 4 for the
+/// instruction, 4 for the first line, and the rest is the table. For fuzzing.
+#[doc(hidden)]
+pub fn try_lines(bytes: &[u8]) -> Option<Line> {
+    let (kind, bytes) = bytes.split_first()?;
+    let (at, bytes) = bytes.split_first_chunk()?;
+    let (first_line, bytes) = bytes.split_first_chunk()?;
+    let form = match kind % 3 {
+        0 => Form::Lnotab,
+        1 => Form::Pep626,
+        _ => Form::Locations,
+    };
+    let table = LineTable {
+        form,
+        bytes,
+        is_cut: kind & 0x80 != 0,
+        first_line: u32::from_le_bytes(*first_line),
+    };
+    let at = u32::from_le_bytes(*at);
+    let line = table.line_at(at);
+    // What a part of the table says is true of the whole.
+    let part = LineTable {
+        bytes: &bytes[..bytes.len() / 2],
+        is_cut: true,
+        ..table
+    };
+    let of_part = part.line_at(at);
+    assert!(of_part == Line::Beyond || of_part == line);
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn table(form: Form, bytes: &[u8]) -> LineTable<'_> {
+        LineTable {
+            form,
+            bytes,
+            is_cut: false,
+            first_line: 100,
+        }
+    }
+
+    /// The lines of each instruction; in the end, of what is behind the table.
+    fn lines(form: Form, bytes: &[u8], count: u32) -> Vec<Line> {
+        let table = table(form, bytes);
+        (0..count).map(|index| table.line_at(2 * index)).collect()
+    }
+
+    fn at(lines: &[u32]) -> Vec<Line> {
+        lines.iter().copied().map(Line::At).collect()
+    }
+
+    #[test]
+    fn lnotab_goes_on_by_bytes_and_lines() {
+        // 2 bytes of line 100, 4 of 101, then 99 to the end.
+        let bytes = [2, 1, 4, 0xfe];
+        let expected = at(&[100, 101, 101, 99, 99, 99]);
+        assert_eq!(lines(Form::Lnotab, &bytes, 6), expected);
+        // Far lines and long ranges take several pairs.
+        let bytes = [2, 127, 0, 73, 255, 0, 1, 1];
+        let table = table(Form::Lnotab, &bytes);
+        assert_eq!(table.line_at(0), Line::At(100));
+        assert_eq!(table.line_at(2), Line::At(300));
+        assert_eq!(table.line_at(256), Line::At(300));
+        assert_eq!(table.line_at(258), Line::At(301));
+    }
+
+    #[test]
+    fn lnotab_that_is_cut_does_not_say_where_its_last_line_ends() {
+        let whole = table(Form::Lnotab, &[2, 1, 4]);
+        let cut = LineTable {
+            is_cut: true,
+            ..whole
+        };
+        assert_eq!(whole.line_at(0), Line::At(100));
+        assert_eq!(cut.line_at(0), Line::At(100));
+        assert_eq!(cut.line_at(4), Line::At(101));
+        assert_eq!(whole.line_at(6), Line::At(101));
+        assert_eq!(cut.line_at(6), Line::Beyond);
+        assert_eq!(table(Form::Lnotab, &[]).line_at(0), Line::At(100));
+    }
+
+    #[test]
+    fn pairs_have_a_length_and_may_have_no_line() {
+        // 2 bytes of 100, 2 of none, an empty range, 4 of 98.
+        let bytes = [2, 0, 2, 0x80, 0, 127, 4, 0x7f, 2, 0x81];
+        let mut expected = at(&[100, 0, 354, 354, 227]);
+        expected[1] = Line::None;
+        expected.push(Line::Beyond);
+        assert_eq!(lines(Form::Pep626, &bytes, 6), expected);
+        // A pair of which half is there is none.
+        assert_eq!(table(Form::Pep626, &[2]).line_at(0), Line::Beyond);
+    }
+
+    #[test]
+    fn locations_of_every_code() {
+        let bytes = [
+            // One instruction, its columns in one byte.
+            &[0x80, 0x12][..],
+            // On the next line, two instructions, two columns.
+            &[0xd9, 0x01, 0x05],
+            // Two lines on.
+            &[0xe0, 0x01, 0x05],
+            // Without columns: 66 lines back.
+            &[0xe8, 0x45, 0x02],
+            // With everything: 5 lines on, ends 1 later, from column 70.
+            &[0xf0, 0x0a, 0x01, 0x46, 0x01, 0x08],
+            // None, and then the line as it was before.
+            &[0xf8],
+            &[0xd0, 0x00, 0x01],
+        ]
+        .concat();
+        let mut expected = at(&[100, 101, 101, 103, 37, 42, 0, 42]);
+        assert_eq!(signed(&[0x45, 0x02]), Some(-66));
+        expected[6] = Line::None;
+        expected.push(Line::Beyond);
+        assert_eq!(lines(Form::Locations, &bytes, 9), expected);
+    }
+
+    #[test]
+    fn damaged_locations_give_no_line() {
+        for bytes in [
+            // Not the beginning of a range.
+            &[0x12, 0x80, 0x12][..],
+            // A number that does not end, by the table's end, the next range, or its length.
+            &[0xe8, 0x45],
+            &[0xe8, 0x45, 0x80, 0x12],
+            &[0xe8, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x01],
+            &[0xe8],
+            &[],
+        ] {
+            assert_eq!(table(Form::Locations, bytes).line_at(0), Line::Beyond);
+        }
+    }
+
+    #[test]
+    fn lines_that_no_source_has_are_none() {
+        let far = [0xe8, 0x7e, 0x7f, 0x7f, 0x7f, 0x7f, 0x3f];
+        let line = table(Form::Locations, &far).line_at(0);
+        assert_eq!(line, Line::None, "beyond 32 bits");
+        let back = [0xe8, 0x53, 0x06];
+        assert_eq!(signed(&back[1..]), Some(-201));
+        assert_eq!(table(Form::Locations, &back).line_at(0), Line::None);
+    }
+
+    fn form() -> impl Strategy<Value = Form> {
+        prop_oneof![
+            Just(Form::Lnotab),
+            Just(Form::Pep626),
+            Just(Form::Locations)
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_table(
+            form in form(), bytes in vec(any::<u8>(), 0..300), is_cut: bool, first_line: u32,
+            at in prop_oneof![0..600u32, any::<u32>()], cut: usize,
+        ) {
+            let table = LineTable { form, bytes: &bytes, is_cut, first_line };
+            let line = table.line_at(at);
+            let part = LineTable { bytes: &bytes[..cut % (bytes.len() + 1)], is_cut: true, ..table };
+            let of_part = part.line_at(at);
+            prop_assert!(of_part == Line::Beyond || of_part == line, "{of_part:?} is not {line:?}");
+        }
+
+        /// What lies behind an instruction's range does not matter: it is not read.
+        #[test]
+        fn later_instructions_need_more_of_the_table(
+            form in form(), bytes in vec(any::<u8>(), 0..300), at in 0..600u32, before in 0..600u32,
+        ) {
+            let needed = |at| (0..=bytes.len()).find(|length| {
+                let table = LineTable { form, bytes: &bytes[..*length], is_cut: true, first_line: 1 };
+                table.line_at(at) != Line::Beyond
+            });
+            let (earlier, later) = (needed(at.min(before)), needed(at.max(before)));
+            prop_assert!(later.is_none() || earlier.is_some_and(|bytes| Some(bytes) <= later));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Line tables of real code, by every CPython there is, against what it says itself.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::thread;
+
+use gpuprobe_stacks::python::lines::{Form, Line, LineTable};
+
+use crate::pythons::{Python, pythons};
+
+/// A code object as `lines.py` prints it.
+struct Code {
+    first_line: u32,
+    table: Vec<u8>,
+    /// Of each instruction.
+    lines: Vec<Option<u32>>,
+}
+
+impl Code {
+    fn parse(text: &str) -> Self {
+        let mut words = text.split(' ');
+        let first_line = words.next().unwrap().parse().unwrap();
+        let table = words.next().unwrap().trim_matches('-').as_bytes();
+        let byte = |hex: &[u8]| u8::from_str_radix(str::from_utf8(hex).unwrap(), 16).unwrap();
+        Self {
+            first_line,
+            table: table.chunks(2).map(byte).collect(),
+            lines: words
+                .map(|word| (word != "-").then(|| word.parse().unwrap()))
+                .collect(),
+        }
+    }
+
+    /// Every instruction, with the whole table and with half of it.
+    fn check(&self, form: Form, seen: &mut BTreeMap<&'static str, u64>) {
+        let whole = LineTable {
+            form,
+            bytes: &self.table,
+            is_cut: false,
+            first_line: self.first_line,
+        };
+        let half = LineTable {
+            bytes: &self.table[..self.table.len() / 2],
+            is_cut: true,
+            ..whole
+        };
+        for (index, line) in self.lines.iter().enumerate() {
+            let at = u32::try_from(2 * index).unwrap();
+            let expected = line.map_or(Line::None, Line::At);
+            assert_eq!(whole.line_at(at), expected, "at {at} of {whole:02x?}");
+            let of_half = half.line_at(at);
+            assert!(
+                of_half == expected || of_half == Line::Beyond,
+                "{of_half:?} at {at} of {half:02x?}"
+            );
+            let kind = match (line, of_half) {
+                (_, Line::Beyond) => "beyond",
+                (None, _) => "none",
+                (Some(_), _) => "known",
+            };
+            *seen.entry(kind).or_default() += 1;
+        }
+    }
+}
+
+/// Gives the number of instructions that were compared.
+fn check(python: &Python) -> u64 {
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stacks/programs");
+    let mut command = python.command();
+    let ran = command
+        .args(["-W", "ignore"])
+        .arg(programs.join("lines.py"));
+    let ran = ran.output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{}: {said}", python.version);
+    let text = String::from_utf8(ran.stdout).unwrap();
+    let (version, codes) = text.split_once('\n').unwrap();
+    let minor = python.minor;
+    assert_eq!(version, format!("3 {minor}"));
+    let form = match minor {
+        ..=9 => Form::Lnotab,
+        10 => Form::Pep626,
+        _ => Form::Locations,
+    };
+    let mut seen = BTreeMap::new();
+    for code in codes.lines() {
+        Code::parse(code).check(form, &mut seen);
+    }
+    // There is something of everything.
+    let kinds = if minor == 9 { 2 } else { 3 };
+    assert_eq!(seen.len(), kinds, "{}: {seen:?}", python.version);
+    seen.values().sum()
+}
+
+#[test]
+fn every_instruction_has_the_line_that_cpython_says() {
+    let pythons = pythons();
+    if pythons.is_empty() {
+        let _ = writeln!(
+            io::stderr(),
+            "NOT TESTED: there is no CPython here whose line tables could be read"
+        );
+        return;
+    }
+    let checks: Vec<_> = pythons
+        .into_iter()
+        .map(|python| {
+            (
+                python.version.clone(),
+                thread::spawn(move || check(&python)),
+            )
+        })
+        .collect();
+    for (version, check) in checks {
+        let count = check
+            .join()
+            .unwrap_or_else(|_| panic!("wrong with {version}"));
+        // Not by `eprintln!`, which is shown for failed tests only.
+        let _ = writeln!(io::stderr(), "CPython {version}: {count} instructions");
+        assert!(count > 100_000);
+    }
+}

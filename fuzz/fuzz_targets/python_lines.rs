@@ -1,0 +1,6 @@
+//! The line of an instruction by any line table.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _ = gpuprobe_stacks::python::lines::try_lines(bytes);
+});
