@@ -71,6 +71,12 @@
 /* A path that user space has not learnt after this long is copied again. */
 #define GP_COPY_AGAIN_NS 1000000000ULL
 
+/* Bytes of line tables of code objects for which less room is taken than for the
+ * largest; what is longer is cut. */
+#define GP_SMALL_TABLE_BYTES 512
+#define GP_MEDIUM_TABLE_BYTES (4 * 1024)
+#define GP_MAX_TABLE_BYTES (64 * 1024)
+
 /* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD: the capture goes on. */
 #define GP_WRONG_THREAD 908
 
@@ -100,6 +106,18 @@ enum gp_number {
 	/* Where a process has code: a bit for each part of this size, modulo so many. */
 	GP_CODE_SHIFT = 16,
 	GP_CODE_WORDS = 2048,
+	/* Python frames of a stack, and steps on the way there: entries into the
+	 * interpreter are frames, too. */
+	GP_PYTHON_DEPTH = 128,
+	GP_PYTHON_STEPS = 256,
+	/* Bytes of a qualified name, from its beginning, and of a file's, from its end. */
+	GP_PYTHON_NAME_BYTES = 512,
+	GP_PYTHON_FILE_BYTES = 1024,
+	/* Of an offset: there is no such member. */
+	GP_PYTHON_NONE = 0xffff,
+	/* gp_python_stack.flags: there are more frames; one could not be read. */
+	GP_PYTHON_CUT = 1,
+	GP_PYTHON_UNREADABLE = 2,
 	/* The device of a thread that nothing has told us about. */
 	GP_DEVICE_UNKNOWN = -1,
 	/* The number of a context that is not known by now. Primary contexts have 0. */
@@ -272,6 +290,8 @@ enum gp_record_type {
 	GP_RECORD_LAUNCH = 13,
 	GP_RECORD_STACK = 14,
 	GP_RECORD_BATCH = 15,
+	GP_RECORD_PYTHON = 16,
+	GP_RECORD_PYTHON_CODE = 17,
 	GP_RECORD_COUNT,
 };
 
@@ -499,6 +519,125 @@ struct gp_code {
 	__u64 bits[GP_CODE_WORDS];
 };
 
+/* How a frame says that the interpreter was entered from C to run it. */
+enum gp_python_entry {
+	GP_PYTHON_ENTRY_EACH,  /* each frame was */
+	GP_PYTHON_ENTRY_FLAG,  /* a byte is not 0 */
+	GP_PYTHON_ENTRY_OWNER, /* its caller is a frame of the C stack's */
+	GP_PYTHON_ENTRY_COUNT,
+};
+
+/* From this owner on, frames are no Python's but mark where the interpreter was
+ * entered: FRAME_OWNED_BY_CSTACK, FRAME_OWNED_BY_INTERPRETER. */
+#define GP_PYTHON_OWNER_C 3
+
+/* The interpreter of a process: offsets in bytes. */
+struct gp_python {
+	__u64 runtime;   /* _PyRuntime */
+	__u64 code_type; /* PyCode_Type */
+	/* In _PyRuntime: two ints, whether there is a key for the thread's state in
+	 * thread-specific storage, and the key. */
+	__u32 key;
+	/* From the thread pointer. glibc: the first 32 entries, and the array of pointers
+	 * to the others. musl: the pointer to the array of values; `tls_rest` is 0. */
+	__u32 tls;
+	__u32 tls_rest;
+	/* In PyThreadState. */
+	__u16 thread_id;
+	__u16 current; /* the innermost frame, or the _PyCFrame that has it */
+	__u16 cframe;  /* in that one, or GP_PYTHON_NONE */
+	/* In a frame. */
+	__u16 frame_bytes;
+	__u16 code;
+	__u16 previous;
+	__u16 instruction;
+	__u16 entry; /* the flag, or the owner */
+	/* In a code object: its type, and bytes from there on by which it is known, and
+	 * all that are read. */
+	__u16 type;
+	__u16 key_bytes;
+	__u16 code_bytes;
+	__u16 first_line;
+	__u16 version; /* unique, or GP_PYTHON_NONE */
+	__u16 file;
+	__u16 name;
+	__u16 line_table;
+	__u16 instructions;
+	__u16 first_traceable; /* or GP_PYTHON_NONE */
+	/* In str and bytes. */
+	__u16 text_length;
+	__u16 text_state;
+	__u16 text_ascii; /* the characters, if all are ASCII, and if not */
+	__u16 text_wide;
+	__u16 bytes_size;
+	__u16 bytes_data;
+	__u8 text_kind_shift; /* in the state */
+	__u8 tag_mask;        /* bits of pointers in frames that are no part of these */
+	__u8 is_index;        /* instruction: 4 bytes that count from the first one */
+	__u8 entry_rule;      /* GP_PYTHON_ENTRY_* */
+};
+
+struct gp_python_frame {
+	__u64 code;        /* gp_python_code.id */
+	__s32 instruction; /* bytes from the first one, or their index; INT_MIN: far away */
+	__u8 owner;        /* as the interpreter has it, if it does */
+	__u8 is_entry;     /* the interpreter was entered to run it */
+	__u16 reserved;
+};
+
+/* The Python frames of a call stack, innermost first. */
+struct gp_python_stack {
+	__u16 type;
+	__u16 count;
+	__u32 tgid;
+	__u64 id;     /* gp_call.stack */
+	__u64 native; /* the same of the stack that they are in */
+	__u32 process;
+	__u32 flags; /* GP_PYTHON_CUT, GP_PYTHON_UNREADABLE */
+	struct gp_python_frame frames[GP_PYTHON_DEPTH];
+};
+
+/* A str. */
+struct gp_python_text {
+	__u32 bytes;  /* that were read */
+	__u32 kind;   /* bytes of a character; 0 if it could not be read */
+	__u32 is_cut; /* there are more */
+};
+
+/* A code object, before the first stack that has it. As much of its line table as
+ * there is room for follows. */
+struct gp_python_code {
+	__u16 type;
+	__u16 reserved;
+	__u32 tgid;
+	__u64 id;
+	__u32 process;
+	__u32 first_line;
+	__s32 first_traceable; /* instruction, in units of 2 bytes */
+	__u32 table_bytes;
+	__u32 table_copied;
+	struct gp_python_text name_text;
+	struct gp_python_text file_text;
+	__u32 reserved2;
+	__u8 name[GP_PYTHON_NAME_BYTES];
+	__u8 file[GP_PYTHON_FILE_BYTES];
+};
+
+struct gp_python_code_small {
+	struct gp_python_code code;
+	__u8 table[GP_SMALL_TABLE_BYTES];
+};
+
+struct gp_python_code_medium {
+	struct gp_python_code code;
+	__u8 table[GP_MEDIUM_TABLE_BYTES];
+};
+
+struct gp_python_code_large {
+	struct gp_python_code code;
+	__u8 table[GP_MAX_TABLE_BYTES];
+};
+
 /* Events that did not reach user space, by cause. */
 struct gp_losses {
 	__u64 ring_full;    /* memory calls: the ring was full */
@@ -518,6 +657,10 @@ struct gp_losses {
 	__u64 stacks;       /* call stacks: the ring or a map was full */
 	__u64 stack_copies; /* copies of stacks: the ring was full; the walk was kept */
 	__u64 activity;     /* records in batches: the ring was full, or unreadable */
+	__u64 python;       /* Python frames of a stack: the ring or a map was full */
+	__u64 python_cut;   /* stacks with more Python frames than GP_PYTHON_DEPTH */
+	/* Stacks with a Python frame, and code objects, that could not be read. */
+	__u64 python_unreadable;
 };
 
 #define GP_ASSERT_SIZE(type, size)                                                                 \
@@ -537,6 +680,10 @@ GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_code, 8 + 8 * GP_CODE_WORDS);
 GP_ASSERT_SIZE(struct gp_batch, 24);
-GP_ASSERT_SIZE(struct gp_losses, 120);
+GP_ASSERT_SIZE(struct gp_python, 80);
+GP_ASSERT_SIZE(struct gp_python_frame, 16);
+GP_ASSERT_SIZE(struct gp_python_stack, 32 + 16 * GP_PYTHON_DEPTH);
+GP_ASSERT_SIZE(struct gp_python_code, 64 + GP_PYTHON_NAME_BYTES + GP_PYTHON_FILE_BYTES);
+GP_ASSERT_SIZE(struct gp_losses, 144);
 
 #endif /* GPUPROBE_ABI_H */

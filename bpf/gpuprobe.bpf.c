@@ -20,6 +20,8 @@
 #include "copies.h"
 #include "paths.h"
 #include "looks.h"
+#include "python.h"
+#include "python_code.h"
 #include "stacks.h"
 #include "calls.h"
 #include "tasks.h"

@@ -24,6 +24,8 @@ const volatile bool launch_stacks;
 const volatile bool keep_ledger;
 /* GP_STACKS_* */
 const volatile __u32 stack_mode;
+/* Stacks have Python frames, too. */
+const volatile bool take_python;
 /* Bytes waiting in the memory ring at which the reader is woken; below, it
  * looks by itself several times a second. One wake-up per event would cost
  * more than the event. */
@@ -58,6 +60,7 @@ struct gp_records {
 	enum gp_access access;
 	enum gp_record_type record_type;
 	enum gp_stack_mode stack_mode;
+	enum gp_python_entry python_entry;
 	struct gp_call call;
 	struct gp_detail detail;
 	struct gp_named named;
@@ -70,6 +73,10 @@ struct gp_records {
 	struct gp_launch_count launch_count;
 	struct gp_stack stack;
 	struct gp_path path;
+	struct gp_python python;
+	struct gp_python_stack python_stack;
+	struct gp_python_code python_code;
+	struct gp_python_code_large python_code_large;
 	struct gp_batch batch;
 	struct gp_batch_large batch_large;
 };
@@ -397,6 +404,49 @@ struct {
 	__type(key, __u32);
 	__type(value, struct gp_walk);
 } walks SEC(".maps");
+
+/* tgid -> its interpreter; entered by user space and removed at its end. Full:
+ * its stacks have no Python frames, which user space says. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct gp_python);
+} pythons SEC(".maps");
+
+/* The largest offset of a member that is read with what it is in. */
+#define GP_PYTHON_MASK 0xff
+#define GP_PYTHON_CONTENT_WORDS 8
+
+/* The Python frames of a stack, and room to read one. */
+struct gp_python_walk {
+	__u32 count;
+	__u32 flags;
+	__u8 frame[GP_PYTHON_MASK + 9];
+	__u8 code[GP_PYTHON_MASK + 9];
+	__u64 content[GP_PYTHON_CONTENT_WORDS];
+	__u64 codes[GP_PYTHON_DEPTH]; /* addresses of their code objects */
+	struct gp_python_frame frames[GP_PYTHON_DEPTH];
+};
+struct gp_python_walk no_python_walk;
+
+/* tid -> room for its Python frames; removed when the thread exits. Preallocated,
+ * as `walks` is. Full: losses.python. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 2048);
+	__type(key, __u32);
+	__type(value, struct gp_python_walk);
+} python_walks SEC(".maps");
+
+/* Ids of stacks with Python frames, and of code objects, that were sent. Bounded
+ * by least recent use; forgetting one costs sending it again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 131072);
+	__type(key, __u64);
+	__type(value, __u32);
+} sent_python SEC(".maps");
 
 /* The stack that is being taken. */
 struct gp_taken {

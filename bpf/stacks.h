@@ -196,10 +196,10 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 	return sent.id;
 }
 
-/* Takes the call stack of the function that is about to begin. Gives the id by
+/* The native call stack of the function that is about to begin. Gives the id by
  * which user space knows it in this process, or 0. */
-static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, __u32 tgid, __u32 tid,
-					   __u32 process)
+static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp, __u32 tgid,
+						  __u32 tid, __u32 process)
 {
 	struct gp_taken taken = {.tgid = tgid, .tid = tid, .process = process, .sp = sp};
 	struct gp_walk *walk = gp_get_or_insert(&walks, &tid, &no_walk);
@@ -223,6 +223,16 @@ static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, __u32 
 	if (stack_mode == GP_STACKS_FRAME_POINTERS)
 		return gp_send_walk(walk, &taken, hash);
 	return gp_send_copy_once(walk, &taken, hash);
+}
+
+/* Takes the call stack of the function that is about to begin, Python frames
+ * included. Gives the id by which user space knows it in this process, or 0. */
+static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, __u32 tgid, __u32 tid,
+					   __u32 process)
+{
+	__u64 native = gp_take_native_stack(ctx, sp, tgid, tid, process);
+
+	return take_python && native ? gp_with_python(tid, tgid, process, native) : native;
 }
 
 #endif /* GPUPROBE_STACKS_H */

@@ -32,6 +32,8 @@ static __always_inline void gp_end_process(__u16 type, struct task_struct *task,
 	bpf_map_delete_elem(&programs, &tgid);
 	if (stack_mode == GP_STACKS_AUTO)
 		bpf_map_delete_elem(&code_maps, &tgid);
+	if (take_python)
+		bpf_map_delete_elem(&pythons, &tgid);
 }
 
 static __always_inline void gp_on_exit(struct task_struct *task)
@@ -42,6 +44,8 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 
 	if (stack_mode != GP_STACKS_OFF)
 		bpf_map_delete_elem(&walks, &tid);
+	if (take_python)
+		bpf_map_delete_elem(&python_walks, &tid);
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread) {
 		gp_lose_open_launches(thread);
@@ -68,6 +72,8 @@ static __always_inline void gp_on_exec(struct task_struct *task, __u32 old_tid,
 	bpf_map_delete_elem(&threads, &old_tid);
 	if (stack_mode != GP_STACKS_OFF)
 		bpf_map_delete_elem(&walks, &old_tid);
+	if (take_python)
+		bpf_map_delete_elem(&python_walks, &old_tid);
 	gp_end_process(GP_RECORD_EXEC, task, tgid);
 	if (!gp_is_target(tgid))
 		return;

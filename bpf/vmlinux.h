@@ -109,7 +109,17 @@ struct mm_struct {
 	unsigned long exec_vm;
 };
 
+#if defined(__TARGET_ARCH_x86)
+struct thread_struct {
+	unsigned long fsbase;
+};
+#else
+struct thread_struct {
+};
+#endif
+
 struct task_struct {
+	struct thread_struct thread;
 	int pid;
 	int tgid;
 	unsigned in_execve : 1;

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use zerocopy::IntoBytes;
@@ -15,6 +16,8 @@ use gpuprobe_model::stack::{FramesKey, KnownFrames, Location, bare_frame};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::Told;
 use gpuprobe_recording::log::Note;
+use gpuprobe_stacks::python::known::PythonLine;
+use gpuprobe_stacks::python::source::Files;
 use gpuprobe_stacks::symbols::{Answer, Request, Service, open_perf_map};
 use gpuprobe_stacks::taken::Taken;
 
@@ -28,6 +31,8 @@ const MAX_KEPT: usize = 4096;
 pub(super) struct Stacks {
     taken: Taken,
     service: Service,
+    /// The files of processes that run Python, by what the kernel side numbers these.
+    files: HashMap<u32, Option<Arc<Files>>>,
     /// The frames that were found.
     pub(super) frames: KnownFrames,
     /// Answers that were waited for and not looked at.
@@ -51,10 +56,11 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
-    pub(super) fn new(is_recording: bool) -> anyhow::Result<Self> {
+    pub(super) fn new(is_recording: bool, with_python: bool) -> anyhow::Result<Self> {
         Ok(Self {
-            taken: Taken::default(),
+            taken: Taken::new(with_python),
             service: Service::start()?,
+            files: HashMap::new(),
             frames: KnownFrames::default(),
             arrived: Vec::new(),
             asked: HashSet::new(),
@@ -80,7 +86,7 @@ impl Stacks {
 
     /// Looks at what `pid` has mapped: it may end soon.
     pub(super) fn look_at(&mut self, pid: u32) {
-        self.taken.spaces.refresh(pid);
+        self.taken.glance_at(pid);
         self.keep_perf_map(pid);
     }
 
@@ -119,10 +125,12 @@ impl Stacks {
         let named = named?;
         let stack = named.new?;
         let note = Note::Stack(pid, named.id, (*stack).clone());
-        // What was made at run time only its process can name, which may end soon.
+        // What is in no file only its process can name, which may end soon.
         let is_recording = self.is_recording;
         let locations = stack.locations.iter().enumerate();
-        let wanted = locations.filter(|(_, location)| is_recording || location.module.is_none());
+        let wanted = locations.filter(|(_, location)| {
+            is_recording || location.module.is_none() || location.python_line().is_some()
+        });
         self.want(wanted.map(|(index, location)| (pid, *location, index == 0)));
         ledger.learn_stack(pid, named.id, stack);
         Some(note)
@@ -138,6 +146,7 @@ impl Stacks {
         let ended = std::mem::take(&mut self.ended);
         for (pid, process) in std::mem::replace(&mut self.ended_before, ended) {
             self.taken.forget(pid, process);
+            self.files.remove(&process);
         }
     }
 
@@ -156,7 +165,15 @@ impl Stacks {
         for (pid, why) in self.taken.take_refused() {
             say(format_args!("no call stacks of process {pid}: {why}"));
         }
+        for (pid, why) in self.taken.take_refused_python() {
+            say(format_args!("no Python frames of process {pid}: {why}"));
+        }
         let news = self.taken.take_news();
+        for (pid, python) in news.interpreters {
+            if let Err(error) = probe.enter_python(pid, &python) {
+                say(format_args!("no Python frames of process {pid}: {error:#}"));
+            }
+        }
         for pid in news.looked_at {
             match self.taken.spaces.code(pid) {
                 Some(code) => {
@@ -202,19 +219,40 @@ impl Stacks {
                 .asked
                 .insert(FramesKey::of(pid, &location, is_innermost))
             {
-                if location.module.is_none() {
-                    self.jitted.insert(pid);
-                }
-                let module = location.module.and_then(|id| self.taken.spaces.module(id));
                 let request = Request {
                     pid,
                     location,
                     is_innermost,
                 };
+                if let Some(number) = location.python_line() {
+                    if let Some(line) = self.taken.lines().get(number).cloned() {
+                        self.want_line(request, &line);
+                    }
+                    continue;
+                }
+                if location.module.is_none() {
+                    self.jitted.insert(pid);
+                }
+                let module = location.module.and_then(|id| self.taken.spaces.module(id));
                 requests.push((request, module));
             }
         }
         self.service.request(requests);
+    }
+
+    /// Asks for the text of a line of Python.
+    fn want_line(&mut self, request: Request, line: &PythonLine) {
+        let files = self.files.entry(line.process).or_insert_with(|| {
+            let files = Files::of(request.pid);
+            files.ok().map(Arc::new)
+        });
+        self.service
+            .request_line(request, line.frame(), files.clone());
+    }
+
+    /// Python frames and code objects for which there was no room.
+    pub(super) fn lost_python(&self) -> u64 {
+        self.taken.lost_python()
     }
 
     /// What was found of what was asked for, as notes for the recording.

@@ -171,6 +171,86 @@ assert_same_layout!(
     count = count,
     offsets = offsets,
 );
+assert_same_layout!(
+    RawPython,
+    types::gp_python,
+    runtime = runtime,
+    code_type = code_type,
+    key = key,
+    tls = tls,
+    tls_rest = tls_rest,
+    thread_id = thread_id,
+    current = current,
+    cframe = cframe,
+    frame_bytes = frame_bytes,
+    code = code,
+    previous = previous,
+    instruction = instruction,
+    entry = entry,
+    object_type = r#type,
+    key_bytes = key_bytes,
+    code_bytes = code_bytes,
+    first_line = first_line,
+    version = version,
+    file = file,
+    name = name,
+    line_table = line_table,
+    instructions = instructions,
+    first_traceable = first_traceable,
+    text_length = text_length,
+    text_state = text_state,
+    text_ascii = text_ascii,
+    text_wide = text_wide,
+    bytes_size = bytes_size,
+    bytes_data = bytes_data,
+    text_kind_shift = text_kind_shift,
+    tag_mask = tag_mask,
+    is_index = is_index,
+    entry_rule = entry_rule,
+);
+assert_same_layout!(
+    RawPythonFrame,
+    types::gp_python_frame,
+    code = code,
+    instruction = instruction,
+    owner = owner,
+    is_entry = is_entry,
+);
+assert_same_layout!(
+    RawPythonStack,
+    types::gp_python_stack,
+    record_type = r#type,
+    count = count,
+    tgid = tgid,
+    id = id,
+    native = native,
+    process = process,
+    flags = flags,
+    frames = frames,
+);
+assert_same_layout!(
+    RawPythonText,
+    types::gp_python_text,
+    bytes = bytes,
+    kind = kind,
+    is_cut = is_cut,
+);
+assert_same_layout!(
+    RawPythonCode,
+    types::gp_python_code,
+    record_type = r#type,
+    tgid = tgid,
+    id = id,
+    process = process,
+    first_line = first_line,
+    first_traceable = first_traceable,
+    table_bytes = table_bytes,
+    table_copied = table_copied,
+    name_text = name_text,
+    file_text = file_text,
+    name = name,
+    file = file,
+);
 const _: () = assert!(
     FUNCTIONS.len() <= types::gp_number::GP_MAX_ROWS.0 as usize,
     "the function table has outgrown GP_MAX_ROWS"
@@ -252,8 +332,18 @@ assert_same_enum! {
     Off = GP_STACKS_OFF, Fp = GP_STACKS_FRAME_POINTERS, Dwarf = GP_STACKS_COPY,
     Auto = GP_STACKS_AUTO,
 }
+assert_same_enum! {
+    PythonEntry, gp_python_entry, 0, GP_PYTHON_ENTRY_COUNT:
+    Each = GP_PYTHON_ENTRY_EACH, Flag = GP_PYTHON_ENTRY_FLAG, Owner = GP_PYTHON_ENTRY_OWNER,
+}
 assert_same_numbers!(
     gp_number:
+    PYTHON_DEPTH => GP_PYTHON_DEPTH,
+    PYTHON_NAME_BYTES => GP_PYTHON_NAME_BYTES,
+    PYTHON_FILE_BYTES => GP_PYTHON_FILE_BYTES,
+    PYTHON_NONE => GP_PYTHON_NONE,
+    PYTHON_CUT => GP_PYTHON_CUT,
+    PYTHON_UNREADABLE => GP_PYTHON_UNREADABLE,
     EXTRA => GP_MAX_EXTRA,
     wire::BATCH_MAX => GP_MAX_BATCH_BYTES,
     offset_of!(wire::BatchHeader, records) => GP_BATCH_RECORDS_AT,
@@ -293,7 +383,9 @@ assert_same_numbers!(
     record::LAUNCH => GP_RECORD_LAUNCH,
     record::STACK => GP_RECORD_STACK,
     record::BATCH => GP_RECORD_BATCH,
-    record::BATCH + 1 => GP_RECORD_COUNT,
+    record::PYTHON => GP_RECORD_PYTHON,
+    record::PYTHON_CODE => GP_RECORD_PYTHON_CODE,
+    record::PYTHON_CODE + 1 => GP_RECORD_COUNT,
 );
 
 fn raw_value(value: Value) -> types::gp_value {

@@ -31,10 +31,15 @@ fn fill(rodata: &mut Rodata, settings: &Settings) {
     rodata.stream_launches = settings.single_launches;
     rodata.launch_stacks = settings.launch_stacks;
     rodata.keep_ledger = settings.ledger;
+    rodata.take_python = with_python(settings);
     rodata.stack_mode = settings.stacks as u32;
     for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
         *recipe = abi::recipe(function);
     }
+}
+
+fn with_python(settings: &Settings) -> bool {
+    settings.python && settings.stacks.is_on()
 }
 
 fn select_maps(
@@ -50,6 +55,9 @@ fn select_maps(
         (&mut maps.stack_ring, with_stacks),
         (&mut maps.walks, with_stacks),
         (&mut maps.sent_walks, with_stacks),
+        (&mut maps.pythons, with_python(settings)),
+        (&mut maps.python_walks, with_python(settings)),
+        (&mut maps.sent_python, with_python(settings)),
         (&mut maps.sent_copies, learns),
         (&mut maps.paths, learns),
         (&mut maps.code_maps, learns),

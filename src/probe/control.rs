@@ -12,7 +12,7 @@ use super::rings::{Image, Rings};
 use super::skeleton::types::gp_losses;
 use crate::probe::StackMode;
 use gpuprobe_model::Lost;
-use gpuprobe_model::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath};
+use gpuprobe_model::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
 use gpuprobe_model::clock;
 
 impl Probe {
@@ -198,6 +198,16 @@ impl Probe {
         }
     }
 
+    /// Enters how the interpreter of process `pid` is to be read.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn enter_python(&self, pid: u32, python: &RawPython) -> Result<()> {
+        let map = &self.skeleton.maps.pythons;
+        map.update(&pid.to_ne_bytes(), python.as_bytes(), MapFlags::ANY)
+            .with_context(|| format!("cannot enter the interpreter of process {pid}"))
+    }
+
     /// Forgets how call paths go on from these states.
     pub fn forget_paths(&self, states: impl IntoIterator<Item = u64>) {
         for state in states {
@@ -234,6 +244,9 @@ impl Probe {
                 stacks,
                 stack_copies,
                 activity,
+                python,
+                python_cut,
+                python_unreadable,
             } = bss.losses;
             Lost {
                 memory: ring_full + threads_full + nesting + unreadable,
@@ -248,6 +261,9 @@ impl Probe {
                 stacks,
                 partial_stacks: stack_copies,
                 activity,
+                python,
+                python_cut,
+                python_unreadable,
                 ..Lost::default()
             }
         })

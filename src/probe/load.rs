@@ -41,6 +41,8 @@ pub struct Settings {
     pub batches: bool,
     /// Whether and how call stacks are taken.
     pub stacks: StackMode,
+    /// Call stacks have Python frames.
+    pub python: bool,
     /// Attach in this way; `None` for the best that works.
     pub kind: Option<AttachKind>,
     /// Maps that are to have another size than they are made with.

@@ -28,6 +28,8 @@ pub mod record {
     pub const LAUNCH: u16 = 13;
     pub const STACK: u16 = 14;
     pub const BATCH: u16 = 15;
+    pub const PYTHON: u16 = 16;
+    pub const PYTHON_CODE: u16 = 17;
 }
 
 /// `struct gp_call`: a finished outermost memory call.
@@ -340,6 +342,191 @@ pub struct RawCode {
     pub exec_pages: u64,
     /// A bit for each part of the address space of `1 << CODE_SHIFT` bytes, modulo their number.
     pub bits: [u64; CODE_WORDS],
+}
+
+/// Python frames of a stack that the kernel side sends at most (`GP_PYTHON_DEPTH`).
+pub const PYTHON_DEPTH: usize = 128;
+/// Bytes of a qualified name of Python, from its beginning.
+pub const PYTHON_NAME_BYTES: usize = 512;
+/// Bytes of the name of a file of Python, from its end.
+pub const PYTHON_FILE_BYTES: usize = 1024;
+/// [`RawPython`]: there is no such member.
+pub const PYTHON_NONE: u16 = 0xffff;
+/// [`RawPythonStack::flags`]: there are more frames.
+pub const PYTHON_CUT: u32 = 1;
+/// [`RawPythonStack::flags`]: the next frame could not be read.
+pub const PYTHON_UNREADABLE: u32 = 2;
+
+/// `enum gp_python_entry`: how a frame says that the interpreter was entered from C to run it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PythonEntry {
+    /// Each frame was.
+    Each = 0,
+    /// A byte is not 0.
+    Flag = 1,
+    /// Its caller is a frame that is owned by the C stack.
+    Owner = 2,
+}
+
+/// `struct gp_python`: the interpreter of a process. Offsets, in bytes, of members of `CPython`'s
+/// structures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawPython {
+    /// Address of `_PyRuntime`.
+    pub runtime: u64,
+    /// Address of `PyCode_Type`.
+    pub code_type: u64,
+    /// In `_PyRuntime`: `autoTSSkey`.
+    pub key: u32,
+    /// From the thread pointer to thread-specific storage: in glibc, to the first 32 entries; in musl,
+    /// to a pointer to all.
+    pub tls: u32,
+    /// In glibc, to the pointers to the other entries; 0 for musl.
+    pub tls_rest: u32,
+    /// In `PyThreadState`: what `pthread_self` gave.
+    pub thread_id: u16,
+    /// The innermost frame, or the `_PyCFrame` that has it.
+    pub current: u16,
+    /// In `_PyCFrame`, or [`PYTHON_NONE`].
+    pub cframe: u16,
+    /// Bytes of a frame that are read.
+    pub frame_bytes: u16,
+    /// In a frame: the code object.
+    pub code: u16,
+    /// The caller's frame.
+    pub previous: u16,
+    /// The instruction.
+    pub instruction: u16,
+    /// The flag or the owner that [`PythonEntry`] is about.
+    pub entry: u16,
+    /// In every object: its type.
+    pub object_type: u16,
+    /// Bytes of a code object by which it is known, from its type on.
+    pub key_bytes: u16,
+    /// All that are read.
+    pub code_bytes: u16,
+    /// In a code object: `co_firstlineno`.
+    pub first_line: u16,
+    /// `co_version`, or [`PYTHON_NONE`].
+    pub version: u16,
+    /// `co_filename`.
+    pub file: u16,
+    /// `co_qualname`, or `co_name`.
+    pub name: u16,
+    /// `co_linetable`, or `co_lnotab`.
+    pub line_table: u16,
+    /// The instructions.
+    pub instructions: u16,
+    /// `_co_firsttraceable`, or [`PYTHON_NONE`].
+    pub first_traceable: u16,
+    /// In `str`: its length in characters.
+    pub text_length: u16,
+    /// Its state.
+    pub text_state: u16,
+    /// Its characters, if all are ASCII.
+    pub text_ascii: u16,
+    /// Its characters, if not.
+    pub text_wide: u16,
+    /// In `bytes`: its length.
+    pub bytes_size: u16,
+    /// What is in it.
+    pub bytes_data: u16,
+    /// Bits of the state of a `str` below its kind.
+    pub text_kind_shift: u8,
+    /// Bits of pointers in frames that are no part of these.
+    pub tag_mask: u8,
+    /// 1 if the instruction is 4 bytes that count from the first one.
+    pub is_index: u8,
+    /// [`PythonEntry`].
+    pub entry_rule: u8,
+}
+
+/// `struct gp_python_frame`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawPythonFrame {
+    /// [`RawPythonCode::id`].
+    pub code: u64,
+    /// Bytes from the first instruction, or the index that the interpreter has; `i32::MIN` if it is
+    /// not in the code object.
+    pub instruction: i32,
+    /// As the interpreter has it, if it does.
+    pub owner: u8,
+    /// 1 if the interpreter was entered to run it.
+    pub is_entry: u8,
+    /// 0.
+    pub reserved: u16,
+}
+
+/// `struct gp_python_stack`: the Python frames of a stack, innermost first.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawPythonStack {
+    /// [`record::PYTHON`].
+    pub record_type: u16,
+    /// How many of `frames` there are.
+    pub count: u16,
+    /// Process.
+    pub tgid: u32,
+    /// As in [`RawCall::stack`].
+    pub id: u64,
+    /// The id of the native stack that they are in.
+    pub native: u64,
+    /// The process, as in [`RawTask::process`].
+    pub process: u32,
+    /// [`PYTHON_CUT`], [`PYTHON_UNREADABLE`].
+    pub flags: u32,
+    /// The frames.
+    pub frames: [RawPythonFrame; PYTHON_DEPTH],
+}
+
+/// `struct gp_python_text`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawPythonText {
+    /// Bytes that were read.
+    pub bytes: u32,
+    /// Bytes of a character; 0 if it could not be read.
+    pub kind: u32,
+    /// 1 if there are more.
+    pub is_cut: u32,
+}
+
+/// `struct gp_python_code`: a code object, before the first stack that has it. Some of its line table
+/// follows.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawPythonCode {
+    /// [`record::PYTHON_CODE`].
+    pub record_type: u16,
+    /// 0.
+    pub reserved: u16,
+    /// Process.
+    pub tgid: u32,
+    /// By which frames name it.
+    pub id: u64,
+    /// The process, as in [`RawTask::process`].
+    pub process: u32,
+    /// `co_firstlineno`.
+    pub first_line: u32,
+    /// `_co_firsttraceable`, in units of 2 bytes: frames before it have not begun.
+    pub first_traceable: i32,
+    /// Bytes of its line table.
+    pub table_bytes: u32,
+    /// Bytes of it that follow.
+    pub table_copied: u32,
+    /// Of the qualified name, or the name.
+    pub name_text: RawPythonText,
+    /// Of the file's name.
+    pub file_text: RawPythonText,
+    /// 0.
+    pub reserved2: u32,
+    /// The name.
+    pub name: [u8; PYTHON_NAME_BYTES],
+    /// The file's name.
+    pub file: [u8; PYTHON_FILE_BYTES],
 }
 
 /// `struct gp_notice`: discovery is asked to look at a process.

@@ -31,6 +31,12 @@ pub struct Lost {
     pub stacks: u64,
     /// Call stacks of which only the part is known that frame pointers lead to.
     pub partial_stacks: u64,
+    /// Python frames of call stacks that were not taken.
+    pub python: u64,
+    /// Call stacks with more Python frames than are kept.
+    pub python_cut: u64,
+    /// Call stacks with a Python frame, and code objects, that could not be read.
+    pub python_unreadable: u64,
     /// Records of what the GPU did, between the process and here.
     pub activity: u64,
     /// Records of what the GPU did that CUPTI itself dropped.

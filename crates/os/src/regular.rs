@@ -60,6 +60,27 @@ fn open_in_root(pid: u32, path: &Path, flags: OFlag) -> io::Result<File> {
     reopen(&openat2(root, path, how)?.into())
 }
 
+/// A folder, as a place to begin from.
+///
+/// # Errors
+/// Returns the system's error if it cannot be opened, or is none.
+pub fn open_folder(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+    let mut options = File::options();
+    options.read(true).custom_flags(flags.bits()).open(path)
+}
+
+/// [`open_regular`], of what is at `path` for whoever has `root` for its root folder.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_regular_beneath(root: &File, path: &Path) -> io::Result<File> {
+    let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let how = OpenHow::new().flags(flags).resolve(within);
+    reopen(&openat2(root, path, how)?.into())
+}
+
 /// The same of what process `pid` has written itself at `path`, in a folder where others may have put
 /// something under that name: the last name is no link, and the file is of one of the process's users
 /// or root's.

@@ -163,6 +163,24 @@ impl AddressSpaces {
         unwind::unwind(&mut code, copy)
     }
 
+    /// The files of which process `pid` has mapped code, each with the distance from the addresses that
+    /// it states to those in memory; its program first.
+    pub(crate) fn images(&self, pid: u32) -> impl Iterator<Item = (&Arc<Module>, u64)> {
+        let space = self.processes.get(&pid).into_iter();
+        space.flat_map(|space| &space.ranges).filter_map(|range| {
+            let module = range.module.as_ref()?;
+            let stated = module.headers().ok()?.segments.address_of(range.offset)?;
+            Some((module, range.start.wrapping_sub(stated)))
+        })
+    }
+
+    /// The address that its file states of what is before a return address.
+    pub(crate) fn file_address(&self, location: &Location) -> Option<u64> {
+        let module = self.module(location.module?)?;
+        let before = location.offset.checked_sub(1)?;
+        module.headers().ok()?.segments.address_of(before)
+    }
+
     /// The module of this number.
     pub fn module(&self, id: ModuleId) -> Option<Arc<Module>> {
         self.modules.get(id)

@@ -5,6 +5,7 @@
 //! command was started before, so that it is not held to that.
 
 mod invoker;
+mod user;
 mod write;
 
 use std::io::{self, ErrorKind};
@@ -14,6 +15,7 @@ use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl;
 
 pub use invoker::{Invoker, owner};
+pub use user::User;
 pub use write::WriteRights;
 
 /// To attach to what is loaded later, and to read maps: `bpf(2)` is refused without where
@@ -32,6 +34,9 @@ pub const LOOK: &[Capability] = &[
 
 /// To let processes of other users go on that were held, and to pass signals on to the command.
 pub const SIGNAL: &[Capability] = &[Capability::CAP_KILL];
+
+/// To read files as the users who own the processes.
+pub const AS_OTHERS: &[Capability] = &[Capability::CAP_SETUID, Capability::CAP_SETGID];
 
 /// To make and remove files in other users' folders.
 pub const WRITE_ANYWHERE: &[Capability] = &[Capability::CAP_DAC_OVERRIDE, Capability::CAP_FOWNER];

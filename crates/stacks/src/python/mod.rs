@@ -1,4 +1,15 @@
 //! Python: from what the kernel side sends of frames and code objects to lines.
 
+pub mod code;
+mod interpreter;
+pub mod known;
+mod layout;
 pub mod lines;
+mod merge;
 pub mod origin;
+pub mod process;
+pub mod source;
+mod storage;
+
+pub use interpreter::{Interpreter, Refused};
+pub use layout::Version;

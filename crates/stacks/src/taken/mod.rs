@@ -3,13 +3,18 @@
 mod process;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use zerocopy::FromBytes;
 
 use crate::paths::{Change, Paths, Step};
+use crate::python::Refused;
+use crate::python::code::{self, CodeRecord, PythonStack};
+use crate::python::known::KnownLines;
+use crate::python::process::{Interpreters, Running};
 use crate::{AddressSpaces, StackCopy, Unwound};
-use gpuprobe_model::abi::{RawStack, record};
+use gpuprobe_model::abi::{RawPython, RawStack, record};
 use gpuprobe_model::stack::{CallStack, Location};
 use process::{Process, word_at};
 
@@ -43,6 +48,19 @@ pub struct Taken {
     refused: Vec<(u32, String)>,
     /// Processes that were no longer there when that was last looked at.
     suspects: HashSet<u32>,
+    python: Python,
+}
+
+/// The Python of all processes.
+#[derive(Default)]
+struct Python {
+    is_wanted: bool,
+    interpreters: Interpreters,
+    /// Processes whose interpreters were found, or are not to be read.
+    running: HashMap<u32, Option<Rc<Running>>>,
+    lines: KnownLines,
+    refused: Vec<(u32, Refused)>,
+    lost: u64,
 }
 
 /// Updates for the kernel side.
@@ -56,16 +74,100 @@ pub struct News {
     pub recognised: Vec<u64>,
     /// Processes of which [`AddressSpaces::code`] is new.
     pub looked_at: Vec<u32>,
+    /// How the interpreters of processes are read.
+    pub interpreters: Vec<(u32, RawPython)>,
 }
 
 impl Taken {
+    /// Of stacks that have Python frames, if that is wanted.
+    pub fn new(with_python: bool) -> Self {
+        let mut taken = Self::default();
+        taken.python.is_wanted = with_python;
+        taken
+    }
+
     /// Whether `bytes` are for [`Self::take`].
     pub fn is_stack(bytes: &[u8]) -> bool {
-        bytes.first_chunk::<2>() == Some(&record::STACK.to_ne_bytes())
+        bytes.first_chunk::<2>() == Some(&record::STACK.to_ne_bytes()) || code::is_record(bytes)
+    }
+
+    /// The lines of Python in the stacks.
+    pub fn lines(&self) -> &KnownLines {
+        &self.python.lines
+    }
+
+    /// Processes whose Python cannot be read, and why, since this was last asked.
+    pub fn take_refused_python(&mut self) -> Vec<(u32, Refused)> {
+        std::mem::take(&mut self.python.refused)
+    }
+
+    /// Python frames and code objects for which there was no room.
+    pub fn lost_python(&self) -> u64 {
+        self.python.lost
+    }
+
+    /// Looks for the interpreter of `pid`, in what it had mapped when that was last looked at. It may
+    /// run another program by now.
+    fn find_python(&mut self, pid: u32) {
+        if !self.python.is_wanted {
+            return;
+        }
+        let running = match self.python.interpreters.find(pid, &self.spaces) {
+            // It may be loaded later.
+            None => {
+                self.python.running.remove(&pid);
+                return;
+            }
+            Some(Ok(running)) => {
+                self.news.interpreters.push((pid, running.raw));
+                Some(Rc::new(running))
+            }
+            Some(Err(why)) => {
+                if !matches!(self.python.running.get(&pid), Some(None)) {
+                    self.python.refused.push((pid, why));
+                }
+                None
+            }
+        };
+        self.python.running.insert(pid, running);
+    }
+
+    /// Takes in a record of Python; false if it cannot be understood.
+    fn take_python(&mut self, bytes: &[u8]) -> bool {
+        let is_kept = if code::is_code(bytes) {
+            let Some(record) = CodeRecord::read(bytes) else {
+                return false;
+            };
+            let process = self.python_process(record.pid, record.process);
+            process.is_some_and(|process| process.keep_code(record))
+        } else {
+            let Some((pid, stack)) = PythonStack::read(bytes) else {
+                return false;
+            };
+            let process = self.python_process(pid, stack.process);
+            process.is_some_and(|process| process.keep_python(stack))
+        };
+        self.python.lost += u64::from(!is_kept);
+        true
+    }
+
+    /// The process with that number, and its interpreter.
+    fn python_process(&mut self, pid: u32, id: u32) -> Option<&mut Process> {
+        if self.processes.get(&pid).is_none_or(|p| p.id != id) {
+            self.begin(pid, id);
+        }
+        let process = self.processes.get_mut(&pid)?;
+        if process.python.is_none() {
+            process.python = self.python.running.get(&pid).cloned().flatten();
+        }
+        Some(process)
     }
 
     /// Takes in a record of the kernel side; false if it cannot be understood.
     pub fn take(&mut self, bytes: &[u8]) -> bool {
+        if code::is_record(bytes) {
+            return self.take_python(bytes);
+        }
         let Ok((raw, rest)) = RawStack::read_from_prefix(bytes) else {
             return false;
         };
@@ -121,9 +223,15 @@ impl Taken {
         true
     }
 
+    /// Looks at what `pid` has mapped, and leaves it to the next stack to say where it has code.
+    pub fn glance_at(&mut self, pid: u32) {
+        self.spaces.refresh(pid);
+        self.find_python(pid);
+    }
+
     /// Looks at what `pid` has mapped.
     pub fn look_at(&mut self, pid: u32) {
-        self.spaces.refresh(pid);
+        self.glance_at(pid);
         self.news.looked_at.push(pid);
         self.looked.insert(pid, Instant::now());
     }
@@ -243,8 +351,12 @@ impl Taken {
     pub fn of_call(&mut self, pid: u32, id: u64) -> Option<Named> {
         let earlier = self.earlier.get_mut(&pid).into_iter().flatten();
         let mut all = earlier.chain(self.processes.get_mut(&pid));
+        let (spaces, lines) = (&self.spaces, &mut self.python.lines);
         // Which of them it is, their ids tell: no two have one in common.
-        all.find_map(|process| process.of_call(id))
+        all.find_map(|process| {
+            process.merge(id, spaces, lines);
+            process.of_call(id)
+        })
     }
 
     /// Forgets processes that are no longer there, of whose end nobody told.
@@ -263,11 +375,13 @@ impl Taken {
     pub fn forget(&mut self, pid: u32, id: u32) {
         if let Some(earlier) = self.earlier.get_mut(&pid) {
             earlier.retain(|process| process.id != id);
+            self.python.lines.forget(id);
             if earlier.is_empty() {
                 self.earlier.remove(&pid);
             }
         }
         if self.processes.get(&pid).is_some_and(|p| p.id == id) {
+            self.python.lines.forget(id);
             self.forget_space(pid);
         }
     }
@@ -276,6 +390,7 @@ impl Taken {
         self.drop_process(pid);
         self.earlier.remove(&pid);
         self.spaces.forget(pid);
+        self.python.running.remove(&pid);
         self.looked.remove(&pid);
         self.news.looked_at.push(pid);
     }
@@ -297,8 +412,10 @@ impl Taken {
             learnt,
             recognised,
             looked_at,
+            interpreters,
         } = &self.news;
         !(learnt.is_empty()
+            && interpreters.is_empty()
             && forgotten.is_empty()
             && recognised.is_empty()
             && looked_at.is_empty())

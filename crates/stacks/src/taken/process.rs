@@ -3,7 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use crate::AddressSpaces;
 use crate::paths::Paths;
+use crate::python::code::{CodeRecord, PythonStack};
+use crate::python::known::KnownLines;
+use crate::python::process::{Running, Sent};
 use gpuprobe_model::abi::RawStack;
 use gpuprobe_model::stack::CallStack;
 
@@ -27,6 +31,9 @@ pub(super) struct Process {
     order: VecDeque<u64>,
     /// Locations of all its stacks.
     locations: usize,
+    /// Its interpreter, and what was sent of its Python.
+    pub(super) python: Option<Rc<Running>>,
+    sent: Sent,
 }
 
 #[derive(Debug)]
@@ -79,6 +86,33 @@ impl Process {
             id,
             new: is_new.then(|| Rc::clone(&known.stack)),
         })
+    }
+
+    /// Keeps a code object; false if there are too many.
+    pub(super) fn keep_code(&mut self, record: CodeRecord) -> bool {
+        self.sent.keep_code(record)
+    }
+
+    /// Keeps the Python frames of a stack until a call has it; false if there are too many.
+    pub(super) fn keep_python(&mut self, stack: PythonStack) -> bool {
+        self.sent.keep_stack(stack)
+    }
+
+    /// Puts the Python frames of the stack `id` among its native ones, if a call has it for the first
+    /// time.
+    pub(super) fn merge(&mut self, id: u64, spaces: &AddressSpaces, lines: &mut KnownLines) {
+        let Some(python) = self.sent.take_stack(id) else {
+            return;
+        };
+        let native = self.aliases.get(&python.native).unwrap_or(&python.native);
+        let Some(native) = self.stacks.get(native) else {
+            return;
+        };
+        let stack = match &self.python {
+            Some(running) => self.sent.merged(&native.stack, &python, running, spaces, lines),
+            None => (*native.stack).clone(),
+        };
+        self.name(id, stack);
     }
 
     /// The stack of a copy that was sent before its path was known to the kernel side.

@@ -1,6 +1,7 @@
 //! The unwinding tables of one file: `.eh_frame` and its index.
 
 use std::fs::File;
+use std::ops::Range;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer};
 use gimli::{FrameDescriptionEntry, UnwindContext, UnwindSection};
@@ -132,7 +133,13 @@ impl Tables {
 
     /// The first address of the function that is at `address`. Some functions are in parts.
     pub fn function_start(&self, address: u64) -> Option<u64> {
-        self.entry(address).map(|entry| entry.initial_address())
+        self.function(address).map(|function| function.start)
+    }
+
+    /// The addresses of the function, or the part of one, that is at `address`.
+    pub fn function(&self, address: u64) -> Option<Range<u64>> {
+        let entry = self.entry(address)?;
+        Some(entry.initial_address()..entry.end_address())
     }
 }
 

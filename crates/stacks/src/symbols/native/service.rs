@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::{Answer, Request, Symbolize, Symbolizer};
 use crate::Module;
+use crate::python::source::{self, Files, Wanted};
+use gpuprobe_model::stack::Frame;
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::LOOK;
 
@@ -23,22 +25,29 @@ enum Message {
     Forget(u32),
 }
 
-/// A thread that names functions. It ends after the request at hand when this is dropped.
+/// A thread that names functions, and one that reads lines of Python. Each ends after the request at
+/// hand when this is dropped.
 #[derive(Debug)]
 pub struct Service {
     requests: Sender<Message>,
+    lines: Sender<Wanted>,
     answers: Receiver<Answer>,
     outstanding: usize,
 }
 
 impl Service {
-    /// Starts the thread.
+    /// Starts the threads.
     ///
     /// # Errors
     /// There are too many threads.
     pub fn start() -> std::io::Result<Self> {
         let (requests, received) = channel();
+        let (lines, wanted) = channel();
         let (sender, answers) = channel();
+        let line_sender = sender.clone();
+        thread::Builder::new()
+            .name("source lines".into())
+            .spawn(move || source::serve(&wanted, &line_sender))?;
         thread::Builder::new()
             .name("symbols".into())
             .stack_size(STACK_BYTES)
@@ -48,6 +57,7 @@ impl Service {
             })?;
         Ok(Self {
             requests,
+            lines,
             answers,
             outstanding: 0,
         })
@@ -60,6 +70,17 @@ impl Service {
             let sent = self.requests.send(Message::Find(request, module));
             self.outstanding += usize::from(sent.is_ok());
         }
+    }
+
+    /// Asks for the text of the line of `frame`, if it is the user's own, without waiting. It is in a
+    /// file of those.
+    pub fn request_line(&mut self, request: Request, frame: Frame, files: Option<Arc<Files>>) {
+        let wanted = Wanted {
+            request,
+            frame,
+            files,
+        };
+        self.outstanding += usize::from(self.lines.send(wanted).is_ok());
     }
 
     /// Hands over the file in which process `pid` writes down what its runtime has made.

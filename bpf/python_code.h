@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* Sending Python frames, and what names them: a code object is sent once, before
+ * the first stack that has it. User space cannot read it, for it may be gone. */
+#ifndef GPUPROBE_PYTHON_CODE_H
+#define GPUPROBE_PYTHON_CODE_H
+
+/* Bits of the state of a str, above its kind. */
+#define GP_PYTHON_KIND 7
+#define GP_PYTHON_IS_ASCII 16
+
+/* Reads the str at user address `at` into `characters`, of which there are `room`, a
+ * power of two: its end, if that is asked for, else its beginning. */
+static __always_inline void gp_python_read_text(const struct gp_python *python,
+						struct gp_python_text *text, __u8 *characters,
+						__u32 room, __u64 at, bool its_end)
+{
+	__u64 length = 0, data;
+	__u32 state = 0, kind;
+
+	text->bytes = 0;
+	text->kind = 0;
+	text->is_cut = 0;
+	if (bpf_probe_read_user(&length, sizeof(length), (void *)(at + python->text_length)) ||
+	    bpf_probe_read_user(&state, sizeof(state), (void *)(at + python->text_state)))
+		return;
+	state >>= python->text_kind_shift & 31;
+	kind = state & GP_PYTHON_KIND;
+	data = at + (state & GP_PYTHON_IS_ASCII ? python->text_ascii : python->text_wide);
+	if ((kind != 1 && kind != 2 && kind != 4) || length > 1ULL << 40)
+		return;
+	length *= kind;
+	if (length > room) {
+		if (its_end)
+			data += length - room;
+		length = room;
+		text->is_cut = 1;
+	}
+	barrier_var(length);
+	if (length > room || bpf_probe_read_user(characters, length, (void *)data))
+		return;
+	text->bytes = length;
+	text->kind = kind;
+}
+
+/* Fills in what names the code object that was read. */
+static __always_inline void gp_python_fill_code(const struct gp_python *python,
+						struct gp_python_walk *walk,
+						struct gp_python_code *code, __u64 at)
+{
+	__u64 name = gp_python_word(walk->code, python->name - python->type);
+	__u64 file = gp_python_word(walk->code, python->file - python->type);
+
+	code->type = GP_RECORD_PYTHON_CODE;
+	code->reserved = 0;
+	code->reserved2 = 0;
+	code->first_line = gp_python_word(walk->code, python->first_line - python->type);
+	code->first_traceable = 0;
+	if (python->first_traceable != GP_PYTHON_NONE)
+		bpf_probe_read_user(&code->first_traceable, sizeof(code->first_traceable),
+				    (void *)(at + python->first_traceable));
+	gp_python_read_text(python, &code->name_text, code->name, sizeof(code->name), name, false);
+	gp_python_read_text(python, &code->file_text, code->file, sizeof(code->file), file, true);
+	if (!code->name_text.kind || !code->file_text.kind)
+		gp_count(python_unreadable);
+}
+
+/* Sends the code object at `at`, which was read, with as much of its line table as
+ * there is room for in a record of this type. */
+#define gp_send_code_of(record_type, python, walk, header)                                         \
+	({                                                                                         \
+		struct record_type *record = bpf_ringbuf_reserve(&stack_ring, sizeof(*record), 0); \
+		__u32 copied = (header)->table_bytes;                                              \
+		if (record) {                                                                      \
+			if (copied > sizeof(record->table))                                        \
+				copied = sizeof(record->table);                                    \
+			barrier_var(copied);                                                       \
+			if (copied > sizeof(record->table) ||                                      \
+			    bpf_probe_read_user(record->table, copied, (void *)(header)->table))   \
+				copied = 0;                                                        \
+			record->code.tgid = (header)->tgid;                                        \
+			record->code.process = (header)->process;                                  \
+			record->code.id = (header)->id;                                            \
+			record->code.table_bytes = (header)->table_bytes;                          \
+			record->code.table_copied = copied;                                        \
+			gp_python_fill_code(python, walk, &record->code, (header)->at);            \
+			bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);                              \
+		}                                                                                  \
+		record != NULL;                                                                    \
+	})
+
+/* A code object that is being sent. */
+struct gp_sending {
+	__u64 id; /* gp_python_frame.code */
+	__u64 at;
+	__u64 table; /* where its line table is */
+	__u32 table_bytes;
+	__u32 tgid;
+	__u32 process;
+};
+
+/* Sends the code object of the frame at `index`, unless that has been done. False if
+ * there is no room. */
+__noinline __u32 gp_send_python_code(__u32 tid, __u32 tgid, __u32 process, __u32 index)
+{
+	struct gp_sending header = {.tgid = tgid, .process = process};
+	const struct gp_python *python;
+	struct gp_python_walk *walk;
+	__u64 bytes = 0, sent;
+	__u32 one = 1;
+	bool is_sent;
+
+	if (!take_python)
+		return 0;
+	python = bpf_map_lookup_elem(&pythons, &tgid);
+	walk = bpf_map_lookup_elem(&python_walks, &tid);
+	if (!python || !walk || index >= GP_PYTHON_DEPTH)
+		return 0;
+	/* The compiler knows that it is in range, the verifier does not. */
+	barrier_var(index);
+	index &= GP_PYTHON_DEPTH - 1;
+	header.at = walk->codes[index];
+	header.id = walk->frames[index].code;
+	sent = gp_mix(header.id, process);
+	if (bpf_map_lookup_elem(&sent_python, &sent))
+		return 1;
+	if (!gp_python_read_code(python, walk, header.at, python->code_bytes)) {
+		gp_count(python_unreadable);
+		return 1;
+	}
+	header.table = gp_python_word(walk->code, python->line_table - python->type);
+	if (bpf_probe_read_user(&bytes, sizeof(bytes), (void *)(header.table + python->bytes_size)))
+		gp_count(python_unreadable);
+	header.table += python->bytes_data;
+	header.table_bytes = bytes > 0xffffffff ? 0xffffffff : bytes;
+	if (bytes <= GP_SMALL_TABLE_BYTES)
+		is_sent = gp_send_code_of(gp_python_code_small, python, walk, &header);
+	else if (bytes <= GP_MEDIUM_TABLE_BYTES)
+		is_sent = gp_send_code_of(gp_python_code_medium, python, walk, &header);
+	else
+		is_sent = gp_send_code_of(gp_python_code_large, python, walk, &header);
+	if (is_sent)
+		bpf_map_update_elem(&sent_python, &sent, &one, BPF_ANY);
+	return is_sent;
+}
+
+/* Sends the thread's walk, and the code objects in it; false if there is no room. */
+static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 tid, __u32 tgid,
+					   __u32 process, __u64 native, __u64 id)
+{
+	struct gp_python_stack *stack;
+
+	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++)
+		if (!gp_send_python_code(tid, tgid, process, i))
+			return false;
+	stack = bpf_ringbuf_reserve(&stack_ring, sizeof(*stack), 0);
+	if (!stack)
+		return false;
+	stack->type = GP_RECORD_PYTHON;
+	stack->count = walk->count;
+	stack->tgid = tgid;
+	stack->id = id;
+	stack->native = native;
+	stack->process = process;
+	stack->flags = walk->flags;
+	/* It cannot fail. */
+	bpf_probe_read_kernel(stack->frames, sizeof(stack->frames), walk->frames);
+	bpf_ringbuf_submit(stack, gp_wake_now(GP_RING_STACKS));
+	return true;
+}
+
+/* The id of the stack that the one with the id `native` is together with the Python
+ * frames of the current thread; `native` if it has none. */
+static __always_inline __u64 gp_with_python(__u32 tid, __u32 tgid, __u32 process, __u64 native)
+{
+	struct gp_python_walk *walk;
+	__u32 one = 1;
+	__u64 id;
+
+	if (!bpf_map_lookup_elem(&pythons, &tgid))
+		return native;
+	walk = gp_get_or_insert(&python_walks, &tid, &no_python_walk);
+	if (!walk) {
+		gp_count(python);
+		return native;
+	}
+	if (!gp_walk_python(tid, tgid))
+		return native;
+	id = gp_hash_python(tid, native);
+	if (bpf_map_lookup_elem(&sent_python, &id))
+		return id;
+	if (walk->flags & GP_PYTHON_CUT)
+		gp_count(python_cut);
+	if (walk->flags & GP_PYTHON_UNREADABLE)
+		gp_count(python_unreadable);
+	if (!gp_send_python(walk, tid, tgid, process, native, id)) {
+		gp_count(python);
+		return native;
+	}
+	/* Only now: who finds it here relies on its being in the ring. */
+	bpf_map_update_elem(&sent_python, &id, &one, BPF_ANY);
+	return id;
+}
+
+#endif /* GPUPROBE_PYTHON_CODE_H */

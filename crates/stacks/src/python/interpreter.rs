@@ -1,0 +1,191 @@
+//! The interpreter in a file: a program, or `libpython`.
+
+use std::fs::File;
+use std::ops::Range;
+
+use object::read::ReadRef;
+use object::{Object, ObjectSymbol};
+
+use super::layout::{self, DEBUG_OFFSETS_BYTES, Layout, MINORS};
+use crate::elf::{Headers, Image};
+use crate::unwind::Tables;
+use gpuprobe_os::bounded::BoundedFile;
+
+/// An interpreter, as its file states it.
+#[derive(Clone, Debug)]
+pub struct Interpreter {
+    /// How to read it.
+    pub layout: Layout,
+    /// Address of `_PyRuntime` in the file.
+    pub runtime: u64,
+    /// Address of `PyCode_Type`.
+    pub code_type: u64,
+    /// Where the function is that runs Python code, which may be in parts.
+    eval: Vec<Range<u64>>,
+}
+
+/// What is looked for.
+const WANTED: [&str; 8] = [
+    "_PyRuntime",
+    "PyCode_Type",
+    "Py_Version",
+    EVAL,
+    // What distinguishes those that do not state their version.
+    "PyIter_Send",
+    "PyThreadState_GetFrame",
+    "_PyEval_EvalFrameDefault.cold",
+    "_PyEval_EvalFrameDefault.cold.0",
+];
+const EVAL: &str = "_PyEval_EvalFrameDefault";
+/// The other part of the function is where at least so many of its jumps lead.
+const MIN_JUMPS: usize = 8;
+/// Bytes of a function whose jumps are looked at.
+const MAX_FUNCTION: u64 = 4 << 20;
+
+/// An interpreter that is there, but cannot be read, and why.
+pub type Refused = String;
+
+#[derive(Clone, Copy)]
+struct Symbol {
+    address: u64,
+    size: u64,
+}
+
+/// The symbols of a file that were looked for.
+struct Symbols([Option<Symbol>; WANTED.len()]);
+
+impl Symbols {
+    fn of<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Self {
+        let dynamic = Self::among(image.file.dynamic_symbols());
+        match dynamic.get("_PyRuntime") {
+            Some(_) => dynamic,
+            None => Self::among(image.file.symbols()),
+        }
+    }
+
+    fn among<'data>(symbols: impl Iterator<Item = impl ObjectSymbol<'data>>) -> Self {
+        let mut found = [None; WANTED.len()];
+        for symbol in symbols.filter(ObjectSymbol::is_definition) {
+            let name = symbol.name().unwrap_or_default();
+            if let Some(index) = WANTED.iter().position(|wanted| *wanted == name) {
+                found[index] = Some(Symbol {
+                    address: symbol.address(),
+                    size: symbol.size(),
+                });
+            }
+        }
+        Self(found)
+    }
+
+    fn get(&self, name: &str) -> Option<Symbol> {
+        let Self(found) = self;
+        found[WANTED.iter().position(|wanted| *wanted == name)?]
+    }
+}
+
+impl Interpreter {
+    /// The interpreter in `file`, if there is one; why it cannot be read, if so.
+    pub fn of(file: &File) -> Option<Result<Self, Refused>> {
+        let data = BoundedFile::new(file);
+        let image = Image::parse(&data).ok()?;
+        let symbols = Symbols::of(&image);
+        let runtime = symbols.get("_PyRuntime")?.address;
+        let bytes = |address: u64, count: usize| {
+            let (offset, left) = image.segments.offset_of(address)?;
+            let count = left.min(u64::try_from(count).ok()?);
+            (&data).read_bytes_at(offset, count).ok()
+        };
+        let stated = bytes(runtime, DEBUG_OFFSETS_BYTES).unwrap_or_default();
+        let version = symbols
+            .get("Py_Version")
+            .and_then(|symbol| bytes(symbol.address, 4))
+            .and_then(|bytes| Some(u32::from_le_bytes(*bytes.first_chunk()?)));
+        let layout = match layout_of(stated, version, &symbols) {
+            Ok(layout) => layout,
+            Err(why) => return Some(Err(why)),
+        };
+        let Some(code_type) = symbols.get("PyCode_Type") else {
+            return Some(Err("it does not export PyCode_Type".to_owned()));
+        };
+        let main = symbols
+            .get(EVAL)
+            .or_else(|| Symbols::among(image.file.symbols()).get(EVAL));
+        let eval = main.map(|main| {
+            let main = main.address..main.address.saturating_add(main.size);
+            let code = bytes(main.start, MAX_FUNCTION as usize).unwrap_or_default();
+            parts(file, &main, code)
+        });
+        Some(Ok(Self {
+            layout,
+            runtime,
+            code_type: code_type.address,
+            eval: eval.unwrap_or_default(),
+        }))
+    }
+
+    /// Whether the code at this address of the file runs Python code.
+    pub fn runs_python(&self, address: u64) -> bool {
+        self.eval.iter().any(|part| part.contains(&address))
+    }
+}
+
+fn layout_of(stated: &[u8], version: Option<u32>, symbols: &Symbols) -> Result<Layout, Refused> {
+    if let Some(layout) = layout::of_debug_offsets(stated) {
+        return Ok(layout);
+    }
+    let minor = match version {
+        // PY_VERSION_HEX
+        Some(version) if version >> 24 == 3 => (version >> 16 & 0xff) as u8,
+        Some(version) => return Err(format!("its version is {:#x}", version)),
+        None if symbols.get("PyIter_Send").is_some() => 10,
+        None if symbols.get("PyThreadState_GetFrame").is_some() => 9,
+        None => 8,
+    };
+    layout::of_version(minor).ok_or_else(|| match MINORS.contains(&minor) {
+        true => format!("CPython 3.{minor} does not state its offsets"),
+        false if minor < *MINORS.start() => {
+            format!("CPython 3.{} is the oldest that is supported", MINORS.start())
+        }
+        false => format!("CPython 3.{minor} is not known to this version of gpuprobe"),
+    })
+}
+
+/// The parts of the function at `main`, whose code this is: compilers move what is rarely run
+/// elsewhere, without a name in stripped files, but with an entry of its own in the unwinding tables.
+fn parts(file: &File, main: &Range<u64>, code: &[u8]) -> Vec<Range<u64>> {
+    let length = usize::try_from(main.end - main.start).unwrap_or(0);
+    let code = &code[..length.min(code.len())];
+    let tables = Headers::read(file)
+        .ok()
+        .and_then(|headers| Tables::read(&headers, file));
+    let mut jumps: Vec<(Range<u64>, usize)> = Vec::new();
+    for target in far_jumps(code, main) {
+        if let Some((_, count)) = jumps.iter_mut().find(|(part, _)| part.contains(&target)) {
+            *count += 1;
+        } else if let Some(part) = tables.as_ref().and_then(|tables| tables.function(target)) {
+            jumps.push((part, 1));
+        }
+    }
+    let others = jumps.into_iter().filter(|(_, count)| *count >= MIN_JUMPS);
+    std::iter::once(main.clone())
+        .chain(others.map(|(part, _)| part))
+        .collect()
+}
+
+/// Where jumps lead out of the function at `main`. Bytes that only look like jumps lead anywhere, few
+/// of them to the same function.
+fn far_jumps<'a>(code: &'a [u8], main: &'a Range<u64>) -> impl Iterator<Item = u64> + 'a {
+    const DISTANCE: usize = 4;
+    (0..code.len()).filter_map(move |at| {
+        // jcc rel32; jmp rel32
+        let opcode = match code[at..] {
+            [0x0f, 0x80..=0x8f, ..] => 2,
+            [0xe9, ..] => 1,
+            _ => return None,
+        };
+        let distance = code.get(at + opcode..)?.first_chunk::<DISTANCE>()?;
+        let after = main.start.checked_add((at + opcode + DISTANCE) as u64)?;
+        let target = after.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance)));
+        (!main.contains(&target)).then_some(target)
+    })
+}

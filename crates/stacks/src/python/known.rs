@@ -1,0 +1,149 @@
+//! The lines of Python that were seen, by number.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use gpuprobe_model::stack::{Frame, Language};
+
+/// Lines of all processes.
+const MAX_LINES: usize = 1 << 20;
+/// Bytes of their names, each counted once for each line that has it.
+const MAX_BYTES: usize = 256 << 20;
+
+/// What stands for a frame that could not be read.
+pub const UNREADABLE: u32 = 0;
+/// What stands for the frames beyond those that are kept.
+pub const CUT: u32 = 1;
+
+/// A line of a function.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PythonLine {
+    /// The process, as the kernel side numbers it: the same name is another file in another one.
+    pub process: u32,
+    /// The qualified name.
+    pub function: Rc<str>,
+    /// The file; none of a mark.
+    pub file: Option<Rc<str>>,
+    /// The line, if it is known.
+    pub line: Option<u32>,
+}
+
+impl PythonLine {
+    fn mark(function: &str) -> Self {
+        Self {
+            process: 0,
+            function: function.into(),
+            file: None,
+            line: None,
+        }
+    }
+
+    /// As a frame, without the text of the line.
+    pub fn frame(&self) -> Frame {
+        Frame {
+            function: self.function.to_string(),
+            file: self.file.as_deref().map(str::to_owned),
+            line: self.line,
+            source: None,
+            module: String::new(),
+            address: 0,
+            language: Language::Python,
+            inlined: false,
+        }
+    }
+
+    fn size(&self) -> usize {
+        let file = self.file.as_ref().map_or(0, |file| file.len());
+        2 * size_of::<Self>() + self.function.len() + file
+    }
+}
+
+/// The lines that were seen.
+#[derive(Debug)]
+pub struct KnownLines {
+    numbers: HashMap<PythonLine, u32>,
+    lines: HashMap<u32, PythonLine>,
+    count: u32,
+    bytes: usize,
+}
+
+impl Default for KnownLines {
+    fn default() -> Self {
+        let depth = gpuprobe_model::abi::PYTHON_DEPTH;
+        let mut known = Self {
+            numbers: HashMap::new(),
+            lines: HashMap::new(),
+            count: 0,
+            bytes: 0,
+        };
+        // In the order of their numbers.
+        known.number(PythonLine::mark("[unreadable Python frame]"));
+        known.number(PythonLine::mark(&format!("[cut: {depth} Python frames]")));
+        known
+    }
+}
+
+impl KnownLines {
+    /// The number of a line; that of an unreadable one if there are too many.
+    pub fn number(&mut self, line: PythonLine) -> u32 {
+        if let Some(&number) = self.numbers.get(&line) {
+            return number;
+        }
+        if self.lines.len() >= MAX_LINES || self.bytes >= MAX_BYTES {
+            return UNREADABLE;
+        }
+        let number = self.count;
+        self.count += 1;
+        self.bytes += line.size();
+        self.lines.insert(number, line.clone());
+        self.numbers.insert(line, number);
+        number
+    }
+
+    /// The line with that number.
+    pub fn get(&self, number: u32) -> Option<&PythonLine> {
+        self.lines.get(&number)
+    }
+
+    /// Drops the lines of a process that has ended: no stack that has them comes any more.
+    pub fn forget(&mut self, process: u32) {
+        let gone = |line: &PythonLine| line.process == process && line.file.is_some();
+        let bytes = &mut self.bytes;
+        self.numbers.retain(|line, _| !gone(line));
+        self.lines.retain(|_, line| {
+            let is_gone = gone(line);
+            *bytes -= if is_gone { line.size() } else { 0 };
+            !is_gone
+        });
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_one_number_until_its_process_ends() {
+        let mut known = KnownLines::default();
+        let line = |process, line| PythonLine {
+            process,
+            function: "step".into(),
+            file: Some("train.py".into()),
+            line: Some(line),
+        };
+        assert_eq!(known.get(UNREADABLE).unwrap().frame().file, None);
+        assert_eq!(known.get(CUT).unwrap().frame().function, "[cut: 128 Python frames]");
+        let first = known.number(line(7, 1));
+        assert_eq!(known.number(line(7, 1)), first);
+        assert_ne!(known.number(line(7, 2)), first);
+        assert_ne!(known.number(line(8, 1)), first);
+        let frame = known.get(first).unwrap().frame();
+        assert_eq!((frame.line, frame.language), (Some(1), Language::Python));
+        let before = known.bytes;
+        known.forget(7);
+        assert!(known.get(first).is_none() && known.get(CUT).is_some());
+        assert!(known.bytes < before && known.bytes > 0);
+        assert_ne!(known.number(line(7, 1)), first, "numbers are not used again");
+    }
+}

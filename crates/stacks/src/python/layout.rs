@@ -1,0 +1,370 @@
+//! Where the members of `CPython`'s structures are, by version.
+//!
+//! From 3.13 on the interpreter says so itself (`_Py_DebugOffsets`, the beginning of `_PyRuntime`), of
+//! all but the key of its thread-specific storage. Of earlier versions they are those of the default
+//! build for x86-64, read in running interpreters; builds that differ (`Py_TRACE_REFS`) do not pass
+//! the check that every code object has `PyCode_Type`.
+
+use gpuprobe_model::abi::{PYTHON_NONE, PythonEntry, RawPython};
+
+use super::lines::Form;
+
+/// A version of `CPython` whose frames can be walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The number after `3.`.
+    pub minor: u8,
+    /// Without a global lock.
+    pub is_free_threaded: bool,
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let suffix = if self.is_free_threaded { "t" } else { "" };
+        write!(f, "CPython 3.{}{suffix}", self.minor)
+    }
+}
+
+/// How to read an interpreter: for the kernel side, without addresses, and for user space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The version.
+    pub version: Version,
+    /// For the kernel side.
+    pub raw: RawPython,
+    /// In `_PyRuntime`: the first interpreter.
+    pub interpreters: u64,
+    /// In an interpreter: its first thread's state.
+    pub threads: u64,
+    /// In a thread's state: the number of the thread, if it is there.
+    pub native_thread_id: Option<u64>,
+    /// In a thread's state: the next one.
+    pub next_thread: u64,
+}
+
+/// The least and the largest version that is known.
+pub(super) const MINORS: std::ops::RangeInclusive<u8> = 9..=14;
+
+/// What is the same in all builds without free threading.
+const COMMON: RawPython = RawPython {
+    runtime: 0,
+    code_type: 0,
+    key: 0,
+    tls: 0,
+    tls_rest: 0,
+    thread_id: 0,
+    current: 0,
+    cframe: PYTHON_NONE,
+    frame_bytes: 72,
+    code: 0,
+    previous: 8,
+    instruction: 56,
+    entry: 70,
+    object_type: 8,
+    key_bytes: 0,
+    code_bytes: 0,
+    first_line: 68,
+    version: PYTHON_NONE,
+    file: 112,
+    name: 128,
+    line_table: 136,
+    instructions: 0,
+    first_traceable: PYTHON_NONE,
+    text_length: 16,
+    text_state: 32,
+    text_ascii: 48,
+    text_wide: 72,
+    bytes_size: 16,
+    bytes_data: 32,
+    text_kind_shift: 2,
+    tag_mask: 0,
+    is_index: 0,
+    entry_rule: PythonEntry::Owner as u8,
+};
+
+/// `co_version` is so far behind `co_firstlineno`, from 3.12 on.
+const VERSION_AFTER_LINE: u16 = 24;
+/// `_co_firsttraceable` is so far before the instructions, from 3.11 on.
+const TRACEABLE_BEFORE_CODE: u16 = 16;
+
+/// The layout of a version before 3.13; none if it is not known.
+pub(super) fn of_version(minor: u8) -> Option<Layout> {
+    let frame_object = RawPython {
+        key: 584,
+        thread_id: 176,
+        current: 24,
+        code: 32,
+        previous: 24,
+        is_index: 1,
+        entry_rule: PythonEntry::Each as u8,
+        first_line: 40,
+        file: 104,
+        name: 112,
+        line_table: 120,
+        ..COMMON
+    };
+    let (raw, interpreters, threads, native) = match minor {
+        9 => {
+            let raw = RawPython {
+                frame_bytes: 112,
+                instruction: 104,
+                ..frame_object
+            };
+            (raw, 32, 8, None)
+        }
+        10 => {
+            let raw = RawPython {
+                frame_bytes: 104,
+                instruction: 96,
+                ..frame_object
+            };
+            (raw, 32, 8, None)
+        }
+        11 => {
+            let raw = RawPython {
+                key: 592,
+                thread_id: 152,
+                current: 56,
+                cframe: 8,
+                code: 32,
+                previous: 48,
+                entry: 68,
+                entry_rule: PythonEntry::Flag as u8,
+                first_line: 72,
+                instructions: 184,
+                first_traceable: 184 - TRACEABLE_BEFORE_CODE,
+                ..COMMON
+            };
+            (raw, 40, 16, Some(160))
+        }
+        12 => {
+            let raw = RawPython {
+                key: 1544,
+                thread_id: 136,
+                current: 56,
+                cframe: 0,
+                version: 68 + VERSION_AFTER_LINE,
+                instructions: 192,
+                first_traceable: 192 - TRACEABLE_BEFORE_CODE,
+                text_ascii: 40,
+                text_wide: 56,
+                ..COMMON
+            };
+            (raw, 40, 72, Some(144))
+        }
+        _ => return None,
+    };
+    Some(Layout {
+        version: Version {
+            minor,
+            is_free_threaded: false,
+        },
+        raw: with_sizes(raw)?,
+        interpreters,
+        threads,
+        native_thread_id: native,
+        next_thread: 8,
+    })
+}
+
+/// Where the line tables of a version are decoded.
+pub(super) fn form(minor: u8) -> Form {
+    match minor {
+        ..=9 => Form::Lnotab,
+        10 => Form::Pep626,
+        _ => Form::Locations,
+    }
+}
+
+/// How much of a code object is read.
+fn with_sizes(mut raw: RawPython) -> Option<RawPython> {
+    const WORD: u16 = 8;
+    let needed = |members: &[u16]| {
+        let last = members.iter().copied().filter(|&at| at != PYTHON_NONE);
+        let bytes = last.max()?.checked_add(WORD)?.checked_sub(raw.object_type)?;
+        (bytes <= READ_LIMIT).then_some(bytes)
+    };
+    let names = [raw.first_line, raw.file, raw.name, raw.line_table];
+    let key_bytes = match raw.version {
+        PYTHON_NONE => needed(&names)?,
+        version => needed(&[raw.first_line, version])?,
+    };
+    let code_bytes = needed(&names)?.max(key_bytes);
+    (raw.key_bytes, raw.code_bytes) = (key_bytes, code_bytes);
+    let frame = [raw.code, raw.previous, raw.instruction, raw.entry];
+    let last = frame.into_iter().max()?;
+    let fits = raw.frame_bytes <= READ_LIMIT && last < raw.frame_bytes;
+    // Members come after the type.
+    let before = names.iter().any(|&member| member < raw.object_type);
+    (fits && !before).then_some(raw)
+}
+
+/// Bytes of a frame or code object that the kernel side has room for (`GP_PYTHON_MASK`).
+const READ_LIMIT: u16 = 256;
+
+/// Bytes of `_Py_DebugOffsets` that are read.
+pub(super) const DEBUG_OFFSETS_BYTES: usize = 1024;
+const COOKIE: &[u8; 8] = b"xdebugpy";
+
+/// The groups of `_Py_DebugOffsets`, as far as they are needed: how many offsets each has, the size
+/// of its structure included.
+struct Groups {
+    runtime: usize,
+    interpreter: usize,
+    thread: usize,
+    frame: usize,
+    code: usize,
+    /// Between code objects and `bytes`: `type`, `tuple`, `list`, ...
+    others: usize,
+}
+
+const GROUPS_3_13: Groups = Groups {
+    runtime: 3,
+    interpreter: 13,
+    thread: 9,
+    frame: 6,
+    code: 10,
+    others: 4 + 3 + 3 + 3 + 2 + 3,
+};
+const GROUPS_3_14: Groups = Groups {
+    runtime: 3,
+    interpreter: 16,
+    thread: 9,
+    frame: 8,
+    code: 11,
+    others: 4 + 3 + 3 + 4 + 3 + 2 + 3,
+};
+
+/// The version and the layout that an interpreter states at the beginning of `_PyRuntime`. None if it
+/// states none, or one of a version that is not known.
+pub(super) fn of_debug_offsets(bytes: &[u8]) -> Option<Layout> {
+    let bytes = bytes.strip_prefix(COOKIE)?;
+    let words: Vec<u64> = bytes
+        .chunks_exact(8)
+        .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
+        .collect();
+    let (version, rest) = words.split_first()?;
+    let (free_threaded, mut rest) = rest.split_first()?;
+    // PY_VERSION_HEX
+    let [.., major, minor, _, _] = (*version).to_be_bytes();
+    let (groups, key) = match (major, minor) {
+        (3, 13) => (GROUPS_3_13, 2160),
+        (3, 14) => (GROUPS_3_14, 2336),
+        _ => return None,
+    };
+    let mut group = |count: usize| {
+        let (group, others) = rest.split_at_checked(count)?;
+        rest = others;
+        Some(group)
+    };
+    let runtime = group(groups.runtime)?;
+    let interpreter = group(groups.interpreter)?;
+    let thread = group(groups.thread)?;
+    let frame = group(groups.frame)?;
+    let code = group(groups.code)?;
+    let object = group(2)?;
+    group(groups.others)?;
+    let bytes = group(3)?;
+    let text = group(4)?;
+    let is_free_threaded = *free_threaded != 0;
+    let at = |offset: u64| u16::try_from(offset).ok();
+    let text_ascii = at(text[3])?;
+    let first_line = at(code[5])?;
+    let instructions = at(code[9])?;
+    let raw = RawPython {
+        key,
+        thread_id: at(thread[5])?,
+        current: at(thread[4])?,
+        // The owner may be the last that is there.
+        frame_bytes: at(frame[5])?.checked_add(8)? & !7,
+        code: at(frame[2])?,
+        previous: at(frame[1])?,
+        instruction: at(frame[3])?,
+        entry: at(frame[5])?,
+        object_type: at(object[1])?,
+        first_line,
+        version: first_line.checked_add(VERSION_AFTER_LINE)?,
+        file: at(code[1])?,
+        name: at(code[3])?,
+        line_table: at(code[4])?,
+        instructions,
+        first_traceable: match is_free_threaded {
+            // Pointers to other copies of the instructions stand between.
+            true => PYTHON_NONE,
+            false => instructions.checked_sub(TRACEABLE_BEFORE_CODE)?,
+        },
+        text_length: at(text[2])?,
+        text_state: at(text[1])?,
+        text_ascii,
+        text_wide: text_ascii.checked_add(16)?,
+        bytes_size: at(bytes[1])?,
+        bytes_data: at(bytes[2])?,
+        text_kind_shift: if is_free_threaded { 8 } else { 2 },
+        tag_mask: if minor >= 14 { 3 } else { 0 },
+        ..COMMON
+    };
+    Some(Layout {
+        version: Version {
+            minor,
+            is_free_threaded,
+        },
+        raw: with_sizes(raw)?,
+        interpreters: runtime[2],
+        threads: interpreter[3],
+        native_thread_id: Some(thread[6]),
+        next_thread: thread[2],
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// What `CPython` 3.14.10 of Debian states, up to the code objects.
+    const STATED: [u64; 48] = [
+        0x30e_0af0, 0, 316_616, 784, 808, 225_864, 7280, 7272, 7344, 7360, 7408, 7688, 7672, 7680,
+        16, 7784, 0, 7800, 7792, 7992, 0, 832, 0, 8, 16, 72, 152, 160, 232, 32, 88, 8, 0, 56, 80,
+        74, 64, 0, 216, 112, 120, 128, 136, 68, 52, 96, 104, 208,
+    ];
+
+    fn stated(version: u64) -> Vec<u8> {
+        let mut words = STATED.to_vec();
+        words[0] = version;
+        let others = [0; 4 + 3 + 3 + 4 + 3 + 2 + 3];
+        words.extend([0, 16, 8]);
+        words.extend(others);
+        words.extend([40, 16, 32, 56, 32, 16, 40]);
+        let mut bytes = COOKIE.to_vec();
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn stated_offsets_are_taken() {
+        let layout = of_debug_offsets(&stated(0x30e_0af0)).unwrap();
+        assert_eq!(layout.version.to_string(), "CPython 3.14");
+        let raw = layout.raw;
+        assert_eq!((raw.thread_id, raw.current, raw.cframe), (152, 72, PYTHON_NONE));
+        assert_eq!((raw.code, raw.previous, raw.instruction, raw.entry), (0, 8, 56, 74));
+        assert_eq!((raw.frame_bytes, raw.key_bytes, raw.code_bytes), (80, 92, 136));
+        assert_eq!((raw.file, raw.name, raw.line_table, raw.first_line), (112, 128, 136, 68));
+        assert_eq!((raw.version, raw.instructions, raw.first_traceable), (92, 208, 192));
+        assert_eq!((raw.text_ascii, raw.text_wide, raw.bytes_data), (40, 56, 32));
+        assert_eq!((layout.interpreters, layout.threads), (808, 7344));
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_guessed() {
+        assert_eq!(of_debug_offsets(&stated(0x30f_00f0)), None);
+        assert_eq!(of_debug_offsets(b"xdebugpy"), None);
+        assert_eq!(of_debug_offsets(&[0; 400]), None);
+        let mut absurd = stated(0x30e_0af0);
+        // The owner is a gigabyte into the frame.
+        absurd[8 + 35 * 8..][..8].copy_from_slice(&(1u64 << 30).to_le_bytes());
+        assert_eq!(of_debug_offsets(&absurd), None);
+        for minor in 0..=20 {
+            assert_eq!(of_version(minor).is_some(), (9..=12).contains(&minor));
+        }
+    }
+}

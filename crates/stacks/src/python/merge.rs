@@ -1,0 +1,93 @@
+//! Python frames among native ones.
+
+use gpuprobe_model::stack::Location;
+
+/// A Python frame to be put among native ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Placed {
+    /// Its line; none if it is not shown.
+    pub line: Option<Location>,
+    /// The interpreter was entered to run it: the next one belongs to another call of it.
+    pub is_entry: bool,
+}
+
+/// Puts Python frames before the native frame that runs them: each call of the interpreter's loop runs
+/// those up to the one that it was entered for. Both innermost first. Those of which no such native
+/// frame is known go outermost.
+pub(super) fn merge(
+    native: &[Location],
+    runs_python: impl Fn(&Location) -> bool,
+    python: &[Placed],
+) -> Vec<Location> {
+    let mut merged = Vec::with_capacity(native.len() + python.len());
+    let mut rest = python.iter();
+    for location in native {
+        if runs_python(location) {
+            append_call(&mut merged, &mut rest);
+        }
+        merged.push(*location);
+    }
+    merged.extend(rest.filter_map(|frame| frame.line));
+    merged
+}
+
+/// Appends the frames that one call of the interpreter's loop runs.
+fn append_call<'a>(merged: &mut Vec<Location>, frames: &mut impl Iterator<Item = &'a Placed>) {
+    for frame in frames {
+        merged.extend(frame.line);
+        if frame.is_entry {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVAL: u64 = 0x1000;
+
+    fn native(addresses: &[u64]) -> Vec<Location> {
+        let location = |&address: &u64| Location {
+            address,
+            module: None,
+            offset: 0,
+        };
+        addresses.iter().map(location).collect()
+    }
+
+    /// Addresses of native frames, and numbers of Python's, negative.
+    fn merged(addresses: &[u64], python: &[(u32, bool)]) -> Vec<i64> {
+        let placed: Vec<_> = python
+            .iter()
+            .map(|&(number, is_entry)| Placed {
+                line: Some(Location::python(number)),
+                is_entry,
+            })
+            .collect();
+        let is_eval = |location: &Location| location.address == EVAL;
+        merge(&native(addresses), is_eval, &placed)
+            .iter()
+            .map(|location| match location.python_line() {
+                Some(number) => -i64::from(number),
+                None => location.address.cast_signed(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn each_call_of_the_interpreter_takes_its_frames() {
+        let eval = EVAL.cast_signed();
+        let python = [(1, false), (2, true), (3, true), (4, false), (5, true)];
+        assert_eq!(
+            merged(&[1, EVAL, 2, EVAL, EVAL, 3], &python),
+            [1, -1, -2, eval, 2, -3, eval, -4, -5, eval, 3]
+        );
+        // The native stack was cut, or a part of the interpreter was not recognised.
+        assert_eq!(merged(&[1, EVAL, 2], &python), [1, -1, -2, eval, 2, -3, -4, -5]);
+        assert_eq!(merged(&[1], &python[..2]), [1, -1, -2]);
+        // Python's was.
+        assert_eq!(merged(&[1, EVAL, EVAL, 2], &python[..2]), [1, -1, -2, eval, eval, 2]);
+        assert_eq!(merged(&[], &[]), [0i64; 0]);
+    }
+}

@@ -1,0 +1,206 @@
+//! The Python of a process.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use gpuprobe_model::abi::RawPython;
+use gpuprobe_model::stack::{CallStack, Location, ModuleId};
+
+use super::code::{Code, CodeRecord, PythonStack};
+use super::interpreter::{Interpreter, Refused};
+use super::known::{CUT, KnownLines, PythonLine, UNREADABLE};
+use super::lines::Line;
+use super::merge::{Placed, merge};
+use super::storage::{GLIBC, Storage};
+use crate::AddressSpaces;
+
+/// Code objects of a process that are kept, and bytes that they take.
+const MAX_CODES: usize = 1 << 18;
+const MAX_CODE_BYTES: usize = 256 << 20;
+/// Stacks of a process that no call has named yet.
+const MAX_WAITING: usize = 1 << 14;
+
+/// The interpreter of a running process.
+#[derive(Debug)]
+pub struct Running {
+    interpreter: Arc<Interpreter>,
+    module: ModuleId,
+    /// For the kernel side.
+    pub raw: RawPython,
+}
+
+impl Running {
+    /// What is read of it.
+    pub fn interpreter(&self) -> &Interpreter {
+        &self.interpreter
+    }
+
+    fn minor(&self) -> u8 {
+        self.interpreter.layout.version.minor
+    }
+}
+
+/// The interpreters of all files.
+#[derive(Debug, Default)]
+pub struct Interpreters {
+    interpreters: HashMap<ModuleId, Option<Result<Arc<Interpreter>, Refused>>>,
+    storages: HashMap<ModuleId, Option<Storage>>,
+}
+
+impl Interpreters {
+    /// The interpreter that process `pid` has mapped, as its mappings were when they were last read;
+    /// why it cannot be used, if so.
+    pub fn find(&mut self, pid: u32, spaces: &AddressSpaces) -> Option<Result<Running, Refused>> {
+        let mut found = None;
+        let mut storage = None;
+        for (index, (module, base)) in spaces.images(pid).enumerate() {
+            let name = module.name();
+            let is_libc = ["libc.", "libc-", "libpthread", "ld-musl"]
+                .iter()
+                .any(|begin| name.starts_with(begin));
+            if is_libc && storage.is_none() {
+                let known = self.storages.entry(module.id);
+                storage = *known.or_insert_with(|| Storage::of(module.file()?));
+            }
+            // The program itself may be one, whatever its name is.
+            let may_be = index == 0 || name.to_lowercase().contains("python");
+            if found.is_none() && may_be {
+                let known = self.interpreters.entry(module.id);
+                let known = known.or_insert_with(|| {
+                    let found = Interpreter::of(module.file()?)?;
+                    Some(found.map(Arc::new))
+                });
+                found = known.clone().map(|found| (module.id, base, found));
+            }
+        }
+        let (module, base, interpreter) = found?;
+        let interpreter = match interpreter {
+            Ok(interpreter) => interpreter,
+            Err(why) => return Some(Err(why)),
+        };
+        let storage = storage.unwrap_or(GLIBC);
+        let raw = RawPython {
+            runtime: base.wrapping_add(interpreter.runtime),
+            code_type: base.wrapping_add(interpreter.code_type),
+            tls: storage.first,
+            tls_rest: storage.rest,
+            ..interpreter.layout.raw
+        };
+        Some(Ok(Running {
+            interpreter,
+            module,
+            raw,
+        }))
+    }
+}
+
+/// What was sent of the Python of a process.
+#[derive(Debug, Default)]
+pub struct Sent {
+    codes: HashMap<u64, Code>,
+    bytes: usize,
+    waiting: HashMap<u64, PythonStack>,
+}
+
+impl Sent {
+    /// Keeps a code object; false if there are too many.
+    pub fn keep_code(&mut self, record: CodeRecord) -> bool {
+        if self.codes.len() >= MAX_CODES || self.bytes >= MAX_CODE_BYTES {
+            return false;
+        }
+        self.bytes += record.code.size();
+        let before = self.codes.insert(record.id, record.code);
+        self.bytes -= before.map_or(0, |code| code.size());
+        true
+    }
+
+    /// Keeps the Python frames of a stack until a call has it; false if there are too many.
+    pub fn keep_stack(&mut self, stack: PythonStack) -> bool {
+        let has_room = self.waiting.len() < MAX_WAITING;
+        if has_room {
+            self.waiting.insert(stack.id, stack);
+        }
+        has_room
+    }
+
+    /// The frames of the stack with that id, if no call has had it yet.
+    pub fn take_stack(&mut self, id: u64) -> Option<PythonStack> {
+        self.waiting.remove(&id)
+    }
+
+    /// The native stack together with its Python frames.
+    pub fn merged(
+        &self,
+        native: &CallStack,
+        stack: &PythonStack,
+        running: &Running,
+        spaces: &AddressSpaces,
+        lines: &mut KnownLines,
+    ) -> CallStack {
+        let mut placed = self.placed(stack, running, lines);
+        let mark = |number| Placed {
+            line: Some(Location::python(number)),
+            is_entry: false,
+        };
+        let marks = [(stack.is_unreadable, UNREADABLE), (stack.is_cut, CUT)];
+        placed.extend(
+            marks
+                .iter()
+                .filter(|(is, _)| *is)
+                .map(|&(_, number)| mark(number)),
+        );
+        let runs_python = |location: &Location| {
+            location.module == Some(running.module)
+                && spaces
+                    .file_address(location)
+                    .is_some_and(|address| running.interpreter.runs_python(address))
+        };
+        CallStack {
+            locations: merge(&native.locations, runs_python, &placed),
+            is_complete: native.is_complete && !stack.is_cut && !stack.is_unreadable,
+        }
+    }
+
+    fn placed(
+        &self,
+        stack: &PythonStack,
+        running: &Running,
+        lines: &mut KnownLines,
+    ) -> Vec<Placed> {
+        let minor = running.minor();
+        let line = |frame: &super::code::Frame| {
+            let Some(code) = self.codes.get(&frame.code) else {
+                return Some(UNREADABLE);
+            };
+            if code.is_hidden(minor, frame) {
+                return None;
+            }
+            let Some(function) = code.name.clone() else {
+                return Some(UNREADABLE);
+            };
+            let line = match code.line(minor, frame) {
+                Line::At(line) => Some(line),
+                Line::None | Line::Beyond => None,
+            };
+            Some(lines.number(PythonLine {
+                process: stack.process,
+                function,
+                file: code.file.clone(),
+                line,
+            }))
+        };
+        let mut line = line;
+        stack
+            .frames
+            .iter()
+            .map(|frame| Placed {
+                line: line(frame).map(Location::python),
+                is_entry: frame.is_entry,
+            })
+            .collect()
+    }
+}
+
+/// A process's interpreter, shared by the records that name it.
+pub type SharedRunning = Rc<Running>;

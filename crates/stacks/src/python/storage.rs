@@ -1,0 +1,89 @@
+//! Where the C library keeps thread-specific values (`pthread_getspecific`), from the thread pointer.
+
+use std::fs::File;
+
+use object::read::ReadRef;
+use object::{Object, ObjectSymbol};
+
+use crate::elf::Image;
+use gpuprobe_os::bounded::BoundedFile;
+
+/// Offsets from the thread pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Storage {
+    /// glibc: the first 32 entries. musl: a pointer to all values.
+    pub first: u32,
+    /// glibc: pointers to the other entries. 0 for musl.
+    pub rest: u32,
+}
+
+/// As in all versions of glibc for x86-64 since 2.3.4; where a file does not say.
+pub(super) const GLIBC: Storage = Storage {
+    first: 784,
+    rest: 784 + FIRST_BYTES,
+};
+/// 32 entries of 16 bytes stand before the pointers to the others.
+const FIRST_BYTES: u32 = 32 * 16;
+/// What glibc tells debuggers: bits, number of elements, offset.
+const SPECIFIC: &str = "_thread_db_pthread_specific";
+
+impl Storage {
+    /// As a C library says, in what it exports for debuggers or in its code.
+    pub(super) fn of(file: &File) -> Option<Self> {
+        let data = BoundedFile::new(file);
+        let image = Image::parse(&data).ok()?;
+        let find = |name: &str| {
+            let found = |symbol: &object::read::elf::ElfSymbol64<'_, '_, _, _>| {
+                symbol.is_definition() && symbol.name() == Ok(name)
+            };
+            let symbol = image.file.dynamic_symbols().find(found)?;
+            let (offset, left) = image.segments.offset_of(symbol.address())?;
+            (&data).read_bytes_at(offset, left.min(64)).ok()
+        };
+        if let Some(bytes) = find(SPECIFIC) {
+            let rest = u32::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
+            let first = rest.checked_sub(FIRST_BYTES)?;
+            return Some(Self { first, rest });
+        }
+        let first = musl_values(find("pthread_getspecific")?)?;
+        Some(Self { first, rest: 0 })
+    }
+}
+
+/// `mov %fs:0,%rax`, then `mov OFFSET(%rax),%rax`.
+fn musl_values(code: &[u8]) -> Option<u32> {
+    const SELF: [u8; 9] = [0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0];
+    let at = code.windows(SELF.len()).position(|some| some == SELF)?;
+    match code.get(at + SELF.len()..)? {
+        [0x48, 0x8b, 0x80, rest @ ..] => Some(u32::from_le_bytes(*rest.first_chunk()?)),
+        [0x48, 0x8b, 0x40, offset, ..] => Some(u32::from(*offset)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use gpuprobe_os::proc::Mappings;
+
+    #[test]
+    fn the_c_library_says_where_values_are() {
+        let own = Mappings::of(std::process::id()).unwrap();
+        let is_libc = |path: &&std::path::Path| path.to_string_lossy().contains("/libc.so");
+        let libc = own.iter().filter_map(|map| map.path()).find(is_libc);
+        let file = File::open(libc.unwrap()).unwrap();
+        assert_eq!(Storage::of(&file), Some(GLIBC));
+    }
+
+    #[test]
+    fn musl_reads_a_pointer_to_all() {
+        let begin = [0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0];
+        let long = [&begin[..], &[0x48, 0x8b, 0x80, 0x80, 0, 0, 0, 0x89, 0xff]].concat();
+        assert_eq!(musl_values(&long), Some(128));
+        let short = [&begin[..], &[0x48, 0x8b, 0x40, 0x78, 0x89]].concat();
+        assert_eq!(musl_values(&short), Some(120));
+        assert_eq!(musl_values(&begin), None);
+        assert_eq!(musl_values(&[]), None);
+    }
+}
