@@ -29,14 +29,23 @@ struct gp_link_map {
 struct gp_loader no_loader;
 const struct gp_image_key no_image;
 
+/* Whether the base name that begins at `start` of the path begins with `wanted`. */
+#define gp_begins_with(path, start, wanted)                                                        \
+	({                                                                                         \
+		const char name[] = wanted;                                                        \
+		__u32 same = 0;                                                                    \
+		for (__u32 i = 0; i < sizeof(name) - 1; i++)                                       \
+			same += (path)[((start) + i) & (GP_PATH_LEN - 1)] == name[i];              \
+		same == sizeof(name) - 1;                                                          \
+	})
+
 /* Whether the path at user address `name` ends, or may end, in a base name that starts with
- * "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0). Global
- * and taking numbers only, so that the verifier looks at it once and not once
- * for each turn of the caller's loop. */
-__noinline int gp_is_cuda_library(__u32 tgid, __u64 name)
+ * "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0) or, where
+ * Python frames are taken, "libpython". Global and taking numbers only, so that the
+ * verifier looks at it once and not once for each turn of the caller's loop. */
+__noinline int gp_is_wanted_library(__u32 tgid, __u64 name)
 {
 	struct gp_loader *loader = bpf_map_lookup_elem(&loaders, &tgid);
-	const char wanted[] = "libcuda";
 	__u32 start;
 	long length;
 
@@ -54,10 +63,8 @@ __noinline int gp_is_cuda_library(__u32 tgid, __u64 name)
 			break;
 		start--;
 	}
-	for (__u32 i = 0; i < sizeof(wanted) - 1; i++)
-		if (loader->path[(start + i) & (GP_PATH_LEN - 1)] != wanted[i])
-			return 0;
-	return 1;
+	return gp_begins_with(loader->path, start, "libcuda") ||
+	       (take_python && gp_begins_with(loader->path, start, "libpython"));
 }
 
 /* A notice that was not looked at for so long may have gone astray. */
@@ -119,7 +126,7 @@ static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
 			break;
 		loader->tail = next;
 		next = link.next;
-		if (gp_is_cuda_library(tgid, link.name))
+		if (gp_is_wanted_library(tgid, link.name))
 			interesting = true;
 	}
 	/* Nothing new in this list: another namespace (dlmopen) has changed. */

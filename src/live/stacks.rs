@@ -31,8 +31,8 @@ const MAX_KEPT: usize = 4096;
 pub(super) struct Stacks {
     taken: Taken,
     service: Service,
-    /// The files of processes that run Python, by what the kernel side numbers these.
-    files: HashMap<u32, Option<Arc<Files>>>,
+    /// The files of processes that run Python. Their lines are wanted when they may have ended.
+    files: HashMap<u32, Arc<Files>>,
     /// The frames that were found.
     pub(super) frames: KnownFrames,
     /// Answers that were waited for and not looked at.
@@ -146,7 +146,9 @@ impl Stacks {
         let ended = std::mem::take(&mut self.ended);
         for (pid, process) in std::mem::replace(&mut self.ended_before, ended) {
             self.taken.forget(pid, process);
-            self.files.remove(&process);
+            if !self.taken.runs_python(pid) {
+                self.files.remove(&pid);
+            }
         }
     }
 
@@ -170,6 +172,7 @@ impl Stacks {
         }
         let news = self.taken.take_news();
         for (pid, python) in news.interpreters {
+            self.keep_files(pid);
             if let Err(error) = probe.enter_python(pid, &python) {
                 say(format_args!("no Python frames of process {pid}: {error:#}"));
             }
@@ -240,14 +243,28 @@ impl Stacks {
         self.service.request(requests);
     }
 
+    /// Keeps what is needed to read the files of `pid` as its user, who may have changed.
+    fn keep_files(&mut self, pid: u32) {
+        if self.files.len() < MAX_KEPT
+            && let Ok(files) = Files::of(pid)
+        {
+            self.files.insert(pid, Arc::new(files));
+        }
+    }
+
     /// Asks for the text of a line of Python.
     fn want_line(&mut self, request: Request, line: &PythonLine) {
-        let files = self.files.entry(line.process).or_insert_with(|| {
-            let files = Files::of(request.pid);
-            files.ok().map(Arc::new)
-        });
-        self.service
-            .request_line(request, line.frame(), files.clone());
+        let pid = request.pid;
+        if self
+            .files
+            .get(&pid)
+            .is_some_and(|files| !files.are_of_its_user(pid))
+        {
+            self.files.remove(&pid);
+            self.keep_files(pid);
+        }
+        let files = self.files.get(&pid).cloned();
+        self.service.request_line(request, line.frame(), files);
     }
 
     /// Python frames and code objects for which there was no room.

@@ -43,6 +43,11 @@ impl Files {
         })
     }
 
+    /// Whether they are read as the user that process `pid` has now, or had when it ended.
+    pub fn are_of_its_user(&self, pid: u32) -> bool {
+        User::of(pid).map_or(true, |user| user == self.user)
+    }
+
     /// The text of a line, numbered from 1, without space at its ends; none if there is none, or the
     /// user may not read the file.
     fn line(&self, file: &str, line: u32) -> Option<String> {

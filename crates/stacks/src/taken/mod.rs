@@ -101,6 +101,11 @@ impl Taken {
         std::mem::take(&mut self.python.refused)
     }
 
+    /// Whether the process with this id runs Python that can be read.
+    pub fn runs_python(&self, pid: u32) -> bool {
+        matches!(self.python.running.get(&pid), Some(Some(_)))
+    }
+
     /// Python frames and code objects for which there was no room.
     pub fn lost_python(&self) -> u64 {
         self.python.lost
