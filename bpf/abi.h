@@ -106,10 +106,15 @@ enum gp_number {
 	/* Where a process has code: a bit for each part of this size, modulo so many. */
 	GP_CODE_SHIFT = 16,
 	GP_CODE_WORDS = 2048,
-	/* Python frames of a stack, and steps on the way there: entries into the
-	 * interpreter are frames, too. */
+	/* Python frames of a stack. Entries into the interpreter are frames, too: so
+	 * many parts of the way are walked, and frames in each. */
 	GP_PYTHON_DEPTH = 128,
-	GP_PYTHON_STEPS = 256,
+	GP_PYTHON_PARTS = 8,
+	GP_PYTHON_AT_ONCE = 32,
+	/* gp_python.slot_behind: the slot is where `slot` is. */
+	GP_PYTHON_HERE = 0x7fffffff,
+	/* The most that gp_python.together can be. */
+	GP_PYTHON_TOGETHER = 1024,
 	/* Bytes of a qualified name, from its beginning, and of a file's, from its end. */
 	GP_PYTHON_NAME_BYTES = 512,
 	GP_PYTHON_FILE_BYTES = 1024,
@@ -551,11 +556,10 @@ struct gp_python {
 	__u16 code;
 	__u16 previous;
 	__u16 instruction;
-	__u16 entry; /* the flag, or the owner */
-	/* In a code object: its type, and bytes from there on by which it is known, and
-	 * all that are read. */
+	__u16 entry;    /* the flag, or the owner */
+	__u16 together; /* the callers' frames are near, at lower addresses: so many bytes */
+	/* In a code object: its type, and bytes from there on that are read. */
 	__u16 type;
-	__u16 key_bytes;
 	__u16 code_bytes;
 	__u16 first_line;
 	__u16 version; /* unique, or GP_PYTHON_NONE */
@@ -575,6 +579,11 @@ struct gp_python {
 	__u8 tag_mask;        /* bits of pointers in frames that are no part of these */
 	__u8 is_index;        /* instruction: 4 bytes that count from the first one */
 	__u8 entry_rule;      /* GP_PYTHON_ENTRY_* */
+	__u16 thread_bytes;   /* of a PyThreadState, from the first of its members on */
+	__u16 has_slot;       /* the kernel side's: where the states of threads are */
+	__u32 slot;
+	__u32 slot_behind;
+	__u32 reserved;
 };
 
 struct gp_python_frame {
@@ -680,7 +689,7 @@ GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_code, 8 + 8 * GP_CODE_WORDS);
 GP_ASSERT_SIZE(struct gp_batch, 24);
-GP_ASSERT_SIZE(struct gp_python, 80);
+GP_ASSERT_SIZE(struct gp_python, 96);
 GP_ASSERT_SIZE(struct gp_python_frame, 16);
 GP_ASSERT_SIZE(struct gp_python_stack, 32 + 16 * GP_PYTHON_DEPTH);
 GP_ASSERT_SIZE(struct gp_python_code, 64 + GP_PYTHON_NAME_BYTES + GP_PYTHON_FILE_BYTES);

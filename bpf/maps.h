@@ -422,10 +422,14 @@ struct {
 struct gp_python_walk {
 	__u32 count;
 	__u32 flags;
-	__u8 frame[GP_PYTHON_MASK + 9];
+	__u64 next;  /* the frame that is walked next */
+	__u64 state; /* what tells it apart, so far */
+	__u64 from;  /* what is in the window, so many bytes */
+	__u64 bytes;
+	__u8 window[2 * GP_PYTHON_TOGETHER + GP_PYTHON_MASK + 9];
 	__u8 code[GP_PYTHON_MASK + 9];
 	__u64 content[GP_PYTHON_CONTENT_WORDS];
-	__u64 codes[GP_PYTHON_DEPTH]; /* addresses of their code objects */
+	__u64 codes[GP_PYTHON_DEPTH]; /* addresses of the frames' code objects */
 	struct gp_python_frame frames[GP_PYTHON_DEPTH];
 };
 struct gp_python_walk no_python_walk;

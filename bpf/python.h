@@ -35,17 +35,34 @@ __noinline __u64 gp_mix_user(__u32 tid, __u64 at, __u64 state)
 	return state;
 }
 
-/* What tells the code object that was read apart from others at its address. */
-static __always_inline __u64 gp_python_fingerprint(const struct gp_python *python,
-						   struct gp_python_walk *walk, __u32 tid)
+/* Reads the code object at `code`; false if it is none. */
+static __always_inline bool gp_python_read_code(const struct gp_python *python,
+						struct gp_python_walk *walk, __u64 code)
 {
-	__u32 first_line = gp_python_word(walk->code, python->first_line - python->type);
-	__u64 state = first_line;
+	__u32 bytes = python->code_bytes;
 
-	if (python->version != GP_PYTHON_NONE)
-		return state << 32 |
-		       (__u32)gp_python_word(walk->code, python->version - python->type);
-	/* Their lengths, and what follows: hashes, and the first characters. */
+	if (bytes > sizeof(walk->code))
+		return false;
+	return !bpf_probe_read_user(walk->code, bytes, (void *)(code + python->type)) &&
+	       gp_python_word(walk->code, 0) == python->code_type;
+}
+
+/* What tells the code object at `code` apart from others that had its address. */
+static __always_inline __u64 gp_python_fingerprint(const struct gp_python *python,
+						   struct gp_python_walk *walk, __u32 tid,
+						   __u64 code)
+{
+	__u32 version = 0;
+	__u64 state;
+
+	if (python->version != GP_PYTHON_NONE) {
+		bpf_probe_read_user(&version, sizeof(version), (void *)(code + python->version));
+		return version;
+	}
+	if (!gp_python_read_code(python, walk, code))
+		return 0;
+	/* Lengths, and what follows: hashes, and the first characters. */
+	state = gp_python_word(walk->code, python->first_line - python->type);
 	state = gp_mix_user(tid, gp_python_word(walk->code, python->name - python->type) + 16,
 			    state);
 	state = gp_mix_user(tid, gp_python_word(walk->code, python->file - python->type) + 16,
@@ -54,103 +71,151 @@ static __always_inline __u64 gp_python_fingerprint(const struct gp_python *pytho
 			   state);
 }
 
-/* The state of the current thread; 0 if it has none, with what could not be read
- * noted in the walk. */
-static __always_inline __u64 gp_python_thread(const struct gp_python *python,
-					      struct gp_python_walk *walk)
+/* Reads where the states of threads are: at `python->slot` from the thread pointer, or
+ * from where what is there points to. */
+static __always_inline void gp_python_find_slot(struct gp_python *python)
 {
-#if defined(__TARGET_ARCH_x86)
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct {
 		__s32 is_made;
 		__u32 number;
 	} key = {};
-	__u64 base, at, state = 0, id = 0;
+	__u32 slot, behind = GP_PYTHON_HERE;
+
+	if (bpf_probe_read_user(&key, sizeof(key), (void *)(python->runtime + python->key)) ||
+	    /* The interpreter has not begun, or has ended. */
+	    !key.is_made) {
+		python->has_slot = 0;
+		return;
+	}
+	if (!python->tls_rest) {
+		slot = python->tls;
+		behind = 8 * key.number;
+	} else if (key.number < 32) {
+		slot = python->tls + 16 * key.number + 8;
+	} else {
+		slot = python->tls_rest + 8 * (key.number / 32);
+		behind = 16 * (key.number % 32) + 8;
+	}
+	python->slot = slot;
+	python->slot_behind = behind;
+	/* Other threads may look. */
+	barrier();
+	python->has_slot = 1;
+}
+
+/* The innermost frame of the current thread, or the _PyCFrame that has it, by its entry in
+ * thread-specific storage. 0 if it has none; false if the entry is not this thread's. */
+static __always_inline bool gp_python_current(const struct gp_python *python,
+					      struct gp_python_walk *walk, __u64 base,
+					      __u64 *current)
+{
+	__u64 at = base + python->slot, state = 0;
+	__u32 first = python->thread_id, bytes;
+
+	*current = 0;
+	if (python->slot_behind != GP_PYTHON_HERE) {
+		if (bpf_probe_read_user(&at, sizeof(at), (void *)at))
+			return false;
+		/* The thread has never used this part. */
+		if (!at)
+			return true;
+		at += python->slot_behind;
+	}
+	if (bpf_probe_read_user(&state, sizeof(state), (void *)at))
+		return false;
+	if (!state)
+		return true;
+	if (first > python->current)
+		first = python->current;
+	bytes = python->thread_bytes;
+	if (bytes > sizeof(walk->code) ||
+	    bpf_probe_read_user(walk->code, bytes, (void *)(state + first)))
+		return false;
+	*current = gp_python_word(walk->code, python->current - first);
+	return gp_python_word(walk->code, python->thread_id - first) == base;
+}
+
+/* The innermost frame of the current thread; 0 if it has none, with what could not be
+ * read noted in the walk. */
+static __always_inline __u64 gp_python_top(struct gp_python *python, struct gp_python_walk *walk)
+{
+#if defined(__TARGET_ARCH_x86)
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	__u64 base, at;
 
 	if (!bpf_core_field_exists(task->thread.fsbase))
 		return 0;
 	base = BPF_CORE_READ(task, thread.fsbase);
-	if (bpf_probe_read_user(&key, sizeof(key), (void *)(python->runtime + python->key)))
-		goto unreadable;
-	/* The interpreter has not begun, or has ended. */
-	if (!key.is_made)
+	if (!python->has_slot)
+		gp_python_find_slot(python);
+	if (!python->has_slot)
 		return 0;
-	if (!python->tls_rest) {
-		if (bpf_probe_read_user(&at, sizeof(at), (void *)(base + python->tls)))
-			goto unreadable;
-		at += 8ULL * key.number;
-	} else if (key.number < 32) {
-		at = base + python->tls + 16ULL * key.number + 8;
-	} else {
-		at = base + python->tls_rest + 8ULL * (key.number / 32);
-		if (bpf_probe_read_user(&at, sizeof(at), (void *)at))
-			goto unreadable;
-		/* The thread has never used this part. */
-		if (!at)
+	if (!gp_python_current(python, walk, base, &at)) {
+		/* It may be another interpreter, after the first has ended. */
+		gp_python_find_slot(python);
+		if (!python->has_slot)
 			return 0;
-		at += 16ULL * (key.number % 32) + 8;
+		if (!gp_python_current(python, walk, base, &at))
+			goto unreadable;
 	}
-	if (bpf_probe_read_user(&state, sizeof(state), (void *)at))
-		goto unreadable;
-	if (!state)
-		return 0;
-	/* What is there is this thread's, or the layout is another. */
-	if (!bpf_probe_read_user(&id, sizeof(id), (void *)(state + python->thread_id)) &&
-	    id == base)
-		return state;
-unreadable:
-	walk->flags |= GP_PYTHON_UNREADABLE;
-#endif
-	return 0;
-}
-
-/* The innermost frame of the current thread; 0 if it has none. */
-static __always_inline __u64 gp_python_top(const struct gp_python *python,
-					   struct gp_python_walk *walk)
-{
-	__u64 at = gp_python_thread(python, walk);
-
-	if (!at)
-		return 0;
-	if (bpf_probe_read_user(&at, sizeof(at), (void *)(at + python->current)))
-		goto unreadable;
 	if (python->cframe == GP_PYTHON_NONE || !at)
 		return at;
 	if (!bpf_probe_read_user(&at, sizeof(at), (void *)(at + python->cframe)))
 		return at;
 unreadable:
 	walk->flags |= GP_PYTHON_UNREADABLE;
+#endif
 	return 0;
 }
 
-/* Where in its code the frame that was read is. */
-static __always_inline __s32 gp_python_instruction(const struct gp_python *python,
-						   struct gp_python_walk *walk, __u64 code)
+/* The word at `offset` of the frame at `at` in the window. */
+static __always_inline __u64 gp_python_member(const struct gp_python_walk *walk, __u32 at,
+					      __u16 offset)
 {
-	__u64 at = gp_python_word(walk->frame, python->instruction);
-	__s64 distance = at - code - python->instructions;
+	return *(const __u64 *)(walk->window + (at & (2 * GP_PYTHON_TOGETHER - 1)) +
+				(offset & GP_PYTHON_MASK));
+}
+
+/* Has the frame at user address `frame` in the window, and what is before it on its page;
+ * false if it cannot be read. */
+static __always_inline bool gp_python_see(const struct gp_python *python,
+					  struct gp_python_walk *walk, __u64 frame)
+{
+	__u32 together = frame & (GP_PAGE - 1), bytes = python->frame_bytes;
+
+	if (frame - walk->from < walk->bytes)
+		return true;
+	if (together > python->together)
+		together = python->together;
+	barrier_var(together);
+	if (together > GP_PYTHON_TOGETHER || bytes > GP_PYTHON_MASK)
+		return false;
+	walk->from = frame - together;
+	walk->bytes = together + 1;
+	return !bpf_probe_read_user(walk->window, together + bytes, (void *)walk->from);
+}
+
+/* Where in its code, which is at `code`, the frame at `at` in the window is. */
+static __always_inline __s32 gp_python_instruction(const struct gp_python *python,
+						   const struct gp_python_walk *walk, __u32 at,
+						   __u64 code)
+{
+	__u64 word = gp_python_member(walk, at, python->instruction);
+	__s64 distance = word - code - python->instructions;
 
 	if (python->is_index)
-		return (__s32)at;
+		return (__s32)word;
 	return distance == (__s32)distance ? distance : 1 << 31;
 }
 
-/* Reads so many bytes of the code object at `code`; false if it is none. */
-static __always_inline bool gp_python_read_code(const struct gp_python *python,
-						struct gp_python_walk *walk, __u64 code,
-						__u32 bytes)
-{
-	if (bytes > sizeof(walk->code))
-		return false;
-	return !bpf_probe_read_user(walk->code, bytes, (void *)(code + python->type)) &&
-	       gp_python_word(walk->code, 0) == python->code_type;
-}
-
-/* Appends the frame that was read to the walk; false if it is the last. */
+/* Appends the frame at `at` in the window to the walk, and mixes what tells it apart into
+ * `state`; false if there is no room. */
 static __always_inline bool gp_python_append(const struct gp_python *python,
-					     struct gp_python_walk *walk, __u32 tid)
+					     struct gp_python_walk *walk, __u32 tid, __u32 at,
+					     __u64 *state)
 {
-	__u64 code = gp_python_word(walk->frame, python->code) & ~(__u64)python->tag_mask;
+	__u64 code = gp_python_member(walk, at, python->code) & ~(__u64)python->tag_mask;
+	__u16 marks = gp_python_member(walk, at, python->entry);
 	__u32 count = walk->count;
 	struct gp_python_frame *frame;
 
@@ -158,26 +223,24 @@ static __always_inline bool gp_python_append(const struct gp_python *python,
 		walk->flags |= GP_PYTHON_CUT;
 		return false;
 	}
-	if (!gp_python_read_code(python, walk, code, python->key_bytes)) {
-		walk->flags |= GP_PYTHON_UNREADABLE;
-		return false;
-	}
 	/* The compiler knows that it is in range, the verifier may not. */
 	barrier_var(count);
 	count &= GP_PYTHON_DEPTH - 1;
 	frame = &walk->frames[count];
-	frame->code = gp_mix(code, gp_python_fingerprint(python, walk, tid));
-	frame->instruction = gp_python_instruction(python, walk, code);
-	frame->owner = gp_python_word(walk->frame, python->entry);
+	frame->code = gp_mix(code, gp_python_fingerprint(python, walk, tid, code));
+	frame->instruction = gp_python_instruction(python, walk, at, code);
+	frame->owner = marks;
 	frame->is_entry = python->entry_rule == GP_PYTHON_ENTRY_EACH;
 	if (python->entry_rule == GP_PYTHON_ENTRY_FLAG) {
-		frame->is_entry = frame->owner != 0;
-		/* It follows the flag. */
-		frame->owner = gp_python_word(walk->frame, python->entry + 1);
+		/* The owner follows the flag. */
+		frame->is_entry = (__u8)marks != 0;
+		frame->owner = marks >> 8;
 	}
 	frame->reserved = 0;
 	walk->codes[count] = code;
 	walk->count = count + 1;
+	*state = gp_mix(*state, frame->code);
+	*state = gp_mix(*state, (__u32)frame->instruction | (__u64)frame->is_entry << 32);
 	return true;
 }
 
@@ -192,13 +255,13 @@ static __always_inline void gp_python_mark_entry(struct gp_python_walk *walk)
 	walk->frames[last & (GP_PYTHON_DEPTH - 1)].is_entry = 1;
 }
 
-/* Walks the Python frames of the current thread. False if it has none. */
-__noinline __u32 gp_walk_python(__u32 tid, __u32 tgid)
+/* Takes the next frames into the walk; false if there are none. In parts, and a global
+ * function, for the verifier follows what it does for each of them. */
+__noinline __u32 gp_walk_on_python(__u32 tid, __u32 tgid)
 {
 	const struct gp_python *python;
 	struct gp_python_walk *walk;
-	__u32 bytes, i;
-	__u64 at;
+	__u64 frame, state;
 
 	if (!take_python)
 		return 0;
@@ -206,47 +269,56 @@ __noinline __u32 gp_walk_python(__u32 tid, __u32 tgid)
 	walk = bpf_map_lookup_elem(&python_walks, &tid);
 	if (!python || !walk)
 		return 0;
-	bytes = python->frame_bytes;
-	if (bytes > sizeof(walk->frame))
-		return 0;
-	walk->count = 0;
-	walk->flags = 0;
-	at = gp_python_top(python, walk);
-	for (i = 0; i < GP_PYTHON_STEPS && at; i++) {
-		if (bpf_probe_read_user(walk->frame, bytes, (void *)at)) {
+	frame = walk->next;
+	state = walk->state;
+	for (__u32 i = 0; i < GP_PYTHON_AT_ONCE && frame; i++) {
+		__u32 at;
+
+		if (!gp_python_see(python, walk, frame)) {
 			walk->flags |= GP_PYTHON_UNREADABLE;
+			frame = 0;
 			break;
 		}
-		at = gp_python_word(walk->frame, python->previous);
+		at = frame - walk->from;
 		if (python->entry_rule == GP_PYTHON_ENTRY_OWNER &&
-		    (__u8)gp_python_word(walk->frame, python->entry) >= GP_PYTHON_OWNER_C)
+		    (__u8)gp_python_member(walk, at, python->entry) >= GP_PYTHON_OWNER_C) {
 			gp_python_mark_entry(walk);
-		else if (!gp_python_append(python, walk, tid))
+			state = gp_mix(state, GP_PYTHON_OWNER_C);
+		} else if (!gp_python_append(python, walk, tid, at, &state)) {
+			frame = 0;
 			break;
+		}
+		frame = gp_python_member(walk, at, python->previous);
 	}
-	if (i == GP_PYTHON_STEPS && at)
-		walk->flags |= GP_PYTHON_CUT;
-	return walk->count || walk->flags;
+	walk->next = frame;
+	walk->state = state;
+	return frame != 0;
 }
 
-/* What the thread's walk is told apart by from others. */
-__noinline __u64 gp_hash_python(__u32 tid, __u64 state)
+/* Walks the Python frames of the current thread. Gives the id of the stack that the one
+ * with the id `native` is together with them; `native` if there are none. */
+static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u64 native)
 {
+	struct gp_python *python = bpf_map_lookup_elem(&pythons, &tgid);
 	struct gp_python_walk *walk;
 
-	if (!take_python)
-		return 0;
-	walk = bpf_map_lookup_elem(&python_walks, &tid);
-	if (!walk)
-		return 0;
-	state = gp_mix(state, walk->flags);
-	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++) {
-		const struct gp_python_frame *frame = &walk->frames[i];
-
-		state = gp_mix(state, frame->code);
-		state = gp_mix(state, (__u32)frame->instruction | (__u64)frame->is_entry << 32);
+	if (!python)
+		return native;
+	walk = gp_get_or_insert(&python_walks, &tid, &no_python_walk);
+	if (!walk) {
+		gp_count(python);
+		return native;
 	}
-	return state | 1;
+	walk->count = 0;
+	walk->flags = 0;
+	walk->bytes = 0;
+	walk->state = native;
+	walk->next = gp_python_top(python, walk);
+	for (__u32 i = 0; i < GP_PYTHON_PARTS && walk->next; i++)
+		gp_walk_on_python(tid, tgid);
+	if (walk->next)
+		walk->flags |= GP_PYTHON_CUT;
+	return walk->count || walk->flags ? gp_mix(walk->state, walk->flags) | 1 : native;
 }
 
 #endif /* GPUPROBE_PYTHON_H */

@@ -123,7 +123,7 @@ __noinline __u32 gp_send_python_code(__u32 tid, __u32 tgid, __u32 process, __u32
 	sent = gp_mix(header.id, process);
 	if (bpf_map_lookup_elem(&sent_python, &sent))
 		return 1;
-	if (!gp_python_read_code(python, walk, header.at, python->code_bytes)) {
+	if (!gp_python_read_code(python, walk, header.at)) {
 		gp_count(python_unreadable);
 		return 1;
 	}
@@ -172,22 +172,15 @@ static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 ti
  * frames of the current thread; `native` if it has none. */
 static __always_inline __u64 gp_with_python(__u32 tid, __u32 tgid, __u32 process, __u64 native)
 {
+	__u64 id = gp_walk_python(tid, tgid, native);
 	struct gp_python_walk *walk;
 	__u32 one = 1;
-	__u64 id;
 
-	if (!bpf_map_lookup_elem(&pythons, &tgid))
-		return native;
-	walk = gp_get_or_insert(&python_walks, &tid, &no_python_walk);
-	if (!walk) {
-		gp_count(python);
-		return native;
-	}
-	if (!gp_walk_python(tid, tgid))
-		return native;
-	id = gp_hash_python(tid, native);
-	if (bpf_map_lookup_elem(&sent_python, &id))
+	if (id == native || bpf_map_lookup_elem(&sent_python, &id))
 		return id;
+	walk = bpf_map_lookup_elem(&python_walks, &tid);
+	if (!walk)
+		return native;
 	if (walk->flags & GP_PYTHON_CUT)
 		gp_count(python_cut);
 	if (walk->flags & GP_PYTHON_UNREADABLE)

@@ -187,8 +187,8 @@ assert_same_layout!(
     previous = previous,
     instruction = instruction,
     entry = entry,
+    together = together,
     object_type = r#type,
-    key_bytes = key_bytes,
     code_bytes = code_bytes,
     first_line = first_line,
     version = version,
@@ -207,6 +207,10 @@ assert_same_layout!(
     tag_mask = tag_mask,
     is_index = is_index,
     entry_rule = entry_rule,
+    thread_bytes = thread_bytes,
+    has_slot = has_slot,
+    slot = slot,
+    slot_behind = slot_behind,
 );
 assert_same_layout!(
     RawPythonFrame,
@@ -339,6 +343,7 @@ assert_same_enum! {
 assert_same_numbers!(
     gp_number:
     PYTHON_DEPTH => GP_PYTHON_DEPTH,
+    PYTHON_TOGETHER => GP_PYTHON_TOGETHER,
     PYTHON_NAME_BYTES => GP_PYTHON_NAME_BYTES,
     PYTHON_FILE_BYTES => GP_PYTHON_FILE_BYTES,
     PYTHON_NONE => GP_PYTHON_NONE,

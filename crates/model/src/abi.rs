@@ -346,6 +346,8 @@ pub struct RawCode {
 
 /// Python frames of a stack that the kernel side sends at most (`GP_PYTHON_DEPTH`).
 pub const PYTHON_DEPTH: usize = 128;
+/// The most that [`RawPython::together`] can be.
+pub const PYTHON_TOGETHER: u16 = 1024;
 /// Bytes of a qualified name of Python, from its beginning.
 pub const PYTHON_NAME_BYTES: usize = 512;
 /// Bytes of the name of a file of Python, from its end.
@@ -401,11 +403,11 @@ pub struct RawPython {
     pub instruction: u16,
     /// The flag or the owner that [`PythonEntry`] is about.
     pub entry: u16,
+    /// The callers' frames are near, at lower addresses: within so many bytes.
+    pub together: u16,
     /// In every object: its type.
     pub object_type: u16,
-    /// Bytes of a code object by which it is known, from its type on.
-    pub key_bytes: u16,
-    /// All that are read.
+    /// Bytes of a code object that are read, from its type on.
     pub code_bytes: u16,
     /// In a code object: `co_firstlineno`.
     pub first_line: u16,
@@ -441,6 +443,16 @@ pub struct RawPython {
     pub is_index: u8,
     /// [`PythonEntry`].
     pub entry_rule: u8,
+    /// Bytes of a `PyThreadState` that are read, from the first of its members on.
+    pub thread_bytes: u16,
+    /// The kernel side's; 0.
+    pub has_slot: u16,
+    /// Likewise.
+    pub slot: u32,
+    /// Likewise.
+    pub slot_behind: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// `struct gp_python_frame`.

@@ -5,7 +5,7 @@
 //! build for x86-64, read in running interpreters; builds that differ (`Py_TRACE_REFS`) do not pass
 //! the check that every code object has `PyCode_Type`.
 
-use gpuprobe_model::abi::{PYTHON_NONE, PythonEntry, RawPython};
+use gpuprobe_model::abi::{PYTHON_NONE, PYTHON_TOGETHER, PythonEntry, RawPython};
 
 use super::lines::Form;
 
@@ -60,8 +60,8 @@ const COMMON: RawPython = RawPython {
     previous: 8,
     instruction: 56,
     entry: 70,
+    together: PYTHON_TOGETHER,
     object_type: 8,
-    key_bytes: 0,
     code_bytes: 0,
     first_line: 68,
     version: PYTHON_NONE,
@@ -80,6 +80,11 @@ const COMMON: RawPython = RawPython {
     tag_mask: 0,
     is_index: 0,
     entry_rule: PythonEntry::Owner as u8,
+    thread_bytes: 0,
+    has_slot: 0,
+    slot: 0,
+    slot_behind: 0,
+    reserved: 0,
 };
 
 /// `co_version` is so far behind `co_firstlineno`, from 3.12 on.
@@ -96,6 +101,7 @@ pub(super) fn of_version(minor: u8) -> Option<Layout> {
         code: 32,
         previous: 24,
         is_index: 1,
+        together: 0,
         entry_rule: PythonEntry::Each as u8,
         first_line: 40,
         file: 104,
@@ -185,15 +191,11 @@ fn with_sizes(mut raw: RawPython) -> Option<RawPython> {
         (bytes <= READ_LIMIT).then_some(bytes)
     };
     let names = [raw.first_line, raw.file, raw.name, raw.line_table];
-    let key_bytes = match raw.version {
-        PYTHON_NONE => needed(&names)?,
-        version => needed(&[raw.first_line, version])?,
-    };
-    let code_bytes = needed(&names)?.max(key_bytes);
-    (raw.key_bytes, raw.code_bytes) = (key_bytes, code_bytes);
+    raw.code_bytes = needed(&names)?;
+    raw.thread_bytes = raw.current.abs_diff(raw.thread_id).checked_add(WORD)?;
     let frame = [raw.code, raw.previous, raw.instruction, raw.entry];
     let last = frame.into_iter().max()?;
-    let fits = raw.frame_bytes <= READ_LIMIT && last < raw.frame_bytes;
+    let fits = raw.frame_bytes.max(raw.thread_bytes) <= READ_LIMIT && last < raw.frame_bytes;
     // Members come after the type.
     let before = names.iter().any(|&member| member < raw.object_type);
     (fits && !before).then_some(raw)
@@ -347,7 +349,7 @@ mod tests {
         let raw = layout.raw;
         assert_eq!((raw.thread_id, raw.current, raw.cframe), (152, 72, PYTHON_NONE));
         assert_eq!((raw.code, raw.previous, raw.instruction, raw.entry), (0, 8, 56, 74));
-        assert_eq!((raw.frame_bytes, raw.key_bytes, raw.code_bytes), (80, 92, 136));
+        assert_eq!((raw.frame_bytes, raw.code_bytes), (80, 136));
         assert_eq!((raw.file, raw.name, raw.line_table, raw.first_line), (112, 128, 136, 68));
         assert_eq!((raw.version, raw.instructions, raw.first_traceable), (92, 208, 192));
         assert_eq!((raw.text_ascii, raw.text_wide, raw.bytes_data), (40, 56, 32));
