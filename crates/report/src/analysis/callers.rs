@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use gpuprobe_cuda::names::plain_name;
 use gpuprobe_cuda::{FUNCTIONS, MemoryKind};
-use gpuprobe_model::stack::{Frame, Language, Location, Symbols, bare_frame};
+use gpuprobe_model::stack::{Frame, Location, Symbols, bare_frame};
 use gpuprobe_recording::chains::{self, Stack};
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Origin, Resolver, Trace};
@@ -209,23 +209,15 @@ impl Symbols for Callers<'_> {
     }
 }
 
-/// A file tells lines of Python by the names of their files only.
-fn language(file: Option<&str>) -> Language {
-    match file {
-        Some(file) if file.ends_with(".py") => Language::Python,
-        _ => Language::Native,
-    }
-}
-
 fn frame(frame: &chains::Frame) -> Frame {
     Frame {
         function: frame.function.to_string(),
         file: frame.file.as_deref().map(str::to_owned),
         line: frame.line,
-        source: None,
-        module: frame.module.to_string(),
+        source: frame.source.as_deref().map(str::to_owned),
+        module: frame.code_file().to_owned(),
         address: frame.address,
-        language: language(frame.file.as_deref()),
+        language: frame.language,
         inlined: frame.inlined,
     }
 }
