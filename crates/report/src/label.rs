@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 
+use crate::fold::{Whose, is_interpreters, is_python, place};
 use crate::names;
-use gpuprobe_model::stack::{Frame, Language};
-use gpuprobe_stacks::allocators::{down_to_start, first_user, is_allocator};
-use gpuprobe_stacks::cuda::{file_name, is_cuda};
+use gpuprobe_model::stack::Frame;
+use gpuprobe_stacks::allocators::{down_to_start, first_user, is_inner};
+use gpuprobe_stacks::cuda::file_name;
 
 /// Callers that are named after a label at most, so that it is told apart from others.
 const MAX_CALLERS: usize = 4;
 
-/// The label of a call stack, innermost frame first: its first frame that is neither CUDA's nor an
-/// allocator's. Where native code of a framework was called from Python, the line of Python. None
-/// without any frame.
+/// The label of a call stack, innermost frame first: in a Python program the innermost line of the
+/// user's own, else the first frame that is neither CUDA's nor an allocator's. Where only libraries'
+/// Python has called native code of a framework, their line. None without any frame.
 pub(crate) fn label(frames: &[Frame]) -> Option<String> {
     user_frame(frames).map(|index| described(&frames[index]))
 }
@@ -24,10 +25,9 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
         .iter()
         .map(|(frames, api)| label(frames).unwrap_or_else(|| (*api).to_owned()))
         .collect();
-    // The same stack calls several functions.
-    for (index, others) in alike_stacks(sites, &labels) {
+    for index in calling_several(sites, &labels) {
         let (_, api) = sites[index];
-        if others && !labels[index].ends_with(api) {
+        if !labels[index].ends_with(api) {
             labels[index] += &format!(" > {api}");
         }
     }
@@ -46,23 +46,33 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
     for index in alike(&labels).into_iter().flatten() {
         let (frames, _) = sites[index];
         if let Some(frame) = user_frame(frames).and_then(|index| frames.get(index)) {
-            labels[index] += &format!(" @{:#x}", frame.address);
+            labels[index] += &match &frame.file {
+                Some(file) if is_python(frame) => format!(" in {file}"),
+                _ => format!(" @{:#x}", frame.address),
+            };
         }
     }
     labels
 }
 
-/// Of each site, by its index, whether another with the same label has the same stack.
-fn alike_stacks(sites: &[(&[Frame], &str)], labels: &[String]) -> Vec<(usize, bool)> {
-    let mut seen: HashMap<(&str, &[Frame]), usize> = HashMap::new();
-    for (label, (frames, _)) in labels.iter().zip(sites) {
-        *seen.entry((label, frames)).or_default() += 1;
+/// The sites with a stack that calls several functions; of Python, with lines of the user's that do.
+fn calling_several(sites: &[(&[Frame], &str)], labels: &[String]) -> Vec<usize> {
+    type Alike<'a> = HashMap<(&'a str, Vec<&'a Frame>), Vec<usize>>;
+    let mut seen: Alike<'_> = HashMap::new();
+    for (index, (label, (frames, _))) in labels.iter().zip(sites).enumerate() {
+        let of_user = |frame: &&Frame| Whose::of(frame) == Whose::User;
+        let mut stack: Vec<_> = frames.iter().filter(of_user).collect();
+        if stack.is_empty() {
+            stack = frames.iter().collect();
+        }
+        seen.entry((label, stack)).or_default().push(index);
     }
-    let of = |(label, (frames, _)): (&String, &(&[Frame], &str))| {
-        seen.get(&(label.as_str(), *frames))
-            .is_some_and(|&count| count > 1)
+    let is_several = |group: &Vec<usize>| {
+        let mut called = group.iter().map(|&index| sites[index].1);
+        let first = called.next();
+        called.any(|api| Some(api) != first)
     };
-    labels.iter().zip(sites).map(of).enumerate().collect()
+    seen.into_values().filter(is_several).flatten().collect()
 }
 
 /// The labels that are not the only ones of their kind, together with those that are alike.
@@ -104,88 +114,60 @@ fn tell_apart(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]
 }
 
 /// What tells a stack from others with the same labelled frame, in the order in which it is named: its
-/// callers in the program (`<`), then what it called (`>`). The interpreter comes last where the
-/// labelled frame is Python's.
+/// callers in the program (`<`), then what it called (`>`). Where the labelled frame is Python's, the
+/// user's lines come before those of libraries, these before native code, and the interpreter last.
 fn beside_label(frames: &[Frame]) -> Vec<(char, &Frame)> {
     let shown = down_to_start(frames, |frame| &frame.function);
     let Some(labelled) = user_frame(frames) else {
         return Vec::new();
     };
-    let is_python = frames[labelled].language == Language::Python;
-    let is_skipped = |(_, frame): &(char, &Frame)| is_python && is_interpreter(frame);
     let outside = frames.get(labelled + 1..shown).unwrap_or_default();
     let outside = outside.iter().map(|frame| ('<', frame));
     let inside = frames[..labelled].iter().rev().map(|frame| ('>', frame));
-    let all = outside.chain(inside);
-    let told = all.clone().filter(|one| !is_skipped(one));
-    told.chain(all.filter(is_skipped)).collect()
+    let is_there = |(_, frame): &(char, &Frame)| Whose::of(frame) != Whose::Marker;
+    let mut all: Vec<_> = outside.chain(inside).filter(is_there).collect();
+    if is_python(&frames[labelled]) {
+        all.sort_by_key(|(_, frame)| match Whose::of(frame) {
+            Whose::User => 0,
+            Whose::Library(_) => 1,
+            Whose::Native if is_interpreters(frame) => 3,
+            Whose::Native | Whose::Marker => 2,
+        });
+    }
+    all
 }
 
-/// What was called at the labelled frame on the way to CUDA: `torch.zeros_like > cudaMalloc`.
+/// What was called at the labelled frame on the way to CUDA: `torch.zeros_like > cudaMalloc`. Below a
+/// line of Python, what the innermost line of all has called.
 pub(crate) fn via(frames: &[Frame], api: &str) -> String {
-    let labelled = user_frame(frames).unwrap_or(0);
-    let called = frames[..labelled.min(frames.len())].iter().rev();
-    let is_told = |frame: &&Frame| {
-        let is_shown = !is_allocator(&frame.function, &frame.module) && !is_cudas(frame);
-        is_shown && !is_interpreter(frame)
-    };
+    let labelled = user_frame(frames).unwrap_or(0).min(frames.len());
+    let called = &frames[..labelled];
+    let called = &called[..called.iter().position(is_python).unwrap_or(labelled)];
+    let is_told = |frame: &&Frame| !is_inner(frame) && !is_interpreters(frame);
     match called
-        .filter(is_told)
+        .iter()
+        .rev()
+        .find(is_told)
         .map(|frame| names::simplify(&frame.function))
-        .next()
     {
         Some(first) if first != api => format!("{first} > {api}"),
         _ => api.to_owned(),
     }
 }
 
-fn is_cudas(frame: &Frame) -> bool {
-    is_cuda(&frame.function, &frame.module, frame.file.as_deref())
-}
-
 /// The frame that a stack is labelled by.
 fn user_frame(frames: &[Frame]) -> Option<usize> {
-    let of_frame = |frame: &Frame| {
-        let module: &str = &frame.module;
-        (
-            frame.function.clone(),
-            module.to_owned(),
-            frame.file.clone(),
-        )
-    };
-    let parts: Vec<_> = frames.iter().map(of_frame).collect();
-    let native = first_user(&parts, |(function, module, file)| {
-        (function.as_str(), module.as_str(), file.as_deref())
-    });
-    let is_library = |frame: &Frame| {
-        let file = frame.file.as_deref().unwrap_or_default();
-        [
-            "site-packages/",
-            "dist-packages/",
-            "/lib/python3",
-            "<frozen ",
-        ]
-        .iter()
-        .any(|part| file.contains(part))
-    };
-    let pythons = || (0..frames.len()).filter(|&index| frames[index].language == Language::Python);
-    let python = pythons()
-        .find(|&index| !is_library(&frames[index]))
-        .or_else(|| pythons().next());
-    match (native, python) {
+    let of_user = |frame: &Frame| Whose::of(frame) == Whose::User;
+    if let Some(line) = frames.iter().position(of_user) {
+        return Some(line);
+    }
+    let of_library = |frame: &Frame| matches!(Whose::of(frame), Whose::Library(_));
+    match (first_user(frames), frames.iter().position(of_library)) {
         (Some(native), Some(python)) if is_framework(&frames[native]) => Some(python),
         (Some(native), _) => Some(native),
         // All are CUDA's or an allocator's: the outermost that is shown.
-        (None, Some(python)) => Some(python),
-        (None, None) => down_to_start(frames, |frame| &frame.function).checked_sub(1),
+        (None, _) => down_to_start(frames, |frame| &frame.function).checked_sub(1),
     }
-}
-
-/// Whether a frame is of the interpreter, or of what calls C for it, and not of what it runs.
-fn is_interpreter(frame: &Frame) -> bool {
-    const FILES: &[&str] = &["libpython", "python", "_ctypes.", "libffi"];
-    let file = file_name(&frame.module);
-    frame.language == Language::Native && FILES.iter().any(|begin| file.starts_with(begin))
 }
 
 /// Whether a frame is of a framework that is used from Python, or of Python itself.
@@ -202,14 +184,19 @@ fn is_framework(frame: &Frame) -> bool {
         "pjrt_c_api",
     ];
     let file = file_name(&frame.module);
-    frame.language == Language::Python
-        || is_interpreter(frame)
+    is_python(frame)
+        || is_interpreters(frame)
         || FILES.iter().any(|begin| file.starts_with(begin))
         || frame.module.contains("/cupy/")
 }
 
 /// `file.c:58 function`, `libcublas: cublasCreate_v2`, or `module+0x1a3`.
 fn described(frame: &Frame) -> String {
+    if is_python(frame) {
+        let file = frame.file.as_deref();
+        let place = file.map_or(String::new(), |file| place(file, frame.line) + " ");
+        return place + &frame.function;
+    }
     let function = names::simplify(&frame.function);
     if let Some(file) = &frame.file {
         let line = frame.line.map_or(String::new(), |line| format!(":{line}"));
@@ -226,6 +213,7 @@ fn described(frame: &Frame) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuprobe_model::stack::Language;
 
     fn frame(function: &str, module: &str, file: Option<(&str, u32)>) -> Frame {
         Frame {
@@ -282,14 +270,52 @@ mod tests {
             line,
         ];
         assert_eq!(label(&stack).as_deref(), Some("train.py:88 step"));
-        // A library that is no framework's is what the memory is for.
-        let cublas = [
-            frame("cublasCreate_v2", "/x/libcublas.so.12", None),
-            stack[4].clone(),
-        ];
+        assert_eq!(via(&stack, "cudaMalloc"), "zeros_like > cudaMalloc");
+        // Whatever else was called: a library, an extension of the user's, or nothing by name.
+        for (function, module, file) in [
+            ("cublasCreate_v2", "/x/libcublas.so.12", None),
+            ("grow", "/srv/_pool.so", Some(("/srv/pool.cc", 58))),
+            ("ffi_call", "/usr/lib/libffi.so.8", None),
+            ("__pyx_f_4core", "/v/site-packages/cupy/_core/core.so", None),
+            (
+                "xla::Run()",
+                "/v/site-packages/jaxlib/xla_extension.so",
+                None,
+            ),
+        ] {
+            let called = [frame(function, module, file), stack[4].clone()];
+            assert_eq!(label(&called).as_deref(), Some("train.py:88 step"));
+        }
+        // Without a line of the user's, a library that is no framework's says more than who called it.
+        let library = &stack[3];
+        let cublas = frame("cublasCreate_v2", "/x/libcublas.so.12", None);
+        let called = [cublas, library.clone()];
         assert_eq!(
-            label(&cublas).as_deref(),
+            label(&called).as_deref(),
             Some("libcublas: cublasCreate_v2")
+        );
+        assert_eq!(label(&stack[..4]).as_deref(), Some("x.py:9 forward"));
+    }
+
+    #[test]
+    fn lines_of_files_with_one_name_are_told_apart() {
+        let line = |file: &str| Frame {
+            language: Language::Python,
+            ..frame("<lambda>", "", Some((file, 3)))
+        };
+        let stacks = ["/a/x.py", "/b/x.py"].map(|file| [line(file)]);
+        let sites: Vec<(&[Frame], &str)> = stacks.iter().map(|s| (&s[..], "f")).collect();
+        assert_eq!(
+            labels(&sites),
+            [
+                "x.py:3 <lambda> > f in /a/x.py",
+                "x.py:3 <lambda> > f in /b/x.py"
+            ]
+        );
+        let package = [line("/srv/model/__init__.py")];
+        assert_eq!(
+            label(&package).as_deref(),
+            Some("model/__init__.py:3 <lambda>")
         );
     }
 

@@ -9,6 +9,7 @@ mod memleak;
 mod nvidia_smi;
 pub(crate) mod page;
 mod process;
+mod python;
 pub(crate) mod sites;
 pub(crate) mod table;
 pub(crate) mod times;

@@ -40,17 +40,10 @@ pub(super) fn write(
     let sites = process.listed();
     match (memleak.group, memleak.view.site) {
         (Group::Kind, _) => write_kinds(process, page, out)?,
-        (_, Some(number)) => {
-            let found = sites.iter().filter(|site| site.id == number);
-            let mut is_there = false;
-            for site in found {
-                is_there = true;
-                write_details(site, process, page, out)?;
-            }
-            if !is_there {
-                writeln!(out, "nothing is live at site {number}")?;
-            }
-        }
+        (_, Some(number)) => match sites.iter().find(|site| site.has_id(number)) {
+            Some(site) => write_details(site, process, &memleak.view, page, out)?,
+            None => writeln!(out, "nothing is live at site {number}")?,
+        },
         _ => write_sites(process, sites, memleak, page, out)?,
     }
     if memleak.view.allocations {
@@ -147,8 +140,11 @@ fn write_allocations(
     ];
     let mut table = Table::new(0, &columns);
     let mut omitted = 0;
+    let asked = memleak.view.site;
+    let found = asked.and_then(|number| process.listed().iter().find(|site| site.has_id(number)));
+    let asked = found.map(|site| site.id).or(asked);
     for thread in &process.threads {
-        let is_asked = |site: Option<u32>| memleak.view.site.is_none() || site == memleak.view.site;
+        let is_asked = |site: Option<u32>| asked.is_none() || site == asked;
         for allocation in thread.allocations.iter().filter(|a| is_asked(a.site)) {
             table.row([
                 format!("{:#x}", allocation.address),
