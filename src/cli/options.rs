@@ -86,6 +86,11 @@ impl<'a> Given<'a> {
         !self.is("stacks", "off") && (few || self.has("stacks"))
     }
 
+    fn has_stacks(&self) -> bool {
+        let of_launches = self.records_launch_stacks() && !self.is("stacks", "off");
+        (self.memleak() && self.takes_stacks()) || of_launches
+    }
+
     fn is_text(&self) -> bool {
         !self.has("format") || self.is("format", "text")
     }
