@@ -95,10 +95,6 @@ impl<'a> Given<'a> {
         !self.has("format") || self.is("format", "text")
     }
 
-    fn shows_stacks(&self) -> bool {
-        !self.is_text() || self.has("stacks_shown") || self.has("site")
-    }
-
     fn records_launch_stacks(&self) -> bool {
         let records = self.command == "record" || self.has("record");
         records && self.has("cudatrace") && self.activity()

@@ -47,13 +47,6 @@ pub(super) const RULES: &[Rule] = &[
         why: "no call stacks are taken; trace --memleak with --stacks auto",
     },
     Rule {
-        commands: &[TRACE],
-        options: &["depth", "full_stacks"],
-        works: |given| given.shows_stacks() || given.profiles(),
-        grade: Warning,
-        why: "text has no call stacks by itself; add --stacks-shown or --site N",
-    },
-    Rule {
         commands: LIVE,
         options: &["stacks"],
         works: |given| given.memleak() || given.records_launch_stacks(),

@@ -56,10 +56,7 @@ const LIVE_LINES: &[(&str, &[(Grade, &str)])] = &[
         "-p 7 --kind vmm --depth 3 --stacks-shown --top 3 --sort age",
         &[],
     ),
-    (
-        "-p 7 --depth 3 --full-stacks",
-        &[(Warning, "--depth, --full-stacks")],
-    ),
+    ("-p 7 --depth 3 --full-stacks", &[]),
     ("--cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
     ("record --cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
     (
