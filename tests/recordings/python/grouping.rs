@@ -36,6 +36,8 @@ fn a_line_of_the_users_is_one_site() {
             (&2.into(), &(552 * MIB).into())
         );
         assert_eq!(first["stack"][2]["function"], "THPVariable_mul");
+        let called = (&first["api"], &first["other_apis"]);
+        assert_eq!(called, (&"cudaMalloc".into(), &json!(["cudaMallocAsync"])));
         // 552 to 808 MiB were held at a time: it is not known how many.
         assert_eq!(first["peak_bytes"], Value::Null);
         let single = |site: &Value| site["variants"] == 1 && site["peak_bytes"].is_u64();

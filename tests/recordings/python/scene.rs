@@ -1,4 +1,4 @@
-//! A recorded run of a Python program: stacks as PyTorch has them, deep ones, cut ones, hostile ones.
+//! A recorded run of a Python program: stacks as `PyTorch` has them, deep ones, cut ones, hostile ones.
 
 use std::path::Path;
 
@@ -161,7 +161,7 @@ pub(super) fn libraries() -> Vec<At<'static>> {
     (0..31).flat_map(|index| [line(index), EVAL]).collect()
 }
 
-/// PyTorch's stack of a multiplication, which was reached through this function of the bindings.
+/// `PyTorch`'s stack of a multiplication, which was reached through this function of the bindings.
 pub(super) fn multiplication(allocates: At<'static>, bindings: &'static str) -> Vec<At<'static>> {
     let mut frames = vec![
         allocates,
@@ -191,8 +191,14 @@ pub(crate) fn record(path: &Path) {
         "wrap_mul",
     ];
     for (index, (bindings, mib)) in (0..).zip(variants.into_iter().zip([512, 256, 32])) {
-        let number = scene.stack(&multiplication(CUDA_MALLOC, bindings), true);
-        scene.allocate("cudaMalloc", number, mib * MIB, SECOND + index * 1_000_000);
+        let function = if index == 2 {
+            "cudaMallocAsync"
+        } else {
+            "cudaMalloc"
+        };
+        let allocates = At::Native(function, CUDART);
+        let number = scene.stack(&multiplication(allocates, bindings), true);
+        scene.allocate(function, number, mib * MIB, SECOND + index * 1_000_000);
     }
     let pinned = At::Native("cudaHostAlloc", CUDART);
     let number = scene.stack(&multiplication(pinned, "THPVariable_mul"), true);

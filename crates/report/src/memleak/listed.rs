@@ -17,6 +17,8 @@ pub(super) struct Listed<'a> {
     /// The one that holds most, and how much that is.
     pub(super) site: &'a Site,
     most_bytes: u64,
+    /// Rows of the functions that were called at those that hold what is to be listed.
+    pub(super) rows: Vec<u16>,
     /// How many of them hold what is to be listed.
     pub(super) variants: u64,
     /// What of it is to be listed.
@@ -38,6 +40,7 @@ impl<'a> Listed<'a> {
             members: vec![number],
             site,
             most_bytes: 0,
+            rows: Vec::new(),
             variants: 0,
             live: Sums::default(),
             allocated: site.allocated,
@@ -63,6 +66,7 @@ impl<'a> Listed<'a> {
     /// What is listed of this one site is known.
     pub(super) fn count(&mut self) {
         self.variants = 1;
+        self.rows = vec![self.site.row];
         self.most_bytes = self.live.all().bytes;
     }
 
@@ -84,6 +88,9 @@ impl<'a> Listed<'a> {
         self.kinds.extend(other.kinds);
         self.kinds.sort_unstable();
         self.kinds.dedup();
+        self.rows.extend(other.rows);
+        self.rows.sort_unstable();
+        self.rows.dedup();
     }
 
     /// By what sites are sorted.

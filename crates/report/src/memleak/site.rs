@@ -44,8 +44,11 @@ pub struct SiteReport {
     /// What it is called: its first frame that is neither CUDA's nor an allocator's, with callers where
     /// others have the same.
     pub label: String,
-    /// The function that was called.
+    /// The function that was called; of several, the one where most is live.
     pub api: Cow<'static, str>,
+    /// The others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_apis: Vec<Cow<'static, str>>,
     /// The kinds of memory that are live.
     #[serde(serialize_with = "kind_names")]
     pub kinds: Vec<MemoryKind>,

@@ -218,10 +218,17 @@ fn site_report(
         complete,
         variants: site.variants,
         own_ids: Vec::new(),
+        other_apis: other_apis(site, sources.symbols),
         omitted_frames,
         stack,
         folded,
     }
+}
+
+/// The functions that were called at a site besides the one that its stack called.
+fn other_apis(site: &Listed<'_>, symbols: &dyn Symbols) -> Vec<Cow<'static, str>> {
+    let others = site.rows.iter().filter(|&&row| row != site.site.row);
+    others.map(|&row| function_name(row, symbols)).collect()
 }
 
 /// The frames of a stack that are shown, and how many outer ones are not.

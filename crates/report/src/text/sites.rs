@@ -101,8 +101,17 @@ fn site_cells(process: &ProcessReport, site: &SiteReport, plain: bool) -> [Strin
             kinds.join("+")
         },
         printable(&site.label),
-        printable(&site.via),
+        via(site),
     ]
+}
+
+/// `zeros_like > cudaMalloc and 1 other`.
+fn via(site: &SiteReport) -> String {
+    let others = match site.other_apis.len() {
+        0 => String::new(),
+        others => format!(" and {}", plural(others as u64, "other")),
+    };
+    printable(&site.via) + &others
 }
 
 /// `1.53 GiB`; `>=1.20 GiB` where it is not known how much it was.
