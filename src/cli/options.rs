@@ -86,12 +86,13 @@ impl<'a> Given<'a> {
         !self.is("stacks", "off") && (few || self.has("stacks"))
     }
 
-    fn is_text(&self) -> bool {
-        !self.has("format") || self.is("format", "text")
+    fn has_stacks(&self) -> bool {
+        let of_launches = self.records_launch_stacks() && !self.is("stacks", "off");
+        (self.memleak() && self.takes_stacks()) || of_launches
     }
 
-    fn shows_stacks(&self) -> bool {
-        !self.is_text() || self.has("stacks_shown") || self.has("site")
+    fn is_text(&self) -> bool {
+        !self.has("format") || self.is("format", "text")
     }
 
     fn records_launch_stacks(&self) -> bool {

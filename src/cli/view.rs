@@ -23,11 +23,17 @@ pub(super) struct ViewArgs {
     #[arg(long, value_name = "N")]
     depth: Option<usize>,
 
-    /// Show the frames within CUDA's own libraries too.
+    /// Show every frame, those within CUDA's own libraries too, and in Python programs native code
+    /// beside Python.
     #[arg(long)]
     full_stacks: bool,
 
-    /// Show the call stack of each call site, in text. So do --depth and --full-stacks.
+    /// Show native frames only, without Python.
+    #[arg(long, conflicts_with = "full_stacks")]
+    stacks_native: bool,
+
+    /// Show the call stack of each call site, in text. So do --depth, --full-stacks and
+    /// --stacks-native.
     #[arg(long)]
     stacks_shown: bool,
 
@@ -59,7 +65,8 @@ pub(super) struct ViewArgs {
 impl ViewArgs {
     /// Whoever asks for frames wants to see them.
     fn shows_stacks(&self) -> bool {
-        self.stacks_shown || self.full_stacks || self.depth.is_some()
+        let is_asked = self.full_stacks || self.stacks_native || self.depth.is_some();
+        self.stacks_shown || is_asked
     }
 
     pub(super) fn view(&self) -> View {
@@ -71,6 +78,7 @@ impl ViewArgs {
             max_bytes: self.max_size,
             sort: self.sort,
             full_stacks: self.full_stacks,
+            stacks_native: self.stacks_native,
             stacks_shown: self.shows_stacks(),
             site: self.site,
             allocations: self.allocations,

@@ -117,6 +117,8 @@ pub struct Config {
     pub view: View,
     /// How call stacks are taken.
     pub stacks: StackMode,
+    /// Call stacks have frames of Python.
+    pub python: bool,
     /// Profiles that are written at the end.
     pub profiles: profile::Config,
     /// Format of the reports.

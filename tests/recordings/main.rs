@@ -15,6 +15,7 @@ mod no_live;
 mod outputs;
 mod plots;
 mod profiles;
+mod python;
 mod replay;
 mod scene;
 mod schema;

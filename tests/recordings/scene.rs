@@ -73,19 +73,13 @@ const PLACES: &[Place] = &[
         None,
         TORCH,
     ),
-    Place(
-        4,
-        0x10,
-        "step",
-        Some(("/home/ada/train.py", 88)),
-        "/home/ada/train.py",
-    ),
+    Place(4, 0x10, "step", Some(("/home/ada/train.py", 88)), ""),
     Place(
         4,
         0x20,
         "Block.__init__",
         Some(("/home/ada/model.py", 41)),
-        "/home/ada/model.py",
+        "",
     ),
     Place(5, 0x10, "cublasCreate_v2", None, "/usr/lib/libcublas.so.12"),
     Place(
@@ -123,6 +117,9 @@ const PLACES: &[Place] = &[
 ];
 
 fn location(place: &Place) -> Location {
+    if place.4.is_empty() {
+        return Location::python(u32::try_from(place.1).unwrap());
+    }
     Location {
         address: u64::from(place.0) << 12 | place.1,
         module: Some(ModuleId(place.0)),
@@ -163,8 +160,8 @@ fn frames(recorder: &mut Player, pid: u32) {
             source: None,
             module: (*module).to_owned(),
             address: *address,
-            language: match source {
-                Some((file, _)) if file.ends_with(".py") => Language::Python,
+            language: match *module {
+                "" => Language::Python,
                 _ => Language::Native,
             },
             inlined: false,
@@ -176,7 +173,7 @@ fn frames(recorder: &mut Player, pid: u32) {
     }
 }
 
-fn identity(user: &str, command: &str, gpu: u32) -> Identity {
+pub(crate) fn identity(user: &str, command: &str, gpu: u32) -> Identity {
     Identity {
         user: Some(user.to_owned()),
         command: Some(command.to_owned()),
@@ -189,7 +186,7 @@ fn identity(user: &str, command: &str, gpu: u32) -> Identity {
     }
 }
 
-fn begin(path: &Path, modes: Modes) -> Player {
+pub(crate) fn begin(path: &Path, modes: Modes) -> Player {
     let began = DateTime::parse_from_rfc3339(BEGAN).unwrap();
     let facts = Facts {
         clock: Clock::at(began, 1_000),
@@ -201,6 +198,15 @@ fn begin(path: &Path, modes: Modes) -> Player {
 
 /// Makes `pid` known, from its first call.
 fn introduce(recorder: &mut Player, pid: u32, comm: &str, who: Identity) {
+    know(recorder, pid, comm, who);
+    for (number, places) in (1..).zip(STACKS) {
+        recorder.note(Note::Stack(pid, number, stack(places)));
+    }
+    frames(recorder, pid);
+}
+
+/// The same, without a stack.
+pub(crate) fn know(recorder: &mut Player, pid: u32, comm: &str, who: Identity) {
     recorder.note(Note::Identity(pid, who));
     for kind in [record::PROCESS, record::THREAD] {
         let mut task = task(kind, comm, 2_000);
@@ -208,20 +214,23 @@ fn introduce(recorder: &mut Player, pid: u32, comm: &str, who: Identity) {
         task.from_birth = u16::from(pid == PID);
         recorder.record(task.as_bytes());
     }
-    for (number, places) in (1..).zip(STACKS) {
-        recorder.note(Note::Stack(pid, number, stack(places)));
-    }
-    frames(recorder, pid);
 }
 
-fn allocate(recorder: &mut Player, pid: u32, symbol: &str, stack: u64, bytes: u64, at_ns: u64) {
+pub(crate) fn allocate(
+    recorder: &mut Player,
+    pid: u32,
+    symbol: &str,
+    stack: u64,
+    bytes: u64,
+    at_ns: u64,
+) {
     let address = at_ns << 12 | stack << 40;
     let mut call: RawCall = call(symbol, address, bytes, at_ns);
     (call.tgid, call.tid, call.stack, call.device) = (pid, pid, stack, 0);
     recorder.record(call.as_bytes());
 }
 
-fn mark(second: u32, host_wide: bool, is_final: bool, usage: Usage) -> Note {
+pub(crate) fn mark(second: u32, host_wide: bool, is_final: bool, usage: Usage) -> Note {
     Note::Report(Mark {
         host_wide,
         time: format!("2026-11-25T15:45:{second:02}+07:00"),
@@ -245,7 +254,7 @@ fn gpu(index: u32, used_bytes: u64) -> GpuMemory {
     }
 }
 
-fn usage(held: u64) -> Usage {
+pub(crate) fn usage(held: u64) -> Usage {
     Usage {
         processes: [(PID, vec![(0, held + 532 * MIB)])].into(),
         contexts: [(0, 532 * MIB)].into(),

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Folder, scene};
+use crate::{Folder, python, scene};
 
 /// Columns of a terminal; none for a pipe.
 const WIDTHS: [Option<usize>; 4] = [Some(80), Some(120), Some(200), None];
@@ -35,6 +35,32 @@ const COMMANDS: &[&[&str]] = &[
         "--allocations",
     ],
     &["replay", "training.sqlite", "--last", "--min-size", "90M"],
+    &["replay", "python.sqlite"],
+    &["replay", "python.sqlite", "--last", "--stacks-shown"],
+    &["replay", "python.sqlite", "--last", "--site", "2"],
+    &[
+        "replay",
+        "python.sqlite",
+        "--last",
+        "--site",
+        "0",
+        "--full-stacks",
+    ],
+    &[
+        "replay",
+        "python.sqlite",
+        "--last",
+        "--site",
+        "8",
+        "--stacks-native",
+    ],
+    &[
+        "replay",
+        "python.sqlite",
+        "--last",
+        "--group",
+        "native-stack",
+    ],
     &["replay", "host.sqlite"],
     &["replay", "launches.sqlite", "--last"],
     &["replay", "copies.sqlite", "--last"],
@@ -55,6 +81,21 @@ const COMMANDS: &[&[&str]] = &[
         "leakage",
         "--host",
     ],
+    &[
+        "report",
+        "python.sqlite",
+        "--analysis",
+        "leakage",
+        "--host",
+        "--stacks-shown",
+    ],
+    &[
+        "report",
+        "python.sqlite",
+        "--diff",
+        "training.sqlite",
+        "--stacks-shown",
+    ],
     &["report", "activity.sqlite", "--kernels"],
     &["report", "activity.sqlite", "--copies"],
     &["report", "export.sqlite"],
@@ -70,6 +111,7 @@ const COMMANDS: &[&[&str]] = &[
 fn scenes() -> Folder {
     let folder = Folder::new();
     scene::training(&folder.path("training.sqlite"));
+    python::scene::record(&folder.path("python.sqlite"));
     scene::host(&folder.path("host.sqlite"));
     scene::launches(&folder.path("launches.sqlite"));
     scene::copies(&folder.path("copies.sqlite"));
@@ -159,7 +201,7 @@ fn nothing_prints_alike_at_80_columns() {
     let folder = scenes();
     let at_80 = |arguments: &[&str]| written(&folder.path(""), arguments, Some(80));
     let sites = last_column(&at_80(&["replay", "training.sqlite"]), "WHERE");
-    assert_eq!(sites.len(), 8, "{sites:?}");
+    assert_eq!(sites.len(), 7, "{sites:?}");
     let launched = last_column(&at_80(&["replay", "launches.sqlite", "--last"]), "KERNEL");
     let ran = last_column(&at_80(&["replay", "activity.sqlite", "--last"]), "KERNEL");
     let reported = last_column(

@@ -41,7 +41,7 @@ pub enum MemoryKind {
 }
 
 /// To which sum memory of a kind belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Belongs {
     /// It takes memory of a GPU.
     Gpu,

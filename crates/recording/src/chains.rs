@@ -9,6 +9,7 @@ use anyhow::Result;
 use rusqlite::{ErrorCode, OptionalExtension, Statement};
 
 use super::{Database, row};
+use gpuprobe_model::stack::Language;
 
 /// Frames of a call stack that are read at most.
 const MAX_FRAMES: usize = 1024;
@@ -20,12 +21,23 @@ const MAX_CACHED: usize = 1 << 16;
 /// What stands for a string that is too long to be one.
 const TOO_LONG: &str = "[too long]";
 
+/// What a frame of Python is in that has no file: it says what is missing of the stack.
+pub(crate) const PYTHON: &str = "[python]";
+
+/// How the tables call a language.
+pub(crate) fn language_name(language: Language) -> &'static str {
+    match language {
+        Language::Native => "native",
+        Language::Python => "python",
+    }
+}
+
 /// One frame of a call stack. Those that read the same are equal, wherever they are in memory.
 #[derive(Clone, Debug)]
 pub struct Frame {
     /// The function; its address if it is not known.
     pub function: Rc<str>,
-    /// The file that it is in.
+    /// The file that it is in; of Python, its source file, or what stands for it in the tables.
     pub module: Rc<str>,
     /// The address in the process; 0 if it is not known.
     pub address: u64,
@@ -35,15 +47,29 @@ pub struct Frame {
     pub file: Option<Rc<str>>,
     /// The line in it.
     pub line: Option<u32>,
+    /// The text of that line, if it is known.
+    pub source: Option<Rc<str>>,
+    /// What it is written in.
+    pub language: Language,
     /// The compiler has put it into the function that comes next.
     pub inlined: bool,
 }
 
 impl Frame {
+    /// The file that its code is in; none of Python that is in no file of code.
+    pub fn code_file(&self) -> &str {
+        let is_source = self.file.as_ref() == Some(&self.module) || &*self.module == PYTHON;
+        match self.language {
+            Language::Python if is_source => "",
+            _ => &self.module,
+        }
+    }
+
     /// All that people see of it.
     fn contents(&self) -> impl Eq + Hash + '_ {
         let place = (&self.module, &self.file, self.line);
-        (&self.function, place, self.unresolved, self.inlined)
+        let flags = (self.unresolved, self.language, self.inlined);
+        (&self.function, place, flags)
     }
 }
 
@@ -85,7 +111,7 @@ impl<'a> Resolver<'a> {
         let columns = ["symbol", "module", "unresolved", "originalIP"];
         let rest = format!("WHERE id = ?1 ORDER BY stackDepth LIMIT {MAX_FRAMES}");
         let chains = database.select("CUDA_CALLCHAINS", &columns, &rest)?;
-        let columns = ["depth", "file", "line", "isInlined"];
+        let columns = ["depth", "file", "line", "isInlined", "language", "source"];
         let rest = format!("WHERE chain = ?1 LIMIT {MAX_FRAMES}");
         let sources = database.select("GPUPROBE_FRAMES", &columns, &rest)?;
         let strings = database.select("StringIds", &["value"], "WHERE id = ?1")?;
@@ -177,6 +203,8 @@ impl<'a> Resolver<'a> {
                 unresolved: row::integer(found, 2).is_some_and(|flag| flag != 0),
                 file: None,
                 line: None,
+                source: None,
+                language: Language::Native,
                 inlined: false,
             });
         }
@@ -199,8 +227,24 @@ impl<'a> Resolver<'a> {
             frame.file = row::integer(found, 1).map(|id| self.string(id));
             frame.line = row::integer(found, 2).and_then(|line| u32::try_from(line).ok());
             frame.inlined = row::integer(found, 3).is_some_and(|flag| flag != 0);
+            let language = row::integer(found, 4).map(|id| self.string(id));
+            frame.language = language_of(language.as_deref(), frame.file.as_deref());
+            frame.source = row::integer(found, 5).map(|id| self.string(id));
         }
         Ok(())
+    }
+}
+
+/// The language of a frame; recordings of older versions tell Python by the names of files only.
+fn language_of(name: Option<&str>, file: Option<&str>) -> Language {
+    let is_python = match name {
+        Some(name) => name == language_name(Language::Python),
+        None => file.is_some_and(|file| file.ends_with(".py")),
+    };
+    if is_python {
+        Language::Python
+    } else {
+        Language::Native
     }
 }
 

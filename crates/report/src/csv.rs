@@ -10,7 +10,7 @@ use super::activity::sums;
 use super::bandwidth::{CopyReport, DirectionReport};
 use super::cudatrace::KernelReport;
 use super::memleak::{AllocationReport, Memleak, ProcessReport, SiteReport, ThreadReport};
-use super::{Group, Report, Writer, micros};
+use super::{Group, Report, Writer, fold, micros};
 use gpuprobe_model::clock;
 
 /// A table: each column's name, and its text in the row of a `T`.
@@ -113,7 +113,7 @@ impl Writer for Csv {
             report.is_final.to_string(),
         ];
         if let Some(memleak) = &report.memleak {
-            let sites = if memleak.has_stacks || memleak.view.group == Some(Group::Stack) {
+            let sites = if memleak.has_stacks || memleak.view.group.is_some_and(Group::is_by_site) {
                 SITES
             } else {
                 &[]
@@ -216,10 +216,11 @@ fn write_memleak(memleak: &Memleak, common: &[String], rows: &mut Rows<'_>) -> i
     Ok(())
 }
 
-/// The stacks of a process's call sites: functions, innermost first, with semicolons between.
+/// The stacks of a process's call sites: functions, innermost first, with semicolons between; of
+/// Python with file and line.
 fn stacks(process: &ProcessReport) -> HashMap<u32, String> {
     let stack = |site: &SiteReport| {
-        let functions = site.stack.iter().map(|frame| frame.function.as_str());
+        let functions = site.stack.iter().map(fold::text);
         (site.id, functions.collect::<Vec<_>>().join(";"))
     };
     process.sites.iter().flatten().map(stack).collect()

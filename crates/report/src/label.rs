@@ -1,18 +1,22 @@
 //! What a call site is called: the line or function that people know it by.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 
+use crate::fold::{Whose, is_interpreters, is_python, place};
 use crate::names;
-use gpuprobe_model::stack::{Frame, Language};
-use gpuprobe_stacks::allocators::{down_to_start, first_user, is_allocator};
-use gpuprobe_stacks::cuda::{file_name, is_cuda};
+use gpuprobe_model::stack::Frame;
+use gpuprobe_stacks::allocators::{down_to_start, first_user, is_inner};
+use gpuprobe_stacks::cuda::file_name;
 
 /// Callers that are named after a label at most, so that it is told apart from others.
 const MAX_CALLERS: usize = 4;
 
-/// The label of a call stack, innermost frame first: its first frame that is neither CUDA's nor an
-/// allocator's. Where native code of a framework was called from Python, the line of Python. None
-/// without any frame.
+/// The label of a call stack, innermost frame first: in a Python program the innermost line of the
+/// user's own, else the first frame that is neither CUDA's nor an allocator's. Where only libraries'
+/// Python has called native code of a framework, their line. None without any frame.
 pub(crate) fn label(frames: &[Frame]) -> Option<String> {
     user_frame(frames).map(|index| described(&frames[index]))
 }
@@ -24,10 +28,9 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
         .iter()
         .map(|(frames, api)| label(frames).unwrap_or_else(|| (*api).to_owned()))
         .collect();
-    // The same stack calls several functions.
-    for (index, others) in alike_stacks(sites, &labels) {
+    for index in calling_several(sites, &labels) {
         let (_, api) = sites[index];
-        if others && !labels[index].ends_with(api) {
+        if !labels[index].ends_with(api) {
             labels[index] += &format!(" > {api}");
         }
     }
@@ -46,23 +49,33 @@ pub(crate) fn labels(sites: &[(&[Frame], &str)]) -> Vec<String> {
     for index in alike(&labels).into_iter().flatten() {
         let (frames, _) = sites[index];
         if let Some(frame) = user_frame(frames).and_then(|index| frames.get(index)) {
-            labels[index] += &format!(" @{:#x}", frame.address);
+            labels[index] += &match &frame.file {
+                Some(file) if is_python(frame) => format!(" in {file}"),
+                _ => format!(" @{:#x}", frame.address),
+            };
         }
     }
     labels
 }
 
-/// Of each site, by its index, whether another with the same label has the same stack.
-fn alike_stacks(sites: &[(&[Frame], &str)], labels: &[String]) -> Vec<(usize, bool)> {
-    let mut seen: HashMap<(&str, &[Frame]), usize> = HashMap::new();
-    for (label, (frames, _)) in labels.iter().zip(sites) {
-        *seen.entry((label, frames)).or_default() += 1;
+/// The sites with a stack that calls several functions; of Python, with lines of the user's that do.
+fn calling_several(sites: &[(&[Frame], &str)], labels: &[String]) -> Vec<usize> {
+    type Alike<'a> = HashMap<(&'a str, Vec<&'a Frame>), Vec<usize>>;
+    let mut seen: Alike<'_> = HashMap::new();
+    for (index, (label, (frames, _))) in labels.iter().zip(sites).enumerate() {
+        let of_user = |frame: &&Frame| Whose::of(frame) == Whose::User;
+        let mut stack: Vec<_> = frames.iter().filter(of_user).collect();
+        if stack.is_empty() {
+            stack = frames.iter().collect();
+        }
+        seen.entry((label, stack)).or_default().push(index);
     }
-    let of = |(label, (frames, _)): (&String, &(&[Frame], &str))| {
-        seen.get(&(label.as_str(), *frames))
-            .is_some_and(|&count| count > 1)
+    let is_several = |group: &Vec<usize>| {
+        let mut called = group.iter().map(|&index| sites[index].1);
+        let first = called.next();
+        called.any(|api| Some(api) != first)
     };
-    labels.iter().zip(sites).map(of).enumerate().collect()
+    seen.into_values().filter(is_several).flatten().collect()
 }
 
 /// The labels that are not the only ones of their kind, together with those that are alike.
@@ -104,88 +117,60 @@ fn tell_apart(group: &[usize], sites: &[(&[Frame], &str)], labels: &mut [String]
 }
 
 /// What tells a stack from others with the same labelled frame, in the order in which it is named: its
-/// callers in the program (`<`), then what it called (`>`). The interpreter comes last where the
-/// labelled frame is Python's.
+/// callers in the program (`<`), then what it called (`>`). Where the labelled frame is Python's, the
+/// user's lines come before those of libraries, these before native code, and the interpreter last.
 fn beside_label(frames: &[Frame]) -> Vec<(char, &Frame)> {
     let shown = down_to_start(frames, |frame| &frame.function);
     let Some(labelled) = user_frame(frames) else {
         return Vec::new();
     };
-    let is_python = frames[labelled].language == Language::Python;
-    let is_skipped = |(_, frame): &(char, &Frame)| is_python && is_interpreter(frame);
     let outside = frames.get(labelled + 1..shown).unwrap_or_default();
     let outside = outside.iter().map(|frame| ('<', frame));
     let inside = frames[..labelled].iter().rev().map(|frame| ('>', frame));
-    let all = outside.chain(inside);
-    let told = all.clone().filter(|one| !is_skipped(one));
-    told.chain(all.filter(is_skipped)).collect()
+    let is_there = |(_, frame): &(char, &Frame)| Whose::of(frame) != Whose::Marker;
+    let mut all: Vec<_> = outside.chain(inside).filter(is_there).collect();
+    if is_python(&frames[labelled]) {
+        all.sort_by_key(|(_, frame)| match Whose::of(frame) {
+            Whose::User => 0,
+            Whose::Library(_) => 1,
+            Whose::Native if is_interpreters(frame) => 3,
+            Whose::Native | Whose::Marker => 2,
+        });
+    }
+    all
 }
 
-/// What was called at the labelled frame on the way to CUDA: `torch.zeros_like > cudaMalloc`.
+/// What was called at the labelled frame on the way to CUDA: `torch.zeros_like > cudaMalloc`. Below a
+/// line of Python, what the innermost line of all has called.
 pub(crate) fn via(frames: &[Frame], api: &str) -> String {
-    let labelled = user_frame(frames).unwrap_or(0);
-    let called = frames[..labelled.min(frames.len())].iter().rev();
-    let is_told = |frame: &&Frame| {
-        let is_shown = !is_allocator(&frame.function, &frame.module) && !is_cudas(frame);
-        is_shown && !is_interpreter(frame)
-    };
+    let labelled = user_frame(frames).unwrap_or(0).min(frames.len());
+    let called = &frames[..labelled];
+    let called = &called[..called.iter().position(is_python).unwrap_or(labelled)];
+    let is_told = |frame: &&Frame| !is_inner(frame) && !is_interpreters(frame);
     match called
-        .filter(is_told)
+        .iter()
+        .rev()
+        .find(is_told)
         .map(|frame| names::simplify(&frame.function))
-        .next()
     {
         Some(first) if first != api => format!("{first} > {api}"),
         _ => api.to_owned(),
     }
 }
 
-fn is_cudas(frame: &Frame) -> bool {
-    is_cuda(&frame.function, &frame.module, frame.file.as_deref())
-}
-
 /// The frame that a stack is labelled by.
 fn user_frame(frames: &[Frame]) -> Option<usize> {
-    let of_frame = |frame: &Frame| {
-        let module: &str = &frame.module;
-        (
-            frame.function.clone(),
-            module.to_owned(),
-            frame.file.clone(),
-        )
-    };
-    let parts: Vec<_> = frames.iter().map(of_frame).collect();
-    let native = first_user(&parts, |(function, module, file)| {
-        (function.as_str(), module.as_str(), file.as_deref())
-    });
-    let is_library = |frame: &Frame| {
-        let file = frame.file.as_deref().unwrap_or_default();
-        [
-            "site-packages/",
-            "dist-packages/",
-            "/lib/python3",
-            "<frozen ",
-        ]
-        .iter()
-        .any(|part| file.contains(part))
-    };
-    let pythons = || (0..frames.len()).filter(|&index| frames[index].language == Language::Python);
-    let python = pythons()
-        .find(|&index| !is_library(&frames[index]))
-        .or_else(|| pythons().next());
-    match (native, python) {
+    let of_user = |frame: &Frame| Whose::of(frame) == Whose::User;
+    if let Some(line) = frames.iter().position(of_user) {
+        return Some(line);
+    }
+    let of_library = |frame: &Frame| matches!(Whose::of(frame), Whose::Library(_));
+    match (first_user(frames), frames.iter().position(of_library)) {
         (Some(native), Some(python)) if is_framework(&frames[native]) => Some(python),
         (Some(native), _) => Some(native),
         // All are CUDA's or an allocator's: the outermost that is shown.
-        (None, Some(python)) => Some(python),
-        (None, None) => down_to_start(frames, |frame| &frame.function).checked_sub(1),
+        (None, _) => down_to_start(frames, |frame| &frame.function).checked_sub(1),
     }
-}
-
-/// Whether a frame is of the interpreter, or of what calls C for it, and not of what it runs.
-fn is_interpreter(frame: &Frame) -> bool {
-    const FILES: &[&str] = &["libpython", "python", "_ctypes.", "libffi"];
-    let file = file_name(&frame.module);
-    frame.language == Language::Native && FILES.iter().any(|begin| file.starts_with(begin))
 }
 
 /// Whether a frame is of a framework that is used from Python, or of Python itself.
@@ -202,14 +187,19 @@ fn is_framework(frame: &Frame) -> bool {
         "pjrt_c_api",
     ];
     let file = file_name(&frame.module);
-    frame.language == Language::Python
-        || is_interpreter(frame)
+    is_python(frame)
+        || is_interpreters(frame)
         || FILES.iter().any(|begin| file.starts_with(begin))
         || frame.module.contains("/cupy/")
 }
 
 /// `file.c:58 function`, `libcublas: cublasCreate_v2`, or `module+0x1a3`.
 fn described(frame: &Frame) -> String {
+    if is_python(frame) {
+        let file = frame.file.as_deref();
+        let place = file.map_or(String::new(), |file| place(file, frame.line) + " ");
+        return place + &frame.function;
+    }
     let function = names::simplify(&frame.function);
     if let Some(file) = &frame.file {
         let line = frame.line.map_or(String::new(), |line| format!(":{line}"));
@@ -221,154 +211,4 @@ fn described(frame: &Frame) -> String {
         return function;
     }
     format!("{module}: {function}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn frame(function: &str, module: &str, file: Option<(&str, u32)>) -> Frame {
-        Frame {
-            function: function.into(),
-            file: file.map(|(file, _)| file.into()),
-            line: file.map(|(_, line)| line),
-            module: module.into(),
-            address: 0,
-            source: None,
-            language: Language::Native,
-            inlined: false,
-        }
-    }
-
-    #[test]
-    fn the_first_frame_that_is_the_users() {
-        let app = "/srv/app";
-        let stack = [
-            frame("cudaMalloc", "/cuda/libcudart.so.12", None),
-            frame("rmm::mr::allocate(int)", "/x/librmm.so", None),
-            frame("grow", app, Some(("/src/pool.c", 58))),
-            frame("main", app, Some(("/src/main.c", 7))),
-            frame("__libc_start_main", "/lib/libc.so.6", None),
-        ];
-        assert_eq!(label(&stack).as_deref(), Some("pool.c:58 grow"));
-        assert_eq!(via(&stack, "cudaMalloc"), "cudaMalloc");
-        assert_eq!(label(&stack[..2]).as_deref(), Some("librmm: allocate"));
-        assert_eq!(label(&[]), None);
-        let bare = [frame("app+0x1a3", app, None)];
-        assert_eq!(label(&bare).as_deref(), Some("app+0x1a3"));
-        let library = [frame("cublasCreate_v2", "/x/libcublas.so.12", None)];
-        assert_eq!(
-            label(&library).as_deref(),
-            Some("libcublas: cublasCreate_v2")
-        );
-    }
-
-    #[test]
-    fn in_a_framework_the_line_of_python_counts() {
-        let mut line = frame("step", "train.py", Some(("/home/ada/train.py", 88)));
-        line.language = Language::Python;
-        let mut library = frame(
-            "forward",
-            "x.py",
-            Some(("/v/site-packages/torch/nn/x.py", 9)),
-        );
-        library.language = Language::Python;
-        let torch = "/v/torch/lib/libtorch_cuda.so";
-        let stack = [
-            frame("c10::cuda::malloc()", "/v/torch/lib/libc10_cuda.so", None),
-            frame("at::native::add(at::Tensor)", torch, None),
-            frame("at::native::zeros_like(at::Tensor)", torch, None),
-            library,
-            line,
-        ];
-        assert_eq!(label(&stack).as_deref(), Some("train.py:88 step"));
-        // A library that is no framework's is what the memory is for.
-        let cublas = [
-            frame("cublasCreate_v2", "/x/libcublas.so.12", None),
-            stack[4].clone(),
-        ];
-        assert_eq!(
-            label(&cublas).as_deref(),
-            Some("libcublas: cublasCreate_v2")
-        );
-    }
-
-    /// As `python -X perf` has it, which tells no lines.
-    #[test]
-    fn functions_of_python_come_before_those_that_run_them() {
-        let python = |name: &str| {
-            let mut frame = frame(name, "[jit]", Some(("/srv/train.py", 0)));
-            (frame.line, frame.language) = (None, Language::Python);
-            frame
-        };
-        let native = |name: &str, file: &str| frame(name, file, None);
-        let stack = |eval: &str, last: &str| {
-            [
-                native("ffi_call", "/usr/lib/libffi.so.8"),
-                native("PyCFuncPtr_call", "/x/_ctypes.cpython-312.so"),
-                native(eval, "/usr/bin/python3.12"),
-                python("allocate"),
-                native("PyObject_Call", "/usr/bin/python3.12"),
-                python(last),
-            ]
-        };
-        let stacks = [("eval_1", "step"), ("eval_1", "load"), ("eval_2", "load")];
-        let stacks = stacks.map(|(eval, last)| stack(eval, last));
-        assert_eq!(via(&stacks[0], "cudaMalloc"), "cudaMalloc");
-        let sites = [0, 1].map(|index| (&stacks[index][..], "cudaMalloc"));
-        let expected = [
-            "train.py allocate < train.py step",
-            "train.py allocate < train.py load",
-        ];
-        assert_eq!(labels(&sites), expected);
-        let sites = [1, 2].map(|index| (&stacks[index][..], "cudaMalloc"));
-        let expected =
-            ["1", "2"].map(|eval| format!("train.py allocate > python3.12: eval_{eval}"));
-        assert_eq!(labels(&sites), expected);
-    }
-
-    #[test]
-    fn labels_differ_where_stacks_do() {
-        let app = "/srv/app";
-        let alloc = || frame("pool_allocate", app, Some(("a.c", 1)));
-        let one = [
-            alloc(),
-            frame("load", app, Some(("b.c", 2))),
-            frame("main", app, None),
-        ];
-        let two = [
-            alloc(),
-            frame("step", app, Some(("b.c", 9))),
-            frame("main", app, None),
-        ];
-        let three = [
-            alloc(),
-            frame("step", app, Some(("b.c", 9))),
-            frame("tune", app, None),
-        ];
-        let sites: [(&[Frame], &str); 5] = [
-            (&one, "cudaMalloc"),
-            (&two, "cudaMalloc"),
-            (&three, "cudaMalloc"),
-            (&one, "cuMemCreate"),
-            (&[], "cudaMalloc"),
-        ];
-        let labels = labels(&sites);
-        let different: std::collections::HashSet<_> = labels.iter().collect();
-        assert_eq!(different.len(), labels.len(), "{labels:?}");
-        assert_eq!(labels[2], "a.c:1 pool_allocate < app: tune");
-        assert_eq!(labels[4], "cudaMalloc");
-        // Two places in one function, without lines.
-        let mut other = frame("main", app, None);
-        other.address = 0x40;
-        let places = [frame("main", app, None), other];
-        let sites: Vec<(&[Frame], &str)> = places
-            .iter()
-            .map(|p| (std::slice::from_ref(p), "f"))
-            .collect();
-        assert_eq!(
-            super::labels(&sites),
-            ["app: main > f @0x0", "app: main > f @0x40"]
-        );
-    }
 }

@@ -12,6 +12,7 @@ pub mod bandwidth;
 mod csv;
 pub mod cudatrace;
 pub mod export;
+mod fold;
 mod history;
 mod json;
 mod label;
@@ -131,7 +132,7 @@ impl Options {
 
     /// Whether programs are told call sites: without call stacks, there is one for each function.
     pub(crate) fn tells_sites(&self) -> bool {
-        self.stacks || self.view.group == Some(Group::Stack)
+        self.stacks || self.view.group.is_some_and(Group::is_by_site)
     }
 }
 
@@ -242,12 +243,17 @@ fn name_processes(report: &mut Report, ledger: &Ledger) {
 
 /// The locations whose frames a report with `options` shows, each once: process, location, and
 /// whether it is the first of its stack. Where finding symbols takes long, they can be looked for
-/// before the report is made.
-pub fn needed_locations(state: &State, options: &Options) -> Vec<(u32, Location, bool)> {
+/// before the report is made. Lines of Python that `symbols` knows by
+/// now decide which call sites are one, and so which are shown.
+pub fn needed_locations(
+    state: &State,
+    options: &Options,
+    symbols: &dyn Symbols,
+) -> Vec<(u32, Location, bool)> {
     if !options.modes.memleak {
         return Vec::new();
     }
-    memleak::needed_locations(&state.ledger, options)
+    memleak::needed_locations(&state.ledger, options, symbols)
 }
 
 fn seconds<S: Serializer>(

@@ -58,7 +58,11 @@ fn make_reports(player: &mut Player) {
         let options = report::Options {
             modes: MODES,
             top: Some(3),
-            view: View::default(),
+            view: View {
+                stacks_shown: true,
+                full_stacks: is_final,
+                ..View::default()
+            },
             stacks,
             host_wide: !stacks,
             allocations: true,
@@ -175,7 +179,7 @@ pub fn analyse(file: &Path, folder: &Path) {
         let _ = question::run(way);
     }
     if let (Ok(before), Ok(after)) = (Database::open(file), Database::open(file)) {
-        let _ = diff::diff(&before, &after, &host());
+        let _ = diff::diff(&before, &after, &host(), true);
     }
     let _ = plot::run(&plot::Config {
         file: Some(file.to_owned()),

@@ -8,8 +8,11 @@ use gpuprobe_engine::{Allocation, By};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Group {
-    /// Call sites, each with its call stack.
+    /// Call sites, each with its call stack. In Python programs, calls from the same lines of the
+    /// user's files are one.
     Stack,
+    /// Call sites, of which each call stack is one.
+    NativeStack,
     /// The threads that allocated, and their allocations.
     Thread,
     /// Processes.
@@ -18,6 +21,13 @@ pub enum Group {
     Gpu,
     /// Kinds of memory.
     Kind,
+}
+
+impl Group {
+    /// Whether call sites are listed.
+    pub fn is_by_site(self) -> bool {
+        matches!(self, Self::Stack | Self::NativeStack)
+    }
 }
 
 /// What comes first.
@@ -49,8 +59,10 @@ pub struct View {
     pub max_bytes: Option<u64>,
     /// What comes first.
     pub sort: Sort,
-    /// Show CUDA's own frames too.
+    /// Show every frame: CUDA's own too, and in Python programs native code beside Python.
     pub full_stacks: bool,
+    /// Show native frames only.
+    pub stacks_native: bool,
     /// In text, show the call stack of every site that is listed.
     pub stacks_shown: bool,
     /// In text, show all there is to say of the site with this number.
@@ -70,6 +82,11 @@ impl Sort {
 }
 
 impl View {
+    /// Whether call stacks with the same lines of Python are one call site.
+    pub fn groups_by_lines(&self) -> bool {
+        self.group != Some(Group::NativeStack)
+    }
+
     /// Whether all live allocations are listed, whatever their age and size.
     pub fn includes_all(&self) -> bool {
         self.min_bytes.is_none() && self.max_bytes.is_none() && self.older_than.is_none()

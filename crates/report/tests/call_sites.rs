@@ -13,10 +13,11 @@ use gpuprobe_model::Lost;
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::event::{Call, Event};
 use gpuprobe_model::identity::Identity;
-use gpuprobe_model::stack::{CallStack, Frame, Location, Symbols, bare_frame};
+use gpuprobe_model::stack::{CallStack, Frame, Language, Location, ModuleId, Symbols, bare_frame};
 use gpuprobe_report as report;
+use gpuprobe_report::memleak::ProcessReport;
 use gpuprobe_report::profile;
-use gpuprobe_report::{Options, View};
+use gpuprobe_report::{Group, Options, View};
 use proptest::prelude::*;
 
 const PID: u32 = 7;
@@ -28,7 +29,7 @@ struct Asked(RefCell<HashSet<(u32, Location, bool)>>);
 impl Symbols for Asked {
     fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
         self.0.borrow_mut().insert((pid, *location, is_innermost));
-        vec![bare_frame(location)]
+        Lines.frames(pid, location, is_innermost)
     }
 }
 
@@ -84,7 +85,10 @@ proptest! {
     ) {
         let mut state = State::default();
         for number in 1..10 {
-            let location = |address| Location { address, module: None, offset: address };
+            let location = |address: u64| match u32::try_from(address) {
+                Ok(line) if line % 2 == 1 => Location::python(line),
+                _ => Location { address, module: None, offset: address },
+            };
             let stack = CallStack {
                 locations: (number % 7..number + 3).map(location).collect(),
                 is_complete: true,
@@ -96,7 +100,7 @@ proptest! {
         }
         let view = View { min_bytes, older_than: age.map(Duration::from_nanos), ..View::default() };
         let options = options(top, view);
-        let needed = report::needed_locations(&state, &options);
+        let needed = report::needed_locations(&state, &options, &Lines);
         let asked = Asked::default();
         let clock = Clock::now();
         let sources = report::Sources::of_file(Some(&clock), &asked);
@@ -119,4 +123,112 @@ proptest! {
         profile::of_ledger(&state.ledger, &asked, profile::Which::default(), None);
         prop_assert_eq!(&needed.into_iter().collect::<HashSet<_>>(), &*asked.0.borrow());
     }
+}
+
+/// Lines of Python by their numbers: those of a user's file, of a library's, or what is missing.
+struct Lines;
+
+impl Symbols for Lines {
+    fn frames(&self, _pid: u32, location: &Location, _is_innermost: bool) -> Vec<Frame> {
+        let Some(number) = location.python_line() else {
+            return vec![bare_frame(location)];
+        };
+        let file = match number % 3 {
+            0 => Some(format!("/home/ada/{}.py", number % 2)),
+            1 => Some("/v/site-packages/torch/nn/x.py".to_owned()),
+            _ => None,
+        };
+        vec![Frame {
+            function: format!("f{}", number % 4),
+            file,
+            line: Some(number % 2),
+            module: String::new(),
+            language: Language::Python,
+            ..bare_frame(location)
+        }]
+    }
+}
+
+proptest! {
+    #[test]
+    fn putting_sites_together_loses_nothing(
+        stacks in proptest::collection::vec(proptest::collection::vec(0u32..24, 0..5), 1..12),
+        calls in proptest::collection::vec((1u64..100, 0usize..12), 1..60),
+        freed in proptest::collection::vec(1u64..60, 0..30),
+        top in proptest::option::of(0usize..5),
+        min_bytes in proptest::option::of(0u64..100),
+    ) {
+        let mut state = State::default();
+        for (number, lines) in (1..).zip(&stacks) {
+            let native = Location { address: number, module: Some(ModuleId(1)), offset: number };
+            let python = lines.iter().map(|&line| Location::python(line));
+            let locations = std::iter::once(native).chain(python).collect();
+            let stack = CallStack { locations, is_complete: true };
+            state.ledger.learn_stack(PID, number, Rc::new(stack));
+        }
+        for (time, (size, stack)) in (1..).zip(&calls) {
+            allocate(&mut state, time, *size, (stack % stacks.len()) as u64 + 1);
+        }
+        for address in freed {
+            free(&mut state, address);
+        }
+        let clock = Clock::now();
+        let sources = report::Sources::of_file(Some(&clock), &Lines);
+        let build = |group| {
+            let view = View { group: Some(group), min_bytes, ..View::default() };
+            let made = report::build(&state, Lost::default(), &options(top, view), sources);
+            made.memleak.unwrap().processes.remove(0)
+        };
+        let (together, apart) = (build(Group::Stack), build(Group::NativeStack));
+        let sum = |process: &ProcessReport| {
+            let sites = process.sites.as_ref().unwrap();
+            let listed: u64 = sites.iter().map(|site| site.live.live_bytes).sum();
+            let left = [process.omitted, process.filtered].map(Option::unwrap_or_default);
+            listed + left[0].bytes + left[1].bytes
+        };
+        prop_assert_eq!(sum(&together), sum(&apart));
+        prop_assert_eq!(sum(&together), together.live.live_bytes);
+        // Every site of the one is a part of one of the other, and every allocation at one.
+        let sites = together.sites.as_ref().unwrap();
+        if top.is_none() {
+            let variants: u64 = sites.iter().map(|site| site.variants).sum();
+            prop_assert_eq!(variants, apart.sites.as_ref().unwrap().len() as u64);
+            for site in apart.sites.as_ref().unwrap() {
+                prop_assert_eq!(sites.iter().filter(|one| one.has_id(site.id)).count(), 1);
+            }
+            for allocation in together.threads.iter().flat_map(|thread| &thread.allocations) {
+                prop_assert!(sites.iter().any(|site| Some(site.id) == allocation.site));
+            }
+        }
+        for site in sites {
+            prop_assert_eq!(site.alloc_bytes - site.freed_bytes >= site.live.live_bytes, true);
+            prop_assert!(site.peak.least <= site.peak.most);
+            prop_assert!(site.peak.least >= site.live.live_bytes);
+        }
+    }
+}
+
+fn free(state: &mut State, address: u64) {
+    let row = FUNCTIONS
+        .iter()
+        .position(|f| f.symbol == "cudaFree")
+        .unwrap();
+    let call = Call {
+        row: u16::try_from(row).unwrap(),
+        function: &FUNCTIONS[row],
+        result: 0,
+        pid: PID,
+        tid: PID,
+        start_ns: 500,
+        end_ns: 500,
+        address,
+        size_bytes: 0,
+        device: None,
+        context: 0,
+        captured: false,
+        stack: 0,
+        detail: None,
+    };
+    let ledger = &mut state.ledger;
+    ledger.apply(&Event::Call(call), |_| Identity::default());
 }

@@ -1,7 +1,8 @@
 //! Which frames are an allocator's: they are the same for whatever a program allocates through it, so
 //! that none of them says which allocation it was.
 
-use super::cuda::{file_name, is_cuda};
+use super::cuda::{file_name, is_own};
+use gpuprobe_model::stack::{Frame, Language};
 
 /// Beginnings of the names of functions that hand out memory for others, by whom.
 const FUNCTIONS: &[(&str, &[&str])] = &[
@@ -112,23 +113,28 @@ pub fn is_allocator(function: &str, module: &str) -> bool {
 }
 
 /// The index of the first frame that is neither CUDA's nor an allocator's; none if there is none.
-/// `frame` gives the function, the file of code and the source file of a frame.
-pub fn first_user<T>(
-    frames: &[T],
-    frame: impl Fn(&T) -> (&str, &str, Option<&str>),
-) -> Option<usize> {
-    frames.iter().position(|one| {
-        let (function, module, source) = frame(one);
-        !is_cuda(function, module, source) && !is_allocator(function, module)
-    })
+pub fn first_user(frames: &[Frame]) -> Option<usize> {
+    frames.iter().position(|frame| !is_inner(frame))
+}
+
+/// Whether a frame is CUDA's own, or an allocator's.
+pub fn is_inner(frame: &Frame) -> bool {
+    let is_native = frame.language == Language::Native;
+    is_native && (is_own(frame) || is_allocator(&frame.function, &frame.module))
+}
+
+/// Whether a function stands below the one that a program, or a thread of it, begins with.
+pub fn is_below_main(function: &str) -> bool {
+    BELOW.contains(&base_name(function))
+}
+
+fn base_name(function: &str) -> &str {
+    function.split(['@', '(']).next().unwrap_or(function)
 }
 
 /// How many frames there are down to the one that the program, or a thread of it, begins with.
 pub fn down_to_start<T>(frames: &[T], function: impl Fn(&T) -> &str) -> usize {
-    let name = |frame| {
-        let name = function(frame);
-        name.split(['@', '(']).next().unwrap_or(name)
-    };
+    let name = |frame| base_name(function(frame));
     let main = frames
         .iter()
         .rposition(|frame| FIRST.contains(&name(frame)));
@@ -138,7 +144,7 @@ pub fn down_to_start<T>(frames: &[T], function: impl Fn(&T) -> &str) -> usize {
     let below = frames
         .iter()
         .rev()
-        .take_while(|frame| BELOW.contains(&name(frame)));
+        .take_while(|frame| is_below_main(function(frame)));
     match frames.len() - below.count() {
         0 => frames.len(),
         shown => shown,

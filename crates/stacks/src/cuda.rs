@@ -1,6 +1,7 @@
 //! Which frames are CUDA's own: what a call looks like from the inside interests few.
 
 use gpuprobe_cuda::FUNCTIONS;
+use gpuprobe_model::stack::{Frame, Language};
 
 /// Beginnings of the names of files that CUDA and its tools consist of.
 const LIBRARIES: &[&str] = &[
@@ -23,6 +24,12 @@ pub fn is_cuda(function: &str, module: &str, source: Option<&str>) -> bool {
         || begins(function, INTERNAL)
         || source.is_some_and(|source| HEADERS.contains(&file_name(source)))
         || FUNCTIONS.iter().any(|known| known.symbol == function)
+}
+
+/// Whether a frame is CUDA's own: a function of Python never is, whatever it is called.
+pub fn is_own(frame: &Frame) -> bool {
+    frame.language == Language::Native
+        && is_cuda(&frame.function, &frame.module, frame.file.as_deref())
 }
 
 /// How many of the innermost frames are CUDA's own; none if all are, for then nothing would be

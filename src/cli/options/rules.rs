@@ -41,17 +41,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         commands: &[TRACE],
-        options: &["depth", "full_stacks", "stacks_shown"],
+        options: &["depth", "full_stacks", "stacks_native", "stacks_shown"],
         works: |given| given.memleak() && given.takes_stacks(),
         grade: Warning,
         why: "no call stacks are taken; trace --memleak with --stacks auto",
-    },
-    Rule {
-        commands: &[TRACE],
-        options: &["depth", "full_stacks"],
-        works: |given| given.shows_stacks() || given.profiles(),
-        grade: Warning,
-        why: "text has no call stacks by itself; add --stacks-shown or --site N",
     },
     Rule {
         commands: LIVE,
@@ -60,6 +53,13 @@ pub(super) const RULES: &[Rule] = &[
         grade: Warning,
         why: "only memory has call stacks, and launches in a recording with --cudatrace and \
               --activity; add --memleak",
+    },
+    Rule {
+        commands: LIVE,
+        options: &["python"],
+        works: |given| given.has_stacks(),
+        grade: Warning,
+        why: "no call stacks are taken; trace --memleak with --stacks auto",
     },
     Rule {
         commands: &[TRACE],
@@ -112,8 +112,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         commands: &["report"],
+        options: &["group"],
+        works: |given| given.lists_allocations() || given.has("diff"),
+        grade: Error,
+        why: "it is about lists of call sites; ask for --analysis watermark or leakage, or for --diff",
+    },
+    Rule {
+        commands: &["report"],
         options: &[
-            "group",
             "sort",
             "depth",
             "older_than",
@@ -132,6 +138,13 @@ pub(super) const RULES: &[Rule] = &[
         works: |given| given.lists_allocations() || given.profiles() || given.has("diff"),
         grade: Warning,
         why: "no call stack is written; ask for --analysis watermark or leakage, or for a profile",
+    },
+    Rule {
+        commands: &["report"],
+        options: &["stacks_native"],
+        works: |given| given.lists_allocations(),
+        grade: Warning,
+        why: "no call stack is listed; ask for --analysis watermark or leakage",
     },
     Rule {
         commands: &["report"],

@@ -28,11 +28,18 @@ const LINES: &[(&str, &[(Grade, &str)])] = &[
         &[(Error, "--sort, --min-size")],
     ),
     ("report f --analysis leakage --depth 3 --full-stacks", &[]),
+    ("report f --diff g --group native-stack", &[]),
+    ("report f --kernels --group", &[(Error, "--group")]),
     ("report f --analysis usage --top 3", &[(Warning, "--top")]),
     ("report f --kernels --top 3", &[]),
     ("report f --kernels --host", &[(Warning, "--host")]),
     ("report f --full-stacks", &[(Warning, "--full-stacks")]),
     ("report f --full-stacks --weight peak --folded x", &[]),
+    (
+        "report f --stacks-native --folded x",
+        &[(Warning, "--stacks-native")],
+    ),
+    ("report f --stacks-native --analysis leakage", &[]),
     ("report f --weight peak", &[(Warning, "--weight")]),
     ("plot f --top 3", &[(Warning, "--top")]),
     ("plot f --top 3 --by site --pid 7", &[]),
@@ -49,10 +56,7 @@ const LIVE_LINES: &[(&str, &[(Grade, &str)])] = &[
         "-p 7 --kind vmm --depth 3 --stacks-shown --top 3 --sort age",
         &[],
     ),
-    (
-        "-p 7 --depth 3 --full-stacks",
-        &[(Warning, "--depth, --full-stacks")],
-    ),
+    ("-p 7 --depth 3 --full-stacks", &[]),
     ("--cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
     ("record --cudatrace -p 7 --kind vmm", &[(Error, "--kind")]),
     (
@@ -70,6 +74,17 @@ const LIVE_LINES: &[(&str, &[(Grade, &str)])] = &[
     (
         "--memleak -p 7 --full-stacks --stacks off --format csv",
         &[(Warning, "--full-stacks")],
+    ),
+    (
+        "-p 7 --stacks-native --stacks off",
+        &[(Warning, "--stacks-native")],
+    ),
+    ("-p 7 --python off --stacks-native", &[]),
+    ("-p 7 --python off --stacks off", &[(Warning, "--python")]),
+    ("--memleak --python auto", &[(Warning, "--python")]),
+    (
+        "record --cudatrace --activity --stacks fp --python off -- app",
+        &[],
     ),
     ("--cudatrace -p 7 --stacks fp", &[(Warning, "--stacks")]),
     ("--cudatrace --activity --record f --stacks fp -- app", &[]),

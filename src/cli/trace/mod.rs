@@ -192,6 +192,7 @@ impl TraceArgs {
             collect,
             single_records: self.per_record,
             stacks: self.target.stacks(modes.memleak),
+            python: self.target.python(),
             view: self.view.view(),
             profiles,
             target: self.target.target(),

@@ -85,6 +85,7 @@ impl RecordArgs {
             collect,
             single_records: false,
             stacks: self.target.stacks(modes.memleak),
+            python: self.target.python(),
             view: View::default(),
             profiles: profile::Config::default(),
             target: self.target.target(),

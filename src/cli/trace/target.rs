@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use nix::unistd::User;
 
 use super::super::parse_duration;
@@ -11,6 +11,15 @@ use crate::live::{ApiChoice, Filter, Target};
 use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{KindSet, MemoryKind};
+
+/// Whether call stacks have frames of Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PythonFrames {
+    /// Where a process has a Python interpreter that is known.
+    Auto,
+    /// Not at all.
+    Off,
+}
 
 #[derive(Debug, Args)]
 pub(super) struct TargetArgs {
@@ -72,6 +81,10 @@ pub(super) struct TargetArgs {
     #[arg(long, value_enum, value_name = "HOW")]
     stacks: Option<StackMode>,
 
+    /// Python frames in call stacks.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = PythonFrames::Auto)]
+    python: PythonFrames,
+
     /// Have COMMAND run as root, also where sudo was called by another user.
     #[arg(long, requires = "command")]
     pub(super) as_root: bool,
@@ -105,6 +118,11 @@ impl TargetArgs {
             StackMode::Off
         };
         self.stacks.unwrap_or(by_default)
+    }
+
+    /// Whether call stacks have frames of Python.
+    pub(super) fn python(&self) -> bool {
+        self.python == PythonFrames::Auto
     }
 
     /// Which of that is reported, or recorded.

@@ -62,7 +62,8 @@ impl Run<'_> {
         }
         let options = self.options(is_final);
         if let Some(stacks) = &mut self.sink.stacks {
-            stacks.want(report::needed_locations(&self.sink.state, &options).into_iter());
+            let needed = report::needed_locations(&self.sink.state, &options, &stacks.frames);
+            stacks.want(needed.into_iter());
             stacks.sweep(process::is_alive);
             self.wait_for_frames(if is_final { FIND_FOR } else { FIND_FOR_ONE })?;
         }

@@ -69,8 +69,9 @@ pub struct KnownFrames {
 /// Bytes that the frames at a place take.
 fn size_of_frames(frames: &[Frame]) -> usize {
     let size = |frame: &Frame| {
-        let file = frame.file.as_ref().map_or(0, String::len);
-        size_of::<Frame>() + frame.function.len() + file + frame.module.len()
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let optional = length(&frame.file) + length(&frame.source);
+        size_of::<Frame>() + frame.function.len() + optional + frame.module.len()
     };
     frames.iter().map(size).sum()
 }

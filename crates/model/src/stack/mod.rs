@@ -121,6 +121,11 @@ pub trait Symbols {
         number
     }
 
+    /// The same where callers with the same lines of Python are one call site.
+    fn folded_id(&self, number: u32) -> u32 {
+        self.caller_id(number)
+    }
+
     /// What is known of that caller's calls: `valid`, `invalid` or `driver`.
     fn caller_trace(&self, number: u32) -> Option<&'static str> {
         let _ = number;

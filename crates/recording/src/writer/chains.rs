@@ -8,7 +8,8 @@ use std::collections::{HashMap, VecDeque};
 use rusqlite::params;
 
 use super::insert::{Insert, Strings};
-use gpuprobe_model::stack::{CallStack, Frame, KnownFrames, Location, bare_frame};
+use crate::chains::{PYTHON, language_name};
+use gpuprobe_model::stack::{CallStack, Frame, KnownFrames, Language, Location, bare_frame};
 
 /// Processes whose stacks are known for a while after their end: their last launches and copies come
 /// by another ring than their end, and are often read after it.
@@ -158,7 +159,7 @@ impl<'c> Chains<'c> {
         strings: &mut Strings<'c>,
     ) -> rusqlite::Result<()> {
         let symbol = strings.id(&plain(&frame.function))?;
-        let module = strings.id(&plain(&frame.module))?;
+        let module = strings.id(&plain(module_of(frame)))?;
         self.rows.row(params![
             id,
             symbol,
@@ -167,13 +168,30 @@ impl<'c> Chains<'c> {
             frame.address.cast_signed(),
             depth
         ])?;
-        if frame.file.is_none() && !frame.inlined {
+        let is_python = frame.language == Language::Python;
+        if frame.file.is_none() && !frame.inlined && !is_python {
             return Ok(());
         }
-        let file = frame.file.as_deref().map(|file| strings.id(&plain(file)));
-        let file = file.transpose()?;
-        self.sources
-            .row(params![id, depth, file, frame.line, frame.inlined])
+        let mut optional = |text: Option<&str>| {
+            let id = text.map(|text| strings.id(&plain(text)));
+            id.transpose()
+        };
+        let file = optional(frame.file.as_deref())?;
+        let language = optional(Some(language_name(frame.language)))?;
+        let source = optional(frame.source.as_deref())?;
+        let inlined = frame.inlined;
+        self.sources.row(params![
+            id, depth, file, frame.line, inlined, language, source
+        ])
+    }
+}
+
+/// What a frame is in: of Python, its source file.
+fn module_of(frame: &Frame) -> &str {
+    match (frame.module.as_str(), &frame.file) {
+        ("", Some(file)) => file,
+        ("", None) => PYTHON,
+        (module, _) => module,
     }
 }
 
@@ -184,6 +202,9 @@ fn plain(text: &str) -> String {
 
 /// Whether the name is only a place: `MODULE+0xOFFSET` or an address.
 fn is_unnamed(frame: &Frame) -> bool {
+    if frame.language == Language::Python {
+        return false;
+    }
     let place = frame.function.rsplit('+').next().unwrap_or("");
     let digits = place.strip_prefix("0x").unwrap_or("");
     !digits.is_empty() && digits.chars().all(|c| c.is_ascii_hexdigit())

@@ -217,7 +217,8 @@ pub(super) const OURS: &[Table] = &[
     (
         "GPUPROBE_FRAMES",
         "chain INTEGER NOT NULL, depth INTEGER NOT NULL, file INTEGER, line INTEGER, \
-         isInlined INTEGER NOT NULL, PRIMARY KEY (chain, depth)",
+         isInlined INTEGER NOT NULL, language INTEGER, source INTEGER, PRIMARY KEY (chain, \
+         depth)",
     ),
     (
         "GPUPROBE_STACKS",

@@ -155,7 +155,7 @@ impl Answer {
             Format::Json => return json(report, out),
             Format::Tsv | Format::Csv => {}
         }
-        if self.view.group == Some(Group::Stack) {
+        if self.view.group.is_some_and(Group::is_by_site) {
             let columns = [
                 "bytes",
                 "allocations",
@@ -244,8 +244,7 @@ impl Answer {
     pub(super) fn diff(&self, diff: &diff::Diff, out: &mut dyn Write) -> Result<()> {
         match self.format {
             Format::Text => {
-                let full_stacks = self.view.full_stacks;
-                return written(text::diff(diff, full_stacks, self.lines(), out));
+                return written(text::diff(diff, &self.view, self.lines(), out));
             }
             Format::Json => return json(diff, out),
             Format::Tsv | Format::Csv => {}
@@ -315,10 +314,20 @@ pub(super) fn kinds(kinds: &[MemoryKind]) -> String {
     names.join(" and ")
 }
 
+/// Where a frame is: in a file of code, or in a line of Python.
+fn place(frame: &Frame) -> String {
+    match (frame.module.as_str(), &frame.file, frame.line) {
+        ("", Some(file), Some(line)) => format!("{file}:{line}"),
+        ("", Some(file), None) => file.clone(),
+        ("", None, _) => "python".into(),
+        (module, _, _) => module.to_owned(),
+    }
+}
+
 /// A call stack on one line, innermost frame first.
 fn line(stack: &[Frame]) -> String {
     let frames = stack
         .iter()
-        .map(|frame| format!("[{}] ({})", frame.function, frame.module));
+        .map(|frame| format!("[{}] ({})", frame.function, place(frame)));
     frames.collect::<Vec<_>>().join(" -> ")
 }

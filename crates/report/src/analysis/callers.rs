@@ -8,11 +8,14 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use gpuprobe_cuda::names::plain_name;
-use gpuprobe_cuda::{FUNCTIONS, MemoryKind};
+use gpuprobe_cuda::{Belongs, FUNCTIONS, MemoryKind};
 use gpuprobe_model::stack::{Frame, Language, Location, Symbols, bare_frame};
 use gpuprobe_recording::chains::{self, Stack};
 use gpuprobe_recording::row::integer;
 use gpuprobe_recording::{Database, Origin, Resolver, Trace};
+
+use crate::fold::{self, Lines};
+use crate::memleak::side;
 
 /// Callers beyond which it is looked whether a new one has the frames of another: exports may have a
 /// chain for every call.
@@ -29,6 +32,16 @@ struct Caller {
 /// What is alike, by what is shown of it.
 type Content = (Stack, u16, Trace);
 
+/// Callers by the lines of Python that their stacks have in common.
+#[derive(Default)]
+struct ByLines {
+    lines: Lines,
+    /// The first caller of each.
+    first: HashMap<(Belongs, Vec<u32>), u32>,
+    /// Of each caller, by its number, the one that stands for it.
+    ids: Vec<u32>,
+}
+
 /// The callers of a file.
 pub struct Callers<'a> {
     resolver: Resolver<'a>,
@@ -42,6 +55,8 @@ pub struct Callers<'a> {
     contents: RefCell<HashMap<Content, u32>>,
     /// That of each caller that was asked for.
     known: RefCell<HashMap<u32, u32>>,
+    /// The same where callers with the same lines of Python are one.
+    folded: RefCell<ByLines>,
     /// Chains that do not reach the beginning of their thread.
     cut: HashSet<i64>,
 }
@@ -67,6 +82,7 @@ impl<'a> Callers<'a> {
             others: Vec::new(),
             contents: RefCell::default(),
             known: RefCell::default(),
+            folded: RefCell::default(),
             cut,
         })
     }
@@ -160,6 +176,17 @@ impl<'a> Callers<'a> {
         chain.map_or_else(|| Stack::from([]), |chain| self.resolver.stack(chain))
     }
 
+    /// What the stack of a caller has in common with those that are the same call site.
+    fn key_of(&self, number: u32, lines: &mut Lines) -> Option<(Belongs, Vec<u32>)> {
+        let caller = self.get(number)?;
+        let stack = self.stack_of(caller.chain);
+        let python = stack
+            .iter()
+            .filter(|frame| frame.language == Language::Python);
+        let numbered: Vec<_> = python.filter_map(|one| lines.number(&frame(one))).collect();
+        Some((side(caller.function), fold::key(&numbered)?))
+    }
+
     fn content_of(&self, caller: &Caller) -> Content {
         (self.stack_of(caller.chain), caller.function, caller.trace)
     }
@@ -202,18 +229,29 @@ impl Symbols for Callers<'_> {
         self.known.borrow().get(&number).copied().unwrap_or(number)
     }
 
+    fn folded_id(&self, number: u32) -> u32 {
+        let mut folded = self.folded.borrow_mut();
+        let ByLines { lines, first, ids } = &mut *folded;
+        // In order, as those of contents are.
+        for next in (0..).take(number as usize + 1).skip(ids.len()) {
+            let own = self.caller_id(next);
+            let key = match ids.get(own as usize) {
+                // Another number of one that is known.
+                Some(&known) => {
+                    ids.push(known);
+                    continue;
+                }
+                None => self.key_of(next, lines),
+            };
+            ids.push(key.map_or(own, |key| *first.entry(key).or_insert(own)));
+        }
+        ids.get(number as usize).copied().unwrap_or(number)
+    }
+
     fn function(&self, number: u16) -> Option<Cow<'static, str>> {
         let other = usize::from(number).checked_sub(FUNCTIONS.len())?;
         let name = self.others.get(other)?;
         Some(name.to_string().into())
-    }
-}
-
-/// A file tells lines of Python by the names of their files only.
-fn language(file: Option<&str>) -> Language {
-    match file {
-        Some(file) if file.ends_with(".py") => Language::Python,
-        _ => Language::Native,
     }
 }
 
@@ -222,10 +260,10 @@ fn frame(frame: &chains::Frame) -> Frame {
         function: frame.function.to_string(),
         file: frame.file.as_deref().map(str::to_owned),
         line: frame.line,
-        source: None,
-        module: frame.module.to_string(),
+        source: frame.source.as_deref().map(str::to_owned),
+        module: frame.code_file().to_owned(),
         address: frame.address,
-        language: language(frame.file.as_deref()),
+        language: frame.language,
         inlined: frame.inlined,
     }
 }

@@ -1,6 +1,6 @@
 //! What grew between two runs, by call stack.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -9,11 +9,13 @@ use super::accounts::caller_of;
 use super::callers::Callers;
 use super::{Accounts, Amount, Selection};
 use crate::SCHEMA;
+use crate::fold::{self, place};
 use crate::label::labels;
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::Ledger;
-use gpuprobe_model::stack::{Frame, Symbols};
+use gpuprobe_model::stack::{Frame, Language, Symbols};
 use gpuprobe_recording::{Database, Session};
+use gpuprobe_stacks::cuda::file_name;
 
 /// How much a call stack held in two runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -28,7 +30,11 @@ pub struct Grown {
     pub label: String,
     /// Its frames in the later run that has it.
     #[serde(skip)]
-    frames: Vec<Frame>,
+    pub(super) frames: Vec<Frame>,
+    /// The run that they are of, and how much that stack holds: of several that are one call site, it
+    /// is the one that holds most.
+    #[serde(skip)]
+    most: (usize, u64),
 }
 
 impl Grown {
@@ -65,11 +71,16 @@ pub struct Diff {
     pub never_freed: Vec<Grown>,
 }
 
-/// Compares `before` with `after`.
+/// Compares `before` with `after`; with `by_lines`, call stacks with the same lines of Python are one.
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn diff(before: &Database, after: &Database, selection: &Selection) -> Result<Diff> {
+pub fn diff(
+    before: &Database,
+    after: &Database,
+    selection: &Selection,
+    by_lines: bool,
+) -> Result<Diff> {
     let mut watermark = [0; 2];
     let mut leaked = [0; 2];
     let mut at_peak = BTreeMap::new();
@@ -81,7 +92,13 @@ pub fn diff(before: &Database, after: &Database, selection: &Selection) -> Resul
         leaked[run] = accounts.never_freed().gpu.total.bytes;
         let then = accounts.ledger.at_peak_of_rows();
         for (stacks, ledger) in [(&mut at_peak, &then), (&mut never_freed, &accounts.ledger)] {
-            enter(stacks, run, ledger, &accounts.callers, selection);
+            enter(
+                stacks,
+                run,
+                (ledger, &accounts.callers),
+                selection,
+                by_lines,
+            );
         }
     }
     Ok(Diff {
@@ -99,11 +116,11 @@ type ByStack = BTreeMap<Vec<String>, Grown>;
 fn enter(
     stacks: &mut ByStack,
     run: usize,
-    ledger: &Ledger,
-    callers: &Callers<'_>,
+    (ledger, callers): (&Ledger, &Callers<'_>),
     selection: &Selection,
+    by_lines: bool,
 ) {
-    let mut amounts: HashMap<(u32, MemoryKind), Amount> = HashMap::new();
+    let mut amounts: BTreeMap<(u32, MemoryKind), Amount> = BTreeMap::new();
     for process in ledger.living().chain(ledger.ended(true)) {
         for allocation in process.allocations() {
             if selection.host || allocation.belongs() != Belongs::Host {
@@ -114,21 +131,38 @@ fn enter(
         }
     }
     for ((caller, kind), amount) in amounts {
-        let key = key(callers, caller, kind);
-        let grown = stacks.entry(key.clone()).or_default();
-        grown.stack = key;
-        grown.frames = callers.caller(caller).0;
+        let stack = stack_of(callers, caller, kind);
+        let frames = callers.caller(caller).0;
+        let lines = by_lines.then(|| lines(&frames, kind)).flatten();
+        let grown = stacks
+            .entry(lines.unwrap_or_else(|| stack.clone()))
+            .or_default();
+        if grown.stack.is_empty() || (run, amount.bytes) > grown.most {
+            (grown.stack, grown.frames, grown.most) = (stack, frames, (run, amount.bytes));
+        }
         grown.bytes[run] = grown.bytes[run].saturating_add(amount.bytes);
         grown.allocations[run] += amount.allocations;
     }
 }
 
+/// What stacks have in common that are one call site: lines of Python, and whose memory it is. None
+/// without Python.
+fn lines(frames: &[Frame], kind: MemoryKind) -> Option<Vec<String>> {
+    let text = |frame: &Frame| format!("{:?} {:?}:{:?}", frame.function, frame.file, frame.line);
+    let lines: Vec<_> = fold::telling(frames).map(text).collect();
+    let side = format!("{:?}", kind.belongs());
+    (!lines.is_empty()).then(|| std::iter::once(side).chain(lines).collect())
+}
+
 /// Addresses differ from run to run; functions, file names and places in a file stay.
-fn key(callers: &Callers<'_>, caller: u32, kind: MemoryKind) -> Vec<String> {
+fn stack_of(callers: &Callers<'_>, caller: u32, kind: MemoryKind) -> Vec<String> {
     let called = callers.called(caller);
     let mut lines = vec![called.unwrap_or(kind.name().into()).into_owned()];
     for frame in callers.stack(caller).iter() {
-        let file = frame.module.rsplit('/').next().unwrap_or("");
+        let file = match frame.language {
+            Language::Python => place(frame.file.as_deref().unwrap_or("python"), frame.line),
+            Language::Native => file_name(&frame.module).to_owned(),
+        };
         let function = if frame.unresolved && !frame.function.contains("+0x") {
             "?"
         } else {

@@ -189,7 +189,8 @@ fn answer(
         host: selection.host,
     };
     if let Some(after) = &config.diff {
-        let grown = diff::diff(database, &Database::open(after)?, selection)?;
+        let after = Database::open(after)?;
+        let grown = diff::diff(database, &after, selection, config.view.groups_by_lines())?;
         return writer.diff(&grown, out);
     }
     let question = match config.question {
@@ -210,7 +211,7 @@ fn answer(
     }
     let is_json = config.format == Format::Json;
     let is_text = config.format == Format::Text;
-    let is_by_site = config.view.group == Some(Group::Stack);
+    let is_by_site = config.view.group.is_some_and(Group::is_by_site);
     let file = File {
         database,
         session,

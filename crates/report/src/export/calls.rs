@@ -8,10 +8,12 @@ use serde_json::Value;
 
 use super::events::{Arguments, Events};
 use super::tracks::{Of, Tracks};
+use crate::fold::with_place;
 use gpuprobe_cuda::nsys::class;
+use gpuprobe_model::stack::Language;
 pub(super) use gpuprobe_recording::memory_rows::CALLS;
 use gpuprobe_recording::row::integer;
-use gpuprobe_recording::{Database, Resolver};
+use gpuprobe_recording::{Database, Frame, Resolver};
 
 /// The table of the overhead of tracing.
 pub(super) const OVERHEAD: &str = "PROFILER_OVERHEAD";
@@ -88,12 +90,18 @@ fn arguments(
     args.insert("result".to_owned(), result.into());
     if let Some(chain) = chain {
         let frames = resolver.stack(chain);
-        let frames = frames
-            .iter()
-            .map(|frame| format!("{} ({})", frame.function, frame.module).into());
+        let frames = frames.iter().map(|frame| text(frame).into());
         args.insert("stack".to_owned(), Value::Array(frames.collect()));
     }
     args
+}
+
+/// `function (file)`; of Python, `function (file.py:41)`.
+fn text(frame: &Frame) -> String {
+    match frame.language {
+        Language::Native => format!("{} ({})", frame.function, frame.module),
+        Language::Python => with_place(&frame.function, frame.file.as_deref(), frame.line),
+    }
 }
 
 /// Writes the overhead of tracing.

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
+use super::groups::Groups;
 use super::nvml::tracked;
 use super::sites::site_reports;
 use super::threads::thread_reports;
@@ -122,7 +123,8 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         symbols,
         ..
     } = sources;
-    let (sites, omitted, filtered) = site_reports(process, options, sources);
+    let groups = Groups::of(process, options.view.groups_by_lines(), symbols);
+    let (sites, omitted, filtered) = site_reports(process, &groups, options, sources);
     let (sites, functions) = if options.tells_sites() {
         (Some(sites), Vec::new())
     } else {
@@ -178,7 +180,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         modules: process.modules() as u64,
         pools: process.pools.iter().map(pool_report).collect(),
         nvml,
-        threads: thread_reports(process, clock, options, symbols),
+        threads: thread_reports(process, clock, options, (&groups, symbols)),
         sites,
         functions,
         omitted: what_there_is(omitted),

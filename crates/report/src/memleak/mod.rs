@@ -1,7 +1,10 @@
 //! Who holds memory.
 
 mod build;
+mod groups;
+mod listed;
 mod nvml;
+mod peak;
 mod site;
 mod sites;
 mod threads;
@@ -19,8 +22,10 @@ use gpuprobe_engine::totals::{Sums, Total};
 use gpuprobe_model::GpuMemory;
 
 pub(super) use build::build;
+pub(super) use groups::side;
 pub use nvml::Nvml;
 pub(super) use nvml::tracked;
+pub use peak::Peak;
 pub use site::{LeftOut, SiteReport};
 pub(super) use sites::{needed_locations, stack_of};
 

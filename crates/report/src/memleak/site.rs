@@ -6,7 +6,9 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Serialize, Serializer};
 
 use super::Live;
+use super::peak::Peak;
 use crate::clock_micros;
+use crate::fold::Folded;
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::stack::Frame;
 
@@ -42,20 +44,25 @@ pub struct SiteReport {
     /// What it is called: its first frame that is neither CUDA's nor an allocator's, with callers where
     /// others have the same.
     pub label: String,
-    /// The function that was called.
+    /// The function that was called; of several, the one where most is live.
     pub api: Cow<'static, str>,
+    /// The others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_apis: Vec<Cow<'static, str>>,
     /// The kinds of memory that are live.
     #[serde(serialize_with = "kind_names")]
     pub kinds: Vec<MemoryKind>,
     /// What was allocated here and is live, as far as its age and size were asked for.
     #[serde(flatten)]
     pub live: Live,
-    /// Bytes that are live here beyond those of the last report, or fewer if negative; none in the first.
-    pub change_bytes: Option<i64>,
-    /// The same of allocations.
-    pub change_allocations: Option<i64>,
-    /// The most bytes that were live here at a time, whatever their age and size.
-    pub peak_bytes: u64,
+    /// Bytes and allocations that are live here beyond those of the last report, or fewer if negative;
+    /// none in the first.
+    #[serde(flatten, serialize_with = "changes")]
+    pub change: Option<(i64, i64)>,
+    /// The most bytes that were live here at a time, whatever their age and size; in JSON, null if that
+    /// is not known.
+    #[serde(rename = "peak_bytes", serialize_with = "exact")]
+    pub peak: Peak,
     /// Bytes ever allocated here.
     pub alloc_bytes: u64,
     /// Allocations ever made here.
@@ -82,11 +89,50 @@ pub struct SiteReport {
     pub trace: Option<&'static str>,
     /// The stack reaches the beginning of the thread.
     pub complete: bool,
+    /// Call stacks that are put together here, of which this is the one that holds most.
+    pub variants: u64,
+    /// The numbers of all that ever were, where each is listed by itself.
+    #[serde(skip)]
+    pub own_ids: Vec<u32>,
     /// Frames that `--depth` leaves out, from the outermost.
     #[serde(skip_serializing_if = "is_zero")]
     pub omitted_frames: u64,
     /// The call stack, innermost first; empty if it is not known.
     pub stack: Vec<Frame>,
+    /// The same for people, if there is Python in it.
+    #[serde(skip)]
+    pub folded: Option<Folded>,
+}
+
+impl SiteReport {
+    /// Whether a number is that of this site, or of one that is a part of it.
+    pub fn has_id(&self, number: u32) -> bool {
+        self.id == number || self.own_ids.contains(&number)
+    }
+
+    /// Bytes that are live here beyond those of the last report.
+    pub fn change_bytes(&self) -> Option<i64> {
+        self.change.map(|(bytes, _)| bytes)
+    }
+}
+
+fn changes<S: Serializer>(change: &Option<(i64, i64)>, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Change {
+        change_bytes: Option<i64>,
+        change_allocations: Option<i64>,
+    }
+    let (change_bytes, change_allocations) = change.unzip();
+    let change = Change {
+        change_bytes,
+        change_allocations,
+    };
+    change.serialize(serializer)
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn exact<S: Serializer>(peak: &Peak, serializer: S) -> Result<S::Ok, S::Error> {
+    peak.exact().serialize(serializer)
 }
 
 fn kind_names<S: Serializer>(kinds: &[MemoryKind], serializer: S) -> Result<S::Ok, S::Error> {

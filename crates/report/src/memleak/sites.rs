@@ -1,68 +1,18 @@
 //! Live allocations by call site.
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
+use super::groups::{Groups, perhaps_python};
+use super::listed::Listed;
 use super::{LeftOut, Live, SiteReport};
+use crate::fold::Folded;
 use crate::label::{labels, via};
-use crate::{Options, Sort, Sources, function_name};
-use gpuprobe_cuda::MemoryKind;
-use gpuprobe_engine::totals::Sums;
-use gpuprobe_engine::{Allocation, Ledger, Process, Site};
-use gpuprobe_model::stack::{Frame, Location, NoSymbols, Symbols};
+use crate::{Options, Sources, function_name};
+use gpuprobe_engine::{Ledger, Process, Site};
+use gpuprobe_model::stack::{Frame, Language, Location, Symbols};
 use gpuprobe_stacks::cuda;
-
-/// A call site at which something is live that is to be listed.
-struct Listed<'a> {
-    id: u32,
-    site: &'a Site,
-    /// What of it is to be listed.
-    live: Sums,
-    /// What was ever allocated there, and what of it is no longer live.
-    allocated: Sums,
-    freed: Sums,
-    peak_bytes: u64,
-    oldest_ns: u64,
-    newest_ns: u64,
-    kinds: Vec<MemoryKind>,
-}
-
-impl Listed<'_> {
-    fn add(&mut self, allocation: &Allocation) {
-        self.live.add(allocation);
-        self.oldest_ns = self.oldest_ns.min(allocation.end_ns);
-        self.newest_ns = self.newest_ns.max(allocation.end_ns);
-        if let Err(place) = self.kinds.binary_search(&allocation.kind()) {
-            self.kinds.insert(place, allocation.kind());
-        }
-    }
-
-    /// Another number of the same site.
-    fn merge(&mut self, other: Self) {
-        self.live.merge(other.live);
-        self.allocated.merge(other.allocated);
-        self.freed.merge(other.freed);
-        // These need not have been at the same time: it is no less.
-        self.peak_bytes = self.peak_bytes.saturating_add(other.peak_bytes);
-        self.oldest_ns = self.oldest_ns.min(other.oldest_ns);
-        self.newest_ns = self.newest_ns.max(other.newest_ns);
-        self.kinds.extend(other.kinds);
-        self.kinds.sort_unstable();
-        self.kinds.dedup();
-    }
-
-    fn key(&self, sort: Sort) -> impl Ord + use<> {
-        let (gpu, all) = (Reverse(self.live.gpu.bytes), Reverse(self.live.all().bytes));
-        let first = match sort {
-            Sort::Bytes => (0, Reverse(0)),
-            Sort::Count => (0, Reverse(self.live.all().allocations)),
-            Sort::Age => (self.oldest_ns, Reverse(0)),
-        };
-        (first, gpu, all, self.oldest_ns, self.id)
-    }
-}
 
 /// The sites of a process that are listed, in order.
 struct Selected<'a> {
@@ -73,14 +23,17 @@ struct Selected<'a> {
     filtered: LeftOut,
 }
 
-fn select<'a>(process: &'a Process, options: &Options, symbols: &dyn Symbols) -> Selected<'a> {
+fn select<'a>(process: &'a Process, options: &Options, groups: &Groups) -> Selected<'a> {
     let mut filtered = LeftOut::default();
     let found = if options.view.includes_all() {
-        all_live(process)
+        all_live(process, groups)
     } else {
         included(process, options, &mut filtered)
     };
-    let mut found = put_together(found, symbols);
+    let mut found = put_together(found, groups);
+    let left_out = |site: &&Listed<'_>| site.live.is_empty() && filtered_here(process, site);
+    filtered.sites = found.iter().filter(left_out).count() as u64;
+    found.retain(|site| !site.live.is_empty());
     let key = |site: &Listed<'_>| site.key(options.view.sort);
     let mut omitted = LeftOut::default();
     let top = options.top.filter(|_| options.view.site.is_none());
@@ -102,23 +55,24 @@ fn select<'a>(process: &'a Process, options: &Options, symbols: &dyn Symbols) ->
     }
 }
 
-/// The number of a site in reports: the files that we read may have several for one.
-pub(super) fn site_id(process: &Process, number: u32, symbols: &dyn Symbols) -> u32 {
-    let caller = process.sites.get(number).and_then(|site| site.caller);
-    caller.map_or(number, |caller| symbols.caller_id(caller))
+/// Whether something is live at one of the sites that are one.
+fn filtered_here(process: &Process, site: &Listed<'_>) -> bool {
+    let mut members = site
+        .members
+        .iter()
+        .filter_map(|&number| process.sites.get(number));
+    members.any(|site| !site.live.is_empty())
 }
 
 /// The same sites, those together that are one.
-fn put_together<'a>(found: Vec<Listed<'a>>, symbols: &dyn Symbols) -> Vec<Listed<'a>> {
-    if found.iter().all(|site| site.site.caller.is_none()) {
+fn put_together<'a>(found: Vec<Listed<'a>>, groups: &Groups) -> Vec<Listed<'a>> {
+    if groups.are_single() {
         return found;
     }
     let mut places: HashMap<u32, usize> = HashMap::new();
     let mut together: Vec<Listed<'a>> = Vec::new();
     for mut site in found {
-        if let Some(caller) = site.site.caller {
-            site.id = symbols.caller_id(caller);
-        }
+        site.id = groups.id(site.id);
         match places.entry(site.id) {
             Entry::Occupied(place) => together[*place.get()].merge(site),
             Entry::Vacant(place) => {
@@ -130,47 +84,35 @@ fn put_together<'a>(found: Vec<Listed<'a>>, symbols: &dyn Symbols) -> Vec<Listed
     together
 }
 
-/// The sites at which something is live.
-fn all_live(process: &Process) -> Vec<Listed<'_>> {
+/// The sites with what is live there; those where nothing is, if they may be a part of others.
+fn all_live<'a>(process: &'a Process, groups: &Groups) -> Vec<Listed<'a>> {
+    let are_single = groups.are_single();
     let sites = (0..).zip(process.sites.iter());
     let sites = sites.zip(process.spans_by_site());
-    let listed = sites.filter_map(|((id, site), span)| {
-        let span = span?;
-        Some(Listed {
-            id,
-            site,
-            live: site.live,
-            allocated: site.allocated,
-            freed: site.freed,
-            peak_bytes: site.peak_bytes,
-            oldest_ns: span.oldest_ns,
-            newest_ns: span.newest_ns,
-            kinds: span.kinds,
-        })
+    let counts = sites.filter(|(_, span)| span.is_some() || !are_single);
+    let listed = counts.map(|((number, site), span)| {
+        let mut listed = Listed::new(number, site);
+        if let Some(span) = span {
+            listed.live = site.live;
+            (listed.oldest_ns, listed.newest_ns) = (span.oldest_ns, span.newest_ns);
+            listed.kinds = span.kinds;
+            listed.count();
+        }
+        listed
     });
     listed.collect()
 }
 
-/// The sites at which something is live of the age and size that are asked for. Every allocation is
+/// All sites, with what is live there of the age and size that are asked for. Every allocation is
 /// looked at.
 fn included<'a>(
     process: &'a Process,
     options: &Options,
     filtered: &mut LeftOut,
 ) -> Vec<Listed<'a>> {
-    let mut found: Vec<_> = (0..)
-        .zip(process.sites.iter())
-        .map(|(id, site)| Listed {
-            id,
-            site,
-            live: Sums::default(),
-            allocated: site.allocated,
-            freed: site.freed,
-            peak_bytes: site.peak_bytes,
-            oldest_ns: u64::MAX,
-            newest_ns: 0,
-            kinds: Vec::new(),
-        })
+    let sites = (0..).zip(process.sites.iter());
+    let mut found: Vec<_> = sites
+        .map(|(number, site)| Listed::new(number, site))
         .collect();
     for allocation in process.allocations() {
         if !options.view.includes(allocation, options.now_ns) {
@@ -179,83 +121,129 @@ fn included<'a>(
             site.add(allocation);
         }
     }
-    let left_out = |site: &&Listed<'_>| site.live.is_empty() && !site.site.live.is_empty();
-    filtered.sites = found.iter().filter(left_out).count() as u64;
-    found.retain(|site| !site.live.is_empty());
     found
+}
+
+/// What a stack says of a site, whatever is shown of it.
+struct Called {
+    frames: Vec<Frame>,
+    complete: bool,
+    api: Cow<'static, str>,
 }
 
 /// The call sites of a process, and what is left out by their number and by filters.
 pub(super) fn site_reports(
     process: &Process,
+    groups: &Groups,
     options: &Options,
     sources: Sources<'_>,
 ) -> (Vec<SiteReport>, LeftOut, LeftOut) {
-    let Sources {
-        clock,
-        history,
-        symbols,
-        ..
-    } = sources;
-    let selected = select(process, options, symbols);
-    let stacks: Vec<_> = selected
-        .listed
-        .iter()
-        .map(|site| stack_of(process.pid, site.site, symbols))
-        .collect();
-    let apis: Vec<_> = selected
-        .listed
-        .iter()
-        .map(|site| function_name(site.site.row, symbols))
-        .collect();
-    let named = stacks.iter().zip(&apis);
-    let named: Vec<_> = named
-        .map(|((frames, _), api)| (frames.as_slice(), api.as_ref()))
-        .collect();
-    let mut labels = labels(&named).into_iter();
-    let mut vias: VecDeque<_> = named.iter().map(|(frames, api)| via(frames, api)).collect();
-    drop(named);
-    type Named<'a> = ((&'a Listed<'a>, (Vec<Frame>, bool)), Cow<'static, str>);
-    let report = |((site, (mut frames, complete)), api): Named<'_>| {
-        let change = history.and_then(|history| history.change_of_site(process, site.id));
-        if !options.view.full_stacks {
-            let is_own = |f: &Frame| cuda::is_cuda(&f.function, &f.module, f.file.as_deref());
-            frames.drain(..cuda::own_frames(&frames, is_own));
-        }
-        let depth = options.view.depth.unwrap_or(usize::MAX);
-        let omitted_frames = frames.len().saturating_sub(depth);
-        frames.truncate(depth);
-        let (allocated, freed) = (site.allocated.all(), site.freed.all());
-        let age = |time_ns| options.now_ns.saturating_sub(time_ns);
-        SiteReport {
-            id: site.id,
-            label: labels.next().unwrap_or_default(),
-            via: vias.pop_front().unwrap_or_default(),
-            api,
-            kinds: site.kinds.clone(),
-            live: Live::from(site.live),
-            change_bytes: change.map(|(bytes, _)| bytes),
-            change_allocations: change.map(|(_, allocations)| allocations),
-            peak_bytes: site.peak_bytes,
-            alloc_bytes: allocated.bytes,
-            alloc_calls: allocated.allocations,
-            freed_bytes: freed.bytes,
-            free_calls: freed.allocations,
-            oldest: clock.map(|clock| clock.wall(site.oldest_ns)),
-            newest: clock.map(|clock| clock.wall(site.newest_ns)),
-            ages_ns: (age(site.oldest_ns), age(site.newest_ns)),
-            trace: site
-                .site
-                .caller
-                .and_then(|caller| symbols.caller_trace(caller)),
+    let symbols = sources.symbols;
+    let selected = select(process, options, groups);
+    let called = |site: &Listed<'_>| {
+        let (frames, complete) = stack_of(process.pid, site.site, symbols);
+        Called {
+            frames,
             complete,
-            omitted_frames: omitted_frames as u64,
-            stack: frames,
+            api: function_name(site.site.row, symbols),
         }
     };
-    let listed = selected.listed.iter().zip(stacks).zip(apis);
-    let sites = listed.map(report).collect();
-    (sites, selected.omitted, selected.filtered)
+    let called: Vec<_> = selected.listed.iter().map(called).collect();
+    let stacks = called.iter().map(|called| (&*called.frames, &*called.api));
+    let labels = labels(&stacks.collect::<Vec<_>>());
+    let sites = selected.listed.into_iter().zip(called).zip(labels);
+    let sites = sites.map(|((site, called), label)| SiteReport {
+        label,
+        change: change(process, &site, sources),
+        own_ids: site
+            .members
+            .iter()
+            .map(|&number| groups.own_id(number))
+            .collect(),
+        ..site_report(&site, called, options, sources)
+    });
+    (sites.collect(), selected.omitted, selected.filtered)
+}
+
+/// By how much more is live at a site than in the last report.
+fn change(process: &Process, site: &Listed<'_>, sources: Sources<'_>) -> Option<(i64, i64)> {
+    let history = sources.history?;
+    let changes = site
+        .members
+        .iter()
+        .map(|&number| history.change_of_site(process, number));
+    changes.reduce(|a, b| {
+        let (a, b) = a.zip(b)?;
+        Some((a.0.saturating_add(b.0), a.1.saturating_add(b.1)))
+    })?
+}
+
+fn site_report(
+    site: &Listed<'_>,
+    called: Called,
+    options: &Options,
+    sources: Sources<'_>,
+) -> SiteReport {
+    let Called {
+        frames,
+        complete,
+        api,
+    } = called;
+    let via = via(&frames, &api);
+    let folded = Folded::of(&frames);
+    let (stack, omitted_frames) = shown(frames, options);
+    let (allocated, freed) = (site.allocated.all(), site.freed.all());
+    let age = |time_ns| options.now_ns.saturating_sub(time_ns);
+    let wall = |time_ns| sources.clock.map(|clock| clock.wall(time_ns));
+    SiteReport {
+        id: site.id,
+        label: String::new(),
+        via,
+        api,
+        kinds: site.kinds.clone(),
+        live: Live::from(site.live),
+        change: None,
+        peak: site.peak,
+        alloc_bytes: allocated.bytes,
+        alloc_calls: allocated.allocations,
+        freed_bytes: freed.bytes,
+        free_calls: freed.allocations,
+        oldest: wall(site.oldest_ns),
+        newest: wall(site.newest_ns),
+        ages_ns: (age(site.oldest_ns), age(site.newest_ns)),
+        trace: site
+            .site
+            .caller
+            .and_then(|caller| sources.symbols.caller_trace(caller)),
+        complete,
+        variants: site.variants,
+        own_ids: Vec::new(),
+        other_apis: other_apis(site, sources.symbols),
+        omitted_frames,
+        stack,
+        folded,
+    }
+}
+
+/// The functions that were called at a site besides the one that its stack called.
+fn other_apis(site: &Listed<'_>, symbols: &dyn Symbols) -> Vec<Cow<'static, str>> {
+    let others = site.rows.iter().filter(|&&row| row != site.site.row);
+    others.map(|&row| function_name(row, symbols)).collect()
+}
+
+/// The frames of a stack that are shown, and how many outer ones are not.
+fn shown(mut frames: Vec<Frame>, options: &Options) -> (Vec<Frame>, u64) {
+    let view = &options.view;
+    if view.stacks_native {
+        frames.retain(|frame| frame.language == Language::Native);
+    }
+    if !view.full_stacks {
+        frames.drain(..cuda::own_frames(&frames, cuda::is_own));
+    }
+    let depth = view.depth.unwrap_or(usize::MAX);
+    let omitted = frames.len().saturating_sub(depth);
+    frames.truncate(depth);
+    (frames, omitted as u64)
 }
 
 /// The frames of a site of process `pid`, innermost first, and whether they are all.
@@ -267,18 +255,32 @@ pub(crate) fn stack_of(pid: u32, site: &Site, symbols: &dyn Symbols) -> (Vec<Fra
     }
 }
 
-/// The locations of the stacks that a report shows.
-pub(crate) fn needed_locations(ledger: &Ledger, options: &Options) -> Vec<(u32, Location, bool)> {
+/// The locations of the stacks that a report shows, and of those by which sites are put together.
+pub(crate) fn needed_locations(
+    ledger: &Ledger,
+    options: &Options,
+    symbols: &dyn Symbols,
+) -> Vec<(u32, Location, bool)> {
     let mut needed = Vec::new();
     let mut known = HashSet::new();
+    let mut need = |pid: u32, location: &Location, is_innermost: bool| {
+        let one = (pid, *location, is_innermost);
+        if known.insert(one) {
+            needed.push(one);
+        }
+    };
     for process in ledger.living().chain(ledger.ended(options.is_final)) {
-        for site in select(process, options, &NoSymbols).listed {
+        if options.view.groups_by_lines() {
+            let sites = process.sites.iter();
+            sites
+                .flat_map(perhaps_python)
+                .for_each(|location| need(process.pid, location, false));
+        }
+        let groups = Groups::of(process, options.view.groups_by_lines(), symbols);
+        for site in select(process, options, &groups).listed {
             let locations = site.site.stack.iter().flat_map(|stack| &stack.locations);
             for (index, location) in locations.enumerate() {
-                let one = (process.pid, *location, index == 0);
-                if known.insert(one) {
-                    needed.push(one);
-                }
+                need(process.pid, location, index == 0);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::sites::site_id;
+use super::groups::Groups;
 use super::{AllocationReport, LeftOut, Live, ThreadReport};
 use crate::{Options, Sort, function_name};
 use gpuprobe_cuda::Belongs;
@@ -20,7 +20,7 @@ pub(super) fn thread_reports(
     process: &Process,
     clock: Option<&Clock>,
     options: &Options,
-    symbols: &dyn Symbols,
+    (groups, symbols): (&Groups, &dyn Symbols),
 ) -> Vec<ThreadReport> {
     let mut threads: Vec<_> = process
         .threads()
@@ -42,7 +42,7 @@ pub(super) fn thread_reports(
                 filtered: (filtered.allocations > 0).then_some(filtered),
                 allocations: largest
                     .iter()
-                    .map(|a| allocation_report(process, a, clock, options, symbols))
+                    .map(|a| allocation_report(process, a, clock, options, (groups, symbols)))
                     .collect(),
             };
             (of_thread.oldest_ns, report)
@@ -123,7 +123,7 @@ fn allocation_report(
     allocation: &Allocation,
     clock: Option<&Clock>,
     options: &Options,
-    symbols: &dyn Symbols,
+    (groups, symbols): (&Groups, &dyn Symbols),
 ) -> AllocationReport {
     let physical = process.physical_of(allocation);
     let at_host = allocation.belongs() == Belongs::Host;
@@ -140,9 +140,7 @@ fn allocation_report(
         name: process.name_of(allocation).map(str::to_owned),
         handle: physical.map(|p| p.handle),
         mapped_bytes: physical.map(|p| p.mapped_bytes),
-        site: options
-            .tells_sites()
-            .then(|| site_id(process, allocation.site, symbols)),
+        site: options.tells_sites().then(|| groups.id(allocation.site)),
         pool: process.pool_of(allocation).and_then(|p| p.handle),
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! For: every list of names, of kernels, functions and call sites, in text and pictures.
 //! May use: nothing.
-//! Gives: [`simplify`] for one name, [`fit`] for those that are shown together, [`cut`] for
+//! Gives: [`simplify`] and [`qualified`] for one name, [`fit`] for those that are shown together, [`cut`] for
 //! lines that have more than a name.
 
 mod apart;
@@ -24,8 +24,22 @@ use render::Shape;
 /// parameters of functions, default template arguments, ABI tags, namespaces, types of numbers. A
 /// lambda keeps the function that it is in, a method its class.
 pub fn simplify(name: &str) -> String {
+    rendered(name, Shape::SIMPLE)
+}
+
+/// The same with all namespaces: where a function stands alone, they say whose it is.
+pub fn qualified(name: &str) -> String {
+    let namespaces = true;
+    let shape = Shape {
+        namespaces,
+        ..Shape::SIMPLE
+    };
+    rendered(name, shape)
+}
+
+fn rendered(name: &str, shape: Shape<'_>) -> String {
     let (nodes, _) = tree::parse(name);
-    let text = render::render(&nodes, Shape::SIMPLE, None);
+    let text = render::render(&nodes, shape, None);
     if text.is_empty() {
         name.to_owned()
     } else {

@@ -189,7 +189,7 @@ fn top_sites(database: &Database, session: &Session, config: &Config) -> Result<
         for allocation in process.allocations() {
             let part = Part::of(process, allocation);
             if config.selection.host || !part.is_host() {
-                let id = callers.caller_id(part.caller);
+                let id = callers.folded_id(part.caller);
                 let (sum, _) = sums.entry(id).or_insert((0, part.caller));
                 *sum = sum.saturating_add(allocation.size_bytes);
             }
@@ -233,7 +233,7 @@ impl Collect {
         match self.by {
             By::Kind => part.allocation.kind() as usize,
             By::Site => *self.areas.entry(part.caller).or_insert_with(|| {
-                let id = accounts.callers.caller_id(part.caller);
+                let id = accounts.callers.folded_id(part.caller);
                 let known = self.sites.iter().position(|area| area.id == id);
                 known.unwrap_or(self.sites.len())
             }),

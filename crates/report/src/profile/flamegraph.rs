@@ -8,9 +8,10 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, from_lines};
 
 use super::layers::Layer;
-use super::{Profile, Sample, Weight, folded};
+use super::{Frame, Profile, Sample, Weight, folded};
 use crate::names;
 use crate::text::page::amount;
+use gpuprobe_model::stack::Language;
 use gpuprobe_model::text::printable;
 
 /// Of paper.
@@ -67,7 +68,7 @@ pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> Result<(
 
 /// What is shown of frames.
 struct Shown<'a> {
-    /// Names of functions.
+    /// Names of native functions, by what is shown of them.
     functions: HashMap<&'a str, String>,
     /// Below everything.
     root: String,
@@ -80,52 +81,58 @@ struct Shown<'a> {
 
 impl<'a> Shown<'a> {
     fn of(profile: &'a Profile, weight: Weight) -> Self {
-        let drawn = || {
-            profile
-                .samples
-                .iter()
-                .filter(|one| one.amount(weight).bytes > 0)
-        };
-        let frames = || drawn().flat_map(|sample| &sample.frames);
-        let functions: BTreeSet<&str> = frames().map(|frame| &*frame.function).collect();
+        let is_drawn = |one: &&Sample| one.amount(weight).bytes > 0;
+        let drawn = || profile.samples.iter().filter(is_drawn);
+        let frames = || drawn().flat_map(|sample| sample.told(profile.full_stacks));
+        let native = frames().filter(|frame| frame.language == Language::Native);
+        let functions: BTreeSet<&str> = native.map(|frame| &*frame.function).collect();
         let functions: Vec<_> = functions.into_iter().collect();
         let short = names::fit(&functions, None).into_iter();
         let short = short.map(|name| folded::name(&name));
-        let functions: HashMap<_, _> = functions.iter().copied().zip(short).collect();
+        let functions = functions.iter().copied().zip(short).collect();
         let processes: BTreeSet<&str> = drawn().map(|sample| &*sample.process).collect();
         let mut palette = PaletteMap::default();
         for process in &processes {
             palette.insert(folded::name(process), PROCESS);
         }
         palette.insert("", PROCESS);
-        let mut layers = BTreeSet::new();
-        for frame in frames() {
-            let layer = Layer::of(frame);
-            layers.insert(layer);
-            if let Some(name) = functions.get(&*frame.function) {
-                palette.insert(name, layer.shade(name));
-            }
-        }
         let root = match processes.len() {
             0 | 1 => processes
                 .first()
                 .map_or(String::new(), |one| printable(one)),
             count => format!("{count} processes"),
         };
-        Self {
+        let mut shown = Self {
             functions,
             root,
             with_processes: processes.len() > 1,
             palette,
-            layers: layers.into_iter().collect(),
+            layers: Vec::new(),
+        };
+        let mut layers = BTreeSet::new();
+        for frame in frames() {
+            let (layer, name) = (Layer::of(frame), shown.name(frame));
+            layers.insert(layer);
+            shown.palette.insert(name.as_str(), layer.shade(&name));
         }
+        shown.layers = layers.into_iter().collect();
+        shown
+    }
+
+    /// What is written on a frame.
+    fn name(&self, frame: &Frame) -> String {
+        match frame.language {
+            Language::Native => self.functions.get(&*frame.function).cloned(),
+            Language::Python => None,
+        }
+        .unwrap_or_else(|| folded::name(&frame.text()))
     }
 
     fn lines(&self, profile: &Profile, weight: Weight) -> Vec<String> {
         let stack = |sample: &Sample| {
             let process = self.with_processes.then(|| folded::name(&sample.process));
-            let frames = sample.frames.iter().rev();
-            let frames = frames.filter_map(|frame| self.functions.get(&*frame.function).cloned());
+            let frames = sample.told(profile.full_stacks).rev();
+            let frames = frames.map(|frame| self.name(frame));
             let names: Vec<_> = process.into_iter().chain(frames).collect();
             names.join(";")
         };
@@ -229,9 +236,7 @@ const MOST_BITS: u32 = 52;
 mod tests {
     use std::rc::Rc;
 
-    use gpuprobe_model::stack::Language;
-
-    use super::super::{Amount, Frame};
+    use super::super::Amount;
     use super::*;
 
     fn sample(process: &str, frames: &[(&str, &str)], bytes: u64) -> Sample {

@@ -8,7 +8,7 @@ use gpuprobe_model::text::printable;
 
 /// The lines, sorted, each stack once, those without weight left out.
 pub fn lines(profile: &Profile, weight: Weight) -> Vec<String> {
-    lines_by(profile, weight, stack)
+    lines_by(profile, weight, |sample| stack(sample, profile.full_stacks))
 }
 
 /// The same of stacks that are written in another way.
@@ -38,12 +38,8 @@ pub fn write(profile: &Profile, weight: Weight, out: &mut dyn Write) -> io::Resu
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-fn stack(sample: &Sample) -> String {
-    let frames = sample
-        .frames
-        .iter()
-        .rev()
-        .map(|frame| name(&frame.function));
+fn stack(sample: &Sample, full: bool) -> String {
+    let frames = sample.told(full).rev().map(|frame| name(&frame.text()));
     let names: Vec<_> = std::iter::once(name(&sample.process))
         .chain(frames)
         .collect();

@@ -5,12 +5,15 @@ use inferno::flamegraph::color::Color;
 use super::Frame;
 use gpuprobe_model::stack::Language;
 use gpuprobe_stacks::cuda::{file_name, is_cuda};
+use gpuprobe_stacks::python::origin::is_interpreter;
 
 /// Whose code it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Layer {
-    /// Python's lines, and its interpreter.
+    /// Python's lines.
     Python,
+    /// What runs them.
+    Interpreter,
     /// What is none of the others.
     Program,
     /// What programs are built upon.
@@ -56,27 +59,26 @@ const FRAMEWORKS: &[&str] = &[
 ];
 
 impl Layer {
-    pub(super) const ALL: [Self; 4] = [Self::Python, Self::Program, Self::Framework, Self::Cuda];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Python,
+        Self::Interpreter,
+        Self::Program,
+        Self::Framework,
+        Self::Cuda,
+    ];
 
     /// Whose code `frame` is.
     pub(super) fn of(frame: &Frame) -> Self {
         let file = file_name(&frame.module);
         let begins = |list: &[&str]| list.iter().any(|begin| file.starts_with(begin));
-        // Programs that are linked with an interpreter have its functions.
-        let is_interpreter = |name: &str| {
-            let name = name.trim_start_matches('_');
-            let rest = name.strip_prefix("Py").unwrap_or_default();
-            rest.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')
-        };
-        if is_cuda(&frame.function, &frame.module, frame.file.as_deref()) || begins(NVIDIA) {
+        if frame.language == Language::Python {
+            Self::Python
+        } else if is_cuda(&frame.function, &frame.module, frame.file.as_deref()) || begins(NVIDIA) {
             Self::Cuda
         } else if begins(FRAMEWORKS) {
             Self::Framework
-        } else if frame.language == Language::Python
-            || begins(&["libpython", "python"])
-            || is_interpreter(&frame.function)
-        {
-            Self::Python
+        } else if is_interpreter(&frame.function, &frame.module) {
+            Self::Interpreter
         } else if ["/cupy/", "site-packages/", "dist-packages/"]
             .iter()
             .any(|part| frame.module.contains(part))
@@ -91,6 +93,7 @@ impl Layer {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Python => "Python",
+            Self::Interpreter => "interpreter",
             Self::Program => "program",
             Self::Framework => "framework",
             Self::Cuda => "CUDA",
@@ -101,6 +104,7 @@ impl Layer {
     pub(super) fn colour(self) -> Color {
         let (r, g, b) = match self {
             Self::Python => (158, 202, 235),
+            Self::Interpreter => (214, 218, 222),
             Self::Program => (253, 205, 130),
             Self::Framework => (180, 221, 165),
             Self::Cuda => (214, 190, 228),
@@ -143,20 +147,21 @@ mod tests {
             })
         };
         let native = |function, module| layer(function, module, Language::Native);
+        assert_eq!(layer("step", "", Language::Python), Layer::Python);
         assert_eq!(
-            layer("step", "/srv/train.py", Language::Python),
+            layer("cudaMalloc", "[jit]", Language::Python),
             Layer::Python
         );
         assert_eq!(
             native("_PyEval_EvalFrameDefault", "/usr/bin/python3.12"),
-            Layer::Python
+            Layer::Interpreter
         );
         assert_eq!(
             native("python3.12+0x551418", "/usr/bin/python3.12"),
-            Layer::Python
+            Layer::Interpreter
         );
-        assert_eq!(native("PyObject_Call", "/app"), Layer::Python);
-        assert_eq!(native("Pyramid", "/app"), Layer::Program);
+        assert_eq!(native("PyObject_Call", "/app"), Layer::Interpreter);
+        assert_eq!(native("PyTorch_grow", "/app"), Layer::Program);
         assert_eq!(native("main", "/app"), Layer::Program);
         assert_eq!(
             native("__libc_start_main", "/usr/lib/libc.so.6"),

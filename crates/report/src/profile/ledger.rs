@@ -78,6 +78,7 @@ pub fn of_ledger(
             .map(|(total, whose)| format!("{} {whose}", size(total.bytes)))
             .collect(),
         run: None,
+        full_stacks: which.full_stacks,
     }
 }
 

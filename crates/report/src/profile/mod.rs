@@ -7,10 +7,14 @@ mod ledger;
 mod output;
 pub mod pprof;
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
+use crate::fold;
 use gpuprobe_model::stack::Language;
+use gpuprobe_stacks::allocators::is_below_main;
 use gpuprobe_stacks::cuda;
+use gpuprobe_stacks::python::origin::is_interpreter;
 
 pub use ledger::{Which, needed_locations, of_ledger};
 pub use output::{Config, Outputs};
@@ -103,6 +107,8 @@ pub struct Profile {
     pub left_out: Vec<String>,
     /// Which run it is of, for the user: the command, the GPU, the date.
     pub run: Option<String>,
+    /// Every frame is shown: in stacks with Python, the interpreter's own too.
+    pub full_stacks: bool,
 }
 
 impl Profile {
@@ -115,7 +121,38 @@ impl Profile {
     }
 }
 
+impl Frame {
+    /// Its name in pictures and lists of functions: of Python, with the line.
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        match self.language {
+            Language::Native => Cow::Borrowed(&self.function),
+            Language::Python => {
+                fold::with_place(&self.function, self.file.as_deref(), self.line).into()
+            }
+        }
+    }
+}
+
 impl Sample {
+    /// The frames that people see, innermost first: without the interpreter's between and below lines
+    /// of Python, unless `full`.
+    fn told(&self, full: bool) -> impl DoubleEndedIterator<Item = &Frame> {
+        let outermost = self
+            .frames
+            .iter()
+            .rposition(|frame| frame.language == Language::Python);
+        let all = self.frames.iter().enumerate();
+        all.filter(move |(index, frame)| {
+            let Some(outermost) = outermost.filter(|_| !full) else {
+                return true;
+            };
+            let is_native = frame.language == Language::Native;
+            let is_start = *index > outermost && is_below_main(&frame.function);
+            !(is_native && (is_start || is_interpreter(&frame.function, &frame.module)))
+        })
+        .map(|(_, frame)| frame)
+    }
+
     /// What `weight` stands for.
     pub fn amount(&self, weight: Weight) -> Amount {
         match weight {
@@ -129,7 +166,10 @@ impl Sample {
 /// called.
 pub fn shown(mut frames: Vec<Frame>, called: &str, full: bool) -> Vec<Frame> {
     if !full {
-        let is_own = |f: &Frame| cuda::is_cuda(&f.function, &f.module, f.file.as_deref());
+        let is_own = |f: &Frame| {
+            let source = f.file.as_deref();
+            f.language == Language::Native && cuda::is_cuda(&f.function, &f.module, source)
+        };
         frames.drain(..cuda::own_frames(&frames, is_own));
     }
     if frames.is_empty() || (!full && frames.iter().all(|f| &*f.function != called)) {

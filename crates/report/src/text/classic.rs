@@ -4,8 +4,8 @@ use gpuprobe_model::text::printable;
 use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
+use super::nvidia_smi::Unit;
 use super::page::{Page, amount};
-use super::process::Unit;
 use crate::memleak::{
     AllocationReport, LeftOut, Live, Memleak, Nvml, PoolReport, ProcessReport, ThreadReport,
 };

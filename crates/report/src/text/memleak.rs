@@ -28,7 +28,9 @@ pub(super) fn write(
     match memleak.group {
         Group::Gpu => host::write_gpus(memleak, memleak.top, page, out)?,
         Group::Process => host::write_processes(memleak, memleak.top, page, out)?,
-        Group::Stack | Group::Kind | Group::Thread => write_each(memleak, is_final, page, out)?,
+        Group::Stack | Group::NativeStack | Group::Kind | Group::Thread => {
+            write_each(memleak, is_final, page, out)?;
+        }
     }
     write_calls(memleak, page, out)?;
     if is_final {
@@ -49,7 +51,7 @@ pub(super) fn write_listed(memleak: &Memleak, page: &Page, out: &mut dyn Write) 
         Group::Thread => classic::write_processes(memleak, out),
         Group::Gpu => host::write_gpus(memleak, memleak.top, page, out),
         Group::Process => host::write_processes(memleak, memleak.top, page, out),
-        Group::Stack | Group::Kind => write_each(memleak, false, page, out),
+        Group::Stack | Group::NativeStack | Group::Kind => write_each(memleak, false, page, out),
     }
 }
 

@@ -6,8 +6,11 @@ mod classic;
 mod cudatrace;
 mod host;
 mod memleak;
+mod nvidia_smi;
 pub(crate) mod page;
-pub(crate) mod process;
+mod process;
+mod python;
+pub(crate) mod sites;
 pub(crate) mod table;
 pub(crate) mod times;
 

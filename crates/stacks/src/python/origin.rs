@@ -1,5 +1,7 @@
 //! Whose code a line of Python is.
 
+use crate::cuda::file_name;
+
 /// Whose code a Python file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin<'a> {
@@ -69,6 +71,36 @@ fn is_zip_of_library(part: &str) -> bool {
     minor.is_some_and(|minor| minor.chars().all(|c| c.is_ascii_digit()))
 }
 
+/// Beginnings of the names of files that an interpreter consists of, and of what calls C for it.
+const INTERPRETER: [&str; 4] = ["libpython", "python", "_ctypes.", "libffi"];
+
+/// Beginnings of the names of functions by which the interpreter runs Python and calls C.
+const API: [&str; 14] = [
+    "Py_",
+    "PyCFunction_",
+    "PyEval_",
+    "PyFunction_",
+    "PyGen_",
+    "PyImport_",
+    "PyIter_",
+    "PyMethod_",
+    "PyNumber_",
+    "PyObject_",
+    "PyRun_",
+    "PySequence_",
+    "PyType_",
+    "PyVectorcall_",
+];
+
+/// Whether a native function is of the interpreter, or of what calls C for it. Programs that are linked
+/// with an interpreter have its functions in their own file.
+pub fn is_interpreter(function: &str, module: &str) -> bool {
+    let file = file_name(module);
+    let name = function.trim_start_matches('_');
+    let begins = |list: &[&str], name: &str| list.iter().any(|begin| name.starts_with(begin));
+    begins(&API, name) || begins(&INTERPRETER, file) || module.contains("/lib-dynload/")
+}
+
 impl std::fmt::Display for Origin<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -83,6 +115,25 @@ impl std::fmt::Display for Origin<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_interpreter_is_known_by_its_files_and_functions() {
+        for (function, module, expected) in [
+            ("_PyEval_EvalFrameDefault", "/usr/bin/python3.12", true),
+            ("python3.12+0x54caed", "/usr/bin/python3.12", true),
+            ("ffi_call", "/usr/lib/libffi.so.8", true),
+            (
+                "f",
+                "/usr/lib/python3.12/lib-dynload/_asyncio.cpython-312.so",
+                true,
+            ),
+            ("PyObject_Call", "/srv/embeds", true),
+            ("PyTorch_grow", "/srv/embeds", false),
+            ("THPVariable_mul", "/v/libtorch_python.so", false),
+        ] {
+            assert_eq!(is_interpreter(function, module), expected, "{function}");
+        }
+    }
 
     #[test]
     fn files_are_the_users_unless_they_are_installed() {

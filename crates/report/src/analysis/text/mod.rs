@@ -11,9 +11,11 @@ use chrono::{DateTime, FixedOffset};
 use super::diff::{Diff, Grown};
 use super::file::Question;
 use super::totals::{Amount, Findings, Totals};
-use crate::Report;
+use crate::fold::Folded;
 use crate::text::page::Page;
+use crate::text::sites;
 use crate::text::table::{Column, Table, plural};
+use crate::{Report, View, names};
 use gpuprobe_model::clock::rfc3339_micros;
 use gpuprobe_model::text::{printable, size};
 
@@ -110,13 +112,8 @@ fn findings(findings: Option<&Findings>, out: &mut dyn Write) -> io::Result<()> 
     Ok(())
 }
 
-/// What grew, a call site on a line, the largest growth first; with `full_stacks` with its frames.
-pub(super) fn diff(
-    diff: &Diff,
-    full_stacks: bool,
-    lines: Lines,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// What grew, a call site on a line, the largest growth first, with its frames if these are asked for.
+pub(super) fn diff(diff: &Diff, view: &View, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
     let parts = [
         ("watermark", diff.watermark, &diff.at_peak),
         ("leakage", diff.leaked, &diff.never_freed),
@@ -135,7 +132,7 @@ pub(super) fn diff(
             let sites = plural(stacks.len() as u64, "call site");
             writeln!(out, "  no change at {sites}")?;
         }
-        write_grown(shown, full_stacks, lines, out)?;
+        write_grown(shown, view, lines, out)?;
         if changed.len() > shown.len() {
             let (shown, all) = (shown.len(), plural(changed.len() as u64, "site"));
             writeln!(out, "  {shown} of {all} shown (--top all)")?;
@@ -151,12 +148,7 @@ fn signed(bytes: i128) -> String {
     format!("{sign}{}", size(bytes))
 }
 
-fn write_grown(
-    all: &[&Grown],
-    full_stacks: bool,
-    lines: Lines,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+fn write_grown(all: &[&Grown], view: &View, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
     let columns = [
         Column::right("CHANGE"),
         Column::right("ALLOCATIONS"),
@@ -171,7 +163,7 @@ fn write_grown(
             printable(&grown.label),
         ]);
     }
-    if !full_stacks {
+    if !view.full_stacks && !view.stacks_shown {
         return table.write(lines.width, out);
     }
     let mut rows = Vec::new();
@@ -181,9 +173,23 @@ fn write_grown(
     for (index, row) in rows.lines().enumerate() {
         writeln!(out, "{row}")?;
         let grown = index.checked_sub(1).and_then(|index| all.get(index));
-        for line in grown.into_iter().flat_map(|grown| &grown.stack) {
-            writeln!(out, "      {}", printable(line))?;
+        for line in grown
+            .into_iter()
+            .flat_map(|grown| stack(grown, view, lines))
+        {
+            writeln!(out, "      {line}")?;
         }
     }
     Ok(())
+}
+
+/// The lines of a stack: of Python folded, unless every frame is asked for.
+fn stack(grown: &Grown, view: &View, lines: Lines) -> Vec<String> {
+    let folded = Folded::of(&grown.frames).filter(|_| !view.full_stacks);
+    if let Some(folded) = folded {
+        return sites::folded(&folded, view, lines.width);
+    }
+    let all: Vec<_> = grown.stack.iter().map(|line| printable(line)).collect();
+    let all: Vec<_> = all.iter().map(String::as_str).collect();
+    names::cut(&all, sites::room(lines.width))
 }

@@ -10,7 +10,7 @@ use crate::analysis::merged::timed_processes;
 use crate::analysis::{About, AtPeak};
 use crate::memleak::Memleak;
 use crate::text::page::Page;
-use crate::text::process::per_cent;
+use crate::text::sites::per_cent;
 use crate::text::table::{Column, Table, plural};
 use crate::text::times::time;
 use crate::{Report, Sort};

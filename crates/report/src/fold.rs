@@ -1,0 +1,207 @@
+//! Call stacks of Python programs as people want them: the user's own lines, and the rest in few words.
+//!
+//! One rule says what is shown of a stack and what makes two stacks one call site: the frames of the
+//! user's Python files count; without any, all of Python's do; without Python, a stack is its own.
+
+use std::collections::HashMap;
+
+use gpuprobe_model::stack::{Frame, Language};
+use gpuprobe_stacks::allocators::is_inner;
+use gpuprobe_stacks::cuda::{file_name, is_own};
+use gpuprobe_stacks::python::origin::{Origin, is_interpreter};
+
+/// Lines of libraries that stand for the user's where there are none.
+const LIBRARY_LINES: usize = 2;
+
+/// Whose a frame is, as far as Python is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose<'a> {
+    /// A line of the user's own Python.
+    User,
+    /// A line of an installed package or of the standard library.
+    Library(Origin<'a>),
+    /// Says what is missing of the Python stack.
+    Marker,
+    /// No Python.
+    Native,
+}
+
+impl<'a> Whose<'a> {
+    /// Of a frame.
+    pub(crate) fn of(frame: &'a Frame) -> Self {
+        match (frame.language, &frame.file) {
+            (Language::Native, _) => Self::Native,
+            (Language::Python, None) => Self::Marker,
+            (Language::Python, Some(file)) => match Origin::of(file) {
+                Origin::User => Self::User,
+                library => Self::Library(library),
+            },
+        }
+    }
+}
+
+/// A stack with Python in it, folded.
+#[derive(Clone, Debug, Default)]
+pub struct Folded {
+    /// The user's lines, innermost first; without any, the innermost ones of libraries.
+    pub lines: Vec<Frame>,
+    /// The lines of libraries besides, by package, most first.
+    pub libraries: Vec<(String, u64)>,
+    /// What is missing of the Python stack, and how often.
+    pub markers: Vec<(String, u64)>,
+    /// The native function that Python called: the innermost that is neither CUDA's nor an
+    /// allocator's.
+    pub context: Option<Frame>,
+}
+
+impl Folded {
+    /// Folds a stack; none if there is no Python in it.
+    pub(crate) fn of(frames: &[Frame]) -> Option<Self> {
+        let first = frames.iter().position(is_python)?;
+        let python = || frames.iter().filter(|frame| is_python(frame));
+        let of_user = |frame: &&Frame| Whose::of(frame) == Whose::User;
+        let is_library = |frame: &&Frame| matches!(Whose::of(frame), Whose::Library(_));
+        let mut lines: Vec<_> = python().filter(of_user).cloned().collect();
+        let mut libraries: Vec<_> = python().filter(is_library).collect();
+        if lines.is_empty() {
+            let innermost = libraries.drain(..libraries.len().min(LIBRARY_LINES));
+            lines = innermost.cloned().collect();
+        }
+        let package =
+            |frame: &Frame| Origin::of(frame.file.as_deref().unwrap_or_default()).to_string();
+        let mut libraries = counts(libraries.into_iter().map(package));
+        libraries.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
+        let is_marker = |frame: &&Frame| Whose::of(frame) == Whose::Marker;
+        let markers = python().filter(is_marker);
+        Some(Self {
+            lines,
+            libraries,
+            markers: counts(markers.map(|frame| frame.function.clone())),
+            context: context(&frames[..first]).cloned(),
+        })
+    }
+}
+
+/// How often each text is there, in the order in which they come.
+fn counts(texts: impl Iterator<Item = String>) -> Vec<(String, u64)> {
+    let mut counts: Vec<(String, u64)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for text in texts {
+        let place = *places.entry(text.clone()).or_insert_with(|| {
+            counts.push((text, 0));
+            counts.len() - 1
+        });
+        counts[place].1 += 1;
+    }
+    counts
+}
+
+/// Of the native frames that the innermost line of Python has called, the one that says most. The
+/// interpreter's do where there are no others: what ctypes calls.
+fn context(called: &[Frame]) -> Option<&Frame> {
+    let is_told = |frame: &&Frame| !is_inner(frame);
+    let mut told = called.iter().filter(is_told);
+    let others = told.clone();
+    others
+        .clone()
+        .find(|frame| !is_interpreters(frame))
+        .or_else(|| told.next())
+}
+
+/// Whether a frame is of Python.
+pub(crate) fn is_python(frame: &Frame) -> bool {
+    frame.language == Language::Python
+}
+
+/// Whether a frame is native code of the interpreter, or of what calls C for it.
+pub(crate) fn is_interpreters(frame: &Frame) -> bool {
+    !is_python(frame) && !is_own(frame) && is_interpreter(&frame.function, &frame.module)
+}
+
+/// `train.py:41`; where many files have the name, with their folder: `model/__init__.py:3`.
+pub(crate) fn place(file: &str, line: Option<u32>) -> String {
+    let name = file_name(file);
+    let name = match file[..file.len() - name.len()].trim_end_matches('/') {
+        folder if name.starts_with("__") && !folder.is_empty() => {
+            format!("{}/{name}", file_name(folder))
+        }
+        _ => name.to_owned(),
+    };
+    match line {
+        Some(line) => format!("{name}:{line}"),
+        None => name,
+    }
+}
+
+/// A line of Python in lists of functions: `training_step (train.py:41)`.
+pub(crate) fn with_place(function: &str, file: Option<&str>, line: Option<u32>) -> String {
+    match file {
+        Some(file) => format!("{function} ({})", place(file, line)),
+        None => function.to_owned(),
+    }
+}
+
+/// A frame in lists of functions: of Python with its place.
+pub(crate) fn text(frame: &Frame) -> String {
+    match frame.language {
+        Language::Native => frame.function.clone(),
+        Language::Python => with_place(&frame.function, frame.file.as_deref(), frame.line),
+    }
+}
+
+/// The lines of Python by which a stack is told from others: the user's and what is missing; without
+/// any of the user's, all.
+pub(crate) fn telling(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
+    let has_user = frames.iter().any(|frame| Whose::of(frame) == Whose::User);
+    frames.iter().filter(move |frame| match Whose::of(frame) {
+        Whose::User | Whose::Marker => true,
+        Whose::Library(_) => !has_user,
+        Whose::Native => false,
+    })
+}
+
+/// What two lines of Python have in common if they are the same: function, file and line.
+type Line = (String, Option<String>, Option<u32>);
+
+/// Numbers lines of Python, so that stacks are quickly compared.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    numbers: HashMap<Line, u32>,
+}
+
+/// A line by its number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbered {
+    number: u32,
+    is_user: bool,
+    is_marker: bool,
+}
+
+impl Lines {
+    /// The number of a frame; none if it is no Python.
+    pub(crate) fn number(&mut self, frame: &Frame) -> Option<Numbered> {
+        let whose = Whose::of(frame);
+        if whose == Whose::Native {
+            return None;
+        }
+        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        let line = (frame.function.clone(), frame.file.clone(), frame.line);
+        Some(Numbered {
+            number: *self.numbers.entry(line).or_insert(next),
+            is_user: whose == Whose::User,
+            is_marker: whose == Whose::Marker,
+        })
+    }
+}
+
+/// What the stacks of one call site have in common, of the lines of a stack: none without Python.
+pub(crate) fn key(lines: &[Numbered]) -> Option<Vec<u32>> {
+    let has_user = lines.iter().any(|line| line.is_user);
+    let counts = |line: &&Numbered| !has_user || line.is_user || line.is_marker;
+    let key: Vec<_> = lines
+        .iter()
+        .filter(counts)
+        .map(|line| line.number)
+        .collect();
+    (!key.is_empty()).then_some(key)
+}

@@ -1,0 +1,186 @@
+//! What call sites are called.
+
+use super::*;
+use gpuprobe_model::stack::Language;
+
+fn frame(function: &str, module: &str, file: Option<(&str, u32)>) -> Frame {
+    Frame {
+        function: function.into(),
+        file: file.map(|(file, _)| file.into()),
+        line: file.map(|(_, line)| line),
+        module: module.into(),
+        address: 0,
+        source: None,
+        language: Language::Native,
+        inlined: false,
+    }
+}
+
+#[test]
+fn the_first_frame_that_is_the_users() {
+    let app = "/srv/app";
+    let stack = [
+        frame("cudaMalloc", "/cuda/libcudart.so.12", None),
+        frame("rmm::mr::allocate(int)", "/x/librmm.so", None),
+        frame("grow", app, Some(("/src/pool.c", 58))),
+        frame("main", app, Some(("/src/main.c", 7))),
+        frame("__libc_start_main", "/lib/libc.so.6", None),
+    ];
+    assert_eq!(label(&stack).as_deref(), Some("pool.c:58 grow"));
+    assert_eq!(via(&stack, "cudaMalloc"), "cudaMalloc");
+    assert_eq!(label(&stack[..2]).as_deref(), Some("librmm: allocate"));
+    assert_eq!(label(&[]), None);
+    let bare = [frame("app+0x1a3", app, None)];
+    assert_eq!(label(&bare).as_deref(), Some("app+0x1a3"));
+    let library = [frame("cublasCreate_v2", "/x/libcublas.so.12", None)];
+    assert_eq!(
+        label(&library).as_deref(),
+        Some("libcublas: cublasCreate_v2")
+    );
+}
+
+#[test]
+fn in_a_framework_the_line_of_python_counts() {
+    let mut line = frame("step", "train.py", Some(("/home/ada/train.py", 88)));
+    line.language = Language::Python;
+    let mut library = frame(
+        "forward",
+        "x.py",
+        Some(("/v/site-packages/torch/nn/x.py", 9)),
+    );
+    library.language = Language::Python;
+    let torch = "/v/torch/lib/libtorch_cuda.so";
+    let stack = [
+        frame("c10::cuda::malloc()", "/v/torch/lib/libc10_cuda.so", None),
+        frame("at::native::add(at::Tensor)", torch, None),
+        frame("at::native::zeros_like(at::Tensor)", torch, None),
+        library,
+        line,
+    ];
+    assert_eq!(label(&stack).as_deref(), Some("train.py:88 step"));
+    assert_eq!(via(&stack, "cudaMalloc"), "zeros_like > cudaMalloc");
+    // Whatever else was called: a library, an extension of the user's, or nothing by name.
+    for (function, module, file) in [
+        ("cublasCreate_v2", "/x/libcublas.so.12", None),
+        ("grow", "/srv/_pool.so", Some(("/srv/pool.cc", 58))),
+        ("ffi_call", "/usr/lib/libffi.so.8", None),
+        ("__pyx_f_4core", "/v/site-packages/cupy/_core/core.so", None),
+        (
+            "xla::Run()",
+            "/v/site-packages/jaxlib/xla_extension.so",
+            None,
+        ),
+    ] {
+        let called = [frame(function, module, file), stack[4].clone()];
+        assert_eq!(label(&called).as_deref(), Some("train.py:88 step"));
+    }
+    // Without a line of the user's, a library that is no framework's says more than who called it.
+    let library = &stack[3];
+    let cublas = frame("cublasCreate_v2", "/x/libcublas.so.12", None);
+    let called = [cublas, library.clone()];
+    assert_eq!(
+        label(&called).as_deref(),
+        Some("libcublas: cublasCreate_v2")
+    );
+    assert_eq!(label(&stack[..4]).as_deref(), Some("x.py:9 forward"));
+}
+
+#[test]
+fn lines_of_files_with_one_name_are_told_apart() {
+    let line = |file: &str| Frame {
+        language: Language::Python,
+        ..frame("<lambda>", "", Some((file, 3)))
+    };
+    let stacks = ["/a/x.py", "/b/x.py"].map(|file| [line(file)]);
+    let sites: Vec<(&[Frame], &str)> = stacks.iter().map(|s| (&s[..], "f")).collect();
+    assert_eq!(
+        labels(&sites),
+        [
+            "x.py:3 <lambda> > f in /a/x.py",
+            "x.py:3 <lambda> > f in /b/x.py"
+        ]
+    );
+    let package = [line("/srv/model/__init__.py")];
+    assert_eq!(
+        label(&package).as_deref(),
+        Some("model/__init__.py:3 <lambda>")
+    );
+}
+
+/// As `python -X perf` has it, which tells no lines.
+#[test]
+fn functions_of_python_come_before_those_that_run_them() {
+    let python = |name: &str| {
+        let mut frame = frame(name, "[jit]", Some(("/srv/train.py", 0)));
+        (frame.line, frame.language) = (None, Language::Python);
+        frame
+    };
+    let native = |name: &str, file: &str| frame(name, file, None);
+    let stack = |eval: &str, last: &str| {
+        [
+            native("ffi_call", "/usr/lib/libffi.so.8"),
+            native("PyCFuncPtr_call", "/x/_ctypes.cpython-312.so"),
+            native(eval, "/usr/bin/python3.12"),
+            python("allocate"),
+            native("PyObject_Call", "/usr/bin/python3.12"),
+            python(last),
+        ]
+    };
+    let stacks = [("eval_1", "step"), ("eval_1", "load"), ("eval_2", "load")];
+    let stacks = stacks.map(|(eval, last)| stack(eval, last));
+    assert_eq!(via(&stacks[0], "cudaMalloc"), "cudaMalloc");
+    let sites = [0, 1].map(|index| (&stacks[index][..], "cudaMalloc"));
+    let expected = [
+        "train.py allocate < train.py step",
+        "train.py allocate < train.py load",
+    ];
+    assert_eq!(labels(&sites), expected);
+    let sites = [1, 2].map(|index| (&stacks[index][..], "cudaMalloc"));
+    let expected = ["1", "2"].map(|eval| format!("train.py allocate > python3.12: eval_{eval}"));
+    assert_eq!(labels(&sites), expected);
+}
+
+#[test]
+fn labels_differ_where_stacks_do() {
+    let app = "/srv/app";
+    let alloc = || frame("pool_allocate", app, Some(("a.c", 1)));
+    let one = [
+        alloc(),
+        frame("load", app, Some(("b.c", 2))),
+        frame("main", app, None),
+    ];
+    let two = [
+        alloc(),
+        frame("step", app, Some(("b.c", 9))),
+        frame("main", app, None),
+    ];
+    let three = [
+        alloc(),
+        frame("step", app, Some(("b.c", 9))),
+        frame("tune", app, None),
+    ];
+    let sites: [(&[Frame], &str); 5] = [
+        (&one, "cudaMalloc"),
+        (&two, "cudaMalloc"),
+        (&three, "cudaMalloc"),
+        (&one, "cuMemCreate"),
+        (&[], "cudaMalloc"),
+    ];
+    let labels = labels(&sites);
+    let different: std::collections::HashSet<_> = labels.iter().collect();
+    assert_eq!(different.len(), labels.len(), "{labels:?}");
+    assert_eq!(labels[2], "a.c:1 pool_allocate < app: tune");
+    assert_eq!(labels[4], "cudaMalloc");
+    // Two places in one function, without lines.
+    let mut other = frame("main", app, None);
+    other.address = 0x40;
+    let places = [frame("main", app, None), other];
+    let sites: Vec<(&[Frame], &str)> = places
+        .iter()
+        .map(|p| (std::slice::from_ref(p), "f"))
+        .collect();
+    assert_eq!(
+        super::labels(&sites),
+        ["app: main > f @0x0", "app: main > f @0x40"]
+    );
+}

@@ -1,0 +1,106 @@
+//! A call site of a report while it is being made.
+
+use std::cmp::Reverse;
+
+use super::peak::Peak;
+use crate::Sort;
+use gpuprobe_cuda::MemoryKind;
+use gpuprobe_engine::totals::Sums;
+use gpuprobe_engine::{Allocation, Site};
+
+/// A call site, or several that are one.
+pub(super) struct Listed<'a> {
+    /// Its number in reports.
+    pub(super) id: u32,
+    /// The numbers of all that are one, by which the engine knows them.
+    pub(super) members: Vec<u32>,
+    /// The one that holds most, and how much that is.
+    pub(super) site: &'a Site,
+    most_bytes: u64,
+    /// Rows of the functions that were called at those that hold what is to be listed.
+    pub(super) rows: Vec<u16>,
+    /// How many of them hold what is to be listed.
+    pub(super) variants: u64,
+    /// What of it is to be listed.
+    pub(super) live: Sums,
+    /// What was ever allocated there, and what of it is no longer live.
+    pub(super) allocated: Sums,
+    pub(super) freed: Sums,
+    pub(super) peak: Peak,
+    pub(super) oldest_ns: u64,
+    pub(super) newest_ns: u64,
+    pub(super) kinds: Vec<MemoryKind>,
+}
+
+impl<'a> Listed<'a> {
+    /// The site that the engine knows by `number`, of which nothing is listed yet.
+    pub(super) fn new(number: u32, site: &'a Site) -> Self {
+        Self {
+            id: number,
+            members: vec![number],
+            site,
+            most_bytes: 0,
+            rows: Vec::new(),
+            variants: 0,
+            live: Sums::default(),
+            allocated: site.allocated,
+            freed: site.freed,
+            peak: Peak::of(site.peak_bytes, site.live.all().bytes),
+            oldest_ns: u64::MAX,
+            newest_ns: 0,
+            kinds: Vec::new(),
+        }
+    }
+
+    /// Lists an allocation.
+    pub(super) fn add(&mut self, allocation: &Allocation) {
+        self.live.add(allocation);
+        self.oldest_ns = self.oldest_ns.min(allocation.end_ns);
+        self.newest_ns = self.newest_ns.max(allocation.end_ns);
+        if let Err(place) = self.kinds.binary_search(&allocation.kind()) {
+            self.kinds.insert(place, allocation.kind());
+        }
+        self.count();
+    }
+
+    /// What is listed of this one site is known.
+    pub(super) fn count(&mut self) {
+        self.variants = 1;
+        self.rows = vec![self.site.row];
+        self.most_bytes = self.live.all().bytes;
+    }
+
+    /// Another number of the same site, a later one.
+    pub(super) fn merge(&mut self, mut other: Self) {
+        // Of what holds nothing any more, the first is as good as any.
+        if (other.variants, other.most_bytes) > (self.variants.min(1), self.most_bytes) {
+            (self.site, self.most_bytes) = (other.site, other.most_bytes);
+        }
+        self.id = self.id.min(other.id);
+        self.members.append(&mut other.members);
+        self.variants += other.variants;
+        self.live.merge(other.live);
+        self.allocated.merge(other.allocated);
+        self.freed.merge(other.freed);
+        self.peak.merge(other.peak);
+        self.oldest_ns = self.oldest_ns.min(other.oldest_ns);
+        self.newest_ns = self.newest_ns.max(other.newest_ns);
+        self.kinds.extend(other.kinds);
+        self.kinds.sort_unstable();
+        self.kinds.dedup();
+        self.rows.extend(other.rows);
+        self.rows.sort_unstable();
+        self.rows.dedup();
+    }
+
+    /// By what sites are sorted.
+    pub(super) fn key(&self, sort: Sort) -> impl Ord + use<> {
+        let (gpu, all) = (Reverse(self.live.gpu.bytes), Reverse(self.live.all().bytes));
+        let first = match sort {
+            Sort::Bytes => (0, Reverse(0)),
+            Sort::Count => (0, Reverse(self.live.all().allocations)),
+            Sort::Age => (self.oldest_ns, Reverse(0)),
+        };
+        (first, gpu, all, self.oldest_ns, self.id)
+    }
+}
