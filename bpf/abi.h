@@ -109,8 +109,8 @@ enum gp_number {
 	/* Python frames of a stack. Entries into the interpreter are frames, too: so
 	 * many parts of the way are walked, and frames in each. */
 	GP_PYTHON_DEPTH = 128,
-	GP_PYTHON_PARTS = 8,
-	GP_PYTHON_AT_ONCE = 32,
+	GP_PYTHON_PARTS = 16,
+	GP_PYTHON_AT_ONCE = 16,
 	/* gp_python.slot_behind: the slot is where `slot` is. */
 	GP_PYTHON_HERE = 0x7fffffff,
 	/* The most that gp_python.together can be. */

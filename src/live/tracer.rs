@@ -76,7 +76,7 @@ impl Tracer {
             batches: config.modes.activity,
             ledger: config.modes.memleak,
             stacks: config.stacks,
-            python: true,
+            python: config.python,
             kind: config.attach,
             map_entries: config.map_entries.clone(),
         })?;

@@ -106,7 +106,7 @@ fn sink(config: &Config, tap: Box<dyn Tap>) -> Result<Sink> {
         copies: config.per_call.then(Vec::new),
         records: config.single_records.then(Vec::new),
         stacks: (config.stacks != StackMode::Off)
-            .then(|| Stacks::new(tap.is_recording(), true))
+            .then(|| Stacks::new(tap.is_recording(), config.python))
             .transpose()?,
         tap,
     })
