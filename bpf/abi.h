@@ -113,7 +113,7 @@ enum gp_number {
 	GP_PYTHON_AT_ONCE = 16,
 	/* gp_python.slot_behind: the slot is where `slot` is. */
 	GP_PYTHON_HERE = 0x7fffffff,
-	/* The most that gp_python.together can be. */
+	/* More than gp_python.together can be. */
 	GP_PYTHON_TOGETHER = 1024,
 	/* Bytes of a qualified name, from its beginning, and of a file's, from its end. */
 	GP_PYTHON_NAME_BYTES = 512,

@@ -181,15 +181,17 @@ static __always_inline __u64 gp_python_member(const struct gp_python_walk *walk,
 static __always_inline bool gp_python_see(const struct gp_python *python,
 					  struct gp_python_walk *walk, __u64 frame)
 {
-	__u32 together = frame & (GP_PAGE - 1), bytes = python->frame_bytes;
+	__u64 together = frame & (GP_PAGE - 1), bytes = python->frame_bytes;
 
 	if (frame - walk->from < walk->bytes)
 		return true;
 	if (together > python->together)
 		together = python->together;
+	/* The compiler may not take them for others that it has bounded. */
 	barrier_var(together);
-	if (together > GP_PYTHON_TOGETHER || bytes > GP_PYTHON_MASK)
-		return false;
+	together &= GP_PYTHON_TOGETHER - 1;
+	barrier_var(bytes);
+	bytes &= GP_PYTHON_MASK;
 	walk->from = frame - together;
 	walk->bytes = together + 1;
 	return !bpf_probe_read_user(walk->window, together + bytes, (void *)walk->from);

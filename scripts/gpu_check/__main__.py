@@ -71,6 +71,7 @@ from plain import (
     check_new_copy,
     check_started,
 )
+from python_frames import check_torch_history, check_user_lines
 from pytorch import check_torch_everywhere, check_torch_late, check_torch_started
 from recordings import (
     check_nsys_reads,
@@ -167,6 +168,11 @@ CHECKS = {
     "recording, nsys reads it": (check_nsys_reads, "allocations_shared"),
     "stacks, compute-sanitizer": (check_stacks_sanitizer, "allocations_shared"),
     "stacks, PyTorch": (check_stacks_pytorch,),
+    "Python, PyTorch's history": (check_torch_history,),
+    "Python, transformers": (check_user_lines, "torch,transformers", "transformers_train.py"),
+    "Python, lightning": (check_user_lines, "torch,lightning", "lightning_train.py"),
+    "Python, JAX": (check_user_lines, "jax", "arrays_python.py", "jax"),
+    "Python, CuPy": (check_user_lines, "cupy", "arrays_python.py", "cupy"),
     **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},
     **{f"stress, CuPy, {name}": (check_stress, "cupy", name) for name in ("paced", "anomaly")},
     "activity, shared": (check_activity, "activity_shared"),

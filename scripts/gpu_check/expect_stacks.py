@@ -53,7 +53,7 @@ def of_program(frames, program):
 
 def frames_of(site):
     return [
-        (frame["function"], frame["module"].rpartition("/")[2])
+        (frame["function"], (frame["module"] or "").rpartition("/")[2])
         for frame in site["stack"]
         if not frame["inlined"]
     ]

@@ -346,7 +346,7 @@ pub struct RawCode {
 
 /// Python frames of a stack that the kernel side sends at most (`GP_PYTHON_DEPTH`).
 pub const PYTHON_DEPTH: usize = 128;
-/// The most that [`RawPython::together`] can be.
+/// More than [`RawPython::together`] can be.
 pub const PYTHON_TOGETHER: u16 = 1024;
 /// Bytes of a qualified name of Python, from its beginning.
 pub const PYTHON_NAME_BYTES: usize = 512;

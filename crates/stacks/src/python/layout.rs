@@ -60,7 +60,7 @@ const COMMON: RawPython = RawPython {
     previous: 8,
     instruction: 56,
     entry: 70,
-    together: PYTHON_TOGETHER,
+    together: PYTHON_TOGETHER - 8,
     object_type: 8,
     code_bytes: 0,
     first_line: 68,

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""A PyTorch program that says from which lines it holds memory.
+
+    python3 torch_python.py STEP ...
+
+It runs the steps in order. After each it prints one JSON line with each segment that the caching
+allocator holds: its bytes, and the Python frames that PyTorch's own history has of the call that got
+it, innermost first.
+
+    work      tensors from functions of many kinds, and a training step
+    wait      print the line, then read a line from standard input
+"""
+
+import functools
+import threading
+
+import torch
+
+import steps
+
+MIB = 1 << 20
+# Segments of large tensors are multiples of this.
+ROUND = 2 * MIB
+
+kept = []
+
+
+def tensor(mib):
+    return torch.empty(mib * MIB, dtype=torch.uint8, device="cuda")
+
+
+def nested():
+    def inner(mib):
+        kept.append(tensor(mib))
+
+    inner(24)
+    inner(
+        26
+    )
+
+
+def generate():
+    for mib in (28, 30):
+        yield tensor(mib)
+
+
+def doubled(function):
+    @functools.wraps(function)
+    def wrapper(mib):
+        return [function(mib), function(mib + 2)]
+
+    return wrapper
+
+
+@doubled
+def decorated(mib):
+    return tensor(mib)
+
+
+class Holder:
+    def __init__(self, mib):
+        self.first = tensor(mib)
+        self.second = self.make(mib)
+
+    def make(self, mib):
+        return (lambda size: tensor(size))(mib + 2)
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value):
+        ctx.save_for_backward(value)
+        return value * value
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (value,) = ctx.saved_tensors
+        kept.append(tensor(50))
+        return 2 * value * gradient
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide = torch.nn.Linear(2048, 4096, device="cuda")
+        self.narrow = torch.nn.Linear(4096, 2048, device="cuda")
+
+    def forward(self, value):
+        return self.narrow(torch.nn.functional.gelu(self.wide(value)))
+
+
+def train():
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters())
+    value = torch.randn(4096, 2048, device="cuda")
+    Square.apply(model(value)).sum().backward()
+    optimizer.step()
+    kept.extend((model, optimizer, value))
+
+
+def run_work():
+    torch.cuda.memory._record_memory_history("all", context="all", stacks="python")
+    nested()
+    kept.extend(generate())
+    kept.extend(decorated(32))
+    kept.append(Holder(36))
+    kept.extend([tensor(mib) for mib in (40, 42)])
+    worker = threading.Thread(target=lambda: kept.append(tensor(44)))
+    worker.start()
+    worker.join()
+    kept.extend(sorted([46, 48], key=lambda mib: kept.append(tensor(mib)) or mib) and [])
+    exec(compile("kept.append(tensor(52))", "<made>", "exec"), {"kept": kept, "tensor": tensor})
+    train()
+    torch.cuda.synchronize()
+
+
+STEPS = {"work": run_work, "wait": None}
+
+
+def segments():
+    snapshot = torch.cuda.memory._snapshot()
+    got = {}
+    for trace in snapshot["device_traces"]:
+        for entry in trace:
+            if entry["action"] == "segment_alloc":
+                got[entry["addr"]] = entry["frames"]
+    held = []
+    for segment in snapshot["segments"]:
+        frames = got.get(segment["address"], [])
+        lines = [[frame["name"], frame["filename"], frame["line"]] for frame in frames]
+        held.append({"bytes": segment["total_size"], "frames": lines})
+    return held
+
+
+def truth():
+    return {"version": torch.__version__, "segments": segments() if kept else []}
+
+
+if __name__ == "__main__":
+    steps.run(STEPS, truth)
