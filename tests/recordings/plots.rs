@@ -152,8 +152,8 @@ fn lines_of_python_have_an_area() {
         &svg,
         &[file.to_str().unwrap(), "--by", "site", "--top", "2"],
     );
-    let words = self::words(&svg);
+    let text = words(&svg);
     // Three native stacks, by the number that reports have for them.
-    assert!(words.contains("|#0 train.py:41 training_step|"), "{words}");
-    assert!(words.contains("|#4 tree.py:10 "), "{words}");
+    assert!(text.contains("|#0 train.py:41 training_step|"), "{text}");
+    assert!(text.contains("|#4 tree.py:10 "), "{text}");
 }
