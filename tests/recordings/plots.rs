@@ -141,3 +141,19 @@ fn what_cannot_be_drawn_is_said() {
     );
     refused(&["replay", file], "is no recording of gpuprobe");
 }
+
+#[test]
+fn lines_of_python_have_an_area() {
+    let folder = Folder::new();
+    let file = folder.path("python.sqlite");
+    crate::python::scene::record(&file);
+    let svg = folder.path("chart.svg");
+    plot(
+        &svg,
+        &[file.to_str().unwrap(), "--by", "site", "--top", "2"],
+    );
+    let text = words(&svg);
+    // Three native stacks, by the number that reports have for them.
+    assert!(text.contains("|#0 train.py:41 training_step|"), "{text}");
+    assert!(text.contains("|#4 tree.py:10 "), "{text}");
+}

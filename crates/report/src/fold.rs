@@ -205,3 +205,82 @@ pub(crate) fn key(lines: &[Numbered]) -> Option<Vec<u32>> {
         .collect();
     (!key.is_empty()).then_some(key)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuprobe_model::stack::{Location, bare_frame};
+
+    fn line(function: &str, file: Option<&str>) -> Frame {
+        Frame {
+            function: function.to_owned(),
+            file: file.map(str::to_owned),
+            line: file.map(|_| 3),
+            module: String::new(),
+            language: Language::Python,
+            ..bare_frame(&Location::python(0))
+        }
+    }
+
+    fn native(function: &str, module: &str) -> Frame {
+        Frame {
+            function: function.to_owned(),
+            module: module.to_owned(),
+            ..bare_frame(&Location::python(0))
+        }
+    }
+
+    const USER: Option<&str> = Some("/home/ada/train.py");
+    const LIBRARY: Option<&str> = Some("/v/site-packages/torch/nn/x.py");
+
+    #[test]
+    fn the_users_lines_make_a_call_site_and_without_them_all_do() {
+        let mut lines = Lines::default();
+        let mut key_of = |frames: &[Frame]| {
+            let numbered: Vec<_> = frames.iter().filter_map(|f| lines.number(f)).collect();
+            key(&numbered)
+        };
+        let [step, main] = ["step", "<module>"].map(|function| line(function, USER));
+        let [linear, conv] = ["Linear.forward", "Conv.forward"].map(|name| line(name, LIBRARY));
+        let cut = line("[cut: 128 Python frames]", None);
+        let native = native("_PyEval_EvalFrameDefault", "/usr/bin/python3");
+        let user = key_of(&[linear.clone(), step.clone(), native.clone(), main.clone()]);
+        assert_eq!(
+            user,
+            key_of(&[conv.clone(), native.clone(), step.clone(), main.clone()])
+        );
+        assert_ne!(user, key_of(&[main, step.clone()]), "the order counts");
+        assert_ne!(key_of(&[step.clone(), cut.clone()]), key_of(&[step]));
+        // What is missing may have been the user's.
+        let cut = [&linear, &conv].map(|one| key_of(&[one.clone(), cut.clone()]));
+        assert_ne!(cut[0], cut[1]);
+        assert_ne!(key_of(&[linear]), key_of(&[conv]));
+        assert_eq!(key_of(&[native]), None);
+    }
+
+    #[test]
+    fn the_context_is_what_python_called() {
+        let context = |inner: &[(&str, &str)]| {
+            let inner = inner
+                .iter()
+                .map(|(function, module)| native(function, module));
+            let frames: Vec<_> = inner
+                .chain([line("step", USER), native("outer", "/x.so")])
+                .collect();
+            let context = Folded::of(&frames).and_then(|folded| folded.context);
+            context.map(|frame| frame.function)
+        };
+        let cuda = ("cudaMalloc", "/libcudart.so.12");
+        let allocator = ("c10::cuda::malloc()", "/v/libc10_cuda.so");
+        let ffi = ("ffi_call", "/usr/lib/libffi.so.8");
+        let mul = ("at::_ops::mul_Tensor", "/v/libtorch_cuda.so");
+        let eval = ("_PyEval_EvalFrameDefault", "/usr/bin/python3");
+        assert_eq!(
+            context(&[cuda, allocator, ffi, mul, eval]).as_deref(),
+            Some("at::_ops::mul_Tensor")
+        );
+        assert_eq!(context(&[cuda, ffi, eval]).as_deref(), Some("ffi_call"));
+        assert_eq!(context(&[cuda, allocator]), None);
+        assert!(Folded::of(&[native("f", "/x.so")]).is_none());
+    }
+}

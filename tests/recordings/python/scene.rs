@@ -231,6 +231,34 @@ pub(crate) fn record(path: &Path) {
 /// Stacks of all other sorts, and whether they reach the beginning of their thread.
 fn others() -> Vec<(Vec<At<'static>>, bool)> {
     let native = |function| At::Native(function, TORCH);
+    let mut library = vec![CUDA_MALLOC, native("at::_ops::zeros::call(int)"), EVAL];
+    library.extend(libraries());
+    let cublas = At::Native("cublasCreate_v2", "/usr/lib/libcublas.so.12");
+    let mut cut = vec![CUDA_MALLOC, cublas, EVAL, STEP];
+    cut.extend([At::Marker("[unreadable Python frame]"); 2]);
+    cut.push(At::Marker("[cut: 128 Python frames]"));
+    let name = "\u{1b}]0;x\u{7};\nname 7";
+    let hostile = vec![
+        CUDA_MALLOC,
+        native("evil\u{1b}[2J;\nname(int)"),
+        At::Line(name, "/home/ada/a\tb;c d.py", 9, "x = '\u{1b}[31m'\t# tab"),
+        At::Line("f\u{202e}g", "/home/ada/x.py", u32::MAX, ""),
+        MODULE,
+    ];
+    vec![
+        (deep(), true),
+        (library, true),
+        (cut, false),
+        (hostile, true),
+        (ctypes(), true),
+        (perf(), true),
+        (thread(), true),
+    ]
+}
+
+/// A recursion of 40 lines of the user's.
+fn deep() -> Vec<At<'static>> {
+    let native = |function| At::Native(function, TORCH);
     let mut deep = vec![
         CUDA_MALLOC,
         native("at::native::empty_cuda(long)"),
@@ -238,82 +266,55 @@ fn others() -> Vec<(Vec<At<'static>>, bool)> {
         EVAL,
     ];
     for line in 0..40_u32 {
-        let function = if line < 38 {
-            "Tree.grow.<locals>.visit"
-        } else {
-            "build"
+        let function = match line {
+            0..38 => "Tree.grow.<locals>.visit",
+            _ => "build",
         };
-        deep.push(At::Line(
-            function,
-            "/home/ada/tree.py",
-            10 + line,
-            "self.visit(child, depth + 1)",
-        ));
+        let source = "self.visit(child, depth + 1)";
+        deep.push(At::Line(function, "/home/ada/tree.py", 10 + line, source));
         deep.extend((line % 9 == 8).then_some(EVAL));
     }
     deep.extend(libraries().into_iter().take(6));
     deep.extend(START);
-    let mut library = vec![CUDA_MALLOC, native("at::_ops::zeros::call(int)"), EVAL];
-    library.extend(libraries());
-    let mut cut = vec![
+    deep
+}
+
+const FFI: At<'_> = At::Native("ffi_call", "/usr/lib/libffi.so.8");
+
+fn ctypes() -> Vec<At<'static>> {
+    let module = "/usr/lib/python3.12/lib-dynload/_ctypes.cpython-312-x86_64-linux-gnu.so";
+    let source = "lib.cudaMalloc(byref(p), n)";
+    vec![
         CUDA_MALLOC,
-        At::Native("cublasCreate_v2", "/usr/lib/libcublas.so.12"),
+        FFI,
+        At::Native("_call_function_pointer", module),
         EVAL,
-        STEP,
-    ];
-    cut.extend([At::Marker("[unreadable Python frame]"); 2]);
-    cut.push(At::Marker("[cut: 128 Python frames]"));
-    let hostile = vec![
-        CUDA_MALLOC,
-        native("evil\u{1b}[2J;\nname(int)"),
-        At::Line(
-            "\u{1b}]0;x\u{7};\nname 7",
-            "/home/ada/a\tb;c d.py",
-            9,
-            "x = '\u{1b}[31m'\t# tab",
-        ),
-        At::Line("f\u{202e}g", "/home/ada/x.py", u32::MAX, ""),
-        MODULE,
-    ];
-    let ctypes = vec![
-        CUDA_MALLOC,
-        At::Native("ffi_call", "/usr/lib/libffi.so.8"),
-        At::Native(
-            "_call_function_pointer",
-            "/usr/lib/python3.12/lib-dynload/_ctypes.cpython-312-x86_64-linux-gnu.so",
-        ),
-        EVAL,
-        At::Line(
-            "Raw.grab",
-            "/home/ada/raw/__init__.py",
-            7,
-            "lib.cudaMalloc(byref(p), n)",
-        ),
+        At::Line("Raw.grab", "/home/ada/raw/__init__.py", 7, source),
         MODULE,
         START[0],
         START[1],
-    ];
-    let perf = vec![
+    ]
+}
+
+fn perf() -> Vec<At<'static>> {
+    vec![
         CUDA_MALLOC,
-        At::Native("ffi_call", "/usr/lib/libffi.so.8"),
+        FFI,
         EVAL,
         At::Perf("Cache.fill", "/home/ada/cache.py"),
         EVAL,
         At::Perf("_run_code", "<frozen runpy>"),
-    ];
-    let functions: Vec<&str> = (0..30)
-        .map(|n| &*format!("torch::autograd::Node{n}::apply()").leak())
-        .collect();
-    let mut thread = vec![CUDA_MALLOC];
-    thread.extend(functions.into_iter().map(native));
-    thread.push(At::Native("start_thread", "/usr/lib/libc.so.6"));
-    vec![
-        (deep, true),
-        (library, true),
-        (cut, false),
-        (hostile, true),
-        (ctypes, true),
-        (perf, true),
-        (thread, true),
     ]
+}
+
+/// A thread of a library, in which there is no Python.
+fn thread() -> Vec<At<'static>> {
+    let apply = |number: u32| {
+        let name = format!("torch::autograd::Node{number}::apply()");
+        At::Native(name.leak(), TORCH)
+    };
+    let mut thread = vec![CUDA_MALLOC];
+    thread.extend((0..30).map(apply));
+    thread.push(At::Native("start_thread", "/usr/lib/libc.so.6"));
+    thread
 }

@@ -145,6 +145,29 @@ impl Answer {
         written(table.flush())
     }
 
+    /// A row for each call site.
+    fn sites_table(&self, memleak: &Memleak, out: &mut dyn Write) -> Result<()> {
+        let columns = [
+            "bytes",
+            "allocations",
+            "kind",
+            "operation",
+            "call_stack",
+            "pid",
+        ];
+        let rows = self.sites(memleak).into_iter().map(|(process, site)| {
+            vec![
+                site.live.bytes().to_string(),
+                site.live.allocations().to_string(),
+                kinds(&site.kinds),
+                operation(&site.api, &kinds(&site.kinds)).to_owned(),
+                line(&site.stack),
+                process.pid.to_string(),
+            ]
+        });
+        self.table(&columns, rows, out)
+    }
+
     /// The highest point, or the memory that was never freed.
     pub(super) fn listing(&self, report: &Report, out: &mut dyn Write) -> Result<()> {
         let (Some(memleak), Some(about)) = (&report.memleak, &report.about) else {
@@ -156,25 +179,7 @@ impl Answer {
             Format::Tsv | Format::Csv => {}
         }
         if self.view.group.is_some_and(Group::is_by_site) {
-            let columns = [
-                "bytes",
-                "allocations",
-                "kind",
-                "operation",
-                "call_stack",
-                "pid",
-            ];
-            let rows = self.sites(memleak).into_iter().map(|(process, site)| {
-                vec![
-                    site.live.bytes().to_string(),
-                    site.live.allocations().to_string(),
-                    kinds(&site.kinds),
-                    operation(&site.api, &kinds(&site.kinds)).to_owned(),
-                    line(&site.stack),
-                    process.pid.to_string(),
-                ]
-            });
-            return self.table(&columns, rows, out);
+            return self.sites_table(memleak, out);
         }
         let columns = [
             "pid",

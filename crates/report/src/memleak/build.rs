@@ -39,29 +39,7 @@ pub(crate) fn build(ledger: &Ledger, options: &Options, sources: Sources<'_>) ->
         .filter(|(function, calls)| function.op.allocates() && **calls > 0)
         .map(|(function, &calls)| (function.symbol, calls))
         .collect();
-    let mut live = Live::default();
-    let mut kinds = Kinds::default();
-    let mut devices = Vec::new();
-    for process in &processes {
-        live.add(&process.live);
-        for &(kind, total) in &process.kinds.0 {
-            kinds.add(kind, total);
-        }
-        for device in &process.devices {
-            add_device(&mut devices, device);
-        }
-    }
-    if options.is_final {
-        let forgotten = ledger.forgotten();
-        live.add(&forgotten.sums.into());
-        for (&kind, &total) in &forgotten.kinds {
-            kinds.add(kind, total);
-        }
-        for (number, device, total) in &forgotten.devices {
-            let report = device_report(*number, device.clone(), *total);
-            add_device(&mut devices, &report);
-        }
-    }
+    let (live, kinds, devices) = sums(&processes, ledger, options);
     Memleak {
         alloc_calls: counts.alloc_calls,
         free_calls: counts.free_calls,
@@ -82,6 +60,38 @@ pub(crate) fn build(ledger: &Ledger, options: &Options, sources: Sources<'_>) ->
         calls,
         processes,
     }
+}
+
+/// What is live in all processes that are listed, by kind and by device too.
+fn sums(
+    processes: &[ProcessReport],
+    ledger: &Ledger,
+    options: &Options,
+) -> (Live, Kinds, Vec<DeviceReport>) {
+    let mut live = Live::default();
+    let mut kinds = Kinds::default();
+    let mut devices = Vec::new();
+    for process in processes {
+        live.add(&process.live);
+        for &(kind, total) in &process.kinds.0 {
+            kinds.add(kind, total);
+        }
+        for device in &process.devices {
+            add_device(&mut devices, device);
+        }
+    }
+    if options.is_final {
+        let forgotten = ledger.forgotten();
+        live.add(&forgotten.sums.into());
+        for (&kind, &total) in &forgotten.kinds {
+            kinds.add(kind, total);
+        }
+        for (number, device, total) in &forgotten.devices {
+            let report = device_report(*number, device.clone(), *total);
+            add_device(&mut devices, &report);
+        }
+    }
+    (live, kinds, devices)
 }
 
 fn device_report(index: Option<u16>, device: DeviceIdentity, total: Total) -> DeviceReport {
@@ -130,7 +140,6 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
     } else {
         (None, sites)
     };
-    let what_there_is = |left: LeftOut| (left.allocations > 0).then_some(left);
     let identity = &process.identity;
     let devices = process.devices().into_iter().map(|(index, total)| {
         let device = index.map(|index| identity.device(index));
@@ -143,13 +152,6 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         .filter(|_| !process.exited)
         .and_then(|usage| usage.processes.get(&process.pid));
     let age = |ns: u64| options.now_ns.saturating_sub(ns);
-    let traced_ns = match process.first_seen_ns.filter(|_| process.from_birth) {
-        Some(first_ns) => process
-            .ended_ns
-            .unwrap_or(options.now_ns)
-            .saturating_sub(first_ns),
-        None => u64::try_from(options.since_start.as_nanos()).unwrap_or(u64::MAX),
-    };
     ProcessReport {
         pid: process.pid,
         uid: process.uid,
@@ -159,7 +161,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         exited: process.exited,
         traced: true,
         from_start: process.from_birth,
-        traced_seconds: traced_ns as f64 / 1e9,
+        traced_seconds: traced_ns(process, options) as f64 / 1e9,
         change_bytes: history.and_then(|history| history.change(process)),
         change_bytes_per_minute: history
             .filter(|_| !process.exited)
@@ -186,6 +188,21 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         omitted: what_there_is(omitted),
         filtered: what_there_is(filtered),
     }
+}
+
+/// For how long a process was traced.
+fn traced_ns(process: &Process, options: &Options) -> u64 {
+    match process.first_seen_ns.filter(|_| process.from_birth) {
+        Some(first_ns) => process
+            .ended_ns
+            .unwrap_or(options.now_ns)
+            .saturating_sub(first_ns),
+        None => u64::try_from(options.since_start.as_nanos()).unwrap_or(u64::MAX),
+    }
+}
+
+fn what_there_is(left: LeftOut) -> Option<LeftOut> {
+    (left.allocations > 0).then_some(left)
 }
 
 /// What NVML says of `process`; of one that has ended, what it said last, and how long ago.

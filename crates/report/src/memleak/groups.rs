@@ -1,6 +1,6 @@
 //! Which call sites of a process are one.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use gpuprobe_cuda::Belongs;
 use gpuprobe_engine::{Process, Site};
@@ -69,11 +69,14 @@ impl Groups {
 struct Reader {
     lines: Lines,
     known: HashMap<Place, Vec<Numbered>>,
+    /// The lines of the stack that is looked at.
+    found: Vec<Numbered>,
 }
 
 impl Reader {
     fn key(&mut self, pid: u32, site: &Site, symbols: &dyn Symbols) -> Option<Key> {
-        let mut found = Vec::new();
+        let found = &mut self.found;
+        found.clear();
         for location in perhaps_python(site) {
             let place = place(location);
             let lines = &mut self.lines;
@@ -86,7 +89,7 @@ impl Reader {
             });
             found.extend_from_slice(known);
         }
-        Some((side(site.row), fold::key(&found)?))
+        Some((side(site.row), fold::key(found)?))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Live allocations by call site.
 
+use hashbrown::hash_map::Entry;
+use hashbrown::{HashMap, HashSet};
 use std::borrow::Cow;
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 
 use super::groups::{Groups, perhaps_python};
 use super::listed::Listed;
