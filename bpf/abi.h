@@ -123,6 +123,8 @@ enum gp_number {
 	/* gp_python_stack.flags: there are more frames; one could not be read. */
 	GP_PYTHON_CUT = 1,
 	GP_PYTHON_UNREADABLE = 2,
+	/* Likewise: the thread runs no Python; they are the main thread's, which sleeps. */
+	GP_PYTHON_WAITS = 4,
 	/* The device of a thread that nothing has told us about. */
 	GP_DEVICE_UNKNOWN = -1,
 	/* The number of a context that is not known by now. Primary contexts have 0. */
@@ -584,6 +586,8 @@ struct gp_python {
 	__u32 slot;
 	__u32 slot_behind;
 	__u32 reserved;
+	__u64 main_state; /* the kernel side's: PyThreadState and thread_id of the main thread */
+	__u64 main_id;
 };
 
 struct gp_python_frame {
@@ -689,7 +693,7 @@ GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_code, 8 + 8 * GP_CODE_WORDS);
 GP_ASSERT_SIZE(struct gp_batch, 24);
-GP_ASSERT_SIZE(struct gp_python, 96);
+GP_ASSERT_SIZE(struct gp_python, 112);
 GP_ASSERT_SIZE(struct gp_python_frame, 16);
 GP_ASSERT_SIZE(struct gp_python_stack, 32 + 16 * GP_PYTHON_DEPTH);
 GP_ASSERT_SIZE(struct gp_python_code, 64 + GP_PYTHON_NAME_BYTES + GP_PYTHON_FILE_BYTES);

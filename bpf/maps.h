@@ -422,9 +422,10 @@ struct {
 struct gp_python_walk {
 	__u32 count;
 	__u32 flags;
-	__u64 next;  /* the frame that is walked next */
-	__u64 state; /* what tells it apart, so far */
-	__u64 from;  /* what is in the window, so many bytes */
+	__u64 sleeps; /* gp_main_sleeps, when it began */
+	__u64 next;   /* the frame that is walked next */
+	__u64 state;  /* what tells it apart, so far */
+	__u64 from;   /* what is in the window, so many bytes */
 	__u64 bytes;
 	__u8 window[2 * GP_PYTHON_TOGETHER + GP_PYTHON_MASK + 9];
 	__u8 code[GP_PYTHON_MASK + 9];

@@ -103,16 +103,14 @@ static __always_inline void gp_python_find_slot(struct gp_python *python)
 	python->has_slot = 1;
 }
 
-/* The innermost frame of the current thread, or the _PyCFrame that has it, by its entry in
- * thread-specific storage. 0 if it has none; false if the entry is not this thread's. */
-static __always_inline bool gp_python_current(const struct gp_python *python,
-					      struct gp_python_walk *walk, __u64 base,
-					      __u64 *current)
+/* Finds the PyThreadState of the current thread by its entry in thread-specific storage; 0 if it
+ * has none. False if that could not be read. */
+static __always_inline bool gp_python_state(const struct gp_python *python, __u64 base,
+					    __u64 *state)
 {
-	__u64 at = base + python->slot, state = 0;
-	__u32 first = python->thread_id, bytes;
+	__u64 at = base + python->slot;
 
-	*current = 0;
+	*state = 0;
 	if (python->slot_behind != GP_PYTHON_HERE) {
 		if (bpf_probe_read_user(&at, sizeof(at), (void *)at))
 			return false;
@@ -121,51 +119,92 @@ static __always_inline bool gp_python_current(const struct gp_python *python,
 			return true;
 		at += python->slot_behind;
 	}
-	if (bpf_probe_read_user(&state, sizeof(state), (void *)at))
-		return false;
+	return !bpf_probe_read_user(state, sizeof(*state), (void *)at);
+}
+
+/* Reads the innermost frame of the thread whose state that is; false if it is not that of
+ * the thread with this id. */
+static __always_inline bool gp_python_innermost(const struct gp_python *python,
+						struct gp_python_walk *walk, __u64 state, __u64 id,
+						__u64 *frame)
+{
+	__u32 first = python->thread_id, bytes = python->thread_bytes;
+
+	*frame = 0;
 	if (!state)
 		return true;
 	if (first > python->current)
 		first = python->current;
-	bytes = python->thread_bytes;
 	if (bytes > sizeof(walk->code) ||
-	    bpf_probe_read_user(walk->code, bytes, (void *)(state + first)))
+	    bpf_probe_read_user(walk->code, bytes, (void *)(state + first)) ||
+	    gp_python_word(walk->code, python->thread_id - first) != id)
 		return false;
-	*current = gp_python_word(walk->code, python->current - first);
-	return gp_python_word(walk->code, python->thread_id - first) == base;
+	*frame = gp_python_word(walk->code, python->current - first);
+	if (python->cframe == GP_PYTHON_NONE || !*frame)
+		return true;
+	return !bpf_probe_read_user(frame, sizeof(*frame), (void *)(*frame + python->cframe));
 }
 
 /* The innermost frame of the current thread; 0 if it has none, with what could not be
  * read noted in the walk. */
-static __always_inline __u64 gp_python_top(struct gp_python *python, struct gp_python_walk *walk)
+static __always_inline __u64 gp_python_top(struct gp_python *python, struct gp_python_walk *walk,
+					   bool is_main)
 {
 #if defined(__TARGET_ARCH_x86)
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	__u64 base, at;
+	__u64 base, state, frame;
 
 	if (!bpf_core_field_exists(task->thread.fsbase))
 		return 0;
 	base = BPF_CORE_READ(task, thread.fsbase);
 	if (!python->has_slot)
 		gp_python_find_slot(python);
-	if (!python->has_slot)
-		return 0;
-	if (!gp_python_current(python, walk, base, &at)) {
+	for (int i = 0; i < 2 && python->has_slot; i++) {
+		if (gp_python_state(python, base, &state) &&
+		    gp_python_innermost(python, walk, state, base, &frame)) {
+			if (is_main && state != python->main_state) {
+				python->main_state = state;
+				python->main_id = base;
+			}
+			return frame;
+		}
 		/* It may be another interpreter, after the first has ended. */
 		gp_python_find_slot(python);
-		if (!python->has_slot)
-			return 0;
-		if (!gp_python_current(python, walk, base, &at))
-			goto unreadable;
 	}
-	if (python->cframe == GP_PYTHON_NONE || !at)
-		return at;
-	if (!bpf_probe_read_user(&at, sizeof(at), (void *)(at + python->cframe)))
-		return at;
-unreadable:
-	walk->flags |= GP_PYTHON_UNREADABLE;
+	if (python->has_slot)
+		walk->flags |= GP_PYTHON_UNREADABLE;
 #endif
 	return 0;
+}
+
+/* How often the main thread of the current process has gone to sleep, if it sleeps; 0 if it
+ * runs. While this does not change, its frames do not. */
+static __always_inline __u64 gp_main_sleeps(void)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+	__u64 state;
+
+	if (bpf_core_field_exists(task->__state))
+		state = BPF_CORE_READ(leader, __state);
+	else
+		state = BPF_CORE_READ((struct task_struct___old *)leader, state);
+	return state ? BPF_CORE_READ(leader, nvcsw) + 1 : 0;
+}
+
+/* The innermost frame of the main thread, for which the current one may work; 0 if it does
+ * not sleep. */
+static __always_inline __u64 gp_python_waiting(struct gp_python *python,
+					       struct gp_python_walk *walk)
+{
+	__u64 frame = 0;
+
+	walk->sleeps = gp_main_sleeps();
+	if (!walk->sleeps ||
+	    !gp_python_innermost(python, walk, python->main_state, python->main_id, &frame))
+		return 0;
+	walk->flags |= GP_PYTHON_WAITS;
+	return frame;
 }
 
 /* The word at `offset` of the frame at `at` in the window. */
@@ -315,11 +354,16 @@ static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u64 native)
 	walk->flags = 0;
 	walk->bytes = 0;
 	walk->state = native;
-	walk->next = gp_python_top(python, walk);
+	walk->next = gp_python_top(python, walk, tid == tgid);
+	if (!walk->next && !walk->flags && tid != tgid)
+		walk->next = gp_python_waiting(python, walk);
 	for (__u32 i = 0; i < GP_PYTHON_PARTS && walk->next; i++)
 		gp_walk_on_python(tid, tgid);
 	if (walk->next)
 		walk->flags |= GP_PYTHON_CUT;
+	/* It ran meanwhile: what was read may be anything. */
+	if (walk->flags & GP_PYTHON_WAITS && (gp_main_sleeps() != walk->sleeps || !walk->count))
+		return native;
 	return walk->count || walk->flags ? gp_mix(walk->state, walk->flags) | 1 : native;
 }
 

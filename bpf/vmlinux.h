@@ -120,6 +120,8 @@ struct thread_struct {
 
 struct task_struct {
 	struct thread_struct thread;
+	unsigned int __state;
+	unsigned long nvcsw;
 	int pid;
 	int tgid;
 	unsigned in_execve : 1;
@@ -130,6 +132,11 @@ struct task_struct {
 	struct uprobe_task *utask;
 	struct mm_struct *mm;
 	char comm[16];
+};
+
+/* Before Linux 5.14. */
+struct task_struct___old {
+	long state;
 };
 
 struct super_block {

@@ -211,6 +211,8 @@ assert_same_layout!(
     has_slot = has_slot,
     slot = slot,
     slot_behind = slot_behind,
+    main_state = main_state,
+    main_id = main_id,
 );
 assert_same_layout!(
     RawPythonFrame,
@@ -349,6 +351,7 @@ assert_same_numbers!(
     PYTHON_NONE => GP_PYTHON_NONE,
     PYTHON_CUT => GP_PYTHON_CUT,
     PYTHON_UNREADABLE => GP_PYTHON_UNREADABLE,
+    PYTHON_WAITS => GP_PYTHON_WAITS,
     EXTRA => GP_MAX_EXTRA,
     wire::BATCH_MAX => GP_MAX_BATCH_BYTES,
     offset_of!(wire::BatchHeader, records) => GP_BATCH_RECORDS_AT,

@@ -359,6 +359,10 @@ pub const PYTHON_CUT: u32 = 1;
 /// [`RawPythonStack::flags`]: the next frame could not be read.
 pub const PYTHON_UNREADABLE: u32 = 2;
 
+/// [`RawPythonStack::flags`]: the thread runs no Python; the frames are the main thread's, which
+/// sleeps.
+pub const PYTHON_WAITS: u32 = 4;
+
 /// `enum gp_python_entry`: how a frame says that the interpreter was entered from C to run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -373,7 +377,9 @@ pub enum PythonEntry {
 
 /// `struct gp_python`: the interpreter of a process. Offsets, in bytes, of members of `CPython`'s
 /// structures.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct RawPython {
     /// Address of `_PyRuntime`.
@@ -453,6 +459,10 @@ pub struct RawPython {
     pub slot_behind: u32,
     /// 0.
     pub reserved: u32,
+    /// The kernel side's; 0.
+    pub main_state: u64,
+    /// Likewise.
+    pub main_id: u64,
 }
 
 /// `struct gp_python_frame`.
@@ -488,7 +498,7 @@ pub struct RawPythonStack {
     pub native: u64,
     /// The process, as in [`RawTask::process`].
     pub process: u32,
-    /// [`PYTHON_CUT`], [`PYTHON_UNREADABLE`].
+    /// [`PYTHON_CUT`], [`PYTHON_UNREADABLE`], [`PYTHON_WAITS`].
     pub flags: u32,
     /// The frames.
     pub frames: [RawPythonFrame; PYTHON_DEPTH],

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use gpuprobe_model::abi::{
-    PYTHON_CUT, PYTHON_UNREADABLE, RawPythonCode, RawPythonFrame, RawPythonStack, RawPythonText,
-    record,
+    PYTHON_CUT, PYTHON_UNREADABLE, PYTHON_WAITS, RawPythonCode, RawPythonFrame, RawPythonStack,
+    RawPythonText, record,
 };
 use zerocopy::FromBytes;
 
@@ -56,6 +56,8 @@ pub struct PythonStack {
     pub is_cut: bool,
     /// One more could not be read.
     pub is_unreadable: bool,
+    /// They are the main thread's, which sleeps; the thread of the call runs no Python.
+    pub is_of_main_thread: bool,
 }
 
 impl PythonStack {
@@ -70,6 +72,7 @@ impl PythonStack {
             frames: frames.iter().map(Frame::of).collect(),
             is_cut: raw.flags & PYTHON_CUT != 0,
             is_unreadable: raw.flags & PYTHON_UNREADABLE != 0,
+            is_of_main_thread: raw.flags & PYTHON_WAITS != 0,
         };
         Some((raw.tgid, stack))
     }

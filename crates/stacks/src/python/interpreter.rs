@@ -144,7 +144,10 @@ fn layout_of(stated: &[u8], version: Option<u32>, symbols: &Symbols) -> Result<L
     layout::of_version(minor).ok_or_else(|| match MINORS.contains(&minor) {
         true => format!("CPython 3.{minor} does not state its offsets"),
         false if minor < *MINORS.start() => {
-            format!("CPython 3.{} is the oldest that is supported", MINORS.start())
+            format!(
+                "CPython 3.{} is the oldest that is supported",
+                MINORS.start()
+            )
         }
         false => format!("CPython 3.{minor} is not known to this version of gpuprobe"),
     })

@@ -15,6 +15,9 @@ pub const UNREADABLE: u32 = 0;
 /// What stands for the frames beyond those that are kept.
 pub const CUT: u32 = 1;
 
+/// What stands before the frames of the main thread, where those of another one end.
+pub const WAITS: u32 = 2;
+
 /// A line of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PythonLine {
@@ -79,6 +82,7 @@ impl Default for KnownLines {
         // In the order of their numbers.
         known.number(PythonLine::mark("[unreadable Python frame]"));
         known.number(PythonLine::mark(&format!("[cut: {depth} Python frames]")));
+        known.number(PythonLine::mark("[the main thread waits]"));
         known
     }
 }
@@ -133,7 +137,10 @@ mod tests {
             line: Some(line),
         };
         assert_eq!(known.get(UNREADABLE).unwrap().frame().file, None);
-        assert_eq!(known.get(CUT).unwrap().frame().function, "[cut: 128 Python frames]");
+        assert_eq!(
+            known.get(CUT).unwrap().frame().function,
+            "[cut: 128 Python frames]"
+        );
         let first = known.number(line(7, 1));
         assert_eq!(known.number(line(7, 1)), first);
         assert_ne!(known.number(line(7, 2)), first);
@@ -144,6 +151,10 @@ mod tests {
         known.forget(7);
         assert!(known.get(first).is_none() && known.get(CUT).is_some());
         assert!(known.bytes < before && known.bytes > 0);
-        assert_ne!(known.number(line(7, 1)), first, "numbers are not used again");
+        assert_ne!(
+            known.number(line(7, 1)),
+            first,
+            "numbers are not used again"
+        );
     }
 }

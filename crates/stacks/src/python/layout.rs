@@ -85,6 +85,8 @@ const COMMON: RawPython = RawPython {
     slot: 0,
     slot_behind: 0,
     reserved: 0,
+    main_state: 0,
+    main_id: 0,
 };
 
 /// `co_version` is so far behind `co_firstlineno`, from 3.12 on.
@@ -187,7 +189,10 @@ fn with_sizes(mut raw: RawPython) -> Option<RawPython> {
     const WORD: u16 = 8;
     let needed = |members: &[u16]| {
         let last = members.iter().copied().filter(|&at| at != PYTHON_NONE);
-        let bytes = last.max()?.checked_add(WORD)?.checked_sub(raw.object_type)?;
+        let bytes = last
+            .max()?
+            .checked_add(WORD)?
+            .checked_sub(raw.object_type)?;
         (bytes <= READ_LIMIT).then_some(bytes)
     };
     let names = [raw.first_line, raw.file, raw.name, raw.line_table];
@@ -347,12 +352,27 @@ mod tests {
         let layout = of_debug_offsets(&stated(0x30e_0af0)).unwrap();
         assert_eq!(layout.version.to_string(), "CPython 3.14");
         let raw = layout.raw;
-        assert_eq!((raw.thread_id, raw.current, raw.cframe), (152, 72, PYTHON_NONE));
-        assert_eq!((raw.code, raw.previous, raw.instruction, raw.entry), (0, 8, 56, 74));
+        assert_eq!(
+            (raw.thread_id, raw.current, raw.cframe),
+            (152, 72, PYTHON_NONE)
+        );
+        assert_eq!(
+            (raw.code, raw.previous, raw.instruction, raw.entry),
+            (0, 8, 56, 74)
+        );
         assert_eq!((raw.frame_bytes, raw.code_bytes), (80, 136));
-        assert_eq!((raw.file, raw.name, raw.line_table, raw.first_line), (112, 128, 136, 68));
-        assert_eq!((raw.version, raw.instructions, raw.first_traceable), (92, 208, 192));
-        assert_eq!((raw.text_ascii, raw.text_wide, raw.bytes_data), (40, 56, 32));
+        assert_eq!(
+            (raw.file, raw.name, raw.line_table, raw.first_line),
+            (112, 128, 136, 68)
+        );
+        assert_eq!(
+            (raw.version, raw.instructions, raw.first_traceable),
+            (92, 208, 192)
+        );
+        assert_eq!(
+            (raw.text_ascii, raw.text_wide, raw.bytes_data),
+            (40, 56, 32)
+        );
         assert_eq!((layout.interpreters, layout.threads), (808, 7344));
     }
 

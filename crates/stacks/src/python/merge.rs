@@ -84,10 +84,16 @@ mod tests {
             [1, -1, -2, eval, 2, -3, eval, -4, -5, eval, 3]
         );
         // The native stack was cut, or a part of the interpreter was not recognised.
-        assert_eq!(merged(&[1, EVAL, 2], &python), [1, -1, -2, eval, 2, -3, -4, -5]);
+        assert_eq!(
+            merged(&[1, EVAL, 2], &python),
+            [1, -1, -2, eval, 2, -3, -4, -5]
+        );
         assert_eq!(merged(&[1], &python[..2]), [1, -1, -2]);
         // Python's was.
-        assert_eq!(merged(&[1, EVAL, EVAL, 2], &python[..2]), [1, -1, -2, eval, eval, 2]);
+        assert_eq!(
+            merged(&[1, EVAL, EVAL, 2], &python[..2]),
+            [1, -1, -2, eval, eval, 2]
+        );
         assert_eq!(merged(&[], &[]), [0i64; 0]);
     }
 }

@@ -9,7 +9,7 @@ use gpuprobe_model::stack::{CallStack, Location, ModuleId};
 
 use super::code::{Code, CodeRecord, PythonStack};
 use super::interpreter::{Interpreter, Refused};
-use super::known::{CUT, KnownLines, PythonLine, UNREADABLE};
+use super::known::{CUT, KnownLines, PythonLine, UNREADABLE, WAITS};
 use super::lines::Line;
 use super::merge::{Placed, merge};
 use super::storage::{GLIBC, Storage};
@@ -138,11 +138,14 @@ impl Sent {
         spaces: &AddressSpaces,
         lines: &mut KnownLines,
     ) -> CallStack {
-        let mut placed = self.placed(stack, running, lines);
         let mark = |number| Placed {
             line: Some(Location::python(number)),
             is_entry: false,
         };
+        let mut placed = self.placed(stack, running, lines);
+        if stack.is_of_main_thread {
+            placed.insert(0, mark(WAITS));
+        }
         let marks = [(stack.is_unreadable, UNREADABLE), (stack.is_cut, CUT)];
         placed.extend(
             marks
@@ -151,7 +154,9 @@ impl Sent {
                 .map(|&(_, number)| mark(number)),
         );
         let runs_python = |location: &Location| {
-            location.module == Some(running.module)
+            // No call of the interpreter's loop on this thread runs them.
+            !stack.is_of_main_thread
+                && location.module == Some(running.module)
                 && spaces
                     .file_address(location)
                     .is_some_and(|address| running.interpreter.runs_python(address))

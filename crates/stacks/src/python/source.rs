@@ -125,7 +125,12 @@ mod tests {
         let line = |name: &str, line| files.line(path(name).to_str().unwrap(), line);
         assert_eq!(line("train.py", 3).as_deref(), Some("loss = model(x)"));
         assert_eq!(line("link.py", 4).as_deref(), Some("last"));
-        for (name, number) in [("train.py", 0), ("train.py", 2), ("train.py", 5), ("fifo.py", 1)] {
+        for (name, number) in [
+            ("train.py", 0),
+            ("train.py", 2),
+            ("train.py", 5),
+            ("fifo.py", 1),
+        ] {
             assert_eq!(line(name, number), None, "{name}:{number}");
         }
         assert_eq!(files.line("/proc/self/status", 1), None);

@@ -109,7 +109,9 @@ impl Process {
             return;
         };
         let stack = match &self.python {
-            Some(running) => self.sent.merged(&native.stack, &python, running, spaces, lines),
+            Some(running) => self
+                .sent
+                .merged(&native.stack, &python, running, spaces, lines),
             None => (*native.stack).clone(),
         };
         self.name(id, stack);
