@@ -19,7 +19,10 @@ use crate::probe::{AttachKind, Probe, Settings, arm64, has_ring_buffers, types};
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 use gpuprobe_model::text::printable;
 use gpuprobe_os::{kernel, privileges};
+use gpuprobe_stacks::AddressSpaces;
 use gpuprobe_stacks::instruction::First;
+use gpuprobe_stacks::python::check::{self, Checked};
+use gpuprobe_stacks::python::process::Interpreters;
 use verdict::{Found, verdict};
 
 /// Prints one line per fact, with the names of functions if it is `verbose`, and a verdict. The status
@@ -256,7 +259,31 @@ fn check_process(lines: &mut Lines, pid: u32) -> io::Result<()> {
             Err(error) => lines.missing("library", format_args!("{error:#}"))?,
         }
     }
-    Ok(())
+    check_python(lines, pid)
+}
+
+/// Whether stacks of the process have Python frames.
+fn check_python(lines: &mut Lines, pid: u32) -> io::Result<()> {
+    let mut spaces = AddressSpaces::new();
+    spaces.refresh(pid);
+    let Some(found) = Interpreters::default().find(pid, &spaces) else {
+        return Ok(());
+    };
+    let checked = found.and_then(|running| Ok((check::check(pid, &running)?, running)));
+    match checked {
+        Ok((Checked::Threads(count), running)) => {
+            let version = running.interpreter().layout.version;
+            lines.ok(
+                "Python",
+                format_args!("{version}: stacks have its frames; {count} thread(s) checked"),
+            )
+        }
+        Ok((Checked::NotBegun, running)) => {
+            let version = running.interpreter().layout.version;
+            lines.note("Python", format_args!("{version}, which has not begun yet"))
+        }
+        Err(why) => lines.missing("Python", format_args!("no Python frames: {why}")),
+    }
 }
 
 fn check_loader(lines: &mut Lines, library: &Library) -> io::Result<()> {

@@ -274,6 +274,8 @@ pub(super) fn of_debug_offsets(bytes: &[u8]) -> Option<Layout> {
     let bytes = group(3)?;
     let text = group(4)?;
     let is_free_threaded = *free_threaded != 0;
+    // A pointer to copies of the instructions stands before these, and what is interned is a byte.
+    let has_copies = is_free_threaded && minor >= 14;
     let at = |offset: u64| u16::try_from(offset).ok();
     let text_ascii = at(text[3])?;
     let first_line = at(code[5])?;
@@ -295,18 +297,17 @@ pub(super) fn of_debug_offsets(bytes: &[u8]) -> Option<Layout> {
         name: at(code[3])?,
         line_table: at(code[4])?,
         instructions,
-        first_traceable: match is_free_threaded {
-            // Pointers to other copies of the instructions stand between.
-            true => PYTHON_NONE,
-            false => instructions.checked_sub(TRACEABLE_BEFORE_CODE)?,
-        },
+        first_traceable: instructions.checked_sub(match has_copies {
+            true => TRACEABLE_BEFORE_CODE + 8,
+            false => TRACEABLE_BEFORE_CODE,
+        })?,
         text_length: at(text[2])?,
         text_state: at(text[1])?,
         text_ascii,
         text_wide: text_ascii.checked_add(16)?,
         bytes_size: at(bytes[1])?,
         bytes_data: at(bytes[2])?,
-        text_kind_shift: if is_free_threaded { 8 } else { 2 },
+        text_kind_shift: if has_copies { 8 } else { 2 },
         tag_mask: if minor >= 14 { 3 } else { 0 },
         ..COMMON
     };

@@ -1,5 +1,6 @@
 //! Python: from what the kernel side sends of frames and code objects to lines.
 
+pub mod check;
 pub mod code;
 mod interpreter;
 pub mod known;

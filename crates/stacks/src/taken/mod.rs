@@ -10,6 +10,7 @@ use zerocopy::FromBytes;
 
 use crate::paths::{Change, Paths, Step};
 use crate::python::Refused;
+use crate::python::check::check;
 use crate::python::code::{self, CodeRecord, PythonStack};
 use crate::python::known::KnownLines;
 use crate::python::process::{Interpreters, Running};
@@ -123,11 +124,17 @@ impl Taken {
                 self.python.running.remove(&pid);
                 return;
             }
-            Some(Ok(running)) => {
+            Some(found) => found.and_then(|running| {
+                check(pid, &running)?;
+                Ok(running)
+            }),
+        };
+        let running = match running {
+            Ok(running) => {
                 self.news.interpreters.push((pid, running.raw));
                 Some(Rc::new(running))
             }
-            Some(Err(why)) => {
+            Err(why) => {
                 if !matches!(self.python.running.get(&pid), Some(None)) {
                     self.python.refused.push((pid, why));
                 }

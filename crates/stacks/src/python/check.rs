@@ -1,0 +1,155 @@
+//! Whether the layout of an interpreter is that of a running one.
+
+use std::collections::HashSet;
+use std::fs;
+
+use super::interpreter::Refused;
+use super::process::Running;
+use gpuprobe_model::abi::{PYTHON_NONE, RawPython};
+use gpuprobe_os::memory::ProcessMemory;
+use gpuprobe_os::proc::Status;
+
+/// Threads of an interpreter that are looked at.
+const MAX_THREADS: usize = 4096;
+/// How often frames are looked at that change meanwhile.
+const ATTEMPTS: usize = 8;
+
+/// What was found in a running interpreter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// It has not begun, or could not be read.
+    NotBegun,
+    /// So many of its threads are the process's.
+    Threads(usize),
+}
+
+/// Looks whether threads and frames of process `pid` are where the layout says.
+///
+/// # Errors
+/// Says what is not there.
+pub fn check(pid: u32, running: &Running) -> Result<Checked, Refused> {
+    let Ok(memory) = ProcessMemory::of(pid) else {
+        return Ok(Checked::NotBegun);
+    };
+    let reader = Reader {
+        memory: &memory,
+        raw: &running.raw,
+    };
+    let layout = &running.interpreter().layout;
+    let interpreter = reader.word(running.raw.runtime.wrapping_add(layout.interpreters));
+    let Some(interpreter) = interpreter.filter(|&address| address != 0) else {
+        return Ok(Checked::NotBegun);
+    };
+    let mut known = 0;
+    let mut states = Vec::new();
+    let tids = threads_of(pid);
+    let mut next = reader.word(interpreter.wrapping_add(layout.threads));
+    while let Some(state) = next.filter(|&state| state != 0 && states.len() < MAX_THREADS) {
+        states.push(state);
+        let is_known = match layout.native_thread_id {
+            Some(at) => {
+                let tid = reader.word(state.wrapping_add(at));
+                tid.is_some_and(|tid| tids.contains(&tid))
+            }
+            // The thread pointer, which points to itself.
+            None => {
+                let id = reader.member(state, running.raw.thread_id);
+                id.is_some_and(|id| reader.word(id) == Some(id))
+            }
+        };
+        known += usize::from(is_known);
+        next = reader.word(state.wrapping_add(layout.next_thread));
+    }
+    if states.is_empty() {
+        return Ok(Checked::NotBegun);
+    }
+    let version = layout.version;
+    if known == 0 {
+        return Err(format!(
+            "the threads of its {version} are not where those of that version are"
+        ));
+    }
+    if !(0..ATTEMPTS).any(|_| reader.has_frames(&states)) {
+        return Err(format!(
+            "the frames of its {version} are not where those of that version are"
+        ));
+    }
+    Ok(Checked::Threads(known))
+}
+
+/// The ids that the threads of a process have in its own namespace.
+fn threads_of(pid: u32) -> HashSet<u64> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let names = tasks.into_iter().flatten().flatten();
+    let own = |task: fs::DirEntry| {
+        let tid: u32 = task.file_name().to_str()?.parse().ok()?;
+        let status = Status::of(tid).ok()?;
+        let inner = status.field("NSpid")?.split_whitespace().last()?;
+        inner.parse().ok()
+    };
+    names.take(MAX_THREADS).filter_map(own).collect()
+}
+
+struct Reader<'a> {
+    memory: &'a ProcessMemory,
+    raw: &'a RawPython,
+}
+
+impl Reader<'_> {
+    fn word(&self, address: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        let bytes = self.memory.read(address, &mut word)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    }
+
+    fn member(&self, address: u64, offset: u16) -> Option<u64> {
+        self.word(address.wrapping_add(u64::from(offset)))
+    }
+
+    /// Whether one of these threads runs a code object, or none runs anything.
+    fn has_frames(&self, states: &[u64]) -> bool {
+        let mut frames = states.iter().filter_map(|&state| self.innermost(state));
+        let mut runs_any = false;
+        let has_code = frames.any(|frame| {
+            runs_any = true;
+            self.runs_code(frame)
+        });
+        has_code || !runs_any
+    }
+
+    fn innermost(&self, state: u64) -> Option<u64> {
+        let mut frame = self.member(state, self.raw.current)?;
+        if self.raw.cframe != PYTHON_NONE && frame != 0 {
+            frame = self.member(frame, self.raw.cframe)?;
+        }
+        (frame != 0).then_some(frame)
+    }
+
+    /// Whether this frame, or the one around it where it only marks an entry, is of a code object.
+    fn runs_code(&self, frame: u64) -> bool {
+        let is_of_code = |frame: u64| {
+            let code = self.member(frame, self.raw.code)? & !u64::from(self.raw.tag_mask);
+            let is_code = self.member(code, self.raw.object_type)? == self.raw.code_type;
+            is_code.then_some(())
+        };
+        let around = || self.member(frame, self.raw.previous).and_then(is_of_code);
+        is_of_code(frame).or_else(around).is_some()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::AddressSpaces;
+    use crate::python::process::Interpreters;
+
+    #[test]
+    fn a_process_without_an_interpreter_has_none() {
+        let mut spaces = AddressSpaces::new();
+        let pid = std::process::id();
+        spaces.refresh(pid);
+        assert!(Interpreters::default().find(pid, &spaces).is_none());
+        assert!(threads_of(pid).contains(&u64::from(pid)));
+    }
+}
