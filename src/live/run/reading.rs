@@ -3,6 +3,7 @@
 use super::super::output::Reader;
 use super::super::samples::Samples;
 use super::super::sink::Teaching;
+use super::super::stacks::Stacks;
 use super::Run;
 use crate::host::process;
 use anyhow::Result;
@@ -39,7 +40,7 @@ impl Run<'_> {
             .sink
             .stacks
             .as_ref()
-            .map_or(0, |stacks| stacks.lost_python());
+            .map_or(0, Stacks::lost_python);
         lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
         if lost.tasks > self.lost.tasks {
             self.end_vanished();

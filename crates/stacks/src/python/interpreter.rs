@@ -136,7 +136,7 @@ fn layout_of(stated: &[u8], version: Option<u32>, symbols: &Symbols) -> Result<L
     let minor = match version {
         // PY_VERSION_HEX
         Some(version) if version >> 24 == 3 => (version >> 16 & 0xff) as u8,
-        Some(version) => return Err(format!("its version is {:#x}", version)),
+        Some(version) => return Err(format!("its version is {version:#x}")),
         None if symbols.get("PyIter_Send").is_some() => 10,
         None if symbols.get("PyThreadState_GetFrame").is_some() => 9,
         None => 8,

@@ -1,13 +1,12 @@
 //! The Python of a process.
 
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::stack::{CallStack, Location, ModuleId};
 
-use super::code::{Code, CodeRecord, PythonStack};
+use super::code::{Code, CodeRecord, PythonStack, is_code};
 use super::interpreter::{Interpreter, Refused};
 use super::known::{CUT, KnownLines, PythonLine, UNREADABLE, WAITS};
 use super::lines::Line;
@@ -142,7 +141,7 @@ impl Sent {
             line: Some(Location::python(number)),
             is_entry: false,
         };
-        let mut placed = self.placed(stack, running, lines);
+        let mut placed = self.placed(stack, running.minor(), lines);
         if stack.is_of_main_thread {
             placed.insert(0, mark(WAITS));
         }
@@ -167,14 +166,8 @@ impl Sent {
         }
     }
 
-    fn placed(
-        &self,
-        stack: &PythonStack,
-        running: &Running,
-        lines: &mut KnownLines,
-    ) -> Vec<Placed> {
-        let minor = running.minor();
-        let line = |frame: &super::code::Frame| {
+    fn placed(&self, stack: &PythonStack, minor: u8, lines: &mut KnownLines) -> Vec<Placed> {
+        let mut line = |frame: &super::code::Frame| {
             let Some(code) = self.codes.get(&frame.code) else {
                 return Some(UNREADABLE);
             };
@@ -195,7 +188,6 @@ impl Sent {
                 line,
             }))
         };
-        let mut line = line;
         stack
             .frames
             .iter()
@@ -207,5 +199,28 @@ impl Sent {
     }
 }
 
-/// A process's interpreter, shared by the records that name it.
-pub type SharedRunning = Rc<Running>;
+/// Takes in records, each after its length in two bytes, of an interpreter whose version the first byte
+/// says, for tests with what is not to be trusted. Gives how many frames there were.
+#[doc(hidden)]
+pub fn try_records(bytes: &[u8]) -> usize {
+    let Some((minor, mut rest)) = bytes.split_first() else {
+        return 0;
+    };
+    let (mut sent, mut lines, mut frames) = (Sent::default(), KnownLines::default(), 0);
+    while let Some((length, after)) = rest.split_first_chunk() {
+        let length = usize::from(u16::from_le_bytes(*length));
+        let (record, others) = after.split_at(length.min(after.len()));
+        rest = others;
+        if is_code(record) {
+            if let Some(code) = CodeRecord::read(record) {
+                sent.keep_code(code);
+            }
+        } else if let Some((_, stack)) = PythonStack::read(record) {
+            frames += sent.placed(&stack, minor % 16, &mut lines).len();
+            let id = stack.id;
+            sent.keep_stack(stack);
+            assert!(sent.take_stack(id).is_some());
+        }
+    }
+    frames
+}

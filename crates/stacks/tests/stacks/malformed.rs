@@ -9,6 +9,7 @@ use gpuprobe_stacks::elf::Headers;
 use gpuprobe_stacks::functions as elf;
 use gpuprobe_stacks::functions::try_functions;
 use gpuprobe_stacks::python::lines::try_lines;
+use gpuprobe_stacks::python::process::try_records;
 use gpuprobe_stacks::symbols::try_symbols;
 use gpuprobe_stacks::{AddressSpaces, DEPTH, StackCopy, try_tables};
 use proptest::collection::vec;
@@ -145,4 +146,10 @@ fn the_corpora() {
         });
     }
     replay("python_lines", try_lines);
+}
+
+#[test]
+fn records_of_python_that_were_made_up_are_read() {
+    let frames = replay("python_records", try_records);
+    assert!(frames.iter().sum::<usize>() > 0);
 }
