@@ -71,7 +71,7 @@ def holes(site):
     found = [
         f"frame {index} is in no file"
         for index, frame in enumerate(site["stack"])
-        if frame["module"].startswith("[unknown")
+        if (frame["module"] or "").startswith("[unknown")
     ]
     if not site["complete"]:
         found.append(f"it ends in {site['stack'][-1]['module'] if site['stack'] else 'nothing'}")
@@ -91,7 +91,7 @@ def order_of(site, wanted):
             index
             for index, frame in enumerate(site["stack"])
             if frame["function"].startswith(word)
-            or frame["module"].rpartition("/")[2].startswith(word)
+            or (frame["module"] or "").rpartition("/")[2].startswith(word)
         ]
         places.append(hits[0] if hits else None)
     return places

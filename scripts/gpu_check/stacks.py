@@ -115,10 +115,16 @@ def measure_stacks(bench):
         "without stacks": ("--memleak", "--stacks", "off"),
         "fp": ("--memleak", "--stacks", "fp"),
         "auto": ("--memleak", "--stacks", "auto"),
+        "auto, without Python": ("--memleak", "--stacks", "auto", "--python", "off"),
         "dwarf": ("--memleak", "--stacks", "dwarf"),
     }
     plain = Timed(bench, command, step, ROUNDS * len(modes), environment(bench))
-    history = Timed(bench, command, step, ROUNDS, os.environ | {"TORCH_CHURN_HISTORY": "all"})
+    histories = {
+        f"PyTorch's history, {stacks}": Timed(
+            bench, command, step, ROUNDS, os.environ | {"TORCH_CHURN_HISTORY": stacks}
+        )
+        for stacks in ("python", "all")
+    }
     values = {}
     for _ in range(ROUNDS):
         for variant, wanted in modes.items():
@@ -128,9 +134,10 @@ def measure_stacks(bench):
                 lost = {name: n for name, n in report["lost"].items() if n}
                 expected = {} if variant != "dwarf" else lost
                 bench.equal(f"lost, {variant}", expected, lost)
-        line, _ = history.run()
-        values.setdefault("PyTorch's history, all", []).append(line["us_per_segment"])
-    for program in (plain, history):
+        for name, history in histories.items():
+            line, _ = history.run()
+            values.setdefault(name, []).append(line["us_per_segment"])
+    for program in (plain, *histories.values()):
         bench.equal("exit status of the program", 0, program.process.wait())
     bench.figure(
         f"a segment taken and given back, us, medians (and spread) of {ROUNDS} taken in turn",
