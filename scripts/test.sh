@@ -93,6 +93,8 @@ ensure_build_packages
 ensure_packages clang-format shellcheck python3 libcap2-bin
 ensure_cargo
 ensure_rust_components rustfmt clippy
+# The tests say which versions of Python they run with, and fail if these are too few.
+as_builder scripts/fetch-pythons.sh || say "no further CPythons: the tests take those that are there"
 return_target
 
 bpf_problem=$(check_bpf) || true
@@ -115,7 +117,8 @@ check "gpu_check" python3 -B -m doctest scripts/gpu_check/expect.py \
     scripts/gpu_check/expect_stress.py scripts/gpu_check/expect_activity.py
 check "doctests of scripts" python3 -B -m doctest scripts/stress/pacing.py \
     scripts/stress/accounts.py scripts/stress/options.py scripts/pid_monitor.py \
-    scripts/plot_monitor.py scripts/bench/load.py scripts/bench/scenario.py scripts/soak/soak.py \
+    scripts/plot_monitor.py scripts/bench/load.py scripts/bench/scenario.py \
+    scripts/bench/python_frames.py scripts/soak/soak.py \
     scripts/soak/bpf_objects.py
 check "tests of scripts" python3 -B -m unittest discover --start-directory tests/scripts
 

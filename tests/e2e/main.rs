@@ -35,6 +35,9 @@ mod memory;
 mod nothing;
 mod output;
 mod processes;
+mod python;
+#[path = "../pythons/mod.rs"]
+mod pythons;
 mod reconciliation;
 mod recording;
 mod stacks;

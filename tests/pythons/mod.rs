@@ -24,13 +24,6 @@ if sys.implementation.name == 'cpython':
     print(sys.version_info[1], '%d.%d.%d' % sys.version_info[:3] + free, sys.executable)";
 
 impl Python {
-    /// What runs it, with no bytecode written.
-    pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        command.arg("-B");
-        command
-    }
-
     /// The interpreter behind `path`, which may be a link or a script that starts one.
     fn at(path: &Path) -> Option<Self> {
         let asked = Command::new(path).args(["-c", QUESTION]).output().ok()?;

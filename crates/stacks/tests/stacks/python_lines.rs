@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use gpuprobe_stacks::python::lines::{Form, Line, LineTable};
@@ -67,11 +68,9 @@ impl Code {
 /// Gives the number of instructions that were compared.
 fn check(python: &Python) -> u64 {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stacks/programs");
-    let mut command = python.command();
-    let ran = command
-        .args(["-W", "ignore"])
-        .arg(programs.join("lines.py"));
-    let ran = ran.output().unwrap();
+    let mut command = Command::new(&python.program);
+    let command = command.args(["-B", "-W", "ignore"]);
+    let ran = command.arg(programs.join("lines.py")).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{}: {said}", python.version);
     let text = String::from_utf8(ran.stdout).unwrap();

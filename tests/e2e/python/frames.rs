@@ -1,0 +1,190 @@
+//! The frames of each allocation, function, file and line, as the interpreter says them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+
+use super::told::{Form, Program, Told};
+use super::{DEPTH, LOST, LOST_CUT, LOST_UNREADABLE, allocations, python_frames};
+use crate::harness::report::{list, number};
+use crate::harness::{Report, Setup};
+use crate::pythons::{Python, pythons};
+
+/// Versions that there must be, at least.
+const FEWEST: usize = 3;
+
+/// Every stack is a call site of its own, with all of its frames.
+const WHOLE: [&str; 3] = ["--group", "native-stack", "--full-stacks"];
+
+/// Every version that there is.
+fn versions() -> Vec<Python> {
+    let found = pythons();
+    let minors: std::collections::BTreeSet<_> = found.iter().map(|python| python.minor).collect();
+    assert!(
+        minors.len() >= FEWEST,
+        "{FEWEST} versions of CPython are needed, and there are {found:?}: \
+         scripts/fetch-pythons.sh fetches some"
+    );
+    found
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Started,
+    Attached,
+}
+
+/// What gpuprobe and the program say of one run.
+struct Run {
+    report: Report,
+    pid: u32,
+    told: Vec<Told>,
+}
+
+impl Run {
+    /// Ends while the program is there: what nobody has asked for yet can be unwound.
+    fn of(python: &Python, way: Way, form: Form, cases: &[&str]) -> Self {
+        let mut program = Program::new(form);
+        if way == Way::Started {
+            let mut gpuprobe = Setup::command(program.words(python, cases))
+                .args(WHOLE)
+                .spawn();
+            program.begin(&mut gpuprobe.talk);
+            let pid = gpuprobe.talk.ready();
+            program.go_on();
+            let told = Program::told(&mut gpuprobe.talk);
+            program.go_on();
+            let report = gpuprobe.final_report();
+            return Self { report, pid, told };
+        }
+        let (child, mut talk) = program.spawn(python, cases);
+        let pid = talk.ready();
+        assert_eq!(pid, child.pid());
+        let mut gpuprobe = Setup::pid(pid).args(WHOLE).start();
+        program.go_on();
+        let told = Program::told(&mut talk);
+        let report = gpuprobe.stop();
+        Self { report, pid, told }
+    }
+
+    /// What is wrong, by case: how many, and the first of them.
+    fn wrong(&self) -> BTreeMap<String, (usize, String)> {
+        let process = self.report.process(self.pid);
+        let sites = list(process, "sites").iter();
+        let sites: HashMap<u64, _> = sites.map(|site| (number(site, "id"), site)).collect();
+        let found: HashMap<u64, _> = allocations(process)
+            .map(|(tid, a)| (number(a, "bytes"), (tid, a)))
+            .collect();
+        let mut wrong: BTreeMap<String, (usize, String)> = BTreeMap::new();
+        for told in &self.told {
+            let said = match found.get(&told.size) {
+                None => Err("no allocation".to_owned()),
+                Some((tid, _)) if *tid != told.thread => Err(format!("thread {tid}")),
+                Some((_, allocation)) => compare(told, sites[&number(allocation, "site")]),
+            };
+            if let Err(why) = said {
+                wrong.entry(told.case.clone()).or_insert((0, why)).0 += 1;
+            }
+        }
+        wrong
+    }
+}
+
+/// Whether the site's frames are those of the allocation; which they are, if not.
+fn compare(told: &Told, site: &serde_json::Value) -> Result<(), String> {
+    let (mut frames, marks) = python_frames(list(site, "stack"));
+    let mut expected = told.expected();
+    if told.case == "larger_table_than_is_copied" {
+        // No line, and no wrong one.
+        for (frame, expected) in frames.iter_mut().zip(&mut expected) {
+            if frame.line.is_none() && expected.file == "made.py" {
+                expected.line = None;
+            }
+        }
+    }
+    if let Some(at) =
+        (0..frames.len().max(expected.len())).find(|&at| frames.get(at) != expected.get(at))
+    {
+        let [found, wanted] =
+            [&frames, &expected].map(|frames| (frames.len(), frames.get(at).cloned()));
+        return Err(format!(
+            "frame {at} of {} is {:?}\n  and not of {} {:?}",
+            found.0, found.1, wanted.0, wanted.1
+        ));
+    }
+    if marks.is_empty() == told.is_cut() {
+        return Err(format!(
+            "{} frames, and marks: {marks:?}",
+            told.frames.len()
+        ));
+    }
+    if told.is_cut() && site["complete"] == true {
+        return Err("cut, and said to be complete".to_owned());
+    }
+    Ok(())
+}
+
+/// Runs all cases with `python`; gives what is wrong.
+fn check(python: &Python, way: Way) -> Vec<String> {
+    let run = Run::of(python, way, Form::Script, &[]);
+    let version = &python.version;
+    assert!(run.told.len() > 2000, "{version}: {}", run.told.len());
+    let cut = run.told.iter().filter(|told| told.is_cut()).count();
+    assert!(
+        cut >= 4,
+        "{version}: {cut} stacks of more than {DEPTH} frames"
+    );
+    let wrong = run.wrong();
+    let count: usize = wrong.values().map(|(count, _)| count).sum();
+    // Not by `eprintln!`, which is shown for failed tests only.
+    let _ = writeln!(
+        io::stderr(),
+        "CPython {version}, {way:?}: {} allocations, {count} with wrong frames",
+        run.told.len()
+    );
+    let mut problems: Vec<_> = wrong
+        .iter()
+        .map(|(case, (count, first))| format!("{version} {way:?} {case}: {count}: {first}"))
+        .collect();
+    for (what, expected) in [(LOST, 0), (LOST_UNREADABLE, 0)] {
+        let lost = run.report.lost(what);
+        if lost != expected {
+            problems.push(format!("{version} {way:?}: lost {lost} of {what}"));
+        }
+    }
+    if run.report.lost(LOST_CUT) == 0 {
+        problems.push(format!("{version} {way:?}: cut stacks are not counted"));
+    }
+    problems
+}
+
+fn check_all(way: Way) {
+    let problems: Vec<_> = versions().iter().flat_map(|p| check(p, way)).collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn root_python_frames_of_programs_that_are_started() {
+    check_all(Way::Started);
+}
+
+#[test]
+fn root_python_frames_of_programs_that_run_already() {
+    check_all(Way::Attached);
+}
+
+/// As a module, from a text and from standard input.
+#[test]
+fn root_python_frames_however_python_is_told_what_to_run() {
+    let mut problems = Vec::new();
+    for python in versions() {
+        for form in [Form::Module, Form::Text, Form::Input] {
+            let run = Run::of(&python, Way::Started, form, &["nested", "threads"]);
+            assert!(run.told.len() > 50, "{}", run.told.len());
+            for (case, (count, first)) in run.wrong() {
+                let version = &python.version;
+                problems.push(format!("{version} {form:?} {case}: {count}: {first}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}

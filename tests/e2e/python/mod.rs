@@ -1,0 +1,56 @@
+//! Python frames, through the real kernel.
+
+mod frames;
+mod hostile;
+mod told;
+
+use serde_json::Value;
+
+use crate::harness::report::list;
+
+/// Python frames of a stack that are shown.
+const DEPTH: usize = 128;
+/// Counters of losses: stacks with more frames, stacks and code objects that could not be read, and
+/// what there was no room for.
+const LOST_CUT: &str = "python_cut";
+const LOST_UNREADABLE: &str = "python_unreadable";
+const LOST: &str = "python";
+/// Characters of a name that are shown, from its beginning, and bytes of a file's, from its end.
+const NAME_BYTES: usize = 512;
+const FILE_BYTES: usize = 1024;
+/// What stands where something was cut.
+const ELLIPSIS: &str = "...";
+
+/// A frame as gpuprobe and as the interpreter says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Frame {
+    function: String,
+    file: String,
+    line: Option<u64>,
+}
+
+/// The Python frames of a stack, innermost first, and the marks among them.
+fn python_frames(stack: &[Value]) -> (Vec<Frame>, Vec<String>) {
+    let (mut frames, mut marks) = (Vec::new(), Vec::new());
+    for frame in stack.iter().filter(|frame| frame["language"] == "python") {
+        let function = frame["function"].as_str().unwrap().to_owned();
+        let Some(file) = frame["file"].as_str() else {
+            marks.push(function);
+            continue;
+        };
+        frames.push(Frame {
+            function,
+            file: file.to_owned(),
+            line: frame["line"].as_u64(),
+        });
+    }
+    (frames, marks)
+}
+
+/// The allocations of a process: thread, allocation.
+fn allocations(process: &Value) -> impl Iterator<Item = (u64, &Value)> {
+    list(process, "threads").iter().flat_map(|thread| {
+        let tid = thread["tid"].as_u64().unwrap();
+        list(thread, "allocations").iter().map(move |a| (tid, a))
+    })
+}
