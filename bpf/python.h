@@ -47,6 +47,20 @@ static __always_inline bool gp_python_read_code(const struct gp_python *python,
 	       gp_python_word(walk->code, 0) == python->code_type;
 }
 
+/* Mixes into `state` what is in a str or bytes object: its length, and what follows; if its
+ * characters begin at `data` and go on, also what they end with. */
+static __always_inline __u64 gp_mix_ends(__u32 tid, __u64 at, __u16 data, __u64 state)
+{
+	const __u32 begin = 16, seen = GP_PYTHON_CONTENT_WORDS * sizeof(__u64);
+	__u64 length = 0;
+
+	state = gp_mix_user(tid, at + begin, state);
+	if (!data || bpf_probe_read_user(&length, sizeof(length), (void *)(at + begin)) ||
+	    data + length <= begin + seen)
+		return state;
+	return gp_mix_user(tid, at + data + length - seen, state);
+}
+
 /* What tells the code object at `code` apart from others that had its address. */
 static __always_inline __u64 gp_python_fingerprint(const struct gp_python *python,
 						   struct gp_python_walk *walk, __u32 tid,
@@ -61,14 +75,12 @@ static __always_inline __u64 gp_python_fingerprint(const struct gp_python *pytho
 	}
 	if (!gp_python_read_code(python, walk, code))
 		return 0;
-	/* Lengths, and what follows: hashes, and the first characters. */
 	state = gp_python_word(walk->code, python->first_line - python->type);
-	state = gp_mix_user(tid, gp_python_word(walk->code, python->name - python->type) + 16,
-			    state);
-	state = gp_mix_user(tid, gp_python_word(walk->code, python->file - python->type) + 16,
-			    state);
-	return gp_mix_user(tid, gp_python_word(walk->code, python->line_table - python->type) + 16,
-			   state);
+	state = gp_mix_ends(tid, gp_python_word(walk->code, python->name - python->type), 0, state);
+	state = gp_mix_ends(tid, gp_python_word(walk->code, python->file - python->type),
+			    python->text_ascii, state);
+	return gp_mix_ends(tid, gp_python_word(walk->code, python->line_table - python->type),
+			   python->bytes_data, state);
 }
 
 /* Reads where the states of threads are: at `python->slot` from the thread pointer, or
@@ -268,7 +280,8 @@ static __always_inline bool gp_python_append(const struct gp_python *python,
 	barrier_var(count);
 	count &= GP_PYTHON_DEPTH - 1;
 	frame = &walk->frames[count];
-	frame->code = gp_mix(code, gp_python_fingerprint(python, walk, tid, code));
+	/* Neighbouring addresses and numbers must not even each other out. */
+	frame->code = gp_mix(gp_mix(0, code), gp_python_fingerprint(python, walk, tid, code));
 	frame->instruction = gp_python_instruction(python, walk, at, code);
 	frame->owner = marks;
 	frame->is_entry = python->entry_rule == GP_PYTHON_ENTRY_EACH;

@@ -77,6 +77,8 @@ static __always_inline void gp_python_fill_code(const struct gp_python *python,
 			if (copied > sizeof(record->table) ||                                      \
 			    bpf_probe_read_user(record->table, copied, (void *)(header)->table))   \
 				copied = 0;                                                        \
+			if (!copied && (header)->table_bytes)                                      \
+				gp_count(python_unreadable);                                       \
 			record->code.tgid = (header)->tgid;                                        \
 			record->code.process = (header)->process;                                  \
 			record->code.id = (header)->id;                                            \

@@ -111,6 +111,8 @@ impl Begun {
         with.tracer.probe.about_to_look_at(notice.pid);
         if let Some(stacks) = &mut with.stacks {
             stacks.look_at(notice.pid);
+            // Before the functions that it may call are probed.
+            stacks.teach(&with.tracer.probe);
         }
         Ok(Self {
             notice,

@@ -122,16 +122,19 @@ impl Sink {
     /// Sees to the call stack of an event; its record, if that is another one now.
     fn name_stack(&mut self, event: &mut Event, bytes: &[u8]) -> Option<Vec<u8>> {
         let stacks = self.stacks.as_mut()?;
-        let (pid, stack, offset) = match event {
-            Event::Call(call) => (call.pid, &mut call.stack, stacks::OF_CALL),
-            Event::Launch(launch) => (launch.pid, &mut launch.stack, stacks::OF_LAUNCH),
+        let (pid, start_ns, stack, offset) = match event {
+            Event::Call(call) => (call.pid, call.start_ns, &mut call.stack, stacks::OF_CALL),
+            Event::Launch(launch) => {
+                let start_ns = launch.start_ns;
+                (launch.pid, start_ns, &mut launch.stack, stacks::OF_LAUNCH)
+            }
             _ => return None,
         };
         let before = *stack;
         if before == 0 {
             return None;
         }
-        let note = stacks.name(pid, stack, &mut self.state.ledger);
+        let note = stacks.name(pid, stack, start_ns, &mut self.state.ledger);
         if let Some(note) = note.filter(|_| self.tap.is_recording()) {
             self.tap.note(note);
         }

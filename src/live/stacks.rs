@@ -10,9 +10,10 @@ use zerocopy::IntoBytes;
 
 use crate::probe::Probe;
 use gpuprobe_engine::Ledger;
-use gpuprobe_model::abi::{RawCall, RawLaunch};
+use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython};
+use gpuprobe_model::clock;
 use gpuprobe_model::event::Task;
-use gpuprobe_model::stack::{FramesKey, KnownFrames, Location, bare_frame};
+use gpuprobe_model::stack::{Frame, FramesKey, JIT, KnownFrames, Language, Location, bare_frame};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::Told;
 use gpuprobe_recording::log::Note;
@@ -35,6 +36,8 @@ pub(super) struct Stacks {
     files: HashMap<u32, Arc<Files>>,
     /// The frames that were found.
     pub(super) frames: KnownFrames,
+    /// When the kernel side was told how to read the interpreters of processes, and how.
+    entered: HashMap<u32, (RawPython, u64)>,
     /// Answers that were waited for and not looked at.
     arrived: Vec<Answer>,
     asked: HashSet<FramesKey>,
@@ -61,6 +64,7 @@ impl Stacks {
             taken: Taken::new(with_python),
             service: Service::start()?,
             files: HashMap::new(),
+            entered: HashMap::new(),
             frames: KnownFrames::default(),
             arrived: Vec::new(),
             asked: HashSet::new(),
@@ -117,12 +121,17 @@ impl Stacks {
         &mut self,
         pid: u32,
         of_call: &mut u64,
+        start_ns: u64,
         ledger: &mut Ledger,
     ) -> Option<Note> {
         let named = self.taken.of_call(pid, *of_call);
         self.unknown += u64::from(named.is_none());
         *of_call = named.as_ref().map_or(0, |named| named.id);
         let named = named?;
+        let entered = self.entered.get(&pid);
+        if entered.is_none_or(|(_, since_ns)| start_ns < *since_ns) {
+            self.taken.came_early(pid, named.id);
+        }
         let stack = named.new?;
         let note = Note::Stack(pid, named.id, (*stack).clone());
         // What is in no file only its process can name, which may end soon.
@@ -147,6 +156,7 @@ impl Stacks {
         for (pid, process) in std::mem::replace(&mut self.ended_before, ended) {
             self.taken.forget(pid, process);
             if !self.taken.runs_python(pid) {
+                self.entered.remove(&pid);
                 self.files.remove(&pid);
             }
         }
@@ -173,8 +183,9 @@ impl Stacks {
         let news = self.taken.take_news();
         for (pid, python) in news.interpreters {
             self.keep_files(pid);
-            if let Err(error) = probe.enter_python(pid, &python) {
-                say(format_args!("no Python frames of process {pid}: {error:#}"));
+            match probe.enter_python(pid, &python) {
+                Ok(()) => self.note_entered(pid, python),
+                Err(error) => say(format_args!("no Python frames of process {pid}: {error:#}")),
             }
         }
         for pid in news.looked_at {
@@ -243,6 +254,14 @@ impl Stacks {
         self.service.request(requests);
     }
 
+    /// The kernel side knows how to read the interpreter of `pid` from now on, or has known that.
+    fn note_entered(&mut self, pid: u32, python: RawPython) {
+        let before = self.entered.get(&pid);
+        if before.is_none_or(|(known, _)| *known != python) {
+            self.entered.insert(pid, (python, clock::monotonic_ns()));
+        }
+    }
+
     /// Keeps what is needed to read the files of `pid` as its user, who may have changed.
     fn keep_files(&mut self, pid: u32) {
         if self.files.len() < MAX_KEPT
@@ -280,12 +299,18 @@ impl Stacks {
         let mut notes = Vec::new();
         let arrived = std::mem::take(&mut self.arrived);
         for answer in arrived.into_iter().chain(self.service.poll()) {
-            let Answer { request, frames } = answer;
+            let Answer {
+                request,
+                mut frames,
+            } = answer;
             let Request {
                 pid,
                 location,
                 is_innermost,
             } = request;
+            if self.taken.runs_python(pid) {
+                frames.iter_mut().for_each(without_language);
+            }
             // It may be written down a little after it was made.
             if location.module.is_none() && frames == [bare_frame(&location)] {
                 self.asked
@@ -303,6 +328,14 @@ impl Stacks {
     pub(super) fn is_waiting(&mut self, at_most: Duration) -> bool {
         self.arrived.extend(self.service.wait(at_most));
         self.service.outstanding() > 0
+    }
+}
+
+/// Of a process whose Python frames are walked, what `-X perf` calls them names them once more.
+fn without_language(frame: &mut Frame) {
+    if frame.module == JIT {
+        frame.language = Language::Native;
+        frame.file = None;
     }
 }
 

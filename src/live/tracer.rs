@@ -19,6 +19,22 @@ use gpuprobe_os::privileges;
 use gpuprobe_stacks::functions::Function as FoundFunction;
 use gpuprobe_stacks::instruction::First;
 
+/// The processes whose calls are seen as soon as the libraries are probed that are there now.
+fn users(config: &Config, processes: &[Handle]) -> Vec<u32> {
+    let uses_cuda = |pid: &u32| {
+        let mapped = process::mapped(*pid).unwrap_or_default();
+        mapped.iter().any(|file| matches!(file.role, Role::Cuda(_)))
+    };
+    let chosen = processes.iter().map(|process| process.pid);
+    match config.target {
+        Target::Everything => process::all_pids().into_iter().filter(uses_cuda).collect(),
+        _ if config.children => chosen
+            .flat_map(|pid| [pid].into_iter().chain(process::descendants(pid)))
+            .collect(),
+        _ => chosen.collect(),
+    }
+}
+
 /// A look at a process that may take long.
 #[derive(Debug)]
 pub struct Look {
@@ -59,11 +75,16 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Loads the programs and attaches them to every library that is known now.
+    /// Loads the programs and attaches them to every library that is known now. `prepare` is given each
+    /// process that has CUDA loaded, before a call of it can be seen.
     ///
     /// # Errors
     /// BPF cannot be used, or nothing could be attached to.
-    pub fn start(config: &Config, processes: &[Handle]) -> Result<Self> {
+    pub fn start(
+        config: &Config,
+        processes: &[Handle],
+        mut prepare: impl FnMut(&Probe, u32),
+    ) -> Result<Self> {
         arm64::permit(std::env::consts::ARCH, config.allow_arm64)?;
         let is_command = matches!(config.target, Target::Command(_));
         let probe = Probe::load(&Settings {
@@ -99,6 +120,9 @@ impl Tracer {
             functions: 0,
             cuda_users: HashMap::new(),
         };
+        for pid in users(config, processes) {
+            prepare(&tracer.probe, pid);
+        }
         for process in processes {
             tracer.attach_process(process.pid, config.children)?;
         }

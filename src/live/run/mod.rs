@@ -125,7 +125,6 @@ impl Run<'_> {
         };
         self.name_recording(child.as_ref());
         self.give_up_rights();
-        self.prepare_stacks();
         let (reader, status) = self.trace(&mut ends, &mut child).await?;
         self.end(reader, child, status).await
     }
@@ -200,16 +199,6 @@ impl Run<'_> {
         // Libraries that are loaded one right after the other are one line.
         self.announced.go_on(&self.tracer);
         Ok(reader)
-    }
-
-    /// Starts to read the symbols of the processes, if they are known.
-    fn prepare_stacks(&mut self) {
-        if let Some(stacks) = &mut self.sink.stacks {
-            for process in &self.processes {
-                stacks.prepare_for(process.pid);
-                stacks.teach(&self.tracer.probe);
-            }
-        }
     }
 
     /// Writes the last report, and all that is written at the end.

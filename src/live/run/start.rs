@@ -12,7 +12,7 @@ use super::super::{Config, Target, Tracer, recorder};
 use super::Run;
 use crate::host::process::Handle;
 use crate::host::world::Live;
-use crate::probe::StackMode;
+use crate::probe::{Probe, StackMode};
 use anyhow::{Context, Result};
 use gpuprobe_engine::{Ledger, State};
 use gpuprobe_model::Lost;
@@ -39,15 +39,21 @@ impl<'a> Run<'a> {
             .as_ref()
             .and_then(|record| record.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
-        let mut tap = recorder::open(config, clock)?;
-        let started = Tracer::start(config, &processes).and_then(|mut tracer| {
+        let mut sink = sink(config, recorder::open(config, clock)?)?;
+        let stacks = &mut sink.stacks;
+        let prepare = |probe: &Probe, pid: u32| {
+            if let Some(stacks) = stacks {
+                stacks.prepare_for(pid);
+                stacks.teach(probe);
+            }
+        };
+        let started = Tracer::start(config, &processes, prepare).and_then(|mut tracer| {
             let collect = config.collect.as_ref();
             let collector = collect.map(|collect| Collector::start(collect, &mut tracer.probe));
             let rings = tracer.probe.rings()?;
             Ok((tracer, collector.transpose()?, rings))
         });
-        let (tracer, collector, rings) = started.inspect_err(|_| tap.discard())?;
-        let sink = sink(config, tap)?;
+        let (tracer, collector, rings) = started.inspect_err(|_| sink.tap.discard())?;
         Ok(Self {
             config,
             output,

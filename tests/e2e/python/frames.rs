@@ -38,12 +38,20 @@ struct Run {
     report: Report,
     pid: u32,
     told: Vec<Told>,
+    /// From 3.12 on, a thread's storage has the interpreter that it runs, not its first.
+    knows_interpreters: bool,
 }
+
+/// What runs in an interpreter of its own.
+const INTERPRETERS: &str = "interpreters";
+/// A line table that is not sent whole.
+const LARGE_TABLE: &str = "larger_table_than_is_copied";
 
 impl Run {
     /// Ends while the program is there: what nobody has asked for yet can be unwound.
     fn of(python: &Python, way: Way, form: Form, cases: &[&str]) -> Self {
         let mut program = Program::new(form);
+        let knows_interpreters = python.minor >= 12;
         if way == Way::Started {
             let mut gpuprobe = Setup::command(program.words(python, cases))
                 .args(WHOLE)
@@ -54,7 +62,12 @@ impl Run {
             let told = Program::told(&mut gpuprobe.talk);
             program.go_on();
             let report = gpuprobe.final_report();
-            return Self { report, pid, told };
+            return Self {
+                report,
+                pid,
+                told,
+                knows_interpreters,
+            };
         }
         let (child, mut talk) = program.spawn(python, cases);
         let pid = talk.ready();
@@ -63,7 +76,25 @@ impl Run {
         program.go_on();
         let told = Program::told(&mut talk);
         let report = gpuprobe.stop();
-        Self { report, pid, told }
+        Self {
+            report,
+            pid,
+            told,
+            knows_interpreters,
+        }
+    }
+
+    /// How many stacks lack something that is counted: at least and at most.
+    fn lacking(&self) -> std::ops::RangeInclusive<u64> {
+        let told = |case: &str| self.told.iter().filter(|told| told.case == case).count() as u64;
+        let hidden = if self.knows_interpreters {
+            0
+        } else {
+            told(INTERPRETERS)
+        };
+        let large = told(LARGE_TABLE);
+        // Several allocations may have one stack.
+        u64::from(hidden > 0) + u64::from(large > 0)..=hidden + large
     }
 
     /// What is wrong, by case: how many, and the first of them.
@@ -79,7 +110,13 @@ impl Run {
             let said = match found.get(&told.size) {
                 None => Err("no allocation".to_owned()),
                 Some((tid, _)) if *tid != told.thread => Err(format!("thread {tid}")),
-                Some((_, allocation)) => compare(told, sites[&number(allocation, "site")]),
+                Some((_, allocation)) => {
+                    let site = sites[&number(allocation, "site")];
+                    match told.case == INTERPRETERS && !self.knows_interpreters {
+                        true => is_marked(site),
+                        false => compare(told, site),
+                    }
+                }
             };
             if let Err(why) = said {
                 wrong.entry(told.case.clone()).or_insert((0, why)).0 += 1;
@@ -93,7 +130,7 @@ impl Run {
 fn compare(told: &Told, site: &serde_json::Value) -> Result<(), String> {
     let (mut frames, marks) = python_frames(list(site, "stack"));
     let mut expected = told.expected();
-    if told.case == "larger_table_than_is_copied" {
+    if told.case == LARGE_TABLE {
         // No line, and no wrong one.
         for (frame, expected) in frames.iter_mut().zip(&mut expected) {
             if frame.line.is_none() && expected.file == "made.py" {
@@ -123,6 +160,16 @@ fn compare(told: &Told, site: &serde_json::Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether it is said that frames are missing.
+fn is_marked(site: &serde_json::Value) -> Result<(), String> {
+    let (_, marks) = python_frames(list(site, "stack"));
+    let is_said = marks == ["[unreadable Python frame]"] || marks.len() > 1;
+    match is_said && site["complete"] == false {
+        true => Ok(()),
+        false => Err(format!("frames are missing, and marks: {marks:?}")),
+    }
+}
+
 /// Runs all cases with `python`; gives what is wrong.
 fn check(python: &Python, way: Way) -> Vec<String> {
     let run = Run::of(python, way, Form::Script, &[]);
@@ -145,10 +192,12 @@ fn check(python: &Python, way: Way) -> Vec<String> {
         .iter()
         .map(|(case, (count, first))| format!("{version} {way:?} {case}: {count}: {first}"))
         .collect();
-    for (what, expected) in [(LOST, 0), (LOST_UNREADABLE, 0)] {
+    for (what, expected) in [(LOST, run.lacking()), (LOST_UNREADABLE, 0..=0)] {
         let lost = run.report.lost(what);
-        if lost != expected {
-            problems.push(format!("{version} {way:?}: lost {lost} of {what}"));
+        if !expected.contains(&lost) {
+            problems.push(format!(
+                "{version} {way:?}: lost {lost} of {what}, not {expected:?}"
+            ));
         }
     }
     if run.report.lost(LOST_CUT) == 0 {

@@ -41,6 +41,9 @@ fn pythons() -> Vec<PathBuf> {
     found
 }
 
+/// The interpreter's frames are not walked: only the map of what it has made names functions.
+const BY_MAP: [&str; 2] = ["--python", "off"];
+
 fn has_trampolines(python: &Path) -> bool {
     let script = "import sys; sys.exit(not sys.is_stack_trampoline_active())";
     let mut command = Command::new(python);
@@ -90,7 +93,9 @@ const OF_EVALUATE: &str = "allocate < Model.forward < evaluate < <module>";
 #[test]
 fn root_functions_of_python_are_named_when_their_process_has_ended() {
     for python in pythons() {
-        let mut gpuprobe = Setup::command(words(&python, "at once")).spawn();
+        let mut gpuprobe = Setup::command(words(&python, "at once"))
+            .args(BY_MAP)
+            .spawn();
         gpuprobe.wait();
         let report = gpuprobe.final_report();
         // Without what is learnt from copies, most stacks would be parts.
@@ -112,7 +117,7 @@ fn root_functions_of_python_are_named_in_namespaces_of_their_own() {
         let shell = ["sh", "-c", script, "sh"];
         let own = unshare.into_iter().chain(shell).map(str::to_owned);
         let command = own.chain(words(&python, "at once"));
-        let mut gpuprobe = Setup::command(command).spawn();
+        let mut gpuprobe = Setup::command(command).args(BY_MAP).spawn();
         gpuprobe.wait();
         let report = gpuprobe.final_report();
         let pid = number(&list(&report["memleak"], "processes")[0], "pid");
@@ -134,7 +139,10 @@ fn root_functions_of_python_that_are_called_later_are_named() {
         let mut child = Guarded::spawn(&mut command).unwrap();
         let mut talk = Talk::new(&mut child);
         assert_eq!(talk.hear(), "ready");
-        let mut gpuprobe = Setup::pid(child.pid()).interval("100ms").start();
+        let mut gpuprobe = Setup::pid(child.pid())
+            .args(BY_MAP)
+            .interval("100ms")
+            .start();
         gpuprobe.next_report();
         gpuprobe.child.signal(Signal::SIGSTOP);
         talk.send("go on");
@@ -153,7 +161,7 @@ fn root_functions_of_python_are_named_where_the_map_comes_late() {
     for python in pythons() {
         let mut words = words(&python, "late");
         words.retain(|word| !["-X", "perf"].contains(&word.as_str()));
-        let mut gpuprobe = Setup::command(words).spawn();
+        let mut gpuprobe = Setup::command(words).args(BY_MAP).spawn();
         let files = PathBuf::from(format!("/proc/{}/fd", gpuprobe.child.pid()));
         let map = wait_for("gpuprobe to open the map", || {
             let files = files.read_dir().unwrap().flatten();

@@ -7,6 +7,9 @@ use super::{Frame, Language, Location, ModuleId, Symbols};
 /// Where a frame is whose file is not known.
 pub const NO_MODULE: &str = "[unknown]";
 
+/// Where a frame is whose code a runtime has made.
+pub const JIT: &str = "[jit]";
+
 /// The frame of a location of which nothing is known but its address.
 pub fn bare_frame(location: &Location) -> Frame {
     Frame {

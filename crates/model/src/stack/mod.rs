@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::hex;
 
-pub use known::{FramesKey, KnownFrames, NO_MODULE, NoSymbols, bare_frame};
+pub use known::{FramesKey, JIT, KnownFrames, NO_MODULE, NoSymbols, bare_frame};
 
 /// A file that code was mapped from, by its number within the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

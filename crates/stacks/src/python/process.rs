@@ -128,7 +128,8 @@ impl Sent {
         self.waiting.remove(&id)
     }
 
-    /// The native stack together with its Python frames.
+    /// The native stack together with its Python frames, and whether something is missing that is
+    /// counted nowhere else: frames that native ones run, or a line.
     pub fn merged(
         &self,
         native: &CallStack,
@@ -136,12 +137,12 @@ impl Sent {
         running: &Running,
         spaces: &AddressSpaces,
         lines: &mut KnownLines,
-    ) -> CallStack {
+    ) -> (CallStack, bool) {
         let mark = |number| Placed {
             line: Some(Location::python(number)),
             is_entry: false,
         };
-        let mut placed = self.placed(stack, running.minor(), lines);
+        let (mut placed, lacks_line) = self.placed(stack, running.minor(), lines);
         if stack.is_of_main_thread {
             placed.insert(0, mark(WAITS));
         }
@@ -160,13 +161,39 @@ impl Sent {
                     .file_address(location)
                     .is_some_and(|address| running.interpreter.runs_python(address))
         };
-        CallStack {
-            locations: merge(&native.locations, runs_python, &placed),
-            is_complete: native.is_complete && !stack.is_cut && !stack.is_unreadable,
+        // Before 3.12, a thread that runs several interpreters is known by the frames of its first.
+        let calls = native
+            .locations
+            .iter()
+            .filter(|one| runs_python(one))
+            .count();
+        let entries = placed.iter().filter(|frame| frame.is_entry).count();
+        let hidden = calls.saturating_sub(entries);
+        let is_whole = !stack.is_cut && !stack.is_unreadable;
+        let may_lack = is_whole && native.is_complete && running.minor() < 12;
+        let lacks_inner = may_lack && hidden > 0;
+        if lacks_inner {
+            let hidden = (0..hidden).map(|_| Placed {
+                is_entry: true,
+                ..mark(UNREADABLE)
+            });
+            placed.splice(0..0, hidden);
         }
+        let merged = CallStack {
+            locations: merge(&native.locations, &runs_python, &placed),
+            is_complete: native.is_complete && is_whole && !lacks_inner,
+        };
+        (merged, lacks_inner || lacks_line)
     }
 
-    fn placed(&self, stack: &PythonStack, minor: u8, lines: &mut KnownLines) -> Vec<Placed> {
+    /// The frames, and whether the line of one is beyond what was sent of its table.
+    fn placed(
+        &self,
+        stack: &PythonStack,
+        minor: u8,
+        lines: &mut KnownLines,
+    ) -> (Vec<Placed>, bool) {
+        let mut lacks_line = false;
         let mut line = |frame: &super::code::Frame| {
             let Some(code) = self.codes.get(&frame.code) else {
                 return Some(UNREADABLE);
@@ -177,25 +204,23 @@ impl Sent {
             let Some(function) = code.name.clone() else {
                 return Some(UNREADABLE);
             };
-            let line = match code.line(minor, frame) {
-                Line::At(line) => Some(line),
-                Line::None | Line::Beyond => None,
-            };
+            let line = code.line(minor, frame);
+            lacks_line |= line == Line::Beyond;
             Some(lines.number(PythonLine {
                 process: stack.process,
                 function,
                 file: code.file.clone(),
-                line,
+                line: match line {
+                    Line::At(line) => Some(line),
+                    Line::None | Line::Beyond => None,
+                },
             }))
         };
-        stack
-            .frames
-            .iter()
-            .map(|frame| Placed {
-                line: line(frame).map(Location::python),
-                is_entry: frame.is_entry,
-            })
-            .collect()
+        let placed = stack.frames.iter().map(|frame| Placed {
+            line: line(frame).map(Location::python),
+            is_entry: frame.is_entry,
+        });
+        (placed.collect(), lacks_line)
     }
 }
 
@@ -216,7 +241,7 @@ pub fn try_records(bytes: &[u8]) -> usize {
                 sent.keep_code(code);
             }
         } else if let Some((_, stack)) = PythonStack::read(record) {
-            frames += sent.placed(&stack, minor % 16, &mut lines).len();
+            frames += sent.placed(&stack, minor % 16, &mut lines).0.len();
             let id = stack.id;
             sent.keep_stack(stack);
             assert!(sent.take_stack(id).is_some());

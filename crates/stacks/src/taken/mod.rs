@@ -364,11 +364,21 @@ impl Taken {
         let earlier = self.earlier.get_mut(&pid).into_iter().flatten();
         let mut all = earlier.chain(self.processes.get_mut(&pid));
         let (spaces, lines) = (&self.spaces, &mut self.python.lines);
+        let lost = &mut self.python.lost;
         // Which of them it is, their ids tell: no two have one in common.
         all.find_map(|process| {
-            process.merge(id, spaces, lines);
+            *lost += u64::from(process.merge(id, spaces, lines));
             process.of_call(id)
         })
+    }
+
+    /// Notes that a call of `pid`, whose stack has the number `id`, came before the kernel side knew how
+    /// to read its interpreter.
+    pub fn came_early(&mut self, pid: u32, id: u64) {
+        let process = self.processes.get(&pid);
+        if self.runs_python(pid) && !process.is_some_and(|process| process.has_python(id)) {
+            self.python.lost += 1;
+        }
     }
 
     /// Forgets processes that are no longer there, of whose end nobody told.

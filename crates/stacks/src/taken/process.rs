@@ -99,22 +99,37 @@ impl Process {
     }
 
     /// Puts the Python frames of the stack `id` among its native ones, if a call has it for the first
-    /// time.
-    pub(super) fn merge(&mut self, id: u64, spaces: &AddressSpaces, lines: &mut KnownLines) {
+    /// time. True if some are missing.
+    pub(super) fn merge(
+        &mut self,
+        id: u64,
+        spaces: &AddressSpaces,
+        lines: &mut KnownLines,
+    ) -> bool {
         let Some(python) = self.sent.take_stack(id) else {
-            return;
+            return false;
         };
         let native = self.aliases.get(&python.native).unwrap_or(&python.native);
         let Some(native) = self.stacks.get(native) else {
-            return;
+            return false;
         };
-        let stack = match &self.python {
+        let (stack, lacks_some) = match &self.python {
             Some(running) => self
                 .sent
                 .merged(&native.stack, &python, running, spaces, lines),
-            None => (*native.stack).clone(),
+            None => ((*native.stack).clone(), true),
         };
         self.name(id, stack);
+        lacks_some
+    }
+
+    /// Whether a stack that was named has Python frames.
+    pub(super) fn has_python(&self, id: u64) -> bool {
+        let has = |known: &Known| {
+            let mut locations = known.stack.locations.iter();
+            locations.any(|location| location.python_line().is_some())
+        };
+        self.stacks.get(&id).is_some_and(has)
     }
 
     /// The stack of a copy that was sent before its path was known to the kernel side.

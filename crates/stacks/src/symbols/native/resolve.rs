@@ -11,7 +11,7 @@ use super::sources::{AllSources, BYTES_LIMIT, Source as File};
 use super::{Answer, Request, Symbolize};
 use crate::Module;
 use crate::symbols::demangle::{NAME_LIMIT, beginning, beginning_of, function_name};
-use gpuprobe_model::stack::{Frame, Language, Location, ModuleId, bare_frame};
+use gpuprobe_model::stack::{Frame, JIT, Language, Location, ModuleId, bare_frame};
 
 /// Places whose frames are remembered, and bytes that they take.
 const CACHE_LIMIT: usize = 1 << 18;
@@ -179,7 +179,7 @@ fn made_at_run_time(name: String, address: u64) -> Frame {
         function,
         file,
         line: None,
-        module: "[jit]".to_owned(),
+        module: JIT.to_owned(),
         address,
         source: None,
         language,
