@@ -18,8 +18,7 @@ use gpuprobe_os::say;
 use gpuprobe_recording::frames::Told;
 use gpuprobe_recording::log::Note;
 use gpuprobe_stacks::python::known::PythonLine;
-use gpuprobe_stacks::python::source::Files;
-use gpuprobe_stacks::symbols::{Answer, Request, Service, open_perf_map};
+use gpuprobe_stacks::symbols::{Answer, Files, Request, Service, open_perf_map};
 use gpuprobe_stacks::taken::Taken;
 
 /// Locations whose frames are remembered, and bytes that these take; then all are looked up again.

@@ -199,8 +199,8 @@ fn statements() -> Vec<Vec<u8>> {
             statements.push(offsets(begin.clone(), Box::new(|| 0)));
             statements.push(offsets(begin.clone(), Box::new(|| 255)));
             statements.push(offsets(begin.clone(), Box::new(|| 0x8000_0000_0000)));
-            let mut random = random.clone();
-            statements.push(offsets(begin.clone(), Box::new(move || random())));
+            let random = random.clone();
+            statements.push(offsets(begin.clone(), Box::new(random)));
             let mut random = random_from(u64::from(is_free_threaded == 1) + version % 97 + 1);
             statements.push(offsets(begin, Box::new(move || random() % 256)));
         }

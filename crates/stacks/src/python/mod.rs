@@ -9,7 +9,6 @@ pub mod lines;
 mod merge;
 pub mod origin;
 pub mod process;
-pub mod source;
 mod storage;
 
 pub use interpreter::{Interpreter, Refused};

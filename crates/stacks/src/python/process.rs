@@ -180,7 +180,7 @@ impl Sent {
             placed.splice(0..0, hidden);
         }
         let merged = CallStack {
-            locations: merge(&native.locations, &runs_python, &placed),
+            locations: merge(&native.locations, runs_python, &placed),
             is_complete: native.is_complete && is_whole && !lacks_inner,
         };
         (merged, lacks_inner || lacks_line)

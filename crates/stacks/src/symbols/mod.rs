@@ -10,7 +10,7 @@ pub use demangle::demangle;
 pub use host_files::HostFiles;
 #[doc(hidden)]
 pub use native::try_symbols;
-pub use native::{Answer, Request, Service, Symbolize, Symbolizer, open_perf_map};
+pub use native::{Answer, Files, Request, Service, Symbolize, Symbolizer, open_perf_map};
 pub use variable::size_in;
 
 /// Whether `name` can be what a compiler called a kernel. What is read through an undocumented

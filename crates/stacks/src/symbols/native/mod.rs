@@ -6,6 +6,7 @@ mod links;
 mod perf_map;
 mod resolve;
 mod service;
+mod source;
 mod sources;
 mod vet;
 
@@ -20,6 +21,7 @@ pub use resolve::Symbolizer;
 #[doc(hidden)]
 pub use resolve::try_symbols;
 pub use service::Service;
+pub use source::Files;
 pub(super) use sources::AllSources;
 
 /// A location whose functions are wanted: plain numbers, which can cross a pipe.

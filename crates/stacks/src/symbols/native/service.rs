@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::source::{self, Files, Wanted};
 use super::{Answer, Request, Symbolize, Symbolizer};
 use crate::Module;
-use crate::python::source::{self, Files, Wanted};
 use gpuprobe_model::stack::Frame;
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::LOOK;

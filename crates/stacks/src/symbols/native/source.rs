@@ -14,8 +14,8 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_os::privileges::{self, AS_OTHERS, User};
 use gpuprobe_os::regular::{open_folder, open_regular_beneath};
 
-use super::origin::Origin;
-use crate::symbols::{Answer, Request};
+use super::{Answer, Request};
+use crate::python::origin::Origin;
 
 /// Bytes of a file that are read in search of a line.
 const MAX_FILE_BYTES: u64 = 16 << 20;
