@@ -588,6 +588,9 @@ struct gp_python {
 	__u32 reserved;
 	__u64 main_state; /* the kernel side's: PyThreadState and thread_id of the main thread */
 	__u64 main_id;
+	/* Counts the code objects that are gone, from a number that nothing else began with;
+	 * 0 if nobody sees them go. */
+	__u64 generation;
 };
 
 struct gp_python_frame {
@@ -693,7 +696,7 @@ GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_code, 8 + 8 * GP_CODE_WORDS);
 GP_ASSERT_SIZE(struct gp_batch, 24);
-GP_ASSERT_SIZE(struct gp_python, 112);
+GP_ASSERT_SIZE(struct gp_python, 120);
 GP_ASSERT_SIZE(struct gp_python_frame, 16);
 GP_ASSERT_SIZE(struct gp_python_stack, 32 + 16 * GP_PYTHON_DEPTH);
 GP_ASSERT_SIZE(struct gp_python_code, 64 + GP_PYTHON_NAME_BYTES + GP_PYTHON_FILE_BYTES);

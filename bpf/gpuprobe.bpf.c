@@ -133,6 +133,20 @@ int batch_perf(struct pt_regs *ctx)
 	return 0;
 }
 
+SEC("uprobe.multi")
+int code_gone_multi(struct pt_regs *ctx __attribute__((unused)))
+{
+	gp_on_code_gone();
+	return 0;
+}
+
+SEC("uprobe")
+int code_gone_perf(struct pt_regs *ctx __attribute__((unused)))
+{
+	gp_on_code_gone();
+	return 0;
+}
+
 SEC("uprobe")
 int call_entry_offset(struct pt_regs *ctx)
 {

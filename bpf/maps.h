@@ -422,10 +422,11 @@ struct {
 struct gp_python_walk {
 	__u32 count;
 	__u32 flags;
-	__u64 sleeps; /* gp_main_sleeps, when it began */
-	__u64 next;   /* the frame that is walked next */
-	__u64 state;  /* what tells it apart, so far */
-	__u64 from;   /* what is in the window, so many bytes */
+	__u64 sleeps;     /* gp_main_sleeps, when it began */
+	__u64 next;       /* the frame that is walked next */
+	__u64 state;      /* what its addresses mix to, so far */
+	__u64 generation; /* gp_python.generation, when it began */
+	__u64 from;       /* what is in the window, so many bytes */
 	__u64 bytes;
 	__u8 window[2 * GP_PYTHON_TOGETHER + GP_PYTHON_MASK + 9];
 	__u8 code[GP_PYTHON_MASK + 9];
@@ -443,6 +444,22 @@ struct {
 	__type(key, __u32);
 	__type(value, struct gp_python_walk);
 } python_walks SEC(".maps");
+
+/* A stack with Python frames: while no code object has gone since, what has the same
+ * addresses is the same. */
+struct gp_python_known {
+	__u64 id;
+	__u64 generation; /* gp_python.generation */
+};
+
+/* What the addresses in a walk mix to -> the stack. Bounded by least recent use;
+ * forgetting one costs looking at its code objects. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
+	__type(key, __u64);
+	__type(value, struct gp_python_known);
+} known_python SEC(".maps");
 
 /* Ids of stacks with Python frames, and of code objects, that were sent. Bounded
  * by least recent use; forgetting one costs sending it again. */

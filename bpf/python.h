@@ -5,10 +5,10 @@
  * lock released, when the thread is nobody's "current" one; its entry in
  * thread-specific storage (autoTSSkey) stays.
  *
- * A frame is known by its code object and the place in it. Code objects come and
- * go, and addresses are used again, so what tells one apart is read each time:
- * from 3.12 on a number that is unique, before that what its names and line table
- * contain.
+ * A frame is known by its code object and the place in it. Code objects come and go,
+ * and addresses are used again, so what tells one apart has to be read: from 3.12 on a
+ * number that is unique, before that what its names and line table contain. As long as
+ * none has gone, which a probe on their destructor counts, their addresses will do.
  */
 #ifndef GPUPROBE_PYTHON_H
 #define GPUPROBE_PYTHON_H
@@ -264,8 +264,7 @@ static __always_inline __s32 gp_python_instruction(const struct gp_python *pytho
 /* Appends the frame at `at` in the window to the walk, and mixes what tells it apart into
  * `state`; false if there is no room. */
 static __always_inline bool gp_python_append(const struct gp_python *python,
-					     struct gp_python_walk *walk, __u32 tid, __u32 at,
-					     __u64 *state)
+					     struct gp_python_walk *walk, __u32 at, __u64 *state)
 {
 	__u64 code = gp_python_member(walk, at, python->code) & ~(__u64)python->tag_mask;
 	__u16 marks = gp_python_member(walk, at, python->entry);
@@ -280,8 +279,6 @@ static __always_inline bool gp_python_append(const struct gp_python *python,
 	barrier_var(count);
 	count &= GP_PYTHON_DEPTH - 1;
 	frame = &walk->frames[count];
-	/* Neighbouring addresses and numbers must not even each other out. */
-	frame->code = gp_mix(gp_mix(0, code), gp_python_fingerprint(python, walk, tid, code));
 	frame->instruction = gp_python_instruction(python, walk, at, code);
 	frame->owner = marks;
 	frame->is_entry = python->entry_rule == GP_PYTHON_ENTRY_EACH;
@@ -293,7 +290,7 @@ static __always_inline bool gp_python_append(const struct gp_python *python,
 	frame->reserved = 0;
 	walk->codes[count] = code;
 	walk->count = count + 1;
-	*state = gp_mix(*state, frame->code);
+	*state = gp_mix(*state, code);
 	*state = gp_mix(*state, (__u32)frame->instruction | (__u64)frame->is_entry << 32);
 	return true;
 }
@@ -338,7 +335,7 @@ __noinline __u32 gp_walk_on_python(__u32 tid, __u32 tgid)
 		    (__u8)gp_python_member(walk, at, python->entry) >= GP_PYTHON_OWNER_C) {
 			gp_python_mark_entry(walk);
 			state = gp_mix(state, GP_PYTHON_OWNER_C);
-		} else if (!gp_python_append(python, walk, tid, at, &state)) {
+		} else if (!gp_python_append(python, walk, at, &state)) {
 			frame = 0;
 			break;
 		}
@@ -349,11 +346,46 @@ __noinline __u32 gp_walk_on_python(__u32 tid, __u32 tgid)
 	return frame != 0;
 }
 
+/* Looks at the code objects of the thread's walk, so that its frames have what tells these
+ * apart. Gives `state` with all of it mixed in. */
+__noinline __u64 gp_identify_python(__u32 tid, __u32 tgid, __u64 state)
+{
+	const struct gp_python *python;
+	struct gp_python_walk *walk;
+
+	if (!take_python)
+		return 0;
+	python = bpf_map_lookup_elem(&pythons, &tgid);
+	walk = bpf_map_lookup_elem(&python_walks, &tid);
+	if (!python || !walk)
+		return 0;
+	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++) {
+		struct gp_python_frame *frame = &walk->frames[i];
+		__u64 code = walk->codes[i];
+
+		/* Neighbouring addresses and numbers must not even each other out. */
+		frame->code =
+			gp_mix(gp_mix(0, code), gp_python_fingerprint(python, walk, tid, code));
+		state = gp_mix(state, frame->code);
+		state = gp_mix(state, (__u32)frame->instruction | (__u64)frame->is_entry << 32);
+	}
+	return state;
+}
+
+/* Whether the main thread, whose frames were walked, has run meanwhile: then they may be
+ * anything. */
+static __always_inline bool gp_python_moved(const struct gp_python_walk *walk)
+{
+	return walk->flags & GP_PYTHON_WAITS && gp_main_sleeps() != walk->sleeps;
+}
+
 /* Walks the Python frames of the current thread. Gives the id of the stack that the one
- * with the id `native` is together with them; `native` if there are none. */
+ * with the id `native` is together with them; `native` if there are none, 0 if that takes
+ * a look at their code objects. */
 static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u64 native)
 {
 	struct gp_python *python = bpf_map_lookup_elem(&pythons, &tgid);
+	struct gp_python_known *known;
 	struct gp_python_walk *walk;
 
 	if (!python)
@@ -363,6 +395,7 @@ static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u64 native)
 		gp_count(python);
 		return native;
 	}
+	walk->generation = python->generation;
 	walk->count = 0;
 	walk->flags = 0;
 	walk->bytes = 0;
@@ -374,10 +407,25 @@ static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u64 native)
 		gp_walk_on_python(tid, tgid);
 	if (walk->next)
 		walk->flags |= GP_PYTHON_CUT;
-	/* It ran meanwhile: what was read may be anything. */
-	if (walk->flags & GP_PYTHON_WAITS && (gp_main_sleeps() != walk->sleeps || !walk->count))
+	if (gp_python_moved(walk) || (!walk->count && walk->flags & GP_PYTHON_WAITS))
 		return native;
-	return walk->count || walk->flags ? gp_mix(walk->state, walk->flags) | 1 : native;
+	if (!walk->count && !walk->flags)
+		return native;
+	walk->state = gp_mix(walk->state, walk->flags);
+	if (!walk->generation)
+		return 0;
+	known = bpf_map_lookup_elem(&known_python, &walk->state);
+	return known && known->generation == walk->generation ? known->id : 0;
+}
+
+/* A code object of the current process is about to go. */
+static __always_inline void gp_on_code_gone(void)
+{
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct gp_python *python = bpf_map_lookup_elem(&pythons, &tgid);
+
+	if (python && python->generation)
+		__sync_fetch_and_add(&python->generation, 1);
 }
 
 #endif /* GPUPROBE_PYTHON_H */

@@ -175,24 +175,34 @@ static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 ti
 static __always_inline __u64 gp_with_python(__u32 tid, __u32 tgid, __u32 process, __u64 native)
 {
 	__u64 id = gp_walk_python(tid, tgid, native);
+	struct gp_python_known known;
 	struct gp_python_walk *walk;
 	__u32 one = 1;
 
-	if (id == native || bpf_map_lookup_elem(&sent_python, &id))
+	if (id)
 		return id;
 	walk = bpf_map_lookup_elem(&python_walks, &tid);
 	if (!walk)
 		return native;
-	if (walk->flags & GP_PYTHON_CUT)
-		gp_count(python_cut);
-	if (walk->flags & GP_PYTHON_UNREADABLE)
-		gp_count(python_unreadable);
-	if (!gp_send_python(walk, tid, tgid, process, native, id)) {
-		gp_count(python);
+	id = gp_mix(gp_identify_python(tid, tgid, native), walk->flags) | 1;
+	if (gp_python_moved(walk))
 		return native;
+	if (!bpf_map_lookup_elem(&sent_python, &id)) {
+		if (walk->flags & GP_PYTHON_CUT)
+			gp_count(python_cut);
+		if (walk->flags & GP_PYTHON_UNREADABLE)
+			gp_count(python_unreadable);
+		if (!gp_send_python(walk, tid, tgid, process, native, id)) {
+			gp_count(python);
+			return native;
+		}
+		/* Only now: who finds it here relies on its being in the ring. */
+		bpf_map_update_elem(&sent_python, &id, &one, BPF_ANY);
 	}
-	/* Only now: who finds it here relies on its being in the ring. */
-	bpf_map_update_elem(&sent_python, &id, &one, BPF_ANY);
+	known.id = id;
+	known.generation = walk->generation;
+	if (known.generation)
+		bpf_map_update_elem(&known_python, &walk->state, &known, BPF_ANY);
 	return id;
 }
 

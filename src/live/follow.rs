@@ -110,6 +110,9 @@ impl Begun {
         let start = Instant::now();
         with.tracer.probe.about_to_look_at(notice.pid);
         if let Some(stacks) = &mut with.stacks {
+            if notice.image.is_some() {
+                stacks.begins_program(notice.pid);
+            }
             stacks.look_at(notice.pid);
             // Before the functions that it may call are probed.
             stacks.teach(&with.tracer.probe);

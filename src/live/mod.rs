@@ -151,6 +151,8 @@ impl Config {
         if self.stacks.is_on() {
             self.stacks = StackMode::Fp;
         }
+        // Nobody knows where a thread's storage is.
+        self.python = false;
         self
     }
 }

@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use zerocopy::IntoBytes;
 
-use crate::probe::Probe;
+use crate::probe::{Attached, Probe};
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython};
 use gpuprobe_model::clock;
 use gpuprobe_model::event::Task;
-use gpuprobe_model::stack::{Frame, FramesKey, JIT, KnownFrames, Language, Location, bare_frame};
+use gpuprobe_model::stack::{
+    Frame, FramesKey, JIT, KnownFrames, Language, Location, ModuleId, bare_frame,
+};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::Told;
 use gpuprobe_recording::log::Note;
 use gpuprobe_stacks::python::known::PythonLine;
+use gpuprobe_stacks::python::process::Running;
 use gpuprobe_stacks::symbols::{Answer, Files, Request, Service, open_perf_map};
 use gpuprobe_stacks::taken::Taken;
 
@@ -35,6 +38,8 @@ pub(super) struct Stacks {
     files: HashMap<u32, Arc<Files>>,
     /// The frames that were found.
     pub(super) frames: KnownFrames,
+    /// Where code objects are seen to go.
+    destructors: HashMap<ModuleId, Option<Attached>>,
     /// When the kernel side was told how to read the interpreters of processes, and how.
     entered: HashMap<u32, (RawPython, u64)>,
     /// Answers that were waited for and not looked at.
@@ -64,6 +69,7 @@ impl Stacks {
             service: Service::start()?,
             files: HashMap::new(),
             entered: HashMap::new(),
+            destructors: HashMap::new(),
             frames: KnownFrames::default(),
             arrived: Vec::new(),
             asked: HashSet::new(),
@@ -180,8 +186,15 @@ impl Stacks {
             say(format_args!("no Python frames of process {pid}: {why}"));
         }
         let news = self.taken.take_news();
-        for (pid, python) in news.interpreters {
+        for (pid, running) in news.interpreters {
             self.keep_files(pid);
+            let python = RawPython {
+                generation: self.generation_of(&running, probe),
+                ..running.raw
+            };
+            if self.knows_interpreter(pid, &python) {
+                continue;
+            }
             match probe.enter_python(pid, &python) {
                 Ok(()) => self.note_entered(pid, python),
                 Err(error) => say(format_args!("no Python frames of process {pid}: {error:#}")),
@@ -253,12 +266,49 @@ impl Stacks {
         self.service.request(requests);
     }
 
-    /// The kernel side knows how to read the interpreter of `pid` from now on, or has known that.
+    /// Process `pid` runs another program: the kernel side has dropped what it knew of it.
+    pub(super) fn begins_program(&mut self, pid: u32) {
+        self.entered.remove(&pid);
+    }
+
+    /// Whether the kernel side knows how to read the interpreter of `pid`: its count goes on.
+    fn knows_interpreter(&self, pid: u32, python: &RawPython) -> bool {
+        let same = |(known, _): &(RawPython, u64)| {
+            let generation = known.generation;
+            let is_counted = generation != 0 || python.generation == 0;
+            let python = RawPython {
+                generation,
+                ..*python
+            };
+            is_counted && python == *known
+        };
+        self.entered.get(&pid).is_some_and(same)
+    }
+
+    /// The kernel side knows how to read the interpreter of `pid` from now on.
     fn note_entered(&mut self, pid: u32, python: RawPython) {
-        let before = self.entered.get(&pid);
-        if before.is_none_or(|(known, _)| *known != python) {
-            self.entered.insert(pid, (python, clock::monotonic_ns()));
-        }
+        let since = match self.entered.get(&pid) {
+            // It is only known better.
+            Some((known, since)) if known.runtime == python.runtime => *since,
+            _ => clock::monotonic_ns(),
+        };
+        self.entered.insert(pid, (python, since));
+    }
+
+    /// The number from which the code objects of this interpreter are counted that go; 0 if nobody sees
+    /// them go.
+    fn generation_of(&mut self, running: &Running, probe: &Probe) -> u64 {
+        let Some((module, offset)) = running.destructor() else {
+            return 0;
+        };
+        let attached = self.destructors.entry(module.id).or_insert_with(|| {
+            let path = module.open_path()?;
+            let attached = probe.attach_code_gone(path.to_str()?, offset);
+            attached
+                .inspect_err(|error| tracing::debug!("each code object is looked at: {error:#}"))
+                .ok()
+        });
+        attached.as_ref().map_or(0, |_| clock::monotonic_ns() | 1)
     }
 
     /// Keeps what is needed to read the files of `pid` as its user, who may have changed.

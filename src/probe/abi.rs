@@ -213,6 +213,7 @@ assert_same_layout!(
     slot_behind = slot_behind,
     main_state = main_state,
     main_id = main_id,
+    generation = generation,
 );
 assert_same_layout!(
     RawPythonFrame,

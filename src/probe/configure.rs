@@ -57,6 +57,7 @@ fn select_maps(
         (&mut maps.sent_walks, with_stacks),
         (&mut maps.pythons, with_python(settings)),
         (&mut maps.python_walks, with_python(settings)),
+        (&mut maps.known_python, with_python(settings)),
         (&mut maps.sent_python, with_python(settings)),
         (&mut maps.sent_copies, learns),
         (&mut maps.paths, learns),
@@ -81,6 +82,14 @@ fn select_programs(progs: &mut OpenGpuprobeProgs<'_>, settings: &Settings, kind:
         (
             &mut progs.batch_multi,
             settings.batches && (session || multi),
+        ),
+        (
+            &mut progs.code_gone_multi,
+            with_python(settings) && (session || multi),
+        ),
+        (
+            &mut progs.code_gone_perf,
+            with_python(settings) && (perf || offset),
         ),
         (&mut progs.call_entry_perf, perf),
         (&mut progs.call_return_perf, perf),

@@ -273,6 +273,22 @@ impl Probe {
         self.attach_entries(programs, path, &[point], None)
     }
 
+    /// Probes the destructor of an interpreter's code objects.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn attach_code_gone(&self, path: &str, offset: u64) -> Result<Attached> {
+        let progs = &self.skeleton.progs;
+        let point = Point { offset, cookie: 0 };
+        // It is the only function of its file: no cookie is needed to tell it.
+        let programs = [
+            &progs.code_gone_multi,
+            &progs.code_gone_perf,
+            &progs.code_gone_perf,
+        ];
+        self.attach_entries(programs, path, &[point], None)
+    }
+
     /// Probes the dynamic loader's rendezvous.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// What does not work without, for messages.
 pub const MISSED_WITHOUT: &str = "children are not followed, call stacks are those of frame \
-     pointers, and a process ends with its first thread";
+     pointers and have no Python, and a process ends with its first thread";
 
 /// Whether the running kernel says how its structures are laid out.
 pub fn kernel_has_types() -> bool {

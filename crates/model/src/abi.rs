@@ -463,6 +463,9 @@ pub struct RawPython {
     pub main_state: u64,
     /// Likewise.
     pub main_id: u64,
+    /// Counts the code objects that are gone, from a number that nothing else began with; 0 if nobody
+    /// sees them go.
+    pub generation: u64,
 }
 
 /// `struct gp_python_frame`.

@@ -174,6 +174,13 @@ impl AddressSpaces {
         })
     }
 
+    /// The file that the code at `address` is of, and where in it that is, as the mappings were when
+    /// they were last read.
+    pub(crate) fn code_at(&self, pid: u32, address: u64) -> Option<(Arc<Module>, u64)> {
+        let (location, module) = self.processes.get(&pid)?.find(address, address)?;
+        Some((module?, location.offset))
+    }
+
     /// The address that its file states of what is before a return address.
     pub(crate) fn file_address(&self, location: &Location) -> Option<u64> {
         let module = self.module(location.module?)?;

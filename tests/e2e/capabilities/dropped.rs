@@ -63,6 +63,7 @@ const LOOK: &[Capability] = &[
     Capability::CAP_DAC_READ_SEARCH,
     Capability::CAP_CHECKPOINT_RESTORE,
 ];
+const AS_OTHERS: &[Capability] = &[Capability::CAP_SETUID, Capability::CAP_SETGID];
 const SIGNAL: &[Capability] = &[Capability::CAP_KILL];
 
 /// Each way to attach, and what it takes more.
@@ -77,13 +78,14 @@ const WAYS: [(&str, &[Capability]); 3] = [
 fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     let found = settled(gpuprobe.child.pid());
     let names: BTreeSet<_> = found.iter().map(|thread| &*thread.name).collect();
-    let expected = ["gpuprobe", "gpuprobe-record", "symbols"];
+    let expected = ["gpuprobe", "gpuprobe-record", "source lines", "symbols"];
     assert_eq!(names, expected.into(), "{how}: {found:?}");
     assert_eq!(found.len(), expected.len(), "{how}: {found:?}");
     for thread in &found {
         let allowed = match &*thread.name {
             "gpuprobe" => mask(BPF) | mask(LOOK) | more,
             "symbols" => mask(LOOK),
+            "source lines" => mask(AS_OTHERS),
             _ => 0,
         };
         assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");

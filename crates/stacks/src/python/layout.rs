@@ -87,6 +87,7 @@ const COMMON: RawPython = RawPython {
     reserved: 0,
     main_state: 0,
     main_id: 0,
+    generation: 0,
 };
 
 /// `co_version` is so far behind `co_firstlineno`, from 3.12 on.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gpuprobe_model::abi::RawPython;
 use gpuprobe_model::stack::{CallStack, Location, ModuleId};
+use gpuprobe_os::memory::ProcessMemory;
 
 use super::code::{Code, CodeRecord, PythonStack, is_code};
 use super::interpreter::{Interpreter, Refused};
@@ -12,7 +13,7 @@ use super::known::{CUT, KnownLines, PythonLine, UNREADABLE, WAITS};
 use super::lines::Line;
 use super::merge::{Placed, merge};
 use super::storage::{GLIBC, Storage};
-use crate::AddressSpaces;
+use crate::{AddressSpaces, Module};
 
 /// Code objects of a process that are kept, and bytes that they take.
 const MAX_CODES: usize = 1 << 18;
@@ -27,12 +28,21 @@ pub struct Running {
     module: ModuleId,
     /// For the kernel side.
     pub raw: RawPython,
+    /// The destructor of code objects, if it is known by now.
+    destructor: Option<(Arc<Module>, u64)>,
 }
 
 impl Running {
     /// What is read of it.
     pub fn interpreter(&self) -> &Interpreter {
         &self.interpreter
+    }
+
+    /// The file that has the destructor of code objects, and where in it that is.
+    pub fn destructor(&self) -> Option<(&Arc<Module>, u64)> {
+        self.destructor
+            .as_ref()
+            .map(|(module, offset)| (module, *offset))
     }
 
     fn minor(&self) -> u8 {
@@ -90,8 +100,23 @@ impl Interpreters {
             interpreter,
             module,
             raw,
+            destructor: destructor(pid, &raw, spaces),
         }))
     }
+}
+
+/// In a type, `tp_dealloc` is so far behind the type of the type: a length, a name and two sizes are
+/// between.
+const DESTRUCTOR_AFTER_TYPE: u64 = 40;
+
+/// Where the destructor of code objects is, which their type points to. None before the dynamic loader
+/// has written that.
+fn destructor(pid: u32, raw: &RawPython, spaces: &AddressSpaces) -> Option<(Arc<Module>, u64)> {
+    let memory = ProcessMemory::of(pid).ok()?;
+    let mut word = [0; 8];
+    let at = u64::from(raw.object_type) + DESTRUCTOR_AFTER_TYPE;
+    let bytes = memory.read(raw.code_type.wrapping_add(at), &mut word)?;
+    spaces.code_at(pid, u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// What was sent of the Python of a process.

@@ -15,7 +15,7 @@ use crate::python::code::{self, CodeRecord, PythonStack};
 use crate::python::known::KnownLines;
 use crate::python::process::{Interpreters, Running};
 use crate::{AddressSpaces, StackCopy, Unwound};
-use gpuprobe_model::abi::{RawPython, RawStack, record};
+use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::{CallStack, Location};
 use process::{Process, word_at};
 
@@ -75,8 +75,8 @@ pub struct News {
     pub recognised: Vec<u64>,
     /// Processes of which [`AddressSpaces::code`] is new.
     pub looked_at: Vec<u32>,
-    /// How the interpreters of processes are read.
-    pub interpreters: Vec<(u32, RawPython)>,
+    /// The interpreters of processes.
+    pub interpreters: Vec<(u32, Rc<Running>)>,
 }
 
 impl Taken {
@@ -131,8 +131,9 @@ impl Taken {
         };
         let running = match running {
             Ok(running) => {
-                self.news.interpreters.push((pid, running.raw));
-                Some(Rc::new(running))
+                let running = Rc::new(running);
+                self.news.interpreters.push((pid, Rc::clone(&running)));
+                Some(running)
             }
             Err(why) => {
                 if !matches!(self.python.running.get(&pid), Some(None)) {
