@@ -146,7 +146,9 @@ pub(crate) fn via(frames: &[Frame], api: &str) -> String {
     let labelled = user_frame(frames).unwrap_or(0).min(frames.len());
     let called = &frames[..labelled];
     let called = &called[..called.iter().position(is_python).unwrap_or(labelled)];
-    let is_told = |frame: &&Frame| !is_inner(frame) && !is_interpreters(frame);
+    // A place without a name tells nobody anything, as where a thread begins.
+    let is_named = |frame: &Frame| !frame.function.contains("+0x");
+    let is_told = |frame: &&Frame| is_named(frame) && !is_inner(frame) && !is_interpreters(frame);
     match called
         .iter()
         .rev()
