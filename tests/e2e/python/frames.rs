@@ -207,7 +207,12 @@ fn check(python: &Python, way: Way) -> Vec<String> {
 }
 
 fn check_all(way: Way) {
-    let problems: Vec<_> = versions().iter().flat_map(|p| check(p, way)).collect();
+    let mut versions = versions();
+    // What differs between two builds of a version, one way shows.
+    if way == Way::Attached {
+        versions.dedup_by_key(|python| python.minor);
+    }
+    let problems: Vec<_> = versions.iter().flat_map(|p| check(p, way)).collect();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
