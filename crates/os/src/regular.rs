@@ -50,12 +50,13 @@ pub fn open_regular_in_root(pid: u32, path: &Path) -> io::Result<File> {
 }
 
 fn open_in_root(pid: u32, path: &Path, flags: OFlag) -> io::Result<File> {
-    let place = OFlag::O_PATH | OFlag::O_CLOEXEC;
-    let root = File::options()
-        .read(true)
-        .custom_flags(place.bits() | OFlag::O_DIRECTORY.bits())
-        .open(format!("/proc/{pid}/root"))?;
+    let root = open_folder(format!("/proc/{pid}/root").as_ref())?;
+    open_beneath(&root, path, flags)
+}
+
+fn open_beneath(root: &File, path: &Path, flags: OFlag) -> io::Result<File> {
     let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    let place = OFlag::O_PATH | OFlag::O_CLOEXEC;
     let how = OpenHow::new().flags(place | flags).resolve(within);
     reopen(&openat2(root, path, how)?.into())
 }
@@ -75,10 +76,7 @@ pub fn open_folder(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open_regular`].
 pub fn open_regular_beneath(root: &File, path: &Path) -> io::Result<File> {
-    let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-    let how = OpenHow::new().flags(flags).resolve(within);
-    reopen(&openat2(root, path, how)?.into())
+    open_beneath(root, path, OFlag::empty())
 }
 
 /// The same of what process `pid` has written itself at `path`, in a folder where others may have put

@@ -1,13 +1,13 @@
 //! The interpreter in a file: a program, or `libpython`.
 
-use std::fs::File;
 use std::ops::Range;
 
 use object::read::ReadRef;
 use object::{Object, ObjectSymbol};
 
 use super::layout::{self, DEBUG_OFFSETS_BYTES, Layout, MINORS};
-use crate::elf::{Headers, Image};
+use crate::Module;
+use crate::elf::Image;
 use crate::unwind::Tables;
 use gpuprobe_os::bounded::BoundedFile;
 
@@ -25,7 +25,7 @@ pub struct Interpreter {
 }
 
 /// What is looked for.
-const WANTED: [&str; 8] = [
+const WANTED: [&str; 6] = [
     "_PyRuntime",
     "PyCode_Type",
     "Py_Version",
@@ -33,8 +33,6 @@ const WANTED: [&str; 8] = [
     // What distinguishes those that do not state their version.
     "PyIter_Send",
     "PyThreadState_GetFrame",
-    "_PyEval_EvalFrameDefault.cold",
-    "_PyEval_EvalFrameDefault.cold.0",
 ];
 const EVAL: &str = "_PyEval_EvalFrameDefault";
 /// The other part of the function is where at least so many of its jumps lead.
@@ -84,9 +82,9 @@ impl Symbols {
 }
 
 impl Interpreter {
-    /// The interpreter in `file`, if there is one; why it cannot be read, if so.
-    pub fn of(file: &File) -> Option<Result<Self, Refused>> {
-        let data = BoundedFile::new(file);
+    /// The interpreter in `module`, if there is one; why it cannot be read, if so.
+    pub fn of(module: &Module) -> Option<Result<Self, Refused>> {
+        let data = BoundedFile::new(module.file()?);
         let image = Image::parse(&data).ok()?;
         let symbols = Symbols::of(&image);
         let runtime = symbols.get("_PyRuntime")?.address;
@@ -113,7 +111,7 @@ impl Interpreter {
         let eval = main.map(|main| {
             let main = main.address..main.address.saturating_add(main.size);
             let code = bytes(main.start, MAX_FUNCTION as usize).unwrap_or_default();
-            parts(file, &main, code)
+            parts(module.tables().as_deref(), &main, code)
         });
         Some(Ok(Self {
             layout,
@@ -155,17 +153,14 @@ fn layout_of(stated: &[u8], version: Option<u32>, symbols: &Symbols) -> Result<L
 
 /// The parts of the function at `main`, whose code this is: compilers move what is rarely run
 /// elsewhere, without a name in stripped files, but with an entry of its own in the unwinding tables.
-fn parts(file: &File, main: &Range<u64>, code: &[u8]) -> Vec<Range<u64>> {
+fn parts(tables: Option<&Tables>, main: &Range<u64>, code: &[u8]) -> Vec<Range<u64>> {
     let length = usize::try_from(main.end - main.start).unwrap_or(0);
     let code = &code[..length.min(code.len())];
-    let tables = Headers::read(file)
-        .ok()
-        .and_then(|headers| Tables::read(&headers, file));
     let mut jumps: Vec<(Range<u64>, usize)> = Vec::new();
     for target in far_jumps(code, main) {
         if let Some((_, count)) = jumps.iter_mut().find(|(part, _)| part.contains(&target)) {
             *count += 1;
-        } else if let Some(part) = tables.as_ref().and_then(|tables| tables.function(target)) {
+        } else if let Some(part) = tables.and_then(|tables| tables.function(target)) {
             jumps.push((part, 1));
         }
     }

@@ -30,12 +30,19 @@ pub struct Running {
     pub raw: RawPython,
     /// The destructor of code objects, if it is known by now.
     destructor: Option<(Arc<Module>, u64)>,
+    /// Threads and frames are where the layout says.
+    pub(crate) is_checked: bool,
 }
 
 impl Running {
     /// What is read of it.
     pub fn interpreter(&self) -> &Interpreter {
         &self.interpreter
+    }
+
+    /// Whether what was found out of this one is true of `other`, of the same process.
+    pub(crate) fn checks(&self, other: &Self) -> bool {
+        self.is_checked && self.raw == other.raw
     }
 
     /// The file that has the destructor of code objects, and where in it that is.
@@ -77,7 +84,7 @@ impl Interpreters {
             if found.is_none() && may_be {
                 let known = self.interpreters.entry(module.id);
                 let known = known.or_insert_with(|| {
-                    let found = Interpreter::of(module.file()?)?;
+                    let found = Interpreter::of(module)?;
                     Some(found.map(Arc::new))
                 });
                 found = known.clone().map(|found| (module.id, base, found));
@@ -101,6 +108,7 @@ impl Interpreters {
             module,
             raw,
             destructor: destructor(pid, &raw, spaces),
+            is_checked: false,
         }))
     }
 }

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 
 use crate::paths::{Change, Paths, Step};
 use crate::python::Refused;
-use crate::python::check::check;
+use crate::python::check::{Checked, check};
 use crate::python::code::{self, CodeRecord, PythonStack};
 use crate::python::known::KnownLines;
 use crate::python::process::{Interpreters, Running};
@@ -124,8 +124,10 @@ impl Taken {
                 self.python.running.remove(&pid);
                 return;
             }
-            Some(found) => found.and_then(|running| {
-                check(pid, &running)?;
+            Some(found) => found.and_then(|mut running| {
+                let before = self.python.running.get(&pid).and_then(Option::as_ref);
+                let is_known = before.is_some_and(|before| before.checks(&running));
+                running.is_checked = is_known || check(pid, &running)? != Checked::NotBegun;
                 Ok(running)
             }),
         };
@@ -152,13 +154,13 @@ impl Taken {
                 return false;
             };
             let process = self.python_process(record.pid, record.process);
-            process.is_some_and(|process| process.keep_code(record))
+            process.is_some_and(|process| process.sent.keep_code(record))
         } else {
             let Some((pid, stack)) = PythonStack::read(bytes) else {
                 return false;
             };
             let process = self.python_process(pid, stack.process);
-            process.is_some_and(|process| process.keep_python(stack))
+            process.is_some_and(|process| process.sent.keep_stack(stack))
         };
         self.python.lost += u64::from(!is_kept);
         true

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use crate::AddressSpaces;
 use crate::paths::Paths;
-use crate::python::code::{CodeRecord, PythonStack};
 use crate::python::known::KnownLines;
 use crate::python::process::{Running, Sent};
 use gpuprobe_model::abi::RawStack;
@@ -33,7 +32,7 @@ pub(super) struct Process {
     locations: usize,
     /// Its interpreter, and what was sent of its Python.
     pub(super) python: Option<Rc<Running>>,
-    sent: Sent,
+    pub(super) sent: Sent,
 }
 
 #[derive(Debug)]
@@ -86,16 +85,6 @@ impl Process {
             id,
             new: is_new.then(|| Rc::clone(&known.stack)),
         })
-    }
-
-    /// Keeps a code object; false if there are too many.
-    pub(super) fn keep_code(&mut self, record: CodeRecord) -> bool {
-        self.sent.keep_code(record)
-    }
-
-    /// Keeps the Python frames of a stack until a call has it; false if there are too many.
-    pub(super) fn keep_python(&mut self, stack: PythonStack) -> bool {
-        self.sent.keep_stack(stack)
     }
 
     /// Puts the Python frames of the stack `id` among its native ones, if a call has it for the first
