@@ -209,6 +209,9 @@ enum gp_op {
 	GP_OP_EVENT_RECORD,   /* address: the event; stream */
 	GP_OP_STREAM_WAIT,    /* address: the event; stream */
 	GP_OP_STREAM_DESTROY, /* stream */
+
+	/* A framework's allocator hands out, or takes back; seen at entry only. */
+	GP_OP_TENSOR, /* address; size, negative: taken back; out: allocated; stream: held */
 	GP_OP_COUNT,
 };
 
@@ -236,7 +239,7 @@ enum gp_flag {
 };
 
 /* The library that exports a function. Mirrors cuda::Layer. */
-enum gp_layer { GP_LAYER_RUNTIME, GP_LAYER_DRIVER, GP_LAYER_COUNT };
+enum gp_layer { GP_LAYER_RUNTIME, GP_LAYER_DRIVER, GP_LAYER_FRAMEWORK, GP_LAYER_COUNT };
 
 /* Where a value is at function entry. Mirrors cuda::Place. */
 enum gp_place {
@@ -299,6 +302,8 @@ enum gp_record_type {
 	GP_RECORD_BATCH = 15,
 	GP_RECORD_PYTHON = 16,
 	GP_RECORD_PYTHON_CODE = 17,
+	GP_RECORD_TENSOR = 18,
+	GP_RECORD_REQUEST = 19,
 	GP_RECORD_COUNT,
 };
 
@@ -335,6 +340,34 @@ struct gp_named {
 	__u32 name_bytes; /* with the terminating zero; 0 if there is none */
 	__u32 reserved;
 	char name[GP_SYMBOL_LEN];
+};
+
+/* What a framework's allocator has handed out or taken back. */
+struct gp_tensor {
+	__u16 type;
+	__u16 row;
+	__u16 device; /* as the process numbers it */
+	__u16 reserved;
+	__u32 tgid;
+	__u32 tid;
+	__u64 time_ns;
+	__u64 address;
+	__s64 bytes;     /* negative: taken back */
+	__u64 allocated; /* bytes of the device, after that */
+	__u64 held;      /* bytes that it has from CUDA for that */
+	__u64 stack;     /* as gp_call.stack */
+};
+
+/* What was asked for, of the tensor that the thread was handed out last. */
+struct gp_request {
+	__u16 type;
+	__u16 device;
+	__u32 tgid;
+	__u32 tid;
+	__u32 reserved;
+	__u64 address;
+	__u64 bytes;
+	__u64 stream;
 };
 
 /* A process (its thread-group leader's comm) or a thread, at first sight and
@@ -677,6 +710,7 @@ struct gp_losses {
 	__u64 python_cut;   /* stacks with more Python frames than GP_PYTHON_DEPTH */
 	/* Stacks with a Python frame, and code objects, that could not be read. */
 	__u64 python_unreadable;
+	__u64 tensors; /* tensors: too little room in the ring, or none for the thread's state */
 };
 
 #define GP_ASSERT_SIZE(type, size)                                                                 \
@@ -686,6 +720,8 @@ GP_ASSERT_SIZE(struct gp_recipe, 88 + 8 * GP_MAX_EXTRA);
 GP_ASSERT_SIZE(struct gp_call, 64);
 GP_ASSERT_SIZE(struct gp_detail, 80 + 8 * GP_MAX_EXTRA);
 GP_ASSERT_SIZE(struct gp_named, sizeof(struct gp_detail) + 8 + GP_SYMBOL_LEN);
+GP_ASSERT_SIZE(struct gp_tensor, 64);
+GP_ASSERT_SIZE(struct gp_request, 40);
 GP_ASSERT_SIZE(struct gp_task, 64);
 GP_ASSERT_SIZE(struct gp_launch_key, 16);
 GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
@@ -700,6 +736,6 @@ GP_ASSERT_SIZE(struct gp_python, 120);
 GP_ASSERT_SIZE(struct gp_python_frame, 16);
 GP_ASSERT_SIZE(struct gp_python_stack, 32 + 16 * GP_PYTHON_DEPTH);
 GP_ASSERT_SIZE(struct gp_python_code, 64 + GP_PYTHON_NAME_BYTES + GP_PYTHON_FILE_BYTES);
-GP_ASSERT_SIZE(struct gp_losses, 144);
+GP_ASSERT_SIZE(struct gp_losses, 152);
 
 #endif /* GPUPROBE_ABI_H */

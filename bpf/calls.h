@@ -77,6 +77,8 @@ static __always_inline void gp_lose(struct gp_thread *thread, __u32 op, bool no_
 		gp_count(copies);
 	} else if (gp_is_single(op)) {
 		gp_count(single_launches);
+	} else if (op == GP_OP_TENSOR) {
+		gp_count(tensors);
 	} else if (gp_is_memory(op)) {
 		if (no_room)
 			gp_count(threads_full);
@@ -186,16 +188,25 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_MEMORY_ALLOCATE &&
 	    (__u32)frame->size != GP_NODE_MEMORY_FREE)
 		return 1;
-	if (gp_wants_stack(recipe, op)) {
+	if (op == GP_OP_TENSOR) {
+		if (!gp_is_tensor(frame))
+			return 1;
+		frame->stack = 0;
+	}
+	if (gp_wants_stack(recipe, op) && !(op == GP_OP_TENSOR && (__s64)frame->size < 0)) {
 		stack = gp_take_stack(ctx, sp, thread->tgid, (__u32)pid_tgid, thread->process);
-		/* A launch may be within a memory call, whose stack the thread has. */
-		if (gp_is_single(op))
+		/* These may be within a memory call, whose stack the thread has. */
+		if (gp_is_single(op) || op == GP_OP_TENSOR)
 			frame->stack = stack;
 		else
 			thread->stack = stack;
 		frame->start_ns = bpf_ktime_get_ns();
-	} else if (recipe->flags & GP_WITH_STACK) {
+	} else if ((recipe->flags & GP_WITH_STACK) && op != GP_OP_TENSOR) {
 		thread->stack = 0;
+	}
+	if (op == GP_OP_TENSOR) {
+		gp_send_tensor(thread, frame, (__u32)pid_tgid);
+		return 1;
 	}
 	thread->depth++;
 	return 0;

@@ -7,6 +7,10 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wsign-compare"
+#include <bpf/usdt.bpf.h>
+#pragma clang diagnostic pop
 
 #include "abi.h"
 #include "maps.h"
@@ -23,6 +27,7 @@
 #include "python.h"
 #include "python_code.h"
 #include "stacks.h"
+#include "tensors.h"
 #include "calls.h"
 #include "tasks.h"
 #include "loader.h"
@@ -184,6 +189,13 @@ int rendezvous_offset(struct pt_regs *ctx)
 
 	if (gp_cookie_by_offset(&cookie))
 		gp_on_rendezvous(ctx, cookie);
+	return 0;
+}
+
+SEC("usdt")
+int tensor_request(struct pt_regs *ctx)
+{
+	gp_on_request(ctx);
 	return 0;
 }
 

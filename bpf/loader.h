@@ -40,9 +40,9 @@ const struct gp_image_key no_image;
 	})
 
 /* Whether the path at user address `name` ends, or may end, in a base name that starts with
- * "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0) or, where
- * Python frames are taken, "libpython". Global and taking numbers only, so that the
- * verifier looks at it once and not once for each turn of the caller's loop. */
+ * "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0), where tensors
+ * are looked at "libc10", or, where Python frames are taken, "libpython". Global and taking numbers
+ * only, so that the verifier looks at it once and not once for each turn of the caller's loop. */
 __noinline int gp_is_wanted_library(__u32 tgid, __u64 name)
 {
 	struct gp_loader *loader = bpf_map_lookup_elem(&loaders, &tgid);
@@ -64,6 +64,7 @@ __noinline int gp_is_wanted_library(__u32 tgid, __u64 name)
 		start--;
 	}
 	return gp_begins_with(loader->path, start, "libcuda") ||
+	       (take_tensors && gp_begins_with(loader->path, start, "libc10")) ||
 	       (take_python && gp_begins_with(loader->path, start, "libpython"));
 }
 

@@ -24,6 +24,8 @@ const volatile bool launch_stacks;
 const volatile bool keep_ledger;
 /* GP_STACKS_* */
 const volatile __u32 stack_mode;
+/* What frameworks' allocators hand out is sent. */
+const volatile bool take_tensors;
 /* Stacks have Python frames, too. */
 const volatile bool take_python;
 /* Bytes waiting in the memory ring at which the reader is woken; below, it
@@ -64,6 +66,8 @@ struct gp_records {
 	struct gp_call call;
 	struct gp_detail detail;
 	struct gp_named named;
+	struct gp_tensor tensor;
+	struct gp_request request;
 	struct gp_task task;
 	struct gp_notice notice;
 	struct gp_kernel kernel;

@@ -302,11 +302,14 @@ fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
     let path = library.path.display();
     let layer = match library.role {
         Role::Cuda(layer) => layer,
+        Role::Framework => Layer::Framework,
+        Role::Requests => return Ok(()),
         Role::Loader => return check_loader(lines, library),
     };
     let name = match layer {
         Layer::Runtime => "libcudart",
         Layer::Driver => "libcuda",
+        Layer::Framework => "libc10",
     };
     let functions = match library.functions(layer) {
         Ok(functions) => functions,

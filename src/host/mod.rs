@@ -59,6 +59,10 @@ impl Likeness {
 pub enum Role {
     /// A CUDA library.
     Cuda(Layer),
+    /// A library of a framework with an allocator of its own.
+    Framework,
+    /// One that may have places where such an allocator says what was asked for.
+    Requests,
     /// The dynamic loader.
     Loader,
 }
@@ -73,6 +77,10 @@ impl Role {
             Some(Self::Cuda(Layer::Driver))
         } else if name.starts_with("libcudart") && name.contains(".so") {
             Some(Self::Cuda(Layer::Runtime))
+        } else if name.starts_with("libc10.so") {
+            Some(Self::Framework)
+        } else if name.starts_with("libc10_cuda.so") {
+            Some(Self::Requests)
         } else if name.starts_with("ld-") && name.contains(".so") {
             // ld-linux-x86-64.so.2, ld-2.31.so, ld-musl-x86_64.so.1
             Some(Self::Loader)
@@ -191,6 +199,8 @@ mod tests {
         }
         assert_eq!(role("libcuda.so.1"), Some(driver));
         assert_eq!(role("libcuda.so.580.159.04"), Some(driver));
+        assert_eq!(role("libc10.so"), Some(Role::Framework));
+        assert_eq!(role("libc10_cuda.so"), Some(Role::Requests));
         for name in ["ld-linux-x86-64.so.2", "ld-2.31.so", "ld-musl-x86_64.so.1"] {
             assert_eq!(role(name), Some(Role::Loader), "{name}");
         }

@@ -122,6 +122,8 @@ impl Sieve {
             }
             Event::Thread(task) | Event::ThreadExit(task) => self.is_accepted(task.pid),
             Event::Call(call) => self.is_accepted(call.pid),
+            Event::Tensor(tensor) => self.is_accepted(tensor.pid),
+            Event::Request(request) => self.is_accepted(request.pid),
             Event::Kernel(kernel) => self.is_accepted(kernel.pid),
             Event::Launch(launch) => self.is_accepted(launch.pid),
             Event::Copy(copy) => self.is_accepted(copy.pid),

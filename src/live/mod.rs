@@ -76,9 +76,10 @@ impl ApiChoice {
             return function.layer == layer;
         }
         match (self, function.layer) {
-            (Self::Auto, _) | (Self::Runtime, Layer::Runtime) | (Self::Driver, Layer::Driver) => {
-                true
-            }
+            (Self::Auto, _)
+            | (Self::Runtime, Layer::Runtime)
+            | (Self::Driver, Layer::Driver)
+            | (_, Layer::Framework) => true,
             _ => !function.op.is_memory(),
         }
     }
@@ -119,6 +120,8 @@ pub struct Config {
     pub stacks: StackMode,
     /// Call stacks have frames of Python.
     pub python: bool,
+    /// What allocators of frameworks hand out is traced.
+    pub tensors: bool,
     /// Profiles that are written at the end.
     pub profiles: profile::Config,
     /// Format of the reports.

@@ -23,6 +23,7 @@ impl Loaded {
         match layer {
             Layer::Runtime => self.runtime = true,
             Layer::Driver => self.driver = true,
+            Layer::Framework => {}
         }
     }
 

@@ -124,6 +124,10 @@ impl Sink {
         let stacks = self.stacks.as_mut()?;
         let (pid, start_ns, stack, offset) = match event {
             Event::Call(call) => (call.pid, call.start_ns, &mut call.stack, stacks::OF_CALL),
+            Event::Tensor(tensor) => {
+                let start_ns = tensor.time_ns;
+                (tensor.pid, start_ns, &mut tensor.stack, stacks::OF_TENSOR)
+            }
             Event::Launch(launch) => {
                 let start_ns = launch.start_ns;
                 (launch.pid, start_ns, &mut launch.stack, stacks::OF_LAUNCH)

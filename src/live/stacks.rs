@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use crate::probe::{Attached, Probe};
 use gpuprobe_engine::Ledger;
-use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython};
+use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython, RawTensor};
 use gpuprobe_model::clock;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::stack::{
@@ -392,6 +392,8 @@ fn without_language(frame: &mut Frame) {
 pub(super) const OF_CALL: usize = offset_of!(RawCall, stack);
 /// Likewise of a launch.
 pub(super) const OF_LAUNCH: usize = offset_of!(RawLaunch, stack);
+/// Likewise of a tensor.
+pub(super) const OF_TENSOR: usize = offset_of!(RawTensor, stack);
 
 /// The record whose stack has the number `stack`, which stands at `offset`.
 pub(super) fn renamed(record: &[u8], offset: usize, stack: u64) -> Vec<u8> {

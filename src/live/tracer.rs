@@ -57,6 +57,8 @@ pub struct Tracer {
     modes: Modes,
     /// Launches are sent one by one.
     single_launches: bool,
+    /// What allocators of frameworks hand out is traced.
+    tensors: bool,
     /// Probes fire in this process only.
     only_pid: Option<i32>,
     files: Files,
@@ -98,6 +100,7 @@ impl Tracer {
             ledger: config.modes.memleak,
             stacks: config.stacks,
             python: config.python,
+            tensors: config.tensors,
             kind: config.attach,
             map_entries: config.map_entries.clone(),
         })?;
@@ -110,6 +113,7 @@ impl Tracer {
             api: config.api,
             modes: config.modes,
             single_launches: config.records_launches(),
+            tensors: config.tensors,
             only_pid,
             files: Files::default(),
             one_gpu: gpus::on_host() == Some(1),
@@ -323,6 +327,9 @@ impl Tracer {
         }
         match library.role {
             Role::Cuda(layer) => self.attach_cuda(library, layer),
+            Role::Framework if self.tensors => self.attach_framework(library),
+            Role::Requests if self.tensors => self.attach_requests(library),
+            Role::Framework | Role::Requests => Ok(0),
             Role::Loader => self.attach_loader(library),
         }
     }
@@ -384,6 +391,51 @@ impl Tracer {
         self.functions += functions.len();
         tracing::info!("{} functions of {path} are probed", functions.len());
         Ok(functions.len())
+    }
+
+    /// Probes what an allocator of a framework tells.
+    fn attach_framework(&mut self, library: &Library) -> Result<usize> {
+        let path = library.path.display();
+        let functions = match library.functions(Layer::Framework) {
+            Ok(functions) => functions,
+            Err(error) => return self.leave_alone(library, &error),
+        };
+        let points: Vec<_> = functions.iter().map(Point::from).collect();
+        if points.is_empty() {
+            let error = anyhow!(
+                "no tensors of its processes: its allocator does not tell what it hands out in a way \
+                 that is known (PyTorch has done so since 1.10)"
+            );
+            return self.leave_alone(library, &error);
+        }
+        let attached = self
+            .probe
+            .attach_tensors(&library.attach_path(), &points, self.only_pid);
+        let why = || format!("cannot attach to the allocator of {path}");
+        self.probe.keep(attached.with_context(why)?);
+        self.files.enter(library);
+        tracing::info!("the allocator of {path} is probed");
+        Ok(0)
+    }
+
+    /// Probes where an allocator says what was asked for. Where it does not, tensors are traced all the
+    /// same.
+    fn attach_requests(&mut self, library: &Library) -> Result<usize> {
+        let path = library.path.display();
+        let attached = self
+            .probe
+            .attach_requests(&library.attach_path(), self.only_pid);
+        match attached {
+            Ok(attached) => {
+                self.probe.keep(attached);
+                self.files.enter(library);
+            }
+            Err(error) => {
+                tracing::debug!("{path}: requests for memory are not seen: {error:#}");
+                self.files.leave_alone(library);
+            }
+        }
+        Ok(0)
     }
 
     /// Whether `function` is to be probed.

@@ -47,6 +47,32 @@ assert_same_layout!(
 const _: () = assert!(size_of::<RawNamed>() == offset_of!(types::gp_named, name));
 const _: () = assert!(offset_of!(RawNamed, name_bytes) == offset_of!(types::gp_named, name_bytes));
 assert_same_layout!(
+    RawTensor,
+    types::gp_tensor,
+    record_type = r#type,
+    row = row,
+    device = device,
+    tgid = tgid,
+    tid = tid,
+    time_ns = time_ns,
+    address = address,
+    bytes = bytes,
+    allocated = allocated,
+    held = held,
+    stack = stack,
+);
+assert_same_layout!(
+    RawRequest,
+    types::gp_request,
+    record_type = r#type,
+    device = device,
+    tgid = tgid,
+    tid = tid,
+    address = address,
+    bytes = bytes,
+    stream = stream,
+);
+assert_same_layout!(
     RawTask,
     types::gp_task,
     record_type = r#type,
@@ -315,6 +341,7 @@ assert_same_enum! {
     GraphDestroy = GP_OP_GRAPH_DESTROY, LibraryLoad = GP_OP_LIBRARY_LOAD,
     HandleOther = GP_OP_HANDLE_OTHER, EventRecord = GP_OP_EVENT_RECORD,
     StreamWait = GP_OP_STREAM_WAIT, StreamDestroy = GP_OP_STREAM_DESTROY,
+    Tensor = GP_OP_TENSOR,
 }
 assert_same_enum! {
     Shape, gp_shape, 0, GP_SHAPE_COUNT:
@@ -324,7 +351,7 @@ assert_same_enum! {
 }
 assert_same_enum! {
     Layer, gp_layer, 0, GP_LAYER_COUNT:
-    Runtime = GP_LAYER_RUNTIME, Driver = GP_LAYER_DRIVER,
+    Runtime = GP_LAYER_RUNTIME, Driver = GP_LAYER_DRIVER, Framework = GP_LAYER_FRAMEWORK,
 }
 assert_same_enum! {
     Place, gp_place, 0, GP_PLACE_COUNT:
@@ -394,7 +421,9 @@ assert_same_numbers!(
     record::BATCH => GP_RECORD_BATCH,
     record::PYTHON => GP_RECORD_PYTHON,
     record::PYTHON_CODE => GP_RECORD_PYTHON_CODE,
-    record::PYTHON_CODE + 1 => GP_RECORD_COUNT,
+    record::TENSOR => GP_RECORD_TENSOR,
+    record::REQUEST => GP_RECORD_REQUEST,
+    record::REQUEST + 1 => GP_RECORD_COUNT,
 );
 
 fn raw_value(value: Value) -> types::gp_value {
@@ -420,7 +449,7 @@ fn flags(function: &Function) -> u16 {
         (types::gp_flag::GP_TOLD, op.is_told()),
         (
             types::gp_flag::GP_WITH_STACK,
-            op.allocates() || matches!(op, Op::GraphAllocate | Op::GraphNode),
+            op.allocates() || matches!(op, Op::GraphAllocate | Op::GraphNode | Op::Tensor),
         ),
     ];
     let set = flags.iter().filter(|(_, is_set)| *is_set);

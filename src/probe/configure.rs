@@ -32,6 +32,7 @@ fn fill(rodata: &mut Rodata, settings: &Settings) {
     rodata.launch_stacks = settings.launch_stacks;
     rodata.keep_ledger = settings.ledger;
     rodata.take_python = with_python(settings);
+    rodata.take_tensors = settings.tensors;
     rodata.stack_mode = settings.stacks as u32;
     for (recipe, function) in rodata.recipes.iter_mut().zip(FUNCTIONS) {
         *recipe = abi::recipe(function);
@@ -100,6 +101,7 @@ fn select_programs(progs: &mut OpenGpuprobeProgs<'_>, settings: &Settings, kind:
         (&mut progs.call_return_offset, offset),
         (&mut progs.rendezvous_offset, offset),
         (&mut progs.entry_offset, offset),
+        (&mut progs.tensor_request, settings.tensors),
         (&mut progs.task_fork, settings.follow_children),
     ] {
         program.set_autoload(is_needed);

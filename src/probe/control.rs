@@ -247,6 +247,7 @@ impl Probe {
                 python,
                 python_cut,
                 python_unreadable,
+                tensors,
             } = bss.losses;
             Lost {
                 memory: ring_full + threads_full + nesting + unreadable,
@@ -264,6 +265,7 @@ impl Probe {
                 python,
                 python_cut,
                 python_unreadable,
+                tensors,
                 ..Lost::default()
             }
         })

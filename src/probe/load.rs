@@ -43,6 +43,8 @@ pub struct Settings {
     pub stacks: StackMode,
     /// Call stacks have Python frames.
     pub python: bool,
+    /// What frameworks' allocators hand out is sent.
+    pub tensors: bool,
     /// Attach in this way; `None` for the best that works.
     pub kind: Option<AttachKind>,
     /// Maps that are to have another size than they are made with.
@@ -259,6 +261,41 @@ impl Probe {
         let progs = &self.skeleton.progs;
         let programs = [&progs.entry_multi, &progs.entry_perf, &progs.entry_offset];
         self.attach_entries(programs, path, points, pid)
+    }
+
+    /// Probes functions of frameworks' allocators, of which only the entry matters and the call stack does.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn attach_tensors(
+        &self,
+        path: &str,
+        points: &[Point],
+        pid: Option<i32>,
+    ) -> Result<Attached> {
+        let progs = &self.skeleton.progs;
+        let program = match self.kind {
+            AttachKind::Session => &progs.call_session,
+            AttachKind::Multi => &progs.call_entry_multi,
+            AttachKind::Perf => &progs.call_entry_perf,
+            AttachKind::Offset => &progs.call_entry_offset,
+        };
+        self.attach(&[(program, false)], self.kind, path, points, pid)
+    }
+
+    /// Probes the places where an allocator says what was asked for; none if it has none, or if this
+    /// kernel has no cookies to tell them by.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn attach_requests(&self, path: &str, pid: Option<i32>) -> Result<Attached> {
+        let pid = self.only_in(pid).unwrap_or(-1);
+        let program = &self.skeleton.progs.tensor_request;
+        let link = program.attach_usdt(pid, path, "pytorch", "malloc")?;
+        Ok(Attached {
+            links: vec![link],
+            file: None,
+        })
     }
 
     /// Probes the function of a collector that is handed its batches.

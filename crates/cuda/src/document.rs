@@ -6,34 +6,38 @@ use super::{Direction, FUNCTIONS, Function, Layer, Op, Told};
 
 /// A Markdown table of every traced function, by what it does and by the library that exports it.
 pub fn markdown() -> String {
-    let mut groups: Vec<(String, [Vec<String>; 2])> = Vec::new();
+    let mut groups: Vec<(String, [Vec<String>; 3])> = Vec::new();
     for function in FUNCTIONS.iter().filter(|f| f.op != Op::SelfTest) {
         let title = title(function);
         let column = match function.layer {
             Layer::Runtime => 0,
             Layer::Driver => 1,
+            Layer::Framework => 2,
         };
         let name = name(function);
         match groups.iter_mut().find(|(t, _)| *t == title) {
             Some((_, columns)) => columns[column].push(name),
             None => {
-                let mut columns = [Vec::new(), Vec::new()];
+                let mut columns = [const { Vec::new() }; 3];
                 columns[column].push(name);
                 groups.push((title, columns));
             }
         }
     }
-    let mut table = String::from("| what | libcudart | libcuda |\n|---|---|---|\n");
-    for (title, [runtime, driver]) in groups {
-        let (runtime, driver) = (runtime.join(", "), driver.join(", "));
+    let mut table = String::from("| what | libcudart | libcuda | libc10 |\n|---|---|---|---|\n");
+    for (title, columns) in groups {
+        let [runtime, driver, framework] = columns.map(|names| names.join(", "));
         // Writing to a string does not fail.
-        let _ = writeln!(table, "| {title} | {runtime} | {driver} |");
+        let _ = writeln!(table, "| {title} | {runtime} | {driver} | {framework} |");
     }
     table
 }
 
 /// The symbol, and the endings of its variants.
 fn name(function: &Function) -> String {
+    if function.op == Op::Tensor {
+        return "`c10::reportMemoryUsageToProfiler`".to_owned();
+    }
     let stem = function.symbol;
     let base = stem.rsplit_once("_v").map_or(stem, |(base, _)| base);
     let variants: Vec<_> = function
@@ -98,6 +102,7 @@ fn title(function: &Function) -> String {
             "memory sets".into()
         }
         Op::Copy | Op::CopyBatch => "copies".into(),
+        Op::Tensor => "tensors".into(),
         Op::SelfTest => "self-test".into(),
     }
 }

@@ -72,7 +72,8 @@ pub fn of(kind: MemoryKind) -> &'static Kind {
         | MemoryKind::Async
         | MemoryKind::Vmm
         | MemoryKind::Graph
-        | MemoryKind::Imported => 2,
+        | MemoryKind::Imported
+        | MemoryKind::Tensor => 2,
         MemoryKind::Array => 3,
         MemoryKind::Managed => 4,
         MemoryKind::Static => 5,

@@ -9,6 +9,7 @@
 mod contexts;
 mod copies;
 pub mod document;
+mod frameworks;
 mod holders;
 pub mod kinds;
 mod launches;
@@ -34,6 +35,8 @@ pub enum Layer {
     Runtime = 0,
     /// `libcuda`: sees everything.
     Driver = 1,
+    /// A library of a framework that has an allocator of its own: PyTorch's `libc10`.
+    Framework = 2,
 }
 
 /// What is reported; any of them together.
@@ -211,6 +214,14 @@ impl Function {
         std::iter::once(self.symbol).chain(self.variants.iter().copied())
     }
 
+    /// What reports call it.
+    pub const fn name(&self) -> &'static str {
+        match self.op {
+            Op::Tensor => "c10::CachingAllocator",
+            _ => self.symbol,
+        }
+    }
+
     /// Whether the ledger needs more of a call than its address and size.
     pub fn is_detailed(&self) -> bool {
         self.op.is_told()
@@ -243,6 +254,8 @@ mod tests {
     fn layers_match_names() {
         for function in FUNCTIONS.iter().filter(|f| f.op != Op::SelfTest) {
             for symbol in function.symbols() {
+                let framework = symbol.starts_with("_ZN");
+                assert_eq!(framework, function.layer == Layer::Framework, "{symbol}");
                 let runtime = symbol.starts_with("cuda");
                 assert_eq!(runtime, function.layer == Layer::Runtime, "{symbol}");
             }
@@ -302,6 +315,7 @@ mod tests {
                     (function.op != Op::StreamDestroy, false, false)
                 }
                 Op::KernelName => (true, true, false),
+                Op::Tensor => (true, true, true),
                 Op::Copy | Op::CopyBatch => {
                     assert!(has(function.size), "{}", function.symbol);
                     let asynchronous = has(function.stream);

@@ -38,6 +38,9 @@ pub enum MemoryKind {
     /// A kind that an export does not tell.
     #[cfg_attr(feature = "clap", value(skip))]
     Unknown,
+    /// A block of a framework's allocator, which is inside of memory of another kind.
+    #[cfg_attr(feature = "clap", value(skip))]
+    Tensor,
 }
 
 /// To which sum memory of a kind belongs.
@@ -74,7 +77,7 @@ pub enum Space {
 
 impl MemoryKind {
     /// Number of kinds.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 15;
 
     /// Every kind, in the order of reports.
     pub const ALL: [Self; Self::COUNT] = [
@@ -92,11 +95,16 @@ impl MemoryKind {
         Self::Pageable,
         Self::ManagedStatic,
         Self::Unknown,
+        Self::Tensor,
     ];
 
-    /// Whether the functions that we trace hand it out. The others only exports have.
+    /// Whether the functions that we trace hand it out. The others only exports have, and tensors are no
+    /// memory of their own.
     pub const fn is_traced(self) -> bool {
-        !matches!(self, Self::Pageable | Self::ManagedStatic | Self::Unknown)
+        !matches!(
+            self,
+            Self::Pageable | Self::ManagedStatic | Self::Unknown | Self::Tensor
+        )
     }
 
     /// The name in reports.
@@ -116,6 +124,7 @@ impl MemoryKind {
             Self::Pageable => "pageable",
             Self::ManagedStatic => "managed static",
             Self::Unknown => "unknown",
+            Self::Tensor => "tensor",
         }
     }
 
@@ -137,7 +146,7 @@ impl MemoryKind {
             Self::Vmm => Space::Physical,
             Self::Static | Self::ManagedStatic => Space::Variables,
             Self::Device | Self::Pitched | Self::Managed | Self::Async => Space::Device,
-            Self::Graph | Self::Imported | Self::Unknown => Space::Device,
+            Self::Graph | Self::Imported | Self::Unknown | Self::Tensor => Space::Device,
         }
     }
 

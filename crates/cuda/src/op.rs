@@ -118,6 +118,9 @@ pub enum Op {
     StreamWait = 53,
     /// Destroys `stream`.
     StreamDestroy = 54,
+    /// A framework's allocator has handed out `size` bytes at `address`, or taken them back if that is
+    /// negative; `out` are allocated then, and `stream` are held. Seen at entry only.
+    Tensor = 55,
 }
 
 impl Op {
@@ -233,6 +236,9 @@ impl Op {
 
     /// Whether `modes` need calls of this kind, of memory of this kind.
     pub const fn is_needed_by(self, modes: Modes, kind: MemoryKind) -> bool {
+        if matches!(self, Self::Tensor) {
+            return modes.memleak;
+        }
         if self.is_about_streams() {
             return modes.memleak || modes.cudatrace || modes.bandwidth_util;
         }

@@ -5,6 +5,7 @@
 
 use super::contexts::CONTEXTS;
 use super::copies::DRIVER_COPIES;
+use super::frameworks::FRAMEWORKS;
 use super::holders::HOLDERS;
 use super::launches::LAUNCHES;
 use super::memory::MEMORY;
@@ -53,7 +54,7 @@ pub const SELF_TEST_ROW: u16 = 0;
 
 const SELF_TEST: &[Function] = &[driver(Op::SelfTest, "gpuprobe_self_test")];
 
-const PARTS: [&[Function]; 7] = [
+const PARTS: [&[Function]; 8] = [
     SELF_TEST,
     MEMORY,
     HOLDERS,
@@ -61,6 +62,7 @@ const PARTS: [&[Function]; 7] = [
     LAUNCHES,
     DRIVER_COPIES,
     RUNTIME_COPIES,
+    FRAMEWORKS,
 ];
 
 const COUNT: usize = {

@@ -96,6 +96,16 @@ impl Allocation {
         Self { size_bytes, ..self }
     }
 
+    /// The same, of a framework's block, in other words: its stream, and what it has beyond what was asked
+    /// for, where memory from CUDA has its slot and its context.
+    pub(super) fn with_request(self, stream: u8, more: u16) -> Self {
+        Self {
+            owner: self.owner & !0xff | u32::from(stream),
+            context: more,
+            ..self
+        }
+    }
+
     /// Kind of memory.
     pub fn kind(&self) -> MemoryKind {
         MemoryKind::ALL[usize::from(self.kind_and_space & 15) % MemoryKind::COUNT]

@@ -116,7 +116,7 @@ impl Process {
             (MemoryKind::Array, Some(values)) => {
                 new.size_bytes = match call.function.layer {
                     Layer::Runtime => arrays::of_runtime(values),
-                    Layer::Driver => arrays::of_driver(values),
+                    Layer::Driver | Layer::Framework => arrays::of_driver(values),
                 };
             }
             (MemoryKind::Imported, Some(values)) => new.size_bytes = shared(values).unwrap_or(0),
@@ -252,8 +252,14 @@ impl Process {
             }
             Op::MapHandle => self.map(call.out(), call.size_bytes, 0, address, call.end_ns),
             Op::Unmap => {
+                let range = self.physical.range_of(address);
+                let before = self.physical.mapped_bytes_at(address, call.size_bytes);
                 for gone in self.physical.unmap(address, call.size_bytes, call.start_ns) {
                     self.forget(gone);
+                }
+                if let Some(range) = range {
+                    let left = self.physical.mapped_bytes_at(address, call.size_bytes);
+                    self.tensors.unmapped(range, before.saturating_sub(left));
                 }
             }
             Op::Reserve => self.physical.reserve(address, call.size_bytes, call.end_ns),

@@ -181,6 +181,8 @@ impl Launches {
             Event::Kernel(kernel) => self.learn(kernel, host_name),
             // Single launches are counted already.
             Event::Launch(_)
+            | Event::Tensor(_)
+            | Event::Request(_)
             | Event::Call(_)
             | Event::Copy(_)
             | Event::Activity(_)

@@ -132,6 +132,8 @@ impl Ledger {
                 }
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
+            Event::Tensor(tensor) => self.living.enter(tensor.pid).apply_tensor(tensor),
+            Event::Request(request) => self.living.enter(request.pid).apply_request(request),
             Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) | Event::Activity(_) => {}
         }
     }

@@ -26,6 +26,7 @@ mod process;
 mod rows;
 pub mod sites;
 mod superseded;
+pub mod tensors;
 pub mod totals;
 pub mod transfers;
 
@@ -41,6 +42,7 @@ pub use live::{By, First};
 pub use process::{Process, Span, Thread};
 pub use rows::Row;
 pub use sites::{Site, Sites};
+pub use tensors::{Allocator, Tensors};
 pub use transfers::Transfers;
 
 use change::Changes;

@@ -119,6 +119,13 @@ impl LiveSet {
         Some(self.store.resize(slot, size_bytes))
     }
 
+    /// What lives under `key`, if anything does, is for this stream, and so much more than was asked for.
+    pub(super) fn note_request(&mut self, key: u64, stream: u8, more: u16) {
+        if let Some(slot) = self.find(key) {
+            self.store.note_request(slot, stream, more);
+        }
+    }
+
     /// What lives under `key`.
     pub(super) fn get(&self, key: u64) -> Option<&Allocation> {
         self.find(key).map(|slot| self.store.get(slot))

@@ -60,7 +60,7 @@ pub struct PhysicalMemory {
     places: BTreeSet<(u64, u64)>,
     superseded: Superseded,
     last_id: u64,
-    reserved: HashMap<u64, Reservation>,
+    reserved: BTreeMap<u64, Reservation>,
     reserved_bytes: u64,
 }
 
@@ -242,6 +242,31 @@ impl PhysicalMemory {
     fn mapping_at(&self, address: u64) -> Option<&Mapping> {
         let (&start, mapping) = self.mappings.range(..=address).next_back()?;
         (address - start < mapping.size_bytes).then_some(mapping)
+    }
+
+    /// Where the reserved range of addresses begins that `address` is in.
+    pub(super) fn range_of(&self, address: u64) -> Option<u64> {
+        let (&start, range) = self.reserved.range(..=address).next_back()?;
+        (address - start < range.size_bytes).then_some(start)
+    }
+
+    /// What is mapped in the reserved range that begins at `start`: addresses and bytes, in order.
+    pub(super) fn mapped_in(&self, start: u64) -> Vec<(u64, u64)> {
+        let Some(range) = self.reserved.get(&start) else {
+            return Vec::new();
+        };
+        let end = start.saturating_add(range.size_bytes);
+        let pieces = self.mappings.range(start..end);
+        pieces.map(|(&at, piece)| (at, piece.size_bytes)).collect()
+    }
+
+    /// Bytes of the mappings that begin within `size_bytes` from `address`.
+    pub(super) fn mapped_bytes_at(&self, address: u64, size_bytes: u64) -> u64 {
+        let end = address.saturating_add(size_bytes.max(1));
+        let pieces = self.mappings.range(address..end);
+        pieces.fold(0, |sum: u64, (_, piece)| {
+            sum.saturating_add(piece.size_bytes)
+        })
     }
 
     pub(super) fn is_mapped_at(&self, start: u64) -> bool {

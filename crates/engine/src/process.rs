@@ -14,6 +14,7 @@ use super::physical::PhysicalMemory;
 use super::pools::Pools;
 use super::rows::SincePeak;
 use super::sites::Sites;
+use super::tensors::Tensors;
 use super::totals::{Sums, Totals};
 use super::{Allocation, Identity};
 use gpuprobe_cuda::{KindSet, MemoryKind, Space};
@@ -76,6 +77,8 @@ pub struct Process {
     pub pools: Pools,
     /// From where it allocates.
     pub sites: Sites,
+    /// What allocators of frameworks have handed out of what it holds.
+    pub tensors: Tensors,
     /// Nothing that it did was missed.
     pub from_birth: bool,
     /// Who it is.
@@ -123,6 +126,7 @@ impl Process {
             physical: PhysicalMemory::default(),
             pools: Pools::default(),
             sites: Sites::default(),
+            tensors: Tensors::default(),
             from_birth: false,
             identity: Identity::default(),
             graphs: Graphs::default(),
@@ -288,6 +292,7 @@ impl Process {
         match gone.space() {
             Space::Variables => self.forget_variable(gone.address),
             Space::Shared => drop(self.opened.remove(&gone.address)),
+            Space::Device if gone.kind() != MemoryKind::Async => self.tensors.segment_gone(gone),
             _ if gone.kind() == MemoryKind::Async => {
                 self.pools.subtract(gone.slot(), gone.size_bytes);
             }

@@ -30,6 +30,8 @@ pub mod record {
     pub const BATCH: u16 = 15;
     pub const PYTHON: u16 = 16;
     pub const PYTHON_CODE: u16 = 17;
+    pub const TENSOR: u16 = 18;
+    pub const REQUEST: u16 = 19;
 }
 
 /// `struct gp_call`: a finished outermost memory call.
@@ -100,6 +102,58 @@ pub struct RawNamed {
     pub name_bytes: u32,
     /// Zero.
     pub reserved: u32,
+}
+
+/// `struct gp_tensor`: what a framework's allocator has handed out or taken back.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawTensor {
+    /// [`record::TENSOR`].
+    pub record_type: u16,
+    /// Row of the function table.
+    pub row: u16,
+    /// Device index as the process numbers it.
+    pub device: u16,
+    /// Zero.
+    pub reserved: u16,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// Where it is.
+    pub address: u64,
+    /// Bytes; negative if it was taken back.
+    pub bytes: i64,
+    /// Bytes that are allocated on the device after that.
+    pub allocated: u64,
+    /// Bytes that the allocator has from CUDA for that.
+    pub held: u64,
+    /// Names the call stack within the process; 0 if it was not taken.
+    pub stack: u64,
+}
+
+/// `struct gp_request`: what was asked for, of the tensor that the thread was handed out last.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct RawRequest {
+    /// [`record::REQUEST`].
+    pub record_type: u16,
+    /// Device index as the process numbers it.
+    pub device: u16,
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Where it is.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// The stream that it is for.
+    pub stream: u64,
 }
 
 /// `struct gp_task`: a process or thread at first sight, renamed, ended, or running a new program.

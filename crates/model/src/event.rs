@@ -8,8 +8,8 @@ use std::fmt;
 use zerocopy::FromBytes;
 
 use crate::abi::{
-    RawBatch, RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed, RawTask,
-    record,
+    RawBatch, RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed,
+    RawRequest, RawTask, RawTensor, record,
 };
 use crate::activity;
 use crate::activity::Batch;
@@ -27,6 +27,10 @@ pub const MAX_DEVICES: u16 = 240;
 pub enum Event {
     /// A memory call has returned.
     Call(Call),
+    /// A framework's allocator has handed out memory or taken it back.
+    Tensor(Tensor),
+    /// What was asked for, of a tensor that was handed out just before.
+    Request(Request),
     /// A process is seen for the first time, or its name changed.
     Process(Task),
     /// A thread is seen for the first time, or its name changed.
@@ -141,6 +145,49 @@ pub struct Detail {
     pub values: [u64; EXTRA],
     /// The name of a variable; invalid UTF-8 is replaced.
     pub name: Option<String>,
+}
+
+/// A block that a framework's allocator has handed out or taken back, within memory that it has from
+/// CUDA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Row of the function table.
+    pub row: u16,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// Where it is.
+    pub address: u64,
+    /// Bytes, as rounded up by the allocator.
+    pub bytes: u64,
+    /// It was taken back.
+    pub is_free: bool,
+    /// Bytes that are handed out on the device after that, as the allocator says.
+    pub allocated_bytes: u64,
+    /// Bytes that it has from CUDA for that, as it says.
+    pub reserved_bytes: u64,
+    /// Device index as CUDA numbers it in that process.
+    pub device: u16,
+    /// Names its call stack within the process; 0 if that was not taken.
+    pub stack: u64,
+}
+
+/// What was asked for, of a tensor that was handed out just before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Process id.
+    pub pid: u32,
+    /// Device index as CUDA numbers it in that process.
+    pub device: u16,
+    /// Where the tensor is.
+    pub address: u64,
+    /// Bytes that were asked for.
+    pub bytes: u64,
+    /// The stream that it is for: a handle, 0 for the default one.
+    pub stream: u64,
 }
 
 /// A process or a thread.
@@ -285,6 +332,14 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
             let (raw, rest) = RawNamed::read_from_prefix(bytes).map_err(|_| truncated)?;
             let name = rest.get(..raw.name_bytes as usize).ok_or(truncated)?;
             Ok(Event::Call(Call::detailed(&raw.detail, Some(text(name)))?))
+        }
+        record::TENSOR => {
+            let (raw, _) = RawTensor::read_from_prefix(bytes).map_err(|_| truncated)?;
+            Ok(Event::Tensor(Tensor::try_from(&raw)?))
+        }
+        record::REQUEST => {
+            let (raw, _) = RawRequest::read_from_prefix(bytes).map_err(|_| truncated)?;
+            Ok(Event::Request(Request::from(&raw)))
         }
         record::PROCESS => Ok(Event::Process(task()?)),
         record::THREAD => Ok(Event::Thread(task()?)),

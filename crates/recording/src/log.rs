@@ -11,7 +11,8 @@ use zerocopy::FromBytes;
 
 use gpuprobe_model::Usage;
 use gpuprobe_model::abi::{
-    RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed, RawTask, record,
+    RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed, RawTask, RawTensor,
+    record,
 };
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Location};
@@ -202,6 +203,7 @@ pub fn row_offset(bytes: &[u8]) -> Option<usize> {
         // The others begin with a call.
         record::CALL | record::DETAIL | record::NAMED => offset_of!(RawCall, row),
         record::COPY => offset_of!(RawCopy, row),
+        record::TENSOR => offset_of!(RawTensor, row),
         record::KERNEL => offset_of!(RawKernel, key) + offset_of!(RawLaunchKey, row),
         record::LAUNCH => offset_of!(RawLaunch, key) + offset_of!(RawLaunchKey, row),
         _ => return None,

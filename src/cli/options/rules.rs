@@ -62,6 +62,13 @@ pub(super) const RULES: &[Rule] = &[
         why: "no call stacks are taken; trace --memleak with --stacks auto",
     },
     Rule {
+        commands: LIVE,
+        options: &["tensors"],
+        works: |given| given.memleak(),
+        grade: Warning,
+        why: "tensors are a part of memory, which is not traced; add --memleak",
+    },
+    Rule {
         commands: &[TRACE],
         options: &["top"],
         works: |given| given.memleak() || given.has("cudatrace") || given.activity(),

@@ -193,6 +193,7 @@ impl TraceArgs {
             single_records: self.per_record,
             stacks: self.target.stacks(modes.memleak),
             python: self.target.python(),
+            tensors: self.target.tensors(modes.memleak),
             view: self.view.view(),
             profiles,
             target: self.target.target(),

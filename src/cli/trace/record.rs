@@ -86,6 +86,7 @@ impl RecordArgs {
             single_records: false,
             stacks: self.target.stacks(modes.memleak),
             python: self.target.python(),
+            tensors: self.target.tensors(modes.memleak),
             view: View::default(),
             profiles: profile::Config::default(),
             target: self.target.target(),

@@ -12,6 +12,15 @@ use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{KindSet, MemoryKind};
 
+/// Whether the blocks of PyTorch's allocator are traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Tensors {
+    /// By call site, with --memleak.
+    On,
+    /// Not at all: segments only.
+    Off,
+}
+
 /// Whether call stacks have frames of Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PythonFrames {
@@ -85,6 +94,10 @@ pub(super) struct TargetArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value_t = PythonFrames::Auto)]
     python: PythonFrames,
 
+    /// What PyTorch's allocator has handed out of the memory that it has from CUDA.
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Tensors::On)]
+    tensors: Tensors,
+
     /// Have COMMAND run as root, also where sudo was called by another user.
     #[arg(long, requires = "command")]
     pub(super) as_root: bool,
@@ -123,6 +136,11 @@ impl TargetArgs {
     /// Whether call stacks have frames of Python.
     pub(super) fn python(&self) -> bool {
         self.python == PythonFrames::Auto
+    }
+
+    /// Whether what allocators of frameworks hand out is traced.
+    pub(super) fn tensors(&self, memleak: bool) -> bool {
+        memleak && self.tensors == Tensors::On
     }
 
     /// Which of that is reported, or recorded.

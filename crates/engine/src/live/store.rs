@@ -174,6 +174,14 @@ impl Store {
         old
     }
 
+    /// Notes of what is in `slot` what groups and bounds have nothing to do with.
+    pub(super) fn note_request(&mut self, slot: Slot, stream: u8, more: u16) {
+        let block = &self.blocks[block_of(slot)];
+        let group = &mut self.groups[block.group as usize];
+        let entry = &mut group.entries[block.position as usize * BLOCK + offset(slot)];
+        *entry = entry.with_request(stream, more);
+    }
+
     /// The group of `key`, which may be new.
     fn group(&mut self, key: Key) -> u32 {
         if let Some((_, number)) = self.last.filter(|(last, _)| *last == key) {

@@ -1,7 +1,10 @@
 //! Events from the records of the kernel side.
 
-use super::{Call, Copy, DecodeError, Detail, Kernel, MAX_DEVICES, Task};
-use crate::abi::{CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawTask};
+use super::{Call, Copy, DecodeError, Detail, Kernel, MAX_DEVICES, Request, Task, Tensor};
+use crate::abi::{
+    CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawRequest, RawTask, RawTensor,
+};
+use gpuprobe_cuda::Op;
 
 impl TryFrom<&RawCall> for Call {
     type Error = DecodeError;
@@ -57,6 +60,41 @@ impl Call {
     /// [`Function::stream`]; 0 if that was not sent.
     pub fn stream(&self) -> u64 {
         self.detail.as_deref().map_or(0, |d| d.stream)
+    }
+}
+
+impl TryFrom<&RawTensor> for Tensor {
+    type Error = DecodeError;
+
+    fn try_from(raw: &RawTensor) -> Result<Self, DecodeError> {
+        gpuprobe_cuda::function(raw.row)
+            .filter(|f| f.op == Op::Tensor)
+            .ok_or(DecodeError::UnknownRow(raw.row))?;
+        Ok(Self {
+            row: raw.row,
+            pid: raw.tgid,
+            tid: raw.tid,
+            time_ns: raw.time_ns,
+            address: raw.address,
+            bytes: raw.bytes.unsigned_abs(),
+            is_free: raw.bytes < 0,
+            allocated_bytes: raw.allocated,
+            reserved_bytes: raw.held,
+            device: raw.device,
+            stack: raw.stack,
+        })
+    }
+}
+
+impl From<&RawRequest> for Request {
+    fn from(raw: &RawRequest) -> Self {
+        Self {
+            pid: raw.tgid,
+            device: raw.device,
+            address: raw.address,
+            bytes: raw.bytes,
+            stream: raw.stream,
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod pools;
 mod rows;
 mod schema;
 mod tasks;
+mod tensors;
 
 use std::fs;
 use std::io::ErrorKind;

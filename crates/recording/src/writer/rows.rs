@@ -14,13 +14,14 @@ use super::facts::Facts;
 use super::insert::Insert;
 use super::launches::Launches;
 use super::pools::Pools;
+use super::tensors::Tensors;
 use crate::batch::Step;
 use crate::ids::global_pid;
 use crate::log;
 use crate::log::Note;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, Modes};
 use gpuprobe_engine::Change;
-use gpuprobe_model::event::{Copy, Event, Launch};
+use gpuprobe_model::event::{Copy, Event, Launch, Tensor};
 
 /// Where the call stack of a call is entered.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +65,7 @@ pub(super) struct Rows<'c> {
     unmatched: Insert<'c>,
     launches: Launches<'c>,
     used: Insert<'c>,
+    tensors: Tensors<'c>,
     /// `nameId` by row of the function table.
     names: Vec<Option<i64>>,
     modes: Modes,
@@ -95,6 +97,7 @@ impl<'c> Rows<'c> {
             unmatched: into("GPUPROBE_UNMATCHED_FREES"),
             launches: Launches::new(connection),
             used: into("GPUPROBE_SMI"),
+            tensors: Tensors::new(connection),
             names: vec![None; FUNCTIONS.len()],
             modes: facts.modes,
             counted: facts.kinds,
@@ -190,6 +193,8 @@ impl<'c> Rows<'c> {
                 return Ok(2);
             }
             Event::Launch(launch) => return self.launch(launch),
+            Event::Tensor(tensor) => self.tensor(tensor)?,
+            Event::Request(request) => self.tensors.request(request),
             Event::Kernel(_) => {
                 for change in changes {
                     if let Change::Named(handle, name) = change {
@@ -235,6 +240,13 @@ impl<'c> Rows<'c> {
         }
         let after = self.common.correlation;
         self.common.tasks.end(pid, time, how, after)
+    }
+
+    fn tensor(&mut self, tensor: &Tensor) -> rusqlite::Result<()> {
+        let chain = self.chains.id(tensor.pid, tensor.stack);
+        let thread = self.common.thread(tensor.pid, tensor.tid)?;
+        let time = self.time(tensor.time_ns);
+        self.tensors.block(*tensor, (time, thread), chain)
     }
 
     fn launch(&mut self, launch: &Launch) -> rusqlite::Result<u64> {
@@ -341,6 +353,7 @@ impl<'c> Rows<'c> {
     /// Writes the figures that change all the time as they are now.
     pub(super) fn write_counts(&mut self) -> rusqlite::Result<()> {
         self.launches.write_counts()?;
+        self.tensors.write_all()?;
         let sql = "UPDATE ANALYSIS_DETAILS SET duration = ?1, stopTime = ?1";
         self.connection.execute(sql, [self.last_ns()])?;
         let dropped = ("recording", &self.dropped);

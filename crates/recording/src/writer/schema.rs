@@ -241,6 +241,13 @@ pub(super) const OURS: &[Table] = &[
          NOT NULL, c INTEGER NOT NULL, name TEXT NOT NULL",
     ),
     (
+        "GPUPROBE_TENSORS",
+        "t0 INTEGER NOT NULL, globalTid INTEGER NOT NULL, device INTEGER NOT NULL, \
+         address INTEGER NOT NULL, bytes INTEGER NOT NULL, isFree INTEGER NOT NULL, \
+         allocated INTEGER NOT NULL, reserved INTEGER NOT NULL, requested INTEGER, \
+         stream INTEGER, chain INTEGER",
+    ),
+    (
         "GPUPROBE_SMI",
         "t0 INTEGER NOT NULL, gpu INTEGER NOT NULL, usedBytes INTEGER NOT NULL",
     ),

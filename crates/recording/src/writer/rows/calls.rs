@@ -72,7 +72,7 @@ impl Rows<'_> {
         };
         let class = match function.layer {
             Layer::Runtime => class::RUNTIME,
-            Layer::Driver => class::DRIVER,
+            Layer::Driver | Layer::Framework => class::DRIVER,
         };
         let thread = self.common.thread(pid, tid)?;
         let (start, end) = (self.time(start_ns), self.time(end_ns));
