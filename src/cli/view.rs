@@ -37,9 +37,9 @@ pub(super) struct ViewArgs {
     #[arg(long)]
     stacks_shown: bool,
 
-    /// Show all there is to say of the call site of this number, in text.
-    #[arg(long, value_name = "N")]
-    site: Option<u32>,
+    /// Show all there is to say of the call site of this number, in text; of tensors, T and the number.
+    #[arg(long, value_name = "N", value_parser = parse_site)]
+    site: Option<SiteNumber>,
 
     /// List single allocations, in text.
     #[arg(long)]
@@ -80,10 +80,37 @@ impl ViewArgs {
             full_stacks: self.full_stacks,
             stacks_native: self.stacks_native,
             stacks_shown: self.shows_stacks(),
-            site: self.site,
+            site: match self.site {
+                Some(SiteNumber::Cuda(number)) => Some(number),
+                _ => None,
+            },
+            tensor_site: match self.site {
+                Some(SiteNumber::Tensors(number)) => Some(number),
+                _ => None,
+            },
             allocations: self.allocations,
         }
     }
+}
+
+/// A call site, as reports number it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SiteNumber {
+    /// Where CUDA was called.
+    Cuda(u32),
+    /// Where PyTorch's allocator was.
+    Tensors(u32),
+}
+
+/// `12`, or `T12`.
+fn parse_site(text: &str) -> Result<SiteNumber, String> {
+    let of_tensors = text.strip_prefix(['T', 't']);
+    let number = of_tensors.unwrap_or(text).parse();
+    let number = number.map_err(|_| format!("'{text}' is not a call site; try 12 or T12"))?;
+    Ok(match of_tensors {
+        Some(_) => SiteNumber::Tensors(number),
+        None => SiteNumber::Cuda(number),
+    })
 }
 
 /// How many rows a list has.

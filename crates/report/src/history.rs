@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use gpuprobe_engine::{Ledger, Process};
+use gpuprobe_engine::{Ledger, Process, Sites};
 
 use crate::Report;
-use crate::memleak::Nvml;
+use crate::memleak::{Holder, Nvml};
 
 /// For how long the growth of a process is looked at.
 const WINDOW_NS: u64 = 60_000_000_000;
@@ -28,6 +28,8 @@ struct Past {
     bytes: u64,
     /// Bytes and allocations of call sites, by their numbers.
     sites: Vec<(u64, u64)>,
+    /// The same of what allocators have handed out, by device.
+    tensors: HashMap<u16, Vec<(u64, u64)>>,
     /// Bytes of GPU memory at earlier reports, within a minute.
     recent: VecDeque<(u64, u64)>,
     nvml: Option<(u64, Nvml)>,
@@ -53,8 +55,11 @@ impl History {
                 };
             }
             past.bytes = process.totals.sums.gpu.bytes;
-            let sites = process.sites.iter().map(|site| site.live.all());
-            past.sites = sites.map(|all| (all.bytes, all.allocations)).collect();
+            past.sites = sums(&process.sites);
+            let allocators = process.tensors.iter();
+            past.tensors = allocators
+                .map(|allocator| (allocator.device, sums(&allocator.blocks.sites)))
+                .collect();
             past.recent.push_back((now_ns, past.bytes));
             let is_old = |&(ns, _): &(u64, u64)| now_ns.saturating_sub(ns) > WINDOW_NS;
             while past.recent.front().is_some_and(is_old) {
@@ -84,11 +89,19 @@ impl History {
     }
 
     /// The same of what is live at the call site with this number: bytes and allocations.
-    pub(crate) fn change_of_site(&self, process: &Process, site: u32) -> Option<(i64, i64)> {
-        let now = process.sites.get(site)?.live.all();
-        let before = self
-            .past(process)
-            .and_then(|past| past.sites.get(site as usize));
+    pub(crate) fn change_of_site(&self, holder: Holder<'_>, site: u32) -> Option<(i64, i64)> {
+        let (now, before) = match holder {
+            Holder::Process(process) => {
+                let past = self.past(process).map(|past| &past.sites);
+                (process.sites.get(site)?.live.all(), past)
+            }
+            Holder::Allocator(process, allocator) => {
+                let past = self.past(process);
+                let before = past.and_then(|past| past.tensors.get(&allocator.device));
+                (allocator.blocks.sites.get(site)?.live.all(), before)
+            }
+        };
+        let before = before.and_then(|sites| sites.get(site as usize));
         let (bytes, allocations) = before.copied().unwrap_or((0, 0));
         let difference = |now: u64, before: u64| clamp(i128::from(now) - i128::from(before));
         self.has_reported.then(|| {
@@ -111,6 +124,12 @@ impl History {
     pub(crate) fn nvml(&self, process: &Process) -> Option<(u64, Nvml)> {
         self.past(process)?.nvml
     }
+}
+
+/// Bytes and allocations that are live, by call site.
+fn sums(sites: &Sites) -> Vec<(u64, u64)> {
+    let live = sites.iter().map(|site| site.live.all());
+    live.map(|all| (all.bytes, all.allocations)).collect()
 }
 
 fn clamp(change: i128) -> i64 {

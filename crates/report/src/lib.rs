@@ -285,7 +285,7 @@ pub(crate) fn micros(time: Option<&DateTime<FixedOffset>>) -> String {
 /// The function of `row`, as the user called it.
 pub(crate) fn function_name(row: u16, symbols: &dyn Symbols) -> Cow<'static, str> {
     match gpuprobe_cuda::function(row) {
-        Some(function) => function.symbol.into(),
+        Some(function) => function.name().into(),
         None => symbols.function(row).unwrap_or_default(),
     }
 }

@@ -67,6 +67,8 @@ pub struct View {
     pub stacks_shown: bool,
     /// In text, show all there is to say of the site with this number.
     pub site: Option<u32>,
+    /// Likewise of the call site of tensors.
+    pub tensor_site: Option<u32>,
     /// In text, list single allocations.
     pub allocations: bool,
 }
@@ -85,6 +87,11 @@ impl View {
     /// Whether call stacks with the same lines of Python are one call site.
     pub fn groups_by_lines(&self) -> bool {
         self.group != Some(Group::NativeStack)
+    }
+
+    /// Whether it is about one call site only.
+    pub fn is_of_one_site(&self) -> bool {
+        self.site.is_some() || self.tensor_site.is_some()
     }
 
     /// Whether all live allocations are listed, whatever their age and size.

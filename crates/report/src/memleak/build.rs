@@ -5,10 +5,11 @@ use std::collections::HashSet;
 
 use super::groups::Groups;
 use super::nvml::tracked;
-use super::sites::site_reports;
+use super::pytorch;
+use super::sites::{Holder, site_reports};
 use super::threads::thread_reports;
 use super::{
-    DeviceReport, GpuShare, Kinds, LeftOut, Live, Memleak, Nvml, PoolReport, ProcessReport,
+    DeviceReport, GpuShare, Kinds, Live, Memleak, Nvml, PoolReport, ProcessReport,
     untraced,
 };
 use crate::{Options, Sources};
@@ -134,7 +135,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         ..
     } = sources;
     let groups = Groups::of(process, options.view.groups_by_lines(), symbols);
-    let (sites, omitted, filtered) = site_reports(process, &groups, options, sources);
+    let (sites, omitted, filtered) = site_reports(Holder::Process(process), &groups, options, sources);
     let (sites, functions) = if options.tells_sites() {
         (Some(sites), Vec::new())
     } else {
@@ -185,8 +186,9 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         threads: thread_reports(process, clock, options, (&groups, symbols)),
         sites,
         functions,
-        omitted: what_there_is(omitted),
-        filtered: what_there_is(filtered),
+        omitted,
+        filtered,
+        pytorch: pytorch::reports(process, options, sources),
     }
 }
 
@@ -199,10 +201,6 @@ fn traced_ns(process: &Process, options: &Options) -> u64 {
             .saturating_sub(first_ns),
         None => u64::try_from(options.since_start.as_nanos()).unwrap_or(u64::MAX),
     }
-}
-
-fn what_there_is(left: LeftOut) -> Option<LeftOut> {
-    (left.allocations > 0).then_some(left)
 }
 
 /// What NVML says of `process`; of one that has ended, what it said last, and how long ago.

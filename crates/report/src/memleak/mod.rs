@@ -5,6 +5,7 @@ mod groups;
 mod listed;
 mod nvml;
 mod peak;
+mod pytorch;
 mod site;
 mod sites;
 mod threads;
@@ -26,7 +27,9 @@ pub(super) use groups::side;
 pub use nvml::Nvml;
 pub(super) use nvml::tracked;
 pub use peak::Peak;
+pub use pytorch::PytorchReport;
 pub use site::{LeftOut, SiteReport};
+pub(crate) use sites::Holder;
 pub(super) use sites::{needed_locations, stack_of};
 
 /// Who holds memory, and what was called.
@@ -270,6 +273,9 @@ pub struct ProcessReport {
     /// Live allocations that are at no call site here, for the age or size that was asked for.
     #[serde(rename = "filtered_out", skip_serializing_if = "Option::is_none")]
     pub filtered: Option<LeftOut>,
+    /// What PyTorch's allocator has handed out of it, by device.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pytorch: Vec<PytorchReport>,
 }
 
 impl ProcessReport {

@@ -10,7 +10,7 @@ use super::{LeftOut, Live, SiteReport};
 use crate::fold::Folded;
 use crate::label::{labels, via};
 use crate::{Options, Sources, function_name};
-use gpuprobe_engine::{Ledger, Process, Site};
+use gpuprobe_engine::{Allocator, Ledger, Process, Site};
 use gpuprobe_model::stack::{Frame, Language, Location, Symbols};
 use gpuprobe_stacks::cuda;
 
@@ -36,7 +36,7 @@ fn select<'a>(process: &'a Process, options: &Options, groups: &Groups) -> Selec
     found.retain(|site| !site.live.is_empty());
     let key = |site: &Listed<'_>| site.key(options.view.sort);
     let mut omitted = LeftOut::default();
-    let top = options.top.filter(|_| options.view.site.is_none());
+    let top = options.top.filter(|_| !options.view.is_of_one_site());
     if let Some(top) = top.filter(|&top| top < found.len()) {
         // There can be many more sites than are listed: the others need no order.
         found.select_nth_unstable_by_key(top, key);
@@ -131,13 +131,33 @@ struct Called {
     api: Cow<'static, str>,
 }
 
-/// The call sites of a process, and what is left out by their number and by filters.
+/// Who holds memory at call sites.
+#[derive(Clone, Copy)]
+pub(crate) enum Holder<'a> {
+    /// A process.
+    Process(&'a Process),
+    /// An allocator within a process.
+    Allocator(&'a Process, &'a Allocator),
+}
+
+impl<'a> Holder<'a> {
+    /// With the sites.
+    fn sites(self) -> &'a Process {
+        match self {
+            Self::Process(process) => process,
+            Self::Allocator(_, allocator) => &allocator.blocks,
+        }
+    }
+}
+
+/// The call sites of a process or an allocator, and what is left out by their number and by filters.
 pub(super) fn site_reports(
-    process: &Process,
+    holder: Holder<'_>,
     groups: &Groups,
     options: &Options,
     sources: Sources<'_>,
-) -> (Vec<SiteReport>, LeftOut, LeftOut) {
+) -> (Vec<SiteReport>, Option<LeftOut>, Option<LeftOut>) {
+    let process = holder.sites();
     let symbols = sources.symbols;
     let selected = select(process, options, groups);
     let called = |site: &Listed<'_>| {
@@ -154,7 +174,7 @@ pub(super) fn site_reports(
     let sites = selected.listed.into_iter().zip(called).zip(labels);
     let sites = sites.map(|((site, called), label)| SiteReport {
         label,
-        change: change(process, &site, sources),
+        change: change(holder, &site, sources),
         own_ids: site
             .members
             .iter()
@@ -162,16 +182,22 @@ pub(super) fn site_reports(
             .collect(),
         ..site_report(&site, called, options, sources)
     });
-    (sites.collect(), selected.omitted, selected.filtered)
+    let what_there_is = |left: LeftOut| (left.allocations > 0).then_some(left);
+    let (omitted, filtered) = (selected.omitted, selected.filtered);
+    (
+        sites.collect(),
+        what_there_is(omitted),
+        what_there_is(filtered),
+    )
 }
 
 /// By how much more is live at a site than in the last report.
-fn change(process: &Process, site: &Listed<'_>, sources: Sources<'_>) -> Option<(i64, i64)> {
+fn change(holder: Holder<'_>, site: &Listed<'_>, sources: Sources<'_>) -> Option<(i64, i64)> {
     let history = sources.history?;
     let changes = site
         .members
         .iter()
-        .map(|&number| history.change_of_site(process, number));
+        .map(|&number| history.change_of_site(holder, number));
     changes.reduce(|a, b| {
         let (a, b) = a.zip(b)?;
         Some((a.0.saturating_add(b.0), a.1.saturating_add(b.1)))
@@ -269,7 +295,12 @@ pub(crate) fn needed_locations(
             needed.push(one);
         }
     };
-    for process in ledger.living().chain(ledger.ended(options.is_final)) {
+    let processes = ledger.living().chain(ledger.ended(options.is_final));
+    let holders = processes.flat_map(|process| {
+        let allocators = process.tensors.iter().map(|allocator| &allocator.blocks);
+        std::iter::once(process).chain(allocators)
+    });
+    for process in holders {
         if options.view.groups_by_lines() {
             let sites = process.sites.iter();
             sites

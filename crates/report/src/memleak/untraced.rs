@@ -56,6 +56,7 @@ fn report(pid: u32, process: &Untraced, usage: &Usage) -> ProcessReport {
         sites: None,
         functions: Vec::new(),
         omitted: None,
+        pytorch: Vec::new(),
         filtered: None,
     }
 }

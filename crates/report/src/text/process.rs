@@ -7,7 +7,8 @@ use gpuprobe_model::text::{printable, size};
 
 use super::nvidia_smi::write_held;
 use super::page::{Page, Who, age};
-use super::sites::{write_details, write_sites};
+use super::pytorch;
+use super::sites::{Held, write_details, write_sites};
 use super::table::{Column, Table, plural};
 use crate::Group;
 use crate::memleak::{Memleak, PoolReport, ProcessReport};
@@ -37,11 +38,20 @@ pub(super) fn write(
     if !process.traced {
         return Ok(());
     }
+    if memleak.view.site.is_none() {
+        pytorch::write(process, memleak, page, out)?;
+    }
+    if memleak.view.tensor_site.is_some() {
+        return Ok(());
+    }
     let sites = process.listed();
     match (memleak.group, memleak.view.site) {
         (Group::Kind, _) => write_kinds(process, page, out)?,
         (_, Some(number)) => match sites.iter().find(|site| site.has_id(number)) {
-            Some(site) => write_details(site, process, &memleak.view, page, out)?,
+            Some(site) => {
+                let held = Held::Cuda(process);
+                write_details(site, held, sites, &memleak.view, page, out)?;
+            }
             None => writeln!(out, "nothing is live at site {number}")?,
         },
         _ => write_sites(process, sites, memleak, page, out)?,

@@ -12,7 +12,7 @@ use super::page::{Page, amount, bar, short_age, short_size, signed_size};
 use super::python::{self, Room};
 use super::table::{Column, Table, plural};
 use crate::fold::{Folded, is_python};
-use crate::memleak::{LeftOut, Memleak, Peak, ProcessReport, SiteReport};
+use crate::memleak::{LeftOut, Memleak, Peak, ProcessReport, PytorchReport, SiteReport};
 use crate::{View, names};
 
 /// Blocks of the bar of a site that holds everything.
@@ -29,22 +29,67 @@ pub(super) fn write_sites(
     page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let lines = site_table(process, sites).lines(page.columns);
-    let stacks = Stacks::of(sites, &memleak.view, page);
+    write_table(Held::Cuda(process), sites, &memleak.view, page, out)?;
+    write_rest((process.omitted, process.filtered), sites, out)
+}
+
+/// Whose call sites are listed.
+#[derive(Clone, Copy)]
+pub(super) enum Held<'a> {
+    /// Where a process called CUDA.
+    Cuda(&'a ProcessReport),
+    /// Where tensors of a device were handed out in it.
+    Tensors(&'a ProcessReport, &'a PytorchReport),
+}
+
+impl Held<'_> {
+    fn process(&self) -> &ProcessReport {
+        match self {
+            Self::Cuda(process) | Self::Tensors(process, _) => process,
+        }
+    }
+
+    /// What shares are of.
+    fn all_bytes(&self) -> u64 {
+        match self {
+            Self::Cuda(process) => process.live.live_bytes,
+            Self::Tensors(_, pytorch) => pytorch.allocated_bytes,
+        }
+    }
+
+    /// What is in front of numbers.
+    fn prefix(&self) -> &'static str {
+        match self {
+            Self::Cuda(_) => "",
+            Self::Tensors(..) => "T",
+        }
+    }
+}
+
+/// Writes a table of call sites, with their stacks if these are asked for.
+pub(super) fn write_table(
+    held: Held<'_>,
+    sites: &[SiteReport],
+    view: &View,
+    page: &Page,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let lines = site_table(held, sites).lines(page.columns);
+    let stacks = Stacks::of(sites, view, page);
     for (index, line) in lines.iter().enumerate() {
         writeln!(out, "{line}")?;
         let site = index.checked_sub(1).and_then(|row| sites.get(row));
         // Each row is followed by its stack.
-        if let Some(site) = site.filter(|_| memleak.view.stacks_shown) {
+        if let Some(site) = site.filter(|_| view.stacks_shown) {
             stacks.write(site, LISTING - 1, out)?;
         }
     }
-    write_rest(process, sites, out)
+    Ok(())
 }
 
 /// The table of call sites.
-fn site_table(process: &ProcessReport, sites: &[SiteReport]) -> Table {
-    let held = if process.exited {
+fn site_table(of: Held<'_>, sites: &[SiteReport]) -> Table {
+    let held = if of.process().exited {
         "NEVER FREED"
     } else {
         "HELD"
@@ -63,16 +108,17 @@ fn site_table(process: &ProcessReport, sites: &[SiteReport]) -> Table {
         Column::text("VIA").needs_width(100),
     ];
     let mut table = Table::new(0, &columns);
-    let plain = sites.iter().all(|site| site.kinds == [MemoryKind::Device]);
+    let plain = |site: &SiteReport| matches!(site.kinds[..], [MemoryKind::Device | MemoryKind::Tensor]);
+    let plain = sites.iter().all(plain);
     for site in sites {
-        table.row(site_cells(process, site, plain));
+        table.row(site_cells(of, site, plain));
     }
     table
 }
 
 /// A row of the table; without the kind of memory if all are `plain`.
-fn site_cells(process: &ProcessReport, site: &SiteReport, plain: bool) -> [String; 11] {
-    let all = process.live.live_bytes.max(1);
+fn site_cells(of: Held<'_>, site: &SiteReport, plain: bool) -> [String; 11] {
+    let all = of.all_bytes().max(1);
     // Where a program gives sizes that do not add up, no part is more than all.
     let share = (site.live.live_bytes as f64 / all as f64).min(1.0);
     let of_gpu = |text: String| match site.live.live_bytes {
@@ -81,9 +127,9 @@ fn site_cells(process: &ProcessReport, site: &SiteReport, plain: bool) -> [Strin
     };
     let (oldest, newest) = (short_age(site.ages_ns.0), short_age(site.ages_ns.1));
     let kinds: Vec<_> = site.kinds.iter().map(|kind| kind.name()).collect();
-    let change = site.change_bytes().filter(|_| !process.exited);
+    let change = site.change_bytes().filter(|_| !of.process().exited);
     [
-        site.id.to_string(),
+        format!("{}{}", of.prefix(), site.id),
         size(site.live.bytes()),
         of_gpu(per_cent(share)),
         of_gpu(bar(share, BAR)),
@@ -130,8 +176,8 @@ pub(crate) fn per_cent(share: f64) -> String {
 }
 
 /// What of a process's sites is not listed, and how to see it.
-fn write_rest(
-    process: &ProcessReport,
+pub(super) fn write_rest(
+    (omitted, filtered): (Option<LeftOut>, Option<LeftOut>),
     sites: &[SiteReport],
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -139,15 +185,15 @@ fn write_rest(
         sites: more,
         allocations,
         bytes,
-    }) = process.omitted
+    }) = omitted
     {
         let (more, bytes) = (plural(more, "more site"), size(bytes));
         let allocations = plural(allocations, "allocation");
         writeln!(out, "... {more}, {bytes} in {allocations} (--top all)")?;
     }
-    if let Some(filtered) = &process.filtered {
+    if let Some(filtered) = filtered {
         let listed = sites.len() as u64;
-        let all = listed + process.omitted.map_or(0, |left| left.sites) + filtered.sites;
+        let all = listed + omitted.map_or(0, |left| left.sites) + filtered.sites;
         let all = plural(all, "site");
         let rest = amount(filtered.bytes, filtered.allocations);
         writeln!(out, "{listed} of {all} shown; filtered out: {rest}")?;
@@ -158,7 +204,8 @@ fn write_rest(
 /// Everything about one site.
 pub(super) fn write_details(
     site: &SiteReport,
-    process: &ProcessReport,
+    held: Held<'_>,
+    sites: &[SiteReport],
     view: &View,
     page: &Page,
     out: &mut dyn Write,
@@ -181,11 +228,11 @@ pub(super) fn write_details(
         },
     ];
     let mut head = Vec::new();
-    site_table(process, std::slice::from_ref(site)).write(page.columns, &mut head)?;
+    site_table(held, std::slice::from_ref(site)).write(page.columns, &mut head)?;
     page.list(&parts, "   ", &mut head)?;
     out.write_all(&head)?;
     let taken = head.iter().filter(|&&byte| byte == b'\n').count();
-    let stacks = Stacks::of(process.listed(), view, page);
+    let stacks = Stacks::of(sites, view, page);
     stacks.write(site, LISTING.saturating_sub(taken), out)
 }
 
