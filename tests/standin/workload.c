@@ -27,6 +27,7 @@ static const struct command *const command_groups[] = {
     process_commands,  module_commands,  launch_commands,  graph_commands,     copy_commands,
     allocate_commands, array_commands,   context_commands, symbol_commands,    async_commands,
     share_commands,    gmemory_commands, vmm_commands,     vmm_share_commands, vmm_stress_commands,
+    more_commands,
 };
 
 enum { GROUPS = sizeof command_groups / sizeof *command_groups };
@@ -132,8 +133,12 @@ void run_line(char *line)
 {
     struct reply reply = { .length = 0 };
     bool ok = run_line_quietly(line, &reply, false);
-    printf("%s%s%s\n", ok ? "ok" : "error", reply.length ? " " : "", reply.text);
+    printf("%s%s%s", ok ? "ok" : "error", reply.length ? " " : "", reply.text);
+    if (reply.more)
+        printf(" %s", reply.more);
+    putchar('\n');
     fflush(stdout);
+    free(reply.more);
 }
 
 /* A piece of nothing but blanks, as after a trailing separator, is no command. */

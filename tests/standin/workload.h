@@ -140,6 +140,7 @@ extern _Thread_local int thread_device;
 struct reply {
     char text[8192];
     size_t length;
+    char *more; /* after the text, however long; on the heap, or NULL */
 };
 
 void reply_add(struct reply *reply, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -179,6 +180,8 @@ extern const struct command main_commands[], memory_commands[], stress_commands[
     graph_commands[], copy_commands[], async_commands[], share_commands[], gmemory_commands[],
     vmm_commands[], vmm_share_commands[], vmm_stress_commands[], allocate_commands[],
     array_commands[], context_commands[], symbol_commands[];
+/* Those that not every program has. */
+extern const struct command more_commands[];
 
 /* Runs one command line (which it cuts into words) and prints its reply. */
 void run_line(char *line);

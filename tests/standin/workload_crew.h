@@ -14,6 +14,7 @@ struct member {
     pthread_barrier_t *start;
     void (*body)(struct member *member);
     uint64_t number, count;
+    int device;
     size_t bytes;
     uint64_t keep_every;
     struct queue *queue;
