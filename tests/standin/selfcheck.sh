@@ -14,6 +14,7 @@ unset STANDIN_DEVICES STANDIN_DEVICE_BYTES STANDIN_FREE_LINGER_NS LD_LIBRARY_PAT
 unset STANDIN_COPY_GBPS STANDIN_HANDLE_LAYOUT STANDIN_COUNT_CALLS
 unset STANDIN_CUPTI_VERSION STANDIN_CUPTI_FAULTS CUDA_INJECTION64_PATH
 unset STANDIN_NVML_DEVICES STANDIN_NVML_PROCESSES CUDA_VISIBLE_DEVICES
+unset PYTORCH_CUDA_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
 no_work="launches=0 captured=0 graph_launches=0 copies=0 copy_bytes=0 sets=0"
 
 # check NAME EXPECTED ACTUAL
@@ -407,6 +408,7 @@ check_threads() {
                 "$("$dir/$program" -c "$commands" </dev/null 2>&1 | sed '/^done /d' | tail -n 1)"
         done
         check_pool_threads "$dir"
+        check_torch_threads "$dir"
     fi
     unset LD_LIBRARY_PATH
     rm -rf "$dir"
@@ -423,6 +425,9 @@ check_threads() {
 
 # shellcheck source=tests/standin/selfcheck_stressor.sh
 . ./selfcheck_stressor.sh
+
+# shellcheck source=tests/standin/selfcheck_torch.sh
+. ./selfcheck_torch.sh
 
 make -s -j2 OUT="$out" || exit 1
 check_binaries
@@ -447,6 +452,7 @@ check_rest
 check_pools
 check_cupti
 check_stressor
+check_torch
 check_threads
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
