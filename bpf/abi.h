@@ -361,10 +361,8 @@ struct gp_tensor {
 /* What was asked for, of the tensor that the thread was handed out last. */
 struct gp_request {
 	__u16 type;
-	__u16 device;
+	__u16 reserved;
 	__u32 tgid;
-	__u32 tid;
-	__u32 reserved;
 	__u64 address;
 	__u64 bytes;
 	__u64 stream;
@@ -721,7 +719,7 @@ GP_ASSERT_SIZE(struct gp_call, 64);
 GP_ASSERT_SIZE(struct gp_detail, 80 + 8 * GP_MAX_EXTRA);
 GP_ASSERT_SIZE(struct gp_named, sizeof(struct gp_detail) + 8 + GP_SYMBOL_LEN);
 GP_ASSERT_SIZE(struct gp_tensor, 64);
-GP_ASSERT_SIZE(struct gp_request, 40);
+GP_ASSERT_SIZE(struct gp_request, 32);
 GP_ASSERT_SIZE(struct gp_task, 64);
 GP_ASSERT_SIZE(struct gp_launch_key, 16);
 GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);

@@ -160,6 +160,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		return 0;
 	}
 	pid_tgid = bpf_get_current_pid_tgid();
+	if (op == GP_OP_TENSOR && gp_is_done_with_tensor(ctx, row, pid_tgid))
+		return 1;
 	if ((op == GP_OP_GRAPH_LAUNCH || gp_is_single(op)) &&
 	    !gp_count_launch(ctx, cookie, pid_tgid >> 32, &counted))
 		return 1;
@@ -188,25 +190,20 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_MEMORY_ALLOCATE &&
 	    (__u32)frame->size != GP_NODE_MEMORY_FREE)
 		return 1;
-	if (op == GP_OP_TENSOR) {
-		if (!gp_is_tensor(frame))
-			return 1;
-		frame->stack = 0;
-	}
-	if (gp_wants_stack(recipe, op) && !(op == GP_OP_TENSOR && (__s64)frame->size < 0)) {
+	if (gp_wants_stack(recipe, op)) {
 		stack = gp_take_stack(ctx, sp, thread->tgid, (__u32)pid_tgid, thread->process);
-		/* These may be within a memory call, whose stack the thread has. */
-		if (gp_is_single(op) || op == GP_OP_TENSOR)
+		if (op == GP_OP_TENSOR) {
+			gp_send_tensor(ctx, thread, row, (__u32)pid_tgid, stack);
+			return 1;
+		}
+		/* A launch may be within a memory call, whose stack the thread has. */
+		if (gp_is_single(op))
 			frame->stack = stack;
 		else
 			thread->stack = stack;
 		frame->start_ns = bpf_ktime_get_ns();
-	} else if ((recipe->flags & GP_WITH_STACK) && op != GP_OP_TENSOR) {
+	} else if (recipe->flags & GP_WITH_STACK) {
 		thread->stack = 0;
-	}
-	if (op == GP_OP_TENSOR) {
-		gp_send_tensor(thread, frame, (__u32)pid_tgid);
-		return 1;
 	}
 	thread->depth++;
 	return 0;

@@ -128,6 +128,7 @@ struct gp_thread {
 	__u32 overflow;            /* pushes beyond GP_MAX_CONTEXTS */
 	__u64 extra[GP_MAX_EXTRA]; /* of the open outermost memory call */
 	__u64 stack;               /* likewise */
+	__u64 tensor;              /* address of the last one that was sent */
 	struct gp_current current[GP_MAX_CONTEXTS];
 	struct gp_frame frames[GP_MAX_FRAMES];
 };
@@ -135,11 +136,15 @@ struct gp_thread {
 /* What an untouched thread looks like; also the source of zeroes. */
 struct gp_thread no_thread;
 
+#define GP_MEMORY_RING_BYTES (16 * 1024 * 1024)
+/* Tensors are sent while no more than this waits: the rest is for memory calls. */
+#define GP_TENSOR_BYTES (GP_MEMORY_RING_BYTES / 4 * 3)
+
 /* Memory calls and the processes and threads that made them, in the order in
  * which they happened. Full: the call is counted in losses.ring_full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 16 * 1024 * 1024);
+	__uint(max_entries, GP_MEMORY_RING_BYTES);
 } memory_ring SEC(".maps");
 
 /* Names of kernels, copies, and single launches. Full: losses.names,

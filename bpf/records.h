@@ -25,14 +25,6 @@ static __always_inline __u64 gp_wake_now(enum gp_ring which)
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-/* Whether there is still room in the memory ring for what is less important than memory calls. */
-static __always_inline bool gp_has_room(void)
-{
-	__u64 size = bpf_ringbuf_query(&memory_ring, BPF_RB_RING_SIZE);
-
-	return bpf_ringbuf_query(&memory_ring, BPF_RB_AVAIL_DATA) < size / 4 * 3;
-}
-
 #define gp_submit_memory(record)                                                                   \
 	bpf_ringbuf_submit(record, gp_wake_flags(&memory_ring, GP_RING_MEMORY))
 #define gp_submit_activity(record)                                                                 \

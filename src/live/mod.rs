@@ -85,6 +85,18 @@ impl ApiChoice {
     }
 }
 
+/// Whether what PyTorch's allocator hands out is traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Tensors {
+    /// By call site, with --memleak.
+    On,
+    /// Likewise, and what was asked for, and for which stream, where the library has probes of its own
+    /// for that: a third probe for each tensor.
+    Requested,
+    /// Not at all: segments only.
+    Off,
+}
+
 /// What a run does.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -121,7 +133,7 @@ pub struct Config {
     /// Call stacks have frames of Python.
     pub python: bool,
     /// What allocators of frameworks hand out is traced.
-    pub tensors: bool,
+    pub tensors: Tensors,
     /// Profiles that are written at the end.
     pub profiles: profile::Config,
     /// Format of the reports.

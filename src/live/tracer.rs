@@ -9,7 +9,7 @@ use super::files::Files;
 use super::looked::Looked;
 use super::looked::beginning;
 use super::nothing::Loaded;
-use super::{ApiChoice, Config, Target, limits};
+use super::{ApiChoice, Config, Target, Tensors, limits};
 use crate::host::process;
 use crate::host::process::{Glance, Handle, Mapped};
 use crate::host::{Library, Role, gpus, system};
@@ -58,7 +58,7 @@ pub struct Tracer {
     /// Launches are sent one by one.
     single_launches: bool,
     /// What allocators of frameworks hand out is traced.
-    tensors: bool,
+    tensors: Tensors,
     /// Probes fire in this process only.
     only_pid: Option<i32>,
     files: Files,
@@ -100,7 +100,8 @@ impl Tracer {
             ledger: config.modes.memleak,
             stacks: config.stacks,
             python: config.python,
-            tensors: config.tensors,
+            tensors: config.tensors != Tensors::Off,
+            requests: config.tensors == Tensors::Requested,
             kind: config.attach,
             map_entries: config.map_entries.clone(),
         })?;
@@ -327,8 +328,8 @@ impl Tracer {
         }
         match library.role {
             Role::Cuda(layer) => self.attach_cuda(library, layer),
-            Role::Framework if self.tensors => self.attach_framework(library),
-            Role::Requests if self.tensors => self.attach_requests(library),
+            Role::Framework if self.tensors != Tensors::Off => self.attach_framework(library),
+            Role::Requests if self.tensors == Tensors::Requested => self.attach_requests(library),
             Role::Framework | Role::Requests => Ok(0),
             Role::Loader => self.attach_loader(library),
         }

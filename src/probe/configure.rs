@@ -64,6 +64,8 @@ fn select_maps(
         (&mut maps.paths, learns),
         (&mut maps.code_maps, learns),
         (&mut maps.cookies, kind == AttachKind::Offset),
+        (&mut maps.__bpf_usdt_specs, settings.requests),
+        (&mut maps.__bpf_usdt_ip_to_spec_id, settings.requests),
     ] {
         map.set_autocreate(is_needed)?;
     }
@@ -101,7 +103,7 @@ fn select_programs(progs: &mut OpenGpuprobeProgs<'_>, settings: &Settings, kind:
         (&mut progs.call_return_offset, offset),
         (&mut progs.rendezvous_offset, offset),
         (&mut progs.entry_offset, offset),
-        (&mut progs.tensor_request, settings.tensors),
+        (&mut progs.tensor_request, settings.requests),
         (&mut progs.task_fork, settings.follow_children),
     ] {
         program.set_autoload(is_needed);

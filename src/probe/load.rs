@@ -45,6 +45,8 @@ pub struct Settings {
     pub python: bool,
     /// What frameworks' allocators hand out is sent.
     pub tensors: bool,
+    /// What was asked for is sent, too.
+    pub requests: bool,
     /// Attach in this way; `None` for the best that works.
     pub kind: Option<AttachKind>,
     /// Maps that are to have another size than they are made with.

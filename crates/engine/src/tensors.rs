@@ -132,9 +132,8 @@ impl Process {
 
     /// Enters what was asked for.
     pub(super) fn apply_request(&mut self, request: &Request) {
-        let allocators = &mut self.tensors.allocators;
-        let of_device = allocators.iter_mut().find(|a| a.device == request.device);
-        if let Some(allocator) = of_device {
+        let mut allocators = self.tensors.allocators.iter_mut();
+        if let Some(allocator) = allocators.find(|a| a.holds(request.address)) {
             allocator.request(request);
         }
     }
@@ -181,6 +180,11 @@ impl Allocator {
     /// The stream that `block` is for, if that is known.
     pub fn stream_of(&self, block: &Allocation) -> Option<u64> {
         self.streams.get(usize::from(block.slot())).copied()
+    }
+
+    /// Whether it has handed out what is at `address`.
+    fn holds(&self, address: u64) -> bool {
+        self.blocks.live.get(key(Space::Device, address)).is_some()
     }
 
     fn apply(&mut self, tensor: &Tensor, process: &Process) {

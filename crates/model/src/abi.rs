@@ -140,14 +140,10 @@ pub struct RawTensor {
 pub struct RawRequest {
     /// [`record::REQUEST`].
     pub record_type: u16,
-    /// Device index as the process numbers it.
-    pub device: u16,
+    /// Zero.
+    pub reserved: u16,
     /// Process.
     pub tgid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// Zero.
-    pub reserved: u32,
     /// Where it is.
     pub address: u64,
     /// Bytes.

@@ -180,8 +180,6 @@ pub struct Tensor {
 pub struct Request {
     /// Process id.
     pub pid: u32,
-    /// Device index as CUDA numbers it in that process.
-    pub device: u16,
     /// Where the tensor is.
     pub address: u64,
     /// Bytes that were asked for.

@@ -7,19 +7,10 @@ use clap::{Args, ValueEnum};
 use nix::unistd::User;
 
 use super::super::parse_duration;
-use crate::live::{ApiChoice, Filter, Target};
+use crate::live::{ApiChoice, Filter, Target, Tensors};
 use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{KindSet, MemoryKind};
-
-/// Whether the blocks of PyTorch's allocator are traced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Tensors {
-    /// By call site, with --memleak.
-    On,
-    /// Not at all: segments only.
-    Off,
-}
 
 /// Whether call stacks have frames of Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -139,8 +130,11 @@ impl TargetArgs {
     }
 
     /// Whether what allocators of frameworks hand out is traced.
-    pub(super) fn tensors(&self, memleak: bool) -> bool {
-        memleak && self.tensors == Tensors::On
+    pub(super) fn tensors(&self, memleak: bool) -> Tensors {
+        match memleak {
+            true => self.tensors,
+            false => Tensors::Off,
+        }
     }
 
     /// Which of that is reported, or recorded.

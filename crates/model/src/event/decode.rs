@@ -90,7 +90,6 @@ impl From<&RawRequest> for Request {
     fn from(raw: &RawRequest) -> Self {
         Self {
             pid: raw.tgid,
-            device: raw.device,
             address: raw.address,
             bytes: raw.bytes,
             stream: raw.stream,

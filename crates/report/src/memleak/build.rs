@@ -9,8 +9,7 @@ use super::pytorch;
 use super::sites::{Holder, site_reports};
 use super::threads::thread_reports;
 use super::{
-    DeviceReport, GpuShare, Kinds, Live, Memleak, Nvml, PoolReport, ProcessReport,
-    untraced,
+    DeviceReport, GpuShare, Kinds, Live, Memleak, Nvml, PoolReport, ProcessReport, untraced,
 };
 use crate::{Options, Sources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet};
@@ -135,7 +134,8 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         ..
     } = sources;
     let groups = Groups::of(process, options.view.groups_by_lines(), symbols);
-    let (sites, omitted, filtered) = site_reports(Holder::Process(process), &groups, options, sources);
+    let (sites, omitted, filtered) =
+        site_reports(Holder::Process(process), &groups, options, sources);
     let (sites, functions) = if options.tells_sites() {
         (Some(sites), Vec::new())
     } else {

@@ -108,7 +108,8 @@ fn site_table(of: Held<'_>, sites: &[SiteReport]) -> Table {
         Column::text("VIA").needs_width(100),
     ];
     let mut table = Table::new(0, &columns);
-    let plain = |site: &SiteReport| matches!(site.kinds[..], [MemoryKind::Device | MemoryKind::Tensor]);
+    let plain =
+        |site: &SiteReport| matches!(site.kinds[..], [MemoryKind::Device | MemoryKind::Tensor]);
     let plain = sites.iter().all(plain);
     for site in sites {
         table.row(site_cells(of, site, plain));
