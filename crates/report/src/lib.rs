@@ -23,6 +23,7 @@ pub mod profile;
 pub mod records;
 pub mod replay;
 mod run;
+mod tape;
 mod text;
 pub mod view;
 

@@ -1,0 +1,151 @@
+//! The log of a recording, and what it says about itself.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use chrono::DateTime;
+use rusqlite::types::ValueRef;
+
+use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
+use gpuprobe_model::clock::Clock;
+use gpuprobe_recording::log::{self, Entry};
+use gpuprobe_recording::{Database, Session, row};
+
+/// A recording whose log this version can play.
+pub(crate) struct Tape {
+    database: Database,
+    session: Session,
+    /// From rows of the recorded function table to rows of ours.
+    rows: HashMap<u16, u16>,
+}
+
+impl Tape {
+    /// Opens the recording `file`.
+    ///
+    /// # Errors
+    /// The file is no recording, or one whose records have another layout; it cannot be read.
+    pub(crate) fn open(file: &Path) -> Result<Self> {
+        let database = Database::open(file)?;
+        let shown = file.display();
+        if !database.is_ours() {
+            bail!("{shown} is no recording of gpuprobe; `gpuprobe report` reads it");
+        }
+        let tape = Self {
+            session: Session::read(&database)?,
+            rows: rows(&database)?,
+            database,
+        };
+        if tape.note("record_layout") != log::layout() {
+            bail!(
+                "{shown} was recorded by gpuprobe {}, whose records this version does not know; \
+                 `gpuprobe report` reads it",
+                tape.note("version")
+            );
+        }
+        Ok(tape)
+    }
+
+    fn note(&self, key: &str) -> &str {
+        self.session.notes.get(key).map_or("", String::as_str)
+    }
+
+    /// What was traced.
+    pub(crate) fn modes(&self) -> Modes {
+        let has = |name| self.note("modes").split(' ').any(|word| word == name);
+        Modes {
+            memleak: has("memleak"),
+            cudatrace: has("cudatrace"),
+            bandwidth_util: has("bandwidth-util"),
+            activity: has("activity"),
+        }
+    }
+
+    /// The kinds of memory that the run's reports were about.
+    pub(crate) fn kinds(&self) -> KindSet {
+        let kinds = self.note("kinds");
+        let named = |kind: &MemoryKind| kinds.split(' ').any(|word| word == kind.name());
+        let is_meant = |kind: &MemoryKind| !kind.is_traced() || named(kind);
+        MemoryKind::ALL.into_iter().filter(is_meant).collect()
+    }
+
+    /// The clock of its events.
+    pub(crate) fn clock(&self) -> Clock {
+        let wall = DateTime::parse_from_rfc3339(self.note("began"));
+        match (wall, self.note("monotonic_ns").parse()) {
+            (Ok(wall), Ok(monotonic_ns)) => Clock::at(wall, monotonic_ns),
+            _ => Clock::now(),
+        }
+    }
+
+    /// Hands over the entries of the log, in order. Functions have the rows of our table; what is about
+    /// a function that we do not have is left out.
+    ///
+    /// # Errors
+    /// The file cannot be read; those of `take`.
+    pub(crate) fn play(&self, mut take: impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+        let selected = self
+            .database
+            .select("GPUPROBE_LOG", &["entries"], "ORDER BY seq")?;
+        let Some(mut statement) = selected else {
+            return Ok(());
+        };
+        let explain = |error| self.database.explain(error);
+        let mut batches = statement.query([]).map_err(explain)?;
+        let mut changed = Vec::new();
+        while let Some(found) = batches.next().map_err(explain)? {
+            let Ok(ValueRef::Blob(batch)) = found.get_ref(0) else {
+                continue;
+            };
+            for entry in log::entries(batch) {
+                if let Some(entry) = self.with_our_row(entry, &mut changed) {
+                    take(entry)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry with the row that its function has in our table, in `changed` if it has another there.
+    fn with_our_row<'a>(&self, entry: Entry<'a>, changed: &'a mut Vec<u8>) -> Option<Entry<'a>> {
+        match entry {
+            Entry::Record(bytes) => {
+                let Some(offset) = log::row_offset(bytes) else {
+                    return Some(Entry::Record(bytes));
+                };
+                let theirs = u16::from_ne_bytes([bytes[offset], bytes[offset + 1]]);
+                let ours = *self.rows.get(&theirs)?;
+                if ours == theirs {
+                    return Some(Entry::Record(bytes));
+                }
+                changed.clear();
+                changed.extend_from_slice(bytes);
+                changed[offset..offset + 2].copy_from_slice(&ours.to_ne_bytes());
+                Some(Entry::Record(changed))
+            }
+            Entry::Count(mut key, runs, captured) => {
+                key.row = *self.rows.get(&key.row)?;
+                Some(Entry::Count(key, runs, captured))
+            }
+            note @ Entry::Note(_) => Some(note),
+        }
+    }
+}
+
+/// From rows of the recorded function table to rows of ours.
+fn rows(database: &Database) -> Result<HashMap<u16, u16>> {
+    let ours: HashMap<_, _> = FUNCTIONS
+        .iter()
+        .zip(0u16..)
+        .map(|(f, row)| (f.symbol, row))
+        .collect();
+    let mut rows = HashMap::new();
+    database.each("GPUPROBE_FUNCTIONS", &["line", "symbol"], "", |found| {
+        let theirs = row::integer(found, 0).and_then(|line| u16::try_from(line).ok());
+        let symbol = row::text(found, 1);
+        if let (Some(theirs), Some(our)) = (theirs, symbol.and_then(|s| ours.get(s.as_str()))) {
+            rows.insert(theirs, *our);
+        }
+    })?;
+    Ok(rows)
+}
