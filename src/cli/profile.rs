@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use gpuprobe_report::profile::{Config, Weight};
+use gpuprobe_report::profile::{Config, Of, Weight};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ProfileArgs {
@@ -24,6 +24,11 @@ pub(super) struct ProfileArgs {
     /// everything that was ever allocated.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Weight::End)]
     weight: Weight,
+
+    /// Whose memory these files are about: what programs have from CUDA, or what PyTorch's allocator has
+    /// handed out of that.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Of::Cuda)]
+    of: Of,
 }
 
 impl ProfileArgs {
@@ -34,6 +39,7 @@ impl ProfileArgs {
             pprof: self.pprof,
             weight: self.weight,
             full_stacks,
+            of: self.of,
         }
     }
 }

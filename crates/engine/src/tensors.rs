@@ -64,6 +64,8 @@ pub struct Allocator {
     pub frees: u64,
     /// Those among them that were not seen to be handed out.
     pub unknown_frees: u64,
+    /// How often more was handed out than ever before.
+    peaks: u32,
     streams: Vec<u64>,
     /// Bytes beyond what was asked for, of those blocks that have no room to say so.
     much_more: HashMap<u64, u64>,
@@ -77,6 +79,13 @@ impl Tensors {
     /// Those of which anything was heard, by device.
     pub fn iter(&self) -> impl Iterator<Item = &Allocator> {
         self.allocators.iter()
+    }
+
+    /// The call site of what is handed out at `address` of a device, by its number there.
+    pub fn site_at(&self, device: u16, address: u64) -> Option<u32> {
+        let of_device = self.iter().find(|allocator| allocator.device == device)?;
+        let block = of_device.blocks.live.get(key(Space::Device, address))?;
+        Some(block.site)
     }
 
     /// Tensors of which no account is kept: their device's number is too high to be one.
@@ -154,6 +163,7 @@ impl Allocator {
             allocations: 0,
             frees: 0,
             unknown_frees: 0,
+            peaks: 0,
             streams: Vec::new(),
             much_more: HashMap::new(),
             segments: HashSet::new(),
@@ -165,6 +175,11 @@ impl Allocator {
     pub fn bytes_from_before(&self) -> u64 {
         let seen = self.blocks.totals.sums.gpu.bytes;
         self.allocated_bytes.saturating_sub(seen)
+    }
+
+    /// What was live at a site of [`Self::blocks`] when most was handed out.
+    pub fn at_peak(&self, site: &super::Site) -> super::totals::Sums {
+        self.blocks.sites.at_peak(site, self.peaks)
     }
 
     /// Bytes that were asked for of `block`, which is one of [`Self::blocks`], if that is known.
@@ -193,12 +208,16 @@ impl Allocator {
         }
         self.allocated_bytes = tensor.allocated_bytes;
         self.reserved_bytes = tensor.reserved_bytes;
-        self.peak_allocated_bytes = self.peak_allocated_bytes.max(self.allocated_bytes);
+        self.blocks.sites.after_peak(self.peaks);
         self.peak_reserved_bytes = self.peak_reserved_bytes.max(self.reserved_bytes);
         if tensor.is_free {
             self.take_back(tensor);
         } else {
             self.hand_out(tensor, process);
+        }
+        if self.allocated_bytes > self.peak_allocated_bytes {
+            self.peak_allocated_bytes = self.allocated_bytes;
+            self.peaks = self.peaks.wrapping_add(1);
         }
     }
 

@@ -121,6 +121,23 @@ pub struct Options {
 }
 
 impl Options {
+    /// What is live, at every call site.
+    pub(crate) fn of_all_sites() -> Self {
+        Self {
+            modes: Modes::default(),
+            top: None,
+            view: View::default(),
+            allocations: false,
+            stacks: true,
+            host_wide: false,
+            now_ns: 0,
+            is_final: true,
+            since_last: Duration::ZERO,
+            since_start: Duration::ZERO,
+            link: None,
+        }
+    }
+
     /// By what live allocations are put together.
     pub fn group(&self) -> Group {
         let by_default = if self.host_wide {

@@ -134,6 +134,7 @@ fn questions(file: &Path, folder: &Path) -> [question::Config; 6] {
                 flamegraph: out("flames.svg"),
                 pprof: out("profile.pb.gz"),
                 weight: Weight::Peak,
+                of: profile::Of::default(),
                 full_stacks: true,
             },
             export_tsv: Some(folder.to_owned()),

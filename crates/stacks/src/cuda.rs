@@ -13,7 +13,13 @@ const LIBRARIES: &[&str] = &[
     "libgpuprobe",
 ];
 /// Beginnings of the names of functions of the runtime, which programs may have within themselves.
-const INTERNAL: &[&str] = &["__cudart", "libcudart_static_", "cudart::"];
+/// Likewise of what PyTorch calls to say what its allocator has done.
+const INTERNAL: &[&str] = &[
+    "__cudart",
+    "libcudart_static_",
+    "cudart::",
+    "c10::reportMemoryUsageToProfiler",
+];
 /// Headers whose templates call the function of the same name.
 const HEADERS: &[&str] = &["cuda_runtime.h", "cuda_runtime_api.h"];
 

@@ -139,6 +139,7 @@ impl Run<'_> {
             weight,
             host: false,
             full_stacks: self.config.view.full_stacks,
+            of: self.config.profiles.of,
         };
         let mut made = profile::of_ledger(ledger, symbols, which, time_ns);
         made.run = Some(self.describe_run());

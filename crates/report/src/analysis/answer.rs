@@ -254,7 +254,14 @@ impl Answer {
             Format::Json => return json(diff, out),
             Format::Tsv | Format::Csv => {}
         }
+        let of_tensors = diff.tensors.iter().flat_map(|tensors| {
+            [
+                ("tensors_watermark", &tensors.at_peak),
+                ("tensors_leakage", &tensors.never_freed),
+            ]
+        });
         let rows = [("watermark", &diff.at_peak), ("leakage", &diff.never_freed)];
+        let rows = rows.into_iter().chain(of_tensors);
         let rows = rows.into_iter().flat_map(|(what, stacks)| {
             stacks.iter().map(move |grown| {
                 vec![

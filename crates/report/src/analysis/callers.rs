@@ -255,7 +255,7 @@ impl Symbols for Callers<'_> {
     }
 }
 
-fn frame(frame: &chains::Frame) -> Frame {
+pub(super) fn frame(frame: &chains::Frame) -> Frame {
     Frame {
         function: frame.function.to_string(),
         file: frame.file.as_deref().map(str::to_owned),

@@ -6,11 +6,12 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::accounts::caller_of;
-use super::callers::Callers;
+use super::callers::{self, Callers};
+use super::tensors::Tensors;
 use super::{Accounts, Amount, Selection};
-use crate::SCHEMA;
 use crate::fold::{self, place};
 use crate::label::labels;
+use crate::{SCHEMA, function_name, memleak};
 use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::stack::{Frame, Language, Symbols};
@@ -69,6 +70,22 @@ pub struct Diff {
     pub at_peak: Vec<Grown>,
     /// Never freed, by call stack, what grew most first.
     pub never_freed: Vec<Grown>,
+    /// The same of what PyTorch's allocator has handed out, if a run has that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensors: Option<TensorDiff>,
+}
+
+/// The comparison of what PyTorch's allocator handed out in two runs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TensorDiff {
+    /// The most that was handed out, of all processes and devices, before and after.
+    pub watermark: [u64; 2],
+    /// What was handed out at the end, before and after.
+    pub leaked: [u64; 2],
+    /// When most was handed out on its device, by call stack, what grew most first.
+    pub at_peak: Vec<Grown>,
+    /// At the end, by call stack, what grew most first.
+    pub never_freed: Vec<Grown>,
 }
 
 /// Compares `before` with `after`; with `by_lines`, call stacks with the same lines of Python are one.
@@ -85,6 +102,7 @@ pub fn diff(
     let mut leaked = [0; 2];
     let mut at_peak = BTreeMap::new();
     let mut never_freed = BTreeMap::new();
+    let mut tensors = None;
     for (run, database) in [before, after].into_iter().enumerate() {
         let session = Session::read(database)?;
         let accounts = Accounts::read(database, &session, selection, &mut ())?;
@@ -100,6 +118,10 @@ pub fn diff(
                 by_lines,
             );
         }
+        if let Some(found) = Tensors::read(database, None)? {
+            let (sums, stacks) = tensors.get_or_insert_with(Default::default);
+            enter_tensors(sums, stacks, run, &found, by_lines);
+        }
     }
     Ok(Diff {
         schema: SCHEMA,
@@ -108,7 +130,53 @@ pub fn diff(
         leaked,
         at_peak: sorted(at_peak),
         never_freed: sorted(never_freed),
+        tensors: tensors.map(|(sums, [at_peak, never_freed]): OfTensors| TensorDiff {
+            at_peak: sorted(at_peak),
+            never_freed: sorted(never_freed),
+            ..sums
+        }),
     })
+}
+
+/// Sums, and what was live by call stack: at the highest point, and at the end.
+type OfTensors = (TensorDiff, [ByStack; 2]);
+
+/// Enters what PyTorch's allocator has handed out in a run.
+fn enter_tensors(
+    sums: &mut TensorDiff,
+    [at_peak, never_freed]: &mut [ByStack; 2],
+    run: usize,
+    tensors: &Tensors,
+    by_lines: bool,
+) {
+    let ledger = tensors.ledger();
+    for process in ledger.living().chain(ledger.ended(true)) {
+        for allocator in process.tensors.iter() {
+            let sum = |sum: &mut u64, bytes: u64| *sum = sum.saturating_add(bytes);
+            sum(&mut sums.watermark[run], allocator.peak_allocated_bytes);
+            sum(&mut sums.leaked[run], allocator.allocated_bytes);
+            for site in allocator.blocks.sites.iter() {
+                let (frames, _) = memleak::stack_of(process.pid, site, tensors.symbols());
+                let called = function_name(site.row, tensors.symbols());
+                let stack = Stack {
+                    lines: lines_of(called.into_owned(), &frames),
+                    frames,
+                    kind: MemoryKind::Tensor,
+                };
+                let then = allocator.at_peak(site).gpu;
+                let now = site.live.gpu;
+                for (stacks, total) in [(&mut *at_peak, then), (&mut *never_freed, now)] {
+                    if total.allocations > 0 {
+                        let amount = Amount {
+                            bytes: total.bytes,
+                            allocations: total.allocations,
+                        };
+                        enter_stack(stacks, run, &stack, amount, by_lines);
+                    }
+                }
+            }
+        }
+    }
 }
 
 type ByStack = BTreeMap<Vec<String>, Grown>;
@@ -131,18 +199,37 @@ fn enter(
         }
     }
     for ((caller, kind), amount) in amounts {
-        let stack = stack_of(callers, caller, kind);
-        let frames = callers.caller(caller).0;
-        let lines = by_lines.then(|| lines(&frames, kind)).flatten();
-        let grown = stacks
-            .entry(lines.unwrap_or_else(|| stack.clone()))
-            .or_default();
-        if grown.stack.is_empty() || (run, amount.bytes) > grown.most {
-            (grown.stack, grown.frames, grown.most) = (stack, frames, (run, amount.bytes));
-        }
-        grown.bytes[run] = grown.bytes[run].saturating_add(amount.bytes);
-        grown.allocations[run] += amount.allocations;
+        let called = callers.called(caller);
+        let called = called.unwrap_or(kind.name().into()).into_owned();
+        let stack = Stack {
+            lines: lines_of_file(called, &callers.stack(caller)),
+            frames: callers.caller(caller).0,
+            kind,
+        };
+        enter_stack(stacks, run, &stack, amount, by_lines);
     }
+}
+
+/// Where memory was allocated.
+struct Stack {
+    /// What it is known by in another run.
+    lines: Vec<String>,
+    frames: Vec<Frame>,
+    kind: MemoryKind,
+}
+
+fn enter_stack(stacks: &mut ByStack, run: usize, stack: &Stack, amount: Amount, by_lines: bool) {
+    let lines = by_lines.then(|| lines(&stack.frames, stack.kind)).flatten();
+    let grown = stacks
+        .entry(lines.unwrap_or_else(|| stack.lines.clone()))
+        .or_default();
+    if grown.stack.is_empty() || (run, amount.bytes) > grown.most {
+        grown.stack.clone_from(&stack.lines);
+        grown.frames.clone_from(&stack.frames);
+        grown.most = (run, amount.bytes);
+    }
+    grown.bytes[run] = grown.bytes[run].saturating_add(amount.bytes);
+    grown.allocations[run] += amount.allocations;
 }
 
 /// What stacks have in common that are one call site: lines of Python, and whose memory it is. None
@@ -155,22 +242,30 @@ fn lines(frames: &[Frame], kind: MemoryKind) -> Option<Vec<String>> {
 }
 
 /// Addresses differ from run to run; functions, file names and places in a file stay.
-fn stack_of(callers: &Callers<'_>, caller: u32, kind: MemoryKind) -> Vec<String> {
-    let called = callers.called(caller);
-    let mut lines = vec![called.unwrap_or(kind.name().into()).into_owned()];
-    for frame in callers.stack(caller).iter() {
+fn lines_of(called: String, frames: &[Frame]) -> Vec<String> {
+    let line = |frame: &Frame| {
         let file = match frame.language {
             Language::Python => place(frame.file.as_deref().unwrap_or("python"), frame.line),
             Language::Native => file_name(&frame.module).to_owned(),
         };
-        let function = if frame.unresolved && !frame.function.contains("+0x") {
-            "?"
-        } else {
-            &frame.function
-        };
-        lines.push(format!("[{function}] ({file})"));
-    }
-    lines
+        format!("[{}] ({file})", frame.function)
+    };
+    std::iter::once(called)
+        .chain(frames.iter().map(line))
+        .collect()
+}
+
+/// The same of a file's call stack, where frames without a symbol have no name.
+fn lines_of_file(called: String, frames: &[gpuprobe_recording::Frame]) -> Vec<String> {
+    let named = |frame: &gpuprobe_recording::Frame| {
+        let is_nameless = frame.unresolved && !frame.function.contains("+0x");
+        let mut named = callers::frame(frame);
+        if is_nameless {
+            named.function = "?".to_owned();
+        }
+        named
+    };
+    lines_of(called, &frames.iter().map(named).collect::<Vec<_>>())
 }
 
 fn sorted(stacks: ByStack) -> Vec<Grown> {

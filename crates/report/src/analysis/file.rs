@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::Selection;
 use super::accounts::{Accounts, Live};
 use super::processes::{self, ProcessRow, Spans};
+use super::tensors::Tensors;
 use super::totals::{Findings, Totals};
 use super::work::{self, Gpu};
 use crate::memleak::{AllocationReport, Memleak};
@@ -207,6 +208,17 @@ impl File<'_> {
         let mut report = crate::build(&state, lost, &options, sources);
         let ledger = then.as_ref().or(ledger);
         report.memleak = ledger.map(|ledger| memleak::build(ledger, &options, sources));
+        let until_ns = match question {
+            Question::Watermark => accounts.as_ref().and_then(Accounts::peak_ns),
+            _ => self.end_ns(accounts.as_ref()),
+        };
+        if let (Some(memleak), Some(tensors)) =
+            (&mut report.memleak, Tensors::read(self.database, until_ns)?)
+        {
+            for process in &mut memleak.processes {
+                process.pytorch = tensors.reports(process.pid, &options);
+            }
+        }
         report.time = clock.map(|clock| clock.wall(now_ns));
         if is_peak && about.time_ns.is_none() {
             report.time = None;
@@ -269,6 +281,12 @@ impl File<'_> {
             _ => end_ns(),
         };
         u64::try_from(now_ns).unwrap_or(0)
+    }
+
+    /// Where what was selected ends, nanoseconds of the session; none if it is the end.
+    fn end_ns(&self, accounts: Option<&Accounts<'_>>) -> Option<i64> {
+        let first_ns = accounts.and_then(Accounts::first_ns)?;
+        Some(first_ns.saturating_add(self.selection.to_ns?))
     }
 
     fn at_peak(&self, accounts: &Accounts<'_>, clock: Option<&Clock>) -> AtPeak {

@@ -12,6 +12,7 @@ pub(crate) mod present;
 mod processes;
 pub mod report;
 mod tables;
+pub(crate) mod tensors;
 mod text;
 mod totals;
 mod usage;

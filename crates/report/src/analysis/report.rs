@@ -9,10 +9,11 @@ use anyhow::{Context, Error, Result, bail};
 use super::answer::Answer;
 use super::file::File;
 pub use super::file::Question as Asked;
+use super::tensors::Tensors;
 use super::usage::Usage;
 use super::{Accounts, Selection, classic, diff, present};
 use crate::profile;
-use crate::profile::{Profile, Weight};
+use crate::profile::{Of, Profile, Weight};
 use crate::{Group, View};
 use gpuprobe_os::files;
 use gpuprobe_os::say;
@@ -75,9 +76,14 @@ fn profile_of(
     database: &Database,
     session: &Session,
     selection: &Selection,
-    weight: Weight,
-    full_stacks: bool,
+    config: &profile::Config,
 ) -> Result<Profile> {
+    let profile::Config {
+        weight,
+        full_stacks,
+        of,
+        ..
+    } = *config;
     let accounts = Accounts::read(database, session, selection, &mut ())?;
     let time_ns = match weight {
         Weight::Peak => accounts.peak_ns(),
@@ -88,12 +94,36 @@ fn profile_of(
         weight,
         host: selection.host,
         full_stacks,
+        of,
     };
+    let tensors = match of {
+        Of::Cuda => None,
+        Of::Tensors => Some(tensors_of(database, selection, &accounts)?),
+    };
+    if let Some(tensors) = &tensors {
+        let (ledger, symbols) = (tensors.ledger(), tensors.symbols());
+        return Ok(Profile {
+            run: crate::run::run_of(session),
+            ..profile::of_ledger(ledger, symbols, which, time_ns)
+        });
+    }
     let (ledger, callers) = (&accounts.ledger, &accounts.callers);
     Ok(Profile {
         run: crate::run::run_of(session),
         ..profile::of_ledger(ledger, callers, which, time_ns)
     })
+}
+
+/// The tensors of a recording at the end of what is selected.
+fn tensors_of(
+    database: &Database,
+    selection: &Selection,
+    accounts: &Accounts<'_>,
+) -> Result<Tensors> {
+    let first_ns = accounts.first_ns().unwrap_or(0);
+    let until_ns = selection.to_ns.map(|to| first_ns.saturating_add(to));
+    let tensors = Tensors::read(database, until_ns)?;
+    tensors.with_context(|| format!("{} has no tensors", database.path().display()))
 }
 
 /// Answers.
@@ -121,13 +151,8 @@ pub fn run(config: &Config) -> Result<()> {
         }
     }
     if profiles.any() {
-        let profile::Config {
-            weight,
-            full_stacks,
-            ..
-        } = config.profiles;
         let selection = &config.selection;
-        let made = profile_of(&database, &session, selection, weight, full_stacks)?;
+        let made = profile_of(&database, &session, selection, &config.profiles)?;
         profiles.write(&made)?;
         if config.question == SUMMARY && config.output.is_none() && config.diff.is_none() {
             return Ok(());

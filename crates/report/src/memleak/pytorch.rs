@@ -77,7 +77,7 @@ impl PytorchReport {
 }
 
 /// Reports of all devices of `process` on which PyTorch's allocator was heard of.
-pub(super) fn reports(
+pub(crate) fn reports(
     process: &Process,
     options: &Options,
     sources: Sources<'_>,

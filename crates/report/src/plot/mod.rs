@@ -7,6 +7,7 @@ mod legend;
 mod smi;
 mod steps;
 mod table;
+mod tensors;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -37,6 +38,8 @@ pub enum By {
     Kind,
     /// The places in the program that hold most at the peak.
     Site,
+    /// Those at which PyTorch's allocator had handed out most at its peak, and what it held for that.
+    TensorSite,
 }
 
 /// What `gpuprobe plot` does.
@@ -104,11 +107,11 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
     present::check(&database, &config.selection, true)?;
     let session = Session::read(&database)?;
     let sites = match config.by {
-        By::Kind => Vec::new(),
+        By::Kind | By::TensorSite => Vec::new(),
         By::Site => top_sites(&database, &session, config)?,
     };
     let labels: Vec<String> = match config.by {
-        By::Kind => MemoryKind::ALL
+        By::Kind | By::TensorSite => MemoryKind::ALL
             .iter()
             .map(|kind| kind.name().to_owned())
             .collect(),
@@ -133,6 +136,13 @@ fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
         );
         return Err(NoMatch(why).into());
     };
+    if config.by == By::TensorSite {
+        let mut chart = tensors::chart(&database, config, first)?;
+        chart.title = run_of(&session);
+        let smi = smi_lines(file, &database, &session, config, first)?;
+        chart.lines.extend(smi);
+        return Ok(chart);
+    }
     let mut chart = Chart::of(&collect.steps, &labels);
     chart.title = run_of(&session);
     if let Some(peak_ns) = accounts.peak_ns().filter(|_| !config.selection.host) {
@@ -231,7 +241,7 @@ struct Collect {
 impl Collect {
     fn band(&mut self, part: &Part, accounts: &Accounts<'_>) -> usize {
         match self.by {
-            By::Kind => part.allocation.kind() as usize,
+            By::Kind | By::TensorSite => part.allocation.kind() as usize,
             By::Site => *self.areas.entry(part.caller).or_insert_with(|| {
                 let id = accounts.callers.folded_id(part.caller);
                 let known = self.sites.iter().position(|area| area.id == id);

@@ -3,13 +3,13 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use super::{Amount, Frame, Profile, Sample, Weight, shown};
+use super::{Amount, Frame, Of, Profile, Sample, Weight, shown};
 use crate::function_name;
 use crate::memleak::stack_of;
 use gpuprobe_model::text::size;
 
 use gpuprobe_engine::totals::{Sums, Total};
-use gpuprobe_engine::{Ledger, Process, Site};
+use gpuprobe_engine::{Allocator, Ledger, Process, Site};
 use gpuprobe_model::stack::{Location, Symbols};
 
 /// What of a ledger goes into a profile.
@@ -21,6 +21,8 @@ pub struct Which {
     pub host: bool,
     /// CUDA's own frames too.
     pub full_stacks: bool,
+    /// Whose memory.
+    pub of: Of,
 }
 
 impl Which {
@@ -46,6 +48,10 @@ pub fn of_ledger(
     let mut besides = Sums::default();
     let mut samples = Vec::new();
     for process in ledger.living().chain(ledger.ended(true)) {
+        if which.of == Of::Tensors {
+            samples.extend(of_tensors(process, symbols, which));
+            continue;
+        }
         let live = |site: &Site| match at_peak {
             true => ledger.at_peak(process, site),
             false => site.live,
@@ -57,7 +63,7 @@ pub fn of_ledger(
             };
             besides.merge(sums);
         }
-        let of_process = of_process(process, symbols, which, live);
+        let of_process = of_process(process, process, symbols, which, live);
         samples.extend(put_together(of_process, process));
     }
     // Living processes are in no particular order.
@@ -82,8 +88,22 @@ pub fn of_ledger(
     }
 }
 
+/// What allocators have handed out in `process`.
+fn of_tensors(process: &Process, symbols: &dyn Symbols, which: Which) -> Vec<Sample> {
+    let of = |allocator: &Allocator| -> Vec<Sample> {
+        let live = |site: &Site| match which.weight {
+            Weight::Peak => allocator.at_peak(site),
+            Weight::End | Weight::Total => site.live,
+        };
+        of_process(process, &allocator.blocks, symbols, which, live).collect()
+    };
+    process.tensors.iter().flat_map(of).collect()
+}
+
+/// What is at the sites of `holder`, which is `process` or within it.
 fn of_process<'a>(
     process: &'a Process,
+    holder: &'a Process,
     symbols: &'a dyn Symbols,
     which: Which,
     live: impl Fn(&Site) -> Sums + 'a,
@@ -92,7 +112,7 @@ fn of_process<'a>(
     let name: std::rc::Rc<str> = name
         .unwrap_or_else(|| format!("pid {}", process.pid))
         .into();
-    process.sites.iter().filter_map(move |site| {
+    holder.sites.iter().filter_map(move |site| {
         let total = which.amount(&site.allocated);
         let live = which.amount(&live(site));
         if total.allocations == 0 && live.allocations == 0 {
@@ -142,7 +162,9 @@ pub fn needed_locations(ledger: &Ledger) -> Vec<(u32, Location, bool)> {
     let mut known = HashSet::new();
     let mut needed = Vec::new();
     for process in ledger.living().chain(ledger.ended(true)) {
-        let sites = process.sites.iter();
+        let of_tensors = process.tensors.iter();
+        let of_tensors = of_tensors.flat_map(|allocator| allocator.blocks.sites.iter());
+        let sites = process.sites.iter().chain(of_tensors);
         let sites = sites.filter(|site| site.allocated.gpu.allocations > 0);
         for stack in sites.filter_map(|site| site.stack.as_deref()) {
             for (index, location) in stack.locations.iter().enumerate() {

@@ -43,6 +43,17 @@ impl Weight {
     }
 }
 
+/// Whose memory a profile is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+pub enum Of {
+    /// What programs have from CUDA.
+    #[default]
+    Cuda,
+    /// What PyTorch's allocator has handed out of that.
+    Tensors,
+}
+
 /// Bytes and number of allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {

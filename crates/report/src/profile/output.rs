@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Profile, Weight, flamegraph, folded, pprof};
+use super::{Of, Profile, Weight, flamegraph, folded, pprof};
 use crate::text::table::plural;
 use gpuprobe_model::text::size;
 use gpuprobe_os::files;
@@ -25,6 +25,8 @@ pub struct Config {
     pub weight: Weight,
     /// Show CUDA's own frames too.
     pub full_stacks: bool,
+    /// Whose memory they are about.
+    pub of: Of,
 }
 
 impl Config {

@@ -10,7 +10,7 @@ mod nvidia_smi;
 pub(crate) mod page;
 mod process;
 mod python;
-mod pytorch;
+pub(crate) mod pytorch;
 pub(crate) mod sites;
 pub(crate) mod table;
 pub(crate) mod times;

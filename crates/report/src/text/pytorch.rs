@@ -7,6 +7,7 @@ use gpuprobe_model::text::size;
 use super::page::Page;
 use super::sites::{Held, write_details, write_rest, write_table};
 use super::table::plural;
+use crate::View;
 use crate::memleak::{Memleak, ProcessReport, PytorchReport};
 
 /// Columns before what is said of a device.
@@ -35,6 +36,25 @@ pub(super) fn write(
                 write_rest((pytorch.omitted, pytorch.filtered), sites, out)?;
             }
             None => {}
+        }
+    }
+    Ok(())
+}
+
+/// The same with so many call sites of each device.
+pub(crate) fn write_short(
+    process: &ProcessReport,
+    view: &View,
+    top: usize,
+    page: &Page,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for pytorch in &process.pytorch {
+        write_sums(pytorch, page, out)?;
+        let sites = pytorch.sites.as_deref().unwrap_or_default();
+        let sites = &sites[..sites.len().min(top)];
+        if !sites.is_empty() {
+            write_table(Held::Tensors(process, pytorch), sites, view, page, out)?;
         }
     }
     Ok(())

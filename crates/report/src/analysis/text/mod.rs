@@ -114,10 +114,14 @@ fn findings(findings: Option<&Findings>, out: &mut dyn Write) -> io::Result<()> 
 
 /// What grew, a call site on a line, the largest growth first, with its frames if these are asked for.
 pub(super) fn diff(diff: &Diff, view: &View, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
-    let parts = [
+    let mut parts = vec![
         ("watermark", diff.watermark, &diff.at_peak),
         ("leakage", diff.leaked, &diff.never_freed),
     ];
+    if let Some(tensors) = &diff.tensors {
+        parts.push(("tensors, watermark", tensors.watermark, &tensors.at_peak));
+        parts.push(("tensors, leakage", tensors.leaked, &tensors.never_freed));
+    }
     for (what, [before, after], stacks) in parts {
         let delta = signed(i128::from(after) - i128::from(before));
         writeln!(

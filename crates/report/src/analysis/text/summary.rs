@@ -10,6 +10,7 @@ use crate::analysis::merged::timed_processes;
 use crate::analysis::{About, AtPeak};
 use crate::memleak::Memleak;
 use crate::text::page::Page;
+use crate::text::pytorch;
 use crate::text::sites::per_cent;
 use crate::text::table::{Column, Table, plural};
 use crate::text::times::time;
@@ -137,7 +138,11 @@ fn memory(
         largest(&peak.memleak, width, out)?;
     }
     headline("leakage", None, None, &totals, None, &page, out)?;
-    largest(memleak, width, out)
+    largest(memleak, width, out)?;
+    let processes = memleak.processes.iter();
+    processes
+        .filter(|process| !process.pytorch.is_empty())
+        .try_for_each(|process| pytorch::write_short(process, &memleak.view, ON_PAGE, &page, out))
 }
 
 /// The call sites that hold most.

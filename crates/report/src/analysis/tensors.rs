@@ -1,0 +1,130 @@
+//! What PyTorch's allocator had handed out at some moment of a recording: its log, played through the
+//! engine up to then.
+
+use anyhow::Result;
+
+use crate::memleak::{PytorchReport, pytorch_reports};
+use crate::tape::Tape;
+use crate::{Options, Sources};
+use gpuprobe_engine::{Ledger, Process};
+use gpuprobe_model::clock::Clock;
+use gpuprobe_model::event;
+use gpuprobe_model::event::Event;
+use gpuprobe_model::stack::KnownFrames;
+use gpuprobe_recording::Database;
+use gpuprobe_recording::log::Entry;
+use gpuprobe_recording::player::Player;
+
+/// The table of blocks that a recording has.
+const TABLE: &str = "GPUPROBE_TENSORS";
+
+/// The state of a recording at some moment.
+pub(crate) struct Tensors {
+    player: Player,
+    clock: Clock,
+}
+
+impl Tensors {
+    /// Plays the recording `database` up to `until_ns` of the session, or to its end. None if it has no
+    /// tensors.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has records that this version does not know.
+    pub(crate) fn read(database: &Database, until_ns: Option<i64>) -> Result<Option<Self>> {
+        Self::play(database, until_ns, |_, _| {})
+    }
+
+    /// Likewise; `see` is given each event that was entered, with the state after it.
+    ///
+    /// # Errors
+    /// As of [`Self::read`].
+    pub(crate) fn play(
+        database: &Database,
+        until_ns: Option<i64>,
+        mut see: impl FnMut(&Event, &Player),
+    ) -> Result<Option<Self>> {
+        let mut has_some = false;
+        database.each(TABLE, &["t0"], "LIMIT 1", |_| has_some = true)?;
+        if !has_some {
+            return Ok(None);
+        }
+        let tape = Tape::open(database.path())?;
+        let clock = tape.clock();
+        let until_ns = until_ns.map(|ns| of_events(&clock, ns));
+        let mut player = Player::new(tape.modes(), tape.kinds());
+        let mut is_over = false;
+        tape.play(|entry| {
+            if let Entry::Record(bytes) = &entry {
+                let time_ns = until_ns.and_then(|_| time_of(bytes));
+                is_over |= time_ns > until_ns;
+                if is_over {
+                    return Ok(());
+                }
+            }
+            // What frames are called is often noted later.
+            if let gpuprobe_recording::player::Played::Event(event, _) = player.play(entry) {
+                see(&event, &player);
+            }
+            Ok(())
+        })?;
+        Ok(Some(Self { player, clock }))
+    }
+
+    /// What there is to report of process `pid`; `options` are about the file, whose clock begins with the
+    /// session.
+    pub(super) fn reports(&self, pid: u32, options: &Options) -> Vec<PytorchReport> {
+        let Some(process) = self.process(pid) else {
+            return Vec::new();
+        };
+        let now_ns = i64::try_from(options.now_ns).unwrap_or(i64::MAX);
+        let options = Options {
+            now_ns: of_events(&self.clock, now_ns),
+            stacks: true,
+            ..*options
+        };
+        let sources = Sources::of_file(Some(&self.clock), &self.player.symbols);
+        pytorch_reports(process, &options, sources)
+    }
+
+    /// A time on the clock of events as one of the session.
+    pub(crate) fn session_ns(&self, monotonic_ns: u64) -> i64 {
+        let since = i128::from(monotonic_ns) - i128::from(self.clock.monotonic_ns());
+        i64::try_from(since).unwrap_or_default()
+    }
+
+    /// What process `pid` has handed out, at all of its call sites.
+    pub(crate) fn sites(&self, pid: u32) -> Vec<PytorchReport> {
+        self.reports(pid, &Options::of_all_sites())
+    }
+
+    /// The accounts.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.player.state.ledger
+    }
+
+    /// What frames are called.
+    pub(crate) fn symbols(&self) -> &KnownFrames {
+        &self.player.symbols
+    }
+
+    fn process(&self, pid: u32) -> Option<&Process> {
+        let ledger = self.ledger();
+        ledger
+            .process_of(pid)
+            .or_else(|| ledger.ended(true).find(|process| process.pid == pid))
+    }
+}
+
+/// A time of the session on the clock of events.
+fn of_events(clock: &Clock, session_ns: i64) -> u64 {
+    clock.monotonic_ns().saturating_add_signed(session_ns)
+}
+
+/// When what a record tells of happened, if it is about memory.
+fn time_of(bytes: &[u8]) -> Option<u64> {
+    match event::decode(bytes).ok()? {
+        Event::Tensor(tensor) => Some(tensor.time_ns),
+        Event::Call(call) => Some(call.end_ns),
+        _ => None,
+    }
+}

@@ -1,0 +1,194 @@
+//! What PyTorch's allocator had handed out over time, by call site, and how much it held for that.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+
+use super::{Chart, Config, Line, Steps};
+use crate::analysis::NoMatch;
+use crate::analysis::tensors::Tensors;
+use crate::memleak::SiteReport;
+use gpuprobe_engine::{Allocator, Ledger};
+use gpuprobe_model::event::Event;
+use gpuprobe_recording::Database;
+
+/// What else is handed out: at other call sites, and what was handed out before gpuprobe came.
+const OTHERS: [&str; 2] = ["elsewhere", "allocated before gpuprobe attached"];
+
+/// A process and its device, by number.
+type Place = (u32, u16);
+
+/// A call site that has an area of its own.
+struct Area {
+    place: Place,
+    /// The numbers that the engine knows it by.
+    numbers: Vec<u32>,
+    label: String,
+}
+
+/// The chart of the tensors in `database`, whose first memory event was at `first_ns` of the session.
+///
+/// # Errors
+/// The file cannot be read, or has no tensors.
+pub(super) fn chart(database: &Database, config: &Config, first_ns: i64) -> Result<Chart> {
+    let to_ns = config.selection.to_ns;
+    let until_ns = to_ns.map(|to| first_ns.saturating_add(to));
+    let is_wanted = |pid: u32| config.selection.pid.is_none_or(|wanted| wanted == pid);
+    let mut highest = (0, 0);
+    let all = Tensors::play(database, until_ns, |event, player| {
+        if let Event::Tensor(tensor) = event {
+            let now = allocated(&player.state.ledger, is_wanted);
+            highest = highest.max((now, tensor.time_ns));
+        }
+    })?;
+    let Some(all) = all.filter(|_| highest.0 > 0) else {
+        let why = format!("{} has no tensors", database.path().display());
+        return Err(NoMatch(why).into());
+    };
+    let at_peak = all.session_ns(highest.1);
+    let areas = top_sites(database, config, at_peak)?;
+    let labels: Vec<_> = areas
+        .iter()
+        .map(|area| area.label.clone())
+        .chain(OTHERS.map(str::to_owned))
+        .collect();
+    let mut collect = Collect::new(&areas);
+    Tensors::play(database, until_ns, |event, player| {
+        if let Some(time_ns) = collect.enter(event, &player.state.ledger, is_wanted) {
+            let time_ns = all.session_ns(time_ns).saturating_sub(first_ns);
+            collect.mark(time_ns, &player.state.ledger, is_wanted);
+        }
+    })?;
+    let reserved = Chart::of(&collect.reserved, &["reserved".to_owned()]);
+    let values = reserved.bands.first().map(|band| band.values.clone());
+    let points = reserved.times.into_iter().zip(values.unwrap_or_default());
+    let peak_ns = at_peak.saturating_sub(first_ns);
+    Ok(Chart {
+        lines: vec![Line {
+            label: "reserved by PyTorch".to_owned(),
+            points: points.collect(),
+        }],
+        peak: Some((peak_ns as f64 / 1e9, highest.0 as f64)),
+        ..Chart::of(&collect.steps, &labels)
+    })
+}
+
+fn allocators(
+    ledger: &Ledger,
+    is_wanted: impl Fn(u32) -> bool,
+) -> impl Iterator<Item = (u32, &Allocator)> {
+    let processes = ledger.living().filter(move |p| is_wanted(p.pid));
+    processes.flat_map(|process| process.tensors.iter().map(|one| (process.pid, one)))
+}
+
+fn allocated(ledger: &Ledger, is_wanted: impl Fn(u32) -> bool) -> u64 {
+    let bytes = allocators(ledger, is_wanted).map(|(_, one)| one.allocated_bytes);
+    bytes.fold(0, u64::saturating_add)
+}
+
+/// The call sites at which most was handed out at that time of the session.
+fn top_sites(database: &Database, config: &Config, at_ns: i64) -> Result<Vec<Area>> {
+    let Some(then) = Tensors::read(database, Some(at_ns))? else {
+        return Ok(Vec::new());
+    };
+    let mut sites: Vec<(Place, SiteReport)> = Vec::new();
+    for process in then.ledger().living() {
+        if config.selection.pid.is_some_and(|pid| pid != process.pid) {
+            continue;
+        }
+        for report in then.sites(process.pid) {
+            let place = (process.pid, report.device);
+            let found = report.sites.into_iter().flatten();
+            sites.extend(found.map(|site| (place, site)));
+        }
+    }
+    sites.sort_by_key(|(_, site)| std::cmp::Reverse(site.live.live_bytes));
+    sites.truncate(config.top);
+    let area = |(place, site): (Place, SiteReport)| Area {
+        place,
+        label: format!("T{} {}", site.id, site.label),
+        numbers: site.own_ids,
+    };
+    Ok(sites.into_iter().map(area).collect())
+}
+
+/// Collects the steps of every area.
+struct Collect {
+    steps: Steps,
+    reserved: Steps,
+    /// The area of call sites.
+    areas: HashMap<(Place, u32), usize>,
+    elsewhere: usize,
+    /// What is handed out: bytes and area, by process and address.
+    live: HashMap<u32, HashMap<u64, (u64, usize)>>,
+    /// What the area of what was there before has now.
+    before: u64,
+}
+
+impl Collect {
+    fn new(areas: &[Area]) -> Self {
+        let numbers = areas.iter().enumerate().flat_map(|(index, area)| {
+            let numbers = area.numbers.iter();
+            numbers.map(move |&number| ((area.place, number), index))
+        });
+        Self {
+            steps: Steps::new(areas.len() + OTHERS.len()),
+            reserved: Steps::new(1),
+            areas: numbers.collect(),
+            elsewhere: areas.len(),
+            live: HashMap::new(),
+            before: 0,
+        }
+    }
+
+    /// Enters what an event has changed; when that was, if it was about memory.
+    fn enter(
+        &mut self,
+        event: &Event,
+        ledger: &Ledger,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Option<u64> {
+        match event {
+            Event::Tensor(tensor) if is_wanted(tensor.pid) => {
+                let live = self.live.entry(tensor.pid).or_default();
+                if let Some((bytes, area)) = live.remove(&tensor.address) {
+                    self.steps.subtract(area, bytes);
+                }
+                if !tensor.is_free {
+                    let process = ledger.process_of(tensor.pid)?;
+                    let site = process.tensors.site_at(tensor.device, tensor.address)?;
+                    let place = (tensor.pid, tensor.device);
+                    let area = self.areas.get(&(place, site)).copied();
+                    let area = area.unwrap_or(self.elsewhere);
+                    live.insert(tensor.address, (tensor.bytes, area));
+                    self.steps.add(area, tensor.bytes);
+                }
+                Some(tensor.time_ns)
+            }
+            // Segments may go back to CUDA.
+            Event::Call(call) if is_wanted(call.pid) => Some(call.end_ns),
+            Event::Exit(task) | Event::Exec(task) => {
+                for (bytes, area) in self.live.remove(&task.pid)?.into_values() {
+                    self.steps.subtract(area, bytes);
+                }
+                Some(task.time_ns)
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes how it is at this time.
+    fn mark(&mut self, time_ns: i64, ledger: &Ledger, is_wanted: impl Fn(u32) -> bool) {
+        let (mut reserved, mut before) = (0u64, 0u64);
+        for (_, allocator) in allocators(ledger, is_wanted) {
+            reserved = reserved.saturating_add(allocator.reserved_bytes);
+            before = before.saturating_add(allocator.bytes_from_before());
+        }
+        self.steps.subtract(self.elsewhere + 1, self.before);
+        self.steps.add(self.elsewhere + 1, before);
+        self.before = before;
+        self.steps.mark(time_ns);
+        self.reserved.set(&[reserved]);
+        self.reserved.mark(time_ns);
+    }
+}
