@@ -72,6 +72,7 @@ from plain import (
     check_started,
 )
 from python_frames import check_torch_history, check_user_lines
+from tensors import check_async_backend, check_tensors, check_tensors_late, measure_tensor
 from pytorch import check_torch_everywhere, check_torch_late, check_torch_started
 from recordings import (
     check_nsys_reads,
@@ -173,6 +174,14 @@ CHECKS = {
     "Python, lightning": (check_user_lines, "torch,lightning", "lightning_train.py"),
     "Python, JAX": (check_user_lines, "jax", "arrays_python.py", "jax"),
     "Python, CuPy": (check_user_lines, "cupy", "arrays_python.py", "cupy"),
+    "tensors, training": (check_tensors, "train leak=50"),
+    "tensors, random sizes": (check_tensors, "churn leak=20"),
+    "tensors, expandable": (check_tensors, "train churn=500", "expandable_segments:True"),
+    "tensors, CUDA graphs": (check_tensors, "graphs"),
+    "tensors, two streams": (check_tensors, "streams"),
+    "tensors, late": (check_tensors_late,),
+    "tensors, cudaMallocAsync": (check_async_backend,),
+    "cost of tensors": (measure_tensor,),
     **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},
     **{f"stress, CuPy, {name}": (check_stress, "cupy", name) for name in ("paced", "anomaly")},
     "activity, shared": (check_activity, "activity_shared"),

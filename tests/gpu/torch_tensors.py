@@ -13,6 +13,8 @@ also the Python frames of each block, innermost first. Nothing goes on while it 
     streams   tensors of two streams that use each other's (record_stream); some are freed but pending
     leak=N    a list keeps the output of each of N steps (50): the truth has the line and the bytes
     churn=N   N tensors of random sizes, every third stays (2000)
+    init      nothing but a first tensor
+    pairs=N   N cached tensors of 4 KiB, each handed out and taken back: the truth has us a pair
     release   drops what is kept, and empties the cache
     oom       asks for more than there is, twice
     wait      print the line, then read a line from standard input
@@ -24,6 +26,7 @@ another one (backend:cudaMallocAsync), which has no blocks to show.
 import gc
 import inspect
 import random
+import time
 
 import torch
 
@@ -34,6 +37,7 @@ MIB = 1 << 20
 
 kept = {}
 leak = {}
+pairs = {}
 has_history = False
 
 
@@ -149,6 +153,19 @@ def run_churn(count=2000):
             recent.pop(choose.randrange(len(recent)))
 
 
+def run_init():
+    tensor(KIB)
+
+
+def run_pairs(count=100000):
+    for _ in range(1000):
+        tensor(4 * KIB)
+    began_ns = time.perf_counter_ns()
+    for _ in range(count):
+        tensor(4 * KIB)
+    pairs.update(us=(time.perf_counter_ns() - began_ns) / count / 1000)
+
+
 def run_release():
     kept.clear()
     leak.clear()
@@ -173,6 +190,8 @@ STEPS = {
     "streams": run_streams,
     "leak": run_leak,
     "churn": run_churn,
+    "init": run_init,
+    "pairs": run_pairs,
     "release": run_release,
     "oom": run_oom,
     "wait": None,
@@ -210,9 +229,12 @@ def truth():
     said = {"version": torch.__version__, "backend": torch.cuda.memory.get_allocator_backend()}
     if leak:
         said["leak"] = leak
+    if pairs:
+        said["pairs"] = pairs
     if not torch.cuda.is_initialized():
         return said
     torch.cuda.synchronize()
+    said["monotonic_ns"] = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     segments = torch.cuda.memory_snapshot() if said["backend"] == "native" else []
     said["devices"] = []
     for device in range(torch.cuda.device_count()):

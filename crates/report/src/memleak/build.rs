@@ -5,12 +5,12 @@ use std::collections::HashSet;
 
 use super::groups::Groups;
 use super::nvml::tracked;
-use super::pytorch;
 use super::sites::{Holder, site_reports};
 use super::threads::thread_reports;
 use super::{
     DeviceReport, GpuShare, Kinds, Live, Memleak, Nvml, PoolReport, ProcessReport, untraced,
 };
+use super::{frameworks, pytorch};
 use crate::{Options, Sources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet};
 use gpuprobe_engine::pools::Pool;
@@ -136,6 +136,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
     let groups = Groups::of(process, options.view.groups_by_lines(), symbols);
     let (sites, omitted, filtered) =
         site_reports(Holder::Process(process), &groups, options, sources);
+    let framework_pools = frameworks::pools(&sites);
     let (sites, functions) = if options.tells_sites() {
         (Some(sites), Vec::new())
     } else {
@@ -189,6 +190,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         omitted,
         filtered,
         pytorch: pytorch::reports(process, options, sources),
+        framework_pools,
     }
 }
 

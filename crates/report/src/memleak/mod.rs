@@ -1,6 +1,7 @@
 //! Who holds memory.
 
 mod build;
+mod frameworks;
 mod groups;
 mod listed;
 mod nvml;
@@ -277,6 +278,10 @@ pub struct ProcessReport {
     /// What PyTorch's allocator has handed out of it, by device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pytorch: Vec<PytorchReport>,
+    /// Frameworks at whose call sites memory went into a pool of their own: what they hand out of it is
+    /// not seen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub framework_pools: Vec<&'static str>,
 }
 
 impl ProcessReport {

@@ -44,6 +44,13 @@ pub(super) fn write(
     if memleak.view.tensor_site.is_some() {
         return Ok(());
     }
+    for name in &process.framework_pools {
+        let said = format!(
+            "{name} has a pool of its own: what it hands out is not seen, the lines below are those \
+             that made it grow"
+        );
+        pytorch::wrapped(&said, "", page.columns, out)?;
+    }
     let sites = process.listed();
     match (memleak.group, memleak.view.site) {
         (Group::Kind, _) => write_kinds(process, page, out)?,

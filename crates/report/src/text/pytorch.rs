@@ -74,7 +74,7 @@ fn write_sums(pytorch: &PytorchReport, page: &Page, out: &mut dyn Write) -> io::
         size(reserved),
         plural(pytorch.segments, "segment")
     );
-    page.head(&head, out)?;
+    wrapped(&head, "", page.columns, out)?;
     let mut said = Vec::new();
     if pytorch.cached_bytes() > 0 && pytorch.segments > 0 {
         let mut cached = format!(
@@ -113,7 +113,30 @@ fn write_sums(pytorch: &PytorchReport, page: &Page, out: &mut dyn Write) -> io::
         ));
     }
     said.iter()
-        .try_for_each(|line| writeln!(out, "{INDENT}{line}"))
+        .try_for_each(|said| wrapped(said, INDENT, page.columns, out))
+}
+
+/// Writes a sentence, each of its lines behind `indent`.
+pub(super) fn wrapped(
+    said: &str,
+    indent: &str,
+    columns: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let room = columns.unwrap_or(usize::MAX).saturating_sub(indent.len());
+    let mut line = String::new();
+    for word in said.split(' ') {
+        let taken = line.chars().count() + 1 + word.chars().count();
+        if !line.is_empty() && taken > room {
+            writeln!(out, "{indent}{line}")?;
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    writeln!(out, "{indent}{line}")
 }
 
 const INDENT_WIDTH: usize = INDENT.len();

@@ -1,0 +1,221 @@
+"""Checks on the tensors of PyTorch: block by block the same as its own snapshot."""
+
+import os
+import sqlite3
+from collections import Counter
+
+from cost import ratios
+from expect_kinds import process_of
+from frameworks import SLOW_SECONDS, is_missing
+from python_frames import WHOLE, lines_of
+
+MIB = 1 << 20
+ACTIVE = "active_allocated"
+ROUNDS = 7
+PAIRS = 200_000
+
+
+def active_blocks(device):
+    """The blocks of a device of torch_tensors.py that are handed out.
+
+    >>> block = {"address": 512, "size": 1024, "requested_size": 1000, "state": "active_allocated"}
+    >>> free = dict(block, address=1536, state="inactive")
+    >>> [block["address"] for block in active_blocks({"segments": [{"blocks": [block, free]}]})]
+    [512]
+    """
+    blocks = (block for segment in device["segments"] for block in segment["blocks"])
+    return [block for block in blocks if block["state"] == ACTIVE]
+
+
+def largest_gap(device):
+    """The most bytes between two blocks that are handed out, in one segment.
+
+    >>> block = {"address": 512, "size": 512, "state": "active_allocated"}
+    >>> pending = dict(block, address=1024, state="active_pending_free")
+    >>> free = dict(block, address=1536, state="inactive")
+    >>> largest_gap({"segments": [{"address": 512, "blocks": [block, pending, free]}]})
+    1024
+    """
+    largest = 0
+    for segment in device["segments"]:
+        gap = 0
+        for block in segment["blocks"]:
+            gap = 0 if block["state"] == ACTIVE else gap + block["size"]
+            largest = max(largest, gap)
+    return largest
+
+
+def recorded_blocks(path, until_ns, device):
+    """{address: (bytes, bytes that were asked for or None)} of what was handed out at that time."""
+    with sqlite3.connect(path) as db:
+        query = "SELECT val FROM GPUPROBE_META WHERE key = 'monotonic_ns'"
+        ((began_ns,),) = db.execute(query).fetchall()
+        query = """SELECT address, bytes, isFree, requested FROM GPUPROBE_TENSORS
+            WHERE t0 <= ? AND device = ? ORDER BY rowid"""
+        live = {}
+        for address, size, is_free, requested in db.execute(query, (until_ns - int(began_ns), device)):
+            if is_free:
+                live.pop(address, None)
+            else:
+                live[address] = (size, requested)
+    return live
+
+
+def compare_sums(report, after):
+    """What a report says of each device, and PyTorch does."""
+    told = {one["device"]: one for one in process_of(report, after["pid"]).get("pytorch", [])}
+    for device in after["devices"]:
+        if not device["mallocs"]:
+            continue
+        ours, number = told.get(device["device"], {}), device["device"]
+        blocks = active_blocks(device)
+        expected = {
+            "allocated_bytes": device["allocated"],
+            "reserved_bytes": device["reserved"],
+            "tensors": len(blocks),
+            "before_bytes": 0,
+            "since_start": True,
+            "segments": len(device["segments"]),
+            "segment_bytes": sum(segment["total_size"] for segment in device["segments"]),
+            "largest_free_bytes": largest_gap(device),
+            "outside_bytes": 0,
+            "alloc_calls": device["mallocs"],
+            "unknown_frees": 0,
+        }
+        for key, value in expected.items():
+            yield f"{key} of cuda:{number}", value, ours.get(key)
+        if ours.get("requested_bytes") is not None:
+            requested = sum(block["requested_size"] for block in blocks)
+            yield f"requested_bytes of cuda:{number}", requested, ours["requested_bytes"]
+
+
+def compare_lines(bench, report, after):
+    """The same bytes from the same Python lines as PyTorch's history, of all that has one."""
+    for device, one in zip(after["devices"], process_of(report, after["pid"])["pytorch"]):
+        expected, ours = Counter(), Counter()
+        for block in active_blocks(device):
+            lines = tuple(tuple(line) for line in block.get("frames", []))
+            expected[lines] += block["size"]
+        for site in one["sites"]:
+            ours[lines_of(site)] += site["live_bytes"]
+        for lines in expected.keys() | ours.keys():
+            bench.equal(f"bytes of tensors from {lines[:4]}", expected[lines], ours[lines])
+        bench.figure(
+            bench.label,
+            f"{len(expected)} lines that hold {sum(expected.values()) / MIB:.1f} MiB of tensors",
+        )
+
+
+def check_tensors(bench, steps, configuration=""):
+    """Every block, its bytes and what was asked for, and the lines that hold them."""
+    if is_missing(bench, "torch"):
+        return
+    recording = bench.directory / f"{bench.label.replace(' ', '-').replace(',', '')}.sqlite"
+    env = os.environ | {"PYTORCH_CUDA_ALLOC_CONF": configuration}
+    tracer = bench.trace(
+        *("--tensors", "requested", "--record", str(recording), *WHOLE, "--"),
+        *bench.script("torch_tensors.py", "history", *steps.split(), "wait"),
+        env=env,
+    )
+    after = tracer.truth("wait", 1, SLOW_SECONDS)
+    report = tracer.fresh_report()
+    bench.all_equal(compare_sums(report, after))
+    compare_lines(bench, report, after)
+    if after.get("leak"):
+        first = process_of(report, after["pid"])["pytorch"][0]["sites"][0]
+        line = (after["leak"]["function"], after["leak"]["line"])
+        ours = next((line[0], line[2]) for line in lines_of(first) if line[1] == after["leak"]["file"])
+        bench.equal("the first site is the leak", line, ours)
+    bench.equal("lost", {}, {name: count for name, count in report["lost"].items() if count})
+    tracer.go()
+    bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
+    tracer.finish()
+    for device in after["devices"]:
+        blocks = active_blocks(device)
+        ours = recorded_blocks(recording, after["monotonic_ns"], device["device"])
+        expected = {block["address"]: block["size"] for block in blocks}
+        bench.equal("recorded blocks", expected, {at: size for at, (size, _) in ours.items()})
+        asked = {at: requested for at, (_, requested) in ours.items() if requested is not None}
+        expected = {b["address"]: b["requested_size"] for b in blocks if b["address"] in asked}
+        bench.equal("what was asked for", expected, asked)
+        bench.figure(
+            bench.label, f"{len(ours)} blocks, of {len(asked)} of them what was asked for, {device['mallocs']} calls"
+        )
+
+
+def check_tensors_late(bench):
+    """The sums are right from the first block on; what was there before is a sum that shrinks."""
+    if is_missing(bench, "torch"):
+        return
+    command = bench.script("torch_tensors.py", "train", "wait", "leak=20", "wait", "release", "leak=3", "wait")
+    target = bench.start(*command)
+    before = target.truth("wait", 1, SLOW_SECONDS)
+    tracer = bench.trace("--pid", str(target.pid))
+    tracer.wait_tracing()
+    target.go()
+    after = target.truth("wait", 2, SLOW_SECONDS)
+    addresses = {block["address"] for block in active_blocks(before["devices"][0])}
+    device = after["devices"][0]
+    old = sum(b["size"] for b in active_blocks(device) if b["address"] in addresses)
+    (ours,) = process_of(tracer.fresh_report(), target.pid)["pytorch"]
+    for key, expected in (("allocated_bytes", device["allocated"]), ("reserved_bytes", device["reserved"])):
+        bench.equal(key, expected, ours[key])
+    bench.equal("since_start", False, ours["since_start"])
+    bench.equal("before_bytes at least", True, old - 4 * MIB <= ours["before_bytes"] <= old)
+    target.go()
+    device = target.truth("wait", 3, SLOW_SECONDS)["devices"][0]
+    (ours,) = process_of(tracer.fresh_report(), target.pid)["pytorch"]
+    for key, expected in (("allocated_bytes", device["allocated"]), ("reserved_bytes", device["reserved"])):
+        bench.equal(f"{key} after a release", expected, ours[key])
+    bench.equal("what was before has gone", True, ours["before_bytes"] < old / 10)
+    tracer.finish()
+    target.go()
+    target.wait()
+
+
+def check_async_backend(bench):
+    """PyTorch with cudaMallocAsync tells of no blocks: they are allocations of their own."""
+    if is_missing(bench, "torch"):
+        return
+    env = os.environ | {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+    command = bench.script("torch_tensors.py", "leak=20", "wait")
+    tracer = bench.trace("--", *command, env=env)
+    after = tracer.truth("wait", 1, SLOW_SECONDS)
+    process = process_of(tracer.fresh_report(), after["pid"])
+    bench.equal("no tensors", None, process.get("pytorch"))
+    bench.equal("pools", ["PyTorch, cudaMallocAsync"], process.get("framework_pools"))
+    bytes_of_kind = process["kinds"].get("async", {}).get("bytes", 0)
+    bench.equal("bytes", True, bytes_of_kind >= after["leak"]["requested_bytes"])
+    tracer.go()
+    tracer.wait(SLOW_SECONDS)
+    tracer.finish()
+
+
+# What a cached tensor costs, by what gpuprobe is asked for.
+MODES = {
+    "untraced": None,
+    "without tensors": ("--memleak", "--tensors", "off", "--stacks", "off"),
+    "sums only": ("--memleak", "--stacks", "off"),
+    "native stacks": ("--memleak", "--python", "off"),
+    "Python stacks": ("--memleak",),
+    "and what was asked for": ("--memleak", "--tensors", "requested"),
+}
+
+
+def measure_tensor(bench):
+    """A cached tensor, handed out and taken back in a loop of Python."""
+    if is_missing(bench, "torch"):
+        return
+    from cost import Timed
+
+    command = bench.script("torch_tensors.py")
+    program = Timed(bench, command, f"pairs={PAIRS}", ROUNDS * len(MODES), None)
+    lines = {}
+    for _ in range(ROUNDS):
+        for variant, modes in MODES.items():
+            line, report = program.run(modes)
+            lines.setdefault(variant, []).append(line["pairs"]["us"])
+            if report:
+                bench.equal("lost", 0, sum(report["lost"].values()))
+    bench.equal("exit status", 0, program.process.wait())
+    bench.figure("a cached tensor, us, medians (and spread) taken in turn", "; ".join(ratios(lines)))
