@@ -127,6 +127,8 @@ enum gp_number {
 	GP_PYTHON_WAITS = 4,
 	/* The device of a thread that nothing has told us about. */
 	GP_DEVICE_UNKNOWN = -1,
+	/* The device of what an allocator hands out that does not say where. */
+	GP_ANY_DEVICE = 0xffff,
 	/* The number of a context that is not known by now. Primary contexts have 0. */
 	GP_CONTEXT_UNKNOWN = 0xffff,
 	/* gp_call.flags: the call went into a graph; nothing was allocated or freed. */
@@ -212,6 +214,7 @@ enum gp_op {
 
 	/* A framework's allocator hands out, or takes back; seen at entry only. */
 	GP_OP_TENSOR, /* address; size, negative: taken back; out: allocated; stream: held */
+	GP_OP_CHUNK,  /* address; size; stream: bytes of the name of what is done */
 	GP_OP_COUNT,
 };
 
@@ -346,7 +349,7 @@ struct gp_named {
 struct gp_tensor {
 	__u16 type;
 	__u16 row;
-	__u16 device; /* as the process numbers it */
+	__u16 device; /* as the process numbers it, or GP_ANY_DEVICE */
 	__u16 reserved;
 	__u32 tgid;
 	__u32 tid;

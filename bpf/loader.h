@@ -41,7 +41,7 @@ const struct gp_image_key no_image;
 
 /* Whether the path at user address `name` ends, or may end, in a base name that starts with
  * "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0), where tensors
- * are looked at "libc10", or, where Python frames are taken, "libpython". Global and taking numbers
+ * are looked at "libc10" and "libtensorflow_f", or, where Python frames are taken, "libpython". Global and taking numbers
  * only, so that the verifier looks at it once and not once for each turn of the caller's loop. */
 __noinline int gp_is_wanted_library(__u32 tgid, __u64 name)
 {
@@ -64,7 +64,8 @@ __noinline int gp_is_wanted_library(__u32 tgid, __u64 name)
 		start--;
 	}
 	return gp_begins_with(loader->path, start, "libcuda") ||
-	       (take_tensors && gp_begins_with(loader->path, start, "libc10")) ||
+	       (take_tensors && (gp_begins_with(loader->path, start, "libc10") ||
+				 gp_begins_with(loader->path, start, "libtensorflow_f"))) ||
 	       (take_python && gp_begins_with(loader->path, start, "libpython"));
 }
 

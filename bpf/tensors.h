@@ -26,9 +26,40 @@ static __always_inline __s64 gp_tensor_flags(void)
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-/* Sends a tensor that is handed out, or, with negative bytes, taken back, as the arguments
- * of the function say. */
-static __always_inline void gp_send_tensor(struct pt_regs *ctx, struct gp_thread *thread,
+/* What the arguments of the function say. */
+struct gp_block {
+	__u64 address;
+	__s64 bytes; /* negative: taken back */
+	__u64 allocated;
+	__u64 held;
+	__u32 device;
+};
+
+/* False if it is about memory of the host, or about nothing that is handed out. */
+static __always_inline bool gp_read_block(struct pt_regs *ctx, __u32 op, struct gp_block *block)
+{
+	const __u64 allocation = sizeof("MemoryAllocation") - 1;
+	const __u64 deallocation = sizeof("MemoryDeallocation") - 1;
+
+	if (op == GP_OP_TENSOR) {
+		block->address = PT_REGS_PARM1(ctx);
+		block->bytes = PT_REGS_PARM2(ctx);
+		block->allocated = PT_REGS_PARM3(ctx);
+		block->held = PT_REGS_PARM4(ctx);
+		block->device = PT_REGS_PARM5(ctx) >> 8 & 0xff;
+		return (PT_REGS_PARM5(ctx) & 0xff) == GP_TORCH_CUDA;
+	}
+	block->address = PT_REGS_PARM4(ctx);
+	block->bytes = GP_SIXTH_ARGUMENT(ctx);
+	block->allocated = block->held = 0;
+	block->device = GP_ANY_DEVICE;
+	if (PT_REGS_PARM2(ctx) == deallocation)
+		block->bytes = -block->bytes;
+	return PT_REGS_PARM2(ctx) == allocation || PT_REGS_PARM2(ctx) == deallocation;
+}
+
+/* Sends what is handed out or taken back. */
+static __always_inline void gp_send_tensor(struct gp_thread *thread, struct gp_block *block,
 					   __u32 row, __u32 tid, __u64 stack)
 {
 	__s64 flags = gp_tensor_flags();
@@ -43,35 +74,42 @@ static __always_inline void gp_send_tensor(struct pt_regs *ctx, struct gp_thread
 	}
 	tensor->type = GP_RECORD_TENSOR;
 	tensor->row = row;
-	tensor->device = PT_REGS_PARM5(ctx) >> 8 & 0xff;
+	tensor->device = block->device;
 	tensor->reserved = 0;
 	tensor->tgid = thread->tgid;
 	tensor->tid = tid;
 	tensor->time_ns = bpf_ktime_get_ns();
-	tensor->address = PT_REGS_PARM1(ctx);
-	tensor->bytes = PT_REGS_PARM2(ctx);
-	tensor->allocated = PT_REGS_PARM3(ctx);
-	tensor->held = PT_REGS_PARM4(ctx);
+	tensor->address = block->address;
+	tensor->bytes = block->bytes;
+	tensor->allocated = block->allocated;
+	tensor->held = block->held;
 	tensor->stack = stack;
-	thread->tensor = PT_REGS_PARM1(ctx);
+	thread->tensor = block->address;
 	bpf_ringbuf_submit(tensor, flags);
 }
 
 /* Whether nobody wants to know where the function is called, which is sent then. */
-static __always_inline bool gp_is_done_with_tensor(struct pt_regs *ctx, __u32 row, __u64 pid_tgid)
+static __always_inline bool gp_is_done_with_tensor(struct pt_regs *ctx, __u32 op, __u32 row,
+						   __u64 pid_tgid)
 {
+	struct gp_block block = {};
 	struct gp_thread *thread;
 
-	if ((PT_REGS_PARM5(ctx) & 0xff) != GP_TORCH_CUDA)
+	if (!gp_read_block(ctx, op, &block))
 		return true;
-	if (stack_mode != GP_STACKS_OFF && (__s64)PT_REGS_PARM2(ctx) >= 0)
+	if (stack_mode != GP_STACKS_OFF && block.bytes >= 0)
 		return false;
 	thread = gp_thread_of(pid_tgid);
 	if (thread)
-		gp_send_tensor(ctx, thread, row, (__u32)pid_tgid, 0);
+		gp_send_tensor(thread, &block, row, (__u32)pid_tgid, 0);
 	else if (gp_is_target(pid_tgid >> 32))
 		gp_count(tensors);
 	return true;
+}
+
+static __always_inline bool gp_is_of_framework(__u32 op)
+{
+	return op == GP_OP_TENSOR || op == GP_OP_CHUNK;
 }
 
 /* `pytorch:malloc`: address, device, bytes that were asked for, stream. It follows the

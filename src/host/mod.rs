@@ -77,7 +77,7 @@ impl Role {
             Some(Self::Cuda(Layer::Driver))
         } else if name.starts_with("libcudart") && name.contains(".so") {
             Some(Self::Cuda(Layer::Runtime))
-        } else if name.starts_with("libc10.so") {
+        } else if name.starts_with("libc10.so") || name.starts_with("libtensorflow_framework.so") {
             Some(Self::Framework)
         } else if name.starts_with("libc10_cuda.so") {
             Some(Self::Requests)
@@ -200,6 +200,8 @@ mod tests {
         assert_eq!(role("libcuda.so.1"), Some(driver));
         assert_eq!(role("libcuda.so.580.159.04"), Some(driver));
         assert_eq!(role("libc10.so"), Some(Role::Framework));
+        let tensorflow = role("libtensorflow_framework.so.2");
+        assert_eq!(tensorflow, Some(Role::Framework));
         assert_eq!(role("libc10_cuda.so"), Some(Role::Requests));
         for name in ["ld-linux-x86-64.so.2", "ld-2.31.so", "ld-musl-x86_64.so.1"] {
             assert_eq!(role(name), Some(Role::Loader), "{name}");

@@ -405,7 +405,7 @@ impl Tracer {
         if points.is_empty() {
             let error = anyhow!(
                 "no tensors of its processes: its allocator does not tell what it hands out in a way \
-                 that is known (PyTorch has done so since 1.10)"
+                 that is known (PyTorch does since 1.10, TensorFlow 2.19 does)"
             );
             return self.leave_alone(library, &error);
         }

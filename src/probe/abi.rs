@@ -339,7 +339,7 @@ assert_same_enum! {
     GraphDestroy = GP_OP_GRAPH_DESTROY, LibraryLoad = GP_OP_LIBRARY_LOAD,
     HandleOther = GP_OP_HANDLE_OTHER, EventRecord = GP_OP_EVENT_RECORD,
     StreamWait = GP_OP_STREAM_WAIT, StreamDestroy = GP_OP_STREAM_DESTROY,
-    Tensor = GP_OP_TENSOR,
+    Tensor = GP_OP_TENSOR, Chunk = GP_OP_CHUNK,
 }
 assert_same_enum! {
     Shape, gp_shape, 0, GP_SHAPE_COUNT:
@@ -390,6 +390,7 @@ assert_same_numbers!(
     CODE_WORDS => GP_CODE_WORDS,
     DEVICE_UNKNOWN => GP_DEVICE_UNKNOWN,
     CONTEXT_UNKNOWN => GP_CONTEXT_UNKNOWN,
+    ANY_DEVICE => GP_ANY_DEVICE,
     CALL_CAPTURED => GP_CALL_CAPTURED,
     PROCESS_PID_SHIFT => GP_PROCESS_PID_SHIFT,
     NODE_ALLOCATES => GP_NODE_MEMORY_ALLOCATE,
@@ -447,7 +448,9 @@ fn flags(function: &Function) -> u16 {
         (types::gp_flag::GP_TOLD, op.is_told()),
         (
             types::gp_flag::GP_WITH_STACK,
-            op.allocates() || matches!(op, Op::GraphAllocate | Op::GraphNode | Op::Tensor),
+            op.allocates()
+                || op.is_of_framework()
+                || matches!(op, Op::GraphAllocate | Op::GraphNode),
         ),
     ];
     let set = flags.iter().filter(|(_, is_set)| *is_set);

@@ -24,7 +24,9 @@ pub fn markdown() -> String {
             }
         }
     }
-    let mut table = String::from("| what | libcudart | libcuda | libc10 |\n|---|---|---|---|\n");
+    let mut table = String::from(
+        "| what | libcudart | libcuda | libc10, libtensorflow_framework |\n|---|---|---|---|\n",
+    );
     for (title, columns) in groups {
         let [runtime, driver, framework] = columns.map(|names| names.join(", "));
         // Writing to a string does not fail.
@@ -35,8 +37,10 @@ pub fn markdown() -> String {
 
 /// The symbol, and the endings of its variants.
 fn name(function: &Function) -> String {
-    if function.op == Op::Tensor {
-        return "`c10::reportMemoryUsageToProfiler`".to_owned();
+    match function.op {
+        Op::Tensor => return "`c10::reportMemoryUsageToProfiler`".to_owned(),
+        Op::Chunk => return "`tsl::BFCAllocator::AddTraceMe`".to_owned(),
+        _ => {}
     }
     let stem = function.symbol;
     let base = stem.rsplit_once("_v").map_or(stem, |(base, _)| base);
@@ -102,7 +106,7 @@ fn title(function: &Function) -> String {
             "memory sets".into()
         }
         Op::Copy | Op::CopyBatch => "copies".into(),
-        Op::Tensor => "tensors".into(),
+        Op::Tensor | Op::Chunk => "tensors".into(),
         Op::SelfTest => "self-test".into(),
     }
 }

@@ -29,4 +29,20 @@ const USAGE: Function = Function {
     )
 };
 
-pub(super) const FRAMEWORKS: &[Function] = &[USAGE];
+/// `tsl::BFCAllocator::AddTraceMe(std::string_view what, const void *address, long requested, long
+/// bytes)`: TensorFlow calls it for each chunk that its allocator hands out (`MemoryAllocation`) or takes
+/// back (`MemoryDeallocation`), whether anybody traces or not; the string is its length and its text. Read
+/// from the code of TensorFlow 2.19. Memory of the host has such allocators, too.
+const CHUNK: Function = Function {
+    address: A3,
+    size: Value::argument(5),
+    stream: A1,
+    kind: MemoryKind::Tensor,
+    ..row(
+        Layer::Framework,
+        Op::Chunk,
+        "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
+    )
+};
+
+pub(super) const FRAMEWORKS: &[Function] = &[USAGE, CHUNK];

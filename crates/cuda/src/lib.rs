@@ -218,6 +218,7 @@ impl Function {
     pub const fn name(&self) -> &'static str {
         match self.op {
             Op::Tensor => "c10::CachingAllocator",
+            Op::Chunk => "tsl::BFCAllocator",
             _ => self.symbol,
         }
     }
@@ -316,6 +317,7 @@ mod tests {
                 }
                 Op::KernelName => (true, true, false),
                 Op::Tensor => (true, true, true),
+                Op::Chunk => (true, false, false),
                 Op::Copy | Op::CopyBatch => {
                     assert!(has(function.size), "{}", function.symbol);
                     let asynchronous = has(function.stream);

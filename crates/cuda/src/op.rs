@@ -121,6 +121,9 @@ pub enum Op {
     /// A framework's allocator has handed out `size` bytes at `address`, or taken them back if that is
     /// negative; `out` are allocated then, and `stream` are held. Seen at entry only.
     Tensor = 55,
+    /// The same of an allocator that only says how long the name of what it does is, `stream`, and has no
+    /// sums.
+    Chunk = 56,
 }
 
 impl Op {
@@ -135,6 +138,11 @@ impl Op {
             self,
             Self::Allocate | Self::HandleCreate | Self::HandleImport | Self::ShareOpen
         )
+    }
+
+    /// Whether a framework's allocator says by it what it hands out.
+    pub const fn is_of_framework(self) -> bool {
+        matches!(self, Self::Tensor | Self::Chunk)
     }
 
     /// Whether it gives memory back, or a reference to it.
@@ -236,7 +244,7 @@ impl Op {
 
     /// Whether `modes` need calls of this kind, of memory of this kind.
     pub const fn is_needed_by(self, modes: Modes, kind: MemoryKind) -> bool {
-        if matches!(self, Self::Tensor) {
+        if self.is_of_framework() {
             return modes.memleak;
         }
         if self.is_about_streams() {

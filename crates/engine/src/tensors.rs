@@ -8,6 +8,8 @@ mod fragmentation;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use hashbrown::{HashMap, HashSet};
 
 use super::allocation::{Allocation, New, Place, key};
@@ -23,6 +25,8 @@ pub use fragmentation::{Fragmentation, Pinned};
 /// Devices of one process whose allocators are told apart, and streams of one of these.
 const MAX_ALLOCATORS: usize = 64;
 const MAX_STREAMS: usize = 254;
+/// A process with more allocations than these is not looked through for one around an address.
+const MAX_LOOKED_AT: usize = 1 << 14;
 /// The stream of what nothing is known of.
 const NO_STREAM: u8 = u8::MAX;
 /// In [`Allocation::context`]: what was asked for is not known; more was handed out beyond it than fits.
@@ -33,6 +37,9 @@ const MUCH_MORE: u16 = u16::MAX;
 #[derive(Debug, Default)]
 pub struct Tensors {
     allocators: Vec<Allocator>,
+    /// Memory from CUDA in which allocators that do not say where they are have handed something out:
+    /// bytes and device, by address.
+    regions: BTreeMap<u64, (u64, u16)>,
     /// Tensors of devices beyond those that are told apart.
     left_out: u64,
 }
@@ -76,16 +83,16 @@ pub struct Allocator {
 }
 
 impl Tensors {
-    /// Those of which anything was heard, by device.
+    /// Those of which anything was heard, by framework and device.
     pub fn iter(&self) -> impl Iterator<Item = &Allocator> {
         self.allocators.iter()
     }
 
-    /// The call site of what is handed out at `address` of a device, by its number there.
-    pub fn site_at(&self, device: u16, address: u64) -> Option<u32> {
-        let of_device = self.iter().find(|allocator| allocator.device == device)?;
-        let block = of_device.blocks.live.get(key(Space::Device, address))?;
-        Some(block.site)
+    /// Where what is at `address` was handed out: the device, and the number of the call site there.
+    pub fn site_at(&self, address: u64) -> Option<(u16, u32)> {
+        let key = key(Space::Device, address);
+        let holds = |a: &Allocator| Some((a.device, a.blocks.live.get(key)?.site));
+        self.iter().find_map(holds)
     }
 
     /// Tensors of which no account is kept: their device's number is too high to be one.
@@ -94,12 +101,12 @@ impl Tensors {
     }
 
     fn of(&mut self, pid: u32, device: u16, row: u16) -> Option<&mut Allocator> {
-        let place = self.allocators.partition_point(|a| a.device < device);
-        if self
+        let wanted = (row, device);
+        let place = self
             .allocators
-            .get(place)
-            .is_none_or(|a| a.device != device)
-        {
+            .partition_point(|a| (a.row, a.device) < wanted);
+        let found = self.allocators.get(place);
+        if found.is_none_or(|a| (a.row, a.device) != wanted) {
             if self.allocators.len() >= MAX_ALLOCATORS {
                 return None;
             }
@@ -109,8 +116,58 @@ impl Tensors {
         self.allocators.get_mut(place)
     }
 
+    /// Enters what an allocator has handed out or taken back that does not say where, nor how much that is
+    /// by now. What is in no memory from CUDA is the host's.
+    fn chunk(&mut self, chunk: &Tensor, process: &Process) {
+        if chunk.is_free {
+            let mut allocators = self.allocators.iter_mut();
+            let held = allocators.find(|a| a.row == chunk.row && a.holds(chunk.address));
+            if let Some(allocator) = held {
+                allocator.take_back(chunk);
+                allocator.add_up();
+            }
+            return;
+        }
+        let Some((address, (bytes, device))) = self.region_of(chunk.address, process) else {
+            return;
+        };
+        match self.of(process.pid, device, chunk.row) {
+            Some(allocator) => {
+                if allocator.allocations == 0 {
+                    allocator.since_start = process.from_birth;
+                }
+                if allocator.segments.insert(address) {
+                    allocator.reserved_bytes = allocator.reserved_bytes.saturating_add(bytes);
+                    let reserved = allocator.reserved_bytes;
+                    allocator.peak_reserved_bytes = allocator.peak_reserved_bytes.max(reserved);
+                }
+                allocator.hand_out(chunk, process);
+                allocator.add_up();
+            }
+            None => self.left_out += 1,
+        }
+    }
+
+    /// The memory from CUDA that `address` is in: its own address, its bytes and device.
+    fn region_of(&mut self, address: u64, process: &Process) -> Option<(u64, (u64, u16))> {
+        let is_in = |(start, (bytes, _)): &(u64, (u64, u16))| address - start < *bytes;
+        let known = self.regions.range(..=address).next_back();
+        let known = known.map(|(&start, &region)| (start, region)).filter(is_in);
+        if known.is_some() || process.live.len() > MAX_LOOKED_AT {
+            return known;
+        }
+        let around = process.live.iter().find(|a| {
+            a.space() == Space::Device && a.address <= address && address - a.address < a.size_bytes
+        })?;
+        let device = process.device(around).unwrap_or(0);
+        let region = (around.size_bytes, device);
+        self.regions.insert(around.address, region);
+        Some((around.address, region))
+    }
+
     /// Memory from CUDA at this address is given back.
     pub(super) fn segment_gone(&mut self, gone: &Allocation) {
+        self.regions.remove(&gone.address);
         for allocator in &mut self.allocators {
             if allocator.segments.remove(&gone.address) {
                 allocator.gave_back(gone.size_bytes);
@@ -132,9 +189,12 @@ impl Process {
     /// Enters a block that was handed out or taken back.
     pub(super) fn apply_tensor(&mut self, tensor: &Tensor) {
         let mut tensors = std::mem::take(&mut self.tensors);
-        match tensors.of(self.pid, tensor.device, tensor.row) {
-            Some(allocator) => allocator.apply(tensor, self),
-            None => tensors.left_out += 1,
+        match tensor.device {
+            Some(device) => match tensors.of(self.pid, device, tensor.row) {
+                Some(allocator) => allocator.apply(tensor, self),
+                None => tensors.left_out += 1,
+            },
+            None => tensors.chunk(tensor, self),
         }
         self.tensors = tensors;
     }
@@ -208,21 +268,18 @@ impl Allocator {
         }
         self.allocated_bytes = tensor.allocated_bytes;
         self.reserved_bytes = tensor.reserved_bytes;
-        self.blocks.sites.after_peak(self.peaks);
         self.peak_reserved_bytes = self.peak_reserved_bytes.max(self.reserved_bytes);
         if tensor.is_free {
             self.take_back(tensor);
         } else {
             self.hand_out(tensor, process);
         }
-        if self.allocated_bytes > self.peak_allocated_bytes {
-            self.peak_allocated_bytes = self.allocated_bytes;
-            self.peaks = self.peaks.wrapping_add(1);
-        }
+        self.note_peak();
     }
 
     fn hand_out(&mut self, tensor: &Tensor, process: &Process) {
         self.allocations += 1;
+        self.blocks.sites.after_peak(self.peaks);
         learn(&mut self.blocks.sites, &process.sites, tensor.stack);
         let block = Allocation::new(&New {
             address: tensor.address,
@@ -234,7 +291,7 @@ impl Allocator {
             site: self.blocks.sites.site(tensor.stack, tensor.row),
             kind: MemoryKind::Tensor,
             space: Space::Device,
-            place: Place::Device(tensor.device),
+            place: Place::Device(self.device),
             slot: NO_STREAM,
             context: NOT_ASKED,
         });
@@ -244,8 +301,23 @@ impl Allocator {
         self.note_segment(tensor.address, process);
     }
 
+    /// It does not say how much it has handed out: that is what was seen.
+    fn add_up(&mut self) {
+        self.allocated_bytes = self.blocks.totals.sums.gpu.bytes;
+        self.note_peak();
+    }
+
+    /// Notes if more is handed out than ever before.
+    fn note_peak(&mut self) {
+        if self.allocated_bytes > self.peak_allocated_bytes {
+            self.peak_allocated_bytes = self.allocated_bytes;
+            self.peaks = self.peaks.wrapping_add(1);
+        }
+    }
+
     fn take_back(&mut self, tensor: &Tensor) {
         self.frees += 1;
+        self.blocks.sites.after_peak(self.peaks);
         let key = key(Space::Device, tensor.address);
         match self.blocks.live.free(key, tensor.time_ns) {
             Freed::Live(block) => {

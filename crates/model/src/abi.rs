@@ -68,6 +68,8 @@ pub struct RawCall {
 
 /// In [`RawCall::flags`]: the call went into a graph.
 pub const CALL_CAPTURED: u16 = 1;
+/// In [`RawTensor::device`]: the allocator does not say where it is.
+pub const ANY_DEVICE: u16 = 0xffff;
 /// In [`RawCall::context`]: not known.
 pub const CONTEXT_UNKNOWN: u16 = 0xffff;
 /// The process id is in [`RawTask::process`] above so many bits.
@@ -112,7 +114,7 @@ pub struct RawTensor {
     pub record_type: u16,
     /// Row of the function table.
     pub row: u16,
-    /// Device index as the process numbers it.
+    /// Device index as the process numbers it, or [`ANY_DEVICE`].
     pub device: u16,
     /// Zero.
     pub reserved: u16,

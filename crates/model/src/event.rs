@@ -169,8 +169,8 @@ pub struct Tensor {
     pub allocated_bytes: u64,
     /// Bytes that it has from CUDA for that, as it says.
     pub reserved_bytes: u64,
-    /// Device index as CUDA numbers it in that process.
-    pub device: u16,
+    /// Device index as CUDA numbers it in that process, if the allocator says; and with it, its sums.
+    pub device: Option<u16>,
     /// Names its call stack within the process; 0 if that was not taken.
     pub stack: u64,
 }

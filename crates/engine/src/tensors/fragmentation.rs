@@ -13,7 +13,7 @@ use super::Allocator;
 use crate::allocation::key;
 use crate::process::Process;
 use crate::totals::Total;
-use gpuprobe_cuda::{MemoryKind, Space};
+use gpuprobe_cuda::{MemoryKind, Op, Space};
 
 /// PyTorch hands out at most so much of its small segments, which have [`SMALL_SEGMENT`] bytes: a larger
 /// request takes a large one. `kSmallSize` and `kSmallBuffer` of `CUDACachingAllocator.cpp`.
@@ -37,6 +37,8 @@ pub struct Fragmentation {
     pub pinned: Pinned,
     /// Tensors that are in no memory that was seen to be allocated.
     pub outside: Total,
+    /// Small segments are for small requests.
+    has_small: bool,
 }
 
 /// Memory from CUDA that cannot be given back because less than 5 % of it are in use.
@@ -132,6 +134,7 @@ impl Allocator {
         blocks.sort_unstable_by_key(|block| block.address);
         let mut found = Fragmentation {
             segments: self.segments(process, &blocks),
+            has_small: self.is_pytorch(),
             ..Fragmentation::default()
         };
         let mut segments = std::mem::take(&mut found.segments);
@@ -147,6 +150,11 @@ impl Allocator {
         found.segments = segments;
         found.pinned.add_up_sites();
         found
+    }
+
+    /// Whether it is PyTorch's.
+    pub fn is_pytorch(&self) -> bool {
+        gpuprobe_cuda::function(self.row).is_some_and(|row| row.op == Op::Tensor)
     }
 
     /// What it has from CUDA, by address.
@@ -277,7 +285,7 @@ impl Fragmentation {
 
     fn note_free(&mut self, segment: &Segment, bytes: u64) {
         self.largest_free_bytes = self.largest_free_bytes.max(bytes);
-        let fits = if segment.is_small() {
+        let fits = if self.has_small && segment.is_small() {
             bytes.min(SMALL_REQUEST)
         } else {
             bytes

@@ -2,9 +2,9 @@
 
 use super::{Call, Copy, DecodeError, Detail, Kernel, MAX_DEVICES, Request, Task, Tensor};
 use crate::abi::{
-    CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawRequest, RawTask, RawTensor,
+    ANY_DEVICE, CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawRequest, RawTask,
+    RawTensor,
 };
-use gpuprobe_cuda::Op;
 
 impl TryFrom<&RawCall> for Call {
     type Error = DecodeError;
@@ -68,7 +68,7 @@ impl TryFrom<&RawTensor> for Tensor {
 
     fn try_from(raw: &RawTensor) -> Result<Self, DecodeError> {
         gpuprobe_cuda::function(raw.row)
-            .filter(|f| f.op == Op::Tensor)
+            .filter(|f| f.op.is_of_framework())
             .ok_or(DecodeError::UnknownRow(raw.row))?;
         Ok(Self {
             row: raw.row,
@@ -80,7 +80,7 @@ impl TryFrom<&RawTensor> for Tensor {
             is_free: raw.bytes < 0,
             allocated_bytes: raw.allocated,
             reserved_bytes: raw.held,
-            device: raw.device,
+            device: (raw.device != ANY_DEVICE).then_some(raw.device),
             stack: raw.stack,
         })
     }

@@ -93,7 +93,7 @@ impl<'c> Tensors<'c> {
         self.rows.row(params![
             time,
             thread,
-            tensor.device,
+            tensor.device.map_or(-1, i64::from),
             signed(tensor.address),
             signed(tensor.bytes),
             tensor.is_free,

@@ -216,7 +216,7 @@ impl File<'_> {
             (&mut report.memleak, Tensors::read(self.database, until_ns)?)
         {
             for process in &mut memleak.processes {
-                process.pytorch = tensors.reports(process.pid, &options);
+                (process.pytorch, process.tensorflow) = tensors.reports(process.pid, &options);
             }
         }
         report.time = clock.map(|clock| clock.wall(now_ns));

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use crate::memleak::{PytorchReport, pytorch_reports};
+use crate::memleak::{PytorchReport, of_tensorflow, pytorch_reports};
 use crate::tape::Tape;
 use crate::{Options, Sources};
 use gpuprobe_engine::{Ledger, Process};
@@ -70,11 +70,15 @@ impl Tensors {
         Ok(Some(Self { player, clock }))
     }
 
-    /// What there is to report of process `pid`; `options` are about the file, whose clock begins with the
+    /// What there is to report of process `pid`, of PyTorch and of TensorFlow; `options` are about the file, whose clock begins with the
     /// session.
-    pub(super) fn reports(&self, pid: u32, options: &Options) -> Vec<PytorchReport> {
+    pub(super) fn reports(
+        &self,
+        pid: u32,
+        options: &Options,
+    ) -> (Vec<PytorchReport>, Vec<PytorchReport>) {
         let Some(process) = self.process(pid) else {
-            return Vec::new();
+            return Default::default();
         };
         let now_ns = i64::try_from(options.now_ns).unwrap_or(i64::MAX);
         let options = Options {
@@ -83,7 +87,10 @@ impl Tensors {
             ..*options
         };
         let sources = Sources::of_file(Some(&self.clock), &self.player.symbols);
-        pytorch_reports(process, &options, sources)
+        (
+            pytorch_reports(process, &options, sources),
+            of_tensorflow(process, &options, sources),
+        )
     }
 
     /// A time on the clock of events as one of the session.
@@ -94,7 +101,9 @@ impl Tensors {
 
     /// What process `pid` has handed out, at all of its call sites.
     pub(crate) fn sites(&self, pid: u32) -> Vec<PytorchReport> {
-        self.reports(pid, &Options::of_all_sites())
+        let (mut all, others) = self.reports(pid, &Options::of_all_sites());
+        all.extend(others);
+        all
     }
 
     /// The accounts.

@@ -190,6 +190,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         omitted,
         filtered,
         pytorch: pytorch::reports(process, options, sources),
+        tensorflow: pytorch::of_tensorflow(process, options, sources),
         framework_pools,
     }
 }

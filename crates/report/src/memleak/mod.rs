@@ -29,7 +29,7 @@ pub use nvml::Nvml;
 pub(super) use nvml::tracked;
 pub use peak::Peak;
 pub use pytorch::PytorchReport;
-pub(super) use pytorch::reports as pytorch_reports;
+pub(super) use pytorch::{of_tensorflow, reports as pytorch_reports};
 pub use site::{LeftOut, SiteReport};
 pub(crate) use sites::Holder;
 pub(super) use sites::{needed_locations, stack_of};
@@ -278,6 +278,9 @@ pub struct ProcessReport {
     /// What PyTorch's allocator has handed out of it, by device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pytorch: Vec<PytorchReport>,
+    /// Likewise of TensorFlow's, which has no sums of its own: they are of what was seen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tensorflow: Vec<PytorchReport>,
     /// Frameworks at whose call sites memory went into a pool of their own: what they hand out of it is
     /// not seen.
     #[serde(skip_serializing_if = "Vec::is_empty")]

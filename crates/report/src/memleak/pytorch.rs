@@ -82,7 +82,19 @@ pub(crate) fn reports(
     options: &Options,
     sources: Sources<'_>,
 ) -> Vec<PytorchReport> {
-    let allocators = process.tensors.iter();
+    let allocators = process.tensors.iter().filter(|one| one.is_pytorch());
+    allocators
+        .map(|allocator| report(process, allocator, options, sources))
+        .collect()
+}
+
+/// The same of what TensorFlow's allocator has handed out.
+pub(crate) fn of_tensorflow(
+    process: &Process,
+    options: &Options,
+    sources: Sources<'_>,
+) -> Vec<PytorchReport> {
+    let allocators = process.tensors.iter().filter(|one| !one.is_pytorch());
     allocators
         .map(|allocator| report(process, allocator, options, sources))
         .collect()

@@ -57,6 +57,7 @@ fn report(pid: u32, process: &Untraced, usage: &Usage) -> ProcessReport {
         functions: Vec::new(),
         omitted: None,
         pytorch: Vec::new(),
+        tensorflow: Vec::new(),
         framework_pools: Vec::new(),
         filtered: None,
     }

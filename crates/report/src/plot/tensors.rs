@@ -156,8 +156,8 @@ impl Collect {
                 }
                 if !tensor.is_free {
                     let process = ledger.process_of(tensor.pid)?;
-                    let site = process.tensors.site_at(tensor.device, tensor.address)?;
-                    let place = (tensor.pid, tensor.device);
+                    let (device, site) = process.tensors.site_at(tensor.address)?;
+                    let place = (tensor.pid, device);
                     let area = self.areas.get(&(place, site)).copied();
                     let area = area.unwrap_or(self.elsewhere);
                     live.insert(tensor.address, (tensor.bytes, area));

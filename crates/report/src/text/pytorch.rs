@@ -20,8 +20,8 @@ pub(super) fn write(
     page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    for pytorch in &process.pytorch {
-        write_sums(pytorch, page, out)?;
+    for (name, pytorch) in of(process) {
+        write_sums(name, pytorch, page, out)?;
         let Some(sites) = &pytorch.sites else {
             continue;
         };
@@ -49,8 +49,8 @@ pub(crate) fn write_short(
     page: &Page,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    for pytorch in &process.pytorch {
-        write_sums(pytorch, page, out)?;
+    for (name, pytorch) in of(process) {
+        write_sums(name, pytorch, page, out)?;
         let sites = pytorch.sites.as_deref().unwrap_or_default();
         let sites = &sites[..sites.len().min(top)];
         if !sites.is_empty() {
@@ -60,8 +60,20 @@ pub(crate) fn write_short(
     Ok(())
 }
 
+/// The devices of each framework, with the name of what has handed out there.
+fn of(process: &ProcessReport) -> impl Iterator<Item = (&'static str, &PytorchReport)> {
+    let pytorch = process.pytorch.iter().map(|one| ("PyTorch cuda", one));
+    let tensorflow = process.tensorflow.iter();
+    pytorch.chain(tensorflow.map(|one| ("TensorFlow GPU", one)))
+}
+
 /// What it has handed out, and how that lies in the memory that it has from CUDA.
-fn write_sums(pytorch: &PytorchReport, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+fn write_sums(
+    name: &str,
+    pytorch: &PytorchReport,
+    page: &Page,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let (allocated, reserved) = (pytorch.allocated_bytes, pytorch.reserved_bytes);
     let share = match reserved {
         0 => String::new(),
@@ -69,7 +81,7 @@ fn write_sums(pytorch: &PytorchReport, page: &Page, out: &mut dyn Write) -> io::
     };
     let head = format!(
         "{:INDENT_WIDTH$}allocated {} of {} reserved{share}, in {}",
-        format!("PyTorch cuda:{}", pytorch.device),
+        format!("{name}:{}", pytorch.device),
         size(allocated),
         size(reserved),
         plural(pytorch.segments, "segment")
@@ -87,7 +99,7 @@ fn write_sums(pytorch: &PytorchReport, page: &Page, out: &mut dyn Write) -> io::
             cached += &format!("; a request of more than {fits} takes a new segment");
         }
         said.push(cached);
-        if pytorch.empty_cache_bytes > 0 {
+        if pytorch.empty_cache_bytes > 0 && name.starts_with("PyTorch") {
             let unused = size(pytorch.empty_cache_bytes);
             said.push(format!("empty_cache() would give back {unused}"));
         }
