@@ -213,8 +213,9 @@ enum gp_op {
 	GP_OP_STREAM_DESTROY, /* stream */
 
 	/* A framework's allocator hands out, or takes back; seen at entry only. */
-	GP_OP_TENSOR, /* address; size, negative: taken back; out: allocated; stream: held */
-	GP_OP_CHUNK,  /* address; size; stream: bytes of the name of what is done */
+	/* address; size, negative: taken back; device; out: allocated; stream: held. Without
+	 * device: address; size; stream: bytes of the name of what is done. */
+	GP_OP_TENSOR,
 	GP_OP_COUNT,
 };
 

@@ -77,7 +77,7 @@ static __always_inline void gp_lose(struct gp_thread *thread, __u32 op, bool no_
 		gp_count(copies);
 	} else if (gp_is_single(op)) {
 		gp_count(single_launches);
-	} else if (gp_is_of_framework(op)) {
+	} else if (op == GP_OP_TENSOR) {
 		gp_count(tensors);
 	} else if (gp_is_memory(op)) {
 		if (no_room)
@@ -160,7 +160,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		return 0;
 	}
 	pid_tgid = bpf_get_current_pid_tgid();
-	if (gp_is_of_framework(op) && gp_is_done_with_tensor(ctx, op, row, pid_tgid))
+	if (op == GP_OP_TENSOR && !gp_is_at_gpu(ctx, recipe))
 		return 1;
 	if ((op == GP_OP_GRAPH_LAUNCH || gp_is_single(op)) &&
 	    !gp_count_launch(ctx, cookie, pid_tgid >> 32, &counted))
@@ -171,6 +171,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 			gp_lose(NULL, op, true);
 		return 1;
 	}
+	if (op == GP_OP_TENSOR && gp_is_done_with_tensor(ctx, recipe, thread, row, (__u32)pid_tgid))
+		return 1;
 	gp_drop_stale(thread, sp, row);
 	if (gp_is_memory(op) && gp_is_nested(thread, sp, recipe->layer))
 		return 1;
@@ -192,11 +194,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		return 1;
 	if (gp_wants_stack(recipe, op)) {
 		stack = gp_take_stack(ctx, sp, thread->tgid, (__u32)pid_tgid, thread->process);
-		if (gp_is_of_framework(op)) {
-			struct gp_block block = {};
-
-			gp_read_block(ctx, op, &block);
-			gp_send_tensor(thread, &block, row, (__u32)pid_tgid, stack);
+		if (op == GP_OP_TENSOR) {
+			gp_send_tensor(thread, row, (__u32)pid_tgid, stack);
 			return 1;
 		}
 		/* A launch may be within a memory call, whose stack the thread has. */

@@ -29,20 +29,22 @@ struct gp_link_map {
 struct gp_loader no_loader;
 const struct gp_image_key no_image;
 
-/* Whether the base name that begins at `start` of the path begins with `wanted`. */
+/* Whether the base name that begins at `start` of the path begins with `wanted`. Without a
+ * branch for each letter, of which the verifier would follow all ways through. */
 #define gp_begins_with(path, start, wanted)                                                        \
 	({                                                                                         \
 		const char name[] = wanted;                                                        \
-		__u32 same = 0;                                                                    \
+		__u32 differs = 0;                                                                 \
 		for (__u32 i = 0; i < sizeof(name) - 1; i++)                                       \
-			same += (path)[((start) + i) & (GP_PATH_LEN - 1)] == name[i];              \
-		same == sizeof(name) - 1;                                                          \
+			differs |= (path)[((start) + i) & (GP_PATH_LEN - 1)] ^ name[i];            \
+		differs == 0;                                                                      \
 	})
 
 /* Whether the path at user address `name` ends, or may end, in a base name that starts with
  * "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0), where tensors
- * are looked at "libc10" and "libtensorflow_f", or, where Python frames are taken, "libpython". Global and taking numbers
- * only, so that the verifier looks at it once and not once for each turn of the caller's loop. */
+ * are looked at "libc10" and "libtensorflow_f", or, where Python frames are taken, "libpython".
+ * Global and taking numbers only, so that the verifier looks at it once and not once for each turn
+ * of the caller's loop. */
 __noinline int gp_is_wanted_library(__u32 tgid, __u64 name)
 {
 	struct gp_loader *loader = bpf_map_lookup_elem(&loaders, &tgid);

@@ -110,6 +110,15 @@ struct gp_frame {
 	__u16 reserved;
 };
 
+/* What a framework's allocator says of a block. */
+struct gp_block {
+	__u64 address;
+	__s64 bytes; /* negative: taken back */
+	__u64 allocated;
+	__u64 held;
+	__u32 device;
+};
+
 struct gp_current {
 	__u64 context;
 	__s32 device;
@@ -128,7 +137,7 @@ struct gp_thread {
 	__u32 overflow;            /* pushes beyond GP_MAX_CONTEXTS */
 	__u64 extra[GP_MAX_EXTRA]; /* of the open outermost memory call */
 	__u64 stack;               /* likewise */
-	__u64 tensor;              /* address of the last one that was sent */
+	struct gp_block block;     /* that was handed out or taken back last */
 	struct gp_current current[GP_MAX_CONTEXTS];
 	struct gp_frame frames[GP_MAX_FRAMES];
 };

@@ -26,42 +26,46 @@ static __always_inline __s64 gp_tensor_flags(void)
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-/* What the arguments of the function say. */
-struct gp_block {
-	__u64 address;
-	__s64 bytes; /* negative: taken back */
-	__u64 allocated;
-	__u64 held;
-	__u32 device;
-};
+/* Whether it may be about memory of a GPU. */
+static __always_inline bool gp_is_at_gpu(struct pt_regs *ctx,
+					 const volatile struct gp_recipe *recipe)
+{
+	return recipe->device.place == GP_PLACE_NONE ||
+	       (PT_REGS_PARM5(ctx) & 0xff) == GP_TORCH_CUDA;
+}
 
-/* False if it is about memory of the host, or about nothing that is handed out. */
-static __always_inline bool gp_read_block(struct pt_regs *ctx, __u32 op, struct gp_block *block)
+/* Reads what the arguments say; false if nothing is handed out or taken back. */
+static __always_inline bool
+gp_read_block(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, struct gp_block *block)
 {
 	const __u64 allocation = sizeof("MemoryAllocation") - 1;
 	const __u64 deallocation = sizeof("MemoryDeallocation") - 1;
+	__u64 length;
 
-	if (op == GP_OP_TENSOR) {
+	if (recipe->device.place != GP_PLACE_NONE) {
 		block->address = PT_REGS_PARM1(ctx);
 		block->bytes = PT_REGS_PARM2(ctx);
 		block->allocated = PT_REGS_PARM3(ctx);
 		block->held = PT_REGS_PARM4(ctx);
 		block->device = PT_REGS_PARM5(ctx) >> 8 & 0xff;
-		return (PT_REGS_PARM5(ctx) & 0xff) == GP_TORCH_CUDA;
+		return true;
 	}
+	length = PT_REGS_PARM2(ctx);
+	barrier_var(length);
 	block->address = PT_REGS_PARM4(ctx);
 	block->bytes = GP_SIXTH_ARGUMENT(ctx);
 	block->allocated = block->held = 0;
 	block->device = GP_ANY_DEVICE;
-	if (PT_REGS_PARM2(ctx) == deallocation)
+	if (length == deallocation)
 		block->bytes = -block->bytes;
-	return PT_REGS_PARM2(ctx) == allocation || PT_REGS_PARM2(ctx) == deallocation;
+	return length == allocation || length == deallocation;
 }
 
 /* Sends what is handed out or taken back. */
-static __always_inline void gp_send_tensor(struct gp_thread *thread, struct gp_block *block,
-					   __u32 row, __u32 tid, __u64 stack)
+static __always_inline void gp_send_tensor(struct gp_thread *thread, __u32 row, __u32 tid,
+					   __u64 stack)
 {
+	struct gp_block *block = &thread->block;
 	__s64 flags = gp_tensor_flags();
 	struct gp_tensor *tensor = NULL;
 
@@ -84,32 +88,21 @@ static __always_inline void gp_send_tensor(struct gp_thread *thread, struct gp_b
 	tensor->allocated = block->allocated;
 	tensor->held = block->held;
 	tensor->stack = stack;
-	thread->tensor = block->address;
 	bpf_ringbuf_submit(tensor, flags);
 }
 
-/* Whether nobody wants to know where the function is called, which is sent then. */
-static __always_inline bool gp_is_done_with_tensor(struct pt_regs *ctx, __u32 op, __u32 row,
-						   __u64 pid_tgid)
+/* Keeps what is said until it is sent, or sends it, if nobody wants to know from where the
+ * function is called. True if that is all. */
+static __always_inline bool gp_is_done_with_tensor(struct pt_regs *ctx,
+						   const volatile struct gp_recipe *recipe,
+						   struct gp_thread *thread, __u32 row, __u32 tid)
 {
-	struct gp_block block = {};
-	struct gp_thread *thread;
-
-	if (!gp_read_block(ctx, op, &block))
+	if (!gp_read_block(ctx, recipe, &thread->block))
 		return true;
-	if (stack_mode != GP_STACKS_OFF && block.bytes >= 0)
+	if (stack_mode != GP_STACKS_OFF && thread->block.bytes >= 0)
 		return false;
-	thread = gp_thread_of(pid_tgid);
-	if (thread)
-		gp_send_tensor(thread, &block, row, (__u32)pid_tgid, 0);
-	else if (gp_is_target(pid_tgid >> 32))
-		gp_count(tensors);
+	gp_send_tensor(thread, row, tid, 0);
 	return true;
-}
-
-static __always_inline bool gp_is_of_framework(__u32 op)
-{
-	return op == GP_OP_TENSOR || op == GP_OP_CHUNK;
 }
 
 /* `pytorch:malloc`: address, device, bytes that were asked for, stream. It follows the
@@ -123,7 +116,7 @@ static __always_inline void gp_on_request(struct pt_regs *ctx)
 	long bytes = 0, stream = 0;
 	__s64 flags;
 
-	if (!thread || !thread->tensor)
+	if (!thread || !thread->block.address)
 		return;
 	if (bpf_usdt_arg(ctx, 2, &bytes) || bpf_usdt_arg(ctx, 3, &stream)) {
 		gp_count(tensors);
@@ -139,7 +132,7 @@ static __always_inline void gp_on_request(struct pt_regs *ctx)
 	request->type = GP_RECORD_REQUEST;
 	request->reserved = 0;
 	request->tgid = thread->tgid;
-	request->address = thread->tensor;
+	request->address = thread->block.address;
 	request->bytes = bytes;
 	request->stream = stream;
 	bpf_ringbuf_submit(request, flags);

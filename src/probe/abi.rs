@@ -339,7 +339,7 @@ assert_same_enum! {
     GraphDestroy = GP_OP_GRAPH_DESTROY, LibraryLoad = GP_OP_LIBRARY_LOAD,
     HandleOther = GP_OP_HANDLE_OTHER, EventRecord = GP_OP_EVENT_RECORD,
     StreamWait = GP_OP_STREAM_WAIT, StreamDestroy = GP_OP_STREAM_DESTROY,
-    Tensor = GP_OP_TENSOR, Chunk = GP_OP_CHUNK,
+    Tensor = GP_OP_TENSOR,
 }
 assert_same_enum! {
     Shape, gp_shape, 0, GP_SHAPE_COUNT:
@@ -448,9 +448,7 @@ fn flags(function: &Function) -> u16 {
         (types::gp_flag::GP_TOLD, op.is_told()),
         (
             types::gp_flag::GP_WITH_STACK,
-            op.allocates()
-                || op.is_of_framework()
-                || matches!(op, Op::GraphAllocate | Op::GraphNode),
+            op.allocates() || matches!(op, Op::GraphAllocate | Op::GraphNode | Op::Tensor),
         ),
     ];
     let set = flags.iter().filter(|(_, is_set)| *is_set);

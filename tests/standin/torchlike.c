@@ -215,5 +215,8 @@ const struct command more_commands[] = {
     { "treport", "treport ADDRESS SIZE ALLOCATED RESERVED [type=N] [index=N] [COUNT]", 4, 7,
       NEEDS_API, run_treport },
     { "tgarbage", "tgarbage COUNT SEED", 2, 2, NEEDS_API, run_tgarbage },
+    { "tregion", "tregion SIZE", 1, 1, NEEDS_API, run_tregion },
+    { "tchunk", "tchunk MemoryAllocation|MemoryDeallocation ADDRESS SIZE", 3, 3, NEEDS_API,
+      run_tchunk },
     { .name = NULL },
 };

@@ -16,4 +16,8 @@ bool run_ttold(struct words *words, struct reply *reply);
 bool run_treport(struct words *words, struct reply *reply);
 bool run_tgarbage(struct words *words, struct reply *reply);
 
+/* Those of torchlike_chunks.c. */
+bool run_tregion(struct words *words, struct reply *reply);
+bool run_tchunk(struct words *words, struct reply *reply);
+
 #endif

@@ -38,8 +38,10 @@ pub fn markdown() -> String {
 /// The symbol, and the endings of its variants.
 fn name(function: &Function) -> String {
     match function.op {
-        Op::Tensor => return "`c10::reportMemoryUsageToProfiler`".to_owned(),
-        Op::Chunk => return "`tsl::BFCAllocator::AddTraceMe`".to_owned(),
+        Op::Tensor if function.device.is_there() => {
+            return "`c10::reportMemoryUsageToProfiler`".to_owned();
+        }
+        Op::Tensor => return "`tsl::BFCAllocator::AddTraceMe`".to_owned(),
         _ => {}
     }
     let stem = function.symbol;
@@ -106,7 +108,7 @@ fn title(function: &Function) -> String {
             "memory sets".into()
         }
         Op::Copy | Op::CopyBatch => "copies".into(),
-        Op::Tensor | Op::Chunk => "tensors".into(),
+        Op::Tensor => "tensors".into(),
         Op::SelfTest => "self-test".into(),
     }
 }

@@ -40,7 +40,7 @@ const CHUNK: Function = Function {
     kind: MemoryKind::Tensor,
     ..row(
         Layer::Framework,
-        Op::Chunk,
+        Op::Tensor,
         "_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll",
     )
 };

@@ -217,8 +217,8 @@ impl Function {
     /// What reports call it.
     pub const fn name(&self) -> &'static str {
         match self.op {
-            Op::Tensor => "c10::CachingAllocator",
-            Op::Chunk => "tsl::BFCAllocator",
+            Op::Tensor if self.device.is_there() => "c10::CachingAllocator",
+            Op::Tensor => "tsl::BFCAllocator",
             _ => self.symbol,
         }
     }
@@ -316,8 +316,8 @@ mod tests {
                     (function.op != Op::StreamDestroy, false, false)
                 }
                 Op::KernelName => (true, true, false),
-                Op::Tensor => (true, true, true),
-                Op::Chunk => (true, false, false),
+                // Who tells of devices has sums, too.
+                Op::Tensor => (true, has(function.device), has(function.device)),
                 Op::Copy | Op::CopyBatch => {
                     assert!(has(function.size), "{}", function.symbol);
                     let asynchronous = has(function.stream);

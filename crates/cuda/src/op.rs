@@ -119,11 +119,9 @@ pub enum Op {
     /// Destroys `stream`.
     StreamDestroy = 54,
     /// A framework's allocator has handed out `size` bytes at `address`, or taken them back if that is
-    /// negative; `out` are allocated then, and `stream` are held. Seen at entry only.
+    /// negative; `out` are allocated on `device` then, and `stream` are held. One that does not tell of
+    /// devices says by the length of a name, `stream`, what it has done. Seen at entry only.
     Tensor = 55,
-    /// The same of an allocator that only says how long the name of what it does is, `stream`, and has no
-    /// sums.
-    Chunk = 56,
 }
 
 impl Op {
@@ -138,11 +136,6 @@ impl Op {
             self,
             Self::Allocate | Self::HandleCreate | Self::HandleImport | Self::ShareOpen
         )
-    }
-
-    /// Whether a framework's allocator says by it what it hands out.
-    pub const fn is_of_framework(self) -> bool {
-        matches!(self, Self::Tensor | Self::Chunk)
     }
 
     /// Whether it gives memory back, or a reference to it.
@@ -244,7 +237,7 @@ impl Op {
 
     /// Whether `modes` need calls of this kind, of memory of this kind.
     pub const fn is_needed_by(self, modes: Modes, kind: MemoryKind) -> bool {
-        if self.is_of_framework() {
+        if matches!(self, Self::Tensor) {
             return modes.memleak;
         }
         if self.is_about_streams() {

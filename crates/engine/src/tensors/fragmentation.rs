@@ -13,7 +13,7 @@ use super::Allocator;
 use crate::allocation::key;
 use crate::process::Process;
 use crate::totals::Total;
-use gpuprobe_cuda::{MemoryKind, Op, Space};
+use gpuprobe_cuda::{MemoryKind, Space};
 
 /// PyTorch hands out at most so much of its small segments, which have [`SMALL_SEGMENT`] bytes: a larger
 /// request takes a large one. `kSmallSize` and `kSmallBuffer` of `CUDACachingAllocator.cpp`.
@@ -154,7 +154,7 @@ impl Allocator {
 
     /// Whether it is PyTorch's.
     pub fn is_pytorch(&self) -> bool {
-        gpuprobe_cuda::function(self.row).is_some_and(|row| row.op == Op::Tensor)
+        gpuprobe_cuda::function(self.row).is_some_and(|row| row.device.is_there())
     }
 
     /// What it has from CUDA, by address.

@@ -5,6 +5,7 @@ use crate::abi::{
     ANY_DEVICE, CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawRequest, RawTask,
     RawTensor,
 };
+use gpuprobe_cuda::Op;
 
 impl TryFrom<&RawCall> for Call {
     type Error = DecodeError;
@@ -68,7 +69,7 @@ impl TryFrom<&RawTensor> for Tensor {
 
     fn try_from(raw: &RawTensor) -> Result<Self, DecodeError> {
         gpuprobe_cuda::function(raw.row)
-            .filter(|f| f.op.is_of_framework())
+            .filter(|f| f.op == Op::Tensor)
             .ok_or(DecodeError::UnknownRow(raw.row))?;
         Ok(Self {
             row: raw.row,

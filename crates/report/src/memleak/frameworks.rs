@@ -4,6 +4,9 @@ use super::SiteReport;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_stacks::cuda::file_name;
 
+/// It tells in versions that are known.
+pub(super) const TENSORFLOW: &str = "TensorFlow";
+
 /// What a frame of such a framework looks like.
 struct Pool {
     name: &'static str,
@@ -32,7 +35,7 @@ const POOLS: [Pool; 5] = [
         function: "",
     },
     Pool {
-        name: "TensorFlow",
+        name: TENSORFLOW,
         module: "libtensorflow",
         function: "",
     },
