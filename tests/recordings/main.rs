@@ -22,6 +22,7 @@ mod schema;
 mod selected;
 mod stacks;
 mod tables;
+mod tensors;
 mod texts;
 mod untrusted;
 #[path = "../schema/validator.rs"]

@@ -16,9 +16,9 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::replay::{BEGAN, PID, call, task};
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const SECOND: u64 = 1_000_000_000;
+pub(crate) const SECOND: u64 = 1_000_000_000;
 /// The kernel side's number of the process.
 const PROCESS: u32 = PID << 10;
 /// Another process, of another user.
@@ -43,7 +43,7 @@ pub(crate) const MEMORY: Modes = Modes {
     activity: false,
 };
 
-fn row(symbol: &str) -> u16 {
+pub(crate) fn row(symbol: &str) -> u16 {
     u16::try_from(FUNCTIONS.iter().position(|f| f.symbol == symbol).unwrap()).unwrap()
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn begin(path: &Path, modes: Modes) -> Player {
 }
 
 /// Makes `pid` known, from its first call.
-fn introduce(recorder: &mut Player, pid: u32, comm: &str, who: Identity) {
+pub(crate) fn introduce(recorder: &mut Player, pid: u32, comm: &str, who: Identity) {
     know(recorder, pid, comm, who);
     for (number, places) in (1..).zip(STACKS) {
         recorder.note(Note::Stack(pid, number, stack(places)));

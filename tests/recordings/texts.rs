@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Folder, python, scene};
+use crate::{Folder, python, scene, tensors};
 
 /// Columns of a terminal; none for a pipe.
 const WIDTHS: [Option<usize>; 4] = [Some(80), Some(120), Some(200), None];
@@ -106,12 +106,17 @@ const COMMANDS: &[&[&str]] = &[
     &["report", "export.sqlite", "--waits"],
     &["report", "export.sqlite", "--processes"],
     &["report", "training.sqlite", "--diff", "host.sqlite"],
+    &["replay", "tensors.sqlite"],
+    &["replay", "tensors.sqlite", "--last", "--site", "T0"],
+    &["report", "tensors.sqlite"],
+    &["report", "training.sqlite", "--diff", "tensors.sqlite"],
 ];
 
 fn scenes() -> Folder {
     let folder = Folder::new();
     scene::training(&folder.path("training.sqlite"));
     python::scene::record(&folder.path("python.sqlite"));
+    tensors::record_scene(&folder.path("tensors.sqlite"), 20);
     scene::host(&folder.path("host.sqlite"));
     scene::launches(&folder.path("launches.sqlite"));
     scene::copies(&folder.path("copies.sqlite"));

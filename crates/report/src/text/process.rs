@@ -49,7 +49,7 @@ pub(super) fn write(
             "{name} has a pool of its own: what it hands out is not seen, the lines below are those \
              that made it grow"
         );
-        pytorch::wrapped(&said, "", page.columns, out)?;
+        pytorch::wrapped("", &said, page.columns, out)?;
     }
     let sites = process.listed();
     match (memleak.group, memleak.view.site) {

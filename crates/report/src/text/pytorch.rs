@@ -79,14 +79,14 @@ fn write_sums(
         0 => String::new(),
         _ => format!(" ({:.0} %)", allocated as f64 / reserved as f64 * 100.0),
     };
+    let name = format!("{:INDENT_WIDTH$}", format!("{name}:{}", pytorch.device));
     let head = format!(
-        "{:INDENT_WIDTH$}allocated {} of {} reserved{share}, in {}",
-        format!("{name}:{}", pytorch.device),
+        "allocated {} of {} reserved{share}, in {}",
         size(allocated),
         size(reserved),
         plural(pytorch.segments, "segment")
     );
-    wrapped(&head, "", page.columns, out)?;
+    wrapped(&name, &head, page.columns, out)?;
     let mut said = Vec::new();
     if pytorch.cached_bytes() > 0 && pytorch.segments > 0 {
         let mut cached = format!(
@@ -125,30 +125,38 @@ fn write_sums(
         ));
     }
     said.iter()
-        .try_for_each(|said| wrapped(said, INDENT, page.columns, out))
+        .try_for_each(|said| wrapped(INDENT, said, page.columns, out))
 }
 
-/// Writes a sentence, each of its lines behind `indent`.
+/// Writes a sentence: its first line behind `first`, the others behind as much room.
 pub(super) fn wrapped(
+    first: &str,
     said: &str,
-    indent: &str,
     columns: Option<usize>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let room = columns.unwrap_or(usize::MAX).saturating_sub(indent.len());
-    let mut line = String::new();
+    let width = first.chars().count();
+    let room = columns.unwrap_or(usize::MAX).saturating_sub(width);
+    let mut lines = vec![String::new()];
     for word in said.split(' ') {
-        let taken = line.chars().count() + 1 + word.chars().count();
-        if !line.is_empty() && taken > room {
-            writeln!(out, "{indent}{line}")?;
-            line.clear();
+        let line = lines.last_mut().map_or(0, |line| line.chars().count());
+        if line > 0 && line + 1 + word.chars().count() > room {
+            lines.push(String::new());
         }
-        if !line.is_empty() {
-            line.push(' ');
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
         }
-        line += word;
     }
-    writeln!(out, "{indent}{line}")
+    for (index, line) in lines.iter().enumerate() {
+        match index {
+            0 => writeln!(out, "{first}{line}")?,
+            _ => writeln!(out, "{:width$}{line}", "")?,
+        }
+    }
+    Ok(())
 }
 
 const INDENT_WIDTH: usize = INDENT.len();
