@@ -67,6 +67,7 @@ pub struct Ledger {
     /// Bytes of what processes exported for others, by the 64 bytes that name it.
     pub(super) shared: HashMap<[u64; EXTRA], u64>,
     pub(super) left_out: u64,
+    pub(super) tensors_left_out: u64,
     /// Changes that events make.
     pub(super) changes: Changes,
     /// Where addresses are, if anybody wants to know.
@@ -132,7 +133,10 @@ impl Ledger {
                 }
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
-            Event::Tensor(tensor) => self.living.enter(tensor.pid).apply_tensor(tensor),
+            Event::Tensor(tensor) => {
+                let is_known = self.living.enter(tensor.pid).apply_tensor(tensor);
+                self.tensors_left_out += u64::from(!is_known);
+            }
             Event::Request(request) => self.living.enter(request.pid).apply_request(request),
             Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) | Event::Activity(_) => {}
         }
@@ -174,6 +178,11 @@ impl Ledger {
     /// much time or memory.
     pub fn left_out(&self) -> u64 {
         self.left_out
+    }
+
+    /// The number of tensors that were not entered: their device's number is too high to be one.
+    pub fn tensors_left_out(&self) -> u64 {
+        self.tensors_left_out
     }
 
     /// The most bytes that living processes held together.

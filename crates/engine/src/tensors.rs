@@ -18,7 +18,7 @@ use super::process::Process;
 use super::sites::Sites;
 use super::totals::Total;
 use gpuprobe_cuda::{KindSet, MemoryKind, Space};
-use gpuprobe_model::event::{Request, Tensor};
+use gpuprobe_model::event::{MAX_DEVICES, Request, Tensor};
 
 pub use fragmentation::{Fragmentation, Pinned};
 
@@ -40,8 +40,6 @@ pub struct Tensors {
     /// Memory from CUDA in which allocators that do not say where they are have handed something out:
     /// bytes and device, by address.
     regions: BTreeMap<u64, (u64, u16)>,
-    /// Tensors of devices beyond those that are told apart.
-    left_out: u64,
 }
 
 /// What an allocator has handed out on one device of a process.
@@ -95,11 +93,8 @@ impl Tensors {
         self.iter().find_map(holds)
     }
 
-    /// Tensors of which no account is kept: their device's number is too high to be one.
-    pub fn left_out(&self) -> u64 {
-        self.left_out
-    }
-
+    /// The allocator of this device, which may be new; `None` if there can be no such device, or no more of
+    /// them.
     fn of(&mut self, pid: u32, device: u16, row: u16) -> Option<&mut Allocator> {
         let wanted = (row, device);
         let place = self
@@ -107,7 +102,7 @@ impl Tensors {
             .partition_point(|a| (a.row, a.device) < wanted);
         let found = self.allocators.get(place);
         if found.is_none_or(|a| (a.row, a.device) != wanted) {
-            if self.allocators.len() >= MAX_ALLOCATORS {
+            if device >= MAX_DEVICES || self.allocators.len() >= MAX_ALLOCATORS {
                 return None;
             }
             self.allocators
@@ -117,8 +112,8 @@ impl Tensors {
     }
 
     /// Enters what an allocator has handed out or taken back that does not say where, nor how much that is
-    /// by now. What is in no memory from CUDA is the host's.
-    fn chunk(&mut self, chunk: &Tensor, process: &Process) {
+    /// by now. What is in no memory from CUDA is the host's. False if there can be no such device.
+    fn chunk(&mut self, chunk: &Tensor, process: &Process) -> bool {
         if chunk.is_free {
             let mut allocators = self.allocators.iter_mut();
             let held = allocators.find(|a| a.row == chunk.row && a.holds(chunk.address));
@@ -126,26 +121,25 @@ impl Tensors {
                 allocator.take_back(chunk);
                 allocator.add_up();
             }
-            return;
+            return true;
         }
         let Some((address, (bytes, device))) = self.region_of(chunk.address, process) else {
-            return;
+            return true;
         };
-        match self.of(process.pid, device, chunk.row) {
-            Some(allocator) => {
-                if allocator.allocations == 0 {
-                    allocator.since_start = process.from_birth;
-                }
-                if allocator.segments.insert(address) {
-                    allocator.reserved_bytes = allocator.reserved_bytes.saturating_add(bytes);
-                    let reserved = allocator.reserved_bytes;
-                    allocator.peak_reserved_bytes = allocator.peak_reserved_bytes.max(reserved);
-                }
-                allocator.hand_out(chunk, process);
-                allocator.add_up();
-            }
-            None => self.left_out += 1,
+        let Some(allocator) = self.of(process.pid, device, chunk.row) else {
+            return false;
+        };
+        if allocator.allocations == 0 {
+            allocator.since_start = process.from_birth;
         }
+        if allocator.segments.insert(address) {
+            allocator.reserved_bytes = allocator.reserved_bytes.saturating_add(bytes);
+            let reserved = allocator.reserved_bytes;
+            allocator.peak_reserved_bytes = allocator.peak_reserved_bytes.max(reserved);
+        }
+        allocator.hand_out(chunk, process);
+        allocator.add_up();
+        true
     }
 
     /// The memory from CUDA that `address` is in: its own address, its bytes and device.
@@ -186,17 +180,20 @@ impl Tensors {
 }
 
 impl Process {
-    /// Enters a block that was handed out or taken back.
-    pub(super) fn apply_tensor(&mut self, tensor: &Tensor) {
+    /// Enters a block that was handed out or taken back. False if there can be no such device: no account
+    /// is kept of it.
+    pub(super) fn apply_tensor(&mut self, tensor: &Tensor) -> bool {
         let mut tensors = std::mem::take(&mut self.tensors);
-        match tensor.device {
-            Some(device) => match tensors.of(self.pid, device, tensor.row) {
-                Some(allocator) => allocator.apply(tensor, self),
-                None => tensors.left_out += 1,
-            },
+        let is_known = match tensor.device {
+            Some(device) => {
+                let allocator = tensors.of(self.pid, device, tensor.row);
+                let known = allocator.map(|allocator| allocator.apply(tensor, self));
+                known.is_some()
+            }
             None => tensors.chunk(tensor, self),
-        }
+        };
         self.tensors = tensors;
+        is_known
     }
 
     /// Enters what was asked for.

@@ -37,7 +37,8 @@ pub struct Lost {
     pub python_cut: u64,
     /// Call stacks with a Python frame, and code objects, that could not be read.
     pub python_unreadable: u64,
-    /// Tensors, and what was asked for of these: there was little room in the ring.
+    /// Tensors, and what was asked for of these: there was little room in the ring, or there is no such
+    /// device.
     pub tensors: u64,
     /// Records of what the GPU did, between the process and here.
     pub activity: u64,
