@@ -135,6 +135,16 @@ pub fn describe_lost(lost: &Lost) -> String {
         (lost.single_launches, "single launches of a recording"),
         (lost.stacks, "call stacks"),
         (lost.partial_stacks, "call stacks beyond their first part"),
+        (lost.python, "call stacks without their Python frames"),
+        (
+            lost.python_cut,
+            "call stacks with more Python frames than are kept",
+        ),
+        (
+            lost.python_unreadable,
+            "Python frames that could not be read",
+        ),
+        (lost.tensors, "tensors"),
         (lost.activity, "records of what the GPU did"),
         (lost.cupti_dropped, "records that CUPTI dropped"),
         (lost.cupti_unknown, "records of CUPTI of no known kind"),
@@ -147,4 +157,21 @@ pub fn describe_lost(lost: &Lost) -> String {
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
     parts.join(", ")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_loss_is_said() {
+        let names = Lost::default().by_name().into_keys();
+        for name in names {
+            let lost = serde_json::json!({ &name: 3 });
+            let lost: Lost = serde_json::from_value(lost).unwrap();
+            let said = describe_lost(&lost);
+            assert!(said.starts_with("3 "), "{name}: '{said}'");
+        }
+    }
 }
