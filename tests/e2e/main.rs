@@ -43,6 +43,7 @@ mod recording;
 mod stacks;
 mod stopped;
 mod stress;
+mod tensors;
 mod together;
 #[path = "../schema/validator.rs"]
 mod validator;

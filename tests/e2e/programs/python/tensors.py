@@ -1,0 +1,56 @@
+"""Makes tensors with PyTorch's allocator, and says from where.
+
+    tensors.py LIBRARY
+
+LIBRARY is the stand-in's libc10_cuda.so. Says `ready PID`, waits for a line of input, and says of each tensor
+then, a line of JSON each: its size, whether it is kept, and function, file and line of the frames that made it,
+innermost first. `done` follows; the next line of input is the end.
+"""
+
+import ctypes
+import json
+import os
+import sys
+
+allocator = ctypes.CDLL(sys.argv[1])
+allocator.gp_torch_malloc.restype = ctypes.c_void_p
+allocator.gp_torch_malloc.argtypes = ctypes.c_size_t, ctypes.c_uint64
+allocator.gp_torch_free.argtypes = (ctypes.c_void_p,)
+
+
+def told(size, is_kept=True):
+    """Says that a tensor is made where it is called; gives the stream."""
+    frame, frames = sys._getframe(1), []
+    while frame:
+        frames.append([frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno])
+        frame = frame.f_back
+    print(json.dumps({"size": size, "kept": is_kept, "frames": frames}), flush=True)
+    return 0
+
+
+def forward(sizes):
+    for number, size in enumerate(sizes):
+        is_kept = number % 2 == 0
+        tensor = allocator.gp_torch_malloc(size, told(size, is_kept))
+        if not is_kept:
+            allocator.gp_torch_free(tensor)
+
+
+def optimizer():
+    allocator.gp_torch_malloc(30_000_000, told(30_000_000))
+    return allocator.gp_torch_malloc(512, told(512))
+
+
+def training_step(number):
+    if number:
+        training_step(number - 1)
+    forward(range(1000 + number, 900_000, 50_000))
+
+
+print("ready", os.getpid(), flush=True)
+sys.stdin.readline()
+training_step(2)
+for _ in range(7):
+    optimizer()
+print("done", flush=True)
+sys.stdin.readline()

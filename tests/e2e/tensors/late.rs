@@ -1,0 +1,154 @@
+//! A program that has made tensors before anybody looked: sums are right from the first event on.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::truth::{Block, Device, snapshot};
+use super::{EXPANDABLE, differences, pytorch, running, settled};
+use crate::harness::report::number;
+use crate::harness::{Setup, Workload};
+
+/// Tensors that are made later are asked for in odd sizes.
+fn is_from_before(block: &Block) -> bool {
+    block.requested.is_multiple_of(2)
+}
+
+/// What was there when gpuprobe came.
+struct Before {
+    mallocs: u64,
+    frees: u64,
+    segments: BTreeSet<u64>,
+}
+
+impl Before {
+    fn of(device: &Device) -> Self {
+        Self {
+            mallocs: device.mallocs,
+            frees: device.frees,
+            segments: device
+                .segments
+                .iter()
+                .map(|segment| segment.address)
+                .collect(),
+        }
+    }
+
+    /// What a report says of what has become of it. Of segments that were not seen, it knows nothing.
+    fn expected(&self, now: &Device) -> Value {
+        let bytes = |blocks: &mut dyn Iterator<Item = &Block>| blocks.map(|b| b.bytes).sum::<u64>();
+        let seen = Device {
+            segments: now
+                .segments
+                .iter()
+                .filter(|s| !self.segments.contains(&s.address))
+                .cloned()
+                .collect(),
+            ..now.clone()
+        };
+        let (inside, old) = (
+            bytes(&mut seen.live()),
+            bytes(&mut now.live().filter(|b| is_from_before(b))),
+        );
+        let mut expected = seen.expected();
+        let new: Vec<_> = now.live().filter(|block| !is_from_before(block)).collect();
+        expected["tensors"] = new.len().into();
+        expected["requested_bytes"] = new.iter().map(|block| block.requested).sum::<u64>().into();
+        expected["before_bytes"] = old.into();
+        expected["since_start"] = false.into();
+        expected["outside_bytes"] = (now.allocated - old - inside).into();
+        expected["alloc_calls"] = (now.mallocs - self.mallocs).into();
+        expected["free_calls"] = (now.frees - self.frees).into();
+        expected
+    }
+}
+
+/// The only device, and what is to be said of it, but for what is not known of frees.
+fn now(workload: &mut Workload, before: &Before, old_frees: u64) -> [Value; 1] {
+    let devices = snapshot(workload);
+    assert_eq!(devices.len(), 1);
+    let mut expected = before.expected(&devices[0]);
+    expected["unknown_frees"] = old_frees.into();
+    [expected]
+}
+
+fn attached(settings: &[(&str, &str)]) {
+    let mut workload = running(settings);
+    workload.play(
+        "tmalloc old 30000 200; tmalloc old 6000000 8; tmalloc hole 4000000 4; tmalloc old 4000000; \
+         tfree hole; tmalloc old 200000000; tmalloc gone 100000000; tfree gone",
+    );
+    let before = Before::of(&snapshot(&mut workload)[0]);
+    let pid = workload.pid;
+    let start = |how: &str| {
+        Setup::pid(pid)
+            .interval("100ms")
+            .args(["--tensors", how])
+            .start()
+    };
+    let mut gpuprobe = start("requested");
+    let mut off = start("off");
+    assert_eq!(
+        pytorch(&gpuprobe.next_report(), pid),
+        &[] as &[Value],
+        "nothing was heard of yet"
+    );
+
+    // The first event says it all, whether it is a tensor or the end of one.
+    workload.say("tfree old 1");
+    let expected = now(&mut workload, &before, 1);
+    let mut first =
+        settled(&gpuprobe, pid, &expected)["memleak"]["processes"][0]["pytorch"][0].clone();
+    assert_eq!(first["sites"].take(), json!([]));
+    assert_eq!(
+        number(&first, "before_bytes"),
+        number(&first, "allocated_bytes")
+    );
+
+    // Old segments have room, and new ones are needed, too.
+    workload.play("tmalloc new 10001 30; tmalloc new 3999999 3; tmalloc new 70000001 2; tmalloc new 20001 200");
+    let expected = now(&mut workload, &before, 1);
+    let report = settled(&gpuprobe, pid, &expected);
+    let inside = number(&pytorch(&report, pid)[0], "segment_bytes");
+    let is_new = inside > 70_000_000;
+    assert_eq!(
+        is_new,
+        settings.is_empty(),
+        "{inside} bytes of new segments"
+    );
+
+    // What was there before shrinks to nothing.
+    let mut old = u64::MAX;
+    for (freed, count) in [(1 + 150, 150), (1 + 150 + 55, 55)] {
+        workload.say(&format!("tfree old {count}"));
+        let expected = now(&mut workload, &before, freed);
+        let report = settled(&gpuprobe, pid, &expected);
+        let left = number(&pytorch(&report, pid)[0], "before_bytes");
+        assert!(left < old);
+        old = left;
+    }
+    workload.play("tfree old; tfree new 20");
+    let freed = 209 + 1;
+    let expected = now(&mut workload, &before, freed);
+    assert_eq!(expected[0]["before_bytes"], 0);
+    settled(&gpuprobe, pid, &expected);
+    let report = gpuprobe.stop();
+    assert_eq!(differences(&report, pid, &expected), [] as [String; 0]);
+    report.assert_nothing_lost();
+
+    // Whoever does not ask is told nothing of it, and all the rest.
+    let without = off.stop();
+    assert_eq!(pytorch(&without, pid), &[] as &[Value]);
+    assert_eq!(without.totals(), report.totals());
+    without.assert_nothing_lost();
+}
+
+#[test]
+fn root_tensors_of_a_program_that_runs_already() {
+    attached(&[]);
+}
+
+#[test]
+fn root_tensors_in_expandable_segments_of_a_program_that_runs_already() {
+    attached(&[EXPANDABLE]);
+}

@@ -1,0 +1,133 @@
+//! A recording has every tensor, and its replay says what was said live.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use rusqlite::{Connection, OpenFlags};
+use tempfile::TempDir;
+
+use super::truth::{Device, snapshot};
+use super::{assert_pytorch, started};
+use crate::harness::gpuprobe::BINARY;
+
+/// What a recording says of a block that was handed out.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    bytes: u64,
+    requested: Option<u64>,
+    stream: Option<u64>,
+    has_stack: bool,
+}
+
+/// What was handed out of the rows' first to its last, and sums.
+#[derive(Debug, Default)]
+struct Recorded {
+    mallocs: u64,
+    frees: u64,
+    /// Of the last row: allocated and reserved.
+    sums: (u64, u64),
+    live: BTreeMap<u64, Row>,
+}
+
+/// The rows of each device, in order.
+fn recorded(file: &std::path::Path) -> BTreeMap<u64, Recorded> {
+    let file = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    let mut statement = file
+        .prepare(
+            "SELECT device, address, bytes, isFree, allocated, reserved, requested, stream, chain, t0 \
+             FROM GPUPROBE_TENSORS ORDER BY rowid",
+        )
+        .unwrap();
+    let mut rows = statement.query([]).unwrap();
+    let mut devices: BTreeMap<u64, Recorded> = BTreeMap::new();
+    let mut last_ns = 0;
+    while let Some(row) = rows.next().unwrap() {
+        let number = |n: usize| {
+            row.get::<_, Option<i64>>(n)
+                .unwrap()
+                .map(i64::cast_unsigned)
+        };
+        let here = devices.entry(number(0).unwrap()).or_default();
+        let (address, bytes) = (number(1).unwrap(), number(2).unwrap());
+        here.sums = (number(4).unwrap(), number(5).unwrap());
+        if number(3) == Some(1) {
+            here.frees += 1;
+            let freed = here.live.remove(&address).expect("it was handed out");
+            assert_eq!(freed.bytes, bytes, "at {address:#x}");
+        } else {
+            here.mallocs += 1;
+            let new = Row {
+                bytes,
+                requested: number(6),
+                stream: number(7),
+                has_stack: number(8).is_some(),
+            };
+            let old = here.live.insert(address, new);
+            assert!(old.is_none(), "{address:#x} is handed out twice");
+        }
+        let now_ns = number(9).unwrap();
+        assert!(last_ns <= now_ns, "{now_ns} comes after {last_ns}");
+        last_ns = now_ns;
+    }
+    devices
+}
+
+/// Equal in every block that is live.
+fn check(found: &Recorded, truth: &Device) {
+    assert_eq!((found.mallocs, found.frees), (truth.mallocs, truth.frees));
+    assert_eq!(found.sums, (truth.allocated, truth.reserved));
+    assert_eq!(found.live.len(), truth.live().count());
+    for (segment, block) in truth
+        .segments
+        .iter()
+        .flat_map(|s| s.live().map(move |b| (s, b)))
+    {
+        let expected = Row {
+            bytes: block.bytes,
+            requested: Some(block.requested),
+            stream: Some(segment.stream),
+            has_stack: true,
+        };
+        assert_eq!(
+            found.live.get(&block.address),
+            Some(&expected),
+            "{:#x}",
+            block.address
+        );
+    }
+}
+
+#[test]
+fn root_recorded_tensors_are_those_that_there_were() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("run.sqlite");
+    let name = file.to_str().unwrap();
+    let mut gpuprobe = started(&[("STANDIN_DEVICES", "2")])
+        .interval("50ms")
+        .args(["--tensors", "requested", "--record", name])
+        .start();
+    let pid = gpuprobe.talk.ready();
+    gpuprobe.talk.play(
+        "tleak forward 70 5000; tmalloc a 100000 40 stream=9; tfree a 30; tchurn 4 4000 3; tempty; \
+         tleak loader 2 30000000; setdevice 1; tmalloc b 512 3",
+    );
+    let devices = snapshot(&mut gpuprobe.talk);
+    gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    let expected: Vec<_> = devices.iter().map(Device::expected).collect();
+    assert_pytorch(&report, pid, &expected);
+    let recorded = recorded(&file);
+    let numbers: Vec<_> = devices.iter().map(|device| device.number).collect();
+    assert_eq!(recorded.keys().copied().collect::<Vec<_>>(), numbers);
+    for (found, truth) in recorded.values().zip(&devices) {
+        check(found, truth);
+    }
+    let replayed = Command::new(BINARY)
+        .args(["replay", name, "--format", "json"])
+        .output()
+        .unwrap();
+    assert!(replayed.status.success(), "{replayed:?}");
+    let live = fs::read_to_string(&gpuprobe.reports).unwrap();
+    assert_eq!(String::from_utf8(replayed.stdout).unwrap(), live);
+}
