@@ -11,9 +11,9 @@ use gpuprobe_model::identity::DeviceIdentity;
 const MAX_CLEAN_ENDED: usize = 1024;
 /// The same of those with leaks: the largest are kept, and the sums of all.
 const MAX_LEAKED_ENDED: usize = 4096;
-/// Allocations of all of them, before the oldest that a report has shown are reduced to sums: a GB
-/// or less. Twice as many may be held by processes that no report has shown, and any number by the
-/// last one.
+/// Allocations of all of them, and tensors in these, before the oldest that a report has shown are
+/// reduced to sums: a GB or less. Twice as many may be held by processes that no report has shown, and
+/// any number by the last one.
 const MAX_ENDED_ALLOCATIONS: usize = 1 << 24;
 
 /// Devices that sums of ended processes are about; those of further ones are about devices of these
@@ -76,7 +76,7 @@ pub(super) struct EndedProcesses {
     list: Vec<Ended>,
     /// The number of listed processes that hold nothing.
     clean: usize,
-    /// The number of allocations that the listed processes hold.
+    /// The number of allocations that the listed processes hold, and of tensors in them.
     allocations: usize,
     forgotten: Forgotten,
 }
@@ -85,11 +85,16 @@ impl EndedProcesses {
     /// Lists `process`, which has just ended.
     pub(super) fn push(&mut self, process: Process) {
         self.clean += usize::from(process.holds_nothing());
-        self.allocations += process.live.len();
+        self.allocations += process.held();
         self.list.push(Ended {
             process,
             reported: false,
         });
+    }
+
+    #[cfg(test)]
+    pub(super) fn allocations(&self) -> usize {
+        self.allocations
     }
 
     /// Reduces processes to sums where there are too many, or where they hold too much.
@@ -143,7 +148,7 @@ impl EndedProcesses {
             let drop = surplus > 0 && small;
             if drop {
                 surplus -= 1;
-                self.allocations -= ended.process.live.len();
+                self.allocations -= ended.process.held();
                 self.forgotten.add(&ended.process);
             }
             !drop
@@ -157,7 +162,7 @@ impl EndedProcesses {
             let last = self.list.len().saturating_sub(1);
             let mut place = 0;
             self.list.retain(|ended| {
-                let holds = ended.process.live.len();
+                let holds = ended.process.held();
                 let may = place < last && holds > 0 && (ended.reported || !reported_only);
                 place += 1;
                 let drop = may && self.allocations > most;

@@ -23,7 +23,13 @@ pub struct Span {
 impl Process {
     /// Whether it holds nothing at all.
     pub fn holds_nothing(&self) -> bool {
-        self.live.len() == 0
+        self.held() == 0
+    }
+
+    /// Number of live allocations, and of what allocators of frameworks have handed out of these.
+    pub(crate) fn held(&self) -> usize {
+        let tensors = self.tensors.iter().map(|a| a.blocks.live.len());
+        self.live.len() + tensors.sum::<usize>()
     }
 
     /// The live allocations of the kinds that are counted, in no particular order.
