@@ -6,6 +6,7 @@
 //! does.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 
@@ -52,6 +53,8 @@ pub struct Pinned {
     pub by: Total,
     /// The call sites of that, with bytes of what they hold back, most first.
     pub sites: Vec<(u32, u64)>,
+    /// Where the last block is that is counted in [`Self::by`].
+    last: Option<u64>,
 }
 
 impl Pinned {
@@ -273,13 +276,18 @@ impl Fragmentation {
         let used = blocks.iter().map(used_of).fold(0, u64::saturating_add);
         if used == 0 {
             self.unused_bytes = self.unused_bytes.saturating_add(bytes);
-        } else if used < bytes / LITTLE {
+        } else if used.saturating_mul(LITTLE) < bytes {
             self.pinned.bytes = self.pinned.bytes.saturating_add(bytes);
             self.pinned.pieces += 1;
-            for block in blocks {
-                self.pinned.by.add(used_of(block));
-                self.pinned.sites.push((block.site, bytes));
-            }
+            self.pinned.by.bytes = self.pinned.by.bytes.saturating_add(used);
+            // One that began in the piece before may be counted already.
+            let is_new = |block: &&Used| self.pinned.last.is_none_or(|last| last < block.address);
+            self.pinned.by.allocations += blocks.iter().filter(is_new).count() as u64;
+            self.pinned.last = blocks.last().map(|block| block.address);
+            // Several of a site hold it back once.
+            let sites: BTreeSet<_> = blocks.iter().map(|block| block.site).collect();
+            let sites = sites.into_iter().map(|site| (site, bytes));
+            self.pinned.sites.extend(sites);
         }
     }
 
