@@ -6,6 +6,7 @@
 
 mod fragmentation;
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -1,1 +1,396 @@
+//! Sums, and what is known of single blocks. How they lie in memory is in `fragmentation`.
 
+mod fragmentation;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use gpuprobe_cuda::FUNCTIONS;
+use gpuprobe_model::event::{Call, Detail, Event, MAX_DEVICES, Request, Tensor};
+use gpuprobe_model::identity::Identity;
+use gpuprobe_model::stack::{CallStack, Location};
+use proptest::prelude::*;
+
+use super::Allocator;
+use crate::{Ledger, Process};
+
+const PID: u32 = 7;
+const MIB: u64 = 1 << 20;
+
+fn row(symbol: &str) -> u16 {
+    let row = FUNCTIONS.iter().position(|f| f.symbol.contains(symbol));
+    u16::try_from(row.unwrap()).unwrap()
+}
+
+/// A program with PyTorch's allocator, whose sums are those of its blocks.
+#[derive(Default)]
+struct Program {
+    ledger: Ledger,
+    now_ns: u64,
+    /// Bytes of blocks by device and address, and what is reserved.
+    blocks: BTreeMap<(u16, u64), u64>,
+    reserved: u64,
+    /// Call stack of what comes.
+    stack: u64,
+}
+
+impl Program {
+    fn apply(&mut self, event: &Event) {
+        self.ledger.apply(event, |_| Identity::default());
+    }
+
+    /// A call that has succeeded.
+    fn call(&mut self, symbol: &str, address: u64, size_bytes: u64) {
+        self.now_ns += 10;
+        let row = row(symbol);
+        self.apply(&Event::Call(Call {
+            row,
+            function: &FUNCTIONS[usize::from(row)],
+            result: 0,
+            pid: PID,
+            tid: PID,
+            start_ns: self.now_ns - 5,
+            end_ns: self.now_ns,
+            address,
+            size_bytes,
+            device: Some(0),
+            context: 0,
+            captured: false,
+            stack: 0,
+            detail: Some(Box::<Detail>::default()),
+        }));
+    }
+
+    /// Hands out a block, or takes one back.
+    fn tensor(&mut self, device: u16, address: u64, bytes: u64, is_free: bool) {
+        if is_free {
+            self.blocks.remove(&(device, address));
+        } else {
+            self.blocks.insert((device, address), bytes);
+        }
+        let here = self.blocks.range((device, 0)..=(device, u64::MAX));
+        let allocated_bytes = here.map(|(_, bytes)| bytes).sum();
+        self.told(
+            device,
+            (address, bytes),
+            is_free,
+            (allocated_bytes, self.reserved),
+        );
+    }
+
+    /// The same, with these sums.
+    fn told(&mut self, device: u16, (address, bytes): (u64, u64), is_free: bool, sums: (u64, u64)) {
+        self.now_ns += 10;
+        self.apply(&Event::Tensor(Tensor {
+            row: row("reportMemoryUsageToProfiler"),
+            pid: PID,
+            tid: PID + 1,
+            time_ns: self.now_ns,
+            address,
+            bytes,
+            is_free,
+            allocated_bytes: sums.0,
+            reserved_bytes: sums.1,
+            device: Some(device),
+            stack: self.stack,
+        }));
+    }
+
+    /// What comes is handed out to this address.
+    fn call_from(&mut self, caller: u64) {
+        let location = Location {
+            address: caller,
+            module: None,
+            offset: caller,
+        };
+        let stack = CallStack {
+            locations: vec![location],
+            is_complete: true,
+        };
+        self.ledger.learn_stack(PID, caller, Rc::new(stack));
+        self.stack = caller;
+    }
+
+    /// Who calls at this site.
+    fn caller(&self, site: u32) -> u64 {
+        let site = self.allocator().blocks.sites.get(site).unwrap();
+        site.stack.as_ref().unwrap().locations[0].address
+    }
+
+    fn hand_out(&mut self, address: u64, bytes: u64) {
+        self.tensor(0, address, bytes, false);
+    }
+
+    fn take_back(&mut self, address: u64) {
+        let bytes = self.blocks.get(&(0, address)).copied().unwrap_or(512);
+        self.tensor(0, address, bytes, true);
+    }
+
+    fn request(&mut self, address: u64, bytes: u64, stream: u64) {
+        self.apply(&Event::Request(Request {
+            pid: PID,
+            address,
+            bytes,
+            stream,
+        }));
+    }
+
+    fn process(&self) -> &Process {
+        self.ledger.process_of(PID).unwrap()
+    }
+
+    /// The only allocator.
+    fn allocator(&self) -> &Allocator {
+        let mut all = self.process().tensors.iter();
+        let first = all.next().unwrap();
+        assert!(all.next().is_none());
+        first
+    }
+
+    /// Bytes and number of the blocks that are known.
+    fn live(&self) -> (u64, u64) {
+        let live = self.allocator().blocks.totals.sums.gpu;
+        (live.bytes, live.allocations)
+    }
+
+    /// What was asked for at `address`, and for which stream.
+    fn asked(&self, address: u64) -> (Option<u64>, Option<u64>) {
+        let allocator = self.allocator();
+        let mut blocks = allocator.blocks.allocations();
+        let block = blocks.find(|block| block.address == address).unwrap();
+        (allocator.requested_of(block), allocator.stream_of(block))
+    }
+}
+
+#[test]
+fn sums_are_what_the_allocator_says_and_the_rest_is_from_before() {
+    let mut program = Program::default();
+    program.told(0, (0x1000, 512), false, (10_512, 20_000));
+    program.told(0, (0x2000, 1024), false, (11_536, 20_000));
+    let allocator = program.allocator();
+    assert!(!allocator.since_start);
+    assert_eq!(
+        (allocator.allocated_bytes, allocator.reserved_bytes),
+        (11_536, 20_000)
+    );
+    assert_eq!(allocator.bytes_from_before(), 10_000);
+    // One from before goes, one of ours, and one twice.
+    program.told(0, (0x9000, 4000), true, (7536, 20_000));
+    assert_eq!(program.allocator().bytes_from_before(), 6000);
+    program.told(0, (0x1000, 512), true, (7024, 18_000));
+    program.told(0, (0x1000, 512), true, (7024, 18_000));
+    let allocator = program.allocator();
+    assert_eq!(allocator.bytes_from_before(), 6000);
+    assert_eq!(
+        (
+            allocator.allocations,
+            allocator.frees,
+            allocator.unknown_frees
+        ),
+        (2, 3, 2)
+    );
+    assert_eq!(
+        (
+            allocator.peak_allocated_bytes,
+            allocator.peak_reserved_bytes
+        ),
+        (11_536, 20_000)
+    );
+    assert_eq!(program.live(), (1024, 1));
+    // None of it is the process's own.
+    assert_eq!(program.process().totals.sums.all().bytes, 0);
+    assert_eq!(program.ledger.counts().unknown_frees, 0);
+}
+
+#[test]
+fn the_first_event_says_whether_anything_was_missed() {
+    for (bytes, is_free, allocated, expected) in [
+        (512, false, 512, true),
+        (512, false, 1024, false),
+        (512, true, 0, false),
+    ] {
+        let mut program = Program::default();
+        program.told(0, (0x1000, bytes), is_free, (allocated, 4096));
+        program.told(0, (0x3000, 512), false, (512, 4096));
+        assert_eq!(
+            program.allocator().since_start,
+            expected,
+            "{bytes} {is_free} {allocated}"
+        );
+    }
+}
+
+#[test]
+fn devices_are_apart_and_few() {
+    let mut program = Program::default();
+    for device in (0..MAX_DEVICES + 10).rev() {
+        program.tensor(device, 0x1000, 512 * (1 + u64::from(device)), false);
+    }
+    let tensors = &program.process().tensors;
+    let devices: Vec<_> = tensors.iter().map(|allocator| allocator.device).collect();
+    assert!(devices.is_sorted());
+    assert_eq!(devices.len(), super::MAX_ALLOCATORS);
+    assert_eq!(devices.last(), Some(&(MAX_DEVICES - 1)));
+    for allocator in tensors.iter() {
+        let bytes = 512 * (1 + u64::from(allocator.device));
+        assert_eq!(allocator.blocks.totals.sums.gpu.bytes, bytes);
+        assert_eq!(allocator.allocated_bytes, bytes);
+    }
+    let left_out = usize::from(MAX_DEVICES) + 10 - devices.len();
+    assert_eq!(program.ledger.tensors_left_out(), left_out as u64);
+}
+
+#[test]
+fn a_block_whose_end_was_lost_gives_way() {
+    let mut program = Program::default();
+    program.hand_out(0x1000, 4096);
+    program.request(0x1000, 4000, 3);
+    program.hand_out(0x1000, 512);
+    assert_eq!(program.live(), (512, 1));
+    let requested = program.allocator().requested;
+    assert_eq!((requested.bytes, requested.allocations), (0, 0));
+    assert_eq!(program.asked(0x1000), (None, None));
+    program.take_back(0x1000);
+    assert_eq!(program.live(), (0, 0));
+    let allocator = program.allocator();
+    assert_eq!(
+        (
+            allocator.allocations,
+            allocator.frees,
+            allocator.unknown_frees
+        ),
+        (2, 1, 0)
+    );
+}
+
+#[test]
+fn what_was_asked_for_is_known_of_blocks_of_any_size() {
+    let mut program = Program::default();
+    // By how much the block is larger; around what a block has room to say.
+    for (n, more) in [0, 1, 511, 65_533, 65_534, 65_535, 65_536, MIB, 1 << 40]
+        .into_iter()
+        .enumerate()
+    {
+        let address = 0x1000 * (1 + n as u64);
+        let asked = 10_000 + n as u64;
+        program.hand_out(address, asked + more);
+        program.request(address, asked, n as u64 % 3);
+        assert_eq!(
+            program.asked(address),
+            (Some(asked), Some(n as u64 % 3)),
+            "{more} more"
+        );
+        assert_eq!(program.allocator().requested.bytes, asked);
+        program.take_back(address);
+        let requested = program.allocator().requested;
+        assert_eq!(
+            (requested.bytes, requested.allocations),
+            (0, 0),
+            "{more} more"
+        );
+    }
+    assert!(program.allocator().much_more.is_empty());
+}
+
+#[test]
+fn odd_requests_do_no_harm() {
+    let mut program = Program::default();
+    program.hand_out(0x1000, 512);
+    // Of nothing; of more than there is; of another size again.
+    program.request(0x5000, 512, 0);
+    program.request(0x1000, u64::MAX, 0);
+    assert_eq!(program.asked(0x1000).0, Some(512));
+    program.request(0x1000, 100, 1);
+    program.request(0x1000, 200, 2);
+    assert_eq!(program.asked(0x1000), (Some(200), Some(2)));
+    let requested = program.allocator().requested;
+    assert_eq!((requested.bytes, requested.allocations), (200, 1));
+    // More streams than have numbers.
+    for stream in 0..1000 {
+        program.request(0x1000, 200, stream);
+        let expected = (stream < super::MAX_STREAMS as u64).then_some(stream);
+        assert_eq!(program.asked(0x1000), (Some(200), expected));
+    }
+}
+
+/// What happens to one of a few addresses.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    HandOut(u64, u64),
+    TakeBack(u64),
+    Ask(u64, u64, u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let address = || (1u64..12).prop_map(|n| n * 0x10_0000);
+    let bytes = || prop_oneof![0u64..2000, 60_000u64..200_000];
+    prop_oneof![
+        3 => (address(), bytes()).prop_map(|(at, bytes)| Step::HandOut(at, bytes)),
+        2 => address().prop_map(Step::TakeBack),
+        3 => (address(), bytes(), 0u64..4).prop_map(|(at, bytes, stream)| Step::Ask(at, bytes, stream)),
+    ]
+}
+
+proptest! {
+    /// Against a map of blocks.
+    #[test]
+    fn sums_are_those_of_the_blocks(steps in proptest::collection::vec(step(), 1..300)) {
+        let mut program = Program::default();
+        let mut truth: BTreeMap<u64, (u64, Option<(u64, u64)>)> = BTreeMap::new();
+        let (mut calls, mut peak) = ([0, 0, 0], 0);
+        // So that there is an allocator.
+        program.hand_out(0, 0);
+        program.take_back(0);
+        for step in steps {
+            match step {
+                Step::HandOut(address, bytes) => {
+                    program.hand_out(address, bytes);
+                    truth.insert(address, (bytes, None));
+                    calls[0] += 1;
+                }
+                Step::TakeBack(address) => {
+                    program.take_back(address);
+                    calls[1] += 1;
+                    calls[2] += u64::from(truth.remove(&address).is_none());
+                }
+                Step::Ask(address, bytes, stream) => {
+                    program.request(address, bytes, stream);
+                    if let Some((size, asked)) = truth.get_mut(&address) {
+                        *asked = Some((bytes.min(*size), stream));
+                    }
+                }
+            }
+            let bytes: u64 = truth.values().map(|(bytes, _)| bytes).sum();
+            peak = peak.max(bytes);
+            prop_assert_eq!(program.live(), (bytes, truth.len() as u64));
+            let allocator = program.allocator();
+            prop_assert_eq!(allocator.bytes_from_before(), 0);
+            prop_assert_eq!(allocator.peak_allocated_bytes, peak);
+            let found = [allocator.allocations - 1, allocator.frees - 1, allocator.unknown_frees];
+            prop_assert_eq!(found, calls);
+            let asked = truth.values().filter_map(|(_, asked)| *asked);
+            let requested = asked.clone().map(|(bytes, _)| bytes).sum::<u64>();
+            prop_assert_eq!(allocator.requested.bytes, requested);
+            prop_assert_eq!(allocator.requested.allocations, asked.count() as u64);
+            for (&address, (_, asked)) in &truth {
+                prop_assert_eq!(program.asked(address), asked.unzip());
+            }
+        }
+    }
+}
+
+#[test]
+fn tensors_of_ended_processes_count_as_what_is_kept() {
+    let mut program = Program::default();
+    for n in 1..=500 {
+        program.hand_out(n * 512, 512);
+    }
+    program.apply(&Event::Exit(crate::task(PID, PID, u64::MAX)));
+    assert_eq!(program.ledger.ended.allocations(), 500);
+    let kept = program.ledger.ended(true).next().unwrap();
+    assert!(!kept.holds_nothing());
+    assert_eq!(
+        kept.tensors.iter().next().unwrap().allocated_bytes,
+        500 * 512
+    );
+}
