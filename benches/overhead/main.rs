@@ -90,7 +90,7 @@ fn hold(pid: u32) -> Result<()> {
         .iter()
         .filter_map(|library| match library.role {
             Role::Cuda(layer) => Some((library.path.as_path(), layer)),
-            Role::Loader => None,
+            Role::Framework | Role::Requests | Role::Loader => None,
         })
         .collect();
     let kinds = [FloorKind::Session, FloorKind::Launches, FloorKind::Copies];
