@@ -24,6 +24,10 @@ pub(super) struct ExportArgs {
     /// Write to this file instead of standard output (`-`); packed if it ends in `.gz`.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    /// With --format torch: of this process; by default, of the one with most tensors.
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
 }
 
 impl ExportArgs {
@@ -32,6 +36,7 @@ impl ExportArgs {
             file: file::or_newest(self.file),
             format: self.format,
             output: self.output,
+            pid: self.pid,
         })?;
         Ok(ExitCode::SUCCESS)
     }

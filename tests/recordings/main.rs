@@ -24,6 +24,7 @@ mod stacks;
 mod tables;
 mod tensors;
 mod texts;
+mod torch;
 mod untrusted;
 #[path = "../schema/validator.rs"]
 mod validator;

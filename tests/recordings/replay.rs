@@ -19,7 +19,7 @@ use crate::{Folder, allocations, gpuprobe, report_json};
 pub(crate) const BEGAN: &str = "2026-11-25T15:45:30+07:00";
 pub(crate) const PID: u32 = 574;
 
-fn row(symbol: &str) -> u16 {
+pub(crate) fn row(symbol: &str) -> u16 {
     u16::try_from(FUNCTIONS.iter().position(|f| f.symbol == symbol).unwrap()).unwrap()
 }
 

@@ -142,7 +142,7 @@ impl Process {
             Freed::Live(allocation) => self.uncount(&allocation),
             Freed::Superseded => {}
             // External memory is mapped by a call of its own, and freed like other memory.
-            Freed::Unknown if self.physical.is_mapped_at(call.address) => {
+            Freed::Unknown if self.physical.mapping_at(call.address).is_some() => {
                 for released in self.physical.unmap(call.address, 1, call.start_ns) {
                     self.forget(released);
                 }

@@ -122,7 +122,7 @@ impl PhysicalMemory {
 
     /// One more reference, by an address that is mapped.
     pub(super) fn retain(&mut self, address: u64, handle: u64, end_ns: u64) {
-        let id = self.mapping_at(address).and_then(|mapping| mapping.id);
+        let id = self.mapping_of(address).and_then(|mapping| mapping.id);
         let entry = self.handles.entry(handle).or_insert(Handle {
             id,
             references: 0,
@@ -239,13 +239,13 @@ impl PhysicalMemory {
         }
     }
 
-    fn mapping_at(&self, address: u64) -> Option<&Mapping> {
+    fn mapping_of(&self, address: u64) -> Option<&Mapping> {
         let (&start, mapping) = self.mappings.range(..=address).next_back()?;
         (address - start < mapping.size_bytes).then_some(mapping)
     }
 
     /// Where the reserved range of addresses begins that `address` is in.
-    pub(super) fn range_of(&self, address: u64) -> Option<u64> {
+    pub fn range_of(&self, address: u64) -> Option<u64> {
         let (&start, range) = self.reserved.range(..=address).next_back()?;
         (address - start < range.size_bytes).then_some(start)
     }
@@ -269,8 +269,11 @@ impl PhysicalMemory {
         })
     }
 
-    pub(super) fn is_mapped_at(&self, start: u64) -> bool {
-        self.mappings.contains_key(&start)
+    /// What is mapped from this address on: bytes, and the number of the piece if it is memory that was
+    /// seen to be created.
+    pub fn mapping_at(&self, start: u64) -> Option<(u64, Option<u64>)> {
+        let mapping = self.mappings.get(&start)?;
+        Some((mapping.size_bytes, mapping.id))
     }
 
     pub(super) fn reserve(&mut self, address: u64, size_bytes: u64, end_ns: u64) {

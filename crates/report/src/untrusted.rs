@@ -193,11 +193,17 @@ pub fn analyse(file: &Path, folder: &Path) {
         title: None,
         size: (400, 200),
     });
-    let _ = export::run(&export::Config {
-        file: file.to_owned(),
-        format: export::Format::Chrome,
-        output: out("trace.json"),
-    });
+    for (format, name) in [
+        (export::Format::Chrome, "trace.json"),
+        (export::Format::Torch, "snapshot.pickle"),
+    ] {
+        let _ = export::run(&export::Config {
+            file: file.to_owned(),
+            format,
+            output: out(name),
+            pid: None,
+        });
+    }
     let replayed = replay::Config {
         file: file.to_owned(),
         format: Format::Text,

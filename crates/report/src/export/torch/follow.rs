@@ -1,0 +1,410 @@
+//! Plays the log of a recording and follows one process in it: what its calls and its allocator do to the
+//! memory of each of its devices.
+//!
+//! The first time, all of its memory may be `PyTorch`'s; what has tensors in it is. The next times, one device
+//! each, that is known, and the trace can be written as it goes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::Result;
+use rangemap::RangeSet;
+
+use super::findings::Findings;
+use super::layout::{Event as TraceEvent, Layout, Piece, Segment, Tensor};
+use super::names::{Names, Owner, StackId};
+use super::survey::{Life, Lives};
+use crate::tape::Tape;
+use gpuprobe_cuda::{Belongs, KindSet, MemoryKind, Modes, Op, Space};
+use gpuprobe_engine::{Allocation, Change, Process};
+use gpuprobe_model::event::{self, Call, Event, MAX_DEVICES};
+use gpuprobe_recording::log::{Entry, Mark, Note};
+use gpuprobe_recording::player::{Played, Player};
+
+/// Physical memory that can be mapped.
+#[derive(Clone, Copy, Debug)]
+struct Physical {
+    bytes: u64,
+    device: Option<u16>,
+    stack: StackId,
+}
+
+/// Follows one process.
+struct Follow<'a, 'b> {
+    life: Life,
+    player: Player,
+    lives: Lives,
+    names: &'a mut Names<'b>,
+    /// Of all devices the first time, then of one.
+    layouts: BTreeMap<u16, Layout>,
+    /// What the first look has found out; none during that.
+    findings: Option<&'a Findings>,
+    physical: HashMap<u64, Physical>,
+    /// Segments so far.
+    segments: u64,
+    /// When it did something first and last.
+    times_ns: Option<(u64, u64)>,
+    context: BTreeMap<u16, u64>,
+    nowhere: u64,
+}
+
+/// What a process has on a device in the end, and when it did something last.
+pub(super) struct End {
+    pub(super) layout: Layout,
+    pub(super) time_ns: u64,
+}
+
+/// Finds out what of the memory of a process is `PyTorch`'s.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn look(tape: &Tape, life: Life, names: &mut Names<'_>) -> Result<Findings> {
+    let mut follow = Follow::new(life, names, None);
+    tape.play(|entry| {
+        follow.entry(entry);
+        for layout in follow.layouts.values_mut() {
+            while layout.next_event(false).is_some() {}
+        }
+        Ok(())
+    })?;
+    let began_ns = follow.times_ns.map_or(0, |(first, _)| first);
+    let mut findings = Findings::of(began_ns, follow.nowhere);
+    for (device, layout) in follow.layouts {
+        let context = follow.context.get(&device).copied().unwrap_or(0);
+        findings.add(device, layout.found(), context);
+    }
+    Ok(findings)
+}
+
+/// Hands over the trace of a device, in order.
+///
+/// # Errors
+/// The file cannot be read; those of `write`.
+pub(super) fn trace<'n>(
+    tape: &Tape,
+    life: Life,
+    names: &mut Names<'n>,
+    (device, findings): (u16, &Findings),
+    mut write: impl FnMut(&TraceEvent, &Names<'n>) -> Result<()>,
+) -> Result<End> {
+    names.begin_again();
+    let mut follow = Follow::new(life, names, Some(findings));
+    let found = findings.devices.get(&device);
+    let mut layout = Layout::with(found.map_or_else(RangeSet::new, |f| f.from_before.clone()));
+    let context = Segment {
+        bytes: found.map_or(0, |found| found.context),
+        piece: Piece::Whole,
+        stack: StackId::CONTEXT,
+        owner: Owner::CONTEXT,
+        number: 0,
+        at_gpu: false,
+    };
+    if context.bytes > 0 {
+        layout.take_elsewhere((Space::Physical, u64::MAX), context, findings.began_ns);
+    }
+    follow.layouts.insert(device, layout);
+    tape.play(|entry| {
+        follow.entry(entry);
+        follow.write(device, false, &mut write)
+    })?;
+    follow.write(device, true, &mut write)?;
+    Ok(End {
+        layout: follow.layouts.remove(&device).unwrap_or_default(),
+        time_ns: follow.times_ns.map_or(0, |(_, last)| last),
+    })
+}
+
+impl<'a, 'b> Follow<'a, 'b> {
+    fn new(life: Life, names: &'a mut Names<'b>, findings: Option<&'a Findings>) -> Self {
+        let modes = Modes {
+            memleak: true,
+            ..Modes::default()
+        };
+        let mut player = Player::new(modes, KindSet::ALL);
+        player.state.watch(true);
+        Self {
+            life,
+            player,
+            lives: Lives::default(),
+            names,
+            layouts: BTreeMap::new(),
+            findings,
+            physical: HashMap::new(),
+            segments: 0,
+            times_ns: None,
+            context: BTreeMap::new(),
+            nowhere: 0,
+        }
+    }
+
+    fn write(
+        &mut self,
+        device: u16,
+        is_end: bool,
+        write: &mut impl FnMut(&TraceEvent, &Names<'b>) -> Result<()>,
+    ) -> Result<()> {
+        if let Some(layout) = self.layouts.get_mut(&device) {
+            while let Some(event) = layout.next_event(is_end) {
+                write(&event, self.names)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_meant(&self, pid: u32) -> bool {
+        pid == self.life.pid && self.lives.current(pid) == self.life
+    }
+
+    fn entry(&mut self, entry: Entry<'_>) {
+        if let Entry::Note(Note::Vanished(pid)) = &entry {
+            self.lives.end(*pid);
+        }
+        match self.player.play(entry) {
+            Played::Event(event, _) => {
+                let changes = std::mem::take(self.player.state.changes());
+                self.event(&event, &changes);
+            }
+            Played::Report(mark) => {
+                if self.findings.is_none() && self.is_meant(self.life.pid) {
+                    self.note_usage(&mark);
+                }
+                self.player.state.mark_reported();
+            }
+            Played::Nothing => {}
+        }
+    }
+
+    fn event(&mut self, event: &Event, changes: &[Change]) {
+        match event {
+            Event::Call(call) if self.is_meant(call.pid) => {
+                self.at(call.end_ns);
+                self.call(call, changes);
+            }
+            Event::Tensor(tensor) if self.is_meant(tensor.pid) => {
+                self.at(tensor.time_ns);
+                self.tensor(tensor);
+            }
+            Event::Request(request) if self.is_meant(request.pid) => {
+                for layout in self.layouts.values_mut() {
+                    layout.request(request.address, request.bytes, request.stream as i64);
+                }
+            }
+            Event::Exit(task) | Event::Exec(task) => self.lives.end(task.pid),
+            _ => {}
+        }
+    }
+
+    fn at(&mut self, time_ns: u64) {
+        let (first, last) = self.times_ns.unwrap_or((time_ns, time_ns));
+        self.times_ns = Some((first.min(time_ns), last.max(time_ns)));
+    }
+
+    /// The memory on a device, if it is to be followed.
+    fn layout(&mut self, device: u16) -> Option<&mut Layout> {
+        if self.findings.is_none() && device < MAX_DEVICES {
+            return Some(self.layouts.entry(device).or_default());
+        }
+        self.layouts.get_mut(&device)
+    }
+
+    fn tensor(&mut self, tensor: &event::Tensor) {
+        let process = self.player.state.ledger.process_of(tensor.pid);
+        let stack = process.and_then(|process| process.sites.stack(tensor.stack));
+        let stack = stack.map_or(StackId::NONE, |stack| self.names.stack(stack));
+        // `PyTorch` always says where; what other frameworks hand out is no concern of its viewers.
+        let Some(layout) = tensor.device.and_then(|device| self.layout(device)) else {
+            return;
+        };
+        (layout.allocated, layout.reserved) = (tensor.allocated_bytes, tensor.reserved_bytes);
+        let block = Tensor {
+            address: tensor.address,
+            bytes: tensor.bytes,
+            time_ns: tensor.time_ns,
+            stack,
+        };
+        if tensor.is_free {
+            layout.take_back(block);
+        } else {
+            layout.hand_out(block);
+        }
+    }
+
+    fn call(&mut self, call: &Call, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Allocated(block) => self.allocated(call, &block.allocation),
+                Change::Freed(block) | Change::GaveWay(block) => {
+                    self.freed(call, &block.allocation);
+                }
+                Change::UnknownFree(address) => {
+                    for layout in self.layouts.values_mut() {
+                        layout.free_unseen(*address, call.end_ns);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if call.result != 0 || call.captured {
+            return;
+        }
+        match call.function.op {
+            Op::Map => self.mapped(call, call.address),
+            Op::Unmap => self.unmapped(call),
+            _ => {}
+        }
+    }
+
+    fn process(&self) -> Option<&Process> {
+        self.player.state.ledger.process_of(self.life.pid)
+    }
+
+    fn allocated(&mut self, call: &Call, allocation: &Allocation) {
+        if allocation.belongs() != Belongs::Gpu {
+            return;
+        }
+        let Some(process) = self.player.state.ledger.process_of(call.pid) else {
+            return;
+        };
+        let device = process.device(allocation);
+        let site = process.sites.of(allocation);
+        let stack = site.and_then(|site| site.stack.as_ref());
+        let stack = stack.map_or(StackId::NONE, |stack| self.names.stack(stack));
+        let bytes = allocation.size_bytes;
+        if allocation.space() == Space::Physical {
+            let physical = Physical {
+                bytes,
+                device,
+                stack,
+            };
+            self.physical.insert(allocation.address, physical);
+            return;
+        }
+        let at_gpu = allocation.kind() != MemoryKind::Managed;
+        let Some(segment) = self.segment(device, (bytes, Piece::Whole), stack, at_gpu) else {
+            return;
+        };
+        if let Some(layout) = device.and_then(|device| self.layout(device)) {
+            match allocation.space() {
+                Space::Arrays => {
+                    let key = (Space::Arrays, allocation.address);
+                    layout.take_elsewhere(key, segment, call.end_ns);
+                }
+                _ => layout.take(allocation.address, segment, call.end_ns),
+            }
+        }
+    }
+
+    /// Memory from CUDA that comes, by its number; none if it is nothing, or on no device that is known.
+    fn segment(
+        &mut self,
+        device: Option<u16>,
+        (bytes, piece): (u64, Piece),
+        stack: StackId,
+        at_gpu: bool,
+    ) -> Option<Segment> {
+        self.segments += 1;
+        if device.is_none() {
+            self.nowhere = self.nowhere.saturating_add(bytes);
+        }
+        device.filter(|_| bytes > 0)?;
+        let number = self.segments;
+        let is_torch = self
+            .findings
+            .is_none_or(|findings| findings.is_torch(number, piece));
+        let owner = if is_torch {
+            Owner::PYTORCH
+        } else {
+            self.names.owner_of(stack)
+        };
+        Some(Segment {
+            bytes,
+            piece,
+            stack,
+            owner,
+            number,
+            at_gpu,
+        })
+    }
+
+    fn freed(&mut self, call: &Call, allocation: &Allocation) {
+        let key = (allocation.space(), allocation.address);
+        for layout in self.layouts.values_mut() {
+            match allocation.space() {
+                Space::Device | Space::Variables => layout.give(allocation.address, call.end_ns),
+                _ => layout.give_elsewhere(key, call.end_ns),
+            }
+        }
+        if allocation.space() == Space::Physical {
+            self.physical.remove(&allocation.address);
+        }
+    }
+
+    /// Physical memory was mapped. What is mapped a second time is still the same memory.
+    fn mapped(&mut self, call: &Call, address: u64) {
+        let Some(process) = self.process() else {
+            return;
+        };
+        let Some((bytes, Some(id))) = process.physical.mapping_at(address) else {
+            return;
+        };
+        let mapped_bytes = process
+            .physical
+            .get(id)
+            .map_or(0, |piece| piece.mapped_bytes);
+        let Some(physical) = self.physical.get(&id).copied() else {
+            return;
+        };
+        if mapped_bytes > physical.bytes {
+            return;
+        }
+        let range = process.physical.range_of(address).unwrap_or(address);
+        let piece = (bytes, Piece::Mapped(range));
+        let segment = self.segment(physical.device, piece, physical.stack, true);
+        let layout = physical.device.and_then(|device| self.layout(device));
+        if let (Some(segment), Some(layout)) = (segment, layout) {
+            layout.take(address, segment, call.end_ns);
+        }
+    }
+
+    fn unmapped(&mut self, call: &Call) {
+        for layout in self.layouts.values_mut() {
+            for begin in layout.unmap(call.address, call.size_bytes, call.end_ns) {
+                let process = self.player.state.ledger.process_of(call.pid);
+                // A mapping that was made since the call was entered stays.
+                if process.is_none_or(|process| process.physical.mapping_at(begin).is_none()) {
+                    layout.give(begin, call.end_ns);
+                }
+            }
+        }
+    }
+
+    /// Notes what the process uses on each GPU beyond what was traced.
+    fn note_usage(&mut self, mark: &Mark) {
+        let used = mark.usage.as_ref();
+        let Some(used) = used.and_then(|usage| usage.processes.get(&self.life.pid)) else {
+            return;
+        };
+        let Some(process) = self.process() else {
+            return;
+        };
+        let identity = &process.identity;
+        let number_of = |gpu: u32| {
+            let is_it = |device: &u16| identity.device(*device).physical_index == Some(gpu);
+            let known = (0..MAX_DEVICES).find(is_it);
+            let single = identity.single_gpu.then_some(0);
+            known.or(single).or(u16::try_from(gpu).ok())
+        };
+        let used: Vec<_> = used
+            .iter()
+            .map(|&(gpu, bytes)| (number_of(gpu), bytes))
+            .collect();
+        for (device, bytes) in used {
+            let Some(device) = device else { continue };
+            let Some(layout) = self.layout(device) else {
+                continue;
+            };
+            let (seen, beyond) = layout.at_gpu();
+            let context = bytes.saturating_sub(seen).saturating_sub(beyond);
+            self.context.insert(device, context);
+        }
+    }
+}

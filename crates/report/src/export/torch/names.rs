@@ -1,0 +1,216 @@
+//! Call stacks and owners of memory, by numbers.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use gpuprobe_model::stack::{CallStack, Frame, JIT, KnownFrames, Language, NO_MODULE};
+use gpuprobe_stacks::allocators::is_inner;
+use gpuprobe_stacks::cuda::file_name;
+
+/// Whose memory is: the category that the viewer shows it in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Owner(u32);
+
+impl Owner {
+    /// `PyTorch`'s caching allocator.
+    pub(super) const PYTORCH: Self = Self(0);
+    /// What `nvidia-smi` says beyond what was traced.
+    pub(super) const CONTEXT: Self = Self(1);
+    /// A call stack was not taken, or names nobody.
+    const UNKNOWN: Self = Self(2);
+}
+
+/// The category without which the viewer stops with an error.
+pub(super) const UNKNOWN: &str = "unknown";
+
+/// A call stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct StackId(u32);
+
+impl StackId {
+    /// None was taken.
+    pub(super) const NONE: Self = Self(0);
+    /// There is none; what it is is said instead.
+    pub(super) const CONTEXT: Self = Self(1);
+
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The call stacks of a process and who called.
+pub(super) struct Names<'a> {
+    pid: u32,
+    symbols: &'a KnownFrames,
+    stacks: HashMap<Rc<CallStack>, StackId>,
+    /// The same by where they are, which is quicker to find; and they, so that they stay there.
+    by_pointer: HashMap<*const CallStack, (StackId, Rc<CallStack>)>,
+    by_id: Vec<Rc<CallStack>>,
+    owners: Vec<String>,
+    by_name: HashMap<String, Owner>,
+    by_stack: HashMap<StackId, Owner>,
+}
+
+impl<'a> Names<'a> {
+    /// Of the process `pid`, whose frames `symbols` knows.
+    pub(super) fn new(pid: u32, symbols: &'a KnownFrames) -> Self {
+        let mut names = Self {
+            pid,
+            symbols,
+            stacks: HashMap::new(),
+            by_pointer: HashMap::new(),
+            by_id: vec![Rc::default(), Rc::default()],
+            owners: Vec::new(),
+            by_name: HashMap::new(),
+            by_stack: HashMap::new(),
+        };
+        // In the order of their numbers.
+        for name in ["PyTorch", "context", UNKNOWN] {
+            names.owner_named(name);
+        }
+        names
+    }
+
+    /// The number of a call stack.
+    pub(super) fn stack(&mut self, stack: &Rc<CallStack>) -> StackId {
+        let pointer = Rc::as_ptr(stack);
+        if let Some((known, _)) = self.by_pointer.get(&pointer) {
+            return *known;
+        }
+        let next = StackId(u32::try_from(self.by_id.len()).unwrap_or(0));
+        let id = *self.stacks.entry(Rc::clone(stack)).or_insert(next);
+        if id == next {
+            self.by_id.push(Rc::clone(stack));
+        }
+        self.by_pointer.insert(pointer, (id, Rc::clone(stack)));
+        id
+    }
+
+    /// The log is played from its beginning, which makes the call stacks anew.
+    pub(super) fn begin_again(&mut self) {
+        self.by_pointer.clear();
+    }
+
+    /// The frames of a call stack, innermost first.
+    pub(super) fn frames(&self, stack: StackId) -> Vec<Frame> {
+        self.by_id[stack.index()].frames(self.pid, self.symbols)
+    }
+
+    /// What an owner is called.
+    pub(super) fn name(&self, owner: Owner) -> &str {
+        &self.owners[owner.0 as usize]
+    }
+
+    fn owner_named(&mut self, name: &str) -> Owner {
+        if let Some(known) = self.by_name.get(name) {
+            return *known;
+        }
+        let next = Owner(u32::try_from(self.owners.len()).unwrap_or(Owner::UNKNOWN.0));
+        self.owners.push(name.to_owned());
+        self.by_name.insert(name.to_owned(), next);
+        next
+    }
+
+    /// Whose memory it is that was allocated with this call stack: the file of the first native frame that
+    /// is neither CUDA's nor an allocator's.
+    pub(super) fn owner_of(&mut self, stack: StackId) -> Owner {
+        if let Some(known) = self.by_stack.get(&stack) {
+            return *known;
+        }
+        let frames = self.frames(stack);
+        let owner = match frames.iter().find_map(library) {
+            Some(name) => self.owner_named(name),
+            None => Owner::UNKNOWN,
+        };
+        self.by_stack.insert(stack, owner);
+        owner
+    }
+}
+
+/// The library or program that a frame is of, without its version, if it can be an owner.
+fn library(frame: &Frame) -> Option<&str> {
+    let is_file = !matches!(&*frame.module, "" | JIT | NO_MODULE);
+    let is_owner = frame.language == Language::Native && is_file && !is_inner(frame);
+    let name = file_name(&frame.module);
+    is_owner.then(|| name.split(".so").next().unwrap_or(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpuprobe_model::stack::{Location, ModuleId, bare_frame};
+
+    #[test]
+    fn the_owner_is_who_called_an_allocator_or_cuda() {
+        let mut symbols = KnownFrames::default();
+        let mut stack = |frames: &[(&str, &str)]| {
+            let mut locations = Vec::new();
+            for (function, module) in frames {
+                let offset = symbols.bytes() as u64;
+                let location = Location {
+                    address: offset,
+                    module: Some(ModuleId(1)),
+                    offset,
+                };
+                let frame = Frame {
+                    function: (*function).to_owned(),
+                    module: (*module).to_owned(),
+                    ..bare_frame(&location)
+                };
+                for is_innermost in [false, true] {
+                    symbols.learn(1, location, is_innermost, vec![frame.clone()]);
+                }
+                locations.push(location);
+            }
+            Rc::new(CallStack {
+                locations,
+                is_complete: true,
+            })
+        };
+        let malloc = ("cudaMalloc", "/usr/lib/libcudart.so.12");
+        let main = ("main", "/srv/app");
+        let cases = [
+            (
+                stack(&[
+                    malloc,
+                    ("ncclCudaMalloc", "/x/libnccl.so.2"),
+                    ("ncclInit", "/x/libnccl.so.2"),
+                    main,
+                ]),
+                "libnccl",
+            ),
+            (
+                stack(&[
+                    ("cuMemAlloc_v2", "/usr/lib/libcuda.so.1"),
+                    malloc,
+                    ("f", "/x/libcublasLt.so.12.8"),
+                    main,
+                ]),
+                "libcublasLt",
+            ),
+            (
+                stack(&[
+                    malloc,
+                    ("c10::cuda::alloc()", "/x/libc10_cuda.so"),
+                    ("at::f", "/x/libtorch_cuda.so"),
+                    main,
+                ]),
+                "libtorch_cuda",
+            ),
+            (stack(&[malloc, main]), "app"),
+            (stack(&[malloc, ("0x12", NO_MODULE)]), UNKNOWN),
+            (stack(&[]), UNKNOWN),
+        ];
+        let mut names = Names::new(1, &symbols);
+        for (stack, expected) in cases {
+            let id = names.stack(&stack);
+            let owner = names.owner_of(id);
+            assert_eq!(names.name(owner), expected);
+            assert_eq!(names.stack(&Rc::new((*stack).clone())), id);
+        }
+        let none = names.owner_of(StackId::NONE);
+        assert_eq!(names.name(none), UNKNOWN);
+        assert_eq!(names.name(Owner::PYTORCH), "PyTorch");
+        assert_eq!(names.name(Owner::CONTEXT), "context");
+    }
+}

@@ -1,0 +1,135 @@
+//! A training loop, of any length.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+
+use super::scene::{CUBLAS_STACK, MIB, MODULE_STACK, NCCL_STACK, STEP_STACK, Scene};
+use rusqlite::Connection;
+
+use super::{AT, CUBLAS, NCCL, export};
+use crate::Folder;
+
+/// Segments of the activations, and blocks of a step.
+const SEGMENTS: u64 = 4;
+const BLOCKS: u64 = 16;
+const BLOCK: u64 = 5 * MIB / 2;
+
+/// Where the activations of a step are.
+fn activations(step: u64) -> u64 {
+    AT + (step % SEGMENTS + 1) * 256 * MIB
+}
+
+/// What there is before the first step. Returns the bytes of blocks.
+fn begin(scene: &mut Scene) -> u64 {
+    scene.call("cudaMalloc", NCCL, 24 * MIB, NCCL_STACK);
+    scene.segment(AT, 64 * MIB);
+    for number in 0..12 {
+        let asked = Some((5 * MIB - 100, 0));
+        scene.block(AT + number * 5 * MIB, 5 * MIB, asked, MODULE_STACK);
+    }
+    for step in 0..SEGMENTS {
+        scene.segment(activations(step), 40 * MIB);
+    }
+    12 * 5 * MIB
+}
+
+/// A step, which keeps a block if it is one of every tenth of the first few hundred. Returns its bytes.
+fn step(scene: &mut Scene, step: u64) -> u64 {
+    if step == 2 {
+        scene.call("cudaMalloc", CUBLAS, 32 * MIB, CUBLAS_STACK);
+    }
+    let segment = activations(step);
+    for number in 0..BLOCKS {
+        let asked = Some((BLOCK - 1000 * number, 0));
+        scene.block(segment + number * BLOCK, BLOCK, asked, STEP_STACK);
+    }
+    for number in (0..BLOCKS).rev() {
+        scene.free(segment + number * BLOCK, BLOCK);
+    }
+    if step % 10 != 0 || step >= 400 {
+        return 0;
+    }
+    let kept = AT + (4096 + step * 2) * MIB;
+    scene.segment(kept, 20 * MIB);
+    scene.block(kept, 12 * MIB, Some((12 * MIB, 0)), STEP_STACK);
+    12 * MIB
+}
+
+/// Writes a recording of so many steps; returns the bytes of blocks that are live in the end. The writer of
+/// recordings leaves out what it has no time for: all but the first steps go into the log only.
+fn record(path: &Path, steps: u64) -> u64 {
+    let mut scene = Scene::new(path);
+    let mut live = begin(&mut scene);
+    let first = steps.min(400);
+    live += (0..first)
+        .map(|number| step(&mut scene, number))
+        .sum::<u64>();
+    scene.used(scene.reserved + (24 + 32 + 532) * MIB);
+    scene.frames();
+    scene.recorder.finish();
+    scene.only_log();
+    let mut database = Connection::open(path).unwrap();
+    let transaction = database.transaction().unwrap();
+    for number in first..steps {
+        step(&mut scene, number);
+        let log = scene.log.as_mut().unwrap();
+        if log.len() > 1 << 20 || number + 1 == steps {
+            let insert = "INSERT INTO GPUPROBE_LOG (t0, count, entries) VALUES (0, 0, ?)";
+            transaction.execute(insert, [&*log]).unwrap();
+            log.clear();
+        }
+    }
+    transaction.commit().unwrap();
+    live
+}
+
+/// The longer the trace, the more is written, and no more is kept.
+#[test]
+fn a_long_trace_takes_no_memory() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    record(&file, 12_000);
+    let out = folder.path("snapshot.pickle");
+    // Kibibytes of address space.
+    let limit = "ulimit -v 65536; exec \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", limit, "sh", env!("CARGO_BIN_EXE_gpuprobe"), "export"])
+        .args([
+            &*file,
+            "--format".as_ref(),
+            "torch".as_ref(),
+            "-o".as_ref(),
+            &*out,
+        ])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let events = 12_000 * (BLOCKS * 3);
+    let bytes = fs::metadata(&out).unwrap().len();
+    assert!(bytes > 30 * events, "{bytes}");
+}
+
+#[test]
+fn what_is_kept_is_in_the_segments() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    let live = record(&file, 30);
+    let exported = export(&folder, &file, &[]);
+    let active: u64 = exported.segments(0).iter().map(|segment| segment.2).sum();
+    assert_eq!(active, live + (24 + 32 + 532) * MIB);
+}
+
+/// For a look by hand: writes a recording of `GPUPROBE_STEPS` steps to the folder `GPUPROBE_KEEP`.
+#[test]
+#[ignore = "it writes a file that is to be kept"]
+fn a_recording_to_keep() {
+    let variable = |name| std::env::var(name).unwrap();
+    let path = Path::new(&variable("GPUPROBE_KEEP")).join("training.sqlite");
+    record(&path, variable("GPUPROBE_STEPS").parse().unwrap());
+    assert!(File::open(path).is_ok());
+}
