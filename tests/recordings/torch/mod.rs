@@ -92,6 +92,10 @@ const NCCL: u64 = AT + 2048 * MIB;
 const CUBLAS: u64 = AT + 3072 * MIB;
 const MADE_UP: u64 = 1 << 50;
 
+/// What tensors are shown as.
+const STEP: &str = "train.py:58 training_step";
+const MODULE: &str = "train.py:99 <module>";
+
 fn frame(name: &str, file: &str, line: u32) -> Value {
     json!({"name": name, "filename": file, "line": line})
 }
@@ -135,16 +139,16 @@ fn a_snapshot_has_what_pytorch_has_and_what_it_cannot_see() {
             ("segment_alloc", NCCL, 4 * MIB, "libnccl"),
             ("alloc", NCCL, 4 * MIB, "libnccl"),
             ("segment_alloc", AT, 20 * MIB, "PyTorch"),
-            ("alloc", AT, 1_000_000, "PyTorch"),
-            ("alloc", AT + MIB, 2 * MIB, "PyTorch"),
+            ("alloc", AT, 1_000_000, STEP),
+            ("alloc", AT + MIB, 2 * MIB, MODULE),
             ("segment_alloc", CUBLAS, 32 * MIB, "libcublasLt"),
             ("alloc", CUBLAS, 32 * MIB, "libcublasLt"),
             ("segment_alloc", SMALL, small, "PyTorch"),
-            ("alloc", SMALL, 400, "PyTorch"),
-            ("free_completed", AT, 1_000_000, "PyTorch"),
-            ("free_completed", SMALL, 400, "PyTorch"),
+            ("alloc", SMALL, 400, STEP),
+            ("free_completed", AT, 1_000_000, STEP),
+            ("free_completed", SMALL, 400, STEP),
             ("segment_free", SMALL, small, "PyTorch"),
-            ("alloc", AT + 4 * MIB, 4 * MIB, "PyTorch"),
+            ("alloc", AT + 4 * MIB, 4 * MIB, STEP),
             ("free_completed", CUBLAS, 32 * MIB, "libcublasLt"),
             ("segment_free", CUBLAS, 32 * MIB, "libcublasLt"),
             ("snapshot", 0, 0, "unknown"),
@@ -298,11 +302,11 @@ fn tensors_from_before_are_said_to_be_missing() {
     assert_eq!(
         exported.events(0)[2..],
         [
-            ("alloc", old, 2 * MIB - 7, "PyTorch"),
-            ("alloc", old + 10 * MIB, MIB, "PyTorch"),
+            ("alloc", old, 2 * MIB - 7, STEP),
+            ("alloc", old + 10 * MIB, MIB, STEP),
             ("segment_alloc", old + 11 * MIB, 20 * MIB, "PyTorch"),
-            ("alloc", old + 11 * MIB, 5 * MIB, "PyTorch"),
-            ("free_completed", old, 2 * MIB - 7, "PyTorch"),
+            ("alloc", old + 11 * MIB, 5 * MIB, STEP),
+            ("free_completed", old, 2 * MIB - 7, STEP),
             // To the viewer, these were there from the beginning.
             ("free_completed", older, 8 * MIB, "PyTorch"),
             ("free_completed", older + 8 * MIB, 8 * MIB, "PyTorch"),
@@ -444,10 +448,10 @@ fn nonsense_is_counted_and_left_out() {
         exported.events(0),
         [
             ("segment_alloc", AT, 20 * MIB, "PyTorch"),
-            ("alloc", AT, MIB, "PyTorch"),
-            ("free_completed", AT, MIB, "PyTorch"),
-            ("alloc", AT + 512, MIB, "PyTorch"),
-            ("free_completed", AT + 512, MIB, "PyTorch"),
+            ("alloc", AT, MIB, STEP),
+            ("free_completed", AT, MIB, STEP),
+            ("alloc", AT + 512, MIB, STEP),
+            ("free_completed", AT + 512, MIB, STEP),
             ("segment_free", AT, 20 * MIB, "PyTorch"),
             ("snapshot", 0, 0, "unknown"),
         ]

@@ -5,6 +5,7 @@
 //! each, that is known, and the trace can be written as it goes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use anyhow::Result;
 use rangemap::RangeSet;
@@ -17,6 +18,7 @@ use crate::tape::Tape;
 use gpuprobe_cuda::{Belongs, KindSet, MemoryKind, Modes, Op, Space};
 use gpuprobe_engine::{Allocation, Change, Process};
 use gpuprobe_model::event::{self, Call, Event, MAX_DEVICES};
+use gpuprobe_model::stack::CallStack;
 use gpuprobe_recording::log::{Entry, Mark, Note};
 use gpuprobe_recording::player::{Played, Player};
 
@@ -45,6 +47,19 @@ struct Follow<'a, 'b> {
     times_ns: Option<(u64, u64)>,
     context: BTreeMap<u16, u64>,
     nowhere: u64,
+    /// Call sites of tensors, with the most bytes that were live at each.
+    sites: Vec<(Rc<CallStack>, u64)>,
+}
+
+/// The call sites of the tensors of a process, with the most bytes that were live at each.
+fn sites_of(process: Option<&Process>) -> Vec<(Rc<CallStack>, u64)> {
+    let allocators = process
+        .into_iter()
+        .flat_map(|process| process.tensors.iter());
+    let sites = allocators.flat_map(|allocator| allocator.blocks.sites.iter());
+    let with_stack =
+        sites.filter_map(|site| Some((Rc::clone(site.stack.as_ref()?), site.peak_bytes)));
+    with_stack.collect()
 }
 
 /// What a process has on a device in the end, and when it did something last.
@@ -66,6 +81,10 @@ pub(super) fn look(tape: &Tape, life: Life, names: &mut Names<'_>) -> Result<Fin
         }
         Ok(())
     })?;
+    if follow.is_meant(life.pid) {
+        follow.sites = sites_of(follow.process());
+    }
+    follow.names.note_sites(&follow.sites);
     let began_ns = follow.times_ns.map_or(0, |(first, _)| first);
     let mut findings = Findings::of(began_ns, follow.nowhere);
     for (device, layout) in follow.layouts {
@@ -133,6 +152,7 @@ impl<'a, 'b> Follow<'a, 'b> {
             times_ns: None,
             context: BTreeMap::new(),
             nowhere: 0,
+            sites: Vec::new(),
         }
     }
 
@@ -155,9 +175,10 @@ impl<'a, 'b> Follow<'a, 'b> {
     }
 
     fn entry(&mut self, entry: Entry<'_>) {
-        if let Entry::Note(Note::Vanished(pid)) = &entry {
-            self.lives.end(*pid);
-        }
+        let vanished = match &entry {
+            Entry::Note(Note::Vanished(pid)) => Some(*pid),
+            _ => None,
+        };
         match self.player.play(entry) {
             Played::Event(event, _) => {
                 let changes = std::mem::take(self.player.state.changes());
@@ -170,6 +191,9 @@ impl<'a, 'b> Follow<'a, 'b> {
                 self.player.state.mark_reported();
             }
             Played::Nothing => {}
+        }
+        if let Some(pid) = vanished {
+            self.end(pid);
         }
     }
 
@@ -188,7 +212,7 @@ impl<'a, 'b> Follow<'a, 'b> {
                     layout.request(request.address, request.bytes, request.stream as i64);
                 }
             }
-            Event::Exit(task) | Event::Exec(task) => self.lives.end(task.pid),
+            Event::Exit(task) | Event::Exec(task) => self.end(task.pid),
             _ => {}
         }
     }
@@ -255,6 +279,16 @@ impl<'a, 'b> Follow<'a, 'b> {
 
     fn process(&self) -> Option<&Process> {
         self.player.state.ledger.process_of(self.life.pid)
+    }
+
+    /// The process has ended, or the program in it: what is still known of that one.
+    fn end(&mut self, pid: u32) {
+        if self.is_meant(pid) {
+            let ended = self.player.state.ledger.ended(true);
+            let process = ended.filter(|process| process.pid == pid).last();
+            self.sites = sites_of(process);
+        }
+        self.lives.end(pid);
     }
 
     fn allocated(&mut self, call: &Call, allocation: &Allocation) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::label;
 use gpuprobe_model::stack::{CallStack, Frame, JIT, KnownFrames, Language, NO_MODULE};
 use gpuprobe_stacks::allocators::is_inner;
 use gpuprobe_stacks::cuda::file_name;
@@ -22,6 +23,9 @@ impl Owner {
 
 /// The category without which the viewer stops with an error.
 pub(super) const UNKNOWN: &str = "unknown";
+
+/// Call sites of tensors that are categories: the viewer has ten colours for all.
+const SITES: usize = 5;
 
 /// A call stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +53,8 @@ pub(super) struct Names<'a> {
     owners: Vec<String>,
     by_name: HashMap<String, Owner>,
     by_stack: HashMap<StackId, Owner>,
+    /// Categories of tensors, by the call stack with which they were handed out.
+    sites: HashMap<StackId, Owner>,
 }
 
 impl<'a> Names<'a> {
@@ -63,6 +69,7 @@ impl<'a> Names<'a> {
             owners: Vec::new(),
             by_name: HashMap::new(),
             by_stack: HashMap::new(),
+            sites: HashMap::new(),
         };
         // In the order of their numbers.
         for name in ["PyTorch", "context", UNKNOWN] {
@@ -99,6 +106,33 @@ impl<'a> Names<'a> {
     /// What an owner is called.
     pub(super) fn name(&self, owner: Owner) -> &str {
         &self.owners[owner.0 as usize]
+    }
+
+    /// What a block is shown as: its owner; of `PyTorch`'s, the call site if that is one of the largest.
+    pub(super) fn category(&self, owner: Owner, stack: StackId) -> &str {
+        let site = self.sites.get(&stack).filter(|_| owner == Owner::PYTORCH);
+        self.name(site.copied().unwrap_or(owner))
+    }
+
+    /// The call sites of tensors, with the most bytes that were live at each: the largest are categories of
+    /// their own.
+    pub(super) fn note_sites(&mut self, sites: &[(Rc<CallStack>, u64)]) {
+        let mut labels: HashMap<String, (u64, Vec<StackId>)> = HashMap::new();
+        for (stack, bytes) in sites {
+            let stack = self.stack(stack);
+            if let Some(label) = label::label(&self.frames(stack)) {
+                let (sum, stacks) = labels.entry(label).or_default();
+                *sum = sum.saturating_add(*bytes);
+                stacks.push(stack);
+            }
+        }
+        let mut labels: Vec<_> = labels.into_iter().collect();
+        labels.sort_by(|a, b| (b.1.0, &a.0).cmp(&(a.1.0, &b.0)));
+        for (label, (_, stacks)) in labels.into_iter().take(SITES) {
+            let owner = self.owner_named(&label);
+            self.sites
+                .extend(stacks.into_iter().map(|stack| (stack, owner)));
+        }
     }
 
     fn owner_named(&mut self, name: &str) -> Owner {

@@ -105,8 +105,12 @@ impl<W: Write> Snapshot<W> {
             let what = (event.address, event.bytes, event.stream);
             self.entry(action, what, event.time_ns)?;
             self.stack(event.stack, names)?;
+            let category = match event.action {
+                Action::Alloc | Action::Free => names.category(event.owner, event.stack),
+                _ => names.name(event.owner),
+            };
             self.pickle.text("category")?;
-            self.pickle.text(names.name(event.owner))?;
+            self.pickle.text(category)?;
             self.pickle.filled()?;
         }
         Ok(())
