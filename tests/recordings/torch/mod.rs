@@ -6,10 +6,15 @@ mod training;
 use std::path::Path;
 use std::process::Command;
 
+use gpuprobe_cuda::KindSet;
+use gpuprobe_model::abi::record;
+use gpuprobe_recording::{Player, log};
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
+use crate::replay::PID;
+use crate::scene::MEMORY;
 use crate::{Folder, gpuprobe};
-use gpuprobe_model::abi::record;
 use scene::{CUBLAS_STACK, MIB, MODULE_STACK, NCCL_STACK, SEGMENT_STACK, STEP_STACK, Scene};
 
 /// What Python makes of a snapshot, which must be as the viewers need it; and what was said.
@@ -61,6 +66,15 @@ impl Exported {
         .collect()
     }
 
+    /// Those of `PyTorch`, without what was asked for: other memory has no stream.
+    fn of_torch(&self) -> Vec<(u64, u64, u64)> {
+        let all = self.segments(0).into_iter();
+        let is_torch = |address| self.segment(address)["stream"] != -2;
+        all.filter(|segment| is_torch(segment.0))
+            .map(|(address, bytes, used, _)| (address, bytes, used))
+            .collect()
+    }
+
     fn segment(&self, address: u64) -> &Value {
         let mut all = self.snapshot["segments"].as_array().unwrap().iter();
         all.find(|segment| segment["address"] == address).unwrap()
@@ -84,6 +98,33 @@ impl Exported {
         })
         .collect()
     }
+}
+
+/// Address, bytes and bytes in use of the segments of `PyTorch`, as the reports have them.
+fn of_engine(file: &Path) -> Vec<(u64, u64, u64)> {
+    let mut player = Player::new(MEMORY, KindSet::ALL);
+    let database = Connection::open(file).unwrap();
+    let mut log = database
+        .prepare("SELECT entries FROM GPUPROBE_LOG ORDER BY seq")
+        .unwrap();
+    let mut rows = log.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        for entry in log::entries(row.get_ref(0).unwrap().as_blob().unwrap()) {
+            player.play(entry);
+        }
+    }
+    let process = player.state.ledger.process_of(PID).unwrap();
+    let found = process
+        .tensors
+        .iter()
+        .next()
+        .unwrap()
+        .fragmentation(process);
+    assert_eq!(found.outside.bytes, 0);
+    let segments = found.segments.iter();
+    segments
+        .map(|s| (s.address, s.bytes, s.used_bytes))
+        .collect()
 }
 
 const AT: u64 = 0x7f00_0000_0000;
@@ -247,6 +288,7 @@ fn what_is_mapped_without_a_gap_is_a_segment() {
             (NCCL, 2 * MIB, 2 * MIB, 2 * MIB),
         ]
     );
+    assert_eq!(exported.of_torch(), of_engine(&file));
     let kinds = exported.snapshot["segments"].as_array().unwrap().iter();
     let kinds: Vec<_> = kinds.map(|s| (&s["is_expandable"], &s["stream"])).collect();
     assert_eq!(

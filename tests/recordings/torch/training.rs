@@ -7,7 +7,7 @@ use std::process::Command;
 use super::scene::{CUBLAS_STACK, MIB, MODULE_STACK, NCCL_STACK, STEP_STACK, Scene};
 use rusqlite::Connection;
 
-use super::{AT, CUBLAS, NCCL, export};
+use super::{AT, CUBLAS, NCCL, export, of_engine};
 use crate::Folder;
 
 /// Segments of the activations, and blocks of a step.
@@ -122,6 +122,7 @@ fn what_is_kept_is_in_the_segments() {
     let exported = export(&folder, &file, &[]);
     let active: u64 = exported.segments(0).iter().map(|segment| segment.2).sum();
     assert_eq!(active, live + (24 + 32 + 532) * MIB);
+    assert_eq!(exported.of_torch(), of_engine(&file));
 }
 
 /// For a look by hand: writes a recording of `GPUPROBE_STEPS` steps to the folder `GPUPROBE_KEEP`.

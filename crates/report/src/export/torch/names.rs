@@ -247,4 +247,43 @@ mod tests {
         assert_eq!(names.name(Owner::PYTORCH), "PyTorch");
         assert_eq!(names.name(Owner::CONTEXT), "context");
     }
+
+    #[test]
+    fn the_largest_call_sites_of_tensors_are_categories() {
+        let mut symbols = KnownFrames::default();
+        let mut sites = Vec::new();
+        // Two stacks for each line, the more bytes the later it is.
+        for line in 0..7u32 {
+            let named = |location: &Location| Frame {
+                function: "step".to_owned(),
+                file: Some("/home/ada/train.py".to_owned()),
+                line: Some(line),
+                module: String::new(),
+                language: Language::Python,
+                ..bare_frame(location)
+            };
+            for number in [line, line + 100] {
+                let location = Location::python(number);
+                symbols.learn(1, location, true, vec![named(&location)]);
+                let stack = CallStack {
+                    locations: vec![location],
+                    is_complete: true,
+                };
+                sites.push((Rc::new(stack), u64::from(line) + 1));
+            }
+        }
+        let mut names = Names::new(1, &symbols);
+        names.note_sites(&sites);
+        let found: Vec<_> = sites
+            .iter()
+            .map(|(stack, _)| {
+                let stack = names.stack(stack);
+                assert_eq!(names.category(Owner::CONTEXT, stack), "context");
+                names.category(Owner::PYTORCH, stack).to_owned()
+            })
+            .collect();
+        let named = |line: u32| vec![format!("train.py:{line} step"); 2];
+        let others = vec!["PyTorch".to_owned(); 4];
+        assert_eq!(found, [others, (2..7).flat_map(named).collect()].concat());
+    }
 }
