@@ -66,7 +66,7 @@ enum Action {
     Report(report::ReportArgs),
     /// Draw memory over time.
     Plot(plot::PlotArgs),
-    /// Write a trace that Perfetto and Chrome show: calls, GPU work and memory over time.
+    /// Write a trace that Perfetto and Chrome show, or a snapshot for PyTorch's memory viewer.
     Export(export::ExportArgs),
     /// Write the reports of a recorded run again.
     Replay(replay::ReplayArgs),

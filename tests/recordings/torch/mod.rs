@@ -1,4 +1,4 @@
-//! Snapshots for `PyTorch`'s viewers.
+//! Snapshots for PyTorch's viewers.
 
 mod scene;
 mod training;
@@ -50,7 +50,7 @@ fn python(arguments: &[&str]) -> String {
 }
 
 impl Exported {
-    /// Address, bytes, bytes in use and requested, and category of the block of what is not `PyTorch`'s.
+    /// Address, bytes, bytes in use and requested, and category of the block of what is not PyTorch's.
     fn segments(&self, device: u64) -> Vec<(u64, u64, u64, u64)> {
         let all = self.snapshot["segments"].as_array().unwrap().iter();
         let here = all.filter(|segment| segment["device"] == device);
@@ -66,7 +66,7 @@ impl Exported {
         .collect()
     }
 
-    /// Those of `PyTorch`, without what was asked for: other memory has no stream.
+    /// Those of PyTorch, without what was asked for: other memory has no stream.
     fn of_torch(&self) -> Vec<(u64, u64, u64)> {
         let all = self.segments(0).into_iter();
         let is_torch = |address| self.segment(address)["stream"] != -2;
@@ -100,7 +100,7 @@ impl Exported {
     }
 }
 
-/// Address, bytes and bytes in use of the segments of `PyTorch`, as the reports have them.
+/// Address, bytes and bytes in use of the segments of PyTorch, as the reports have them.
 fn of_engine(file: &Path) -> Vec<(u64, u64, u64)> {
     let mut player = Player::new(MEMORY, KindSet::ALL);
     let database = Connection::open(file).unwrap();

@@ -1,4 +1,4 @@
-//! A recorded run of a program with `PyTorch`, record by record.
+//! A recorded run of a program with PyTorch, record by record.
 
 use std::path::Path;
 
@@ -55,7 +55,7 @@ pub(super) const MODULE_STACK: u64 = 3;
 pub(super) const NCCL_STACK: u64 = 4;
 pub(super) const CUBLAS_STACK: u64 = 5;
 
-/// A recorder, and what `PyTorch` says of itself.
+/// A recorder, and what PyTorch says of itself.
 pub(super) struct Scene {
     pub(super) recorder: Player,
     pub(super) pid: u32,
@@ -182,7 +182,7 @@ impl Scene {
         self.record(&parts.concat());
     }
 
-    /// Memory that `PyTorch` takes.
+    /// Memory that PyTorch takes.
     pub(super) fn segment(&mut self, address: u64, bytes: u64) {
         self.call("cudaMalloc", address, bytes, SEGMENT_STACK);
         self.reserved += bytes;

@@ -89,7 +89,7 @@ fn record(path: &Path, steps: u64) -> u64 {
 fn a_long_trace_takes_no_memory() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
-    record(&file, 12_000);
+    record(&file, 40_000);
     let out = folder.path("snapshot.pickle");
     // Kibibytes of address space.
     let limit = "ulimit -v 65536; exec \"$@\"";
@@ -109,7 +109,7 @@ fn a_long_trace_takes_no_memory() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let events = 12_000 * (BLOCKS * 3);
+    let events = 40_000 * (BLOCKS * 3);
     let bytes = fs::metadata(&out).unwrap().len();
     assert!(bytes > 30 * events, "{bytes}");
 }

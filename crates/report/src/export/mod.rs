@@ -28,7 +28,7 @@ use tracks::Tracks;
 pub enum Format {
     /// JSON of Chrome's tracing, which Perfetto opens, too.
     Chrome,
-    /// A memory snapshot for `PyTorch`'s viewers, with memory that is not `PyTorch`'s in it: of a recording
+    /// A memory snapshot for PyTorch's viewers, with memory that is not PyTorch's in it: of a recording
     /// with --memleak.
     Torch,
 }

@@ -1,4 +1,4 @@
-//! What a first look at a process finds out: which of its memory is `PyTorch`'s.
+//! What a first look at a process finds out: which of its memory is PyTorch's.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,7 +23,7 @@ pub(super) struct Findings {
 /// What a first look has found out about a device.
 #[derive(Debug, Default)]
 pub(super) struct DeviceFindings {
-    /// Memory that `PyTorch` had before it was seen to get it.
+    /// Memory that PyTorch had before it was seen to get it.
     pub(super) from_before: RangeSet<u64>,
     /// Bytes that the process used beyond what was traced, when that was looked at last.
     pub(super) context: u64,
@@ -53,7 +53,7 @@ impl Findings {
         self.devices.insert(device, of_device);
     }
 
-    /// Whether the segment of this number is `PyTorch`'s.
+    /// Whether the segment of this number is PyTorch's.
     pub(super) fn is_torch(&self, number: u64, piece: Piece) -> bool {
         let is_in_range = match piece {
             Piece::Mapped(range) => self.ranges.contains(&range),

@@ -1,7 +1,7 @@
 //! Plays the log of a recording and follows one process in it: what its calls and its allocator do to the
 //! memory of each of its devices.
 //!
-//! The first time, all of its memory may be `PyTorch`'s; what has tensors in it is. The next times, one device
+//! The first time, all of its memory may be PyTorch's; what has tensors in it is. The next times, one device
 //! each, that is known, and the trace can be written as it goes.
 
 use std::collections::{BTreeMap, HashMap};
@@ -68,7 +68,7 @@ pub(super) struct End {
     pub(super) time_ns: u64,
 }
 
-/// Finds out what of the memory of a process is `PyTorch`'s.
+/// Finds out what of the memory of a process is PyTorch's.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -234,7 +234,7 @@ impl<'a, 'b> Follow<'a, 'b> {
         let process = self.player.state.ledger.process_of(tensor.pid);
         let stack = process.and_then(|process| process.sites.stack(tensor.stack));
         let stack = stack.map_or(StackId::NONE, |stack| self.names.stack(stack));
-        // `PyTorch` always says where; what other frameworks hand out is no concern of its viewers.
+        // PyTorch always says where; what other frameworks hand out is no concern of its viewers.
         let Some(layout) = tensor.device.and_then(|device| self.layout(device)) else {
             return;
         };

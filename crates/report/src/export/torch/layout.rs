@@ -1,4 +1,4 @@
-//! The memory of a process on one device, as `PyTorch`'s snapshots show it: segments, blocks in them, and a
+//! The memory of a process on one device, as PyTorch's snapshots show it: segments, blocks in them, and a
 //! trace of how they came and went.
 //!
 //! The viewer plays the trace backwards from the state at its end, and stops with an error where a block
@@ -24,13 +24,13 @@ pub(super) use state::{Run, Tile};
 
 /// Addresses from here on are made up, for memory that has none at the device. Those of programs end before.
 const MADE_UP: u64 = 1 << 50;
-/// Up to here, numbers of `JavaScript` are exact.
+/// Up to here, numbers of JavaScript are exact.
 const END: u64 = 1 << 53;
 /// What was asked for is told after a block was handed out; by then, other threads may have been handed
 /// further ones.
 const LOOK_AHEAD: usize = 64;
 
-/// The stream of memory that `PyTorch` had before it was seen to get it: not known. It is one of its own, as
+/// The stream of memory that PyTorch had before it was seen to get it: not known. It is one of its own, as
 /// the viewer merges memory side by side that has the same.
 const STREAM_UNKNOWN: i64 = -1;
 /// The stream of other libraries' memory: none.
@@ -86,7 +86,7 @@ pub(super) struct Segment {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     segment: Segment,
-    /// The stream that `PyTorch` has it for, once that is known.
+    /// The stream that PyTorch has it for, once that is known.
     stream: Option<i64>,
     has_tensors: bool,
 }
@@ -103,7 +103,7 @@ pub(super) struct Block {
     owner: Owner,
 }
 
-/// What `PyTorch` hands out or takes back.
+/// What PyTorch hands out or takes back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tensor {
     pub(super) address: u64,
@@ -112,7 +112,7 @@ pub(super) struct Tensor {
     pub(super) stack: StackId,
 }
 
-/// What is `PyTorch`'s, as it is found out.
+/// What is PyTorch's, as it is found out.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Numbers of the segments in which tensors were seen.
@@ -128,7 +128,7 @@ pub(super) struct Found {
 pub(super) struct Layout {
     segments: BTreeMap<u64, Held>,
     blocks: BTreeMap<u64, Block>,
-    /// Memory that `PyTorch` had before it was seen to get it, as far as tensors were seen in it.
+    /// Memory that PyTorch had before it was seen to get it, as far as tensors were seen in it.
     unseen: RangeSet<u64>,
     /// What of it has been there since the beginning of the trace, and nothing was seen in it yet.
     untouched: RangeSet<u64>,
@@ -139,7 +139,7 @@ pub(super) struct Layout {
     /// When the last of them was.
     last_ns: u64,
     found: Found,
-    /// Bytes that `PyTorch` has handed out and that it holds for that, as it said last, less what it gave
+    /// Bytes that PyTorch has handed out and that it holds for that, as it said last, less what it gave
     /// back since.
     pub(super) allocated: u64,
     pub(super) reserved: u64,
@@ -154,7 +154,7 @@ fn range(address: u64, bytes: u64, end: u64) -> Option<Range<u64>> {
 }
 
 impl Layout {
-    /// `PyTorch` has this memory from the beginning.
+    /// PyTorch has this memory from the beginning.
     pub(super) fn with(from_before: RangeSet<u64>) -> Self {
         Self {
             unseen: from_before.clone(),

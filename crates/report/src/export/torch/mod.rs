@@ -1,7 +1,7 @@
-//! Snapshots for `PyTorch`'s own viewers (`pytorch.org/memory_viz`, `torch/cuda/_memory_viz.py`), with what
-//! `PyTorch` cannot show: memory that is not from its allocator, by the library that has it.
+//! Snapshots for PyTorch's own viewers (`pytorch.org/memory_viz`, `torch/cuda/_memory_viz.py`), with what
+//! PyTorch cannot show: memory that is not from its allocator, by the library that has it.
 //!
-//! The log is played once for a look at whom and what there is, once to find out what memory is `PyTorch`'s,
+//! The log is played once for a look at whom and what there is, once to find out what memory is PyTorch's,
 //! and once for the trace of each device, which is written as it goes: what is kept is what is live, and
 //! names.
 

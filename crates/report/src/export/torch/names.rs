@@ -13,7 +13,7 @@ use gpuprobe_stacks::cuda::file_name;
 pub(super) struct Owner(u32);
 
 impl Owner {
-    /// `PyTorch`'s caching allocator.
+    /// PyTorch's caching allocator.
     pub(super) const PYTORCH: Self = Self(0);
     /// What `nvidia-smi` says beyond what was traced.
     pub(super) const CONTEXT: Self = Self(1);
@@ -108,7 +108,7 @@ impl<'a> Names<'a> {
         &self.owners[owner.0 as usize]
     }
 
-    /// What a block is shown as: its owner; of `PyTorch`'s, the call site if that is one of the largest.
+    /// What a block is shown as: its owner; of PyTorch's, the call site if that is one of the largest.
     pub(super) fn category(&self, owner: Owner, stack: StackId) -> &str {
         let site = self.sites.get(&stack).filter(|_| owner == Owner::PYTORCH);
         self.name(site.copied().unwrap_or(owner))

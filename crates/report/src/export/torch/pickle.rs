@@ -1,8 +1,8 @@
-//! Writes pickles of Python, value by value: protocol 4, in the opcodes that the viewer of `PyTorch`'s
+//! Writes pickles of Python, value by value: protocol 4, in the opcodes that the viewer of PyTorch's
 //! memory snapshots reads.
 //!
 //! That viewer knows a part of the protocol: no frames are needed, texts are at most 4 GiB long, and
-//! a batch of list items is an argument list of `JavaScript`, which must not be long. What is used
+//! a batch of list items is an argument list of JavaScript, which must not be long. What is used
 //! again is written once and memoised: texts here, lists and dictionaries by the caller.
 
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! A snapshot of `PyTorch`'s memory: the dictionaries that `torch.cuda.memory._snapshot()` returns, as
+//! A snapshot of PyTorch's memory: the dictionaries that `torch.cuda.memory._snapshot()` returns, as
 //! `torch/csrc/cuda/memory_snapshot.cpp` has them.
 
 use std::collections::HashMap;

@@ -7,7 +7,7 @@ use rangemap::RangeSet;
 use super::{Block, Found, Held, Layout, NO_STREAM, Piece, STREAM_UNKNOWN};
 use crate::export::torch::names::{Owner, StackId};
 
-/// `PyTorch` has segments of this size for small blocks, and larger ones for large blocks. `kSmallBuffer` of
+/// PyTorch has segments of this size for small blocks, and larger ones for large blocks. `kSmallBuffer` of
 /// `CUDACachingAllocator.cpp`.
 const SMALL_SEGMENT: u64 = 2 << 20;
 
@@ -160,12 +160,12 @@ impl Layout {
         }
     }
 
-    /// What was found to be `PyTorch`'s.
+    /// What was found to be PyTorch's.
     pub(in super::super) fn found(self) -> Found {
         self.found
     }
 
-    /// Bytes of memory that is known and at the GPU, and of what `PyTorch` has beyond that.
+    /// Bytes of memory that is known and at the GPU, and of what PyTorch has beyond that.
     pub(in super::super) fn at_gpu(&self) -> (u64, u64) {
         let bytes = |is_it: fn(&Held) -> bool| -> u64 {
             let held = self.segments.values().filter(|held| is_it(held));
@@ -176,7 +176,7 @@ impl Layout {
         (bytes(|held| held.segment.at_gpu), beyond.max(unseen))
     }
 
-    /// Bytes that `PyTorch` has handed out and of which that was not seen.
+    /// Bytes that PyTorch has handed out and of which that was not seen.
     pub(in super::super) fn allocated_before(&self) -> u64 {
         let tensors = self.blocks.values().filter(|b| b.owner == Owner::PYTORCH);
         let seen: u64 = tensors.map(|block| block.bytes).sum();

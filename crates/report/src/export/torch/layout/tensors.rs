@@ -1,10 +1,10 @@
-//! What `PyTorch` hands out and takes back.
+//! What PyTorch hands out and takes back.
 
 use super::{Action, Event, Layout, MADE_UP, Tensor, range};
 use crate::export::torch::names::Owner;
 
 impl Layout {
-    /// `PyTorch` hands out a block.
+    /// PyTorch hands out a block.
     pub(in super::super) fn hand_out(&mut self, tensor: Tensor) {
         let place = range(tensor.address, tensor.bytes, MADE_UP);
         let Some(range) = place.filter(|range| self.may_have_tensor(range)) else {
@@ -69,7 +69,7 @@ impl Layout {
         }
     }
 
-    /// `PyTorch` takes a block back.
+    /// PyTorch takes a block back.
     pub(in super::super) fn take_back(&mut self, tensor: Tensor) {
         match self.blocks.get(&tensor.address).copied() {
             // A newer one than was given back stays.
