@@ -312,11 +312,12 @@ impl<'c> Rows<'c> {
     /// Begins another round of waiting for what belongs together.
     pub(super) fn next_round(&mut self) {
         self.activities.iter_mut().for_each(Activities::next_round);
+        self.tensors.next_round();
     }
 
     /// Whether anything waits for the next round.
     pub(super) fn is_waiting(&self) -> bool {
-        self.activities.as_ref().is_some_and(Activities::is_waiting)
+        self.tensors.is_waiting() || self.activities.as_ref().is_some_and(Activities::is_waiting)
     }
 
     /// Whether so much waits that it is to be settled before the next round.
@@ -327,6 +328,7 @@ impl<'c> Rows<'c> {
     /// Writes what has waited long enough; at the end, all that waits. Stops after about
     /// `max_rows`; returns whether there is more.
     pub(super) fn settle(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
+        self.tensors.settle(is_end)?;
         match &mut self.activities {
             Some(activities) => activities.settle(&mut self.common, is_end, max_rows),
             None => Ok(false),
@@ -353,7 +355,6 @@ impl<'c> Rows<'c> {
     /// Writes the figures that change all the time as they are now.
     pub(super) fn write_counts(&mut self) -> rusqlite::Result<()> {
         self.launches.write_counts()?;
-        self.tensors.write_all()?;
         let sql = "UPDATE ANALYSIS_DETAILS SET duration = ?1, stopTime = ?1";
         self.connection.execute(sql, [self.last_ns()])?;
         let dropped = ("recording", &self.dropped);

@@ -2,7 +2,7 @@
 //!
 //! What was asked for is told by a record of its own, right after the block: rows wait a little for it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use rusqlite::{Connection, params};
 
@@ -10,11 +10,9 @@ use super::common::signed;
 use super::insert::Insert;
 use gpuprobe_model::event::{Request, Tensor};
 
-/// Rows that wait: what was asked for comes before the thread's next block, and other threads hand out
-/// no more than some in that time.
-const WAITING: usize = 1024;
-/// How many of the last ones are looked at for what was asked for.
-const LOOKED_AT: usize = 64;
+/// Rows that wait: what was asked for comes before the thread's next block, but other threads may hand out
+/// many while that thread does not run.
+const WAITING: usize = 1 << 15;
 
 /// A row that waits.
 struct Row {
@@ -29,6 +27,13 @@ struct Row {
 pub(super) struct Tensors<'c> {
     rows: Insert<'c>,
     waiting: VecDeque<Row>,
+    /// Rows that were written before those.
+    written: u64,
+    /// Rows with numbers below these have waited for a round, and for none yet.
+    settled: u64,
+    arrived: u64,
+    /// The numbers of the last waiting rows about blocks that were handed out, by process and address.
+    handed_out: HashMap<(u32, u64), u64>,
 }
 
 impl<'c> Tensors<'c> {
@@ -36,6 +41,10 @@ impl<'c> Tensors<'c> {
         Self {
             rows: Insert::into(connection, "GPUPROBE_TENSORS"),
             waiting: VecDeque::new(),
+            written: 0,
+            settled: 0,
+            arrived: 0,
+            handed_out: HashMap::new(),
         }
     }
 
@@ -46,6 +55,13 @@ impl<'c> Tensors<'c> {
         (time, thread): (i64, i64),
         chain: Option<i64>,
     ) -> rusqlite::Result<()> {
+        let place = (tensor.pid, tensor.address);
+        if tensor.is_free {
+            self.handed_out.remove(&place);
+        } else {
+            let number = self.written + self.waiting.len() as u64;
+            self.handed_out.insert(place, number);
+        }
         self.waiting.push_back(Row {
             tensor,
             time,
@@ -61,19 +77,28 @@ impl<'c> Tensors<'c> {
 
     /// Enters what was asked for.
     pub(super) fn request(&mut self, request: &Request) {
-        let mut lately = self.waiting.iter_mut().rev().take(LOOKED_AT);
-        let row = lately.find(|row| {
-            let block = &row.tensor;
-            (block.pid, block.address) == (request.pid, request.address)
-        });
-        if let Some(row) = row.filter(|row| !row.tensor.is_free) {
+        let number = self.handed_out.get(&(request.pid, request.address));
+        let place = number.and_then(|number| number.checked_sub(self.written));
+        let place = place.and_then(|place| usize::try_from(place).ok());
+        if let Some(row) = place.and_then(|place| self.waiting.get_mut(place)) {
             row.request = Some(*request);
         }
     }
 
-    /// Writes all that waits.
-    pub(super) fn write_all(&mut self) -> rusqlite::Result<()> {
-        while !self.waiting.is_empty() {
+    /// Whether anything waits for the next round.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Begins another round of waiting.
+    pub(super) fn next_round(&mut self) {
+        self.settled = self.arrived;
+        self.arrived = self.written + self.waiting.len() as u64;
+    }
+
+    /// Writes what has waited for a whole round; at the end, all that waits.
+    pub(super) fn settle(&mut self, is_end: bool) -> rusqlite::Result<()> {
+        while self.is_waiting() && (is_end || self.written < self.settled) {
             self.write_first()?;
         }
         Ok(())
@@ -83,6 +108,11 @@ impl<'c> Tensors<'c> {
         let Some(row) = self.waiting.pop_front() else {
             return Ok(());
         };
+        let place = (row.tensor.pid, row.tensor.address);
+        if self.handed_out.get(&place) == Some(&self.written) {
+            self.handed_out.remove(&place);
+        }
+        self.written += 1;
         let Row {
             tensor,
             time,
