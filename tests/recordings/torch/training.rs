@@ -47,7 +47,7 @@ fn step(scene: &mut Scene, step: u64) -> u64 {
     for number in (0..BLOCKS).rev() {
         scene.free(segment + number * BLOCK, BLOCK);
     }
-    if step % 10 != 0 || step >= 400 {
+    if !step.is_multiple_of(10) || step >= 400 {
         return 0;
     }
     let kept = AT + (4096 + step * 2) * MIB;
