@@ -6,8 +6,9 @@
 
 __attribute__((visibility("default"))) void
 standin_add_trace_me(void *allocator, size_t length, const char *name, const void *chunk,
-                     long requested, long bytes)
-    __asm__("_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_viewIcSt11char_traitsIcEEPKvll");
+                     long requested,
+                     long bytes) __asm__("_ZN3tsl12BFCAllocator10AddTraceMeESt17basic_string_"
+                                         "viewIcSt11char_traitsIcEEPKvll");
 
 void standin_add_trace_me(void *allocator, size_t length, const char *name, const void *chunk,
                           long requested, long bytes)
