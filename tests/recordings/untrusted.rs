@@ -52,6 +52,8 @@ fn the_corpora() {
     });
     let events: usize = replay("events", untrusted::play).iter().sum();
     assert!(events > 5, "{events}");
+    let events: usize = replay("tensors", untrusted::play_tensors).iter().sum();
+    assert!(events > 100, "{events}");
     let folder = Folder::new();
     replay("texts", move |text| {
         untrusted::draw(&String::from_utf8_lossy(text), &folder.path("a.svg")).unwrap();

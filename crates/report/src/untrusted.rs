@@ -1,6 +1,8 @@
 //! What anybody's bytes go through, each in one call: for the fuzz targets and the tests that replay
 //! what these found. Errors are fine; a panic, or no end, is not.
 
+mod tensors;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +24,8 @@ use gpuprobe_recording::Database;
 use gpuprobe_recording::log;
 use gpuprobe_recording::log::Entry;
 use gpuprobe_recording::player::{Played, Player};
+
+pub use tensors::play_tensors;
 
 /// Everything is asked for.
 const MODES: Modes = Modes {

@@ -1,0 +1,171 @@
+//! A program's memory calls and what its framework hands out of that, in any order, made of any bytes.
+
+use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind};
+use gpuprobe_model::event::{Call, Event, Request, Tensor};
+use gpuprobe_model::identity::Identity;
+use gpuprobe_recording::player::Player;
+
+use super::{MODES, make_reports};
+
+const PID: u32 = 7;
+/// Where most things are, so that they meet.
+const BASE: u64 = 0x7000_0000_0000;
+/// Addresses and sizes at some limit.
+const EDGES: [u64; 8] = [
+    0,
+    1,
+    511,
+    1 << 47,
+    1 << 60,
+    i64::MAX as u64,
+    1 << 63,
+    u64::MAX,
+];
+/// Devices: those of a number that there can be, and others.
+const DEVICES: [u16; 8] = [0, 0, 0, 1, 2, 239, 240, 255];
+/// Memory calls, by a part of their function's name.
+const CALLS: [&str; 6] = [
+    "cudaMalloc",
+    "cudaFree",
+    "cuMemAddressReserve",
+    "cuMemAddressFree",
+    "cuMemMap",
+    "cuMemUnmap",
+];
+
+/// Plays what `bytes` say, some bytes for each call, and makes the reports of it. Gives the number of
+/// events.
+pub fn play_tensors(bytes: &[u8]) -> usize {
+    let mut program = Program::new();
+    let mut bytes = Bytes(bytes);
+    while let Some(what) = bytes.next() {
+        program.now_ns += u64::from(what % 2);
+        program.step(what, &mut bytes);
+    }
+    make_reports(&mut program.player);
+    program.events
+}
+
+/// What is left of the input; behind its end, there are zeros.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn next(&mut self) -> Option<u8> {
+        let (&first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.next().unwrap_or(0)
+    }
+
+    /// A multiple of a block's, a segment's, or a large segment's size, or at some limit.
+    fn size(&mut self) -> u64 {
+        let byte = u64::from(self.byte());
+        let count = byte / 4;
+        match byte % 4 {
+            0 => count * 512,
+            1 => count << 16,
+            2 => count * (2 << 20),
+            _ => EDGES[count as usize % EDGES.len()],
+        }
+    }
+
+    /// Near [`BASE`], or anywhere.
+    fn address(&mut self) -> u64 {
+        let size = self.size();
+        if size > 1 << 32 || size == 1 {
+            return size;
+        }
+        BASE + size
+    }
+}
+
+struct Program {
+    player: Player,
+    now_ns: u64,
+    events: usize,
+}
+
+impl Program {
+    fn new() -> Self {
+        let kinds: KindSet = MemoryKind::ALL.into_iter().collect();
+        let mut player = Player::new(MODES, kinds);
+        player.state.watch(true);
+        Self {
+            player,
+            now_ns: 100,
+            events: 0,
+        }
+    }
+
+    fn step(&mut self, what: u8, bytes: &mut Bytes<'_>) {
+        let device = DEVICES[usize::from(what >> 5)];
+        let event = match what % 32 / 2 {
+            0..5 => self.tensor(Some(device), false, bytes),
+            5..8 => self.tensor(Some(device), true, bytes),
+            8 => self.tensor(None, false, bytes),
+            9 => self.tensor(None, true, bytes),
+            10 | 11 => Event::Request(Request {
+                pid: PID,
+                address: bytes.address(),
+                bytes: bytes.size(),
+                stream: u64::from(bytes.byte()) * 3,
+            }),
+            12..15 => self.call(CALLS[usize::from(what >> 5) % CALLS.len()], bytes),
+            _ if what >> 5 == 7 => return make_reports(&mut self.player),
+            _ => {
+                self.now_ns = self.now_ns.saturating_sub(3);
+                return;
+            }
+        };
+        let state = &mut self.player.state;
+        state.changes().clear();
+        state.ledger.apply(&event, |_| Identity::default());
+        self.events += 1;
+    }
+
+    /// Without a device, one of TensorFlow's.
+    fn tensor(&self, device: Option<u16>, is_free: bool, bytes: &mut Bytes<'_>) -> Event {
+        Event::Tensor(Tensor {
+            row: row(device.map_or("BFCAllocator", |_| "c10")),
+            pid: PID,
+            tid: PID,
+            time_ns: self.now_ns,
+            address: bytes.address(),
+            bytes: bytes.size(),
+            is_free,
+            allocated_bytes: bytes.size(),
+            reserved_bytes: bytes.size(),
+            device,
+            stack: 0,
+        })
+    }
+
+    fn call(&self, symbol: &str, bytes: &mut Bytes<'_>) -> Event {
+        let row = row(symbol);
+        Event::Call(Call {
+            row,
+            function: &FUNCTIONS[usize::from(row)],
+            result: 0,
+            pid: PID,
+            tid: PID,
+            start_ns: self.now_ns,
+            end_ns: self.now_ns,
+            address: bytes.address(),
+            size_bytes: bytes.size(),
+            device: Some(0),
+            context: 0,
+            captured: false,
+            stack: 0,
+            detail: Some(Box::default()),
+        })
+    }
+}
+
+/// The first row of the function table whose name has `part` in it.
+fn row(part: &str) -> u16 {
+    let row = FUNCTIONS.iter().position(|f| f.symbol.contains(part));
+    row.and_then(|row| u16::try_from(row).ok()).unwrap_or(0)
+}
