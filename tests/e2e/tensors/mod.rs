@@ -1,6 +1,7 @@
 //! What PyTorch's allocator has handed out: every number is compared with what the stand-in's allocator
 //! says itself.
 
+mod chunks;
 mod exact;
 mod hostile;
 mod late;

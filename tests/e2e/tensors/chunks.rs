@@ -1,0 +1,69 @@
+//! TensorFlow's allocator, which says of what it hands out where it is and how large, and no sums.
+
+use crate::harness::report::{list, number};
+
+use super::started;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn root_chunks_of_tensorflow_are_seen_in_the_memory_that_they_are_in() {
+    let mut gpuprobe = started(&[]).start();
+    let pid = gpuprobe.talk.ready();
+    let [first, second] = [16 * MIB, 200 * MIB].map(|bytes| {
+        let reply = gpuprobe.talk.say(&format!("tregion {bytes}"));
+        u64::from_str_radix(reply.trim_start_matches("0x"), 16).unwrap()
+    });
+    let mut chunk = |name: &str, address: u64, bytes: u64| {
+        gpuprobe
+            .talk
+            .say(&format!("tchunk {name} {address} {bytes}"));
+    };
+    chunk("MemoryAllocation", first, MIB);
+    chunk("MemoryAllocation", first + MIB, 2 * MIB);
+    chunk("MemoryAllocation", first + 4 * MIB, MIB / 2);
+    chunk("MemoryDeallocation", first, MIB);
+    chunk("MemoryAllocation", second + 100 * MIB, MIB);
+    // Memory of the host has an allocator, too; and other things are told in this way.
+    chunk("MemoryAllocation", 0x1000, 7 * MIB);
+    chunk("MemoryDeallocation", 0x1000, 7 * MIB);
+    chunk("MemoryAllocationOfNothing", first + 8 * MIB, MIB);
+    gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    report.assert_nothing_lost();
+    report.assert_holds(pid, 216 * MIB, 2);
+    let process = report.process(pid);
+    assert!(process.get("pytorch").is_none());
+    let [found] = list(process, "tensorflow") else {
+        panic!("one device in {process}");
+    };
+    for (key, expected) in [
+        ("device", 0),
+        ("allocated_bytes", 3 * MIB + MIB / 2),
+        ("peak_allocated_bytes", 3 * MIB + MIB / 2),
+        ("reserved_bytes", 216 * MIB),
+        ("tensors", 3),
+        ("before_bytes", 0),
+        ("segments", 2),
+        ("segment_bytes", 216 * MIB),
+        ("largest_free_bytes", 100 * MIB),
+        ("pinned_by_small_bytes", 200 * MIB),
+        ("pinned_by_tensors", 1),
+        ("outside_bytes", 0),
+        ("alloc_calls", 4),
+        ("free_calls", 1),
+        ("unknown_frees", 0),
+    ] {
+        assert_eq!(found[key], expected, "{key} of {found}");
+    }
+    assert_eq!(found["since_start"], true);
+    let [site] = list(found, "sites") else {
+        panic!("one call site in {found}");
+    };
+    let functions = list(site, "stack").iter().map(|frame| &frame["function"]);
+    assert!(
+        functions.into_iter().any(|name| name == "run_tchunk"),
+        "{site}"
+    );
+    assert_eq!(number(site, "alloc_bytes"), 4 * MIB + MIB / 2);
+}
