@@ -11,7 +11,7 @@ use super::layout::{Found, Piece};
 pub(super) struct Findings {
     /// Devices that the process has used.
     pub(super) devices: BTreeMap<u16, DeviceFindings>,
-    /// The segments in which tensors were, by number, and the ranges of reserved addresses.
+    /// Numbers of the segments in which tensors were, and of the ranges of reserved addresses.
     with_tensors: Numbers,
     ranges: HashSet<u64>,
     /// When it did something first, `CLOCK_MONOTONIC` nanoseconds.

@@ -41,8 +41,11 @@ struct Follow<'a, 'b> {
     /// What the first look has found out; none during that.
     findings: Option<&'a Findings>,
     physical: HashMap<u64, Physical>,
-    /// Segments so far.
+    /// Segments and ranges of reserved addresses so far.
     segments: u64,
+    ranges: u64,
+    /// Numbers of the ranges that are reserved, by their addresses.
+    reservations: HashMap<u64, u64>,
     /// When it did something first and last.
     times_ns: Option<(u64, u64)>,
     context: BTreeMap<u16, u64>,
@@ -149,6 +152,8 @@ impl<'a, 'b> Follow<'a, 'b> {
             findings,
             physical: HashMap::new(),
             segments: 0,
+            ranges: 0,
+            reservations: HashMap::new(),
             times_ns: None,
             context: BTreeMap::new(),
             nowhere: 0,
@@ -273,6 +278,11 @@ impl<'a, 'b> Follow<'a, 'b> {
         match call.function.op {
             Op::Map => self.mapped(call, call.address),
             Op::Unmap => self.unmapped(call),
+            Op::Reserve => {
+                self.ranges += 1;
+                self.reservations.insert(call.address, self.ranges);
+            }
+            Op::Unreserve => drop(self.reservations.remove(&call.address)),
             _ => {}
         }
     }
@@ -391,6 +401,8 @@ impl<'a, 'b> Follow<'a, 'b> {
             return;
         }
         let range = process.physical.range_of(address).unwrap_or(address);
+        // One that was reserved before we came has a number that no other has.
+        let range = self.reservations.get(&range).copied().unwrap_or(!range);
         let piece = (bytes, Piece::Mapped(range));
         let segment = self.segment(physical.device, piece, physical.stack, true);
         let layout = physical.device.and_then(|device| self.layout(device));

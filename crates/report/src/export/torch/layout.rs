@@ -65,7 +65,7 @@ pub(super) struct Event {
 pub(super) enum Piece {
     /// As a whole.
     Whole,
-    /// It is mapped, in the range of reserved addresses that begins here.
+    /// It is mapped, in the range of reserved addresses that has this number.
     Mapped(u64),
 }
 
@@ -117,7 +117,7 @@ pub(super) struct Tensor {
 pub(super) struct Found {
     /// Numbers of the segments in which tensors were seen.
     pub(super) segments: Vec<u64>,
-    /// Ranges of reserved addresses in which they were: all that is mapped there is its.
+    /// Numbers of the ranges of reserved addresses in which they were: all that is mapped there is its.
     pub(super) ranges: Vec<u64>,
     /// Memory that it had before it was seen to get it, as far as tensors were seen in it.
     pub(super) from_before: RangeSet<u64>,
