@@ -8,6 +8,7 @@ mod late;
 mod losses;
 mod python;
 mod recording;
+mod snapshots;
 mod truth;
 mod versions;
 

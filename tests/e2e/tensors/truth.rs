@@ -23,8 +23,8 @@ pub(super) struct Segment {
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) stream: u64,
-    is_small: bool,
-    is_expandable: bool,
+    pub(super) is_small: bool,
+    pub(super) is_expandable: bool,
     pub(super) blocks: Vec<Block>,
 }
 

@@ -1,0 +1,175 @@
+//! A snapshot for PyTorch's viewers is what the allocator itself says, block by block.
+
+use std::path::Path;
+use std::process::Command;
+
+use gpuprobe_model::text::size;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::truth::{Device, snapshot};
+use super::{EXPANDABLE, running, started};
+use crate::harness::gpuprobe::BINARY;
+use crate::harness::report::{list, number};
+use crate::harness::{Gpuprobe, Setup};
+
+/// The stream of memory that is not PyTorch's.
+const NO_STREAM: i64 = -2;
+
+/// What a program writes, and what it says besides.
+fn output(command: &mut Command) -> (String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (written, said) = (text(output.stdout), text(output.stderr));
+    assert!(output.status.success(), "{written}{said}");
+    (written, said)
+}
+
+/// Exports a recording. What viewers ask for is checked; returns the snapshot, and what was said.
+fn export(file: &Path) -> (Value, String) {
+    let snapshot = file.with_extension("pickle");
+    let mut export = Command::new(BINARY);
+    export.args(["export", "--format", "torch", "-o"]);
+    let (_, said) = output(export.args([&*snapshot, file]));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/torch_viz_check.py");
+    output(
+        Command::new("python3")
+            .arg("-B")
+            .args([&*script, &*snapshot]),
+    );
+    let load = "import json, pickle, sys; print(json.dumps(pickle.load(open(sys.argv[1], 'rb'))))";
+    let (json, _) = output(Command::new("python3").args(["-c", load]).arg(snapshot));
+    (serde_json::from_str(&json).unwrap(), said)
+}
+
+/// Segments of PyTorch in a snapshot.
+fn of_torch(snapshot: &Value) -> Vec<&Value> {
+    let all = list(snapshot, "segments").iter();
+    all.filter(|segment| segment["stream"] != NO_STREAM)
+        .collect()
+}
+
+/// The segments of all devices, as a snapshot is to have them.
+fn expected(devices: &[Device]) -> Vec<Value> {
+    let mut all = Vec::new();
+    for device in devices {
+        let mut segments: Vec<_> = device.segments.iter().collect();
+        segments.sort_by_key(|segment| segment.address);
+        for segment in segments {
+            let blocks = segment.blocks.iter().map(|block| {
+                let state = ["inactive", "active_allocated"][usize::from(block.is_live)];
+                json!([block.address, block.bytes, block.requested, state])
+            });
+            all.push(json!({
+                "device": device.number,
+                "address": segment.address,
+                "total_size": segment.bytes,
+                "stream": segment.stream,
+                "segment_type": if segment.is_small { "small" } else { "large" },
+                "is_expandable": segment.is_expandable,
+                "blocks": blocks.collect::<Vec<_>>(),
+            }));
+        }
+    }
+    all
+}
+
+/// The same of a segment of a snapshot.
+fn found(segment: &Value) -> Value {
+    let blocks = list(segment, "blocks").iter();
+    let blocks = blocks.map(|b| json!([b["address"], b["size"], b["requested_size"], b["state"]]));
+    let mut found = json!({ "blocks": blocks.collect::<Vec<_>>() });
+    for key in [
+        "device",
+        "address",
+        "total_size",
+        "stream",
+        "segment_type",
+        "is_expandable",
+    ] {
+        found[key] = segment[key].clone();
+    }
+    found
+}
+
+/// Records with everything that is told of tensors.
+fn record(setup: Setup, file: &Path) -> Gpuprobe {
+    let options = ["--tensors", "requested", "--record", file.to_str().unwrap()];
+    setup.interval("50ms").args(options).start()
+}
+
+fn check(settings: &[(&str, &str)]) {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("run.sqlite");
+    let devices = [("STANDIN_DEVICES", "2")];
+    let mut gpuprobe = record(started(&[settings, &devices].concat()), &file);
+    gpuprobe.talk.ready();
+    gpuprobe.talk.play(
+        "alloc 33554432 2; vexpand 2097152 3; tmalloc a 5000000 12; tleak forward 30 5000; \
+         tmalloc b 30000000 2 stream=7; tfree b; tchurn 1 3000 42; free 0 1; tempty; \
+         tmalloc c 300 5 stream=7; setdevice 1; tmalloc d 2500000 3",
+    );
+    let truth = snapshot(&mut gpuprobe.talk);
+    gpuprobe.talk.done();
+    gpuprobe.final_report().assert_nothing_lost();
+    let (exported, said) = export(&file);
+    let all: Vec<_> = of_torch(&exported).into_iter().map(found).collect();
+    for (found, expected) in all.iter().zip(&expected(&truth)) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(all.len(), expected(&truth).len());
+    // One of two is freed.
+    let others = list(&exported, "segments").iter();
+    let others: Vec<_> = others.filter(|s| s["stream"] == NO_STREAM).collect();
+    assert_eq!(others.len(), 1, "{others:#?}");
+    assert_eq!(number(others[0], "active_size"), 33_554_432);
+    let is_others = |event: &&Value| event["category"] == "torchlike" && event["action"] == "alloc";
+    let trace = exported["device_traces"][0].as_array().unwrap();
+    assert_eq!(trace.iter().filter(is_others).count(), 5);
+    let tensors = truth.iter().map(|device| device.mallocs).sum::<u64>();
+    assert!(said.contains(&format!(": {tensors} tensors\n")), "{said}");
+    assert!(!said.contains("cuda:"), "{said}");
+}
+
+#[test]
+fn root_a_snapshot_is_what_the_allocator_says() {
+    check(&[]);
+}
+
+#[test]
+fn root_a_snapshot_of_expandable_segments_is_what_the_allocator_says() {
+    check(&[EXPANDABLE]);
+}
+
+#[test]
+fn root_a_snapshot_of_a_late_start_has_what_was_seen() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("run.sqlite");
+    let mut workload = running(&[]);
+    // What is made later is asked for in odd sizes.
+    workload.play("tmalloc a 5000000 12; tmalloc s 1000 40; tfree a 6");
+    let mut gpuprobe = record(Setup::pid(workload.pid), &file);
+    workload.play("tmalloc b 3000001 20; tfree s 10; tmalloc c 701 30; tfree b 4");
+    let now = snapshot(&mut workload);
+    gpuprobe.stop().assert_nothing_lost();
+    let (exported, said) = export(&file);
+    let blocks = of_torch(&exported)
+        .into_iter()
+        .flat_map(|segment| list(segment, "blocks"));
+    let mut live: Vec<_> = blocks
+        .filter(|block| block["state"] == "active_allocated")
+        .map(|block| (number(block, "address"), number(block, "size")))
+        .collect();
+    live.sort_unstable();
+    let new = now[0].live().filter(|block| block.requested % 2 == 1);
+    let mut expected: Vec<_> = new.map(|block| (block.address, block.bytes)).collect();
+    expected.sort_unstable();
+    assert_eq!(live, expected);
+    let old = now[0].live().filter(|block| block.requested % 2 == 0);
+    let missing = format!(
+        "cuda:0: {} in tensors from before tracing began are not in the snapshot",
+        size(old.map(|block| block.bytes).sum())
+    );
+    assert!(said.contains(&missing), "{said}");
+    assert!(!said.contains("fit to nothing"), "{said}");
+}
