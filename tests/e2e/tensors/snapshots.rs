@@ -106,7 +106,7 @@ fn check(settings: &[(&str, &str)]) {
     gpuprobe.talk.ready();
     gpuprobe.talk.play(
         "alloc 33554432 2; vexpand 2097152 3; tmalloc a 5000000 12; tleak forward 30 5000; \
-         tmalloc b 30000000 2 stream=7; tfree b; tchurn 1 3000 42; free 0 1; tempty; \
+         tmalloc b 30000000 2 stream=7; tfree b; tchurn 4 3000 42; free 0 1; tempty; \
          tmalloc c 300 5 stream=7; setdevice 1; tmalloc d 2500000 3",
     );
     let truth = snapshot(&mut gpuprobe.talk);

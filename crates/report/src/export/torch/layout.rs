@@ -26,9 +26,9 @@ pub(super) use state::{Run, Tile};
 const MADE_UP: u64 = 1 << 50;
 /// Up to here, numbers of JavaScript are exact.
 const END: u64 = 1 << 53;
-/// What was asked for is told after a block was handed out; by then, other threads may have been handed
-/// further ones.
-const LOOK_AHEAD: usize = 64;
+/// What was asked for is told before the thread is handed its next block; while it does not run, other
+/// threads may be handed many.
+const LOOK_AHEAD: usize = 1 << 15;
 
 /// The stream of memory that PyTorch had before it was seen to get it: not known. It is one of its own, as
 /// the viewer merges memory side by side that has the same.
@@ -89,6 +89,8 @@ struct Held {
     /// The stream that PyTorch has it for, once that is known.
     stream: Option<i64>,
     has_tensors: bool,
+    /// The number of the event with which it came.
+    event: u64,
 }
 
 /// A block that is handed out, or all of another library's memory.
@@ -101,6 +103,8 @@ pub(super) struct Block {
     stream: i64,
     pub(super) stack: StackId,
     owner: Owner,
+    /// The number of the event with which it came.
+    event: u64,
 }
 
 /// What PyTorch hands out or takes back.
@@ -136,6 +140,8 @@ pub(super) struct Layout {
     elsewhere: HashMap<(Space, u64), u64>,
     made_up_bytes: u64,
     events: VecDeque<Event>,
+    /// How many came before the first of these.
+    taken: u64,
     /// When the last of them was.
     last_ns: u64,
     found: Found,
@@ -166,15 +172,24 @@ impl Layout {
     /// The next event of the trace once all is known of it; all that are left at the end.
     pub(super) fn next_event(&mut self, is_end: bool) -> Option<Event> {
         let is_due = is_end || self.events.len() > LOOK_AHEAD;
-        is_due.then(|| self.events.pop_front()).flatten()
+        let event = is_due.then(|| self.events.pop_front()).flatten();
+        self.taken += u64::from(event.is_some());
+        event
+    }
+
+    /// The event of this number, if it was not taken yet.
+    fn event_mut(&mut self, number: u64) -> Option<&mut Event> {
+        let place = number.checked_sub(self.taken)?;
+        self.events.get_mut(usize::try_from(place).ok()?)
     }
 
     /// Appends an event to the trace, in which none is earlier than the one before: records of several
-    /// threads may be.
-    fn push(&mut self, mut event: Event) {
+    /// threads may be. Returns its number.
+    fn push(&mut self, mut event: Event) -> u64 {
         self.last_ns = self.last_ns.max(event.time_ns);
         event.time_ns = self.last_ns;
         self.events.push_back(event);
+        self.taken + self.events.len() as u64 - 1
     }
 
     /// Memory from CUDA comes at this address.
@@ -217,11 +232,11 @@ impl Layout {
             stack: segment.stack,
             owner: segment.owner,
         };
-        self.push(event.clone());
         let held = Held {
             segment,
             stream: None,
             has_tensors: false,
+            event: self.push(event.clone()),
         };
         self.segments.insert(range.start, held);
         if !is_torch {
@@ -315,6 +330,7 @@ impl Layout {
 
     /// A block comes, and the event that it is.
     fn add_block(&mut self, event: Event) {
+        let address = event.address;
         let block = Block {
             bytes: event.bytes,
             requested: event.bytes,
@@ -322,9 +338,9 @@ impl Layout {
             stream: event.stream,
             stack: event.stack,
             owner: event.owner,
+            event: self.push(event),
         };
-        self.blocks.insert(event.address, block);
-        self.push(event);
+        self.blocks.insert(address, block);
     }
 
     /// Frees what is in use of this memory.

@@ -1,6 +1,6 @@
 //! What PyTorch hands out and takes back.
 
-use super::{Action, Event, Layout, MADE_UP, Tensor, range};
+use super::{Action, Block, Event, Layout, MADE_UP, Tensor, range};
 use crate::export::torch::names::Owner;
 
 impl Layout {
@@ -33,21 +33,24 @@ impl Layout {
         });
     }
 
-    /// What was asked for of the block at this address, which was handed out just before, and the stream
-    /// that it is for. That is told of a block once.
+    /// What was asked for of the block at this address, which was handed out a while ago at most, and the
+    /// stream that it is for.
     pub(in super::super) fn request(&mut self, address: u64, bytes: u64, stream: i64) {
-        let handed_out =
-            |event: &&mut Event| (event.action, event.address) == (Action::Alloc, address);
-        let event = self.events.iter_mut().rev().find(handed_out);
-        let (Some(event), Some(block)) = (event, self.blocks.get_mut(&address)) else {
+        let block = self.blocks.get(&address).copied();
+        let Some(block) = block.filter(|block| block.owner == Owner::PYTORCH) else {
             return;
         };
-        if block.owner != Owner::PYTORCH {
+        let requested = bytes.clamp(1, block.bytes);
+        let Some(event) = self.event_mut(block.event) else {
             return;
-        }
-        block.requested = bytes.clamp(1, block.bytes);
-        block.stream = stream;
-        (event.bytes, event.stream) = (block.requested, stream);
+        };
+        (event.bytes, event.stream) = (requested, stream);
+        let known = Block {
+            requested,
+            stream,
+            ..block
+        };
+        self.blocks.insert(address, known);
         self.note_stream(address, stream);
     }
 
@@ -56,16 +59,12 @@ impl Layout {
         let Some((&at, held)) = self.segments.range_mut(..=address).next_back() else {
             return;
         };
-        if address - at >= held.segment.bytes || held.stream.is_some() {
-            return;
-        }
-        held.stream = Some(stream);
-        let came = |event: &&mut Event| {
-            let is_its = matches!(event.action, Action::SegmentAlloc | Action::SegmentMap);
-            is_its && event.address == at
-        };
-        if let Some(event) = self.events.iter_mut().rev().find(came) {
-            event.stream = stream;
+        if address - at < held.segment.bytes && held.stream.is_none() {
+            held.stream = Some(stream);
+            let number = held.event;
+            if let Some(event) = self.event_mut(number) {
+                event.stream = stream;
+            }
         }
     }
 

@@ -245,3 +245,18 @@ proptest! {
         check(&follow(&steps));
     }
 }
+
+#[test]
+fn what_was_asked_for_may_come_late() {
+    let mut steps = vec![Take(WHOLE, 4, None), HandOut(WHOLE, 4)];
+    for number in 0..1000 {
+        steps.push(HandOut(0x1000 + number, 1));
+    }
+    steps.push(Request(WHOLE, 3, 9));
+    let outcome = follow(&steps);
+    let found = (outcome.events[1].bytes, outcome.events[1].stream);
+    assert_eq!(found, (3, 9));
+    assert_eq!((outcome.events[0].bytes, outcome.events[0].stream), (4, 9));
+    assert_eq!(outcome.layout.blocks[&WHOLE].requested, 3);
+    assert_eq!(outcome.layout.runs()[0].stream, 9);
+}
