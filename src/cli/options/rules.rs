@@ -112,7 +112,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         commands: &[TRACE, "report"],
-        options: &["weight"],
+        options: &["weight", "of"],
         works: |given| given.profiles(),
         grade: Warning,
         why: "no profile is written; give --folded, --flamegraph or --pprof",

@@ -104,6 +104,10 @@ const LIVE_LINES: &[(&str, &[(Grade, &str)])] = &[
     ("record --children -p 7", &[]),
     ("--weight peak -p 7", &[(Warning, "--weight")]),
     ("--weight peak -p 7 --pprof x", &[]),
+    ("-p 7 --of tensors", &[(Warning, "--of")]),
+    ("-p 7 --of tensors --pprof x", &[]),
+    ("-p 7 --tensors requested", &[]),
+    ("-p 7 --cudatrace --tensors off", &[(Warning, "--tensors")]),
 ];
 
 #[cfg(not(feature = "live"))]
