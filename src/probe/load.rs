@@ -208,24 +208,22 @@ impl Probe {
     /// # Errors
     /// Those of the kernel.
     pub fn attach_calls(&self, path: &str, points: &[Point], pid: Option<i32>) -> Result<Attached> {
-        let progs = &self.skeleton.progs;
+        let (entry, on_return) = self.call_programs();
         // Return before entry: an entry without its return would never be completed.
-        let programs: &[(&ProgramMut<'_>, bool)] = match self.kind {
-            AttachKind::Session => &[(&progs.call_session, false)],
-            AttachKind::Multi => &[
-                (&progs.call_return_multi, true),
-                (&progs.call_entry_multi, false),
-            ],
-            AttachKind::Perf => &[
-                (&progs.call_return_perf, true),
-                (&progs.call_entry_perf, false),
-            ],
-            AttachKind::Offset => &[
-                (&progs.call_return_offset, true),
-                (&progs.call_entry_offset, false),
-            ],
-        };
-        self.attach(programs, self.kind, path, points, pid)
+        let programs = on_return.map(|program| (program, true));
+        let programs: Vec<_> = programs.into_iter().chain([(entry, false)]).collect();
+        self.attach(&programs, self.kind, path, points, pid)
+    }
+
+    /// The programs that see calls begin and return; a session sees both.
+    fn call_programs(&self) -> (&ProgramMut<'static>, Option<&ProgramMut<'static>>) {
+        let progs = &self.skeleton.progs;
+        match self.kind {
+            AttachKind::Session => (&progs.call_session, None),
+            AttachKind::Multi => (&progs.call_entry_multi, Some(&progs.call_return_multi)),
+            AttachKind::Perf => (&progs.call_entry_perf, Some(&progs.call_return_perf)),
+            AttachKind::Offset => (&progs.call_entry_offset, Some(&progs.call_return_offset)),
+        }
     }
 
     fn attach(
@@ -275,14 +273,8 @@ impl Probe {
         points: &[Point],
         pid: Option<i32>,
     ) -> Result<Attached> {
-        let progs = &self.skeleton.progs;
-        let program = match self.kind {
-            AttachKind::Session => &progs.call_session,
-            AttachKind::Multi => &progs.call_entry_multi,
-            AttachKind::Perf => &progs.call_entry_perf,
-            AttachKind::Offset => &progs.call_entry_offset,
-        };
-        self.attach(&[(program, false)], self.kind, path, points, pid)
+        let (entry, _) = self.call_programs();
+        self.attach(&[(entry, false)], self.kind, path, points, pid)
     }
 
     /// Probes the places where an allocator says what was asked for; none if it has none, or if this

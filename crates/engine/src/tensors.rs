@@ -373,16 +373,14 @@ impl Allocator {
     /// The number that `stream` has here.
     fn stream(&mut self, stream: u64) -> u8 {
         let known = self.streams.iter().position(|known| *known == stream);
-        let number = known.unwrap_or_else(|| {
-            if self.streams.len() < MAX_STREAMS {
-                self.streams.push(stream);
-            }
-            self.streams.len() - 1
-        });
-        match self.streams.get(number) {
-            Some(found) if *found == stream => u8::try_from(number).unwrap_or(NO_STREAM),
-            _ => NO_STREAM,
+        let number = known.unwrap_or(self.streams.len());
+        if number == MAX_STREAMS {
+            return NO_STREAM;
         }
+        if known.is_none() {
+            self.streams.push(stream);
+        }
+        u8::try_from(number).unwrap_or(NO_STREAM)
     }
 }
 

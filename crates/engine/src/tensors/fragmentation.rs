@@ -63,7 +63,9 @@ impl Pinned {
         self.sites.sort_unstable();
         self.sites.dedup_by(|next, kept| {
             let is_same = next.0 == kept.0;
-            kept.1 = kept.1.saturating_add(if is_same { next.1 } else { 0 });
+            if is_same {
+                kept.1 = kept.1.saturating_add(next.1);
+            }
             is_same
         });
         self.sites
@@ -85,6 +87,16 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// An allocation, of which nothing is handed out.
+    fn of(address: u64, bytes: u64) -> Self {
+        Self {
+            address,
+            bytes,
+            used_bytes: 0,
+            pieces: Vec::new(),
+        }
+    }
+
     /// Whether it is mapped piece by piece.
     pub fn is_expandable(&self) -> bool {
         !self.pieces.is_empty()
@@ -93,8 +105,7 @@ impl Segment {
     /// Whether PyTorch hands out small blocks of it only.
     fn is_small(&self) -> bool {
         match self.pieces[..] {
-            [] => self.bytes <= SMALL_SEGMENT,
-            [_] => self.bytes <= SMALL_SEGMENT,
+            [] | [_] => self.bytes <= SMALL_SEGMENT,
             [first, second, ..] => second - first <= SMALL_SEGMENT,
         }
     }
@@ -135,12 +146,11 @@ impl Allocator {
         };
         let mut blocks: Vec<_> = self.blocks.allocations().map(used).collect();
         blocks.sort_unstable_by_key(|block| block.address);
+        let mut segments = self.segments(process, &blocks);
         let mut found = Fragmentation {
-            segments: self.segments(process, &blocks),
             has_small: self.is_pytorch(),
             ..Fragmentation::default()
         };
-        let mut segments = std::mem::take(&mut found.segments);
         let mut rest = &blocks[..];
         for segment in &mut segments {
             let before = rest.partition_point(|block| block.address < segment.address);
@@ -167,12 +177,7 @@ impl Allocator {
             .iter()
             .filter_map(|&address| process.live.get(key(Space::Device, address)))
             .filter(|allocation| allocation.kind() != MemoryKind::Async)
-            .map(|allocation| Segment {
-                address: allocation.address,
-                bytes: allocation.size_bytes,
-                used_bytes: 0,
-                pieces: Vec::new(),
-            })
+            .map(|allocation| Segment::of(allocation.address, allocation.size_bytes))
             .collect();
         for &range in &self.ranges {
             let mut last: Option<Segment> = None;
@@ -183,10 +188,8 @@ impl Allocator {
                         segment.pieces.push(address);
                     }
                     _ => segments.extend(last.replace(Segment {
-                        address,
-                        bytes,
-                        used_bytes: 0,
                         pieces: vec![address],
+                        ..Segment::of(address, bytes)
                     })),
                 }
             }
@@ -225,12 +228,8 @@ impl Allocator {
                 more.insert(other.address, other.size_bytes);
             }
         }
-        segments.extend(more.into_iter().map(|(address, bytes)| Segment {
-            address,
-            bytes,
-            used_bytes: 0,
-            pieces: Vec::new(),
-        }));
+        let more = more.into_iter();
+        segments.extend(more.map(|(address, bytes)| Segment::of(address, bytes)));
     }
 }
 

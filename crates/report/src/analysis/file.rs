@@ -208,17 +208,6 @@ impl File<'_> {
         let mut report = crate::build(&state, lost, &options, sources);
         let ledger = then.as_ref().or(ledger);
         report.memleak = ledger.map(|ledger| memleak::build(ledger, &options, sources));
-        let until_ns = match question {
-            Question::Watermark => accounts.as_ref().and_then(Accounts::peak_ns),
-            _ => self.end_ns(accounts.as_ref()),
-        };
-        if let (Some(memleak), Some(tensors)) =
-            (&mut report.memleak, Tensors::read(self.database, until_ns)?)
-        {
-            for process in &mut memleak.processes {
-                (process.pytorch, process.tensorflow) = tensors.reports(process.pid, &options);
-            }
-        }
         report.time = clock.map(|clock| clock.wall(now_ns));
         if is_peak && about.time_ns.is_none() {
             report.time = None;
@@ -230,6 +219,13 @@ impl File<'_> {
         }
         // That is all that was asked for.
         report.memleak = report.memleak.filter(|_| question != Question::Processes);
+        if let (Some(memleak), Some(accounts)) = (&mut report.memleak, &accounts) {
+            let until_ns = match is_peak {
+                true => accounts.peak_ns(),
+                false => self.end_ns(accounts),
+            };
+            self.add_tensors(memleak, until_ns, &options)?;
+        }
         report.about = Some(about);
         Ok(report)
     }
@@ -284,9 +280,25 @@ impl File<'_> {
     }
 
     /// Where what was selected ends, nanoseconds of the session; none if it is the end.
-    fn end_ns(&self, accounts: Option<&Accounts<'_>>) -> Option<i64> {
-        let first_ns = accounts.and_then(Accounts::first_ns)?;
+    fn end_ns(&self, accounts: &Accounts<'_>) -> Option<i64> {
+        let first_ns = accounts.first_ns()?;
         Some(first_ns.saturating_add(self.selection.to_ns?))
+    }
+
+    /// Adds what allocators of frameworks had handed out at `until_ns` of the session, or at its end: the
+    /// log is played for that.
+    fn add_tensors(
+        &self,
+        memleak: &mut Memleak,
+        until_ns: Option<i64>,
+        options: &Options,
+    ) -> Result<()> {
+        if let Some(tensors) = Tensors::read(self.database, until_ns)? {
+            for process in &mut memleak.processes {
+                (process.pytorch, process.tensorflow) = tensors.reports(process.pid, options);
+            }
+        }
+        Ok(())
     }
 
     fn at_peak(&self, accounts: &Accounts<'_>, clock: Option<&Clock>) -> AtPeak {

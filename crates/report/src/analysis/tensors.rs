@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use crate::memleak::{PytorchReport, of_tensorflow, pytorch_reports};
+use crate::memleak::{PytorchReport, tensor_reports};
 use crate::tape::Tape;
 use crate::{Options, Sources};
 use gpuprobe_engine::{Ledger, Process};
@@ -13,7 +13,7 @@ use gpuprobe_model::event::Event;
 use gpuprobe_model::stack::KnownFrames;
 use gpuprobe_recording::Database;
 use gpuprobe_recording::log::Entry;
-use gpuprobe_recording::player::Player;
+use gpuprobe_recording::player::{Played, Player};
 
 /// The table of blocks that a recording has.
 const TABLE: &str = "GPUPROBE_TENSORS";
@@ -62,7 +62,7 @@ impl Tensors {
                 }
             }
             // What frames are called is often noted later.
-            if let gpuprobe_recording::player::Played::Event(event, _) = player.play(entry) {
+            if let Played::Event(event, _) = player.play(entry) {
                 see(&event, &player);
             }
             Ok(())
@@ -70,8 +70,8 @@ impl Tensors {
         Ok(Some(Self { player, clock }))
     }
 
-    /// What there is to report of process `pid`, of PyTorch and of TensorFlow; `options` are about the file, whose clock begins with the
-    /// session.
+    /// What there is to report of process `pid`, of PyTorch and of TensorFlow; `options` are about the
+    /// file, whose clock begins with the session.
     pub(super) fn reports(
         &self,
         pid: u32,
@@ -87,10 +87,7 @@ impl Tensors {
             ..*options
         };
         let sources = Sources::of_file(Some(&self.clock), &self.player.symbols);
-        (
-            pytorch_reports(process, &options, sources),
-            of_tensorflow(process, &options, sources),
-        )
+        tensor_reports(process, &options, sources)
     }
 
     /// A time on the clock of events as one of the session.

@@ -136,9 +136,8 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
     let groups = Groups::of(process, options.view.groups_by_lines(), symbols);
     let (sites, omitted, filtered) =
         site_reports(Holder::Process(process), &groups, options, sources);
-    let tensorflow = pytorch::of_tensorflow(process, options, sources);
-    let mut framework_pools = frameworks::pools(&sites);
-    framework_pools.retain(|&name| name != frameworks::TENSORFLOW || tensorflow.is_empty());
+    let (pytorch, tensorflow) = pytorch::reports(process, options, sources);
+    let framework_pools = frameworks::pools(&sites, !tensorflow.is_empty());
     let (sites, functions) = if options.tells_sites() {
         (Some(sites), Vec::new())
     } else {
@@ -191,7 +190,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         functions,
         omitted,
         filtered,
-        pytorch: pytorch::reports(process, options, sources),
+        pytorch,
         tensorflow,
         framework_pools,
     }

@@ -5,7 +5,7 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_stacks::cuda::file_name;
 
 /// It tells in versions that are known.
-pub(super) const TENSORFLOW: &str = "TensorFlow";
+const TENSORFLOW: &str = "TensorFlow";
 
 /// What a frame of such a framework looks like.
 struct Pool {
@@ -56,11 +56,14 @@ impl Pool {
     }
 }
 
-/// The frameworks whose pools got memory at one of `sites`, each once.
-pub(super) fn pools(sites: &[SiteReport]) -> Vec<&'static str> {
+/// The frameworks whose pools got memory at one of `sites`, each once; without TensorFlow where it tells.
+pub(super) fn pools(sites: &[SiteReport], tensorflow_tells: bool) -> Vec<&'static str> {
     let grew = |pool: &&Pool| {
         let mut frames = sites.iter().flat_map(|site| &site.stack);
         frames.any(|frame| pool.is_of(frame))
     };
-    POOLS.iter().filter(grew).map(|pool| pool.name).collect()
+    let names = POOLS.iter().filter(grew).map(|pool| pool.name);
+    names
+        .filter(|&name| name != TENSORFLOW || !tensorflow_tells)
+        .collect()
 }

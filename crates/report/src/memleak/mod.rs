@@ -29,7 +29,7 @@ pub use nvml::Nvml;
 pub(super) use nvml::tracked;
 pub use peak::Peak;
 pub use pytorch::PytorchReport;
-pub(super) use pytorch::{of_tensorflow, reports as pytorch_reports};
+pub(super) use pytorch::reports as tensor_reports;
 pub use site::{LeftOut, SiteReport};
 pub(crate) use sites::Holder;
 pub(super) use sites::{needed_locations, stack_of};

@@ -76,28 +76,20 @@ impl PytorchReport {
     }
 }
 
-/// Reports of all devices of `process` on which PyTorch's allocator was heard of.
+/// Reports of all devices of `process` on which PyTorch's allocator was heard of, and of those on which
+/// TensorFlow's was.
 pub(crate) fn reports(
     process: &Process,
     options: &Options,
     sources: Sources<'_>,
-) -> Vec<PytorchReport> {
-    let allocators = process.tensors.iter().filter(|one| one.is_pytorch());
-    allocators
-        .map(|allocator| report(process, allocator, options, sources))
-        .collect()
-}
-
-/// The same of what TensorFlow's allocator has handed out.
-pub(crate) fn of_tensorflow(
-    process: &Process,
-    options: &Options,
-    sources: Sources<'_>,
-) -> Vec<PytorchReport> {
-    let allocators = process.tensors.iter().filter(|one| !one.is_pytorch());
-    allocators
-        .map(|allocator| report(process, allocator, options, sources))
-        .collect()
+) -> (Vec<PytorchReport>, Vec<PytorchReport>) {
+    let report = |allocator| report(process, allocator, options, sources);
+    let of = |pytorch: bool| {
+        let allocators = process.tensors.iter();
+        let wanted = allocators.filter(move |one| one.is_pytorch() == pytorch);
+        wanted.map(report).collect()
+    };
+    (of(true), of(false))
 }
 
 fn report(
