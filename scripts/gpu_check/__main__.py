@@ -72,7 +72,13 @@ from plain import (
     check_started,
 )
 from python_frames import check_torch_history, check_user_lines
-from tensors import check_async_backend, check_tensors, check_tensors_late, measure_tensor
+from tensors import (
+    check_async_backend,
+    check_tensors,
+    check_tensors_ddp,
+    check_tensors_late,
+    measure_tensor,
+)
 from pytorch import check_torch_everywhere, check_torch_late, check_torch_started
 from recordings import (
     check_nsys_reads,
@@ -181,6 +187,7 @@ CHECKS = {
     "tensors, two streams": (check_tensors, "streams"),
     "tensors, late": (check_tensors_late,),
     "tensors, cudaMallocAsync": (check_async_backend,),
+    "tensors, DDP": (check_tensors_ddp,),
     "cost of tensors": (measure_tensor,),
     **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},
     **{f"stress, CuPy, {name}": (check_stress, "cupy", name) for name in ("paced", "anomaly")},
