@@ -148,7 +148,10 @@ impl Process {
                 }
                 return Effect::Other;
             }
-            Freed::Unknown => return Effect::FreedUnknown,
+            Freed::Unknown => {
+                self.sites.note_unknown_free();
+                return Effect::FreedUnknown;
+            }
         }
         Effect::Freed
     }

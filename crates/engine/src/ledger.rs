@@ -303,7 +303,7 @@ impl Ledger {
     ) -> T {
         let process = self.living.enter(pid);
         let before = process.totals.sums.gpu.bytes;
-        process.sites.after_peak(self.peaks);
+        process.sites.after_peak(self.peaks, time_ns);
         std::mem::swap(&mut process.changes, &mut self.changes);
         let effect = change(process);
         std::mem::swap(&mut process.changes, &mut self.changes);
@@ -341,7 +341,8 @@ impl Ledger {
 
     fn retire(&mut self, mut process: Process) {
         process.exited = true;
-        process.sites.after_peak(self.peaks);
+        let ended_ns = process.ended_ns.unwrap_or(0);
+        process.sites.after_peak(self.peaks, ended_ns);
         process.sites.end();
         self.live_bytes = self
             .live_bytes

@@ -29,6 +29,7 @@ mod superseded;
 pub mod tensors;
 pub mod totals;
 pub mod transfers;
+pub mod verdict;
 
 pub use activity::Activities;
 pub use addresses::Whereabouts;

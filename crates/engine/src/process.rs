@@ -271,9 +271,7 @@ impl Process {
             let owner = &mut self.threads[old.thread() as usize];
             owner.live.subtract(&old);
             owner.live.add(&new);
-            self.sites.subtract(&old);
-            self.sites.add(&new);
-            self.sites.was_replaced(&old);
+            self.sites.resize(&old, &new);
         }
     }
 

@@ -5,9 +5,13 @@
 //! has as many as it has call paths to CUDA, up to [`MAX_SITES`]; what comes then is counted as
 //! without a stack.
 
+pub mod series;
+
 use std::rc::Rc;
 
 use hashbrown::HashMap;
+
+use series::{Series, Shape, Windows};
 
 use super::Allocation;
 use super::totals::Sums;
@@ -40,6 +44,7 @@ pub struct Site {
     /// What was live, ever allocated, and freed at the highest point of this number, if that has
     /// changed since.
     then: Option<(u32, [Sums; 3])>,
+    series: Series,
 }
 
 impl Site {
@@ -53,6 +58,7 @@ impl Site {
             freed: Sums::default(),
             peak_bytes: 0,
             then: None,
+            series: Series::default(),
         }
     }
 
@@ -63,6 +69,12 @@ impl Site {
             Some((noted, sums)) if noted == peak => sums,
             _ => [self.live, self.allocated, self.freed],
         }
+    }
+
+    /// Allocations and bytes that are live.
+    fn now(&self) -> (u64, u64) {
+        let all = self.live.all();
+        (all.allocations, all.bytes)
     }
 
     /// What is live is about to change.
@@ -90,12 +102,33 @@ pub struct Sites {
     peak: u32,
     /// Number of the last one before the process ended.
     ended: Option<u32>,
+    /// The time, `CLOCK_MONOTONIC` nanoseconds or those of a file's rows, and the windows that it has.
+    now_ns: u64,
+    windows: Windows,
+    /// Frees of what was not seen to be allocated.
+    unknown_frees: Series,
 }
 
 impl Sites {
-    /// What comes now comes after the highest point of this number.
-    pub(super) fn after_peak(&mut self, peak: u32) {
+    /// What comes now comes at this time, and after the highest point of this number.
+    pub(super) fn after_peak(&mut self, peak: u32, now_ns: u64) {
         self.peak = peak;
+        self.now_ns = self.now_ns.max(now_ns);
+        self.windows.reach(self.now_ns);
+    }
+
+    /// What became of what was allocated at these sites, at this time, which is not before the last event.
+    pub fn shape(&self, sites: &[u32], now_ns: u64) -> Shape {
+        let mut shape = Shape::new(self.windows, &self.unknown_frees, now_ns.max(self.now_ns));
+        for site in sites.iter().filter_map(|&number| self.get(number)) {
+            shape.add(self.windows, &site.series, site.now());
+        }
+        shape
+    }
+
+    /// Something was freed that was not seen to be allocated.
+    pub(super) fn note_unknown_free(&mut self) {
+        self.unknown_frees.count(self.windows, self.now_ns);
     }
 
     /// What was live at `site` at the highest point of this number, the last one over all processes.
@@ -118,6 +151,7 @@ impl Sites {
                 live,
                 allocated,
                 freed,
+                series: Series::default(),
                 ..site.clone()
             }
         };
@@ -139,7 +173,11 @@ impl Sites {
             site.allocated = Sums::default();
             site.freed = Sums::default();
             site.peak_bytes = site.live.all().bytes;
+            site.series = Series::default();
         }
+        self.unknown_frees = Series::default();
+        self.windows = Windows::default();
+        self.windows.reach(self.now_ns);
     }
 
     /// The site to which the reader of a file has given the number `caller`.
@@ -223,6 +261,7 @@ impl Sites {
     pub(super) fn add(&mut self, allocation: &Allocation) {
         if let Some(site) = self.sites.get_mut(allocation.site as usize) {
             site.note(self.peak);
+            site.series.born(self.windows, allocation, site.now());
             site.live.add(allocation);
             site.allocated.add(allocation);
             site.peak_bytes = site.peak_bytes.max(site.live.all().bytes);
@@ -234,14 +273,23 @@ impl Sites {
             site.note(self.peak);
             site.live.subtract(allocation);
             site.freed.add(allocation);
+            let now = site.now();
+            site.series
+                .died(self.windows, (allocation, self.now_ns), now);
         }
     }
 
-    /// `allocation` was not freed: it is the same as another that took its place.
-    pub(super) fn was_replaced(&mut self, allocation: &Allocation) {
-        if let Some(site) = self.sites.get_mut(allocation.site as usize) {
-            site.allocated.subtract(allocation);
-            site.freed.subtract(allocation);
+    /// `old` is the same as `new`, which has another size.
+    pub(super) fn resize(&mut self, old: &Allocation, new: &Allocation) {
+        if let Some(site) = self.sites.get_mut(old.site as usize) {
+            site.note(self.peak);
+            site.live.subtract(old);
+            site.allocated.subtract(old);
+            site.series.forget(self.windows, old);
+            site.series.born(self.windows, new, site.now());
+            site.live.add(new);
+            site.allocated.add(new);
+            site.peak_bytes = site.peak_bytes.max(site.live.all().bytes);
         }
     }
 }

@@ -277,7 +277,7 @@ impl Allocator {
 
     fn hand_out(&mut self, tensor: &Tensor, process: &Process) {
         self.allocations += 1;
-        self.blocks.sites.after_peak(self.peaks);
+        self.blocks.sites.after_peak(self.peaks, tensor.time_ns);
         learn(&mut self.blocks.sites, &process.sites, tensor.stack);
         let block = Allocation::new(&New {
             address: tensor.address,
@@ -315,7 +315,7 @@ impl Allocator {
 
     fn take_back(&mut self, tensor: &Tensor) {
         self.frees += 1;
-        self.blocks.sites.after_peak(self.peaks);
+        self.blocks.sites.after_peak(self.peaks, tensor.time_ns);
         let key = key(Space::Device, tensor.address);
         match self.blocks.live.free(key, tensor.time_ns) {
             Freed::Live(block) => {
@@ -323,7 +323,10 @@ impl Allocator {
                 self.forget_request(&block);
             }
             Freed::Superseded => {}
-            Freed::Unknown => self.unknown_frees += 1,
+            Freed::Unknown => {
+                self.unknown_frees += 1;
+                self.blocks.sites.note_unknown_free();
+            }
         }
     }
 

@@ -1,0 +1,346 @@
+//! How what is live at a call site came about: a bounded series of windows of time.
+//!
+//! A window has what was allocated in it and is still live, which falls as that is freed: so an old
+//! window tells what stays, however much comes and goes meanwhile. All sites of a process have the same
+//! windows, and as time goes on two become one. Work for an event is constant.
+
+use crate::Allocation;
+
+/// The width of a window at first, ns.
+const UNIT_NS: u64 = 250_000_000;
+/// There are never more windows; at least half as many, once that much time has passed.
+pub const MAX_WINDOWS: usize = 24;
+/// So wide that no more are needed.
+const MAX_SHIFT: u8 = 35;
+/// Buckets of ages: up to 1 ms, then each twice as old as the one before; the last has no end.
+pub const AGES: usize = 24;
+const MILLISECOND_NS: u64 = 1_000_000;
+
+/// The windows of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Windows {
+    /// When the first begins; `None` if nothing has happened yet.
+    begin_ns: Option<u64>,
+    /// How often their width was doubled.
+    shift: u8,
+}
+
+impl Windows {
+    fn width_ns(self) -> u64 {
+        UNIT_NS << self.shift
+    }
+
+    /// The window of this time, which is not after the latest that was seen.
+    fn index(self, time_ns: u64) -> u8 {
+        let since = time_ns.saturating_sub(self.begin_ns.unwrap_or(time_ns));
+        (since / self.width_ns()).min(MAX_WINDOWS as u64 - 1) as u8
+    }
+
+    /// It is this late.
+    pub(super) fn reach(&mut self, now_ns: u64) {
+        let begin_ns = *self.begin_ns.get_or_insert(now_ns);
+        let since = now_ns.saturating_sub(begin_ns);
+        while since / self.width_ns() >= MAX_WINDOWS as u64 && self.shift < MAX_SHIFT {
+            self.shift += 1;
+        }
+    }
+}
+
+/// What happened in a window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Window {
+    index: u8,
+    /// Allocations that were made in it and are live, and their bytes.
+    left: u32,
+    left_bytes: u64,
+    /// The fewest allocations that were live in it, and the fewest bytes.
+    live: u32,
+    bytes: u64,
+}
+
+impl Window {
+    /// So much is live.
+    fn hold(&mut self, (live, bytes): (u64, u64)) {
+        self.live = self.live.min(u32::try_from(live).unwrap_or(u32::MAX));
+        self.bytes = self.bytes.min(bytes);
+    }
+}
+
+/// The series of a call site.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Series {
+    shift: u8,
+    windows: Vec<Window>,
+    /// How old what was freed was.
+    ages: Option<Box<[u32; AGES]>>,
+    /// When something was first and last allocated.
+    born_ns: Option<(u64, u64)>,
+    cycle: Cycle,
+}
+
+/// A site that holds more and less by turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Cycle {
+    /// Allocations that were left in the end by the last cycle.
+    base: u64,
+    /// The most since then, and the fewest after that.
+    high: u64,
+    low: u64,
+    /// Cycles so far, and when the last was over.
+    count: u32,
+    last_ns: u64,
+}
+
+impl Cycle {
+    /// So many allocations are live now. A cycle is over when at least half of what had come is gone, and
+    /// half of that has come again.
+    fn note(&mut self, live: u64, now_ns: u64) {
+        let (came, went) = (self.high.saturating_sub(self.base), self.high - self.low);
+        let came_again = live.saturating_sub(self.low);
+        if went >= 2 && went >= came / 2 && came_again > went / 2 {
+            self.count = self.count.saturating_add(1);
+            self.last_ns = now_ns;
+            (self.base, self.high, self.low) = (self.low, live, live);
+        } else if live > self.high {
+            (self.high, self.low) = (live, live);
+        } else {
+            self.low = self.low.min(live);
+        }
+    }
+}
+
+impl Series {
+    /// Something was allocated where so many allocations of so many bytes were live.
+    pub(super) fn born(&mut self, all: Windows, new: &Allocation, before: (u64, u64)) {
+        let time_ns = new.end_ns;
+        let window = self.at(all, time_ns);
+        window.left = window.left.saturating_add(1);
+        window.left_bytes = window.left_bytes.saturating_add(new.size_bytes);
+        window.hold(before);
+        let (first, last) = self.born_ns.unwrap_or((time_ns, time_ns));
+        self.born_ns = Some((first.min(time_ns), last.max(time_ns)));
+        self.cycle.note(before.0 + 1, time_ns);
+    }
+
+    /// The same was freed, which leaves so many allocations of so many bytes.
+    pub(super) fn died(
+        &mut self,
+        all: Windows,
+        (old, now_ns): (&Allocation, u64),
+        after: (u64, u64),
+    ) {
+        self.forget(all, old);
+        self.at(all, now_ns).hold(after);
+        let ages = self.ages.get_or_insert_default();
+        let age = bucket(now_ns.saturating_sub(old.end_ns));
+        ages[age] = ages[age].saturating_add(1);
+        self.cycle.note(after.0, now_ns);
+    }
+
+    /// Counts something that happens now.
+    pub(super) fn count(&mut self, all: Windows, now_ns: u64) {
+        let window = self.at(all, now_ns);
+        window.left = window.left.saturating_add(1);
+    }
+
+    /// An allocation is taken for another from now on.
+    pub(super) fn forget(&mut self, all: Windows, old: &Allocation) {
+        let window = self.at(all, old.end_ns);
+        window.left = window.left.saturating_sub(1);
+        window.left_bytes = window.left_bytes.saturating_sub(old.size_bytes);
+    }
+
+    /// The window of this time.
+    fn at(&mut self, all: Windows, time_ns: u64) -> &mut Window {
+        self.widen(all.shift);
+        let index = all.index(time_ns);
+        let place = match self.windows.last() {
+            Some(last) if last.index < index => self.windows.len(),
+            _ => self.windows.partition_point(|w| w.index < index),
+        };
+        if self.windows.get(place).is_none_or(|w| w.index != index) {
+            let new = Window {
+                index,
+                left: 0,
+                left_bytes: 0,
+                live: u32::MAX,
+                bytes: u64::MAX,
+            };
+            self.windows.insert(place, new);
+        }
+        &mut self.windows[place]
+    }
+
+    /// Windows have this width now.
+    fn widen(&mut self, shift: u8) {
+        let by = shift.saturating_sub(self.shift).min(7);
+        if by == 0 {
+            return;
+        }
+        self.shift = shift;
+        for window in &mut self.windows {
+            window.index >>= by;
+        }
+        self.windows.dedup_by(|later, first| {
+            let are_one = later.index == first.index;
+            if are_one {
+                first.left = first.left.saturating_add(later.left);
+                first.left_bytes = first.left_bytes.saturating_add(later.left_bytes);
+                first.live = first.live.min(later.live);
+                first.bytes = first.bytes.min(later.bytes);
+            }
+            are_one
+        });
+    }
+}
+
+/// The bucket of an age.
+fn bucket(age_ns: u64) -> usize {
+    let age_ms = age_ns / MILLISECOND_NS;
+    (u64::BITS - age_ms.leading_zeros()).min(AGES as u32 - 1) as usize
+}
+
+/// The age that all of a bucket have at least, ns.
+pub fn least_age_ns(bucket: usize) -> u64 {
+    match bucket {
+        0 => 0,
+        _ => MILLISECOND_NS << (bucket - 1),
+    }
+}
+
+/// What became of what was allocated at one call site or several, by windows of one width.
+#[derive(Clone, Debug, Default)]
+pub struct Shape {
+    /// The width of a window, ns.
+    pub width_ns: u64,
+    /// When the first began.
+    pub begin_ns: u64,
+    /// When the last ends, or would: it is not over.
+    pub now_ns: u64,
+    /// Allocations that were made in each and are live.
+    pub left: Vec<u64>,
+    /// Their bytes.
+    pub left_bytes: Vec<u64>,
+    /// The fewest allocations that were live in each or are in a later one.
+    pub live: Vec<u64>,
+    /// The fewest bytes, likewise.
+    pub bytes: Vec<u64>,
+    /// Frees by how old the memory was: see [`least_age_ns`].
+    pub ages: [u64; AGES],
+    /// When something was first and last allocated; `None` if nothing was.
+    pub born_ns: Option<(u64, u64)>,
+    /// How often most was freed and allocated again, and when last.
+    pub cycles: (u32, u64),
+    /// Frees in each window, anywhere in the process, of what had been allocated before it was traced.
+    pub unknown_frees: Vec<u64>,
+}
+
+impl Shape {
+    /// Of nothing yet.
+    pub(super) fn new(mut all: Windows, unknown_frees: &Series, now_ns: u64) -> Self {
+        all.reach(now_ns);
+        let length = usize::from(all.index(now_ns)) + 1;
+        let mut shape = Self {
+            width_ns: all.width_ns(),
+            begin_ns: all.begin_ns.unwrap_or(now_ns),
+            now_ns,
+            left: vec![0; length],
+            left_bytes: vec![0; length],
+            live: vec![0; length],
+            bytes: vec![0; length],
+            unknown_frees: vec![0; length],
+            ..Self::default()
+        };
+        let mut unknown = unknown_frees.clone();
+        unknown.widen(all.shift);
+        for window in &unknown.windows {
+            if let Some(count) = shape.unknown_frees.get_mut(usize::from(window.index)) {
+                *count += u64::from(window.left);
+            }
+        }
+        shape
+    }
+
+    /// Adds what happened at a site where so many allocations of so many bytes are live.
+    pub(super) fn add(&mut self, mut all: Windows, series: &Series, now: (u64, u64)) {
+        all.reach(self.now_ns);
+        let mut series = series.clone();
+        series.widen(all.shift);
+        let mut windows = series.windows.iter().rev().peekable();
+        let (mut live, mut bytes) = now;
+        for index in (0..self.left.len()).rev() {
+            if let Some(window) = windows.next_if(|w| usize::from(w.index) == index) {
+                self.left[index] += u64::from(window.left);
+                self.left_bytes[index] = self.left_bytes[index].saturating_add(window.left_bytes);
+                live = live.min(u64::from(window.live));
+                bytes = bytes.min(window.bytes);
+            }
+            self.live[index] += live;
+            self.bytes[index] = self.bytes[index].saturating_add(bytes);
+        }
+        for (sum, count) in self
+            .ages
+            .iter_mut()
+            .zip(series.ages.iter().flat_map(|a| **a))
+        {
+            *sum += u64::from(count);
+        }
+        self.born_ns = match (self.born_ns, series.born_ns) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+        self.cycles = self.cycles.max((series.cycle.count, series.cycle.last_ns));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_the_bucket_that_they_are_at_least_as_old_as() {
+        let ms = MILLISECOND_NS;
+        for (age_ns, expected) in [
+            (0, 0),
+            (ms - 1, 0),
+            (ms, 1),
+            (2 * ms, 2),
+            (3 * ms, 2),
+            (4 * ms, 3),
+            (1 << 40, 21),
+            (u64::MAX, AGES - 1),
+        ] {
+            assert_eq!(bucket(age_ns), expected, "{age_ns}");
+            assert!(least_age_ns(bucket(age_ns)) <= age_ns);
+        }
+    }
+
+    #[test]
+    fn windows_become_wider_as_time_goes_on() {
+        let mut all = Windows::default();
+        all.reach(1_000);
+        assert_eq!((all.index(1_000), all.shift), (0, 0));
+        all.reach(1_000 + 23 * UNIT_NS);
+        assert_eq!((all.index(1_000 + 23 * UNIT_NS), all.shift), (23, 0));
+        all.reach(1_000 + 24 * UNIT_NS);
+        assert_eq!((all.index(1_000 + 24 * UNIT_NS), all.shift), (12, 1));
+        all.reach(u64::MAX);
+        assert!(usize::from(all.index(u64::MAX)) < MAX_WINDOWS);
+    }
+
+    #[test]
+    fn a_cycle_is_half_of_what_came_freed_and_allocated_again() {
+        let mut cycle = Cycle::default();
+        for round in 0..5 {
+            for live in [2, 4, 6, 8, 10, 7, 4, 2].map(|live| live + 2 * round) {
+                cycle.note(live, round);
+            }
+        }
+        assert_eq!((cycle.count, cycle.last_ns), (4, 4));
+        let mut steady = Cycle::default();
+        for live in [100, 101, 99, 100, 98, 99, 101] {
+            steady.note(live, 1);
+        }
+        assert_eq!(steady.count, 0);
+    }
+}

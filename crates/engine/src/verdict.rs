@@ -1,0 +1,237 @@
+//! Whether a call site leaks: rules that a user can follow, on the series of windows of [`Shape`].
+//!
+//! `docs/explain.md` has them in words, with their thresholds. A rule that is not sure says so: to call
+//! something a leak that is none is the worst fault here.
+
+mod growth;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+
+use crate::sites::series::{AGES, Shape, least_age_ns};
+
+use growth::Growth;
+
+/// What a site does that grows for less is not called growth yet: programs warm up.
+pub const LEAST_GROWTH_NS: u64 = 57_000_000_000;
+/// What grows for longer is certain to.
+pub const CERTAIN_NS: u64 = 300_000_000_000;
+/// What has not grown for so long has levelled off.
+pub const LEVEL_NS: u64 = 20_000_000_000;
+/// What was allocated within so long of the first is there once.
+const AT_ONCE_NS: u64 = 5_000_000_000;
+/// Frees after which a site has a usual lifetime, and how many times older is late.
+const KNOWN_FREES: u64 = 20;
+const LATE: u64 = 8;
+/// A series of most freed and allocated again is one from so many on.
+const KNOWN_CYCLES: u32 = 4;
+
+/// What a site is found to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// More and more is live.
+    Growing,
+    /// The same, by so much in each of many cycles of freeing most and allocating again.
+    GrowingPerCycle,
+    /// It grew, and has levelled off.
+    Plateau,
+    /// Allocated once and kept.
+    OneOff,
+    /// Freed and allocated again.
+    Cache,
+    /// Some of it lives far longer than is usual at the site.
+    FreedLate,
+}
+
+/// How sure that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confidence {
+    /// Nothing known speaks against it, for long.
+    Certain,
+    /// As far as can be seen.
+    Likely,
+    /// It has to be watched for so many nanoseconds more.
+    NotEnough(u64),
+}
+
+/// A verdict on a site, and the numbers that led to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// What it does.
+    pub verdict: Verdict,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// Since when, on the clock of the events, ns.
+    pub since_ns: u64,
+    /// For how long, ns.
+    pub span_ns: u64,
+    /// Of what this says: allocations that stay, and their bytes.
+    pub blocks: u64,
+    /// See [`Self::blocks`].
+    pub bytes: u64,
+    /// By how much it grows, bytes a second, if it does.
+    pub bytes_per_second: Option<f64>,
+    /// All frees that were seen at the site.
+    pub frees: u64,
+    /// What was freed was at most so old, ns, of all but one in a hundred; `None` if nothing was.
+    pub usual_age_ns: Option<u64>,
+    /// How often most of it was freed and allocated again.
+    pub cycles: u32,
+    /// Nothing that stays was allocated for so long, ns.
+    pub quiet_ns: u64,
+}
+
+impl Verdict {
+    /// Whether it is a leak, as far as it is sure.
+    pub fn is_growth(self) -> bool {
+        matches!(self, Self::Growing | Self::GrowingPerCycle)
+    }
+}
+
+impl Judgement {
+    /// Whether it may be called a leak.
+    pub fn is_leak(&self) -> bool {
+        self.verdict.is_growth() && !matches!(self.confidence, Confidence::NotEnough(_))
+    }
+}
+
+/// Judges a site; `None` if nothing is live there.
+pub fn judge(shape: &Shape) -> Option<Judgement> {
+    let blocks: u64 = shape.left.iter().sum();
+    if blocks == 0 {
+        return None;
+    }
+    let growth = growth::of_blocks(shape).or_else(|| growth::of_bytes(shape));
+    Some(match growth {
+        Some(growth) => growing(shape, &growth),
+        None => steady(shape, blocks),
+    })
+}
+
+fn growing(shape: &Shape, growth: &Growth) -> Judgement {
+    let span_ns = growth.end_ns.saturating_sub(growth.since_ns);
+    // To the window: what happened within one is not told apart.
+    let watched_ns = span_ns + shape.width_ns;
+    let confidence = if watched_ns < LEAST_GROWTH_NS {
+        Confidence::NotEnough(LEAST_GROWTH_NS - watched_ns)
+    } else if growth.is_replaced {
+        Confidence::NotEnough(span_ns)
+    } else if span_ns >= CERTAIN_NS {
+        Confidence::Certain
+    } else {
+        Confidence::Likely
+    };
+    Judgement {
+        verdict: match is_by_cycles(shape, growth) {
+            true => Verdict::GrowingPerCycle,
+            false => Verdict::Growing,
+        },
+        confidence,
+        since_ns: growth.since_ns,
+        span_ns,
+        blocks: growth.blocks,
+        bytes: growth.bytes,
+        bytes_per_second: Some(growth.bytes as f64 * 1e9 / span_ns.max(1) as f64),
+        ..facts(shape)
+    }
+}
+
+/// Whether it grows by one and more in each cycle, and goes through cycles still.
+fn is_by_cycles(shape: &Shape, growth: &Growth) -> bool {
+    let (cycles, last_ns) = shape.cycles;
+    let began_ns = shape
+        .born_ns
+        .map_or(shape.begin_ns, |(first_ns, _)| first_ns);
+    let each_ns = last_ns.saturating_sub(began_ns) / u64::from(cycles.max(1));
+    cycles >= KNOWN_CYCLES
+        && growth.blocks >= u64::from(cycles)
+        && shape.now_ns.saturating_sub(last_ns) <= 2 * each_ns
+}
+
+/// What a site does that does not grow.
+fn steady(shape: &Shape, blocks: u64) -> Judgement {
+    let (first_ns, last_ns) = shape.born_ns.unwrap_or((shape.begin_ns, shape.begin_ns));
+    let facts = facts(shape);
+    let quiet_ns = facts.quiet_ns;
+    let all = Judgement {
+        since_ns: first_ns,
+        span_ns: shape.now_ns.saturating_sub(first_ns),
+        blocks,
+        bytes: shape.left_bytes.iter().sum(),
+        ..facts
+    };
+    let enough = |least_ns: u64| match least_ns.checked_sub(quiet_ns) {
+        None | Some(0) => Confidence::Likely,
+        Some(more_ns) => Confidence::NotEnough(more_ns),
+    };
+    if let Some((blocks, bytes)) = late(shape, all.usual_age_ns) {
+        return Judgement {
+            verdict: Verdict::FreedLate,
+            confidence: Confidence::Likely,
+            blocks,
+            bytes,
+            ..all
+        };
+    }
+    let verdict = if all.frees > 0 && all.frees.saturating_mul(4) >= blocks {
+        Verdict::Cache
+    } else if last_ns.saturating_sub(first_ns) <= AT_ONCE_NS {
+        Verdict::OneOff
+    } else {
+        Verdict::Plateau
+    };
+    let confidence = match verdict {
+        Verdict::Cache if all.span_ns < LEVEL_NS => Confidence::NotEnough(LEVEL_NS - all.span_ns),
+        Verdict::Cache => Confidence::Likely,
+        _ => enough(LEVEL_NS),
+    };
+    Judgement {
+        verdict,
+        confidence,
+        ..all
+    }
+}
+
+/// Allocations, and their bytes, that are far older than nearly all that were freed.
+fn late(shape: &Shape, usual_age_ns: Option<u64>) -> Option<(u64, u64)> {
+    if shape.ages.iter().sum::<u64>() < KNOWN_FREES {
+        return None;
+    }
+    let late_ns = usual_age_ns?.saturating_mul(LATE).max(LEVEL_NS);
+    let old = shape.windows_older_than(late_ns);
+    let blocks: u64 = shape.left[..old].iter().sum();
+    let bytes = shape.left_bytes[..old].iter().sum();
+    // What was there at first and stays is no straggler.
+    let began_ns = shape.born_ns?.0;
+    let first = shape.index(began_ns.saturating_add(AT_ONCE_NS)) + 1;
+    let is_later = shape.left[..old].iter().skip(first).any(|&left| left > 0);
+    (blocks > 0 && is_later).then_some((blocks, bytes))
+}
+
+/// What is known of a site whatever it does.
+fn facts(shape: &Shape) -> Judgement {
+    let frees: u64 = shape.ages.iter().sum();
+    let last = shape.left.iter().rposition(|&left| left > 0).unwrap_or(0);
+    let last_ns = shape.begin_ns + (last as u64 + 1) * shape.width_ns;
+    let born_ns = shape.born_ns.map_or(last_ns, |(_, born_ns)| born_ns);
+    let mut left = frees - frees / 100;
+    let usual = shape.ages.iter().position(|&count| {
+        left = left.saturating_sub(count);
+        left == 0
+    });
+    Judgement {
+        verdict: Verdict::Plateau,
+        confidence: Confidence::Likely,
+        since_ns: shape.begin_ns,
+        span_ns: 0,
+        blocks: 0,
+        bytes: 0,
+        bytes_per_second: None,
+        frees,
+        usual_age_ns: usual
+            .filter(|_| frees > 0)
+            .map(|bucket| least_age_ns((bucket + 1).min(AGES - 1))),
+        cycles: shape.cycles.0,
+        quiet_ns: shape.now_ns.saturating_sub(last_ns.min(born_ns)),
+    }
+}

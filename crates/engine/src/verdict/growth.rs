@@ -1,0 +1,150 @@
+//! Growth: that more and more stays.
+
+use crate::sites::series::{AGES, Shape, least_age_ns};
+
+/// Growth is looked at in so many parts, of which all but one must have some, and the last.
+const PARTS: usize = 8;
+/// Fewer allocations that stay are no series.
+const LEAST_BLOCKS: u64 = 8;
+/// What stays is what fewer than one in so many of the same age were seen to be freed of.
+const STAYS: u64 = 10;
+
+/// That more and more stays, from a window on.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Growth {
+    /// As much of what was there before went meanwhile, as far as is known.
+    pub(super) is_replaced: bool,
+    pub(super) since_ns: u64,
+    pub(super) end_ns: u64,
+    /// Allocations that have stayed, and their bytes.
+    pub(super) blocks: u64,
+    pub(super) bytes: u64,
+}
+
+impl Shape {
+    /// The window of this time.
+    pub(super) fn index(&self, time_ns: u64) -> usize {
+        let since = time_ns.saturating_sub(self.begin_ns);
+        usize::try_from(since / self.width_ns.max(1)).unwrap_or(usize::MAX)
+    }
+
+    /// How many windows ended at least so long ago; all with 0.
+    pub(super) fn windows_older_than(&self, age_ns: u64) -> usize {
+        if age_ns == 0 {
+            return self.left.len();
+        }
+        let until_ns = self.now_ns.saturating_sub(age_ns);
+        self.index(until_ns).min(self.left.len())
+    }
+
+    fn begin_of(&self, window: usize) -> u64 {
+        let begin_ns = self.begin_ns + window as u64 * self.width_ns;
+        match self.born_ns {
+            Some((born_ns, _)) => begin_ns.max(born_ns),
+            None => begin_ns,
+        }
+    }
+
+    fn end_of(&self, windows: usize) -> u64 {
+        let end_ns = self.begin_ns + windows as u64 * self.width_ns;
+        end_ns.min(self.now_ns)
+    }
+}
+
+/// Growth by what was allocated and stays: older than nearly everything that is freed there.
+pub(super) fn of_blocks(shape: &Shape) -> Option<Growth> {
+    let end = (0..AGES).find_map(|bucket| {
+        let freed: u64 = shape.ages[bucket..].iter().sum();
+        let windows = shape.windows_older_than(least_age_ns(bucket));
+        let left: u64 = shape.left[..windows].iter().sum();
+        let stays = left >= LEAST_BLOCKS && freed.saturating_mul(STAYS) <= left;
+        stays.then_some(windows)
+    })?;
+    let left = &shape.left[..end];
+    let grows = |first: &usize| is_even(&left[*first..]);
+    let is_more = |first: &usize| !is_replaced(shape, *first, left[*first..].iter().sum());
+    let first = starts(end).filter(grows).find(is_more);
+    let first = first.or_else(|| starts(end).find(grows))?;
+    Some(Growth {
+        is_replaced: !is_more(&first),
+        since_ns: shape.begin_of(first),
+        end_ns: shape.end_of(end),
+        blocks: left[first..].iter().sum(),
+        bytes: shape.left_bytes[first..end].iter().sum(),
+    })
+}
+
+/// Whether so many frees were of what had been there before that they may be what was replaced.
+fn is_replaced(shape: &Shape, first: usize, blocks: u64) -> bool {
+    let unknown: u64 = shape.unknown_frees[first..].iter().sum();
+    unknown.saturating_mul(2) >= blocks
+}
+
+/// Growth of what is freed and allocated anew, larger each time.
+pub(super) fn of_bytes(shape: &Shape) -> Option<Growth> {
+    let end = shape.bytes.len();
+    let least = &shape.bytes;
+    let rises: Vec<u64> = least.windows(2).map(|two| two[1] - two[0]).collect();
+    let grows = |first: &usize| {
+        let first = *first;
+        let rise = least[end - 1] - least[first];
+        let is_much = rise.saturating_mul(3) >= least[end - 1];
+        // It is not that there is more of the same.
+        let (before, now) = (shape.live[first], shape.live[end - 1]);
+        let are_larger = before > 0 && now <= before + (before / 4).max(1);
+        is_much && are_larger && is_steady(&rises[first..], rise)
+    };
+    let first = starts(end).find(grows)?;
+    Some(Growth {
+        is_replaced: false,
+        since_ns: shape.begin_of(first),
+        end_ns: shape.now_ns,
+        blocks: shape.live[end - 1],
+        bytes: least[end - 1] - least[first],
+    })
+}
+
+/// The windows from which on growth is looked for: those that have enough behind them.
+fn starts(end: usize) -> std::ops::Range<usize> {
+    0..end.saturating_sub(PARTS - 1)
+}
+
+/// Sums of the parts.
+fn parts(values: &[u64]) -> [u64; PARTS] {
+    let mut parts = [0_u64; PARTS];
+    for (index, &value) in values.iter().enumerate() {
+        let part = &mut parts[index * PARTS / values.len()];
+        *part = part.saturating_add(value);
+    }
+    parts
+}
+
+/// Whether what was added is spread over the whole time, and does not become less.
+fn is_even(added: &[u64]) -> bool {
+    let sum: u64 = added.iter().sum();
+    if sum < LEAST_BLOCKS || added.first() == Some(&0) {
+        return false;
+    }
+    let parts = parts(added);
+    let filled = parts.iter().filter(|&&part| part > 0).count();
+    filled >= PARTS - 1 && parts[PARTS - 1] > 0 && does_not_level(added)
+}
+
+/// Whether the last third has at least two thirds of what the others have each.
+fn does_not_level(added: &[u64]) -> bool {
+    let third = (added.len() / 3).max(1);
+    let (before, last) = added.split_at(added.len() - third);
+    let mean = |values: &[u64]| values.iter().sum::<u64>() as f64 / values.len().max(1) as f64;
+    mean(last) * 3.0 >= mean(before) * 2.0
+}
+
+/// Whether rises that are `sum` together are spread likewise, each part with a share.
+fn is_steady(rises: &[u64], sum: u64) -> bool {
+    if sum == 0 || rises.len() < PARTS {
+        return false;
+    }
+    let share = (sum / PARTS as u64 / 3).max(1);
+    let parts = parts(rises);
+    let filled = parts.iter().filter(|&&part| part >= share).count();
+    filled >= PARTS - 1 && parts[PARTS - 1] >= share && does_not_level(rises)
+}
