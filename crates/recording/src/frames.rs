@@ -1,15 +1,19 @@
 //! What a recording must know about frames, so that a replay shows those that were shown.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::log::Note;
-use gpuprobe_model::stack::{Frame, FramesKey, Location, Symbols, bare_frame};
+use gpuprobe_model::stack::{Frame, FramesKey, Location, ModuleId, Symbols, bare_frame};
 
-/// The frames that a recording has been told, as hashes: they may become better known.
+/// The frames that a recording has been told, as hashes: they may become better known; and the files
+/// of code.
 #[derive(Debug, Default)]
-pub struct Told(HashMap<FramesKey, u64>);
+pub struct Told {
+    frames: HashMap<FramesKey, u64>,
+    modules: HashSet<ModuleId>,
+}
 
 impl Told {
     /// The note that tells the frames at a location of process `pid`; none if they have been told.
@@ -25,9 +29,15 @@ impl Told {
         let frames = if is_bare { &[] } else { frames };
         let hash = hash_of(frames);
         let key = FramesKey::of(pid, location, is_innermost);
-        let before = self.0.insert(key, hash);
+        let before = self.frames.insert(key, hash);
         let is_news = before.unwrap_or(hash_of(&[])) != hash;
         is_news.then(|| Note::Frames(pid, *location, is_innermost, frames.to_vec()))
+    }
+
+    /// The note that tells the path of a file of code; none if it has been told.
+    fn tell_module(&mut self, module: ModuleId, path: &str) -> Option<Note> {
+        let is_news = self.modules.insert(module);
+        is_news.then(|| Note::Module(module, path.to_owned()))
     }
 }
 
@@ -79,6 +89,13 @@ impl Symbols for FrameWitness<'_> {
         }
         frames
     }
+
+    fn module(&self, location: &Location) -> Option<String> {
+        let path = self.symbols.module(location)?;
+        let note = self.told.borrow_mut().tell_module(location.module?, &path);
+        self.notes.borrow_mut().extend(note);
+        Some(path)
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +123,27 @@ mod tests {
         let witness = FrameWitness::new(&better, &mut told);
         assert_eq!(witness.frames(7, &location, false), named);
         assert_eq!(witness.into_notes().len(), 1);
+    }
+
+    #[test]
+    fn files_of_code_are_told_once() {
+        let at = |offset| Location {
+            address: offset,
+            module: Some(ModuleId(1)),
+            offset,
+        };
+        let mut told = Told::default();
+        let mut known = KnownFrames::default();
+        let witness = FrameWitness::new(&known, &mut told);
+        assert_eq!(witness.module(&at(0)), None);
+        assert!(witness.into_notes().is_empty());
+        known.learn_module(ModuleId(1), "/lib/libx.so");
+        let witness = FrameWitness::new(&known, &mut told);
+        for offset in [0, 8] {
+            assert_eq!(witness.module(&at(offset)).as_deref(), Some("/lib/libx.so"));
+        }
+        let expected = Note::Module(ModuleId(1), "/lib/libx.so".to_owned());
+        assert_eq!(witness.into_notes(), [expected]);
     }
 
     #[test]

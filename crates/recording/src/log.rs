@@ -15,7 +15,7 @@ use gpuprobe_model::abi::{
     record,
 };
 use gpuprobe_model::identity::Identity;
-use gpuprobe_model::stack::{CallStack, Frame, Location};
+use gpuprobe_model::stack::{CallStack, Frame, Location, ModuleId};
 use gpuprobe_wire as wire;
 
 /// What the state was fed with besides records.
@@ -42,6 +42,8 @@ pub enum Note {
     Stack(u32, u64, CallStack),
     /// The frames at a location of a process, and whether that is the first of its stack.
     Frames(u32, Location, bool, Vec<Frame>),
+    /// The path of a file of code.
+    Module(ModuleId, String),
     /// What a GPU's memory holds: `CLOCK_MONOTONIC` nanoseconds, number of the GPU, bytes.
     Used(u64, u32, u64),
 }

@@ -195,6 +195,7 @@ impl Player {
             Note::Frames(pid, location, is_innermost, frames) => {
                 self.symbols.learn(pid, location, is_innermost, frames);
             }
+            Note::Module(module, path) => self.symbols.learn_module(module, &path),
             _ => {}
         }
         Played::Nothing

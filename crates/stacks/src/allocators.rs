@@ -108,8 +108,12 @@ const BELOW: &[&str] = &[
 pub fn is_allocator(function: &str, module: &str) -> bool {
     let name = without_return_type(function);
     let begins = |begin: &&str| name.starts_with(begin);
+    is_allocator_file(module) || FUNCTIONS.iter().any(|(_, names)| names.iter().any(begins))
+}
+
+/// Whether a file of code is an allocator as a whole.
+pub(crate) fn is_allocator_file(module: &str) -> bool {
     FILES.iter().any(|file| file_name(module).starts_with(file))
-        || FUNCTIONS.iter().any(|(_, names)| names.iter().any(begins))
 }
 
 /// The index of the first frame that is neither CUDA's nor an allocator's; none if there is none.

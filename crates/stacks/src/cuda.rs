@@ -26,10 +26,16 @@ const HEADERS: &[&str] = &["cuda_runtime.h", "cuda_runtime_api.h"];
 /// Whether a frame with this name, file of code and source file is CUDA's own.
 pub fn is_cuda(function: &str, module: &str, source: Option<&str>) -> bool {
     let begins = |name: &str, list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
-    begins(file_name(module), LIBRARIES)
+    is_own_file(module)
         || begins(function, INTERNAL)
         || source.is_some_and(|source| HEADERS.contains(&file_name(source)))
         || FUNCTIONS.iter().any(|known| known.symbol == function)
+}
+
+/// Whether a file of code is CUDA's own.
+pub(crate) fn is_own_file(module: &str) -> bool {
+    let file = file_name(module);
+    LIBRARIES.iter().any(|begin| file.starts_with(begin))
 }
 
 /// Whether a frame is CUDA's own: a function of Python never is, whatever it is called.

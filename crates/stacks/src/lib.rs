@@ -13,6 +13,7 @@ pub mod functions;
 pub mod instruction;
 mod module;
 mod modules;
+pub mod owners;
 pub mod paths;
 pub mod python;
 mod space;

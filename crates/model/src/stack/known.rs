@@ -66,6 +66,8 @@ impl FramesKey {
 #[derive(Clone, Debug, Default)]
 pub struct KnownFrames {
     frames: HashMap<FramesKey, Vec<Frame>>,
+    /// The paths of files of code.
+    modules: HashMap<ModuleId, String>,
     bytes: usize,
 }
 
@@ -84,13 +86,26 @@ impl KnownFrames {
     /// any more.
     pub fn learn(&mut self, pid: u32, location: Location, is_innermost: bool, frames: Vec<Frame>) {
         let key = FramesKey::of(pid, &location, is_innermost);
+        let path = frames.last().map(|frame| frame.module.as_str());
+        if let (Some(module), Some(path)) = (location.module, path) {
+            self.learn_module(module, path);
+        }
         self.bytes += size_of_frames(&frames);
         if let Some(before) = self.frames.insert(key, frames) {
             self.bytes -= size_of_frames(&before);
         }
     }
 
-    /// Bytes of memory that the frames take.
+    /// Remembers the path of a file of code; what is no path, and the file of Python's lines, is not one.
+    pub fn learn_module(&mut self, module: ModuleId, path: &str) {
+        let is_path = !path.is_empty() && ![JIT, NO_MODULE].contains(&path);
+        if is_path && module != ModuleId::PYTHON && !self.modules.contains_key(&module) {
+            self.bytes += path.len();
+            self.modules.insert(module, path.to_owned());
+        }
+    }
+
+    /// Bytes of memory that the frames and paths take.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -123,6 +138,10 @@ impl Symbols for KnownFrames {
     fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
         let known = self.get(pid, location, is_innermost);
         known.unwrap_or_else(|| vec![bare_frame(location)])
+    }
+
+    fn module(&self, location: &Location) -> Option<String> {
+        self.modules.get(&location.module?).cloned()
     }
 }
 
@@ -158,6 +177,26 @@ mod tests {
         ] {
             assert!(!known.knows(8, &location, is_innermost), "{location:?}");
         }
+    }
+
+    #[test]
+    fn a_file_is_known_by_any_frame_in_it() {
+        let mut known = KnownFrames::default();
+        let place = at(0x5010, Some(1));
+        let named = |module: &str| Frame {
+            module: module.to_owned(),
+            ..bare_frame(&place)
+        };
+        known.learn(7, place, false, vec![bare_frame(&place)]);
+        assert_eq!(known.module(&place), None);
+        known.learn(7, place, false, vec![named("/lib/libx.so")]);
+        let elsewhere = at(0x9999, Some(1));
+        assert_eq!(known.module(&elsewhere).as_deref(), Some("/lib/libx.so"));
+        // A number is of one file.
+        known.learn_module(ModuleId(1), "/lib/liby.so");
+        assert_eq!(known.module(&elsewhere).as_deref(), Some("/lib/libx.so"));
+        assert_eq!(known.module(&at(0x9999, Some(2))), None);
+        assert_eq!(known.module(&at(0x5010, None)), None);
     }
 
     #[test]

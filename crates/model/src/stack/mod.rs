@@ -109,6 +109,13 @@ pub trait Symbols {
     /// address that a call would have returned to.
     fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame>;
 
+    /// The path of the file that `location` is in, without looking for its function; none if it is in
+    /// no file, or that is not known.
+    fn module(&self, location: &Location) -> Option<String> {
+        let _ = location;
+        None
+    }
+
     /// The frames of the caller to which the reader of a file's rows gave this number, innermost first,
     /// and whether they reach the outermost one.
     fn caller(&self, number: u32) -> (Vec<Frame>, bool) {

@@ -1,0 +1,175 @@
+//! Whose memory it is, by the file of code that asked for it: names of libraries and programs.
+
+use std::borrow::Cow;
+
+use crate::allocators;
+use crate::cuda::{self, file_name};
+use crate::python::origin::Origin;
+
+/// What a file of code is on the way from who wants memory to the driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role<'a> {
+    /// CUDA's own, or of the system: it asks for what others want.
+    Between,
+    /// An allocator's. The framework that it is a part of owns what nobody else is seen to want.
+    Allocator(Cow<'a, str>),
+    /// A library's or program's, by the name of its family.
+    Owner(Cow<'a, str>),
+}
+
+/// Beginnings of the names of files that call what they are told to call.
+const SYSTEM: [&str; 12] = [
+    "libc.so",
+    "libc-",
+    "libdl.so",
+    "libdl-",
+    "libpthread",
+    "libm.so",
+    "libstdc++",
+    "libc++",
+    "libgcc_s",
+    "libffi",
+    "ld-linux",
+    "ld-musl",
+];
+
+/// Files that are one library to whoever uses them: the name of all, and beginnings of those of the
+/// others.
+const FAMILIES: [(&str, &[&str]); 6] = [
+    ("libtorch", &["libtorch_", "libc10"]),
+    ("libcublas", &["libcublas"]),
+    ("libcudnn", &["libcudnn_"]),
+    ("libcusolver", &["libcusolver"]),
+    ("libtensorflow", &["libtensorflow"]),
+    ("python", &["libpython", "python3"]),
+];
+
+/// Packages whose extension modules are of a family.
+const PACKAGES: [(&str, &str); 3] = [
+    ("torch", "libtorch"),
+    ("tensorflow", "libtensorflow"),
+    ("cupy_backends", "cupy"),
+];
+
+/// What the file at `path` is, which may be marked as deleted, or none at all (`[jit]`).
+pub fn role(path: &str) -> Role<'_> {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    let file = file_name(path);
+    let is_file = !file.is_empty() && !path.starts_with('[');
+    let is_system = SYSTEM.iter().any(|begin| file.starts_with(begin));
+    let is_between = is_system || cuda::is_own_file(path) || path.contains("/lib-dynload/");
+    if !is_file || is_between {
+        return Role::Between;
+    }
+    let name = family(path, stem(file));
+    match allocators::is_allocator_file(path) {
+        true => Role::Allocator(name),
+        false => Role::Owner(name),
+    }
+}
+
+/// The name of a file of code without what tells its versions and builds apart: `libnccl` of
+/// `libnccl.so.2`, `libgomp` of `libgomp-a34b3233.so.1`.
+pub fn stem(file: &str) -> &str {
+    let ends_there = |at: &usize| file[at + 3..].is_empty() || file[at + 3..].starts_with('.');
+    let end = file.match_indices(".so").map(|(at, _)| at).find(ends_there);
+    let Some(name) = end.map(|end| &file[..end]) else {
+        return file;
+    };
+    let is_version = |text: &str| text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let is_hash = |text: &str| text.len() == 8 && text.chars().all(|c| c.is_ascii_hexdigit());
+    match name.rsplit_once('-') {
+        Some((before, build)) if is_version(build) || is_hash(build) => before,
+        _ => name,
+    }
+}
+
+/// What the owner of a file is called: extension modules of Python by their package.
+fn family<'a>(path: &'a str, stem: &'a str) -> Cow<'a, str> {
+    if let Some((module, _)) = stem.split_once(".cpython-").or(stem.split_once(".abi3")) {
+        let Origin::Package(package, _) = Origin::of(path) else {
+            return module.into();
+        };
+        let known = PACKAGES.iter().find(|(name, _)| *name == package);
+        return known.map_or(package, |(_, family)| family).into();
+    }
+    let is_of = |begins: &[&str]| begins.iter().any(|begin| stem.starts_with(begin));
+    let known = FAMILIES.iter().find(|(_, begins)| is_of(begins));
+    known.map_or(stem, |(family, _)| family).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_have_the_names_that_people_know_them_by() {
+        for (path, owner) in [
+            ("/v/torch/lib/libtorch_cuda.so", "libtorch"),
+            ("/v/torch/lib/libtorch_cuda_linalg.so", "libtorch"),
+            ("/v/torch/lib/libtorch.so", "libtorch"),
+            (
+                "/v/site-packages/torchvision/libtorchvision.so",
+                "libtorchvision",
+            ),
+            (
+                "/v/site-packages/torch/_C.cpython-312-x86_64-linux-gnu.so",
+                "libtorch",
+            ),
+            ("/x/libcublas.so.12", "libcublas"),
+            ("/x/libcublasLt.so.12.8.4.1 (deleted)", "libcublas"),
+            ("/x/libcudnn.so.9", "libcudnn"),
+            ("/x/libcudnn_engines_precompiled.so.9", "libcudnn"),
+            ("/x/libcusparseLt.so.0", "libcusparseLt"),
+            ("/x/libnccl.so.2.27.3", "libnccl"),
+            ("/v/libgomp-a34b3233.so.1", "libgomp"),
+            ("/v/libfoo-2.31.so", "libfoo"),
+            ("/v/tensorflow/libtensorflow_cc.so.2", "libtensorflow"),
+            (
+                "/v/jax_plugins/xla_cuda12/xla_cuda_plugin.so",
+                "xla_cuda_plugin",
+            ),
+            (
+                "/v/site-packages/cupy/_core/core.cpython-310-x86_64-linux-gnu.so",
+                "cupy",
+            ),
+            (
+                "/v/site-packages/cupy_backends/cuda/api/runtime.cpython-310-x86_64-linux-gnu.so",
+                "cupy",
+            ),
+            ("/home/ada/ops.abi3.so", "ops"),
+            ("/usr/bin/python3.12", "python"),
+            ("/usr/lib/libpython3.12.so.1.0", "python"),
+            ("/srv/train_app", "train_app"),
+            ("/srv/app.sort", "app.sort"),
+            ("/srv/libcudart-tests/app", "app"),
+        ] {
+            assert_eq!(role(path), Role::Owner(owner.into()), "{path}");
+        }
+    }
+
+    #[test]
+    fn who_only_hands_on_owns_nothing() {
+        for path in [
+            "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+            "/x/libcudart.so.12 (deleted)",
+            "/x/libcudart-9335f6a2.so.12.8.57",
+            "/usr/lib/libc.so.6",
+            "/usr/lib/libc-2.31.so",
+            "/usr/lib/libstdc++.so.6",
+            "/usr/lib/libffi.so.8",
+            "/usr/lib/python3.12/lib-dynload/_ctypes.cpython-312-x86_64-linux-gnu.so",
+            "[jit]",
+            "[unknown]",
+            "",
+        ] {
+            assert_eq!(role(path), Role::Between, "{path}");
+        }
+        for (path, framework) in [
+            ("/v/torch/lib/libc10_cuda.so", "libtorch"),
+            ("/v/librmm.so", "librmm"),
+        ] {
+            assert_eq!(role(path), Role::Allocator(framework.into()), "{path}");
+        }
+    }
+}
