@@ -14,7 +14,7 @@ use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython, RawTensor};
 use gpuprobe_model::clock;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::stack::{
-    Frame, FramesKey, JIT, KnownFrames, Language, Location, ModuleId, bare_frame,
+    Frame, FramesKey, JIT, KnownFrames, Language, Location, ModuleId, Symbols, bare_frame,
 };
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::Told;
@@ -373,10 +373,31 @@ impl Stacks {
         notes
     }
 
+    /// What is known of call stacks, for reports.
+    pub(super) fn symbols(&self) -> Known<'_> {
+        Known(self)
+    }
+
     /// Whether something that was asked for has not been found yet, after waiting for it a little.
     pub(super) fn is_waiting(&mut self, at_most: Duration) -> bool {
         self.arrived.extend(self.service.wait(at_most));
         self.service.outstanding() > 0
+    }
+}
+
+/// The frames that were found, and the files of all code.
+pub(super) struct Known<'a>(&'a Stacks);
+
+impl Symbols for Known<'_> {
+    fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
+        self.0.frames.frames(pid, location, is_innermost)
+    }
+
+    fn module(&self, location: &Location) -> Option<String> {
+        match self.0.taken.spaces.module(location.module?) {
+            Some(module) => Some(module.path.to_string_lossy().into_owned()),
+            None => self.0.frames.module(location),
+        }
     }
 }
 

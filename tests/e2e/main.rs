@@ -34,6 +34,7 @@ mod losses;
 mod memory;
 mod nothing;
 mod output;
+mod owners;
 mod processes;
 mod python;
 #[path = "../pythons/mod.rs"]

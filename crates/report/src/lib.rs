@@ -13,11 +13,13 @@ mod csv;
 pub mod cudatrace;
 pub mod export;
 mod fold;
+mod frameworks;
 mod history;
 mod json;
 mod label;
 pub mod memleak;
 pub mod names;
+pub mod owners;
 pub mod plot;
 pub mod profile;
 pub mod records;
@@ -163,7 +165,8 @@ pub struct Sources<'a> {
     pub usage: Option<&'a Usage>,
     /// What earlier reports have said.
     pub history: Option<&'a History>,
-    /// Is asked for what [`needed_locations`] names, and nothing else.
+    /// Is asked for the frames that [`needed_locations`] names, and for no others; for files of code, of
+    /// all that is live.
     pub symbols: &'a dyn Symbols,
 }
 

@@ -14,6 +14,7 @@ use crate::host::process;
 use crate::live::Target;
 use crate::live::output::Reader;
 use crate::live::recorder::mark_of;
+use crate::live::stacks::Stacks;
 use gpuprobe_engine::World;
 use gpuprobe_model::clock;
 use gpuprobe_model::link::Link;
@@ -70,8 +71,10 @@ impl Run<'_> {
         self.reported = Instant::now();
         let usage = self.usage();
         let state = &self.sink.state;
-        let stacks = self.sink.stacks.as_ref();
-        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
+        let known = self.sink.stacks.as_ref().map(Stacks::symbols);
+        let symbols = known
+            .as_ref()
+            .map_or(&NoSymbols as &dyn Symbols, |known| known);
         let symbols = FrameWitness::new(symbols, &mut self.told);
         let report = report::build(
             state,

@@ -66,7 +66,7 @@ fn sum(value: &Value, keys: [&str; 3]) -> u64 {
     keys.into_iter().map(|key| number(value, key)).sum()
 }
 
-/// All memory is of some kind, and GPU memory is of some device.
+/// All memory is of some kind, and GPU memory is of some device and has an owner.
 fn check_kinds(value: &Value) {
     let kinds = value["kinds"].as_object().expect("an object");
     let of_kinds = |key: &str| kinds.values().map(|k| number(k, key)).sum::<u64>();
@@ -75,6 +75,8 @@ fn check_kinds(value: &Value) {
         assert_eq!(of_kinds(key), sum(value, keys), "{key} of kinds in {value}");
         let gpu: u64 = of_devices(key);
         assert_eq!(gpu, number(value, keys[0]), "{key} of devices in {value}");
+        let owned: u64 = list(value, "owners").iter().map(|o| number(o, key)).sum();
+        assert_eq!(owned, gpu, "{key} of owners in {value}");
     }
 }
 

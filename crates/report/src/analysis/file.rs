@@ -295,7 +295,7 @@ impl File<'_> {
     ) -> Result<()> {
         if let Some(tensors) = Tensors::read(self.database, until_ns)? {
             for process in &mut memleak.processes {
-                (process.pytorch, process.tensorflow) = tensors.reports(process.pid, options);
+                process.learn_tensors(tensors.reports(process.pid, options));
             }
         }
         Ok(())

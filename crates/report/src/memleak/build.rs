@@ -5,12 +5,13 @@ use std::collections::HashSet;
 
 use super::groups::Groups;
 use super::nvml::tracked;
+use super::pytorch;
 use super::sites::{Holder, site_reports};
 use super::threads::thread_reports;
 use super::{
     DeviceReport, GpuShare, Kinds, Live, Memleak, Nvml, PoolReport, ProcessReport, untraced,
 };
-use super::{frameworks, pytorch};
+use crate::owners::{self, Held, OwnerReport, UNKNOWN};
 use crate::{Options, Sources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet};
 use gpuprobe_engine::pools::Pool;
@@ -57,6 +58,7 @@ pub(crate) fn build(ledger: &Ledger, options: &Options, sources: Sources<'_>) ->
         peak_bytes: ledger.peak_bytes(),
         kinds,
         devices,
+        owners: owners_of(&processes, ledger, options),
         calls,
         processes,
     }
@@ -92,6 +94,19 @@ fn sums(
         }
     }
     (live, kinds, devices)
+}
+
+/// The owners of what is live in all processes that are listed.
+fn owners_of(processes: &[ProcessReport], ledger: &Ledger, options: &Options) -> Vec<OwnerReport> {
+    let forgotten = ledger.forgotten().sums.gpu;
+    let forgotten = OwnerReport {
+        owner: UNKNOWN.to_owned(),
+        bytes: forgotten.bytes,
+        allocations: forgotten.allocations,
+    };
+    let is_told = options.is_final && forgotten.allocations > 0;
+    let known = processes.iter().flat_map(|process| &process.owners);
+    owners::together(known.chain(is_told.then_some(&forgotten)))
 }
 
 fn device_report(index: Option<u16>, device: DeviceIdentity, total: Total) -> DeviceReport {
@@ -136,8 +151,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
     let groups = Groups::of(process, options.view.groups_by_lines(), symbols);
     let (sites, omitted, filtered) =
         site_reports(Holder::Process(process), &groups, options, sources);
-    let (pytorch, tensorflow) = pytorch::reports(process, options, sources);
-    let framework_pools = frameworks::pools(&sites, !tensorflow.is_empty());
+    let Held { owners, pools } = owners::held(process, symbols);
     let (sites, functions) = if options.tells_sites() {
         (Some(sites), Vec::new())
     } else {
@@ -155,7 +169,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         .filter(|_| !process.exited)
         .and_then(|usage| usage.processes.get(&process.pid));
     let age = |ns: u64| options.now_ns.saturating_sub(ns);
-    ProcessReport {
+    let mut report = ProcessReport {
         pid: process.pid,
         uid: process.uid,
         user: identity.user.clone(),
@@ -181,6 +195,7 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         peak_bytes: process.peak_bytes,
         kinds: Kinds(process.totals.kinds().collect()),
         devices,
+        owners,
         reserved_address_bytes: process.physical.reserved_bytes(),
         modules: process.modules() as u64,
         pools: process.pools.iter().map(pool_report).collect(),
@@ -190,10 +205,12 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         functions,
         omitted,
         filtered,
-        pytorch,
-        tensorflow,
-        framework_pools,
-    }
+        pytorch: Vec::new(),
+        tensorflow: Vec::new(),
+        framework_pools: pools,
+    };
+    report.learn_tensors(pytorch::reports(process, options, sources));
+    report
 }
 
 /// For how long a process was traced.

@@ -1,7 +1,6 @@
 //! Who holds memory.
 
 mod build;
-mod frameworks;
 mod groups;
 mod listed;
 mod nvml;
@@ -18,6 +17,8 @@ use chrono::{DateTime, FixedOffset};
 use gpuprobe_model::text::hex;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
+use super::frameworks::TENSORFLOW;
+use super::owners::OwnerReport;
 use super::{Group, View, as_map, clock_micros};
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::totals::{Sums, Total};
@@ -77,6 +78,8 @@ pub struct Memleak {
     pub kinds: Kinds,
     /// GPU memory that is live by device.
     pub devices: Vec<DeviceReport>,
+    /// GPU memory that is live by the library or program that asked for it, largest first.
+    pub owners: Vec<OwnerReport>,
     /// Successful calls of each allocating function that was called.
     #[serde(serialize_with = "as_map")]
     pub calls: Vec<(&'static str, u64)>,
@@ -246,6 +249,8 @@ pub struct ProcessReport {
     pub kinds: Kinds,
     /// GPU memory that is live by device.
     pub devices: Vec<DeviceReport>,
+    /// GPU memory that is live by the library or program that asked for it, largest first.
+    pub owners: Vec<OwnerReport>,
     /// What it has on each GPU of the host.
     pub gpus: Vec<GpuShare>,
     /// Bytes of address space that it reserved: no memory.
@@ -288,6 +293,17 @@ pub struct ProcessReport {
 }
 
 impl ProcessReport {
+    /// Takes in what frameworks tell of what they have handed out: their pools are no secret.
+    pub(crate) fn learn_tensors(
+        &mut self,
+        (pytorch, tensorflow): (Vec<PytorchReport>, Vec<PytorchReport>),
+    ) {
+        if !tensorflow.is_empty() {
+            self.framework_pools.retain(|name| *name != TENSORFLOW);
+        }
+        (self.pytorch, self.tensorflow) = (pytorch, tensorflow);
+    }
+
     /// Call sites, for people.
     pub fn listed(&self) -> &[SiteReport] {
         self.sites.as_deref().unwrap_or(&self.functions)

@@ -46,6 +46,7 @@ fn report(pid: u32, process: &Untraced, usage: &Usage) -> ProcessReport {
         ended_age_ns: None,
         kinds: Kinds::default(),
         devices: Vec::new(),
+        owners: Vec::new(),
         gpus: gpu_shares(&[], used.map_or(&[][..], Vec::as_slice)),
         reserved_address_bytes: 0,
         modules: 0,

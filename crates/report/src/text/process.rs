@@ -12,6 +12,10 @@ use super::sites::{Held, write_details, write_sites};
 use super::table::{Column, Table, plural};
 use crate::Group;
 use crate::memleak::{Memleak, PoolReport, ProcessReport};
+use crate::owners::UNKNOWN;
+
+/// Owners that are named at most; the others are one sum.
+const MAX_OWNERS: usize = 8;
 
 impl ProcessReport {
     pub(crate) fn who(&self) -> Who<'_> {
@@ -66,6 +70,7 @@ pub(super) fn write(
     if memleak.view.allocations {
         write_allocations(process, memleak, page, out)?;
     }
+    write_owners(process, page, out)?;
     write_sums(process, memleak.group, out)?;
     process
         .pools
@@ -182,6 +187,26 @@ fn write_allocations(
         0 => Ok(()),
         more => writeln!(out, "... {} (--top all)", plural(more, "more allocation")),
     }
+}
+
+/// By owner, where one is known.
+fn write_owners(process: &ProcessReport, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+    let owners = &process.owners;
+    if owners.iter().all(|one| one.owner == UNKNOWN) {
+        return Ok(());
+    }
+    let (shown, others) = owners.split_at(owners.len().min(MAX_OWNERS));
+    let mut parts: Vec<_> = shown
+        .iter()
+        .map(|one| format!("{} {}", printable(&one.owner), size(one.bytes)))
+        .collect();
+    if !others.is_empty() {
+        let bytes = others.iter().map(|one| one.bytes);
+        let bytes = bytes.fold(0, u64::saturating_add);
+        parts.push(format!("{} more {}", others.len(), size(bytes)));
+    }
+    parts[0] = format!("by library: {}", parts[0]);
+    page.list(&parts, "  ", out)
 }
 
 /// By kind and by device, where that says more than the total.

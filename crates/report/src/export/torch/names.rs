@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::label;
-use gpuprobe_model::stack::{CallStack, Frame, JIT, KnownFrames, Language, NO_MODULE};
-use gpuprobe_stacks::allocators::is_inner;
-use gpuprobe_stacks::cuda::file_name;
+use crate::owners::Owners;
+use gpuprobe_model::stack::{CallStack, Frame, KnownFrames};
 
 /// Whose memory is: the category that the viewer shows it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +21,7 @@ impl Owner {
 }
 
 /// The category without which the viewer stops with an error.
-pub(super) const UNKNOWN: &str = "unknown";
+pub(super) use crate::owners::UNKNOWN;
 
 /// Call sites of tensors that are categories: the viewer has ten colours for all.
 const SITES: usize = 5;
@@ -50,6 +49,7 @@ pub(super) struct Names<'a> {
     /// The same by where they are, which is quicker to find; and they, so that they stay there.
     by_pointer: HashMap<*const CallStack, (StackId, Rc<CallStack>)>,
     by_id: Vec<Rc<CallStack>>,
+    libraries: Owners<'a>,
     owners: Vec<String>,
     by_name: HashMap<String, Owner>,
     by_stack: HashMap<StackId, Owner>,
@@ -66,6 +66,7 @@ impl<'a> Names<'a> {
             stacks: HashMap::new(),
             by_pointer: HashMap::new(),
             by_id: vec![Rc::default(), Rc::default()],
+            libraries: Owners::new(symbols),
             owners: Vec::new(),
             by_name: HashMap::new(),
             by_stack: HashMap::new(),
@@ -145,95 +146,49 @@ impl<'a> Names<'a> {
         next
     }
 
-    /// Whose memory it is that was allocated with this call stack: the file of the first native frame that
-    /// is neither CUDA's nor an allocator's.
+    /// Whose memory it is that was allocated with this call stack.
     pub(super) fn owner_of(&mut self, stack: StackId) -> Owner {
         if let Some(known) = self.by_stack.get(&stack) {
             return *known;
         }
-        let frames = self.frames(stack);
-        let owner = match frames.iter().find_map(library) {
-            Some(name) => self.owner_named(name),
-            None => Owner::UNKNOWN,
-        };
+        let library = self.libraries.of_stack(&self.by_id[stack.index()]).owner;
+        let name = self.libraries.name(library).to_owned();
+        let owner = self.owner_named(&name);
         self.by_stack.insert(stack, owner);
         owner
     }
 }
 
-/// The library or program that a frame is of, without its version, if it can be an owner.
-fn library(frame: &Frame) -> Option<&str> {
-    let is_file = !matches!(&*frame.module, "" | JIT | NO_MODULE);
-    let is_owner = frame.language == Language::Native && is_file && !is_inner(frame);
-    let name = file_name(&frame.module);
-    is_owner.then(|| name.split(".so").next().unwrap_or(name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpuprobe_model::stack::{Location, ModuleId, bare_frame};
+    use gpuprobe_model::stack::{Language, Location, ModuleId, bare_frame};
 
     #[test]
-    fn the_owner_is_who_called_an_allocator_or_cuda() {
+    fn owners_are_categories_beside_those_that_are_no_library() {
         let mut symbols = KnownFrames::default();
-        let mut stack = |frames: &[(&str, &str)]| {
-            let mut locations = Vec::new();
-            for (function, module) in frames {
-                let offset = symbols.bytes() as u64;
-                let location = Location {
-                    address: offset,
-                    module: Some(ModuleId(1)),
-                    offset,
-                };
-                let frame = Frame {
-                    function: (*function).to_owned(),
-                    module: (*module).to_owned(),
-                    ..bare_frame(&location)
-                };
-                for is_innermost in [false, true] {
-                    symbols.learn(1, location, is_innermost, vec![frame.clone()]);
+        let mut stack = |files: &[&str]| {
+            let location = |(number, file): (u32, &&str)| {
+                let module = ModuleId(number + 10 * u32::try_from(files.len()).unwrap_or(0));
+                symbols.learn_module(module, file);
+                Location {
+                    address: 0,
+                    module: Some(module),
+                    offset: 0,
                 }
-                locations.push(location);
-            }
+            };
             Rc::new(CallStack {
-                locations,
+                locations: (0..).zip(files).map(location).collect(),
                 is_complete: true,
             })
         };
-        let malloc = ("cudaMalloc", "/usr/lib/libcudart.so.12");
-        let main = ("main", "/srv/app");
         let cases = [
             (
-                stack(&[
-                    malloc,
-                    ("ncclCudaMalloc", "/x/libnccl.so.2"),
-                    ("ncclInit", "/x/libnccl.so.2"),
-                    main,
-                ]),
+                stack(&["/x/libcudart.so.12", "/x/libnccl.so.2", "/srv/app"]),
                 "libnccl",
             ),
-            (
-                stack(&[
-                    ("cuMemAlloc_v2", "/usr/lib/libcuda.so.1"),
-                    malloc,
-                    ("f", "/x/libcublasLt.so.12.8"),
-                    main,
-                ]),
-                "libcublasLt",
-            ),
-            (
-                stack(&[
-                    malloc,
-                    ("c10::cuda::alloc()", "/x/libc10_cuda.so"),
-                    ("at::f", "/x/libtorch_cuda.so"),
-                    main,
-                ]),
-                "libtorch_cuda",
-            ),
-            (stack(&[malloc, main]), "app"),
-            (stack(&[malloc, ("0x12", NO_MODULE)]), UNKNOWN),
-            (stack(&[]), UNKNOWN),
+            (stack(&["/x/libcudart.so.12", "/srv/app"]), "app"),
+            (stack(&["/x/libcudart.so.12"]), UNKNOWN),
         ];
         let mut names = Names::new(1, &symbols);
         for (stack, expected) in cases {

@@ -1,0 +1,252 @@
+//! Whose memory it is: the first library or program on the call path that is neither CUDA nor an
+//! allocator.
+//!
+//! Files of code alone tell, so that no function has to be looked up: every site that holds memory is
+//! looked at, however many a report lists. A runtime that is linked into a program is in the program's
+//! file, whose memory that is.
+
+use std::cmp::Reverse;
+
+use hashbrown::HashMap;
+use serde::Serialize;
+
+use crate::frameworks::{self, Pools};
+use gpuprobe_engine::{Process, Site};
+use gpuprobe_model::stack::{CallStack, ModuleId, Symbols};
+use gpuprobe_stacks::owners::{Role, role};
+
+/// Whose memory is that whose call stack was not taken, or leads nowhere.
+pub(crate) const UNKNOWN: &str = "unknown";
+
+/// Live GPU memory of one owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OwnerReport {
+    /// The library without its version, or the program: `libcublas`, `train_app`; `unknown` without a
+    /// call stack.
+    pub owner: String,
+    /// Bytes that are live.
+    pub bytes: u64,
+    /// Their number of allocations.
+    pub allocations: u64,
+}
+
+/// An owner, by its number within [`Owners`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OwnerId(u32);
+
+impl OwnerId {
+    const UNKNOWN: Self = Self(0);
+}
+
+/// What a file of code is, and which frameworks' pools it is of.
+#[derive(Clone, Copy, Debug)]
+struct File {
+    part: Part,
+    pools: Pools,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Between,
+    Allocator(OwnerId),
+    Owner(OwnerId),
+}
+
+/// What a call path says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Called {
+    pub(crate) owner: OwnerId,
+    /// The frameworks that were met up to the owner.
+    pools: Pools,
+}
+
+/// Tells owners; each file of code is looked at once.
+pub(crate) struct Owners<'a> {
+    symbols: &'a dyn Symbols,
+    names: Vec<String>,
+    by_name: HashMap<String, OwnerId>,
+    by_module: HashMap<ModuleId, File>,
+    by_path: HashMap<String, File>,
+}
+
+impl<'a> Owners<'a> {
+    pub(crate) fn new(symbols: &'a dyn Symbols) -> Self {
+        let mut owners = Self {
+            symbols,
+            names: Vec::new(),
+            by_name: HashMap::new(),
+            by_module: HashMap::new(),
+            by_path: HashMap::new(),
+        };
+        owners.named(UNKNOWN);
+        owners
+    }
+
+    /// What an owner is called.
+    pub(crate) fn name(&self, owner: OwnerId) -> &str {
+        self.names
+            .get(owner.0 as usize)
+            .map_or(UNKNOWN, |name| name)
+    }
+
+    /// What the locations of a stack say.
+    pub(crate) fn of_stack(&mut self, stack: &CallStack) -> Called {
+        let mut path = Path::default();
+        for location in &stack.locations {
+            let Some(module) = location.module.filter(|id| *id != ModuleId::PYTHON) else {
+                continue;
+            };
+            let file = match self.by_module.get(&module) {
+                Some(file) => *file,
+                None => {
+                    let file = self.file(&self.symbols.module(location).unwrap_or_default());
+                    self.by_module.insert(module, file);
+                    file
+                }
+            };
+            if path.ends_with(file) {
+                break;
+            }
+        }
+        path.called()
+    }
+
+    /// What the frames say of the caller to which the reader of a file has given this number.
+    fn of_caller(&mut self, caller: u32) -> Called {
+        let mut path = Path::default();
+        for frame in self.symbols.caller(caller).0 {
+            let file = self.file(&frame.module);
+            if path.ends_with(file) {
+                break;
+            }
+        }
+        path.called()
+    }
+
+    fn of_site(&mut self, site: &Site) -> Called {
+        match (&site.stack, site.caller) {
+            (Some(stack), _) => self.of_stack(stack),
+            (None, Some(caller)) => self.of_caller(caller),
+            (None, None) => Path::default().called(),
+        }
+    }
+
+    fn file(&mut self, path: &str) -> File {
+        if let Some(known) = self.by_path.get(path) {
+            return *known;
+        }
+        let part = match role(path) {
+            Role::Between => Part::Between,
+            Role::Allocator(name) => Part::Allocator(self.named(&name)),
+            Role::Owner(name) => Part::Owner(self.named(&name)),
+        };
+        let pools = Pools::of_file(path);
+        let file = File { part, pools };
+        self.by_path.insert(path.to_owned(), file);
+        file
+    }
+
+    fn named(&mut self, name: &str) -> OwnerId {
+        if let Some(known) = self.by_name.get(name) {
+            return *known;
+        }
+        let next = OwnerId(u32::try_from(self.names.len()).unwrap_or(0));
+        self.names.push(name.to_owned());
+        self.by_name.insert(name.to_owned(), next);
+        next
+    }
+}
+
+/// A call path, as far as it was followed from the driver outwards.
+#[derive(Default)]
+struct Path {
+    allocator: Option<OwnerId>,
+    owner: Option<OwnerId>,
+    pools: Pools,
+}
+
+impl Path {
+    /// Goes on to the next file; true if that is of whoever called the owner.
+    fn ends_with(&mut self, file: File) -> bool {
+        match (file.part, self.owner) {
+            (Part::Owner(owner), Some(known)) if owner != known => return true,
+            (Part::Owner(owner), _) => self.owner = Some(owner),
+            (Part::Allocator(of), _) => self.allocator = self.allocator.or(Some(of)),
+            (Part::Between, _) => {}
+        }
+        self.pools.add(file.pools);
+        false
+    }
+
+    fn called(self) -> Called {
+        let owner = self.owner.or(self.allocator);
+        Called {
+            owner: owner.unwrap_or(OwnerId::UNKNOWN),
+            pools: self.pools,
+        }
+    }
+}
+
+/// What a process holds, by owner.
+pub(crate) struct Held {
+    /// What holds most first.
+    pub(crate) owners: Vec<OwnerReport>,
+    /// The frameworks whose pools got memory.
+    pub(crate) pools: Vec<&'static str>,
+}
+
+/// Adds up what is live at all sites of `process`.
+pub(crate) fn held(process: &Process, symbols: &dyn Symbols) -> Held {
+    let mut owners = Owners::new(symbols);
+    let mut sums: HashMap<OwnerId, (u64, u64)> = HashMap::new();
+    let mut pools = Pools::default();
+    for site in process.sites.iter().filter(|site| !site.live.is_empty()) {
+        let called = owners.of_site(site);
+        pools.add(called.pools.got_memory_of(site.row));
+        let gpu = site.live.gpu;
+        if gpu.allocations > 0 {
+            let sum = sums.entry(called.owner).or_default();
+            sum.0 = sum.0.saturating_add(gpu.bytes);
+            sum.1 += gpu.allocations;
+        }
+    }
+    let sums = sums
+        .into_iter()
+        .map(|(owner, (bytes, allocations))| OwnerReport {
+            owner: owners.name(owner).to_owned(),
+            bytes,
+            allocations,
+        });
+    Held {
+        owners: sorted(sums.collect()),
+        pools: frameworks::names(pools),
+    }
+}
+
+/// The owners of several processes together.
+pub(crate) fn together<'a>(all: impl Iterator<Item = &'a OwnerReport>) -> Vec<OwnerReport> {
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut sums: Vec<OwnerReport> = Vec::new();
+    for one in all {
+        let next = sums.len();
+        let place = *places.entry(&one.owner).or_insert(next);
+        if place == next {
+            sums.push(one.clone());
+        } else {
+            sums[place].bytes = sums[place].bytes.saturating_add(one.bytes);
+            sums[place].allocations += one.allocations;
+        }
+    }
+    sorted(sums)
+}
+
+fn sorted(mut owners: Vec<OwnerReport>) -> Vec<OwnerReport> {
+    owners.sort_by(|a, b| {
+        let key = |one: &OwnerReport| (Reverse(one.bytes), Reverse(one.allocations));
+        (key(a), &a.owner).cmp(&(key(b), &b.owner))
+    });
+    owners
+}
+
+#[cfg(test)]
+mod tests;

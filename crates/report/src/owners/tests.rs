@@ -1,0 +1,124 @@
+use super::*;
+use gpuprobe_model::stack::{Frame, KnownFrames, Location};
+
+/// A call path by the files that it leads through, innermost first; of an empty one, no module is known.
+fn stack(files: &[&str], known: &mut KnownFrames, modules: &mut Vec<String>) -> CallStack {
+    let mut location = |file: &&str| {
+        let number = modules.iter().position(|module| module == file);
+        let number = number.unwrap_or_else(|| {
+            modules.push((*file).to_owned());
+            modules.len() - 1
+        });
+        let module = ModuleId(u32::try_from(number).unwrap_or(0));
+        known.learn_module(module, file);
+        Location {
+            address: 0x1000,
+            module: Some(module).filter(|_| !file.is_empty()),
+            offset: 0,
+        }
+    };
+    CallStack {
+        locations: files.iter().map(&mut location).collect(),
+        is_complete: true,
+    }
+}
+
+#[test]
+fn the_owner_is_who_called_an_allocator_or_cuda() {
+    let (cuda, runtime) = ("/usr/lib/libcuda.so.1", "/x/libcudart.so.12");
+    let (c10, torch) = ("/v/libc10_cuda.so", "/v/libtorch_cuda.so");
+    let (libc, app) = ("/usr/lib/libc.so.6", "/srv/app");
+    let cases: [(&[&str], &str); 12] = [
+        (&[runtime, "/x/libnccl.so.2", torch, app], "libnccl"),
+        (&[cuda, runtime, "/x/libcublasLt.so.12.8", app], "libcublas"),
+        (&[runtime, c10, torch, app], "libtorch"),
+        // Through `std::call_once`, and from a thread of its own.
+        (&[runtime, c10, libc, torch, app], "libtorch"),
+        (&[runtime, c10, libc], "libtorch"),
+        (&[cuda, runtime, "/v/librmm.so", app], "app"),
+        // The runtime is in the program.
+        (&[cuda, app, libc], "app"),
+        (&[runtime, "", "/usr/bin/python3.12", libc], "python"),
+        (
+            &[runtime, "/usr/lib/libffi.so.8", "/usr/bin/python3.12"],
+            "python",
+        ),
+        (&[cuda, runtime, libc], UNKNOWN),
+        (&[runtime, ""], UNKNOWN),
+        (&[], UNKNOWN),
+    ];
+    let (mut known, mut modules) = (KnownFrames::default(), Vec::new());
+    let stacks = cases.map(|(files, name)| (stack(files, &mut known, &mut modules), name));
+    let mut owners = Owners::new(&known);
+    for (stack, expected) in &stacks {
+        let owner = owners.of_stack(stack).owner;
+        assert_eq!(owners.name(owner), *expected, "{stack:?}");
+    }
+}
+
+#[test]
+fn pools_are_met_before_the_owners_caller() {
+    let (runtime, app) = ("/x/libcudart.so.12", "/srv/app");
+    let backends =
+        "/v/site-packages/cupy_backends/cuda/api/runtime.cpython-310-x86_64-linux-gnu.so";
+    let memory = "/v/site-packages/cupy/cuda/memory.cpython-310-x86_64-linux-gnu.so";
+    let plugin = "/v/jax_plugins/xla_cuda12/xla_cuda_plugin.so";
+    let cases: [(&[&str], &[&str]); 4] = [
+        (&[runtime, backends, memory, app], &["CuPy"]),
+        (&[runtime, plugin, app], &["JAX"]),
+        // What cuBLAS has for itself is in nobody's pool.
+        (&[runtime, "/x/libcublas.so.12", plugin, app], &[]),
+        (&[runtime, "/x/librmm.so", app], &["RMM"]),
+    ];
+    let (mut known, mut modules) = (KnownFrames::default(), Vec::new());
+    let stacks = cases.map(|(files, pools)| (stack(files, &mut known, &mut modules), pools));
+    let mut owners = Owners::new(&known);
+    for (stack, expected) in &stacks {
+        let pools = owners.of_stack(stack).pools.got_memory_of(0);
+        assert_eq!(frameworks::names(pools), *expected, "{stack:?}");
+    }
+}
+
+/// Knows the frames of one caller.
+struct Caller(Vec<Frame>);
+
+impl Symbols for Caller {
+    fn frames(&self, _: u32, _: &Location, _: bool) -> Vec<Frame> {
+        Vec::new()
+    }
+
+    fn caller(&self, _: u32) -> (Vec<Frame>, bool) {
+        (self.0.clone(), true)
+    }
+}
+
+#[test]
+fn callers_of_files_are_told_by_their_frames() {
+    let files = ["/x/libcudart.so.12", "/x/libcudnn_ops.so.9", "/srv/app"];
+    let frame = |module: &str| Frame {
+        module: module.to_owned(),
+        ..gpuprobe_model::stack::bare_frame(&Location::python(0))
+    };
+    let caller = Caller(files.map(frame).to_vec());
+    let mut owners = Owners::new(&caller);
+    let owner = owners.of_caller(7).owner;
+    assert_eq!(owners.name(owner), "libcudnn");
+}
+
+#[test]
+fn sums_of_processes_are_put_together_largest_first() {
+    let one = |owner: &str, bytes| OwnerReport {
+        owner: owner.to_owned(),
+        bytes,
+        allocations: 1,
+    };
+    let all = [one("a", 3), one("b", 4), one("a", 2)];
+    let expected = [
+        OwnerReport {
+            allocations: 2,
+            ..one("a", 5)
+        },
+        one("b", 4),
+    ];
+    assert_eq!(together(all.iter()), expected);
+}
