@@ -1,5 +1,6 @@
 //! The command line: what was typed, turned once into what it means.
 
+mod explain;
 mod export;
 mod file;
 mod messages;
@@ -51,17 +52,22 @@ struct Cli {
 
 /// What the exit status tells, in the help.
 const STATUS: &str = "Exit status: 0; 1 after an error; 2 where the command line makes no sense; 3 \
-    where nothing could be traced, or nothing in a file is as asked. With COMMAND, its own if that \
-    is not 0.";
+    where nothing could be traced, or nothing in a file is as asked; 4 where a leak was found and \
+    that was asked for. With COMMAND, its own if that is not 0.";
 
 /// The exit status where nothing in a file is as asked.
 const NOTHING: u8 = 3;
+
+/// The exit status where a leak was found, and that was asked for.
+pub const LEAKS: u8 = 4;
 
 #[derive(Debug, Subcommand)]
 enum Action {
     #[cfg(feature = "live")]
     #[command(flatten)]
     Live(trace::Action),
+    /// Say whether memory leaks, and whose it is: of running processes, or of a recording.
+    Explain(Box<explain::ExplainArgs>),
     /// Analyse a recording, or an Nsight Systems export.
     Report(report::ReportArgs),
     /// Draw memory over time.
@@ -88,6 +94,7 @@ pub fn main() -> ExitCode {
     let result = match cli.action {
         #[cfg(feature = "live")]
         Some(Action::Live(action)) => action.run(),
+        Some(Action::Explain(arguments)) => arguments.run(),
         Some(Action::Report(arguments)) => arguments.run(),
         Some(Action::Plot(arguments)) => arguments.run(),
         Some(Action::Export(arguments)) => arguments.run(),

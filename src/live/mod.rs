@@ -151,6 +151,15 @@ pub struct Config {
     pub allow_arm64: bool,
     /// What is recorded, if anything.
     pub record: Option<Record>,
+    /// What all of it means is said at the end, and nothing else.
+    pub explains: Option<Explains>,
+}
+
+/// What is said at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explains {
+    /// A leak makes the exit status [`LEAKS`](crate::cli::LEAKS).
+    pub fails: bool,
 }
 
 impl Config {

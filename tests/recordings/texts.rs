@@ -206,7 +206,7 @@ fn nothing_prints_alike_at_80_columns() {
     let folder = scenes();
     let at_80 = |arguments: &[&str]| written(&folder.path(""), arguments, Some(80));
     let sites = last_column(&at_80(&["replay", "training.sqlite"]), "WHERE");
-    assert_eq!(sites.len(), 7, "{sites:?}");
+    assert_eq!(sites.len(), 8, "{sites:?}");
     let launched = last_column(&at_80(&["replay", "launches.sqlite", "--last"]), "KERNEL");
     let ran = last_column(&at_80(&["replay", "activity.sqlite", "--last"]), "KERNEL");
     let reported = last_column(

@@ -10,7 +10,7 @@ mod tests;
 
 use crate::sites::series::{AGES, Shape, least_age_ns};
 
-use growth::Growth;
+use growth::{Growth, sum};
 
 /// What a site does that grows for less is not called growth yet: programs warm up.
 pub const LEAST_GROWTH_NS: u64 = 57_000_000_000;
@@ -97,7 +97,7 @@ impl Judgement {
 
 /// Judges a site; `None` if nothing is live there.
 pub fn judge(shape: &Shape) -> Option<Judgement> {
-    let blocks: u64 = shape.left.iter().sum();
+    let blocks = sum(&shape.left);
     if blocks == 0 {
         return None;
     }
@@ -111,7 +111,7 @@ pub fn judge(shape: &Shape) -> Option<Judgement> {
 fn growing(shape: &Shape, growth: &Growth) -> Judgement {
     let span_ns = growth.end_ns.saturating_sub(growth.since_ns);
     // To the window: what happened within one is not told apart.
-    let watched_ns = span_ns + shape.width_ns;
+    let watched_ns = span_ns.saturating_add(shape.width_ns);
     let confidence = if watched_ns < LEAST_GROWTH_NS {
         Confidence::NotEnough(LEAST_GROWTH_NS - watched_ns)
     } else if growth.is_replaced {
@@ -145,7 +145,7 @@ fn is_by_cycles(shape: &Shape, growth: &Growth) -> bool {
     let each_ns = last_ns.saturating_sub(began_ns) / u64::from(cycles.max(1));
     cycles >= KNOWN_CYCLES
         && growth.blocks >= u64::from(cycles)
-        && shape.now_ns.saturating_sub(last_ns) <= 2 * each_ns
+        && shape.now_ns.saturating_sub(last_ns) <= each_ns.saturating_mul(2)
 }
 
 /// What a site does that does not grow.
@@ -157,7 +157,7 @@ fn steady(shape: &Shape, blocks: u64) -> Judgement {
         since_ns: first_ns,
         span_ns: shape.now_ns.saturating_sub(first_ns),
         blocks,
-        bytes: shape.left_bytes.iter().sum(),
+        bytes: sum(&shape.left_bytes),
         ..facts
     };
     let enough = |least_ns: u64| match least_ns.checked_sub(quiet_ns) {
@@ -194,25 +194,27 @@ fn steady(shape: &Shape, blocks: u64) -> Judgement {
 
 /// Allocations, and their bytes, that are far older than nearly all that were freed.
 fn late(shape: &Shape, usual_age_ns: Option<u64>) -> Option<(u64, u64)> {
-    if shape.ages.iter().sum::<u64>() < KNOWN_FREES {
+    if sum(&shape.ages) < KNOWN_FREES {
         return None;
     }
     let late_ns = usual_age_ns?.saturating_mul(LATE).max(LEVEL_NS);
     let old = shape.windows_older_than(late_ns);
-    let blocks: u64 = shape.left[..old].iter().sum();
-    let bytes = shape.left_bytes[..old].iter().sum();
+    let (blocks, bytes) = (sum(&shape.left[..old]), sum(&shape.left_bytes[..old]));
     // What was there at first and stays is no straggler.
     let began_ns = shape.born_ns?.0;
-    let first = shape.index(began_ns.saturating_add(AT_ONCE_NS)) + 1;
-    let is_later = shape.left[..old].iter().skip(first).any(|&left| left > 0);
+    let first = shape.index(began_ns.saturating_add(AT_ONCE_NS));
+    let is_later = shape.left[..old]
+        .iter()
+        .skip(first.saturating_add(1))
+        .any(|&left| left > 0);
     (blocks > 0 && is_later).then_some((blocks, bytes))
 }
 
 /// What is known of a site whatever it does.
 fn facts(shape: &Shape) -> Judgement {
-    let frees: u64 = shape.ages.iter().sum();
+    let frees = sum(&shape.ages);
     let last = shape.left.iter().rposition(|&left| left > 0).unwrap_or(0);
-    let last_ns = shape.begin_ns + (last as u64 + 1) * shape.width_ns;
+    let last_ns = shape.time_of(last + 1);
     let born_ns = shape.born_ns.map_or(last_ns, |(_, born_ns)| born_ns);
     let mut left = frees - frees / 100;
     let usual = shape.ages.iter().position(|&count| {

@@ -11,6 +11,7 @@ pub mod analysis;
 pub mod bandwidth;
 mod csv;
 pub mod cudatrace;
+pub mod explain;
 pub mod export;
 mod fold;
 mod frameworks;
@@ -27,6 +28,7 @@ pub mod replay;
 mod run;
 mod tape;
 mod text;
+mod verdict;
 pub mod view;
 
 use std::borrow::Cow;
@@ -50,6 +52,7 @@ use activity::lines::Line;
 use analysis::About;
 use bandwidth::{BandwidthUtil, CopyReport};
 use cudatrace::Cudatrace;
+use explain::Explain;
 use memleak::Memleak;
 
 #[doc(hidden)]
@@ -84,6 +87,9 @@ pub struct Report {
     /// Who holds memory, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memleak: Option<Memleak>,
+    /// What that means, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explain: Option<Explain>,
     /// Which kernels are launched, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cudatrace: Option<Cudatrace>,
@@ -106,6 +112,8 @@ pub struct Options {
     pub view: View,
     /// Single allocations are listed.
     pub allocations: bool,
+    /// What it means is said.
+    pub explains: bool,
     /// Call stacks are taken.
     pub stacks: bool,
     /// Every process of the host is traced.
@@ -130,6 +138,7 @@ impl Options {
             top: None,
             view: View::default(),
             allocations: false,
+            explains: false,
             stacks: true,
             host_wide: false,
             now_ns: 0,
@@ -215,6 +224,7 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>)
         memleak: modes
             .memleak
             .then(|| memleak::build(&state.ledger, options, sources)),
+        explain: None,
         cudatrace: modes
             .cudatrace
             .then(|| cudatrace::build(&state.launches, options)),
@@ -226,6 +236,9 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>)
             .then(|| activity::build(&state.activity, options)),
     };
     name_processes(&mut report, &state.ledger);
+    if options.explains {
+        report.explain = report.memleak.as_ref().map(Explain::of);
+    }
     report
 }
 

@@ -56,6 +56,8 @@ enum Part {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Called {
     pub(crate) owner: OwnerId,
+    /// An allocator took it for a pool of its own.
+    pub(crate) is_pooled: bool,
     /// The frameworks that were met up to the owner.
     pools: Pools,
 }
@@ -123,7 +125,8 @@ impl<'a> Owners<'a> {
         path.called()
     }
 
-    fn of_site(&mut self, site: &Site) -> Called {
+    /// What the stack of a site says.
+    pub(crate) fn of_site(&mut self, site: &Site) -> Called {
         match (&site.stack, site.caller) {
             (Some(stack), _) => self.of_stack(stack),
             (None, Some(caller)) => self.of_caller(caller),
@@ -182,6 +185,7 @@ impl Path {
         let owner = self.owner.or(self.allocator);
         Called {
             owner: owner.unwrap_or(OwnerId::UNKNOWN),
+            is_pooled: self.allocator.is_some(),
             pools: self.pools,
         }
     }

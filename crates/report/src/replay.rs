@@ -123,6 +123,7 @@ impl Replay<'_> {
             now_ns: mark.now_ns.unwrap_or_else(|| self.monotonic_ns(mark)),
             is_final: mark.is_final,
             allocations: true,
+            explains: false,
             since_last: Duration::from_nanos(mark.since_last_ns),
             since_start: Duration::from_nanos(mark.since_start_ns),
             link,

@@ -70,6 +70,7 @@ fn make_reports(player: &mut Player) {
             stacks,
             host_wide: !stacks,
             allocations: true,
+            explains: false,
             now_ns: u64::MAX,
             is_final,
             since_last: Duration::from_nanos(1),

@@ -68,6 +68,7 @@ fn options(top: Option<usize>, view: View) -> Options {
         host_wide: false,
         now_ns: 1_000,
         allocations: true,
+        explains: false,
         is_final: false,
         since_last: Duration::ZERO,
         since_start: Duration::ZERO,

@@ -1,6 +1,7 @@
 //! Live tracing, as it is typed.
 
 mod activity;
+mod explain;
 mod mistyped;
 mod record;
 mod target;
@@ -24,6 +25,7 @@ use gpuprobe_cuda::Modes;
 use gpuprobe_report::Format;
 
 use activity::ActivityArgs;
+pub(super) use explain::Explained;
 pub(super) use mistyped::explain;
 use target::TargetArgs;
 
@@ -220,6 +222,7 @@ impl TraceArgs {
                 all_tables: false,
                 sample_every: None,
             }),
+            explains: None,
         }
     }
 }

@@ -107,6 +107,7 @@ impl RecordArgs {
             map_entries: self.target.map_entries,
             allow_arm64: self.target.allow_arm64,
             record: Some(record),
+            explains: None,
         }
     }
 }

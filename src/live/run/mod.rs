@@ -25,6 +25,7 @@ use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
 use super::{Config, Target, Tracer, command, descriptors, limits, nothing};
+use crate::cli::LEAKS;
 use crate::host::process::Handle;
 use crate::probe::{Rings, types};
 use gpuprobe_model::clock::Clock;
@@ -109,6 +110,8 @@ struct Run<'a> {
     announced: Announced,
     /// The losses that the user has been told on standard error.
     lost_said: Lost,
+    /// The last report explains, and calls something a leak.
+    leaks: bool,
 }
 
 impl Run<'_> {
@@ -220,12 +223,19 @@ impl Run<'_> {
         }
         self.samples.iter().for_each(Samples::say_failures);
         let written = self.write_profiles();
+        let fails = self.fails();
         let status = self.finish(child, status).await?;
         let status = match status.map(command::exit_code) {
             None | Some(0) if nothing => nothing::NOTHING,
+            None | Some(0) if fails => LEAKS,
             status => status.unwrap_or(0),
         };
         written.map(|()| ExitCode::from(status))
+    }
+
+    /// Whether a leak was found, and whoever asked wants the status to tell.
+    fn fails(&self) -> bool {
+        self.leaks && self.config.explains.is_some_and(|explains| explains.fails)
     }
 
     /// Whether nothing is left to trace, if it was processes.

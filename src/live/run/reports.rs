@@ -43,13 +43,9 @@ impl Run<'_> {
         if self.config.modes.cudatrace {
             self.count_launches()?;
         }
-        if !is_final
-            && self
-                .config
-                .record
-                .as_ref()
-                .is_some_and(|record| record.only)
-        {
+        let records = self.config.record.as_ref();
+        let is_for_the_end = records.is_some_and(|record| record.only);
+        if !is_final && (is_for_the_end || self.config.explains.is_some()) {
             return Ok(Reader::Reading);
         }
         let modes = self.config.modes;
@@ -87,6 +83,8 @@ impl Run<'_> {
                 symbols: &symbols,
             },
         );
+        let explained = report.explain.as_ref();
+        self.leaks = explained.is_some_and(|explained| explained.has_growth());
         self.history.note(&state.ledger, &report, options.now_ns);
         if self.sink.tap.is_recording() {
             let notes = symbols.into_notes();
@@ -110,6 +108,7 @@ impl Run<'_> {
             stacks: self.config.stacks.is_on(),
             host_wide: self.config.target == Target::Everything,
             allocations: true,
+            explains: self.config.explains.is_some(),
             now_ns: clock::monotonic_ns(),
             is_final,
             since_last: self.reported.elapsed(),

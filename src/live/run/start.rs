@@ -78,6 +78,7 @@ impl<'a> Run<'a> {
             lost: Lost::default(),
             told: Told::default(),
             lost_said: Lost::default(),
+            leaks: false,
         })
     }
 }

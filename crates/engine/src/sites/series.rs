@@ -255,7 +255,7 @@ impl Shape {
         unknown.widen(all.shift);
         for window in &unknown.windows {
             if let Some(count) = shape.unknown_frees.get_mut(usize::from(window.index)) {
-                *count += u64::from(window.left);
+                *count = count.saturating_add(u64::from(window.left));
             }
         }
         shape
@@ -270,12 +270,12 @@ impl Shape {
         let (mut live, mut bytes) = now;
         for index in (0..self.left.len()).rev() {
             if let Some(window) = windows.next_if(|w| usize::from(w.index) == index) {
-                self.left[index] += u64::from(window.left);
+                self.left[index] = self.left[index].saturating_add(u64::from(window.left));
                 self.left_bytes[index] = self.left_bytes[index].saturating_add(window.left_bytes);
                 live = live.min(u64::from(window.live));
                 bytes = bytes.min(window.bytes);
             }
-            self.live[index] += live;
+            self.live[index] = self.live[index].saturating_add(live);
             self.bytes[index] = self.bytes[index].saturating_add(bytes);
         }
         for (sum, count) in self
@@ -283,7 +283,7 @@ impl Shape {
             .iter_mut()
             .zip(series.ages.iter().flat_map(|a| **a))
         {
-            *sum += u64::from(count);
+            *sum = sum.saturating_add(u64::from(count));
         }
         self.born_ns = match (self.born_ns, series.born_ns) {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),

@@ -37,8 +37,14 @@ impl Shape {
         self.index(until_ns).min(self.left.len())
     }
 
+    /// When this window begins.
+    pub(super) fn time_of(&self, window: usize) -> u64 {
+        let since = (window as u64).saturating_mul(self.width_ns);
+        self.begin_ns.saturating_add(since)
+    }
+
     fn begin_of(&self, window: usize) -> u64 {
-        let begin_ns = self.begin_ns + window as u64 * self.width_ns;
+        let begin_ns = self.time_of(window);
         match self.born_ns {
             Some((born_ns, _)) => begin_ns.max(born_ns),
             None => begin_ns,
@@ -46,37 +52,36 @@ impl Shape {
     }
 
     fn end_of(&self, windows: usize) -> u64 {
-        let end_ns = self.begin_ns + windows as u64 * self.width_ns;
-        end_ns.min(self.now_ns)
+        self.time_of(windows).min(self.now_ns)
     }
 }
 
 /// Growth by what was allocated and stays: older than nearly everything that is freed there.
 pub(super) fn of_blocks(shape: &Shape) -> Option<Growth> {
     let end = (0..AGES).find_map(|bucket| {
-        let freed: u64 = shape.ages[bucket..].iter().sum();
+        let freed = sum(&shape.ages[bucket..]);
         let windows = shape.windows_older_than(least_age_ns(bucket));
-        let left: u64 = shape.left[..windows].iter().sum();
+        let left = sum(&shape.left[..windows]);
         let stays = left >= LEAST_BLOCKS && freed.saturating_mul(STAYS) <= left;
         stays.then_some(windows)
     })?;
     let left = &shape.left[..end];
     let grows = |first: &usize| is_even(&left[*first..]);
-    let is_more = |first: &usize| !is_replaced(shape, *first, left[*first..].iter().sum());
+    let is_more = |first: &usize| !is_replaced(shape, *first, sum(&left[*first..]));
     let first = starts(end).filter(grows).find(is_more);
     let first = first.or_else(|| starts(end).find(grows))?;
     Some(Growth {
         is_replaced: !is_more(&first),
         since_ns: shape.begin_of(first),
         end_ns: shape.end_of(end),
-        blocks: left[first..].iter().sum(),
-        bytes: shape.left_bytes[first..end].iter().sum(),
+        blocks: sum(&left[first..]),
+        bytes: sum(&shape.left_bytes[first..end]),
     })
 }
 
 /// Whether so many frees were of what had been there before that they may be what was replaced.
 fn is_replaced(shape: &Shape, first: usize, blocks: u64) -> bool {
-    let unknown: u64 = shape.unknown_frees[first..].iter().sum();
+    let unknown = sum(&shape.unknown_frees[first..]);
     unknown.saturating_mul(2) >= blocks
 }
 
@@ -109,6 +114,11 @@ fn starts(end: usize) -> std::ops::Range<usize> {
     0..end.saturating_sub(PARTS - 1)
 }
 
+/// What a traced program says may not fit.
+pub(super) fn sum(values: &[u64]) -> u64 {
+    values.iter().copied().fold(0, u64::saturating_add)
+}
+
 /// Sums of the parts.
 fn parts(values: &[u64]) -> [u64; PARTS] {
     let mut parts = [0_u64; PARTS];
@@ -121,8 +131,7 @@ fn parts(values: &[u64]) -> [u64; PARTS] {
 
 /// Whether what was added is spread over the whole time, and does not become less.
 fn is_even(added: &[u64]) -> bool {
-    let sum: u64 = added.iter().sum();
-    if sum < LEAST_BLOCKS || added.first() == Some(&0) {
+    if sum(added) < LEAST_BLOCKS || added.first() == Some(&0) {
         return false;
     }
     let parts = parts(added);
@@ -134,16 +143,16 @@ fn is_even(added: &[u64]) -> bool {
 fn does_not_level(added: &[u64]) -> bool {
     let third = (added.len() / 3).max(1);
     let (before, last) = added.split_at(added.len() - third);
-    let mean = |values: &[u64]| values.iter().sum::<u64>() as f64 / values.len().max(1) as f64;
+    let mean = |values: &[u64]| sum(values) as f64 / values.len().max(1) as f64;
     mean(last) * 3.0 >= mean(before) * 2.0
 }
 
-/// Whether rises that are `sum` together are spread likewise, each part with a share.
-fn is_steady(rises: &[u64], sum: u64) -> bool {
-    if sum == 0 || rises.len() < PARTS {
+/// Whether rises that are `all` together are spread likewise, each part with a share.
+fn is_steady(rises: &[u64], all: u64) -> bool {
+    if all == 0 || rises.len() < PARTS {
         return false;
     }
-    let share = (sum / PARTS as u64 / 3).max(1);
+    let share = (all / PARTS as u64 / 3).max(1);
     let parts = parts(rises);
     let filled = parts.iter().filter(|&&part| part >= share).count();
     filled >= PARTS - 1 && parts[PARTS - 1] >= share && does_not_level(rises)

@@ -241,7 +241,9 @@ impl Answer {
             Question::Waits => tables::named(Named::waits(report), "kind"),
             Question::Nvtx => tables::named(Named::ranges(report), "range"),
             Question::Processes => tables::processes(report),
-            Question::Watermark | Question::Leakage | Question::Summary => return Ok(()),
+            Question::Watermark | Question::Leakage | Question::Explain | Question::Summary => {
+                return Ok(());
+            }
         };
         self.table(&table.columns, table.rows.into_iter(), out)
     }

@@ -96,6 +96,8 @@ pub enum Question {
     Watermark,
     /// What was never freed.
     Leakage,
+    /// What that means.
+    Explain,
     /// What was launched.
     Kernels,
     /// What was copied.
@@ -117,6 +119,7 @@ impl Question {
         match self {
             Self::Watermark => "watermark",
             Self::Leakage => "leakage",
+            Self::Explain => "explain",
             Self::Kernels => "kernels",
             Self::Copies => "copies",
             Self::Calls => "calls",
@@ -129,7 +132,7 @@ impl Question {
 
     /// Whether it is about memory and nothing else.
     pub(super) fn is_about_memory(self) -> bool {
-        matches!(self, Self::Watermark | Self::Leakage)
+        matches!(self, Self::Watermark | Self::Leakage | Self::Explain)
     }
 
     /// Whether it is about everything that a process did.
@@ -163,7 +166,7 @@ impl File<'_> {
             about.gpus = work::read(self.database, self.session, self.selection, &mut state)?;
         }
         let wants_memory = match question {
-            Question::Watermark | Question::Leakage => true,
+            _ if question.is_about_memory() => true,
             _ => question.is_about_everything() && self.database.has_table(MEMORY),
         };
         let mut spans = Spans::default();
@@ -254,6 +257,7 @@ impl File<'_> {
             stacks: true,
             host_wide: false,
             allocations: self.allocations,
+            explains: false,
             now_ns: end_ns,
             is_final: true,
             since_last: whole,

@@ -6,6 +6,7 @@ mod answer;
 mod callers;
 pub mod classic;
 pub mod diff;
+pub mod explain;
 mod file;
 mod merged;
 pub(crate) mod present;

@@ -180,7 +180,7 @@ fn is_broken_pipe(error: &Error) -> bool {
 }
 
 /// Where the answer goes, and the file behind it, if it is a plain one.
-fn open(path: Option<&Path>) -> Result<(Box<dyn Write>, Option<fs::File>)> {
+pub(super) fn open(path: Option<&Path>) -> Result<(Box<dyn Write>, Option<fs::File>)> {
     let buffered = |out: Box<dyn Write>| Box::new(BufWriter::with_capacity(1 << 18, out));
     let Some(path) = path.filter(|path| !files::is_stdout(path)) else {
         return Ok((buffered(terminal::stdout()), None));

@@ -54,6 +54,7 @@ pub(crate) fn build(ledger: &Ledger, options: &Options, sources: Sources<'_>) ->
         host_name: sources.usage.and_then(|usage| usage.host.clone()),
         top: options.top,
         has_stacks: options.stacks,
+        watched_ns: u64::try_from(options.since_start.as_nanos()).unwrap_or(u64::MAX),
         gpus: sources.usage.map_or(Vec::new(), |usage| usage.gpus.clone()),
         peak_bytes: ledger.peak_bytes(),
         kinds,

@@ -7,12 +7,14 @@ use gpuprobe_engine::{Process, Site};
 use gpuprobe_model::stack::{Location, ModuleId, Symbols};
 
 use crate::fold::{self, Lines, Numbered};
+use crate::owners::Owners;
 
 /// Where a location is, as far as Python is concerned: a line's number, or an address.
 type Place = (Option<ModuleId>, u64);
 
-/// What the sites of one group have in common.
-type Key = (Belongs, Vec<u32>);
+/// What the sites of one group have in common: whose memory it is, whether an allocator took it for a
+/// pool, and the lines of Python.
+type Key = (Belongs, bool, Vec<u32>);
 
 /// The call sites of a process, by the one that stands for all that are the same: the first of them.
 pub(super) struct Groups {
@@ -30,17 +32,30 @@ impl Groups {
         let mut ids = Vec::new();
         let mut reader = Reader::default();
         let mut first: HashMap<Key, u32> = HashMap::new();
+        let mut first_caller: HashMap<(u32, bool), u32> = HashMap::new();
+        let mut owners = Owners::new(symbols);
         for (number, site) in (0..).zip(process.sites.iter()) {
             own.push(
                 site.caller
                     .map_or(number, |caller| symbols.caller_id(caller)),
             );
+            let is_pooled = by_lines && owners.of_site(site).is_pooled;
             ids.push(match site.caller {
-                Some(caller) if by_lines => symbols.folded_id(caller),
+                Some(caller) if by_lines => {
+                    let folded = symbols.folded_id(caller);
+                    let first = first_caller.entry((folded, is_pooled));
+                    *first.or_insert(match is_pooled {
+                        true => symbols.caller_id(caller),
+                        false => folded,
+                    })
+                }
                 Some(caller) => symbols.caller_id(caller),
                 None if by_lines => {
                     let key = reader.key(process.pid, site, symbols);
-                    key.map_or(number, |key| *first.entry(key).or_insert(number))
+                    key.map_or(number, |(side, lines)| {
+                        let key = (side, is_pooled, lines);
+                        *first.entry(key).or_insert(number)
+                    })
                 }
                 None => number,
             });
@@ -74,7 +89,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn key(&mut self, pid: u32, site: &Site, symbols: &dyn Symbols) -> Option<Key> {
+    fn key(&mut self, pid: u32, site: &Site, symbols: &dyn Symbols) -> Option<(Belongs, Vec<u32>)> {
         let found = &mut self.found;
         found.clear();
         for location in perhaps_python(site) {

@@ -80,6 +80,9 @@ pub struct Memleak {
     pub devices: Vec<DeviceReport>,
     /// GPU memory that is live by the library or program that asked for it, largest first.
     pub owners: Vec<OwnerReport>,
+    /// For how long memory was traced, nanoseconds.
+    #[serde(skip)]
+    pub watched_ns: u64,
     /// Successful calls of each allocating function that was called.
     #[serde(serialize_with = "as_map")]
     pub calls: Vec<(&'static str, u64)>,

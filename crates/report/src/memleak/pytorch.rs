@@ -5,7 +5,9 @@ use serde::Serialize;
 use super::groups::Groups;
 use super::sites::{Holder, site_reports};
 use super::{LeftOut, SiteReport};
+use crate::owners::Owners;
 use crate::{Options, Sources};
+use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_engine::{Allocator, Process};
 
 /// What PyTorch's allocator has handed out on one device of a process. All of it lies in memory that the
@@ -58,6 +60,9 @@ pub struct PytorchReport {
     pub free_calls: u64,
     /// How often one that was not seen to be handed out.
     pub unknown_frees: u64,
+    /// What the pool of all devices of the process does as a whole, as one call site.
+    #[serde(skip)]
+    pub pool: Option<Judgement>,
     /// Call sites at which something was handed out that is live, largest first, if stacks are taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<Vec<SiteReport>>,
@@ -138,10 +143,23 @@ fn report(
         alloc_calls: allocator.allocations,
         free_calls: allocator.frees,
         unknown_frees: allocator.unknown_frees,
+        pool: pool(process, options, sources),
         sites: options.tells_sites().then_some(sites),
         omitted,
         filtered,
     }
+}
+
+/// What becomes of the memory that allocators take for pools, at all sites where they do.
+fn pool(process: &Process, options: &Options, sources: Sources<'_>) -> Option<Judgement> {
+    let mut owners = Owners::new(sources.symbols);
+    let mut pooled = Vec::new();
+    for (number, site) in (0..).zip(process.sites.iter()) {
+        if owners.of_site(site).is_pooled {
+            pooled.push(number);
+        }
+    }
+    Holder::Process(process).judge(&pooled, options.now_ns)
 }
 
 /// Call sites that are named as holding much with little.

@@ -7,9 +7,10 @@ use serde::{Serialize, Serializer};
 
 use super::Live;
 use super::peak::Peak;
-use crate::clock_micros;
 use crate::fold::Folded;
+use crate::{clock_micros, verdict};
 use gpuprobe_cuda::MemoryKind;
+use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::stack::Frame;
 
 /// What is not listed.
@@ -83,6 +84,14 @@ pub struct SiteReport {
     /// The age of the oldest and of the newest, nanoseconds.
     #[serde(skip)]
     pub ages_ns: (u64, u64),
+    /// Whose memory it is: `libtorch`, or the program; `unknown` without a call stack.
+    pub owner: String,
+    /// An allocator of a framework that tells what it hands out took it, for its pool.
+    #[serde(skip)]
+    pub is_pooled: bool,
+    /// What the site is found to do, and how sure that is; both null where nothing is live.
+    #[serde(flatten, serialize_with = "judged")]
+    pub judgement: Option<Judgement>,
     /// What a file tells of the calls: `valid` if there is a call stack, `driver` if the program called
     /// the driver itself, else `invalid`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,6 +123,20 @@ impl SiteReport {
     pub fn change_bytes(&self) -> Option<i64> {
         self.change.map(|(bytes, _)| bytes)
     }
+}
+
+fn judged<S: Serializer>(judged: &Option<Judgement>, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Judged {
+        verdict: Option<&'static str>,
+        confidence: Option<String>,
+    }
+    let judged = judged.as_ref();
+    let judged = Judged {
+        verdict: judged.map(|judged| verdict::name(judged.verdict)),
+        confidence: judged.map(|judged| verdict::confidence(judged.confidence)),
+    };
+    judged.serialize(serializer)
 }
 
 fn changes<S: Serializer>(change: &Option<(i64, i64)>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -9,7 +9,9 @@ use super::listed::Listed;
 use super::{LeftOut, Live, SiteReport};
 use crate::fold::Folded;
 use crate::label::{labels, via};
+use crate::owners::Owners;
 use crate::{Options, Sources, function_name};
+use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Allocator, Ledger, Process, Site};
 use gpuprobe_model::stack::{Frame, Language, Location, Symbols};
 use gpuprobe_stacks::cuda;
@@ -129,6 +131,8 @@ struct Called {
     frames: Vec<Frame>,
     complete: bool,
     api: Cow<'static, str>,
+    owner: String,
+    is_pooled: bool,
 }
 
 /// Who holds memory at call sites.
@@ -148,6 +152,13 @@ impl<'a> Holder<'a> {
             Self::Allocator(_, allocator) => &allocator.blocks,
         }
     }
+
+    /// What sites do, at a time up to their end.
+    pub(super) fn judge(self, sites: &[u32], now_ns: u64) -> Option<Judgement> {
+        let (Self::Process(process) | Self::Allocator(process, _)) = self;
+        let now_ns = process.ended_ns.unwrap_or(now_ns);
+        verdict::judge(&self.sites().sites.shape(sites, now_ns))
+    }
 }
 
 /// The call sites of a process or an allocator, and what is left out by their number and by filters.
@@ -160,12 +171,16 @@ pub(super) fn site_reports(
     let process = holder.sites();
     let symbols = sources.symbols;
     let selected = select(process, options, groups);
+    let mut owners = Owners::new(symbols);
     let called = |site: &Listed<'_>| {
         let (frames, complete) = stack_of(process.pid, site.site, symbols);
+        let asked = owners.of_site(site.site);
         Called {
             frames,
             complete,
             api: function_name(site.site.row, symbols),
+            owner: owners.name(asked.owner).to_owned(),
+            is_pooled: asked.is_pooled,
         }
     };
     let called: Vec<_> = selected.listed.iter().map(called).collect();
@@ -175,6 +190,7 @@ pub(super) fn site_reports(
     let sites = sites.map(|((site, called), label)| SiteReport {
         label,
         change: change(holder, &site, sources),
+        judgement: holder.judge(&site.members, options.now_ns),
         own_ids: site
             .members
             .iter()
@@ -214,6 +230,8 @@ fn site_report(
         frames,
         complete,
         api,
+        owner,
+        is_pooled,
     } = called;
     let via = via(&frames, &api);
     let folded = Folded::of(&frames);
@@ -229,6 +247,9 @@ fn site_report(
         kinds: site.kinds.clone(),
         live: Live::from(site.live),
         change: None,
+        owner,
+        is_pooled,
+        judgement: None,
         peak: site.peak,
         alloc_bytes: allocated.bytes,
         alloc_calls: allocated.allocations,

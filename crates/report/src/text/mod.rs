@@ -4,6 +4,7 @@ mod activity;
 pub(crate) mod bandwidth;
 mod classic;
 mod cudatrace;
+pub(crate) mod explain;
 mod host;
 mod memleak;
 mod nvidia_smi;
@@ -50,6 +51,11 @@ impl Writer for Text {
         } else {
             Page::new(self.columns, time)
         };
+        if let Some(explain) = &report.explain {
+            explain::write(explain, &page, out)?;
+            write_lost(&report.lost, out)?;
+            return Ok(());
+        }
         if let Some(memleak) = &report.memleak {
             memleak::write(memleak, report.is_final, &page, out)?;
         }

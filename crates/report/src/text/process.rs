@@ -12,7 +12,7 @@ use super::sites::{Held, write_details, write_sites};
 use super::table::{Column, Table, plural};
 use crate::Group;
 use crate::memleak::{Memleak, PoolReport, ProcessReport};
-use crate::owners::UNKNOWN;
+use crate::owners::{OwnerReport, UNKNOWN};
 
 /// Owners that are named at most; the others are one sum.
 const MAX_OWNERS: usize = 8;
@@ -70,7 +70,7 @@ pub(super) fn write(
     if memleak.view.allocations {
         write_allocations(process, memleak, page, out)?;
     }
-    write_owners(process, page, out)?;
+    write_owners(&process.owners, page, out)?;
     write_sums(process, memleak.group, out)?;
     process
         .pools
@@ -190,12 +190,19 @@ fn write_allocations(
 }
 
 /// By owner, where one is known.
-fn write_owners(process: &ProcessReport, page: &Page, out: &mut dyn Write) -> io::Result<()> {
-    let owners = &process.owners;
-    if owners.iter().all(|one| one.owner == UNKNOWN) {
+pub(super) fn write_owners(
+    owners: &[OwnerReport],
+    page: &Page,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if owners
+        .iter()
+        .all(|one| one.owner == UNKNOWN || one.bytes == 0)
+    {
         return Ok(());
     }
-    let (shown, others) = owners.split_at(owners.len().min(MAX_OWNERS));
+    let held: Vec<_> = owners.iter().filter(|one| one.bytes > 0).collect();
+    let (shown, others) = held.split_at(held.len().min(MAX_OWNERS));
     let mut parts: Vec<_> = shown
         .iter()
         .map(|one| format!("{} {}", printable(&one.owner), size(one.bytes)))

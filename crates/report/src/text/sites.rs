@@ -13,7 +13,7 @@ use super::python::{self, Room};
 use super::table::{Column, Table, plural};
 use crate::fold::{Folded, is_python};
 use crate::memleak::{LeftOut, Memleak, Peak, ProcessReport, PytorchReport, SiteReport};
-use crate::{View, names};
+use crate::{View, names, verdict};
 
 /// Blocks of the bar of a site that holds everything.
 const BAR: usize = 10;
@@ -103,6 +103,7 @@ fn site_table(of: Held<'_>, sites: &[SiteReport]) -> Table {
         Column::right("PEAK").needs_width(110),
         Column::right("N"),
         Column::right("AGE"),
+        Column::left("VERDICT").needs_width(110),
         Column::left("KIND"),
         Column::text("WHERE"),
         Column::text("VIA").needs_width(100),
@@ -118,7 +119,7 @@ fn site_table(of: Held<'_>, sites: &[SiteReport]) -> Table {
 }
 
 /// A row of the table; without the kind of memory if all are `plain`.
-fn site_cells(of: Held<'_>, site: &SiteReport, plain: bool) -> [String; 11] {
+fn site_cells(of: Held<'_>, site: &SiteReport, plain: bool) -> [String; 12] {
     let all = of.all_bytes().max(1);
     // Where a program gives sizes that do not add up, no part is more than all.
     let share = (site.live.live_bytes as f64 / all as f64).min(1.0);
@@ -142,6 +143,9 @@ fn site_cells(of: Held<'_>, site: &SiteReport, plain: bool) -> [String; 11] {
         } else {
             format!("{oldest}..{newest}")
         },
+        site.judgement
+            .as_ref()
+            .map_or(String::new(), |found| verdict::word(found).to_owned()),
         if plain {
             String::new()
         } else {

@@ -45,8 +45,17 @@ pub(super) fn question(
         Question::Nvtx => work::ranges(report, lines, out),
         Question::Processes => work::processes(report, lines, out),
         Question::Summary => summary::summary(report, lines, out),
+        Question::Explain => explain(report, lines, out),
         Question::Watermark | Question::Leakage => Ok(()),
     }
+}
+
+fn explain(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(explain) = &report.explain {
+        let page = Page::new(lines.width, None);
+        crate::text::explain::write(explain, &page, out)?;
+    }
+    crate::text::write_lost(&report.lost, out)
 }
 
 fn headline(

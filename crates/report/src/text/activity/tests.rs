@@ -83,6 +83,7 @@ fn sums_for_people() {
         host_wide: false,
         now_ns: 10_900,
         allocations: true,
+        explains: false,
         is_final: true,
         since_last: Duration::from_nanos(10_000),
         since_start: Duration::from_nanos(10_000),

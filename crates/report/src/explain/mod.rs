@@ -1,0 +1,176 @@
+//! The answer to "is it leaking, and whose memory is it?", from a report of memory.
+//!
+//! Nothing is computed here but words: what a call site does was judged by the engine
+//! ([`gpuprobe_engine::verdict`]), what is held is in [`Memleak`].
+
+mod notes;
+mod sites;
+mod words;
+
+use std::cmp::Reverse;
+
+use serde::Serialize;
+
+use crate::memleak::{Memleak, ProcessReport};
+use crate::owners::OwnerReport;
+
+/// Verdicts, and who holds memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explain {
+    /// By process, the gravest first.
+    pub verdicts: Vec<VerdictReport>,
+    /// Live GPU memory by library or program, over all processes.
+    pub owners: Vec<OwnerReport>,
+    /// The processes, for people.
+    #[serde(skip)]
+    pub processes: Vec<Held>,
+}
+
+/// What is said of a process before its verdicts.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Process id.
+    pub pid: u32,
+    /// `PID 683 python3 train.py on GPU 0 (H200): 6.20 GiB used, of it 5.70 GiB explained by call sites`.
+    pub title: String,
+}
+
+/// The verdict on what a process that has ended did not free.
+pub(crate) const NEVER_FREED: &str = "never freed at exit";
+
+/// How grave a verdict is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grade {
+    /// It is a leak.
+    Leak,
+    /// It may be one, or keeps memory from others.
+    Warning,
+    /// It is as it should be.
+    Fine,
+    /// Good to know.
+    Note,
+}
+
+impl Grade {
+    /// The word in front of a verdict.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Leak => "LEAK",
+            Self::Warning => "warn",
+            Self::Fine => "ok",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// A verdict with its evidence.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerdictReport {
+    /// `growing`, `growing per cycle`, `plateau`, `one-off`, `cache`, `freed late`, `never freed at exit`,
+    /// `fragmentation`, `idle context`, `context`, `handles`, `before attach or outside CUDA`, `shared`.
+    pub verdict: &'static str,
+    /// `certain`, `likely`, or `not enough data: N more seconds`.
+    pub confidence: String,
+    /// The process.
+    pub pid: u32,
+    /// Number of the call site, if it is about one.
+    pub site: Option<u32>,
+    /// The site is one of tensors, of the process's device of this number.
+    pub tensors_of_device: Option<u16>,
+    /// What the site is called.
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The library or program whose memory it is.
+    pub owner: Option<String>,
+    /// Bytes that this is about.
+    pub bytes: u64,
+    /// Their number of allocations, tensors or handles.
+    pub allocations: u64,
+    /// How fast it grows, if it does.
+    pub bytes_per_second: Option<f64>,
+    /// Since when it is so: `CLOCK_MONOTONIC` nanoseconds, or those of a file's rows.
+    pub since_ns: u64,
+    /// The numbers that led to it.
+    pub evidence: Vec<String>,
+    /// What to do.
+    pub advice: &'static str,
+    /// How grave it is.
+    #[serde(skip)]
+    pub grade: Grade,
+}
+
+impl VerdictReport {
+    /// Something about a process and no call site.
+    fn of_process(pid: u32, verdict: &'static str, bytes: u64, evidence: String) -> Self {
+        Self {
+            verdict,
+            confidence: "certain".to_owned(),
+            pid,
+            site: None,
+            tensors_of_device: None,
+            label: None,
+            owner: None,
+            bytes,
+            allocations: 0,
+            bytes_per_second: None,
+            since_ns: 0,
+            evidence: vec![evidence],
+            advice: "",
+            grade: Grade::Note,
+        }
+    }
+
+    /// Whether it is one that a gate that looks for growth lets nobody through with.
+    pub fn is_growth(&self) -> bool {
+        self.grade == Grade::Leak
+    }
+}
+
+impl Explain {
+    /// What is to be said about a report of all call sites.
+    pub(crate) fn of(memleak: &Memleak) -> Self {
+        let mut verdicts = Vec::new();
+        let mut processes = Vec::new();
+        for process in &memleak.processes {
+            let mut found = sites::verdicts(process, memleak);
+            found.extend(notes::verdicts(process, memleak));
+            found.sort_by_key(|one| {
+                let rate = one.bytes_per_second.unwrap_or(0.0);
+                (one.grade, Reverse(rate as u64), Reverse(one.bytes))
+            });
+            if found.is_empty() && process.traced && process.live.is_empty() {
+                continue;
+            }
+            processes.push(Held {
+                pid: process.pid,
+                title: words::title(process, memleak),
+            });
+            verdicts.append(&mut found);
+        }
+        Self {
+            verdicts,
+            owners: memleak.owners.clone(),
+            processes,
+        }
+    }
+
+    /// The verdicts on a process.
+    pub fn of_process(&self, pid: u32) -> impl Iterator<Item = &VerdictReport> {
+        self.verdicts.iter().filter(move |one| one.pid == pid)
+    }
+
+    /// Whether anything is a leak.
+    pub fn has_growth(&self) -> bool {
+        self.verdicts.iter().any(VerdictReport::is_growth)
+    }
+}
+
+/// Free bytes of the only GPU that a process uses, if NVML tells.
+fn free_bytes(process: &ProcessReport, memleak: &Memleak) -> Option<u64> {
+    let [share] = process.gpus[..] else {
+        return None;
+    };
+    let mut gpus = memleak.gpus.iter();
+    let gpu = gpus.find(|gpu| Some(gpu.index) == share.index)?;
+    Some(gpu.total_bytes?.saturating_sub(gpu.used_bytes?))
+}

@@ -1,0 +1,79 @@
+//! What is to be said, for people.
+
+use std::io::{self, Write};
+
+use gpuprobe_model::text::{printable, size};
+
+use super::page::Page;
+use super::process::write_owners;
+use super::pytorch::wrapped;
+use super::table::plural;
+use crate::explain::{Explain, Grade, NEVER_FREED, VerdictReport};
+
+/// Call sites that are as they should be, and are named.
+const FINE: usize = 5;
+
+/// Writes the verdicts on each process.
+pub(crate) fn write(explain: &Explain, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+    if explain.processes.is_empty() {
+        return writeln!(out, "no process holds GPU memory");
+    }
+    for (index, process) in explain.processes.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "{}", process.title)?;
+        let fine = |one: &&VerdictReport| one.grade == Grade::Fine && one.site.is_some();
+        let (fine, others): (Vec<_>, Vec<_>) = explain.of_process(process.pid).partition(fine);
+        let first = others.iter().filter(|one| one.grade < Grade::Fine);
+        first
+            .clone()
+            .try_for_each(|one| write_one(one, page, out))?;
+        fine.iter()
+            .take(FINE)
+            .try_for_each(|one| write_one(one, page, out))?;
+        if let Some(rest) = fine.get(FINE..).filter(|rest| !rest.is_empty()) {
+            let bytes = rest.iter().map(|one| one.bytes);
+            let bytes = bytes.fold(0, u64::saturating_add);
+            let more = plural(rest.len() as u64, "more site");
+            writeln!(out, "ok    {more}, {}, as they should be", size(bytes))?;
+        }
+        let last = others.iter().filter(|one| one.grade >= Grade::Fine);
+        last.clone().try_for_each(|one| write_one(one, page, out))?;
+    }
+    writeln!(out)?;
+    write_owners(&explain.owners, page, out)
+}
+
+/// `LEAK  train.py:58 training_step: growing 12.4 MiB/s for 58s, ...`, and what led to that.
+fn write_one(one: &VerdictReport, page: &Page, out: &mut dyn Write) -> io::Result<()> {
+    let mut parts = one.evidence.iter();
+    let first = parts.next().map_or("", String::as_str);
+    let place = match (&one.label, one.site) {
+        (Some(label), Some(site)) => {
+            let prefix = one.tensors_of_device.map_or("", |_| "T");
+            format!("{} [{prefix}{site}]: ", printable(label))
+        }
+        _ => String::new(),
+    };
+    let unsure = match one.confidence.as_str() {
+        "certain" | "likely" => String::new(),
+        // There will be no more of a process that has ended.
+        _ if one.verdict == NEVER_FREED => " (not enough data to tell more)".to_owned(),
+        other => format!(" ({other})"),
+    };
+    let line = format!("{place}{first}{unsure}");
+    wrapped(
+        &format!("{:<6}", one.grade.word()),
+        &line,
+        page.columns,
+        out,
+    )?;
+    for part in parts {
+        wrapped("      ", part, page.columns, out)?;
+    }
+    if one.grade < Grade::Fine && !one.advice.is_empty() {
+        wrapped("      -> ", one.advice, page.columns, out)?;
+    }
+    Ok(())
+}

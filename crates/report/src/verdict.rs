@@ -1,0 +1,41 @@
+//! Verdicts on call sites, in words.
+
+use gpuprobe_engine::verdict::{Confidence, Judgement, Verdict};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What a verdict is called.
+pub(crate) fn name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Growing => "growing",
+        Verdict::GrowingPerCycle => "growing per cycle",
+        Verdict::Plateau => "plateau",
+        Verdict::OneOff => "one-off",
+        Verdict::Cache => "cache",
+        Verdict::FreedLate => "freed late",
+    }
+}
+
+/// How sure it is.
+pub(crate) fn confidence(confidence: Confidence) -> String {
+    match confidence {
+        Confidence::Certain => "certain".to_owned(),
+        Confidence::Likely => "likely".to_owned(),
+        Confidence::NotEnough(more_ns) => {
+            let more = more_ns.div_ceil(SECOND_NS);
+            format!("not enough data: {more} more seconds")
+        }
+    }
+}
+
+/// A verdict in a word, for a table: empty where it is not known well enough.
+pub(crate) fn word(judgement: &Judgement) -> &'static str {
+    let is_known = !matches!(judgement.confidence, Confidence::NotEnough(_));
+    match judgement.verdict {
+        Verdict::Growing if is_known => "growing",
+        Verdict::GrowingPerCycle if is_known => "growing per cycle",
+        Verdict::Growing | Verdict::GrowingPerCycle => "growing?",
+        other if is_known => name(other),
+        _ => "",
+    }
+}

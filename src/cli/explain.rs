@@ -1,0 +1,94 @@
+//! `gpuprobe explain`, as it is typed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+#[cfg(not(feature = "live"))]
+use super::file;
+#[cfg(feature = "live")]
+use super::trace::Explained;
+use gpuprobe_report::analysis::{Selection, explain};
+
+/// Formats of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    /// For people.
+    Text,
+    /// One JSON object: the report, with `explain`.
+    Json,
+}
+
+/// What ends with a status of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum FailOn {
+    /// A leak was found.
+    Growing,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    /// Explain this recording, or Nsight Systems export, instead of running processes.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Format of the answer.
+    #[arg(long, value_enum, default_value_t = Form::Text)]
+    format: Form,
+
+    /// Write to this file instead of standard output (`-`) [with COMMAND: standard error].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// End with status 4 if a leak was found.
+    #[arg(long, value_enum, value_name = "VERDICT")]
+    fail_on: Option<FailOn>,
+
+    #[cfg(feature = "live")]
+    #[command(flatten)]
+    live: Explained,
+}
+
+impl ExplainArgs {
+    #[cfg(feature = "live")]
+    pub(super) fn run(self) -> Result<ExitCode> {
+        match self.file.clone() {
+            Some(file) => self.of_file(file),
+            None => {
+                let is_json = self.format == Form::Json;
+                self.live.run(is_json, self.output, self.fail_on.is_some())
+            }
+        }
+    }
+
+    #[cfg(not(feature = "live"))]
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let file = file::or_newest(self.file.clone());
+        self.of_file(file)
+    }
+
+    fn of_file(self, file: PathBuf) -> Result<ExitCode> {
+        #[cfg(feature = "live")]
+        let pid = self.live.pid_of_file();
+        #[cfg(not(feature = "live"))]
+        let pid = None;
+        let found = explain::run(&explain::Config {
+            file,
+            selection: Selection {
+                pid,
+                device: None,
+                host: false,
+                from_ns: None,
+                to_ns: None,
+            },
+            json: self.format == Form::Json,
+            output: self.output,
+        })?;
+        Ok(match self.fail_on {
+            Some(FailOn::Growing) if found.has_growth() => ExitCode::from(super::LEAKS),
+            _ => ExitCode::SUCCESS,
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! What `gpuprobe explain` traces, as it is typed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use clap::error::ErrorKind;
+
+use super::target::TargetArgs;
+use super::wrong;
+use crate::live::{self, Config, Explains, Target};
+use gpuprobe_cuda::Modes;
+use gpuprobe_report::{Format, View, profile};
+
+/// How long is watched by default: a verdict of growth needs nearly that.
+const WATCHED: Duration = Duration::from_secs(60);
+/// Reports are only written at the end.
+const NEVER: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Explained {
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+impl Explained {
+    pub(in crate::cli) fn run(
+        self,
+        is_json: bool,
+        output: Option<PathBuf>,
+        fails: bool,
+    ) -> Result<ExitCode> {
+        live::run(&self.into_config(is_json, output, fails))
+    }
+
+    /// The process that is looked at in a file.
+    pub(in crate::cli) fn pid_of_file(&self) -> Option<u32> {
+        match (self.target.pid.as_slice(), self.target.target()) {
+            ([pid], _) => Some(*pid),
+            (_, Target::Everything) => None,
+            _ => wrong(
+                ErrorKind::ArgumentConflict,
+                "with FILE, nothing is started, and one --pid is looked at",
+            ),
+        }
+    }
+
+    fn into_config(self, is_json: bool, output: Option<PathBuf>, fails: bool) -> Config {
+        let target = self.target;
+        let is_command = matches!(target.target(), Target::Command(_));
+        Config {
+            collect: None,
+            single_records: false,
+            stacks: target.stacks(true),
+            python: target.python(),
+            tensors: target.tensors(true),
+            view: View::default(),
+            profiles: profile::Config::default(),
+            target: target.target(),
+            modes: Modes {
+                memleak: true,
+                ..Modes::default()
+            },
+            children: target.children,
+            as_root: target.as_root,
+            filter: target.filter(),
+            kinds: target.kinds(),
+            per_call: false,
+            scroll: true,
+            interval: NEVER,
+            duration: target.duration.or((!is_command).then_some(WATCHED)),
+            top: None,
+            format: match is_json {
+                true => Format::Json,
+                false => Format::Text,
+            },
+            output,
+            api: target.api,
+            attach: target.attach,
+            map_entries: target.map_entries,
+            allow_arm64: target.allow_arm64,
+            record: None,
+            explains: Some(Explains { fails }),
+        }
+    }
+}
