@@ -71,6 +71,7 @@ from plain import (
     check_new_copy,
     check_started,
 )
+from explained import check_verdicts
 from python_frames import check_torch_history, check_user_lines
 from tensors import (
     check_async_backend,
@@ -189,6 +190,7 @@ CHECKS = {
     "tensors, cudaMallocAsync": (check_async_backend,),
     "tensors, DDP": (check_tensors_ddp,),
     "cost of tensors": (measure_tensor,),
+    "verdicts": (check_verdicts,),
     **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},
     **{f"stress, CuPy, {name}": (check_stress, "cupy", name) for name in ("paced", "anomaly")},
     "activity, shared": (check_activity, "activity_shared"),

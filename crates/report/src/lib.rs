@@ -237,7 +237,7 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>)
     };
     name_processes(&mut report, &state.ledger);
     if options.explains {
-        report.explain = report.memleak.as_ref().map(Explain::of);
+        report.explain = Explain::of(&report);
     }
     report
 }

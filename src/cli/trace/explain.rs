@@ -61,6 +61,8 @@ impl Explained {
             target: target.target(),
             modes: Modes {
                 memleak: true,
+                // Whose contexts are idle is a question about all.
+                cudatrace: target.target() == Target::Everything,
                 ..Modes::default()
             },
             children: target.children,

@@ -44,8 +44,7 @@ pub fn run(config: &Config) -> Result<Explain> {
         allocations: false,
     };
     let mut report = file.report(Question::Explain)?;
-    let explain = report.memleak.as_ref().map(Explain::of);
-    report.explain = explain;
+    report.explain = Explain::of(&report);
     let (mut out, _) = open(config.output.as_deref())?;
     let writer = Answer {
         format: match config.json {

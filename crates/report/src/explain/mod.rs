@@ -11,6 +11,8 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 
+use crate::Report;
+use crate::cudatrace::Cudatrace;
 use crate::memleak::{Memleak, ProcessReport};
 use crate::owners::OwnerReport;
 
@@ -127,13 +129,18 @@ impl VerdictReport {
 }
 
 impl Explain {
-    /// What is to be said about a report of all call sites.
-    pub(crate) fn of(memleak: &Memleak) -> Self {
+    /// What is to be said about a report of all call sites, if there is one.
+    pub(crate) fn of(report: &Report) -> Option<Self> {
+        let memleak = report.memleak.as_ref()?;
+        let all = Found {
+            memleak,
+            cudatrace: report.cudatrace.as_ref(),
+        };
         let mut verdicts = Vec::new();
         let mut processes = Vec::new();
         for process in &memleak.processes {
             let mut found = sites::verdicts(process, memleak);
-            found.extend(notes::verdicts(process, memleak));
+            found.extend(notes::verdicts(&all, process));
             found.sort_by_key(|one| {
                 let rate = one.bytes_per_second.unwrap_or(0.0);
                 (one.grade, Reverse(rate as u64), Reverse(one.bytes))
@@ -147,11 +154,11 @@ impl Explain {
             });
             verdicts.append(&mut found);
         }
-        Self {
+        Some(Self {
             verdicts,
             owners: memleak.owners.clone(),
             processes,
-        }
+        })
     }
 
     /// The verdicts on a process.
@@ -163,6 +170,13 @@ impl Explain {
     pub fn has_growth(&self) -> bool {
         self.verdicts.iter().any(VerdictReport::is_growth)
     }
+}
+
+/// What was found out of all processes.
+struct Found<'a> {
+    memleak: &'a Memleak,
+    /// Launches, if they are counted.
+    cudatrace: Option<&'a Cudatrace>,
 }
 
 /// Free bytes of the only GPU that a process uses, if NVML tells.

@@ -4,20 +4,22 @@ use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::text::size;
 
 use super::words::{advice, seconds};
-use super::{Grade, VerdictReport};
-use crate::memleak::{Memleak, ProcessReport, PytorchReport};
+use super::{Found, Grade, VerdictReport};
+use crate::memleak::{ProcessReport, PytorchReport};
 use crate::text::table::plural;
 use crate::verdict;
 
 /// Bytes that nobody is to be bothered with.
 const LITTLE: u64 = 16 << 20;
+/// The verdict on memory at no call site.
+const OUTSIDE: &str = "before attach or outside CUDA";
 /// A pool is fragmented of which little pins at least this share.
 const PINNED_SHARE: u64 = 10;
 
 /// What there is to say of a process beyond its call sites.
-pub(super) fn verdicts(process: &ProcessReport, memleak: &Memleak) -> Vec<VerdictReport> {
+pub(super) fn verdicts(found: &Found<'_>, process: &ProcessReport) -> Vec<VerdictReport> {
     let mut all = Vec::new();
-    all.extend(idle(process, memleak));
+    all.extend(idle(found, process));
     all.extend(context(process));
     all.extend(outside(process));
     all.extend(imported(process));
@@ -37,15 +39,24 @@ fn say(process: &ProcessReport, verdict: &'static str, bytes: u64, said: String)
     }
 }
 
-/// A process that has a context, and calls nothing.
-fn idle(process: &ProcessReport, memleak: &Memleak) -> Option<VerdictReport> {
+/// A process that has a context, and calls nothing: launches tell, if they are counted.
+fn idle(all: &Found<'_>, process: &ProcessReport) -> Option<VerdictReport> {
     let nvml = process.nvml.filter(|_| !process.traced)?;
-    let watched = seconds(memleak.watched_ns);
-    let said = format!(
-        "has {} on the GPU and has called nothing that is traced for {watched}",
-        size(nvml.used_bytes)
-    );
-    Some(say(process, "idle context", nvml.used_bytes, said))
+    let watched = seconds(all.memleak.watched_ns);
+    let has = format!("has {} on the GPU", size(nvml.used_bytes));
+    let launchers = all.cudatrace.map(|launches| launches.processes.iter());
+    let launches = launchers.map(|mut known| known.any(|one| one.pid == process.pid));
+    let (verdict, said) = match launches {
+        Some(false) => (
+            "idle context",
+            format!("{has} and has launched nothing for {watched}"),
+        ),
+        _ => (
+            OUTSIDE,
+            format!("{has}, and has allocated nothing for {watched}"),
+        ),
+    };
+    Some(say(process, verdict, nvml.used_bytes, said))
 }
 
 fn context(process: &ProcessReport) -> Option<VerdictReport> {
@@ -64,7 +75,7 @@ fn outside(process: &ProcessReport) -> Option<VerdictReport> {
         false => "at no call site: from before gpuprobe attached, a context, or outside CUDA",
     };
     let said = format!("{} {what}", size(bytes));
-    (bytes >= LITTLE).then(|| say(process, "before attach or outside CUDA", bytes, said))
+    (bytes >= LITTLE).then(|| say(process, OUTSIDE, bytes, said))
 }
 
 fn imported(process: &ProcessReport) -> Option<VerdictReport> {
@@ -190,5 +201,5 @@ fn before(process: &ProcessReport, pool: &PytorchReport) -> Option<VerdictReport
         size(bytes),
         pool.device
     );
-    (bytes >= LITTLE).then(|| say(process, "before attach or outside CUDA", bytes, said))
+    (bytes >= LITTLE).then(|| say(process, OUTSIDE, bytes, said))
 }
