@@ -21,6 +21,7 @@ mod cudatrace;
 mod devices;
 mod doctor;
 mod exactness;
+mod explain;
 mod faults;
 mod filters;
 mod formats;

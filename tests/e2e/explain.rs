@@ -1,0 +1,192 @@
+//! Verdicts on a program that does several things at once, each at a call site of its own: what leaks is
+//! named, and nothing else is.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::gpuprobe::BINARY;
+use crate::harness::report::list;
+use crate::harness::standin;
+
+/// Seconds that the program runs, and that it is watched where it goes on.
+const RUNS_S: u32 = 72;
+const WATCHED: &str = "67s";
+
+const LEAKS: [&str; 5] = [
+    "leak_by_request",
+    "leak_in_sawtooth",
+    "leak_linear",
+    "leak_one_in_a_hundred",
+    "leak_under_load",
+];
+
+fn planted(folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/explain/planted.c");
+    let runtime = PathBuf::from(standin().runtime());
+    let made = folder.join("planted");
+    let compiled = Command::new("cc")
+        .args(["-O0", "-g", "-fno-omit-frame-pointer", "-o"])
+        .args([&made, &source, &runtime])
+        .arg(format!(
+            "-Wl,-rpath,{}",
+            runtime.parent().unwrap().display()
+        ))
+        .args(["-Wl,--no-as-needed", "-ldl"])
+        .output()
+        .expect("cc can be run");
+    let said = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{said}");
+    made
+}
+
+/// A running program, which is killed if the test ends before it.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    /// Starts it, and waits until it has loaded CUDA.
+    fn start(program: &Path) -> Self {
+        let mut child = Command::new(program)
+            .arg(RUNS_S.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let out = child.stdout.as_mut().unwrap();
+        BufReader::new(out).read_line(&mut line).unwrap();
+        assert!(line.starts_with("ready "), "{line}");
+        Self(child)
+    }
+}
+
+fn gpuprobe(arguments: &[&str]) -> Output {
+    Command::new(BINARY).args(arguments).output().unwrap()
+}
+
+/// What is said of each function of the program: its verdict, and whether it is a leak.
+fn verdicts(report: &Value) -> BTreeMap<String, (String, bool)> {
+    let mut found = BTreeMap::new();
+    for one in list(&report["explain"], "verdicts") {
+        let Some(place) = one.get("where").and_then(Value::as_str) else {
+            continue;
+        };
+        let function = place.split([' ', '(']).next().unwrap();
+        let function = function.rsplit(':').next().unwrap().to_owned();
+        let verdict = one["verdict"].as_str().unwrap().to_owned();
+        let confidence = one["confidence"].as_str().unwrap();
+        let is_sure = !confidence.starts_with("not enough data");
+        let is_leak = verdict.starts_with("growing") && is_sure;
+        found.insert(place.to_owned() + "/" + &function, (verdict, is_leak));
+    }
+    found
+}
+
+/// The leaks are named, with a rate and evidence, and nothing else is one.
+fn assert_named(report: &Value) {
+    let found = verdicts(report);
+    let named: Vec<_> = found
+        .iter()
+        .filter(|(_, (_, is_leak))| *is_leak)
+        .map(|(place, _)| place)
+        .collect();
+    for leak in LEAKS {
+        let is_named = named.iter().any(|place| place.contains(leak));
+        assert!(is_named, "{leak} is not among {named:?} of {found:#?}");
+    }
+    let others = named.iter().filter(|place| !place.contains("leak_"));
+    assert_eq!(others.count(), 0, "{found:#?}");
+    for one in list(&report["explain"], "verdicts") {
+        if one["where"]
+            .as_str()
+            .is_some_and(|place| place.contains("leak_linear"))
+        {
+            // Five blocks of 64 KiB a second.
+            let rate = one["bytes_per_second"].as_f64().unwrap();
+            assert!((rate / (5.0 * 65536.0) - 1.0).abs() < 0.2, "{one}");
+            assert!(
+                !list(one, "evidence").is_empty() && !one["advice"].as_str().unwrap().is_empty()
+            );
+        }
+    }
+}
+
+fn report_of(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().last().unwrap_or_else(|| panic!("{said}"));
+    serde_json::from_str(line).unwrap()
+}
+
+#[test]
+fn root_a_running_program_is_explained() {
+    let folder = TempDir::new().unwrap();
+    let program = planted(folder.path());
+    let running = Running::start(&program);
+    let pid = running.0.id().to_string();
+    let live = ["explain", "--pid", &pid, "--duration", WATCHED];
+    let output = gpuprobe(&[&live[..], &["--format", "json", "--fail-on", "growing"]].concat());
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert_named(&report_of(&output));
+}
+
+#[test]
+fn root_a_command_is_explained_and_so_is_its_recording() {
+    let folder = TempDir::new().unwrap();
+    let program = planted(folder.path());
+    let file = folder.path().join("run.sqlite");
+    let (program, file) = (program.to_str().unwrap(), file.to_str().unwrap());
+    let seconds = RUNS_S.to_string();
+    let recorded = gpuprobe(&["record", "-o", file, "--", program, &seconds]);
+    assert_eq!(recorded.status.code(), Some(0), "{recorded:?}");
+    let json = gpuprobe(&["explain", file, "--format", "json"]);
+    assert_eq!(json.status.code(), Some(0), "{json:?}");
+    assert_named(&report_of(&json));
+    let text = gpuprobe(&["explain", file, "--fail-on", "growing"]);
+    assert_eq!(text.status.code(), Some(4), "{text:?}");
+    let text = String::from_utf8(text.stdout).unwrap();
+    let leaks: Vec<_> = text
+        .lines()
+        .filter(|line| line.starts_with("LEAK"))
+        .collect();
+    assert_eq!(leaks.len(), LEAKS.len(), "{text}");
+    assert!(text.contains("no sign of levelling off"), "{text}");
+}
+
+#[test]
+fn root_what_is_clean_is_no_leak() {
+    let folder = TempDir::new().unwrap();
+    let program = planted(folder.path());
+    let answer = folder.path().join("explain.json");
+    let (program, answer) = (program.to_str().unwrap(), answer.to_str().unwrap());
+    // Too short to tell: nobody is accused.
+    let arguments = [
+        "explain",
+        "--format",
+        "json",
+        "--fail-on",
+        "growing",
+        "-o",
+        answer,
+    ];
+    let output = gpuprobe(&[&arguments[..], &["--", program, "8"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = std::fs::read_to_string(answer).unwrap();
+    let report: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let found = verdicts(&report);
+    assert!(found.values().all(|(_, is_leak)| !is_leak), "{found:#?}");
+    assert!(
+        found.keys().any(|place| place.contains("workspace_once")),
+        "{found:#?}"
+    );
+}
