@@ -129,6 +129,8 @@ enum gp_number {
 	GP_DEVICE_UNKNOWN = -1,
 	/* The device of what an allocator hands out that does not say where. */
 	GP_ANY_DEVICE = 0xffff,
+	/* cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY. */
+	GP_OUT_OF_MEMORY = 2,
 	/* The number of a context that is not known by now. Primary contexts have 0. */
 	GP_CONTEXT_UNKNOWN = 0xffff,
 	/* gp_call.flags: the call went into a graph; nothing was allocated or freed. */
@@ -216,6 +218,7 @@ enum gp_op {
 	/* address; size, negative: taken back; device; out: allocated; stream: held. Without
 	 * device: address; size; stream: bytes of the name of what is done. */
 	GP_OP_TENSOR,
+	GP_OP_OUT_OF_MEMORY, /* size; device; out: allocated; stream: held; seen at entry only */
 	GP_OP_COUNT,
 };
 
@@ -346,7 +349,8 @@ struct gp_named {
 	char name[GP_SYMBOL_LEN];
 };
 
-/* What a framework's allocator has handed out or taken back. */
+/* What a framework's allocator has handed out or taken back, or by its row, what it gives
+ * up on: without an address then. */
 struct gp_tensor {
 	__u16 type;
 	__u16 row;

@@ -20,6 +20,12 @@ static __always_inline bool gp_is_copy(__u32 op)
 	return op == GP_OP_COPY || op == GP_OP_COPY_BATCH;
 }
 
+/* What a framework's allocator says of itself. */
+static __always_inline bool gp_is_of_framework(__u32 op)
+{
+	return op == GP_OP_TENSOR || op == GP_OP_OUT_OF_MEMORY;
+}
+
 static __always_inline bool gp_is_about_kernels(__u32 op)
 {
 	return op == GP_OP_CAPTURE_BEGIN || op == GP_OP_CAPTURE_END || op == GP_OP_KERNEL_NAME ||
@@ -77,7 +83,7 @@ static __always_inline void gp_lose(struct gp_thread *thread, __u32 op, bool no_
 		gp_count(copies);
 	} else if (gp_is_single(op)) {
 		gp_count(single_launches);
-	} else if (op == GP_OP_TENSOR) {
+	} else if (gp_is_of_framework(op)) {
 		gp_count(tensors);
 	} else if (gp_is_memory(op)) {
 		if (no_room)
@@ -160,7 +166,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		return 0;
 	}
 	pid_tgid = bpf_get_current_pid_tgid();
-	if (op == GP_OP_TENSOR && !gp_is_at_gpu(ctx, recipe))
+	if (gp_is_of_framework(op) && !gp_is_at_gpu(ctx, recipe))
 		return 1;
 	if ((op == GP_OP_GRAPH_LAUNCH || gp_is_single(op)) &&
 	    !gp_count_launch(ctx, cookie, pid_tgid >> 32, &counted))
@@ -171,7 +177,8 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 			gp_lose(NULL, op, true);
 		return 1;
 	}
-	if (op == GP_OP_TENSOR && gp_is_done_with_tensor(ctx, recipe, thread, row, (__u32)pid_tgid))
+	if (gp_is_of_framework(op) &&
+	    gp_is_done_with_tensor(ctx, recipe, thread, row, (__u32)pid_tgid))
 		return 1;
 	gp_drop_stale(thread, sp, row);
 	if (gp_is_memory(op) && gp_is_nested(thread, sp, recipe->layer))
@@ -194,7 +201,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		return 1;
 	if (gp_wants_stack(recipe, op)) {
 		stack = gp_take_stack(ctx, sp, thread->tgid, (__u32)pid_tgid, thread->process);
-		if (op == GP_OP_TENSOR) {
+		if (gp_is_of_framework(op)) {
 			gp_send_tensor(thread, row, (__u32)pid_tgid, stack);
 			return 1;
 		}
@@ -312,6 +319,14 @@ static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_t
 		(record);                                                                          \
 	})
 
+/* What the GPU has free when a call fails for want of memory is other by and by. */
+static __always_inline __u64 gp_call_flags(__s32 result)
+{
+	if (result == GP_OUT_OF_MEMORY)
+		return gp_wake_now(GP_RING_MEMORY);
+	return gp_wake_flags(&memory_ring, GP_RING_MEMORY);
+}
+
 /* Sends the finished call in `frame` to the ledger. */
 static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_frame *frame,
 					 __s32 result, __u32 tid)
@@ -345,13 +360,13 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 		gp_fill_call(&detail->call, thread, recipe, frame, &written, result, tid);
 		gp_fill_detail(detail, thread, recipe, frame, &written);
 		detail->call.type = GP_RECORD_DETAIL;
-		gp_submit_memory(detail);
+		bpf_ringbuf_submit(detail, gp_call_flags(result));
 	} else {
 		if (!gp_reserve_call(call))
 			return;
 		gp_fill_call(call, thread, recipe, frame, &written, result, tid);
 		call->type = GP_RECORD_CALL;
-		gp_submit_memory(call);
+		bpf_ringbuf_submit(call, gp_call_flags(result));
 	}
 }
 

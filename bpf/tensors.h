@@ -30,29 +30,50 @@ static __always_inline __s64 gp_tensor_flags(void)
 static __always_inline bool gp_is_at_gpu(struct pt_regs *ctx,
 					 const volatile struct gp_recipe *recipe)
 {
-	return recipe->device.place == GP_PLACE_NONE ||
-	       (PT_REGS_PARM5(ctx) & 0xff) == GP_TORCH_CUDA;
+	__u64 fourth = PT_REGS_PARM4(ctx), fifth = PT_REGS_PARM5(ctx);
+
+	/* The verifier takes no pointer to the one or the other. */
+	barrier_var(fourth);
+	barrier_var(fifth);
+	if (recipe->op == GP_OP_OUT_OF_MEMORY)
+		return (fourth & 0xff) == GP_TORCH_CUDA;
+	return recipe->device.place == GP_PLACE_NONE || (fifth & 0xff) == GP_TORCH_CUDA;
 }
 
-/* Reads what the arguments say; false if nothing is handed out or taken back. */
+/* Reads what the arguments say; false if nothing is handed out, taken back or given up on. */
 static __always_inline bool
 gp_read_block(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, struct gp_block *block)
 {
 	const __u64 allocation = sizeof("MemoryAllocation") - 1;
 	const __u64 deallocation = sizeof("MemoryDeallocation") - 1;
-	__u64 length;
+	__u64 first = PT_REGS_PARM1(ctx), second = PT_REGS_PARM2(ctx);
+	__u64 third = PT_REGS_PARM3(ctx), fourth = PT_REGS_PARM4(ctx);
+	__u64 fifth = PT_REGS_PARM5(ctx), length;
 
+	/* As above. */
+	barrier_var(first);
+	barrier_var(second);
+	barrier_var(third);
+	barrier_var(fourth);
+	barrier_var(fifth);
 	if (recipe->device.place != GP_PLACE_NONE) {
-		block->address = PT_REGS_PARM1(ctx);
-		block->bytes = PT_REGS_PARM2(ctx);
-		block->allocated = PT_REGS_PARM3(ctx);
-		block->held = PT_REGS_PARM4(ctx);
-		block->device = PT_REGS_PARM5(ctx) >> 8 & 0xff;
+		block->address = first;
+		block->bytes = second;
+		block->allocated = third;
+		block->held = fourth;
+		block->device = fifth >> 8 & 0xff;
+		if (recipe->op != GP_OP_OUT_OF_MEMORY)
+			return true;
+		block->address = 0;
+		block->bytes = first;
+		block->allocated = second;
+		block->held = third;
+		block->device = fourth >> 8 & 0xff;
 		return true;
 	}
-	length = PT_REGS_PARM2(ctx);
+	length = second;
 	barrier_var(length);
-	block->address = PT_REGS_PARM4(ctx);
+	block->address = fourth;
 	block->bytes = GP_SIXTH_ARGUMENT(ctx);
 	block->allocated = block->held = 0;
 	block->device = GP_ANY_DEVICE;
@@ -61,12 +82,13 @@ gp_read_block(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, stru
 	return length == allocation || length == deallocation;
 }
 
-/* Sends what is handed out or taken back. */
+/* Sends what is handed out, taken back or given up on: the last at once. */
 static __always_inline void gp_send_tensor(struct gp_thread *thread, __u32 row, __u32 tid,
 					   __u64 stack)
 {
 	struct gp_block *block = &thread->block;
-	__s64 flags = gp_tensor_flags();
+	bool is_at_end = recipes[row & (GP_MAX_ROWS - 1)].op == GP_OP_OUT_OF_MEMORY;
+	__s64 flags = is_at_end ? (__s64)gp_wake_now(GP_RING_MEMORY) : gp_tensor_flags();
 	struct gp_tensor *tensor = NULL;
 
 	gp_announce(thread);

@@ -128,6 +128,10 @@ impl Sink {
                 let start_ns = tensor.time_ns;
                 (tensor.pid, start_ns, &mut tensor.stack, stacks::OF_TENSOR)
             }
+            Event::OutOfMemory(refused) => {
+                let start_ns = refused.time_ns;
+                (refused.pid, start_ns, &mut refused.stack, stacks::OF_TENSOR)
+            }
             Event::Launch(launch) => {
                 let start_ns = launch.start_ns;
                 (launch.pid, start_ns, &mut launch.stack, stacks::OF_LAUNCH)

@@ -339,7 +339,7 @@ assert_same_enum! {
     GraphDestroy = GP_OP_GRAPH_DESTROY, LibraryLoad = GP_OP_LIBRARY_LOAD,
     HandleOther = GP_OP_HANDLE_OTHER, EventRecord = GP_OP_EVENT_RECORD,
     StreamWait = GP_OP_STREAM_WAIT, StreamDestroy = GP_OP_STREAM_DESTROY,
-    Tensor = GP_OP_TENSOR,
+    Tensor = GP_OP_TENSOR, OutOfMemory = GP_OP_OUT_OF_MEMORY,
 }
 assert_same_enum! {
     Shape, gp_shape, 0, GP_SHAPE_COUNT:
@@ -391,6 +391,7 @@ assert_same_numbers!(
     DEVICE_UNKNOWN => GP_DEVICE_UNKNOWN,
     CONTEXT_UNKNOWN => GP_CONTEXT_UNKNOWN,
     ANY_DEVICE => GP_ANY_DEVICE,
+    gpuprobe_cuda::OUT_OF_MEMORY => GP_OUT_OF_MEMORY,
     CALL_CAPTURED => GP_CALL_CAPTURED,
     PROCESS_PID_SHIFT => GP_PROCESS_PID_SHIFT,
     NODE_ALLOCATES => GP_NODE_MEMORY_ALLOCATE,
@@ -448,7 +449,9 @@ fn flags(function: &Function) -> u16 {
         (types::gp_flag::GP_TOLD, op.is_told()),
         (
             types::gp_flag::GP_WITH_STACK,
-            op.allocates() || matches!(op, Op::GraphAllocate | Op::GraphNode | Op::Tensor),
+            op.allocates()
+                || op.is_of_framework()
+                || matches!(op, Op::GraphAllocate | Op::GraphNode),
         ),
     ];
     let set = flags.iter().filter(|(_, is_set)| *is_set);

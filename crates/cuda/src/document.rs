@@ -42,6 +42,7 @@ fn name(function: &Function) -> String {
             return "`c10::reportMemoryUsageToProfiler`".to_owned();
         }
         Op::Tensor => return "`tsl::BFCAllocator::AddTraceMe`".to_owned(),
+        Op::OutOfMemory => return "`c10::reportOutOfMemoryToProfiler`".to_owned(),
         _ => {}
     }
     let stem = function.symbol;
@@ -109,6 +110,7 @@ fn title(function: &Function) -> String {
         }
         Op::Copy | Op::CopyBatch => "copies".into(),
         Op::Tensor => "tensors".into(),
+        Op::OutOfMemory => "out of memory, after retries".into(),
         Op::SelfTest => "self-test".into(),
     }
 }

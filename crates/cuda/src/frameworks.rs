@@ -45,4 +45,24 @@ const CHUNK: Function = Function {
     )
 };
 
-pub(super) const FRAMEWORKS: &[Function] = &[USAGE, CHUNK];
+/// `c10::reportOutOfMemoryToProfiler(requested, allocated, reserved, c10::Device)`: PyTorch calls it once
+/// its caching allocator has freed what it had cached and CUDA has refused again, right before it throws.
+/// Since 1.12; the sums are `int64_t` there, and `size_t` from 2.0 on, and the request `int64_t`.
+const OUT_OF_MEMORY: Function = Function {
+    variants: &[
+        "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",
+        "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
+    ],
+    size: A0,
+    out: A1,
+    stream: A2,
+    device: Value::argument32(3),
+    kind: MemoryKind::Tensor,
+    ..row(
+        Layer::Framework,
+        Op::OutOfMemory,
+        "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+    )
+};
+
+pub(super) const FRAMEWORKS: &[Function] = &[USAGE, CHUNK, OUT_OF_MEMORY];

@@ -205,6 +205,9 @@ pub struct Function {
     pub extra: [Value; EXTRA],
 }
 
+/// `cudaErrorMemoryAllocation` and `CUDA_ERROR_OUT_OF_MEMORY`.
+pub const OUT_OF_MEMORY: i32 = 2;
+
 /// Number of further values that a call can be sent with.
 pub const EXTRA: usize = 8;
 
@@ -218,6 +221,7 @@ impl Function {
     pub const fn name(&self) -> &'static str {
         match self.op {
             Op::Tensor if self.device.is_there() => "c10::CachingAllocator",
+            Op::OutOfMemory => "c10::CachingAllocator",
             Op::Tensor => "tsl::BFCAllocator",
             _ => self.symbol,
         }
@@ -318,6 +322,7 @@ mod tests {
                 Op::KernelName => (true, true, false),
                 // Who tells of devices has sums, too.
                 Op::Tensor => (true, has(function.device), has(function.device)),
+                Op::OutOfMemory => (false, true, true),
                 Op::Copy | Op::CopyBatch => {
                     assert!(has(function.size), "{}", function.symbol);
                     let asynchronous = has(function.stream);

@@ -49,19 +49,16 @@ const fn frees(
     }
 }
 
-/// Allocates rows of a pitch that the call writes to `pitch`.
-const fn pitched(
-    layer: Layer,
-    symbol: &'static str,
-    pitch: Value,
-    height: Value,
-    depth: Value,
-) -> Function {
+/// Allocates rows of a pitch that the call writes to `pitch`. The extra values are the shape that is
+/// asked for: of a call that fails, there is no pitch.
+const fn pitched(layer: Layer, symbol: &'static str, pitch: Value, shape: [Value; 3]) -> Function {
+    let [_, height, depth] = shape;
     Function {
         out: A0,
         size: pitch,
         size_at_return: true,
         factors: [height, depth],
+        extra: extra(&shape),
         ..memory(layer, Op::Allocate, Pitched, symbol)
     }
 }
@@ -211,9 +208,9 @@ pub(super) const MEMORY: &[Function] = &[
     frees(RUNTIME, Op::Free, Device, "cudaFree", &[]),
     allocates(DRIVER, Device, "cuMemAlloc_v2", &[]),
     frees(DRIVER, Op::Free, Device, "cuMemFree_v2", &[]),
-    pitched(RUNTIME, "cudaMallocPitch", A1, A3, NONE),
-    pitched(RUNTIME, "cudaMalloc3D", A0.plus(8), EXTENT[1], EXTENT[2]),
-    pitched(DRIVER, "cuMemAllocPitch_v2", A1, A3, NONE),
+    pitched(RUNTIME, "cudaMallocPitch", A1, [A2, A3, NONE]),
+    pitched(RUNTIME, "cudaMalloc3D", A0.plus(8), EXTENT),
+    pitched(DRIVER, "cuMemAllocPitch_v2", A1, [A2, A3, NONE]),
     allocates(RUNTIME, Managed, "cudaMallocManaged", &[]),
     allocates(DRIVER, Managed, "cuMemAllocManaged", &[]),
     // Host memory.

@@ -122,6 +122,9 @@ pub enum Op {
     /// negative; `out` are allocated on `device` then, and `stream` are held. One that does not tell of
     /// devices says by the length of a name, `stream`, what it has done. Seen at entry only.
     Tensor = 55,
+    /// A framework's allocator gives up on `size` bytes of `device`, after its retries: `out` are
+    /// allocated there then, and `stream` are held. Seen at entry only.
+    OutOfMemory = 56,
 }
 
 impl Op {
@@ -136,6 +139,11 @@ impl Op {
             self,
             Self::Allocate | Self::HandleCreate | Self::HandleImport | Self::ShareOpen
         )
+    }
+
+    /// Whether it is what a framework's allocator says of itself.
+    pub const fn is_of_framework(self) -> bool {
+        matches!(self, Self::Tensor | Self::OutOfMemory)
     }
 
     /// Whether it gives memory back, or a reference to it.
@@ -237,7 +245,7 @@ impl Op {
 
     /// Whether `modes` need calls of this kind, of memory of this kind.
     pub const fn is_needed_by(self, modes: Modes, kind: MemoryKind) -> bool {
-        if matches!(self, Self::Tensor) {
+        if self.is_of_framework() {
             return modes.memleak;
         }
         if self.is_about_streams() {

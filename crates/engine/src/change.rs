@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Allocation;
+use super::incidents::IncidentRow;
 use super::transfers::Mode;
 use gpuprobe_cuda::Direction;
 use gpuprobe_model::abi::RawLaunchKey;
@@ -20,6 +21,8 @@ pub enum Change {
     UnknownFree(u64),
     /// A pool of GPU memory was created, destroyed or trimmed, on this device, if that is known.
     Pool(Option<u16>),
+    /// A request for memory was refused, or more is known of one that was.
+    Incident(Box<IncidentRow>),
     /// The copy counts: its direction, and what its duration means.
     Copied(Direction, Mode),
     /// The kernel that this handle of a process stands for has this mangled name from now on, or

@@ -183,6 +183,7 @@ impl Launches {
             Event::Launch(_)
             | Event::Tensor(_)
             | Event::Request(_)
+            | Event::OutOfMemory(_)
             | Event::Call(_)
             | Event::Copy(_)
             | Event::Activity(_)

@@ -13,12 +13,14 @@ use super::allocation::key;
 use super::calls::Effect;
 use super::change::{Change, Changes};
 use super::ended::{EndedProcesses, Forgotten};
+use super::incidents::{self, Asked, GivenUp, Held, Incident, Incidents};
 use super::living::Living;
 use super::process::Process;
 use super::totals::Sums;
 use super::{Identity, Site};
 use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, Op};
-use gpuprobe_model::event::{AboutMemory, Call, Event, Task};
+use gpuprobe_model::GpuUse;
+use gpuprobe_model::event::{AboutMemory, Call, Event, OutOfMemory, Task};
 use gpuprobe_model::stack::CallStack;
 
 /// Counts of calls, over all processes since the start.
@@ -68,6 +70,7 @@ pub struct Ledger {
     pub(super) shared: HashMap<[u64; EXTRA], u64>,
     pub(super) left_out: u64,
     pub(super) tensors_left_out: u64,
+    pub(super) incidents: Incidents,
     /// Changes that events make.
     pub(super) changes: Changes,
     /// Where addresses are, if anybody wants to know.
@@ -120,7 +123,10 @@ impl Ledger {
     /// each process.
     pub fn apply(&mut self, event: &Event, identity: impl FnOnce(&Task) -> Identity) {
         match event {
-            Event::Call(call) => self.call(call),
+            Event::Call(call) => {
+                self.call(call);
+                self.note_outcome(call);
+            }
             Event::Process(task) => {
                 let process = self.living.enter(task.pid);
                 let identity = process.uid.is_none().then(|| identity(task));
@@ -136,7 +142,13 @@ impl Ledger {
             Event::Tensor(tensor) => {
                 let is_known = self.living.enter(tensor.pid).apply_tensor(tensor);
                 self.tensors_left_out += u64::from(!is_known);
+                if !tensor.is_free && self.incidents.is_open(tensor.pid) {
+                    let who = (tensor.pid, tensor.tid);
+                    self.incidents.given(who, None, tensor.time_ns);
+                    self.tell_incidents();
+                }
             }
+            Event::OutOfMemory(told) => self.gave_up(told),
             Event::Request(request) => self.living.enter(request.pid).apply_request(request),
             Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) | Event::Activity(_) => {}
         }
@@ -200,6 +212,16 @@ impl Ledger {
         process.sites.at_peak(site, self.peaks)
     }
 
+    /// Requests for memory that were refused.
+    pub fn incidents(&self) -> &Incidents {
+        &self.incidents
+    }
+
+    /// What the host says of the GPU whose memory was refused in incident `id`.
+    pub fn learn_incident(&mut self, id: u64, gpu: GpuUse) {
+        self.incidents.learn(id, gpu);
+    }
+
     /// Living processes, in no particular order.
     pub fn living(&self) -> impl Iterator<Item = &Process> {
         self.living.iter()
@@ -223,6 +245,7 @@ impl Ledger {
     /// Notes that the ended processes have been shown.
     pub fn mark_reported(&mut self) {
         self.ended.mark_reported();
+        self.incidents.mark_reported();
         if let Some(addresses) = &mut self.addresses {
             addresses.forget_old();
         }
@@ -234,6 +257,8 @@ impl Ledger {
     }
 
     pub(super) fn end_at(&mut self, pid: u32, time_ns: Option<u64>) {
+        self.incidents.end(pid, time_ns);
+        self.tell_incidents();
         if let Some(mut process) = self.living.remove(pid) {
             process.ended_ns = time_ns;
             if let Some(addresses) = &mut self.addresses {
@@ -290,6 +315,58 @@ impl Ledger {
             }
             Effect::FreedNull => counts.null_frees += 1,
             Effect::Other => {}
+        }
+    }
+
+    /// Notes what a call that has returned means for requests that were refused: itself, or those of its
+    /// thread.
+    fn note_outcome(&mut self, call: &Call) {
+        if incidents::is_refused(call) {
+            self.refused(call);
+        } else if call.result == 0
+            && call.function.op.allocates()
+            && !call.captured
+            && self.incidents.is_open(call.pid)
+        {
+            let who = (call.pid, call.tid);
+            self.incidents.given(who, Some(call.into()), call.end_ns);
+            self.tell_incidents();
+        }
+    }
+
+    fn refused(&mut self, call: &Call) {
+        self.living.enter(call.pid);
+        let living = &self.living;
+        let Some(process) = living.get(call.pid) else {
+            return;
+        };
+        let (asked, when) = (Asked::of(call, process), (call.tid, call.end_ns));
+        let incident = |id, asked| Incident::new(id, process, when, asked).among(living.iter());
+        self.incidents.refused(call.pid, when, asked, incident);
+        self.tell_incidents();
+    }
+
+    /// The allocator of a framework has given up.
+    fn gave_up(&mut self, told: &OutOfMemory) {
+        self.living.enter(told.pid);
+        let living = &self.living;
+        let Some(process) = living.get(told.pid) else {
+            return;
+        };
+        let when = (told.tid, told.time_ns);
+        let incident = |id| {
+            let asked = Asked::told(told, process);
+            Incident::new(id, process, when, asked).among(living.iter())
+        };
+        let held = || Held::of(process, Some(told.device), false);
+        let given_up = GivenUp::of(told, process);
+        self.incidents.gave_up(told, given_up, held, incident);
+        self.tell_incidents();
+    }
+
+    fn tell_incidents(&mut self) {
+        for row in self.incidents.take_changed() {
+            self.changes.tell(|| Change::Incident(Box::new(row)));
         }
     }
 

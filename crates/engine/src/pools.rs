@@ -55,6 +55,11 @@ pub(super) fn place(location_type: u64, device: Option<u16>) -> Place {
     }
 }
 
+/// Whether memory of this type of location is the host's.
+pub(super) fn is_host(location_type: u64) -> bool {
+    place(location_type, None) == Place::Host
+}
+
 /// The sort of a pool, by the values of the calls that name one: the types of its location and of
 /// its memory, neither of which the calls of old have.
 pub(super) fn sort(location_type: u64, device: Option<u16>, memory_type: u64) -> Sort {

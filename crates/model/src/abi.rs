@@ -106,7 +106,8 @@ pub struct RawNamed {
     pub reserved: u32,
 }
 
-/// `struct gp_tensor`: what a framework's allocator has handed out or taken back.
+/// `struct gp_tensor`: what a framework's allocator has handed out or taken back, or by its row, what it
+/// gives up on.
 #[derive(Clone, Copy, Debug, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct RawTensor {

@@ -13,7 +13,7 @@ use crate::abi::{
 };
 use crate::activity;
 use crate::activity::Batch;
-use gpuprobe_cuda::{EXTRA, Function};
+use gpuprobe_cuda::{EXTRA, Function, Op};
 
 pub use crate::abi::CONTEXT_UNKNOWN;
 use decode::text;
@@ -31,6 +31,8 @@ pub enum Event {
     Tensor(Tensor),
     /// What was asked for, of a tensor that was handed out just before.
     Request(Request),
+    /// A framework's allocator has given up on a request.
+    OutOfMemory(OutOfMemory),
     /// A process is seen for the first time, or its name changed.
     Process(Task),
     /// A thread is seen for the first time, or its name changed.
@@ -171,6 +173,29 @@ pub struct Tensor {
     pub reserved_bytes: u64,
     /// Device index as CUDA numbers it in that process, if the allocator says; and with it, its sums.
     pub device: Option<u16>,
+    /// Names its call stack within the process; 0 if that was not taken.
+    pub stack: u64,
+}
+
+/// A request that a framework's allocator has given up on, after its retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// Row of the function table.
+    pub row: u16,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub time_ns: u64,
+    /// Bytes that were asked for, as rounded up by the allocator.
+    pub bytes: u64,
+    /// Bytes that it has handed out on the device, as it says.
+    pub allocated_bytes: u64,
+    /// Bytes that it has from CUDA for that, as it says.
+    pub reserved_bytes: u64,
+    /// Device index as CUDA numbers it in that process.
+    pub device: u16,
     /// Names its call stack within the process; 0 if that was not taken.
     pub stack: u64,
 }
@@ -333,7 +358,10 @@ pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
         }
         record::TENSOR => {
             let (raw, _) = RawTensor::read_from_prefix(bytes).map_err(|_| truncated)?;
-            Ok(Event::Tensor(Tensor::try_from(&raw)?))
+            match gpuprobe_cuda::function(raw.row).map(|function| function.op) {
+                Some(Op::OutOfMemory) => Ok(Event::OutOfMemory(OutOfMemory::from(&raw))),
+                _ => Ok(Event::Tensor(Tensor::try_from(&raw)?)),
+            }
         }
         record::REQUEST => {
             let (raw, _) = RawRequest::read_from_prefix(bytes).map_err(|_| truncated)?;

@@ -17,4 +17,4 @@ pub mod text;
 mod usage;
 
 pub use lost::Lost;
-pub use usage::{GpuMemory, Untraced, Usage};
+pub use usage::{GpuHolder, GpuMemory, GpuUse, Untraced, Usage};

@@ -39,6 +39,26 @@ pub struct GpuMemory {
     pub used_bytes: Option<u64>,
 }
 
+/// What the host says of a GPU at the moment at which its memory was refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuUse {
+    /// The GPU, if it is known which it was.
+    pub gpu: Option<GpuMemory>,
+    /// Who uses it, the process that was refused included, most bytes first.
+    pub holders: Vec<GpuHolder>,
+}
+
+/// A process that uses a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuHolder {
+    /// Process id.
+    pub pid: u32,
+    /// Bytes that NVML says it uses there.
+    pub bytes: u64,
+    /// Who it is, if that could be told.
+    pub who: Option<Untraced>,
+}
+
 /// A process of which nothing was traced so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Untraced {

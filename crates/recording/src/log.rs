@@ -9,13 +9,13 @@ use std::mem::{offset_of, size_of};
 use serde::{Deserialize, Serialize};
 use zerocopy::FromBytes;
 
-use gpuprobe_model::Usage;
 use gpuprobe_model::abi::{
     RawCall, RawCopy, RawDetail, RawKernel, RawLaunch, RawLaunchKey, RawNamed, RawTask, RawTensor,
     record,
 };
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Location, ModuleId};
+use gpuprobe_model::{GpuUse, Usage};
 use gpuprobe_wire as wire;
 
 /// What the state was fed with besides records.
@@ -46,6 +46,8 @@ pub enum Note {
     Module(ModuleId, String),
     /// What a GPU's memory holds: `CLOCK_MONOTONIC` nanoseconds, number of the GPU, bytes.
     Used(u64, u32, u64),
+    /// What the host said of the GPU of an incident, by its number.
+    Incident(u64, GpuUse),
 }
 
 impl Note {

@@ -196,6 +196,7 @@ impl Player {
                 self.symbols.learn(pid, location, is_innermost, frames);
             }
             Note::Module(module, path) => self.symbols.learn_module(module, &path),
+            Note::Incident(id, used) => self.state.ledger.learn_incident(id, used),
             _ => {}
         }
         Played::Nothing

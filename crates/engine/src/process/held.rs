@@ -125,6 +125,11 @@ impl Process {
         devices
     }
 
+    /// The device, if the process can see one only.
+    pub(crate) fn only_device(&self) -> Option<u16> {
+        self.identity.single_gpu.then_some(0)
+    }
+
     /// The device of `allocation`: what the calls said, else 0 if there is no other.
     pub fn device(&self, allocation: &Allocation) -> Option<u16> {
         allocation

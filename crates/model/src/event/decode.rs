@@ -1,6 +1,8 @@
 //! Events from the records of the kernel side.
 
-use super::{Call, Copy, DecodeError, Detail, Kernel, MAX_DEVICES, Request, Task, Tensor};
+use super::{
+    Call, Copy, DecodeError, Detail, Kernel, MAX_DEVICES, OutOfMemory, Request, Task, Tensor,
+};
 use crate::abi::{
     ANY_DEVICE, CALL_CAPTURED, RawCall, RawCopy, RawDetail, RawKernel, RawRequest, RawTask,
     RawTensor,
@@ -84,6 +86,22 @@ impl TryFrom<&RawTensor> for Tensor {
             device: (raw.device != ANY_DEVICE).then_some(raw.device),
             stack: raw.stack,
         })
+    }
+}
+
+impl From<&RawTensor> for OutOfMemory {
+    fn from(raw: &RawTensor) -> Self {
+        Self {
+            row: raw.row,
+            pid: raw.tgid,
+            tid: raw.tid,
+            time_ns: raw.time_ns,
+            bytes: raw.bytes.unsigned_abs(),
+            allocated_bytes: raw.allocated,
+            reserved_bytes: raw.held,
+            device: raw.device,
+            stack: raw.stack,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod contexts;
 mod facts;
 mod file;
 mod gpus;
+mod incidents;
 mod insert;
 mod launches;
 mod opened;

@@ -11,6 +11,7 @@ use super::chains::Chains;
 use super::common::{Common, signed};
 use super::contexts::Contexts;
 use super::facts::Facts;
+use super::incidents;
 use super::insert::Insert;
 use super::launches::Launches;
 use super::pools::Pools;
@@ -20,7 +21,7 @@ use crate::ids::global_pid;
 use crate::log;
 use crate::log::Note;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, Modes};
-use gpuprobe_engine::Change;
+use gpuprobe_engine::{Change, IncidentRow};
 use gpuprobe_model::event::{Copy, Event, Launch, Tensor};
 
 /// Where the call stack of a call is entered.
@@ -158,6 +159,9 @@ impl<'c> Rows<'c> {
                 let time = self.time(monotonic_ns);
                 return self.used.row(params![time, gpu, signed(bytes)]);
             }
+            Note::Incident(id, used) => {
+                return incidents::write_gpu(self.connection, id, &used);
+            }
             Note::Vanished(pid) => {
                 self.chains.end(pid);
                 return self.end(pid, self.common.last_ns, "vanished");
@@ -175,6 +179,11 @@ impl<'c> Rows<'c> {
     }
 
     fn event(&mut self, event: &Event, changes: &[Change]) -> rusqlite::Result<u64> {
+        for change in changes {
+            if let Change::Incident(row) = change {
+                self.incident(row)?;
+            }
+        }
         match event {
             Event::Call(call) => {
                 self.memory_call(call, changes)?;
@@ -227,7 +236,7 @@ impl<'c> Rows<'c> {
                     None => Ok(0),
                 };
             }
-            Event::ThreadExit(_) => return Ok(0),
+            Event::ThreadExit(_) | Event::OutOfMemory(_) => return Ok(0),
         }
         Ok(1)
     }
@@ -240,6 +249,17 @@ impl<'c> Rows<'c> {
         }
         let after = self.common.correlation;
         self.common.tasks.end(pid, time, how, after)
+    }
+
+    /// A request was refused, or more is known of one that was.
+    fn incident(&mut self, row: &IncidentRow) -> rusqlite::Result<()> {
+        let place = incidents::Place {
+            time: self.time(row.time_ns),
+            settled: row.outcome.1.map(|ns| self.time(ns)),
+            thread: self.common.thread(row.pid, row.tid)?,
+            chain: self.chains.id(row.pid, row.stack),
+        };
+        incidents::write(self.connection, row, &place)
     }
 
     fn tensor(&mut self, tensor: &Tensor) -> rusqlite::Result<()> {

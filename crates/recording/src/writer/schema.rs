@@ -248,6 +248,20 @@ pub(super) const OURS: &[Table] = &[
          stream INTEGER, chain INTEGER",
     ),
     (
+        "GPUPROBE_INCIDENTS",
+        "id INTEGER NOT NULL PRIMARY KEY, t0 INTEGER NOT NULL, globalTid INTEGER NOT NULL, \
+         api TEXT NOT NULL, returnValue INTEGER, kind TEXT NOT NULL, requested INTEGER, \
+         device INTEGER, attempts INTEGER NOT NULL, repeats INTEGER NOT NULL, \
+         outcome TEXT NOT NULL, settled INTEGER, liveBytes INTEGER NOT NULL, \
+         torchRequested INTEGER, torchAllocated INTEGER, torchReserved INTEGER, gpu INTEGER, \
+         gpuTotal INTEGER, gpuUsed INTEGER, chain INTEGER",
+    ),
+    (
+        "GPUPROBE_INCIDENT_HOLDERS",
+        "incident INTEGER NOT NULL, globalPid INTEGER NOT NULL, usedBytes INTEGER NOT NULL, \
+         name TEXT",
+    ),
+    (
         "GPUPROBE_SMI",
         "t0 INTEGER NOT NULL, gpu INTEGER NOT NULL, usedBytes INTEGER NOT NULL",
     ),

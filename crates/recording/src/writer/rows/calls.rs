@@ -20,10 +20,13 @@ const DEALLOCATION: i64 = 1;
 
 impl Rows<'_> {
     pub(super) fn memory_call(&mut self, call: &Call, changes: &[Change]) -> rusqlite::Result<()> {
+        let has_rows = |change: &Change| !matches!(change, Change::Incident(_));
         let allocates = |change: &Change| matches!(change, Change::Allocated(_));
         let does = match changes {
             some if some.iter().any(allocates) => Does::Allocates,
-            some if !some.is_empty() || pools::has_event(call.function.op) => Does::Something,
+            some if some.iter().any(has_rows) || pools::has_event(call.function.op) => {
+                Does::Something
+            }
             _ => Does::Nothing,
         };
         let is_apart = call.function.layer == Layer::Runtime && does == Does::Allocates;
@@ -125,7 +128,7 @@ impl Rows<'_> {
                     .row(params![number, start, global_pid(pid), signed(*address)])
             }
             Change::Pool(device) => self.pools.event(call, *device, number, (start, end)),
-            Change::Copied(..) | Change::Named(..) => Ok(()),
+            Change::Copied(..) | Change::Named(..) | Change::Incident(_) => Ok(()),
         }
     }
 
