@@ -16,6 +16,7 @@ pub mod export;
 mod fold;
 mod frameworks;
 mod history;
+pub mod incidents;
 mod json;
 mod label;
 pub mod memleak;
@@ -53,6 +54,7 @@ use analysis::About;
 use bandwidth::{BandwidthUtil, CopyReport};
 use cudatrace::Cudatrace;
 use explain::Explain;
+use incidents::{IncidentReport, Refused};
 use memleak::Memleak;
 
 #[doc(hidden)]
@@ -90,6 +92,13 @@ pub struct Report {
     /// What that means, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explain: Option<Explain>,
+    /// Requests for memory that were refused, those that are new or of which more is known; in the last
+    /// report, all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub incidents: Vec<IncidentReport>,
+    /// How many there were so far, if there was one.
+    #[serde(rename = "out_of_memory", skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refused>,
     /// Which kernels are launched, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cudatrace: Option<Cudatrace>,
@@ -215,6 +224,7 @@ pub fn learn_contexts(usage: &mut Usage, state: &State, learnt: &mut HashMap<u32
 /// Makes a report of `state` as it is now.
 pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>) -> Report {
     let modes = options.modes;
+    let (incidents, refused) = incidents::build(&state.ledger, options, sources);
     let mut report = Report {
         schema: SCHEMA,
         time: Some(Local::now().fixed_offset()),
@@ -225,6 +235,8 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>)
             .memleak
             .then(|| memleak::build(&state.ledger, options, sources)),
         explain: None,
+        incidents,
+        refused,
         cudatrace: modes
             .cudatrace
             .then(|| cudatrace::build(&state.launches, options)),
@@ -287,7 +299,9 @@ pub fn needed_locations(
     if !options.modes.memleak {
         return Vec::new();
     }
-    memleak::needed_locations(&state.ledger, options, symbols)
+    let mut needed = memleak::needed_locations(&state.ledger, options, symbols);
+    needed.extend(incidents::needed_locations(&state.ledger, options));
+    needed
 }
 
 fn seconds<S: Serializer>(

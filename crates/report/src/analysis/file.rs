@@ -222,13 +222,11 @@ impl File<'_> {
         }
         // That is all that was asked for.
         report.memleak = report.memleak.filter(|_| question != Question::Processes);
-        if let (Some(memleak), Some(accounts)) = (&mut report.memleak, &accounts) {
-            let until_ns = match is_peak {
-                true => accounts.peak_ns(),
-                false => self.end_ns(accounts),
-            };
-            self.add_tensors(memleak, until_ns, &options)?;
-        }
+        let until_ns = accounts.as_ref().and_then(|accounts| match is_peak {
+            true => accounts.peak_ns(),
+            false => self.end_ns(accounts),
+        });
+        self.add_played(&mut report, question, until_ns, &options)?;
         report.about = Some(about);
         Ok(report)
     }
@@ -289,18 +287,36 @@ impl File<'_> {
         Some(first_ns.saturating_add(self.selection.to_ns?))
     }
 
-    /// Adds what allocators of frameworks had handed out at `until_ns` of the session, or at its end: the
-    /// log is played for that.
-    fn add_tensors(
+    /// Adds what allocators of frameworks had handed out at `until_ns` of the session, or at its end, and, in
+    /// a summary, what was refused until then: the log is played for that.
+    fn add_played(
         &self,
-        memleak: &mut Memleak,
+        report: &mut Report,
+        question: Question,
         until_ns: Option<i64>,
         options: &Options,
     ) -> Result<()> {
-        if let Some(tensors) = Tensors::read(self.database, until_ns)? {
-            for process in &mut memleak.processes {
-                process.learn_tensors(tensors.reports(process.pid, options));
+        let played = match (question, &report.memleak) {
+            (Question::Summary | Question::Explain, _) => {
+                Tensors::read_with_incidents(self.database, until_ns)?
             }
+            (_, Some(_)) => Tensors::read(self.database, until_ns)?,
+            (_, None) => None,
+        };
+        let Some(played) = played else {
+            return Ok(());
+        };
+        let processes = report
+            .memleak
+            .iter_mut()
+            .flat_map(|memleak| &mut memleak.processes);
+        for process in processes {
+            process.learn_tensors(played.reports(process.pid, options));
+        }
+        if matches!(question, Question::Summary | Question::Explain) {
+            (report.incidents, report.refused) = played.incidents(options);
+            let is_meant = |pid: u32| self.selection.pid.is_none_or(|meant| meant == pid);
+            report.incidents.retain(|incident| is_meant(incident.pid));
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
-//! What PyTorch's allocator had handed out at some moment of a recording: its log, played through the
-//! engine up to then.
+//! What PyTorch's allocator had handed out at some moment of a recording, and what was refused until then:
+//! its log, played through the engine up to then.
 
 use anyhow::Result;
 
+use crate::incidents::{self, IncidentReport, Refused};
 use crate::memleak::{PytorchReport, tensor_reports};
 use crate::tape::Tape;
 use crate::{Options, Sources};
@@ -17,6 +18,8 @@ use gpuprobe_recording::player::{Played, Player};
 
 /// The table of blocks that a recording has.
 const TABLE: &str = "GPUPROBE_TENSORS";
+/// The table of requests that were refused.
+const INCIDENTS: &str = "GPUPROBE_INCIDENTS";
 
 /// The state of a recording at some moment.
 pub(crate) struct Tensors {
@@ -34,17 +37,40 @@ impl Tensors {
         Self::play(database, until_ns, |_, _| {})
     }
 
-    /// Likewise; `see` is given each event that was entered, with the state after it.
+    /// Likewise, if it has tensors or requests that were refused.
+    ///
+    /// # Errors
+    /// As of [`Self::read`].
+    pub(super) fn read_with_incidents(
+        database: &Database,
+        until_ns: Option<i64>,
+    ) -> Result<Option<Self>> {
+        Self::play_of(database, &[TABLE, INCIDENTS], until_ns, |_, _| {})
+    }
+
+    /// As [`Self::read`]; `see` is given each event that was entered, with the state after it.
     ///
     /// # Errors
     /// As of [`Self::read`].
     pub(crate) fn play(
         database: &Database,
         until_ns: Option<i64>,
+        see: impl FnMut(&Event, &Player),
+    ) -> Result<Option<Self>> {
+        Self::play_of(database, &[TABLE], until_ns, see)
+    }
+
+    /// Plays a recording that has a row in one of `tables`.
+    fn play_of(
+        database: &Database,
+        tables: &[&str],
+        until_ns: Option<i64>,
         mut see: impl FnMut(&Event, &Player),
     ) -> Result<Option<Self>> {
         let mut has_some = false;
-        database.each(TABLE, &["t0"], "LIMIT 1", |_| has_some = true)?;
+        for table in tables {
+            database.each(table, &["t0"], "LIMIT 1", |_| has_some = true)?;
+        }
         if !has_some {
             return Ok(None);
         }
@@ -90,6 +116,12 @@ impl Tensors {
         tensor_reports(process, &options, sources)
     }
 
+    /// The requests that were refused, and how many there were; `options` are about the file.
+    pub(super) fn incidents(&self, options: &Options) -> (Vec<IncidentReport>, Option<Refused>) {
+        let sources = Sources::of_file(Some(&self.clock), &self.player.symbols);
+        incidents::build(self.ledger(), options, sources)
+    }
+
     /// A time on the clock of events as one of the session.
     pub(crate) fn session_ns(&self, monotonic_ns: u64) -> i64 {
         let since = i128::from(monotonic_ns) - i128::from(self.clock.monotonic_ns());
@@ -130,6 +162,7 @@ fn of_events(clock: &Clock, session_ns: i64) -> u64 {
 fn time_of(bytes: &[u8]) -> Option<u64> {
     match event::decode(bytes).ok()? {
         Event::Tensor(tensor) => Some(tensor.time_ns),
+        Event::OutOfMemory(told) => Some(told.time_ns),
         Event::Call(call) => Some(call.end_ns),
         _ => None,
     }

@@ -33,7 +33,7 @@ pub use pytorch::PytorchReport;
 pub(super) use pytorch::reports as tensor_reports;
 pub use site::{LeftOut, SiteReport};
 pub(crate) use sites::Holder;
-pub(super) use sites::{needed_locations, stack_of};
+pub(super) use sites::{needed_locations, shown, stack_of};
 
 /// Who holds memory, and what was called.
 #[derive(Clone, Debug, Serialize)]

@@ -10,7 +10,7 @@ use super::{LeftOut, Live, SiteReport};
 use crate::fold::Folded;
 use crate::label::{labels, via};
 use crate::owners::Owners;
-use crate::{Options, Sources, function_name};
+use crate::{Options, Sources, View, function_name};
 use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Allocator, Ledger, Process, Site};
 use gpuprobe_model::stack::{Frame, Language, Location, Symbols};
@@ -235,7 +235,7 @@ fn site_report(
     } = called;
     let via = via(&frames, &api);
     let folded = Folded::of(&frames);
-    let (stack, omitted_frames) = shown(frames, options);
+    let (stack, omitted_frames) = shown(frames, &options.view);
     let (allocated, freed) = (site.allocated.all(), site.freed.all());
     let age = |time_ns| options.now_ns.saturating_sub(time_ns);
     let wall = |time_ns| sources.clock.map(|clock| clock.wall(time_ns));
@@ -279,8 +279,7 @@ fn other_apis(site: &Listed<'_>, symbols: &dyn Symbols) -> Vec<Cow<'static, str>
 }
 
 /// The frames of a stack that are shown, and how many outer ones are not.
-fn shown(mut frames: Vec<Frame>, options: &Options) -> (Vec<Frame>, u64) {
-    let view = &options.view;
+pub(crate) fn shown(mut frames: Vec<Frame>, view: &View) -> (Vec<Frame>, u64) {
     if view.stacks_native {
         frames.retain(|frame| frame.language == Language::Native);
     }

@@ -9,7 +9,7 @@ mod host;
 mod memleak;
 mod nvidia_smi;
 pub(crate) mod page;
-mod process;
+pub(crate) mod process;
 mod python;
 pub(crate) mod pytorch;
 pub(crate) mod sites;
@@ -22,7 +22,7 @@ use std::io::{self, Write};
 use super::activity::lines::Line;
 use super::bandwidth::CopyReport;
 use super::memleak::Memleak;
-use super::{Group, Report, Writer};
+use super::{Group, Report, Writer, incidents};
 use gpuprobe_model::clock;
 use page::{Page, Who};
 
@@ -53,11 +53,16 @@ impl Writer for Text {
         };
         if let Some(explain) = &report.explain {
             explain::write(explain, &page, out)?;
+            incidents::write(&report.incidents, report.refused, self.columns, out)?;
             write_lost(&report.lost, out)?;
             return Ok(());
         }
         if let Some(memleak) = &report.memleak {
             memleak::write(memleak, report.is_final, &page, out)?;
+        }
+        if !report.incidents.is_empty() {
+            separate(report.memleak.is_some(), out)?;
+            incidents::write(&report.incidents, report.refused, self.columns, out)?;
         }
         if let Some(cudatrace) = &report.cudatrace {
             separate(report.memleak.is_some(), out)?;

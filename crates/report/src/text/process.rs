@@ -112,7 +112,7 @@ pub(super) fn model(memleak: &Memleak, index: u32) -> String {
 }
 
 /// `H200` of `NVIDIA H200`.
-pub(super) fn short_model(name: &str) -> String {
+pub(crate) fn short_model(name: &str) -> String {
     let name = printable(name);
     let name = name.trim_start_matches("NVIDIA ");
     name.trim_start_matches("GeForce ").to_owned()

@@ -129,7 +129,7 @@ fn write_sums(
 }
 
 /// Writes a sentence: its first line behind `first`, the others behind as much room.
-pub(super) fn wrapped(
+pub(crate) fn wrapped(
     first: &str,
     said: &str,
     columns: Option<usize>,

@@ -15,7 +15,7 @@ use crate::fold::Folded;
 use crate::text::page::Page;
 use crate::text::sites;
 use crate::text::table::{Column, Table, plural};
-use crate::{Report, View, names};
+use crate::{Report, View, incidents, names};
 use gpuprobe_model::clock::rfc3339_micros;
 use gpuprobe_model::text::{printable, size};
 
@@ -55,6 +55,7 @@ fn explain(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()>
         let page = Page::new(lines.width, None);
         crate::text::explain::write(explain, &page, out)?;
     }
+    incidents::write(&report.incidents, report.refused, lines.width, out)?;
     crate::text::write_lost(&report.lost, out)
 }
 

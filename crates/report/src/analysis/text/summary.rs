@@ -14,7 +14,7 @@ use crate::text::pytorch;
 use crate::text::sites::per_cent;
 use crate::text::table::{Column, Table, plural};
 use crate::text::times::time;
-use crate::{Report, Sort};
+use crate::{Report, Sort, incidents};
 use gpuprobe_model::clock::rfc3339_seconds;
 use gpuprobe_model::text::{printable, size};
 use gpuprobe_recording::Session;
@@ -47,6 +47,10 @@ pub(super) fn summary(report: &Report, lines: Lines, out: &mut dyn Write) -> io:
     let session = about.session.as_ref().unwrap_or(&empty);
     run(session, about, out)?;
     memory(report, about, lines.width, out)?;
+    if !report.incidents.is_empty() {
+        writeln!(out)?;
+        incidents::write(&report.incidents, report.refused, lines.width, out)?;
+    }
     writeln!(out)?;
     let has = |list: fn(&ProcessSummary) -> bool| timed_processes(report).any(list);
     if about.processes.iter().flatten().nth(1).is_some() {

@@ -1,0 +1,210 @@
+//! Out of memory: from the engine's incidents to a report.
+
+mod build;
+mod lines;
+
+use std::borrow::Cow;
+
+use chrono::{DateTime, FixedOffset};
+use serde::Serialize;
+
+use crate::memleak::{Kinds, LeftOut, Live};
+use crate::owners::OwnerReport;
+use crate::{SCHEMA, clock_micros};
+use gpuprobe_model::GpuMemory;
+use gpuprobe_model::stack::Frame;
+
+pub(crate) use build::{build, needed_locations};
+pub use build::{locations_of, report};
+pub(crate) use lines::write;
+
+/// Requests for memory that were refused, of all processes since the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Calls of CUDA that failed for want of memory.
+    pub calls: u64,
+    /// Incidents, whether they are still known or not.
+    pub incidents: u64,
+}
+
+/// A request for memory that was refused, with its retries, and what became of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct IncidentReport {
+    /// Its number in the run, from 1.
+    pub id: u64,
+    /// When it was refused first; none if a file does not tell times of day.
+    #[serde(serialize_with = "clock_micros")]
+    pub time: Option<DateTime<FixedOffset>>,
+    /// Process id, as the host has it.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// User id, if known.
+    pub uid: Option<u32>,
+    /// Name of the user, if known.
+    pub user: Option<String>,
+    /// Name of the process, if known.
+    pub comm: Option<String>,
+    /// Its command line, of which the end may be missing, if known.
+    pub command: Option<String>,
+    /// The id of its container, if it is in one.
+    pub container: Option<String>,
+    /// The function that was called, as the user called it.
+    pub api: Cow<'static, str>,
+    /// CUDA's error; none if the allocator of a framework gave up without a call.
+    pub result: Option<i32>,
+    /// Kind of memory.
+    pub kind: &'static str,
+    /// Bytes that were asked for, if the call says how many.
+    pub asked_bytes: Option<u64>,
+    /// Calls that failed: more than one if it was retried.
+    pub attempts: u64,
+    /// Further calls that failed right after, and are in no incident of their own.
+    pub repeats: u64,
+    /// What became of it: `pending`, `retried` (with success), `failed` (a framework's allocator gave up),
+    /// `continued` (the program went on without), `ended` (the process ended and had not gone on).
+    pub outcome: &'static str,
+    /// Seconds from the first refusal until then.
+    pub outcome_seconds: Option<f64>,
+    /// Memory of the host was asked for.
+    pub host_memory: bool,
+    /// Device index as CUDA numbers it for the process, if known; none for memory of the host.
+    pub device: Option<u16>,
+    /// Index on the host, as `nvidia-smi` shows it, if known.
+    pub physical_index: Option<u32>,
+    /// UUID of the GPU or of the part of it that was given to the process, if known.
+    pub uuid: Option<String>,
+    /// What the line is called at which it was asked for.
+    pub label: String,
+    /// The call stack, innermost first; empty if it is not known.
+    pub stack: Vec<Frame>,
+    /// It reaches the beginning of the thread.
+    pub complete: bool,
+    /// The GPU as NVML had it at that moment, if NVML is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuState>,
+    /// Bytes of it that the process used, as NVML says.
+    pub used_bytes: Option<u64>,
+    /// What the process held.
+    #[serde(flatten)]
+    pub live: Live,
+    /// The GPU memory among that on the device that was asked, if it is known which.
+    pub device_bytes: Option<u64>,
+    /// What it held by kind.
+    pub kinds: Kinds,
+    /// The same by owner: GPU memory, or the host's if that was asked for.
+    pub owners: Vec<OwnerReport>,
+    /// The call sites that held most of the GPU, or of the host if its memory was asked for.
+    pub sites: Vec<HeldSite>,
+    /// What the others held.
+    #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
+    pub omitted: Option<LeftOut>,
+    /// What PyTorch's allocator had handed out of it on that device, and said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pytorch: Option<HeldByPytorch>,
+    /// The other processes on that GPU, most first.
+    pub others: Vec<OtherReport>,
+}
+
+/// A GPU at the moment of an incident.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuState {
+    /// What NVML says.
+    #[serde(flatten)]
+    pub memory: GpuMemory,
+    /// Bytes that nobody uses; none if NVML does not say.
+    pub free_bytes: Option<u64>,
+}
+
+/// A call site and what it held.
+#[derive(Clone, Debug, Serialize)]
+pub struct HeldSite {
+    /// Its number within the process; of tensors, within PyTorch's on that device.
+    pub id: u32,
+    /// What it is called.
+    pub label: String,
+    /// The function that was called.
+    pub api: Cow<'static, str>,
+    /// Bytes that were live.
+    pub bytes: u64,
+    /// Their number of allocations.
+    pub allocations: u64,
+    /// The call stack, innermost first; empty if it is not known.
+    pub stack: Vec<Frame>,
+}
+
+/// What PyTorch's allocator had handed out on the device, and said when it gave up.
+#[derive(Clone, Debug, Serialize)]
+pub struct HeldByPytorch {
+    /// Device index as the process numbers it.
+    pub device: u16,
+    /// Bytes that were asked of it and that it gave up on; none if it did not.
+    pub gave_up_on_bytes: Option<u64>,
+    /// Bytes that it had handed out, as it says.
+    pub allocated_bytes: u64,
+    /// Bytes that it had from CUDA for that, as it says.
+    pub reserved_bytes: u64,
+    /// Memory from CUDA that it was seen to hand out of.
+    pub segments: u64,
+    /// Its bytes.
+    pub segment_bytes: u64,
+    /// Bytes of the largest block in it that is free; none if tensors are not traced.
+    pub largest_free_bytes: Option<u64>,
+    /// Bytes of the largest request that it has room for.
+    pub largest_fit_bytes: Option<u64>,
+    /// Bytes of it that `torch.cuda.empty_cache()` would give back.
+    pub empty_cache_bytes: Option<u64>,
+    /// Bytes of it that are held by less than 5 % of them.
+    pub pinned_by_small_bytes: Option<u64>,
+    /// The call sites of the tensors that took most.
+    pub sites: Vec<HeldSite>,
+    /// What the others took.
+    #[serde(rename = "omitted_sites", skip_serializing_if = "Option::is_none")]
+    pub omitted: Option<LeftOut>,
+}
+
+/// Another process on the GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct OtherReport {
+    /// Process id, as the host has it.
+    pub pid: u32,
+    /// User id, if known.
+    pub uid: Option<u32>,
+    /// Name of the user, if known.
+    pub user: Option<String>,
+    /// Name, if known.
+    pub comm: Option<String>,
+    /// Its command line, if known.
+    pub command: Option<String>,
+    /// The id of its container, if it is in one.
+    pub container: Option<String>,
+    /// Bytes that NVML says it used, if NVML is there.
+    pub used_bytes: Option<u64>,
+    /// Bytes of it that were traced and live, if it is traced.
+    pub live_bytes: Option<u64>,
+}
+
+impl OtherReport {
+    /// Bytes to sort by.
+    fn bytes(&self) -> u64 {
+        self.used_bytes.or(self.live_bytes).unwrap_or(0)
+    }
+}
+
+impl IncidentReport {
+    /// The incident as one line of JSON, as it is in a report, with the version of the schema.
+    ///
+    /// # Errors
+    /// Returns serde's error, which would be one of ours.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            schema: u32,
+            incident: &'a IncidentReport,
+        }
+        serde_json::to_string(&Line {
+            schema: SCHEMA,
+            incident: self,
+        })
+    }
+}
