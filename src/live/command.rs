@@ -8,7 +8,7 @@ use std::process::{ExitCode, ExitStatus};
 use anyhow::{Context, Error, Result};
 use caps::CapSet;
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd;
 use tokio::process::{Child, Command};
@@ -30,36 +30,15 @@ pub(super) fn spawn(
     first: Option<First>,
 ) -> Result<Child> {
     let (program, arguments) = command.split_first().context("no command")?;
-    let invoker = match as_root {
-        true => None,
-        false => Invoker::find().context("cannot tell who called sudo")?,
-    };
+    let restored = Restored::new(as_root)?;
     let mut child = Command::new(program);
     child.args(arguments).envs(environment);
-    if let Some(invoker) = &invoker {
-        child.envs(invoker.environment());
-    }
-    let files = limits::original();
-    let ours = Ours::find();
+    child.envs(restored.environment());
     let prepare = move || {
         if let Some(first) = &first {
             first()?;
         }
-        ours.close_on_exec();
-        // Programs that use select() cannot have more.
-        if let Some((soft, hard)) = files {
-            setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
-        }
-        if !as_root {
-            // Rights that outlive an exec, or may. Neither allocates.
-            let _ = caps::clear(None, CapSet::Ambient);
-            let _ = caps::clear(None, CapSet::Inheritable);
-        }
-        if let Some(invoker) = &invoker {
-            unistd::setgroups(&invoker.groups)?;
-            unistd::setgid(invoker.gid)?;
-            unistd::setuid(invoker.uid)?;
-        }
+        restored.restore()?;
         // Should we be killed while the command is held, it goes on.
         prctl::set_pdeathsig(Signal::SIGCONT)?;
         Ok(())
@@ -73,6 +52,71 @@ pub(super) fn spawn(
     child
         .spawn()
         .with_context(|| format!("cannot start {}", program.to_string_lossy()))
+}
+
+/// What a program that we start has of whoever started us, and not of us.
+#[derive(Clone, Debug)]
+pub(super) struct Restored {
+    as_root: bool,
+    invoker: Option<Invoker>,
+    files: Option<(rlim_t, rlim_t)>,
+    ours: Ours,
+}
+
+impl Restored {
+    /// For a program that is started next; unless it is to run `as_root`, it has the rights of the user who
+    /// called sudo.
+    ///
+    /// # Errors
+    /// The user cannot be looked up.
+    pub(super) fn new(as_root: bool) -> Result<Self> {
+        let invoker = match as_root {
+            true => None,
+            false => Invoker::find().context("cannot tell who called sudo")?,
+        };
+        Ok(Self {
+            as_root,
+            invoker,
+            files: limits::original(),
+            ours: Ours::find(),
+        })
+    }
+
+    /// The same for another program: we may have other files open by now.
+    pub(super) fn again(&self) -> Self {
+        Self {
+            ours: Ours::find(),
+            ..self.clone()
+        }
+    }
+
+    /// What its environment has besides ours.
+    pub(super) fn environment(&self) -> impl Iterator<Item = (&'static str, OsString)> {
+        self.invoker.iter().flat_map(Invoker::environment)
+    }
+
+    /// To be done in the child, before it runs the program: system calls only, and no allocation.
+    ///
+    /// # Errors
+    /// Returns the kernel's error.
+    pub(super) fn restore(&self) -> io::Result<()> {
+        self.ours.close_on_exec();
+        // Programs that use select() cannot have more.
+        if let Some((soft, hard)) = self.files {
+            setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        }
+        if !self.as_root {
+            // Rights that outlive an exec, or may. Neither allocates.
+            let _ = caps::clear(None, CapSet::Ambient);
+            let _ = caps::clear(None, CapSet::Inheritable);
+        }
+        if let Some(invoker) = &self.invoker {
+            unistd::setgroups(&invoker.groups)?;
+            unistd::setgid(invoker.gid)?;
+            unistd::setuid(invoker.uid)?;
+        }
+        Ok(())
+    }
 }
 
 /// The exit status when the command could not be started, as shells and `env` have it.

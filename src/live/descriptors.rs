@@ -50,7 +50,7 @@ fn is_inheritable(fd: RawFd) -> bool {
 }
 
 /// Which descriptors a child is to close as it executes something. Made before it is forked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ours {
     /// From and to, both included.
     gaps: Vec<(RawFd, RawFd)>,

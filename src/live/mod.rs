@@ -8,6 +8,8 @@ mod files;
 mod filter;
 mod follow;
 mod guard;
+mod hook;
+mod incidents;
 mod limits;
 mod looked;
 mod looks;
@@ -36,6 +38,7 @@ use gpuprobe_report::{Format, View};
 pub use collector::Collect;
 pub use filter::Filter;
 pub use guard::guard_if_asked;
+pub use hook::HookCommand;
 pub use name::Name;
 pub use run::run;
 pub use tracer::Tracer;
@@ -149,6 +152,8 @@ pub struct Config {
     pub map_entries: Vec<MapEntries>,
     /// Attach on arm64 too.
     pub allow_arm64: bool,
+    /// What is run when memory is refused, if anything.
+    pub on_oom: Option<HookCommand>,
     /// What is recorded, if anything.
     pub record: Option<Record>,
     /// What all of it means is said at the end, and nothing else.

@@ -69,6 +69,13 @@ pub(super) const RULES: &[Rule] = &[
         why: "tensors are a part of memory, which is not traced; add --memleak",
     },
     Rule {
+        commands: LIVE,
+        options: &["on_oom"],
+        works: |given| given.memleak(),
+        grade: Error,
+        why: "allocations are not traced; add --memleak",
+    },
+    Rule {
         commands: &[TRACE],
         options: &["top"],
         works: |given| given.memleak() || given.has("cudatrace") || given.activity(),

@@ -108,6 +108,9 @@ const LIVE_LINES: &[(&str, &[(Grade, &str)])] = &[
     ("-p 7 --of tensors --pprof x", &[]),
     ("-p 7 --tensors requested", &[]),
     ("-p 7 --cudatrace --tensors off", &[(Warning, "--tensors")]),
+    ("-p 7 --on-oom true", &[]),
+    ("record -p 7 --on-oom true", &[]),
+    ("-p 7 --cudatrace --on-oom true", &[(Error, "--on-oom")]),
 ];
 
 #[cfg(not(feature = "live"))]

@@ -215,6 +215,7 @@ impl TraceArgs {
             attach: self.target.attach,
             map_entries: self.target.map_entries,
             allow_arm64: self.target.allow_arm64,
+            on_oom: self.target.on_oom,
             record: self.record.map(|path| Record {
                 path,
                 name: None,

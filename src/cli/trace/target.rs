@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use nix::unistd::User;
 
 use super::super::parse_duration;
-use crate::live::{ApiChoice, Filter, Target, Tensors};
+use crate::live::{ApiChoice, Filter, HookCommand, Target, Tensors};
 use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{KindSet, MemoryKind};
@@ -98,10 +98,22 @@ pub(super) struct TargetArgs {
     #[arg(long, value_name = "MAP=N", hide = true)]
     pub(super) map_entries: Vec<MapEntries>,
 
+    /// Run COMMAND when an allocation fails for want of GPU memory and no retry helps: words as in a
+    /// shell, but without one; {pid} is the process, {file} a file that tells of it in JSON.
+    ///
+    /// One at a time, at most one in a second, killed after a minute; as the user who called sudo. The
+    /// file is there until COMMAND ends. For pipes: 'sh -c "jq . < $1 | mail root" sh {file}'.
+    #[arg(long, value_name = "COMMAND", value_parser = parse_hook)]
+    pub(super) on_oom: Option<HookCommand>,
+
     /// Start COMMAND, trace it and its children from their first call, and end with its exit
     /// status. Under sudo it runs as the user who called that.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+fn parse_hook(text: &str) -> Result<HookCommand, String> {
+    HookCommand::parse(text).map_err(|error| error.to_string())
 }
 
 impl TargetArgs {

@@ -20,6 +20,7 @@ use super::announce::Announced;
 use super::collector::Collector;
 use super::follow::{Follower, With, resume};
 use super::guard::Guard;
+use super::incidents;
 use super::output::{Output, Reader};
 use super::samples::Samples;
 use super::signals::{Ends, pass_on};
@@ -76,16 +77,16 @@ pub fn run(config: &Config) -> Result<ExitCode> {
     runtime.block_on(Run::start(config)?.until_end())
 }
 
-struct Run<'a> {
-    config: &'a Config,
+pub(super) struct Run<'a> {
+    pub(super) config: &'a Config,
     output: Output,
     /// Written at the end.
     profiles: Option<profile::Outputs>,
     tracer: Tracer,
     rings: Rings,
     follower: Follower,
-    sink: Sink,
-    clock: Clock,
+    pub(super) sink: Sink,
+    pub(super) clock: Clock,
     /// The processes that were asked for, if any.
     processes: Vec<Handle>,
     started: Instant,
@@ -108,6 +109,8 @@ struct Run<'a> {
     collector: Option<Collector>,
     samples: Option<Samples>,
     announced: Announced,
+    /// What the user knows of incidents.
+    pub(super) told_incidents: incidents::Told,
     /// The losses that the user has been told on standard error.
     lost_said: Lost,
     /// The last report explains, and calls something a leak.
@@ -199,6 +202,7 @@ impl Run<'_> {
     fn look(&mut self) -> Result<Reader> {
         let reader = self.read()?;
         self.make_room()?;
+        self.tell_incidents(false);
         // Libraries that are loaded one right after the other are one line.
         self.announced.go_on(&self.tracer);
         Ok(reader)
@@ -214,9 +218,13 @@ impl Run<'_> {
         // Nothing of what the probes saw until now may be missed.
         self.follow_all(FIND_FOR_ONE)?;
         self.announced.go_on(&self.tracer);
-        if reader == Reader::Reading {
-            self.report(true)?;
-        }
+        let reported = match reader {
+            Reader::Reading => self.report(true).map(|_| ()),
+            Reader::Gone => Ok(()),
+        };
+        // What became of an incident may have been read just now.
+        self.tell_incidents(true);
+        reported?;
         let nothing = reader == Reader::Reading && self.say_why_nothing();
         if !nothing {
             self.warn_of_silence();
@@ -332,6 +340,8 @@ impl Run<'_> {
         // What was on its way to stop something then has arrived now.
         self.let_go();
         drop(self.guard.take());
+        // Nobody waits for us by now but who reads our exit status.
+        drop(self.told_incidents.hooks.take());
         Ok(match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
             (status, _) => status,

@@ -26,6 +26,7 @@ impl Run<'_> {
             stacks.end_round();
             stacks.teach(&self.tracer.probe);
         }
+        self.note_incidents();
         self.sink.find_frames(&mut self.told);
         let mut lost = self.tracer.probe.lost();
         let missed = self.sink.decoder.activity.losses();

@@ -4,6 +4,8 @@ use super::super::announce::Announced;
 use super::super::collector::Collector;
 use super::super::filter::Sieve;
 use super::super::follow::Follower;
+use super::super::hook::Hooks;
+use super::super::incidents::Told as ToldIncidents;
 use super::super::output::Output;
 use super::super::samples::Samples;
 use super::super::sink::Sink;
@@ -54,6 +56,10 @@ impl<'a> Run<'a> {
             Ok((tracer, collector.transpose()?, rings))
         });
         let (tracer, collector, rings) = started.inspect_err(|_| sink.tap.discard())?;
+        // While we have the rights that it is to run with.
+        let on_oom = config.on_oom.clone();
+        let hooks = on_oom.map(|command| Hooks::start(command, config.as_root));
+        let hooks = hooks.transpose().inspect_err(|_| sink.tap.discard())?;
         Ok(Self {
             config,
             output,
@@ -75,6 +81,7 @@ impl<'a> Run<'a> {
             collector,
             samples,
             announced: Announced::default(),
+            told_incidents: ToldIncidents::with(hooks),
             lost: Lost::default(),
             told: Told::default(),
             lost_said: Lost::default(),

@@ -1,0 +1,203 @@
+//! Incidents as they happen: what only the host can say is asked at once, and the user is told soon.
+
+use std::collections::{HashMap, VecDeque};
+
+use tokio::time::{Duration, Instant};
+
+use super::hook::Hooks;
+use super::run::Run;
+use crate::host::process;
+use gpuprobe_engine::World;
+use gpuprobe_engine::incidents::{Incident, Outcome};
+use gpuprobe_model::stack::{NoSymbols, Symbols};
+use gpuprobe_model::{GpuHolder, GpuUse, Untraced, Usage};
+use gpuprobe_os::say;
+use gpuprobe_recording::log::Note;
+use gpuprobe_report::incidents::{self, IncidentReport};
+
+/// A retry is waited for so long: PyTorch frees what it has cached and asks again, and a program that
+/// cannot go on without ends.
+const SETTLES_WITHIN: Duration = Duration::from_millis(500);
+/// The names of functions and lines are waited for so long.
+const NAMED_WITHIN: Duration = Duration::from_secs(1);
+/// Incidents that wait to be told: those that are kept.
+const MAX_WAITING: usize = 256;
+
+/// What the user has been told of incidents, and is yet to be.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The last one that was looked at.
+    seen: u64,
+    waiting: VecDeque<(u64, Instant)>,
+    /// What was said of those of which more may come.
+    said: HashMap<u64, Outcome>,
+    /// What is run for them, if anything.
+    pub(super) hooks: Option<Hooks>,
+}
+
+impl Told {
+    /// Nothing yet; `hooks` are run for what will be.
+    pub(super) fn with(hooks: Option<Hooks>) -> Self {
+        Self {
+            hooks,
+            ..Self::default()
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Looks at the incidents that have just happened: soon, the GPU will have something else free.
+    pub(super) fn note_incidents(&mut self) {
+        let count = self.sink.state.ledger.incidents().count();
+        if count == self.told_incidents.seen {
+            return;
+        }
+        let mut usage: Option<Usage> = None;
+        for id in self.told_incidents.seen + 1..=count {
+            let Some(incident) = self.sink.state.ledger.incidents().get(id) else {
+                continue;
+            };
+            let locations = incidents::locations_of(incident);
+            let nvml = self.sink.world.nvml.as_ref();
+            if let Some(nvml) = nvml.filter(|_| !incident.asked.at_host) {
+                let usage = usage.get_or_insert_with(|| nvml.usage());
+                let used = self.gpu_use(incident, usage);
+                self.sink.tap.note(Note::Incident(id, used.clone()));
+                self.sink.state.ledger.learn_incident(id, used);
+            }
+            if let Some(stacks) = &mut self.sink.stacks {
+                stacks.want(locations.into_iter());
+            }
+            let waiting = &mut self.told_incidents.waiting;
+            if waiting.len() < MAX_WAITING {
+                waiting.push_back((id, Instant::now()));
+            }
+        }
+        self.told_incidents.seen = count;
+    }
+
+    /// The GPU that `incident` is about, and who uses it.
+    fn gpu_use(&self, incident: &Incident, usage: &Usage) -> GpuUse {
+        let device = incident.device();
+        let device = device.map(|device| incident.identity.device(device));
+        let device = device.unwrap_or_default();
+        let mut gpus = usage.gpus.iter();
+        let gpu = match (device.physical_index, &usage.gpus[..]) {
+            (Some(index), _) => gpus.find(|gpu| gpu.index == index),
+            (None, [only]) => Some(only),
+            (None, _) => gpus.find(|gpu| device.uuid.as_ref() == Some(&gpu.uuid)),
+        };
+        let Some(gpu) = gpu else {
+            return GpuUse::default();
+        };
+        let mut holders = Vec::new();
+        for (&pid, used) in &usage.processes {
+            let here = used.iter().filter(|(index, _)| *index == gpu.index);
+            if let Some(bytes) = here.map(|(_, bytes)| *bytes).reduce(u64::saturating_add) {
+                let who = self.who(pid);
+                holders.push(GpuHolder { pid, bytes, who });
+            }
+        }
+        holders.sort_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.pid));
+        GpuUse {
+            gpu: Some(gpu.clone()),
+            holders,
+        }
+    }
+
+    /// Who a process of this host is.
+    fn who(&self, pid: u32) -> Option<Untraced> {
+        let task = process::task_of(pid).ok()?;
+        let identity = self.sink.world.identity(&task);
+        Some(Untraced {
+            uid: task.uid,
+            comm: task.comm,
+            identity,
+        })
+    }
+
+    /// Tells of the incidents that are settled or have waited long enough, and of those that are settled
+    /// since they were told of; at the end, of all.
+    pub(super) fn tell_incidents(&mut self, is_end: bool) {
+        for _ in 0..self.told_incidents.waiting.len() {
+            let Some((id, since)) = self.told_incidents.waiting.pop_front() else {
+                break;
+            };
+            if is_end || self.is_ready(id, since) {
+                self.tell(id);
+            } else {
+                self.told_incidents.waiting.push_back((id, since));
+            }
+        }
+        self.tell_outcomes();
+    }
+
+    fn is_ready(&self, id: u64, since: Instant) -> bool {
+        let Some(incident) = self.sink.state.ledger.incidents().get(id) else {
+            return true;
+        };
+        let is_settled = incident.outcome != Outcome::Pending;
+        let stacks = self.sink.stacks.as_ref();
+        let is_named = stacks.is_none_or(|stacks| {
+            let needed = incidents::locations_of(incident);
+            let mut needed = needed.iter();
+            needed.all(|(pid, location, first)| stacks.frames.knows(*pid, location, *first))
+        });
+        let waited = since.elapsed();
+        (is_settled || waited >= SETTLES_WITHIN) && (is_named || waited >= NAMED_WITHIN)
+    }
+
+    fn tell(&mut self, id: u64) {
+        let Some((report, outcome)) = self.incident(id) else {
+            return;
+        };
+        report.lines().iter().for_each(say);
+        if !outcome.is_final() {
+            self.told_incidents.said.insert(id, outcome);
+        }
+        if outcome == Outcome::Retried {
+            return;
+        }
+        if let Some(hooks) = &mut self.told_incidents.hooks {
+            match report.to_json() {
+                Ok(json) => hooks.run_for(id, report.pid, json),
+                Err(error) => tracing::warn!("--on-oom: {error}"),
+            }
+        }
+    }
+
+    /// Says what became of incidents that the user knows of.
+    fn tell_outcomes(&mut self) {
+        let all = self.sink.state.ledger.incidents();
+        let changed = |(id, said): (&u64, &Outcome)| match all.get(*id) {
+            Some(incident) => (incident.outcome != *said).then_some(*id),
+            None => Some(*id),
+        };
+        let mut changed: Vec<_> = self
+            .told_incidents
+            .said
+            .iter()
+            .filter_map(changed)
+            .collect();
+        changed.sort_unstable();
+        for id in changed {
+            self.told_incidents.said.remove(&id);
+            if let Some((report, outcome)) = self.incident(id) {
+                say(report.headline());
+                if !outcome.is_final() {
+                    self.told_incidents.said.insert(id, outcome);
+                }
+            }
+        }
+    }
+
+    /// What there is to say of an incident by now.
+    fn incident(&self, id: u64) -> Option<(IncidentReport, Outcome)> {
+        let incident = self.sink.state.ledger.incidents().get(id)?;
+        let stacks = self.sink.stacks.as_ref();
+        let symbols = stacks.map_or(&NoSymbols as &dyn Symbols, |stacks| &stacks.frames);
+        let view = &self.config.view;
+        let report = incidents::report(incident, view, Some(&self.clock), symbols);
+        Some((report, incident.outcome))
+    }
+}
