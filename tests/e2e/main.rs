@@ -28,6 +28,7 @@ mod formats;
 mod glance;
 mod harness;
 mod hostile;
+mod incidents;
 mod kernels;
 mod latency;
 mod libraries;

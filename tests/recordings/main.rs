@@ -9,6 +9,7 @@ mod corpus;
 mod everything;
 mod export;
 mod golden;
+mod incidents;
 mod launches;
 #[cfg(not(feature = "live"))]
 mod no_live;

@@ -117,6 +117,13 @@ total number of `cudaMalloc` calls: 3
 calls that failed: 1
 frees of memory allocated before tracing began: 1
 29360128 bytes leaked from 2 cuda memory allocation(s)
+
+out of memory #1 at 15:45:30: python (pid 574, uid 1000) was refused 1.00 EiB on GPU 0 at cudaMalloc: \
+the program ended at once
+  cudaMalloc of 1152921504606846976 bytes (device) failed with error 2
+  it held 28.00 MiB in 2 allocations
+    28.00 MiB  0  cudaMalloc
+out of memory so far: 1 incident, 1 call refused
 LOST EVENTS, the figures above are incomplete: 3 memory calls
 
 ";

@@ -1,0 +1,63 @@
+//! Out of memory: what was asked for, who held what, and what became of it.
+
+mod flood;
+mod holders;
+mod hook;
+mod outcomes;
+mod pytorch;
+mod recording;
+
+use serde_json::Value;
+
+use crate::harness::report::list;
+use crate::harness::{Backend, Gpuprobe, Report, Setup, standin};
+
+const MIB: u64 = 1 << 20;
+
+/// The incidents that a report lists.
+fn incidents(report: &Report) -> &[Value] {
+    match report.get("incidents") {
+        Some(_) => list(report, "incidents"),
+        None => &[],
+    }
+}
+
+/// Of each incident: function, bytes asked for, calls that failed, and what became of it.
+fn short(incidents: &[Value]) -> Vec<(&str, u64, u64, &str)> {
+    incidents
+        .iter()
+        .map(|one| {
+            (
+                one["api"].as_str().unwrap(),
+                one["asked_bytes"].as_u64().unwrap(),
+                one["attempts"].as_u64().unwrap(),
+                one["outcome"].as_str().unwrap(),
+            )
+        })
+        .collect()
+}
+
+/// Calls that were refused, and incidents.
+fn counts(report: &Report) -> [u64; 2] {
+    ["calls", "incidents"].map(|key| report["out_of_memory"][key].as_u64().unwrap_or(0))
+}
+
+/// gpuprobe, with a workload that has greeted.
+fn started(setup: Setup) -> (Gpuprobe, u32) {
+    let mut gpuprobe = setup.start();
+    let pid = gpuprobe.talk.ready();
+    (gpuprobe, pid)
+}
+
+fn workload(backend: Backend) -> Setup {
+    Setup::command([standin().program_text(backend)])
+}
+
+/// The lines on standard error that are about incidents, without the program's name.
+fn said(gpuprobe: &mut Gpuprobe) -> Vec<String> {
+    let lines = gpuprobe.said().into_iter();
+    let lines = lines.filter_map(|line| line.strip_prefix("gpuprobe: ").map(str::to_owned));
+    lines
+        .filter(|line| line.starts_with("out of memory") || line.starts_with("  "))
+        .collect()
+}

@@ -1,0 +1,125 @@
+//! PyTorch's allocator frees its cache and asks again before it gives up: that is one incident.
+
+use serde_json::Value;
+
+use super::{MIB, counts, incidents, short, started};
+use crate::harness::talk::said;
+use crate::harness::{Gpuprobe, Report, Setup, standin};
+
+fn torchlike() -> Setup {
+    Setup::command([standin().path("torchlike").to_str().unwrap()])
+}
+
+/// What PyTorch says that it has handed out and has from CUDA.
+fn sums(gpuprobe: &mut Gpuprobe) -> [Value; 2] {
+    let stats = gpuprobe.talk.say("tstats");
+    ["allocated", "reserved"].map(|name| said(&stats, name).parse::<u64>().unwrap().into())
+}
+
+fn only(report: &Report) -> &Value {
+    let [one] = incidents(report) else {
+        panic!("{:#?}", incidents(report));
+    };
+    one
+}
+
+#[test]
+fn root_a_cache_that_is_freed_is_a_retry() {
+    let (mut gpuprobe, _) = started(torchlike());
+    gpuprobe
+        .talk
+        .play("tmalloc a 1048576 4; tmalloc b 33554432; tfree b");
+    let before = sums(&mut gpuprobe);
+    gpuprobe
+        .talk
+        .play("fail cudaMalloc 1 2; tmalloc c 67108864");
+    gpuprobe.talk.done();
+    let report = gpuprobe.final_report();
+    let one = only(&report);
+    assert_eq!(
+        short(incidents(&report)),
+        [("cudaMalloc", 64 * MIB, 1, "retried")]
+    );
+    let pytorch = &one["pytorch"];
+    // As it was when CUDA refused, with the cache.
+    assert_eq!(
+        [&pytorch["allocated_bytes"], &pytorch["reserved_bytes"]],
+        [&before[0], &before[1]]
+    );
+    assert!(pytorch["gave_up_on_bytes"].is_null());
+    assert_eq!(pytorch["largest_free_bytes"], 32 * MIB);
+    assert_eq!(pytorch["empty_cache_bytes"], 32 * MIB);
+    assert_eq!(pytorch["sites"][0]["bytes"], 4 * MIB);
+}
+
+#[test]
+fn root_what_pytorch_gives_up_on_is_one_incident() {
+    for settings in [
+        None,
+        Some(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")),
+    ] {
+        let setup = torchlike();
+        let setup = settings
+            .iter()
+            .fold(setup, |s, (name, value)| s.env(name, value));
+        let (mut gpuprobe, pid) = started(setup);
+        gpuprobe
+            .talk
+            .play("tmalloc a 1048576 4; tmalloc b 33554432; tfree b");
+        let refuses = match settings {
+            None => "cudaMalloc",
+            Some(_) => "cuMemCreate",
+        };
+        gpuprobe.talk.say(&format!("fail {refuses} 2 2"));
+        gpuprobe.talk.send("tmalloc c 104857600");
+        assert!(gpuprobe.talk.hear().starts_with("error out of memory"));
+        let after = sums(&mut gpuprobe);
+        gpuprobe.talk.play("tmalloc d 1000");
+        gpuprobe.talk.done();
+        let report = gpuprobe.final_report();
+        let one = only(&report);
+        assert_eq!(counts(&report), [2, 1], "{settings:?}");
+        assert_eq!(
+            (&one["api"], &one["attempts"]),
+            (&refuses.into(), &2.into())
+        );
+        assert_eq!(
+            (&one["outcome"], &one["pid"]),
+            (&"continued".into(), &pid.into())
+        );
+        let pytorch = &one["pytorch"];
+        assert_eq!(pytorch["gave_up_on_bytes"], 100 * MIB);
+        assert_eq!(
+            [&pytorch["allocated_bytes"], &pytorch["reserved_bytes"]],
+            [&after[0], &after[1]]
+        );
+        let said = super::said(&mut gpuprobe);
+        // PyTorch's request, not the piece that it asked CUDA for.
+        let headline = [
+            "was refused 100.00 MiB on GPU 0",
+            "PyTorch gave up; the program went on",
+        ];
+        assert!(
+            headline.iter().all(|part| said[0].contains(part)),
+            "{said:#?}"
+        );
+        report.assert_nothing_lost();
+    }
+}
+
+#[test]
+fn root_each_version_says_that_it_gives_up() {
+    for folder in ["c10_1_10", "c10_2_0"] {
+        let folder = standin().path(folder);
+        let setup = torchlike().env("LD_LIBRARY_PATH", folder.to_str().unwrap());
+        let (mut gpuprobe, _) = started(setup);
+        gpuprobe.talk.say("fail cudaMalloc 2 2");
+        gpuprobe.talk.send("tmalloc c 104857600");
+        assert!(gpuprobe.talk.hear().starts_with("error out of memory"));
+        gpuprobe.talk.done();
+        let report = gpuprobe.final_report();
+        let one = only(&report);
+        assert_eq!(one["outcome"], "ended", "{folder:?}");
+        assert_eq!(one["pytorch"]["gave_up_on_bytes"], 100 * MIB);
+    }
+}
