@@ -41,6 +41,7 @@ from frameworks import (
     check_torch_train_late,
     check_torch_train_started,
 )
+from incidents import check_out_of_memory, check_out_of_memory_beside
 from kinds import (
     check_kinds_everywhere,
     check_kinds_late,
@@ -189,6 +190,9 @@ CHECKS = {
     "tensors, late": (check_tensors_late,),
     "tensors, cudaMallocAsync": (check_async_backend,),
     "tensors, DDP": (check_tensors_ddp,),
+    "PyTorch out of memory": (check_out_of_memory,),
+    "PyTorch out of memory, after training": (check_out_of_memory, "train", "churn=500"),
+    "PyTorch out of memory, another process": (check_out_of_memory_beside,),
     "cost of tensors": (measure_tensor,),
     "verdicts": (check_verdicts,),
     **{f"stress, PyTorch, {name}": (check_stress, "torch", name) for name in STRESS},

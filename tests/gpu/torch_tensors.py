@@ -17,6 +17,9 @@ also the Python frames of each block, innermost first. Nothing goes on while it 
     pairs=N   N cached tensors of 4 KiB, each handed out and taken back: the truth has us a pair
     release   drops what is kept, and empties the cache
     oom       asks for more than there is, twice
+    hold=N    one tensor of N % of what is free (50)
+    fill=N    tensors of N MiB (1024) into a list until there is no more memory: the truth has what PyTorch
+              says of that, in words and numbers, and the line; then all but the last few are dropped
     wait      print the line, then read a line from standard input
 
 PYTORCH_CUDA_ALLOC_CONF makes the segments expandable (expandable_segments:True), or the allocator
@@ -38,6 +41,7 @@ MIB = 1 << 20
 kept = {}
 leak = {}
 pairs = {}
+out_of_memory = {}
 has_history = False
 
 
@@ -183,6 +187,36 @@ def run_oom():
         raise RuntimeError("the GPU has a terabyte of memory")
 
 
+def run_hold(percent=50):
+    free, _ = torch.cuda.mem_get_info()
+    kept["held"] = tensor(free * percent // 100)
+
+
+def run_fill(size_mib=1024):
+    filled = kept.setdefault("fill", [])
+    try:
+        while True:
+            filled.append(tensor(size_mib * MIB))  # no more memory
+    except torch.OutOfMemoryError as error:
+        text = str(error)
+    stats = torch.cuda.memory_stats()
+    lines, first = inspect.getsourcelines(run_fill)
+    out_of_memory.update(
+        text=text,
+        file=__file__,
+        line=first + next(i for i, line in enumerate(lines) if "# no more memory" in line),
+        requested=size_mib * MIB,
+        tensors=len(filled),
+        allocated=stats["allocated_bytes.all.current"],
+        reserved=stats["reserved_bytes.all.current"],
+        retries=stats["num_alloc_retries"],
+        ooms=stats["num_ooms"],
+        free=torch.cuda.mem_get_info()[0],
+    )
+    del filled[4:]
+    tensor(KIB)
+
+
 STEPS = {
     "history": run_history,
     "train": run_train,
@@ -194,6 +228,8 @@ STEPS = {
     "pairs": run_pairs,
     "release": run_release,
     "oom": run_oom,
+    "hold": run_hold,
+    "fill": run_fill,
     "wait": None,
 }
 
@@ -231,6 +267,8 @@ def truth():
         said["leak"] = leak
     if pairs:
         said["pairs"] = pairs
+    if out_of_memory:
+        said["oom"] = out_of_memory
     if not torch.cuda.is_initialized():
         return said
     torch.cuda.synchronize()
