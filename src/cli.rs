@@ -3,6 +3,7 @@
 mod explain;
 mod export;
 mod file;
+mod gate;
 mod messages;
 mod options;
 mod plot;
@@ -53,7 +54,8 @@ struct Cli {
 /// What the exit status tells, in the help.
 const STATUS: &str = "Exit status: 0; 1 after an error; 2 where the command line makes no sense; 3 \
     where nothing could be traced, or nothing in a file is as asked; 4 where a leak was found and \
-    that was asked for. With COMMAND, its own if that is not 0.";
+    that was asked for; 100 where --fail-on-leak found memory that was never freed. With COMMAND, its \
+    own if that is not 0.";
 
 /// The exit status where nothing in a file is as asked.
 const NOTHING: u8 = 3;
@@ -69,7 +71,7 @@ enum Action {
     /// Say whether memory leaks, and whose it is: of running processes, or of a recording.
     Explain(Box<explain::ExplainArgs>),
     /// Analyse a recording, or an Nsight Systems export.
-    Report(report::ReportArgs),
+    Report(Box<report::ReportArgs>),
     /// Draw memory over time.
     Plot(plot::PlotArgs),
     /// Write a trace that Perfetto and Chrome show, or a snapshot for PyTorch's memory viewer.

@@ -82,6 +82,7 @@ fn config(file: &Path, question: Question, output: PathBuf) -> Config {
         top: None,
         format: Format::Tsv,
         output: Some(output),
+        gate: None,
         profiles: profile::Config::default(),
         diff: None,
         export_tsv: None,

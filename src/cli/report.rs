@@ -7,12 +7,14 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 
+use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
 use super::{file, parse_duration};
 use gpuprobe_report::analysis::Selection;
 use gpuprobe_report::analysis::report;
 use gpuprobe_report::analysis::report::{Asked, Config, Format, Question};
+use gpuprobe_report::gate::LEAKED;
 
 /// Analyses of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -130,6 +132,9 @@ pub(super) struct ReportArgs {
     profile: ProfileArgs,
 
     #[command(flatten)]
+    gate: GateArgs,
+
+    #[command(flatten)]
     view: ViewArgs,
 
     #[command(flatten)]
@@ -138,8 +143,10 @@ pub(super) struct ReportArgs {
 
 impl ReportArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        report::run(&self.into_config()?)?;
-        Ok(ExitCode::SUCCESS)
+        match report::run(&self.into_config()?)? {
+            true => Ok(ExitCode::from(LEAKED)),
+            false => Ok(ExitCode::SUCCESS),
+        }
     }
 
     fn into_config(self) -> Result<Config> {
@@ -167,6 +174,7 @@ impl ReportArgs {
             diff: self.diff,
             export_tsv: self.export_tsv,
             profiles: self.profile.config(view.full_stacks),
+            gate: self.gate.config(),
         })
     }
 }

@@ -32,6 +32,7 @@ use std::time::Duration;
 use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
+use gpuprobe_report::gate;
 use gpuprobe_report::profile;
 use gpuprobe_report::{Format, View};
 
@@ -139,6 +140,8 @@ pub struct Config {
     pub tensors: Tensors,
     /// Profiles that are written at the end.
     pub profiles: profile::Config,
+    /// What was never freed is judged at the end.
+    pub gate: Option<gate::Config>,
     /// Format of the reports.
     pub format: Format,
     /// Where reports go, `-` for standard output; `None` for standard error if there is a command,

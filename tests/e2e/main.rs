@@ -25,6 +25,7 @@ mod explain;
 mod faults;
 mod filters;
 mod formats;
+mod gate;
 mod glance;
 mod harness;
 mod hostile;

@@ -10,12 +10,12 @@ use crate::harness::report::list;
 use crate::harness::{Setup, standin};
 
 /// A folder with a program, `train_app`, and the libraries that it is linked with.
-struct Program {
+pub(crate) struct Program {
     folder: TempDir,
 }
 
 impl Program {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let program = Self {
             folder: TempDir::new().unwrap(),
         };
@@ -74,7 +74,8 @@ impl Program {
         assert!(made.status.success(), "{said}");
     }
 
-    fn run(&self, bytes: [u64; 4]) -> Vec<String> {
+    /// The command that allocates so many bytes: the program itself, libnccl, libcublasLt and libtorch.
+    pub(crate) fn run(&self, bytes: [u64; 4]) -> Vec<String> {
         let program = self.path("train_app").display().to_string();
         let bytes = bytes.map(|bytes| bytes.to_string());
         [program].into_iter().chain(bytes).collect()

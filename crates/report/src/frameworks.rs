@@ -71,9 +71,8 @@ impl Pools {
         self.0 |= others.0;
     }
 
-    /// Those of them that have memory of the kind that the function of `row` allocates.
-    pub(crate) fn got_memory_of(self, row: u16) -> Self {
-        let kind = gpuprobe_cuda::function(row).map(|function| function.kind);
+    /// Those of them whose memory is of this kind.
+    pub(crate) fn got(self, kind: Option<MemoryKind>) -> Self {
         let has = Self::where_true(|pool| pool.kind.is_none() || pool.kind == kind);
         Self(self.0 & has.0)
     }
@@ -90,26 +89,15 @@ pub(crate) fn names(pools: Pools) -> Vec<&'static str> {
 mod tests {
     use super::*;
 
-    fn row(symbol: &str) -> u16 {
-        let place = gpuprobe_cuda::FUNCTIONS.iter();
-        let place = place.take_while(|function| function.symbol != symbol);
-        u16::try_from(place.count()).unwrap_or(u16::MAX)
-    }
-
     #[test]
     fn pytorchs_own_segments_are_no_pool_of_this_kind() {
         let torch = Pools::of_file("/v/torch/lib/libc10_cuda.so");
-        for (symbol, expected) in [
-            ("cudaMallocAsync", &["PyTorch, cudaMallocAsync"][..]),
-            ("cuMemAllocAsync", &["PyTorch, cudaMallocAsync"]),
-            ("cudaMalloc", &[]),
-            ("cuMemCreate", &[]),
+        for (kind, expected) in [
+            (MemoryKind::Async, &["PyTorch, cudaMallocAsync"][..]),
+            (MemoryKind::Device, &[]),
+            (MemoryKind::Vmm, &[]),
         ] {
-            assert_eq!(
-                names(torch.got_memory_of(row(symbol))),
-                expected,
-                "{symbol}"
-            );
+            assert_eq!(names(torch.got(Some(kind))), expected, "{kind}");
         }
     }
 
@@ -124,7 +112,7 @@ mod tests {
             ("/v/tensorflow/libtensorflow_cc.so.2", TENSORFLOW),
             ("/v/librmm.so", "RMM"),
         ] {
-            let pools = Pools::of_file(path).got_memory_of(row("cuMemAlloc_v2"));
+            let pools = Pools::of_file(path).got(Some(MemoryKind::Device));
             assert_eq!(names(pools), [name], "{path}");
         }
         assert_eq!(Pools::of_file("/srv/xla_cuda_plugin/app"), Pools::default());

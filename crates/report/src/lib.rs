@@ -15,6 +15,7 @@ pub mod explain;
 pub mod export;
 mod fold;
 mod frameworks;
+pub mod gate;
 mod history;
 pub mod incidents;
 mod json;

@@ -11,9 +11,11 @@ use hashbrown::HashMap;
 use serde::Serialize;
 
 use crate::frameworks::{self, Pools};
+use gpuprobe_cuda::MemoryKind;
 use gpuprobe_engine::{Process, Site};
-use gpuprobe_model::stack::{CallStack, ModuleId, Symbols};
-use gpuprobe_stacks::owners::{Role, role};
+use gpuprobe_model::stack::{CallStack, Frame, ModuleId, NoSymbols, Symbols};
+use gpuprobe_stacks::cuda::file_name;
+use gpuprobe_stacks::owners::{PYTHON, Role, role};
 
 /// Whose memory is that whose call stack was not taken, or leads nowhere.
 pub(crate) const UNKNOWN: &str = "unknown";
@@ -191,6 +193,41 @@ impl Path {
     }
 }
 
+/// What the frames of a call site say.
+pub(crate) struct Whose {
+    pub(crate) owner: String,
+    /// The owner is a library, not the program or an interpreter.
+    pub(crate) is_library: bool,
+    /// An allocator or a framework keeps it, and hands it out again.
+    pub(crate) is_pooled: bool,
+}
+
+/// Whose memory of these kinds is that was allocated with this stack.
+pub(crate) fn of_frames(frames: &[Frame], kinds: &[MemoryKind]) -> Whose {
+    let mut owners = Owners::new(&NoSymbols);
+    let mut path = Path::default();
+    let mut is_library = false;
+    for frame in frames {
+        let file = owners.file(&frame.module);
+        let is_known = path.owner.is_some();
+        if path.ends_with(file) {
+            break;
+        }
+        if path.owner.is_some() && !is_known {
+            is_library = file_name(&frame.module).contains(".so");
+        }
+    }
+    let is_of_allocator = path.allocator.is_some();
+    let called = path.called();
+    let has_kind = |kind: &MemoryKind| called.pools.got(Some(*kind)) != Pools::default();
+    let owner = owners.name(called.owner).to_owned();
+    Whose {
+        is_library: is_library && owner != PYTHON,
+        is_pooled: is_of_allocator || kinds.iter().any(has_kind),
+        owner,
+    }
+}
+
 /// What a process holds, by owner.
 pub(crate) struct Held {
     /// What holds most first.
@@ -206,7 +243,8 @@ pub(crate) fn held(process: &Process, symbols: &dyn Symbols) -> Held {
     let mut pools = Pools::default();
     for site in process.sites.iter().filter(|site| !site.live.is_empty()) {
         let called = owners.of_site(site);
-        pools.add(called.pools.got_memory_of(site.row));
+        let kind = gpuprobe_cuda::function(site.row).map(|function| function.kind);
+        pools.add(called.pools.got(kind));
         let gpu = site.live.gpu;
         if gpu.allocations > 0 {
             let sum = sums.entry(called.owner).or_default();

@@ -12,6 +12,7 @@ use crate::analysis::report as question;
 use crate::analysis::report::{Asked, Question};
 use crate::analysis::{Selection, diff};
 use crate::export;
+use crate::gate;
 use crate::plot;
 use crate::profile;
 use crate::profile::Weight;
@@ -123,6 +124,7 @@ fn summary(file: &Path, output: Option<PathBuf>) -> question::Config {
         format: question::Format::Text,
         output,
         diff: None,
+        gate: None,
         profiles: profile::Config::default(),
         export_tsv: None,
     }
@@ -158,6 +160,11 @@ fn questions(file: &Path, folder: &Path) -> [question::Config; 6] {
                 ..View::default()
             },
             format: question::Format::Json,
+            gate: Some(gate::Config {
+                ignored: vec!["*a*b".to_owned()],
+                junit: out("junit.xml"),
+                ..gate::Config::default()
+            }),
             ..plain.clone()
         },
         question::Config {

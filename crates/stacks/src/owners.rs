@@ -17,6 +17,9 @@ pub enum Role<'a> {
     Owner(Cow<'a, str>),
 }
 
+/// The interpreter of Python, as an owner.
+pub const PYTHON: &str = "python";
+
 /// Beginnings of the names of files that call what they are told to call.
 const SYSTEM: [&str; 12] = [
     "libc.so",
@@ -41,7 +44,7 @@ const FAMILIES: [(&str, &[&str]); 6] = [
     ("libcudnn", &["libcudnn_"]),
     ("libcusolver", &["libcusolver"]),
     ("libtensorflow", &["libtensorflow"]),
-    ("python", &["libpython", "python3"]),
+    (PYTHON, &["libpython", "python3"]),
 ];
 
 /// Packages whose extension modules are of a family.

@@ -27,6 +27,21 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         commands: &[TRACE],
+        options: &["fail_on_leak"],
+        works: |given| given.memleak(),
+        grade: Error,
+        why: "leaks are of memory, which is not traced; add --memleak",
+    },
+    Rule {
+        commands: &[TRACE],
+        options: &["fail_on_leak"],
+        works: |given| given.takes_stacks(),
+        grade: Warning,
+        why: "without call stacks, what libraries and frameworks keep is not told from leaks; take \
+              --stacks auto",
+    },
+    Rule {
+        commands: &[TRACE],
         options: &["folded", "flamegraph", "pprof"],
         works: |given| given.memleak(),
         grade: Error,

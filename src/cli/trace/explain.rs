@@ -58,6 +58,7 @@ impl Explained {
             tensors: target.tensors(true),
             view: View::default(),
             profiles: profile::Config::default(),
+            gate: None,
             target: target.target(),
             modes: Modes {
                 memleak: true,

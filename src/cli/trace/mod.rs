@@ -15,6 +15,7 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Subcommand};
 
+use super::gate::GateArgs;
 use super::profile::ProfileArgs;
 use super::view::{Top, ViewArgs, parse_top};
 use super::{Cli, parse_duration};
@@ -116,6 +117,9 @@ pub(super) struct TraceArgs {
     #[command(flatten)]
     profile: ProfileArgs,
 
+    #[command(flatten)]
+    gate: GateArgs,
+
     /// Rows per thread or process, largest first, or all [default: 10 in text, all in json and csv].
     ///
     /// Call sites of a process, allocations of a thread, kernels of a process.
@@ -198,6 +202,7 @@ impl TraceArgs {
             tensors: self.target.tensors(modes.memleak),
             view: self.view.view(),
             profiles,
+            gate: self.gate.config(),
             target: self.target.target(),
             children: self.target.children,
             as_root: self.target.as_root,

@@ -89,6 +89,7 @@ impl RecordArgs {
             tensors: self.target.tensors(modes.memleak),
             view: View::default(),
             profiles: profile::Config::default(),
+            gate: None,
             target: self.target.target(),
             modes,
             children: self.target.children,

@@ -37,6 +37,7 @@ use gpuprobe_os::privileges::{BPF, LOOK, PERF_EVENTS, SIGNAL};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::Told;
 use gpuprobe_report as report;
+use gpuprobe_report::gate::{Gate, LEAKED};
 use gpuprobe_report::profile;
 use reports::{FIND_FOR, FIND_FOR_ONE};
 use watched::Watched;
@@ -80,6 +81,8 @@ pub fn run(config: &Config) -> Result<ExitCode> {
 pub(super) struct Run<'a> {
     pub(super) config: &'a Config,
     output: Output,
+    /// What was never freed is judged at the end.
+    gate: Option<Gate>,
     /// Written at the end.
     profiles: Option<profile::Outputs>,
     tracer: Tracer,
@@ -232,12 +235,15 @@ impl Run<'_> {
         self.samples.iter().for_each(Samples::say_failures);
         let written = self.write_profiles();
         let fails = self.fails();
+        let judged = self.judge();
         let status = self.finish(child, status).await?;
         let status = match status.map(command::exit_code) {
             None | Some(0) if nothing => nothing::NOTHING,
             None | Some(0) if fails => LEAKS,
+            None | Some(0) if matches!(judged, Ok(true)) => LEAKED,
             status => status.unwrap_or(0),
         };
+        judged?;
         written.map(|()| ExitCode::from(status))
     }
 

@@ -24,6 +24,7 @@ use gpuprobe_os::say;
 use gpuprobe_recording::frames::FrameWitness;
 use gpuprobe_recording::log::Note;
 use gpuprobe_report as report;
+use gpuprobe_report::gate;
 use gpuprobe_report::profile;
 
 /// How long the frames of call stacks are waited for at the end, and for any other report: what is
@@ -98,6 +99,31 @@ impl Run<'_> {
         let reader = self.output.write(&report);
         tracing::debug!(us = begun.elapsed().as_micros(), "report");
         reader
+    }
+
+    /// Judges what was never freed, if that was asked for; whether that fails the run.
+    pub(super) fn judge(&mut self) -> Result<bool> {
+        let Some(gate) = self.gate.take() else {
+            return Ok(false);
+        };
+        if self.lost.any() {
+            say("warning: events were lost: leaks may be missed, or be none");
+        }
+        let options = gate::options(self.options(true));
+        if let Some(stacks) = &mut self.sink.stacks {
+            let needed = report::needed_locations(&self.sink.state, &options, &stacks.frames);
+            stacks.want(needed.into_iter());
+            self.wait_for_frames(FIND_FOR)?;
+        }
+        let known = self.sink.stacks.as_ref().map(Stacks::symbols);
+        let symbols = known
+            .as_ref()
+            .map_or(&NoSymbols as &dyn Symbols, |known| known);
+        let sources = report::Sources::of_file(Some(&self.clock), symbols);
+        let report = report::build(&self.sink.state, self.lost, &options, sources);
+        report
+            .memleak
+            .map_or(Ok(false), |memleak| gate.judge(&memleak, false))
     }
 
     fn options(&self, is_final: bool) -> report::Options {

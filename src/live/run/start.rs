@@ -23,6 +23,7 @@ use gpuprobe_model::event;
 use gpuprobe_recording::Tap;
 use gpuprobe_recording::frames::Told;
 use gpuprobe_report as report;
+use gpuprobe_report::gate::Gate;
 use gpuprobe_report::profile;
 use std::collections::HashMap;
 use tokio::time::Instant;
@@ -31,6 +32,7 @@ impl<'a> Run<'a> {
     pub(super) fn start(config: &'a Config) -> Result<Self> {
         let output = Output::open(config)?;
         let profiles = profile::Outputs::open(&config.profiles, None)?;
+        let gate = config.gate.as_ref().map(Gate::open).transpose()?;
         let processes = match &config.target {
             Target::Processes(pids) => processes(pids)?,
             Target::Everything | Target::Command(_) => Vec::new(),
@@ -63,6 +65,7 @@ impl<'a> Run<'a> {
         Ok(Self {
             config,
             output,
+            gate,
             profiles: Some(profiles).filter(profile::Outputs::any),
             tracer,
             rings,

@@ -12,6 +12,7 @@ pub use super::file::Question as Asked;
 use super::tensors::Tensors;
 use super::usage::Usage;
 use super::{Accounts, Selection, classic, diff, present};
+use crate::gate::{self, Gate};
 use crate::profile;
 use crate::profile::{Of, Profile, Weight};
 use crate::{Group, View};
@@ -65,6 +66,8 @@ pub struct Config {
     pub diff: Option<PathBuf>,
     /// Write profiles too.
     pub profiles: profile::Config,
+    /// Judge what was never freed too.
+    pub gate: Option<gate::Config>,
     /// Write the classic tables into this folder too.
     pub export_tsv: Option<PathBuf>,
 }
@@ -126,11 +129,35 @@ fn tensors_of(
     tensors.with_context(|| format!("{} has no tensors", database.path().display()))
 }
 
-/// Answers.
+/// Answers, and judges what was never freed, if that is asked for: true if it fails.
 ///
 /// # Errors
 /// The file cannot be read, or the output not be written.
-pub fn run(config: &Config) -> Result<()> {
+pub fn run(config: &Config) -> Result<bool> {
+    let gate = config.gate.as_ref().map(Gate::open).transpose()?;
+    report(config)?;
+    gate.map_or(Ok(false), |gate| judge(config, gate))
+}
+
+/// Whether what was never freed fails.
+fn judge(config: &Config, gate: Gate) -> Result<bool> {
+    let database = Database::open(&config.file)?;
+    present::check(&database, &config.selection, true)?;
+    let session = Session::read(&database)?;
+    let file = File {
+        database: &database,
+        session: &session,
+        selection: &config.selection,
+        view: gate::view(),
+        top: None,
+        allocations: false,
+    };
+    let report = file.report(Asked::Leakage)?;
+    let memleak = report.memleak.context("there is no memory in the file")?;
+    gate.judge(&memleak, true)
+}
+
+fn report(config: &Config) -> Result<()> {
     let database = Database::open(&config.file)?;
     let about_memory = match config.question {
         Question::Usage => true,

@@ -74,7 +74,7 @@ fn pools_are_met_before_the_owners_caller() {
     let stacks = cases.map(|(files, pools)| (stack(files, &mut known, &mut modules), pools));
     let mut owners = Owners::new(&known);
     for (stack, expected) in &stacks {
-        let pools = owners.of_stack(stack).pools.got_memory_of(0);
+        let pools = owners.of_stack(stack).pools.got(None);
         assert_eq!(frameworks::names(pools), *expected, "{stack:?}");
     }
 }

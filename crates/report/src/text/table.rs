@@ -187,7 +187,7 @@ fn count(text: &str) -> usize {
 pub(crate) fn plural(number: u64, what: &str) -> String {
     let plural = match number {
         1 => "",
-        _ if what.ends_with("ch") => "es",
+        _ if what.ends_with("ch") || what.ends_with("ss") => "es",
         _ => "s",
     };
     format!("{number} {what}{plural}")

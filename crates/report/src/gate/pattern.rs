@@ -1,0 +1,178 @@
+//! What is no leak, by names: `--ignore` and suppression files.
+//!
+//! A pattern is a name in which `*` stands for anything and `?` for any character. It matches the owner, the
+//! label or the function of CUDA of a call site, or of any frame of its stack the function, the file of code
+//! or the source file, as a whole. A suppression file has one a line; what follows a `#` is the reason.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::found::Found;
+use crate::names;
+use gpuprobe_model::stack::Frame;
+use gpuprobe_stacks::cuda::file_name;
+use gpuprobe_stacks::owners::stem;
+
+/// A pattern, and where it is from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    pub(super) text: String,
+    /// Why it is no leak.
+    pub(super) reason: Option<String>,
+    /// File and line; none if it was typed.
+    pub(super) place: Option<String>,
+}
+
+impl Pattern {
+    /// Of `--ignore`.
+    pub(super) fn typed(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            reason: None,
+            place: None,
+        }
+    }
+
+    /// Whether what was found is of this pattern.
+    pub(super) fn is_of(&self, found: &Found<'_>) -> bool {
+        let is = |text: &str| glob(&self.text, text);
+        is(&found.owner)
+            || is(&found.label)
+            || is(found.full_label)
+            || is(&found.api)
+            || found.stack.iter().any(|frame| self.is_of_frame(frame))
+    }
+
+    fn is_of_frame(&self, frame: &Frame) -> bool {
+        let is = |text: &str| glob(&self.text, text);
+        let module = file_name(&frame.module);
+        let source = frame.file.as_deref();
+        is(&frame.function)
+            || is(&names::simplify(&frame.function))
+            || !module.is_empty() && (is(module) || is(stem(module)))
+            || source.is_some_and(|file| is(file) || is(file_name(file)))
+    }
+}
+
+/// The patterns of a suppression file.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn read(path: &Path) -> Result<Vec<Pattern>> {
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("cannot read the suppressions in {}", path.display()))?;
+    let lines = (1..).zip(text.lines());
+    let patterns = lines.filter_map(|(number, line)| {
+        let (text, reason) = split(line);
+        (!text.is_empty()).then(|| Pattern {
+            text: text.to_owned(),
+            reason: (!reason.is_empty()).then(|| reason.to_owned()),
+            place: Some(format!("{}:{number}", path.display())),
+        })
+    });
+    Ok(patterns.collect())
+}
+
+/// The pattern and the reason on a line. A `#` within a word is a part of the pattern.
+fn split(line: &str) -> (&str, &str) {
+    let begins = |at: &usize| {
+        line[..*at]
+            .chars()
+            .next_back()
+            .is_none_or(char::is_whitespace)
+    };
+    let comment = line.match_indices('#').map(|(at, _)| at).find(begins);
+    let (pattern, reason) = comment.map_or((line, ""), |at| (&line[..at], &line[at + 1..]));
+    (pattern.trim(), reason.trim())
+}
+
+/// Whether `pattern` stands for all of `text`.
+fn glob(pattern: &str, text: &str) -> bool {
+    let (mut pattern, mut text) = (pattern.chars(), text.chars());
+    // Behind the last `*`, and what it does not stand for so far.
+    let mut star = None;
+    loop {
+        let before = (pattern.clone(), text.clone());
+        match (pattern.next(), text.next()) {
+            (Some('*'), _) => {
+                text = before.1;
+                star = Some((pattern.clone(), text.clone()));
+            }
+            (None, None) => return true,
+            (Some('?'), Some(_)) => {}
+            (Some(one), Some(other)) if one == other => {}
+            _ => {
+                let Some((behind, rest)) = &mut star else {
+                    return false;
+                };
+                if rest.next().is_none() {
+                    return false;
+                }
+                (pattern, text) = (behind.clone(), rest.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn stars_stand_for_anything() {
+        for (pattern, text, is_same) in [
+            ("libcublas*", "libcublasLt", true),
+            ("libcublas", "libcublasLt", false),
+            ("*::grow(*)", "Pool::grow(unsigned long)", true),
+            ("*a*b", "xaxbxb", true),
+            ("*a*b", "xaxbxc", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("?", "ä", true),
+        ] {
+            assert_eq!(glob(pattern, text), is_same, "{pattern} {text}");
+        }
+    }
+
+    /// By the definition, one character after the other.
+    fn oracle(pattern: &[char], text: &[char]) -> bool {
+        match pattern {
+            [] => text.is_empty(),
+            ['*', rest @ ..] => (0..=text.len()).any(|skipped| oracle(rest, &text[skipped..])),
+            [one, rest @ ..] => {
+                let first = text.first();
+                first.is_some_and(|first| *one == '?' || one == first) && oracle(rest, &text[1..])
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn globs_are_what_they_are_defined_as(pattern in "[ab*?]{0,8}", text in "[ab]{0,10}") {
+            let chars = |text: &str| text.chars().collect::<Vec<_>>();
+            prop_assert_eq!(glob(&pattern, &text), oracle(&chars(&pattern), &chars(&text)));
+        }
+    }
+
+    #[test]
+    fn lines_are_patterns_with_reasons() {
+        for (line, expected) in [
+            (
+                "libcublas*  # its workspace",
+                ("libcublas*", "its workspace"),
+            ),
+            ("  operator new(*)  ", ("operator new(*)", "")),
+            ("# of the vendor", ("", "of the vendor")),
+            ("lambda#1 # one", ("lambda#1", "one")),
+            ("", ("", "")),
+        ] {
+            assert_eq!(split(line), expected, "{line}");
+        }
+    }
+}

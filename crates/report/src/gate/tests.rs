@@ -1,0 +1,168 @@
+#![allow(clippy::unwrap_used)]
+
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+use super::*;
+
+fn leak(label: &str, bytes: u64) -> Leak {
+    Leak {
+        program: "train".to_owned(),
+        pids: vec![7],
+        api: "cudaMalloc".to_owned(),
+        label: label.to_owned(),
+        owner: "libx".to_owned(),
+        amount: Amount {
+            bytes,
+            allocations: 2,
+        },
+        before: None,
+        stacks: 1,
+        most_bytes: bytes,
+        stack: vec![Frame {
+            function: "grow<float>(\"]]>\u{1b}\u{0}&)".to_owned(),
+            ..gpuprobe_model::stack::bare_frame(&gpuprobe_model::stack::Location::python(0))
+        }],
+    }
+}
+
+fn judgement(leaks: Vec<Leak>, tolerated_bytes: u64) -> Judgement {
+    let mut leaked = Amount::default();
+    leaks.iter().for_each(|leak| leaked.add(leak.amount));
+    Judgement {
+        leaks,
+        leaked,
+        tolerated_bytes,
+        excused: Vec::new(),
+        running: 0,
+    }
+}
+
+#[test]
+fn more_than_is_tolerated_fails() {
+    assert!(!judgement(Vec::new(), 0).fails());
+    assert!(judgement(vec![leak("a", 1)], 0).fails());
+    assert!(judgement(vec![leak("a", 0)], 0).fails());
+    assert!(!judgement(vec![leak("a", 5), leak("b", 5)], 10).fails());
+    assert!(judgement(vec![leak("a", 5), leak("b", 6)], 10).fails());
+}
+
+/// The elements of a document with their attributes, and its text.
+fn parsed(xml: &[u8]) -> (Vec<(String, HashMap<String, String>)>, String) {
+    let mut reader = Reader::from_reader(xml);
+    let (mut elements, mut text) = (Vec::new(), String::new());
+    loop {
+        match reader.read_event().unwrap() {
+            Event::Start(element) | Event::Empty(element) => {
+                let name = String::from_utf8(element.name().as_ref().to_vec()).unwrap();
+                let attributes = element.attributes().map(|attribute| {
+                    let attribute = attribute.unwrap();
+                    let key = String::from_utf8(attribute.key.as_ref().to_vec()).unwrap();
+                    let value = String::from_utf8(attribute.value.to_vec()).unwrap();
+                    (
+                        key,
+                        quick_xml::escape::unescape(&value).unwrap().into_owned(),
+                    )
+                });
+                elements.push((name, attributes.collect()));
+            }
+            Event::Text(part) => text += &part.decode().unwrap(),
+            Event::Eof => return (elements, text),
+            _ => {}
+        }
+    }
+}
+
+fn written(judgement: &Judgement) -> Vec<u8> {
+    let mut xml = Vec::new();
+    junit::write(judgement, &mut xml).unwrap();
+    xml
+}
+
+#[test]
+fn each_leak_is_a_test_that_failed() {
+    let leaks = vec![leak("a < \"b\" & c\u{7}", 4096), leak("d", 1), leak("d", 1)];
+    let xml = written(&judgement(leaks, 0));
+    let (elements, _) = parsed(&xml);
+    let names: Vec<_> = elements.iter().map(|(name, _)| name.as_str()).collect();
+    let case = ["testcase", "failure"];
+    let expected = [&["testsuites", "testsuite"][..], &case, &case, &case].concat();
+    assert_eq!(names, expected);
+    let suite = &elements[1].1;
+    assert_eq!(
+        (&*suite["name"], &*suite["tests"], &*suite["failures"]),
+        ("gpuprobe", "3", "3")
+    );
+    let named = |index: usize| elements[index].1["name"].as_str();
+    assert_eq!(
+        [named(2), named(4), named(6)],
+        ["a < \"b\" & c", "d", "d (2)"]
+    );
+    assert_eq!(
+        elements[3].1["message"],
+        "4.00 KiB in 2 allocations never freed"
+    );
+    // What XML cannot have is not there, however it is written.
+    let text = String::from_utf8(xml).unwrap();
+    assert!(
+        text.contains("grow&lt;float&gt;(") && !text.contains("]]>"),
+        "{text}"
+    );
+    assert!(
+        text.chars().all(|c| c == '\n' || !c.is_control()),
+        "{text:?}"
+    );
+    assert!(!text.contains("&#"), "{text}");
+}
+
+#[test]
+fn a_run_that_does_not_fail_is_one_test_that_passed() {
+    for judgement in [judgement(Vec::new(), 0), judgement(vec![leak("a", 5)], 10)] {
+        let (elements, _) = parsed(&written(&judgement));
+        let (name, case) = &elements[2];
+        assert_eq!(
+            (name.as_str(), case["name"].as_str()),
+            ("testcase", "no leaks")
+        );
+        assert_eq!((elements.len(), &*elements[1].1["failures"]), (3, "0"));
+    }
+}
+
+#[test]
+fn what_is_suppressed_is_said_by_reason_and_what_is_not_used_by_name() {
+    let pattern = |text: &str, reason: Option<&str>, place: &str| Pattern {
+        text: text.to_owned(),
+        reason: reason.map(str::to_owned),
+        place: Some(place.to_owned()),
+    };
+    let patterns = [
+        pattern("libcublas*", Some("workspace"), "s:1"),
+        pattern("libcudnn*", Some("workspace"), "s:2"),
+        pattern("libx*", None, "s:3"),
+        pattern("liby*", Some("fixed"), "s:4"),
+        Pattern::typed("libz"),
+    ];
+    let held = |bytes| Amount {
+        bytes,
+        allocations: 1,
+    };
+    let excused = vec![
+        (Excuse::Pattern(0), 1, held(1024)),
+        (Excuse::Once, 1, held(2048)),
+        (Excuse::Pattern(1), 2, held(1024)),
+        (Excuse::Pattern(2), 1, held(5)),
+    ];
+    let judgement = Judgement {
+        excused,
+        ..judgement(vec![leak("a", 4096)], 0)
+    };
+    let expected = [
+        "leaked: 4.00 KiB in 2 allocations at 1 call site",
+        "  4.00 KiB in 2 allocations  a  (libx, train pid 7)",
+        "suppressed: 3 call stacks, 2.00 KiB (workspace)",
+        "suppressed: 1 call stack, 5 B (libx*)",
+        "no leak: 2.00 KiB at 1 call stack allocated once by a library",
+        "unused suppression: liby* (s:4)",
+    ];
+    assert_eq!(text::lines(&judgement, &patterns), expected);
+}
