@@ -53,15 +53,12 @@ struct Cli {
 
 /// What the exit status tells, in the help.
 const STATUS: &str = "Exit status: 0; 1 after an error; 2 where the command line makes no sense; 3 \
-    where nothing could be traced, or nothing in a file is as asked; 4 where a leak was found and \
-    that was asked for; 100 where --fail-on-leak found memory that was never freed. With COMMAND, its \
+    where nothing could be traced, or nothing in a file is as asked; 100 where \
+    --fail-on-leak found memory that was never freed, or --fail-on growth. With COMMAND, its \
     own if that is not 0.";
 
 /// The exit status where nothing in a file is as asked.
 const NOTHING: u8 = 3;
-
-/// The exit status where a leak was found, and that was asked for.
-pub const LEAKS: u8 = 4;
 
 #[derive(Debug, Subcommand)]
 enum Action {

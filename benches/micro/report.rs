@@ -26,6 +26,7 @@ pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u6
         view: View::default(),
         stacks,
         allocations: true,
+        explains: false,
         now_ns,
         is_final: false,
         since_last: Duration::from_secs(2),

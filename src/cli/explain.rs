@@ -11,6 +11,7 @@ use super::file;
 #[cfg(feature = "live")]
 use super::trace::Explained;
 use gpuprobe_report::analysis::{Selection, explain};
+use gpuprobe_report::gate::LEAKED;
 
 /// Formats of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -42,7 +43,7 @@ pub(super) struct ExplainArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// End with status 4 if a leak was found.
+    /// End with status 100 if a leak was found.
     #[arg(long, value_enum, value_name = "VERDICT")]
     fail_on: Option<FailOn>,
 
@@ -87,7 +88,7 @@ impl ExplainArgs {
             output: self.output,
         })?;
         Ok(match self.fail_on {
-            Some(FailOn::Growing) if found.has_growth() => ExitCode::from(super::LEAKS),
+            Some(FailOn::Growing) if found.has_growth() => ExitCode::from(LEAKED),
             _ => ExitCode::SUCCESS,
         })
     }

@@ -166,7 +166,7 @@ pub struct Config {
 /// What is said at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explains {
-    /// A leak makes the exit status [`LEAKS`](crate::cli::LEAKS).
+    /// A leak makes the exit status [`LEAKED`](gpuprobe_report::gate::LEAKED).
     pub fails: bool,
 }
 

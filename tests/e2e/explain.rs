@@ -136,7 +136,7 @@ fn root_a_running_program_is_explained() {
     let pid = running.0.id().to_string();
     let live = ["explain", "--pid", &pid, "--duration", WATCHED];
     let output = gpuprobe(&[&live[..], &["--format", "json", "--fail-on", "growing"]].concat());
-    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert_eq!(output.status.code(), Some(100), "{output:?}");
     assert_named(&report_of(&output));
 }
 
@@ -153,7 +153,7 @@ fn root_a_command_is_explained_and_so_is_its_recording() {
     assert_eq!(json.status.code(), Some(0), "{json:?}");
     assert_named(&report_of(&json));
     let text = gpuprobe(&["explain", file, "--fail-on", "growing"]);
-    assert_eq!(text.status.code(), Some(4), "{text:?}");
+    assert_eq!(text.status.code(), Some(100), "{text:?}");
     let text = String::from_utf8(text.stdout).unwrap();
     let leaks: Vec<_> = text
         .lines()

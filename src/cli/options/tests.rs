@@ -165,6 +165,7 @@ fn every_rule_is_tried() {
 const ALWAYS: &[&str] = &[
     "help",
     "version",
+    "fail_on",
     "verbose",
     "file",
     "output",

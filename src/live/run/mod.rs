@@ -26,7 +26,6 @@ use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
 use super::{Config, Target, Tracer, command, descriptors, limits, nothing};
-use crate::cli::LEAKS;
 use crate::host::process::Handle;
 use crate::probe::{Rings, types};
 use gpuprobe_model::clock::Clock;
@@ -239,7 +238,7 @@ impl Run<'_> {
         let status = self.finish(child, status).await?;
         let status = match status.map(command::exit_code) {
             None | Some(0) if nothing => nothing::NOTHING,
-            None | Some(0) if fails => LEAKS,
+            None | Some(0) if fails => LEAKED,
             None | Some(0) if matches!(judged, Ok(true)) => LEAKED,
             status => status.unwrap_or(0),
         };

@@ -85,7 +85,7 @@ impl Run<'_> {
             },
         );
         let explained = report.explain.as_ref();
-        self.leaks = explained.is_some_and(|explained| explained.has_growth());
+        self.leaks = explained.is_some_and(report::explain::Explain::has_growth);
         self.history.note(&state.ledger, &report, options.now_ns);
         if self.sink.tap.is_recording() {
             let notes = symbols.into_notes();

@@ -27,6 +27,7 @@ fn judged(program: &Program, watched_s: &[u64]) -> Vec<Option<Judgement>> {
 const WATCHED_S: [u64; 12] = [5, 10, 20, 30, 45, 57, 60, 75, 90, 120, 200, 300];
 
 #[test]
+#[allow(clippy::print_stdout, reason = "the seed, to see the same again")]
 fn a_thousand_programs_at_random() {
     let seed = std::env::var("GPUPROBE_SEED").ok();
     let seed = seed
@@ -89,7 +90,7 @@ fn in_a_word(said: Option<&Judgement>) -> String {
     }
 }
 
-/// The table of the documentation is what is said. GPUPROBE_WRITE_GOLDEN writes it.
+/// The table of the documentation is what is said. `GPUPROBE_WRITE_GOLDEN` writes it.
 #[test]
 fn planted_causes_get_the_verdicts_that_are_documented() {
     let mut table = vec![

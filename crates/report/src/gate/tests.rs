@@ -47,8 +47,11 @@ fn more_than_is_tolerated_fails() {
     assert!(judgement(vec![leak("a", 5), leak("b", 6)], 10).fails());
 }
 
+/// An element: its name and attributes.
+type Element = (String, HashMap<String, String>);
+
 /// The elements of a document with their attributes, and its text.
-fn parsed(xml: &[u8]) -> (Vec<(String, HashMap<String, String>)>, String) {
+fn parsed(xml: &[u8]) -> (Vec<Element>, String) {
     let mut reader = Reader::from_reader(xml);
     let (mut elements, mut text) = (Vec::new(), String::new());
     loop {

@@ -5,6 +5,10 @@ use crate::allocation::{New, Place};
 use crate::sites::Sites;
 use gpuprobe_cuda::{MemoryKind, Space};
 
+mod planted;
+
+pub(super) use planted::planted;
+
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
 const END_NS: u64 = 400 * SECOND_NS;
@@ -133,7 +137,7 @@ impl Draft {
     }
 
     /// Is watched from its start, or from later on.
-    fn done(mut self, name: String, random: &mut Random) -> Program {
+    fn done(mut self, name: &str, random: &mut Random) -> Program {
         self.steps.sort_by_key(|step| (step.time_ns, step.id));
         let is_late = random.one_of(3) == 0;
         let attach_ns = match is_late {
@@ -180,84 +184,121 @@ pub(super) fn leaky(random: &mut Random) -> Program {
         0 => {
             let rate = rate(random, 0.2);
             for time_ns in times(random, rate, is_regular) {
-                draft.allocate(time_ns, bytes);
+                draft.keep(time_ns, bytes);
             }
             format!("a linear leak, {rate:.2} a second, regular {is_regular}")
         }
-        1 => {
-            let rate = rate(random, 20.0);
-            let one_in = random.one_of(100) + 2;
-            let life_s = random.scale(0.001, 2.0);
-            for (number, time_ns) in (1..).zip(times(random, rate, is_regular)) {
-                match number % one_in {
-                    0 => draft.keep(time_ns, bytes),
-                    _ => draft.pass(time_ns, bytes, random.pause(life_s)),
-                }
-            }
-            format!("a leak of one in {one_in}, {rate:.1} a second that live {life_s:.3} s")
-        }
-        2 => {
-            let period_s = random.between(0.5, 6.0);
-            let rate = rate(random, 10.0);
-            let one_in = random.one_of(30) + 5;
-            for (number, time_ns) in (1..).zip(times(random, rate, is_regular)) {
-                let end_ns = (time_ns / ns(period_s) + 1) * ns(period_s);
-                match number % one_in {
-                    0 => draft.keep(time_ns, bytes),
-                    _ => draft.pass(time_ns, bytes, end_ns - time_ns),
-                }
-            }
-            format!("one in {one_in} of a sawtooth of {period_s:.1} s stays, {rate:.1} a second")
-        }
-        3 => {
-            let every_s = random.between(0.2, 5.0);
-            for time_ns in times(random, 1.0 / every_s, is_regular) {
-                for part in 0..random.one_of(10) {
-                    let begun_ns = time_ns + part * MILLISECOND_NS;
-                    draft.pass(begun_ns, bytes, 20 * MILLISECOND_NS);
-                }
-                draft.allocate(time_ns, bytes);
-            }
-            format!("one stays of each request, each {every_s:.1} s, regular {is_regular}")
-        }
-        4 => {
-            let life_s = random.between(0.5, 6.0);
-            let rate = rate(random, 20.0);
-            for time_ns in times(random, rate, false) {
-                draft.pass(time_ns, bytes, random.pause(life_s));
-            }
-            let leak = random.scale(0.3, 3.0);
-            for time_ns in times(random, leak, is_regular) {
-                draft.allocate(time_ns, bytes);
-            }
-            format!("{leak:.2} a second stay of {rate:.1} that live {life_s:.2} s")
-        }
-        5 => {
-            let every_s = random.scale(0.05, 3.0);
-            let mut old: Option<Step> = None;
-            for (number, time_ns) in (1..).zip(times(random, 1.0 / every_s, is_regular)) {
-                let new = draft.allocate(time_ns, bytes * number);
-                if let Some(old) = old.replace(new) {
-                    draft.free(old, time_ns + MILLISECOND_NS);
-                }
-            }
-            format!("one that is made anew, larger each time, each {every_s:.2} s")
-        }
-        _ => {
-            let period_s = random.between(1.0, 6.0);
-            for time_ns in times(random, 1.0 / period_s, true) {
-                for part in 0..13 {
-                    let begun_ns = time_ns + part * MILLISECOND_NS;
-                    match part {
-                        0..2 => draft.keep(begun_ns, bytes),
-                        _ => draft.pass(begun_ns, bytes, ns(period_s * 0.6)),
-                    }
-                }
-            }
-            format!("11 of 13 are released in each cycle of {period_s:.1} s")
-        }
+        1 => keeps_one_in_many(&mut draft, bytes, is_regular, random),
+        2 => keeps_some_of_a_cache(&mut draft, bytes, is_regular, random),
+        3 => keeps_one_a_request(&mut draft, bytes, is_regular, random),
+        4 => keeps_some_of_a_load(&mut draft, bytes, is_regular, random),
+        5 => makes_a_larger_one(&mut draft, bytes, is_regular, random),
+        _ => keeps_handles_of_cycles(&mut draft, bytes, random),
     };
-    draft.done(name, random)
+    draft.done(&name, random)
+}
+
+fn keeps_one_in_many(
+    draft: &mut Draft,
+    bytes: u64,
+    is_regular: bool,
+    random: &mut Random,
+) -> String {
+    let rate = rate(random, 20.0);
+    let one_in = random.one_of(100) + 2;
+    let life_s = random.scale(0.001, 2.0);
+    for (number, time_ns) in (1..).zip(times(random, rate, is_regular)) {
+        match number % one_in {
+            0 => draft.keep(time_ns, bytes),
+            _ => draft.pass(time_ns, bytes, random.pause(life_s)),
+        }
+    }
+    format!("a leak of one in {one_in}, {rate:.1} a second that live {life_s:.3} s")
+}
+
+fn keeps_some_of_a_cache(
+    draft: &mut Draft,
+    bytes: u64,
+    is_regular: bool,
+    random: &mut Random,
+) -> String {
+    let period_s = random.between(0.5, 6.0);
+    let rate = rate(random, 10.0);
+    let one_in = random.one_of(30) + 5;
+    for (number, time_ns) in (1..).zip(times(random, rate, is_regular)) {
+        let end_ns = (time_ns / ns(period_s) + 1) * ns(period_s);
+        match number % one_in {
+            0 => draft.keep(time_ns, bytes),
+            _ => draft.pass(time_ns, bytes, end_ns - time_ns),
+        }
+    }
+    format!("one in {one_in} of a sawtooth of {period_s:.1} s stays, {rate:.1} a second")
+}
+
+fn keeps_one_a_request(
+    draft: &mut Draft,
+    bytes: u64,
+    is_regular: bool,
+    random: &mut Random,
+) -> String {
+    let every_s = random.between(0.2, 5.0);
+    for time_ns in times(random, 1.0 / every_s, is_regular) {
+        for part in 0..random.one_of(10) {
+            let begun_ns = time_ns + part * MILLISECOND_NS;
+            draft.pass(begun_ns, bytes, 20 * MILLISECOND_NS);
+        }
+        draft.keep(time_ns, bytes);
+    }
+    format!("one stays of each request, each {every_s:.1} s, regular {is_regular}")
+}
+
+fn keeps_some_of_a_load(
+    draft: &mut Draft,
+    bytes: u64,
+    is_regular: bool,
+    random: &mut Random,
+) -> String {
+    let life_s = random.between(0.5, 6.0);
+    let rate = rate(random, 20.0);
+    for time_ns in times(random, rate, false) {
+        draft.pass(time_ns, bytes, random.pause(life_s));
+    }
+    let leak = random.scale(0.3, 3.0);
+    for time_ns in times(random, leak, is_regular) {
+        draft.keep(time_ns, bytes);
+    }
+    format!("{leak:.2} a second stay of {rate:.1} that live {life_s:.2} s")
+}
+
+fn makes_a_larger_one(
+    draft: &mut Draft,
+    bytes: u64,
+    is_regular: bool,
+    random: &mut Random,
+) -> String {
+    let every_s = random.scale(0.05, 3.0);
+    let mut old: Option<Step> = None;
+    for (number, time_ns) in (1..).zip(times(random, 1.0 / every_s, is_regular)) {
+        let new = draft.allocate(time_ns, bytes * number);
+        if let Some(old) = old.replace(new) {
+            draft.free(old, time_ns + MILLISECOND_NS);
+        }
+    }
+    format!("one that is made anew, larger each time, each {every_s:.2} s")
+}
+
+fn keeps_handles_of_cycles(draft: &mut Draft, bytes: u64, random: &mut Random) -> String {
+    let period_s = random.between(1.0, 6.0);
+    for time_ns in times(random, 1.0 / period_s, true) {
+        for part in 0..13 {
+            let begun_ns = time_ns + part * MILLISECOND_NS;
+            match part {
+                0..2 => draft.keep(begun_ns, bytes),
+                _ => draft.pass(begun_ns, bytes, ns(period_s * 0.6)),
+            }
+        }
+    }
+    format!("11 of 13 are released in each cycle of {period_s:.1} s")
 }
 
 /// A program that does not leak.
@@ -277,7 +318,7 @@ pub(super) fn clean(random: &mut Random) -> Program {
         10 => varies_in_size(&mut draft, random),
         _ => loads_and_works(&mut draft, random),
     };
-    draft.done(name, random)
+    draft.done(&name, random)
 }
 
 /// It grows for up to 50 s, evenly or by less and less, while it works.
@@ -286,7 +327,7 @@ fn warms_up(draft: &mut Draft, random: &mut Random) -> String {
     let is_even = random.one_of(2) == 0;
     let bytes = bytes(random);
     let rate = rate(random, 0.5);
-    for time_ns in times(random, rate, random.0 % 2 == 0) {
+    for time_ns in times(random, rate, random.0.is_multiple_of(2)) {
         let at_s = time_ns as f64 / 1e9;
         let keeps = match is_even {
             true => at_s < until_s,
@@ -319,7 +360,7 @@ fn batches(draft: &mut Draft, random: &mut Random) -> String {
     let works_s = period_s * random.between(0.3, 1.0);
     let bytes = bytes(random);
     let rate = rate(random, 1.0);
-    for time_ns in times(random, rate, random.0 % 2 == 0) {
+    for time_ns in times(random, rate, random.0.is_multiple_of(2)) {
         let begin_ns = time_ns / ns(period_s) * ns(period_s);
         let until_ns = begin_ns + ns(works_s);
         if time_ns < until_ns {
@@ -380,7 +421,7 @@ fn has_a_steady_load(draft: &mut Draft, random: &mut Random) -> String {
     let life_s = random.scale(0.001, 20.0);
     let rate = rate(random, 1.0);
     let bytes = bytes(random);
-    for time_ns in times(random, rate, random.0 % 2 == 0) {
+    for time_ns in times(random, rate, random.0.is_multiple_of(2)) {
         draft.pass(time_ns, bytes, random.pause(life_s));
     }
     format!("{rate:.1} a second that live {life_s:.3} s")
@@ -456,135 +497,4 @@ fn varies_in_size(draft: &mut Draft, random: &mut Random) -> String {
         draft.pass(time_ns, bytes, ns(every_s * 0.9));
     }
     format!("one of any size each {every_s:.2} s")
-}
-
-/// Each cause by itself, and after how many seconds at the latest it is called a leak.
-pub(super) fn planted() -> Vec<(Option<u64>, Program)> {
-    const HOUR_S: f64 = 3600.0;
-    let every = |seconds: f64| {
-        let count = (HOUR_S / seconds) as u64;
-        (1..=count).map(move |number| (number, ns(number as f64 * seconds)))
-    };
-    let mut all = Vec::new();
-    let mut plant = |name: &str, leaks_after_s: Option<u64>, draft: Draft| {
-        let mut steps = draft.steps;
-        steps.sort_by_key(|step| (step.time_ns, step.id));
-        let program = Program {
-            name: name.to_owned(),
-            steps,
-            attach_ns: 0,
-        };
-        all.push((leaks_after_s, program));
-    };
-    let mut draft = Draft::default();
-    every(0.1).for_each(|(_, at)| draft.keep(at, 1 << 20));
-    plant("linear leak, ten a second", Some(60), draft);
-
-    let mut draft = Draft::default();
-    every(60.0).for_each(|(_, at)| draft.keep(at, 1 << 20));
-    plant("linear leak, one a minute", Some(3600), draft);
-
-    let mut draft = Draft::default();
-    every(0.005).for_each(|(number, at)| match number % 100 {
-        0 => draft.keep(at, 1 << 20),
-        _ => draft.pass(at, 1 << 20, 100 * MILLISECOND_NS),
-    });
-    plant("leak of one in a hundred, 200 a second", Some(60), draft);
-
-    let mut draft = Draft::default();
-    every(0.05).for_each(|(number, at)| {
-        let end_ns = (at / ns(5.0) + 1) * ns(5.0);
-        match number % 20 {
-            0 => draft.keep(at, 1 << 20),
-            _ => draft.pass(at, 1 << 20, end_ns - at),
-        }
-    });
-    plant(
-        "leak hidden in a cache that is emptied each 5 s",
-        Some(300),
-        draft,
-    );
-
-    let mut draft = Draft::default();
-    every(3.0).for_each(|(_, at)| {
-        (0..10).for_each(|part| draft.pass(at + part, 1 << 20, 50 * MILLISECOND_NS));
-        draft.allocate(at, 1 << 20);
-    });
-    plant("one stays of each request, one each 3 s", Some(60), draft);
-
-    let mut draft = Draft::default();
-    every(0.01).for_each(|(number, at)| match number % 100 {
-        0 => draft.keep(at, 1 << 20),
-        _ => draft.pass(at, 1 << 20, ns(4.0)),
-    });
-    plant("one a second stays of a steady 400", Some(300), draft);
-
-    let mut draft = Draft::default();
-    every(5.0).for_each(|(_, at)| {
-        (0..13).for_each(|part| match part {
-            0..2 => draft.keep(at + part, 1 << 20),
-            _ => draft.pass(at + part, 1 << 20, ns(3.0)),
-        });
-    });
-    plant(
-        "11 of 13 handles are released in each cycle of 5 s",
-        Some(300),
-        draft,
-    );
-
-    let mut draft = Draft::default();
-    let mut old = None;
-    every(0.5).for_each(|(number, at)| {
-        let new = draft.allocate(at, number << 16);
-        if let Some(old) = old.replace(new) {
-            draft.free(old, at + MILLISECOND_NS);
-        }
-    });
-    plant(
-        "a buffer that is made anew, larger each time",
-        Some(60),
-        draft,
-    );
-
-    let mut draft = Draft::default();
-    every(0.1).for_each(|(_, at)| match at < ns(50.0) {
-        true => draft.keep(at, 1 << 20),
-        false => draft.pass(at, 1 << 20, MILLISECOND_NS),
-    });
-    plant("warm-up that levels off after 50 s", None, draft);
-
-    let mut draft = Draft::default();
-    let mut at_s = 0.5;
-    while at_s < HOUR_S {
-        draft.allocate(ns(at_s), ns(at_s) / 1000);
-        at_s *= 2.0;
-    }
-    plant("a pool that doubles", None, draft);
-
-    let mut draft = Draft::default();
-    every(0.1).for_each(|(_, at)| {
-        let end_ns = (at / ns(20.0) + 1) * ns(20.0);
-        draft.pass(at, 1 << 20, end_ns - at);
-    });
-    plant("a batch of 20 s, freed at its end", None, draft);
-
-    let mut draft = Draft::default();
-    every(0.1).for_each(|(_, at)| draft.pass(at, 1 << 20, ns(25.0)));
-    plant("a cache of 250 that puts out the oldest", None, draft);
-
-    let mut draft = Draft::default();
-    (0..4).for_each(|number| draft.keep(ns(0.5) * number, 8 << 20));
-    plant("workspaces at first use", None, draft);
-
-    let mut draft = Draft::default();
-    every(0.1).for_each(|(number, at)| match number % 50 {
-        0 => draft.pass(at, 1 << 20, ns(45.0)),
-        _ => draft.pass(at, 1 << 20, MILLISECOND_NS),
-    });
-    plant(
-        "one in fifty is freed after 45 s, the others at once",
-        None,
-        draft,
-    );
-    all
 }
