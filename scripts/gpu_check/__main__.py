@@ -29,6 +29,7 @@ from copies import check_copies_late, check_copies_started, check_throughput, ch
 from cost import (
     measure_async_pair,
     measure_graph_launch,
+    measure_large_step,
     measure_launch,
     measure_training_step,
 )
@@ -215,6 +216,7 @@ CHECKS = {
     "cost of stream-ordered memory": (measure_async_pair,),
     "cost of a graph launch": (measure_graph_launch,),
     "cost of a training step": (measure_training_step,),
+    "cost of a large training step": (measure_large_step,),
     "cost under other tools": (measure_peers,),
 }
 

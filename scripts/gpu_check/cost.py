@@ -13,6 +13,8 @@ LAUNCHES = 100_000
 # What differs by a few percent, and is noisier than that, is measured longer.
 TRAINING_ROUNDS = 11
 TRAINING_STEPS = 100
+LARGE_STEPS = 40
+LARGE_ROUNDS = 7
 ASYNC_PAIRS = 20_000
 GRAPH_LAUNCHES = 20_000
 
@@ -152,6 +154,22 @@ def measure_graph_launch(bench):
     step = f"time-graph={GRAPH_LAUNCHES}"
     lines = compare_in_turn(bench, command, step, MEMORY_MODES, check)
     show(bench, "a cuGraphLaunch with memory nodes", "us", lines, "ns_per_launch", scale=1e-3)
+
+
+def measure_large_step(bench):
+    """A step of a model that keeps the GPU busy: what the program's threads do meanwhile is hidden."""
+    if is_missing(bench, "torch"):
+        return
+    program = Timed(bench, bench.script("torch_tensors.py"), f"large={LARGE_STEPS}", LARGE_ROUNDS * 2, None)
+    lines = {}
+    for _ in range(LARGE_ROUNDS):
+        for variant, modes in MEMORY_MODES.items():
+            line, report = program.run(modes)
+            lines.setdefault(variant, []).append(line["large"]["ms"])
+            if report:
+                bench.equal("lost", 0, sum(report["lost"].values()))
+    bench.equal("exit status", 0, program.process.wait())
+    bench.figure("a training step that the GPU is busy with, ms, medians taken in turn", "; ".join(ratios(lines)))
 
 
 def measure_training_step(bench):

@@ -2,16 +2,17 @@
 //! named, and nothing else is.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::list;
-use crate::harness::standin;
+use crate::harness::{Backend, Workload, standin};
 
 /// Seconds that the program runs, and that it is watched where it goes on.
 const RUNS_S: u32 = 72;
@@ -128,8 +129,7 @@ fn report_of(output: &Output) -> Value {
     serde_json::from_str(line).unwrap()
 }
 
-#[test]
-fn root_a_running_program_is_explained() {
+fn a_running_program_is_explained() {
     let folder = TempDir::new().unwrap();
     let program = planted(folder.path());
     let running = Running::start(&program);
@@ -140,8 +140,7 @@ fn root_a_running_program_is_explained() {
     assert_named(&report_of(&output));
 }
 
-#[test]
-fn root_a_command_is_explained_and_so_is_its_recording() {
+fn a_command_is_explained_and_so_is_its_recording() {
     let folder = TempDir::new().unwrap();
     let program = planted(folder.path());
     let file = folder.path().join("run.sqlite");
@@ -161,6 +160,23 @@ fn root_a_command_is_explained_and_so_is_its_recording() {
         .collect();
     assert_eq!(leaks.len(), LEAKS.len(), "{text}");
     assert!(text.contains("no sign of levelling off"), "{text}");
+}
+
+/// A verdict of growth takes a minute: all at once.
+#[test]
+fn root_what_leaks_is_named_and_nothing_else() {
+    std::thread::scope(|scope| {
+        let all: [fn(); 4] = [
+            a_running_program_is_explained,
+            a_command_is_explained_and_so_is_its_recording,
+            tensors_that_are_kept_are_named_and_the_segments_are_not,
+            handles_of_each_cycle_are_named,
+        ];
+        let running = all.map(|one| scope.spawn(one));
+        // A panic has been told by then.
+        let failed = running.map(|one| one.join().is_err());
+        assert_eq!(failed, [false; 4]);
+    });
 }
 
 #[test]
@@ -189,4 +205,74 @@ fn root_what_is_clean_is_no_leak() {
         found.keys().any(|place| place.contains("workspace_once")),
         "{found:#?}"
     );
+}
+
+/// What `gpuprobe explain` says of a workload that goes through rounds, by number, until it ends.
+fn explained(mut workload: Workload, every: Duration, round: impl Fn(u32) -> String) -> Value {
+    let pid = workload.pid.to_string();
+    // Something is there before.
+    workload.play(&round(0));
+    let mut explain = Running(
+        Command::new(BINARY)
+            .args(["explain", "--format", "json", "--pid", &pid])
+            .args(["--duration", WATCHED])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    for number in 1.. {
+        if explain.0.try_wait().unwrap().is_some() {
+            break;
+        }
+        workload.play(&round(number));
+        std::thread::sleep(every);
+    }
+    let mut text = String::new();
+    let out = explain.0.stdout.as_mut().unwrap();
+    out.read_to_string(&mut text).unwrap();
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+/// The verdicts of growth that are sure, each with whether it is on tensors.
+fn growing(report: &Value) -> Vec<(&Value, bool)> {
+    let all = list(&report["explain"], "verdicts").iter();
+    let sure = all.filter(|one| {
+        let confidence = one["confidence"].as_str().unwrap();
+        let verdict = one["verdict"].as_str().unwrap();
+        verdict.starts_with("growing") && !confidence.starts_with("not enough data")
+    });
+    sure.map(|one| (one, !one["tensors_of_device"].is_null()))
+        .collect()
+}
+
+fn tensors_that_are_kept_are_named_and_the_segments_are_not() {
+    let workload = Workload::spawn(&mut Command::new(standin().path("torchlike")));
+    let script = "tleak loader 1 700000; tmalloc temporary 3000000 2; tfree temporary 2";
+    let report = explained(workload, Duration::from_millis(250), |_| script.to_owned());
+    let found = growing(&report);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    let (leak, is_of_tensors) = found[0];
+    let place = leak["where"].as_str().unwrap();
+    assert!(is_of_tensors && place.contains("torchlike.c"), "{leak}");
+    assert!(leak["allocations"].as_u64().unwrap() > 100, "{leak}");
+    let evidence = leak["evidence"].to_string();
+    assert!(evidence.contains("none freed"), "{leak}");
+}
+
+fn handles_of_each_cycle_are_named() {
+    let workload = Workload::start(Backend::Shared);
+    let report = explained(workload, Duration::from_millis(1500), |number| {
+        let of_cycle = 13 * number..13 * (number + 1);
+        let released = of_cycle.skip(2).map(|slot| format!("; vrelease {slot}"));
+        format!("vcreate 2097152 13{}", released.collect::<String>())
+    });
+    let found = growing(&report);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    let leak = found[0].0;
+    assert_eq!(leak["verdict"], "growing per cycle", "{leak}");
+    let evidence = leak["evidence"].to_string();
+    assert!(evidence.contains("VMM handles more after"), "{leak}");
+    let each = [1.9, 2.0, 2.1].map(|each| format!("cycles, {each:.1} each"));
+    assert!(each.iter().any(|each| evidence.contains(each)), "{leak}");
 }

@@ -15,6 +15,7 @@ also the Python frames of each block, innermost first. Nothing goes on while it 
     churn=N   N tensors of random sizes, every third stays (2000)
     init      nothing but a first tensor
     pairs=N   N cached tensors of 4 KiB, each handed out and taken back: the truth has us a pair
+    large=N   N steps of a model that the GPU is busy with: the truth has the median ms of one
     release   drops what is kept, and empties the cache
     oom       asks for more than there is, twice
     hold=N    one tensor of N % of what is free (50)
@@ -29,6 +30,7 @@ another one (backend:cudaMallocAsync), which has no blocks to show.
 import gc
 import inspect
 import random
+import statistics
 import time
 
 import torch
@@ -41,6 +43,7 @@ MIB = 1 << 20
 kept = {}
 leak = {}
 pairs = {}
+large = {}
 out_of_memory = {}
 has_history = False
 
@@ -170,6 +173,24 @@ def run_pairs(count=100000):
     pairs.update(us=(time.perf_counter_ns() - began_ns) / count / 1000)
 
 
+def run_large(count=40):
+    """The model takes tens of milliseconds of the GPU a step."""
+    if "large" not in kept:
+        model = torch.nn.Sequential(*[Block(2048) for _ in range(8)]).cuda().bfloat16()
+        kept["large"] = (model, torch.optim.AdamW(model.parameters(), fused=True))
+    model, optimizer = kept["large"]
+    times = []
+    for _ in range(count):
+        began_ns = time.perf_counter_ns()
+        batch = torch.randn(16, 512, 2048, device="cuda", dtype=torch.bfloat16)
+        model(batch).float().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        times.append((time.perf_counter_ns() - began_ns) / 1e6)
+    large.update(ms=statistics.median(times))
+
+
 def run_release():
     kept.clear()
     leak.clear()
@@ -226,6 +247,7 @@ STEPS = {
     "churn": run_churn,
     "init": run_init,
     "pairs": run_pairs,
+    "large": run_large,
     "release": run_release,
     "oom": run_oom,
     "hold": run_hold,
@@ -267,6 +289,8 @@ def truth():
         said["leak"] = leak
     if pairs:
         said["pairs"] = pairs
+    if large:
+        said["large"] = large
     if out_of_memory:
         said["oom"] = out_of_memory
     if not torch.cuda.is_initialized():

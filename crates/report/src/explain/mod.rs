@@ -69,7 +69,8 @@ impl Grade {
 #[derive(Clone, Debug, Serialize)]
 pub struct VerdictReport {
     /// `growing`, `growing per cycle`, `plateau`, `one-off`, `cache`, `freed late`, `never freed at exit`,
-    /// `fragmentation`, `idle context`, `context`, `handles`, `before attach or outside CUDA`, `shared`.
+    /// `fragmentation`, `idle context`, `context`, `handles`, `before attach or outside CUDA`, `shared`,
+    /// `out of memory`.
     pub verdict: &'static str,
     /// `certain`, `likely`, or `not enough data: N more seconds`.
     pub confidence: String,
@@ -141,6 +142,8 @@ impl Explain {
         for process in &memleak.processes {
             let mut found = sites::verdicts(process, memleak);
             found.extend(notes::verdicts(&all, process));
+            let refused = report.incidents.iter().filter(|one| one.pid == process.pid);
+            found.extend(refused.map(notes::out_of_memory));
             found.sort_by_key(|one| {
                 let rate = one.bytes_per_second.unwrap_or(0.0);
                 (one.grade, Reverse(rate as u64), Reverse(one.bytes))

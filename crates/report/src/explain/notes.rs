@@ -5,6 +5,7 @@ use gpuprobe_model::text::size;
 
 use super::words::{advice, seconds};
 use super::{Found, Grade, VerdictReport};
+use crate::incidents::IncidentReport;
 use crate::memleak::{ProcessReport, PytorchReport};
 use crate::text::table::plural;
 use crate::verdict;
@@ -36,6 +37,22 @@ fn say(process: &ProcessReport, verdict: &'static str, bytes: u64, said: String)
     VerdictReport {
         advice: advice(verdict),
         ..VerdictReport::of_process(process.pid, verdict, bytes, said)
+    }
+}
+
+/// A request that was refused: the incident itself says who had the memory.
+pub(super) fn out_of_memory(incident: &IncidentReport) -> VerdictReport {
+    let verdict = "out of memory";
+    VerdictReport {
+        label: Some(incident.label.clone()),
+        grade: Grade::Warning,
+        advice: advice(verdict),
+        ..VerdictReport::of_process(
+            incident.pid,
+            verdict,
+            incident.asked_bytes.unwrap_or(0),
+            incident.headline(),
+        )
     }
 }
 

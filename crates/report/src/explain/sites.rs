@@ -121,9 +121,9 @@ impl Of<'_> {
         let stay = self.things(site, found.blocks);
         evidence.push(match (found.verdict, found.frees) {
             (Verdict::GrowingPerCycle, _) => format!(
-                "{stay} more after {}, {} each",
+                "{stay} more after {}, {:.1} each",
                 plural(u64::from(found.cycles), "cycle"),
-                found.blocks / u64::from(found.cycles.max(1))
+                found.blocks as f64 / f64::from(found.cycles.max(1))
             ),
             (_, 0) => format!("{stay} live, none freed in {}", seconds(found.span_ns)),
             (_, frees) => format!(

@@ -62,6 +62,9 @@ pub(super) fn advice(verdict: &str) -> &'static str {
         "fragmentation" => {
             "free or move what pins the segments, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
         }
+        "out of memory" => {
+            "see below who had the memory: free some of it, ask for less, or end what else is on the GPU"
+        }
         "idle context" => {
             "end the process, or have it hide the GPU (CUDA_VISIBLE_DEVICES) before it calls CUDA"
         }

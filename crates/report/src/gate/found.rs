@@ -5,6 +5,7 @@ use crate::label;
 use crate::memleak::{Memleak, ProcessReport, SiteReport};
 use crate::owners;
 use gpuprobe_cuda::MemoryKind;
+use gpuprobe_engine::verdict::{Confidence, Judgement, Verdict};
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 
@@ -47,6 +48,8 @@ pub(super) struct Found<'a> {
     pub(super) amount: Amount,
     /// Allocations that were ever made there.
     ever: u64,
+    /// What was allocated there was, at once, and long before the end.
+    is_one_off: bool,
     kinds: &'a [MemoryKind],
     pub(super) stack: &'a [Frame],
 }
@@ -54,8 +57,8 @@ pub(super) struct Found<'a> {
 /// Why what was found is no leak; none if it is one.
 ///
 /// A variable is never freed but with its module. What goes into a pool or cache of a framework is judged by
-/// what it hands out, if that is told. What a library has allocated once is its own state, as a workspace: a
-/// leak grows. What the program itself allocates, or nobody is known to, is a leak even if it happened once.
+/// what it hands out, if that is told. What a library has allocated once, or in its first
+/// seconds and for long no more (the verdict `one-off`), is its own state, as a workspace: a leak grows. What the program itself allocates, or nobody is known to, is a leak even if it happened once.
 pub(super) fn excuse(found: &Found<'_>) -> Option<Excuse> {
     let is_variable = |kind: &MemoryKind| {
         let variables = [MemoryKind::Static, MemoryKind::ManagedStatic];
@@ -67,7 +70,7 @@ pub(super) fn excuse(found: &Found<'_>) -> Option<Excuse> {
     };
     let is_once = match found.is_tensor {
         true => found.stack.iter().any(is_workspace),
-        false => found.is_library && found.ever == 1,
+        false => found.is_library && (found.ever == 1 || found.is_one_off),
     };
     let excuses = [
         (
@@ -128,6 +131,7 @@ fn forgotten<'a>(memleak: &Memleak, listed: Amount) -> Option<Found<'a>> {
         api: String::new(),
         amount,
         ever: amount.allocations,
+        is_one_off: false,
         kinds: &[],
         stack: &[],
     })
@@ -151,9 +155,15 @@ fn of_site<'a>(process: &ProcessReport, site: &'a SiteReport, is_tensor: bool) -
             allocations: site.live.live_allocations + site.live.host_allocations,
         },
         ever: site.alloc_calls,
+        is_one_off: site.judgement.as_ref().is_some_and(is_one_off),
         kinds: &site.kinds,
         stack: &site.stack,
     }
+}
+
+fn is_one_off(judgement: &Judgement) -> bool {
+    let is_sure = !matches!(judgement.confidence, Confidence::NotEnough(_));
+    judgement.verdict == Verdict::OneOff && is_sure
 }
 
 impl Found<'_> {

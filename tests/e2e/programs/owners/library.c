@@ -1,5 +1,5 @@
-// A library with the function FUNCTION, which allocates by ALLOCATE: of CUDA, or of another library;
-// with STREAM_ORDERED, by a function that takes a stream.
+// A library with the function FUNCTION, which allocates by ALLOCATE: of CUDA, or of another
+// library; with STREAM_ORDERED, by a function that takes a stream.
 
 #include <stddef.h>
 
