@@ -215,6 +215,7 @@ mod tests {
                 allocations: 1,
             },
             ever: 1,
+            is_one_off: false,
             kinds,
             stack,
         }
