@@ -14,7 +14,7 @@ LAUNCHES = 100_000
 TRAINING_ROUNDS = 11
 TRAINING_STEPS = 100
 LARGE_STEPS = 40
-LARGE_ROUNDS = 7
+TENSOR_ROUNDS = 7
 ASYNC_PAIRS = 20_000
 GRAPH_LAUNCHES = 20_000
 
@@ -156,20 +156,27 @@ def measure_graph_launch(bench):
     show(bench, "a cuGraphLaunch with memory nodes", "us", lines, "ns_per_launch", scale=1e-3)
 
 
+def tensors_in_turn(bench, step, count, unit, modes):
+    """{variant: values} of a timed step of torch_tensors.py, all variants once in each round."""
+    command = bench.script("torch_tensors.py")
+    program = Timed(bench, command, f"{step}={count}", TENSOR_ROUNDS * len(modes), None)
+    values = {}
+    for _ in range(TENSOR_ROUNDS):
+        for variant, wanted in modes.items():
+            line, report = program.run(wanted)
+            values.setdefault(variant, []).append(line[step][unit])
+            if report:
+                bench.equal("lost", 0, sum(report["lost"].values()))
+    bench.equal("exit status", 0, program.process.wait())
+    return values
+
+
 def measure_large_step(bench):
     """A step of a model that keeps the GPU busy: what the program's threads do meanwhile is hidden."""
     if is_missing(bench, "torch"):
         return
-    program = Timed(bench, bench.script("torch_tensors.py"), f"large={LARGE_STEPS}", LARGE_ROUNDS * 2, None)
-    lines = {}
-    for _ in range(LARGE_ROUNDS):
-        for variant, modes in MEMORY_MODES.items():
-            line, report = program.run(modes)
-            lines.setdefault(variant, []).append(line["large"]["ms"])
-            if report:
-                bench.equal("lost", 0, sum(report["lost"].values()))
-    bench.equal("exit status", 0, program.process.wait())
-    bench.figure("a training step that the GPU is busy with, ms, medians taken in turn", "; ".join(ratios(lines)))
+    values = tensors_in_turn(bench, "large", LARGE_STEPS, "ms", MEMORY_MODES)
+    bench.figure("a training step that the GPU is busy with, ms, medians taken in turn", "; ".join(ratios(values)))
 
 
 def measure_training_step(bench):

@@ -4,14 +4,13 @@ import os
 import sqlite3
 from collections import Counter
 
-from cost import ratios
+from cost import ratios, tensors_in_turn
 from expect_kinds import process_of
 from frameworks import SLOW_SECONDS, is_missing
 from python_frames import WHOLE, lines_of
 
 MIB = 1 << 20
 ACTIVE = "active_allocated"
-ROUNDS = 7
 PAIRS = 200_000
 
 
@@ -247,16 +246,5 @@ def measure_tensor(bench):
     """A cached tensor, handed out and taken back in a loop of Python."""
     if is_missing(bench, "torch"):
         return
-    from cost import Timed
-
-    command = bench.script("torch_tensors.py")
-    program = Timed(bench, command, f"pairs={PAIRS}", ROUNDS * len(MODES), None)
-    lines = {}
-    for _ in range(ROUNDS):
-        for variant, modes in MODES.items():
-            line, report = program.run(modes)
-            lines.setdefault(variant, []).append(line["pairs"]["us"])
-            if report:
-                bench.equal("lost", 0, sum(report["lost"].values()))
-    bench.equal("exit status", 0, program.process.wait())
-    bench.figure("a cached tensor, us, medians (and spread) taken in turn", "; ".join(ratios(lines)))
+    values = tensors_in_turn(bench, "pairs", PAIRS, "us", MODES)
+    bench.figure("a cached tensor, us, medians (and spread) taken in turn", "; ".join(ratios(values)))

@@ -87,7 +87,7 @@ impl Process {
     /// Enters what `call` allocates. Pools and graphs may have it on another device than the
     /// thread's, whose context it is not made in then.
     fn enter(&mut self, call: &Call, new: New) {
-        let single = self.identity.single_gpu.then_some(0);
+        let single = self.only_device();
         let here = call.device.or(single);
         let there = match new.place {
             Place::Device(device) => device,

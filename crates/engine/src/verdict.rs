@@ -82,6 +82,18 @@ pub struct Judgement {
 }
 
 impl Verdict {
+    /// The name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Growing => "growing",
+            Self::GrowingPerCycle => "growing per cycle",
+            Self::Plateau => "plateau",
+            Self::OneOff => "one-off",
+            Self::Cache => "cache",
+            Self::FreedLate => "freed late",
+        }
+    }
+
     /// Whether it is a leak, as far as it is sure.
     pub fn is_growth(self) -> bool {
         matches!(self, Self::Growing | Self::GrowingPerCycle)
@@ -151,18 +163,12 @@ fn is_by_cycles(shape: &Shape, growth: &Growth) -> bool {
 /// What a site does that does not grow.
 fn steady(shape: &Shape, blocks: u64) -> Judgement {
     let (first_ns, last_ns) = shape.born_ns.unwrap_or((shape.begin_ns, shape.begin_ns));
-    let facts = facts(shape);
-    let quiet_ns = facts.quiet_ns;
     let all = Judgement {
         since_ns: first_ns,
         span_ns: shape.now_ns.saturating_sub(first_ns),
         blocks,
         bytes: sum(&shape.left_bytes),
-        ..facts
-    };
-    let enough = |least_ns: u64| match least_ns.checked_sub(quiet_ns) {
-        None | Some(0) => Confidence::Likely,
-        Some(more_ns) => Confidence::NotEnough(more_ns),
+        ..facts(shape)
     };
     if let Some((blocks, bytes)) = late(shape, all.usual_age_ns) {
         return Judgement {
@@ -180,10 +186,13 @@ fn steady(shape: &Shape, blocks: u64) -> Judgement {
     } else {
         Verdict::Plateau
     };
-    let confidence = match verdict {
-        Verdict::Cache if all.span_ns < LEVEL_NS => Confidence::NotEnough(LEVEL_NS - all.span_ns),
-        Verdict::Cache => Confidence::Likely,
-        _ => enough(LEVEL_NS),
+    let seen_ns = match verdict {
+        Verdict::Cache => all.span_ns,
+        _ => all.quiet_ns,
+    };
+    let confidence = match LEVEL_NS.saturating_sub(seen_ns) {
+        0 => Confidence::Likely,
+        more_ns => Confidence::NotEnough(more_ns),
     };
     Judgement {
         verdict,

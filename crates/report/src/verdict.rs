@@ -4,18 +4,6 @@ use gpuprobe_engine::verdict::{Confidence, Judgement, Verdict};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What a verdict is called.
-pub(crate) fn name(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Growing => "growing",
-        Verdict::GrowingPerCycle => "growing per cycle",
-        Verdict::Plateau => "plateau",
-        Verdict::OneOff => "one-off",
-        Verdict::Cache => "cache",
-        Verdict::FreedLate => "freed late",
-    }
-}
-
 /// How sure it is.
 pub(crate) fn confidence(confidence: Confidence) -> String {
     match confidence {
@@ -35,7 +23,7 @@ pub(crate) fn word(judgement: &Judgement) -> &'static str {
         Verdict::Growing if is_known => "growing",
         Verdict::GrowingPerCycle if is_known => "growing per cycle",
         Verdict::Growing | Verdict::GrowingPerCycle => "growing?",
-        other if is_known => name(other),
+        other if is_known => other.name(),
         _ => "",
     }
 }

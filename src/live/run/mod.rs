@@ -238,8 +238,7 @@ impl Run<'_> {
         let status = self.finish(child, status).await?;
         let status = match status.map(command::exit_code) {
             None | Some(0) if nothing => nothing::NOTHING,
-            None | Some(0) if fails => LEAKED,
-            None | Some(0) if matches!(judged, Ok(true)) => LEAKED,
+            None | Some(0) if fails || matches!(judged, Ok(true)) => LEAKED,
             status => status.unwrap_or(0),
         };
         judged?;

@@ -112,7 +112,7 @@ impl Process {
 
     /// Live GPU memory by device; what is nowhere else is on the only one.
     pub fn devices(&self) -> Vec<(Option<u16>, Total)> {
-        let single = self.identity.single_gpu.then_some(0);
+        let single = self.only_device();
         let mut devices: Vec<(Option<u16>, Total)> = Vec::new();
         for (device, total) in self.totals.devices() {
             let device = device.or(single);
@@ -132,8 +132,6 @@ impl Process {
 
     /// The device of `allocation`: what the calls said, else 0 if there is no other.
     pub fn device(&self, allocation: &Allocation) -> Option<u16> {
-        allocation
-            .device()
-            .or(self.identity.single_gpu.then_some(0))
+        allocation.device().or(self.only_device())
     }
 }

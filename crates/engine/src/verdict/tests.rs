@@ -72,14 +72,7 @@ fn in_a_word(said: Option<&Judgement>) -> String {
     let Some(said) = said else {
         return "nothing is live".to_owned();
     };
-    let verdict = match said.verdict {
-        Verdict::Growing => "growing",
-        Verdict::GrowingPerCycle => "growing per cycle",
-        Verdict::Plateau => "plateau",
-        Verdict::OneOff => "one-off",
-        Verdict::Cache => "cache",
-        Verdict::FreedLate => "freed late",
-    };
+    let verdict = said.verdict.name();
     match said.confidence {
         Confidence::Certain => format!("**{verdict}**, certain"),
         Confidence::Likely if said.is_leak() => format!("**{verdict}**, likely"),

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+use super::Selection;
 use super::answer::Answer;
-use super::file::{File, Question};
-use super::report::{Format, open};
-use super::{Selection, present};
+use super::file::Question;
+use super::report::{Format, of_all_sites, open};
 use crate::View;
 use crate::explain::Explain;
 use gpuprobe_os::terminal;
-use gpuprobe_recording::{Database, Session};
 
 /// What `gpuprobe explain FILE` does.
 #[derive(Clone, Debug)]
@@ -32,18 +31,8 @@ pub struct Config {
 /// # Errors
 /// The file cannot be read or has no memory events, or the output not be written.
 pub fn run(config: &Config) -> Result<Explain> {
-    let database = Database::open(&config.file)?;
-    present::check(&database, &config.selection, true)?;
-    let session = Session::read(&database)?;
-    let file = File {
-        database: &database,
-        session: &session,
-        selection: &config.selection,
-        view: View::default(),
-        top: None,
-        allocations: false,
-    };
-    let mut report = file.report(Question::Explain)?;
+    let view = View::default();
+    let mut report = of_all_sites(&config.file, &config.selection, view, Question::Explain)?;
     report.explain = Explain::of(&report);
     let (mut out, _) = open(config.output.as_deref())?;
     let writer = Answer {
@@ -56,7 +45,7 @@ pub fn run(config: &Config) -> Result<Explain> {
             Some(_) => terminal::columns(),
             None => terminal::width(),
         },
-        view: file.view,
+        view,
         host: false,
     };
     writer.question(Question::Explain, &report, &mut *out)?;

@@ -196,6 +196,7 @@ impl File<'_> {
         let last_ns = ran_ns.max(now_ns);
         let options = Options {
             now_ns,
+            explains: question == Question::Explain,
             ..self.options(self.modes(question, &state), last_ns)
         };
         let mut symbols: &dyn Symbols = &NoSymbols;

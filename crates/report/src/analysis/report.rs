@@ -15,7 +15,7 @@ use super::{Accounts, Selection, classic, diff, present};
 use crate::gate::{self, Gate};
 use crate::profile;
 use crate::profile::{Of, Profile, Weight};
-use crate::{Group, View};
+use crate::{Group, Report, View};
 use gpuprobe_os::files;
 use gpuprobe_os::say;
 use gpuprobe_os::terminal;
@@ -141,20 +141,34 @@ pub fn run(config: &Config) -> Result<bool> {
 
 /// Whether what was never freed fails.
 fn judge(config: &Config, gate: Gate) -> Result<bool> {
-    let database = Database::open(&config.file)?;
-    present::check(&database, &config.selection, true)?;
+    let (file, selection) = (&config.file, &config.selection);
+    let report = of_all_sites(file, selection, gate::view(), Asked::Leakage)?;
+    let memleak = report.memleak.context("there is no memory in the file")?;
+    gate.judge(&memleak, true)
+}
+
+/// Asks a file about memory, at all call sites.
+///
+/// # Errors
+/// It cannot be read, or has no memory events.
+pub(super) fn of_all_sites(
+    path: &Path,
+    selection: &Selection,
+    view: View,
+    question: Asked,
+) -> Result<Report> {
+    let database = Database::open(path)?;
+    present::check(&database, selection, true)?;
     let session = Session::read(&database)?;
     let file = File {
         database: &database,
         session: &session,
-        selection: &config.selection,
-        view: gate::view(),
+        selection,
+        view,
         top: None,
         allocations: false,
     };
-    let report = file.report(Asked::Leakage)?;
-    let memleak = report.memleak.context("there is no memory in the file")?;
-    gate.judge(&memleak, true)
+    file.report(question)
 }
 
 fn report(config: &Config) -> Result<()> {

@@ -48,7 +48,7 @@ impl Of<'_> {
     fn verdict(&self, site: &SiteReport) -> Option<VerdictReport> {
         let found = site.judgement.as_ref().filter(|_| site.live.bytes() > 0)?;
         let name = match found.is_leak() || !self.process.exited {
-            true => verdict::name(found.verdict),
+            true => found.verdict.name(),
             false => NEVER_FREED,
         };
         let evidence = match found.verdict {

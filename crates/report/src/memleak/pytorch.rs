@@ -60,7 +60,7 @@ pub struct PytorchReport {
     pub free_calls: u64,
     /// How often one that was not seen to be handed out.
     pub unknown_frees: u64,
-    /// What the pool of all devices of the process does as a whole, as one call site.
+    /// What the pool of all devices of the process does as a whole, as one call site, where that is said.
     #[serde(skip)]
     pub pool: Option<Judgement>,
     /// Call sites at which something was handed out that is live, largest first, if stacks are taken.
@@ -88,7 +88,12 @@ pub(crate) fn reports(
     options: &Options,
     sources: Sources<'_>,
 ) -> (Vec<PytorchReport>, Vec<PytorchReport>) {
-    let report = |allocator| report(process, allocator, options, sources);
+    let is_judged = options.explains && process.tensors.iter().next().is_some();
+    let pool = is_judged.then(|| pool(process, options, sources)).flatten();
+    let report = |allocator| PytorchReport {
+        pool: pool.clone(),
+        ..report(process, allocator, options, sources)
+    };
     let of = |pytorch: bool| {
         let allocators = process.tensors.iter();
         let wanted = allocators.filter(move |one| one.is_pytorch() == pytorch);
@@ -143,7 +148,7 @@ fn report(
         alloc_calls: allocator.allocations,
         free_calls: allocator.frees,
         unknown_frees: allocator.unknown_frees,
-        pool: pool(process, options, sources),
+        pool: None,
         sites: options.tells_sites().then_some(sites),
         omitted,
         filtered,

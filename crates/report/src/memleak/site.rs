@@ -133,7 +133,7 @@ fn judged<S: Serializer>(judged: &Option<Judgement>, serializer: S) -> Result<S:
     }
     let judged = judged.as_ref();
     let judged = Judged {
-        verdict: judged.map(|judged| verdict::name(judged.verdict)),
+        verdict: judged.map(|judged| judged.verdict.name()),
         confidence: judged.map(|judged| verdict::confidence(judged.confidence)),
     };
     judged.serialize(serializer)
