@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rusqlite::Connection;
 
@@ -56,7 +57,7 @@ fn what_is_no_database_is_refused() {
     assert!(refused(&file).contains("no SQLite database"));
     fs::write(&file, b"SQLite format 3\0and then nothing that is right").unwrap();
     assert!(refused(&file).contains("no SQLite database"));
-    assert!(refused(folder.path(".").as_path()).contains("cannot read"));
+    assert!(refused(folder.path(".").as_path()).contains("it is no regular file"));
 }
 
 #[test]
@@ -124,6 +125,112 @@ fn a_damaged_page_is_refused() {
     let output = gpuprobe(&["report", file.to_str().unwrap()]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!said.contains("panicked"), "{said}");
+}
+
+/// A file of memory events in which a tree of pages has the same page for each of its branches, again and
+/// again: fifteen pages, and more rows than anybody can read.
+fn endless(folder: &Folder) -> PathBuf {
+    const PAGE: usize = 4096;
+    const BRANCHES: usize = 100;
+    let rows: Vec<_> = (0..20).map(|n| (n * 10, n, 1, 0)).collect();
+    let file = folder.database(&(OLD.to_owned() + &events(&rows)));
+    let sql = "SELECT rootpage FROM sqlite_master WHERE name = 'CUDA_GPU_MEMORY_USAGE_EVENTS'";
+    let root = |found: &rusqlite::Row<'_>| found.get::<_, u32>(0);
+    let root = Connection::open(&file)
+        .unwrap()
+        .query_row(sql, [], root)
+        .unwrap() as usize;
+    let mut bytes = fs::read(&file).unwrap();
+    // A page of which every branch leads to page `to`, which is counted from 1.
+    let branching = |to: usize| {
+        let to = u32::try_from(to).unwrap().to_be_bytes();
+        let mut page = vec![0; PAGE];
+        let cells = PAGE - 5 * BRANCHES;
+        page[0] = 5;
+        page[3..5].copy_from_slice(&u16::try_from(BRANCHES).unwrap().to_be_bytes());
+        page[5..7].copy_from_slice(&u16::try_from(cells).unwrap().to_be_bytes());
+        page[8..12].copy_from_slice(&to);
+        for branch in 0..BRANCHES {
+            let cell = cells + 5 * branch;
+            let place = u16::try_from(cell).unwrap().to_be_bytes();
+            page[12 + 2 * branch..][..2].copy_from_slice(&place);
+            page[cell..cell + 4].copy_from_slice(&to);
+            page[cell + 4] = u8::try_from(branch).unwrap();
+        }
+        page
+    };
+    let leaf = bytes[(root - 1) * PAGE..root * PAGE].to_vec();
+    bytes.extend(leaf);
+    for _ in 0..6 {
+        bytes.extend(branching(bytes.len() / PAGE));
+    }
+    let last = bytes.len() / PAGE;
+    bytes[(root - 1) * PAGE..root * PAGE].copy_from_slice(&branching(last));
+    bytes[28..32].copy_from_slice(&u32::try_from(last).unwrap().to_be_bytes());
+    fs::write(&file, &bytes).unwrap();
+    file
+}
+
+#[test]
+fn a_file_with_endless_rows_ends_in_bounded_memory() {
+    let folder = Folder::new();
+    let file = endless(&folder);
+    let file = file.to_str().unwrap();
+    let (picture, out) = (folder.path("picture.svg"), folder.path("out"));
+    let (picture, out) = (picture.to_str().unwrap(), out.to_str().unwrap());
+    for words in [
+        &["report", file][..],
+        &[
+            "report",
+            file,
+            "--analysis",
+            "usage",
+            "--format",
+            "csv",
+            "-o",
+            out,
+        ],
+        &["explain", file],
+        &["plot", file, "-o", picture],
+        &["export", file, "-o", out],
+        &["replay", file],
+    ] {
+        let output = Command::new("bash")
+            .args(["-c", "ulimit -v 1000000; exec \"$0\" \"$@\""])
+            .arg(env!("CARGO_BIN_EXE_gpuprobe"))
+            .args(words)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        let expected = format!("{file} is damaged: it has more rows than there is room for in it");
+        assert!(said.contains(&expected), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn what_is_no_file_is_not_waited_for() {
+    let folder = Folder::new();
+    let fifo = folder.path("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let fifo = fifo.to_str().unwrap();
+    let export = folder.real_export();
+    let (export, picture) = (export.to_str().unwrap(), folder.path("picture.svg"));
+    let picture = picture.to_str().unwrap();
+    for words in [
+        &["report", fifo][..],
+        &["report", export, "--diff", fifo],
+        &["report", "/dev/zero"],
+        &["replay", fifo],
+        &["plot", export, "--smi", "/dev/zero", "-o", picture],
+        &["plot", "--usage", "/dev/zero", "-o", picture],
+    ] {
+        let output = gpuprobe(words);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success(), "{words:?}");
+        assert!(said.contains("it is no regular file"), "{words:?}: {said}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! on what they are if they are something else.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -41,6 +41,25 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
         .custom_flags(OFlag::O_PATH.bits())
         .open(path)?;
     reopen(&place)
+}
+
+/// Longest text that is read whole: nobody has one of these on purpose.
+const MAX_TEXT: u64 = 256 << 20;
+
+/// The text in the regular file `path`.
+///
+/// # Errors
+/// As [`open_regular`]; `FileTooLarge` of more than 256 MiB, `InvalidData` if it is not UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    open_regular(path)?
+        .take(MAX_TEXT + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_TEXT {
+        let why = "it has more than 256 MiB";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(text)
 }
 
 /// The same of what is at `path` for process `pid`: links lead to where they lead there, never out
@@ -176,6 +195,24 @@ mod tests {
         // It would have been seen.
         File::open(&node).unwrap();
         assert_eq!(watch.read_events().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn texts_have_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        fs::write(&path, "text").unwrap();
+        assert_eq!(read_text(&path).unwrap(), "text");
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+        let error = read_text(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        let error = read_text(Path::new("/dev/zero")).unwrap_err();
+        assert_eq!(error.to_string(), "it is no regular file");
     }
 
     #[test]

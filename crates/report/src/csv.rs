@@ -1,6 +1,7 @@
 //! Tables: one row per live allocation, per kernel, per direction, per copy, per record of what the
 //! GPU did, or per sum of these. A file holds one table; the command line sees to that.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
@@ -133,7 +134,7 @@ impl Writer for Csv {
         } else if let Some(activity) = &report.activity {
             self.header(sums::HEADER.iter().copied(), &mut rows)?;
             for sum in activity.processes.iter().flat_map(sums::rows) {
-                rows.write_record(common.iter().chain(&sum))?;
+                write_row(&mut rows, common.iter().chain(&sum))?;
             }
         }
         rows.flush()
@@ -148,7 +149,7 @@ impl Writer for Csv {
     fn write_activity(&mut self, line: &Line<'_>, out: &mut dyn Write) -> io::Result<()> {
         let mut rows = csv::Writer::from_writer(out);
         self.header(columns::HEADER.iter().copied(), &mut rows)?;
-        rows.write_record(line.row().texts())?;
+        write_row(&mut rows, line.row().texts())?;
         rows.flush()
     }
 }
@@ -178,10 +179,29 @@ impl Csv {
         self.header(first.chain(names(table)), rows)?;
         for one in all {
             let fields = table.iter().map(|(_, text)| text(one));
-            rows.write_record(common.iter().cloned().chain(fields))?;
+            write_row(rows, common.iter().cloned().chain(fields))?;
         }
         Ok(())
     }
+}
+
+/// Writes a row. A spreadsheet takes what begins like this for a formula, and runs it when the file is
+/// opened; programs choose their own names, and those of their functions. Behind an apostrophe it is
+/// a text (<https://owasp.org/www-community/attacks/CSV_Injection>).
+fn write_row<T: AsRef<str>>(
+    rows: &mut Rows<'_>,
+    cells: impl Iterator<Item = T>,
+) -> csv::Result<()> {
+    for cell in cells {
+        let text = cell.as_ref();
+        let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        let written = match is_formula && text.parse::<f64>().is_err() {
+            true => Cow::Owned(format!("'{text}")),
+            false => Cow::Borrowed(text),
+        };
+        rows.write_field(&*written)?;
+    }
+    rows.write_record(None::<&[u8]>)
 }
 
 fn optional(value: Option<impl ToString>) -> String {
@@ -209,7 +229,7 @@ fn write_memleak(memleak: &Memleak, common: &[String], rows: &mut Rows<'_>) -> i
                     [site.to_string(), stack]
                 });
                 let fields = common.iter().cloned().chain(text);
-                rows.write_record(fields.chain(site.into_iter().flatten()))?;
+                write_row(rows, fields.chain(site.into_iter().flatten()))?;
             }
         }
     }
@@ -224,4 +244,23 @@ fn stacks(process: &ProcessReport) -> HashMap<u32, String> {
         (site.id, functions.collect::<Vec<_>>().join(";"))
     };
     process.sites.iter().flatten().map(stack).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_program_chose_is_no_formula() {
+        let mut written = Vec::new();
+        let out: &mut dyn Write = &mut written;
+        let mut rows = csv::Writer::from_writer(out);
+        let cells = ["=1+1", "+f", "-f", "@f", "\tf", "-3", "f=1", "", "a,b"];
+        write_row(&mut rows, cells.into_iter()).unwrap();
+        rows.flush().unwrap();
+        drop(rows);
+        let text = String::from_utf8(written).unwrap();
+        assert_eq!(text, "'=1+1,'+f,'-f,'@f,'\tf,-3,f=1,,\"a,b\"\n");
+    }
 }

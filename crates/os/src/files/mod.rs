@@ -22,7 +22,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
 use nix::unistd::{Uid, UnlinkatFlags, fchown, unlinkat};
 
 use crate::privileges;
-use trust::{is_of_folders_owner, is_ours, is_trusted};
+use trust::{Folder, is_trusted};
 use walk::{Place, Step, kind, step};
 
 pub use trust::can_be_replaced;
@@ -189,11 +189,11 @@ fn overwrite(folder: &OwnedFd, thing: &OwnedFd, status: &FileStat) -> io::Result
     if kind(status) == SFlag::S_IFDIR {
         return Err(Errno::EISDIR.into());
     }
-    let folder = fstat(folder)?;
-    if !is_ours(&folder) {
+    let folder = Folder::of(folder)?;
+    if !folder.is_ours() {
         let owner = Uid::from_raw(status.st_uid);
         // What is in somebody's own folder is theirs to give.
-        if !is_trusted(status) && !is_of_folders_owner(&folder, status) {
+        if !is_trusted(status) && !folder.has_for_owner(status) {
             return Err(io::Error::new(
                 ErrorKind::PermissionDenied,
                 format!("it is a file of user {owner}, in a folder where others may write"),

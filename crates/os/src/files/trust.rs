@@ -3,20 +3,78 @@
 use std::fs;
 use std::io;
 use std::iter;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use nix::errno::Errno;
-use nix::sys::stat::{FileStat, Mode, SFlag, lstat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, lstat};
 use nix::unistd::{Gid, Group, Uid, User};
+use rustix::fs::getxattr;
 
 use super::walk::kind;
 use crate::privileges;
 
-/// Whether nobody can have put anything into `folder` but root, we, and the user who called sudo.
-pub(super) fn is_ours(folder: &FileStat) -> bool {
-    is_of_system(folder) && !is_shared(folder)
+/// Where an access control list is kept (`acl(5)`).
+const ACL: &str = "system.posix_acl_access";
+
+/// A folder, as far as it says who may put things into it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Folder {
+    status: FileStat,
+    /// It has an access control list: users may be named there, and the permissions that the mode
+    /// shows for the group are the most that any of them has.
+    has_acl: bool,
+}
+
+impl Folder {
+    /// The open `folder`.
+    ///
+    /// # Errors
+    /// Returns the file system's error.
+    pub(super) fn of(folder: &OwnedFd) -> io::Result<Self> {
+        // A list cannot be asked for through a descriptor that is only a place.
+        let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        Ok(Self {
+            status: fstat(folder)?,
+            has_acl: has_acl(path.as_ref()),
+        })
+    }
+
+    /// What is at `path`, which is no symbolic link.
+    fn at(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            status: lstat(path)?,
+            has_acl: has_acl(path),
+        })
+    }
+
+    /// Whether nobody can have put anything into it but root, we, and the user who called sudo.
+    pub(super) fn is_ours(&self) -> bool {
+        is_of_system(&self.status) && !self.is_shared()
+    }
+
+    /// Whether `thing` is of the user whose folder it is, and in which nobody else may write.
+    pub(super) fn has_for_owner(&self, thing: &FileStat) -> bool {
+        thing.st_uid == self.status.st_uid && !self.is_shared()
+    }
+
+    /// Whether others than its owner can put things into it.
+    fn is_shared(&self) -> bool {
+        let Self { status, has_acl } = self;
+        let mode = Mode::from_bits_truncate(status.st_mode);
+        let is_of_one = || !has_acl && has_private_group(status.st_uid, status.st_gid);
+        mode.contains(Mode::S_IWOTH) || (mode.contains(Mode::S_IWGRP) && !is_of_one())
+    }
+}
+
+/// Whether what is at `path` has an access control list; one that cannot be asked for may be there.
+fn has_acl(path: &Path) -> bool {
+    use rustix::io::Errno;
+    let mut none: [u8; 0] = [];
+    let found = getxattr(path, ACL, &mut none);
+    !matches!(found, Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
 /// Whether something belongs to root, to us, or to the user who called sudo.
@@ -27,23 +85,11 @@ pub(super) fn is_trusted(thing: &FileStat) -> bool {
         || privileges::owner().is_some_and(|(uid, _)| owner == uid)
 }
 
-/// Whether something in another user's folder, in which nobody else may write, is that user's.
-pub(super) fn is_of_folders_owner(folder: &FileStat, thing: &FileStat) -> bool {
-    thing.st_uid == folder.st_uid && !is_shared(folder)
-}
-
 /// As [`is_trusted`]. In a container root may be unknown, and all of the machine's be nobody's.
 fn is_of_system(folder: &FileStat) -> bool {
     static SYSTEM: OnceLock<Option<u32>> = OnceLock::new();
     let system = *SYSTEM.get_or_init(|| fs::metadata("/").ok().map(|root| root.uid()));
     is_trusted(folder) || system == Some(folder.st_uid)
-}
-
-/// Whether others than its owner can put things into a folder.
-fn is_shared(folder: &FileStat) -> bool {
-    let mode = Mode::from_bits_truncate(folder.st_mode);
-    mode.contains(Mode::S_IWOTH)
-        || (mode.contains(Mode::S_IWGRP) && !has_private_group(folder.st_uid, folder.st_gid))
 }
 
 /// Whether a group is root's, or has one member, who may write there anyway: most systems give each
@@ -72,14 +118,15 @@ fn has_private_group(owner: u32, gid: u32) -> bool {
 pub fn can_be_replaced(path: &Path, suffixes: &[&str]) -> io::Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     for above in folder.ancestors() {
-        let status = lstat(above)?;
+        let above = Folder::at(above)?;
         // What is ours in a folder such as `/tmp` is not replaced by others.
-        let stays = !is_shared(&status) || status.st_mode & Mode::S_ISVTX.bits() != 0;
-        if !is_of_system(&status) || !stays {
+        let is_sticky = above.status.st_mode & Mode::S_ISVTX.bits() != 0;
+        let stays = !above.is_shared() || is_sticky;
+        if !is_of_system(&above.status) || !stays {
             return Ok(true);
         }
     }
-    if is_ours(&lstat(folder)?) {
+    if Folder::at(folder)?.is_ours() {
         return Ok(false);
     }
     for suffix in iter::once(&"").chain(suffixes) {
@@ -103,12 +150,61 @@ fn is_ours_alone(status: &FileStat) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
-    fn folder(uid: u32, gid: u32, mode: u32) -> FileStat {
+    fn folder(uid: u32, gid: u32, mode: u32) -> Folder {
         let mut status = lstat("/").unwrap();
         (status.st_uid, status.st_gid, status.st_mode) = (uid, gid, SFlag::S_IFDIR.bits() | mode);
-        status
+        let has_acl = false;
+        Folder { status, has_acl }
+    }
+
+    /// A list by which user 65,534 may do everything in what is the owner's and a group's.
+    fn list_with_nobody() -> Vec<u8> {
+        const OWNER: u16 = 1;
+        const USER: u16 = 2;
+        const GROUP: u16 = 4;
+        const MASK: u16 = 16;
+        const OTHERS: u16 = 32;
+        let nobody = 65_534;
+        let mut list = 2u32.to_le_bytes().to_vec();
+        for (tag, permissions, id) in [
+            (OWNER, 7u16, u32::MAX),
+            (USER, 7, nobody),
+            (GROUP, 0, u32::MAX),
+            (MASK, 7, u32::MAX),
+            (OTHERS, 0, u32::MAX),
+        ] {
+            list.extend(tag.to_le_bytes());
+            list.extend(permissions.to_le_bytes());
+            list.extend(id.to_le_bytes());
+        }
+        list
+    }
+
+    #[test]
+    fn an_access_control_list_makes_a_folder_shared() {
+        use rustix::fs::{XattrFlags, setxattr};
+        let made = tempfile::tempdir().unwrap();
+        let opened: OwnedFd = fs::File::open(made.path()).unwrap().into();
+        let is_ours = || {
+            let both = [
+                Folder::of(&opened).unwrap(),
+                Folder::at(made.path()).unwrap(),
+            ];
+            both.map(|folder| folder.is_ours())
+        };
+        fs::set_permissions(made.path(), fs::Permissions::from_mode(0o770)).unwrap();
+        assert_eq!(is_ours(), [true; 2]);
+        setxattr(made.path(), ACL, &list_with_nobody(), XattrFlags::empty()).unwrap();
+        assert_eq!(fs::metadata(made.path()).unwrap().mode() & 0o777, 0o770);
+        assert_eq!(is_ours(), [false; 2]);
+        assert!(can_be_replaced(&made.path().join("file"), &[]).unwrap());
+        // Without the right to write for the group, nobody in the list has it.
+        fs::set_permissions(made.path(), fs::Permissions::from_mode(0o750)).unwrap();
+        assert_eq!(is_ours(), [true; 2]);
     }
 
     #[test]
@@ -124,7 +220,8 @@ mod tests {
             (folder(we, 54_321, 0o1775), false),
             (folder(54_321, 54_321, 0o700), false),
         ] {
-            assert_eq!(is_ours(&status), expected, "{:o}", status.st_mode);
+            let mode = status.status.st_mode;
+            assert_eq!(status.is_ours(), expected, "{mode:o}");
         }
         // As a container has them that knows no names.
         assert!(has_private_group(54_321, 54_321));

@@ -11,7 +11,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use nix::unistd::Uid;
 
-use super::trust::{is_ours, is_trusted};
+use super::trust::{Folder, is_trusted};
 
 /// Links that are followed in one path at most, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -51,7 +51,7 @@ pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<Step> {
     if fstatfs(folder)?.filesystem_type() == PROC_SUPER_MAGIC {
         return Ok(Step::Special);
     }
-    if !is_ours(&fstat(folder)?) && !is_trusted(&status) {
+    if !Folder::of(folder)?.is_ours() && !is_trusted(&status) {
         let name = Path::new(name).display();
         let owner = Uid::from_raw(status.st_uid);
         return Err(io::Error::new(

@@ -3,7 +3,6 @@
 //! Call sites of two runs are the same if their functions and files are: neither addresses nor numbers nor
 //! lines count, which change with every build. In Python, those of the user's lines count.
 
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
@@ -15,6 +14,7 @@ use super::Amount;
 use super::found::Found;
 use crate::fold;
 use gpuprobe_model::stack::Frame;
+use gpuprobe_os::regular::open_regular;
 use gpuprobe_os::say;
 use gpuprobe_stacks::allocators::down_to_start;
 use gpuprobe_stacks::cuda::{file_name, is_own};
@@ -120,7 +120,8 @@ impl Baseline {
     /// The file cannot be read, or has no report of memory in JSON.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let file = File::open(path).with_context(|| format!("cannot read the baseline {shown}"))?;
+        let file =
+            open_regular(path).with_context(|| format!("cannot read the baseline {shown}"))?;
         let mut last = None;
         let documents = serde_json::Deserializer::from_reader(BufReader::new(file));
         for document in documents.into_iter::<Document>() {

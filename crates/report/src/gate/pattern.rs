@@ -4,7 +4,6 @@
 //! label or the function of CUDA of a call site, or of any frame of its stack the function, the file of code
 //! or the source file, as a whole. A suppression file has one a line; what follows a `#` is the reason.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -12,6 +11,7 @@ use anyhow::{Context, Result};
 use super::found::Found;
 use crate::names;
 use gpuprobe_model::stack::Frame;
+use gpuprobe_os::regular::read_text;
 use gpuprobe_stacks::cuda::file_name;
 use gpuprobe_stacks::owners::stem;
 
@@ -61,7 +61,7 @@ impl Pattern {
 /// # Errors
 /// The file cannot be read.
 pub(super) fn read(path: &Path) -> Result<Vec<Pattern>> {
-    let text = fs::read_to_string(path)
+    let text = read_text(path)
         .with_context(|| format!("cannot read the suppressions in {}", path.display()))?;
     let lines = (1..).zip(text.lines());
     let patterns = lines.filter_map(|(number, line)| {

@@ -11,7 +11,6 @@ mod tensors;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -21,6 +20,7 @@ use crate::label;
 use crate::run::run_of;
 use gpuprobe_cuda::MemoryKind;
 use gpuprobe_model::stack::Symbols;
+use gpuprobe_os::regular::read_text;
 use gpuprobe_os::say;
 use gpuprobe_recording::{Database, Session};
 
@@ -99,7 +99,7 @@ pub fn try_texts(text: &str, picture: &Path) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    read_text(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn of_recording(file: &Path, config: &Config) -> Result<Chart> {
