@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use rusqlite::Connection;
 
-use crate::{Folder, allocations, gpuprobe, report, report_json};
+use crate::{Folder, allocations, gpuprobe, replay, report, report_json};
 
 /// The tables of an old export: few columns, no metadata.
 pub(crate) const OLD: &str = "
@@ -127,20 +127,18 @@ fn a_damaged_page_is_refused() {
     assert!(!said.contains("panicked"), "{said}");
 }
 
-/// A file of memory events in which a tree of pages has the same page for each of its branches, again and
-/// again: fifteen pages, and more rows than anybody can read.
-fn endless(folder: &Folder) -> PathBuf {
+/// Gives `table` a tree of pages that has the same page for each of its branches, again and again: seven
+/// pages more, and more rows than anybody can read.
+fn make_endless(file: &Path, table: &str) {
     const PAGE: usize = 4096;
     const BRANCHES: usize = 100;
-    let rows: Vec<_> = (0..20).map(|n| (n * 10, n, 1, 0)).collect();
-    let file = folder.database(&(OLD.to_owned() + &events(&rows)));
-    let sql = "SELECT rootpage FROM sqlite_master WHERE name = 'CUDA_GPU_MEMORY_USAGE_EVENTS'";
     let root = |found: &rusqlite::Row<'_>| found.get::<_, u32>(0);
-    let root = Connection::open(&file)
+    let sql = "SELECT rootpage FROM sqlite_master WHERE name = ?";
+    let root = Connection::open(file)
         .unwrap()
-        .query_row(sql, [], root)
+        .query_row(sql, [table], root)
         .unwrap() as usize;
-    let mut bytes = fs::read(&file).unwrap();
+    let mut bytes = fs::read(file).unwrap();
     // A page of which every branch leads to page `to`, which is counted from 1.
     let branching = |to: usize| {
         let to = u32::try_from(to).unwrap().to_be_bytes();
@@ -167,15 +165,19 @@ fn endless(folder: &Folder) -> PathBuf {
     let last = bytes.len() / PAGE;
     bytes[(root - 1) * PAGE..root * PAGE].copy_from_slice(&branching(last));
     bytes[28..32].copy_from_slice(&u32::try_from(last).unwrap().to_be_bytes());
-    fs::write(&file, &bytes).unwrap();
-    file
+    fs::write(file, &bytes).unwrap();
 }
 
 #[test]
 fn a_file_with_endless_rows_ends_in_bounded_memory() {
     let folder = Folder::new();
-    let file = endless(&folder);
-    let file = file.to_str().unwrap();
+    let rows: Vec<_> = (0..20).map(|n| (n * 10, n, 1, 0)).collect();
+    let file = folder.database(&(OLD.to_owned() + &events(&rows)));
+    make_endless(&file, "CUDA_GPU_MEMORY_USAGE_EVENTS");
+    let run = folder.path("run.sqlite");
+    replay::record(&run);
+    make_endless(&run, "GPUPROBE_LOG");
+    let (file, run) = (file.to_str().unwrap(), run.to_str().unwrap());
     let (picture, out) = (folder.path("picture.svg"), folder.path("out"));
     let (picture, out) = (picture.to_str().unwrap(), out.to_str().unwrap());
     for words in [
@@ -193,7 +195,8 @@ fn a_file_with_endless_rows_ends_in_bounded_memory() {
         &["explain", file],
         &["plot", file, "-o", picture],
         &["export", file, "-o", out],
-        &["replay", file],
+        &["replay", run],
+        &["report", run],
     ] {
         let output = Command::new("bash")
             .args(["-c", "ulimit -v 1000000; exec \"$0\" \"$@\""])
@@ -203,7 +206,7 @@ fn a_file_with_endless_rows_ends_in_bounded_memory() {
             .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
-        let expected = format!("{file} is damaged: it has more rows than there is room for in it");
+        let expected = format!("{} is damaged: it has more rows than there is room", words[1]);
         assert!(said.contains(&expected), "{words:?}: {said}");
     }
 }

@@ -135,8 +135,10 @@ fn what_cannot_be_drawn_is_said() {
         ],
         "no memory event in what was selected",
     );
+    let empty = folder.path("empty");
+    std::fs::write(&empty, "").unwrap();
     refused(
-        &["plot", "--usage", "/dev/null", "-o", "x.svg"],
+        &["plot", "--usage", empty.to_str().unwrap(), "-o", "x.svg"],
         "is no report of",
     );
     refused(&["replay", file], "is no recording of gpuprobe");

@@ -55,7 +55,7 @@ fn mark(second: u32, is_final: bool) -> Note {
 }
 
 /// A run of two reports, as the session would record it.
-fn record(path: &Path) {
+pub(crate) fn record(path: &Path) {
     let began = DateTime::parse_from_rfc3339(BEGAN).unwrap();
     let modes = Modes {
         memleak: true,

@@ -200,6 +200,17 @@ impl Database {
         Ok(())
     }
 
+    /// Checks that there is room for `read` bytes in the file, all of which were read of one column.
+    ///
+    /// # Errors
+    /// There is not: the same was read again and again.
+    pub fn check_has(&self, read: u64) -> Result<()> {
+        if read > bytes(&self.path) {
+            bail!(has_too_many_rows(&self.path));
+        }
+        Ok(())
+    }
+
     /// What `error` means for the user.
     pub fn explain(&self, error: rusqlite::Error) -> Error {
         explain(&self.path, error)
@@ -254,9 +265,7 @@ fn explain(path: &Path, error: rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseCorrupt) => {
             format!("{shown} is damaged or cut short; copy or export it again")
         }
-        Some(ErrorCode::OperationInterrupted) => {
-            format!("{shown} is damaged: it has more rows than there is room for in it")
-        }
+        Some(ErrorCode::OperationInterrupted) => has_too_many_rows(path),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             format!("{shown} is locked by another program; let that end, or copy the file")
         }
@@ -268,6 +277,11 @@ fn explain(path: &Path, error: rusqlite::Error) -> Error {
         _ => format!("cannot read {shown}"),
     };
     Error::new(error).context(advice)
+}
+
+fn has_too_many_rows(path: &Path) -> String {
+    let shown = path.display();
+    format!("{shown} is damaged: it has more rows than there is room for in it")
 }
 
 /// Whether the file has a write-ahead log beside it, as recordings have that were cut off.

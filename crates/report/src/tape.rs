@@ -93,10 +93,13 @@ impl Tape {
         let explain = |error| self.database.explain(error);
         let mut batches = statement.query([]).map_err(explain)?;
         let mut changed = Vec::new();
+        let mut read = 0u64;
         while let Some(found) = batches.next().map_err(explain)? {
             let Ok(ValueRef::Blob(batch)) = found.get_ref(0) else {
                 continue;
             };
+            read = read.saturating_add(batch.len() as u64);
+            self.database.check_has(read)?;
             for entry in log::entries(batch) {
                 if let Some(entry) = self.with_our_row(entry, &mut changed) {
                     take(entry)?;
