@@ -28,6 +28,15 @@ pub struct FileId {
     inode: u64,
 }
 
+impl FileId {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
+}
+
 /// What a file looks like through every overlay that it is in. An overlay has a device number of
 /// its own for the files of its layers, while probes are placed at the files in the layers: to
 /// probe a library for each container of an image would see every call that often. When the inode
@@ -54,8 +63,9 @@ impl Likeness {
     }
 }
 
-/// What a mapped file is to us, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a mapped file is to us, by its name. Anybody can give a file another name, in a mount namespace of
+/// their own: what is known of a file in one role says nothing about it in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A CUDA library.
     Cuda(Layer),
@@ -90,6 +100,21 @@ impl Role {
     }
 }
 
+/// A file in one of its roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LibraryId {
+    file: FileId,
+    role: Role,
+}
+
+impl LibraryId {
+    /// Whether the file has the name `path` here.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let found = std::fs::metadata(path);
+        found.is_ok_and(|found| FileId::of(&found) == self.file)
+    }
+}
+
 /// An open library. The descriptor keeps the very file that was found, also when its path is
 /// given to another file meanwhile.
 #[derive(Debug)]
@@ -121,10 +146,7 @@ impl Library {
         let in_overlay =
             fstatfs(&file).is_ok_and(|system| system.filesystem_type() == OVERLAYFS_SUPER_MAGIC);
         Ok(Self {
-            id: FileId {
-                device: metadata.dev(),
-                inode: metadata.ino(),
-            },
+            id: FileId::of(&metadata),
             path: path.to_owned(),
             role,
             likeness: Likeness::of(&metadata),
@@ -132,6 +154,14 @@ impl Library {
             owner: metadata.uid(),
             file,
         })
+    }
+
+    /// The file, in its role.
+    pub fn id(&self) -> LibraryId {
+        LibraryId {
+            file: self.id,
+            role: self.role,
+        }
     }
 
     /// A path by which the kernel reaches this very file.

@@ -19,11 +19,6 @@ pub struct MappingId {
 }
 
 impl MappingId {
-    #[cfg(test)]
-    pub(crate) fn numbered(inode: u64) -> Self {
-        Self { device: 0, inode }
-    }
-
     /// Whether `file` certainly is the one that is mapped. On some file systems (btrfs) the two
     /// device numbers never agree.
     fn is(&self, file: &FileId) -> bool {
@@ -34,8 +29,7 @@ impl MappingId {
 /// A file that a process has mapped.
 #[derive(Debug)]
 pub struct Mapped {
-    /// Which it is.
-    pub id: MappingId,
+    id: MappingId,
     /// What it is.
     pub role: Role,
     /// Its path as the process sees it.
@@ -45,6 +39,23 @@ pub struct Mapped {
 }
 
 impl Mapped {
+    #[cfg(test)]
+    pub(crate) fn numbered(inode: u64, role: Role) -> Self {
+        let id = MappingId { device: 0, inode };
+        let (path, openable) = (PathBuf::new(), [const { PathBuf::new() }; 3]);
+        Self {
+            id,
+            role,
+            path,
+            openable,
+        }
+    }
+
+    /// Which it is, in its role.
+    pub fn id(&self) -> (MappingId, Role) {
+        (self.id, self.role)
+    }
+
     /// Opens the file.
     ///
     /// # Errors

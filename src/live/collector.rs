@@ -51,7 +51,7 @@ impl Collector {
         let attached = probe
             .attach_batches(&path, library.batch_offset())
             .with_context(|| format!("cannot probe the collector in {path}"))?;
-        probe.keep(attached);
+        probe.keep(None, attached);
         Ok(Self {
             library,
             settings: Settings {

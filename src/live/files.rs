@@ -1,9 +1,11 @@
 //! Which files are probed, and which are left alone.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 
-use crate::host::process::MappingId;
-use crate::host::{FileId, Library, Likeness};
+use crate::host::process::{Handle, Mapped, MappingId};
+use crate::host::{Library, LibraryId, Likeness, Role};
+use crate::probe::Group;
 
 /// Files that are probed in all. Each takes three descriptors, or one for each function where they
 /// are probed one by one, and some 100 KiB of the kernel's memory.
@@ -20,20 +22,36 @@ const MAX_WARNINGS: usize = 20;
 /// What became of files.
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    probed: HashSet<FileId>,
+    probed: HashMap<LibraryId, Probed>,
     /// Those of them that are of each user.
     by_owner: HashMap<u32, usize>,
-    left_alone: HashSet<FileId>,
-    /// What they look like, and whether one of them was found through an overlay.
-    alike: HashMap<Likeness, Alike>,
-    looked_at: HashSet<MappingId>,
-    failed: HashSet<MappingId>,
+    left_alone: HashSet<LibraryId>,
+    /// What they look like.
+    alike: HashMap<(Likeness, Role), Alike>,
+    /// Mappings that need no more attention, and the probed files that they are of.
+    looked_at: HashMap<(MappingId, Role), Option<LibraryId>>,
+    failed: HashSet<(MappingId, Role)>,
     warnings: usize,
     refusals: HashSet<&'static str>,
+    groups: u32,
+}
+
+/// A file that is probed.
+#[derive(Debug)]
+struct Probed {
+    owner: u32,
+    /// The name by which a process had it.
+    path: PathBuf,
+    /// Its probes.
+    group: Group,
+    /// A process that has it mapped.
+    user: Option<Handle>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Alike {
+    /// Which of them is known.
+    library: LibraryId,
     in_overlay: bool,
     is_probed: bool,
 }
@@ -44,32 +62,48 @@ impl Files {
         self.probed.len()
     }
 
-    /// Whether what is mapped there needs no more attention.
-    pub(super) fn are_done_with(&self, id: MappingId) -> bool {
-        self.looked_at.contains(&id)
+    /// Whether `mapped` needs no more attention.
+    pub(super) fn are_done_with(&self, mapped: &Mapped) -> bool {
+        self.looked_at.contains_key(&mapped.id())
     }
 
-    /// What is mapped there needs no more attention.
-    pub(super) fn done_with(&mut self, id: MappingId) {
+    /// `mapped`, which is `library`, needs no more attention.
+    pub(super) fn done_with(&mut self, mapped: &Mapped, library: &Library) {
         self.make_room();
-        self.looked_at.insert(id);
+        let alike = self.alike.get(&(library.likeness, library.role));
+        let alike = alike.filter(|alike| alike.is_probed);
+        let probed = match self.probed.contains_key(&library.id()) {
+            true => Some(library.id()),
+            false => alike.map(|alike| alike.library),
+        };
+        self.looked_at.insert(mapped.id(), probed);
     }
 
-    /// What is mapped there could not be probed; true if that is new. The same file fails in every
-    /// process.
-    pub(super) fn failed(&mut self, id: MappingId) -> bool {
+    /// Process `pid` has `mapped`. Returns which of the probed files that is, if it is one.
+    pub(super) fn note_user(&mut self, mapped: &Mapped, pid: u32) -> Option<LibraryId> {
+        let library = (*self.looked_at.get(&mapped.id())?)?;
+        let probed = self.probed.get_mut(&library)?;
+        if probed.user.is_none() {
+            probed.user = Handle::of(pid).ok();
+        }
+        Some(library)
+    }
+
+    /// `mapped` could not be probed; true if that is new. The same file fails in every process.
+    pub(super) fn failed(&mut self, mapped: &Mapped) -> bool {
         self.make_room();
-        self.failed.insert(id)
+        self.failed.insert(mapped.id())
     }
 
     /// Whether nothing is to be done about `library` any more.
     pub(super) fn know(&self, library: &Library) -> bool {
-        self.probed.contains(&library.id) || self.left_alone.contains(&library.id)
+        let id = library.id();
+        self.probed.contains_key(&id) || self.left_alone.contains(&id)
     }
 
     /// Whether it is a file that we know, through another overlay.
     pub(super) fn know_by_looks(&self, library: &Library) -> bool {
-        let alike = self.alike.get(&library.likeness);
+        let alike = self.alike.get(&(library.likeness, library.role));
         alike.is_some_and(|alike| alike.in_overlay || library.in_overlay)
     }
 
@@ -92,9 +126,21 @@ impl Files {
         self.refusals.insert(refusal)
     }
 
+    /// A name for the probes of one more file.
+    pub(super) fn next_group(&mut self) -> Group {
+        self.groups += 1;
+        Group(self.groups)
+    }
+
     /// `library` is probed.
-    pub(super) fn enter(&mut self, library: &Library) {
-        if self.probed.insert(library.id) {
+    pub(super) fn enter(&mut self, library: &Library, group: Group) {
+        let probed = Probed {
+            owner: library.owner,
+            path: library.path.clone(),
+            group,
+            user: None,
+        };
+        if self.probed.insert(library.id(), probed).is_none() {
             *self.by_owner.entry(library.owner).or_default() += 1;
         }
         self.enter_looks(library, true);
@@ -103,17 +149,47 @@ impl Files {
     /// `library` is left alone, now and later.
     pub(super) fn leave_alone(&mut self, library: &Library) {
         self.make_room();
-        self.left_alone.insert(library.id);
+        self.left_alone.insert(library.id());
         self.enter_looks(library, false);
     }
 
     fn enter_looks(&mut self, library: &Library, is_probed: bool) {
-        let in_overlay = library.in_overlay;
         let alike = Alike {
-            in_overlay,
+            library: library.id(),
+            in_overlay: library.in_overlay,
             is_probed,
         };
-        self.alike.insert(library.likeness, alike);
+        self.alike.insert((library.likeness, library.role), alike);
+    }
+
+    /// The probed files that nobody may be using: they do not have their names here any more, or never
+    /// had, and no process is known that has them mapped.
+    pub(super) fn unused(&mut self) -> HashSet<LibraryId> {
+        for probed in self.probed.values_mut() {
+            probed.user = probed.user.filter(Handle::is_alive);
+        }
+        let is_unused = |(library, probed): &(&LibraryId, &Probed)| {
+            probed.user.is_none() && !library.is_at(&probed.path)
+        };
+        let unused = self.probed.iter().filter(is_unused);
+        unused.map(|(library, _)| *library).collect()
+    }
+
+    /// Forgets a probed file, and all that goes by it, unless a process has it mapped by now. Returns its
+    /// probes.
+    pub(super) fn forget(&mut self, library: LibraryId) -> Option<Group> {
+        let probed = self.probed.get(&library)?;
+        if probed.user.is_some() {
+            return None;
+        }
+        let probed = self.probed.remove(&library)?;
+        if let Some(count) = self.by_owner.get_mut(&probed.owner) {
+            *count -= 1;
+        }
+        self.alike.retain(|_, alike| alike.library != library);
+        self.looked_at.retain(|_, of| *of != Some(library));
+        tracing::info!("{} is used no more", probed.path.display());
+        Some(probed.group)
     }
 
     /// Whether the user is to be told of one more file that is not probed as it should be.
@@ -152,12 +228,19 @@ mod tests {
         let library = |number| {
             let path = folder.path().join(format!("libcuda.so.{number}"));
             std::fs::write(&path, "").unwrap();
-            let mut library = Library::open(&path, &path, Role::Cuda(Layer::Driver)).unwrap();
+            let mut library = Library::open(&path, &path, DRIVER).unwrap();
             assert_eq!(library.owner, std::fs::metadata(&path).unwrap().uid());
             library.owner = 1000;
             library
         };
         (0..count).map(library).collect()
+    }
+
+    const DRIVER: Role = Role::Cuda(Layer::Driver);
+
+    fn enter(files: &mut Files, library: &Library) {
+        let group = files.next_group();
+        files.enter(library, group);
     }
 
     #[test]
@@ -167,7 +250,7 @@ mod tests {
         let mut all = libraries(&folder, MAX_OF_A_USER + 1);
         for library in &all[..MAX_OF_A_USER] {
             assert_eq!(files.refuse(library, false), None);
-            files.enter(library);
+            enter(&mut files, library);
             assert!(files.know(library) && files.know_by_looks(library) == library.in_overlay);
         }
         assert_eq!(files.probed(), MAX_OF_A_USER);
@@ -186,14 +269,61 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let all = libraries(&folder, 2);
         let mut files = Files::default();
-        files.enter(&all[0]);
+        enter(&mut files, &all[0]);
         files.leave_alone(&all[1]);
         assert!(files.know(&all[0]) && files.know(&all[1]));
         for number in 0..2 * MAX_REMEMBERED as u64 {
-            files.done_with(MappingId::numbered(number));
+            files.done_with(&Mapped::numbered(number, DRIVER), &all[1]);
         }
         assert!(files.know(&all[0]) && !files.know(&all[1]));
         assert!(files.looked_at.len() <= MAX_REMEMBERED);
+    }
+
+    #[test]
+    fn what_is_known_of_a_file_in_one_role_says_nothing_of_another() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let mut library = libraries(&folder, 1).remove(0);
+        let mut files = Files::default();
+        library.role = Role::Loader;
+        files.leave_alone(&library);
+        let as_loader = Mapped::numbered(7, Role::Loader);
+        files.done_with(&as_loader, &library);
+        assert!(files.failed(&as_loader) && !files.failed(&as_loader));
+        assert!(files.know(&library) && files.are_done_with(&as_loader));
+        library.role = DRIVER;
+        library.in_overlay = true;
+        let as_driver = Mapped::numbered(7, DRIVER);
+        assert!(!files.know(&library) && !files.know_by_looks(&library));
+        assert!(!files.are_done_with(&as_driver) && files.failed(&as_driver));
+    }
+
+    #[test]
+    fn what_has_neither_a_user_nor_its_name_is_given_up() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let all = libraries(&folder, 2);
+        let mut files = Files::default();
+        let mapped = [0, 1].map(|number| Mapped::numbered(number, DRIVER));
+        for (library, mapped) in all.iter().zip(&mapped) {
+            enter(&mut files, library);
+            files.done_with(mapped, library);
+        }
+        assert!(files.unused().is_empty(), "they have their names");
+        std::fs::remove_file(&all[0].path).unwrap();
+        assert_eq!(files.unused(), [all[0].id()].into());
+        assert_eq!(
+            files.note_user(&mapped[0], std::process::id()),
+            Some(all[0].id())
+        );
+        assert!(files.unused().is_empty() && files.forget(all[0].id()).is_none());
+        let mut user = Handle::of(std::process::id()).unwrap();
+        user.pid = u32::MAX;
+        let probed = files.probed.get_mut(&all[0].id()).unwrap();
+        probed.user = Some(user);
+        assert_eq!(files.unused(), [all[0].id()].into());
+        assert!(files.forget(all[0].id()).is_some());
+        assert!(!files.know(&all[0]) && !files.know_by_looks(&all[0]));
+        assert!(!files.are_done_with(&mapped[0]) && files.are_done_with(&mapped[1]));
+        assert_eq!((files.probed(), files.by_owner[&1000]), (1, 1));
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! What came of looking at a process.
 
+use std::collections::HashSet;
+
 use anyhow::Error;
+
+use crate::host::LibraryId;
 use gpuprobe_stacks::functions::Function as FoundFunction;
 use gpuprobe_stacks::instruction::First;
 
@@ -11,6 +15,8 @@ pub struct Looked {
     pub functions: usize,
     /// A library could not be probed, now or before.
     pub incomplete: bool,
+    /// The probed files that it has mapped.
+    pub uses: HashSet<LibraryId>,
     /// Failures that the user has not been told yet.
     pub failures: Vec<Error>,
 }

@@ -17,6 +17,7 @@ mod name;
 mod nothing;
 mod output;
 mod recorder;
+mod release;
 mod run;
 mod samples;
 mod screen;

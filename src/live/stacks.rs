@@ -39,7 +39,7 @@ pub(super) struct Stacks {
     /// The frames that were found.
     pub(super) frames: KnownFrames,
     /// Where code objects are seen to go.
-    destructors: HashMap<ModuleId, Option<Attached>>,
+    destructors: HashMap<ModuleId, Destructor>,
     /// When the kernel side was told how to read the interpreters of processes, and how.
     entered: HashMap<u32, (RawPython, u64)>,
     /// Answers that were waited for and not looked at.
@@ -60,6 +60,15 @@ pub(super) struct Stacks {
     pub(super) unknown: u64,
     /// The frames of all stacks are wanted, not just of those that are shown.
     is_recording: bool,
+}
+
+/// Where the code objects of an interpreter are seen to go.
+#[derive(Default)]
+struct Destructor {
+    /// None if it cannot be probed.
+    attached: Option<Attached>,
+    /// The processes that run the interpreter.
+    users: HashSet<u32>,
 }
 
 impl Stacks {
@@ -163,7 +172,9 @@ impl Stacks {
             if !self.taken.runs_python(pid) {
                 self.entered.remove(&pid);
                 self.files.remove(&pid);
+                self.release_destructors(pid);
             }
+            self.give_up_perf_map(pid);
         }
     }
 
@@ -189,7 +200,7 @@ impl Stacks {
         for (pid, running) in news.interpreters {
             self.keep_files(pid);
             let python = RawPython {
-                generation: self.generation_of(&running, probe),
+                generation: self.generation_of(pid, &running, probe),
                 ..running.raw
             };
             if self.knows_interpreter(pid, &python) {
@@ -297,18 +308,51 @@ impl Stacks {
 
     /// The number from which the code objects of this interpreter are counted that go; 0 if nobody sees
     /// them go.
-    fn generation_of(&mut self, running: &Running, probe: &Probe) -> u64 {
+    fn generation_of(&mut self, pid: u32, running: &Running, probe: &Probe) -> u64 {
         let Some((module, offset)) = running.destructor() else {
             return 0;
         };
-        let attached = self.destructors.entry(module.id).or_insert_with(|| {
+        let attach = || {
             let path = module.open_path()?;
             let attached = probe.attach_code_gone(path.to_str()?, offset);
             attached
                 .inspect_err(|error| tracing::debug!("each code object is looked at: {error:#}"))
                 .ok()
+        };
+        let destructor = self
+            .destructors
+            .entry(module.id)
+            .or_insert_with(|| Destructor {
+                attached: attach(),
+                users: HashSet::new(),
+            });
+        destructor.users.insert(pid);
+        let attached = destructor.attached.as_ref();
+        attached.map_or(0, |_| clock::monotonic_ns() | 1)
+    }
+
+    /// Process `pid` runs no Python any more: an interpreter that nobody runs is not probed, or its file
+    /// would stay for as long as we do.
+    fn release_destructors(&mut self, pid: u32) {
+        self.destructors.retain(|_, destructor| {
+            let was_used = destructor.users.remove(&pid);
+            let is_over = was_used && destructor.users.is_empty();
+            if let (true, Some(attached)) = (is_over, destructor.attached.take()) {
+                attached.remove();
+            }
+            !is_over
         });
-        attached.as_ref().map_or(0, |_| clock::monotonic_ns() | 1)
+    }
+
+    /// What process `pid` made at run time has been asked for by now. Its file may be on a file system that
+    /// is to go with it.
+    fn give_up_perf_map(&mut self, pid: u32) {
+        if self.kept.remove(&pid).is_some() {
+            self.jitted.remove(&pid);
+            self.service.forget(pid);
+            // It may run another program.
+            self.keep_perf_map(pid);
+        }
     }
 
     /// Keeps what is needed to read the files of `pid` as its user, who may have changed.

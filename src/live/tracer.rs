@@ -12,8 +12,8 @@ use super::nothing::Loaded;
 use super::{ApiChoice, Config, Target, Tensors, limits};
 use crate::host::process;
 use crate::host::process::{Glance, Handle, Mapped};
-use crate::host::{Library, Role, gpus, system};
-use crate::probe::{Attached, Point, Probe, Settings, arm64};
+use crate::host::{Library, LibraryId, Role, gpus, system};
+use crate::probe::{Attached, Group, Point, Probe, Settings, arm64};
 use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Modes, Op};
 use gpuprobe_os::privileges;
 use gpuprobe_stacks::functions::Function as FoundFunction;
@@ -50,7 +50,7 @@ pub struct Look {
 /// Loaded programs and what they are attached to.
 pub struct Tracer {
     // Before `probe`, so that links go first.
-    queries: Vec<Attached>,
+    queries: Vec<(Group, Attached)>,
     /// The kernel side.
     pub probe: Probe,
     api: ApiChoice,
@@ -250,7 +250,7 @@ impl Tracer {
                     if matches!(mapped.role, Role::Cuda(_)) {
                         self.note_user(look.pid);
                     }
-                    self.deal_with(&mapped, &mut look.looked);
+                    self.deal_with(look.pid, &mapped, &mut look.looked);
                 }
                 Glance::OutOfTime => return Ok(false),
                 Glance::End if self.files.probed() == look.probed => return Ok(true),
@@ -281,26 +281,46 @@ impl Tracer {
         self.cuda_users.keys().copied()
     }
 
-    fn deal_with(&mut self, mapped: &Mapped, looked: &mut Looked) {
+    fn deal_with(&mut self, pid: u32, mapped: &Mapped, looked: &mut Looked) {
         if let Role::Cuda(layer) = mapped.role {
             self.loaded.add(layer);
         }
-        if self.files.are_done_with(mapped.id) {
-            return;
+        if !self.files.are_done_with(mapped) {
+            self.attach_mapped(mapped, looked);
         }
-        match mapped.open().and_then(|library| self.attach(&library)) {
-            Ok(functions) => {
-                self.files.done_with(mapped.id);
-                looked.functions += functions;
-            }
+        let used = self.files.note_user(mapped, pid);
+        looked.uses.extend(used);
+    }
+
+    fn attach_mapped(&mut self, mapped: &Mapped, looked: &mut Looked) {
+        let attached = mapped.open().and_then(|library| {
+            let functions = self.attach(&library)?;
+            self.files.done_with(mapped, &library);
+            Ok(functions)
+        });
+        match attached {
+            Ok(functions) => looked.functions += functions,
             Err(error) => {
                 looked.incomplete = true;
-                if self.files.failed(mapped.id) && self.files.may_warn() {
+                if self.files.failed(mapped) && self.files.may_warn() {
                     looked.failures.push(error);
                 } else {
                     tracing::debug!("{error:#}");
                 }
             }
+        }
+    }
+
+    /// The probed files that nobody may be using.
+    pub fn unused(&mut self) -> HashSet<LibraryId> {
+        self.files.unused()
+    }
+
+    /// Removes the probes of a file that no process has, and what was learnt from them.
+    pub fn release(&mut self, library: LibraryId) {
+        if let Some(group) = self.files.forget(library) {
+            self.probe.release(group);
+            self.queries.retain(|(of, _)| *of != group);
         }
     }
 
@@ -368,26 +388,27 @@ impl Tracer {
         let (queries, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|f| op(f).is_device_query());
         let (file, pid) = (library.attach_path(), self.only_pid);
+        let group = self.files.next_group();
         let calls: Vec<_> = calls.iter().map(Point::from).collect();
         if !calls.is_empty() {
             let attached = self.probe.attach_calls(&file, &calls, pid);
             let count = calls.len();
             let why = || format!("cannot attach to {count} functions of {path}");
-            self.probe.keep(attached.with_context(why)?);
+            self.probe.keep(Some(group), attached.with_context(why)?);
         }
         let queries: Vec<_> = queries.iter().map(Point::from).collect();
         if !queries.is_empty() {
             let attached = self.probe.attach_calls(&file, &queries, pid);
             let why = || format!("cannot attach to the device queries of {path}");
-            self.queries.push(attached.with_context(why)?);
+            self.queries.push((group, attached.with_context(why)?));
         }
         let entries: Vec<_> = entries.iter().map(Point::from).collect();
         if !entries.is_empty() {
             let attached = self.probe.attach_to_entries(&file, &entries, pid);
             let why = || format!("cannot attach to the launches of {path}");
-            self.probe.keep(attached.with_context(why)?);
+            self.probe.keep(Some(group), attached.with_context(why)?);
         }
-        self.files.enter(library);
+        self.files.enter(library, group);
         self.libraries += 1;
         self.functions += functions.len();
         tracing::info!("{} functions of {path} are probed", functions.len());
@@ -413,8 +434,7 @@ impl Tracer {
             .probe
             .attach_tensors(&library.attach_path(), &points, self.only_pid);
         let why = || format!("cannot attach to the allocator of {path}");
-        self.probe.keep(attached.with_context(why)?);
-        self.files.enter(library);
+        self.keep(library, attached.with_context(why)?);
         tracing::info!("the allocator of {path} is probed");
         Ok(0)
     }
@@ -428,8 +448,7 @@ impl Tracer {
             .attach_requests(&library.attach_path(), self.only_pid);
         match attached {
             Ok(attached) => {
-                self.probe.keep(attached);
-                self.files.enter(library);
+                self.keep(library, attached);
             }
             Err(error) => {
                 tracing::debug!("{path}: requests for memory are not seen: {error:#}");
@@ -471,9 +490,15 @@ impl Tracer {
             .probe
             .attach_rendezvous(&library.attach_path(), point, self.only_pid)
             .with_context(|| format!("cannot attach to _dl_debug_state of {path}"))?;
-        self.probe.keep(attached);
-        self.files.enter(library);
+        self.keep(library, attached);
         Ok(0)
+    }
+
+    /// Keeps the probes of `library`, which are all that it has.
+    fn keep(&mut self, library: &Library, attached: Attached) {
+        let group = self.files.next_group();
+        self.probe.keep(Some(group), attached);
+        self.files.enter(library, group);
     }
 
     /// A file that no probe fits will not fit later either: said once, and not tried again.

@@ -1,6 +1,7 @@
 //! Attaching programs to functions of a file, told by their file offsets.
 
 use std::fs::File;
+use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts, UprobeOpts};
@@ -27,12 +28,28 @@ impl From<&Function> for Point {
     }
 }
 
+/// The probes of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Group(pub u32);
+
 /// Probes in place; dropping it removes them.
 #[must_use = "dropping it removes the probes"]
 pub struct Attached {
     pub(super) links: Vec<Link>,
     /// What tells the probed file from others, where that is needed.
-    pub(super) file: Option<File>,
+    pub(super) files: Vec<File>,
+}
+
+impl Attached {
+    /// Removes the probes on a thread: the kernel takes a while for each.
+    pub fn remove(self) {
+        if let Err(error) = thread::Builder::new()
+            .name("release".into())
+            .spawn(move || drop(self))
+        {
+            tracing::debug!("probes were removed at once: {error}");
+        }
+    }
 }
 
 /// Attaches `program` to all `points` of the file at `path`.
@@ -99,7 +116,7 @@ fn attach_each(
 ) -> Result<Vec<Link>> {
     let program = Shared(program);
     let share = points.len().div_ceil(AT_A_TIME).max(1);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let program = &program;
         let attach = |some: &[Point]| -> Result<Vec<Link>> {
             let one = |&point| program.attach(pid, path, point, is_return);

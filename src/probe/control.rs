@@ -102,6 +102,17 @@ impl Probe {
         }
     }
 
+    /// Tells the kernel side that no loader is known to be probed: every program that begins is to be looked
+    /// at.
+    pub fn forget_images(&self) {
+        let images = &self.skeleton.maps.known_images;
+        let known: Vec<_> = images.keys().collect();
+        for image in known {
+            // It may have been forgotten already.
+            let _ = images.delete(&image);
+        }
+    }
+
     /// Tells the kernel side that `pid` is about to be looked at: what it maps from now on is to be
     /// noticed again.
     pub fn about_to_look_at(&self, pid: u32) {

@@ -10,7 +10,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapType, OpenObject, ProgramMut};
 use zerocopy::FromZeros;
 
-use super::attach::{self, Attached, Point};
+use super::attach::{self, Attached, Group, Point};
 use super::kind::{self, AttachKind};
 use super::map_entries::MapEntries;
 use super::skeleton::{GpuprobeSkel, GpuprobeSkelBuilder};
@@ -60,9 +60,9 @@ pub struct Probe {
     pub(super) stacks: StackMode,
     pub(super) batches: bool,
     // Before `skeleton`, so that links go first.
-    pub(super) links: Vec<Link>,
+    pub(super) links: Vec<(Option<Group>, Link)>,
     /// After the links, which the kernel side knows by these.
-    files: Vec<File>,
+    files: Vec<(Option<Group>, File)>,
     /// The kernel lets probes fire in a single process. Where it does not, they fire in all, and
     /// the programs look whose they are.
     filters_processes: bool,
@@ -167,7 +167,7 @@ impl Probe {
             let link = program
                 .attach_raw_tracepoint(name)
                 .with_context(|| format!("cannot attach to the raw tracepoint {name}"))?;
-            self.links.push(link);
+            self.links.push((None, link));
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Probe {
         });
         self.filters_processes = self.check_recorded().is_ok();
         // Detaching waits for the kernel's grace periods: keep it until the end.
-        self.keep(attached);
+        self.keep(None, attached);
         Ok(())
     }
 
@@ -244,8 +244,8 @@ impl Probe {
         for &(program, is_return) in programs {
             links.extend(attach::attach(program, kind, path, points, pid, is_return)?);
         }
-        let file = probed.map(|probed| probed.file);
-        Ok(Attached { links, file })
+        let files = probed.into_iter().map(|probed| probed.file).collect();
+        Ok(Attached { links, files })
     }
 
     /// Probes functions of which only the entry matters: that launch, or are about streams.
@@ -288,7 +288,7 @@ impl Probe {
         let link = program.attach_usdt(pid, path, "pytorch", "malloc")?;
         Ok(Attached {
             links: vec![link],
-            file: None,
+            files: Vec::new(),
         })
     }
 
@@ -361,10 +361,23 @@ impl Probe {
         pid.filter(|&pid| self.filters_processes || pid == own_pid)
     }
 
-    /// Keeps probes until the end.
-    pub fn keep(&mut self, attached: Attached) {
-        self.links.extend(attached.links);
-        self.files.extend(attached.file);
+    /// Keeps probes until their group is released, or until the end.
+    pub fn keep(&mut self, group: Option<Group>, attached: Attached) {
+        let links = attached.links.into_iter();
+        self.links.extend(links.map(|link| (group, link)));
+        let files = attached.files.into_iter();
+        self.files.extend(files.map(|file| (group, file)));
+    }
+
+    /// Removes the probes of `group`, and no longer keeps the kernel from giving up their file.
+    pub fn release(&mut self, group: Group) {
+        let links = self.links.extract_if(.., |(of, _)| *of == Some(group));
+        let files = self.files.extract_if(.., |(of, _)| *of == Some(group));
+        Attached {
+            links: links.map(|(_, link)| link).collect(),
+            files: files.map(|(_, file)| file).collect(),
+        }
+        .remove();
     }
 }
 

@@ -17,7 +17,7 @@ mod skeleton;
 mod stack_mode;
 pub mod types;
 
-pub use attach::{Attached, Point};
+pub use attach::{Attached, Group, Point};
 pub use kind::AttachKind;
 pub use load::{Probe, Settings, has_ring_buffers};
 pub use map_entries::MapEntries;

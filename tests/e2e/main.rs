@@ -8,6 +8,7 @@
 
 mod activity;
 mod attach;
+mod attacks;
 mod bandwidth;
 mod calls;
 mod capabilities;

@@ -28,7 +28,7 @@ pub use table::FUNCTIONS;
 pub use value::{Access, Place, Value};
 
 /// The library that exports a function. The discriminants are those of `enum gp_layer`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Layer {
     /// `libcudart`: knows the name that the user wrote, but programs often link it statically.

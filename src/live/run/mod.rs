@@ -22,6 +22,7 @@ use super::follow::{Follower, With, resume};
 use super::guard::Guard;
 use super::incidents;
 use super::output::{Output, Reader};
+use super::release::Release;
 use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
@@ -87,6 +88,7 @@ pub(super) struct Run<'a> {
     tracer: Tracer,
     rings: Rings,
     follower: Follower,
+    release: Release,
     pub(super) sink: Sink,
     pub(super) clock: Clock,
     /// The processes that were asked for, if any.
@@ -203,6 +205,9 @@ impl Run<'_> {
     /// Reads the rings although nothing woke us, and catches up with what can wait until then.
     fn look(&mut self) -> Result<Reader> {
         let reader = self.read()?;
+        if self.config.target == Target::Everything {
+            self.release.step(&mut self.tracer);
+        }
         self.make_room()?;
         self.tell_incidents(false);
         // Libraries that are loaded one right after the other are one line.

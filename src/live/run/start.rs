@@ -7,6 +7,7 @@ use super::super::follow::Follower;
 use super::super::hook::Hooks;
 use super::super::incidents::Told as ToldIncidents;
 use super::super::output::Output;
+use super::super::release::Release;
 use super::super::samples::Samples;
 use super::super::sink::Sink;
 use super::super::stacks::Stacks;
@@ -70,6 +71,7 @@ impl<'a> Run<'a> {
             tracer,
             rings,
             follower: Follower::default(),
+            release: Release::default(),
             sink,
             started: Instant::now(),
             reported: Instant::now(),

@@ -1,0 +1,131 @@
+//! Files under other names, and files that are to go.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::harness::child::Guarded;
+use crate::harness::{Backend, Family, OwnCopy, Setup, Workload, system_wide, wait_for};
+
+/// A process of a mount namespace and a user namespace of its own that has a library mapped under
+/// another role's name.
+fn imitate(library: &str, name: &str, folder: &TempDir) -> Guarded {
+    let name = folder.path().join(name);
+    fs::write(&name, "").unwrap();
+    let name = name.to_str().unwrap();
+    let script = "mount --bind \"$0\" \"$1\" && LD_PRELOAD=\"$1\" exec sleep 1000";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--mount", "sh", "-c", script])
+        .args([library, name])
+        .stdin(Stdio::null());
+    let child = Guarded::spawn(&mut command).expect("unshare can be run");
+    wait_for("the library to be mapped", || {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", child.pid())).ok()?;
+        maps.contains(name).then_some(())
+    });
+    child
+}
+
+#[test]
+fn root_a_library_that_is_bound_to_another_roles_name_is_probed_under_its_own() {
+    let _shared = system_wide();
+    let (copy, folder) = (OwnCopy::new(), TempDir::new().unwrap());
+    let driver = copy.standin().path("libcuda.so.1");
+    let runtime = copy.standin().path("libcudart.so.12");
+    let (driver, runtime) = (driver.to_str().unwrap(), runtime.to_str().unwrap());
+    let _imitations = [
+        imitate(driver, "ld-evil.so", &folder),
+        imitate(runtime, "ld-other.so", &folder),
+        imitate(driver, "libcudart.so.12", &folder),
+        imitate(runtime, "libcuda.so.1", &folder),
+        imitate(driver, "libc10.so", &folder),
+        imitate(runtime, "libc10_cuda.so", &folder),
+    ];
+    // What it meets first is the imitations: they are there before it begins.
+    let mut gpuprobe = Setup::everything().interval("50ms").start();
+    let mut victims = [Backend::Shared, Backend::Driver].map(|way| Workload::of(&copy, way));
+    for victim in &mut victims {
+        let pid = victim.pid;
+        wait_for("calls to be seen", || {
+            victim.say("alloc 1");
+            let report = gpuprobe.reports().pop()?;
+            (!report.entries(pid).is_empty()).then_some(())
+        });
+        victim.say("alloc 12345 7");
+    }
+    let report = gpuprobe.stop();
+    for victim in &victims {
+        let found = report.allocations(victim.pid);
+        assert_eq!(found.iter().filter(|a| a["bytes"] == 12_345).count(), 7);
+    }
+    report.assert_nothing_lost();
+}
+
+/// The free blocks of the file system of `folder` in the mount namespace of process `pid`.
+fn free_blocks(pid: u32, folder: &str) -> u64 {
+    let output = Command::new("nsenter")
+        .args([
+            &format!("--mount=/proc/{pid}/ns/mnt"),
+            "stat",
+            "--file-system",
+        ])
+        .args(["--format=%f", folder])
+        .output()
+        .expect("nsenter can be run");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.trim().parse().unwrap()
+}
+
+#[test]
+fn root_files_that_nobody_uses_any_more_are_given_up() {
+    let _shared = system_wide();
+    let (copy, folder) = (OwnCopy::new(), TempDir::new().unwrap());
+    let original = copy.standin().path("");
+    let (original, folder) = (original.to_str().unwrap(), folder.path().to_str().unwrap());
+    // As a container has it: a file system that nobody else sees.
+    let script = format!(
+        "exec unshare --mount sh -c 'mount -t tmpfs tmpfs {folder} && cp {original}/* {folder}/ && \
+         {{ @one={folder}/workload & @two={folder}/workload & wait; exec sleep 1000; }}'"
+    );
+    let family = Family::start(&script);
+    let mut gpuprobe = Setup::everything()
+        .args(["--stacks", "off"])
+        .interval("50ms")
+        .start();
+    let mut members = ["one", "two"].map(|name| family.member(name));
+    for member in &mut members {
+        let pid = member.pid;
+        wait_for("calls to be seen", || {
+            member.say("alloc 1");
+            let report = gpuprobe.reports().pop()?;
+            (!report.entries(pid).is_empty()).then_some(())
+        });
+    }
+    let [mut one, mut two] = members;
+    let inside = |words: &[&str]| {
+        let namespace = format!("--mount=/proc/{}/ns/mnt", family.root());
+        let done = Command::new("nsenter").arg(namespace).args(words).status();
+        assert!(done.unwrap().success(), "{words:?}");
+    };
+    let libraries = ["libcuda.so.1", "libcudart.so.12"].map(|name| format!("{folder}/{name}"));
+    one.send("exit");
+    inside(&["rm", &libraries[0], &libraries[1]]);
+    let kept = free_blocks(family.root(), folder);
+    // Who still has them is followed on, however often it was asked whether anybody has.
+    for _ in 0..100 {
+        two.say("alloc 12345");
+        gpuprobe.next_report();
+    }
+    let report = gpuprobe.next_report();
+    let found = report.allocations(two.pid);
+    assert_eq!(found.iter().filter(|a| a["bytes"] == 12_345).count(), 100);
+    assert_eq!(free_blocks(family.root(), folder), kept);
+    two.send("exit");
+    wait_for("the libraries to be given up", || {
+        gpuprobe.next_report();
+        (free_blocks(family.root(), folder) > kept).then_some(())
+    });
+    gpuprobe.stop().assert_nothing_lost();
+}
