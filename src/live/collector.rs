@@ -47,10 +47,12 @@ impl Collector {
             );
         }
         let library = Library::write()?;
-        let path = library.path().to_string_lossy().into_owned();
         let attached = probe
-            .attach_batches(&path, library.batch_offset())
-            .with_context(|| format!("cannot probe the collector in {path}"))?;
+            .attach_batches(&library.attach_path(), library.batch_offset())
+            .with_context(|| {
+                let path = library.path().display();
+                format!("cannot probe the collector in {path}")
+            })?;
         probe.keep(None, attached);
         Ok(Self {
             library,

@@ -1,7 +1,8 @@
 //! The collector as a file that a CUDA program can load.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,8 @@ const FOLDERS: &[&str] = &["/run", "/tmp", "/dev/shm"];
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
+    /// The file itself: where we have more rights than our user, that user may give its name to another.
+    file: Option<File>,
     batch_offset: u64,
 }
 
@@ -48,12 +51,16 @@ impl Library {
             match fresh_folder(folder) {
                 Ok(fresh) => {
                     // Made first, so that whatever comes next the folder goes again.
-                    let library = Self {
+                    let mut library = Self {
                         path: fresh.join(FILE),
+                        file: None,
                         batch_offset,
                     };
                     match library.fill() {
-                        Ok(()) => return Ok(library),
+                        Ok(file) => {
+                            library.file = Some(file);
+                            return Ok(library);
+                        }
                         Err(error) => reasons.push(format!("{}: {error}", folder.display())),
                     }
                 }
@@ -66,7 +73,7 @@ impl Library {
         )
     }
 
-    fn fill(&self) -> io::Result<()> {
+    fn fill(&self) -> io::Result<File> {
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -75,10 +82,19 @@ impl Library {
         file.write_all(BYTES)?;
         // Whatever the umask says.
         file.set_permissions(Permissions::from_mode(0o755))?;
-        match self.path.parent() {
-            Some(folder) => fs::set_permissions(folder, Permissions::from_mode(0o755)),
-            None => Ok(()),
+        // Whose name it has by now may be another's.
+        let file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        if let Some(folder) = self.path.parent() {
+            fs::set_permissions(folder, Permissions::from_mode(0o755))?;
         }
+        Ok(file)
+    }
+
+    /// A path by which the kernel reaches this very file, for the probe.
+    #[must_use]
+    pub fn attach_path(&self) -> String {
+        let number = self.file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        format!("/proc/self/fd/{number}")
     }
 
     /// For `CUDA_INJECTION64_PATH`.
@@ -132,6 +148,16 @@ mod tests {
         drop(library);
         assert!(!file.exists());
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn what_is_probed_is_what_was_written_whoever_has_its_name() {
+        let library = Library::write().unwrap();
+        let moved = library.path().with_extension("moved");
+        fs::rename(library.path(), &moved).unwrap();
+        std::os::unix::fs::symlink("/proc/self/exe", library.path()).unwrap();
+        assert_eq!(fs::read(library.attach_path()).unwrap(), BYTES);
+        fs::remove_file(moved).unwrap();
     }
 
     #[test]
