@@ -33,6 +33,7 @@ use std::time::Duration;
 use crate::probe::StackMode;
 use crate::probe::{AttachKind, MapEntries};
 use gpuprobe_cuda::{Function, KindSet, Layer, Modes};
+use gpuprobe_recording::Limits;
 use gpuprobe_report::gate;
 use gpuprobe_report::profile;
 use gpuprobe_report::{Format, View};
@@ -201,6 +202,8 @@ pub struct Record {
     pub only: bool,
     /// Have empty tables for what was not recorded.
     pub all_tables: bool,
+    /// How much room it may take.
+    pub limits: Limits,
     /// How often to ask what the GPUs' memory holds.
     pub sample_every: Option<Duration>,
 }

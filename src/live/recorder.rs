@@ -33,7 +33,11 @@ pub(super) fn open(config: &Config, clock: Clock) -> Result<Box<dyn Tap>> {
         kinds: config.kinds,
         ..Facts::now(config.modes)
     };
-    Ok(Box::new(Recorder::start(&record.path, facts)?))
+    Ok(Box::new(Recorder::start(
+        &record.path,
+        facts,
+        record.limits,
+    )?))
 }
 
 /// What of `report` does not follow from the state.

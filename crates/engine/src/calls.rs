@@ -5,6 +5,7 @@ mod pools_and_graphs;
 use super::Allocation;
 use super::allocation::{New, Place, key};
 use super::arrays;
+use super::change::Change;
 use super::contexts::{PRIMARY, UNKNOWN};
 use super::live::Freed;
 use super::physical::Released;
@@ -164,8 +165,10 @@ impl Process {
     }
 
     fn create(&mut self, call: &Call) -> Effect {
+        let before = self.physical.of_handle(call.address);
         let (id, gave_way) = self.physical.create(call.address, call.end_ns);
         self.forget(gave_way);
+        self.tell_held(before);
         let mut new = self.new_of(call);
         new.address = id;
         new.space = Space::Physical;
@@ -177,8 +180,10 @@ impl Process {
     }
 
     fn release(&mut self, call: &Call) -> Effect {
+        let id = self.physical.of_handle(call.address);
         let released = self.physical.release(call.address, call.start_ns);
         self.forget(released);
+        self.tell_held(id);
         match released {
             Released::Unknown => Effect::FreedUnknown,
             Released::Gone(_) | Released::Held => Effect::Freed,
@@ -191,12 +196,31 @@ impl Process {
         }
     }
 
+    /// Says that a call was about the physical memory `id`, if that is still there.
+    fn tell_held(&mut self, id: Option<u64>) {
+        let held = id.and_then(|id| self.live.get(key(Space::Physical, id)).copied());
+        if let Some(held) = held {
+            self.changes.tell(|| Change::Held(held.into()));
+        }
+    }
+
+    /// What is mapped there, if somebody wants to know what becomes of it.
+    fn mapped_ids(&self, address: u64, size_bytes: u64) -> Vec<u64> {
+        match self.changes.are_wanted {
+            true => self.physical.mapped_ids(address, size_bytes),
+            false => Vec::new(),
+        }
+    }
+
     fn map(&mut self, address: u64, size_bytes: u64, offset: u64, handle: u64, end_ns: u64) {
+        let before = self.mapped_ids(address, size_bytes);
         for released in self.physical.map(address, size_bytes, handle, end_ns) {
             self.forget(released);
         }
+        before.into_iter().for_each(|id| self.tell_held(Some(id)));
         // How large imported memory is shows when it is mapped.
         let id = self.physical.of_handle(handle);
+        self.tell_held(id);
         let known = id.and_then(|id| self.live.get(key(Space::Physical, id)).copied());
         let size_bytes = offset.saturating_add(size_bytes);
         if let Some(known) = known
@@ -245,10 +269,15 @@ impl Process {
         let address = call.address;
         match call.function.op {
             Op::HandleOther => {
+                let before = self.physical.of_handle(address);
                 let gave_way = self.physical.create_other(address, call.end_ns);
                 self.forget(gave_way);
+                self.tell_held(before);
             }
-            Op::HandleRetain => self.physical.retain(address, call.out(), call.end_ns),
+            Op::HandleRetain => {
+                self.physical.retain(address, call.out(), call.end_ns);
+                self.tell_held(self.physical.of_handle(call.out()));
+            }
             Op::Map => {
                 let (handle, offset) = (call.value(0), call.value(1));
                 self.map(address, call.size_bytes, offset, handle, call.end_ns);
@@ -257,9 +286,11 @@ impl Process {
             Op::Unmap => {
                 let range = self.physical.range_of(address);
                 let before = self.physical.mapped_bytes_at(address, call.size_bytes);
+                let ids = self.mapped_ids(address, call.size_bytes);
                 for gone in self.physical.unmap(address, call.size_bytes, call.start_ns) {
                     self.forget(gone);
                 }
+                ids.into_iter().for_each(|id| self.tell_held(Some(id)));
                 if let Some(range) = range {
                     let left = self.physical.mapped_bytes_at(address, call.size_bytes);
                     self.tensors.unmapped(range, before.saturating_sub(left));

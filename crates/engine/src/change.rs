@@ -17,6 +17,9 @@ pub enum Change {
     Freed(Block),
     /// This is no longer, for its address was handed out again; its free has not returned yet.
     GaveWay(Block),
+    /// A handle of this was released or handed out again, or a part of it mapped or unmapped; it is still
+    /// allocated.
+    Held(Block),
     /// What was freed here was not seen to be allocated.
     UnknownFree(u64),
     /// A pool of GPU memory was created, destroyed or trimmed, on this device, if that is known.

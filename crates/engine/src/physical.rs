@@ -269,6 +269,13 @@ impl PhysicalMemory {
         })
     }
 
+    /// The pieces whose mappings begin within `size_bytes` from `address`, one for each mapping.
+    pub(super) fn mapped_ids(&self, address: u64, size_bytes: u64) -> Vec<u64> {
+        let end = address.saturating_add(size_bytes.max(1));
+        let mappings = self.mappings.range(address..end);
+        mappings.filter_map(|(_, mapping)| mapping.id).collect()
+    }
+
     /// What is mapped from this address on: bytes, and the number of the piece if it is memory that was
     /// seen to be created.
     pub fn mapping_at(&self, start: u64) -> Option<(u64, Option<u64>)> {

@@ -28,7 +28,7 @@ pub use database::Database;
 pub use gpuprobe_cuda::kinds;
 pub use memory_rows::{MemoryRow, Origin, Trace};
 pub use player::Player;
-pub use recorder::Recorder;
+pub use recorder::{Limits, Recorder};
 pub use session::Session;
 pub use tap::Tap;
 pub use writer::Facts;

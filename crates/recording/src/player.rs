@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::log::{Entry, Mark, Note};
 use super::tap::{self, Tap};
-use super::{Facts, Recorder};
+use super::{Facts, Limits, Recorder};
 use gpuprobe_cuda::{KindSet, Modes};
 use gpuprobe_engine::Whereabouts;
 use gpuprobe_engine::transfers::Transfer;
@@ -101,7 +101,7 @@ impl Player {
     /// The file exists, or cannot be written.
     pub fn recording(path: &Path, facts: Facts) -> Result<Self> {
         let mut player = Self::new(facts.modes, facts.kinds);
-        player.tap = Box::new(Recorder::start(path, facts)?);
+        player.tap = Box::new(Recorder::start(path, facts, Limits::default())?);
         player.state.watch(true);
         Ok(player)
     }

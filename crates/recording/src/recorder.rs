@@ -4,6 +4,7 @@
 //! Tracing never waits for the disk. If the writer falls behind by more than [`MAX_QUEUED`], what
 //! comes is left out of the recording, counted, and said.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -24,6 +25,20 @@ use gpuprobe_os::say;
 
 /// Bytes that wait to be written at most: a million and a half calls.
 const MAX_QUEUED: usize = 384 << 20;
+/// The same of a recording whose size is limited: this share of that, but some bytes in any case.
+const QUEUED_SHARE: u64 = 4;
+const MIN_QUEUED: usize = 8 << 20;
+
+/// How much room a recording may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a file; a little more if the disk is slower than what comes. None if
+    /// there is no limit.
+    pub file_bytes: Option<u64>,
+    /// How many files there are at most, of which the oldest gives way to one more. With one, the
+    /// recording stops when it is full.
+    pub files: u32,
+}
 
 /// What both threads look at.
 #[derive(Debug, Default)]
@@ -38,6 +53,16 @@ pub(super) struct Shared {
     pub(super) discarded: AtomicBool,
 }
 
+impl Shared {
+    /// Nothing is recorded any more.
+    pub(super) fn stop(&self, why: impl Display) {
+        self.stopped.store(true, Ordering::Relaxed);
+        say(format_args!(
+            "recording has stopped: {why}; tracing goes on"
+        ));
+    }
+}
+
 /// Records what it is handed.
 #[derive(Debug)]
 pub struct Recorder {
@@ -46,6 +71,8 @@ pub struct Recorder {
     writer: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
     dropped: u64,
+    /// As [`MAX_QUEUED`], of this recording.
+    may_queue: usize,
 }
 
 impl Recorder {
@@ -53,8 +80,8 @@ impl Recorder {
     ///
     /// # Errors
     /// The file exists, or cannot be written.
-    pub fn start(path: &Path, facts: Facts) -> Result<Self> {
-        let writer = Writer::create(path, facts)?;
+    pub fn start(path: &Path, facts: Facts, limits: Limits) -> Result<Self> {
+        let writer = Writer::create(path, facts, limits)?;
         let rights = writer.rights();
         let shared = Arc::new(Shared::default());
         // Bounded by `queued`, in bytes: batches differ in size.
@@ -73,6 +100,11 @@ impl Recorder {
             writer: Some(writer),
             shared,
             dropped: 0,
+            // What waits when a file is full goes into it.
+            may_queue: limits.file_bytes.map_or(MAX_QUEUED, |bytes| {
+                let share = usize::try_from(bytes / QUEUED_SHARE).unwrap_or(MAX_QUEUED);
+                share.clamp(MIN_QUEUED, MAX_QUEUED)
+            }),
         })
     }
 
@@ -85,7 +117,7 @@ impl Recorder {
         let batch = std::mem::replace(&mut self.batch, next);
         let (records, bytes) = (batch.records, batch.bytes());
         let queued = self.shared.queued.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let fits = queued <= MAX_QUEUED || is_end;
+        let fits = queued <= self.may_queue || is_end;
         let sent = fits
             && self
                 .sender

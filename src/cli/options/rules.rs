@@ -42,6 +42,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         commands: &[TRACE],
+        options: &["max_file_size", "rotate"],
+        works: |given| given.has("record"),
+        grade: Error,
+        why: "nothing is recorded; add --record FILE",
+    },
+    Rule {
+        commands: &[TRACE],
         options: &["folded", "flamegraph", "pprof"],
         works: |given| given.memleak(),
         grade: Error,

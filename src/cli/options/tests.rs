@@ -103,6 +103,12 @@ const LIVE_LINES: &[(&str, &[(Grade, &str)])] = &[
     ("-p 7 --scroll -o f", &[(Warning, "--scroll")]),
     ("--children -- app", &[(Warning, "--children")]),
     ("record --children -p 7", &[]),
+    (
+        "-p 7 --max-file-size 1G --rotate 3",
+        &[(Error, "--max-file-size, --rotate")],
+    ),
+    ("-p 7 --record f --max-file-size 1G --rotate 3", &[]),
+    ("record -p 7 --max-file-size 1G", &[]),
     ("--weight peak -p 7", &[(Warning, "--weight")]),
     ("--weight peak -p 7 --pprof x", &[]),
     ("-p 7 --of tensors", &[(Warning, "--of")]),

@@ -2,6 +2,7 @@
 
 mod activity;
 mod explain;
+mod limits;
 mod mistyped;
 mod record;
 mod target;
@@ -103,6 +104,9 @@ pub(super) struct TraceArgs {
     /// --cudatrace, also every single launch.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+
+    #[command(flatten)]
+    limits: limits::LimitArgs,
 
     #[command(flatten)]
     target: TargetArgs,
@@ -226,6 +230,7 @@ impl TraceArgs {
                 name: None,
                 only: false,
                 all_tables: false,
+                limits: self.limits.limits(),
                 sample_every: None,
             }),
             explains: None,

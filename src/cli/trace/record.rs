@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory};
 
 use super::super::{Cli, parse_duration};
 use super::activity::ActivityArgs;
+use super::limits::LimitArgs;
 use super::target::TargetArgs;
 use crate::live::{Config, Name, Record};
 use gpuprobe_cuda::Modes;
@@ -46,6 +47,9 @@ pub(in crate::cli) struct RecordArgs {
     smi_interval: Option<Duration>,
 
     #[command(flatten)]
+    limits: LimitArgs,
+
+    #[command(flatten)]
     pub(super) target: TargetArgs,
 }
 
@@ -62,6 +66,7 @@ impl RecordArgs {
             name,
             only: true,
             all_tables: self.all_tables,
+            limits: self.limits.limits(),
             sample_every: self.smi_interval,
         }
     }

@@ -50,7 +50,7 @@ fn root_a_library_that_is_bound_to_another_roles_name_is_probed_under_its_own() 
         let pid = victim.pid;
         wait_for("calls to be seen", || {
             victim.say("alloc 1");
-            let report = gpuprobe.reports().pop()?;
+            let report = gpuprobe.next_report();
             (!report.entries(pid).is_empty()).then_some(())
         });
         victim.say("alloc 12345 7");
@@ -99,7 +99,7 @@ fn root_files_that_nobody_uses_any_more_are_given_up() {
         let pid = member.pid;
         wait_for("calls to be seen", || {
             member.say("alloc 1");
-            let report = gpuprobe.reports().pop()?;
+            let report = gpuprobe.next_report();
             (!report.entries(pid).is_empty()).then_some(())
         });
     }

@@ -5,6 +5,7 @@ mod activity;
 mod agreement;
 mod files;
 mod launches;
+mod limits;
 mod losses;
 mod samples;
 mod selection;

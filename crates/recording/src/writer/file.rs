@@ -145,6 +145,13 @@ impl RecordingFile {
 }
 
 impl RecordingFile {
+    /// Bytes of the file, with what is in the log only so far.
+    pub(super) fn bytes(&self) -> rusqlite::Result<u64> {
+        let pages = |row: &rusqlite::Row<'_>| row.get::<_, u32>(0);
+        let pages = self.connection.query_row("PRAGMA page_count", [], pages)?;
+        Ok(u64::from(pages) * PAGE as u64)
+    }
+
     /// Removes the file.
     pub(super) fn remove(self) {
         let path = self.file.clone();

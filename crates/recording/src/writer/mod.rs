@@ -5,6 +5,7 @@
 //! on.
 
 mod activity;
+mod carry;
 mod chains;
 mod common;
 mod contexts;
@@ -15,6 +16,7 @@ mod incidents;
 mod insert;
 mod launches;
 mod opened;
+mod parts;
 mod pools;
 mod rows;
 mod schema;
@@ -32,13 +34,15 @@ use anyhow::{Context, Result};
 use rusqlite::Connection;
 
 use super::batch::Batch;
-use super::recorder::Shared;
+use super::recorder::{Limits, Shared};
 use gpuprobe_os::privileges::WriteRights;
 use gpuprobe_os::say;
 
 pub use facts::Facts;
 
+use carry::Carry;
 use file::RecordingFile;
+use parts::Parts;
 use rows::Rows;
 
 /// What is committed at once is at most this old.
@@ -50,11 +54,25 @@ const MAX_ROWS: usize = 20_000;
 pub(super) struct Writer {
     file: RecordingFile,
     facts: Facts,
+    limits: Limits,
+}
+
+/// Why nothing more is written to a file.
+enum End {
+    /// Nothing more comes: so many calls were written.
+    OfRun(i64),
+    /// It is full.
+    OfFile {
+        /// Calls that were written.
+        calls: i64,
+        /// Records that have not found their way here so far.
+        dropped: u64,
+    },
 }
 
 impl Writer {
     /// Makes the new file `path`, with everything in it that does not depend on events.
-    pub(super) fn create(path: &Path, facts: Facts) -> Result<Self> {
+    pub(super) fn create(path: &Path, facts: Facts, limits: Limits) -> Result<Self> {
         let file = RecordingFile::create(path)?;
         let why = || format!("cannot write to {}", path.display());
         let transaction = |sql: &str| file.connection.execute_batch(sql).with_context(why);
@@ -66,7 +84,21 @@ impl Writer {
         facts.write(&file.connection)?;
         gpus::write(&file.connection).with_context(why)?;
         transaction("COMMIT")?;
-        Ok(Self { file, facts })
+        Ok(Self {
+            file,
+            facts,
+            limits,
+        })
+    }
+
+    /// Whether no more is to be written to the file, which began with `carried` bytes: of these, what else
+    /// there is must be a good part, or each file would be full from the start.
+    fn is_full(&self, carried: u64) -> rusqlite::Result<bool> {
+        let Some(limit) = self.limits.file_bytes else {
+            return Ok(false);
+        };
+        let bytes = self.file.bytes()?;
+        Ok(bytes >= limit && bytes - carried.min(bytes) >= limit / 4)
     }
 
     /// The rights that this takes.
@@ -74,39 +106,75 @@ impl Writer {
         self.file.rights
     }
 
-    /// Writes what comes until nothing more comes.
+    /// Writes what comes until nothing more comes, or nothing more may be written.
     pub(super) fn run(self, batches: &Receiver<Batch>, shared: &Shared) {
-        let Self { mut file, facts } = self;
-        let written = write_all(&file.connection, &facts, batches, shared);
-        let path = file.path.display().to_string();
-        match written {
-            _ if shared.discarded.load(Ordering::Relaxed) => file.remove(),
-            Ok(calls) => match file.close() {
-                Ok(()) => {
-                    let path = renamed(Path::new(&path), shared);
-                    say(format_args!("recorded {calls} calls in {}", path.display()));
-                }
+        let mut carry = (self.limits.files > 1).then(Carry::default);
+        let mut parts = Parts::new(self.limits.files);
+        let (mut writer, mut first) = (self, Vec::new());
+        loop {
+            let written = write_all(&writer, first, batches, shared, carry.as_mut());
+            let (facts, limits) = (writer.facts.clone(), writer.limits);
+            let (path, end) = writer.close(written, shared);
+            let (Some(End::OfFile { dropped, .. }), Some(carry)) = (end, &carry) else {
+                return;
+            };
+            let next = parts.after(path);
+            writer = match Self::create(&next, facts, limits) {
+                Ok(next) => next,
                 Err(error) => {
-                    let why = file::explain(&error);
-                    say(format_args!(
-                        "warning: {path} needs {path}-wal beside it: {why}"
-                    ));
+                    shared.stop(format_args!("{error:#}"));
+                    return;
                 }
-            },
+            };
+            tracing::info!("the recording goes on in {}", next.display());
+            first = carry.batches(dropped);
+        }
+    }
+
+    /// Closes the file, and says what has become of it. Returns its path, and why it is closed if what was
+    /// to be written is.
+    fn close(self, written: rusqlite::Result<End>, shared: &Shared) -> (PathBuf, Option<End>) {
+        let Self {
+            mut file, limits, ..
+        } = self;
+        let path = file.path.clone();
+        let shown = path.display();
+        let end = match written {
+            _ if shared.discarded.load(Ordering::Relaxed) => {
+                file.remove();
+                return (path, None);
+            }
+            Ok(end) => end,
             Err(error) => {
-                shared.stopped.store(true, Ordering::Relaxed);
                 let why = file::explain(&error);
-                say(format_args!(
-                    "recording has stopped: cannot write to {path}: {why}; what was recorded \
-                     until now can be read, and tracing goes on"
+                shared.stop(format_args!(
+                    "cannot write to {shown}: {why}; what was recorded until now can be read"
                 ));
                 file.release_reserve();
                 leave_valid(&file.connection, &why);
                 if let Err(error) = file.close() {
-                    tracing::debug!("{path}: {}", file::explain(&error));
+                    tracing::debug!("{shown}: {}", file::explain(&error));
                 }
+                return (path, None);
             }
+        };
+        if let Err(error) = file.close() {
+            let why = file::explain(&error);
+            say(format_args!(
+                "warning: {shown} needs {shown}-wal beside it: {why}"
+            ));
+            return (path, Some(end));
         }
+        let path = renamed(&path, shared);
+        let shown = path.display();
+        match end {
+            End::OfRun(calls) => say(format_args!("recorded {calls} calls in {shown}")),
+            End::OfFile { .. } if limits.files > 1 => {}
+            End::OfFile { calls, .. } => shared.stop(format_args!(
+                "{shown} has reached its --max-file-size, with {calls} calls"
+            )),
+        }
+        (path, Some(end))
     }
 }
 
@@ -147,25 +215,35 @@ fn leave_valid(connection: &Connection, why: &str) {
     }
 }
 
+/// Writes `first`, and what comes, until that ends or the file is full.
 fn write_all(
-    connection: &Connection,
-    facts: &Facts,
+    writer: &Writer,
+    first: Vec<Batch>,
     batches: &Receiver<Batch>,
     shared: &Shared,
-) -> rusqlite::Result<i64> {
-    let mut rows = Rows::new(connection, facts);
+    mut carry: Option<&mut Carry>,
+) -> rusqlite::Result<End> {
+    let connection = &writer.file.connection;
+    let mut rows = Rows::new(connection, &writer.facts);
     let mut sequence = 0;
     let mut begun: Option<Instant> = None;
     let mut written = 0;
     let mut round = Instant::now();
-    loop {
+    for batch in first {
+        sequence += 1;
+        connection.execute_batch("BEGIN")?;
+        write_batch(&mut rows, sequence, batch)?;
+        commit(connection, &mut rows)?;
+    }
+    let carried = writer.file.bytes()?;
+    let end = loop {
         let wait = begun.map_or(COMMIT_EVERY, |begun| {
             COMMIT_EVERY.saturating_sub(begun.elapsed())
         });
         let batch = match batches.recv_timeout(wait) {
             Ok(batch) => Some(batch),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Disconnected) => break None,
         };
         // Records that wait for others are written even if nothing more comes.
         if begun.is_none() && (batch.is_some() || rows.is_waiting()) {
@@ -175,6 +253,9 @@ fn write_all(
         if let Some(batch) = batch {
             sequence += 1;
             let bytes = batch.bytes();
+            if let Some(carry) = &mut carry {
+                carry.take(&batch);
+            }
             written += write_batch(&mut rows, sequence, batch)?;
             shared.queued.fetch_sub(bytes, Ordering::Relaxed);
         }
@@ -195,16 +276,35 @@ fn write_all(
                 file::settle(connection)?;
             }
             (begun, written) = (None, 0);
+            if writer.is_full(carried)? {
+                break Some(rows.dropped);
+            }
         }
-    }
+    };
     if begun.is_none() {
         connection.execute_batch("BEGIN")?;
     }
-    finish(connection, &mut rows)
+    let why = end.map(|_| match writer.limits.files {
+        0 | 1 => STOPPED,
+        _ => CONTINUED,
+    });
+    let calls = finish(connection, &mut rows, why)?;
+    Ok(match end {
+        None => End::OfRun(calls),
+        Some(dropped) => End::OfFile { calls, dropped },
+    })
 }
 
-/// Writes what waited, and how the run ended. Returns how many calls there are.
-fn finish(connection: &Connection, rows: &mut Rows<'_>) -> rusqlite::Result<i64> {
+/// How a file ends that is full: a key, and what it says. Of a recording that stops, it is not complete.
+const STOPPED: (&str, &str) = ("stopped", "it has reached its --max-file-size");
+const CONTINUED: (&str, &str) = ("continued", "in the file with the next number");
+
+/// Writes what waited, and how the run ended, or why the file has. Returns how many calls there are.
+fn finish(
+    connection: &Connection,
+    rows: &mut Rows<'_>,
+    why: Option<(&str, &str)>,
+) -> rusqlite::Result<i64> {
     while rows.settle(true, MAX_ROWS)? {
         connection.execute_batch("COMMIT; BEGIN")?;
     }
@@ -212,11 +312,13 @@ fn finish(connection: &Connection, rows: &mut Rows<'_>) -> rusqlite::Result<i64>
         connection.execute_batch("COMMIT; BEGIN")?;
     }
     let calls = rows.calls();
+    let is_complete = rows.dropped == 0 && why != Some(STOPPED);
     let ends = [
         ("ended_ns", rows.last_ns().to_string()),
-        ("complete", (rows.dropped == 0).to_string()),
+        ("complete", is_complete.to_string()),
     ];
-    for (key, value) in ends.into_iter().chain(rows.remarks()) {
+    let why = why.map(|(key, text)| (key, text.to_owned()));
+    for (key, value) in ends.into_iter().chain(why).chain(rows.remarks()) {
         let sql = "INSERT OR REPLACE INTO GPUPROBE_META VALUES (?, ?)";
         connection.execute(sql, [key, &value])?;
     }

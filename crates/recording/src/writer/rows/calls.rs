@@ -20,7 +20,7 @@ const DEALLOCATION: i64 = 1;
 
 impl Rows<'_> {
     pub(super) fn memory_call(&mut self, call: &Call, changes: &[Change]) -> rusqlite::Result<()> {
-        let has_rows = |change: &Change| !matches!(change, Change::Incident(_));
+        let has_rows = |change: &Change| !matches!(change, Change::Incident(_) | Change::Held(_));
         let allocates = |change: &Change| matches!(change, Change::Allocated(_));
         let does = match changes {
             some if some.iter().any(allocates) => Does::Allocates,
@@ -128,7 +128,9 @@ impl Rows<'_> {
                     .row(params![number, start, global_pid(pid), signed(*address)])
             }
             Change::Pool(device) => self.pools.event(call, *device, number, (start, end)),
-            Change::Copied(..) | Change::Named(..) | Change::Incident(_) => Ok(()),
+            Change::Copied(..) | Change::Named(..) | Change::Incident(_) | Change::Held(_) => {
+                Ok(())
+            }
         }
     }
 

@@ -1,0 +1,345 @@
+//! What a recording that goes on in another file takes with it: the entries of the log without which
+//! the rest of it would mean something else.
+//!
+//! Of each process these are who it is, the calls whose memory is still allocated, its tensors, call
+//! stacks, contexts, streams and names; not what has been freed, launched or copied.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::batch::{Batch, LOG_BYTES, Step};
+use crate::log::{self, Entry, Note};
+use gpuprobe_cuda::Op;
+use gpuprobe_engine::{Block, Change};
+use gpuprobe_model::event::{Call, Decoder, Event, Tensor};
+
+/// Bytes of entries that are kept at most: of two million allocations.
+const MAX_BYTES: usize = 256 << 20;
+/// Entries that stand for nothing that can be seen to end, of one process: contexts that were created,
+/// memory that was mapped.
+const MAX_OTHERS: usize = 1 << 16;
+
+/// Whose name it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Who {
+    Process,
+    Thread(u32),
+}
+
+/// A block of a process: address, and when and by what it was allocated.
+type BlockKey = (u64, u64, u16);
+
+fn key_of(block: &Block) -> BlockKey {
+    let allocation = &block.allocation;
+    (allocation.address, allocation.end_ns, allocation.row)
+}
+
+/// What is known of a process.
+#[derive(Debug, Default)]
+struct Process {
+    /// By their order in the log.
+    entries: BTreeMap<u64, Kept>,
+    /// The entries that each is made of.
+    blocks: HashMap<BlockKey, Vec<u64>>,
+    /// Where addresses are reserved.
+    reserved: HashMap<u64, u64>,
+    tensors: HashMap<u64, u64>,
+    /// The last that was said of each device's tensors, which has sums.
+    sums: HashMap<Option<u16>, u64>,
+    /// Who it is, and its threads.
+    tasks: HashMap<Who, u64>,
+    others: Vec<u64>,
+}
+
+/// Entries of the log: a record, and the answers that come before it.
+#[derive(Debug)]
+struct Kept {
+    bytes: Vec<u8>,
+    /// What the record has changed, but for what it has freed: that is not here.
+    changes: Vec<Change>,
+    /// How many of its blocks, tensors and sums are still there.
+    uses: u32,
+}
+
+/// What is carried from one file to the next.
+#[derive(Debug, Default)]
+pub(super) struct Carry {
+    processes: HashMap<u32, Process>,
+    /// Files of code, and what has been lost so far.
+    modules: Vec<u8>,
+    lost: Vec<u8>,
+    /// Answers to the next record.
+    answers: Vec<u8>,
+    next: u64,
+    bytes: usize,
+    /// Entries for which there was no room.
+    pub(super) left_out: u64,
+}
+
+impl Carry {
+    /// Takes in what is about to be written.
+    pub(super) fn take(&mut self, batch: &Batch) {
+        let mut steps = batch.steps.iter();
+        let mut changes = &batch.changes[..];
+        for entry in log::entries(&batch.log) {
+            match entry {
+                Entry::Record(bytes) => {
+                    let event = steps.find_map(|step| match step {
+                        Step::Event(event, count) => Some((event, *count)),
+                        Step::Note(_) | Step::Counted(_) => None,
+                    });
+                    let Some((event, count)) = event else { return };
+                    let (own, rest) = changes.split_at(count.min(changes.len()));
+                    changes = rest;
+                    let mut kept = std::mem::take(&mut self.answers);
+                    log::append_record(&mut kept, bytes);
+                    self.event(event, own, kept);
+                }
+                Entry::Note(note) => self.note(&note),
+                Entry::Count(..) => {}
+            }
+        }
+    }
+
+    fn note(&mut self, note: &Note) {
+        match note {
+            Note::Stack(pid, ..) | Note::Frames(pid, ..) => {
+                let mut bytes = Vec::new();
+                log::append_note(&mut bytes, note);
+                self.keep(*pid, bytes, &[], 1);
+            }
+            Note::Module(..) => log::append_note(&mut self.modules, note),
+            Note::Lost(_) => {
+                self.lost.clear();
+                log::append_note(&mut self.lost, note);
+            }
+            Note::Vanished(pid) => self.end(*pid),
+            answer if answer.is_answer() => log::append_note(&mut self.answers, answer),
+            _ => {}
+        }
+    }
+
+    fn event(&mut self, event: &Event, changes: &[Change], bytes: Vec<u8>) {
+        match event {
+            Event::Call(call) => self.call(call, changes, bytes),
+            Event::Tensor(tensor) => self.tensor(tensor, bytes),
+            Event::Process(task) => self.task(task.pid, Who::Process, bytes),
+            Event::Thread(task) => self.task(task.pid, Who::Thread(task.tid), bytes),
+            Event::Exec(task) => {
+                self.end(task.pid);
+                self.keep(task.pid, bytes, &[], 1);
+            }
+            Event::ThreadExit(task) => self.end_thread(task.pid, task.tid),
+            Event::Exit(task) => self.end(task.pid),
+            Event::Kernel(kernel) => {
+                let number = self.keep(kernel.pid, bytes, changes, 1);
+                self.keep_other(kernel.pid, number);
+            }
+            Event::Request(_)
+            | Event::OutOfMemory(_)
+            | Event::Launch(_)
+            | Event::Copy(_)
+            | Event::Activity(_) => {}
+        }
+    }
+
+    fn call(&mut self, call: &Call, changes: &[Change], bytes: Vec<u8>) {
+        // What it is about, and is there when it is over: what was freed and allocated has another size.
+        let about = changes.iter().filter_map(|change| match change {
+            Change::Allocated(block) | Change::Held(block) => Some(key_of(block)),
+            _ => None,
+        });
+        let about: HashSet<_> = about.collect();
+        for change in changes {
+            if let Change::Freed(block) | Change::GaveWay(block) = change
+                && !about.contains(&key_of(block))
+            {
+                self.free(call.pid, block);
+            }
+        }
+        let op = call.function.op;
+        if op == Op::Unreserve {
+            let process = self.processes.get_mut(&call.pid);
+            let reserved = process.and_then(|process| process.reserved.remove(&call.address));
+            reserved.inspect(|number| self.release(call.pid, *number));
+        }
+        let is_over = match op {
+            Op::Free | Op::Unreserve | Op::HandleRelease | Op::Map | Op::MapHandle | Op::Unmap => {
+                true
+            }
+            op => op.is_hot() || op.is_device_query(),
+        };
+        if (is_over && about.is_empty()) || call.result != 0 {
+            return;
+        }
+        let uses = u32::try_from(about.len()).unwrap_or(u32::MAX);
+        let number = self.keep(call.pid, bytes, changes, uses.max(1));
+        let process = self.processes.entry(call.pid).or_default();
+        for key in &about {
+            process.blocks.entry(*key).or_default().push(number);
+        }
+        if !about.is_empty() {
+            return;
+        }
+        if op == Op::Reserve {
+            let before = process.reserved.insert(call.address, number);
+            before.inspect(|before| self.release(call.pid, *before));
+        } else {
+            self.keep_other(call.pid, number);
+        }
+    }
+
+    /// Keeps entries of a process; their number.
+    fn keep(&mut self, pid: u32, bytes: Vec<u8>, changes: &[Change], uses: u32) -> u64 {
+        self.next += 1;
+        if self.bytes + bytes.len() > MAX_BYTES {
+            self.left_out += 1;
+            return self.next;
+        }
+        self.bytes += bytes.len();
+        let is_resized = |block: &Block| {
+            let becomes = |change: &Change| matches!(change, Change::Allocated(new) if key_of(new) == key_of(block));
+            changes.iter().any(becomes)
+        };
+        let is_kept = |change: &&Change| match change {
+            Change::Allocated(_) | Change::Named(..) | Change::Pool(_) => true,
+            Change::Freed(block) => is_resized(block),
+            _ => false,
+        };
+        let kept = Kept {
+            bytes,
+            changes: changes.iter().filter(is_kept).cloned().collect(),
+            uses,
+        };
+        let process = self.processes.entry(pid).or_default();
+        process.entries.insert(self.next, kept);
+        self.next
+    }
+
+    /// One of its uses is over.
+    fn release(&mut self, pid: u32, number: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        if let Some(kept) = process.entries.get_mut(&number) {
+            kept.uses -= 1;
+            if kept.uses == 0 {
+                self.bytes -= kept.bytes.len();
+                process.entries.remove(&number);
+            }
+        }
+    }
+
+    /// The oldest of what cannot be seen to end goes when there is too much of it.
+    fn keep_other(&mut self, pid: u32, number: u64) {
+        let process = self.processes.entry(pid).or_default();
+        process.others.push(number);
+        if process.others.len() > MAX_OTHERS {
+            let old: Vec<_> = process.others.drain(..MAX_OTHERS / 2).collect();
+            self.left_out += old.len() as u64;
+            old.into_iter().for_each(|old| self.release(pid, old));
+        }
+    }
+
+    fn free(&mut self, pid: u32, block: &Block) {
+        let process = self.processes.get_mut(&pid);
+        let entries = process.and_then(|process| process.blocks.remove(&key_of(block)));
+        for number in entries.into_iter().flatten() {
+            self.release(pid, number);
+        }
+    }
+
+    fn tensor(&mut self, tensor: &Tensor, bytes: Vec<u8>) {
+        // It is a tensor, or the last word on the sums, or both.
+        let number = self.keep(tensor.pid, bytes, &[], 1 + u32::from(!tensor.is_free));
+        let process = self.processes.entry(tensor.pid).or_default();
+        let before = match tensor.is_free {
+            true => process.tensors.remove(&tensor.address),
+            false => process.tensors.insert(tensor.address, number),
+        };
+        let sums = process.sums.insert(tensor.device, number);
+        for over in before.into_iter().chain(sums) {
+            self.release(tensor.pid, over);
+        }
+    }
+
+    /// Who it is, or what it is called by now: in the place of what was said first, before its calls.
+    fn task(&mut self, pid: u32, who: Who, bytes: Vec<u8>) {
+        let process = self.processes.entry(pid).or_default();
+        let known = process.tasks.get(&who);
+        if let Some(kept) = known.and_then(|number| process.entries.get_mut(number)) {
+            self.bytes = self.bytes + bytes.len() - kept.bytes.len();
+            kept.bytes = bytes;
+            return;
+        }
+        let number = self.keep(pid, bytes, &[], 1);
+        let process = self.processes.entry(pid).or_default();
+        process.tasks.insert(who, number);
+    }
+
+    fn end_thread(&mut self, pid: u32, tid: u32) {
+        // What it has allocated is the process's; that is listed by thread as long as it is there.
+        let process = self.processes.get_mut(&pid);
+        if let Some(process) = process.filter(|process| process.blocks.is_empty())
+            && let Some(number) = process.tasks.remove(&Who::Thread(tid))
+        {
+            self.release(pid, number);
+        }
+    }
+
+    fn end(&mut self, pid: u32) {
+        if let Some(process) = self.processes.remove(&pid) {
+            let bytes = process.entries.values().map(|kept| kept.bytes.len());
+            self.bytes -= bytes.sum::<usize>();
+        }
+    }
+
+    /// All of it, as the beginning of a new recording; `dropped` records have not found their way here.
+    pub(super) fn batches(&self, dropped: u64) -> Vec<Batch> {
+        let mut batches = Batches::default();
+        batches.add(&self.modules, &[]);
+        batches.add(&self.lost, &[]);
+        let all = self.processes.values();
+        let mut all: Vec<_> = all.flat_map(|process| &process.entries).collect();
+        all.sort_unstable_by_key(|(number, _)| **number);
+        for (_, kept) in all {
+            batches.add(&kept.bytes, &kept.changes);
+        }
+        let left_out = dropped + self.left_out;
+        if left_out > 0 {
+            let mut bytes = Vec::new();
+            log::append_note(&mut bytes, &Note::Dropped(left_out));
+            batches.add(&bytes, &[]);
+        }
+        batches.whole.push(batches.last);
+        batches.whole
+    }
+}
+
+/// Batches in the making.
+#[derive(Default)]
+struct Batches {
+    whole: Vec<Batch>,
+    last: Batch,
+    decoder: Decoder,
+}
+
+impl Batches {
+    /// Adds entries of the log, of which one at most is a record.
+    fn add(&mut self, entries: &[u8], changes: &[Change]) {
+        for entry in log::entries(entries) {
+            match entry {
+                Entry::Record(bytes) => {
+                    if let Ok(event) = self.decoder.decode(bytes) {
+                        self.last.event(event, &mut changes.to_vec());
+                    }
+                }
+                Entry::Note(note) => self.last.steps.push(Step::Note(Box::new(note))),
+                Entry::Count(..) => {}
+            }
+        }
+        self.last.log.extend(entries);
+        if self.last.log.len() >= LOG_BYTES {
+            self.whole.push(std::mem::take(&mut self.last));
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Recordings that may not take more room than they are given.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Recording, addresses, allocations, analysed, is_sound, written};
+use crate::harness::report::{list, number};
+use crate::harness::{Backend, Setup, Workload, wait_for};
+
+const MIB: u64 = 1 << 20;
+/// What a file may be larger: a transaction, and what waits to be written.
+const MORE: u64 = 12 * MIB;
+
+#[test]
+fn root_a_recording_that_is_full_stops_and_tracing_goes_on() {
+    let recording = Recording::new();
+    let mut workload = Workload::start(Backend::Shared);
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .args(["--record", &recording.text(), "--max-file-size", "4M"])
+        .start();
+    let mut allocations = 0;
+    wait_for("the recording to be full", || {
+        workload.say("alloc 64 2000");
+        allocations += 2000;
+        let said = gpuprobe.stderr.so_far();
+        let stopped = said
+            .iter()
+            .filter(|line| line.contains("recording has stopped"));
+        let stopped: Vec<_> = stopped.collect();
+        assert!(stopped.len() < 2, "{stopped:?}");
+        stopped
+            .first()
+            .map(|line| assert!(line.contains("its --max-file-size"), "{line}"))
+    });
+    workload.say("alloc 64 1000");
+    let last = gpuprobe.stop();
+    last.assert_nothing_lost();
+    last.assert_holds(workload.pid, (allocations + 1000) * 64, allocations + 1000);
+    assert!(is_sound(&recording.file));
+    let bytes = fs::metadata(&recording.file).unwrap().len();
+    assert!((4 * MIB..4 * MIB + MORE).contains(&bytes), "{bytes}");
+    let text = written(&["report", &recording.text()]);
+    let expected = "stopped before the run did: it has reached its --max-file-size";
+    assert!(text.contains(expected), "{text}");
+    workload.say("exit");
+}
+
+/// Live bytes by the functions of a call site.
+fn by_stack(memleak: &Value) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for site in list(memleak, "processes")
+        .iter()
+        .flat_map(|p| list(p, "sites"))
+    {
+        let functions = list(site, "stack").iter();
+        let functions: Vec<_> = functions.map(|f| f["function"].as_str().unwrap()).collect();
+        let live = number(site, "live_bytes") + number(site, "host_bytes");
+        if live > 0 {
+            *sums.entry(functions.join(";")).or_default() += live;
+        }
+    }
+    sums
+}
+
+/// A program that holds something from the beginning and works until there are three files; the last of
+/// them says what the last live report does.
+fn goes_on(backend: Backend, first: &[&str], work: impl Fn(u32) -> String) {
+    let recording = Recording::new();
+    let mut workload = Workload::start(backend);
+    let mut gpuprobe = Setup::pid(workload.pid)
+        .args(["--record", &recording.text(), "--max-file-size", "4M"])
+        .args(["--rotate", "2"])
+        .interval("250ms")
+        .start();
+    for command in first {
+        workload.say(command);
+    }
+    let part = |number: u32| {
+        let name = format!("run.{number}.sqlite");
+        recording.file.with_file_name(name)
+    };
+    let mut turn = 0;
+    wait_for("the third file", || {
+        turn += 1;
+        workload.say(&work(turn));
+        // At a pace that the disk keeps up with.
+        gpuprobe.next_report();
+        part(2).exists().then_some(())
+    });
+    workload.say("free 3");
+    let last = gpuprobe.stop();
+    last.assert_nothing_lost();
+    let left: Vec<_> = fs::read_dir(recording.file.parent().unwrap())
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
+    let number = (2..).find(|number| !part(number + 1).exists()).unwrap();
+    let (before, file) = (part(number - 1), part(number));
+    assert!(left.len() == 2 && before.exists(), "{left:?}");
+    for file in &left {
+        assert!(is_sound(file));
+        let bytes = fs::metadata(file).unwrap().len();
+        assert!(bytes < 4 * MIB + MORE, "{bytes}");
+    }
+    holds_what_is_live(&file, &last["memleak"]);
+    let middle = written(&["report", before.to_str().unwrap()]);
+    assert!(!middle.contains("stopped before"), "{middle}");
+    workload.say("exit");
+}
+
+#[test]
+fn root_a_recording_goes_on_in_another_file_with_what_is_allocated_then() {
+    let first = ["alloc 4096 300", "managed 8192 7", "hostalloc 100 5"];
+    goes_on(Backend::Shared, &first, |_| {
+        "churn 2 2000 64 500".to_owned()
+    });
+}
+
+#[test]
+fn root_handles_and_mappings_go_on_in_another_file() {
+    goes_on(Backend::Driver, &["alloc 4096 30"], |turn| {
+        format!("vrandom {turn} 4000 threads=2")
+    });
+}
+
+fn holds_what_is_live(file: &Path, live: &Value) {
+    let leaked = analysed(file, "leakage");
+    assert_eq!(leaked["lost"]["recording"], 0);
+    let total = |key: &str| number(&leaked["totals"]["total"], key);
+    assert_eq!(total("bytes"), number(live, "live_bytes"));
+    assert_eq!(total("allocations"), number(live, "live_allocations"));
+    let recorded = &leaked["memleak"];
+    // Physical memory has no address, and in the tables a number.
+    let [mut ours, mut theirs] = [recorded, live].map(|memleak| {
+        let all = allocations(memleak);
+        addresses(all.filter(|one| one["kind"] != "vmm"))
+    });
+    ours.sort();
+    theirs.sort();
+    assert_eq!(ours, theirs);
+    assert_eq!(by_stack(recorded), by_stack(live));
+    for (key, of) in [("comm", recorded), ("uid", recorded)] {
+        let said = |memleak: &Value| list(memleak, "processes")[0][key].clone();
+        assert_eq!(said(of), said(live), "{key}");
+    }
+    let replayed = written(&["replay", file.to_str().unwrap(), "--format", "json"]);
+    let replayed: Value = serde_json::from_str(replayed.lines().last().unwrap()).unwrap();
+    for key in [
+        "live_bytes",
+        "live_allocations",
+        "host_bytes",
+        "host_allocations",
+    ] {
+        assert_eq!(replayed["memleak"][key], live[key], "{key}");
+    }
+    assert_eq!(by_stack(&replayed["memleak"]), by_stack(live));
+}
