@@ -187,7 +187,7 @@ fn root_a_held_command_survives_a_user_with_two_capabilities() {
         .run_as(USER, "+bpf,+perfmon")
         .start();
     let pid = gpuprobe.talk.ready();
-    crate::faults::killed::killed_while_holding(&mut gpuprobe, pid, &copy.standin().runtime());
+    crate::faults::held::killed_while_holding(&mut gpuprobe, pid, &copy.standin().runtime());
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! gpuprobe is killed while it holds a process that has executed another program.
+//! gpuprobe is killed while it holds a process, at `exec` or `dlopen`, and while it traces a command.
 
 use nix::sys::signal::Signal;
 use procfs::process::Process;
 
 use crate::harness::child::{children_of, raw, state_of};
-use crate::harness::{Backend, Setup, standin, wait_for};
+use crate::harness::{Backend, Gpuprobe, Setup, standin, wait_for};
 
 /// Whether the process `pid` is stopped at the start of the program.
 fn is_held(pid: u32, program: &str) -> bool {
@@ -50,25 +50,44 @@ fn root_a_child_that_is_held_at_exec_survives_us() {
 }
 
 #[test]
-fn root_no_child_stays_stopped_when_we_are_killed() {
-    let (program, runtime) = (standin().program_text(Backend::Dlopen), standin().runtime());
-    let child = format!("{program} -c 'load {runtime}; exit' >/dev/null");
-    // At any moment some are held, and more are about to be.
-    let script = format!(
-        "echo ready $$; while read -r line; do echo begun; \
-         for i in 1 2 3 4 5 6 7 8; do (for j in 1 2 3 4 5 6 7 8; do {child}; done) & done; \
-         wait; echo ended; done"
-    );
-    for round in 0..20 {
-        let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
-        let shell = gpuprobe.talk.ready();
-        gpuprobe.talk.send("go on");
-        assert_eq!(gpuprobe.talk.hear(), "begun");
-        wait_for("children", || {
-            (children_of(shell).len() > round % 8).then_some(())
-        });
-        gpuprobe.child.signal(Signal::SIGKILL);
-        assert_eq!(gpuprobe.exit_code(), 128 + 9);
-        assert_eq!(gpuprobe.talk.hear(), "ended", "all of them have gone on");
-    }
+fn root_the_command_survives_us() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
+    gpuprobe.talk.ready();
+    gpuprobe.talk.say("alloc 4096 3");
+    gpuprobe.child.signal(Signal::SIGKILL);
+    assert_eq!(gpuprobe.exit_code(), 128 + 9);
+    gpuprobe.talk.say("free 0");
+    let truth = gpuprobe.talk.done();
+    assert_eq!((truth.allocs, truth.frees), (3, 1));
+}
+
+/// gpuprobe is killed while the process `pid`, which `load`s a library, is held.
+pub(crate) fn killed_while_holding(gpuprobe: &mut Gpuprobe, pid: u32, runtime: &str) {
+    gpuprobe.child.signal(Signal::SIGSTOP);
+    gpuprobe.talk.send(&format!("load {runtime}"));
+    wait_for("the process to be held", || {
+        (state_of(pid) == Some('T')).then_some(())
+    });
+    gpuprobe.child.signal(Signal::SIGKILL);
+    assert_eq!(gpuprobe.exit_code(), 128 + 9);
+    assert_eq!(gpuprobe.talk.hear(), "ok", "the reply to load");
+    gpuprobe.talk.say("alloc 4096 3");
+    let truth = gpuprobe.talk.done();
+    assert_eq!((truth.allocs, truth.live), (3, 3));
+}
+
+#[test]
+fn root_a_held_command_survives_us() {
+    let mut gpuprobe = Setup::command([standin().program_text(Backend::Dlopen)]).start();
+    let pid = gpuprobe.talk.ready();
+    killed_while_holding(&mut gpuprobe, pid, &standin().runtime());
+}
+
+#[test]
+fn root_a_held_grandchild_survives_us() {
+    let script = format!("{}; exit 0", standin().program_text(Backend::Dlopen));
+    let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
+    let pid = gpuprobe.talk.ready();
+    assert_ne!(pid, gpuprobe.child.pid());
+    killed_while_holding(&mut gpuprobe, pid, &standin().runtime());
 }

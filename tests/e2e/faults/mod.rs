@@ -1,16 +1,14 @@
 //! What goes wrong on a machine, to the traced processes and to gpuprobe itself. `docs/reliability.md`
-//! lists what is promised of each.
+//! lists what is promised of each. What gpuprobe leaves behind when it is killed is in `tests/faults`.
 
 mod clock;
 mod full;
-mod held;
-pub(crate) mod killed;
+pub(crate) mod held;
 mod leaving;
 mod reader;
 mod reload;
 mod reuse;
 mod same;
-mod stages;
 mod terminal;
 
 use std::path::{Path, PathBuf};

@@ -31,7 +31,7 @@ pub(crate) use root::Root;
 pub(crate) use standin::{Backend, OwnCopy, copy_program, standin};
 pub(crate) use talk::{Workload, said};
 pub(crate) use truth::Truth;
-pub(crate) use turns::{alone, system_wide, unobserved};
+pub(crate) use turns::{alone, system_wide};
 
 /// After this long, what a test waits for will not come any more.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);

@@ -8,14 +8,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 enum Group {
     /// Tests with a tracer of the whole system.
     Tracers,
-    /// Tests whose programs nobody else may probe.
-    Unobserved,
     /// Tests that make more events than a tracer of the whole system could keep up with, one at a
     /// time.
     Alone,
 }
 
-const GROUPS: usize = 3;
+const GROUPS: usize = 2;
 
 /// How many tests of each group run, and wait to.
 struct Turns {
@@ -81,11 +79,6 @@ impl Drop for Turn {
 /// To be held while a tracer of the whole system runs.
 pub(crate) fn system_wide() -> Turn {
     Turn::of(Group::Tracers)
-}
-
-/// To be held by a test whose programs no other test may probe.
-pub(crate) fn unobserved() -> Turn {
-    Turn::of(Group::Unobserved)
 }
 
 /// To be held while no other test may trace the whole system, nor keep the processors busy.

@@ -5,7 +5,7 @@ use procfs::process::Process;
 use super::stage::{Doomed, Stage};
 use super::{ALLOCATIONS, until_hit, wait_until_unprobed};
 use crate::harness::child::{children_of, raw, state_of};
-use crate::harness::{Backend, OwnCopy, Setup, unobserved, wait_for};
+use crate::harness::{Backend, OwnCopy, Setup, wait_for};
 
 /// All that descends from a process.
 fn descendants_of(pid: u32) -> Vec<u32> {
@@ -70,7 +70,6 @@ fn killed_at(copy: &OwnCopy, kind: &str, stage: Stage) -> bool {
 
 #[test]
 fn root_killed_with_a_command_it_leaves_nothing_and_no_guard() {
-    let _turn = unobserved();
     let copy = OwnCopy::new();
     for (kind, stage, wanted) in [
         ("session", Stage::Tracing, 5),

@@ -8,10 +8,9 @@ use nix::sys::signal::Signal;
 use procfs::process::{MMPermissions, MMapPath, Process};
 use tempfile::TempDir;
 
-use crate::harness::child::{raw, state_of};
-use crate::harness::{
-    Backend, OwnCopy, Setup, Workload, standin, unobserved, wait_for, wait_within,
-};
+use crate::harness::child::{children_of, raw, state_of};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, standin, wait_for, wait_within};
+use crate::rounds;
 
 /// Removing one perf-event uprobe takes the kernel a tenth of a second, more where it is busy,
 /// and whoever is killed ends when all of its are removed.
@@ -19,7 +18,7 @@ const REMOVAL: Duration = Duration::from_secs(300);
 
 /// Whether the code of the CUDA libraries in a process is not as in their files, which it is not
 /// while there are breakpoints in it.
-pub(super) fn has_breakpoints(pid: u32) -> bool {
+pub(crate) fn has_breakpoints(pid: u32) -> bool {
     let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
     let maps = Process::new(raw(pid).as_raw()).unwrap().maps().unwrap();
     let mut compared = 0;
@@ -50,7 +49,6 @@ pub(super) fn has_breakpoints(pid: u32) -> bool {
 
 fn killed_with(kind: &str) {
     // Libraries of our own, so that no other test has breakpoints in them.
-    let _turn = unobserved();
     let copy = OwnCopy::for_attach(kind);
     let folder = TempDir::new().unwrap();
     let recording = folder.path().join("run.sqlite");
@@ -112,55 +110,7 @@ fn root_killed_with_probes_by_offset_it_leaves_nothing() {
 }
 
 #[test]
-fn root_the_command_survives_us() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
-    gpuprobe.talk.ready();
-    gpuprobe.talk.say("alloc 4096 3");
-    gpuprobe.child.signal(Signal::SIGKILL);
-    assert_eq!(gpuprobe.exit_code(), 128 + 9);
-    gpuprobe.talk.say("free 0");
-    let truth = gpuprobe.talk.done();
-    assert_eq!((truth.allocs, truth.frees), (3, 1));
-}
-
-/// gpuprobe is killed while the process `pid`, which `load`s a library, is held.
-pub(crate) fn killed_while_holding(
-    gpuprobe: &mut crate::harness::Gpuprobe,
-    pid: u32,
-    runtime: &str,
-) {
-    gpuprobe.child.signal(Signal::SIGSTOP);
-    gpuprobe.talk.send(&format!("load {runtime}"));
-    wait_for("the process to be held", || {
-        (state_of(pid) == Some('T')).then_some(())
-    });
-    gpuprobe.child.signal(Signal::SIGKILL);
-    assert_eq!(gpuprobe.exit_code(), 128 + 9);
-    assert_eq!(gpuprobe.talk.hear(), "ok", "the reply to load");
-    gpuprobe.talk.say("alloc 4096 3");
-    let truth = gpuprobe.talk.done();
-    assert_eq!((truth.allocs, truth.live), (3, 3));
-}
-
-#[test]
-fn root_a_held_command_survives_us() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Dlopen)]).start();
-    let pid = gpuprobe.talk.ready();
-    killed_while_holding(&mut gpuprobe, pid, &standin().runtime());
-}
-
-#[test]
-fn root_a_held_grandchild_survives_us() {
-    let script = format!("{}; exit 0", standin().program_text(Backend::Dlopen));
-    let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
-    let pid = gpuprobe.talk.ready();
-    assert_ne!(pid, gpuprobe.child.pid());
-    killed_while_holding(&mut gpuprobe, pid, &standin().runtime());
-}
-
-#[test]
 fn root_a_process_that_is_stopped_when_we_end_goes_on() {
-    let _turn = unobserved();
     let copy = OwnCopy::new();
     let mut workload = Workload::of(&copy, Backend::Shared);
     workload.say("freenull");
@@ -192,4 +142,30 @@ fn root_a_process_that_is_stopped_when_we_end_goes_on() {
     }
     let truth = workload.done();
     assert_eq!((truth.allocs, truth.frees, truth.failed), (40, 20, 0));
+}
+
+#[test]
+fn root_no_child_stays_stopped_when_we_are_killed() {
+    let (program, runtime) = (standin().program_text(Backend::Dlopen), standin().runtime());
+    let child = format!("{program} -c 'load {runtime}; exit' >/dev/null");
+    // At any moment some are held, and more are about to be.
+    let script = format!(
+        "echo ready $$; while read -r line; do echo begun; \
+         for i in 1 2 3 4 5 6 7 8; do (for j in 1 2 3 4 5 6 7 8; do {child}; done) & done; \
+         wait; echo ended; done"
+    );
+    // One after the other has more children by then.
+    let step = 20 / rounds(20);
+    for round in (0..20).step_by(step) {
+        let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
+        let shell = gpuprobe.talk.ready();
+        gpuprobe.talk.send("go on");
+        assert_eq!(gpuprobe.talk.hear(), "begun");
+        wait_for("children", || {
+            (children_of(shell).len() > round % 8).then_some(())
+        });
+        gpuprobe.child.signal(Signal::SIGKILL);
+        assert_eq!(gpuprobe.exit_code(), 128 + 9);
+        assert_eq!(gpuprobe.talk.hear(), "ended", "all of them have gone on");
+    }
 }

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::killed::has_breakpoints;
 use crate::harness::gpuprobe::BINARY;
-use crate::harness::{Backend, Objects, OwnCopy, Setup, Workload, unobserved, wait_within};
+use crate::harness::{Backend, Objects, OwnCopy, Setup, Workload, wait_within};
+use crate::killed::has_breakpoints;
+use crate::rounds;
 use stage::{Doomed, Stage, count};
 
 /// Removing perf-event uprobes takes long.
@@ -56,8 +57,9 @@ fn wait_until_unprobed(pid: u32, kind: &str, stage: Stage) {
 }
 
 /// Has `round` kill one gpuprobe, until so many were in their stage when they were killed: it says
-/// which were.
-fn until_hit(stage: Stage, wanted: usize, mut round: impl FnMut(usize) -> bool) {
+/// which were. `all` are wanted in all rounds.
+fn until_hit(stage: Stage, all: usize, mut round: impl FnMut(usize) -> bool) {
+    let wanted = rounds(all);
     let mut tried = 0;
     let mut hit = 0;
     while hit < wanted {
@@ -69,7 +71,6 @@ fn until_hit(stage: Stage, wanted: usize, mut round: impl FnMut(usize) -> bool) 
 
 /// Kills one gpuprobe at each of the stages, so often.
 fn killed_at(kind: &str, stages: &[(Stage, usize)]) {
-    let _turn = unobserved();
     let copy = OwnCopy::for_attach(kind);
     let folder = TempDir::new().unwrap();
     let mut workload = Workload::of(&copy, Backend::Shared);
@@ -126,9 +127,9 @@ fn root_killed_while_it_starts_and_attaches_it_leaves_nothing() {
         ("perf", &[50]),
     ] {
         let all = all_objects(kind);
-        let stages = moments
-            .iter()
-            .map(|&part| (Stage::Starting(all * part / 100), 1));
+        // From the last on, of which some have links.
+        let moments = moments.iter().rev().step_by(8 / rounds(8));
+        let stages = moments.map(|&part| (Stage::Starting(all * part / 100), 1));
         killed_at(kind, &stages.collect::<Vec<_>>());
     }
 }
