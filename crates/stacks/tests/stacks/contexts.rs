@@ -66,6 +66,25 @@ fn on_the_stack_of_a_coroutine() {
     assert!(unwound.slots.len() == 2);
 }
 
+/// Neither stack nor frame pointer leads to the callers: other registers do, as they were saved on the
+/// way.
+#[test]
+fn through_functions_that_keep_their_frames_in_other_registers() {
+    const PATH: [&str; 7] = [
+        "bottom", "saver", "by_r12", "by_rbx", "main", "libc", "_start",
+    ];
+    for frame in ["-fomit-frame-pointer", "-fno-omit-frame-pointer"] {
+        let build = Build {
+            source: "registers.c",
+            flags: &["-O2", frame],
+            is_stripped: false,
+        };
+        let folder = folder();
+        let process = Stopped::start(&build.put(folder.path()), &[]);
+        assert_eq!(World::new().names(&process), PATH, "{frame}");
+    }
+}
+
 #[test]
 fn on_the_stack_of_a_thread() {
     assert_eq!(names("thread"), ["bottom", "in_thread", "libc"]);
