@@ -50,6 +50,7 @@ pub use transfers::Transfers;
 
 use change::Changes;
 use gpuprobe_cuda::{Modes, Op};
+use gpuprobe_model::Lost;
 use gpuprobe_model::event::{Call, Event, Task};
 use transfers::{Transfer, Which};
 
@@ -152,12 +153,48 @@ impl State {
         &mut self.ledger.changes.list
     }
 
+    /// Adds what had no room here to what was lost on the way.
+    pub fn add_left_out(&self, lost: &mut Lost) {
+        lost.memory += self.ledger.left_out();
+        lost.tensors += self.ledger.tensors_left_out();
+        lost.names += self.launches.names_left_out;
+    }
+
     /// Notes that a report has shown everything.
     pub fn mark_reported(&mut self) {
         self.ledger.mark_reported();
         self.launches.mark_reported();
         self.transfers.mark_reported();
         self.activity.mark_reported();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_room_is_lost() {
+        let mut state = State::default();
+        state.ledger.left_out = 3;
+        state.ledger.tensors_left_out = 5;
+        state.launches.names_left_out = 7;
+        let mut lost = Lost {
+            memory: 100,
+            tensors: 200,
+            names: 300,
+            stacks: 400,
+            ..Lost::default()
+        };
+        state.add_left_out(&mut lost);
+        let expected = Lost {
+            memory: 103,
+            tensors: 205,
+            names: 307,
+            stacks: 400,
+            ..Lost::default()
+        };
+        assert_eq!(lost, expected);
     }
 }
 

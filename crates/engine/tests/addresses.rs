@@ -218,6 +218,31 @@ proptest! {
     }
 }
 
+/// From the entry of its free on, what was in a block may be another's, before the free has returned.
+#[test]
+fn a_block_ends_when_its_free_is_entered() {
+    let mut ledger = Ledger::default();
+    ledger.index_addresses();
+    let mut apply = |symbol, pages: (u64, u64), device, times| {
+        let (start, bytes) = (pages.0 * PAGE, pages.1 * PAGE);
+        let call = Call {
+            device,
+            ..call(symbol, 7, start, bytes, times)
+        };
+        ledger.apply_unreported(&Event::Call(call));
+    };
+    apply("cuMemAlloc_v2", (2, 1), Some(0), (10, 20));
+    // Around the place of the first, on another thread and device, while its free has not returned.
+    apply("cuMemAlloc_v2", (1, 4), Some(1), (110, 120));
+    apply("cuMemFree_v2", (2, 1), None, (100, 200));
+    apply("cuMemFree_v2", (1, 4), None, (160, 170));
+    let at = |at_ns| ledger.find_address(7, 2 * PAGE + 5, at_ns);
+    assert_eq!(at(99), Some(Whereabouts::Device(Some(0))));
+    assert_eq!(at(150), Some(Whereabouts::Device(Some(1))));
+    assert_eq!(at(160), None);
+    assert_eq!(at(199), None);
+}
+
 #[test]
 fn what_ended_long_ago_is_forgotten_and_costs_no_memory() {
     let mut ledger = Ledger::default();

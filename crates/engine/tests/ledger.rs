@@ -277,6 +277,32 @@ fn a_reused_pid_is_a_new_process() {
 }
 
 #[test]
+fn the_peak_is_of_one_moment_whatever_came_and_went_before() {
+    let mut world = World::default();
+    for (sizes, peak_bytes) in [
+        (&[100][..], 100),
+        (&[60], 100),
+        (&[70, 40, 9], 119),
+        (&[119], 119),
+    ] {
+        for &size in sizes {
+            world.step(Step::Allocate(size));
+        }
+        assert_eq!(world.ledger.peak_bytes(), peak_bytes);
+        let ended = Event::Exit(task(PID, PID, "train"));
+        world.ledger.apply(&ended, |_| Identity::default());
+        world.live.clear();
+    }
+    // Neither is one that ended unseen counted on.
+    world.step(Step::Allocate(110));
+    world.ledger.end_unseen(PID);
+    world.live.clear();
+    world.step(Step::Allocate(120));
+    assert_eq!(world.ledger.peak_bytes(), 120);
+    assert_eq!(world.ledger.peak_ns(), Some(world.now_ns));
+}
+
+#[test]
 fn many_clean_processes_take_bounded_memory() {
     let mut ledger = Ledger::default();
     for pid in 1..=10_000 {

@@ -35,9 +35,7 @@ impl Run<'_> {
         lost.cupti_dropped = missed.dropped;
         lost.cupti_unknown = missed.unknown;
         lost.cupti_malformed = missed.malformed;
-        lost.names += self.sink.state.launches.names_left_out;
-        lost.memory += self.sink.state.ledger.left_out();
-        lost.tensors += self.sink.state.ledger.tensors_left_out();
+        self.sink.state.add_left_out(&mut lost);
         lost.python += self.sink.stacks.as_ref().map_or(0, Stacks::lost_python);
         lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
         if lost.tasks > self.lost.tasks {

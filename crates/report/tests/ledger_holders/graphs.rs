@@ -312,6 +312,36 @@ impl Driver {
     }
 }
 
+/// What there is no room for is counted, call by call.
+#[test]
+fn nodes_of_graphs_that_have_no_room_are_left_out() {
+    // Graphs that are remembered.
+    const MOST: u64 = 1 << 18;
+    let mut world = World::new();
+    for graph in 1..=MOST + 3 {
+        let args = Args {
+            address: graph << 4,
+            bytes: 512,
+            device: Some(0),
+            out: graph << 12,
+            ..Args::default()
+        };
+        world.call("cuGraphAddMemAllocNode", args);
+        assert_eq!(world.ledger.left_out(), graph.saturating_sub(MOST));
+    }
+    let destroyed = Args {
+        address: 1 << 4,
+        ..Args::default()
+    };
+    world.call("cuGraphDestroy", destroyed);
+    let again = Args {
+        address: (MOST + 7) << 4,
+        ..Args::default()
+    };
+    world.call("cuGraphAddMemAllocNode", again);
+    assert_eq!(world.ledger.left_out(), 3, "there is room again");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
