@@ -14,7 +14,7 @@ use serde_json::Value;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::validator::check_all;
-use crate::{Folder, allocations, gpuprobe, report_json};
+use crate::{Folder, allocations, gpuprobe, report, report_json};
 
 pub(crate) const BEGAN: &str = "2026-11-25T15:45:30+07:00";
 pub(crate) const PID: u32 = 574;
@@ -54,18 +54,26 @@ fn mark(second: u32, is_final: bool) -> Note {
     })
 }
 
-/// A run of two reports, as the session would record it.
-pub(crate) fn record(path: &Path) {
+/// When the run began, by the clock of its events.
+const BEGAN_NS: i64 = 1_000;
+
+/// A recording of memory that begins now.
+fn begin(path: &Path) -> Player {
     let began = DateTime::parse_from_rfc3339(BEGAN).unwrap();
     let modes = Modes {
         memleak: true,
         ..Modes::default()
     };
     let facts = Facts {
-        clock: Clock::at(began, 1_000),
+        clock: Clock::at(began, BEGAN_NS),
         ..Facts::now(modes)
     };
-    let mut recorder = Player::recording(path, facts).unwrap();
+    Player::recording(path, facts).unwrap()
+}
+
+/// A run of two reports, as the session would record it.
+pub(crate) fn record(path: &Path) {
+    let mut recorder = begin(path);
     let identity = Identity {
         single_gpu: true,
         ..Identity::default()
@@ -157,6 +165,104 @@ fn a_replay_is_the_live_report() {
         last["memleak"]["processes"][0]["threads"][0]["allocations"][0]["time"],
         "2026-11-25T15:45:30.000001+07:00"
     );
+}
+
+#[test]
+fn a_recording_says_whether_it_is_complete() {
+    const NOTE: &str = "note: the recording";
+    let folder = Folder::new();
+    let (whole, partial) = (folder.path("whole.sqlite"), folder.path("partial.sqlite"));
+    record(&whole);
+    let mut recorder = begin(&partial);
+    recorder.record(call("cudaMalloc", 0x1000, 64, 2_000).as_bytes());
+    recorder.note(Note::Dropped(5));
+    recorder.finish();
+    let meta = |file: &Path, sql: &str| -> String {
+        let connection = Connection::open(file).unwrap();
+        connection.query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    let complete = "SELECT val FROM GPUPROBE_META WHERE key = 'complete'";
+    let dropped = "SELECT CAST(count AS TEXT) FROM GPUPROBE_LOST WHERE what = 'recording'";
+    assert_eq!(meta(&whole, complete), "true");
+    assert_eq!(meta(&whole, dropped), "0");
+    assert_eq!(meta(&partial, complete), "false");
+    assert_eq!(meta(&partial, dropped), "5");
+    let said = report(&whole, &[]);
+    assert!(!said.contains(NOTE), "{said}");
+    let said = report(&partial, &[]);
+    assert!(
+        said.contains("note: the recording is not complete: it did not keep up"),
+        "{said}"
+    );
+    assert_eq!(report_json(&partial, &[])["lost"]["recording"], 5);
+    // As one that was cut off.
+    let connection = Connection::open(&partial).unwrap();
+    let cut = "DELETE FROM GPUPROBE_META WHERE key = 'complete'";
+    connection.execute(cut, []).unwrap();
+    drop(connection);
+    let said = report(&partial, &[]);
+    assert!(said.contains("note: the recording has no end"), "{said}");
+}
+
+/// Memory is there from when a call returns until another is entered.
+#[test]
+fn rows_of_memory_are_at_the_times_of_their_calls() {
+    let folder = Folder::new();
+    let file = folder.path("run.sqlite");
+    let mut recorder = begin(&file);
+    let mut at = |symbol: &str, address, size, (start_ns, end_ns): (u64, u64)| {
+        let mut call = call(symbol, address, size, 1_000 + start_ns);
+        call.end_ns = 1_000 + end_ns;
+        recorder.record(call.as_bytes());
+    };
+    at("cudaMalloc", 0x1000, 64, (100, 140));
+    at("cudaFree", 0x1000, 0, (200, 290));
+    // Whose free has been entered, and gave way; then it returns.
+    at("cudaMalloc", 0x2000, 65, (300, 310));
+    at("cudaMalloc", 0x2000, 66, (400, 420));
+    at("cudaFree", 0x2000, 0, (350, 500));
+    at("cudaFree", 0x9000, 0, (600, 690));
+    recorder.finish();
+    let connection = Connection::open(&file).unwrap();
+    let rows = |sql: &str| -> Vec<[Option<i64>; 4]> {
+        let mut statement = connection.prepare(sql).unwrap();
+        let rows = statement.query_map([], |row| {
+            Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?])
+        });
+        rows.unwrap().map(Result::unwrap).collect()
+    };
+    let some = |values: [i64; 4]| values.map(Some);
+    // Time, what is done (1: freed), bytes, and the number of the call.
+    let memory = "SELECT start, memoryOperationType, bytes, correlationId \
+                  FROM CUDA_GPU_MEMORY_USAGE_EVENTS ORDER BY rowid";
+    let gave_way = [Some(420), Some(1), Some(65), None];
+    assert_eq!(
+        rows(memory),
+        [
+            some([140, 0, 64, 1]),
+            some([200, 1, 64, 2]),
+            some([310, 0, 65, 3]),
+            gave_way,
+            some([420, 0, 66, 4]),
+        ]
+    );
+    let calls = "SELECT start, \"end\", correlationId, returnValue \
+                 FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY rowid";
+    let times = [
+        (100, 140),
+        (200, 290),
+        (300, 310),
+        (400, 420),
+        (350, 500),
+        (600, 690),
+    ];
+    let expected: Vec<_> = (1..)
+        .zip(times)
+        .map(|(number, (start, end))| some([start, end, number, 0]))
+        .collect();
+    assert_eq!(rows(calls), expected);
+    let unmatched = "SELECT t0, address, correlationId, 0 FROM GPUPROBE_UNMATCHED_FREES";
+    assert_eq!(rows(unmatched), [some([600, 0x9000, 6, 0])]);
 }
 
 #[test]

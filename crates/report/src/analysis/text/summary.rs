@@ -88,14 +88,26 @@ pub(super) fn summary(report: &Report, lines: Lines, out: &mut dyn Write) -> io:
             "note: the recording stopped before the run did: {}",
             printable(why)
         )?;
-    } else if !session.notes.is_empty() && !session.notes.contains_key("complete") {
-        writeln!(
-            out,
-            "note: the recording has no end: it was cut off, or still goes on"
-        )?;
+    } else if !session.notes.is_empty() {
+        end(session.notes.get("complete").map(String::as_str), out)?;
     }
     findings(about.findings.as_ref(), out)?;
     crate::text::write_lost(&report.lost, out)
+}
+
+/// How a recording ended, unless it has its end and all that was seen.
+fn end(complete: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
+    match complete {
+        Some("true") => Ok(()),
+        Some(_) => writeln!(
+            out,
+            "note: the recording is not complete: it did not keep up, and events are left out of it"
+        ),
+        None => writeln!(
+            out,
+            "note: the recording has no end: it was cut off, or still goes on"
+        ),
+    }
 }
 
 /// The program that recorded, the command, when it began and the GPUs.
