@@ -187,6 +187,43 @@ fn root_attached_late_a_device_is_unknown_until_it_is_chosen() {
     }
 }
 
+/// What was current before we looked is below what we have seen, and unknown.
+#[test]
+fn root_attached_late_a_device_is_unknown_below_what_was_seen() {
+    let settings = [("STANDIN_DEVICES", "4")];
+    let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
+    for device in [1, 2] {
+        workload.say(&format!("ctx create {device}"));
+    }
+    let mut gpuprobe = Setup::pid(workload.pid).start();
+    // At the bottom of what is seen, the context that is made is current instead of another.
+    let made = workload.say("ctx create 3");
+    let made = made.split(' ').next().unwrap().to_owned();
+    workload.say("ctx pop");
+    workload.say("alloc 1002");
+    workload.say(&format!("ctx set {made}"));
+    workload.say("alloc 1003");
+    workload.say("ctx pop");
+    workload.say("alloc 1001");
+    // From there on, as ever.
+    workload.say(&format!("ctx push {made}"));
+    workload.say("alloc 1030");
+    workload.say("ctx pop");
+    workload.say("alloc 1010");
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    for (bytes, expected) in [
+        (1002, unknown()),
+        (1003, json!(3)),
+        (1001, unknown()),
+        (1030, json!(3)),
+        (1010, unknown()),
+    ] {
+        let found = device(&report, workload.pid, bytes);
+        assert_eq!(found, expected, "{bytes} bytes");
+    }
+}
+
 #[test]
 fn root_where_more_come_late_than_there_is_room_for_devices_are_unknown() {
     let _shared = system_wide();

@@ -203,6 +203,8 @@ bool parse_double(const char *word, double max, double *value, struct reply *rep
 bool stream_named(const char *text, void **stream, bool *captured, struct reply *reply);
 /* Streams, graphs and modules of the context went with it; see thread_context. */
 void streams_forget_context(int device, const void *context);
+/* `joining` then waits for what is on `stream`: joins its capture, too. */
+int stream_join(void *joining, void *stream);
 void modules_forget_context(int device, const void *context);
 
 /* Runs `line` on the worker thread `name` and waits for it. */

@@ -33,7 +33,6 @@ static const struct shape {
     [COPY_3D_D2D] = { "3d-d2d", DEVICE, DEVICE },
     [COPY_BATCH] = { "batch", DEVICE, HOST },
     [COPY_BATCH_3D] = { "batch-3d", DEVICE, HOST },
-    [COPY_BATCH_3D_MANY] = { "batch-3d-many", DEVICE, HOST },
     [COPY_BATCH_3D_ARRAY] = { "batch-3d-array", ARRAY, HOST },
     [COPY_H2A] = { "h2a", ARRAY, HOST },
     [COPY_A2H] = { "a2h", HOST, ARRAY },
@@ -246,21 +245,30 @@ static bool running_stream(const char *text, void **stream, struct reply *reply)
 static bool run_copy(struct words *words, struct reply *reply)
 {
     struct copy copy = { .kind = COPY_H2D };
-    uint64_t count = 1, dst = 0, src = 0;
+    uint64_t count = 1, dst = 0, src = 0, parts = BATCH_PARTS;
     const char *via = NULL, *stream = NULL;
     bool pinned = false;
     const struct option options[] = {
-        { NULL, OPTION_NUMBER, &count, MAX_CALLS },  { "via", OPTION_TEXT, &via, 0 },
-        { "stream", OPTION_TEXT, &stream, 0 },       { "pinned", OPTION_FLAG, &pinned, 0 },
-        { "dst", OPTION_NUMBER, &dst, UINTPTR_MAX }, { "src", OPTION_NUMBER, &src, UINTPTR_MAX },
+        { NULL, OPTION_NUMBER, &count, MAX_CALLS },
+        { "via", OPTION_TEXT, &via, 0 },
+        { "stream", OPTION_TEXT, &stream, 0 },
+        { "pinned", OPTION_FLAG, &pinned, 0 },
+        { "dst", OPTION_NUMBER, &dst, UINTPTR_MAX },
+        { "src", OPTION_NUMBER, &src, UINTPTR_MAX },
+        { "parts", OPTION_NUMBER, &parts, MOST_BATCH_PARTS },
     };
     if (!find_shape(words->word[1], &copy.kind, reply) ||
         !parse_u64(words->word[2], SIZE_MAX / 2, &copy.bytes, reply) ||
         !parse_options(words, 3, options, sizeof options / sizeof *options, reply) ||
         !running_stream(stream, &copy.stream, reply))
         return false;
+    if (!parts) {
+        reply_add(reply, "a batch of nothing");
+        return false;
+    }
     copy.dst = (void *)dst;
     copy.src = (void *)src;
+    copy.parts = parts;
     copy.dst_place = shapes[copy.kind].dst;
     copy.src_place = shapes[copy.kind].src;
     const struct copy_method *method = find_copy_method(copy.kind, via, reply);
@@ -327,8 +335,9 @@ static bool run_set(struct words *words, struct reply *reply)
 
 const struct command copy_commands[] = {
     { "copy",
-      "copy KIND BYTES [COUNT] [via=FUNCTION] [stream=STREAM] [pinned] [dst=ADDRESS] [src=ADDRESS]",
-      2, 8, NEEDS_API, run_copy },
+      "copy KIND BYTES [COUNT] [via=FUNCTION] [stream=STREAM] [pinned] [dst=ADDRESS] [src=ADDRESS] "
+      "[parts=COUNT]",
+      2, 9, NEEDS_API, run_copy },
     { "set", "set BYTES [COUNT] [via=FUNCTION] [stream=STREAM]", 1, 4, NEEDS_API, run_set },
     { .name = NULL },
 };

@@ -70,20 +70,20 @@ static void *batch_stream(const struct copy *c)
 
 /* The arguments of a batch that is `c` in parts. */
 struct batch {
-    CUdeviceptr dsts[BATCH_PARTS], srcs[BATCH_PARTS];
-    size_t sizes[BATCH_PARTS], attribute_index, failed_index;
+    CUdeviceptr dsts[MOST_BATCH_PARTS], srcs[MOST_BATCH_PARTS];
+    size_t sizes[MOST_BATCH_PARTS], attribute_index, failed_index;
     CUmemcpyAttributes attributes;
 };
 
 static struct batch *batch_of(const struct copy *c)
 {
     static _Thread_local struct batch batch;
-    size_t part = c->bytes / BATCH_PARTS;
+    size_t part = c->bytes / c->parts;
     batch = (struct batch){ .attributes = { .srcAccessOrder = 1 } };
-    for (size_t i = 0; i < BATCH_PARTS; i++) {
+    for (size_t i = 0; i < c->parts; i++) {
         batch.dsts[i] = ADDRESS(c->dst) + i * part;
         batch.srcs[i] = ADDRESS(c->src) + i * part;
-        batch.sizes[i] = i + 1 < BATCH_PARTS ? part : c->bytes - i * part;
+        batch.sizes[i] = i + 1 < c->parts ? part : c->bytes - i * part;
     }
     return &batch;
 }
@@ -91,20 +91,15 @@ static struct batch *batch_of(const struct copy *c)
 static int call_batch(const struct copy *c, __typeof__(&cuMemcpyBatchAsync) function)
 {
     struct batch *b = batch_of(c);
-    return function(b->dsts, b->srcs, b->sizes, BATCH_PARTS, &b->attributes, &b->attribute_index, 1,
+    return function(b->dsts, b->srcs, b->sizes, c->parts, &b->attributes, &b->attribute_index, 1,
                     &b->failed_index, batch_stream(c));
 }
 
 static int call_batch_v2(const struct copy *c, __typeof__(&cuMemcpyBatchAsync_v2) function)
 {
     struct batch *b = batch_of(c);
-    return function(b->dsts, b->srcs, b->sizes, BATCH_PARTS, &b->attributes, &b->attribute_index, 1,
+    return function(b->dsts, b->srcs, b->sizes, c->parts, &b->attributes, &b->attribute_index, 1,
                     batch_stream(c));
-}
-
-static size_t parts_of(const struct copy *c)
-{
-    return c->kind == COPY_BATCH_3D_MANY ? MANY_BATCH_PARTS : BATCH_PARTS;
 }
 
 static void set_operand(CUmemcpy3DOperand *operand, enum place place, void *start, size_t offset)
@@ -121,10 +116,10 @@ static void set_operand(CUmemcpy3DOperand *operand, enum place place, void *star
 /* The operations of a batch that is `c` in parts: cuboids, where the bytes can be divided. */
 static CUDA_MEMCPY3D_BATCH_OP *cuboids_of(const struct copy *c)
 {
-    static _Thread_local CUDA_MEMCPY3D_BATCH_OP cuboids[MANY_BATCH_PARTS];
-    size_t parts = parts_of(c), part = c->bytes / parts;
-    for (size_t i = 0; i < parts; i++) {
-        size_t bytes = i + 1 < parts ? part : c->bytes - i * part;
+    static _Thread_local CUDA_MEMCPY3D_BATCH_OP cuboids[MOST_BATCH_PARTS];
+    size_t part = c->bytes / c->parts;
+    for (size_t i = 0; i < c->parts; i++) {
+        size_t bytes = i + 1 < c->parts ? part : c->bytes - i * part;
         size_t height = bytes % 2 ? 1 : 2, depth = bytes / height % 3 ? 1 : 3;
         cuboids[i] = (CUDA_MEMCPY3D_BATCH_OP){
             .extent = { bytes / height / depth, height, depth },
@@ -139,19 +134,19 @@ static CUDA_MEMCPY3D_BATCH_OP *cuboids_of(const struct copy *c)
 static int call_cuboids(const struct copy *c, __typeof__(&cuMemcpy3DBatchAsync) function)
 {
     size_t failed_index;
-    return function(parts_of(c), cuboids_of(c), &failed_index, 0, batch_stream(c));
+    return function(c->parts, cuboids_of(c), &failed_index, 0, batch_stream(c));
 }
 
 static int call_cuboids_v2(const struct copy *c, __typeof__(&cuMemcpy3DBatchAsync_v2) function)
 {
-    return function(parts_of(c), cuboids_of(c), 0, batch_stream(c));
+    return function(c->parts, cuboids_of(c), 0, batch_stream(c));
 }
 
 #define UNIFIED_KINDS                                                                    \
     (KIND(DEFAULT_H2D) | KIND(DEFAULT_D2H) | KIND(DEFAULT_D2D) | KIND(H2H) | KIND(H2D) | \
      KIND(D2H) | KIND(D2D))
 #define KINDS_2D (KIND(2D_H2D) | KIND(2D_D2H) | KIND(2D_D2D))
-#define KINDS_BATCH_3D (KIND(BATCH_3D) | KIND(BATCH_3D_MANY) | KIND(BATCH_3D_ARRAY))
+#define KINDS_BATCH_3D (KIND(BATCH_3D) | KIND(BATCH_3D_ARRAY))
 #define KINDS_3D (KIND(3D_H2D) | KIND(3D_D2H) | KIND(3D_D2D))
 
 /* TWINS(function, suffix of its twin, kinds, arguments in terms of `c`) */

@@ -172,17 +172,24 @@ static int stream_synchronize(void *stream)
     return cuStreamSynchronize(stream);
 }
 
-static int stream_join(void *joining, void *stream)
+static int event_create(void **event)
 {
-    CUevent event;
-    int error = cuEventCreate(&event, 0);
-    if (error)
-        return error;
-    error = cuEventRecord(event, stream);
-    if (!error)
-        error = cuStreamWaitEvent(joining, event, 0);
-    int destroy_error = cuEventDestroy_v2(event);
-    return error ? error : destroy_error;
+    return cuEventCreate((CUevent *)event, 0);
+}
+
+static int event_destroy(void *event)
+{
+    return cuEventDestroy_v2(event);
+}
+
+static int event_record(void *event, void *stream)
+{
+    return cuEventRecord(event, stream);
+}
+
+static int stream_wait(void *stream, void *event)
+{
+    return cuStreamWaitEvent(stream, event, 0);
 }
 
 static int capture_begin(void *stream)
@@ -229,7 +236,10 @@ const struct work_api driver_work = {
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_synchronize = stream_synchronize,
-    .stream_join = stream_join,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .stream_wait = stream_wait,
     .capture_begin = capture_begin,
     .capture_end = capture_end,
     .graph_nodes = graph_nodes,

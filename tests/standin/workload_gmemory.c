@@ -92,7 +92,7 @@ static bool run_gfork(struct words *words, struct reply *reply)
         return false;
     int error = api.work->stream_create(&graph->joined);
     if (!error)
-        error = api.work->stream_join(graph->joined, graph->stream);
+        error = stream_join(graph->joined, graph->stream);
     return reply_error(reply, error);
 }
 

@@ -13,9 +13,16 @@ static struct stream {
     void *stream;
     int device;
     void *context; /* see thread_context */
-    bool live, captured;
+    bool live;
+    unsigned capture; /* the number of the one that it is in, or 0 */
 } * streams;
 static size_t stream_count;
+
+static struct event {
+    void *event;
+    unsigned capture; /* of the stream where it was last recorded */
+} * events;
+static size_t event_count;
 
 static struct graph {
     void *graph, *exec;
@@ -47,7 +54,7 @@ bool stream_named(const char *text, void **stream, bool *captured, struct reply 
     else
         *stream = found->stream;
     if (captured)
-        *captured = found && found->captured;
+        *captured = found && found->capture;
     return true;
 }
 
@@ -73,7 +80,7 @@ static bool run_stream(struct words *words, struct reply *reply)
     if (error)
         return reply_error(reply, error);
     streams = realloc(streams, (stream_count + 1) * sizeof *streams);
-    streams[stream_count] = (struct stream){ stream, thread_device, thread_context, true, false };
+    streams[stream_count] = (struct stream){ stream, thread_device, thread_context, true, 0 };
     reply_add(reply, "%zu", stream_count++);
     return true;
 }
@@ -85,6 +92,76 @@ static bool run_syncstream(struct words *words, struct reply *reply)
            reply_error(reply, api.work->stream_synchronize(stream));
 }
 
+static bool run_streamdestroy(struct words *words, struct reply *reply)
+{
+    struct stream *stream = find_stream(words->word[1], reply);
+    if (!stream || !reply_error(reply, api.work->stream_destroy(stream->stream)))
+        return false;
+    stream->live = false;
+    return true;
+}
+
+/* ---- events ------------------------------------------------------------ */
+
+int stream_join(void *joining, void *stream)
+{
+    void *event;
+    int error = api.work->event_create(&event);
+    if (error)
+        return error;
+    error = api.work->event_record(event, stream);
+    if (!error)
+        error = api.work->stream_wait(joining, event);
+    int destroy_error = api.work->event_destroy(event);
+    return error ? error : destroy_error;
+}
+
+static struct event *find_event(const char *text, struct reply *reply)
+{
+    uint64_t number;
+    if (!parse_u64(text, SIZE_MAX, &number, reply))
+        return NULL;
+    if (number < event_count)
+        return &events[number];
+    reply_add(reply, "no event %s", text);
+    return NULL;
+}
+
+static bool run_event(struct words *words, struct reply *reply)
+{
+    (void)words;
+    struct event event = { NULL };
+    if (!reply_error(reply, api.work->event_create(&event.event)))
+        return false;
+    events = realloc(events, (event_count + 1) * sizeof *events);
+    events[event_count] = event;
+    reply_add(reply, "%zu", event_count++);
+    return true;
+}
+
+static bool run_record(struct words *words, struct reply *reply)
+{
+    struct event *event = find_event(words->word[1], reply);
+    const struct stream *stream = find_stream(words->word[2], reply);
+    if (!event || !stream ||
+        !reply_error(reply, api.work->event_record(event->event, stream->stream)))
+        return false;
+    event->capture = stream->capture;
+    return true;
+}
+
+static bool run_waitevent(struct words *words, struct reply *reply)
+{
+    struct stream *stream = find_stream(words->word[1], reply);
+    const struct event *event = find_event(words->word[2], reply);
+    if (!stream || !event ||
+        !reply_error(reply, api.work->stream_wait(stream->stream, event->event)))
+        return false;
+    if (event->capture)
+        stream->capture = event->capture;
+    return true;
+}
+
 /* ---- one step at a time ------------------------------------------------ */
 
 static bool run_capture(struct words *words, struct reply *reply)
@@ -92,9 +169,22 @@ static bool run_capture(struct words *words, struct reply *reply)
     struct stream *stream = find_stream(words->word[1], reply);
     if (!stream)
         return false;
+    static unsigned last;
     int error = api.work->capture_begin(stream->stream);
-    stream->captured |= !error;
+    if (!error)
+        stream->capture = ++last;
     return reply_error(reply, error);
+}
+
+/* Streams and events are in it no more. */
+static void forget_capture(unsigned capture)
+{
+    for (size_t i = 0; i < stream_count; i++)
+        if (streams[i].capture == capture)
+            streams[i].capture = 0;
+    for (size_t i = 0; i < event_count; i++)
+        if (events[i].capture == capture)
+            events[i].capture = 0;
 }
 
 /* A graph that can be launched, and how many nodes CUDA says that it has. */
@@ -118,7 +208,7 @@ static bool run_endcapture(struct words *words, struct reply *reply)
     int error = finish_capture(stream->stream, &graph, &nodes);
     if (error)
         return reply_error(reply, error);
-    stream->captured = false;
+    forget_capture(stream->capture);
     graphs = realloc(graphs, (graph_count + 1) * sizeof *graphs);
     graphs[graph_count] = graph;
     reply_add(reply, "%zu nodes=%zu", graph_count++, nodes);
@@ -171,7 +261,7 @@ CALL_SITE static int capture_launches(struct tally *tally, uint64_t kernels, voi
     if (!error)
         error = api.work->capture_begin(stream);
     if (!error && second)
-        error = api.work->stream_join(second, stream);
+        error = stream_join(second, stream);
     if (error)
         return error;
     for (uint64_t i = 0; i < kernels; i++) {
@@ -182,7 +272,7 @@ CALL_SITE static int capture_launches(struct tally *tally, uint64_t kernels, voi
         if (tally_result(tally, api.work->launches->call(&launch)))
             tally->captured++;
     }
-    return second ? api.work->stream_join(stream, second) : 0;
+    return second ? stream_join(stream, second) : 0;
 }
 
 static int make_graph(struct tally *tally, uint64_t kernels, uint64_t launches, void *stream,
@@ -235,6 +325,10 @@ static bool run_graph(struct words *words, struct reply *reply)
 const struct command graph_commands[] = {
     { "stream", "stream", 0, 0, NEEDS_API, run_stream },
     { "syncstream", "syncstream STREAM", 1, 1, NEEDS_API, run_syncstream },
+    { "streamdestroy", "streamdestroy STREAM", 1, 1, NEEDS_API, run_streamdestroy },
+    { "event", "event", 0, 0, NEEDS_API, run_event },
+    { "record", "record EVENT STREAM", 2, 2, NEEDS_API, run_record },
+    { "waitevent", "waitevent STREAM EVENT", 2, 2, NEEDS_API, run_waitevent },
     { "capture", "capture STREAM", 1, 1, NEEDS_API, run_capture },
     { "endcapture", "endcapture STREAM", 1, 1, NEEDS_API, run_endcapture },
     { "graphlaunch", "graphlaunch GRAPH [COUNT] [stream=STREAM]", 1, 3, NEEDS_API,

@@ -27,15 +27,15 @@ static const struct cudaMemcpy3DParms *rows_3d(const struct copy *c)
 
 static int call_batch(const struct copy *c, __typeof__(&cudaMemcpyBatchAsync) function)
 {
-    void *dsts[BATCH_PARTS], *srcs[BATCH_PARTS];
-    size_t sizes[BATCH_PARTS], attribute_index = 0, failed_index, part = c->bytes / BATCH_PARTS;
+    void *dsts[MOST_BATCH_PARTS], *srcs[MOST_BATCH_PARTS];
+    size_t sizes[MOST_BATCH_PARTS], attribute_index = 0, failed_index, part = c->bytes / c->parts;
     cudaMemcpyAttributes attributes = { .srcAccessOrder = 1 };
-    for (size_t i = 0; i < BATCH_PARTS; i++) {
+    for (size_t i = 0; i < c->parts; i++) {
         dsts[i] = (char *)c->dst + i * part;
         srcs[i] = (char *)c->src + i * part;
-        sizes[i] = i + 1 < BATCH_PARTS ? part : c->bytes - i * part;
+        sizes[i] = i + 1 < c->parts ? part : c->bytes - i * part;
     }
-    return function(dsts, srcs, sizes, BATCH_PARTS, &attributes, &attribute_index, 1, &failed_index,
+    return function(dsts, srcs, sizes, c->parts, &attributes, &attribute_index, 1, &failed_index,
                     c->stream ? (cudaStream_t)c->stream : CU_STREAM_PER_THREAD);
 }
 

@@ -175,17 +175,24 @@ static int stream_synchronize(void *stream)
     return runtime.cudaStreamSynchronize(stream);
 }
 
-static int stream_join(void *joining, void *stream)
+static int event_create(void **event)
 {
-    cudaEvent_t event;
-    int error = runtime.cudaEventCreate(&event);
-    if (error)
-        return error;
-    error = runtime.cudaEventRecord(event, stream);
-    if (!error)
-        error = runtime.cudaStreamWaitEvent(joining, event, 0);
-    int destroy_error = runtime.cudaEventDestroy(event);
-    return error ? error : destroy_error;
+    return runtime.cudaEventCreate((cudaEvent_t *)event);
+}
+
+static int event_destroy(void *event)
+{
+    return runtime.cudaEventDestroy(event);
+}
+
+static int event_record(void *event, void *stream)
+{
+    return runtime.cudaEventRecord(event, stream);
+}
+
+static int stream_wait(void *stream, void *event)
+{
+    return runtime.cudaStreamWaitEvent(stream, event, 0);
 }
 
 static int capture_begin(void *stream)
@@ -232,7 +239,10 @@ const struct work_api runtime_work = {
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_synchronize = stream_synchronize,
-    .stream_join = stream_join,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .stream_wait = stream_wait,
     .capture_begin = capture_begin,
     .capture_end = capture_end,
     .graph_nodes = graph_nodes,

@@ -61,7 +61,6 @@ enum copy_kind {
     COPY_3D_D2D,
     COPY_BATCH,
     COPY_BATCH_3D,
-    COPY_BATCH_3D_MANY,
     COPY_BATCH_3D_ARRAY,
     COPY_H2A,
     COPY_A2H,
@@ -83,12 +82,13 @@ struct copy {
     /* Of a copy of rows, on both sides; width * height * depth == bytes. */
     size_t pitch, width, height, depth;
     int dst_device, src_device; /* of a copy between peers */
+    size_t parts;               /* of a batch, which is one call */
     void *stream;
 };
 
 enum {
-    BATCH_PARTS = 4,        /* of a COPY_BATCH, which is one call */
-    MANY_BATCH_PARTS = 257, /* more than are added up */
+    BATCH_PARTS = 4, /* unless the command says otherwise */
+    MOST_BATCH_PARTS = 300,
 };
 
 struct copy_method {
@@ -132,8 +132,11 @@ struct work_api {
     int (*stream_create)(void **stream);
     int (*stream_destroy)(void *stream);
     int (*stream_synchronize)(void *stream);
-    /* `joining` then waits for what is on `stream`: joins its capture, too. */
-    int (*stream_join)(void *joining, void *stream);
+    int (*event_create)(void **event);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    /* `stream` then waits for what `event` was recorded on: joins its capture, too. */
+    int (*stream_wait)(void *stream, void *event);
     int (*capture_begin)(void *stream);
     int (*capture_end)(void *stream, void **graph);
     int (*graph_nodes)(void *graph, size_t *count);

@@ -106,7 +106,7 @@ fn root_batches_whose_bytes_cannot_be_told_are_counted_as_lost() {
     let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
     for function in ["cuMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync_v2"] {
         // Of too many copies, and in elements of an array, whose size is not known.
-        workload.say(&format!("copy batch-3d-many 100000 3 via={function}"));
+        workload.say(&format!("copy batch-3d 100000 3 via={function} parts=257"));
         workload.say(&format!("copy batch-3d-array 100000 2 via={function}"));
         workload.say(&format!("copy batch-3d 100000 4 via={function}"));
     }
@@ -115,5 +115,38 @@ fn root_batches_whose_bytes_cannot_be_told_are_counted_as_lost() {
     assert_eq!(
         report.moved(workload.pid),
         [("unknown", "async", 2 * 4, 2 * 4 * 100_000)]
+    );
+}
+
+/// So many copies of a batch are added up.
+#[test]
+fn root_the_largest_batch_whose_bytes_can_be_told_is_exact() {
+    const MOST: u64 = 256;
+    let mut workload = workload();
+    let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
+    let functions = [
+        "cuMemcpyBatchAsync",
+        "cuMemcpyBatchAsync_v2",
+        "cuMemcpy3DBatchAsync",
+        "cuMemcpy3DBatchAsync_v2",
+    ];
+    for function in functions {
+        let kind = if function.contains("3D") {
+            "batch-3d"
+        } else {
+            "batch"
+        };
+        workload.say(&format!(
+            "copy {kind} 100000 5 via={function} parts={}",
+            MOST + 1
+        ));
+        workload.say(&format!("copy {kind} 100000 7 via={function} parts={MOST}"));
+        workload.say(&format!("copy {kind} 100000 3 via={function} parts=1"));
+    }
+    let report = gpuprobe.stop();
+    assert_eq!(report.lost("copies"), 4 * 5);
+    assert_eq!(
+        report.moved(workload.pid),
+        [("unknown", "async", 4 * 10, 4 * 10 * 100_000)]
     );
 }

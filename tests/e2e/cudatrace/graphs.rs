@@ -83,6 +83,66 @@ fn root_a_capture_takes_what_is_on_its_stream_and_nothing_else() {
     }
 }
 
+/// Runs commands in which launches run or are captured, as the workload has it; gives how many there
+/// were of each.
+fn ran_and_captured(commands: &[&str]) -> Vec<[u64; 2]> {
+    let both = [Backend::Shared, Backend::Driver].map(|backend| {
+        let traced = traced(backend, &[], commands);
+        let [ran, _, captured] = traced.report.launches();
+        [ran, captured]
+    });
+    both.to_vec()
+}
+
+#[test]
+fn root_a_stream_that_joined_a_capture_and_is_destroyed_does_not_end_it() {
+    let found = ran_and_captured(&[
+        "stream",
+        "stream",
+        "event",
+        "capture 0",
+        "record 0 0",
+        "waitevent 1 0",
+        "launch 0 2 stream=1",
+        "streamdestroy 1",
+        "launch 0 4 stream=0",
+        // It has the handle of the one that was destroyed.
+        "stream",
+        "launch 0 8 stream=2",
+        "launch 0 16 stream=0",
+        "endcapture 0",
+        "launch 0 32 stream=0",
+    ]);
+    assert_eq!(found, [[8 + 32, 2 + 4 + 16]; 2]);
+}
+
+#[test]
+fn root_an_event_that_is_recorded_again_joins_where_it_was_recorded_last() {
+    let found = ran_and_captured(&[
+        "stream",
+        "stream",
+        "stream",
+        "event",
+        "event",
+        "capture 0",
+        "record 0 0",
+        "record 1 0",
+        // Not captured: whoever waits for it now joins nothing.
+        "record 0 2",
+        "waitevent 1 0",
+        "launch 0 2 stream=1",
+        "waitevent 1 1",
+        "launch 0 4 stream=1",
+        "launch 0 8 stream=0",
+        "endcapture 0",
+        // Recorded in a capture that is over.
+        "waitevent 2 1",
+        "launch 0 16 stream=2",
+        "launch 0 32 stream=1",
+    ]);
+    assert_eq!(found, [[2 + 16 + 32, 4 + 8]; 2]);
+}
+
 #[test]
 fn root_captures_of_two_streams_at_once_end_apart() {
     let commands = [
