@@ -1,5 +1,8 @@
 //! Child processes: of a command, and with `--pid N --children` the tree of a running process.
 
+use nix::sys::signal::Signal;
+
+use crate::harness::breakpoints::has_breakpoints;
 use crate::harness::child::{children_of, state_of};
 use crate::harness::report::Totals;
 use crate::harness::{Backend, Family, Gpuprobe, Member, OwnCopy, Setup, Truth, standin, wait_for};
@@ -165,6 +168,52 @@ fn root_children_that_come_later_are_traced() {
         processes.iter().filter(|p| p["comm"] == name).count()
     };
     assert_eq!((named("orphan"), named("workload_static")), (1, 1));
+}
+
+/// Of what descends from the process, some is found before a child is born, and the parent is made a
+/// target after that: only another search finds it.
+#[test]
+fn root_children_that_are_born_while_others_are_found_are_traced() {
+    const TRIES: usize = 10;
+    assert!(
+        (0..TRIES).any(|_| born_while_others_are_found()),
+        "each time, all had been found before one was born"
+    );
+}
+
+/// Whether the parent was not a target yet when the child was born.
+fn born_while_others_are_found() -> bool {
+    // With libraries of their own: to attach to each takes a while.
+    let copies: Vec<_> = (0..4).map(|_| OwnCopy::new()).collect();
+    let before = copies.iter().zip(["a", "b", "c", "d"]).map(|(copy, name)| {
+        let program = copy.standin().program_text(Backend::Shared);
+        format!("@{name}={program} & ")
+    });
+    let before: String = before.collect();
+    let family = Family::start(&format!("{before}(@gate ; @late & wait) & exec @root"));
+    let [_root, first, _second, _third, last] = family.members(["root", "a", "b", "c", "d"]);
+    let mut gate = family.member("gate");
+    let mut gpuprobe = Setup::pid(family.root()).args(["--children"]).spawn();
+    wait_for("the first to be found", || {
+        has_breakpoints(first.pid).then_some(())
+    });
+    gpuprobe.child.signal(Signal::SIGSTOP);
+    wait_for("gpuprobe to stop", || {
+        (state_of(gpuprobe.child.pid()) == Some('T')).then_some(())
+    });
+    if has_breakpoints(last.pid) {
+        return false;
+    }
+    // The shell that waits for it begins another; it comes after the last.
+    gate.done();
+    let mut late = family.member("late");
+    gpuprobe.child.signal(Signal::SIGCONT);
+    gpuprobe.stderr.line_starting("gpuprobe: tracing");
+    late.say("alloc 10 2");
+    let report = gpuprobe.stop();
+    report.assert_nothing_lost();
+    report.assert_holds(late.pid, 20, 2);
+    true
 }
 
 #[test]

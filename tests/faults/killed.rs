@@ -1,51 +1,18 @@
 //! gpuprobe is killed. What it traced goes on, and nothing of it stays.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use procfs::process::{MMPermissions, MMapPath, Process};
 use tempfile::TempDir;
 
-use crate::harness::child::{children_of, raw, state_of};
+use crate::harness::breakpoints::has_breakpoints;
+use crate::harness::child::{children_of, state_of};
 use crate::harness::{Backend, OwnCopy, Setup, Workload, standin, wait_for, wait_within};
 use crate::rounds;
 
 /// Removing one perf-event uprobe takes the kernel a tenth of a second, more where it is busy,
 /// and whoever is killed ends when all of its are removed.
 const REMOVAL: Duration = Duration::from_secs(300);
-
-/// Whether the code of the CUDA libraries in a process is not as in their files, which it is not
-/// while there are breakpoints in it.
-pub(crate) fn has_breakpoints(pid: u32) -> bool {
-    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
-    let maps = Process::new(raw(pid).as_raw()).unwrap().maps().unwrap();
-    let mut compared = 0;
-    let mut differ = false;
-    for map in &maps {
-        let MMapPath::Path(path) = &map.pathname else {
-            continue;
-        };
-        let name = path.file_name().unwrap().to_string_lossy();
-        if !name.starts_with("libcuda") || !map.perms.contains(MMPermissions::EXECUTE) {
-            continue;
-        }
-        let (start, end) = map.address;
-        // The last page may reach beyond the end of the file.
-        let mut on_disk = vec![0; usize::try_from(end - start).unwrap()];
-        let length = File::open(path)
-            .unwrap()
-            .read_at(&mut on_disk, map.offset)
-            .unwrap();
-        let mut in_memory = vec![0; length];
-        memory.read_exact_at(&mut in_memory, start).unwrap();
-        differ |= in_memory != on_disk[..length];
-        compared += 1;
-    }
-    assert_eq!(compared, 2, "libcuda and libcudart are to be compared");
-    differ
-}
 
 fn killed_with(kind: &str) {
     // Libraries of our own, so that no other test has breakpoints in them.

@@ -1,5 +1,6 @@
 //! What the tests stand on: the stand-in, traced programs, gpuprobe, and its reports.
 
+pub(crate) mod breakpoints;
 pub(crate) mod cgroup;
 pub(crate) mod child;
 pub(crate) mod family;

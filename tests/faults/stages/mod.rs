@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::harness::breakpoints::has_breakpoints;
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::{Backend, Objects, OwnCopy, Setup, Workload, wait_within};
-use crate::killed::has_breakpoints;
 use crate::rounds;
 use stage::{Doomed, Stage, count};
 

@@ -1,0 +1,39 @@
+//! Whether a process is probed, as its memory has it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use procfs::process::{MMPermissions, MMapPath, Process};
+
+use super::child::raw;
+
+/// Whether the code of the CUDA libraries in a process is not as in their files, which it is not
+/// while there are breakpoints in it.
+pub(crate) fn has_breakpoints(pid: u32) -> bool {
+    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
+    let maps = Process::new(raw(pid).as_raw()).unwrap().maps().unwrap();
+    let mut compared = 0;
+    let mut differ = false;
+    for map in &maps {
+        let MMapPath::Path(path) = &map.pathname else {
+            continue;
+        };
+        let name = path.file_name().unwrap().to_string_lossy();
+        if !name.starts_with("libcuda") || !map.perms.contains(MMPermissions::EXECUTE) {
+            continue;
+        }
+        let (start, end) = map.address;
+        // The last page may reach beyond the end of the file.
+        let mut on_disk = vec![0; usize::try_from(end - start).unwrap()];
+        let length = File::open(path)
+            .unwrap()
+            .read_at(&mut on_disk, map.offset)
+            .unwrap();
+        let mut in_memory = vec![0; length];
+        memory.read_exact_at(&mut in_memory, start).unwrap();
+        differ |= in_memory != on_disk[..length];
+        compared += 1;
+    }
+    assert_eq!(compared, 2, "libcuda and libcudart are to be compared");
+    differ
+}
