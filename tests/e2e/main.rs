@@ -1,8 +1,8 @@
 //! End-to-end tests: gpuprobe as a real process against the stand-in CUDA, through the real
 //! kernel. Every number is compared with what the traced program says that it did.
 //!
-//! All of them need root and a kernel where BPF can be used; where that is missing the run fails at
-//! once and says so. Every other test passes as any user.
+//! Those whose names begin with `root_` need root and a kernel where BPF can be used; where that is missing
+//! each of them fails at once and says so. Every other test passes as any user.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -31,6 +31,7 @@ impl Cgroup {
     /// Where cgroups cannot be made.
     pub(crate) fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
+        super::require_bpf();
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let id = format!("{number:04x}{:08x}", process::id()).repeat(6)[..64].to_owned();
         let cgroup = Self {

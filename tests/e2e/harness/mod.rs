@@ -16,7 +16,6 @@ pub(crate) mod truth;
 mod turns;
 mod work;
 
-use std::io::{self, Write};
 use std::process;
 use std::sync::OnceLock;
 use std::thread;
@@ -70,17 +69,16 @@ pub(crate) fn wait_within<T>(
     }
 }
 
-/// Ends the run of all tests where nothing can be traced: the reason is said once, and not by
-/// hundreds of tests. None is skipped: that would look like one that passed.
+/// Fails the test where nothing can be traced, before it begins anything. None is skipped: that would
+/// look like one that passed.
+///
+/// # Panics
+/// With what there is to do: "needs root: ..." for another user.
 pub(crate) fn require_bpf() {
-    static CHECKED: OnceLock<()> = OnceLock::new();
-    CHECKED.get_or_init(|| {
-        if let Err(problem) = check_bpf() {
-            // Not by `eprintln!`, which is shown for failed tests only.
-            let _ = writeln!(io::stderr(), "\n{problem}");
-            process::exit(1);
-        }
-    });
+    static CHECKED: OnceLock<Result<(), String>> = OnceLock::new();
+    if let Err(problem) = CHECKED.get_or_init(check_bpf) {
+        panic!("{problem}");
+    }
 }
 
 /// What there is to do before anything can be traced.
@@ -91,9 +89,7 @@ fn check_bpf() -> Result<(), String> {
     }
     if !nix::unistd::Uid::effective().is_root() {
         let how = "scripts/test.sh, or sudo -E \"$(command -v cargo)\" test --test e2e";
-        return Err(format!(
-            "these tests load BPF programs and need root: {how}"
-        ));
+        return Err(format!("needs root, to load BPF programs: {how}"));
     }
     let doctor = process::Command::new(gpuprobe::BINARY)
         .arg("doctor")
@@ -104,6 +100,6 @@ fn check_bpf() -> Result<(), String> {
     }
     let report = String::from_utf8_lossy(&doctor.stdout);
     Err(format!(
-        "these tests need a kernel where BPF can be used; `gpuprobe doctor` says:\n{report}"
+        "needs a kernel where BPF can be used; `gpuprobe doctor` says:\n{report}"
     ))
 }

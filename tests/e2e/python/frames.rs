@@ -17,6 +17,7 @@ const WHOLE: [&str; 3] = ["--group", "native-stack", "--full-stacks"];
 
 /// Every version that there is.
 fn versions() -> Vec<Python> {
+    crate::harness::require_bpf();
     let found = pythons();
     let minors: std::collections::BTreeSet<_> = found.iter().map(|python| python.minor).collect();
     assert!(

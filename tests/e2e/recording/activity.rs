@@ -116,7 +116,7 @@ fn agrees(recording: &Recording, truth: &Truth) {
 }
 
 #[test]
-fn cupti_alone_tells_of_calls_and_memory() {
+fn root_cupti_alone_tells_of_calls_and_memory() {
     let (recording, truth) = recorded(Backend::Shared, &[], &WORK);
     agrees(&recording, &truth);
     let operations = |operation: u32| {
@@ -140,7 +140,7 @@ fn cupti_alone_tells_of_calls_and_memory() {
 }
 
 #[test]
-fn calls_that_probes_saw_are_the_same_rows_and_lead_kernels_to_stacks() {
+fn root_calls_that_probes_saw_are_the_same_rows_and_lead_kernels_to_stacks() {
     for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
         let arguments = [
             "--memleak",
@@ -181,7 +181,7 @@ fn calls_that_probes_saw_are_the_same_rows_and_lead_kernels_to_stacks() {
 
 /// Launches and the end of a process come by different rings.
 #[test]
-fn launches_just_before_the_end_have_their_stacks() {
+fn root_launches_just_before_the_end_have_their_stacks() {
     let arguments = ["--memleak", "--cudatrace", "--stacks", "auto"];
     let work = ["module add", "launch add 3", "graph 2 10", "launch add 200"];
     let (recording, truth) = recorded(Backend::Shared, &arguments, &work);

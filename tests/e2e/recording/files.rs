@@ -119,6 +119,7 @@ struct SmallDisk(TempDir);
 
 impl SmallDisk {
     fn new(size: &str) -> Self {
+        crate::harness::require_bpf();
         let folder = TempDir::new().unwrap();
         let options = format!("size={size}");
         let none: Option<&str> = None;

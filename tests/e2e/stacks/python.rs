@@ -18,6 +18,7 @@ const CALLS: u64 = 20_000;
 
 /// Every Python there is that has `-X perf`: on the search path, and pyenv's.
 fn pythons() -> Vec<PathBuf> {
+    crate::harness::require_bpf();
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv"));
     let roots = [env::var_os("PYENV_ROOT").map(PathBuf::from), home];
     let roots = roots.into_iter().flatten().chain(["/root/.pyenv".into()]);
