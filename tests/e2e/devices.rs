@@ -187,6 +187,31 @@ fn root_attached_late_a_device_is_unknown_until_it_is_chosen() {
     }
 }
 
+#[test]
+fn root_below_a_context_that_is_destroyed_is_the_one_before() {
+    let mut gpuprobe = four_devices(Backend::Driver, &[]);
+    let talk = &mut gpuprobe.talk;
+    let pid = talk.ready();
+    let mut create = |device: u32| {
+        let made = talk.say(&format!("ctx create {device}"));
+        made.split(' ').next().unwrap().to_owned()
+    };
+    let [first, _, third] = [1, 2, 3].map(&mut create);
+    talk.say("alloc 1003");
+    talk.say(&format!("ctx destroy {third}"));
+    talk.say("alloc 1002");
+    // One that is not current: nothing is popped.
+    talk.say(&format!("ctx destroy {first}"));
+    talk.say("alloc 1022");
+    talk.done();
+    let report = gpuprobe.final_report();
+    for bytes in [1002, 1022] {
+        assert_eq!(device(&report, pid, bytes), 2, "{bytes} bytes");
+    }
+    // What was allocated in the others has gone with them.
+    assert_eq!(report.allocations(pid).len(), 2);
+}
+
 /// What was current before we looked is below what we have seen, and unknown.
 #[test]
 fn root_attached_late_a_device_is_unknown_below_what_was_seen() {

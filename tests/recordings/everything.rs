@@ -9,7 +9,7 @@ use gpuprobe_model::identity::Identity;
 use gpuprobe_recording::log::{Mark, Note};
 use gpuprobe_recording::{Facts, Player};
 use gpuprobe_wire as wire;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::replay::{PID, call, task};
 
@@ -46,6 +46,14 @@ fn batch() -> Vec<u8> {
     [batch.as_bytes(), records].concat()
 }
 
+/// A record in which nothing is what it begins with: each number of four bytes is 1.
+fn loud<T: FromBytes + IntoBytes>() -> T {
+    let mut record = T::new_zeroed();
+    let bytes = record.as_mut_bytes();
+    bytes.iter_mut().step_by(4).for_each(|byte| *byte = 1);
+    record
+}
+
 /// A record of each kind: names before what has them.
 fn gpu_records() -> Vec<wire::Record> {
     use wire::Record::*;
@@ -53,7 +61,7 @@ fn gpu_records() -> Vec<wire::Record> {
     let (name, size_bytes) = (1, 4096);
     macro_rules! record {
         ($kind:ident, $($field:ident $(: $value:expr)?),+) => {
-            $kind(wire::$kind { $($field $(: $value)?,)+ ..wire::$kind::default() })
+            $kind(wire::$kind { $($field $(: $value)?,)+ ..loud() })
         };
     }
     vec![

@@ -88,7 +88,7 @@ fn recorder(path: &Path) -> Player {
 
 /// PyTorch holds memory from two lines, is refused more, frees nothing that helps, gives up, and the program
 /// ends.
-fn record_scene(path: &Path) {
+pub(crate) fn record_scene(path: &Path) {
     let mut recorder = recorder(path);
     let at = |ms: u64| SECOND + ms * 1_000_000;
     for (bytes, stack, ms) in [(500 * MIB, 1, 1), (32 * MIB, 2, 2)] {

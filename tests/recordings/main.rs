@@ -29,6 +29,7 @@ mod torch;
 mod untrusted;
 #[path = "../schema/validator.rs"]
 mod validator;
+mod values;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -48,7 +48,7 @@ const REPLAYS: [&str; 6] = [
 ];
 
 /// What the program writes, in JSON, one document a line.
-fn answers(file: &Path) -> Vec<Value> {
+pub(crate) fn answers(file: &Path) -> Vec<Value> {
     let words = |question: &'static str| question.split_whitespace().chain(["--format", "json"]);
     let answer = |question| report(file, &words(question).collect::<Vec<_>>());
     let answer = |question| serde_json::from_str(&answer(question)).unwrap();
@@ -59,7 +59,7 @@ fn answers(file: &Path) -> Vec<Value> {
     answers
 }
 
-fn replays(file: &Path) -> Vec<Value> {
+pub(crate) fn replays(file: &Path) -> Vec<Value> {
     let lines = |question: &'static str| {
         let words = question.split_whitespace().chain(["--format", "json"]);
         let written = replay(file, &words.collect::<Vec<_>>());
@@ -123,7 +123,7 @@ fn objects(value: &Value, path: &str, see: &mut dyn FnMut(&str, &Map<String, Val
 }
 
 /// Keys of these objects are names, not words of the schema.
-fn is_map(path: &str) -> bool {
+pub(crate) fn is_map(path: &str) -> bool {
     let is_named = |name: &&str| path.ends_with(&format!("/{name}"));
     [
         "calls",

@@ -1,0 +1,307 @@
+//! Values that are written: each key of the JSON, each column of a recording and each count of losses
+//! has a value other than the one that it begins with, in one of the scenes. What it is, others compare.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use gpuprobe_cuda::Modes;
+use gpuprobe_model::Lost;
+use gpuprobe_model::abi::{RawCall, RawCopy, RawKernel, RawLaunch, RawLaunchKey, record};
+use gpuprobe_recording::log::Note;
+use gpuprobe_recording::{Facts, Player};
+use rusqlite::Connection;
+use serde_json::Value;
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::replay::{PID, call, replay, row};
+use crate::schema::{answers, is_map, replays};
+use crate::untrusted::{SEEDS, seed};
+use crate::{Folder, everything, incidents, python, report, report_json, scene, stacks, tensors};
+
+/// What records a scene.
+type Record = fn(&Path);
+
+/// Recordings that are made here.
+const SCENES: [(&str, Record); 11] = [
+    ("second_device", record_on_the_second_device),
+    ("incidents", incidents::record_scene),
+    ("training", scene::training),
+    ("host", scene::host),
+    ("launches", scene::launches),
+    ("copies", scene::copies),
+    ("activity", scene::activity),
+    ("everything", everything::record),
+    ("stacks", stacks::record_run),
+    ("tensors", |path| tensors::record_scene(path, 5)),
+    ("python", python::scene::record),
+];
+
+/// What other scenes do not have: memory and copies of the second device, calls that fail, copies and
+/// launches that are captured, frees of what nobody knows, memory of others, single launches.
+fn record_on_the_second_device(path: &Path) {
+    let modes = Modes {
+        memleak: true,
+        cudatrace: true,
+        bandwidth_util: true,
+        activity: false,
+    };
+    let mut recorder = scene::begin(path, modes);
+    let who = scene::identity("ada", "python3 train.py", 1);
+    scene::introduce(&mut recorder, PID, "python3", who);
+    let on_device = |symbol: &str, address, bytes, start_ns| RawCall {
+        device: 1,
+        context: 3,
+        ..call(symbol, address, bytes, start_ns)
+    };
+    for (number, symbol) in (1u64..).zip(["cudaMalloc", "cuMemHostAlloc", "cuMemCreate"]) {
+        let call = on_device(symbol, number << 24, number << 20, 1_000_000 * number);
+        recorder.record(call.as_bytes());
+    }
+    let failed = RawCall {
+        result: 2,
+        ..on_device("cudaMalloc", 0, 1 << 40, 5_000_000)
+    };
+    recorder.record(failed.as_bytes());
+    recorder.record(call("cudaFree", 0x9000, 0, 6_000_000).as_bytes());
+    for (number, (result, captured)) in (1u64..).zip([(0, 0), (1, 0), (0, 1)]) {
+        let mut copy = RawCopy::new_zeroed();
+        (copy.record_type, copy.tgid, copy.tid) = (record::COPY, PID, PID);
+        (copy.row, copy.result, copy.captured) = (row("cuMemcpyHtoD_v2"), result, captured);
+        (copy.start_ns, copy.end_ns) = (7_000_000 + number, 7_100_000 + number);
+        (copy.bytes, copy.destination, copy.source) = (1 << 20, 1 << 24, 0x7000);
+        recorder.record(copy.as_bytes());
+    }
+    let key = RawLaunchKey {
+        handle: 0x5000,
+        process: PID << 10,
+        row: row("cuLaunchKernel"),
+        epoch: 0,
+    };
+    let mut kernel = RawKernel::new_zeroed();
+    (kernel.record_type, kernel.given, kernel.tgid, kernel.key) = (record::KERNEL, 1, PID, key);
+    (kernel.grid, kernel.block) = ([8, 2, 3], [128, 4, 5]);
+    kernel.name_bytes = 6;
+    recorder.record(&[kernel.as_bytes(), b"_Z1av\0"].concat());
+    for captured in [0, 1] {
+        let mut launch = RawLaunch::new_zeroed();
+        (launch.record_type, launch.tgid, launch.tid) = (record::LAUNCH, PID, PID);
+        (launch.key, launch.stream, launch.captured) = (key, 0xabc0, captured);
+        (launch.start_ns, launch.end_ns) = (8_000_000, 8_000_100);
+        (launch.grid, launch.block) = ([8, 2, 3], [128, 4, 5]);
+        recorder.record(launch.as_bytes());
+    }
+    recorder.count(key, 1, 1);
+    recorder.note(Note::Used(8_500_000, 1, 1 << 30));
+    recorder.note(scene::mark(32, true, false, scene::usage(1 << 30)));
+    recorder.note(scene::mark(34, true, true, scene::usage(1 << 30)));
+    recorder.finish();
+}
+
+fn recordings(folder: &Folder) -> Vec<PathBuf> {
+    let record = |(name, record): (&str, Record)| {
+        let file = folder.path(&format!("{name}.sqlite"));
+        record(&file);
+        file
+    };
+    SCENES.map(record).to_vec()
+}
+
+/// Whether a value tells something: it is not what it begins with.
+fn tells(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(is) => *is,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(values) => !values.is_empty(),
+        Value::Object(values) => !values.is_empty(),
+    }
+}
+
+/// Notes by key whether any value of it tells something.
+fn note(value: &Value, path: &str, found: &mut BTreeMap<String, bool>) {
+    match value {
+        Value::Object(object) => {
+            for (key, value) in object {
+                if !is_map(path) && !path.ends_with("/lost") {
+                    *found.entry(key.clone()).or_default() |= tells(value);
+                }
+                note(value, &format!("{path}/{key}"), found);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| note(value, path, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_key_has_a_value_in_some_scene() {
+    let folder = Folder::new();
+    let mut found = BTreeMap::new();
+    let ours = recordings(&folder);
+    for file in &ours {
+        for document in answers(file).iter().chain(&replays(file)) {
+            note(document, "", &mut found);
+        }
+    }
+    let exports = SEEDS.map(|name| seed(&folder, name));
+    for file in exports.into_iter().chain([folder.real_export()]) {
+        answers(&file)
+            .iter()
+            .for_each(|document| note(document, "", &mut found));
+    }
+    let silent: BTreeSet<_> = found
+        .iter()
+        .filter(|(_, tells)| !**tells)
+        .map(|(key, _)| key.as_str())
+        .collect();
+    assert_eq!(
+        silent,
+        SILENT_KEYS.into(),
+        "keys without a value, and with one"
+    );
+}
+
+/// Keys whose values other tests look at, and where; the last are of what takes more than a scene.
+const SILENT_KEYS: [&str; 23] = [
+    // `tensors`, and `tests/e2e/tensors`.
+    "before_bytes",
+    "outside_bytes",
+    // `tests/e2e/containers.rs` and `filters.rs`.
+    "cgroup",
+    "container",
+    "container_pid",
+    // `bad`, of files that are damaged or foreign.
+    "double_allocations",
+    "malformed",
+    "unmatched_frees",
+    // `selected`.
+    "from",
+    // `tests/e2e/incidents`.
+    "host_memory",
+    "repeats",
+    // `tests/e2e/memory`.
+    "imported_allocations",
+    "imported_bytes",
+    "mapped_bytes",
+    "modules",
+    "pool",
+    "reserved_address_bytes",
+    // `tests/collector`, and `crates/recording/src/writer/activity/tests.rs`.
+    "null_stream",
+    "ranges",
+    // Beyond thousands of processes, of ranges, or of records in one buffer.
+    "forgotten_processes",
+    "late_records",
+    "omitted_ranges",
+    "open_ranges",
+];
+
+#[test]
+fn every_column_has_a_value_in_some_scene() {
+    let folder = Folder::new();
+    let mut found: BTreeMap<String, bool> = BTreeMap::new();
+    for file in recordings(&folder) {
+        let connection = Connection::open(file).unwrap();
+        let texts = |sql: &str| -> Vec<String> {
+            let mut statement = connection.prepare(sql).unwrap();
+            let rows = statement.query_map([], |row| row.get(0)).unwrap();
+            rows.map(Result::unwrap).collect()
+        };
+        for table in texts("SELECT name FROM sqlite_master WHERE type = 'table'") {
+            for column in texts(&format!("SELECT name FROM pragma_table_info('{table}')")) {
+                let sql = format!(
+                    "SELECT EXISTS (SELECT 1 FROM {table} WHERE \"{column}\" NOT IN (0, ''))"
+                );
+                let has: bool = connection.query_row(&sql, [], |row| row.get(0)).unwrap();
+                *found.entry(format!("{table}.{column}")).or_default() |= has;
+            }
+        }
+    }
+    let silent: BTreeSet<_> = found
+        .iter()
+        .filter(|(column, tells)| !**tells && !column.starts_with("ENUM_"))
+        .map(|(column, _)| column.as_str())
+        .collect();
+    assert_eq!(silent, SILENT_COLUMNS.into());
+}
+
+/// Columns that stay as they begin in a scene.
+#[rustfmt::skip]
+const SILENT_COLUMNS: [&str; 61] = [
+    // Of nsys, for what nothing here tells.
+    "ANALYSIS_DETAILS.startTime",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS.importedMemoryPoolAddress",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS.importedMemoryPoolProcessId",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolReleaseThreshold",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolUtilizedSize",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS.pc",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS.streamId",
+    "CUPTI_ACTIVITY_KIND_KERNEL.cacheConfig",
+    "CUPTI_ACTIVITY_KIND_MEMCPY.deprecatedSrcId",
+    "CUPTI_ACTIVITY_KIND_MEMCPY.migrationCause",
+    "CUPTI_ACTIVITY_KIND_MEMCPY.virtualAddress",
+    "NVTX_EVENTS.category", "NVTX_EVENTS.color", "NVTX_EVENTS.doubleValue",
+    "NVTX_EVENTS.floatValue", "NVTX_EVENTS.int32Value", "NVTX_EVENTS.int64Value",
+    "NVTX_EVENTS.jsonText", "NVTX_EVENTS.jsonTextId", "NVTX_EVENTS.uint32Value",
+    "NVTX_EVENTS.uint64Value", "NVTX_EVENTS.textId",
+    "PROFILER_OVERHEAD.globalTid", "PROFILER_OVERHEAD.returnValue",
+    "TARGET_INFO_CUDA_CONTEXT_INFO.hwId", "TARGET_INFO_CUDA_STREAM.hwId",
+    // Of nsys, of a host's GPU: `crates/recording/src/writer/gpus.rs` reads what there is of it.
+    "TARGET_INFO_GPU.busLocation", "TARGET_INFO_GPU.chipName", "TARGET_INFO_GPU.ctrlDevPath",
+    "TARGET_INFO_GPU.ctxswDevPath", "TARGET_INFO_GPU.isDiscrete", "TARGET_INFO_GPU.luid",
+    "TARGET_INFO_GPU.maxIPC", "TARGET_INFO_GPU.maxShmemPerBlockOptin", "TARGET_INFO_GPU.nodeMask",
+    "TARGET_INFO_GPU.pwGpuId", "TARGET_INFO_GPU.revision", "TARGET_INFO_GPU.smMajor",
+    "TARGET_INFO_GPU.smMinor",
+    // `tests/e2e/recording/targets.rs` and `tests/e2e/memory/variables.rs`.
+    "CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolAddress",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolSize", "CUDA_GPU_MEMORY_USAGE_EVENTS.name",
+    // `incidents`, of many at once; `tests/e2e/recording/launches.rs`; `tests/e2e/tensors/recording.rs`.
+    "GPUPROBE_INCIDENTS.repeats",
+    "GPUPROBE_LAUNCHED.isGraph",
+    "GPUPROBE_TENSORS.device", "GPUPROBE_TENSORS.stream",
+    // Scenes are of one batch, which begins at 0.
+    "GPUPROBE_LOG.t0",
+    // `crates/recording/src/writer/activity/tests.rs`.
+    "GPUPROBE_NAMES.a", "GPUPROBE_NAMES.b", "GPUPROBE_NAMES.c",
+    "GPUPROBE_NESTED.callchainId", "GPUPROBE_NESTED.correlationId", "GPUPROBE_NESTED.eventClass",
+    "GPUPROBE_NESTED.globalTid", "GPUPROBE_NESTED.nameId", "GPUPROBE_NESTED.returnValue",
+    "GPUPROBE_NESTED.t0", "GPUPROBE_NESTED.t1",
+    "NVTX_EVENTS.end", "NVTX_EVENTS.endGlobalTid", "NVTX_EVENTS.rangeId",
+];
+
+#[test]
+fn every_loss_is_told_with_its_own_count() {
+    let folder = Folder::new();
+    let file = folder.path("lost.sqlite");
+    let mut lost = Lost::default().by_name();
+    for (count, value) in (1001..).zip(lost.values_mut()) {
+        *value = count;
+    }
+    let modes = Modes {
+        memleak: true,
+        ..Modes::default()
+    };
+    let mut recorder = Player::recording(&file, Facts::now(modes)).unwrap();
+    recorder.note(Note::Lost(lost.clone()));
+    recorder.note(Note::Dropped(lost["recording"]));
+    recorder.note(scene::mark(34, false, true, Default::default()));
+    recorder.finish();
+    let last: Value =
+        serde_json::from_str(&replay(&file, &["--last", "--format", "json"])).unwrap();
+    let text = replay(&file, &["--last"]);
+    let of_file = report_json(&file, &[]);
+    let connection = Connection::open(&file).unwrap();
+    let said = report(&file, &[]);
+    for (name, count) in &lost {
+        assert_eq!(last["lost"][name], *count, "{name}");
+        assert_eq!(of_file["lost"][name], *count, "{name}");
+        let shown = format!("1,{:03}", count - 1000);
+        let is_told = |text: &str| text.contains(&shown) || text.contains(&count.to_string());
+        assert!(is_told(&text), "{name} in {text}");
+        assert!(is_told(&said), "{name} in {said}");
+        let sql = "SELECT count FROM GPUPROBE_LOST WHERE what = ?";
+        let noted: i64 = connection.query_row(sql, [name], |row| row.get(0)).unwrap();
+        assert_eq!(noted.cast_unsigned(), *count, "{name}");
+    }
+}
