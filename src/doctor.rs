@@ -23,6 +23,7 @@ use gpuprobe_stacks::AddressSpaces;
 use gpuprobe_stacks::instruction::First;
 use gpuprobe_stacks::python::check::{self, Checked};
 use gpuprobe_stacks::python::process::Interpreters;
+use gpuprobe_stacks::reader::{Kind, Place, Reader};
 use verdict::{Found, verdict};
 
 /// Prints one line per fact, with the names of functions if it is `verbose`, and a verdict. The status
@@ -37,6 +38,7 @@ pub fn run(pid: Option<u32>, verbose: bool) -> Result<ExitCode> {
     let mut lines = Lines {
         out: Box::new(io::stdout().lock()),
         verbose,
+        reader: Reader::new(Kind::Functions, Place::Process),
     };
     let checked = check(&mut lines, handle);
     match checked {
@@ -56,6 +58,8 @@ struct Lines {
     out: Box<dyn Write>,
     /// Functions are named.
     verbose: bool,
+    /// Reads the files of processes.
+    reader: Reader,
 }
 
 impl Lines {
@@ -264,7 +268,7 @@ fn check_process(lines: &mut Lines, pid: u32) -> io::Result<()> {
 
 /// Whether stacks of the process have Python frames.
 fn check_python(lines: &mut Lines, pid: u32) -> io::Result<()> {
-    let mut spaces = AddressSpaces::new();
+    let mut spaces = AddressSpaces::new(lines.reader.clone());
     spaces.refresh(pid);
     let Some(found) = Interpreters::default().find(pid, &spaces) else {
         return Ok(());
@@ -288,7 +292,7 @@ fn check_python(lines: &mut Lines, pid: u32) -> io::Result<()> {
 
 fn check_loader(lines: &mut Lines, library: &Library) -> io::Result<()> {
     let path = library.path.display();
-    match library.rendezvous() {
+    match library.rendezvous(&lines.reader) {
         Ok(Some(_)) => lines.ok("dynamic loader", format_args!("{path}: dlopen is noticed")),
         Ok(None) => lines.missing(
             "dynamic loader",
@@ -311,7 +315,7 @@ fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
         Layer::Driver => "libcuda",
         Layer::Framework => "libc10",
     };
-    let functions = match library.functions(layer) {
+    let functions = match library.functions(&lines.reader, layer) {
         Ok(functions) => functions,
         Err(error) => return lines.missing(name, format_args!("{error:#}")),
     };

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use gpuprobe::host::{Library, Role};
 use gpuprobe_cuda::{FUNCTIONS, Layer};
+use gpuprobe_stacks::reader::Reader;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject, UprobeMultiOpts};
 
@@ -60,7 +61,7 @@ impl Floor {
         let mut links = Vec::new();
         for (path, layer) in libraries {
             let library = Library::open(path, path, Role::Cuda(*layer))?;
-            let mut functions = library.functions(*layer)?;
+            let mut functions = library.functions(&Reader::default(), *layer)?;
             functions.retain(|f| {
                 let op = FUNCTIONS[usize::from(f.row)].op;
                 match kind {

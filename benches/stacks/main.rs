@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use gpuprobe_stacks::reader::{ElfFile, Place};
 use gpuprobe_stacks::symbols::{Request, Service};
 use gpuprobe_stacks::{AddressSpaces, StackCopy};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
@@ -30,13 +31,13 @@ fn main() {
 
     let (start, functions) = map(&path);
     let pid = std::process::id();
-    let mut spaces = AddressSpaces::new();
+    let mut spaces = AddressSpaces::default();
     spaces.refresh(pid);
     let before = resident_mb();
     let begin = Instant::now();
     let id = spaces.locate(pid, start).module.unwrap();
     let module = spaces.module(id).unwrap();
-    let tables = module.tables().unwrap();
+    let file = ElfFile::of(module.file().unwrap().try_clone().unwrap());
     println!("tables: {:.0} ms", milliseconds(begin.elapsed()));
 
     // Entries of functions: there, the return address is what the stack pointer points to, and
@@ -53,7 +54,7 @@ fn main() {
     while entries.len() < 200_000 {
         let offset = functions.0 + random() % (functions.1 - functions.0);
         let address = headers.segments.address_of(offset).unwrap();
-        let entry = tables.function_start(address);
+        let entry = file.function(address).map(|function| function.start);
         if let Some((offset, _)) = entry.and_then(|entry| headers.segments.offset_of(entry)) {
             entries.push(start + (offset - functions.0));
         }
@@ -87,7 +88,7 @@ fn main() {
     );
 
     let begin = Instant::now();
-    let mut service = Service::start().unwrap();
+    let mut service = Service::start(Place::Thread).unwrap();
     for stack in &unwound {
         let locations = stack.locations.iter().enumerate();
         service.request(locations.map(|(index, location)| {
@@ -123,7 +124,8 @@ fn main() {
 /// Maps the code of the file; gives where it is, and its range in the file.
 fn map(path: &std::path::Path) -> (u64, (u64, u64)) {
     let file = fs::File::open(path).unwrap();
-    let headers = gpuprobe_stacks::elf::Headers::read(&file).unwrap();
+    let elf = ElfFile::of(file.try_clone().unwrap());
+    let headers = elf.headers().unwrap();
     let code = headers.segments.code().max_by_key(|s| s.file_size);
     let code = code.unwrap();
     let offset = code.offset & !4095;

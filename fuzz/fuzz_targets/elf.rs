@@ -1,7 +1,6 @@
-//! Naming functions of any file, and looking for those that are traced.
+//! Whatever can be asked of a reader about any file.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|file: &[u8]| {
-    let _ = gpuprobe_stacks::symbols::try_symbols(file);
-    let _ = gpuprobe_stacks::functions::try_functions(file);
+    let _ = gpuprobe_stacks::reader::try_all(file);
 });

@@ -20,6 +20,7 @@ use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 use gpuprobe_cuda::Layer;
 use gpuprobe_os::regular::open_regular;
 use gpuprobe_stacks::functions;
+use gpuprobe_stacks::reader::Reader;
 
 /// A file, whatever its names: the same library seen through containers and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -140,8 +141,19 @@ impl Library {
     /// # Errors
     /// Those of opening the file.
     pub fn open(openable: &Path, path: &Path, role: Role) -> Result<Self> {
-        let file =
-            open_regular(openable).with_context(|| format!("cannot open {}", path.display()))?;
+        let file = open_regular(openable);
+        Self::of(
+            file.with_context(|| format!("cannot open {}", path.display()))?,
+            path,
+            role,
+        )
+    }
+
+    /// The library in `file`, which messages call `path`.
+    ///
+    /// # Errors
+    /// Returns the system's error if it says nothing of the file.
+    pub fn of(file: File, path: &Path, role: Role) -> Result<Self> {
         let metadata = file.metadata()?;
         let in_overlay =
             fstatfs(&file).is_ok_and(|system| system.filesystem_type() == OVERLAYFS_SUPER_MAGIC);
@@ -177,9 +189,10 @@ impl Library {
     /// The functions of the table that the library exports, each file offset once.
     ///
     /// # Errors
-    /// The file is no ELF file for this machine.
-    pub fn functions(&self, layer: Layer) -> Result<Vec<functions::Function>> {
-        functions::functions(&self.file, layer)
+    /// The file is no ELF file for this machine, or cannot be read.
+    pub fn functions(&self, reader: &Reader, layer: Layer) -> Result<Vec<functions::Function>> {
+        reader
+            .functions(&self.file, &self.path, layer)
             .with_context(|| format!("cannot read {}", self.path.display()))
     }
 
@@ -187,8 +200,9 @@ impl Library {
     ///
     /// # Errors
     /// The file is no ELF file for this machine.
-    pub fn rendezvous(&self) -> Result<Option<functions::Rendezvous>> {
-        functions::rendezvous(&self.file)
+    pub fn rendezvous(&self, reader: &Reader) -> Result<Option<functions::Rendezvous>> {
+        reader
+            .rendezvous(&self.file, &self.path)
             .with_context(|| format!("cannot read {}", self.path.display()))
     }
 }

@@ -5,11 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 use super::{FileId, Library, Role};
 use gpuprobe_model::event::Task;
 use gpuprobe_os::proc::{self, Mapping, MappingLines, Status};
+use gpuprobe_os::regular::open_mapped;
 
 /// A mapped file, as `/proc/PID/maps` tells it apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,20 +35,21 @@ pub struct Mapped {
     pub role: Role,
     /// Its path as the process sees it.
     pub path: PathBuf,
-    /// Paths that reach it from here, best first.
-    openable: [PathBuf; 3],
+    pid: u32,
+    /// Where the process has mapped it.
+    range: (u64, u64),
 }
 
 impl Mapped {
     #[cfg(test)]
     pub(crate) fn numbered(inode: u64, role: Role) -> Self {
         let id = MappingId { device: 0, inode };
-        let (path, openable) = (PathBuf::new(), [const { PathBuf::new() }; 3]);
         Self {
             id,
             role,
-            path,
-            openable,
+            path: PathBuf::new(),
+            pid: 0,
+            range: (0, 0),
         }
     }
 
@@ -59,14 +61,25 @@ impl Mapped {
     /// Opens the file.
     ///
     /// # Errors
-    /// It cannot be opened by any of its paths.
+    /// It cannot be opened, or only by its path, which is another file's by now;
+    /// [`mounts::is_foreign`] is true of the cause if it is on a file system of another user's.
     pub fn open(&self) -> anyhow::Result<Library> {
-        let [first, others @ ..] = &self.openable;
-        let mut opened = self.open_by(first);
-        for other in others {
-            opened = opened.or_else(|_| self.open_by(other));
+        let path = &self.path;
+        match open_mapped(self.pid, self.range) {
+            Ok(file) => Library::of(file, path, self.role),
+            // The very file takes the most rights; its path takes none over the process.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let own = || self.open_by(path);
+                own().or_else(|_| self.open_by(&self.in_root()))
+            }
+            Err(error) => Err(error).with_context(|| format!("cannot open {}", path.display())),
         }
-        opened
+    }
+
+    fn in_root(&self) -> PathBuf {
+        let relative = self.path.strip_prefix("/").unwrap_or(&self.path);
+        let pid = self.pid.to_string();
+        Path::new("/proc").join(pid).join("root").join(relative)
     }
 
     fn open_by(&self, openable: &Path) -> anyhow::Result<Library> {
@@ -145,14 +158,6 @@ pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
 fn mapped_file(pid: u32, map: &Mapping<'_>) -> Option<Mapped> {
     let path = map.path().filter(|_| map.is_code)?;
     let role = Role::of(path)?;
-    // The first needs no rights over the process, but may be another file. The second needs the
-    // most rights.
-    let by_mapping = map.link(pid).into();
-    let relative = path.strip_prefix("/").unwrap_or(path);
-    let by_root = Path::new("/proc")
-        .join(pid.to_string())
-        .join("root")
-        .join(relative);
     Some(Mapped {
         id: MappingId {
             device: map.device,
@@ -160,7 +165,8 @@ fn mapped_file(pid: u32, map: &Mapping<'_>) -> Option<Mapped> {
         },
         role,
         path: path.to_owned(),
-        openable: [path.to_owned(), by_mapping, by_root],
+        pid,
+        range: (map.start, map.end),
     })
 }
 

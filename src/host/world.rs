@@ -12,6 +12,7 @@ use gpuprobe_engine::World;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_os::proc::{Mapping, Mappings};
+use gpuprobe_stacks::reader::Reader;
 use gpuprobe_stacks::symbols::HostFiles;
 
 /// How long the mappings of a process are believed.
@@ -110,10 +111,11 @@ struct Range {
 }
 
 impl Live {
-    /// With what this host has.
-    pub fn open() -> Self {
+    /// With what this host has; files of programs are read by `reader`.
+    pub fn open(reader: Reader) -> Self {
         Self {
             nvml: Nvml::open(),
+            files: RefCell::new(HostFiles::new(reader)),
             ..Self::default()
         }
     }

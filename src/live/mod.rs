@@ -157,6 +157,8 @@ pub struct Config {
     pub map_entries: Vec<MapEntries>,
     /// Attach on arm64 too.
     pub allow_arm64: bool,
+    /// Files are read and probed whoever serves them.
+    pub untrusted_mounts: bool,
     /// What is run when memory is refused, if anything.
     pub on_oom: Option<HookCommand>,
     /// What is recorded, if anything.

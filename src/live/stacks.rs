@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,13 +20,14 @@ use gpuprobe_recording::frames::Told;
 use gpuprobe_recording::log::Note;
 use gpuprobe_stacks::python::known::PythonLine;
 use gpuprobe_stacks::python::process::Running;
-use gpuprobe_stacks::symbols::{Answer, Files, Request, Service, open_perf_map};
+use gpuprobe_stacks::reader::{Place, Reader};
+use gpuprobe_stacks::symbols::{Answer, Files, Request, Service};
 use gpuprobe_stacks::taken::Taken;
 
 /// Locations whose frames are remembered, and bytes that these take; then all are looked up again.
 const MAX_FRAMES: usize = 1 << 20;
 const MAX_BYTES: usize = 512 << 20;
-/// Processes of which it is remembered that their perf maps were handed over.
+/// Processes whose files are kept.
 const MAX_KEPT: usize = 4096;
 
 /// What is known of call stacks.
@@ -47,8 +47,6 @@ pub(super) struct Stacks {
     asked: HashSet<FramesKey>,
     /// Processes of which places were asked for that are in no file.
     jitted: HashSet<u32>,
-    /// Processes whose perf maps the service has, and the inodes of these.
-    kept: HashMap<u32, u64>,
     /// What was found has been forgotten: it will be told again.
     is_forgetful: bool,
     /// Processes and programs that have ended since the last round of reading, and before it:
@@ -72,10 +70,14 @@ struct Destructor {
 }
 
 impl Stacks {
-    pub(super) fn new(is_recording: bool, with_python: bool) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        is_recording: bool,
+        with_python: bool,
+        reader: Reader,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
-            taken: Taken::new(with_python),
-            service: Service::start()?,
+            taken: Taken::new(with_python, reader),
+            service: Service::start(Place::Process)?,
             files: HashMap::new(),
             entered: HashMap::new(),
             destructors: HashMap::new(),
@@ -83,7 +85,6 @@ impl Stacks {
             arrived: Vec::new(),
             asked: HashSet::new(),
             jitted: HashSet::new(),
-            kept: HashMap::new(),
             is_forgetful: false,
             ended: Vec::new(),
             ended_before: Vec::new(),
@@ -105,28 +106,13 @@ impl Stacks {
     /// Looks at what `pid` has mapped: it may end soon.
     pub(super) fn look_at(&mut self, pid: u32) {
         self.taken.glance_at(pid);
-        self.keep_perf_map(pid);
+        self.service.keep_perf_map(pid);
     }
 
     /// Looks at a process that will be traced, before it makes a call.
     pub(super) fn prepare_for(&mut self, pid: u32) {
         self.taken.look_at(pid);
-        self.keep_perf_map(pid);
-    }
-
-    /// Hands over the names of what `pid` makes at run time while it is there: when they are asked
-    /// for, it may have ended. Those that come later are read from the same file.
-    fn keep_perf_map(&mut self, pid: u32) {
-        let Some(map) = open_perf_map(pid) else {
-            return;
-        };
-        if self.kept.len() >= MAX_KEPT {
-            self.kept.clear();
-        }
-        let inode = map.metadata().map_or(0, |metadata| metadata.ino());
-        if self.kept.insert(pid, inode) != Some(inode) {
-            self.service.keep_perf_map(pid, map);
-        }
+        self.service.keep_perf_map(pid);
     }
 
     /// Gives the stack of a call the number that the ledger knows it by, and teaches the ledger
@@ -236,9 +222,9 @@ impl Stacks {
     fn begin(&mut self, pid: u32) {
         if self.jitted.remove(&pid) {
             self.service.forget(pid);
-            self.kept.remove(&pid);
         }
-        self.keep_perf_map(pid);
+        // While it is there: when names are asked for, it may have ended.
+        self.service.keep_perf_map(pid);
     }
 
     /// Asks for the frames at these locations, if that has not been done.
@@ -347,12 +333,10 @@ impl Stacks {
     /// What process `pid` made at run time has been asked for by now. Its file may be on a file system that
     /// is to go with it.
     fn give_up_perf_map(&mut self, pid: u32) {
-        if self.kept.remove(&pid).is_some() {
-            self.jitted.remove(&pid);
-            self.service.forget(pid);
-            // It may run another program.
-            self.keep_perf_map(pid);
-        }
+        self.jitted.remove(&pid);
+        self.service.forget(pid);
+        // It may run another program.
+        self.service.keep_perf_map(pid);
     }
 
     /// Keeps what is needed to read the files of `pid` as its user, who may have changed.

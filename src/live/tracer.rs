@@ -15,9 +15,10 @@ use crate::host::process::{Glance, Handle, Mapped};
 use crate::host::{Library, LibraryId, Role, gpus, system};
 use crate::probe::{Attached, Group, Point, Probe, Settings, arm64};
 use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Modes, Op};
-use gpuprobe_os::privileges;
+use gpuprobe_os::{mounts, privileges};
 use gpuprobe_stacks::functions::Function as FoundFunction;
 use gpuprobe_stacks::instruction::First;
+use gpuprobe_stacks::reader::Reader;
 
 /// The processes whose calls are seen as soon as the libraries are probed that are there now.
 fn users(config: &Config, processes: &[Handle]) -> Vec<u32> {
@@ -53,6 +54,7 @@ pub struct Tracer {
     queries: Vec<(Group, Attached)>,
     /// The kernel side.
     pub probe: Probe,
+    reader: Reader,
     api: ApiChoice,
     modes: Modes,
     /// Launches are sent one by one.
@@ -77,7 +79,8 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Loads the programs and attaches them to every library that is known now. `prepare` is given each
+    /// Loads the programs and attaches them to every library that is known now, as far as `reader`
+    /// can read it. `prepare` is given each
     /// process that has CUDA loaded, before a call of it can be seen.
     ///
     /// # Errors
@@ -85,6 +88,7 @@ impl Tracer {
     pub fn start(
         config: &Config,
         processes: &[Handle],
+        reader: Reader,
         mut prepare: impl FnMut(&Probe, u32),
     ) -> Result<Self> {
         arm64::permit(std::env::consts::ARCH, config.allow_arm64)?;
@@ -111,6 +115,7 @@ impl Tracer {
         };
         let mut tracer = Self {
             probe,
+            reader,
             api: config.api,
             modes: config.modes,
             single_launches: config.records_launches(),
@@ -281,6 +286,7 @@ impl Tracer {
         self.cuda_users.keys().copied()
     }
 
+    /// Attaches to a file that process `pid` has mapped, if that has not been done.
     fn deal_with(&mut self, pid: u32, mapped: &Mapped, looked: &mut Looked) {
         if let Role::Cuda(layer) = mapped.role {
             self.loaded.add(layer);
@@ -300,6 +306,8 @@ impl Tracer {
         });
         match attached {
             Ok(functions) => looked.functions += functions,
+            // Whose file system it is may be another's later.
+            Err(error) if is_foreign(&error) => mounts::say_foreign(&mapped.path),
             Err(error) => {
                 looked.incomplete = true;
                 if self.files.failed(mapped) && self.files.may_warn() {
@@ -356,7 +364,7 @@ impl Tracer {
     }
 
     fn attach_cuda(&mut self, library: &Library, layer: Layer) -> Result<usize> {
-        let mut functions = match library.functions(layer) {
+        let mut functions = match library.functions(&self.reader, layer) {
             Ok(functions) => functions,
             Err(error) => return self.leave_alone(library, &error),
         };
@@ -418,7 +426,7 @@ impl Tracer {
     /// Probes what an allocator of a framework tells.
     fn attach_framework(&mut self, library: &Library) -> Result<usize> {
         let path = library.path.display();
-        let functions = match library.functions(Layer::Framework) {
+        let functions = match library.functions(&self.reader, Layer::Framework) {
             Ok(functions) => functions,
             Err(error) => return self.leave_alone(library, &error),
         };
@@ -473,7 +481,7 @@ impl Tracer {
     /// Without the loader's rendezvous, libraries that are loaded later are found late.
     fn attach_loader(&mut self, library: &Library) -> Result<usize> {
         let path = library.path.display();
-        let found = match library.rendezvous() {
+        let found = match library.rendezvous(&self.reader) {
             Ok(Some(found)) => found,
             Ok(None) => {
                 let error =
@@ -519,4 +527,10 @@ impl Tracer {
             tracing::debug!("{what:#}");
         }
     }
+}
+
+/// Whether a file is left alone because of who serves it.
+fn is_foreign(error: &Error) -> bool {
+    let cause = error.root_cause().downcast_ref();
+    cause.is_some_and(mounts::is_foreign)
 }

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use gpuprobe::host::{Library, Role};
 use gpuprobe_cuda::Layer;
+use gpuprobe_stacks::reader::Reader;
 
 use crate::harness::standin::OwnCopy;
 use crate::harness::talk::Talk;
@@ -138,7 +139,9 @@ fn root_without_type_information_a_running_process_is_exact() {
 /// which does the same.
 pub(crate) fn begin(path: &Path, symbol: &str, code: [u8; 4]) {
     let library = Library::open(path, path, Role::Cuda(Layer::Driver)).unwrap();
-    let functions = library.functions(Layer::Driver).unwrap();
+    let functions = library
+        .functions(&Reader::default(), Layer::Driver)
+        .unwrap();
     let found = functions.iter().find(|f| f.symbol == symbol);
     let offset = usize::try_from(found.unwrap().offset).unwrap();
     let mut bytes = fs::read(path).unwrap();

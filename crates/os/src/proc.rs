@@ -247,11 +247,6 @@ impl<'a> Mapping<'a> {
         Some(Path::new(OsStr::from_bytes(bytes)))
     }
 
-    /// Reaches the very file, also when it was deleted, or another is at its path by now.
-    pub fn link(&self, pid: u32) -> String {
-        format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end)
-    }
-
     /// Whether it is a page of the kernel's that every process shares, at which nothing is mapped.
     pub fn is_vsyscall(&self) -> bool {
         self.name == b"[vsyscall]"
@@ -335,7 +330,6 @@ mod tests {
         assert_eq!(library.path(), Some(path));
         let path = Path::new("/usr/lib/libc uda.so");
         assert_eq!(library.path_without_mark(), Some(path));
-        assert_eq!(library.link(12), "/proc/12/map_files/7f00-7fff");
         assert!(anonymous.path().is_none() && anonymous.is_writable);
         assert!(heap.path().is_none() && !heap.is_readable);
         // Longer names of this kind are those of shared memory; this is anybody's file.

@@ -10,6 +10,7 @@ use std::path::Path;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::statfs::{self, FsType, fstatfs};
 
+use crate::mounts;
 use crate::proc::Status;
 
 /// File systems that the kernel makes up. What is in them is no code, and to open or read it may
@@ -36,11 +37,31 @@ const MADE_UP: &[FsType] = &[
 /// Returns the system's error if the file cannot be opened, or `WouldBlock` if somebody has a lease
 /// on it; another if it is no regular file of a disk.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    let place = File::options()
-        .read(true)
-        .custom_flags(OFlag::O_PATH.bits())
-        .open(path)?;
-    reopen(&place)
+    reopen(&find(path)?, std::process::id())
+}
+
+/// [`open_regular`] of the very file that process `pid` has mapped from one of these addresses to the
+/// other, also when it was deleted, or another is at its path by now.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_mapped(pid: u32, (start, end): (u64, u64)) -> io::Result<File> {
+    let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+    reopen(&find(link.as_ref())?, pid)
+}
+
+/// [`open_regular`] of the program that process `pid` runs.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_program(pid: u32) -> io::Result<File> {
+    reopen(&find(format!("/proc/{pid}/exe").as_ref())?, pid)
+}
+
+fn find(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).custom_flags(OFlag::O_PATH.bits());
+    options.open(path)
 }
 
 /// Longest text that is read whole: nobody has one of these on purpose.
@@ -70,14 +91,14 @@ pub fn open_regular_in_root(pid: u32, path: &Path) -> io::Result<File> {
 
 fn open_in_root(pid: u32, path: &Path, flags: OFlag) -> io::Result<File> {
     let root = open_folder(format!("/proc/{pid}/root").as_ref())?;
-    open_beneath(&root, path, flags)
+    open_beneath(&root, pid, path, flags)
 }
 
-fn open_beneath(root: &File, path: &Path, flags: OFlag) -> io::Result<File> {
+fn open_beneath(root: &File, pid: u32, path: &Path, flags: OFlag) -> io::Result<File> {
     let within = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
     let place = OFlag::O_PATH | OFlag::O_CLOEXEC;
     let how = OpenHow::new().flags(place | flags).resolve(within);
-    reopen(&openat2(root, path, how)?.into())
+    reopen(&openat2(root, path, how)?.into(), pid)
 }
 
 /// A folder, as a place to begin from.
@@ -90,12 +111,12 @@ pub fn open_folder(path: &Path) -> io::Result<File> {
     options.read(true).custom_flags(flags.bits()).open(path)
 }
 
-/// [`open_regular`], of what is at `path` for whoever has `root` for its root folder.
+/// [`open_regular`], of what is at `path` for process `pid`, which has `root` for its root folder.
 ///
 /// # Errors
 /// As [`open_regular`].
-pub fn open_regular_beneath(root: &File, path: &Path) -> io::Result<File> {
-    open_beneath(root, path, OFlag::empty())
+pub fn open_regular_beneath(root: &File, pid: u32, path: &Path) -> io::Result<File> {
+    open_beneath(root, pid, path, OFlag::empty())
 }
 
 /// The same of what process `pid` has written itself at `path`, in a folder where others may have put
@@ -122,8 +143,9 @@ fn is_of_process(user: u32, users: &str) -> bool {
     user == 0 || users.any(|other| other.parse() == Ok(user))
 }
 
-/// Opens for reading what was only found so far.
-fn reopen(place: &File) -> io::Result<File> {
+/// Opens for reading what was only found so far, by way of process `pid`, if that waits for nobody.
+fn reopen(place: &File, pid: u32) -> io::Result<File> {
+    mounts::check(place, pid)?;
     if !place.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }

@@ -38,11 +38,6 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         Some(&mut entry.value)
     }
 
-    /// The value of `key`, which stays as old as it is.
-    pub(crate) fn peek(&self, key: &K) -> Option<&V> {
-        self.entries.get(key).map(|entry| &entry.value)
-    }
-
     /// Enters a value that takes so many bytes, whether there is room or not.
     pub(crate) fn insert(&mut self, key: K, bytes: u64, value: V) -> &mut V {
         self.remove(&key);

@@ -1,16 +1,13 @@
 //! ELF files, as far as probes and stacks need them, read with `object`.
 //!
-//! Files belong to traced processes, so everything in them is doubted: sizes are bounded before
-//! memory is taken, and files are read, not mapped, so that one that is truncated meanwhile gives
-//! an error instead of a signal.
+//! Files belong to traced processes: they are read in a process of its own (`reader`).
 
-use std::fs::File;
+use std::borrow::Cow;
 
 use object::elf::{self, FileHeader64, Machine, ProgramHeader64, SectionHeader64};
 use object::read::elf::{ElfFile64, FileHeader as _, NoteIterator, ProgramHeader as _};
 use object::{LittleEndian, ReadRef, U16};
-
-use gpuprobe_os::bounded::BoundedFile;
+use serde::{Deserialize, Serialize};
 
 type Header = FileHeader64<LittleEndian>;
 const LE: LittleEndian = LittleEndian;
@@ -35,14 +32,14 @@ const NOTE_LIMIT: u64 = 64 << 10;
 const ID_LIMIT: usize = 64;
 
 /// A file that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// A program or library for 32 bits.
     Is32Bit,
     /// Code for another machine.
     OtherMachine(u16),
     /// No ELF file, or a damaged one.
-    Damaged(&'static str),
+    Damaged(Cow<'static, str>),
 }
 
 impl std::error::Error for Refusal {}
@@ -58,7 +55,7 @@ impl std::fmt::Display for Refusal {
 }
 
 /// A part of a file that the kernel maps.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
     /// Code may run in it.
     pub is_executable: bool,
@@ -82,7 +79,7 @@ impl Segment {
 }
 
 /// The parts of a file that the kernel maps.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segments(Vec<Segment>);
 
 impl Segments {
@@ -159,30 +156,30 @@ impl Section {
 }
 
 /// The headers of an ELF file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Headers {
     /// The parts that the kernel maps.
     pub segments: Segments,
     /// Place of `.eh_frame_hdr` in the file and in memory.
     pub eh_frame_hdr: Option<Segment>,
-    /// The sections, if their headers are whole; a file can do without.
+    /// The sections, if their headers are whole; a file can do without. For whoever reads the file.
+    #[serde(skip)]
     pub sections: Vec<Section>,
     /// The GNU build id.
     pub build_id: Option<Vec<u8>>,
 }
 
 impl Headers {
-    /// Reads the headers of `file`.
+    /// The headers of a file of these bytes.
     ///
     /// # Errors
     /// The file cannot be used.
-    pub fn read(file: &File) -> Result<Self, Refusal> {
-        let file = &BoundedFile::new(file);
+    pub fn parse(file: &[u8]) -> Result<Self, Refusal> {
         let header = header(file, elf::EM_X86_64)?;
         let count = usize::from(header.e_phnum(LE));
         let programs = (1..=SEGMENTS_LIMIT).contains(&count);
         let programs = programs.then(|| header.program_headers(LE, file).ok());
-        let damaged = Refusal::Damaged("its program headers cannot be read");
+        let damaged = Refusal::Damaged("its program headers cannot be read".into());
         let programs = programs.flatten().ok_or(damaged)?;
         let of_type = |wanted| programs.iter().filter(move |p| p.p_type(LE) == wanted);
         Ok(Self {
@@ -195,19 +192,25 @@ impl Headers {
         })
     }
 
-    /// Without the sections that unwinding and looking for debugging information do not need.
-    pub(crate) fn without_needless_sections(mut self) -> Self {
-        const NEEDED: [&str; 4] = [".eh_frame", ".text", ".got", ".gnu_debuglink"];
-        // The first of a name counts.
-        let needed = NEEDED.iter().filter_map(|name| self.section(name).cloned());
-        self.sections = needed.collect();
-        self
+    /// Whether they can be those of a file that runs.
+    pub(crate) fn are_sane(&self) -> bool {
+        let id = self.build_id.as_ref().map_or(1, Vec::len);
+        self.segments.0.len() <= SEGMENTS_LIMIT && (1..=ID_LIMIT).contains(&id)
+    }
+
+    /// Bytes of the tables of symbols, whatever says that they are some.
+    pub(crate) fn symbol_bytes(&self) -> u64 {
+        let is_symbols = |section: &&Section| {
+            let is_named = matches!(&*section.name, ".symtab" | ".dynsym");
+            is_named || section.kind == elf::SHT_SYMTAB.0 || section.kind == elf::SHT_DYNSYM.0
+        };
+        let tables = self.sections.iter().filter(is_symbols);
+        tables.fold(0, |sum, table| sum.saturating_add(table.size))
     }
 
     /// Bytes of memory that they take.
     pub(crate) fn size(&self) -> usize {
-        let names = self.sections.iter().map(|section| section.name.capacity());
-        self.segments.size() + size_of_val(self.sections.as_slice()) + names.sum::<usize>()
+        self.segments.size() + self.build_id.as_ref().map_or(0, Vec::len)
     }
 
     /// The section called `name`.
@@ -218,18 +221,18 @@ impl Headers {
 
 /// The header of a file for `machine`.
 fn header<'data>(data: impl ReadRef<'data>, machine: Machine) -> Result<&'data Header, Refusal> {
-    let too_short = |()| Refusal::Damaged("too short");
+    let too_short = |()| Refusal::Damaged("too short".into());
     // A 32-bit file may have fewer bytes than the header of a 64-bit one.
     let identity = data.read_bytes_at(0, 6).map_err(too_short)?;
     let is_for: &U16<LittleEndian> = data.read_at(18).map_err(too_short)?;
     if !identity.starts_with(&elf::ELFMAG) {
-        return Err(Refusal::Damaged("no ELF header"));
+        return Err(Refusal::Damaged("no ELF header".into()));
     }
     if identity[4] == elf::ELFCLASS32.0 {
         return Err(Refusal::Is32Bit);
     }
     if identity[4..] != [elf::ELFCLASS64.0, elf::ELFDATA2LSB.0] {
-        return Err(Refusal::Damaged("of no known class"));
+        return Err(Refusal::Damaged("of no known class".into()));
     }
     if is_for.get(LE) != machine.0 {
         return Err(Refusal::OtherMachine(is_for.get(LE)));
@@ -273,18 +276,29 @@ fn build_id<'data>(
 }
 
 /// A file whose symbols are wanted.
-pub(crate) struct Image<'data, R: ReadRef<'data>> {
-    pub(crate) file: ElfFile64<'data, LittleEndian, R>,
+pub(crate) struct Image<'data> {
+    pub(crate) file: ElfFile64<'data, LittleEndian>,
     pub(crate) segments: Segments,
+    data: &'data [u8],
 }
 
-impl<'data, R: ReadRef<'data>> Image<'data, R> {
+impl<'data> Image<'data> {
     /// Reads all headers of `data`, which has to be for the processor that runs this.
-    pub(crate) fn parse(data: R) -> anyhow::Result<Self> {
+    pub(crate) fn parse(data: &'data [u8]) -> anyhow::Result<Self> {
         header(data, NATIVE)?;
         let file = ElfFile64::parse(data)?;
         let segments = Segments::of(file.elf_program_headers());
-        Ok(Self { file, segments })
+        Ok(Self {
+            file,
+            segments,
+            data,
+        })
+    }
+
+    /// What is at `address`, at most so many bytes.
+    pub(crate) fn bytes(&self, address: u64, at_most: u64) -> Option<&'data [u8]> {
+        let (offset, left) = self.segments.offset_of(address)?;
+        self.data.read_bytes_at(offset, left.min(at_most)).ok()
     }
 }
 
@@ -292,8 +306,6 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
-    use gpuprobe_os::bounded::file_of;
-
     /// A header that ends where a 32-bit one does.
     fn header(class: u8, machine: u16) -> Vec<u8> {
         let mut bytes = vec![0x7f, b'E', b'L', b'F', class, 1, 1];
@@ -306,7 +318,7 @@ mod tests {
 
     #[test]
     fn programs_for_other_machines_are_refused() {
-        let refused = |bytes: &[u8]| Headers::read(&file_of(bytes).unwrap()).unwrap_err();
+        let refused = |bytes: &[u8]| Headers::parse(bytes).unwrap_err();
         assert_eq!(refused(&header(1, 3)), Refusal::Is32Bit);
         // x32: 64-bit instructions with 32-bit addresses.
         assert_eq!(refused(&header(1, 62)), Refusal::Is32Bit);

@@ -1,16 +1,15 @@
 //! Functions in an ELF file, by symbol, as the file offsets that probes are placed at.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 
 use anyhow::Result;
-use object::read::ReadRef;
 use object::{Object, ObjectSymbol, SymbolKind};
+use serde::{Deserialize, Serialize};
 
 use super::elf::Image;
 use super::instruction::{self, First};
+use crate::reader::ElfFile;
 use gpuprobe_cuda::{FUNCTIONS, Layer};
-use gpuprobe_os::bounded::BoundedFile;
 
 /// A function of the table, found in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +25,7 @@ pub struct Function {
 }
 
 /// The dynamic loader's rendezvous with debuggers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rendezvous {
     /// File offset of `_dl_debug_state`.
     pub offset: u64,
@@ -39,9 +38,8 @@ pub struct Rendezvous {
 ///
 /// # Errors
 /// The file is no ELF file of this machine's architecture.
-pub fn functions(file: &File, layer: Layer) -> Result<Vec<Function>> {
-    let file = BoundedFile::new(file);
-    let image = Image::parse(&file)?;
+pub(crate) fn functions(file: &ElfFile, layer: Layer) -> Result<Vec<Function>> {
+    let image = file.image()?;
     let mut wanted = HashMap::new();
     for (row, function) in (0u16..).zip(FUNCTIONS) {
         if function.layer == layer {
@@ -54,9 +52,9 @@ pub fn functions(file: &File, layer: Layer) -> Result<Vec<Function>> {
             .map(|(&symbol, &row)| (symbol, row))
     };
     let function = |((symbol, row), address)| {
-        let (offset, left) = image.segments.offset_of(address)?;
+        let (offset, _) = image.segments.offset_of(address)?;
         // Less than an instruction where the file ends.
-        let code = (&file).read_bytes_at(offset, left.min(instruction::LONGEST));
+        let code = image.bytes(address, instruction::LONGEST);
         Some(Function {
             row,
             symbol,
@@ -82,9 +80,8 @@ pub fn functions(file: &File, layer: Layer) -> Result<Vec<Function>> {
 ///
 /// # Errors
 /// The file is no ELF file of this machine's architecture.
-pub fn rendezvous(file: &File) -> Result<Option<Rendezvous>> {
-    let file = BoundedFile::new(file);
-    let image = Image::parse(&file)?;
+pub(crate) fn rendezvous(file: &ElfFile) -> Result<Option<Rendezvous>> {
+    let image = file.image()?;
     let is_wanted = |name: &str| matches!(name, "_dl_debug_state" | "_r_debug");
     let select = |name: &str| is_wanted(name).then(|| name.to_owned());
     let symbols: HashMap<_, _> = exported(&image, select).collect();
@@ -112,8 +109,8 @@ pub fn exported_function(bytes: &[u8], name: &str) -> Result<Option<u64>> {
 }
 
 /// Defined dynamic symbols that `select` maps to something, with their addresses.
-fn exported<'data, R: ReadRef<'data>, T>(
-    image: &Image<'data, R>,
+fn exported<T>(
+    image: &Image<'_>,
     select: impl Fn(&str) -> Option<T>,
 ) -> impl Iterator<Item = (T, u64)> {
     image.file.dynamic_symbols().filter_map(move |symbol| {
@@ -124,30 +121,12 @@ fn exported<'data, R: ReadRef<'data>, T>(
     })
 }
 
-/// Looks for all that is looked for in the libraries and the program of a process, in a file of
-/// these `bytes`. Gives how many functions were found.
-///
-/// # Errors
-/// Returns the system's error if there is no memory for the file; a damaged file is no error.
-#[doc(hidden)]
-pub fn try_functions(bytes: &[u8]) -> std::io::Result<usize> {
-    let file = gpuprobe_os::bounded::file_of(bytes)?;
-    let mut found = 0;
-    for layer in [Layer::Driver, Layer::Runtime] {
-        found += functions(&file, layer).map_or(0, |functions| functions.len());
-    }
-    found += usize::from(rendezvous(&file).is_ok_and(|found| found.is_some()));
-    let collected = exported_function(bytes, "gpuprobe_batch");
-    found += usize::from(collected.is_ok_and(|found| found.is_some()));
-    found += usize::from(crate::symbols::size_in(&file, "table_").is_some());
-    Ok(found)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use gpuprobe_os::proc::Mappings;
+    use std::fs::File;
     use std::path::Path;
 
     #[test]
@@ -159,9 +138,8 @@ mod tests {
                 .is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"))
         };
         let loader = files.find(is_loader);
-        let found = rendezvous(&File::open(loader.unwrap()).unwrap())
-            .unwrap()
-            .unwrap();
+        let loader = ElfFile::of(File::open(loader.unwrap()).unwrap());
+        let found = rendezvous(&loader).unwrap().unwrap();
         assert!(found.offset > 0);
         assert_ne!(found.to_r_debug, 0);
     }
@@ -169,6 +147,7 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        assert!(functions(&File::open(manifest).unwrap(), Layer::Driver).is_err());
+        let manifest = ElfFile::of(File::open(manifest).unwrap());
+        assert!(functions(&manifest, Layer::Driver).is_err());
     }
 }

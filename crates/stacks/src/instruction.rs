@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use gpuprobe_os::kernel;
 
 /// How the kernel gets past an instruction that is probed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum First {
     /// It is emulated: one trap a call.
     Emulated,

@@ -3,7 +3,8 @@
 //! For: which line of whose code made a call.
 //! May use: `cuda`, `model`, `os`; no libbpf.
 //! Gives: [`taken`] stacks of registers and memory become locations ([`AddressSpaces`], [`paths`]),
-//! locations become names ([`symbols`]), and libraries their traced functions ([`functions`]).
+//! locations become names ([`symbols`]), and libraries their traced functions ([`functions`]); files
+//! are read in a process of its own ([`reader`]).
 
 pub mod allocators;
 mod cache;
@@ -16,6 +17,7 @@ mod modules;
 pub mod owners;
 pub mod paths;
 pub mod python;
+pub mod reader;
 mod space;
 pub mod symbols;
 pub mod taken;
@@ -25,4 +27,4 @@ pub use module::{FileKey, Module};
 pub use space::AddressSpaces;
 #[doc(hidden)]
 pub use unwind::try_tables;
-pub use unwind::{DEPTH, Rule, StackCopy, Tables, Unwound};
+pub use unwind::{DEPTH, Rule, StackCopy, Unwound};

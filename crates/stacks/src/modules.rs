@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::module::{FileKey, Module, TableCache, open, table_cache};
+use super::module::{FileKey, Module, open};
+use super::reader::Reader;
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::proc::Mapping;
 
@@ -28,7 +29,7 @@ pub(super) struct Modules {
     count: u32,
     /// The newest version of each file.
     by_key: HashMap<FileKey, Arc<Module>>,
-    tables: TableCache,
+    reader: Reader,
     open: u64,
     may_open: u64,
     /// Bytes that they take.
@@ -40,11 +41,18 @@ pub(super) struct Modules {
 
 impl Default for Modules {
     fn default() -> Self {
+        Self::new(Reader::default())
+    }
+}
+
+impl Modules {
+    /// None yet; their files are read by `reader`.
+    pub(super) fn new(reader: Reader) -> Self {
         Self {
             all: HashMap::new(),
             count: 0,
             by_key: HashMap::new(),
-            tables: table_cache(),
+            reader,
             open: 0,
             may_open: may_open(),
             bytes: 0,
@@ -53,9 +61,12 @@ impl Default for Modules {
             is_told: false,
         }
     }
-}
 
-impl Modules {
+    /// What reads their files.
+    pub(super) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
     /// The module that `map` of process `pid` is of.
     pub(super) fn of(&mut self, pid: u32, map: &Mapping<'_>) -> Option<Arc<Module>> {
         let path = map.path_without_mark().filter(|_| map.inode != 0)?;
@@ -86,7 +97,7 @@ impl Modules {
             key,
             (pid, path.to_owned()),
             file,
-            self.tables.clone(),
+            &self.reader,
         ));
         self.open += u64::from(module.file().is_some());
         self.bytes += module.size();
@@ -148,16 +159,19 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
-    use nix::sys::stat::{major, minor};
+    use gpuprobe_os::proc::Mappings;
 
     use super::*;
 
+    /// The module of a file that this process has mapped.
+    #[allow(unsafe_code)]
     fn of(modules: &mut Modules, path: &Path) -> Option<Arc<Module>> {
-        let metadata = fs::metadata(path).unwrap();
-        let [major, minor] = [major(metadata.dev()), minor(metadata.dev())];
-        let (inode, path) = (metadata.ino(), path.display());
-        let line = format!("0-1000 r-xp 0 {major:x}:{minor:x} {inode} {path}");
-        let map = Mapping::parse(line.as_bytes()).unwrap();
+        let file = fs::File::open(path).unwrap();
+        // SAFETY: nobody writes to the file.
+        let _mapped = unsafe { memmap2::MmapOptions::new().map_exec(&file).unwrap() };
+        let inode = file.metadata().unwrap().ino();
+        let maps = Mappings::of(std::process::id()).unwrap();
+        let map = maps.iter().find(|map| map.inode == inode).unwrap();
         modules.of(std::process::id(), &map)
     }
 
@@ -221,65 +235,5 @@ mod tests {
         let second = modules.of(std::process::id(), &map).unwrap();
         assert!(first.file().is_none() && first.id == second.id);
         assert_eq!(modules.all.len(), 1);
-    }
-
-    /// A file of which all but the first pages are tables, and holes.
-    fn of_tables(folder: &Path, name: &str, size: u64) -> std::path::PathBuf {
-        let mut bytes = vec![0x7f, b'E', b'L', b'F', 2, 1, 1];
-        bytes.resize(16, 0);
-        bytes.extend([3, 0, 62, 0, 1, 0, 0, 0]);
-        let words = |bytes: &mut Vec<u8>, words: &[u64]| {
-            bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-        };
-        words(&mut bytes, &[0, 64, 0]);
-        bytes.extend([0, 0, 0, 0, 64, 0, 56, 0, 2, 0, 64, 0, 0, 0, 0, 0]);
-        for (kind, offset, size) in [(1u64, 0, size), (0x6474_e550, 0x800, 20)] {
-            words(&mut bytes, &[kind, offset, offset, offset, size, size, 1]);
-        }
-        bytes.resize(0x800, 0);
-        bytes.extend([1, 0x1b, 3, 0x3b]);
-        // So far away are the tables from here; there is one entry.
-        bytes.extend(0x7fcu32.to_le_bytes());
-        bytes.extend([1, 0, 0, 0]);
-        bytes.resize(0x820, 0);
-        let path = folder.join(name);
-        fs::write(&path, &bytes).unwrap();
-        let file = fs::File::options().write(true).open(&path).unwrap();
-        file.set_len(size).unwrap();
-        path
-    }
-
-    #[test]
-    fn tables_that_were_not_used_for_the_longest_make_room() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut modules = Modules::default();
-        let all = ["a", "b", "c", "d"].map(|name| {
-            let path = of_tables(folder.path(), name, 200 << 20);
-            of(&mut modules, &path).unwrap()
-        });
-        let [a, b, c, d] = &all;
-        let cached = |module: &Module| {
-            let mut tables = modules.tables.lock().unwrap();
-            tables.get(&module.id).is_some()
-        };
-        assert!(a.tables().is_some() && b.tables().is_some());
-        assert!(a.tables().is_some() && c.tables().is_some());
-        assert_eq!(
-            [a, b, c, d].map(|module| cached(module)),
-            [true, false, true, false]
-        );
-        assert!(d.tables().is_some());
-        assert_eq!(
-            [a, b, c, d].map(|module| cached(module)),
-            [false, false, true, true]
-        );
-        // It comes back all the time.
-        let mut readings = 1;
-        while a.tables().is_some() && readings < 100 {
-            readings += 1;
-            modules.tables.lock().unwrap().remove(&a.id);
-        }
-        assert_eq!(readings, 21);
-        assert!(c.tables().is_some());
     }
 }

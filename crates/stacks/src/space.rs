@@ -1,12 +1,13 @@
 //! The code of all traced processes: where an address is, and who called.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::elf::Refusal;
 use super::modules::Modules;
+use super::reader::{Reader, Row};
 use super::unwind::{self, Code, Rule, trampoline};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
@@ -22,7 +23,7 @@ const PAGE: u64 = 4096;
 /// Mappings of a process of which the beginning is read at once; `CPython`'s code that is made at run
 /// time is in one or two.
 const MAX_PEEKS: u32 = 64;
-/// Places in code whose rules are remembered, at some 200 bytes each.
+/// Rules that are remembered, at some 200 bytes each.
 const RULES_LIMIT: usize = 1 << 17;
 
 /// The code of all traced processes.
@@ -63,14 +64,62 @@ struct Range {
     trampolines: Option<Arc<Rule>>,
 }
 
-/// Rules by module and address in it, shared by all processes.
+/// Rules by module and first address in it, shared by all processes.
 #[derive(Debug, Default)]
-struct Rules(HashMap<(ModuleId, u64), Option<Arc<Rule>>>);
+struct Rules {
+    of_modules: HashMap<ModuleId, BTreeMap<u64, Known>>,
+    count: usize,
+}
+
+/// Up to which address a rule counts, and the rule, if there is one.
+type Known = (u64, Option<Arc<Rule>>);
+
+impl Rules {
+    /// The rule for `address` of `module`, as its file states it; what is not known yet is asked for,
+    /// for the whole function.
+    fn at(&mut self, reader: &Reader, module: &Module, address: u64) -> Option<Arc<Rule>> {
+        let known = self.of_modules.get(&module.id);
+        let before = known.and_then(|known| known.range(..=address).next_back());
+        if let Some((_, (end, rule))) = before
+            && address < *end
+        {
+            return rule.clone();
+        }
+        let rules = reader.rules(module, address);
+        let rows = rules.map_or(Vec::new(), |rules| rules.rows);
+        if self.count + rows.len() >= RULES_LIMIT {
+            *self = Self::default();
+        }
+        let known = self.of_modules.entry(module.id).or_default();
+        let mut found = None;
+        for Row { addresses, rule } in rows {
+            let rule = Arc::new(rule);
+            if addresses.contains(&address) {
+                found = Some(Arc::clone(&rule));
+            }
+            known.insert(addresses.start, (addresses.end, Some(rule)));
+            self.count += 1;
+        }
+        if found.is_none() {
+            known.insert(address, (address.saturating_add(1), None));
+            self.count += 1;
+        }
+        found
+    }
+}
 
 impl AddressSpaces {
-    /// Knows no process yet.
-    pub fn new() -> Self {
-        Self::default()
+    /// Knows no process yet; the files of their code are read by `reader`.
+    pub fn new(reader: Reader) -> Self {
+        Self {
+            modules: Modules::new(reader),
+            ..Self::default()
+        }
+    }
+
+    /// What reads files.
+    pub(crate) fn reader(&self) -> &Reader {
+        self.modules.reader()
     }
 
     /// Reads the mappings of `pid` now: at first sight, when it has mapped a library, when it is
@@ -316,20 +365,10 @@ impl Code for Of<'_> {
     fn rule(&mut self, lookup: u64) -> Option<Arc<Rule>> {
         let (location, module) = self.spaces.find(self.pid, lookup, lookup)?;
         let module = module?;
-        let key = (module.id, location.offset);
-        let Rules(rules) = &mut self.spaces.rules;
-        if rules.len() >= RULES_LIMIT {
-            rules.clear();
-        }
-        let entry = rules.entry(key).or_insert_with(|| {
-            let address = module
-                .headers()
-                .ok()?
-                .segments
-                .address_of(location.offset)?;
-            module.tables()?.rule(address).map(Arc::new)
-        });
-        entry.clone()
+        let segments = &module.headers().ok()?.segments;
+        let address = segments.address_of(location.offset)?;
+        let AddressSpaces { modules, rules, .. } = &mut *self.spaces;
+        rules.at(modules.reader(), &module, address)
     }
 
     fn trampoline(&mut self, return_address: u64) -> Option<Arc<Rule>> {
@@ -352,7 +391,7 @@ mod tests {
 
     #[test]
     fn code_is_where_functions_are_and_nowhere_else() -> Result<(), &'static str> {
-        let mut spaces = AddressSpaces::new();
+        let mut spaces = AddressSpaces::default();
         let pid = std::process::id();
         assert!(spaces.code(pid).is_none(), "nobody has looked yet");
         spaces.refresh(pid);

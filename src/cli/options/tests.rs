@@ -218,6 +218,7 @@ const ALWAYS: &[&str] = &[
     "interval",
     "attach",
     "allow_arm64",
+    "untrusted_mounts",
     "map_entries",
     "record",
     "all_tables",

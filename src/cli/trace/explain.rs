@@ -84,6 +84,7 @@ impl Explained {
             attach: target.attach,
             map_entries: target.map_entries,
             allow_arm64: target.allow_arm64,
+            untrusted_mounts: target.untrusted_mounts,
             on_oom: target.on_oom,
             record: None,
             explains: Some(Explains { fails }),

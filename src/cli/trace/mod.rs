@@ -37,7 +37,7 @@ pub(super) fn begin() -> Option<ExitCode> {
         // What libbpf says of a refused program is for debugging; our errors are for users.
         tracing::debug!("libbpf {level:?}: {}", text.trim_end());
     })));
-    live::guard_if_asked()
+    gpuprobe_stacks::reader::serve_if_asked().or_else(live::guard_if_asked)
 }
 
 #[derive(Debug, Subcommand)]
@@ -224,6 +224,7 @@ impl TraceArgs {
             attach: self.target.attach,
             map_entries: self.target.map_entries,
             allow_arm64: self.target.allow_arm64,
+            untrusted_mounts: self.target.untrusted_mounts,
             on_oom: self.target.on_oom,
             record: self.record.map(|path| Record {
                 path,

@@ -112,6 +112,7 @@ impl RecordArgs {
             attach: self.target.attach,
             map_entries: self.target.map_entries,
             allow_arm64: self.target.allow_arm64,
+            untrusted_mounts: self.target.untrusted_mounts,
             on_oom: self.target.on_oom,
             record: Some(record),
             explains: None,

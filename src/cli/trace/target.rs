@@ -77,6 +77,11 @@ pub(super) struct TargetArgs {
     #[arg(long)]
     pub(super) allow_arm64: bool,
 
+    /// Read and probe files on file systems that other users serve (FUSE) or have mounted, too: one of
+    /// them can have gpuprobe, and every process that forks, wait for as long as it likes.
+    #[arg(long)]
+    pub(super) untrusted_mounts: bool,
+
     /// How call stacks are taken [default: auto for --memleak with --pid or COMMAND, else off].
     #[arg(long, value_enum, value_name = "HOW")]
     stacks: Option<StackMode>,

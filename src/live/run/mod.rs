@@ -32,6 +32,7 @@ use crate::probe::{Rings, types};
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::link::Link;
 use gpuprobe_model::{Lost, Untraced};
+use gpuprobe_os::mounts;
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::{BPF, LOOK, PERF_EVENTS, SIGNAL};
 use gpuprobe_os::say;
@@ -58,6 +59,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Nothing could be traced, or a report could not be written.
 pub fn run(config: &Config) -> Result<ExitCode> {
     descriptors::remember();
+    if config.untrusted_mounts {
+        mounts::trust_all();
+    }
     limits::raise();
     let adapted;
     let config = if types::kernel_has_types() {

@@ -26,6 +26,7 @@ use gpuprobe_recording::frames::Told;
 use gpuprobe_report as report;
 use gpuprobe_report::gate::Gate;
 use gpuprobe_report::profile;
+use gpuprobe_stacks::reader::{Kind, Place, Reader};
 use std::collections::HashMap;
 use tokio::time::Instant;
 
@@ -38,13 +39,15 @@ impl<'a> Run<'a> {
             Target::Processes(pids) => processes(pids)?,
             Target::Everything | Target::Command(_) => Vec::new(),
         };
+        // It starts while the programs are loaded.
+        let reader = Reader::new(Kind::Functions, Place::Process);
         let clock = Clock::now();
         let sample_every = config
             .record
             .as_ref()
             .and_then(|record| record.sample_every);
         let samples = sample_every.map(Samples::start).transpose()?;
-        let mut sink = sink(config, recorder::open(config, clock)?)?;
+        let mut sink = sink(config, recorder::open(config, clock)?, &reader)?;
         let stacks = &mut sink.stacks;
         let prepare = |probe: &Probe, pid: u32| {
             if let Some(stacks) = stacks {
@@ -52,7 +55,7 @@ impl<'a> Run<'a> {
                 stacks.teach(probe);
             }
         };
-        let started = Tracer::start(config, &processes, prepare).and_then(|mut tracer| {
+        let started = Tracer::start(config, &processes, reader, prepare).and_then(|mut tracer| {
             let collect = config.collect.as_ref();
             let collector = collect.map(|collect| Collector::start(collect, &mut tracer.probe));
             let rings = tracer.probe.rings()?;
@@ -109,7 +112,7 @@ fn processes(pids: &[u32]) -> Result<Vec<Handle>> {
 }
 
 /// Where everything that the rings have goes.
-fn sink(config: &Config, tap: Box<dyn Tap>) -> Result<Sink> {
+fn sink(config: &Config, tap: Box<dyn Tap>, reader: &Reader) -> Result<Sink> {
     let mut state = State {
         ledger: Ledger::counting(config.kinds),
         ..State::default()
@@ -119,13 +122,13 @@ fn sink(config: &Config, tap: Box<dyn Tap>) -> Result<Sink> {
         modes: config.modes,
         state,
         sieve: Sieve::new(config.filter.clone()),
-        world: Live::open(),
+        world: Live::open(reader.clone()),
         decoder: event::Decoder::default(),
         undecodable: 0,
         copies: config.per_call.then(Vec::new),
         records: config.single_records.then(Vec::new),
         stacks: (config.stacks != StackMode::Off)
-            .then(|| Stacks::new(tap.is_recording(), config.python))
+            .then(|| Stacks::new(tap.is_recording(), config.python, reader.clone()))
             .transpose()?,
         tap,
     })

@@ -6,7 +6,7 @@ use std::fs;
 use caps::Capability;
 use tempfile::TempDir;
 
-use crate::harness::child::children_of;
+use crate::harness::child::{children_of, readers_of};
 use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, wait_for};
 
 /// A thread.
@@ -84,12 +84,30 @@ fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     for thread in &found {
         let allowed = match &*thread.name {
             "gpuprobe" => mask(BPF) | mask(LOOK) | more,
-            "symbols" => mask(LOOK),
-            "source lines" => mask(AS_OTHERS),
+            // To start another opener.
+            "symbols" | "source lines" => mask(LOOK) | mask(AS_OTHERS),
             _ => 0,
         };
         assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");
     }
+    // What reads files may do nothing; what opens them, only that.
+    let readers = readers_of(gpuprobe.child.pid());
+    assert_eq!(readers.len(), 3, "{how}");
+    let mut filtered = 0;
+    for reader in readers {
+        let status = fs::read_to_string(format!("/proc/{reader}/status")).unwrap();
+        let is_filtered = status.contains("Seccomp:\t2");
+        filtered += usize::from(is_filtered);
+        let allowed = if is_filtered {
+            0
+        } else {
+            mask(LOOK) | mask(AS_OTHERS)
+        };
+        for thread in settled(reader) {
+            assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");
+        }
+    }
+    assert_eq!(filtered, 2, "{how}");
 }
 
 /// The only child of a process besides `other`.

@@ -64,8 +64,25 @@ pub(crate) fn state_of(pid: u32) -> Option<char> {
     process.stat().ok().map(|stat| stat.state)
 }
 
-/// The living children of a process.
+/// The living children of a process, but for those with which gpuprobe reads files.
 pub(crate) fn children_of(pid: u32) -> Vec<u32> {
+    let readers = readers_of(pid);
+    let mut children = all_children_of(pid);
+    children.retain(|child| !readers.contains(child));
+    children
+}
+
+/// The processes with which a gpuprobe reads files.
+pub(crate) fn readers_of(pid: u32) -> Vec<u32> {
+    let mut children = all_children_of(pid);
+    children.retain(|child| {
+        let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        line.split(|&byte| byte == 0).nth(1) == Some(b"__reader")
+    });
+    children
+}
+
+fn all_children_of(pid: u32) -> Vec<u32> {
     let all = procfs::process::all_processes().unwrap().flatten();
     all.filter_map(|process| process.stat().ok())
         .filter(|stat| stat.ppid == raw(pid).as_raw())

@@ -11,7 +11,8 @@ mod write;
 use std::io::{self, ErrorKind};
 
 use anyhow::{Context, Error, Result, anyhow};
-use caps::{CapSet, Capability, CapsHashSet};
+pub use caps::Capability;
+use caps::{CapSet, CapsHashSet};
 use nix::sys::prctl;
 
 pub use invoker::{Invoker, owner};

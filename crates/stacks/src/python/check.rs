@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_process_without_an_interpreter_has_none() {
-        let mut spaces = AddressSpaces::new();
+        let mut spaces = AddressSpaces::default();
         let pid = std::process::id();
         spaces.refresh(pid);
         assert!(Interpreters::default().find(pid, &spaces).is_none());

@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 
-use object::read::ReadRef;
 use object::{Object, ObjectSymbol};
+use serde::{Deserialize, Serialize};
 
 use super::layout::{self, DEBUG_OFFSETS_BYTES, Layout, MINORS};
 use crate::Module;
 use crate::elf::Image;
-use crate::unwind::Tables;
-use gpuprobe_os::bounded::BoundedFile;
+use crate::reader::{ElfFile, Reader};
 
 /// An interpreter, as its file states it.
 #[derive(Clone, Debug)]
@@ -53,7 +52,7 @@ struct Symbol {
 struct Symbols([Option<Symbol>; WANTED.len()]);
 
 impl Symbols {
-    fn of<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Self {
+    fn of(image: &Image<'_>) -> Self {
         let dynamic = Self::among(image.file.dynamic_symbols());
         match dynamic.get("_PyRuntime") {
             Some(_) => dynamic,
@@ -81,44 +80,66 @@ impl Symbols {
     }
 }
 
-impl Interpreter {
-    /// The interpreter in `module`, if there is one; why it cannot be read, if so.
-    pub fn of(module: &Module) -> Option<Result<Self, Refused>> {
-        let data = BoundedFile::new(module.file()?);
-        let image = Image::parse(&data).ok()?;
+/// An interpreter, as far as its file says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PythonFile {
+    runtime: u64,
+    code_type: Option<u64>,
+    /// What `_PyRuntime` begins with.
+    stated: Vec<u8>,
+    version: Option<u32>,
+    has_iter_send: bool,
+    has_get_frame: bool,
+    eval: Vec<Range<u64>>,
+}
+
+impl PythonFile {
+    /// Of the interpreter in `file`, if there is one.
+    pub(crate) fn of(file: &ElfFile) -> Option<Self> {
+        let image = file.image().ok()?;
         let symbols = Symbols::of(&image);
         let runtime = symbols.get("_PyRuntime")?.address;
-        let bytes = |address: u64, count: usize| {
-            let (offset, left) = image.segments.offset_of(address)?;
-            let count = left.min(u64::try_from(count).ok()?);
-            (&data).read_bytes_at(offset, count).ok()
-        };
-        let stated = bytes(runtime, DEBUG_OFFSETS_BYTES).unwrap_or_default();
         let version = symbols
             .get("Py_Version")
-            .and_then(|symbol| bytes(symbol.address, 4))
+            .and_then(|symbol| image.bytes(symbol.address, 4))
             .and_then(|bytes| Some(u32::from_le_bytes(*bytes.first_chunk()?)));
-        let layout = match layout_of(stated, version, &symbols) {
-            Ok(layout) => layout,
-            Err(why) => return Some(Err(why)),
-        };
-        let Some(code_type) = symbols.get("PyCode_Type") else {
-            return Some(Err("it does not export PyCode_Type".to_owned()));
-        };
         let main = symbols
             .get(EVAL)
             .or_else(|| Symbols::among(image.file.symbols()).get(EVAL));
         let eval = main.map(|main| {
             let main = main.address..main.address.saturating_add(main.size);
-            let code = bytes(main.start, MAX_FUNCTION as usize).unwrap_or_default();
-            parts(module.tables().as_deref(), &main, code)
+            let code = image.bytes(main.start, MAX_FUNCTION).unwrap_or_default();
+            parts(file, &main, code)
         });
-        Some(Ok(Self {
-            layout,
+        let stated = image.bytes(runtime, DEBUG_OFFSETS_BYTES as u64);
+        Some(Self {
             runtime,
-            code_type: code_type.address,
+            code_type: symbols.get("PyCode_Type").map(|symbol| symbol.address),
+            stated: stated.unwrap_or_default().to_vec(),
+            version,
+            has_iter_send: symbols.get("PyIter_Send").is_some(),
+            has_get_frame: symbols.get("PyThreadState_GetFrame").is_some(),
             eval: eval.unwrap_or_default(),
-        }))
+        })
+    }
+}
+
+impl Interpreter {
+    /// The interpreter in `module`, if there is one; why it cannot be read, if so.
+    pub(crate) fn of(module: &Module, reader: &Reader) -> Option<Result<Self, Refused>> {
+        reader.interpreter(module).map(Self::stated)
+    }
+
+    /// The interpreter that a file states.
+    pub(crate) fn stated(file: PythonFile) -> Result<Self, Refused> {
+        let layout = layout_of(&file)?;
+        let code_type = file.code_type;
+        Ok(Self {
+            layout,
+            runtime: file.runtime,
+            code_type: code_type.ok_or("it does not export PyCode_Type")?,
+            eval: file.eval,
+        })
     }
 
     /// Whether the code at this address of the file runs Python code.
@@ -127,16 +148,16 @@ impl Interpreter {
     }
 }
 
-fn layout_of(stated: &[u8], version: Option<u32>, symbols: &Symbols) -> Result<Layout, Refused> {
-    if let Some(layout) = layout::of_debug_offsets(stated) {
+fn layout_of(file: &PythonFile) -> Result<Layout, Refused> {
+    if let Some(layout) = layout::of_debug_offsets(&file.stated) {
         return Ok(layout);
     }
-    let minor = match version {
+    let minor = match file.version {
         // PY_VERSION_HEX
         Some(version) if version >> 24 == 3 => (version >> 16 & 0xff) as u8,
         Some(version) => return Err(format!("its version is {version:#x}")),
-        None if symbols.get("PyIter_Send").is_some() => 10,
-        None if symbols.get("PyThreadState_GetFrame").is_some() => 9,
+        None if file.has_iter_send => 10,
+        None if file.has_get_frame => 9,
         None => 8,
     };
     layout::of_version(minor).ok_or_else(|| match MINORS.contains(&minor) {
@@ -153,14 +174,14 @@ fn layout_of(stated: &[u8], version: Option<u32>, symbols: &Symbols) -> Result<L
 
 /// The parts of the function at `main`, whose code this is: compilers move what is rarely run
 /// elsewhere, without a name in stripped files, but with an entry of its own in the unwinding tables.
-fn parts(tables: Option<&Tables>, main: &Range<u64>, code: &[u8]) -> Vec<Range<u64>> {
+fn parts(file: &ElfFile, main: &Range<u64>, code: &[u8]) -> Vec<Range<u64>> {
     let length = usize::try_from(main.end - main.start).unwrap_or(0);
     let code = &code[..length.min(code.len())];
     let mut jumps: Vec<(Range<u64>, usize)> = Vec::new();
     for target in far_jumps(code, main) {
         if let Some((_, count)) = jumps.iter_mut().find(|(part, _)| part.contains(&target)) {
             *count += 1;
-        } else if let Some(part) = tables.and_then(|tables| tables.function(target)) {
+        } else if let Some(part) = file.function(target) {
             jumps.push((part, 1));
         }
     }

@@ -2,14 +2,14 @@
 
 pub mod check;
 pub mod code;
-mod interpreter;
+pub(crate) mod interpreter;
 pub mod known;
 mod layout;
 pub mod lines;
 mod merge;
 pub mod origin;
 pub mod process;
-mod storage;
+pub(crate) mod storage;
 
 pub use interpreter::{Interpreter, Refused};
 pub use layout::Version;

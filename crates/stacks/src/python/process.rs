@@ -77,14 +77,14 @@ impl Interpreters {
                 .any(|begin| name.starts_with(begin));
             if is_libc && storage.is_none() {
                 let known = self.storages.entry(module.id);
-                storage = *known.or_insert_with(|| Storage::of(module.file()?));
+                storage = *known.or_insert_with(|| spaces.reader().storage(module));
             }
             // The program itself may be one, whatever its name is.
             let may_be = index == 0 || name.to_lowercase().contains("python");
             if found.is_none() && may_be {
                 let known = self.interpreters.entry(module.id);
                 let known = known.or_insert_with(|| {
-                    let found = Interpreter::of(module)?;
+                    let found = Interpreter::of(module, spaces.reader())?;
                     Some(found.map(Arc::new))
                 });
                 found = known.clone().map(|found| (module.id, base, found));

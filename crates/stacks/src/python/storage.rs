@@ -1,16 +1,13 @@
 //! Where the C library keeps thread-specific values (`pthread_getspecific`), from the thread pointer.
 
-use std::fs::File;
-
-use object::read::ReadRef;
 use object::{Object, ObjectSymbol};
+use serde::{Deserialize, Serialize};
 
-use crate::elf::Image;
-use gpuprobe_os::bounded::BoundedFile;
+use crate::reader::ElfFile;
 
 /// Offsets from the thread pointer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Storage {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Storage {
     /// glibc: the first 32 entries. musl: a pointer to all values.
     pub first: u32,
     /// glibc: pointers to the other entries. 0 for musl.
@@ -29,16 +26,14 @@ const SPECIFIC: &str = "_thread_db_pthread_specific";
 
 impl Storage {
     /// As a C library says, in what it exports for debuggers or in its code.
-    pub(super) fn of(file: &File) -> Option<Self> {
-        let data = BoundedFile::new(file);
-        let image = Image::parse(&data).ok()?;
+    pub(crate) fn of(file: &ElfFile) -> Option<Self> {
+        let image = file.image().ok()?;
         let find = |name: &str| {
-            let found = |symbol: &object::read::elf::ElfSymbol64<'_, '_, _, _>| {
+            let found = |symbol: &object::read::elf::ElfSymbol64<'_, '_, _>| {
                 symbol.is_definition() && symbol.name() == Ok(name)
             };
             let symbol = image.file.dynamic_symbols().find(found)?;
-            let (offset, left) = image.segments.offset_of(symbol.address())?;
-            (&data).read_bytes_at(offset, left.min(64)).ok()
+            image.bytes(symbol.address(), 64)
         };
         if let Some(bytes) = find(SPECIFIC) {
             let rest = u32::from_le_bytes(*bytes.get(8..)?.first_chunk()?);
@@ -72,8 +67,8 @@ mod tests {
         let own = Mappings::of(std::process::id()).unwrap();
         let is_libc = |path: &&std::path::Path| path.to_string_lossy().contains("/libc.so");
         let libc = own.iter().filter_map(|map| map.path()).find(is_libc);
-        let file = File::open(libc.unwrap()).unwrap();
-        assert_eq!(Storage::of(&file), Some(GLIBC));
+        let file = std::fs::File::open(libc.unwrap()).unwrap();
+        assert_eq!(Storage::of(&ElfFile::of(file)), Some(GLIBC));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use cpp_demangle::{DemangleOptions, Symbol};
 const KERNEL_LIMIT: usize = 64 << 10;
 /// Bytes of a function's name that are kept, as many as anybody wants to read. Names of C++
 /// templates reach some hundred thousand.
-pub(super) const NAME_LIMIT: usize = 4096;
+pub(crate) const NAME_LIMIT: usize = 4096;
 /// Bytes of a mangled name that is looked into; to do so takes a multiple of it in memory.
 const MANGLED_LIMIT: usize = 1 << 20;
 
@@ -50,19 +50,19 @@ pub fn demangle(mangled: &str) -> String {
 }
 
 /// The name of a function of C, C++ or Rust, or its beginning, of at most `limit` bytes.
-pub(super) fn function_name(mangled: &str, limit: usize) -> String {
+pub(crate) fn function_name(mangled: &str, limit: usize) -> String {
     let name = rust(mangled, limit + 1).or_else(|| cpp(mangled, limit + 1));
     let name = name.as_ref().map_or(mangled, |name| &name.text);
     beginning(name, limit)
 }
 
 /// As much of a text as anybody wants to read.
-pub(super) fn beginning_of(text: &str) -> String {
+pub(crate) fn beginning_of(text: &str) -> String {
     beginning(text, NAME_LIMIT)
 }
 
 /// A text, or its beginning, of at most `limit` bytes, which are more than three.
-pub(super) fn beginning(text: &str, limit: usize) -> String {
+pub(crate) fn beginning(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }

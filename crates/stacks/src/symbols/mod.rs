@@ -1,17 +1,43 @@
 //! Names of kernels and functions, and what symbols tell.
 
-mod demangle;
+mod debug_file;
+pub(crate) mod demangle;
 mod host_files;
-mod native;
+pub(crate) mod perf_map;
+mod resolve;
+mod service;
+mod source;
 mod stub;
-mod variable;
+pub(crate) mod variable;
+
+use gpuprobe_model::stack::{Frame, Location};
 
 pub use demangle::demangle;
 pub use host_files::HostFiles;
-#[doc(hidden)]
-pub use native::try_symbols;
-pub use native::{Answer, Files, Request, Service, Symbolize, Symbolizer, open_perf_map};
-pub use variable::size_in;
+pub use resolve::Symbolizer;
+pub use service::Service;
+pub use source::Files;
+
+/// A location whose functions are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The process.
+    pub pid: u32,
+    /// The location in it.
+    pub location: Location,
+    /// It is the first of its stack. Others are where a call returns to, which may be the beginning
+    /// of another function or line.
+    pub is_innermost: bool,
+}
+
+/// The functions at a location.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The location that was asked about.
+    pub request: Request,
+    /// Innermost first; never empty.
+    pub frames: Vec<Frame>,
+}
 
 /// Whether `name` can be what a compiler called a kernel. What is read through an undocumented
 /// pointer may be anything.

@@ -1,13 +1,11 @@
 //! How large device variables are, when the program does not ask.
 
 use std::collections::HashMap;
-use std::fs::File;
 
 use object::{Object, ObjectSymbol, SymbolKind};
 
 use super::stub::without_local_marks;
-use crate::elf::Image;
-use gpuprobe_os::bounded::BoundedFile;
+use crate::reader::ElfFile;
 
 /// Variables of a file, and bytes of their names. The largest programs have some ten thousand.
 const VARIABLES_LIMIT: usize = 1 << 18;
@@ -25,10 +23,9 @@ pub(crate) struct Variables {
 
 impl Variables {
     /// The variables of `file`; none if it cannot be read.
-    pub(crate) fn read(file: &File) -> Self {
+    pub(crate) fn read(file: &ElfFile) -> Self {
         let mut variables = Self::default();
-        let file = BoundedFile::new(file);
-        let Ok(image) = Image::parse(&file) else {
+        let Ok(image) = file.image() else {
             return variables;
         };
         let data = image
@@ -78,20 +75,10 @@ impl Variables {
         self.sizes.get(name).copied()
     }
 
-    /// Bytes of memory that they take.
-    pub(crate) fn bytes(&self) -> u64 {
-        (self.names + self.sizes.capacity() * size_of::<(Box<str>, u64)>()) as u64
-    }
-
     /// Whether they are all that the file has.
-    pub(crate) fn is_whole(&self) -> bool {
+    fn is_whole(&self) -> bool {
         self.sizes.len() < VARIABLES_LIMIT && self.names < NAMES_LIMIT
     }
-}
-
-/// Bytes of the device variable `name` in a program that is in `file`.
-pub fn size_in(file: &File, name: &str) -> Option<u64> {
-    Variables::read(file).size(name)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::python::check::{Checked, check};
 use crate::python::code::{self, CodeRecord, PythonStack};
 use crate::python::known::KnownLines;
 use crate::python::process::{Interpreters, Running};
+use crate::reader::Reader;
 use crate::{AddressSpaces, StackCopy, Unwound};
 use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::{CallStack, Location};
@@ -80,9 +81,12 @@ pub struct News {
 }
 
 impl Taken {
-    /// Of stacks that have Python frames, if that is wanted.
-    pub fn new(with_python: bool) -> Self {
-        let mut taken = Self::default();
+    /// Of stacks that have Python frames, if that is wanted. Files are read by `reader`.
+    pub fn new(with_python: bool, reader: Reader) -> Self {
+        let mut taken = Self {
+            spaces: AddressSpaces::new(reader),
+            ..Self::default()
+        };
         taken.python.is_wanted = with_python;
         taken
     }

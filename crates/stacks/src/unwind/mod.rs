@@ -7,7 +7,7 @@ pub(super) mod trampoline;
 
 pub use memory::StackCopy;
 pub use rule::Rule;
-pub use table::Tables;
+pub(crate) use table::Tables;
 
 use std::sync::Arc;
 
@@ -175,12 +175,24 @@ pub fn try_tables(file: &[u8]) -> usize {
     let Ok(file) = gpuprobe_os::bounded::file_of(file) else {
         return 0;
     };
-    let Ok(headers) = super::elf::Headers::read(&file) else {
+    let file = crate::reader::ElfFile::of(file);
+    let Ok(headers) = file.headers() else {
         return 0;
     };
-    let Some(tables) = Tables::read(&headers, &file) else {
-        return 0;
-    };
+    let addresses = headers
+        .segments
+        .code()
+        .flat_map(|s| (0..128).map(|n| s.address.wrapping_add(n * (s.file_size / 128).max(1))));
+    let rules = addresses.filter_map(|address| {
+        file.function(address);
+        file.rules(address)
+    });
+    let rows = rules.flat_map(|function| function.rows);
+    rows.inspect(|row| try_rule(&row.rule)).count()
+}
+
+/// Applies a rule to a small stack, for tests with rules that are not to be trusted.
+pub(crate) fn try_rule(rule: &Rule) {
     let bytes: Vec<u8> = (0..=255).cycle().take(4096).collect();
     let copy = StackCopy {
         ip: 0x1000,
@@ -190,17 +202,5 @@ pub fn try_tables(file: &[u8]) -> usize {
         replaced: &[],
     };
     let registers = Registers::new(copy.ip, copy.sp, copy.bp);
-    let addresses = headers
-        .segments
-        .code()
-        .flat_map(|s| (0..128).map(|n| s.address.wrapping_add(n * (s.file_size / 128).max(1))));
-    let rules = addresses.filter_map(|address| {
-        tables.function_start(address);
-        tables.rule(address)
-    });
-    rules
-        .inspect(|rule| {
-            let _ = rule.apply(&registers, &Memory(&copy));
-        })
-        .count()
+    let _ = rule.apply(&registers, &Memory(&copy));
 }

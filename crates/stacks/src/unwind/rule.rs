@@ -6,8 +6,9 @@
 //! evaluated here, all of them.
 
 use gimli::{CfaRule, EhFrame, Encoding, Evaluation, EvaluationResult, Expression, LittleEndian};
-use gimli::{EndianSlice, Register, RegisterRule, UnwindExpression, UnwindTableRow, Value};
+use gimli::{EndianSlice, RegisterRule, UnwindExpression, UnwindTableRow, Value};
 use gimli::{Format, FrameDescriptionEntry, Location, X86_64};
+use serde::{Deserialize, Serialize};
 
 use super::memory::Memory;
 use super::table::Bytes;
@@ -45,20 +46,21 @@ impl Registers {
         self.0[BP]
     }
 
-    fn get(&self, register: Register) -> Option<u64> {
-        self.0.get(usize::from(register.0)).copied().flatten()
+    fn get(&self, register: u16) -> Option<u64> {
+        self.0.get(usize::from(register)).copied().flatten()
     }
 }
 
 /// Where a value is found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Place {
     Undefined,
     /// In memory, so far from the CFA.
     At(i64),
     /// It is the CFA plus this.
     Is(i64),
-    Register(Register),
+    /// In a register, by its number.
+    Register(u16),
     /// In memory, where the expression says.
     AtExpression(Box<[u8]>),
     /// It is the expression's result.
@@ -66,20 +68,53 @@ enum Place {
     Constant(u64),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Cfa {
-    Register(Register, i64),
+    /// So far from a register.
+    Register(u16, i64),
     Expression(Box<[u8]>),
 }
 
 /// How to unwind from one place in the code.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     cfa: Cfa,
     /// Of registers that are not listed, the caller's value is the callee's.
     registers: Box<[(u16, Place)]>,
-    encoding: Encoding,
+    encoding: Form,
     is_signal_frame: bool,
+}
+
+/// How expressions are written: gimli's [`Encoding`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Form {
+    address_size: u8,
+    is_64_bit: bool,
+    version: u16,
+}
+
+impl From<Encoding> for Form {
+    fn from(encoding: Encoding) -> Self {
+        Self {
+            address_size: encoding.address_size,
+            is_64_bit: encoding.format == Format::Dwarf64,
+            version: encoding.version,
+        }
+    }
+}
+
+impl From<Form> for Encoding {
+    fn from(form: Form) -> Self {
+        Self {
+            address_size: form.address_size,
+            format: if form.is_64_bit {
+                Format::Dwarf64
+            } else {
+                Format::Dwarf32
+            },
+            version: form.version,
+        }
+    }
 }
 
 /// Where a rule leads. It lives for one step and is never stored.
@@ -108,7 +143,7 @@ impl Rule {
             Some(bytes.slice().into())
         };
         let cfa = match row.cfa() {
-            CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(*register, *offset),
+            CfaRule::RegisterAndOffset { register, offset } => Cfa::Register(register.0, *offset),
             CfaRule::Expression(expression) => Cfa::Expression(bytes(expression)?),
         };
         let mut registers = Vec::new();
@@ -117,7 +152,7 @@ impl Rule {
                 RegisterRule::SameValue => continue,
                 RegisterRule::Offset(offset) => Place::At(*offset),
                 RegisterRule::ValOffset(offset) => Place::Is(*offset),
-                RegisterRule::Register(other) => Place::Register(*other),
+                RegisterRule::Register(other) => Place::Register(other.0),
                 RegisterRule::Expression(e) => Place::AtExpression(bytes(e)?),
                 RegisterRule::ValExpression(e) => Place::IsExpression(bytes(e)?),
                 RegisterRule::Constant(value) => Place::Constant(*value),
@@ -130,7 +165,7 @@ impl Rule {
         Some(Self {
             cfa,
             registers: registers.into(),
-            encoding: entry.cie().encoding(),
+            encoding: entry.cie().encoding().into(),
             is_signal_frame: entry.is_signal_trampoline(),
         })
     }
@@ -142,12 +177,12 @@ impl Rule {
         let return_address = (X86_64::RA.0, Place::At(-WORD));
         let saved = saves_bp.then_some((X86_64::RBP.0, Place::At(-2 * WORD)));
         Self {
-            cfa: Cfa::Register(X86_64::RSP, bytes),
+            cfa: Cfa::Register(X86_64::RSP.0, bytes),
             registers: saved.into_iter().chain([return_address]).collect(),
             // There is no expression to be read with it.
-            encoding: Encoding {
+            encoding: Form {
                 address_size: 8,
-                format: Format::Dwarf32,
+                is_64_bit: false,
                 version: 1,
             },
             is_signal_frame: false,
@@ -177,9 +212,11 @@ impl Rule {
             if let Place::At(offset) = place
                 && cfa.wrapping_add_signed(*offset) < memory.0.sp
             {
-                value = registers.get(Register(*number));
+                value = registers.get(*number);
             }
-            caller.0[usize::from(*number)] = value;
+            if let Some(register) = caller.0.get_mut(usize::from(*number)) {
+                *register = value;
+            }
         }
         let slot = match of_return {
             Place::At(offset) => Some(cfa.wrapping_add_signed(*offset)),
@@ -220,7 +257,7 @@ impl Rule {
         memory: &Memory<'_>,
     ) -> Option<u64> {
         let bytes: Bytes<'_> = EndianSlice::new(bytes, LittleEndian);
-        let mut evaluation = Evaluation::new(bytes, self.encoding);
+        let mut evaluation = Evaluation::new(bytes, self.encoding.into());
         evaluation.set_max_iterations(STEPS);
         if let Some(value) = initial {
             evaluation.set_initial_value(value);
@@ -230,7 +267,7 @@ impl Rule {
             result = match result {
                 EvaluationResult::Complete => break,
                 EvaluationResult::RequiresRegister { register, .. } => {
-                    let value = Value::Generic(registers.get(register)?);
+                    let value = Value::Generic(registers.get(register.0)?);
                     evaluation.resume_with_register(value).ok()?
                 }
                 EvaluationResult::RequiresMemory { address, size, .. } => {

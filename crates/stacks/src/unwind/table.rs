@@ -1,6 +1,5 @@
 //! The unwinding tables of one file: `.eh_frame` and its index.
 
-use std::fs::File;
 use std::ops::Range;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer};
@@ -8,20 +7,18 @@ use gimli::{FrameDescriptionEntry, UnwindContext, UnwindSection};
 
 use super::rule::Rule;
 use crate::elf::Headers;
-use gpuprobe_os::bounded::read_at;
+use crate::reader::{FunctionRules, MAX_ROWS, Row};
 
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = FrameDescriptionEntry<Bytes<'a>>;
 
-/// Bytes of a table; the largest libraries of `PyTorch` have some 40 MB.
-const LIMIT: u64 = 256 << 20;
 /// Bytes of the description of one function; one of a megabyte is an attack.
 const ENTRY_LIMIT: usize = 64 << 10;
 
-/// How to unwind the functions of a file.
+/// How to unwind the functions of a file: where in its bytes that is said.
 #[derive(Debug)]
-pub struct Tables {
-    eh_frame: Vec<u8>,
+pub(crate) struct Tables {
+    eh_frame: Range<usize>,
     index: Index,
     bases: BaseAddresses,
 }
@@ -30,34 +27,26 @@ pub struct Tables {
 #[derive(Debug)]
 enum Index {
     /// The linker's `.eh_frame_hdr`.
-    Header(Vec<u8>),
+    Header(Range<usize>),
     /// First address and place in `.eh_frame` of each function, sorted.
     Own(Vec<(u64, usize)>),
 }
 
 impl Tables {
-    /// Reads the tables of `file`; none if it has none that can be used.
-    pub fn read(headers: &Headers, file: &File) -> Option<Self> {
+    /// The tables of `file`; none if it has none that can be used.
+    pub(crate) fn read(headers: &Headers, file: &[u8]) -> Option<Self> {
         Self::with_header(headers, file).or_else(|| Self::without_header(headers, file))
     }
 
-    /// Bytes that they take.
-    pub(crate) fn size(&self) -> u64 {
-        let index = match &self.index {
-            Index::Header(bytes) => bytes.len(),
-            Index::Own(entries) => size_of_val(entries.as_slice()),
-        };
-        u64::try_from(self.eh_frame.len() + index).unwrap_or(u64::MAX)
-    }
-
     /// By the program headers, which every file that runs has.
-    fn with_header(headers: &Headers, file: &File) -> Option<Self> {
+    fn with_header(headers: &Headers, file: &[u8]) -> Option<Self> {
         let place = headers.eh_frame_hdr.as_ref()?;
-        let header = read(file, place.offset, place.file_size)?;
+        let index = range(place.offset, place.file_size)?;
+        let header = file.get(index.clone())?;
         // As linkers write it. gimli's `lookup` overflows at counts of more than 32 bits.
         (header.get(2) == Some(&gimli::DW_EH_PE_udata4.0)).then_some(())?;
         let bases = bases(headers).set_eh_frame_hdr(place.address);
-        let parsed = EhFrameHdr::new(&header, LittleEndian).parse(&bases, 8);
+        let parsed = EhFrameHdr::new(header, LittleEndian).parse(&bases, 8);
         let parsed = parsed.ok()?;
         parsed.table()?;
         let Pointer::Direct(address) = parsed.eh_frame_ptr() else {
@@ -68,21 +57,21 @@ impl Tables {
         let section = headers.section(".eh_frame");
         let section = section.filter(|section| section.address == address);
         let size = section.map_or(left, |section| section.size.min(left));
-        let eh_frame = read(file, offset, size)?;
+        let eh_frame = range(offset, size).filter(|range| range.end <= file.len())?;
         let bases = bases.set_eh_frame(address);
         Some(Self {
             eh_frame,
-            index: Index::Header(header),
+            index: Index::Header(index),
             bases,
         })
     }
 
     /// By the section headers, if the linker was told to leave the index out.
-    fn without_header(headers: &Headers, file: &File) -> Option<Self> {
+    fn without_header(headers: &Headers, file: &[u8]) -> Option<Self> {
         let section = headers.section(".eh_frame")?;
-        let eh_frame = read(file, section.offset, section.size)?;
+        let eh_frame = range(section.offset, section.size)?;
         let bases = bases(headers).set_eh_frame(section.address);
-        let entries = index(&eh_frame, &bases);
+        let entries = index(file.get(eh_frame.clone())?, &bases);
         (!entries.is_empty()).then_some(Self {
             eh_frame,
             index: Index::Own(entries),
@@ -90,17 +79,18 @@ impl Tables {
         })
     }
 
-    fn section(&self) -> EhFrame<Bytes<'_>> {
-        let mut section = EhFrame::new(&self.eh_frame, LittleEndian);
+    fn section<'a>(&self, file: &'a [u8]) -> EhFrame<Bytes<'a>> {
+        let bytes = file.get(self.eh_frame.clone()).unwrap_or_default();
+        let mut section = EhFrame::new(bytes, LittleEndian);
         section.set_address_size(8);
         section
     }
 
-    fn entry(&self, address: u64) -> Option<Entry<'_>> {
-        let section = self.section();
+    fn entry<'a>(&self, file: &'a [u8], address: u64) -> Option<Entry<'a>> {
+        let section = self.section(file);
         let offset = match &self.index {
-            Index::Header(bytes) => {
-                let header = EhFrameHdr::new(bytes, LittleEndian);
+            Index::Header(range) => {
+                let header = EhFrameHdr::new(file.get(range.clone())?, LittleEndian);
                 let header = header.parse(&self.bases, 8).ok()?;
                 let table = header.table()?;
                 let Pointer::Direct(entry) = table.lookup(address, &self.bases).ok()? else {
@@ -122,31 +112,41 @@ impl Tables {
         (is_sane && entry.contains(address)).then_some(entry)
     }
 
-    /// How to unwind from `address`, as the file states it.
-    pub fn rule(&self, address: u64) -> Option<Rule> {
-        let entry = self.entry(address)?;
-        let section = self.section();
+    /// How to unwind in the function at `address`, as the file states it.
+    pub(crate) fn rules(&self, file: &[u8], address: u64) -> Option<FunctionRules> {
+        let entry = self.entry(file, address)?;
+        let section = self.section(file);
         let mut context = UnwindContext::new();
-        let row = entry.unwind_info_for_address(&section, &self.bases, &mut context, address);
-        Rule::new(&section, &entry, row.ok()?)
-    }
-
-    /// The first address of the function that is at `address`. Some functions are in parts.
-    pub fn function_start(&self, address: u64) -> Option<u64> {
-        self.function(address).map(|function| function.start)
+        let mut table = entry.rows(&section, &self.bases, &mut context).ok()?;
+        let (mut rows, mut wanted) = (Vec::new(), None);
+        while let Ok(Some(row)) = table.next_row() {
+            let addresses = row.start_address()..row.end_address();
+            let is_wanted = addresses.contains(&address);
+            if (is_wanted || rows.len() < MAX_ROWS)
+                && let Some(rule) = Rule::new(&section, &entry, row)
+            {
+                wanted = is_wanted.then_some(rows.len()).or(wanted);
+                rows.push(Row { addresses, rule });
+            }
+        }
+        if rows.len() > MAX_ROWS {
+            rows = wanted.map(|at| rows.swap_remove(at)).into_iter().collect();
+        }
+        Some(FunctionRules { rows })
     }
 
     /// The addresses of the function, or the part of one, that is at `address`.
-    pub fn function(&self, address: u64) -> Option<Range<u64>> {
-        let entry = self.entry(address)?;
+    pub(crate) fn function(&self, file: &[u8], address: u64) -> Option<Range<u64>> {
+        let entry = self.entry(file, address)?;
         Some(entry.initial_address()..entry.end_address())
     }
 }
 
-fn read(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
-    let is_sane = size > 0 && size <= LIMIT;
-    is_sane.then_some(())?;
-    read_at(file, offset, size)
+/// `size` bytes from `offset`.
+fn range(offset: u64, size: u64) -> Option<Range<usize>> {
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(usize::try_from(size).ok()?)?;
+    (start < end).then_some(start..end)
 }
 
 /// Addresses that pointers in the tables may be relative to, besides their own.

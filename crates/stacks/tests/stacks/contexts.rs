@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::Language;
 use gpuprobe_stacks::StackCopy;
-use gpuprobe_stacks::symbols::{Symbolize, open_perf_map};
+use gpuprobe_stacks::reader::{Opener, Wanted};
 use gpuprobe_stacks::taken::Taken;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -113,7 +113,7 @@ fn through_code_of_a_process_that_has_ended() {
         world.spaces.refresh(pid);
         let registers = process.registers();
         let bytes = process.stack(registers.rsp, 1 << 20);
-        let map = open_perf_map(pid).unwrap();
+        let map = Opener::default().open(&Wanted::PerfMap(pid), None);
         drop(process);
         fs::remove_file(format!("/tmp/perf-{pid}.map")).unwrap();
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
@@ -125,7 +125,7 @@ fn through_code_of_a_process_that_has_ended() {
             replaced: &[],
         };
         let unwound = world.spaces.unwind(pid, &copy);
-        world.symbolizer.keep_perf_map(pid, map);
+        world.symbolizer.keep_perf_map(pid, map.unwrap());
         let frames = world.frames(pid, &unwound.stack);
         assert_eq!(crate::harness::names(&frames), PYTHON_PATH, "{form}");
         let step = frames.iter().find(|frame| frame.function == "Step.run");

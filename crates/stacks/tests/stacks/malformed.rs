@@ -6,11 +6,9 @@ use std::sync::OnceLock;
 use gpuprobe_cuda::Layer;
 use gpuprobe_os::bounded::file_of;
 use gpuprobe_stacks::elf::Headers;
-use gpuprobe_stacks::functions as elf;
-use gpuprobe_stacks::functions::try_functions;
 use gpuprobe_stacks::python::lines::try_lines;
 use gpuprobe_stacks::python::process::try_records;
-use gpuprobe_stacks::symbols::try_symbols;
+use gpuprobe_stacks::reader::{Reader, try_all, try_answer};
 use gpuprobe_stacks::{AddressSpaces, DEPTH, StackCopy, try_tables};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -35,7 +33,7 @@ fn program() -> &'static [u8] {
 /// What there is to damage: everything, and the headers and tables in particular.
 fn places() -> impl Strategy<Value = usize> {
     let size = program().len();
-    let headers = Headers::read(&file_of(program()).unwrap()).unwrap();
+    let headers = Headers::parse(program()).unwrap();
     let sections: Vec<_> = [
         ".eh_frame",
         ".eh_frame_hdr",
@@ -77,9 +75,27 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn a_whole_file_gives_rules_and_names() {
     assert!(try_tables(program()) > 20);
-    assert!(try_symbols(program()).unwrap() >= 64);
-    let loader = fs::read("/lib64/ld-linux-x86-64.so.2").unwrap();
-    assert_eq!(try_functions(&loader).unwrap(), 1, "its rendezvous");
+    let answers = try_all(program()).unwrap();
+    assert!(answers >= 64, "{answers}");
+    let loader = fs::File::open("/lib64/ld-linux-x86-64.so.2").unwrap();
+    let found = Reader::default().rendezvous(&loader, "ld.so".as_ref());
+    assert!(found.unwrap().is_some());
+}
+
+/// What a reader may answer.
+const ANSWERS: [&str; 4] = [
+    r#"{"Ok":{"segments":[{"is_executable":true,"offset":0,"address":4096,"file_size":99}],"eh_frame_hdr":null,"build_id":[1,2]}}"#,
+    r#"{"rows":[{"addresses":{"start":0,"end":9},"rule":{"cfa":{"Register":[7,8]},"registers":[[16,{"At":-8}],[3,{"IsExpression":[119,8]}]],"encoding":{"address_size":8,"is_64_bit":false,"version":1},"is_signal_frame":false}}]}"#,
+    r#"{"Ok":[{"row":1,"symbol":0,"offset":64,"first":"Emulated"}]}"#,
+    r#"{"runtime":4096,"code_type":7,"stated":[120,100],"version":51118080,"has_iter_send":true,"has_get_frame":true,"eval":[{"start":1,"end":2}]}"#,
+];
+
+#[test]
+fn answers_that_make_sense_are_taken() {
+    assert_eq!(
+        ANSWERS.map(|answer| try_answer(answer.as_bytes())),
+        [true; 4]
+    );
 }
 
 proptest! {
@@ -91,18 +107,24 @@ proptest! {
     }
 
     #[test]
-    fn damaged_symbols(file in damaged()) {
-        try_symbols(&file).unwrap();
+    fn damaged_files(file in damaged()) {
+        try_all(&file).unwrap();
     }
 
     #[test]
-    fn damaged_libraries(file in damaged()) {
-        try_functions(&file).unwrap();
+    fn any_answer_is_read(mut answer in vec(any::<u8>(), 0..64), at in any::<usize>()) {
+        try_answer(&answer);
+        let mut whole = ANSWERS[at % ANSWERS.len()].as_bytes().to_vec();
+        for byte in answer.drain(..).take(3) {
+            let at = (at ^ usize::from(byte)) % whole.len();
+            whole[at] = byte;
+        }
+        try_answer(&whole);
     }
 
     #[test]
     fn any_bytes_are_a_stack(bytes in vec(any::<u8>(), 0..4096), ip: u64, sp: u64, bp: u64, own: bool) {
-        let mut spaces = AddressSpaces::new();
+        let mut spaces = AddressSpaces::default();
         let pid = std::process::id();
         // Somewhere in code, or anywhere.
         let ip = if own { try_tables as *const () as u64 + ip % 4096 } else { ip };
@@ -131,8 +153,13 @@ fn what_does_not_fit_into_memory_is_not_read() {
     bytes[size..size + 8].copy_from_slice(&HUGE.to_le_bytes());
     let file = file_of(&bytes).unwrap();
     file.set_len(HUGE + (1 << 30)).unwrap();
-    assert!(elf::functions(&file, Layer::Driver).is_err());
-    assert!(elf::rendezvous(&file).is_err());
+    let reader = Reader::default();
+    assert!(
+        reader
+            .functions(&file, "x".as_ref(), Layer::Driver)
+            .is_err()
+    );
+    assert!(reader.rendezvous(&file, "x".as_ref()).is_err());
 }
 
 /// The corpora of the fuzz targets.
@@ -141,8 +168,7 @@ fn the_corpora() {
     for target in ["elf", "eh_frame"] {
         replay(target, |file| {
             try_tables(file);
-            let _ = try_symbols(file);
-            try_functions(file).unwrap();
+            try_all(file).unwrap();
         });
     }
     replay("python_lines", try_lines);

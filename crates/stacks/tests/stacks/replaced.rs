@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use gpuprobe_os::bounded::file_of;
 use gpuprobe_stacks::elf::Refusal;
+use gpuprobe_stacks::reader::Place;
 use gpuprobe_stacks::symbols::{Request, Service};
 
 use crate::harness::{Build, Stopped, World, folder};
@@ -39,7 +39,7 @@ fn a_process_that_ends_before_its_symbols_are_read() {
     };
     let unwound = world.spaces.unwind(process.pid(), &copy);
     assert!(unwound.stack.is_complete);
-    let mut service = Service::start().unwrap();
+    let mut service = Service::start(Place::Thread).unwrap();
     let spaces = &world.spaces;
     let requests = unwound.stack.locations.iter().enumerate();
     service.request(requests.map(|(index, location)| {
@@ -101,7 +101,7 @@ fn a_32_bit_program_is_refused() {
     let program = folder.path().join("tiny");
     fs::write(&program, tiny_32_bit()).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let headers = gpuprobe_stacks::elf::Headers::read(&file_of(&tiny_32_bit()).unwrap());
+    let headers = gpuprobe_stacks::elf::Headers::parse(&tiny_32_bit());
     assert_eq!(headers, Err(Refusal::Is32Bit));
     // Kernels without 32-bit emulation cannot run it; there the header above is all there is.
     let Ok(mut child) = std::process::Command::new(&program).spawn() else {

@@ -7,7 +7,8 @@ pub(crate) use build::{Build, folder, run};
 pub(crate) use stopped::Stopped;
 
 use gpuprobe_model::stack::{CallStack, Frame};
-use gpuprobe_stacks::symbols::{Request, Symbolize, Symbolizer};
+use gpuprobe_stacks::reader::{Kind, Opener, Place, Reader};
+use gpuprobe_stacks::symbols::{Request, Symbolizer};
 use gpuprobe_stacks::{AddressSpaces, StackCopy, Unwound};
 
 /// Everything between addresses and names.
@@ -18,9 +19,14 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::at(Place::Thread)
+    }
+
+    /// With files that are read and opened there.
+    pub(crate) fn at(place: Place) -> Self {
         Self {
-            spaces: AddressSpaces::new(),
-            symbolizer: Symbolizer::new(),
+            spaces: AddressSpaces::new(Reader::new(Kind::Functions, place)),
+            symbolizer: Symbolizer::new(Reader::new(Kind::Names, place), Opener::new(place)),
         }
     }
 

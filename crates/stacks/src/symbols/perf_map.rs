@@ -5,44 +5,30 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cache::Cache;
 use crate::symbols::demangle::beginning_of;
 use gpuprobe_os::bounded::read_at;
-use gpuprobe_os::proc::Status;
-use gpuprobe_os::regular::open_own_in_root;
 
 /// Bytes of a map that are read, and kept for its names.
-const LIMIT: u64 = 64 << 20;
+const LIMIT: u64 = 24 << 20;
 /// Functions of a map; those of large Java programs are some hundred thousand.
-const FUNCTIONS_LIMIT: usize = 1 << 20;
+const FUNCTIONS_LIMIT: usize = 1 << 18;
 /// Bytes that one of them takes: most nodes of the tree are half full.
 const FUNCTION_BYTES: usize = 48;
 /// Bytes that all maps take together.
-const BYTES_LIMIT: u64 = 256 << 20;
-/// Processes whose maps, or want of one, are remembered.
+const BYTES_LIMIT: u64 = 48 << 20;
+/// Processes whose maps are remembered.
 const MAPS_LIMIT: usize = 4096;
 /// Maps that are kept open, so that they can be read when their processes have ended.
 const OPEN_LIMIT: usize = 256;
-/// How often a map is looked for that is not there, or read again from its beginning.
+/// How often a map is read again from its beginning.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// The map that process `pid` has written, if there is one. The runtime knows itself by the id that
-/// it has in its own namespace.
-pub fn open_perf_map(pid: u32) -> Option<File> {
-    let status = Status::of(pid).ok()?;
-    let ids = status.field("NSpid").unwrap_or_default();
-    let own = ids.split_ascii_whitespace().next_back();
-    let own = own.and_then(|own| own.parse().ok()).unwrap_or(pid);
-    let path = format!("/tmp/perf-{own}.map");
-    open_own_in_root(pid, Path::new(&path)).ok()
-}
 
 /// The maps of all processes.
 #[derive(Debug)]
-pub(super) struct PerfMaps {
+pub(crate) struct PerfMaps {
     maps: Cache<u32, PerfMap>,
     files: Cache<u32, File>,
 }
@@ -54,7 +40,6 @@ struct PerfMap {
     text: Vec<u8>,
     /// By their first addresses.
     functions: BTreeMap<u64, Function>,
-    looked_for: Pace,
     begun: Pace,
     /// The device and inode of the file that was read.
     file: Option<(u64, u64)>,
@@ -95,20 +80,25 @@ impl Default for PerfMaps {
 impl PerfMaps {
     /// The name of the function at `address` of process `pid`. What is not known by now, the process
     /// may have written since.
-    pub(super) fn name(&mut self, pid: u32, address: u64) -> Option<String> {
+    pub(crate) fn name(&mut self, pid: u32, address: u64) -> Option<String> {
         let known = self.maps.get(&pid).and_then(|map| map.find(address));
         known.or_else(|| self.refreshed(pid).find(address))
     }
 
-    /// Takes the map of a process, which is open, and reads what is in it by now.
-    pub(super) fn keep(&mut self, pid: u32, file: File) {
-        self.files.make_room(0);
-        self.files.insert(pid, 0, file);
-        self.refreshed(pid);
+    /// Takes the map of a process, if it comes, and reads what is in it by now. Whether there is one,
+    /// which has not been removed: then it may have a successor.
+    pub(crate) fn keep(&mut self, pid: u32, file: Option<File>) -> bool {
+        if let Some(file) = file {
+            self.files.make_room(0);
+            self.files.insert(pid, 0, file);
+            self.refreshed(pid);
+        }
+        let is_there = self.files.get(&pid).and_then(|file| file.metadata().ok());
+        is_there.is_some_and(|metadata| metadata.nlink() > 0)
     }
 
     /// The process runs another program or has ended.
-    pub(super) fn forget(&mut self, pid: u32) {
+    pub(crate) fn forget(&mut self, pid: u32) {
         self.maps.remove(&pid);
         self.files.remove(&pid);
     }
@@ -117,19 +107,8 @@ impl PerfMaps {
     /// was then.
     fn refreshed(&mut self, pid: u32) -> &PerfMap {
         let mut map = self.maps.remove(&pid).unwrap_or_default();
-        let kept = self.files.get(&pid);
-        // A file that has been removed may have a successor.
-        let is_there = kept.and_then(|file| file.metadata().ok());
-        let is_there = is_there.is_some_and(|metadata| metadata.nlink() > 0);
-        if !is_there
-            && map.looked_for.may_go_on()
-            && let Some(file) = open_perf_map(pid)
-        {
-            self.files.make_room(0);
-            self.files.insert(pid, 0, file);
-        }
         if let Some(file) = self.files.get(&pid) {
-            map.read(pid, file);
+            map.read(file);
         }
         self.maps.make_room(map.bytes());
         self.maps.insert(pid, map.bytes(), map)
@@ -151,7 +130,7 @@ impl PerfMap {
 
     /// Reads what `file` has more than what was read of it: each byte once, however often this is
     /// asked for.
-    fn read(&mut self, pid: u32, file: &File) {
+    fn read(&mut self, file: &File) {
         let Ok(metadata) = file.metadata() else {
             return;
         };
@@ -163,7 +142,6 @@ impl PerfMap {
             }
             *self = Self {
                 file: identity,
-                looked_for: self.looked_for,
                 begun: self.begun,
                 ..Self::default()
             };
@@ -174,9 +152,7 @@ impl PerfMap {
             self.append(&read_at(file, begin, more).unwrap_or_default());
         }
         let is_too_large = metadata.len() > LIMIT || self.functions.len() >= FUNCTIONS_LIMIT;
-        if is_too_large && !std::mem::replace(&mut self.is_full, true) {
-            tracing::warn!("the perf map of process {pid} is too large: not all is read of it");
-        }
+        self.is_full |= is_too_large;
     }
 
     /// Takes in the whole lines of what follows in the map.
@@ -266,7 +242,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         let mut maps = PerfMaps::default();
-        maps.keep(PID, file.try_clone().unwrap());
+        maps.keep(PID, Some(file.try_clone().unwrap()));
         (file, maps)
     }
 
@@ -305,7 +281,7 @@ mod tests {
         assert_eq!(maps.name(PID, 0x1000), None);
         // Another file, as long as the one before.
         let (next, _) = written("5000 10 next\n");
-        maps.keep(PID, next);
+        maps.keep(PID, Some(next));
         assert_eq!(maps.name(PID, 0x5000).as_deref(), Some("next"));
         assert_eq!(maps.name(PID, 0x3000), None);
     }
@@ -316,7 +292,7 @@ mod tests {
         let limit = u32::try_from(OPEN_LIMIT).unwrap();
         for pid in PID - limit..=PID {
             let (file, _) = written("1000 10 a\n");
-            maps.keep(pid, file);
+            maps.keep(pid, Some(file));
         }
         assert!(maps.files.get(&(PID - limit)).is_none() && maps.files.get(&PID).is_some());
         // What was read stays known.

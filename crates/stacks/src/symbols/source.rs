@@ -8,14 +8,14 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
 
 use gpuprobe_model::stack::Frame;
-use gpuprobe_os::privileges::{self, AS_OTHERS, User};
-use gpuprobe_os::regular::{open_folder, open_regular_beneath};
+use gpuprobe_os::privileges::User;
+use gpuprobe_os::regular::open_folder;
 
 use super::{Answer, Request};
 use crate::python::origin::Origin;
+use crate::reader::{Opener, Wanted};
 
 /// Bytes of a file that are read in search of a line.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -25,6 +25,7 @@ const MAX_CHARACTERS: usize = 200;
 /// The files of a process, as its user sees them, also when it has ended.
 #[derive(Debug)]
 pub struct Files {
+    pid: u32,
     root: File,
     folder: File,
     user: User,
@@ -37,6 +38,7 @@ impl Files {
     /// Returns the system's error if it has ended or may not be looked at.
     pub fn of(pid: u32) -> io::Result<Self> {
         Ok(Self {
+            pid,
             root: open_folder(format!("/proc/{pid}/root").as_ref())?,
             folder: open_folder(format!("/proc/{pid}/cwd").as_ref())?,
             user: User::of(pid)?,
@@ -50,14 +52,15 @@ impl Files {
 
     /// The text of a line, numbered from 1, without space at its ends; none if there is none, or the
     /// user may not read the file.
-    fn line(&self, file: &str, line: u32) -> Option<String> {
+    fn line(&self, opener: &Opener, file: &str, line: u32) -> Option<String> {
         let path = Path::new(file);
         let from = if path.is_absolute() {
             &self.root
         } else {
             &self.folder
         };
-        let file = self.user.act(|| open_regular_beneath(from, path))?.ok()?;
+        let wanted = Wanted::Below(file.into(), self.pid, (&self.user).into());
+        let file = opener.open(&wanted, Some(from))?;
         let index = usize::try_from(line.checked_sub(1)?).ok()?;
         let lines = BufReader::new(file.take(MAX_FILE_BYTES)).split(b'\n');
         let line = lines.map_while(Result::ok).nth(index)?;
@@ -72,37 +75,30 @@ impl Files {
 
 /// A line that is wanted.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(super) struct Line {
     /// Comes back with the answer.
-    pub(crate) request: Request,
+    pub(super) request: Request,
     /// The line, without its text.
-    pub(crate) frame: Frame,
+    pub(super) frame: Frame,
     /// The files of its process.
-    pub(crate) files: Option<Arc<Files>>,
+    pub(super) files: Option<Arc<Files>>,
 }
 
-/// Reads the text of lines until nobody wants any more: for a thread of its own, for a file may be on a
-/// server that does not answer.
-pub(crate) fn serve(wanted: &Receiver<Wanted>, answers: &Sender<Answer>) {
-    privileges::keep_only_here(&[AS_OTHERS]);
-    for wanted in wanted {
-        let Wanted {
-            request,
-            mut frame,
-            files,
-        } = wanted;
-        frame.source = files.and_then(|files| {
-            let file = frame.file.as_deref()?;
-            (Origin::of(file) == Origin::User).then_some(())?;
-            files.line(file, frame.line?)
-        });
-        let answer = Answer {
-            request,
-            frames: vec![frame],
-        };
-        if answers.send(answer).is_err() {
-            return;
-        }
+/// Reads the text of a line.
+pub(super) fn read(opener: &Opener, line: Line) -> Answer {
+    let Line {
+        request,
+        mut frame,
+        files,
+    } = line;
+    frame.source = files.and_then(|files| {
+        let file = frame.file.as_deref()?;
+        (Origin::of(file) == Origin::User).then_some(())?;
+        files.line(opener, file, frame.line?)
+    });
+    Answer {
+        request,
+        frames: vec![frame],
     }
 }
 
@@ -122,7 +118,8 @@ mod tests {
         symlink("train.py", path("link.py")).unwrap();
         nix::unistd::mkfifo(&path("fifo.py"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let files = Files::of(std::process::id()).unwrap();
-        let line = |name: &str, line| files.line(path(name).to_str().unwrap(), line);
+        let line =
+            |name: &str, line| files.line(&Opener::default(), path(name).to_str().unwrap(), line);
         assert_eq!(line("train.py", 3).as_deref(), Some("loss = model(x)"));
         assert_eq!(line("link.py", 4).as_deref(), Some("last"));
         for (name, number) in [
@@ -133,8 +130,8 @@ mod tests {
         ] {
             assert_eq!(line(name, number), None, "{name}:{number}");
         }
-        assert_eq!(files.line("/proc/self/status", 1), None);
-        assert_eq!(files.line("<string>", 1), None);
+        assert_eq!(files.line(&Opener::default(), "/proc/self/status", 1), None);
+        assert_eq!(files.line(&Opener::default(), "<string>", 1), None);
     }
 
     #[test]
@@ -152,7 +149,7 @@ mod tests {
         };
         let line = |mode| {
             fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).unwrap();
-            files.line(secret.to_str().unwrap(), 1)
+            files.line(&Opener::default(), secret.to_str().unwrap(), 1)
         };
         assert_eq!(line(0o600), None);
         assert_eq!(line(0o644).as_deref(), Some("key = 1"));

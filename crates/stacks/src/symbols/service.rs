@@ -7,15 +7,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::source::{self, Files, Wanted};
-use super::{Answer, Request, Symbolize, Symbolizer};
+use super::source::{self, Files, Line};
+use super::{Answer, Request, Symbolizer};
 use crate::Module;
+use crate::reader::{Kind, Opener, Place, Reader, Wanted};
 use gpuprobe_model::stack::Frame;
 use gpuprobe_os::privileges;
-use gpuprobe_os::privileges::LOOK;
-
-/// Hostile debugging information may be nested deeply.
-const STACK_BYTES: usize = 64 << 20;
+use gpuprobe_os::privileges::{AS_OTHERS, LOOK};
 
 /// A message to the thread.
 #[derive(Debug)]
@@ -25,39 +23,51 @@ enum Message {
     Forget(u32),
 }
 
-/// A thread that names functions, and one that reads lines of Python. Each ends after the request at
+/// What is wanted of the thread that has files opened.
+#[derive(Debug)]
+enum InFile {
+    Line(Line),
+    PerfMap(u32),
+}
+
+/// A thread that has functions named, and one that has files opened and reads lines of Python. Each ends after the request at
 /// hand when this is dropped.
 #[derive(Debug)]
 pub struct Service {
     requests: Sender<Message>,
-    lines: Sender<Wanted>,
+    files: Sender<InFile>,
     answers: Receiver<Answer>,
     outstanding: usize,
 }
 
 impl Service {
-    /// Starts the threads.
+    /// Starts the threads. They keep the capabilities that it takes to start another opener.
     ///
     /// # Errors
     /// There are too many threads.
-    pub fn start() -> std::io::Result<Self> {
+    pub fn start(place: Place) -> std::io::Result<Self> {
         let (requests, received) = channel();
-        let (lines, wanted) = channel();
+        let (files, wanted) = channel();
         let (sender, answers) = channel();
-        let line_sender = sender.clone();
+        let opener = Opener::new(place);
+        let of_files = (opener.clone(), requests.clone(), sender.clone());
         thread::Builder::new()
             .name("source lines".into())
-            .spawn(move || source::serve(&wanted, &line_sender))?;
+            .spawn(move || {
+                privileges::keep_only_here(&[LOOK, AS_OTHERS]);
+                let (opener, maps, answers) = of_files;
+                open_files(&opener, &wanted, &maps, &answers);
+            })?;
         thread::Builder::new()
             .name("symbols".into())
-            .stack_size(STACK_BYTES)
             .spawn(move || {
-                privileges::keep_only_here(&[LOOK]);
-                serve(&mut Symbolizer::new(), &received, &sender);
+                privileges::keep_only_here(&[LOOK, AS_OTHERS]);
+                let mut symbolizer = Symbolizer::new(Reader::new(Kind::Names, place), opener);
+                serve(&mut symbolizer, &received, &sender);
             })?;
         Ok(Self {
             requests,
-            lines,
+            files,
             answers,
             outstanding: 0,
         })
@@ -75,18 +85,18 @@ impl Service {
     /// Asks for the text of the line of `frame`, if it is the user's own, without waiting. It is in a
     /// file of those.
     pub fn request_line(&mut self, request: Request, frame: Frame, files: Option<Arc<Files>>) {
-        let wanted = Wanted {
+        let line = Line {
             request,
             frame,
             files,
         };
-        self.outstanding += usize::from(self.lines.send(wanted).is_ok());
+        self.outstanding += usize::from(self.files.send(InFile::Line(line)).is_ok());
     }
 
-    /// Hands over the file in which process `pid` writes down what its runtime has made.
-    pub fn keep_perf_map(&mut self, pid: u32, file: File) {
+    /// Has the file opened in which process `pid` writes down what its runtime has made.
+    pub fn keep_perf_map(&mut self, pid: u32) {
         // Without the thread nobody asks for names.
-        let _ = self.requests.send(Message::Keep(pid, file));
+        let _ = self.files.send(InFile::PerfMap(pid));
     }
 
     /// The process runs another program or has ended: the names that its runtime gave to what it
@@ -127,7 +137,7 @@ impl Service {
     }
 }
 
-fn serve(symbolizer: &mut dyn Symbolize, messages: &Receiver<Message>, answers: &Sender<Answer>) {
+fn serve(symbolizer: &mut Symbolizer, messages: &Receiver<Message>, answers: &Sender<Answer>) {
     for message in messages {
         let (request, module) = match message {
             Message::Find(request, module) => (request, module),
@@ -144,6 +154,27 @@ fn serve(symbolizer: &mut dyn Symbolize, messages: &Receiver<Message>, answers: 
             symbolizer.open(module);
         }
         if answers.send(symbolizer.answer(request)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Has files opened until nobody wants any more: whoever serves one may not answer.
+fn open_files(
+    opener: &Opener,
+    wanted: &Receiver<InFile>,
+    maps: &Sender<Message>,
+    answers: &Sender<Answer>,
+) {
+    for wanted in wanted {
+        let sent = match wanted {
+            InFile::Line(line) => answers.send(source::read(opener, line)).is_ok(),
+            InFile::PerfMap(pid) => {
+                let map = opener.open(&Wanted::PerfMap(pid), None);
+                map.is_none_or(|map| maps.send(Message::Keep(pid, map)).is_ok())
+            }
+        };
+        if !sent {
             return;
         }
     }
@@ -177,7 +208,7 @@ mod tests {
     fn names_of_a_process_that_had_the_id_are_forgotten() -> std::io::Result<()> {
         let pid = std::process::id();
         let map = format!("/tmp/perf-{pid}.map");
-        let mut service = Service::start()?;
+        let mut service = Service::start(Place::Thread)?;
         std::fs::write(&map, "1000 10 of_the_first\n")?;
         assert_eq!(name(&mut service), "of_the_first");
         std::fs::write(&map, "1000 10 of_its_successor\n")?;

@@ -1,0 +1,195 @@
+//! A process that reads what others may have made up: it can do nothing but that.
+
+use std::ffi::{CStr, c_int, c_long, c_void};
+use std::io;
+
+use anyhow::{Context, Result};
+use nix::libc::{self, siginfo_t, sock_filter, sock_fprog};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+use crate::privileges;
+
+/// Bytes of addresses: files are mapped, the largest of which have some gigabytes.
+const ADDRESSES: u64 = 64 << 30;
+/// Open files.
+const FILES: u64 = 4096;
+
+/// All that it may ask of the kernel: memory, what is open already, and its end. `openat` is answered
+/// here, see [`on_open`].
+const ALLOWED: &[c_long] = &[
+    libc::SYS_read,
+    libc::SYS_pread64,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_ppoll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_close,
+    libc::SYS_lseek,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_futex,
+    libc::SYS_getrandom,
+    libc::SYS_clock_gettime,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_sigaltstack,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_tgkill,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xc000_00b7;
+
+/// Where the number of the call and the architecture stand in `struct seccomp_data`.
+const NUMBER_AT: u32 = 0;
+const ARCHITECTURE_AT: u32 = 4;
+
+/// Ends when whoever has started it does.
+///
+/// # Errors
+/// Returns the kernel's error; none is to be expected.
+pub fn end_with_parent() -> Result<()> {
+    prctl::set_pdeathsig(Signal::SIGKILL).context("cannot end with the parent")?;
+    // What would be left of it may be somebody's memory.
+    prctl::set_dumpable(false).context("cannot forbid core dumps")?;
+    let none = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    none.context("cannot forbid core dumps")
+}
+
+/// Drops all capabilities, and from now on may take `data_bytes` of memory of its own, and make the
+/// system calls that reading takes. Only files are opened that are open already, as `/proc/self/fd/N`.
+///
+/// # Errors
+/// Returns the kernel's error.
+pub fn confine(data_bytes: u64) -> Result<()> {
+    end_with_parent()?;
+    for (resource, limit) in [
+        (Resource::RLIMIT_DATA, data_bytes),
+        (Resource::RLIMIT_AS, ADDRESSES),
+        (Resource::RLIMIT_FSIZE, 0),
+    ] {
+        setrlimit(resource, limit, limit).with_context(|| format!("cannot limit {resource:?}"))?;
+    }
+    let (_, hard) = nix::sys::resource::getrlimit(Resource::RLIMIT_NOFILE)?;
+    let files = hard.min(FILES);
+    setrlimit(Resource::RLIMIT_NOFILE, files, files).context("cannot limit open files")?;
+    privileges::keep_only(&[])?;
+    let flags = SaFlags::SA_SIGINFO | SaFlags::SA_NODEFER;
+    let action = SigAction::new(SigHandler::SigAction(on_open), flags, SigSet::empty());
+    // SAFETY: `on_open` does only what signal handlers may do.
+    #[allow(unsafe_code)]
+    unsafe { sigaction(Signal::SIGSYS, &action) }.context("cannot see to files being opened")?;
+    filter().context("cannot restrict system calls")
+}
+
+/// Has the kernel end this process at any other system call.
+fn filter() -> io::Result<()> {
+    let load = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
+    let answer = |action| statement(libc::BPF_RET | libc::BPF_K, action);
+    // Over the next statement, unless it is equal.
+    let unless = |value| sock_filter {
+        jf: 1,
+        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value)
+    };
+    let number = |call: c_long| u32::try_from(call).unwrap_or(u32::MAX);
+    let mut program = vec![
+        load(ARCHITECTURE_AT),
+        sock_filter {
+            jt: 1,
+            ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, ARCHITECTURE)
+        },
+        answer(libc::SECCOMP_RET_KILL_PROCESS),
+        load(NUMBER_AT),
+    ];
+    for call in ALLOWED {
+        program.extend([unless(number(*call)), answer(libc::SECCOMP_RET_ALLOW)]);
+    }
+    program.extend([
+        unless(number(libc::SYS_openat)),
+        answer(libc::SECCOMP_RET_TRAP),
+        answer(libc::SECCOMP_RET_KILL_PROCESS),
+    ]);
+    let program = sock_fprog {
+        len: u16::try_from(program.len()).unwrap_or(u16::MAX),
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the program is as long as it says, and the kernel copies it.
+    #[allow(unsafe_code)]
+    let result = unsafe {
+        let program = (&raw const program).cast::<c_void>();
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, program)
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn statement(code: u32, k: u32) -> sock_filter {
+    sock_filter {
+        code: u16::try_from(code).unwrap_or(u16::MAX),
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+
+/// Answers `openat`: of `/proc/self/fd/N` with another number of the file that is open as N, with which
+/// nobody's rights are asked again; of anything else that there is no such file.
+extern "C" fn on_open(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes the context of the interrupted thread to SA_SIGINFO handlers.
+    #[allow(unsafe_code)]
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    #[cfg(target_arch = "x86_64")]
+    let path = registers.gregs[libc::REG_RSI as usize];
+    #[cfg(target_arch = "aarch64")]
+    let path = registers.regs[1];
+    // SAFETY: it is the path that this process has passed to `openat`.
+    #[allow(unsafe_code)]
+    let path = unsafe { CStr::from_ptr(path as *const _) };
+    let result = match number_of(path.to_bytes()) {
+        // SAFETY: makes another number of an open file.
+        #[allow(unsafe_code)]
+        Some(number) => unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) },
+        None => -1,
+    };
+    let result = if result < 0 { -libc::ENOENT } else { result };
+    #[cfg(target_arch = "x86_64")]
+    {
+        registers.gregs[libc::REG_RAX as usize] = result.into();
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        registers.regs[0] = i64::from(result).cast_unsigned();
+    }
+}
+
+/// N of `/proc/self/fd/N`.
+fn number_of(path: &[u8]) -> Option<c_int> {
+    let digits = path.strip_prefix(b"/proc/self/fd/")?;
+    str::from_utf8(digits).ok()?.parse().ok()
+}

@@ -1,0 +1,371 @@
+//! Whose file systems files are on: to open, close or look at a file of somebody who serves it himself
+//! waits for him, for as long as he likes, and nothing ends that.
+//!
+//! So what a traced process has mapped is first found without being opened (`O_PATH`), which asks
+//! nobody; which mount that is on the kernel says, and what that mount is its lists of mounts.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, Once, PoisonError};
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::makedev;
+
+/// Bytes that are read of a process's list of mounts: it may have 100,000.
+const LIMIT: u64 = 4 << 20;
+/// `ioctl` of a namespace for the user namespace that owns it.
+const NS_GET_USERNS: libc::c_ulong = 0xb701;
+
+static ALL_ARE_TRUSTED: AtomicBool = AtomicBool::new(false);
+
+/// From now on, files are read whoever serves them.
+pub fn trust_all() {
+    ALL_ARE_TRUSTED.store(true, Ordering::Relaxed);
+}
+
+/// Whether whoever serves a file is believed in any case.
+pub fn all_are_trusted() -> bool {
+    ALL_ARE_TRUSTED.load(Ordering::Relaxed)
+}
+
+/// Says once that files are not read, of which `path` is the first.
+pub fn say_foreign(path: &Path) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        tracing::warn!(
+            "{}, and others like it, are neither read nor probed: they are on a file system that \
+             another user serves or has mounted; --untrusted-mounts has them read and probed",
+            path.display()
+        );
+    });
+}
+
+/// The error of a file on a file system of somebody else's.
+pub(crate) fn foreign() -> io::Error {
+    io::Error::new(ErrorKind::Unsupported, Foreign)
+}
+
+/// Whether this is why a file was not opened.
+pub fn is_foreign(error: &io::Error) -> bool {
+    let inner = error.get_ref();
+    inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<Foreign>)
+}
+
+#[derive(Debug)]
+struct Foreign;
+
+impl std::error::Error for Foreign {}
+
+impl std::fmt::Display for Foreign {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "it is on a file system that another user serves or has mounted"
+        )
+    }
+}
+
+/// Fails if `place`, which was found (`O_PATH`) by way of process `pid`, is on a file system that is
+/// not the host's own.
+///
+/// # Errors
+/// [`is_foreign`] is true of it, or it is the system's.
+pub(crate) fn check(place: &File, pid: u32) -> io::Result<()> {
+    if all_are_trusted() {
+        return Ok(());
+    }
+    let found = Found::of(place)?;
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = own.current()?;
+    let is_trusted = match own.by_id(found.mount) {
+        Some(mount) => own.are_trusted(mount),
+        None => of_process(pid, &found, own),
+    };
+    if is_trusted { Ok(()) } else { Err(foreign()) }
+}
+
+/// Of a mount that is not in our own namespace.
+fn of_process(pid: u32, found: &Found, own: &Mounts) -> bool {
+    let theirs = Mounts::of(pid).unwrap_or_default();
+    let by_device = |device| {
+        own.by_device(device)
+            .is_some_and(|mount| own.are_trusted(mount))
+    };
+    match theirs.by_id(found.mount) {
+        // Mounted by somebody with our own rights, as most containers are.
+        Some(mount) if is_of_our_users(pid) => theirs.are_trusted(mount),
+        Some(mount) => by_device(mount.device),
+        // It is not mounted any more, or the process sees only a part of its namespace.
+        None => by_device(found.device) || KERNELS.contains(&found.device),
+    }
+}
+
+/// The devices of files that are in memory only and in no folder.
+static KERNELS: LazyLock<Vec<u64>> = LazyLock::new(|| {
+    let device = |flags| {
+        let file = memfd_create(c"device", MFdFlags::MFD_CLOEXEC | flags).ok()?;
+        Some(File::from(file).metadata().ok()?.dev())
+    };
+    let kinds = [MFdFlags::empty(), MFdFlags::MFD_HUGETLB];
+    kinds.into_iter().filter_map(device).collect()
+});
+
+/// Whether the mount namespace of process `pid` belongs to our own user namespace.
+fn is_of_our_users(pid: u32) -> bool {
+    let owner = || {
+        let namespace = File::open(format!("/proc/{pid}/ns/mnt"))?;
+        // SAFETY: it takes no argument, and gives a new descriptor.
+        #[allow(unsafe_code)]
+        let owner = unsafe {
+            match libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS) {
+                -1 => return Err(io::Error::last_os_error()),
+                number => File::from(OwnedFd::from_raw_fd(number)),
+            }
+        };
+        Ok((
+            owner.metadata()?,
+            File::open("/proc/self/ns/user")?.metadata()?,
+        ))
+    };
+    owner().is_ok_and(|(owner, own)| (owner.dev(), owner.ino()) == (own.dev(), own.ino()))
+}
+
+/// Where a file is, as the kernel says without asking whoever serves it.
+struct Found {
+    mount: u64,
+    device: u64,
+}
+
+impl Found {
+    fn of(place: &File) -> io::Result<Self> {
+        let mut status = MaybeUninit::<libc::statx>::zeroed();
+        let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+        let wanted = libc::STATX_INO | libc::STATX_MNT_ID;
+        // SAFETY: the path is text, and there is room for the answer, of which any bytes are valid.
+        #[allow(unsafe_code)]
+        let status = unsafe {
+            let number = place.as_raw_fd();
+            match libc::statx(number, c"".as_ptr(), flags, wanted, status.as_mut_ptr()) {
+                0 => status.assume_init(),
+                _ => return Err(io::Error::last_os_error()),
+            }
+        };
+        Ok(Self {
+            mount: status.stx_mnt_id,
+            device: makedev(status.stx_dev_major.into(), status.stx_dev_minor.into()),
+        })
+    }
+}
+
+/// Our own namespace's mounts.
+static OWN: LazyLock<Mutex<Own>> = LazyLock::new(Mutex::default);
+
+#[derive(Default)]
+struct Own {
+    list: Option<File>,
+    mounts: Mounts,
+}
+
+impl Own {
+    /// As they are now: the kernel says when they have changed.
+    fn current(&mut self) -> io::Result<&Mounts> {
+        let is_new = self.list.is_none();
+        let list = match &mut self.list {
+            Some(list) => list,
+            list => list.insert(File::open("/proc/self/mountinfo")?),
+        };
+        let mut changes = [PollFd::new(list.as_fd(), PollFlags::POLLPRI)];
+        let has_changed = poll(&mut changes, PollTimeout::ZERO)? > 0;
+        if is_new || has_changed {
+            list.rewind()?;
+            let mut text = Vec::new();
+            list.read_to_end(&mut text)?;
+            self.mounts = Mounts::parse(&text);
+        }
+        Ok(&self.mounts)
+    }
+}
+
+/// A mounted file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount {
+    id: u64,
+    device: u64,
+    /// Where it is mounted.
+    point: PathBuf,
+    kind: Vec<u8>,
+    options: Vec<u8>,
+}
+
+/// The mounts of a namespace.
+#[derive(Debug, Default)]
+struct Mounts {
+    all: Vec<Mount>,
+    ids: HashMap<u64, usize>,
+    devices: HashMap<u64, usize>,
+}
+
+impl Mounts {
+    fn of(pid: u32) -> io::Result<Self> {
+        let mut text = Vec::new();
+        let list = File::open(format!("/proc/{pid}/mountinfo"))?;
+        list.take(LIMIT).read_to_end(&mut text)?;
+        Ok(Self::parse(&text))
+    }
+
+    fn parse(text: &[u8]) -> Self {
+        let lines = text.split(|&byte| byte == b'\n');
+        let all: Vec<_> = lines.filter_map(Mount::parse).collect();
+        let numbered = || all.iter().enumerate();
+        Self {
+            ids: numbered().map(|(at, mount)| (mount.id, at)).collect(),
+            devices: numbered().map(|(at, mount)| (mount.device, at)).collect(),
+            all,
+        }
+    }
+
+    fn by_id(&self, id: u64) -> Option<&Mount> {
+        self.all.get(*self.ids.get(&id)?)
+    }
+
+    fn by_device(&self, device: u64) -> Option<&Mount> {
+        self.all.get(*self.devices.get(&device)?)
+    }
+
+    /// Whether a file system is served by the kernel or by root, and so is all that it is made of.
+    fn are_trusted(&self, mount: &Mount) -> bool {
+        let mut layers = mount.layers();
+        mount.is_roots() && layers.all(|path| self.holding(&path).is_none_or(Mount::is_roots))
+    }
+
+    /// The mount that a path is on, as it is written.
+    fn holding(&self, path: &Path) -> Option<&Mount> {
+        let holding = self
+            .all
+            .iter()
+            .filter(|mount| path.starts_with(&mount.point));
+        holding.max_by_key(|mount| mount.point.as_os_str().len())
+    }
+}
+
+impl Mount {
+    /// `36 35 98:0 /root /point options... - kind source options`, with any number of words before
+    /// the dash.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let mut words = line.split(|&byte| byte == b' ');
+        let text = |word| str::from_utf8(word).ok();
+        let id = text(words.next()?)?.parse().ok()?;
+        let (major, minor) = text(words.nth(1)?)?.split_once(':')?;
+        let point = unescaped(words.nth(1)?);
+        words.find(|word| *word == b"-")?;
+        let kind = words.next()?.to_vec();
+        let options = words.nth(1).unwrap_or_default().to_vec();
+        Some(Self {
+            id,
+            device: makedev(major.parse().ok()?, minor.parse().ok()?),
+            point: PathBuf::from(OsStr::from_bytes(&point)),
+            kind,
+            options,
+        })
+    }
+
+    fn options(&self) -> impl Iterator<Item = &[u8]> {
+        self.options.split(|&byte| byte == b',')
+    }
+
+    /// It is not served by somebody else than root.
+    fn is_roots(&self) -> bool {
+        !self.kind.starts_with(b"fuse") || self.options().any(|option| option == b"user_id=0")
+    }
+
+    /// The folders that an overlay is made of.
+    fn layers(&self) -> impl Iterator<Item = PathBuf> {
+        let is_overlay = self.kind == b"overlay";
+        let options = self.options().filter(move |_| is_overlay);
+        let layers = options.filter_map(|option| {
+            let names: [&[u8]; 4] = [b"lowerdir=", b"lowerdir+=", b"datadir+=", b"upperdir="];
+            names.into_iter().find_map(|name| option.strip_prefix(name))
+        });
+        let layers = layers.flat_map(|paths| paths.split(|&byte| byte == b':'));
+        layers.map(|path| PathBuf::from(OsStr::from_bytes(&unescaped(path))))
+    }
+}
+
+/// Space and other bytes are written as `\040`.
+fn unescaped(word: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| first == b'\\');
+        let byte =
+            digits.and_then(|digits| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok());
+        plain.push(byte.unwrap_or(first));
+        rest = if byte.is_some() { &after[3..] } else { after };
+    }
+    plain
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use super::*;
+
+    fn place(path: &str) -> File {
+        let mut options = File::options();
+        options.read(true).custom_flags(libc::O_PATH);
+        options.open(path).unwrap()
+    }
+
+    #[test]
+    fn what_root_serves_is_trusted() {
+        let mounts = Mounts::parse(
+            b"20 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+              21 20 0:50 / /home/ada/my\\040music rw - fuse.sshfs host: rw,user_id=1000,group_id=1000\n\
+              22 20 0:51 / /var/nydus rw - fuse.nydus n rw,user_id=0,group_id=0,allow_other\n\
+              23 20 0:52 / /var/x/merged rw - overlay overlay rw,lowerdir=/var/nydus/a:/var/b,upperdir=/var/c\n\
+              24 20 0:53 / /var/y/merged rw - overlay overlay rw,lowerdir=/var/b:/home/ada/my\\040music/lib\n\
+              25 20 0:54 / /mnt rw - fuseblk /dev/sdb1 rw,user_id=0\n\
+              nonsense\n",
+        );
+        let trusted = |id| mounts.are_trusted(mounts.by_id(id).unwrap());
+        let found: Vec<_> = (20..26).map(trusted).collect();
+        assert_eq!(found, [true, false, true, true, false, true]);
+        assert_eq!(mounts.by_device(makedev(0, 51)).unwrap().id, 22);
+        let holding = mounts.holding(Path::new("/var/nydus2/a")).unwrap();
+        assert_eq!(holding.point, Path::new("/"));
+    }
+
+    #[test]
+    fn our_own_files_are_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        let pid = std::process::id();
+        for path in [
+            "/proc/self/exe",
+            folder.path().to_str().unwrap(),
+            "/dev/null",
+        ] {
+            check(&place(path), pid).unwrap();
+        }
+        // Of no mount that is listed.
+        let file = memfd_create(c"file", MFdFlags::MFD_CLOEXEC).unwrap();
+        check(&place(&format!("/proc/self/fd/{}", file.as_raw_fd())), pid).unwrap();
+        assert!(is_of_our_users(pid));
+        let unknown = Found {
+            mount: u64::MAX,
+            device: u64::MAX,
+        };
+        assert!(!of_process(pid, &unknown, &Mounts::of(pid).unwrap()));
+    }
+}

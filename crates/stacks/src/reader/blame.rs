@@ -1,0 +1,170 @@
+//! Files that are not read any more, and users whose files are not.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Files of a user that may be bad before none of them is read any more.
+const MAX_BAD: u32 = 3;
+/// What takes less is not counted.
+const SHORT: Duration = Duration::from_millis(20);
+/// In which part of the time the files of a user may be read for good.
+const SHARE: u32 = 10;
+/// Files that are remembered.
+const MAX_FILES: usize = 1 << 14;
+
+/// A version of a file, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    version: Version,
+    owner: u32,
+    path: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Version {
+    device: u64,
+    inode: u64,
+    changed: (i64, i64),
+}
+
+impl Origin {
+    /// Of an open file, which messages call `path`.
+    pub(crate) fn of(file: &File, path: &Path) -> Option<Self> {
+        let metadata = file.metadata().ok()?;
+        Some(Self {
+            version: Version {
+                device: metadata.dev(),
+                inode: metadata.ino(),
+                changed: (metadata.ctime(), metadata.ctime_nsec()),
+            },
+            owner: metadata.uid(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// The user whose file it is.
+    pub(crate) fn owner(&self) -> u32 {
+        self.owner
+    }
+}
+
+/// What is not read.
+#[derive(Debug)]
+pub(super) struct Blame {
+    files: HashSet<Version>,
+    users: HashMap<u32, OfUser>,
+    since: Instant,
+    at_once: Duration,
+}
+
+#[derive(Debug, Default)]
+struct OfUser {
+    bad: u32,
+    took: Duration,
+    is_told: bool,
+}
+
+impl Blame {
+    /// Nobody is to blame yet; the files of a user may be read for `at_once`, and then for a part of
+    /// the time.
+    pub(super) fn new(at_once: Duration) -> Self {
+        Self {
+            files: HashSet::new(),
+            users: HashMap::new(),
+            since: Instant::now(),
+            at_once,
+        }
+    }
+
+    /// Whether a file may be read.
+    pub(super) fn permits(&mut self, origin: &Origin) -> bool {
+        if self.files.contains(&origin.version) {
+            return false;
+        }
+        let allowed = self.at_once + self.since.elapsed() / SHARE;
+        let Some(user) = self.users.get_mut(&origin.owner) else {
+            return true;
+        };
+        // Root's are the distribution's, and those of most containers.
+        let may = origin.owner == 0 || (user.bad < MAX_BAD && user.took < allowed);
+        if !may && !std::mem::replace(&mut user.is_told, true) {
+            let owner = origin.owner;
+            tracing::warn!(
+                "reading the files of user {owner} takes too much: none is read any more, their \
+                 functions have no names and those that come are not probed"
+            );
+        }
+        may
+    }
+
+    /// Reading a file has taken this long.
+    pub(super) fn took(&mut self, origin: &Origin, time: Duration) {
+        if time > SHORT {
+            self.users.entry(origin.owner).or_default().took += time;
+        }
+    }
+
+    /// A file cannot be read: it is not tried again.
+    pub(super) fn enter(&mut self, origin: &Origin, why: &str) {
+        if self.files.len() >= MAX_FILES {
+            self.files.clear();
+        }
+        if self.files.insert(origin.version) {
+            let (path, owner) = (origin.path.display(), origin.owner);
+            self.users.entry(owner).or_default().bad += 1;
+            tracing::warn!("{path}, of user {owner}, is not read any more: reading it {why}");
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const AT_ONCE: Duration = Duration::from_secs(2);
+
+    fn origin(inode: u64, owner: u32) -> Origin {
+        Origin {
+            version: Version {
+                device: 1,
+                inode,
+                changed: (0, 0),
+            },
+            owner,
+            path: "/x".into(),
+        }
+    }
+
+    #[test]
+    fn bad_files_are_not_read_and_then_none_of_their_owner() {
+        let mut blame = Blame::new(AT_ONCE);
+        for inode in 0..2 {
+            blame.enter(&origin(inode, 1000), "dies");
+            blame.enter(&origin(inode, 1000), "dies");
+        }
+        assert!(!blame.permits(&origin(0, 1000)) && blame.permits(&origin(7, 1000)));
+        blame.enter(&origin(2, 1000), "dies");
+        assert!(!blame.permits(&origin(7, 1000)) && blame.permits(&origin(7, 1001)));
+        for inode in 10..20 {
+            blame.enter(&origin(inode, 0), "dies");
+        }
+        assert!(blame.permits(&origin(7, 0)));
+    }
+
+    #[test]
+    fn time_is_limited() {
+        let mut blame = Blame::new(AT_ONCE);
+        for _ in 0..100_000 {
+            blame.took(&origin(1, 1000), SHORT);
+        }
+        assert!(blame.permits(&origin(1, 1000)));
+        for user in [0, 1000] {
+            blame.took(&origin(1, user), AT_ONCE + Duration::from_secs(1));
+        }
+        assert!(!blame.permits(&origin(2, 1000)) && blame.permits(&origin(2, 0)));
+    }
+}

@@ -1,0 +1,398 @@
+//! Asking a reader.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde::de::DeserializeOwned;
+
+use super::blame::{Blame, Origin};
+use super::link::{Failure, Link};
+use super::protocol::{Found, Request};
+use super::{FunctionRules, Kind, Place};
+use crate::Module;
+use crate::elf::{Headers, Refusal};
+use crate::functions::{Function, Rendezvous};
+use crate::python::interpreter::PythonFile;
+use crate::python::storage::Storage;
+use gpuprobe_cuda::{FUNCTIONS, Layer};
+
+/// Files that a reader has open.
+const MAX_FILES: usize = 1024;
+/// Symbols of one function: no row has as many.
+const MAX_SYMBOLS: usize = 1 << 16;
+
+/// Reads files, by way of a process that may fail.
+#[derive(Clone, Debug)]
+pub struct Reader(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: Kind,
+    place: Place,
+    link: Option<Link>,
+    /// The files that it has, by their numbers.
+    has: HashSet<u64>,
+    generation: u64,
+    blame: Blame,
+}
+
+/// An attempt that came to nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failed {
+    /// It was the first, or there is no use in another.
+    pub(crate) was_fresh: bool,
+    /// It is the file's fault.
+    pub(crate) is_fault: bool,
+}
+
+impl Default for Reader {
+    /// For tests: on a thread.
+    fn default() -> Self {
+        Self::new(Kind::Functions, Place::Thread)
+    }
+}
+
+/// A file with the number by which readers know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Numbered {
+    pub(crate) number: u64,
+    pub(crate) file: Arc<File>,
+    pub(crate) origin: Origin,
+}
+
+impl Numbered {
+    /// Gives `file`, which messages call `path`, a number; none if the system knows nothing of it.
+    pub(crate) fn new(file: File, path: &Path) -> Option<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Some(Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            origin: Origin::of(&file, path)?,
+            file: Arc::new(file),
+        })
+    }
+}
+
+impl Reader {
+    /// Starts one. Where that fails, it is tried again for each question.
+    pub fn new(kind: Kind, place: Place) -> Self {
+        let mut inner = Inner {
+            kind,
+            place,
+            link: None,
+            has: HashSet::new(),
+            generation: 0,
+            blame: Blame::new(kind.at_once()),
+        };
+        if let Err(error) = inner.link() {
+            tracing::debug!("no process that reads: {error}");
+        }
+        Self(Arc::new(Mutex::new(inner)))
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks about the first of `files`; all of them are there to be read. The answer, if there is one
+    /// that makes sense.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &self,
+        files: &[&Numbered],
+        request: &Request,
+    ) -> Option<T> {
+        self.inner().ask(files, request, None, &|_| true)
+    }
+
+    /// The same, of an answer that is checked.
+    fn ask_for<T: DeserializeOwned>(
+        &self,
+        file: &Numbered,
+        request: &Request,
+        is_sane: &dyn Fn(&T) -> bool,
+    ) -> Option<T> {
+        self.inner().ask(&[file], request, None, is_sane)
+    }
+
+    /// The same, without a second attempt, and blaming nobody: says whether it failed.
+    pub(crate) fn attempt<T: DeserializeOwned>(
+        &self,
+        files: &[&Numbered],
+        request: &Request,
+    ) -> Result<Option<T>, Failed> {
+        self.inner().attempt(files, request)
+    }
+
+    /// Sends `file` with a question about process `pid` whose file it is.
+    pub(crate) fn ask_with<T: DeserializeOwned>(
+        &self,
+        file: &Numbered,
+        request: &Request,
+    ) -> Option<T> {
+        self.inner()
+            .ask(&[file], request, Some(&file.file), &|_| true)
+    }
+
+    /// Says something that is not answered.
+    pub(crate) fn tell(&self, request: &Request) {
+        let mut inner = self.inner();
+        if let (Some(link), Ok(bytes)) = (&inner.link, serde_json::to_vec(request))
+            && link.tell(&bytes, None).is_err()
+        {
+            inner.drop_link();
+        }
+    }
+
+    /// A file is not to be read any more.
+    pub(crate) fn blame(&self, file: &Numbered, why: &str) {
+        self.inner().blame.enter(&file.origin, why);
+    }
+
+    /// How many times it was started: what it was given before is not there any more.
+    pub(crate) fn generation(&self) -> u64 {
+        self.inner().generation
+    }
+
+    /// The functions of `layer` in the table that `file` exports. Aliases of one address are one
+    /// function, so that no call is seen twice.
+    ///
+    /// # Errors
+    /// The file is no ELF file of this machine's architecture, or cannot be read.
+    pub fn functions(
+        &self,
+        file: &File,
+        path: &Path,
+        layer: Layer,
+    ) -> anyhow::Result<Vec<Function>> {
+        let found: Vec<Found> = self.about(file, path, |number| {
+            Request::Functions(number, layer as u16)
+        })?;
+        let known = |found| known(found, layer);
+        Ok(found.iter().filter_map(known).collect())
+    }
+
+    /// The rendezvous in the dynamic loader `file`; `None` if its symbols are not exported.
+    ///
+    /// # Errors
+    /// As of [`Self::functions`].
+    pub fn rendezvous(&self, file: &File, path: &Path) -> anyhow::Result<Option<Rendezvous>> {
+        self.about(file, path, Request::Rendezvous)
+    }
+
+    /// Bytes of the device variable `name` in the program `file`.
+    pub(crate) fn size_of_variable(&self, file: &Numbered, name: &str) -> Option<u64> {
+        self.ask(&[file], &Request::Variable(file.number, name.to_owned()))?
+    }
+
+    /// An answer that is a result, about a file that is asked about once.
+    fn about<T: DeserializeOwned>(
+        &self,
+        file: &File,
+        path: &Path,
+        request: impl FnOnce(u64) -> Request,
+    ) -> anyhow::Result<T> {
+        let cannot = || anyhow::anyhow!("it cannot be read");
+        let numbered = Numbered::new(file.try_clone()?, path).ok_or_else(cannot)?;
+        let answer: Option<Result<T, String>> = self.ask(&[&numbered], &request(numbered.number));
+        let answer = answer.ok_or_else(cannot)?;
+        self.tell(&Request::Close(numbered.number));
+        self.inner().has.remove(&numbered.number);
+        answer.map_err(|why| anyhow::anyhow!("{why}"))
+    }
+
+    /// The headers of `file`.
+    pub(crate) fn headers(&self, file: &Numbered) -> Result<Headers, Refusal> {
+        let request = Request::Headers(file.number);
+        let answer: Option<Result<Headers, Refusal>> =
+            self.ask_for(file, &request, &|headers: &Result<Headers, Refusal>| {
+                headers.as_ref().map_or(true, Headers::are_sane)
+            });
+        answer.unwrap_or_else(|| Err(Refusal::Damaged("it cannot be read".into())))
+    }
+
+    /// How to unwind in the function at `address` of a module.
+    pub(crate) fn rules(&self, module: &Module, address: u64) -> Option<FunctionRules> {
+        let file = module.numbered()?;
+        self.ask(&[file], &Request::Rules(file.number, address))?
+    }
+
+    /// The interpreter in a module, as its file states it.
+    pub(crate) fn interpreter(&self, module: &Module) -> Option<PythonFile> {
+        let file = module.numbered()?;
+        self.ask(&[file], &Request::Interpreter(file.number))?
+    }
+
+    /// Where a C library keeps thread-specific values.
+    pub(crate) fn storage(&self, module: &Module) -> Option<Storage> {
+        let file = module.numbered()?;
+        self.ask(&[file], &Request::Storage(file.number))?
+    }
+
+    /// The mangled name of the function at `address` of a module.
+    pub(crate) fn symbol(&self, module: &Module, address: u64) -> Option<String> {
+        let file = module.numbered()?;
+        self.ask(&[file], &Request::Symbol(file.number, address))?
+    }
+}
+
+/// Takes in what a reader may have answered, for tests with answers that are not to be trusted;
+/// whether any answer is like that.
+#[doc(hidden)]
+pub fn try_answer(bytes: &[u8]) -> bool {
+    let headers = serde_json::from_slice::<Result<Headers, Refusal>>(bytes).ok();
+    let headers = headers.and_then(Result::ok).filter(Headers::are_sane);
+    if let Some(headers) = &headers {
+        headers.segments.address_of(u64::MAX);
+        headers.segments.offset_of(1 << 63);
+    }
+    let rules = serde_json::from_slice::<FunctionRules>(bytes).ok();
+    let rows = rules.iter().flat_map(|rules| &rules.rows);
+    rows.for_each(|row| crate::unwind::try_rule(&row.rule));
+    let found = serde_json::from_slice::<Result<Vec<Found>, String>>(bytes).ok();
+    let found = found.and_then(Result::ok);
+    for found in found.iter().flatten() {
+        known(found, Layer::Driver);
+    }
+    let python = serde_json::from_slice::<PythonFile>(bytes).ok();
+    let python = python.map(crate::python::interpreter::Interpreter::stated);
+    headers.is_some() || rules.is_some() || found.is_some() || python.is_some()
+}
+
+/// The function of the table that a reader has found.
+fn known(found: &Found, layer: Layer) -> Option<Function> {
+    let row = FUNCTIONS.get(usize::from(found.row))?;
+    let is_meant = row.layer == layer && found.symbol < MAX_SYMBOLS;
+    Some(Function {
+        row: found.row,
+        symbol: is_meant.then(|| row.symbols().nth(found.symbol))??,
+        offset: found.offset,
+        first: found.first,
+    })
+}
+
+impl Inner {
+    fn link(&mut self) -> std::io::Result<&mut Link> {
+        match &mut self.link {
+            Some(link) => Ok(link),
+            link => {
+                self.generation += 1;
+                Ok(link.insert(Link::start(self.kind, self.place)?))
+            }
+        }
+    }
+
+    fn drop_link(&mut self) {
+        self.link = None;
+        self.has.clear();
+    }
+
+    fn ask<T: DeserializeOwned>(
+        &mut self,
+        files: &[&Numbered],
+        request: &Request,
+        with: Option<&File>,
+        is_sane: &dyn Fn(&T) -> bool,
+    ) -> Option<T> {
+        let first = files.first()?;
+        let may = files.iter().all(|file| self.blame.permits(&file.origin));
+        may.then_some(())?;
+        let begin = Instant::now();
+        let mut answer = self.exchange(files, request, with);
+        // One that has answered others may have taken its memory for them.
+        if matches!(answer, Err((Failure::Died, false) | (Failure::Waited, _))) {
+            answer = self.exchange(files, request, with);
+        }
+        self.blame.took(&first.origin, begin.elapsed());
+        let why = match answer {
+            Ok(bytes) => {
+                let value = serde_json::from_slice(&bytes).ok();
+                match value.filter(is_sane) {
+                    Some(value) => return Some(value),
+                    None => "gives nothing that makes sense",
+                }
+            }
+            Err((Failure::Died, _)) => "ends whoever does",
+            Err((Failure::TookTooLong, _)) => "takes too long",
+            // No fault of the file's.
+            Err((Failure::Waited, _)) => return None,
+        };
+        self.drop_link();
+        self.blame.enter(&first.origin, why);
+        None
+    }
+
+    fn attempt<T: DeserializeOwned>(
+        &mut self,
+        files: &[&Numbered],
+        request: &Request,
+    ) -> Result<Option<T>, Failed> {
+        if !files.iter().all(|file| self.blame.permits(&file.origin)) {
+            return Ok(None);
+        }
+        let begin = Instant::now();
+        let bytes = self.exchange(files, request, None);
+        if let Some(first) = files.first() {
+            self.blame.took(&first.origin, begin.elapsed());
+        }
+        let bytes = bytes.map_err(|(failure, was_fresh)| Failed {
+            // What has taken too long does so again.
+            was_fresh: was_fresh || failure == Failure::TookTooLong,
+            is_fault: failure != Failure::Waited,
+        })?;
+        serde_json::from_slice(&bytes).map(Some).map_err(|_| {
+            self.drop_link();
+            Failed {
+                was_fresh: true,
+                is_fault: true,
+            }
+        })
+    }
+
+    /// Gives it the files that it does not have, and asks. A failure comes with whether nothing had
+    /// been asked of it before.
+    fn exchange(
+        &mut self,
+        files: &[&Numbered],
+        request: &Request,
+        with: Option<&File>,
+    ) -> Result<Vec<u8>, (Failure, bool)> {
+        let result = self.give(files, request, with);
+        result.map_err(|failure| {
+            let is_fresh = self.link.as_ref().is_none_or(|link| link.answers == 0);
+            self.drop_link();
+            (failure, is_fresh)
+        })
+    }
+
+    fn give(
+        &mut self,
+        files: &[&Numbered],
+        request: &Request,
+        with: Option<&File>,
+    ) -> Result<Vec<u8>, Failure> {
+        let encoded = |request: &Request| serde_json::to_vec(request).map_err(|_| Failure::Waited);
+        self.link().map_err(|error| {
+            tracing::debug!("no process that reads: {error}");
+            Failure::Waited
+        })?;
+        let Some(link) = &mut self.link else {
+            return Err(Failure::Waited);
+        };
+        if self.has.len() + files.len() > MAX_FILES {
+            self.has.clear();
+            link.tell(&encoded(&Request::CloseAll)?, None)?;
+        }
+        if with.is_none() {
+            for file in files {
+                if self.has.insert(file.number) {
+                    let open = encoded(&Request::Open(file.number))?;
+                    link.tell(&open, Some(&file.file))?;
+                }
+            }
+        }
+        Ok(link.ask(&encoded(request)?, with, false)?.bytes)
+    }
+}

@@ -1,0 +1,153 @@
+//! A file that is read, in the process that does nothing else.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::ops::{Deref, Range};
+
+use memmap2::Mmap;
+use object::read::elf::ElfFile64;
+use object::{LittleEndian, Object, ObjectSymbol, ObjectSymbolTable, SymbolKind};
+
+use super::FunctionRules;
+use crate::elf::{Headers, Image, Refusal};
+use crate::unwind::Tables;
+
+/// Symbols of a file, 24 bytes each; the largest libraries have a million.
+const MAX_SYMBOL_BYTES: u64 = 64 << 20;
+
+/// A file, of which what was read is kept.
+#[derive(Debug)]
+pub struct ElfFile {
+    file: File,
+    data: Option<Mmap>,
+    headers: Result<Headers, Refusal>,
+    tables: OnceCell<Option<Tables>>,
+    functions: OnceCell<Vec<Named>>,
+}
+
+/// Where a function is, and where among the symbols.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    address: u64,
+    size: u64,
+    index: u32,
+    is_dynamic: bool,
+}
+
+impl ElfFile {
+    /// What is in `file`.
+    pub fn of(file: File) -> Self {
+        // SAFETY: where somebody shortens or changes the file meanwhile, this process dies or reads
+        // other numbers, and both are seen to: it is there for nothing else.
+        #[allow(unsafe_code)]
+        let data = unsafe { Mmap::map(&file) }.ok();
+        let headers = Headers::parse(data.as_deref().unwrap_or_default());
+        Self {
+            file,
+            data,
+            headers,
+            tables: OnceCell::new(),
+            functions: OnceCell::new(),
+        }
+    }
+
+    /// The open file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Its headers.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn headers(&self) -> Result<&Headers, &Refusal> {
+        self.headers.as_ref()
+    }
+
+    fn tables(&self) -> Option<&Tables> {
+        let read = || Tables::read(self.headers.as_ref().ok()?, self);
+        self.tables.get_or_init(read).as_ref()
+    }
+
+    /// How to unwind in the function at `address`, as the file states it.
+    pub fn rules(&self, address: u64) -> Option<FunctionRules> {
+        self.tables()?.rules(self, address)
+    }
+
+    /// The addresses of the function, or the part of one, that is at `address`.
+    pub fn function(&self, address: u64) -> Option<Range<u64>> {
+        self.tables()?.function(self, address)
+    }
+
+    /// Its symbols and segments, if it is for this machine and has no more than any has.
+    pub(crate) fn image(&self) -> anyhow::Result<Image<'_>> {
+        if !self.has_few_symbols() {
+            anyhow::bail!("it has too many symbols");
+        }
+        Image::parse(self)
+    }
+
+    /// Whether it has no more symbols than any has: to read them takes memory, if only of files.
+    pub(super) fn has_few_symbols(&self) -> bool {
+        let bytes = self.headers.as_ref().map_or(0, Headers::symbol_bytes);
+        bytes <= MAX_SYMBOL_BYTES
+    }
+
+    /// The mangled name of the function at `address`.
+    pub(super) fn symbol(&self, address: u64) -> Option<String> {
+        let image = self.image().ok()?;
+        let functions = self.functions.get_or_init(|| functions(&image.file));
+        let after = functions.partition_point(|function| function.address <= address);
+        let found = functions.get(after.checked_sub(1)?)?;
+        let is_in = address - found.address < found.size;
+        let begins_there = found.size == 0
+            && (address == found.address
+                || self.function(address).map(|f| f.start) == Some(found.address));
+        (is_in || begins_there).then_some(())?;
+        let index = object::SymbolIndex(usize::try_from(found.index).ok()?);
+        let name = match found.is_dynamic {
+            true => {
+                let table = image.file.dynamic_symbol_table()?;
+                table.symbol_by_index(index).ok()?.name().ok()?.to_owned()
+            }
+            false => image
+                .file
+                .symbol_by_index(index)
+                .ok()?
+                .name()
+                .ok()?
+                .to_owned(),
+        };
+        Some(name)
+    }
+}
+
+impl Deref for ElfFile {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.data.as_deref().unwrap_or_default()
+    }
+}
+
+/// All functions by address; of several at one, those with a size, and in the table of all symbols,
+/// come last.
+fn functions(file: &ElfFile64<'_, LittleEndian>) -> Vec<Named> {
+    let named = |is_dynamic| {
+        move |symbol: &object::read::elf::ElfSymbol64<'_, '_, LittleEndian>| Named {
+            address: symbol.address(),
+            size: symbol.size(),
+            index: u32::try_from(symbol.index().0).unwrap_or(u32::MAX),
+            is_dynamic,
+        }
+    };
+    let is_function = |symbol: &object::read::elf::ElfSymbol64<'_, '_, LittleEndian>| {
+        symbol.is_definition() && symbol.kind() == SymbolKind::Text
+    };
+    let dynamic = file.dynamic_symbols().filter(is_function);
+    let all = file.symbols().filter(is_function);
+    let mut found: Vec<_> = dynamic.map(|s| named(true)(&s)).collect();
+    found.extend(all.map(|s| named(false)(&s)));
+    found.sort_by_key(|one| (one.address, one.size > 0, !one.is_dynamic));
+    found
+}

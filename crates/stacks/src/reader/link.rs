@@ -1,0 +1,152 @@
+//! The connection to a process that reads, or to a thread that stands for one.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+
+use super::{ALL_ARE_TRUSTED, ARGUMENT, Kind, Limits, opener, serve};
+use gpuprobe_os::channel::{Channel, Message};
+use gpuprobe_os::mounts;
+
+/// Where a reader runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In a process of its own.
+    Process,
+    /// On a thread of this one: for tests, and for files that are nobody else's.
+    #[default]
+    Thread,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It died.
+    Died,
+    /// It took too much of the processor's time.
+    TookTooLong,
+    /// It did not get to it, or waited for a disk.
+    Waited,
+}
+
+/// A running reader. It is killed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Link {
+    channel: Channel,
+    child: Option<Child>,
+    limits: Limits,
+    /// Answers that it has given.
+    pub(super) answers: u64,
+}
+
+impl Link {
+    pub(super) fn start(kind: Kind, place: Place) -> io::Result<Self> {
+        let (channel, other) = Channel::pair()?;
+        let child = match place {
+            Place::Process => Some(process(kind, other)?),
+            Place::Thread => {
+                let serve = move || serve_on(kind, &other);
+                thread::Builder::new().spawn(serve)?;
+                None
+            }
+        };
+        Ok(Self {
+            channel,
+            child,
+            limits: kind.limits(),
+            answers: 0,
+        })
+    }
+
+    /// Sends what is not answered.
+    pub(super) fn tell(&self, bytes: &[u8], file: Option<&File>) -> Result<(), Failure> {
+        self.channel.send(bytes, file).map_err(|_| Failure::Died)
+    }
+
+    /// Sends `bytes` and waits for the answer, which may have a file with it where `takes_files`.
+    pub(super) fn ask(
+        &mut self,
+        bytes: &[u8],
+        file: Option<&File>,
+        takes_files: bool,
+    ) -> Result<Message, Failure> {
+        self.tell(bytes, file)?;
+        let (begin, busy) = (Instant::now(), self.busy());
+        let limits = self.limits;
+        let mut why = Failure::Waited;
+        let mut goes_on = || {
+            if self.busy().saturating_sub(busy) > limits.busy {
+                why = Failure::TookTooLong;
+                return false;
+            }
+            begin.elapsed() < limits.elapsed
+        };
+        let answer = self.channel.receive(takes_files, &mut Some(&mut goes_on));
+        let answer = answer.map_err(|error| match error.kind() {
+            ErrorKind::TimedOut => why,
+            _ => Failure::Died,
+        })?;
+        self.answers += 1;
+        Ok(answer)
+    }
+
+    /// The processor's time that it has taken; none that is known of, of a thread.
+    fn busy(&self) -> Duration {
+        let time = || {
+            let pid = i32::try_from(self.child.as_ref()?.id()).ok()?;
+            let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid)).ok()?;
+            Some(Duration::from(clock_gettime(clock).ok()?))
+        };
+        time().unwrap_or_default()
+    }
+}
+
+impl Drop for Link {
+    /// Waits for nobody: who hangs in the kernel ends later, and is then reaped by [`reap`].
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            // Most often it is gone at once, and then leaves nothing.
+            for _ in 0..20 {
+                if !matches!(child.try_wait(), Ok(None)) {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            let _ = thread::Builder::new().spawn(move || child.wait());
+        }
+    }
+}
+
+fn process(kind: Kind, channel: Channel) -> io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args([ARGUMENT, kind.name()]);
+    if mounts::all_are_trusted() {
+        command.arg(ALL_ARE_TRUSTED);
+    }
+    command
+        .env_clear()
+        .stdin(Stdio::from(OwnedFd::from(channel)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+/// Our end of the connection, in a process that was started to read.
+pub(super) fn inherited() -> anyhow::Result<Channel> {
+    Ok(Channel::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+
+/// Answers until nobody asks any more.
+pub(super) fn serve_on(kind: Kind, channel: &Channel) {
+    match kind {
+        Kind::Opener => opener::serve(channel),
+        Kind::Functions | Kind::Names => serve::serve(channel),
+    }
+}

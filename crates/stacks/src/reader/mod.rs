@@ -1,0 +1,120 @@
+//! Whatever a traced program can shape is read by a process of its own, which can do nothing else and
+//! may die or hang: ELF files, their unwind tables, symbols and debugging information, perf maps.
+//!
+//! `Reader` asks it; what it answers is checked as anything else that comes from outside. Where it
+//! does not answer in time, or dies, it is replaced, and the file is not read any more. `serve` is
+//! what runs in that process; tests and fuzz targets run it on a thread. Paths in folders of others
+//! are opened by one more process, the `Opener`, which reads nothing.
+
+mod blame;
+mod client;
+mod elf_file;
+mod link;
+mod opener;
+mod protocol;
+mod serve;
+mod symbols;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use gpuprobe_os::channel::Channel;
+use gpuprobe_os::{confined, mounts, privileges};
+
+pub(crate) use client::Numbered;
+pub use client::Reader;
+#[doc(hidden)]
+pub use client::try_answer;
+pub use elf_file::ElfFile;
+pub use link::Place;
+pub use opener::{Opener, Wanted};
+pub use protocol::{FunctionRules, Named, Row};
+pub(crate) use protocol::{MAX_ROWS, Names, Request};
+#[doc(hidden)]
+pub use serve::try_all;
+
+/// The first argument by which our executable is asked to be one of these processes.
+const ARGUMENT: &str = "__reader";
+/// Another by which it is told that files are read whoever serves them.
+const ALL_ARE_TRUSTED: &str = "all";
+
+/// What such a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Finds functions, and rules to unwind: whoever asks waits.
+    Functions,
+    /// Names functions, which may take seconds.
+    Names,
+    /// Opens files.
+    Opener,
+}
+
+/// What it may take to answer.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Of the processor.
+    busy: Duration,
+    /// By the clock: what it waits for then is no doing of the file's.
+    elapsed: Duration,
+    /// Bytes of memory, without the files that are mapped.
+    data_bytes: u64,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Functions, Self::Names, Self::Opener];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Functions => "functions",
+            Self::Names => "names",
+            Self::Opener => "opener",
+        }
+    }
+
+    /// How long the files of a user may be read in all before that is limited to a part of the time.
+    fn at_once(self) -> Duration {
+        match self {
+            Self::Names => Duration::from_secs(60),
+            Self::Functions | Self::Opener => Duration::from_secs(2),
+        }
+    }
+
+    fn limits(self) -> Limits {
+        let (busy, elapsed, mib) = match self {
+            Self::Functions => (Duration::from_millis(250), Duration::from_secs(2), 64),
+            Self::Names => (Duration::from_secs(10), Duration::from_secs(30), 96),
+            Self::Opener => (Duration::from_secs(1), Duration::from_secs(1), 16),
+        };
+        Limits {
+            busy,
+            elapsed,
+            data_bytes: mib << 20,
+        }
+    }
+}
+
+/// Is one of these processes, if our executable was started as one.
+pub fn serve_if_asked() -> Option<ExitCode> {
+    let mut words = std::env::args().skip(1);
+    if words.next()? != ARGUMENT {
+        return None;
+    }
+    let name = words.next()?;
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name)?;
+    if words.next().is_some_and(|word| word == ALL_ARE_TRUSTED) {
+        mounts::trust_all();
+    }
+    let served = link::inherited().and_then(|channel| be(kind, &channel));
+    Some(served.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
+}
+
+fn be(kind: Kind, channel: &Channel) -> anyhow::Result<()> {
+    if kind == Kind::Opener {
+        confined::end_with_parent()?;
+        privileges::keep_only(&[privileges::LOOK, privileges::AS_OTHERS])?;
+    } else {
+        confined::confine(kind.limits().data_bytes)?;
+    }
+    link::serve_on(kind, channel);
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! Answering, in the process that does nothing else.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+
+use serde::Serialize;
+
+use super::elf_file::ElfFile;
+use super::protocol::{Found, Names, Request};
+use super::symbols::Library;
+use crate::elf::Segment;
+use crate::functions;
+use crate::python::interpreter::PythonFile;
+use crate::python::storage::Storage;
+use crate::symbols::perf_map::PerfMaps;
+use crate::symbols::variable::Variables;
+use gpuprobe_cuda::{FUNCTIONS, Layer};
+use gpuprobe_os::channel::Channel;
+
+/// Bytes of a debug link: a file name and a checksum.
+const LINK_LIMIT: u64 = 4096;
+/// Bytes of a file that a checksum is made of.
+const CHECKED_LIMIT: u64 = 4 << 30;
+/// Bytes that are read at once for a checksum.
+const CHUNK: usize = 1 << 20;
+
+/// Answers until nobody asks any more.
+pub(super) fn serve(channel: &Channel) {
+    let mut served = Served::default();
+    while let Ok(message) = channel.receive(true, &mut None) {
+        let Ok(request) = serde_json::from_slice(&message.bytes) else {
+            return;
+        };
+        let Ok(answer) = served.answer(request, message.file) else {
+            return;
+        };
+        if answer.is_some_and(|answer| channel.send(&answer, None).is_err()) {
+            return;
+        }
+    }
+}
+
+/// What was read so far.
+#[derive(Default)]
+pub(super) struct Served {
+    files: HashMap<u64, ElfFile>,
+    variables: HashMap<u64, Variables>,
+    library: Option<Library>,
+    perf_maps: PerfMaps,
+}
+
+impl Served {
+    /// The answer, if there is to be one.
+    pub(super) fn answer(
+        &mut self,
+        request: Request,
+        file: Option<File>,
+    ) -> io::Result<Option<Vec<u8>>> {
+        let answer = match request {
+            Request::Open(number) => {
+                let file = file.ok_or(ErrorKind::InvalidInput)?;
+                self.files.insert(number, ElfFile::of(file));
+                return Ok(None);
+            }
+            Request::Close(number) => {
+                self.files.remove(&number);
+                self.variables.remove(&number);
+                return Ok(None);
+            }
+            Request::CloseAll => {
+                // The library knows files by their descriptors, which will be those of others.
+                self.library = None;
+                self.files.clear();
+                self.variables.clear();
+                return Ok(None);
+            }
+            Request::Forget(pid) => {
+                self.perf_maps.forget(pid);
+                return Ok(None);
+            }
+            Request::PerfMap(pid) => encoded(&self.perf_maps.keep(pid, file)),
+            Request::MadeAtRunTime(pid, address) => encoded(&self.perf_maps.name(pid, address)),
+            Request::Names(names) => encoded(&self.names(&names)),
+            Request::Variable(number, name) => encoded(&self.variable(number, &name)),
+            other => self.about_file(&other)?,
+        };
+        answer.map(Some)
+    }
+
+    fn file(&self, number: u64) -> io::Result<&ElfFile> {
+        let file = self.files.get(&number);
+        file.ok_or_else(|| ErrorKind::InvalidInput.into())
+    }
+
+    /// The answer to a question about one file.
+    fn about_file(&self, request: &Request) -> io::Result<io::Result<Vec<u8>>> {
+        Ok(match *request {
+            Request::Headers(number) => encoded(&self.file(number)?.headers()),
+            Request::Functions(number, layer) => {
+                encoded(&text_of(found(self.file(number)?, layer)))
+            }
+            Request::Rendezvous(number) => {
+                encoded(&text_of(functions::rendezvous(self.file(number)?)))
+            }
+            Request::Rules(number, address) => encoded(&self.file(number)?.rules(address)),
+            Request::Symbol(number, address) => encoded(&self.file(number)?.symbol(address)),
+            Request::Interpreter(number) => encoded(&PythonFile::of(self.file(number)?)),
+            Request::Storage(number) => encoded(&Storage::of(self.file(number)?)),
+            Request::DebugLink(number) => encoded(&debug_link(self.file(number)?)),
+            Request::Checksum(number) => encoded(&checksum_of(self.file(number)?.file())),
+            _ => return Err(ErrorKind::InvalidInput.into()),
+        })
+    }
+
+    fn names(&mut self, names: &Names) -> Option<Vec<super::Named>> {
+        let library = self.library.get_or_insert_with(Library::new);
+        let module = self.files.get(&names.module)?;
+        let mut files = names
+            .files
+            .iter()
+            .filter_map(|number| self.files.get(number));
+        files.find_map(|file| library.look_up(file, module, names.address, names.with_details))
+    }
+
+    fn variable(&mut self, number: u64, name: &str) -> Option<u64> {
+        let file = self.files.get(&number)?;
+        let variables = self.variables.entry(number);
+        variables
+            .or_insert_with(|| Variables::read(file))
+            .size(name)
+    }
+}
+
+fn encoded<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+    Ok(serde_json::to_vec(value)?)
+}
+
+fn text_of<T>(result: anyhow::Result<T>) -> Result<T, String> {
+    result.map_err(|error| format!("{error:#}"))
+}
+
+fn found(file: &ElfFile, layer: u16) -> anyhow::Result<Vec<Found>> {
+    let layers = [Layer::Runtime, Layer::Driver, Layer::Framework];
+    let layer = layers.into_iter().find(|known| *known as u16 == layer);
+    let layer = layer.ok_or_else(|| anyhow::anyhow!("there is no layer of this number"))?;
+    let found = functions::functions(file, layer)?;
+    let sent = |function: &functions::Function| {
+        let row = FUNCTIONS.get(usize::from(function.row))?;
+        Some(Found {
+            row: function.row,
+            symbol: row.symbols().position(|symbol| symbol == function.symbol)?,
+            offset: function.offset,
+            first: function.first,
+        })
+    };
+    Ok(found.iter().filter_map(sent).collect())
+}
+
+/// The name and the checksum in a `.gnu_debuglink`.
+fn debug_link(file: &ElfFile) -> Option<(Vec<u8>, u32)> {
+    let section = file.headers().ok()?.section(".gnu_debuglink")?;
+    (section.size <= LINK_LIMIT).then_some(())?;
+    let begin = usize::try_from(section.offset).ok()?;
+    let end = begin.checked_add(usize::try_from(section.size).ok()?)?;
+    link(file.get(begin..end)?)
+}
+
+fn link(bytes: &[u8]) -> Option<(Vec<u8>, u32)> {
+    let end = bytes.iter().position(|&byte| byte == 0)?;
+    let at = end.checked_add(1)?.checked_next_multiple_of(4)?;
+    let checksum = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
+    Some((bytes.get(..end)?.to_vec(), u32::from_le_bytes(checksum)))
+}
+
+fn checksum_of(file: &File) -> Option<u32> {
+    let mut hasher = crc32fast::Hasher::new();
+    if file.metadata().ok()?.len() > CHECKED_LIMIT {
+        return None;
+    }
+    let mut bytes = vec![0; CHUNK];
+    let mut offset = 0;
+    loop {
+        let read = file.read_at(&mut bytes, offset).ok()?;
+        if read == 0 {
+            return Some(hasher.finalize());
+        }
+        hasher.update(&bytes[..read]);
+        offset += u64::try_from(read).ok()?;
+    }
+}
+
+/// What a reader would answer to whatever can be asked about a file of these `bytes`, for tests with
+/// files that are not to be trusted: how many answers say something.
+#[doc(hidden)]
+pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
+    let mut served = Served::default();
+    served.answer(
+        Request::Open(1),
+        Some(gpuprobe_os::bounded::file_of(bytes)?),
+    )?;
+    let mut requests = vec![
+        Request::Headers(1),
+        Request::Rendezvous(1),
+        Request::Interpreter(1),
+        Request::Storage(1),
+        Request::DebugLink(1),
+        Request::Checksum(1),
+        Request::Variable(1, "table_".to_owned()),
+    ];
+    requests.extend((0..3).map(|layer| Request::Functions(1, layer)));
+    let addresses: Vec<_> = match served.file(1)?.headers() {
+        Ok(headers) => {
+            let step = |size: u64| (size / 64).max(1);
+            let of = |s: &Segment| (s.address, step(s.file_size));
+            let begins = headers.segments.code().map(of).take(16);
+            let places = begins.flat_map(|(begin, step)| {
+                (0..64).map(move |n: u64| begin.wrapping_add(n.wrapping_mul(step)))
+            });
+            places.collect()
+        }
+        Err(_) => Vec::new(),
+    };
+    for address in addresses {
+        requests.push(Request::Rules(1, address));
+        requests.push(Request::Symbol(1, address));
+        requests.push(Request::Names(Names {
+            module: 1,
+            files: vec![1],
+            address,
+            with_details: true,
+        }));
+    }
+    let mut answers = 0;
+    for request in requests {
+        // The library that names functions may panic, which ends a reader.
+        let answer = || served.answer(request, None);
+        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(answer));
+        if let Ok(answer) = answer {
+            let answer = answer?.unwrap_or_default();
+            answers += usize::from(!matches!(&*answer, b"null" | b"[]"));
+        }
+    }
+    Ok(answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_names_with_checksums() {
+        let expected = Some((b"a.debug".to_vec(), 0x0403_0201));
+        assert_eq!(link(b"a.debug\0\x01\x02\x03\x04"), expected);
+        let expected = Some((b"ab".to_vec(), 0x0403_0201));
+        assert_eq!(link(b"ab\0\0\x01\x02\x03\x04"), expected);
+        for damaged in [&b"a.debug"[..], b"a.debug\0\x01", b""] {
+            assert_eq!(link(damaged), None);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Debugging information that is kept in a file of its own.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::Module;
+use crate::reader::{Opener, Reader, Request, Wanted};
+
+/// Where distributions put debugging information.
+const DEBUG_FOLDER: &str = "/usr/lib/debug";
+
+/// Where it is looked for.
+pub(super) struct Search<'a> {
+    pub(super) module: &'a Module,
+    pub(super) reader: &'a Reader,
+    pub(super) opener: &'a Opener,
+}
+
+impl Search<'_> {
+    /// The file with the debugging information of the module.
+    pub(super) fn find(&self) -> Option<Module> {
+        let by_id = self.module.build_id().and_then(|id| self.by_build_id(id));
+        by_id.or_else(|| self.by_link())
+    }
+
+    /// As the process would open `path`, or as we would: it may have ended, or be in a container
+    /// without debugging information. The path is of the process's choice, so either is opened only
+    /// if it is a file that the owner of the module may read, and believed only if it is the right
+    /// one.
+    fn open(&self, path: &Path) -> impl Iterator<Item = Module> {
+        let owner = self.module.numbered().map(|file| file.origin.owner());
+        let roots = owner.map(|owner| [(Some(self.module.pid), owner), (None, owner)]);
+        let roots = roots.into_iter().flatten();
+        roots.filter_map(|(root, owner)| {
+            let wanted = Wanted::At(path.as_os_str().as_bytes().to_vec(), root, owner);
+            let file = self.opener.open(&wanted, None)?;
+            let module = Module::of_file(path.to_owned(), file, self.reader);
+            module.headers().is_ok().then_some(module)
+        })
+    }
+
+    fn by_build_id(&self, id: &[u8]) -> Option<Module> {
+        let (first, rest) = id.split_first()?;
+        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = format!("{DEBUG_FOLDER}/.build-id/{first:02x}/{rest}.debug");
+        let path = Path::new(&path);
+        self.open(path).find(|found| found.build_id() == Some(id))
+    }
+
+    fn by_link(&self) -> Option<Module> {
+        let file = self.module.numbered()?;
+        let link: Option<(Vec<u8>, u32)> =
+            self.reader.ask(&[file], &Request::DebugLink(file.number))?;
+        let (name, checksum) = link?;
+        let name = name_of(&name)?;
+        let folder = self.module.path.parent()?;
+        let in_debug = Path::new(DEBUG_FOLDER).join(folder.strip_prefix("/").unwrap_or(folder));
+        let candidates = [folder.into(), folder.join(".debug"), in_debug];
+        let is_it = |found: &Module| match (self.module.build_id(), found.build_id()) {
+            (Some(own), Some(other)) => own == other,
+            _ => self.checksum_of(found) == Some(checksum),
+        };
+        let candidates = candidates.iter().map(|folder: &PathBuf| folder.join(name));
+        let others = candidates.filter(|path| *path != self.module.path);
+        others
+            .filter_map(|path| self.open(&path).find(is_it))
+            .next()
+    }
+
+    fn checksum_of(&self, found: &Module) -> Option<u32> {
+        let file = found.numbered()?;
+        self.reader.ask(&[file], &Request::Checksum(file.number))?
+    }
+}
+
+/// A name, not a path that leads elsewhere.
+fn name_of(bytes: &[u8]) -> Option<&Path> {
+    let name = Path::new(OsStr::from_bytes(bytes));
+    (name.file_name() == Some(name.as_os_str())).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_names() {
+        assert_eq!(name_of(b"a.debug"), Some(Path::new("a.debug")));
+        for path in [&b"../a"[..], b"/etc/shadow", b"a/b", b"", b"..", b"a/"] {
+            assert_eq!(name_of(path), None, "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Files that nobody can read.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use gpuprobe_cuda::Layer;
+use gpuprobe_stacks::reader::{Kind, Reader};
+
+use crate::PLACE;
+use crate::harness::{Build, folder};
+
+/// A library with a few functions of its own.
+fn library(folder: &Path) -> Vec<u8> {
+    let build = Build {
+        source: "chain.c",
+        flags: &["-O2"],
+        is_stripped: false,
+    };
+    fs::read(build.put(folder)).unwrap()
+}
+
+fn number(bytes: &[u8], at: usize, size: usize) -> usize {
+    let mut number = [0; 8];
+    number[..size].copy_from_slice(&bytes[at..at + size]);
+    usize::try_from(u64::from_le_bytes(number)).unwrap()
+}
+
+/// Where the header of the section of this type is.
+fn section(bytes: &[u8], kind: usize) -> usize {
+    let (table, count) = (number(bytes, 0x28, 8), number(bytes, 0x3c, 2));
+    let all = (0..count).map(|index| table + index * 64);
+    let mut found = all.filter(|&section| number(bytes, section + 4, 4) == kind);
+    found.next().unwrap()
+}
+
+/// What a reader finds in a good file.
+fn functions(reader: &Reader, path: &Path) -> anyhow::Result<usize> {
+    let file = File::open(path).unwrap();
+    Ok(reader.functions(&file, path, Layer::Driver)?.len())
+}
+
+/// The file is truncated where it is read: whoever has it mapped dies.
+pub(crate) fn a_file_that_ends_its_reader_is_bad() {
+    let folder = folder();
+    let (good, bad) = (folder.path().join("good"), folder.path().join("bad"));
+    let bytes = library(folder.path());
+    fs::write(&good, &bytes).unwrap();
+    fs::write(&bad, &bytes).unwrap();
+    let reader = Reader::new(Kind::Functions, PLACE);
+    assert_eq!(functions(&reader, &good).unwrap(), 0);
+    let file = File::options().read(true).write(true).open(&bad).unwrap();
+    // A table of dynamic symbols beyond the end of what is there, of a file that promises it.
+    let table = section(&bytes, 11) + 0x18;
+    let place = (bytes.len() as u64).next_multiple_of(4096);
+    let mut changed = bytes.clone();
+    changed[table..table + 8].copy_from_slice(&place.to_le_bytes());
+    fs::write(&bad, &changed).unwrap();
+    file.set_len(place + (1 << 20)).unwrap();
+    assert!(file.metadata().unwrap().len() > place);
+    // Whoever has it open sees it being cut while it is read.
+    let cut = file.try_clone().unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let cutter = scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                cut.set_len(4096).unwrap();
+                cut.set_len(place + (1 << 20)).unwrap();
+            }
+        });
+        for _ in 0..50 {
+            // Whatever it gives, others are read as before.
+            let _ = functions(&reader, &bad);
+            assert_eq!(functions(&reader, &good).unwrap(), 0);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        cutter.join().unwrap();
+    });
+}
+
+/// Symbols in a hole of the file, as many as are just believed, which all have a name as long as it.
+pub(crate) fn a_file_that_takes_too_long_is_bad() {
+    let folder = folder();
+    let (good, bad) = (folder.path().join("good"), folder.path().join("bad"));
+    let bytes = library(folder.path());
+    fs::write(&good, &bytes).unwrap();
+    let mut changed = bytes.clone();
+    let symbols = section(&bytes, 11);
+    let names = section(&bytes, 3);
+    let hole = (bytes.len() as u64).next_multiple_of(4096);
+    let count: u64 = 2_000_000;
+    let set = |bytes: &mut Vec<u8>, at: usize, value: u64| {
+        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    };
+    set(&mut changed, symbols + 0x18, hole);
+    set(&mut changed, symbols + 0x20, count * 24);
+    // One name, of many letters, for all symbols.
+    let text = hole + count * 24;
+    set(&mut changed, names + 0x18, text);
+    set(&mut changed, names + 0x20, 1 << 20);
+    fs::write(&bad, &changed).unwrap();
+    let file = File::options().write(true).open(&bad).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'x'; (1 << 20) - 1], text).unwrap();
+    file.set_len(text + (1 << 20)).unwrap();
+    assert!(file.metadata().unwrap().blocks() * 512 < 4 << 20);
+    let reader = Reader::new(Kind::Functions, PLACE);
+    for round in 0..3 {
+        let begin = Instant::now();
+        assert!(functions(&reader, &bad).is_err(), "{round}");
+        let limit = Duration::from_secs(if round == 0 { 5 } else { 1 });
+        assert!(begin.elapsed() < limit, "{round}: {:?}", begin.elapsed());
+        assert_eq!(functions(&reader, &good).unwrap(), 0);
+    }
+}
+
+/// The process that reads has no capability, cannot gain any, and is watched over by the kernel.
+pub(crate) fn readers_may_do_nothing_else() {
+    let _reader = Reader::new(Kind::Functions, PLACE);
+    let own = std::process::id().to_string();
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let all = procfs::process::all_processes().unwrap().flatten();
+        let status = |process: &procfs::process::Process| {
+            fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default()
+        };
+        let of_ours = |text: &String| text.contains(&format!("PPid:\t{own}\n"));
+        let found = all.map(|process| status(&process)).find(of_ours);
+        let is_confined = found.is_some_and(|text| {
+            [
+                "CapPrm:\t0000000000000000",
+                "CapEff:\t0000000000000000",
+                "NoNewPrivs:\t1",
+                "Seccomp:\t2",
+            ]
+            .iter()
+            .all(|line| text.contains(line))
+        });
+        if is_confined {
+            return;
+        }
+        assert!(Instant::now() < end, "it is not confined");
+        std::thread::yield_now();
+    }
+}

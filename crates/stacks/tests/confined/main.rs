@@ -1,0 +1,65 @@
+//! Reading in a process that can do nothing else. This program is that process, too, so it has a
+//! `main` of its own. No root is needed.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::print_stdout)]
+
+#[path = "../stacks/harness/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod harness;
+mod limits;
+mod links;
+
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+
+use gpuprobe_stacks::reader::{Place, serve_if_asked};
+
+/// Where readers run in these tests.
+const PLACE: Place = Place::Process;
+
+/// The tests, by name.
+const TESTS: [(&str, fn()); 4] = [
+    (
+        "links::links_to_devices_are_not_followed",
+        links::links_to_devices_are_not_followed,
+    ),
+    (
+        "limits::a_file_that_ends_its_reader_is_bad",
+        limits::a_file_that_ends_its_reader_is_bad,
+    ),
+    (
+        "limits::a_file_that_takes_too_long_is_bad",
+        limits::a_file_that_takes_too_long_is_bad,
+    ),
+    (
+        "limits::readers_may_do_nothing_else",
+        limits::readers_may_do_nothing_else,
+    ),
+];
+
+fn main() -> ExitCode {
+    if let Some(status) = serve_if_asked() {
+        return status;
+    }
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    let filters: Vec<_> = words.iter().filter(|word| !word.starts_with('-')).collect();
+    let is_wanted =
+        |name: &str| filters.is_empty() || filters.iter().any(|part| name.contains(*part));
+    let mut failed = 0;
+    for (name, test) in TESTS.into_iter().filter(|(name, _)| is_wanted(name)) {
+        let is_listed = words.iter().any(|word| word == "--list");
+        if is_listed {
+            println!("{name}: test");
+            continue;
+        }
+        let outcome = if catch_unwind(test).is_ok() {
+            "ok"
+        } else {
+            "FAILED"
+        };
+        failed += usize::from(outcome != "ok");
+        println!("test {name} ... {outcome}");
+    }
+    ExitCode::from(u8::from(failed > 0))
+}

@@ -1,0 +1,6 @@
+//! Whatever a reader may answer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|answer: &[u8]| {
+    gpuprobe_stacks::reader::try_answer(answer);
+});
