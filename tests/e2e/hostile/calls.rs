@@ -12,6 +12,7 @@ use gpuprobe_cuda::{FUNCTIONS, Layer};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::{cc, source};
 use crate::harness::child::Guarded;
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::talk::Talk;
@@ -28,18 +29,6 @@ fn names(layer: Layer) -> Vec<&'static str> {
     names.sort_unstable();
     names.dedup();
     names
-}
-
-/// Compiles C.
-fn cc(arguments: &[&OsStr]) {
-    let mut command = Command::new("cc");
-    let made = command.args(["-O0", "-w"]).args(arguments).output();
-    let made = made.expect("cc can be run");
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stderr)
-    );
 }
 
 /// Functions that begin with an instruction of which gpuprobe warns, with the library's path.
@@ -83,7 +72,7 @@ impl Hostile {
     fn start() -> Self {
         standin();
         let folder = TempDir::new().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/hostile.c");
+        let source = source("calls.c");
         let program = folder.path().join("hostile");
         let libraries = OsStr::new("-ldl");
         cc(&["-o".as_ref(), program.as_ref(), source.as_ref(), libraries]);

@@ -1,0 +1,87 @@
+//! Libraries that nobody can read, under the names of CUDA's.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::unistd::{Uid, chown};
+use object::{Object, ObjectSection};
+use tempfile::TempDir;
+
+use super::watch::Watched;
+use super::{Attacker, program, source};
+use crate::harness::{Backend, Setup, Workload, alone, standin};
+
+/// Whose files they are.
+const USER: u32 = 65_534;
+/// What a symbol takes.
+const SYMBOL_BYTES: u64 = 24;
+
+/// Where the header of the section of this name is in the file.
+pub(super) fn header_of(bytes: &[u8], name: &str) -> usize {
+    let file = object::File::parse(bytes).unwrap();
+    let index = file.section_by_name(name).expect(name).index().0;
+    let table = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap());
+    usize::try_from(table).unwrap() + index * 64
+}
+
+pub(super) fn set(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+/// A copy of the stand-in's driver that has so many symbols, in a hole of the file, all of one name, of
+/// a million letters.
+fn library(folder: &Path, number: usize, symbols: u64) -> PathBuf {
+    const LETTERS: u64 = 1 << 20;
+    let mut bytes = fs::read(standin().path("libcuda.so.1")).unwrap();
+    let (table, names) = (header_of(&bytes, ".dynsym"), header_of(&bytes, ".dynstr"));
+    let hole = (bytes.len() as u64).next_multiple_of(4096);
+    let text = hole + symbols * SYMBOL_BYTES;
+    set(&mut bytes, table + 0x18, hole);
+    set(&mut bytes, table + 0x20, symbols * SYMBOL_BYTES);
+    set(&mut bytes, names + 0x18, text);
+    set(&mut bytes, names + 0x20, LETTERS);
+    let inside = folder.join(number.to_string());
+    fs::create_dir(&inside).unwrap();
+    let path = inside.join("libcuda.so.u");
+    fs::write(&path, &bytes).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    let letters = vec![b'x'; usize::try_from(LETTERS - 1).unwrap()];
+    file.write_all_at(&letters, text).unwrap();
+    file.set_len(text + LETTERS).unwrap();
+    assert!(file.metadata().unwrap().blocks() * 512 < 8 << 20);
+    chown(&path, Some(Uid::from_raw(USER)), None).unwrap();
+    path
+}
+
+#[test]
+fn root_symbols_in_a_hole_keep_nobody_waiting() {
+    let _alone = alone();
+    let folder = TempDir::new().unwrap();
+    let program = program(folder.path(), "maps", &[&source("maps.c")]);
+    let mut attacker = Attacker::start(&mut Command::new(program));
+    let mut bad = |number, symbols| {
+        let path = library(folder.path(), number, symbols);
+        attacker.say(&format!("map {}", path.display()));
+        attacker.say("look");
+    };
+    // As many as in the attack that was seen, and as few as may be a library's.
+    bad(0, 21_000_000);
+    let victim = Workload::start(Backend::Shared);
+    let mut watched = Watched::start(Setup::everything(), victim);
+    watched.go_on();
+    for number in 1..8 {
+        bad(number, 2_000_000 + number as u64);
+        watched.go_on();
+    }
+    let (_, said) = watched.end();
+    let says = |what: &str| said.iter().any(|line| line.contains(what));
+    assert!(says("it has too many symbols"), "{said:#?}");
+    let is_bad = said
+        .iter()
+        .filter(|line| line.contains("is not read any more"));
+    assert_eq!(is_bad.count(), 3, "{said:#?}");
+    let user = format!("the files of user {USER}");
+    assert!(says(&user), "{said:#?}");
+}

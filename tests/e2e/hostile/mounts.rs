@@ -1,0 +1,127 @@
+//! File systems that users serve themselves.
+//!
+//! They need `/dev/fuse`, and the first one user namespaces: without these the tests fail, and say so.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::watch::Watched;
+use super::{Attacker, program, source};
+use crate::harness::{Backend, Gpuprobe, Setup, Workload, alone, copy_program, standin, wait_for};
+
+const USER: &str = "65534";
+
+/// A program that serves a file system, and folders for it which every user may enter.
+struct Served {
+    folder: TempDir,
+    program: PathBuf,
+}
+
+impl Served {
+    fn new() -> Self {
+        assert!(fs::metadata("/dev/fuse").is_ok(), "there is no /dev/fuse");
+        // Not below /tmp, which is to be hidden.
+        let folder = TempDir::new_in("/var/tmp").unwrap();
+        let everyone = || fs::Permissions::from_mode(0o777);
+        fs::set_permissions(folder.path(), everyone()).unwrap();
+        for name in ["served", "overlay", "empty"] {
+            let inner = folder.path().join(name);
+            fs::create_dir(&inner).unwrap();
+            fs::set_permissions(&inner, everyone()).unwrap();
+        }
+        let program = program(folder.path(), "fuse", &[&source("fuse.c")]);
+        copy_program(standin().path("libcuda.so.1"), folder.path().join("driver"));
+        Self { folder, program }
+    }
+
+    fn start(&self, wrapper: &[&str], uid: &str, in_overlay: bool) -> Attacker {
+        let path = |name: &str| self.folder.path().join(name);
+        let mut command = Command::new(wrapper[0]);
+        command.args(&wrapper[1..]).arg(&self.program);
+        command.args([path("driver"), path("served")]).arg(uid);
+        if in_overlay {
+            command.args([path("overlay"), path("empty")]);
+        }
+        Attacker::start(&mut command)
+    }
+}
+
+fn says(said: &[String], what: &str) -> bool {
+    said.iter().any(|line| line.contains(what))
+}
+
+const LEFT_ALONE: &str = "are neither read nor probed";
+
+#[test]
+fn root_a_file_system_that_stops_answering_keeps_nobody_waiting() {
+    let _alone = alone();
+    let served = Served::new();
+    let reuid = format!("--reuid={USER}");
+    let regid = format!("--regid={USER}");
+    let wrapper = [
+        "setpriv",
+        &reuid,
+        &regid,
+        "--clear-groups",
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+    ];
+    let mut attacker = served.start(&wrapper, "0", true);
+    let victim = Workload::start(Backend::Shared);
+    let setup = Setup::everything().args(["--stacks", "dwarf"]);
+    let mut watched = Watched::start(setup, victim);
+    watched.go_on();
+    attacker.say("stop");
+    for _ in 0..3 {
+        attacker.say("look");
+        watched.go_on();
+    }
+    // Those who come later are looked at from the beginning.
+    let late = Watched::start(
+        Setup::everything().args(["--stacks", "dwarf"]),
+        Workload::start(Backend::Shared),
+    );
+    for (watched, what) in [(watched, "watched"), (late, "late")] {
+        let (_, said) = watched.end();
+        assert!(says(&said, LEFT_ALONE), "{what}: {said:#?}");
+    }
+}
+
+/// The same as root would mount it for a user, with `fusermount`.
+const OF_ROOTS: [&str; 2] = ["unshare", "--mount"];
+
+fn probes(gpuprobe: &Gpuprobe) -> bool {
+    let said = gpuprobe.stderr.so_far();
+    says(&said, "libcuda.so.1 are probed")
+}
+
+#[test]
+fn root_files_that_users_serve_are_probed_only_if_that_is_wanted() {
+    let _alone = alone();
+    let served = Served::new();
+    let is_probed = |uid: &str, arguments: &[&str]| {
+        let mut attacker = served.start(&OF_ROOTS, uid, false);
+        let mut gpuprobe = Setup::pid(attacker.child.pid())
+            .args(arguments.iter().copied())
+            .env("GPUPROBE_LOG", "info")
+            .spawn();
+        wait_for("an answer", || {
+            let said = gpuprobe.stderr.so_far();
+            (probes(&gpuprobe) || says(&said, LEFT_ALONE)).then_some(())
+        });
+        attacker.say("look");
+        let is_probed = probes(&gpuprobe);
+        gpuprobe.interrupt();
+        gpuprobe.wait();
+        is_probed
+    };
+    assert!(!is_probed(USER, &[]));
+    assert!(is_probed(USER, &["--untrusted-mounts"]));
+    assert!(is_probed("0", &[]), "it is root who serves it");
+}
