@@ -60,11 +60,14 @@ fn root_symbols_in_a_hole_keep_nobody_waiting() {
     let _alone = alone();
     let folder = TempDir::new().unwrap();
     let program = program(folder.path(), "maps", &[&source("maps.c")]);
-    let mut attacker = Attacker::start(&mut Command::new(program));
+    let mut attackers = Vec::new();
     let mut bad = |number, symbols| {
         let path = library(folder.path(), number, symbols);
+        // One after the other, as one program is not looked at all the time.
+        let mut attacker = Attacker::start(&mut Command::new(&program));
         attacker.say(&format!("map {}", path.display()));
         attacker.say("look");
+        attackers.push(attacker);
     };
     // As many as in the attack that was seen, and as few as may be a library's.
     bad(0, 21_000_000);

@@ -2,12 +2,13 @@
  * Maps files as code, and calls CUDA, as it is told on standard input, a word a line:
  *
  *     map FILE     maps all of it
- *     look         opens and closes a library, so that whoever traces looks at what is mapped
+ *     look         tells debuggers of new libraries: whoever traces looks at what is mapped
  *     load FILE    opens a library
  *     call         allocates, with the library that was loaded
  *
  * It says "ready" first, then "done" after each. It ends when its input does.
  */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -35,14 +36,14 @@ __attribute__((noinline)) int call_it(int (*function)(void **, size_t))
     return function(&at, 4096);
 }
 
-__attribute__((noinline)) void call_it_end(void)
-{
-}
-
 int main(void)
 {
     static char line[4096];
     void *library = NULL;
+    void (*tell)(void);
+    *(void **)&tell = dlsym(RTLD_DEFAULT, "_dl_debug_state");
+    if (!tell)
+        return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     puts("ready");
     while (fgets(line, sizeof line, stdin)) {
@@ -51,9 +52,7 @@ int main(void)
         if (!strncmp(line, "map ", 4)) {
             is_done = map(line + 4);
         } else if (!strcmp(line, "look")) {
-            void *other = dlopen("libBrokenLocale.so.1", RTLD_NOW);
-            if (other)
-                dlclose(other);
+            tell();
         } else if (!strncmp(line, "load ", 5)) {
             library = dlopen(line + 5, RTLD_NOW);
             is_done = library != NULL;
