@@ -18,7 +18,7 @@ use gpuprobe_cuda::{FUNCTIONS, Function, Layer, Modes, Op};
 use gpuprobe_os::{mounts, privileges};
 use gpuprobe_stacks::functions::Function as FoundFunction;
 use gpuprobe_stacks::instruction::First;
-use gpuprobe_stacks::reader::Reader;
+use gpuprobe_stacks::reader::{NotNow, Reader};
 
 /// The processes whose calls are seen as soon as the libraries are probed that are there now.
 fn users(config: &Config, processes: &[Handle]) -> Vec<u32> {
@@ -509,8 +509,12 @@ impl Tracer {
         self.files.enter(library, group);
     }
 
-    /// A file that no probe fits will not fit later either: said once, and not tried again.
+    /// A file that no probe fits will not fit later either: said once, and not tried again. Fails if it
+    /// could only not be read now.
     fn leave_alone(&mut self, library: &Library, why: &Error) -> Result<usize> {
+        if why.is::<NotNow>() {
+            bail!("{why:#}");
+        }
         self.files.leave_alone(library);
         self.warn(&anyhow!(
             "{} is left alone: {why:#}",

@@ -2,9 +2,10 @@
 //!
 //! For: whatever opens a file that others may have put there, reads `/proc`, or drops capabilities.
 //! May use: `model` (text), and the system.
-//! Gives: [`files`] that follow no planted link, [`regular`] files of traced processes, bounded
-//! reading ([`bounded`]), processes of our own that are [`confined`] and what is said to them
-//! ([`channel`]), whose file systems files are on ([`mounts`]), [`proc`], [`privileges`], messages on standard error ([`say`]).
+//! Gives: [`files`] that follow no planted link, [`regular`] files of traced processes, parts of files
+//! ([`bounded`]), processes of our own that are [`confined`] and what is said to them ([`channel`]),
+//! whose file systems files are on ([`mounts`]), [`proc`], [`privileges`], messages on standard error
+//! ([`say`]).
 
 pub mod bounded;
 pub mod channel;

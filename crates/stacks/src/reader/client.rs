@@ -5,7 +5,6 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 
@@ -38,6 +37,20 @@ struct Inner {
     has: HashSet<u64>,
     generation: u64,
     blame: Blame,
+    /// The last question was not answered, which is no fault of the file's.
+    has_waited: bool,
+}
+
+/// A file that could not be read now, but may be later.
+#[derive(Clone, Copy, Debug)]
+pub struct NotNow;
+
+impl std::error::Error for NotNow {}
+
+impl std::fmt::Display for NotNow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the process that reads files does not answer in time")
+    }
 }
 
 /// An attempt that came to nothing.
@@ -86,6 +99,7 @@ impl Reader {
             has: HashSet::new(),
             generation: 0,
             blame: Blame::new(kind.at_once()),
+            has_waited: false,
         };
         if let Err(error) = inner.link() {
             tracing::debug!("no process that reads: {error}");
@@ -160,7 +174,8 @@ impl Reader {
     /// function, so that no call is seen twice.
     ///
     /// # Errors
-    /// The file is no ELF file of this machine's architecture, or cannot be read.
+    /// The file is no ELF file of this machine's architecture, or cannot be read; [`NotNow`] if that
+    /// may be tried again.
     pub fn functions(
         &self,
         file: &File,
@@ -197,7 +212,11 @@ impl Reader {
         let cannot = || anyhow::anyhow!("it cannot be read");
         let numbered = Numbered::new(file.try_clone()?, path).ok_or_else(cannot)?;
         let answer: Option<Result<T, String>> = self.ask(&[&numbered], &request(numbered.number));
-        let answer = answer.ok_or_else(cannot)?;
+        let has_waited = std::mem::take(&mut self.inner().has_waited);
+        let answer = answer.ok_or_else(|| match has_waited {
+            true => anyhow::Error::new(NotNow),
+            false => cannot(),
+        })?;
         self.tell(&Request::Close(numbered.number));
         self.inner().has.remove(&numbered.number);
         answer.map_err(|why| anyhow::anyhow!("{why}"))
@@ -296,16 +315,15 @@ impl Inner {
         with: Option<&File>,
         is_sane: &dyn Fn(&T) -> bool,
     ) -> Option<T> {
+        self.has_waited = false;
         let first = files.first()?;
         let may = files.iter().all(|file| self.blame.permits(&file.origin));
         may.then_some(())?;
-        let begin = Instant::now();
         let mut answer = self.exchange(files, request, with);
         // One that has answered others may have taken its memory for them.
-        if matches!(answer, Err((Failure::Died, false) | (Failure::Waited, _))) {
+        if matches!(answer, Err((Failure::Died, false))) {
             answer = self.exchange(files, request, with);
         }
-        self.blame.took(&first.origin, begin.elapsed());
         let why = match answer {
             Ok(bytes) => {
                 let value = serde_json::from_slice(&bytes).ok();
@@ -317,7 +335,10 @@ impl Inner {
             Err((Failure::Died, _)) => "ends whoever does",
             Err((Failure::TookTooLong, _)) => "takes too long",
             // No fault of the file's.
-            Err((Failure::Waited, _)) => return None,
+            Err((Failure::Waited, _)) => {
+                self.has_waited = true;
+                return None;
+            }
         };
         self.drop_link();
         self.blame.enter(&first.origin, why);
@@ -332,11 +353,7 @@ impl Inner {
         if !files.iter().all(|file| self.blame.permits(&file.origin)) {
             return Ok(None);
         }
-        let begin = Instant::now();
         let bytes = self.exchange(files, request, None);
-        if let Some(first) = files.first() {
-            self.blame.took(&first.origin, begin.elapsed());
-        }
         let bytes = bytes.map_err(|(failure, was_fresh)| Failed {
             // What has taken too long does so again.
             was_fresh: was_fresh || failure == Failure::TookTooLong,
@@ -360,6 +377,9 @@ impl Inner {
         with: Option<&File>,
     ) -> Result<Vec<u8>, (Failure, bool)> {
         let result = self.give(files, request, with);
+        if let (Some(first), Some(link)) = (files.first(), &self.link) {
+            self.blame.took(&first.origin, link.took);
+        }
         result.map_err(|failure| {
             let is_fresh = self.link.as_ref().is_none_or(|link| link.answers == 0);
             self.drop_link();

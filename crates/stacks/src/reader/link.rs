@@ -43,7 +43,12 @@ pub(super) struct Link {
     limits: Limits,
     /// Answers that it has given.
     pub(super) answers: u64,
+    /// The processor's time that the last question took.
+    pub(super) took: Duration,
 }
+
+/// How long one may take to begin with its first question, by the clock.
+const TO_BEGIN: Duration = Duration::from_secs(5);
 
 impl Link {
     pub(super) fn start(kind: Kind, place: Place) -> io::Result<Self> {
@@ -61,6 +66,7 @@ impl Link {
             child,
             limits: kind.limits(),
             answers: 0,
+            took: Duration::ZERO,
         })
     }
 
@@ -79,15 +85,20 @@ impl Link {
         self.tell(bytes, file)?;
         let (begin, busy) = (Instant::now(), self.busy());
         let limits = self.limits;
+        let at_most = match self.answers {
+            0 => limits.elapsed.max(TO_BEGIN),
+            _ => limits.elapsed,
+        };
         let mut why = Failure::Waited;
         let mut goes_on = || {
             if self.busy().saturating_sub(busy) > limits.busy {
                 why = Failure::TookTooLong;
                 return false;
             }
-            begin.elapsed() < limits.elapsed
+            begin.elapsed() < at_most
         };
         let answer = self.channel.receive(takes_files, &mut Some(&mut goes_on));
+        self.took = self.busy().saturating_sub(busy);
         let answer = answer.map_err(|error| match error.kind() {
             ErrorKind::TimedOut => why,
             _ => Failure::Died,

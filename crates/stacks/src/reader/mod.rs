@@ -22,9 +22,9 @@ use gpuprobe_os::channel::Channel;
 use gpuprobe_os::{confined, mounts, privileges};
 
 pub(crate) use client::Numbered;
-pub use client::Reader;
 #[doc(hidden)]
 pub use client::try_answer;
+pub use client::{NotNow, Reader};
 pub use elf_file::ElfFile;
 pub use link::Place;
 pub use opener::{Opener, Wanted};
@@ -81,7 +81,7 @@ impl Kind {
 
     fn limits(self) -> Limits {
         let (busy, elapsed, mib) = match self {
-            Self::Functions => (Duration::from_millis(250), Duration::from_secs(2), 64),
+            Self::Functions => (Duration::from_millis(500), Duration::from_millis(900), 64),
             Self::Names => (Duration::from_secs(10), Duration::from_secs(30), 96),
             Self::Opener => (Duration::from_secs(1), Duration::from_secs(1), 16),
         };
