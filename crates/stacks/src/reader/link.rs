@@ -41,14 +41,18 @@ pub(super) struct Link {
     channel: Channel,
     child: Option<Child>,
     limits: Limits,
+    /// It has said that it has begun.
+    has_begun: bool,
     /// Answers that it has given.
     pub(super) answers: u64,
     /// The processor's time that the last question took.
     pub(super) took: Duration,
 }
 
-/// How long one may take to begin with its first question, by the clock.
+/// How long one may take to begin, by the clock.
 const TO_BEGIN: Duration = Duration::from_secs(5);
+/// Who has taken this much of the processor's time had some: it does not only wait for it.
+const SOME: Duration = Duration::from_millis(50);
 
 impl Link {
     pub(super) fn start(kind: Kind, place: Place) -> io::Result<Self> {
@@ -65,6 +69,7 @@ impl Link {
             channel,
             child,
             limits: kind.limits(),
+            has_begun: false,
             answers: 0,
             took: Duration::ZERO,
         })
@@ -75,6 +80,18 @@ impl Link {
         self.channel.send(bytes, file).map_err(|_| Failure::Died)
     }
 
+    /// Waits until it has begun, which is no file's doing.
+    fn begin(&mut self) -> Result<(), Failure> {
+        if !self.has_begun {
+            let begin = Instant::now();
+            let mut goes_on = || begin.elapsed() < TO_BEGIN;
+            let begun = self.channel.receive(false, &mut Some(&mut goes_on));
+            begun.map_err(|_| Failure::Waited)?;
+            self.has_begun = true;
+        }
+        Ok(())
+    }
+
     /// Sends `bytes` and waits for the answer, which may have a file with it where `takes_files`.
     pub(super) fn ask(
         &mut self,
@@ -82,20 +99,17 @@ impl Link {
         file: Option<&File>,
         takes_files: bool,
     ) -> Result<Message, Failure> {
+        self.begin()?;
         self.tell(bytes, file)?;
         let (begin, busy) = (Instant::now(), self.busy());
         let limits = self.limits;
-        let at_most = match self.answers {
-            0 => limits.elapsed.max(TO_BEGIN),
-            _ => limits.elapsed,
-        };
         let mut why = Failure::Waited;
         let mut goes_on = || {
-            if self.busy().saturating_sub(busy) > limits.busy {
+            let took = self.busy().saturating_sub(busy);
+            if took > SOME {
                 why = Failure::TookTooLong;
-                return false;
             }
-            begin.elapsed() < at_most
+            took < limits.busy && begin.elapsed() < limits.elapsed
         };
         let answer = self.channel.receive(takes_files, &mut Some(&mut goes_on));
         self.took = self.busy().saturating_sub(busy);
@@ -154,8 +168,11 @@ pub(super) fn inherited() -> anyhow::Result<Channel> {
     Ok(Channel::from(io::stdin().as_fd().try_clone_to_owned()?))
 }
 
-/// Answers until nobody asks any more.
+/// Says that it has begun, and answers until nobody asks any more.
 pub(super) fn serve_on(kind: Kind, channel: &Channel) {
+    if channel.send(&[], None).is_err() {
+        return;
+    }
     match kind {
         Kind::Opener => opener::serve(channel),
         Kind::Functions | Kind::Names => serve::serve(channel),

@@ -81,7 +81,7 @@ impl Kind {
 
     fn limits(self) -> Limits {
         let (busy, elapsed, mib) = match self {
-            Self::Functions => (Duration::from_millis(500), Duration::from_millis(900), 64),
+            Self::Functions => (Duration::from_millis(200), Duration::from_millis(700), 64),
             Self::Names => (Duration::from_secs(10), Duration::from_secs(30), 96),
             Self::Opener => (Duration::from_secs(1), Duration::from_secs(1), 16),
         };
