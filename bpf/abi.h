@@ -140,6 +140,10 @@ enum gp_number {
 	/* The node types of GP_OP_GRAPH_NODE that matter: CUgraphNodeType. */
 	GP_NODE_MEMORY_ALLOCATE = 10,
 	GP_NODE_MEMORY_FREE = 11,
+	/* Users that are told apart, a power of two, and kinds of losses of one of them that
+	 * are told by process. */
+	GP_MAX_USERS = 1024,
+	GP_USER_LOSSES = 64,
 };
 
 /* The factor of gp_mix: enums of 64 bits are not known to every kernel's BTF. */
@@ -402,7 +406,8 @@ struct gp_launch_key {
 
 struct gp_launch_count {
 	__u64 runs;
-	__u64 captured; /* into a graph: these do not run */
+	__u32 captured; /* into a graph: these do not run */
+	__u32 user;     /* the slot in `users` of whose entry it is, or 0 */
 };
 
 /* The name of a kernel: at its first launch, or given by the program. */
@@ -492,6 +497,8 @@ struct gp_notice {
 	__u32 tgid;
 	__u64 inode; /* of the program, for GP_RECORD_NEW_IMAGE */
 	__u64 device;
+	__u32 uid; /* to whom the process counts */
+	__u32 reserved;
 };
 
 /* How call stacks are taken. Mirrors probe::StackMode. */
@@ -719,6 +726,18 @@ struct gp_losses {
 	__u64 tensors; /* tensors: too little room in the ring, or none for the thread's state */
 };
 
+/* Losses of one kind: of a process, or of those of a user that are not told apart. */
+struct gp_loss_key {
+	__u32 uid;
+	__u32 tgid; /* 0: of others */
+	__u32 what; /* place in gp_losses */
+};
+
+struct gp_loss {
+	__u64 count;
+	char comm[GP_COMM_LEN];
+};
+
 #define GP_ASSERT_SIZE(type, size)                                                                 \
 	_Static_assert(sizeof(type) == (size), #type " changed its layout")
 GP_ASSERT_SIZE(struct gp_value, 8);
@@ -733,7 +752,7 @@ GP_ASSERT_SIZE(struct gp_launch_key, 16);
 GP_ASSERT_SIZE(struct gp_kernel, 56 + GP_NAME_LEN);
 GP_ASSERT_SIZE(struct gp_launch, 88);
 GP_ASSERT_SIZE(struct gp_copy, 64);
-GP_ASSERT_SIZE(struct gp_notice, 24);
+GP_ASSERT_SIZE(struct gp_notice, 32);
 GP_ASSERT_SIZE(struct gp_stack, 80 + 16 * GP_MAX_REPLACED + 8 * GP_MAX_DEPTH);
 GP_ASSERT_SIZE(struct gp_path, 18 + 2 * GP_PATH_STEPS);
 GP_ASSERT_SIZE(struct gp_code, 8 + 8 * GP_CODE_WORDS);
@@ -743,5 +762,7 @@ GP_ASSERT_SIZE(struct gp_python_frame, 16);
 GP_ASSERT_SIZE(struct gp_python_stack, 32 + 16 * GP_PYTHON_DEPTH);
 GP_ASSERT_SIZE(struct gp_python_code, 64 + GP_PYTHON_NAME_BYTES + GP_PYTHON_FILE_BYTES);
 GP_ASSERT_SIZE(struct gp_losses, 152);
+GP_ASSERT_SIZE(struct gp_loss_key, 12);
+GP_ASSERT_SIZE(struct gp_loss, 24);
 
 #endif /* GPUPROBE_ABI_H */

@@ -21,7 +21,7 @@ static __always_inline void gp_lose_batch(struct gp_process *process, __u64 batc
 {
 	__u64 records = gp_batch_records(batch);
 
-	__sync_fetch_and_add(&losses.activity, records);
+	gp_count_many(activity, records);
 	if (process)
 		__sync_fetch_and_add(&process->activity_lost, records);
 }
@@ -46,7 +46,8 @@ static __always_inline bool gp_read_batch(struct gp_batch *head, __u8 *to, __u64
  * reserved by the constant. */
 #define gp_send_batch_of(record_type, of_process, from, length)                                    \
 	({                                                                                         \
-		struct record_type *record = bpf_ringbuf_reserve(&batch_ring, sizeof(*record), 0); \
+		struct record_type *record = gp_reserve(batch_ring, GP_RING_BATCHES,               \
+							(of_process)->user, struct record_type);   \
 		bool is_read = false;                                                              \
 		if (record) {                                                                      \
 			is_read = gp_read_batch(&record->batch, record->bytes,                     \

@@ -72,7 +72,7 @@ static __always_inline bool gp_is_nested(struct gp_thread *thread, __u64 sp, __u
 		return false;
 	if (++thread->nested <= GP_MAX_NESTED)
 		return true;
-	__sync_fetch_and_add(&losses.nesting, GP_MAX_NESTED);
+	gp_count_many(nesting, GP_MAX_NESTED);
 	return false;
 }
 
@@ -200,7 +200,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	    (__u32)frame->size != GP_NODE_MEMORY_FREE)
 		return 1;
 	if (gp_wants_stack(recipe, op)) {
-		stack = gp_take_stack(ctx, sp, thread->tgid, (__u32)pid_tgid, thread->process);
+		stack = gp_take_stack(ctx, sp, thread, (__u32)pid_tgid);
 		if (gp_is_of_framework(op)) {
 			gp_send_tensor(thread, row, (__u32)pid_tgid, stack);
 			return 1;
@@ -311,9 +311,9 @@ static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_t
 }
 
 /* Reserves a record of the memory ring, or counts the loss. */
-#define gp_reserve_call(record)                                                                    \
+#define gp_reserve_call(record, slot)                                                              \
 	({                                                                                         \
-		(record) = bpf_ringbuf_reserve(&memory_ring, sizeof(*(record)), 0);                \
+		(record) = gp_reserve(memory_ring, GP_RING_MEMORY, slot, typeof(*(record)));       \
 		if (!(record))                                                                     \
 			gp_count(ring_full);                                                       \
 		(record);                                                                          \
@@ -344,7 +344,7 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 		return;
 	}
 	if (recipe->flags & GP_NAMED) {
-		if (!gp_reserve_call(named))
+		if (!gp_reserve_call(named, thread->user))
 			return;
 		gp_fill_call(&named->detail.call, thread, recipe, frame, &written, result, tid);
 		gp_fill_detail(&named->detail, thread, recipe, frame, &written);
@@ -355,14 +355,14 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 		/* Its size may have to be looked up while the process lives. */
 		bpf_ringbuf_submit(named, gp_wake_now(GP_RING_MEMORY));
 	} else if (recipe->flags & GP_DETAILED) {
-		if (!gp_reserve_call(detail))
+		if (!gp_reserve_call(detail, thread->user))
 			return;
 		gp_fill_call(&detail->call, thread, recipe, frame, &written, result, tid);
 		gp_fill_detail(detail, thread, recipe, frame, &written);
 		detail->call.type = GP_RECORD_DETAIL;
 		bpf_ringbuf_submit(detail, gp_call_flags(result));
 	} else {
-		if (!gp_reserve_call(call))
+		if (!gp_reserve_call(call, thread->user))
 			return;
 		gp_fill_call(call, thread, recipe, frame, &written, result, tid);
 		call->type = GP_RECORD_CALL;
@@ -449,7 +449,7 @@ static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
 found:
 	thread->depth = depth;
 	if (left)
-		__sync_fetch_and_add(&losses.single_launches, left);
+		gp_count_many(single_launches, left);
 	if (gp_is_memory(op)) {
 		thread->memory_sp = 0;
 		gp_send_call(thread, frame, result, tid);

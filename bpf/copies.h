@@ -103,7 +103,7 @@ static __always_inline void gp_send_copy(struct gp_thread *thread, struct gp_pro
 	struct gp_copy *copy;
 
 	gp_announce(thread);
-	copy = bpf_ringbuf_reserve(&activity_ring, sizeof(*copy), 0);
+	copy = gp_reserve(activity_ring, GP_RING_ACTIVITY, thread->user, struct gp_copy);
 	if (!copy) {
 		gp_count(copies);
 		return;

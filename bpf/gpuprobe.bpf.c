@@ -17,6 +17,7 @@
 #include "kernel.h"
 #include "offsets.h"
 #include "values.h"
+#include "users.h"
 #include "records.h"
 #include "threads.h"
 #include "contexts.h"

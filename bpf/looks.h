@@ -38,7 +38,7 @@ __noinline __u32 gp_look_at_page(__u32 tid, __u32 code_of, __u64 sp)
 	if (!walk || !code || bytes > sizeof(walk->words))
 		return 0;
 	/* What is not read of a page that begins before `sp` counts as zeros. */
-	if (bpf_probe_read_kernel(walk->words, sizeof(walk->words), no_walk.words) ||
+	if (bpf_probe_read_kernel(walk->words, sizeof(walk->words), no_walks.words) ||
 	    bpf_probe_read_user(walk->words, bytes, (void *)sp))
 		return 0;
 	look = walk->look;

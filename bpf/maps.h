@@ -33,21 +33,69 @@ const volatile bool take_python;
  * more than the event. */
 const volatile __u64 wake_bytes = 1024 * 1024;
 
+enum gp_ring {
+	GP_RING_MEMORY,
+	GP_RING_ACTIVITY,
+	GP_RING_STACKS,
+	GP_RING_BATCHES,
+	GP_RING_CONTROL,
+	GP_MAX_RINGS = 8, /* a power of two */
+};
+
+/* Half of the bytes of each ring. */
+const volatile __u64 half_of_ring[GP_MAX_RINGS];
+/* Entries that one user may hold of each map: half of them. */
+const volatile struct gp_most {
+	__u32 threads;
+	__u32 processes;
+	__u32 launches;
+	__u32 walks;
+	__u32 python_walks;
+} most;
+
 /* Shared with user space while running. */
 
 struct gp_losses losses;
 /* Set when the reader has been woken, cleared by the reader. */
-__u32 wake_pending[4]; /* by enum gp_ring */
+__u32 wake_pending[GP_RING_CONTROL]; /* by enum gp_ring */
 /* User space is about to end: stop nothing that nobody would let go on. */
 __u32 ending;
 /* Copies of stacks that were sent since then. */
 __u64 copies_since_ns;
 __u64 copies_sent;
+/* The slot of the user who wanted one last, and when that was last another than before. */
+__u32 copies_user;
+__u64 copies_shared_ns;
 /* Bit 0: the self-test's entry was seen; bit 1: its return was. */
 __u32 selftest_seen;
 /* CLOCK_BOOTTIME at which every library known at the start was probed: a
  * thread that started later has been seen from its first call. */
 __u64 attached_boot_ns;
+
+/* What a user has sent to a ring since it was more than half full. */
+struct gp_flow {
+	__u64 until; /* what had been written when counting began */
+	__u64 since; /* what had been read then */
+	__u64 spent; /* bytes */
+};
+
+/* What a user holds, in entries of maps. */
+struct gp_user {
+	__u32 threads;
+	__u32 processes;
+	__u32 launches;
+	__u32 launches_removed; /* by user space, which alone writes it */
+	__u32 walks;
+	__u32 python_walks;
+	__u32 losses; /* in `user_losses` */
+	__u32 reserved;
+	__u64 copies_since_ns; /* as the globals of that name */
+	__u64 copies_sent;
+	struct gp_flow flows[GP_MAX_RINGS];
+};
+
+/* By the slots in `user_slots`; the first is of those who have no other. */
+struct gp_user users[GP_MAX_USERS];
 
 /* Never used: names the record types and the enums in BTF, so that the generated
  * skeleton has them and Rust can compare its layouts and numbers. */
@@ -83,6 +131,8 @@ struct gp_records {
 	struct gp_python_code_large python_code_large;
 	struct gp_batch batch;
 	struct gp_batch_large batch_large;
+	struct gp_loss_key loss_key;
+	struct gp_loss loss;
 };
 const volatile struct gp_records record_layouts;
 
@@ -137,15 +187,17 @@ struct gp_thread {
 	__u32 overflow;            /* pushes beyond GP_MAX_CONTEXTS */
 	__u64 extra[GP_MAX_EXTRA]; /* of the open outermost memory call */
 	__u64 stack;               /* likewise */
-	struct gp_block block;     /* that was handed out or taken back last */
+	__u32 user;                /* slot in `users` */
+	__u32 reserved;
+	struct gp_block block; /* that was handed out or taken back last */
 	struct gp_current current[GP_MAX_CONTEXTS];
 	struct gp_frame frames[GP_MAX_FRAMES];
 };
 
 /* What an untouched thread looks like; also the source of zeroes. */
-struct gp_thread no_thread;
+struct gp_thread no_threads;
 
-#define GP_MEMORY_RING_BYTES (16 * 1024 * 1024)
+#define GP_MEMORY_RING_BYTES (32 * 1024 * 1024)
 /* Tensors are sent while no more than this waits: the rest is for memory calls. */
 #define GP_TENSOR_BYTES (GP_MEMORY_RING_BYTES / 4 * 3)
 
@@ -168,7 +220,7 @@ struct {
  * new kernels. Full: losses.launches. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 32768);
 	__type(key, struct gp_launch_key);
 	__type(value, struct gp_launch_count);
 } launches SEC(".maps");
@@ -226,8 +278,11 @@ struct gp_process {
 	__u16 contexts;      /* contexts created so far, which numbers them */
 	__u32 captured;      /* captures begun so far, likewise */
 	__u32 graph_memory;  /* some graph allocates or frees memory */
+	__u32 user;          /* slot in `users` */
 	__u64 activity_lost; /* records in batches that were lost here */
 };
+
+struct gp_process no_processes;
 
 /* tgid -> a process that has called a traced function; removed at its end or
  * exec. Full: as for threads. */
@@ -411,14 +466,16 @@ struct gp_walk {
 	struct gp_look look;
 	__u64 stack; /* of the path that ends where it has been followed to, or 0 */
 	__u64 words[GP_PATH_WORDS];
+	__u32 user; /* slot in `users` */
+	__u32 reserved;
 };
-struct gp_walk no_walk;
+struct gp_walk no_walks;
 
 /* tid -> room for its walks; removed when the thread exits. Preallocated: kernels
  * before 6.1 warn of maps that allocate in probes. Full: losses.stacks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 2048);
+	__uint(max_entries, 4096);
 	__type(key, __u32);
 	__type(value, struct gp_walk);
 } walks SEC(".maps");
@@ -451,14 +508,16 @@ struct gp_python_walk {
 	__u64 content[GP_PYTHON_CONTENT_WORDS];
 	__u64 codes[GP_PYTHON_DEPTH]; /* addresses of the frames' code objects */
 	struct gp_python_frame frames[GP_PYTHON_DEPTH];
+	__u32 user; /* slot in `users` */
+	__u32 reserved;
 };
-struct gp_python_walk no_python_walk;
+struct gp_python_walk no_python_walks;
 
 /* tid -> room for its Python frames; removed when the thread exits. Preallocated,
  * as `walks` is. Full: losses.python. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 2048);
+	__uint(max_entries, 4096);
 	__type(key, __u32);
 	__type(value, struct gp_python_walk);
 } python_walks SEC(".maps");
@@ -501,9 +560,25 @@ struct gp_taken {
 	__u32 tid;
 	__u32 is_stale; /* as in gp_look */
 	__u32 process;
+	__u32 user; /* slot in `users` */
 };
 
-#define gp_count(loss) __sync_fetch_and_add(&losses.loss, 1)
+/* Slot in `users` -> the user. Entries stay. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GP_MAX_USERS);
+	__type(key, __u32);
+	__type(value, __u32);
+} user_slots SEC(".maps");
+
+/* What was lost by whom; entries stay. A user has GP_USER_LOSSES of them and one for each
+ * kind of loss. Full: the loss is counted, but not whose it was. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct gp_loss_key);
+	__type(value, struct gp_loss);
+} user_losses SEC(".maps");
 
 /* The value under `key`, made from `zero` if there is none; NULL when full. */
 static __always_inline void *gp_get_or_insert(void *map, const void *key, const void *zero)

@@ -382,7 +382,7 @@ static __always_inline bool gp_python_moved(const struct gp_python_walk *walk)
 /* Walks the Python frames of the current thread. Gives the id of the stack that the one
  * with the id `native` is together with them; `native` if there are none, 0 if that takes
  * a look at their code objects. */
-static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u64 native)
+static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u32 user, __u64 native)
 {
 	struct gp_python *python = bpf_map_lookup_elem(&pythons, &tgid);
 	struct gp_python_known *known;
@@ -390,7 +390,7 @@ static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u64 native)
 
 	if (!python)
 		return native;
-	walk = gp_get_or_insert(&python_walks, &tid, &no_python_walk);
+	walk = gp_get_or_take(python_walks, &tid, no_python_walks, user);
 	if (!walk) {
 		gp_count(python);
 		return native;

@@ -68,7 +68,8 @@ static __always_inline void gp_python_fill_code(const struct gp_python *python,
  * there is room for in a record of this type. */
 #define gp_send_code_of(record_type, python, walk, header)                                         \
 	({                                                                                         \
-		struct record_type *record = bpf_ringbuf_reserve(&stack_ring, sizeof(*record), 0); \
+		struct record_type *record =                                                       \
+			gp_reserve(stack_ring, GP_RING_STACKS, (walk)->user, struct record_type);  \
 		__u32 copied = (header)->table_bytes;                                              \
 		if (record) {                                                                      \
 			if (copied > sizeof(record->table))                                        \
@@ -154,7 +155,7 @@ static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 ti
 	for (__u32 i = 0; i < GP_PYTHON_DEPTH && i < walk->count; i++)
 		if (!gp_send_python_code(tid, tgid, process, i))
 			return false;
-	stack = bpf_ringbuf_reserve(&stack_ring, sizeof(*stack), 0);
+	stack = gp_reserve(stack_ring, GP_RING_STACKS, walk->user, struct gp_python_stack);
 	if (!stack)
 		return false;
 	stack->type = GP_RECORD_PYTHON;
@@ -172,9 +173,10 @@ static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 ti
 
 /* The id of the stack that the one with the id `native` is together with the Python
  * frames of the current thread; `native` if it has none. */
-static __always_inline __u64 gp_with_python(__u32 tid, __u32 tgid, __u32 process, __u64 native)
+static __always_inline __u64 gp_with_python(struct gp_thread *thread, __u32 tid, __u64 native)
 {
-	__u64 id = gp_walk_python(tid, tgid, native);
+	__u32 tgid = thread->tgid, process = thread->process;
+	__u64 id = gp_walk_python(tid, tgid, thread->user, native);
 	struct gp_python_known known;
 	struct gp_python_walk *walk;
 	__u32 one = 1;

@@ -3,8 +3,6 @@
 #ifndef GPUPROBE_RECORDS_H
 #define GPUPROBE_RECORDS_H
 
-enum gp_ring { GP_RING_MEMORY, GP_RING_ACTIVITY, GP_RING_STACKS, GP_RING_BATCHES };
-
 /* The reader is woken once when enough has gathered, and again only after it
  * has cleared wake_pending: a wake-up is an interrupt. */
 static __always_inline __u64 gp_wake_flags(void *ring, enum gp_ring which)
@@ -46,13 +44,18 @@ static __always_inline bool gp_seen_from_birth(struct task_struct *task, bool of
 }
 
 /* Sends a task record of `type` about `task` of the process with that id; the name is the thread's
- * own for a thread and the leader's for a process. True when it was sent. */
-static __always_inline bool gp_send_task(__u16 type, __u32 process, struct task_struct *task,
-					 const char *new_name)
+ * own for a thread and the leader's for a process. True when it was sent. A name is sent at the
+ * expense of the user with that slot; ends, of which there are no more than beginnings, are not. */
+static __always_inline bool gp_send_task(__u16 type, __u32 process, __u32 user,
+					 struct task_struct *task, const char *new_name)
 {
-	struct gp_task *record = bpf_ringbuf_reserve(&memory_ring, sizeof(*record), 0);
 	bool of_process = type == GP_RECORD_PROCESS;
+	struct gp_task *record;
 
+	if (of_process || type == GP_RECORD_THREAD)
+		record = gp_reserve(memory_ring, GP_RING_MEMORY, user, struct gp_task);
+	else
+		record = bpf_ringbuf_reserve(&memory_ring, sizeof(*record), 0);
 	if (!record) {
 		gp_count(tasks);
 		return false;
@@ -95,7 +98,9 @@ static __always_inline bool gp_hold(__u32 tgid)
  * on. */
 static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct gp_image_key *image)
 {
-	struct gp_notice *notice = bpf_ringbuf_reserve(&control_ring, sizeof(*notice), 0);
+	__u32 uid = gp_user_of_current();
+	struct gp_notice *notice =
+		gp_reserve(control_ring, GP_RING_CONTROL, gp_slot_of(uid), struct gp_notice);
 
 	if (!notice) {
 		gp_count(notices);
@@ -106,6 +111,8 @@ static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct 
 	notice->tgid = tgid;
 	notice->inode = image->inode;
 	notice->device = image->device;
+	notice->uid = uid;
+	notice->reserved = 0;
 	bpf_ringbuf_submit(notice, BPF_RB_FORCE_WAKEUP);
 	return true;
 }

@@ -27,16 +27,6 @@ static __always_inline __u64 gp_hash_walk(struct gp_walk *walk, __u64 state)
 	return state;
 }
 
-/* Whether one more copy may be sent now. */
-static __always_inline bool gp_may_copy(__u64 now)
-{
-	if (now - copies_since_ns > GP_COPY_AGAIN_NS) {
-		copies_since_ns = now;
-		copies_sent = 0;
-	}
-	return stack_mode != GP_STACKS_AUTO || copies_sent++ < GP_MAX_COPIES;
-}
-
 /* The return addresses that return probes, ours or others', have replaced. */
 static __always_inline void gp_fill_replaced(struct gp_stack *stack)
 {
@@ -125,7 +115,8 @@ static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
  * then that it was sent: that must be known before. */
 #define gp_send_stack_of(record_type, copy_stack, walk, taken, sent)                               \
 	({                                                                                         \
-		struct record_type *copy = bpf_ringbuf_reserve(&stack_ring, sizeof(*copy), 0);     \
+		struct record_type *copy =                                                         \
+			gp_reserve(stack_ring, GP_RING_STACKS, (taken)->user, struct record_type); \
 		if (copy) {                                                                        \
 			gp_fill_stack(&copy->stack, walk, taken, (sent)->id);                      \
 			copy->stack.copied = copy_stack(copy->bytes, sizeof(copy->bytes),          \
@@ -159,7 +150,7 @@ static __always_inline __u64 gp_send_walk(struct gp_walk *walk, struct gp_taken 
 
 	if (bpf_map_lookup_elem(&sent_walks, &hash))
 		return hash;
-	stack = bpf_ringbuf_reserve(&stack_ring, sizeof(*stack), 0);
+	stack = gp_reserve(stack_ring, GP_RING_STACKS, taken->user, struct gp_stack);
 	if (!stack) {
 		gp_count(stacks);
 		return 0;
@@ -189,7 +180,7 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 		before = bpf_map_lookup_elem(&sent_copies, &looks);
 	if (before && now - before->time_ns < GP_COPY_AGAIN_NS)
 		return before->id;
-	if (!gp_may_copy(now) || !gp_send_stack_copy(walk, taken, &sent)) {
+	if (!gp_may_copy(taken->user, now) || !gp_send_stack_copy(walk, taken, &sent)) {
 		gp_count(stack_copies);
 		return gp_send_walk(walk, taken, hash);
 	}
@@ -198,11 +189,16 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 
 /* The native call stack of the function that is about to begin. Gives the id by
  * which user space knows it in this process, or 0. */
-static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp, __u32 tgid,
-						  __u32 tid, __u32 process)
+static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
+						  struct gp_thread *thread, __u32 tid)
 {
-	struct gp_taken taken = {.tgid = tgid, .tid = tid, .process = process, .sp = sp};
-	struct gp_walk *walk = gp_get_or_insert(&walks, &tid, &no_walk);
+	__u32 process = thread->process;
+	struct gp_taken taken = {.tgid = thread->tgid,
+				 .tid = tid,
+				 .process = process,
+				 .user = thread->user,
+				 .sp = sp};
+	struct gp_walk *walk = gp_get_or_take(walks, &tid, no_walks, taken.user);
 	__u64 hash, id;
 
 	if (!walk) {
@@ -227,12 +223,12 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 
 /* Takes the call stack of the function that is about to begin, Python frames
  * included. Gives the id by which user space knows it in this process, or 0. */
-static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, __u32 tgid, __u32 tid,
-					   __u32 process)
+static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, struct gp_thread *thread,
+					   __u32 tid)
 {
-	__u64 native = gp_take_native_stack(ctx, sp, tgid, tid, process);
+	__u64 native = gp_take_native_stack(ctx, sp, thread, tid);
 
-	return take_python && native ? gp_with_python(tid, tgid, process, native) : native;
+	return take_python && native ? gp_with_python(thread, tid, native) : native;
 }
 
 #endif /* GPUPROBE_STACKS_H */

@@ -93,7 +93,7 @@ static __always_inline void gp_send_tensor(struct gp_thread *thread, __u32 row, 
 
 	gp_announce(thread);
 	if (flags >= 0)
-		tensor = bpf_ringbuf_reserve(&memory_ring, sizeof(*tensor), 0);
+		tensor = gp_reserve(memory_ring, GP_RING_MEMORY, thread->user, struct gp_tensor);
 	if (!tensor) {
 		gp_count(tensors);
 		return;
@@ -146,7 +146,7 @@ static __always_inline void gp_on_request(struct pt_regs *ctx)
 	}
 	flags = gp_tensor_flags();
 	if (flags >= 0)
-		request = bpf_ringbuf_reserve(&memory_ring, sizeof(*request), 0);
+		request = gp_reserve(memory_ring, GP_RING_MEMORY, thread->user, struct gp_request);
 	if (!request) {
 		gp_count(tensors);
 		return;

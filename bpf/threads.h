@@ -18,14 +18,17 @@ static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 {
 	struct gp_process *process = gp_known_process(tgid);
 	struct gp_process fresh = {};
+	__u32 user;
 
 	if (process)
 		return process;
+	user = gp_slot_of(gp_user_of_current());
 	/* Unique among the living, and almost surely among those that share a
 	 * PID one after the other. */
 	fresh.id = tgid << GP_PROCESS_PID_SHIFT |
 		   (bpf_ktime_get_ns() >> 16 & ((1 << GP_PROCESS_PID_SHIFT) - 1));
-	return gp_get_or_insert(&processes, &tgid, &fresh);
+	fresh.user = user;
+	return gp_get_or_take(processes, &tgid, fresh, user);
 }
 
 /* The state of the current thread, made at its first traced call; NULL when it
@@ -44,8 +47,10 @@ static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
 	process = gp_process_of(tgid);
 	if (!process)
 		return NULL;
-	bpf_map_update_elem(&threads, &tid, &no_thread, BPF_ANY);
-	thread = bpf_map_lookup_elem(&threads, &tid);
+	/* That of another process, whose end was not seen. */
+	if (thread)
+		gp_remove_taken(threads, &tid);
+	thread = gp_get_or_take(threads, &tid, no_threads, process->user);
 	if (!thread)
 		return NULL;
 	task = (struct task_struct *)bpf_get_current_task();
@@ -66,7 +71,8 @@ static __always_inline void gp_announce_process(struct gp_process *process)
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 
 	if (!process->announced)
-		process->announced = gp_send_task(GP_RECORD_PROCESS, process->id, task, NULL);
+		process->announced =
+			gp_send_task(GP_RECORD_PROCESS, process->id, process->user, task, NULL);
 }
 
 /* Names the process and the thread before the first record that mentions
@@ -82,7 +88,8 @@ static __always_inline void gp_announce(struct gp_thread *thread)
 	process = gp_known_process(thread->tgid);
 	if (process)
 		gp_announce_process(process);
-	thread->announced = gp_send_task(GP_RECORD_THREAD, thread->process, task, NULL);
+	thread->announced =
+		gp_send_task(GP_RECORD_THREAD, thread->process, thread->user, task, NULL);
 }
 
 #endif /* GPUPROBE_THREADS_H */

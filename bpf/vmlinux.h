@@ -42,7 +42,7 @@ enum { BPF_F_USER_STACK = 1 << 8 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_NO_PREALLOC = 1 };
 enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
-enum { BPF_RB_AVAIL_DATA = 0, BPF_RB_RING_SIZE = 1 };
+enum { BPF_RB_AVAIL_DATA = 0, BPF_RB_CONS_POS = 2, BPF_RB_PROD_POS = 3 };
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
@@ -119,6 +119,20 @@ struct thread_struct {
 };
 #endif
 
+typedef struct {
+	unsigned int val;
+} kuid_t;
+
+struct user_namespace {
+	struct user_namespace *parent;
+	int level;
+	kuid_t owner;
+};
+
+struct cred {
+	struct user_namespace *user_ns;
+};
+
 struct task_struct {
 	struct thread_struct thread;
 	unsigned int __state;
@@ -132,6 +146,7 @@ struct task_struct {
 	struct pid *thread_pid;
 	struct uprobe_task *utask;
 	struct mm_struct *mm;
+	const struct cred *cred;
 	char comm[16];
 };
 

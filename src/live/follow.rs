@@ -127,7 +127,9 @@ impl Begun {
 
     /// Looks on until `until`; true when that is done.
     fn go_on(&mut self, tracer: &mut Tracer, until: Instant) -> bool {
-        let Notice { pid, held, image } = self.notice;
+        let Notice {
+            pid, held, image, ..
+        } = self.notice;
         let start = Instant::now();
         let done = tracer.look_on(&mut self.look, Some(until));
         let looked = &mut self.look.looked;

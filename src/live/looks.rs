@@ -116,6 +116,7 @@ mod tests {
     fn notice(pid: u32, held: bool) -> Notice {
         Notice {
             pid,
+            uid: 0,
             held,
             image: None,
         }

@@ -54,6 +54,7 @@ pub(super) fn mark_of(report: &Report, options: &Options, usage: Option<&Usage>)
         host_wide: options.host_wide,
         now_ns: Some(options.now_ns),
         usage: usage.cloned(),
+        lost_by_user: report.lost_by_user.clone(),
         link: options.link.map(|link| (link.gigatransfers, link.lanes)),
     }
 }

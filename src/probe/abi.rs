@@ -93,7 +93,16 @@ assert_same_layout!(
     tgid = tgid,
     inode = inode,
     device = device,
+    uid = uid,
 );
+assert_same_layout!(
+    RawLossKey,
+    types::gp_loss_key,
+    uid = uid,
+    tgid = tgid,
+    what = what,
+);
+assert_same_layout!(RawLoss, types::gp_loss, count = count, comm = comm);
 assert_same_layout!(
     RawLaunchKey,
     types::gp_launch_key,
@@ -106,7 +115,8 @@ assert_same_layout!(
     RawLaunchCount,
     types::gp_launch_count,
     runs = runs,
-    captured = captured
+    captured = captured,
+    user = user,
 );
 const _: () = assert!(size_of::<RawKernel>() == offset_of!(types::gp_kernel, name));
 const _: () = assert!(offset_of!(RawKernel, key) == offset_of!(types::gp_kernel, key));

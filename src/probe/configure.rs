@@ -4,7 +4,7 @@ use super::abi;
 use super::kind::AttachKind;
 use super::load::Settings;
 use super::skeleton::{
-    OpenGpuprobeMaps, OpenGpuprobeProgs, OpenGpuprobeSkel, types::rodata as Rodata,
+    OpenGpuprobeMaps, OpenGpuprobeProgs, OpenGpuprobeSkel, types, types::rodata as Rodata,
 };
 use crate::probe::StackMode;
 use anyhow::{Context, Result};
@@ -20,6 +20,34 @@ pub(super) fn configure(
     fill(rodata.context("the BPF object has no settings")?, settings);
     select_maps(&mut open.maps, settings, kind)?;
     select_programs(&mut open.progs, settings, kind);
+    Ok(())
+}
+
+/// What one user may have of each map and ring: half of what it was made with.
+pub(super) fn share(open: &mut OpenGpuprobeSkel<'_>) -> Result<()> {
+    let maps = &mut open.maps;
+    let half = |entries: u32| entries.div_ceil(2);
+    let rings = [
+        &maps.memory_ring,
+        &maps.activity_ring,
+        &maps.stack_ring,
+        &maps.batch_ring,
+        &maps.control_ring,
+    ];
+    let rings = rings.map(|ring| u64::from(half(ring.max_entries())));
+    let most = types::gp_most {
+        threads: half(maps.threads.max_entries()),
+        processes: half(maps.processes.max_entries()),
+        launches: half(maps.launches.max_entries()),
+        walks: half(maps.walks.max_entries()),
+        python_walks: half(maps.python_walks.max_entries()),
+    };
+    let rodata = maps.rodata_data.as_deref_mut();
+    let rodata = rodata.context("the BPF object has no settings")?;
+    for (half, of_ring) in rodata.half_of_ring.iter_mut().zip(rings) {
+        *half = of_ring;
+    }
+    rodata.most = most;
     Ok(())
 }
 

@@ -8,12 +8,12 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::load::Probe;
+use super::lost;
 use super::rings::{Image, Rings};
-use super::skeleton::types::gp_losses;
 use crate::probe::StackMode;
-use gpuprobe_model::Lost;
 use gpuprobe_model::abi::{RawCode, RawLaunchCount, RawLaunchKey, RawPath, RawPython};
 use gpuprobe_model::clock;
+use gpuprobe_model::{Lost, UserLoss};
 
 impl Probe {
     /// Opens the rings. There may be one reader only.
@@ -141,7 +141,7 @@ impl Probe {
     ///
     /// # Errors
     /// Those of the kernel.
-    pub fn launches(&self, mut take: impl FnMut(RawLaunchKey, u64, u64) -> bool) -> Result<()> {
+    pub fn launches(&mut self, mut take: impl FnMut(RawLaunchKey, u64, u64) -> bool) -> Result<()> {
         let map = &self.skeleton.maps.launches;
         let mut done_with = Vec::new();
         for bytes in map.keys() {
@@ -151,19 +151,26 @@ impl Probe {
             let Some(shares) = map.lookup_percpu(&bytes, MapFlags::ANY)? else {
                 continue;
             };
-            let (mut runs, mut captured) = (0, 0);
+            let (mut runs, mut captured, mut user) = (0, 0, 0);
             for share in shares {
                 if let Ok((share, _)) = RawLaunchCount::read_from_prefix(&share) {
                     runs += share.runs;
-                    captured += share.captured;
+                    captured += u64::from(share.captured);
+                    user = share.user.max(user);
                 }
             }
             if !take(key, runs, captured) {
-                done_with.push(bytes);
+                done_with.push((bytes, user));
             }
         }
-        for key in done_with {
-            map.delete(&key).context("cannot forget a kernel")?;
+        for (key, _) in &done_with {
+            map.delete(key).context("cannot forget a kernel")?;
+        }
+        let bss = self.bss()?;
+        for (_, user) in done_with {
+            if let Some(user) = bss.users.get_mut(user as usize) {
+                user.launches_removed = user.launches_removed.wrapping_add(1);
+            }
         }
         Ok(())
     }
@@ -237,49 +244,18 @@ impl Probe {
 
     /// What the kernel side has lost so far.
     pub fn lost(&mut self) -> Lost {
-        self.bss().map_or(Lost::default(), |bss| {
-            // All of them: one that is added is to be counted somewhere.
-            let gp_losses {
-                ring_full,
-                threads_full,
-                nesting,
-                unreadable,
-                tasks,
-                notices,
-                contexts,
-                targets,
-                launches,
-                names,
-                copies,
-                single_launches,
-                stacks,
-                stack_copies,
-                activity,
-                python,
-                python_cut,
-                python_unreadable,
-                tensors,
-            } = bss.losses;
-            Lost {
-                memory: ring_full + threads_full + nesting + unreadable,
-                tasks,
-                notices,
-                contexts,
-                children: targets,
-                launches,
-                names,
-                copies,
-                single_launches,
-                stacks,
-                partial_stacks: stack_copies,
-                activity,
-                python,
-                python_cut,
-                python_unreadable,
-                tensors,
-                ..Lost::default()
-            }
-        })
+        self.bss()
+            .map_or(Lost::default(), |bss| lost::all(&bss.losses))
+    }
+
+    /// The same by user and process.
+    pub fn lost_by_user(&self) -> Vec<UserLoss> {
+        let map = &self.skeleton.maps.user_losses;
+        let loss = |key: Vec<u8>| {
+            let value = map.lookup(&key, MapFlags::ANY).ok()??;
+            lost::of_user(&key, &value)
+        };
+        map.keys().filter_map(loss).collect()
     }
 
     pub(super) fn bss(&mut self) -> Result<&mut super::skeleton::types::bss> {

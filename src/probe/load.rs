@@ -1,6 +1,6 @@
 //! Loading the programs, with the best kind of attachment that works here.
 
-use super::configure::configure;
+use super::configure::{configure, share};
 use std::fs::File;
 use std::mem::MaybeUninit;
 
@@ -134,6 +134,7 @@ impl Probe {
             .map_entries
             .iter()
             .try_for_each(|map| map.apply(open.open_object_mut()))?;
+        share(&mut open)?;
         let skeleton = open.load().context("the kernel refused the BPF programs")?;
         drop(no_types);
         let mut probe = Self {

@@ -9,6 +9,7 @@ mod detach;
 pub mod kind;
 pub mod library;
 mod load;
+mod lost;
 mod map_entries;
 mod offsets;
 mod ring;

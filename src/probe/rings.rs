@@ -17,6 +17,8 @@ use gpuprobe_model::abi::{RawNotice, record};
 pub struct Notice {
     /// Process.
     pub pid: u32,
+    /// The user to whom it counts.
+    pub uid: u32,
     /// It was stopped and must be sent `SIGCONT`.
     pub held: bool,
     /// The program that it has begun to run; none if it has mapped something that may be a CUDA
@@ -172,6 +174,7 @@ fn decode_notice(bytes: &[u8]) -> Option<Notice> {
     };
     Some(Notice {
         pid: raw.tgid,
+        uid: raw.uid,
         held: raw.held != 0,
         image,
     })

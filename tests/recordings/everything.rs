@@ -95,6 +95,7 @@ fn mark(second: u32, is_final: bool) -> Note {
         link: Some((32.0, 16)),
         stacks: false,
         now_ns: Some(3_000_000_000),
+        lost_by_user: Vec::new(),
         usage: Some(Usage {
             processes: [(PID, vec![(0, 1 << 30)])].into(),
             contexts: [(0, 500 << 20)].into(),

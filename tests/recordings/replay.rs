@@ -50,6 +50,7 @@ fn mark(second: u32, is_final: bool) -> Note {
         link: None,
         stacks: false,
         now_ns: None,
+        lost_by_user: Vec::new(),
         usage: None,
     })
 }

@@ -240,6 +240,7 @@ pub(crate) fn mark(second: u32, host_wide: bool, is_final: bool, usage: Usage) -
         link: Some((32.0, 16)),
         stacks: true,
         now_ns: Some(u64::from(second - 30) * SECOND),
+        lost_by_user: Vec::new(),
         usage: Some(usage),
     })
 }

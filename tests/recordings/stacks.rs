@@ -101,6 +101,7 @@ fn mark(second: u32, is_final: bool) -> Note {
         link: None,
         stacks: true,
         now_ns: Some(u64::from(second - 30) * 1_000_000_000),
+        lost_by_user: Vec::new(),
         usage: None,
     })
 }

@@ -204,7 +204,9 @@ pub struct RawLaunchCount {
     /// Launches that ran.
     pub runs: u64,
     /// Launches that went into a graph.
-    pub captured: u64,
+    pub captured: u32,
+    /// The user whose entry it is, as the kernel side numbers them; 0 where it was not made.
+    pub user: u32,
 }
 
 /// `struct gp_kernel` without the name, which follows.
@@ -621,4 +623,30 @@ pub struct RawNotice {
     pub inode: u64,
     /// Its file system's device number, as the kernel encodes it.
     pub device: u64,
+    /// The user to whom the process counts.
+    pub uid: u32,
+    /// Nothing.
+    pub reserved: u32,
+}
+
+/// `struct gp_loss_key`: losses of one kind of a process, or of what else a user has.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawLossKey {
+    /// User.
+    pub uid: u32,
+    /// Process; 0 for processes that are not told apart.
+    pub tgid: u32,
+    /// Place of the counter in `struct gp_losses`.
+    pub what: u32,
+}
+
+/// `struct gp_loss`.
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawLoss {
+    /// How many.
+    pub count: u64,
+    /// Name of the process.
+    pub comm: [u8; 16],
 }

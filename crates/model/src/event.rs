@@ -16,7 +16,7 @@ use crate::activity::Batch;
 use gpuprobe_cuda::{EXTRA, Function, Op};
 
 pub use crate::abi::CONTEXT_UNKNOWN;
-use decode::text;
+pub use decode::text;
 pub use launch::Launch;
 
 /// CUDA knows no more than a few dozen devices; anything beyond is no device index.

@@ -16,5 +16,5 @@ pub mod stack;
 pub mod text;
 mod usage;
 
-pub use lost::Lost;
+pub use lost::{Lost, UserLoss, by_user};
 pub use usage::{GpuHolder, GpuMemory, GpuUse, Untraced, Usage};

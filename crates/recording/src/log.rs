@@ -15,7 +15,7 @@ use gpuprobe_model::abi::{
 };
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::{CallStack, Frame, Location, ModuleId};
-use gpuprobe_model::{GpuUse, Usage};
+use gpuprobe_model::{GpuUse, Usage, UserLoss};
 use gpuprobe_wire as wire;
 
 /// What the state was fed with besides records.
@@ -84,6 +84,9 @@ pub struct Mark {
     pub now_ns: Option<u64>,
     /// What NVML said.
     pub usage: Option<Usage>,
+    /// Whose the losses so far were.
+    #[serde(default)]
+    pub lost_by_user: Vec<UserLoss>,
 }
 
 /// An entry of the log.

@@ -7,6 +7,7 @@ use chrono::{DateTime, FixedOffset, NaiveDateTime, TimeDelta, TimeZone, Utc};
 use serde::Serialize;
 
 use super::{Database, ids, row};
+use gpuprobe_model::UserLoss;
 
 /// Facts about a recording or export.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -39,9 +40,15 @@ pub struct Session {
     pub stop_ns: Option<i64>,
     /// What was lost, by what is missing; empty if nothing was, or nobody counted.
     pub lost: BTreeMap<String, u64>,
+    /// Whose that was.
+    #[serde(skip)]
+    pub lost_by_user: Vec<UserLoss>,
     /// Everything that gpuprobe noted.
     pub notes: BTreeMap<String, String>,
 }
+
+/// Rows about whose losses were what that are read; no recording has more.
+const MAX_LOSERS: usize = 4096;
 
 impl Session {
     /// Reads the facts.
@@ -95,7 +102,28 @@ impl Session {
             }
         })?;
         session.lost.retain(|_, count| *count > 0);
+        session.read_losers(database)?;
         Ok(session)
+    }
+
+    fn read_losers(&mut self, database: &Database) -> Result<()> {
+        let columns = ["uid", "pid", "comm", "what", "count"];
+        database.each("GPUPROBE_LOST_BY_USER", &columns, "", |found| {
+            let number = |column| row::integer(found, column);
+            let small = |column| number(column).and_then(|n| u32::try_from(n).ok());
+            let count = number(4).and_then(|count| u64::try_from(count).ok());
+            if let (Some(uid), Some(what), Some(count)) = (small(0), row::text(found, 3), count)
+                && self.lost_by_user.len() < MAX_LOSERS
+            {
+                self.lost_by_user.push(UserLoss {
+                    uid,
+                    pid: small(1),
+                    comm: row::text(found, 2),
+                    what,
+                    count,
+                });
+            }
+        })
     }
 
     fn read_metadata(&mut self, database: &Database) -> Result<()> {

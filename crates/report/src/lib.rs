@@ -47,7 +47,7 @@ use gpuprobe_model::clock;
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::link::Link;
 use gpuprobe_model::stack::{Location, Symbols};
-use gpuprobe_model::{Lost, Usage};
+use gpuprobe_model::{Lost, Usage, UserLoss};
 
 use activity::ActivitySummary;
 use activity::lines::Line;
@@ -64,7 +64,7 @@ pub mod untrusted;
 pub use analysis::NoMatch;
 pub use history::History;
 pub use run::describe_run;
-pub use text::describe_lost;
+pub use text::{describe_losers, describe_lost};
 pub use view::{Group, Sort, View};
 
 /// Version of the JSON form of everything: 2. `docs/report.schema.json` describes it.
@@ -87,6 +87,9 @@ pub struct Report {
     pub is_final: bool,
     /// What is missing.
     pub lost: Lost,
+    /// Whose that is, as far as that is known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost_by_user: Vec<UserLoss>,
     /// Who holds memory, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memleak: Option<Memleak>,
@@ -182,6 +185,8 @@ pub struct Sources<'a> {
     pub clock: Option<&'a Clock>,
     /// What the host says of GPUs and of who uses them, if it was asked.
     pub usage: Option<&'a Usage>,
+    /// Whose the losses are, as far as that is known.
+    pub lost_by_user: &'a [UserLoss],
     /// What earlier reports have said.
     pub history: Option<&'a History>,
     /// Is asked for the frames that [`needed_locations`] names, and for no others; for files of code, of
@@ -195,6 +200,7 @@ impl<'a> Sources<'a> {
         Self {
             clock,
             usage: None,
+            lost_by_user: &[],
             history: None,
             symbols,
         }
@@ -232,6 +238,7 @@ pub fn build(state: &State, lost: Lost, options: &Options, sources: Sources<'_>)
         about: None,
         is_final: options.is_final,
         lost,
+        lost_by_user: sources.lost_by_user.to_vec(),
         memleak: modes
             .memleak
             .then(|| memleak::build(&state.ledger, options, sources)),

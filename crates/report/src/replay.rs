@@ -135,6 +135,7 @@ impl Replay<'_> {
             report::Sources {
                 clock: Some(&self.clock),
                 usage: mark.usage.as_ref(),
+                lost_by_user: &mark.lost_by_user,
                 history: Some(&self.history),
                 symbols: &self.player.symbols,
             },

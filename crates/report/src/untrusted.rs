@@ -84,6 +84,7 @@ fn make_reports(player: &mut Player) {
         let sources = |history| report::Sources {
             clock: Some(&clock),
             usage: None,
+            lost_by_user: &[],
             history,
             symbols: &player.symbols,
         };

@@ -19,7 +19,7 @@ use gpuprobe_engine::World;
 use gpuprobe_model::clock;
 use gpuprobe_model::link::Link;
 use gpuprobe_model::stack::{NoSymbols, Symbols};
-use gpuprobe_model::{Untraced, Usage};
+use gpuprobe_model::{Untraced, Usage, by_user};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::FrameWitness;
 use gpuprobe_recording::log::Note;
@@ -56,7 +56,10 @@ impl Run<'_> {
         if self.lost != self.lost_said && !self.output.shows_losses() {
             self.lost_said = self.lost;
             let lost = report::describe_lost(&self.lost);
-            say(format_args!("lost events: {lost}"));
+            let losers = by_user(self.tracer.probe.lost_by_user());
+            let losers = report::describe_losers(&losers).join("; ");
+            let colon = if losers.is_empty() { "" } else { ": " };
+            say(format_args!("lost events: {lost}{colon}{losers}"));
         }
         let options = self.options(is_final);
         if let Some(stacks) = &mut self.sink.stacks {
@@ -73,6 +76,10 @@ impl Run<'_> {
             .as_ref()
             .map_or(&NoSymbols as &dyn Symbols, |known| known);
         let symbols = FrameWitness::new(symbols, &mut self.told);
+        let lost_by_user = match self.lost.any() {
+            true => by_user(self.tracer.probe.lost_by_user()),
+            false => Vec::new(),
+        };
         let report = report::build(
             state,
             self.lost,
@@ -80,6 +87,7 @@ impl Run<'_> {
             report::Sources {
                 clock: Some(&self.clock),
                 usage: usage.as_ref(),
+                lost_by_user: &lost_by_user,
                 history: Some(&self.history),
                 symbols: &symbols,
             },

@@ -157,7 +157,7 @@ impl TryFrom<&RawCopy> for Copy {
 }
 
 /// The text before the first zero byte; invalid UTF-8 is replaced.
-pub(super) fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     let length = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..length]).into_owned()
 }

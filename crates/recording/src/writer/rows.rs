@@ -22,6 +22,7 @@ use crate::log;
 use crate::log::Note;
 use gpuprobe_cuda::{FUNCTIONS, KindSet, Modes};
 use gpuprobe_engine::{Change, IncidentRow};
+use gpuprobe_model::UserLoss;
 use gpuprobe_model::event::{Copy, Event, Launch, Tensor};
 
 /// Where the call stack of a call is entered.
@@ -80,6 +81,8 @@ pub(super) struct Rows<'c> {
     unknown_devices: u64,
     /// What has been lost so far, by name.
     lost: BTreeMap<String, u64>,
+    /// Whose that is; none once it is written.
+    lost_by_user: Option<Vec<UserLoss>>,
     /// Records that did not find their way here.
     pub(super) dropped: u64,
 }
@@ -107,6 +110,7 @@ impl<'c> Rows<'c> {
             activities: (facts.modes.activity).then(|| Activities::new(connection, facts)),
             unknown_devices: 0,
             lost: BTreeMap::new(),
+            lost_by_user: None,
             dropped: 0,
         }
     }
@@ -172,6 +176,9 @@ impl<'c> Rows<'c> {
                     .learn_frames(pid, location, is_innermost, frames);
             }
             Note::Lost(lost) => self.lost = lost,
+            Note::Report(mark) if !mark.lost_by_user.is_empty() => {
+                self.lost_by_user = Some(mark.lost_by_user);
+            }
             Note::Dropped(records) => self.dropped = records,
             _ => {}
         }
@@ -383,6 +390,21 @@ impl<'c> Rows<'c> {
             let sql = "INSERT OR REPLACE INTO GPUPROBE_LOST VALUES (?, ?)";
             let count = i64::try_from(*count).unwrap_or(i64::MAX);
             self.connection.execute(sql, params![what, count])?;
+        }
+        if let Some(losses) = self.lost_by_user.take() {
+            self.write_losers(&losses)?;
+        }
+        Ok(())
+    }
+
+    fn write_losers(&self, losses: &[UserLoss]) -> rusqlite::Result<()> {
+        let clear = "DELETE FROM GPUPROBE_LOST_BY_USER";
+        self.connection.execute(clear, [])?;
+        let sql = "INSERT INTO GPUPROBE_LOST_BY_USER VALUES (?, ?, ?, ?, ?)";
+        for loss in losses {
+            let count = i64::try_from(loss.count).unwrap_or(i64::MAX);
+            let row = params![loss.uid, loss.pid, loss.comm, loss.what, count];
+            self.connection.execute(sql, row)?;
         }
         Ok(())
     }

@@ -167,6 +167,11 @@ pub(super) const OURS: &[Table] = &[
         "what TEXT NOT NULL PRIMARY KEY, count INTEGER NOT NULL",
     ),
     (
+        "GPUPROBE_LOST_BY_USER",
+        "uid INTEGER NOT NULL, pid INTEGER, comm TEXT, what TEXT NOT NULL, \
+         count INTEGER NOT NULL",
+    ),
+    (
         "GPUPROBE_FUNCTIONS",
         "line INTEGER NOT NULL PRIMARY KEY, symbol TEXT NOT NULL",
     ),

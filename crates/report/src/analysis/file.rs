@@ -208,7 +208,10 @@ impl File<'_> {
         let ledger = accounts.as_ref().map(|accounts| &accounts.ledger);
         let then = ledger.filter(|_| is_peak).map(Ledger::at_peak_of_rows);
         let (lost, clock) = (lost(self.session), clock.as_ref());
-        let sources = Sources::of_file(clock, symbols);
+        let sources = Sources {
+            lost_by_user: &self.session.lost_by_user,
+            ..Sources::of_file(clock, symbols)
+        };
         let mut report = crate::build(&state, lost, &options, sources);
         let ledger = then.as_ref().or(ledger);
         report.memleak = ledger.map(|ledger| memleak::build(ledger, &options, sources));

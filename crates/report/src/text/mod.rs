@@ -16,7 +16,7 @@ pub(crate) mod sites;
 pub(crate) mod table;
 pub(crate) mod times;
 
-use gpuprobe_model::Lost;
+use gpuprobe_model::{Lost, UserLoss};
 use std::io::{self, Write};
 
 use super::activity::lines::Line;
@@ -24,6 +24,7 @@ use super::bandwidth::CopyReport;
 use super::memleak::Memleak;
 use super::{Group, Report, Writer, incidents};
 use gpuprobe_model::clock;
+use gpuprobe_model::text::printable;
 use page::{Page, Who};
 
 #[derive(Default)]
@@ -54,7 +55,7 @@ impl Writer for Text {
         if let Some(explain) = &report.explain {
             explain::write(explain, &page, out)?;
             incidents::write(&report.incidents, report.refused, self.columns, out)?;
-            write_lost(&report.lost, out)?;
+            write_lost(report, out)?;
             return Ok(());
         }
         if let Some(memleak) = &report.memleak {
@@ -84,7 +85,7 @@ impl Writer for Text {
         if !report.lost.any() && !is_classic {
             writeln!(out, "lost: nothing")?;
         }
-        write_lost(&report.lost, out)?;
+        write_lost(report, out)?;
         writeln!(out)
     }
 
@@ -121,15 +122,45 @@ pub(crate) fn write_memory(memleak: &Memleak, page: &Page, out: &mut dyn Write) 
     memleak::write_listed(memleak, page, out)
 }
 
-pub(crate) fn write_lost(lost: &Lost, out: &mut dyn Write) -> io::Result<()> {
-    if !lost.any() {
+pub(crate) fn write_lost(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    if !report.lost.any() {
         return Ok(());
     }
     writeln!(
         out,
         "LOST EVENTS, the figures above are incomplete: {}",
-        describe_lost(lost)
-    )
+        describe_lost(&report.lost)
+    )?;
+    for line in describe_losers(&report.lost_by_user) {
+        writeln!(out, "    {line}")?;
+    }
+    Ok(())
+}
+
+/// Losses by user and process that are said one by one.
+const MAX_LOSERS: usize = 8;
+
+/// Whose the losses are: a line for each, and one for the rest if there are too many.
+pub fn describe_losers(losses: &[UserLoss]) -> Vec<String> {
+    let line = |loss: &UserLoss| {
+        let what = describe_lost(&loss.alone());
+        match (loss.pid, &loss.comm) {
+            (Some(pid), Some(comm)) => {
+                let comm = printable(comm);
+                format!("{what} of user {} (PID {pid} {comm})", loss.uid)
+            }
+            _ => format!("{what} of user {} (other processes)", loss.uid),
+        }
+    };
+    let mut lines: Vec<_> = losses.iter().take(MAX_LOSERS).map(line).collect();
+    if let Some(more) = losses
+        .len()
+        .checked_sub(MAX_LOSERS)
+        .filter(|more| *more > 0)
+    {
+        lines.push(format!("and {more} more (--format json has them)"));
+    }
+    lines
 }
 
 /// The non-zero losses, by name.
@@ -174,6 +205,27 @@ pub fn describe_lost(lost: &Lost) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whose_the_losses_are_is_said() {
+        let loss = |pid: Option<u32>| UserLoss {
+            uid: 1001,
+            pid,
+            comm: pid.map(|_| "e\u{1b}vil".to_owned()),
+            what: "memory".to_owned(),
+            count: 7,
+        };
+        assert_eq!(
+            describe_losers(&[loss(Some(4242)), loss(None)]),
+            [
+                "7 memory calls of user 1001 (PID 4242 e\\u{1b}vil)",
+                "7 memory calls of user 1001 (other processes)"
+            ]
+        );
+        let many = describe_losers(&vec![loss(Some(1)); 10]);
+        assert_eq!(many.len(), MAX_LOSERS + 1);
+        assert!(many[MAX_LOSERS].starts_with("and 2 more"));
+    }
 
     #[test]
     fn every_loss_is_said() {

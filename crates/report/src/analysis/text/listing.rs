@@ -24,5 +24,5 @@ pub(in crate::analysis) fn listing(
     headline(what, time_ns, time, &totals, host.as_ref(), &page, out)?;
     write_memory(memleak, &page, out)?;
     findings(about.findings.as_ref(), out)?;
-    write_lost(&report.lost, out)
+    write_lost(report, out)
 }

@@ -56,7 +56,7 @@ fn explain(report: &Report, lines: Lines, out: &mut dyn Write) -> io::Result<()>
         crate::text::explain::write(explain, &page, out)?;
     }
     incidents::write(&report.incidents, report.refused, lines.width, out)?;
-    crate::text::write_lost(&report.lost, out)
+    crate::text::write_lost(report, out)
 }
 
 fn headline(

@@ -92,7 +92,7 @@ pub(super) fn summary(report: &Report, lines: Lines, out: &mut dyn Write) -> io:
         end(session.notes.get("complete").map(String::as_str), out)?;
     }
     findings(about.findings.as_ref(), out)?;
-    crate::text::write_lost(&report.lost, out)
+    crate::text::write_lost(report, out)
 }
 
 /// How a recording ended, unless it has its end and all that was seen.

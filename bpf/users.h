@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * What one user may take of what all share, and whose the losses are. A user holds at
+ * most half of the entries of a map. A ring is for everybody while it is less than half
+ * full; beyond, a user gets a quarter of the rest, and half of what the reader makes room
+ * for meanwhile: others who send less than that lose nothing, however much he sends.
+ */
+#ifndef GPUPROBE_USERS_H
+#define GPUPROBE_USERS_H
+
+/* Slots that are tried for a user. Very many users may find none: these are one. */
+#define GP_USER_TRIES 8
+#define GP_SLOT_OF_OTHERS 0
+/* User namespaces are nested no deeper. */
+#define GP_MAX_NAMESPACES 33
+/* Of a copy of a stack, whether others want any is known so long. */
+#define GP_ALONE_AFTER_NS (10 * GP_COPY_AGAIN_NS)
+
+/* The user to whom the current process counts: with a user namespace anybody has tens of
+ * thousands of ids, so it is who made the namespace. What root made (for containers that
+ * are to be apart) has ids that root gave out. */
+__noinline __u32 gp_user_of_current(void)
+{
+	__u32 uid = (__u32)bpf_get_current_uid_gid(), owner;
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct user_namespace *space;
+
+	if (!gp_has_types())
+		return uid;
+	space = (struct user_namespace *)BPF_CORE_READ(task, cred, user_ns);
+	for (int i = 0; i < GP_MAX_NAMESPACES && space; i++) {
+		int level = BPF_CORE_READ(space, level);
+
+		if (level <= 0)
+			break;
+		owner = BPF_CORE_READ(space, owner.val);
+		if (level == 1)
+			return owner ? owner : uid;
+		space = BPF_CORE_READ(space, parent);
+	}
+	return uid;
+}
+
+/* The slot of `users` that is of this user. */
+__noinline __u32 gp_slot_of(__u32 uid)
+{
+	__u32 hash = (uid * 0x9e3779b1u) >> 16;
+
+	for (__u32 i = 0; i < GP_USER_TRIES; i++) {
+		__u32 slot = (hash + i) & (GP_MAX_USERS - 1);
+		__u32 *owner;
+
+		if (slot == GP_SLOT_OF_OTHERS)
+			continue;
+		owner = bpf_map_lookup_elem(&user_slots, &slot);
+		if (!owner) {
+			bpf_map_update_elem(&user_slots, &slot, &uid, BPF_NOEXIST);
+			owner = bpf_map_lookup_elem(&user_slots, &slot);
+		}
+		if (owner && *owner == uid)
+			return slot;
+	}
+	return GP_SLOT_OF_OTHERS;
+}
+
+static __always_inline struct gp_user *gp_user_at(__u32 slot)
+{
+	barrier_var(slot);
+	return &users[slot & (GP_MAX_USERS - 1)];
+}
+
+/* Counts what was lost by the current process as its own, and its user's. The first
+ * GP_USER_LOSSES kinds of losses of a user are told by process. */
+__noinline int gp_blame(__u32 what, __u64 count)
+{
+	struct gp_loss_key key = {.uid = gp_user_of_current(), .what = what};
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct gp_user *user = gp_user_at(gp_slot_of(key.uid));
+	struct gp_loss *loss, fresh = {};
+
+	key.tgid = bpf_get_current_pid_tgid() >> 32;
+	loss = bpf_map_lookup_elem(&user_losses, &key);
+	if (!loss && *(volatile __u32 *)&user->losses >= GP_USER_LOSSES) {
+		key.tgid = 0;
+		loss = bpf_map_lookup_elem(&user_losses, &key);
+	}
+	if (!loss) {
+		if (key.tgid)
+			gp_read_comm(fresh.comm, task, true);
+		if (!bpf_map_update_elem(&user_losses, &key, &fresh, BPF_NOEXIST))
+			__sync_fetch_and_add(&user->losses, 1);
+		loss = bpf_map_lookup_elem(&user_losses, &key);
+	}
+	if (loss)
+		__sync_fetch_and_add(&loss->count, count);
+	return 0;
+}
+
+#define gp_count_many(loss, count)                                                                 \
+	({                                                                                         \
+		__sync_fetch_and_add(&losses.loss, count);                                         \
+		gp_blame(offsetof(struct gp_losses, loss) / sizeof(__u64), count);                 \
+	})
+#define gp_count(loss) gp_count_many(loss, 1)
+
+/* Takes one of the `most` entries of a map that a user may hold; false if he has them
+ * all. Several at once may find that although the last was left: atomic operations that
+ * say what was there before are younger than Linux 5.10. */
+static __always_inline bool gp_take_entry(__u32 *held, __u32 given_back, __u32 most)
+{
+	__sync_fetch_and_add(held, 1);
+	if (*(volatile __u32 *)held - given_back <= most)
+		return true;
+	__sync_fetch_and_add(held, -1);
+	return false;
+}
+
+static __always_inline void gp_give_entry_back(__u32 *held)
+{
+	__sync_fetch_and_add(held, -1);
+}
+
+/* The entry of `map` under `key`, made from `zero` if there is none and its user may
+ * have one more. An entry says in `user` whose it is. */
+#define gp_get_or_take(map, key, zero, slot)                                                       \
+	({                                                                                         \
+		struct gp_user *taker = gp_user_at(slot);                                          \
+		typeof(zero) *value = bpf_map_lookup_elem(&map, key);                              \
+		if (!value && gp_take_entry(&taker->map, 0, most.map)) {                           \
+			if (bpf_map_update_elem(&map, key, &zero, BPF_NOEXIST))                    \
+				gp_give_entry_back(&taker->map);                                   \
+			value = bpf_map_lookup_elem(&map, key);                                    \
+			if (value)                                                                 \
+				value->user = slot;                                                \
+		}                                                                                  \
+		value;                                                                             \
+	})
+
+/* Removes an entry that a user had taken. */
+#define gp_remove_taken(map, key)                                                                  \
+	({                                                                                         \
+		typeof(no_##map) *value = bpf_map_lookup_elem(&map, key);                          \
+		__u32 slot = value ? value->user : 0;                                              \
+		if (value && !bpf_map_delete_elem(&map, key))                                      \
+			gp_give_entry_back(&gp_user_at(slot)->map);                                \
+	})
+
+/* Spends `bytes` of what a user may have of a ring that is more than half full, of which
+ * `read` was read, ever, and `written` was written. Counting begins afresh when all has
+ * been read that was there when it began. */
+__noinline int gp_spend(__u32 slot, __u32 ring, __u64 bytes, __u64 read, __u64 written)
+{
+	struct gp_flow *flow;
+
+	barrier_var(ring);
+	ring &= GP_MAX_RINGS - 1;
+	flow = &gp_user_at(slot)->flows[ring];
+	if (read >= flow->until) {
+		flow->until = written;
+		flow->since = read;
+		flow->spent = 0;
+	}
+	if (flow->spent + bytes > half_of_ring[ring] / 4 + (read - flow->since) / 2)
+		return 0;
+	__sync_fetch_and_add(&flow->spent, bytes);
+	return 1;
+}
+
+/* Whether the user may send so many bytes to the ring now. */
+#define gp_may_send(ring, which, slot, bytes)                                                      \
+	(bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) <= half_of_ring[which] ||                     \
+	 gp_spend(slot, which, bytes, bpf_ringbuf_query(&ring, BPF_RB_CONS_POS),                   \
+		  bpf_ringbuf_query(&ring, BPF_RB_PROD_POS)))
+
+/* Room for a record of that type in a ring, or NULL: the ring is full, or the user has
+ * had his share. */
+#define gp_reserve(ring, which, slot, type)                                                        \
+	((type *)(gp_may_send(ring, which, slot, sizeof(type))                                     \
+			  ? bpf_ringbuf_reserve(&ring, sizeof(type), 0)                            \
+			  : NULL))
+
+/* Whether one more copy of a stack may be sent now: where several users have them sent,
+ * each gets half at most. */
+static __always_inline bool gp_may_copy(__u32 slot, __u64 now)
+{
+	struct gp_user *user = gp_user_at(slot);
+
+	if (copies_user && copies_user != slot)
+		copies_shared_ns = now;
+	copies_user = slot;
+	if (now - copies_since_ns > GP_COPY_AGAIN_NS) {
+		copies_since_ns = now;
+		copies_sent = 0;
+	}
+	if (now - user->copies_since_ns > GP_COPY_AGAIN_NS) {
+		user->copies_since_ns = now;
+		user->copies_sent = 0;
+	}
+	if (stack_mode != GP_STACKS_AUTO)
+		return true;
+	if (copies_shared_ns && now - copies_shared_ns < GP_ALONE_AFTER_NS &&
+	    user->copies_sent >= GP_MAX_COPIES / 2)
+		return false;
+	user->copies_sent++;
+	return copies_sent++ < GP_MAX_COPIES;
+}
+
+#endif /* GPUPROBE_USERS_H */
