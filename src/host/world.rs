@@ -11,7 +11,8 @@ use gpuprobe_engine::Whereabouts;
 use gpuprobe_engine::World;
 use gpuprobe_model::event::Task;
 use gpuprobe_model::identity::Identity;
-use gpuprobe_os::proc::{Mapping, Mappings};
+use gpuprobe_os::budget::MappingBudget;
+use gpuprobe_os::proc::Mapping;
 use gpuprobe_stacks::reader::Reader;
 use gpuprobe_stacks::symbols::HostFiles;
 
@@ -26,6 +27,7 @@ pub struct Live {
     /// NVIDIA's management library, if it is there.
     pub nvml: Option<Nvml>,
     maps: RefCell<HashMap<u32, Maps>>,
+    mappings: RefCell<MappingBudget>,
     cgroups: RefCell<Cgroups>,
     users: RefCell<Users>,
     /// The files that the programs are in.
@@ -51,7 +53,7 @@ struct Maps {
 }
 
 impl Maps {
-    fn of(pid: u32, now: Instant) -> Self {
+    fn of(pid: u32, now: Instant, mappings: &mut MappingBudget) -> Self {
         let mut maps = Self {
             read: now,
             ranges: Vec::new(),
@@ -61,12 +63,17 @@ impl Maps {
             #[cfg(test)]
             reads: 0,
         };
-        maps.read(pid, now);
+        maps.read(pid, now, mappings);
         maps
     }
 
-    fn read(&mut self, pid: u32, now: Instant) {
-        self.ranges = ranges_of(pid);
+    fn read(&mut self, pid: u32, now: Instant, mappings: &mut MappingBudget) {
+        match mappings.read(pid) {
+            Ok(Some(maps)) => self.ranges = maps.iter().map(range).collect(),
+            // Too much of its user's was read lately: what was known has to do.
+            Ok(None) => {}
+            Err(_) => self.ranges.clear(),
+        }
         self.read = now;
         self.budget.spend(now.elapsed());
         #[cfg(test)]
@@ -78,7 +85,13 @@ impl Maps {
     /// Where `address` is. The mappings are read again when they are old, or it is in none: it may
     /// just have been mapped. Who has addresses that are nowhere does not have them read each time,
     /// and who has very many mappings not so often.
-    fn place(&mut self, pid: u32, address: u64, now: Instant) -> Option<Whereabouts> {
+    fn place(
+        &mut self,
+        pid: u32,
+        address: u64,
+        now: Instant,
+        mappings: &mut MappingBudget,
+    ) -> Option<Whereabouts> {
         let found = find(&self.ranges, address);
         if now.duration_since(self.missed_since) > MISSED_FOR || self.missed.len() >= MAX_MISSED {
             self.missed.clear();
@@ -87,7 +100,7 @@ impl Maps {
         let is_old = now.duration_since(self.read) >= MAPS_FOR;
         let is_new = found.is_none() && !self.missed.contains(&(address / PAGE));
         if (is_old || is_new) && self.budget.allows(now, MAX_READS) {
-            self.read(pid, now);
+            self.read(pid, now, mappings);
         }
         let found = find(&self.ranges, address);
         if found.is_none() {
@@ -145,8 +158,9 @@ impl World for Live {
             processes.retain(|_, maps| !maps.is_over(now));
         }
         let maps = processes.entry(pid);
-        let maps = maps.or_insert_with(|| Maps::of(pid, now));
-        maps.place(pid, address, now)
+        let mappings = &mut *self.mappings.borrow_mut();
+        let maps = maps.or_insert_with(|| Maps::of(pid, now, mappings));
+        maps.place(pid, address, now, mappings)
     }
 }
 
@@ -154,11 +168,6 @@ fn find(ranges: &[Range], address: u64) -> Option<&Range> {
     let next = ranges.partition_point(|range| range.start <= address);
     let range = ranges.get(next.checked_sub(1)?)?;
     (address < range.end).then_some(range)
-}
-
-fn ranges_of(pid: u32) -> Vec<Range> {
-    let maps = Mappings::of(pid);
-    maps.map_or(Vec::new(), |maps| maps.iter().map(range).collect())
 }
 
 /// As seen with driver 580: the addresses of device memory are reserved without access rights,

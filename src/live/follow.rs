@@ -1,6 +1,6 @@
 //! Following what the kernel side has noticed: attaching to what processes have mapped.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -12,8 +12,10 @@ use super::stacks::Stacks;
 use super::tracer::{self, Tracer};
 use crate::probe::{Notice, Rings};
 
-/// Processes that are looked at in turn. Each takes a descriptor.
+/// Processes that are looked at in turn, and those among them that are of one user. Each takes a
+/// descriptor.
 const MAX_AT_A_TIME: usize = 256;
+const MAX_OF_A_USER: usize = 64;
 
 /// What has been noticed and not been seen to.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub(super) struct Follower {
     looks: Looks,
     /// Looks that take long, in turn.
     begun: VecDeque<Begun>,
+    /// Users, the one last whose turn was last.
+    turns: VecDeque<u32>,
 }
 
 /// A process that is being looked at.
@@ -77,23 +81,64 @@ impl Follower {
         self.begun.drain(..).for_each(|begun| resume(begun.notice));
     }
 
-    /// What is to be looked at now: what is stopped, what is new, and what was begun, in turn.
+    /// What is to be looked at now: what is stopped, and then what is of the user whose turn it is.
     fn next(&mut self, with: &mut With<'_>) -> Option<Begun> {
-        let others_too = self.begun.len() < MAX_AT_A_TIME;
-        let now = Instant::now();
-        while let Some(notice) = self.looks.next(now, others_too) {
-            match Begun::now(notice, with) {
-                Ok(begun) => return Some(begun),
-                // A process that has ended meanwhile is no news.
-                Err(error) => {
-                    tracing::debug!("process {}: {error:#}", notice.pid);
-                    self.looks.ended(notice.pid, None, now);
-                    resume(notice);
+        while let Some(notice) = self.looks.next_held() {
+            if let Some(begun) = self.begin(notice, with) {
+                return Some(begun);
+            }
+        }
+        if let Some(held) = self.begun.iter().position(|begun| begun.notice.held) {
+            return self.begun.remove(held);
+        }
+        while let Some(uid) = self.next_user() {
+            if let Some(begun) = self.next_of(uid, with) {
+                return Some(begun);
+            }
+        }
+        None
+    }
+
+    /// The user among those that have anything to be looked at whose turn was the longest ago.
+    fn next_user(&mut self) -> Option<u32> {
+        let begun = self.begun.iter().map(|begun| begun.notice.uid);
+        let wanting: HashSet<u32> = self.looks.users().chain(begun).collect();
+        self.turns.retain(|uid| wanting.contains(uid));
+        let new = wanting
+            .iter()
+            .find(|uid| !self.turns.contains(uid))
+            .copied();
+        let uid = new.or_else(|| self.turns.pop_front())?;
+        self.turns.push_back(uid);
+        Some(uid)
+    }
+
+    /// Of a user, what is new, as long as not too much was begun, and what was begun, in turn.
+    fn next_of(&mut self, uid: u32, with: &mut With<'_>) -> Option<Begun> {
+        let is_his = |begun: &Begun| begun.notice.uid == uid;
+        let his = self.begun.iter().filter(|begun| is_his(begun)).count();
+        if his < MAX_OF_A_USER && (his == 0 || self.begun.len() < MAX_AT_A_TIME) {
+            while let Some(notice) = self.looks.next_of(uid, Instant::now()) {
+                if let Some(begun) = self.begin(notice, with) {
+                    return Some(begun);
                 }
             }
         }
-        let held = self.begun.iter().position(|begun| begun.notice.held);
-        self.begun.remove(held.unwrap_or(0))
+        let oldest = self.begun.iter().position(is_his)?;
+        self.begun.remove(oldest)
+    }
+
+    /// Begins to look at a process; none if it has ended meanwhile, which is no news.
+    fn begin(&mut self, notice: Notice, with: &mut With<'_>) -> Option<Begun> {
+        match Begun::now(notice, with) {
+            Ok(begun) => Some(begun),
+            Err(error) => {
+                tracing::debug!("process {}: {error:#}", notice.pid);
+                self.looks.ended(notice.pid, None, Instant::now());
+                resume(notice);
+                None
+            }
+        }
     }
 
     fn end(&mut self, begun: &Begun) {

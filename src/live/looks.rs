@@ -2,8 +2,9 @@
 //!
 //! To look at a process takes as long as it likes: it may have a million mappings. And it may have
 //! itself looked at as often as it likes. So several wishes to look at a process are one, what is
-//! stopped until it was looked at comes first, and a process that is not stopped is looked at a
-//! limited number of times in a second. What is put off is not forgotten.
+//! stopped until it was looked at comes first, users take turns however many processes they have, and
+//! a process that is not stopped is looked at a limited number of times in a second. What is put off
+//! is not forgotten.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -23,11 +24,12 @@ const MAX_LATELY: usize = 4096;
 pub(super) struct Looks {
     /// The last notice of each process.
     asked: HashMap<u32, Notice>,
-    /// Those of them that are stopped, and the others, in the order in which they asked.
+    /// Those of them that are stopped, and those of each user that are not, in the order in which
+    /// they asked.
     held: VecDeque<u32>,
-    others: VecDeque<u32>,
-    /// Those that were looked at too often, and those that are being looked at.
-    put_off: Vec<u32>,
+    others: HashMap<u32, VecDeque<u32>>,
+    /// Those that were looked at too often, and those that are being looked at, with their users.
+    put_off: Vec<(u32, u32)>,
     being_looked_at: HashSet<u32>,
     lately: HashMap<u32, Budget>,
 }
@@ -48,18 +50,24 @@ impl Looks {
         if notice.held && !was_held {
             self.held.push_back(pid);
         } else if before.is_none() {
-            self.others.push_back(pid);
+            self.wait(notice.uid, pid);
         }
     }
 
-    /// What is to be looked at now; all of it is answered by one look. Of what is not stopped, only
-    /// if `others_too`.
-    pub(super) fn next(&mut self, now: Instant, others_too: bool) -> Option<Notice> {
-        if let Some(pid) = self.held.pop_front() {
-            self.being_looked_at.insert(pid);
-            return self.asked.remove(&pid);
-        }
-        while let Some(pid) = self.others.pop_front_if(|_| others_too) {
+    fn wait(&mut self, uid: u32, pid: u32) {
+        self.others.entry(uid).or_default().push_back(pid);
+    }
+
+    /// The next of those that are stopped. All that it has asked for is answered by one look.
+    pub(super) fn next_held(&mut self) -> Option<Notice> {
+        let pid = self.held.pop_front()?;
+        self.being_looked_at.insert(pid);
+        self.asked.remove(&pid)
+    }
+
+    /// The next of those of a user that are not stopped.
+    pub(super) fn next_of(&mut self, uid: u32, now: Instant) -> Option<Notice> {
+        while let Some(pid) = self.others.get_mut(&uid)?.pop_front() {
             if !self.asked.contains_key(&pid) {
                 continue;
             }
@@ -67,9 +75,15 @@ impl Looks {
                 self.being_looked_at.insert(pid);
                 return self.asked.remove(&pid);
             }
-            self.put_off.push(pid);
+            self.put_off.push((uid, pid));
         }
+        self.others.remove(&uid);
         None
+    }
+
+    /// The users who have processes that are not stopped and wait.
+    pub(super) fn users(&self) -> impl Iterator<Item = u32> {
+        self.others.keys().copied()
     }
 
     fn may_look(&mut self, pid: u32, now: Instant) -> bool {
@@ -92,7 +106,9 @@ impl Looks {
 
     /// What was put off is asked for again.
     pub(super) fn ask_again(&mut self) {
-        self.others.extend(self.put_off.drain(..));
+        for (uid, pid) in std::mem::take(&mut self.put_off) {
+            self.wait(uid, pid);
+        }
     }
 
     /// Whether there is anything that need not be put off.
@@ -122,6 +138,11 @@ mod tests {
         }
     }
 
+    /// The next of those that are stopped, and then of the only user.
+    fn next(looks: &mut Looks, now: Instant) -> Option<Notice> {
+        looks.next_held().or_else(|| looks.next_of(0, now))
+    }
+
     const CHEAP: Option<Duration> = Some(Duration::from_micros(10));
 
     #[test]
@@ -135,7 +156,7 @@ mod tests {
         looks.add(notice(3, true));
         looks.add(notice(2, true));
         looks.add(notice(3, false));
-        let next = |looks: &mut Looks| looks.next(now, true).map(|n| (n.pid, n.held));
+        let next = |looks: &mut Looks| next(looks, now).map(|n| (n.pid, n.held));
         assert_eq!(next(&mut looks), Some((3, true)));
         assert_eq!(next(&mut looks), Some((2, true)));
         assert_eq!(next(&mut looks), Some((1, false)));
@@ -154,26 +175,46 @@ mod tests {
         let start = Instant::now();
         for _ in 0..MAX_LOOKS {
             looks.add(notice(1, false));
-            assert!(looks.next(start, true).is_some());
+            assert!(next(&mut looks, start).is_some());
             looks.ended(1, CHEAP, start);
         }
         looks.add(notice(1, false));
-        assert_eq!(looks.next(start, true), None);
+        assert_eq!(next(&mut looks, start), None);
         assert!(!looks.is_busy(), "there is nothing to be done now");
         // Others do not wait for it; and it does not wait once it is stopped.
         looks.add(notice(2, false));
-        assert_eq!(looks.next(start, false), None);
-        assert_eq!(looks.next(start, true), Some(notice(2, false)));
+        assert_eq!(next(&mut looks, start), Some(notice(2, false)));
         looks.add(notice(1, true));
-        assert_eq!(looks.next(start, false), Some(notice(1, true)));
+        assert_eq!(looks.next_held(), Some(notice(1, true)));
         looks.ended(1, None, start);
         looks.add(notice(1, false));
         looks.ask_again();
-        assert_eq!(looks.next(start, true), None);
+        assert_eq!(next(&mut looks, start), None);
         looks.ask_again();
         let later = start + Duration::from_millis(1001);
-        assert_eq!(looks.next(later, true), Some(notice(1, false)));
-        assert_eq!(looks.next(later, true), None);
+        assert_eq!(next(&mut looks, later), Some(notice(1, false)));
+        assert_eq!(next(&mut looks, later), None);
+    }
+
+    #[test]
+    fn a_user_waits_for_no_other() {
+        let mut looks = Looks::default();
+        let now = Instant::now();
+        for pid in 1..10_000 {
+            looks.add(notice(pid, false));
+        }
+        let other = Notice {
+            uid: 7,
+            ..notice(10_000, false)
+        };
+        looks.add(other);
+        let mut users: Vec<_> = looks.users().collect();
+        users.sort_unstable();
+        assert_eq!(users, [0, 7]);
+        assert_eq!(looks.next_of(7, now), Some(other));
+        assert_eq!(looks.next_of(7, now), None);
+        assert_eq!(looks.users().collect::<Vec<_>>(), [0]);
+        assert_eq!(looks.next_of(0, now), Some(notice(1, false)));
     }
 
     #[test]

@@ -45,6 +45,7 @@ mod python;
 mod pythons;
 mod reconciliation;
 mod recording;
+mod shares;
 mod stacks;
 mod stopped;
 mod stress;

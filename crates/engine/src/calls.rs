@@ -46,6 +46,9 @@ impl Process {
         call: &Call,
         shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<u64>,
     ) -> Effect {
+        if self.full().refuses(call.function.op) {
+            return self.leave_out(call);
+        }
         match call.function.op {
             Op::Allocate if call.captured => self.capture(call, Some(call.size_bytes)),
             Op::Free if call.captured => self.capture(call, None),
@@ -60,6 +63,19 @@ impl Process {
                 Effect::Other
             }
         }
+    }
+
+    /// There is no room for what the call does. Something else may have been at its address.
+    fn leave_out(&mut self, call: &Call) -> Effect {
+        self.left_out += 1;
+        if !call.function.op.allocates() || call.captured {
+            return Effect::Other;
+        }
+        if call.address != 0 {
+            self.remove(call.function.kind.space(), call.address);
+            self.live_left_out += 1;
+        }
+        Effect::Allocated
     }
 
     /// Bytes of what is allocated at `address`.
@@ -149,6 +165,7 @@ impl Process {
                 }
                 return Effect::Other;
             }
+            Freed::Unknown if self.frees_left_out() => {}
             Freed::Unknown => {
                 self.sites.note_unknown_free();
                 return Effect::FreedUnknown;
@@ -185,8 +202,8 @@ impl Process {
         self.forget(released);
         self.tell_held(id);
         match released {
-            Released::Unknown => Effect::FreedUnknown,
-            Released::Gone(_) | Released::Held => Effect::Freed,
+            Released::Unknown if !self.frees_left_out() => Effect::FreedUnknown,
+            _ => Effect::Freed,
         }
     }
 
@@ -255,7 +272,10 @@ impl Process {
 
     fn close(&mut self, call: &Call) -> Effect {
         let Some(times) = self.opened.get_mut(&call.address) else {
-            return Effect::FreedUnknown;
+            return match self.frees_left_out() {
+                true => Effect::Freed,
+                false => Effect::FreedUnknown,
+            };
         };
         *times -= 1;
         if *times == 0 {

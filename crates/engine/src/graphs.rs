@@ -113,6 +113,11 @@ pub(super) struct Graphs {
 }
 
 impl Graphs {
+    /// Nodes and graphs that are kept.
+    pub(super) fn kept(&self) -> usize {
+        self.held.get() + self.graphs.len() + self.captured.len()
+    }
+
     pub(super) fn add(&mut self, graph: u64, nodes: impl IntoIterator<Item = Node>) {
         let empty = self.empty();
         let is_full = self.graphs.len() >= MAX_GRAPHS;

@@ -16,12 +16,13 @@ use super::ended::{EndedProcesses, Forgotten};
 use super::incidents::{self, Asked, GivenUp, Held, Incident, Incidents};
 use super::living::Living;
 use super::process::Process;
+use super::shares::{Kept, Shares};
 use super::totals::Sums;
 use super::{Identity, Site};
 use gpuprobe_cuda::{EXTRA, FUNCTIONS, KindSet, Op};
-use gpuprobe_model::GpuUse;
 use gpuprobe_model::event::{AboutMemory, Call, Event, OutOfMemory, Task};
 use gpuprobe_model::stack::CallStack;
+use gpuprobe_model::{GpuUse, UserLoss};
 
 /// Counts of calls, over all processes since the start.
 #[derive(Clone, Debug)]
@@ -70,6 +71,9 @@ pub struct Ledger {
     pub(super) shared: HashMap<[u64; EXTRA], u64>,
     pub(super) left_out: u64,
     pub(super) tensors_left_out: u64,
+    pub(super) stacks_left_out: u64,
+    /// What is kept of whose processes.
+    pub(super) shares: Shares,
     pub(super) incidents: Incidents,
     /// Changes that events make.
     pub(super) changes: Changes,
@@ -130,9 +134,12 @@ impl Ledger {
             Event::Process(task) => {
                 let process = self.living.enter(task.pid);
                 let identity = process.uid.is_none().then(|| identity(task));
+                let (uid, kept) = (process.uid, process.kept());
                 process.introduce(task, identity);
+                self.shares.change(uid, kept, Kept::default());
+                self.shares.change(process.uid, Kept::default(), kept);
             }
-            Event::Thread(task) => self.living.enter(task.pid).introduce_thread(task),
+            Event::Thread(task) => self.keep(task.pid, |process| process.introduce_thread(task)),
             Event::ThreadExit(task) => {
                 if let Some(process) = self.living.get_mut(task.pid) {
                     process.end_thread(task.tid);
@@ -140,7 +147,7 @@ impl Ledger {
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             Event::Tensor(tensor) => {
-                let is_known = self.living.enter(tensor.pid).apply_tensor(tensor);
+                let is_known = self.keep(tensor.pid, |process| process.apply_tensor(tensor));
                 self.tensors_left_out += u64::from(!is_known);
                 if !tensor.is_free && self.incidents.is_open(tensor.pid) {
                     let who = (tensor.pid, tensor.tid);
@@ -149,7 +156,9 @@ impl Ledger {
                 }
             }
             Event::OutOfMemory(told) => self.gave_up(told),
-            Event::Request(request) => self.living.enter(request.pid).apply_request(request),
+            Event::Request(request) => {
+                self.keep(request.pid, |process| process.apply_request(request));
+            }
             Event::Kernel(_) | Event::Launch(_) | Event::Copy(_) | Event::Activity(_) => {}
         }
     }
@@ -178,7 +187,11 @@ impl Ledger {
     ///
     /// A process forgets its numbers when it ends or runs another program.
     pub fn learn_stack(&mut self, pid: u32, number: u64, stack: Rc<CallStack>) {
-        self.living.learn_stack(pid, number, stack);
+        if self.living.get(pid).is_none() {
+            self.living.learn_early(pid, number, stack);
+            return;
+        }
+        self.keep(pid, |process| process.sites.learn(number, stack));
     }
 
     /// Counts of the calls so far.
@@ -195,6 +208,16 @@ impl Ledger {
     /// The number of tensors that were not entered: their device's number is too high to be one.
     pub fn tensors_left_out(&self) -> u64 {
         self.tensors_left_out
+    }
+
+    /// The number of stacks that were not told apart, as that would have taken too much memory.
+    pub fn stacks_left_out(&self) -> u64 {
+        self.stacks_left_out
+    }
+
+    /// What was left out, by user and process.
+    pub fn left_out_by_user(&self) -> impl Iterator<Item = UserLoss> {
+        self.shares.lost()
     }
 
     /// The most bytes that living processes held together.
@@ -378,19 +401,43 @@ impl Ledger {
         time_ns: u64,
         change: impl FnOnce(&mut Process) -> T,
     ) -> T {
-        let process = self.living.enter(pid);
-        let before = process.totals.sums.gpu.bytes;
-        process.sites.after_peak(self.peaks, time_ns);
-        std::mem::swap(&mut process.changes, &mut self.changes);
-        let effect = change(process);
-        std::mem::swap(&mut process.changes, &mut self.changes);
-        self.left_out += process.take_left_out();
-        let after = process.totals.sums.gpu.bytes;
+        let (peaks, mut changes) = (self.peaks, std::mem::take(&mut self.changes));
+        let (effect, before, after) = self.keep(pid, |process| {
+            let before = process.totals.sums.gpu.bytes;
+            process.sites.after_peak(peaks, time_ns);
+            std::mem::swap(&mut process.changes, &mut changes);
+            let effect = change(process);
+            std::mem::swap(&mut process.changes, &mut changes);
+            (effect, before, process.totals.sums.gpu.bytes)
+        });
+        self.changes = changes;
         self.live_bytes = self.live_bytes.saturating_sub(before).saturating_add(after);
         if self.live_bytes > self.peak_bytes {
             self.note_peak(time_ns);
         }
         effect
+    }
+
+    /// Has `change` change the living process `pid`, which may be new, as far as there is room.
+    fn keep<T>(&mut self, pid: u32, change: impl FnOnce(&mut Process) -> T) -> T {
+        let process = self.living.enter(pid);
+        if self.is_of_rows {
+            return change(process);
+        }
+        process.set_full(self.shares.full(process.uid));
+        let before = process.kept();
+        let done = change(process);
+        self.shares.change(process.uid, before, process.kept());
+        let [calls, tensors, stacks] = process.take_all_left_out();
+        if calls + tensors + stacks > 0 {
+            self.left_out += calls;
+            self.tensors_left_out += tensors;
+            self.stacks_left_out += stacks;
+            self.shares.lose(process, "memory", calls);
+            self.shares.lose(process, "tensors", tensors);
+            self.shares.lose(process, "stacks", stacks);
+        }
+        done
     }
 
     /// Notes that the memory that is live now is the highest point.
@@ -418,6 +465,10 @@ impl Ledger {
 
     fn retire(&mut self, mut process: Process) {
         process.exited = true;
+        if !self.is_of_rows {
+            self.shares
+                .change(process.uid, process.kept(), Kept::default());
+        }
         let ended_ns = process.ended_ns.unwrap_or(0);
         process.sites.after_peak(self.peaks, ended_ns);
         process.sites.end();

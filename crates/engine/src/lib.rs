@@ -25,6 +25,7 @@ pub mod physical;
 pub mod pools;
 mod process;
 mod rows;
+mod shares;
 pub mod sites;
 mod superseded;
 pub mod tensors;

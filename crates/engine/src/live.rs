@@ -51,6 +51,16 @@ impl LiveSet {
         self.store.iter()
     }
 
+    /// Frees that are on their way and are remembered.
+    pub(super) fn superseded(&mut self) -> &mut Superseded {
+        &mut self.superseded
+    }
+
+    /// How many these are.
+    pub(super) fn on_their_way(&self) -> usize {
+        self.superseded.len()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }

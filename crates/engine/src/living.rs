@@ -64,11 +64,8 @@ impl Living {
         })
     }
 
-    pub(super) fn learn_stack(&mut self, pid: u32, number: u64, stack: Rc<CallStack>) {
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.sites.learn(number, stack);
-            return;
-        }
+    /// Remembers the stack of a process that is not known yet.
+    pub(super) fn learn_early(&mut self, pid: u32, number: u64, stack: Rc<CallStack>) {
         // A process that is never heard of may be one that is not reported.
         if self.early_count >= MAX_EARLY {
             self.early.clear();

@@ -71,6 +71,17 @@ struct Reservation {
 }
 
 impl PhysicalMemory {
+    /// Entries that are kept.
+    pub(super) fn kept(&self) -> usize {
+        let tables = self.pieces.len() + self.handles.len() + self.mappings.len();
+        tables + self.places.len() + self.reserved.len() + self.superseded.len()
+    }
+
+    /// Frees that are on their way are remembered no more, or again.
+    pub(super) fn set_full(&mut self, is_full: bool) {
+        self.superseded.is_full = is_full;
+    }
+
     /// The piece of this number.
     pub fn get(&self, id: u64) -> Option<&Physical> {
         self.pieces.get(&id)

@@ -47,6 +47,13 @@ pub struct Pools {
     list: Vec<Pool>,
 }
 
+impl Pools {
+    /// How many are kept.
+    pub(super) fn kept(&self) -> usize {
+        self.list.len()
+    }
+}
+
 /// Where `CUmemLocation` says that memory is, which has nothing to say in the calls of old.
 pub(super) fn place(location_type: u64, device: Option<u16>) -> Place {
     match location_type {

@@ -13,6 +13,7 @@ use super::live::LiveSet;
 use super::physical::PhysicalMemory;
 use super::pools::Pools;
 use super::rows::SincePeak;
+use super::shares::{Full, Kept};
 use super::sites::Sites;
 use super::tensors::Tensors;
 use super::totals::{Sums, Totals};
@@ -49,6 +50,9 @@ pub(super) struct Variable {
     pub(super) module: u64,
     pub(super) name: Option<String>,
 }
+
+/// Units of [`Kept`] that a variable takes: its module, its name.
+const VARIABLE_UNITS: usize = 4;
 
 /// A process that has called a traced function.
 #[derive(Debug)]
@@ -98,6 +102,9 @@ pub struct Process {
     pub(super) scans: Allowance,
     /// Calls that were left out.
     pub(super) left_out: u64,
+    /// Of what no more is kept, and the allocations that were left out for that and not freed since.
+    full: Full,
+    pub(super) live_left_out: u64,
     /// Changes that calls make, while one is entered.
     pub(super) changes: Changes,
     /// Memory that came or went since the highest point, if that is kept.
@@ -138,6 +145,8 @@ impl Process {
             live: LiveSet::default(),
             scans: Allowance::default(),
             left_out: 0,
+            full: Full::default(),
+            live_left_out: 0,
             changes: Changes::default(),
             since_peak: None,
             counted,
@@ -310,10 +319,66 @@ impl Process {
         }
     }
 
+    /// What is kept of it.
+    pub(super) fn kept(&self) -> Kept {
+        let tables = self.modules.len()
+            + self.variables.len() * VARIABLE_UNITS
+            + self.opened.len()
+            + self.threads.len() * 2;
+        let mut kept = Kept {
+            allocations: self.live.len(),
+            others: tables
+                + self.live.on_their_way()
+                + self.sites.kept()
+                + self.physical.kept()
+                + self.pools.kept()
+                + self.graphs.kept(),
+        };
+        for allocator in self.tensors.iter() {
+            let of_tensors = allocator.blocks.kept();
+            kept.allocations += of_tensors.allocations;
+            kept.others += of_tensors.others + allocator.kept();
+        }
+        kept
+    }
+
+    /// Of what no more is to be kept of it.
+    pub(super) fn full(&self) -> Full {
+        self.full
+    }
+
+    pub(super) fn set_full(&mut self, full: Full) {
+        if self.full == full {
+            return;
+        }
+        self.full = full;
+        self.sites.is_full = full.others;
+        self.live.superseded().is_full = full.others;
+        self.physical.set_full(full.others);
+        self.tensors.set_full(full);
+    }
+
+    /// A free of what is not known: whether it may be of what was left out.
+    pub(super) fn frees_left_out(&mut self) -> bool {
+        let may = self.live_left_out > 0;
+        self.live_left_out = self.live_left_out.saturating_sub(1);
+        may
+    }
+
     /// The number of calls for which there was no time, and of nodes of graphs, left out since this
     /// was last asked.
     pub(super) fn take_left_out(&mut self) -> u64 {
         std::mem::take(&mut self.left_out) + self.graphs.take_left_out()
+    }
+
+    /// The same, and the tensors and stacks for which there was no room.
+    pub(super) fn take_all_left_out(&mut self) -> [u64; 3] {
+        let (mut tensors, mut stacks) = (0, self.sites.take_left_out());
+        for blocks in self.tensors.blocks_mut() {
+            tensors += blocks.take_left_out();
+            stacks += blocks.sites.take_left_out();
+        }
+        [self.take_left_out(), tensors, stacks]
     }
 
     /// A call is over: says of what it has changed where that comes from, as it is known now.

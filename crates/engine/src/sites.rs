@@ -107,9 +107,29 @@ pub struct Sites {
     windows: Windows,
     /// Frees of what was not seen to be allocated.
     unknown_frees: Series,
+    /// What sites and stacks take, in units of about 64 bytes.
+    kept: usize,
+    /// No further stacks are told apart.
+    pub(super) is_full: bool,
+    /// Stacks that were not, for that.
+    left_out: u64,
 }
 
+/// Units that a site takes, with its series, and three locations of a stack.
+const SITE_UNITS: usize = 24;
+const NUMBERS_A_UNIT: usize = 2;
+
 impl Sites {
+    /// What is kept, in units of about 64 bytes.
+    pub(super) fn kept(&self) -> usize {
+        self.kept + self.by_number.len() / NUMBERS_A_UNIT
+    }
+
+    /// Stacks that were not told apart since this was last asked, as there is too much.
+    pub(super) fn take_left_out(&mut self) -> u64 {
+        std::mem::take(&mut self.left_out)
+    }
+
     /// What comes now comes at this time, and after the highest point of this number.
     pub(super) fn after_peak(&mut self, peak: u32, now_ns: u64) {
         self.peak = peak;
@@ -214,11 +234,14 @@ impl Sites {
             self.by_number.insert(number, known);
             return;
         }
-        let Some(index) = next(self.stacks.len()) else {
+        let next = next(self.stacks.len()).filter(|_| !self.is_full);
+        let Some(index) = next else {
+            self.left_out += u64::from(self.is_full);
             // What the number meant before must not be taken for what it means now.
             self.by_number.remove(&number);
             return;
         };
+        self.kept += 2 + stack.locations.len() / 2;
         self.stacks.push(Rc::clone(&stack));
         self.by_contents.insert(stack, index);
         self.by_number.insert(number, index);
@@ -246,13 +269,14 @@ impl Sites {
         if let Some(&site) = self.by_caller.get(&(stack, row)) {
             return site;
         }
-        let stack = stack.filter(|_| self.sites.len() < MAX_SITES);
+        let stack = stack.filter(|_| self.sites.len() < MAX_SITES && !self.is_full);
         if let Some(&site) = self.by_caller.get(&(stack, row)) {
             return site;
         }
         // Without a stack, there are no more than functions.
         let site = u32::try_from(self.sites.len()).unwrap_or(u32::MAX);
         let frames = stack.and_then(|index| self.stacks.get(index as usize).cloned());
+        self.kept += SITE_UNITS;
         self.sites.push(Site::new(frames, None, row));
         self.by_caller.insert((stack, row), site);
         site

@@ -29,6 +29,8 @@ pub(super) struct Superseded {
     count: usize,
     /// When there was last a search for what can be forgotten.
     searched_ns: u64,
+    /// No more are remembered.
+    pub(super) is_full: bool,
 }
 
 /// Between two searches, which look at everything.
@@ -50,7 +52,7 @@ impl Superseded {
             });
             self.count = self.by_key.values().map(Vec::len).sum();
         }
-        if self.count >= MAX {
+        if self.count >= MAX || self.is_full {
             return;
         }
         self.count += 1;
@@ -61,7 +63,7 @@ impl Superseded {
         });
     }
 
-    #[cfg(test)]
+    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.count
     }

@@ -16,6 +16,7 @@ use hashbrown::{HashMap, HashSet};
 use super::allocation::{Allocation, New, Place, key};
 use super::live::Freed;
 use super::process::Process;
+use super::shares::Full;
 use super::sites::Sites;
 use super::totals::Total;
 use gpuprobe_cuda::{KindSet, MemoryKind, Space};
@@ -85,6 +86,18 @@ impl Tensors {
     /// Those of which anything was heard, by framework and device.
     pub fn iter(&self) -> impl Iterator<Item = &Allocator> {
         self.allocators.iter()
+    }
+
+    /// What the allocators have handed out.
+    pub(super) fn blocks_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.allocators
+            .iter_mut()
+            .map(|allocator| &mut allocator.blocks)
+    }
+
+    /// Of what no more is to be kept.
+    pub(super) fn set_full(&mut self, full: Full) {
+        self.blocks_mut().for_each(|blocks| blocks.set_full(full));
     }
 
     /// Where what is at `address` was handed out: the device, and the number of the call site there.
@@ -255,6 +268,11 @@ impl Allocator {
         self.streams.get(usize::from(block.slot())).copied()
     }
 
+    /// Entries that are kept besides those of [`Self::blocks`].
+    pub(super) fn kept(&self) -> usize {
+        self.much_more.len() + self.segments.len() + self.ranges.len() + self.streams.len()
+    }
+
     /// Whether it has handed out what is at `address`.
     fn holds(&self, address: u64) -> bool {
         self.blocks.live.get(key(Space::Device, address)).is_some()
@@ -277,6 +295,11 @@ impl Allocator {
 
     fn hand_out(&mut self, tensor: &Tensor, process: &Process) {
         self.allocations += 1;
+        if process.full().allocations {
+            self.blocks.left_out += 1;
+            self.blocks.live_left_out += 1;
+            return;
+        }
         self.blocks.sites.after_peak(self.peaks, tensor.time_ns);
         learn(&mut self.blocks.sites, &process.sites, tensor.stack);
         let block = Allocation::new(&New {
@@ -323,6 +346,7 @@ impl Allocator {
                 self.forget_request(&block);
             }
             Freed::Superseded => {}
+            Freed::Unknown if self.blocks.frees_left_out() => {}
             Freed::Unknown => {
                 self.unknown_frees += 1;
                 self.blocks.sites.note_unknown_free();

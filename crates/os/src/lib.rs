@@ -8,6 +8,7 @@
 //! ([`say`]).
 
 pub mod bounded;
+pub mod budget;
 pub mod channel;
 pub mod confined;
 pub mod files;

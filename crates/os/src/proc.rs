@@ -154,6 +154,11 @@ impl Mappings {
         Ok(Self(read.whole_lines()))
     }
 
+    /// Bytes of the kernel's list of them.
+    pub fn size_bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     /// By address.
     pub fn iter(&self) -> impl Iterator<Item = Mapping<'_>> {
         let lines = self.0.split(|&byte| byte == b'\n');

@@ -12,8 +12,9 @@ use super::unwind::{self, Code, Rule, trampoline};
 use super::{Module, StackCopy, Unwound};
 use gpuprobe_model::abi::{CODE_SHIFT, CODE_WORDS, RawCode};
 use gpuprobe_model::stack::{Location, ModuleId};
+use gpuprobe_os::budget::MappingBudget;
 use gpuprobe_os::memory::ProcessMemory;
-use gpuprobe_os::proc::{Mapping, Mappings, Status};
+use gpuprobe_os::proc::{Mapping, Status};
 
 /// How long a page that is in no mapping is taken to be in none.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -32,6 +33,7 @@ pub struct AddressSpaces {
     processes: HashMap<u32, Space>,
     modules: Modules,
     rules: Rules,
+    budget: MappingBudget,
 }
 
 /// The code of one process.
@@ -123,14 +125,15 @@ impl AddressSpaces {
     }
 
     /// Reads the mappings of `pid` now: at first sight, when it has mapped a library, when it is
-    /// held at exec. Those of a process that has ended stay as they are.
+    /// held at exec. Those of a process that has ended stay as they are, and of one whose user's have
+    /// taken too long to read lately.
     pub fn refresh(&mut self, pid: u32) {
         let space = self.processes.entry(pid).or_default();
         // What is mapped after this makes a count that fits no more.
         let exec_pages = exec_pages(pid);
-        let maps = Mappings::of(pid);
+        let maps = self.budget.read(pid).ok().flatten();
         // A process that waits to be reaped has no memory.
-        let Some(maps) = maps.ok().filter(|maps| maps.iter().next().is_some()) else {
+        let Some(maps) = maps.filter(|maps| maps.iter().next().is_some()) else {
             return;
         };
         space.exec_pages = exec_pages;

@@ -162,14 +162,7 @@ impl Run<'_> {
         loop {
             tokio::select! {
                 biased;
-                guard = control.readable() => {
-                    guard?.clear_ready();
-                    reader = self.follow_notices()?;
-                }
-                arrived = watched.arrived() => {
-                    arrived?;
-                    reader = self.read()?;
-                }
+                // First what is due: programs can make all that comes below have no end.
                 ended = wait(child) => {
                     status = Some(ended?);
                     break;
@@ -193,6 +186,14 @@ impl Run<'_> {
                         break;
                     }
                     self.follower.ask_again();
+                }
+                guard = control.readable() => {
+                    guard?.clear_ready();
+                    reader = self.follow_notices()?;
+                }
+                arrived = watched.arrived() => {
+                    arrived?;
+                    reader = self.read()?;
                 }
                 () = yield_now(), if self.follower.is_busy() => {
                     reader = self.follow_notices()?;

@@ -38,6 +38,7 @@ impl Run<'_> {
         self.sink.state.add_left_out(&mut lost);
         lost.python += self.sink.stacks.as_ref().map_or(0, Stacks::lost_python);
         lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
+        lost.stacks += self.sink.state.ledger.stacks_left_out();
         if lost.tasks > self.lost.tasks {
             self.end_vanished();
         }

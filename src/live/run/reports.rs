@@ -19,7 +19,7 @@ use gpuprobe_engine::World;
 use gpuprobe_model::clock;
 use gpuprobe_model::link::Link;
 use gpuprobe_model::stack::{NoSymbols, Symbols};
-use gpuprobe_model::{Untraced, Usage, by_user};
+use gpuprobe_model::{Untraced, Usage, UserLoss, by_user};
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::FrameWitness;
 use gpuprobe_recording::log::Note;
@@ -56,8 +56,7 @@ impl Run<'_> {
         if self.lost != self.lost_said && !self.output.shows_losses() {
             self.lost_said = self.lost;
             let lost = report::describe_lost(&self.lost);
-            let losers = by_user(self.tracer.probe.lost_by_user());
-            let losers = report::describe_losers(&losers).join("; ");
+            let losers = report::describe_losers(&self.lost_by_user()).join("; ");
             let colon = if losers.is_empty() { "" } else { ": " };
             say(format_args!("lost events: {lost}{colon}{losers}"));
         }
@@ -77,7 +76,7 @@ impl Run<'_> {
             .map_or(&NoSymbols as &dyn Symbols, |known| known);
         let symbols = FrameWitness::new(symbols, &mut self.told);
         let lost_by_user = match self.lost.any() {
-            true => by_user(self.tracer.probe.lost_by_user()),
+            true => self.lost_by_user(),
             false => Vec::new(),
         };
         let report = report::build(
@@ -132,6 +131,12 @@ impl Run<'_> {
         report
             .memleak
             .map_or(Ok(false), |memleak| gate.judge(&memleak, false))
+    }
+
+    /// Whose the losses are, as far as that is known.
+    fn lost_by_user(&self) -> Vec<UserLoss> {
+        let left_out = self.sink.state.ledger.left_out_by_user();
+        by_user(self.tracer.probe.lost_by_user().into_iter().chain(left_out))
     }
 
     fn options(&self, is_final: bool) -> report::Options {

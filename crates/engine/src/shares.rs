@@ -1,0 +1,378 @@
+//! How much is kept of the processes of each user: nobody fills our memory.
+//!
+//! What is live takes 64 bytes an allocation at most. Whatever else grows with what a program does (call
+//! sites, modules, variables, handles, mappings, graphs, frees that have not returned) is counted in
+//! units of about as much. Of both a user has half at most; what is beyond is left out, and counted as
+//! lost with whose it was.
+
+use hashbrown::HashMap;
+
+use super::process::Process;
+use gpuprobe_cuda::Op;
+use gpuprobe_model::UserLoss;
+
+/// Live allocations and tensors of all processes: 2 GiB.
+const MAX_ALLOCATIONS: usize = 1 << 25;
+/// Units of anything else: 128 MiB.
+const MAX_OTHERS: usize = 1 << 21;
+/// Processes whose losses are told one by one.
+const MAX_LOSERS: usize = 1024;
+
+/// What is kept of a process, or of those of a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) allocations: usize,
+    /// In units of about 64 bytes.
+    pub(super) others: usize,
+}
+
+impl Kept {
+    fn change(&mut self, before: Self, now: Self) {
+        let change = |sum: &mut usize, before: usize, now| {
+            *sum = sum.saturating_sub(before).saturating_add(now);
+        };
+        change(&mut self.allocations, before.allocations, now.allocations);
+        change(&mut self.others, before.others, now.others);
+    }
+
+    fn has(self, most: Self) -> Full {
+        Full {
+            allocations: self.allocations >= most.allocations,
+            others: self.others >= most.others,
+        }
+    }
+}
+
+/// Of what no more is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Full {
+    pub(super) allocations: bool,
+    pub(super) others: bool,
+}
+
+impl Full {
+    fn or(self, other: Self) -> Self {
+        Self {
+            allocations: self.allocations || other.allocations,
+            others: self.others || other.others,
+        }
+    }
+
+    /// Whether a call is left out that does this.
+    pub(super) fn refuses(self, op: Op) -> bool {
+        match op {
+            Op::Allocate => self.allocations,
+            Op::HandleCreate | Op::HandleImport | Op::ShareOpen | Op::Symbol => {
+                self.allocations || self.others
+            }
+            Op::HandleRetain
+            | Op::HandleOther
+            | Op::Map
+            | Op::MapHandle
+            | Op::Reserve
+            | Op::ModuleLoad
+            | Op::LibraryLoad
+            | Op::PoolCreate
+            | Op::PoolOfDevice
+            | Op::PoolSet
+            | Op::GraphAllocate
+            | Op::GraphFree
+            | Op::GraphNode
+            | Op::GraphBuild => self.others,
+            _ => false,
+        }
+    }
+}
+
+/// What is kept, by user. Processes of which nobody has said whose they are count as one user's.
+#[derive(Debug)]
+pub(super) struct Shares {
+    most: Kept,
+    all: Kept,
+    by_user: HashMap<Option<u32>, Kept>,
+    lost: HashMap<(u32, Option<u32>, &'static str), (Option<String>, u64)>,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self::of(Kept {
+            allocations: MAX_ALLOCATIONS,
+            others: MAX_OTHERS,
+        })
+    }
+}
+
+impl Shares {
+    /// With so much for all together.
+    pub(super) fn of(most: Kept) -> Self {
+        Self {
+            most,
+            all: Kept::default(),
+            by_user: HashMap::new(),
+            lost: HashMap::new(),
+        }
+    }
+
+    /// Of what a user has all that he may have.
+    pub(super) fn full(&self, uid: Option<u32>) -> Full {
+        let half = Kept {
+            allocations: self.most.allocations / 2,
+            others: self.most.others / 2,
+        };
+        // Nobody has more than all together.
+        if self.all.has(half) == Full::default() {
+            return Full::default();
+        }
+        let his = self.by_user.get(&uid).copied().unwrap_or_default();
+        his.has(half).or(self.all.has(self.most))
+    }
+
+    /// What is kept of a process of this user has changed.
+    pub(super) fn change(&mut self, uid: Option<u32>, before: Kept, now: Kept) {
+        if before == now {
+            return;
+        }
+        self.all.change(before, now);
+        let his = self.by_user.entry(uid).or_default();
+        his.change(before, now);
+        if *his == Kept::default() {
+            self.by_user.remove(&uid);
+        }
+    }
+
+    /// So much of `what`, a key of [`gpuprobe_model::Lost`], was left out of a process.
+    pub(super) fn lose(&mut self, process: &Process, what: &'static str, count: u64) {
+        let Some(uid) = process.uid.filter(|_| count > 0) else {
+            return;
+        };
+        let key = (uid, Some(process.pid), what);
+        let is_full = self.lost.len() >= MAX_LOSERS && !self.lost.contains_key(&key);
+        let key = if is_full { (uid, None, what) } else { key };
+        let comm = key.1.and(process.comm.as_ref());
+        let (_, sum) = self.lost.entry(key).or_insert((comm.cloned(), 0));
+        *sum = sum.saturating_add(count);
+    }
+
+    /// What was left out, by user and process.
+    pub(super) fn lost(&self) -> impl Iterator<Item = UserLoss> {
+        self.lost
+            .iter()
+            .map(|((uid, pid, what), (comm, count))| UserLoss {
+                uid: *uid,
+                pid: *pid,
+                comm: comm.clone(),
+                what: (*what).to_owned(),
+                count: *count,
+            })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{Identity, Ledger, task};
+    use gpuprobe_cuda::FUNCTIONS;
+    use gpuprobe_model::event::{Call, Event, Task, Tensor};
+    use std::rc::Rc;
+
+    use gpuprobe_model::stack::{CallStack, Location};
+
+    fn call(pid: u32, symbol: &str, address: u64, at_ns: u64) -> Event {
+        let row = (0u16..).zip(FUNCTIONS).find(|(_, f)| f.symbol == symbol);
+        let (row, function) = row.unwrap();
+        Event::Call(Call {
+            pid,
+            tid: pid,
+            row,
+            function,
+            result: 0,
+            captured: false,
+            start_ns: at_ns,
+            end_ns: at_ns,
+            address,
+            size_bytes: 8,
+            device: Some(0),
+            context: 0,
+            stack: 0,
+            detail: None,
+        })
+    }
+
+    /// A ledger with room for so much, and processes `1` and `2` of user 1001 and `3` of user 1002.
+    fn ledger(allocations: usize, others: usize) -> Ledger {
+        let most = Kept {
+            allocations,
+            others,
+        };
+        let mut ledger = Ledger {
+            shares: Shares::of(most),
+            ..Ledger::default()
+        };
+        for (pid, uid) in [(1, 1001), (2, 1001), (3, 1002)] {
+            let begun = Task {
+                uid,
+                comm: format!("p{pid}"),
+                ..task(pid, pid, 0)
+            };
+            apply(&mut ledger, &Event::Process(begun));
+        }
+        ledger
+    }
+
+    fn apply(ledger: &mut Ledger, event: &Event) {
+        ledger.apply(event, |_| Identity::default());
+    }
+
+    fn live(ledger: &Ledger, pid: u32) -> usize {
+        ledger.process_of(pid).unwrap().live.len()
+    }
+
+    #[test]
+    fn a_user_keeps_half_and_others_all_of_theirs() {
+        let mut ledger = ledger(200, 10_000);
+        for n in 1..=80 {
+            apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
+            apply(&mut ledger, &call(2, "cudaMalloc", n << 8, n));
+        }
+        for n in 1..=90 {
+            apply(&mut ledger, &call(3, "cudaMalloc", n << 8, 100 + n));
+        }
+        assert_eq!([1, 2, 3].map(|pid| live(&ledger, pid)), [50, 50, 90]);
+        assert_eq!((ledger.left_out(), ledger.counts().alloc_calls), (60, 250));
+        let mut lost: Vec<_> = ledger.left_out_by_user().collect();
+        lost.sort_by_key(|loss| loss.pid);
+        let of = |pid: u32| UserLoss {
+            uid: 1001,
+            pid: Some(pid),
+            comm: Some(format!("p{pid}")),
+            what: "memory".to_owned(),
+            count: 30,
+        };
+        assert_eq!(lost, [of(1), of(2)]);
+        // As much as is freed is kept again.
+        for n in 1..=10 {
+            apply(&mut ledger, &call(1, "cudaFree", n << 8, 300));
+            apply(&mut ledger, &call(2, "cudaMalloc", (1000 + n) << 8, 301));
+        }
+        assert_eq!([1, 2].map(|pid| live(&ledger, pid)), [40, 60]);
+        assert_eq!(ledger.left_out(), 60);
+        apply(&mut ledger, &Event::Exit(task(2, 2, 400)));
+        for n in 1..=80 {
+            apply(&mut ledger, &call(1, "cudaMalloc", (2000 + n) << 8, 401));
+        }
+        assert_eq!(live(&ledger, 1), 100);
+    }
+
+    #[test]
+    fn the_free_of_what_was_left_out_is_no_free_of_something_unknown() {
+        let mut ledger = ledger(20, 10_000);
+        for n in 1..=15 {
+            apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
+        }
+        for n in 1..=16 {
+            apply(&mut ledger, &call(1, "cudaFree", n << 8, 100 + n));
+        }
+        let counts = ledger.counts();
+        assert_eq!((counts.free_calls, counts.unknown_frees), (16, 1));
+        let process = ledger.process_of(1).unwrap();
+        assert!(process.holds_nothing() && process.totals.sums.is_empty());
+        assert_eq!(ledger.shares.all.allocations, 0);
+    }
+
+    #[test]
+    fn what_is_left_out_takes_the_place_of_what_was_at_its_address() {
+        let mut ledger = ledger(4, 10_000);
+        for n in [1, 2, 3, 1] {
+            apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
+        }
+        // 3 found no room; neither did 1 again, but the first is gone.
+        assert_eq!((live(&ledger, 1), ledger.left_out()), (1, 2));
+    }
+
+    #[test]
+    fn call_sites_are_bounded_and_calls_go_on() {
+        let mut ledger = ledger(1 << 20, 4000);
+        for n in 1..=1000 {
+            let location = Location {
+                address: n,
+                module: None,
+                offset: n,
+            };
+            let stack = CallStack {
+                locations: vec![location; 20],
+                is_complete: true,
+            };
+            ledger.learn_stack(1, n, Rc::new(stack));
+            let mut made = call(1, "cudaMalloc", n << 8, n);
+            if let Event::Call(call) = &mut made {
+                call.stack = n;
+            }
+            apply(&mut ledger, &made);
+        }
+        let process = ledger.process_of(1).unwrap();
+        let sites = process.sites.iter().len();
+        assert!((20..200).contains(&sites), "{sites}");
+        assert!(process.kept().others < 2100, "{:?}", process.kept());
+        assert_eq!((live(&ledger, 1), ledger.left_out()), (1000, 0));
+        assert!(ledger.stacks_left_out() > 500);
+        let of_user = ledger.left_out_by_user().find(|loss| loss.what == "stacks");
+        assert_eq!(of_user.unwrap().count, ledger.stacks_left_out());
+    }
+
+    #[test]
+    fn tensors_count_as_allocations_do() {
+        let mut ledger = ledger(100, 10_000);
+        let tensor = |address: u64, is_free| {
+            Event::Tensor(Tensor {
+                pid: 1,
+                tid: 1,
+                row: 1,
+                device: Some(0),
+                time_ns: address,
+                address: address << 8,
+                bytes: 512,
+                is_free,
+                allocated_bytes: 512,
+                reserved_bytes: 4096,
+                stack: 0,
+            })
+        };
+        for n in 1..=70 {
+            apply(&mut ledger, &tensor(n, false));
+        }
+        for n in 1..=70 {
+            apply(&mut ledger, &tensor(n, true));
+        }
+        let process = ledger.process_of(1).unwrap();
+        let allocator = process.tensors.iter().next().unwrap();
+        assert_eq!((allocator.allocations, allocator.frees), (70, 70));
+        assert_eq!(allocator.unknown_frees, 0);
+        assert_eq!(ledger.tensors_left_out(), 20);
+        assert_eq!(ledger.shares.all.allocations, 0);
+    }
+
+    #[test]
+    fn what_is_kept_goes_with_its_process() {
+        let mut ledger = ledger(1000, 10_000);
+        for n in 1..=50 {
+            apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
+            apply(&mut ledger, &call(1, "cuMemCreate", n << 8, n));
+        }
+        // Nobody has said whose process it is.
+        apply(&mut ledger, &call(9, "cudaMalloc", 1 << 8, 1));
+        assert_eq!(ledger.shares.by_user[&None].allocations, 1);
+        let begun = Task {
+            uid: 1002,
+            ..task(9, 9, 0)
+        };
+        apply(&mut ledger, &Event::Process(begun));
+        assert!(!ledger.shares.by_user.contains_key(&None));
+        assert_eq!(ledger.shares.by_user[&Some(1002)].allocations, 1);
+        for pid in [1, 9] {
+            apply(&mut ledger, &Event::Exit(task(pid, pid, 1000)));
+        }
+        assert_eq!(ledger.shares.all, Kept::default());
+        assert!(ledger.shares.by_user.is_empty());
+    }
+}

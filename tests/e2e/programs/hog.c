@@ -1,0 +1,159 @@
+/*
+ * A user who wants everything: `hog UID WHAT COUNT`, started by root, becomes UID and says
+ * "ready PID". At each line of input it takes COUNT of what it wants, says "made N" (calls that
+ * succeeded) and keeps what it has taken; it ends with its input, or after two minutes. WHAT:
+ *
+ *     threads     threads that have made a call, and live
+ *     processes   the same of processes
+ *     calls       so many calls by ten threads at a time, each freed at once
+ *     keep        allocations that are never freed, by two threads
+ *     renames     its name, changed so often
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+int cudaMalloc(void **address, size_t size);
+int cudaFree(void *address);
+
+enum { SECONDS = 120, CALLERS = 10, KEEPERS = 2 };
+
+static atomic_long made;
+static long each;
+
+static void allocate(void)
+{
+    void *address;
+    made += cudaMalloc(&address, 512) == 0;
+}
+
+static void *call_and_wait(void *unused)
+{
+    allocate();
+    for (;;)
+        pause();
+    return unused;
+}
+
+static void *call_and_free(void *unused)
+{
+    for (long i = 0; i < each; i++) {
+        void *address;
+        made += cudaMalloc(&address, 4096) == 0;
+        made += cudaFree(address) == 0;
+    }
+    return unused;
+}
+
+static void *keep(void *unused)
+{
+    for (long i = 0; i < each; i++)
+        allocate();
+    return unused;
+}
+
+static pthread_t start(void *(*main)(void *))
+{
+    pthread_t thread;
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 64 << 10);
+    if (pthread_create(&thread, &small, main, NULL))
+        abort();
+    return thread;
+}
+
+static void threads(long count)
+{
+    long before = made;
+    for (long i = 0; i < count; i++)
+        start(call_and_wait);
+    while (made < before + count)
+        usleep(1000);
+}
+
+/* They end with their parent. */
+static void processes(long count)
+{
+    int called[2];
+    char byte = 0;
+    if (pipe(called))
+        abort();
+    for (long i = 0; i < count; i++) {
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            alarm(SECONDS);
+            allocate();
+            if (write(called[1], &byte, 1) != 1)
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        made += read(called[0], &byte, 1) == 1;
+    }
+    close(called[0]);
+    close(called[1]);
+}
+
+static void together(int count, void *(*main)(void *), long all)
+{
+    pthread_t all_threads[CALLERS];
+    each = all / count;
+    for (int i = 0; i < count; i++)
+        all_threads[i] = start(main);
+    for (int i = 0; i < count; i++)
+        pthread_join(all_threads[i], NULL);
+}
+
+static void renames(long count)
+{
+    char name[32];
+    if (!made)
+        allocate();
+    for (long i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "hog%ld", i % 1000);
+        prctl(PR_SET_NAME, name);
+    }
+    prctl(PR_SET_NAME, "hog");
+}
+
+int main(int count, char **arguments)
+{
+    char line[64];
+    if (count != 4)
+        return 2;
+    uid_t uid = (uid_t)atoi(arguments[1]);
+    const char *what = arguments[2];
+    long number = atol(arguments[3]);
+    struct rlimit memory = { 4UL << 30, 4UL << 30 };
+    if (setgid(uid) || setuid(uid) || setrlimit(RLIMIT_AS, &memory))
+        return 3;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    alarm(SECONDS);
+    printf("ready %d\n", getpid());
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        if (!strcmp(what, "threads"))
+            threads(number);
+        else if (!strcmp(what, "processes"))
+            processes(number);
+        else if (!strcmp(what, "calls"))
+            together(CALLERS, call_and_free, number);
+        else if (!strcmp(what, "keep"))
+            together(KEEPERS, keep, number);
+        else if (!strcmp(what, "renames"))
+            renames(number);
+        else
+            return 2;
+        printf("made %ld\n", made);
+        fflush(stdout);
+    }
+    return 0;
+}

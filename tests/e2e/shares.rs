@@ -1,0 +1,216 @@
+//! One user wants everything there is. The others are traced as if he were not there, and what is lost
+//! is told to be his.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use nix::sys::signal::Signal;
+
+use crate::harness::child::Guarded;
+use crate::harness::report::{Report, list, number};
+use crate::harness::standin::compiled;
+use crate::harness::talk::Talk;
+use crate::harness::{Backend, OwnCopy, Setup, Workload, alone};
+use crate::losses::pause;
+
+/// He who wants everything, and another.
+const HOG: u32 = 1001;
+const OTHER: u32 = 1002;
+
+/// `programs/hog.c`, run by a user.
+pub(crate) struct Hog {
+    _child: Guarded,
+    talk: Talk,
+    pub(crate) pid: u32,
+}
+
+impl Hog {
+    pub(crate) fn start(uid: u32, what: &str, count: u64) -> Self {
+        static PROGRAM: OnceLock<std::path::PathBuf> = OnceLock::new();
+        let program: &Path = PROGRAM.get_or_init(|| compiled("hog"));
+        let mut command = Command::new(program);
+        command
+            .args([&uid.to_string(), what, &count.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = Guarded::spawn(&mut command).expect("the program starts");
+        let mut talk = Talk::new(&mut child);
+        let pid = talk.ready();
+        Self {
+            _child: child,
+            talk,
+            pid,
+        }
+    }
+
+    /// Has it begin.
+    pub(crate) fn begin(&mut self) {
+        self.talk.send("go");
+    }
+
+    /// Waits until it has taken all; gives how many calls of it have succeeded by then.
+    pub(crate) fn made(&mut self) -> u64 {
+        let said = self.talk.hear();
+        said.strip_prefix("made ").unwrap().parse().unwrap()
+    }
+
+    fn take(&mut self) -> u64 {
+        self.begin();
+        self.made()
+    }
+}
+
+/// What a user has lost, as the report tells.
+pub(crate) fn lost_of(report: &Report, uid: u32, what: &str) -> u64 {
+    let rows = report.get("lost_by_user").and_then(|rows| rows.as_array());
+    let rows = rows.into_iter().flatten();
+    rows.filter(|row| row["uid"] == uid && row["what"] == what)
+        .map(|row| number(row, "count"))
+        .sum()
+}
+
+/// All that was lost was this user's.
+fn assert_all_of(report: &Report, uid: u32) {
+    for (what, count) in report["lost"].as_object().unwrap() {
+        let of_user = lost_of(report, uid, what);
+        assert_eq!(*count, of_user, "{what}: {}", report["lost_by_user"]);
+    }
+}
+
+fn live(report: &Report, pid: u32) -> u64 {
+    number(report.process(pid), "live_allocations")
+}
+
+#[test]
+fn root_who_floods_the_ring_costs_others_nothing() {
+    const KEPT: u64 = 40_000;
+    let _alone = alone();
+    let mut victim = Workload::start(Backend::Shared);
+    let mut hog = Hog::start(HOG, "calls", 600_000);
+    let mut gpuprobe = Setup::everything().args(["--stacks", "off"]).start();
+    // All of it waits in the ring, whoever comes first.
+    pause(&gpuprobe);
+    hog.begin();
+    victim.say(&format!("alloc 512 {KEPT}"));
+    let made = hog.made();
+    victim.say(&format!("alloc 1024 {KEPT}"));
+    gpuprobe.child.signal(Signal::SIGCONT);
+    let report = gpuprobe.stop();
+    assert_eq!(live(&report, victim.pid), 2 * KEPT);
+    assert_all_of(&report, HOG);
+    let lost = lost_of(&report, HOG, "memory");
+    assert!(lost > made / 2, "{lost} of {made}: it was to be too much");
+    let totals = report.totals();
+    let seen = totals.alloc_calls + totals.free_calls;
+    assert_eq!(seen + lost, made + 2 * KEPT);
+    let rows = list(&report, "lost_by_user");
+    let row = rows.iter().find(|row| row["what"] == "memory").unwrap();
+    assert_eq!(
+        (&row["pid"], &row["comm"]),
+        (&hog.pid.into(), &"hog".into())
+    );
+}
+
+#[test]
+fn root_who_changes_his_name_all_the_time_costs_others_nothing() {
+    const KEPT: u64 = 40_000;
+    let _alone = alone();
+    let mut victim = Workload::start(Backend::Shared);
+    let mut hog = Hog::start(HOG, "renames", 300_000);
+    let mut gpuprobe = Setup::everything().args(["--stacks", "off"]).start();
+    pause(&gpuprobe);
+    hog.take();
+    victim.say(&format!("alloc 512 {KEPT}"));
+    gpuprobe.child.signal(Signal::SIGCONT);
+    let report = gpuprobe.stop();
+    assert_eq!(live(&report, victim.pid), KEPT);
+    assert_all_of(&report, HOG);
+    assert!(lost_of(&report, HOG, "tasks") > 100_000);
+}
+
+/// A user takes 100 entries of a map of 64, another 24: he gets 32, the other all. When his processes
+/// have ended, he gets as many again.
+fn share(map: &str, what: &str, lost: &str) -> Report {
+    const TRIED: u64 = 100;
+    const SIZE: u64 = 64;
+    let _alone = alone();
+    // Its libraries are probed from the start.
+    let _there = Workload::start(Backend::Shared);
+    let mut gpuprobe = Setup::everything()
+        .args(["--map-entries".to_owned(), format!("{map}={SIZE}")])
+        // Whose state has no room is not known to be in a call of the runtime.
+        .args(["--api", "runtime"])
+        .interval("100ms")
+        .start();
+    let mut hog = Hog::start(HOG, what, TRIED);
+    assert_eq!(hog.take(), TRIED);
+    let mut other = Hog::start(OTHER, what, 24);
+    assert_eq!(other.take(), 24);
+    gpuprobe.next_report();
+    let report = gpuprobe.next_report();
+    let missed = TRIED - SIZE / 2;
+    assert_eq!(lost_of(&report, HOG, lost), missed);
+    assert_eq!(number(&report["lost"], lost), missed);
+    drop(hog);
+    gpuprobe.next_report();
+    let mut again = Hog::start(HOG, what, SIZE / 2);
+    assert_eq!(again.take(), SIZE / 2);
+    let report = gpuprobe.stop();
+    assert_eq!(lost_of(&report, HOG, lost), missed, "there is room again");
+    assert_all_of(&report, HOG);
+    report
+}
+
+#[test]
+fn root_a_user_takes_half_of_the_threads() {
+    let report = share("threads", "threads", "memory");
+    assert_eq!(report.totals().alloc_calls, 32 + 24 + 32);
+}
+
+#[test]
+fn root_a_user_takes_half_of_the_processes() {
+    let report = share("processes", "processes", "memory");
+    assert_eq!(report.totals().alloc_calls, 32 + 24 + 32);
+}
+
+#[test]
+fn root_a_user_takes_half_of_the_walks() {
+    let report = share("walks", "threads", "stacks");
+    assert_eq!(report.totals().alloc_calls, 100 + 24 + 32);
+}
+
+#[test]
+fn root_a_user_takes_half_of_the_kernels() {
+    let _alone = alone();
+    let copy = OwnCopy::for_everyone();
+    let _there = Workload::of(&copy, Backend::Driver);
+    let mut gpuprobe = Setup::everything()
+        .modes(["--cudatrace"])
+        .args(["--map-entries", "launches=64"])
+        .interval("100ms")
+        .start();
+    let launch = |uid: u32, kernels: u32| {
+        let mut command = Command::new(copy.standin().program(Backend::Driver));
+        let mut workload = Workload::spawn(command.uid(uid).gid(uid));
+        workload.say(&format!("module generated={kernels}"));
+        workload.say("launch all 1");
+        workload
+    };
+    let (hog, other) = (launch(HOG, 100), launch(OTHER, 24));
+    let report = gpuprobe.next_report();
+    assert_eq!(report.kernels(other.pid).len(), 24);
+    assert_eq!(report.kernels(hog.pid).len(), 32);
+    assert_eq!(lost_of(&report, HOG, "launches"), 68);
+    drop(hog);
+    gpuprobe.report_where("its end", |report| report.kernels(other.pid).len() == 24);
+    // What was of it is removed with the first reading after its end.
+    gpuprobe.next_report();
+    gpuprobe.next_report();
+    let again = launch(HOG, 32);
+    let report = gpuprobe.stop();
+    assert_eq!(report.kernels(again.pid).len(), 32);
+    assert_eq!(report.lost("launches"), 68);
+    assert_all_of(&report, HOG);
+}
