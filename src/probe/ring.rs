@@ -12,6 +12,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::MapCore;
@@ -48,6 +49,15 @@ impl<F: FnMut(&[u8])> Consumer for F {
     fn take(&mut self, record: &[u8]) {
         self(record);
     }
+}
+
+/// How far a reading has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Done,
+    /// A record that is still being written comes before the end.
+    Busy,
+    OutOfTime,
 }
 
 /// A record in the ring.
@@ -139,20 +149,27 @@ impl Ring {
         self.producer.position().load(Ordering::Acquire)
     }
 
-    /// Hands each record before `end` to `consumer`; false if one that is still being written comes
-    /// before.
-    pub(super) fn read_to(&mut self, end: u64, consumer: &mut impl Consumer) -> Result<bool> {
+    /// Hands each record before `end` to `consumer`, until `until` at most.
+    pub(super) fn read_to(
+        &mut self,
+        end: u64,
+        consumer: &mut impl Consumer,
+        until: Option<Instant>,
+    ) -> Result<Progress> {
         let looks_ahead = consumer.looks_ahead();
         let result = loop {
             if self.position >= end {
-                break Ok(true);
+                break Ok(Progress::Done);
+            }
+            if until.is_some_and(|until| Instant::now() > until) {
+                break Ok(Progress::OutOfTime);
             }
             if looks_ahead {
                 self.announce(end, consumer)?;
             }
             match self.read_some(end, consumer) {
                 Ok(true) => {}
-                Ok(false) => break Ok(false),
+                Ok(false) => break Ok(Progress::Busy),
                 Err(error) => break Err(error),
             }
             self.release();

@@ -1,7 +1,7 @@
 //! The rings of the kernel side.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use libbpf_rs::MapCore;
@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use zerocopy::FromBytes;
 
-use super::ring::{Consumer, Ring};
+use super::ring::{Consumer, Progress, Ring};
 use gpuprobe_model::abi::{RawNotice, record};
 
 /// The kernel side asks discovery to look at a process.
@@ -46,6 +46,16 @@ pub struct Rings {
     stacks: Option<Ring>,
     /// If there are collectors.
     batches: Option<Ring>,
+    /// Where the last reading was to go, if there was no time for it.
+    ends: Option<Ends>,
+}
+
+/// Where rings are to be read to.
+#[derive(Clone, Copy)]
+struct Ends {
+    memory: u64,
+    activity: u64,
+    batches: u64,
 }
 
 impl Rings {
@@ -62,6 +72,7 @@ impl Rings {
             control: Ring::open(control_ring)?,
             stacks: stack_ring.map(Ring::open).transpose()?,
             batches: batch_ring.map(Ring::open).transpose()?,
+            ends: None,
         })
     }
 
@@ -70,34 +81,60 @@ impl Rings {
     /// of them come the call stacks of the calls among them, after all of them the batches: the end
     /// of a process may come before what its GPU did last.
     ///
+    /// False if there was no time for all of it until `until`: the next call goes on with the rest.
+    ///
     /// # Errors
     /// Those of mapping the rings.
-    pub fn read(&mut self, consumer: &mut impl Consumer) -> Result<()> {
-        let batches_end = self.batches.as_ref().map_or(0, Ring::end);
-        let (activity_end, memory_end) = (self.activity.end(), self.memory.end());
-        self.read_stacks(consumer)?;
-        self.memory.read_to(memory_end, consumer)?;
-        self.activity.read_to(activity_end, consumer)?;
-        if let Some(batches) = &mut self.batches {
-            batches.read_to(batches_end, consumer)?;
-        }
-        Ok(())
+    pub fn read(&mut self, consumer: &mut impl Consumer, until: Option<Instant>) -> Result<bool> {
+        let ends = self.ends.take().unwrap_or_else(|| Ends {
+            batches: self.batches.as_ref().map_or(0, Ring::end),
+            activity: self.activity.end(),
+            memory: self.memory.end(),
+        });
+        let is_done = self.read_to(ends, consumer, until)?;
+        self.ends = (!is_done).then_some(ends);
+        Ok(is_done)
     }
 
-    /// Hands every call stack that is in its ring now to `consumer`.
-    fn read_stacks(&mut self, consumer: &mut impl Consumer) -> Result<()> {
+    fn read_to(
+        &mut self,
+        ends: Ends,
+        consumer: &mut impl Consumer,
+        until: Option<Instant>,
+    ) -> Result<bool> {
+        let out_of_time = Progress::OutOfTime;
+        if !self.read_stacks(consumer, until)?
+            || self.memory.read_to(ends.memory, consumer, until)? == out_of_time
+            || self.activity.read_to(ends.activity, consumer, until)? == out_of_time
+        {
+            return Ok(false);
+        }
+        match &mut self.batches {
+            Some(batches) => Ok(batches.read_to(ends.batches, consumer, until)? != out_of_time),
+            None => Ok(true),
+        }
+    }
+
+    /// Hands every call stack that is in its ring now to `consumer`; false if there was no time for
+    /// that.
+    fn read_stacks(
+        &mut self,
+        consumer: &mut impl Consumer,
+        until: Option<Instant>,
+    ) -> Result<bool> {
         let Some(stacks) = &mut self.stacks else {
-            return Ok(());
+            return Ok(true);
         };
         let end = stacks.end();
         for _ in 0..BUSY_ROUNDS {
-            if stacks.read_to(end, consumer)? {
-                break;
+            match stacks.read_to(end, consumer, until)? {
+                Progress::Done => break,
+                Progress::OutOfTime => return Ok(false),
+                // One that is being written hides those behind it.
+                Progress::Busy => std::thread::sleep(BUSY_PAUSE),
             }
-            // One that is being written hides those behind it.
-            std::thread::sleep(BUSY_PAUSE);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The notices that are in the control ring.
@@ -108,7 +145,7 @@ impl Rings {
         let mut notices = Vec::new();
         let end = self.control.end();
         let mut take = |bytes: &[u8]| notices.extend(decode_notice(bytes));
-        self.control.read_to(end, &mut take)?;
+        self.control.read_to(end, &mut take, None)?;
         Ok(notices)
     }
 

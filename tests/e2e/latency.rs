@@ -10,6 +10,7 @@ use crate::harness::child::Guarded;
 use crate::harness::report::number;
 use crate::harness::talk::Talk;
 use crate::harness::{Backend, Family, OwnCopy, Setup, alone, standin, system_wide};
+use crate::shares::Hog;
 
 /// A pair of calls each millisecond, for a second and a half.
 const PACE: &str = "pace 2000 1.5 64";
@@ -114,6 +115,18 @@ fn root_a_library_is_probed_soon_beside_a_program_that_wants_all_attention() {
     let library = copy.standin().runtime();
     let setup = |_| Setup::everything().args(["--comm", "attention"]);
     measure("attention", setup, &[], &library);
+}
+
+#[test]
+fn root_a_library_is_probed_soon_beside_many_processes_that_want_all_attention() {
+    let _alone = alone();
+    let mut hog = Hog::start(1001, "looks", 500);
+    hog.begin();
+    hog.made();
+    let copy = OwnCopy::new();
+    let library = copy.standin().runtime();
+    let setup = |_| Setup::everything().args(["--comm", "crowded"]);
+    measure("crowded", setup, &[], &library);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -12,8 +13,12 @@ use crate::harness::child::Guarded;
 use crate::harness::report::{Report, list, number};
 use crate::harness::standin::compiled;
 use crate::harness::talk::Talk;
-use crate::harness::{Backend, OwnCopy, Setup, Workload, alone};
+use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, alone};
 use crate::losses::pause;
+use crate::tensors::hostile::resident_bytes;
+
+/// Between two reports, where they have to come in time.
+const INTERVAL: Duration = Duration::from_millis(500);
 
 /// He who wants everything, and another.
 const HOG: u32 = 1001;
@@ -141,7 +146,7 @@ fn share(map: &str, what: &str, lost: &str) -> Report {
     let mut gpuprobe = Setup::everything()
         .args(["--map-entries".to_owned(), format!("{map}={SIZE}")])
         // Whose state has no room is not known to be in a call of the runtime.
-        .args(["--api", "runtime"])
+        .args(["--api", "runtime", "--stacks", "auto"])
         .interval("100ms")
         .start();
     let mut hog = Hog::start(HOG, what, TRIED);
@@ -213,4 +218,76 @@ fn root_a_user_takes_half_of_the_kernels() {
     assert_eq!(report.kernels(again.pid).len(), 32);
     assert_eq!(report.lost("launches"), 68);
     assert_all_of(&report, HOG);
+}
+
+/// Each of so many reports comes at its time.
+fn assert_reports_come(gpuprobe: &Gpuprobe, count: usize) {
+    for _ in 0..count {
+        let since = Instant::now();
+        gpuprobe.next_report();
+        let took = since.elapsed();
+        assert!(took < INTERVAL + Duration::from_secs(1), "{took:?}");
+    }
+}
+
+/// It ends within two seconds.
+fn assert_ends(gpuprobe: &mut Gpuprobe) -> Report {
+    let since = Instant::now();
+    gpuprobe.child.signal(Signal::SIGTERM);
+    gpuprobe.wait();
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    gpuprobe.final_report()
+}
+
+#[test]
+fn root_reports_come_in_a_flood_of_calls_and_others_lose_nothing() {
+    let _alone = alone();
+    let mut victim = Workload::start(Backend::Shared);
+    let mut hog = Hog::start(HOG, "calls", 1_500_000);
+    let mut gpuprobe = Setup::everything()
+        .args(["--stacks", "off"])
+        .interval("500ms")
+        .start();
+    hog.begin();
+    victim.send("pace 2000 4 64");
+    assert_reports_come(&gpuprobe, 6);
+    victim.hear();
+    victim.say("alloc 512 1000");
+    let truth = victim.status();
+    hog.made();
+    let report = assert_ends(&mut gpuprobe);
+    assert_eq!(live(&report, victim.pid), truth.live);
+    assert_all_of(&report, HOG);
+}
+
+#[test]
+fn root_memory_is_bounded_whatever_is_never_freed() {
+    let _alone = alone();
+    let mut hog = Hog::start(HOG, "keep", 1_000_000);
+    let mut gpuprobe = Setup::everything()
+        .args(["--top", "5"])
+        .interval("500ms")
+        .start();
+    hog.begin();
+    assert_reports_come(&gpuprobe, 4);
+    let made = hog.made();
+    gpuprobe.next_report();
+    let kept = gpuprobe.next_report();
+    let live = live(&kept, hog.pid);
+    assert_eq!(live + lost_of(&kept, HOG, "memory"), made);
+    let resident = resident_bytes(&gpuprobe);
+    let bound = (256 << 20) + 64 * live;
+    assert!(resident < bound, "{resident} bytes for {live} allocations");
+    assert_ends(&mut gpuprobe);
+}
+
+#[test]
+fn root_reports_come_beside_many_processes_that_want_attention() {
+    let _alone = alone();
+    let mut hog = Hog::start(HOG, "looks", 500);
+    let mut gpuprobe = Setup::everything().interval("500ms").start();
+    hog.take();
+    assert_reports_come(&gpuprobe, 6);
+    assert_ends(&mut gpuprobe);
 }

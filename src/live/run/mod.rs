@@ -123,6 +123,11 @@ pub(super) struct Run<'a> {
     lost_said: Lost,
     /// The last report explains, and calls something a leak.
     leaks: bool,
+    /// There was no time for all that was in the rings.
+    is_behind: bool,
+    /// Ends of processes were lost, and have not been searched for since; when that was last done.
+    lacks_ends: bool,
+    searched: Instant,
 }
 
 impl Run<'_> {
@@ -193,6 +198,9 @@ impl Run<'_> {
                 }
                 arrived = watched.arrived() => {
                     arrived?;
+                    reader = self.read()?;
+                }
+                () = yield_now(), if self.is_behind => {
                     reader = self.read()?;
                 }
                 () = yield_now(), if self.follower.is_busy() => {

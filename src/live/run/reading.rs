@@ -16,12 +16,31 @@ use tokio::time::Instant;
 /// Between two readings of the launch counts for the sake of ended processes.
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
 
+/// How long the rings are read before something else that is due is seen to.
+const READ_FOR: Duration = Duration::from_millis(100);
+/// Between two searches for processes whose end was lost.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
+
 impl Run<'_> {
-    /// Applies everything that is in the rings, and writes single copies.
+    /// Applies what is in the rings, as far as there is time, and writes single copies.
     pub(super) fn read(&mut self) -> Result<Reader> {
+        self.read_until(Some(std::time::Instant::now() + READ_FOR))
+    }
+
+    /// The same of everything that is there now.
+    pub(super) fn read_all(&mut self) -> Result<Reader> {
+        // What a reading has left undone comes first.
+        if self.is_behind && self.read_until(None)? == Reader::Gone {
+            return Ok(Reader::Gone);
+        }
+        self.read_until(None)
+    }
+
+    fn read_until(&mut self, until: Option<std::time::Instant>) -> Result<Reader> {
         self.tracer.probe.about_to_read();
         let (sink, probe) = (&mut self.sink, &self.tracer.probe);
-        self.rings.read(&mut Teaching::new(sink, probe))?;
+        let is_done = self.rings.read(&mut Teaching::new(sink, probe), until)?;
+        self.is_behind = !is_done;
         if let Some(stacks) = &mut self.sink.stacks {
             stacks.end_round();
             stacks.teach(&self.tracer.probe);
@@ -39,7 +58,10 @@ impl Run<'_> {
         lost.python += self.sink.stacks.as_ref().map_or(0, Stacks::lost_python);
         lost.stacks += self.sink.stacks.as_ref().map_or(0, |stacks| stacks.unknown);
         lost.stacks += self.sink.state.ledger.stacks_left_out();
-        if lost.tasks > self.lost.tasks {
+        self.lacks_ends |= lost.tasks > self.lost.tasks;
+        if self.lacks_ends && (until.is_none() || self.searched.elapsed() > SEARCH_EVERY) {
+            self.lacks_ends = false;
+            self.searched = Instant::now();
             self.end_vanished();
         }
         if lost != self.lost {

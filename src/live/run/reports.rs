@@ -30,7 +30,7 @@ use gpuprobe_report::profile;
 /// How long the frames of call stacks are waited for at the end, and for any other report: what is
 /// missing there is in the next.
 pub(super) const FIND_FOR: Duration = Duration::from_secs(30);
-pub(super) const FIND_FOR_ONE: Duration = Duration::from_secs(1);
+pub(super) const FIND_FOR_ONE: Duration = Duration::from_millis(700);
 /// How often the rings are read meanwhile.
 const FIND_PAUSE: Duration = Duration::from_millis(20);
 
@@ -38,7 +38,11 @@ impl Run<'_> {
     /// Reads what has come, and reports it.
     pub(super) fn report(&mut self, is_final: bool) -> Result<Reader> {
         let begun = Instant::now();
-        if self.read()? == Reader::Gone {
+        let reader = match is_final {
+            true => self.read_all()?,
+            false => self.read()?,
+        };
+        if reader == Reader::Gone {
             return Ok(Reader::Gone);
         }
         if self.config.modes.cudatrace {
@@ -69,16 +73,16 @@ impl Run<'_> {
         }
         self.reported = Instant::now();
         let usage = self.usage();
+        let lost_by_user = match self.lost.any() {
+            true => self.lost_by_user(),
+            false => Vec::new(),
+        };
         let state = &self.sink.state;
         let known = self.sink.stacks.as_ref().map(Stacks::symbols);
         let symbols = known
             .as_ref()
             .map_or(&NoSymbols as &dyn Symbols, |known| known);
         let symbols = FrameWitness::new(symbols, &mut self.told);
-        let lost_by_user = match self.lost.any() {
-            true => self.lost_by_user(),
-            false => Vec::new(),
-        };
         let report = report::build(
             state,
             self.lost,

@@ -94,6 +94,9 @@ impl<'a> Run<'a> {
             told: Told::default(),
             lost_said: Lost::default(),
             leaks: false,
+            is_behind: false,
+            lacks_ends: false,
+            searched: Instant::now(),
         })
     }
 }

@@ -20,13 +20,16 @@ fn losses(report: &Report) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Two rounds of `alive WHAT COUNT 5` where the map has room for 16.
-fn alive(what: &str, count: u64, map: &str) -> Report {
+/// Entries that there are for a user, who has half of a map.
+const OF_A_USER: u64 = 16;
+
+/// Two rounds of `alive WHAT COUNT 5` where the map has so much room.
+fn alive(what: &str, count: u64, map: &str, room: u64) -> Report {
     let programs = Programs::built(&["alive.c"]);
     let words = [programs.text("alive"), what.to_owned()];
     let numbers = [count, 5].map(|n| n.to_string());
     let mut gpuprobe = Setup::command(words.into_iter().chain(numbers))
-        .args(["--map-entries".to_owned(), format!("{map}=16")])
+        .args(["--map-entries".to_owned(), format!("{map}={room}")])
         .interval("50ms")
         .start();
     for round in 0..2 {
@@ -42,18 +45,18 @@ fn alive(what: &str, count: u64, map: &str) -> Report {
 #[test]
 fn root_calls_of_threads_that_do_not_fit_are_counted() {
     const THREADS: u64 = 60;
-    let report = alive("threads", THREADS, "threads");
-    assert_eq!(report.totals().alloc_calls, 2 * 16 * 5);
-    let lost = 2 * (THREADS - 16) * 5;
+    let report = alive("threads", THREADS, "threads", 2 * OF_A_USER);
+    assert_eq!(report.totals().alloc_calls, 2 * OF_A_USER * 5);
+    let lost = 2 * (THREADS - OF_A_USER) * 5;
     assert_eq!(losses(&report), [("memory".to_owned(), lost)].into());
 }
 
 #[test]
 fn root_calls_of_processes_that_do_not_fit_are_counted() {
     const PROCESSES: u64 = 40;
-    let report = alive("processes", PROCESSES, "processes");
-    assert_eq!(report.totals().alloc_calls, 2 * 16 * 5);
-    let lost = 2 * (PROCESSES - 16) * 5;
+    let report = alive("processes", PROCESSES, "processes", 2 * OF_A_USER);
+    assert_eq!(report.totals().alloc_calls, 2 * OF_A_USER * 5);
+    let lost = 2 * (PROCESSES - OF_A_USER) * 5;
     assert_eq!(losses(&report), [("memory".to_owned(), lost)].into());
 }
 
@@ -61,7 +64,7 @@ fn root_calls_of_processes_that_do_not_fit_are_counted() {
 fn root_children_that_cannot_be_followed_are_counted() {
     const PROCESSES: u64 = 40;
     // One place is the parent's.
-    let report = alive("processes", PROCESSES, "targets");
+    let report = alive("processes", PROCESSES, "targets", 16);
     assert_eq!(report.totals().alloc_calls, 2 * 15 * 5);
     let lost = 2 * (PROCESSES - 15);
     assert_eq!(losses(&report), [("children".to_owned(), lost)].into());
@@ -70,11 +73,11 @@ fn root_children_that_cannot_be_followed_are_counted() {
 #[test]
 fn root_stacks_that_have_no_room_are_counted_and_their_calls_are_not_lost() {
     const THREADS: u64 = 60;
-    let report = alive("threads", THREADS, "walks");
+    let report = alive("threads", THREADS, "walks", 2 * OF_A_USER);
     assert_eq!(report.totals().alloc_calls, 2 * THREADS * 5);
     let lost = losses(&report);
     assert_eq!(lost.keys().collect::<Vec<_>>(), ["stacks"]);
-    assert_eq!(lost["stacks"], 2 * (THREADS - 16) * 5);
+    assert_eq!(lost["stacks"], 2 * (THREADS - OF_A_USER) * 5);
 }
 
 /// What the sites of the only process hold, by their functions.

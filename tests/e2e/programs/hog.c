@@ -8,14 +8,18 @@
  *     calls       so many calls by ten threads at a time, each freed at once
  *     keep        allocations that are never freed, by two threads
  *     renames     its name, changed so often
+ *     looks       processes with 2,000 mappings each that tell debuggers of libraries, of which
+ *                 there are none, a hundred times a second
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -112,6 +116,34 @@ static void together(int count, void *(*main)(void *), long all)
         pthread_join(all_threads[i], NULL);
 }
 
+static void tell_of_libraries(void)
+{
+    void (*tell)(void);
+    *(void **)&tell = dlsym(RTLD_DEFAULT, "_dl_debug_state");
+    for (;;) {
+        tell();
+        usleep(10000);
+    }
+}
+
+static void looks(long count)
+{
+    enum { MAPPINGS = 2000, PAGE = 4096 };
+    char *pages = mmap(NULL, 2 * MAPPINGS * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    /* Every other page is a mapping of its own. */
+    for (long i = 0; i < MAPPINGS; i++)
+        if (pages == MAP_FAILED || mprotect(pages + 2 * i * PAGE, PAGE, PROT_NONE))
+            abort();
+    allocate();
+    for (long i = 0; i < count; i++) {
+        if (fork())
+            continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(SECONDS);
+        tell_of_libraries();
+    }
+}
+
 static void renames(long count)
 {
     char name[32];
@@ -150,6 +182,8 @@ int main(int count, char **arguments)
             together(KEEPERS, keep, number);
         else if (!strcmp(what, "renames"))
             renames(number);
+        else if (!strcmp(what, "looks"))
+            looks(number);
         else
             return 2;
         printf("made %ld\n", made);

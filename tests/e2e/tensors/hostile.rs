@@ -104,7 +104,7 @@ fn root_blocks_that_there_are_not_are_counted_as_what_they_are() {
 }
 
 /// The most memory that gpuprobe has now, in bytes.
-fn resident_bytes(gpuprobe: &Gpuprobe) -> u64 {
+pub(crate) fn resident_bytes(gpuprobe: &Gpuprobe) -> u64 {
     let pid = i32::try_from(gpuprobe.child.pid()).unwrap();
     let process = procfs::process::Process::new(pid).unwrap();
     process.status().unwrap().vmrss.unwrap() * 1024

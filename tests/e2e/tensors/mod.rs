@@ -3,7 +3,7 @@
 
 mod chunks;
 mod exact;
-mod hostile;
+pub(crate) mod hostile;
 mod late;
 mod losses;
 mod python;
