@@ -39,6 +39,8 @@ enum gp_ring {
 	GP_RING_STACKS,
 	GP_RING_BATCHES,
 	GP_RING_CONTROL,
+	/* Not a ring: what tensors have of that of memory calls, for a user and for all. */
+	GP_RING_TENSORS,
 	GP_MAX_RINGS = 8, /* a power of two */
 };
 
@@ -74,9 +76,10 @@ __u64 attached_boot_ns;
 
 /* What a user has sent to a ring since it was more than half full. */
 struct gp_flow {
-	__u64 until; /* what had been written when counting began */
-	__u64 since; /* what had been read then */
-	__u64 spent; /* bytes */
+	__u64 until;  /* what had been written when counting began */
+	__u64 last;   /* and when it was sent last */
+	__u64 spent;  /* bytes since counting began */
+	__u64 before; /* the same of the time before, of which some may wait to be read */
 };
 
 /* What a user holds, in entries of maps. */

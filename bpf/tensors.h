@@ -93,7 +93,8 @@ static __always_inline void gp_send_tensor(struct gp_thread *thread, __u32 row, 
 
 	gp_announce(thread);
 	if (flags >= 0)
-		tensor = gp_reserve(memory_ring, GP_RING_MEMORY, thread->user, struct gp_tensor);
+		tensor = gp_reserve_as(memory_ring, GP_RING_MEMORY, GP_RING_TENSORS, thread->user,
+				       struct gp_tensor);
 	if (!tensor) {
 		gp_count(tensors);
 		return;
@@ -146,7 +147,8 @@ static __always_inline void gp_on_request(struct pt_regs *ctx)
 	}
 	flags = gp_tensor_flags();
 	if (flags >= 0)
-		request = gp_reserve(memory_ring, GP_RING_MEMORY, thread->user, struct gp_request);
+		request = gp_reserve_as(memory_ring, GP_RING_MEMORY, GP_RING_TENSORS, thread->user,
+					struct gp_request);
 	if (!request) {
 		gp_count(tensors);
 		return;

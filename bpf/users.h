@@ -2,8 +2,8 @@
 /*
  * What one user may take of what all share, and whose the losses are. A user holds at
  * most half of the entries of a map. A ring is for everybody while it is less than half
- * full; beyond, a user gets a quarter of the rest, and half of what the reader makes room
- * for meanwhile: others who send less than that lose nothing, however much he sends.
+ * full, which costs nothing to see; of the rest a user has half at most, so that there is
+ * room for others, however much he sends.
  */
 #ifndef GPUPROBE_USERS_H
 #define GPUPROBE_USERS_H
@@ -145,9 +145,9 @@ static __always_inline void gp_give_entry_back(__u32 *held)
 			gp_give_entry_back(&gp_user_at(slot)->map);                                \
 	})
 
-/* Spends `bytes` of what a user may have of a ring that is more than half full, of which
- * `read` was read, ever, and `written` was written. Counting begins afresh when all has
- * been read that was there when it began. */
+/* Spends `bytes` of what a user may have in a ring that is more than half full, of which
+ * `read` was read, ever, and `written` was written: half of the rest. What he has sent is
+ * counted until all has been read that was there when it was sent, or a little longer. */
 __noinline int gp_spend(__u32 slot, __u32 ring, __u64 bytes, __u64 read, __u64 written)
 {
 	struct gp_flow *flow;
@@ -156,28 +156,30 @@ __noinline int gp_spend(__u32 slot, __u32 ring, __u64 bytes, __u64 read, __u64 w
 	ring &= GP_MAX_RINGS - 1;
 	flow = &gp_user_at(slot)->flows[ring];
 	if (read >= flow->until) {
-		flow->until = written;
-		flow->since = read;
+		flow->before = read >= flow->last ? 0 : flow->spent;
 		flow->spent = 0;
+		flow->until = written;
 	}
-	if (flow->spent + bytes > half_of_ring[ring] / 4 + (read - flow->since) / 2)
+	if (flow->before + flow->spent + bytes > half_of_ring[ring] / 2)
 		return 0;
 	__sync_fetch_and_add(&flow->spent, bytes);
+	flow->last = written + bytes;
 	return 1;
 }
 
-/* Whether the user may send so many bytes to the ring now. */
-#define gp_may_send(ring, which, slot, bytes)                                                      \
-	(bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) <= half_of_ring[which] ||                     \
-	 gp_spend(slot, which, bytes, bpf_ringbuf_query(&ring, BPF_RB_CONS_POS),                   \
-		  bpf_ringbuf_query(&ring, BPF_RB_PROD_POS)))
+/* Bytes of a ring that a record of that type takes. */
+#define GP_RING_BYTES(type) ((sizeof(type) + 8 + 7) / 8 * 8)
 
 /* Room for a record of that type in a ring, or NULL: the ring is full, or the user has
- * had his share. */
-#define gp_reserve(ring, which, slot, type)                                                        \
-	((type *)(gp_may_send(ring, which, slot, sizeof(type))                                     \
+ * had his share, as it is counted in `flow`. */
+#define gp_reserve_as(ring, which, flow, slot, type)                                               \
+	((type *)(bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) <= half_of_ring[which] ||            \
+				  gp_spend(slot, flow, GP_RING_BYTES(type),                        \
+					   bpf_ringbuf_query(&ring, BPF_RB_CONS_POS),              \
+					   bpf_ringbuf_query(&ring, BPF_RB_PROD_POS))              \
 			  ? bpf_ringbuf_reserve(&ring, sizeof(type), 0)                            \
 			  : NULL))
+#define gp_reserve(ring, which, slot, type) gp_reserve_as(ring, which, which, slot, type)
 
 /* Whether one more copy of a stack may be sent now: where several users have them sent,
  * each gets half at most. */

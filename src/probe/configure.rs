@@ -44,7 +44,10 @@ pub(super) fn share(open: &mut OpenGpuprobeSkel<'_>) -> Result<()> {
     };
     let rodata = maps.rodata_data.as_deref_mut();
     let rodata = rodata.context("the BPF object has no settings")?;
-    for (half, of_ring) in rodata.half_of_ring.iter_mut().zip(rings) {
+    // Tensors have the third quarter of the ring of memory calls, no more.
+    let tensors = rings[0] / 2;
+    let shared = rings.into_iter().chain([tensors]);
+    for (half, of_ring) in rodata.half_of_ring.iter_mut().zip(shared) {
         *half = of_ring;
     }
     rodata.most = most;

@@ -120,7 +120,7 @@ fn root_a_library_is_probed_soon_beside_a_program_that_wants_all_attention() {
 #[test]
 fn root_a_library_is_probed_soon_beside_many_processes_that_want_all_attention() {
     let _alone = alone();
-    let mut hog = Hog::start(1001, "looks", 500);
+    let mut hog = Hog::start(1001, "looks", 300);
     hog.begin();
     hog.made();
     let copy = OwnCopy::new();

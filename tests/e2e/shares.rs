@@ -285,7 +285,7 @@ fn root_memory_is_bounded_whatever_is_never_freed() {
 #[test]
 fn root_reports_come_beside_many_processes_that_want_attention() {
     let _alone = alone();
-    let mut hog = Hog::start(HOG, "looks", 500);
+    let mut hog = Hog::start(HOG, "looks", 300);
     let mut gpuprobe = Setup::everything().interval("500ms").start();
     hog.take();
     assert_reports_come(&gpuprobe, 6);

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use chrono::DateTime;
 use gpuprobe_cuda::{FUNCTIONS, Modes};
+use gpuprobe_model::UserLoss;
 use gpuprobe_model::abi::{RawCall, RawTask, record};
 use gpuprobe_model::clock::Clock;
 use gpuprobe_model::identity::Identity;
@@ -40,6 +41,17 @@ pub(crate) fn call(symbol: &str, address: u64, size: u64, start_ns: u64) -> RawC
     call
 }
 
+/// Whose the loss was.
+fn whose() -> UserLoss {
+    UserLoss {
+        uid: 1001,
+        pid: Some(4242),
+        comm: Some("evil".to_owned()),
+        what: "memory".to_owned(),
+        count: 3,
+    }
+}
+
 fn mark(second: u32, is_final: bool) -> Note {
     Note::Report(Mark {
         host_wide: false,
@@ -50,7 +62,7 @@ fn mark(second: u32, is_final: bool) -> Note {
         link: None,
         stacks: false,
         now_ns: None,
-        lost_by_user: Vec::new(),
+        lost_by_user: is_final.then(whose).into_iter().collect(),
         usage: None,
     })
 }
@@ -134,6 +146,7 @@ the program ended at once
     28.00 MiB  0  cudaMalloc
 out of memory so far: 1 incident, 1 call refused
 LOST EVENTS, the figures above are incomplete: 3 memory calls
+    3 memory calls of user 1001 (PID 4242 evil)
 
 ";
 
@@ -284,6 +297,11 @@ fn the_analyses_agree_with_it() {
     );
     assert_eq!(leaked["lost"], last["lost"]);
     assert_eq!(leaked["lost"]["memory"], 3);
+    let whose = serde_json::json!([whose()]);
+    assert_eq!(
+        (&leaked["lost_by_user"], &last["lost_by_user"]),
+        (&whose, &whose)
+    );
     assert_eq!(leaked["findings"]["double_allocations"], 0);
     let peak = report_json(&file, &["--analysis", "watermark"]);
     assert_eq!(

@@ -84,13 +84,17 @@ impl Full {
     }
 }
 
+/// A user, his process if it is told apart, and what was left out of it.
+type Loser = (u32, Option<u32>, &'static str);
+
 /// What is kept, by user. Processes of which nobody has said whose they are count as one user's.
 #[derive(Debug)]
 pub(super) struct Shares {
     most: Kept,
     all: Kept,
     by_user: HashMap<Option<u32>, Kept>,
-    lost: HashMap<(u32, Option<u32>, &'static str), (Option<String>, u64)>,
+    /// By user, process and what: the process's name, and how much.
+    lost: HashMap<Loser, (Option<String>, u64)>,
 }
 
 impl Default for Shares {

@@ -162,7 +162,7 @@ mod tests {
         let told = by_user(many);
         assert_eq!(told.len(), MAX_USER_LOSSES / 2 + 3);
         let sum: u64 = told.iter().map(|loss| loss.count).sum();
-        assert_eq!(sum, (1..=10_000).sum());
+        assert_eq!(sum, (1..=10_000).sum::<u64>());
         assert_eq!(told.iter().filter(|loss| loss.pid.is_none()).count(), 3);
         let of_very_many_users = (0..10_000).map(|uid| loss(uid, 1, 1));
         assert!(by_user(of_very_many_users).len() <= MAX_USER_LOSSES);

@@ -18,7 +18,7 @@ fn kernels(process: &Value, name: &str) -> u64 {
 fn overfilled(format: &str) -> (u32, Gpuprobe) {
     let mut gpuprobe = setup(Backend::Shared)
         .modes(["--activity=kernel"])
-        .args(["--map-entries", "batch_ring=131072"])
+        .args(["--map-entries", "batch_ring=262144"])
         .format(format)
         .interval("50ms")
         .start();

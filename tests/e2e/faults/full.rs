@@ -207,9 +207,11 @@ fn suspended(gpuprobe: &Gpuprobe) {
 
 #[test]
 fn root_notices_beyond_a_full_ring_are_counted_exactly() {
-    // Bytes of the ring, and of a notice with its header.
+    // Bytes of the ring, and of a notice with its header: half of the ring and one more, and half of
+    // the rest, which is all that a user has.
     const BYTES: u64 = 16 * 1024;
-    const ROOM: u64 = BYTES / 32 - 1;
+    const NOTICE: u64 = 32 + 8;
+    const ROOM: u64 = BYTES / 2 / NOTICE + 1 + BYTES / 4 / NOTICE;
     const EXECS: u64 = ROOM + 100;
     let programs = Programs::built(&["crowd.c", "nothing.c"]);
     let mut workload = Workload::start(Backend::Shared);

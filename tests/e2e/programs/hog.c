@@ -8,8 +8,8 @@
  *     calls       so many calls by ten threads at a time, each freed at once
  *     keep        allocations that are never freed, by two threads
  *     renames     its name, changed so often
- *     looks       processes with 2,000 mappings each that tell debuggers of libraries, of which
- *                 there are none, a hundred times a second
+ *     looks       processes with 1,000 mappings each that tell debuggers of libraries, of which
+ *                 there are none, fifty times a second
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -122,13 +122,13 @@ static void tell_of_libraries(void)
     *(void **)&tell = dlsym(RTLD_DEFAULT, "_dl_debug_state");
     for (;;) {
         tell();
-        usleep(10000);
+        usleep(20000);
     }
 }
 
 static void looks(long count)
 {
-    enum { MAPPINGS = 2000, PAGE = 4096 };
+    enum { MAPPINGS = 1000, PAGE = 4096 };
     char *pages = mmap(NULL, 2 * MAPPINGS * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     /* Every other page is a mapping of its own. */
     for (long i = 0; i < MAPPINGS; i++)

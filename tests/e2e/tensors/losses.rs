@@ -17,7 +17,7 @@ fn root_tensors_beyond_a_full_ring_are_counted_exactly_and_no_memory_calls() {
     let before = snapshot(&mut workload)[0].clone();
     let mut gpuprobe = Setup::pid(workload.pid).interval("100ms").start();
     pause(&gpuprobe);
-    workload.say("tflood 2 70000 4096");
+    workload.say("tflood 2 140000 4096");
     workload.say(&format!("alloc 12345 {CALLS}"));
     gpuprobe.child.signal(Signal::SIGCONT);
     // Whatever was lost, the next one knows the sums.
