@@ -20,6 +20,9 @@ use crate::tensors::hostile::resident_bytes;
 /// Between two reports, where they have to come in time.
 const INTERVAL: Duration = Duration::from_millis(500);
 
+/// A report is a second late at most; on a machine that is busy with other tests, two.
+const LATE: Duration = Duration::from_secs(2);
+
 /// He who wants everything, and another.
 const HOG: u32 = 1001;
 const OTHER: u32 = 1002;
@@ -94,7 +97,10 @@ fn root_who_floods_the_ring_costs_others_nothing() {
     let _alone = alone();
     let mut victim = Workload::start(Backend::Shared);
     let mut hog = Hog::start(HOG, "calls", 600_000);
-    let mut gpuprobe = Setup::everything().args(["--stacks", "off"]).start();
+    // Of the host, there may be others.
+    let mut gpuprobe = Setup::pid(victim.pid)
+        .args(["--pid", &hog.pid.to_string(), "--stacks", "off"])
+        .start();
     // All of it waits in the ring, whoever comes first.
     pause(&gpuprobe);
     hog.begin();
@@ -146,7 +152,7 @@ fn share(map: &str, what: &str, lost: &str) -> Report {
     let mut gpuprobe = Setup::everything()
         .args(["--map-entries".to_owned(), format!("{map}={SIZE}")])
         // Whose state has no room is not known to be in a call of the runtime.
-        .args(["--api", "runtime", "--stacks", "auto"])
+        .args(["--api", "runtime", "--stacks", "auto", "--comm", "hog"])
         .interval("100ms")
         .start();
     let mut hog = Hog::start(HOG, what, TRIED);
@@ -226,7 +232,7 @@ fn assert_reports_come(gpuprobe: &Gpuprobe, count: usize) {
         let since = Instant::now();
         gpuprobe.next_report();
         let took = since.elapsed();
-        assert!(took < INTERVAL + Duration::from_secs(1), "{took:?}");
+        assert!(took < INTERVAL + LATE, "{took:?}");
     }
 }
 
