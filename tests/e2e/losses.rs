@@ -77,8 +77,14 @@ fn root_after_a_loss_the_rest_is_seen() {
     let mut gpuprobe = Setup::pid(workload.pid).interval("50ms").start();
     pause(&gpuprobe);
     workload.say("race 2 200000 4096");
+    let made = workload.status();
     gpuprobe.child.signal(Signal::SIGCONT);
-    let report = gpuprobe.report_where("the loss", |report| report.lost("memory") > 0);
+    // Until the ring has been read, there may be no room for more.
+    let report = gpuprobe.report_where("each call to be seen or lost", |report| {
+        let (totals, lost) = (report.totals(), report.lost("memory"));
+        let seen = totals.alloc_calls + totals.free_calls;
+        lost > 0 && seen + lost == made.allocs + made.frees
+    });
     let lost = report.lost("memory");
     workload.say("alloc 12345 1000");
     let truth = workload.status();

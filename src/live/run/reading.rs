@@ -18,6 +18,8 @@ const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the rings are read before something else that is due is seen to.
 const READ_FOR: Duration = Duration::from_millis(100);
+/// The same for a report.
+const READ_FOR_REPORT: Duration = Duration::from_millis(500);
 /// Between two searches for processes whose end was lost.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
@@ -25,6 +27,11 @@ impl Run<'_> {
     /// Applies what is in the rings, as far as there is time, and writes single copies.
     pub(super) fn read(&mut self) -> Result<Reader> {
         self.read_until(Some(std::time::Instant::now() + READ_FOR))
+    }
+
+    /// The same for a report, for which it may take a little longer.
+    pub(super) fn read_for_report(&mut self) -> Result<Reader> {
+        self.read_until(Some(std::time::Instant::now() + READ_FOR_REPORT))
     }
 
     /// The same of everything that is there now.

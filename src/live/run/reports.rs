@@ -40,7 +40,7 @@ impl Run<'_> {
         let begun = Instant::now();
         let reader = match is_final {
             true => self.read_all()?,
-            false => self.read()?,
+            false => self.read_for_report()?,
         };
         if reader == Reader::Gone {
             return Ok(Reader::Gone);
