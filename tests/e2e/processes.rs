@@ -5,6 +5,7 @@ use nix::sys::signal::{Signal, kill};
 use crate::harness::child::raw;
 use crate::harness::report::{Totals, number};
 use crate::harness::{Backend, Report, Setup, Truth, Workload, alone, standin, system_wide};
+use crate::shares::Hog;
 
 /// Splits `PID status=N live=...` into the id, the ending and the truth.
 fn child_of(reply: &str) -> (u32, String, Truth) {
@@ -159,12 +160,16 @@ fn root_an_end_that_was_lost_is_noticed() {
         Workload::start(Backend::Driver),
         Workload::start(Backend::Driver),
     );
+    let mut other = Hog::start(1001, "calls", 400_000);
     let mut gpuprobe = Setup::everything().interval("50ms").start();
     victim.say("alloc 4096 3");
     let pid = victim.pid;
     gpuprobe.report_where("the victim", |report| !report.entries(pid).is_empty());
     gpuprobe.child.signal(Signal::SIGSTOP);
+    // One user alone leaves room for ends.
     noisy.say("race 2 200000 4096");
+    other.begin();
+    other.made();
     victim.child.signal(Signal::SIGKILL);
     victim.child.wait();
     gpuprobe.child.signal(Signal::SIGCONT);
