@@ -33,7 +33,7 @@ for package in "${packages[@]}"; do
 done
 mkdir -p "$out"
 status=0
-cargo mutants "${options[@]}" --test-package gpuprobe-report "$@" -- --profile test || status=$?
+cargo mutants "${options[@]}" --test-package gpuprobe-report "$@" || status=$?
 # 2: some survived. 3: some took too long, which is noticed, too.
 [[ $status -eq 0 || $status -eq 2 || $status -eq 3 ]] || die "cargo mutants has failed ($status)"
 

@@ -192,11 +192,11 @@ fn root_below_a_context_that_is_destroyed_is_the_one_before() {
     let mut gpuprobe = four_devices(Backend::Driver, &[]);
     let talk = &mut gpuprobe.talk;
     let pid = talk.ready();
-    let mut create = |device: u32| {
+    let create = |device: u32| {
         let made = talk.say(&format!("ctx create {device}"));
         made.split(' ').next().unwrap().to_owned()
     };
-    let [first, _, third] = [1, 2, 3].map(&mut create);
+    let [first, _, third] = [1, 2, 3].map(create);
     talk.say("alloc 1003");
     talk.say(&format!("ctx destroy {third}"));
     talk.say("alloc 1002");
