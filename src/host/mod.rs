@@ -11,6 +11,7 @@ pub mod world;
 
 use std::fs::{File, Metadata};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, fstatfs};
 use gpuprobe_cuda::Layer;
 use gpuprobe_os::regular::open_regular;
 use gpuprobe_stacks::functions;
-use gpuprobe_stacks::reader::Reader;
+use gpuprobe_stacks::reader::{Opener, Reader, Wanted};
 
 /// A file, whatever its names: the same library seen through containers and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,10 +110,13 @@ pub struct LibraryId {
 }
 
 impl LibraryId {
-    /// Whether the file has the name `path` here.
-    pub fn is_at(&self, path: &Path) -> bool {
-        let found = std::fs::metadata(path);
-        found.is_ok_and(|found| FileId::of(&found) == self.file)
+    /// Whether the file has the name `path` here, which somebody else has chosen: `owner`, whose file it
+    /// is, can see it there. Takes a second if whoever serves what is there does not answer.
+    pub fn is_at(&self, path: &Path, owner: u32, opener: &Opener) -> bool {
+        let path = path.as_os_str().as_bytes().to_vec();
+        let found = opener.open(&Wanted::At(path, None, owner), None);
+        let found = found.and_then(|file| file.metadata().ok());
+        found.is_some_and(|found| FileId::of(&found) == self.file)
     }
 }
 

@@ -162,17 +162,18 @@ impl Files {
         self.alike.insert((library.likeness, library.role), alike);
     }
 
-    /// The probed files that nobody may be using: they do not have their names here any more, or never
-    /// had, and no process is known that has them mapped.
-    pub(super) fn unused(&mut self) -> HashSet<LibraryId> {
+    /// The probed files that no process is known to have mapped: which, the name that a process had it by,
+    /// and its owner.
+    pub(super) fn without_user(&mut self) -> Vec<(LibraryId, PathBuf, u32)> {
         for probed in self.probed.values_mut() {
             probed.user = probed.user.filter(Handle::is_alive);
         }
-        let is_unused = |(library, probed): &(&LibraryId, &Probed)| {
-            probed.user.is_none() && !library.is_at(&probed.path)
-        };
-        let unused = self.probed.iter().filter(is_unused);
-        unused.map(|(library, _)| *library).collect()
+        let unused = self
+            .probed
+            .iter()
+            .filter(|(_, probed)| probed.user.is_none());
+        let described = unused.map(|(id, probed)| (*id, probed.path.clone(), probed.owner));
+        described.collect()
     }
 
     /// Forgets a probed file, and all that goes by it, unless a process has it mapped by now. Returns its
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_neither_a_user_nor_its_name_is_given_up() {
+    fn what_has_no_user_is_given_up() {
         let folder = tempfile::TempDir::new().unwrap();
         let all = libraries(&folder, 2);
         let mut files = Files::default();
@@ -307,19 +308,25 @@ mod tests {
             enter(&mut files, library);
             files.done_with(mapped, library);
         }
-        assert!(files.unused().is_empty(), "they have their names");
-        std::fs::remove_file(&all[0].path).unwrap();
-        assert_eq!(files.unused(), [all[0].id()].into());
+        let unused = |files: &mut Files| {
+            let all = files.without_user().into_iter();
+            let mut all: Vec<_> = all.map(|(_, path, owner)| (path, owner)).collect();
+            all.sort();
+            all
+        };
+        let described = |library: &Library| (library.path.clone(), 1000);
+        assert_eq!(unused(&mut files), [described(&all[0]), described(&all[1])]);
         assert_eq!(
             files.note_user(&mapped[0], std::process::id()),
             Some(all[0].id())
         );
-        assert!(files.unused().is_empty() && files.forget(all[0].id()).is_none());
+        assert_eq!(unused(&mut files), [described(&all[1])]);
+        assert!(files.forget(all[0].id()).is_none());
         let mut user = Handle::of(std::process::id()).unwrap();
         user.pid = u32::MAX;
         let probed = files.probed.get_mut(&all[0].id()).unwrap();
         probed.user = Some(user);
-        assert_eq!(files.unused(), [all[0].id()].into());
+        assert_eq!(unused(&mut files).len(), 2);
         assert!(files.forget(all[0].id()).is_some());
         assert!(!files.know(&all[0]) && !files.know_by_looks(&all[0]));
         assert!(!files.are_done_with(&mapped[0]) && files.are_done_with(&mapped[1]));

@@ -6,16 +6,22 @@
 //! to know: only of a whole host.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::tracer::{Look, Tracer};
 use crate::host::LibraryId;
 use crate::host::process;
+use gpuprobe_stacks::reader::{Opener, Place};
 
 /// How often it is asked whether there are such files.
 const EVERY: Duration = Duration::from_secs(5);
 /// The time that a step of a search takes at most, of those that come every tenth of a second.
 const STEP: Duration = Duration::from_millis(3);
+/// Files that are looked for by their names at a time.
+const MAX_NAMES: usize = 64;
 /// Rounds of a search: processes that are born meanwhile are found in the next one.
 const MAX_ROUNDS: u32 = 10;
 
@@ -23,6 +29,9 @@ const MAX_ROUNDS: u32 = 10;
 #[derive(Debug, Default)]
 pub(super) struct Release {
     asked: Option<Instant>,
+    opener: Option<Opener>,
+    /// The files that do not have their names here any more, or never had, once that is known.
+    nameless: Option<Receiver<HashSet<LibraryId>>>,
     search: Option<Search>,
 }
 
@@ -42,11 +51,8 @@ impl Release {
     /// Searches on for a moment, if it is time, and gives up what was found.
     pub(super) fn step(&mut self, tracer: &mut Tracer) {
         let now = Instant::now();
-        if self.search.is_none() && self.asked.is_none_or(|asked| now - asked >= EVERY) {
-            self.asked = Some(now);
-            self.search = Search::begin(tracer);
-        }
         let Some(search) = &mut self.search else {
+            self.ask(tracer, now);
             return;
         };
         if search.go_on(tracer, now + STEP) {
@@ -56,25 +62,63 @@ impl Release {
             self.search = None;
         }
     }
+
+    /// Asks which files have no name and no user, and begins to search for users once that is known.
+    fn ask(&mut self, tracer: &mut Tracer, now: Instant) {
+        if let Some(nameless) = &self.nameless {
+            let found = match nameless.try_recv() {
+                Ok(found) => found,
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => HashSet::new(),
+            };
+            self.nameless = None;
+            self.search = (!found.is_empty()).then(|| Search::begin(tracer, found));
+        } else if self.asked.is_none_or(|asked| now - asked >= EVERY) {
+            self.asked = Some(now);
+            let mut unused = tracer.without_user();
+            unused.truncate(MAX_NAMES);
+            if !unused.is_empty() {
+                let opener = self
+                    .opener
+                    .get_or_insert_with(|| Opener::new(Place::Process));
+                self.nameless = nameless(unused, opener.clone());
+            }
+        }
+    }
+}
+
+/// Finds those that do not have their names, on a thread: what is at a name may not answer.
+fn nameless(
+    unused: Vec<(LibraryId, PathBuf, u32)>,
+    opener: Opener,
+) -> Option<Receiver<HashSet<LibraryId>>> {
+    let (sender, receiver) = channel();
+    let find = move || {
+        let is_gone = |(library, path, owner): &(LibraryId, PathBuf, u32)| {
+            !library.is_at(path, *owner, &opener)
+        };
+        let found = unused.iter().filter(|one| is_gone(one));
+        // Without us, nobody wants to know.
+        let _ = sender.send(found.map(|(library, ..)| *library).collect());
+    };
+    let started = thread::Builder::new()
+        .name("names of files".into())
+        .spawn(find);
+    started.ok().map(|_| receiver)
 }
 
 impl Search {
-    /// None if there is nothing to search for.
-    fn begin(tracer: &mut Tracer) -> Option<Self> {
-        let unused = tracer.unused();
-        if unused.is_empty() {
-            return None;
-        }
+    fn begin(tracer: &Tracer, unused: HashSet<LibraryId>) -> Self {
         // From now on, every program that begins is looked at; before, one might go by unnoticed whose
         // loader is probed.
         tracer.probe.forget_images();
-        Some(Self {
+        Self {
             unused,
             seen: HashSet::new(),
             left: process::all_pids(),
             rounds: 1,
             look: None,
-        })
+        }
     }
 
     /// Searches until `until`; true at the end.

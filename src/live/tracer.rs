@@ -1,6 +1,7 @@
 //! The probe together with discovery: what is attached where, and attaching to more.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -319,9 +320,9 @@ impl Tracer {
         }
     }
 
-    /// The probed files that nobody may be using.
-    pub fn unused(&mut self) -> HashSet<LibraryId> {
-        self.files.unused()
+    /// The probed files that no process is known to have mapped, the names that they had, and their owners.
+    pub fn without_user(&mut self) -> Vec<(LibraryId, PathBuf, u32)> {
+        self.files.without_user()
     }
 
     /// Removes the probes of a file that no process has, and what was learnt from them.

@@ -136,7 +136,7 @@ fn what_cannot_be_drawn_is_said() {
         "no memory event in what was selected",
     );
     let empty = folder.path("empty");
-    std::fs::write(&empty, "").unwrap();
+    fs::write(&empty, "").unwrap();
     refused(
         &["plot", "--usage", empty.to_str().unwrap(), "-o", "x.svg"],
         "is no report of",

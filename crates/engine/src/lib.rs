@@ -170,6 +170,22 @@ impl State {
     }
 }
 
+/// For tests: a process that is called nothing.
+#[cfg(test)]
+fn task(pid: u32, process: u32, time_ns: u64) -> Task {
+    Task {
+        pid,
+        tid: pid,
+        uid: 0,
+        process,
+        from_birth: true,
+        inner_pid: pid,
+        cgroup: 0,
+        time_ns,
+        comm: String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,21 +212,5 @@ mod tests {
             ..Lost::default()
         };
         assert_eq!(lost, expected);
-    }
-}
-
-/// For tests: a process that is called nothing.
-#[cfg(test)]
-fn task(pid: u32, process: u32, time_ns: u64) -> Task {
-    Task {
-        pid,
-        tid: pid,
-        uid: 0,
-        process,
-        from_birth: true,
-        inner_pid: pid,
-        cgroup: 0,
-        time_ns,
-        comm: String::new(),
     }
 }
