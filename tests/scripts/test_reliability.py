@@ -7,16 +7,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+TARGETS = ["tests/e2e", "tests/faults", "tests/recordings"]
+
+
 def source_of(modules):
-    """The file of a module of tests/e2e."""
-    path = ROOT.joinpath("tests/e2e", *modules)
-    return path.with_suffix(".rs") if path.with_suffix(".rs").exists() else path / "mod.rs"
+    """The file of a module of one of the targets that run the whole program."""
+    paths = [ROOT.joinpath(target, *modules) for target in TARGETS]
+    sources = [source for path in paths for source in (path.with_suffix(".rs"), path / "mod.rs")]
+    return next((source for source in sources if source.exists()), sources[0])
 
 
 class Reliability(unittest.TestCase):
     def test_every_test_that_is_named_is_there(self):
         text = (ROOT / "docs/reliability.md").read_text()
-        named = re.findall(r"`((?:\w+::)+)(root_\w+)`", text)
+        named = re.findall(r"`((?:[a-z_]+::)+)((?:root|a)_\w+)`", text)
         self.assertGreater(len(named), 50)
         for modules, name in named:
             source = source_of(modules.strip(":").split("::"))
@@ -29,7 +33,7 @@ class Reliability(unittest.TestCase):
         self.assertGreater(len(faults), 40)
         for fault in faults:
             shown_by = fault.rsplit("|", 2)[1]
-            self.assertRegex(shown_by, r"`.*(root_|scripts/)", fault)
+            self.assertRegex(shown_by, r"`.*(::\w+|scripts/)", fault)
 
 
 if __name__ == "__main__":
