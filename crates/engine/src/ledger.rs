@@ -134,7 +134,7 @@ impl Ledger {
             Event::Process(task) => {
                 let process = self.living.enter(task.pid);
                 let identity = process.uid.is_none().then(|| identity(task));
-                let (uid, kept) = (process.uid, process.kept());
+                let (uid, kept) = (process.uid, process.account.kept);
                 process.introduce(task, identity);
                 self.shares.change(uid, kept, Kept::default());
                 self.shares.change(process.uid, Kept::default(), kept);
@@ -425,9 +425,8 @@ impl Ledger {
             return change(process);
         }
         process.set_full(self.shares.full(process.uid));
-        let before = process.kept();
         let done = change(process);
-        self.shares.change(process.uid, before, process.kept());
+        self.shares.account(process);
         let [calls, tensors, stacks] = process.take_all_left_out();
         if calls + tensors + stacks > 0 {
             self.left_out += calls;
@@ -466,8 +465,8 @@ impl Ledger {
     fn retire(&mut self, mut process: Process) {
         process.exited = true;
         if !self.is_of_rows {
-            self.shares
-                .change(process.uid, process.kept(), Kept::default());
+            let kept = process.account.kept;
+            self.shares.change(process.uid, kept, Kept::default());
         }
         let ended_ns = process.ended_ns.unwrap_or(0);
         process.sites.after_peak(self.peaks, ended_ns);

@@ -13,7 +13,7 @@ use super::live::LiveSet;
 use super::physical::PhysicalMemory;
 use super::pools::Pools;
 use super::rows::SincePeak;
-use super::shares::{Full, Kept};
+use super::shares::{Account, Full, Kept};
 use super::sites::Sites;
 use super::tensors::Tensors;
 use super::totals::{Sums, Totals};
@@ -105,6 +105,8 @@ pub struct Process {
     /// Of what no more is kept, and the allocations that were left out for that and not freed since.
     full: Full,
     pub(super) live_left_out: u64,
+    /// What it counts for.
+    pub(super) account: Account,
     /// Changes that calls make, while one is entered.
     pub(super) changes: Changes,
     /// Memory that came or went since the highest point, if that is kept.
@@ -146,6 +148,7 @@ impl Process {
             scans: Allowance::default(),
             left_out: 0,
             full: Full::default(),
+            account: Account::default(),
             live_left_out: 0,
             changes: Changes::default(),
             since_peak: None,

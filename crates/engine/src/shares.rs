@@ -15,6 +15,10 @@ use gpuprobe_model::UserLoss;
 const MAX_ALLOCATIONS: usize = 1 << 25;
 /// Units of anything else: 128 MiB.
 const MAX_OTHERS: usize = 1 << 21;
+/// Changes of a process after which it is counted again, as long as there is room for
+/// [`NEAR`] more: to count takes as long as a change.
+const COUNT_EVERY: u32 = 32;
+const NEAR: usize = 1 << 19;
 /// Processes whose losses are told one by one.
 const MAX_LOSERS: usize = 1024;
 
@@ -41,6 +45,14 @@ impl Kept {
             others: self.others >= most.others,
         }
     }
+}
+
+/// What is kept of a process, as it was when that was last counted.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    pub(super) kept: Kept,
+    /// How often it has changed since then.
+    changes: u32,
 }
 
 /// Of what no more is kept.
@@ -129,6 +141,29 @@ impl Shares {
         }
         let his = self.by_user.get(&uid).copied().unwrap_or_default();
         his.has(half).or(self.all.has(self.most))
+    }
+
+    /// Something that is kept of `process` has changed.
+    pub(super) fn account(&mut self, process: &mut Process) {
+        process.account.changes += 1;
+        if process.account.changes < COUNT_EVERY && !self.is_near() {
+            return;
+        }
+        let now = process.kept();
+        let before = std::mem::replace(
+            &mut process.account,
+            Account {
+                kept: now,
+                changes: 0,
+            },
+        );
+        self.change(process.uid, before.kept, now);
+    }
+
+    /// Whether somebody may soon have all that he may.
+    fn is_near(&self) -> bool {
+        self.all.allocations + NEAR >= self.most.allocations / 2
+            || self.all.others + NEAR >= self.most.others / 2
     }
 
     /// What is kept of a process of this user has changed.
@@ -266,6 +301,22 @@ mod tests {
             apply(&mut ledger, &call(1, "cudaMalloc", (2000 + n) << 8, 401));
         }
         assert_eq!(live(&ledger, 1), 100);
+    }
+
+    #[test]
+    fn what_is_counted_now_and_then_is_given_back_whole() {
+        let mut ledger = ledger(MAX_ALLOCATIONS, MAX_OTHERS);
+        for n in 1..=100 {
+            apply(&mut ledger, &call(1, "cudaMalloc", n << 8, n));
+        }
+        let counted = ledger.shares.all.allocations;
+        assert!(
+            (100 - COUNT_EVERY as usize..100).contains(&counted),
+            "{counted}"
+        );
+        apply(&mut ledger, &Event::Exit(task(1, 1, 400)));
+        assert_eq!(ledger.shares.all, Kept::default());
+        assert!(ledger.shares.by_user.is_empty());
     }
 
     #[test]
