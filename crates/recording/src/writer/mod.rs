@@ -223,76 +223,125 @@ fn write_all(
     shared: &Shared,
     mut carry: Option<&mut Carry>,
 ) -> rusqlite::Result<End> {
-    let connection = &writer.file.connection;
-    let mut rows = Rows::new(connection, &writer.facts);
-    let mut sequence = 0;
-    let mut begun: Option<Instant> = None;
-    let mut written = 0;
-    let mut round = Instant::now();
+    let mut writing = Writing::of(writer);
     for batch in first {
-        sequence += 1;
-        connection.execute_batch("BEGIN")?;
-        write_batch(&mut rows, sequence, batch)?;
-        commit(connection, &mut rows)?;
+        writing.batch(batch)?;
+        writing.commit()?;
     }
     let carried = writer.file.bytes()?;
-    let end = loop {
-        let wait = begun.map_or(COMMIT_EVERY, |begun| {
-            COMMIT_EVERY.saturating_sub(begun.elapsed())
-        });
-        let batch = match batches.recv_timeout(wait) {
+    let is_full = loop {
+        let batch = match batches.recv_timeout(writing.may_wait()) {
             Ok(batch) => Some(batch),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => break None,
+            Err(RecvTimeoutError::Disconnected) => break false,
         };
-        // Records that wait for others are written even if nothing more comes.
-        if begun.is_none() && (batch.is_some() || rows.is_waiting()) {
-            connection.execute_batch("BEGIN")?;
-            begun = Some(Instant::now());
-        }
         if let Some(batch) = batch {
-            sequence += 1;
             let bytes = batch.bytes();
             if let Some(carry) = &mut carry {
                 carry.take(&batch);
             }
-            written += write_batch(&mut rows, sequence, batch)?;
+            writing.batch(batch)?;
             shared.queued.fetch_sub(bytes, Ordering::Relaxed);
         }
-        let is_round = begun.is_some() && round.elapsed() >= COMMIT_EVERY;
-        if is_round {
-            rows.next_round();
-            round = Instant::now();
-        }
-        if is_round || rows.is_crowded() {
-            while rows.settle(false, MAX_ROWS)? {
-                connection.execute_batch("COMMIT; BEGIN")?;
-            }
-        }
-        let is_time = is_round || begun.is_some_and(|begun| begun.elapsed() >= COMMIT_EVERY);
-        if is_time || written > MAX_ROWS as u64 {
-            commit(connection, &mut rows)?;
-            if is_time {
-                file::settle(connection)?;
-            }
-            (begun, written) = (None, 0);
-            if writer.is_full(carried)? {
-                break Some(rows.dropped);
-            }
+        if writing.go_on()? && writer.is_full(carried)? {
+            break true;
         }
     };
-    if begun.is_none() {
-        connection.execute_batch("BEGIN")?;
-    }
-    let why = end.map(|_| match writer.limits.files {
+    writing.begin()?;
+    let why = is_full.then_some(match writer.limits.files {
         0 | 1 => STOPPED,
         _ => CONTINUED,
     });
-    let calls = finish(connection, &mut rows, why)?;
-    Ok(match end {
-        None => End::OfRun(calls),
-        Some(dropped) => End::OfFile { calls, dropped },
+    let calls = finish(writing.connection, &mut writing.rows, why)?;
+    let dropped = writing.rows.dropped;
+    Ok(match is_full {
+        false => End::OfRun(calls),
+        true => End::OfFile { calls, dropped },
     })
+}
+
+/// A file that is being written, by transactions.
+struct Writing<'c> {
+    connection: &'c Connection,
+    rows: Rows<'c>,
+    /// Pieces of the log that were written.
+    sequence: i64,
+    /// When the transaction was begun, if one is.
+    begun: Option<Instant>,
+    /// Rows of the transaction, about.
+    written: u64,
+    round: Instant,
+}
+
+impl<'c> Writing<'c> {
+    fn of(writer: &'c Writer) -> Self {
+        let connection = &writer.file.connection;
+        Self {
+            connection,
+            rows: Rows::new(connection, &writer.facts),
+            sequence: 0,
+            begun: None,
+            written: 0,
+            round: Instant::now(),
+        }
+    }
+
+    /// How long the next batch may take to come.
+    fn may_wait(&self) -> Duration {
+        let left = |begun: Instant| COMMIT_EVERY.saturating_sub(begun.elapsed());
+        self.begun.map_or(COMMIT_EVERY, left)
+    }
+
+    fn begin(&mut self) -> rusqlite::Result<()> {
+        if self.begun.is_none() {
+            self.connection.execute_batch("BEGIN")?;
+            self.begun = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, batch: Batch) -> rusqlite::Result<()> {
+        self.begin()?;
+        self.sequence += 1;
+        self.written += write_batch(&mut self.rows, self.sequence, batch)?;
+        Ok(())
+    }
+
+    /// Sees to what is due. True if something was committed.
+    fn go_on(&mut self) -> rusqlite::Result<bool> {
+        // Records that wait for others are written even if nothing more comes.
+        if self.rows.is_waiting() {
+            self.begin()?;
+        }
+        let Some(begun) = self.begun else {
+            return Ok(false);
+        };
+        let is_round = self.round.elapsed() >= COMMIT_EVERY;
+        if is_round {
+            self.rows.next_round();
+            self.round = Instant::now();
+        }
+        if is_round || self.rows.is_crowded() {
+            while self.rows.settle(false, MAX_ROWS)? {
+                self.connection.execute_batch("COMMIT; BEGIN")?;
+            }
+        }
+        let is_time = is_round || begun.elapsed() >= COMMIT_EVERY;
+        if !is_time && self.written <= MAX_ROWS as u64 {
+            return Ok(false);
+        }
+        self.commit()?;
+        if is_time {
+            file::settle(self.connection)?;
+        }
+        Ok(true)
+    }
+
+    fn commit(&mut self) -> rusqlite::Result<()> {
+        commit(self.connection, &mut self.rows)?;
+        (self.begun, self.written) = (None, 0);
+        Ok(())
+    }
 }
 
 /// How a file ends that is full: a key, and what it says. Of a recording that stops, it is not complete.
