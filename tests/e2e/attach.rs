@@ -14,7 +14,7 @@ const WAITING: &str = "gpuprobe: it has no CUDA library loaded; waiting for it t
 #[test]
 fn root_a_pid_that_does_not_exist_is_one_clear_line() {
     // The kernel gives out no id above this.
-    let mut gpuprobe = Setup::pid(4_194_305).spawn();
+    let mut gpuprobe = Setup::pid_without_stacks(4_194_305).spawn();
     assert_ne!(gpuprobe.exit_code(), 0);
     let said = gpuprobe.said();
     assert_eq!(said.len(), 1, "{said:#?}");
@@ -25,7 +25,7 @@ fn root_a_pid_that_does_not_exist_is_one_clear_line() {
 #[test]
 fn root_a_process_that_ends_ends_the_run() {
     let mut workload = Workload::start(Backend::Shared);
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 4096 3");
     let truth = workload.done();
     assert_eq!(gpuprobe.exit_code(), 0);
@@ -38,7 +38,7 @@ fn root_a_process_that_ends_ends_the_run() {
 #[test]
 fn root_a_process_that_is_killed_leaks() {
     let mut workload = Workload::start(Backend::Driver);
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 4096 3");
     let truth = workload.status();
     workload.child.signal(Signal::SIGKILL);
@@ -73,7 +73,7 @@ fn root_a_process_may_end_while_we_attach() {
     for round in 0..24 {
         let mut workload = Workload::start(Backend::Shared);
         workload.send("alloc 512");
-        let mut gpuprobe = Setup::pid(workload.pid).spawn();
+        let mut gpuprobe = Setup::pid_without_stacks(workload.pid).spawn();
         let start = Instant::now();
         // Busy, so that the moments are spread evenly over the 200 ms that attaching takes.
         while start.elapsed() < Duration::from_millis(round * 8) {
@@ -93,7 +93,7 @@ fn root_a_thread_id_stands_for_its_process() {
     let mut workload = Workload::start(Backend::Shared);
     let tid: u32 = workload.ask("thread a");
     workload.say("alloc 512");
-    let mut gpuprobe = Setup::pid(tid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(tid).start();
     workload.say("alloc 4096");
     workload.say("@a alloc 8192");
     let report = gpuprobe.stop();
@@ -124,7 +124,9 @@ fn until_seen(workload: &mut Workload, gpuprobe: &Gpuprobe) -> Duration {
 #[test]
 fn root_a_process_without_cuda_is_waited_for() {
     let mut workload = Workload::start(Backend::Dlopen);
-    let mut gpuprobe = Setup::pid(workload.pid).interval("50ms").start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid)
+        .interval("50ms")
+        .start();
     gpuprobe.stderr.line_starting(WAITING);
     gpuprobe.next_report().assert_totals(Totals::default());
     workload.say(&format!("load {}", standin().runtime()));
@@ -163,7 +165,7 @@ fn root_a_library_loaded_late_is_noticed_system_wide() {
 #[test]
 fn root_a_process_without_cuda_may_end_without_it() {
     let mut workload = Workload::start(Backend::Dlopen);
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     gpuprobe.stderr.line_starting(WAITING);
     workload.done();
     gpuprobe.final_report().assert_totals(Totals::default());
@@ -177,7 +179,7 @@ fn root_a_zombie_is_not_waited_for() {
     wait_for("a zombie", || {
         (state_of(workload.pid) == Some('Z')).then_some(())
     });
-    let mut gpuprobe = Setup::pid(workload.pid).spawn();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).spawn();
     has_reported_or_failed_in_one_line(&mut gpuprobe);
     assert_eq!(state_of(workload.pid), Some('Z'));
 }
@@ -190,7 +192,7 @@ fn root_a_stopped_process_is_left_stopped() {
     wait_for("a stopped process", || {
         (state_of(workload.pid) == Some('T')).then_some(())
     });
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     assert_eq!(state_of(workload.pid), Some('T'));
     kill(raw(workload.pid), Signal::SIGCONT).unwrap();
     workload.say("alloc 4096");
@@ -203,8 +205,10 @@ fn root_a_stopped_process_is_left_stopped() {
 fn root_two_tracers_of_one_process_are_both_exact() {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("freenull");
-    let mut first = Setup::pid(workload.pid).start();
-    let mut second = Setup::pid(workload.pid).args(["--attach", "multi"]).start();
+    let mut first = Setup::pid_without_stacks(workload.pid).start();
+    let mut second = Setup::pid_without_stacks(workload.pid)
+        .args(["--attach", "multi"])
+        .start();
     workload.say("alloc 4096 10");
     workload.say("free 2 5");
     let truth = workload.status();

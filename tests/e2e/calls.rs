@@ -6,7 +6,7 @@ use crate::harness::{Backend, Report, Setup, Truth, Workload, standin};
 
 /// Runs commands under a tracer that was there from the start.
 fn traced(backend: Backend, arguments: &[&str], commands: &[&str]) -> (Report, Truth, u32) {
-    let mut gpuprobe = Setup::command([standin().program_text(backend)])
+    let mut gpuprobe = Setup::command_without_stacks([standin().program_text(backend)])
         .args(arguments.iter().copied())
         .start();
     let pid = gpuprobe.talk.ready();
@@ -49,7 +49,8 @@ fn root_a_thread_that_only_frees_and_ends_disturbs_nothing() {
 
 #[test]
 fn root_threads_are_told_apart_by_id_and_name() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
+    let mut gpuprobe =
+        Setup::command_without_stacks([standin().program_text(Backend::Shared)]).start();
     let talk = &mut gpuprobe.talk;
     let pid = talk.ready();
     let loader: u32 = talk.ask("thread loader");
@@ -135,7 +136,7 @@ fn root_zero_bytes_are_a_call_and_no_block() {
 fn root_memory_allocated_before_us_is_an_unknown_free() {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("alloc 4096 5");
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("free 1 2");
     workload.say("alloc 512 2");
     workload.say("free 3 3");
@@ -197,7 +198,7 @@ fn root_calls_after_a_longjmp_are_seen() {
 #[test]
 fn root_calls_from_deeper_on_the_stack_than_a_longjmp_are_seen() {
     let program = compiled("longjmp").to_str().unwrap().to_owned();
-    let mut gpuprobe = Setup::command([program]).start();
+    let mut gpuprobe = Setup::command_without_stacks([program]).start();
     assert_eq!(gpuprobe.exit_code(), 0);
     gpuprobe.final_report().assert_totals(Totals {
         alloc_calls: 16,

@@ -14,7 +14,7 @@ fn root_the_commands_children_are_followed() {
         standin().program_text(Backend::Shared)
     );
     let script = format!("{child} >&2 & {child} >&2; wait; ( {child} >&2 ); exit 3");
-    let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", &script]).start();
     assert_eq!(gpuprobe.exit_code(), 3);
     let report = gpuprobe.final_report();
     report.assert_totals(Totals {
@@ -40,7 +40,7 @@ fn root_many_children_at_once_are_followed() {
             script += &format!("{program} -c 'alloc 4096 3; free 0; exit' >&2 & ");
         }
     }
-    let mut gpuprobe = Setup::command(["sh", "-c", &(script + "wait")]).start();
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", &(script + "wait")]).start();
     assert_eq!(gpuprobe.exit_code(), 0);
     let report = gpuprobe.final_report();
     report.assert_totals(Totals {
@@ -62,7 +62,7 @@ fn root_a_child_that_outlives_the_command_goes_on() {
     for copy in &copies {
         let program = copy.standin().program_text(Backend::Shared);
         let script = format!("exec 3<&0; {program} <&3 & exit 5");
-        let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
+        let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", &script]).start();
         gpuprobe.talk.ready();
         gpuprobe.talk.say("alloc 4096 3");
         assert_eq!(gpuprobe.exit_code(), 5);
@@ -77,7 +77,7 @@ fn root_a_child_that_outlives_the_command_goes_on() {
 const TREE: &str = "@child & (@grandchild & wait) & exec @root";
 
 fn traced(family: &Family) -> Gpuprobe {
-    let setup = Setup::pid(family.root()).args(["--children"]);
+    let setup = Setup::pid_without_stacks(family.root()).args(["--children"]);
     setup.interval("50ms").start()
 }
 
@@ -116,7 +116,7 @@ fn root_living_children_and_grandchildren_are_traced() {
 fn root_without_children_only_the_process_is_traced() {
     let family = Family::start(TREE);
     let mut members = family.members(["root", "child", "grandchild"]);
-    let mut gpuprobe = Setup::pid(family.root()).start();
+    let mut gpuprobe = Setup::pid_without_stacks(family.root()).start();
     tell(&mut members, "alloc 4096 3");
     members[0].say("fork alloc 512 2");
     let report = gpuprobe.stop();
@@ -193,7 +193,9 @@ fn born_while_others_are_found() -> bool {
     let family = Family::start(&format!("{before}(@gate ; @late & wait) & exec @root"));
     let [_root, first, _second, _third, last] = family.members(["root", "a", "b", "c", "d"]);
     let mut gate = family.member("gate");
-    let mut gpuprobe = Setup::pid(family.root()).args(["--children"]).spawn();
+    let mut gpuprobe = Setup::pid_without_stacks(family.root())
+        .args(["--children"])
+        .spawn();
     wait_for("the first to be found", || {
         has_breakpoints(first.pid).then_some(())
     });

@@ -12,7 +12,7 @@ use crate::harness::{
 fn root_a_command_in_a_chroot_is_traced_from_its_first_call() {
     for backend in [Backend::Shared, Backend::Driver] {
         let root = Root::new();
-        let mut gpuprobe = Setup::command(root.words(backend)).start();
+        let mut gpuprobe = Setup::command_without_stacks(root.words(backend)).start();
         let pid = gpuprobe.talk.ready();
         gpuprobe.talk.say("alloc 4096 3");
         gpuprobe.talk.say("free 0");
@@ -29,7 +29,7 @@ fn root_a_process_in_a_chroot_is_attached_to_late() {
     let root = Root::new();
     let mut workload = root.start(Backend::Shared);
     workload.say("freenull");
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     assert_eq!(gpuprobe.announced().1, 2);
     workload.say("alloc 4096 3");
     let report = gpuprobe.stop();
@@ -40,7 +40,7 @@ fn root_a_process_in_a_chroot_is_attached_to_late() {
 #[test]
 fn root_a_library_in_a_chroot_is_noticed_when_it_is_opened() {
     let root = Root::new();
-    let mut gpuprobe = Setup::command(root.words(Backend::Dlopen)).start();
+    let mut gpuprobe = Setup::command_without_stacks(root.words(Backend::Dlopen)).start();
     gpuprobe.talk.ready();
     gpuprobe.talk.say("load /libcudart.so.12");
     gpuprobe.talk.say("alloc 4096 3");
@@ -105,8 +105,11 @@ fn root_one_file_is_attached_to_once_however_many_see_it() {
     );
     let _root = alone.members(["root"]);
     let mut members = tree.members(["one", "two", "three", "root"]);
-    let [mut of_one, mut of_all] =
-        [&alone, &tree].map(|f| Setup::pid(f.root()).args(["--children"]).start());
+    let [mut of_one, mut of_all] = [&alone, &tree].map(|f| {
+        Setup::pid_without_stacks(f.root())
+            .args(["--children"])
+            .start()
+    });
     assert_eq!(of_one.announced(), of_all.announced());
     for member in &mut members {
         member.say("alloc 4096 3");

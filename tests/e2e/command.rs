@@ -26,7 +26,7 @@ fn root_the_exit_status_is_the_commands() {
         ("kill9", 128 + 9),
         ("abort", 128 + 6),
     ] {
-        let mut gpuprobe = Setup::command([workload()]).start();
+        let mut gpuprobe = Setup::command_without_stacks([workload()]).start();
         let pid = gpuprobe.talk.ready();
         gpuprobe.talk.say("alloc 4096 2");
         gpuprobe.talk.send(how);
@@ -45,7 +45,7 @@ fn root_the_exit_status_is_the_commands() {
 #[test]
 fn root_a_command_that_does_not_exist_is_one_clear_line() {
     for missing in ["/nonexistent/program", "no-program-has-this-name"] {
-        let mut gpuprobe = Setup::command([missing]).spawn();
+        let mut gpuprobe = Setup::command_without_stacks([missing]).spawn();
         assert_eq!(gpuprobe.exit_code(), 127);
         let said = gpuprobe.said();
         let errors: Vec<_> = said
@@ -66,7 +66,7 @@ fn root_a_run_says_that_it_waits_for_cuda_and_what_it_attached_to() {
         let copy = OwnCopy::new();
         let program = copy.standin().program_text(backend);
         let script = script.replace("RUNTIME", &copy.standin().runtime());
-        let mut gpuprobe = Setup::command([&*program, "-c", &script]).spawn();
+        let mut gpuprobe = Setup::command_without_stacks([&*program, "-c", &script]).spawn();
         assert_eq!(gpuprobe.exit_code(), status);
         let said = gpuprobe.said();
         let first = format!("gpuprobe: tracing {program}: {begins}");
@@ -101,7 +101,7 @@ fn root_signals_are_passed_on() {
         (Signal::SIGTERM, 143),
         (Signal::SIGHUP, 129),
     ] {
-        let mut gpuprobe = Setup::command([workload()]).start();
+        let mut gpuprobe = Setup::command_without_stacks([workload()]).start();
         let pid = gpuprobe.talk.ready();
         gpuprobe.talk.say("alloc 4096");
         gpuprobe.child.signal(signal);
@@ -116,7 +116,7 @@ fn root_signals_are_passed_on() {
 #[test]
 fn root_a_command_may_handle_the_signal() {
     let script = "trap 'echo caught; exit 5' TERM; echo ready $$; while :; do read line; done";
-    let mut gpuprobe = Setup::command(["sh", "-c", script]).start();
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", script]).start();
     let pid = gpuprobe.talk.ready();
     gpuprobe.child.signal(Signal::SIGTERM);
     // A shell runs its trap when the command at hand has ended.
@@ -130,7 +130,7 @@ fn root_a_command_may_handle_the_signal() {
 
 #[test]
 fn root_input_and_output_are_the_commands() {
-    let mut gpuprobe = Setup::command(["cat"]).start();
+    let mut gpuprobe = Setup::command_without_stacks(["cat"]).start();
     for line in ["one", "", "three  with blanks"] {
         gpuprobe.talk.send(line);
     }
@@ -143,7 +143,7 @@ fn root_input_and_output_are_the_commands() {
 fn root_input_may_be_closed() {
     let closed = ["sh", "-c", "exec \"$0\" \"$@\" <&-"];
     let script = format!("{} -c 'alloc 4096; exit' >&2", workload());
-    let mut gpuprobe = Setup::command(["sh", "-c", &script])
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", &script])
         .wrapped(closed)
         .start();
     assert_eq!(gpuprobe.exit_code(), 0, "{:#?}", gpuprobe.said());
@@ -158,7 +158,7 @@ fn root_input_may_be_closed() {
 #[test]
 fn root_the_environment_and_folder_are_kept() {
     let script = "echo \"$GREETING\"; pwd; echo \"[$SUDO_UID]\"";
-    let mut gpuprobe = Setup::command(["sh", "-c", script])
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", script])
         .env("GREETING", "good  day")
         .start();
     assert_eq!(gpuprobe.exit_code(), NOTHING);
@@ -173,7 +173,7 @@ fn root_the_environment_and_folder_are_kept() {
 fn root_under_sudo_the_command_has_its_users_rights() {
     let script = "id -u; id -g; id -G; grep -c '^CapEff:.0000000000000000$' /proc/self/status; \
                   echo $GREETING";
-    let mut gpuprobe = Setup::command(["sh", "-c", script])
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", script])
         .env("SUDO_UID", "12345")
         .env("SUDO_GID", "23456")
         .env("GREETING", "hello")
@@ -202,7 +202,7 @@ fn root_under_sudo_the_environment_is_the_users_again() {
             .env("SUDO_UID", &nobody.uid.to_string())
             .env("SUDO_GID", &nobody.gid.to_string())
     };
-    let mut gpuprobe = under_sudo(Setup::command(["sh", "-c", script])).start();
+    let mut gpuprobe = under_sudo(Setup::command_without_stacks(["sh", "-c", script])).start();
     assert_eq!(gpuprobe.exit_code(), NOTHING);
     let [home, shell] = [&nobody.dir, &nobody.shell].map(|path| path.display());
     assert_eq!(
@@ -213,7 +213,7 @@ fn root_under_sudo_the_environment_is_the_users_again() {
             nobody.uid.to_string()
         ]
     );
-    let mut gpuprobe = under_sudo(Setup::command(["sh", "-c", script]))
+    let mut gpuprobe = under_sudo(Setup::command_without_stacks(["sh", "-c", script]))
         .args(["--as-root"])
         .start();
     assert_eq!(gpuprobe.exit_code(), NOTHING);
@@ -230,7 +230,7 @@ fn root_under_sudo_the_environment_is_the_users_again() {
 
 #[test]
 fn root_under_pkexec_the_command_has_its_users_rights() {
-    let mut gpuprobe = Setup::command(["sh", "-c", "id -u; id -g"])
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", "id -u; id -g"])
         .env("PKEXEC_UID", "12345")
         .start();
     assert_eq!(gpuprobe.exit_code(), NOTHING);
@@ -246,7 +246,7 @@ fn root_under_sudo_a_command_is_traced_from_its_first_call() {
     let load = format!("load {}; {script}", copy.standin().runtime());
     for (backend, script) in [(Backend::Shared, script), (Backend::Dlopen, &*load)] {
         let program = copy.standin().program_text(backend);
-        let mut gpuprobe = Setup::command([&*program, "-c", script])
+        let mut gpuprobe = Setup::command_without_stacks([&*program, "-c", script])
             .env("SUDO_UID", "12345")
             .env("SUDO_GID", "23456")
             .start();
@@ -263,7 +263,7 @@ fn root_a_file_that_cannot_be_executed_is_refused() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("no-program");
     fs::write(&path, "not a program").unwrap();
-    let mut gpuprobe = Setup::command([path.to_str().unwrap()]).spawn();
+    let mut gpuprobe = Setup::command_without_stacks([path.to_str().unwrap()]).spawn();
     assert_eq!(gpuprobe.exit_code(), 126);
     assert!(gpuprobe.said().last().unwrap().contains("no-program"));
 }
@@ -287,7 +287,7 @@ fn root_an_error_of_ours_leaves_nothing_stopped() {
         assert_eq!(said(&reply, "status"), "3", "{reply}");
         said(&reply, "stopped") == "1"
     };
-    let mut gpuprobe = Setup::command([crate::stopped::parent()])
+    let mut gpuprobe = Setup::command_without_stacks([crate::stopped::parent()])
         .on_stdout()
         .args(["-o", "/dev/full"])
         .interval("500ms")
@@ -316,7 +316,7 @@ fn root_an_error_of_ours_leaves_nothing_stopped() {
 
 #[test]
 fn root_a_time_limit_ends_tracing_and_not_the_command() {
-    let mut gpuprobe = Setup::command([workload()])
+    let mut gpuprobe = Setup::command_without_stacks([workload()])
         .args(["--duration", "1ms"])
         .start();
     gpuprobe.talk.ready();
@@ -329,7 +329,8 @@ fn root_a_time_limit_ends_tracing_and_not_the_command() {
 
 #[test]
 fn root_a_command_killed_while_it_is_held_ends_the_run() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Dlopen)]).start();
+    let mut gpuprobe =
+        Setup::command_without_stacks([standin().program_text(Backend::Dlopen)]).start();
     let pid = gpuprobe.talk.ready();
     gpuprobe.child.signal(Signal::SIGSTOP);
     gpuprobe.talk.send(&format!("load {}", standin().runtime()));

@@ -36,7 +36,9 @@ fn innermost(pid: u32) -> u32 {
 #[test]
 fn root_pids_are_the_hosts_and_the_containers_are_said() {
     for (words, inner) in namespaces() {
-        let mut gpuprobe = Setup::command(&words).interval("50ms").start();
+        let mut gpuprobe = Setup::command_without_stacks(&words)
+            .interval("50ms")
+            .start();
         assert_eq!(gpuprobe.talk.ready(), inner);
         let outer = innermost(gpuprobe.child.pid());
         gpuprobe.talk.say("alloc 4096 3");
@@ -61,7 +63,7 @@ fn root_a_process_in_a_pid_namespace_is_attached_to_late() {
         assert_eq!(workload.pid, inner);
         workload.say("freenull");
         let outer = innermost(workload.child.pid());
-        let mut gpuprobe = Setup::pid(outer).start();
+        let mut gpuprobe = Setup::pid_without_stacks(outer).start();
         workload.say("alloc 4096 3");
         let report = gpuprobe.stop();
         report.assert_totals(workload.status());
@@ -73,7 +75,7 @@ fn root_a_process_in_a_pid_namespace_is_attached_to_late() {
 #[test]
 fn root_outside_of_namespaces_there_is_no_other_pid() {
     let mut workload = Workload::start(Backend::Shared);
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 4096");
     let report = gpuprobe.stop();
     assert_eq!(report.process(workload.pid)["container_pid"], json!(null));
@@ -86,13 +88,13 @@ fn root_short_lived_processes_have_their_container_too() {
     let program = standin().program_text(Backend::Shared);
     let script = format!("{program} -c 'alloc 4096; exit' >&2; :");
     let words = cgroup.words(&["unshare", "--pid", "--fork", "sh", "-c", &script]);
-    let mut gpuprobe = Setup::command(&words).start();
+    let mut gpuprobe = Setup::command_without_stacks(&words).start();
     let report = gpuprobe.final_report();
     let process = &report["memleak"]["processes"][0];
     assert_eq!(process["live_bytes"], 4096);
     let said = ["container_pid", "cgroup", "container"].map(|key| process[key].clone());
     assert_eq!(said, [json!(2), json!(cgroup.path()), json!(cgroup.id)]);
-    let mut gpuprobe = Setup::command(&words)
+    let mut gpuprobe = Setup::command_without_stacks(&words)
         .args(["--container", &cgroup.id])
         .start();
     assert_eq!(gpuprobe.final_report()["memleak"]["alloc_calls"], 1);
@@ -108,8 +110,8 @@ fn root_cgroup_and_container_are_said() {
         let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
         workload.say("freenull");
         let pid = innermost(workload.child.pid());
-        let mut gpuprobe = Setup::pid(pid).start();
-        let mut text = Setup::pid(pid).format("text").start();
+        let mut gpuprobe = Setup::pid_without_stacks(pid).start();
+        let mut text = Setup::pid_without_stacks(pid).format("text").start();
         workload.say("alloc 4096");
         let report = gpuprobe.stop();
         let process = report.process(pid);
@@ -141,7 +143,7 @@ fn root_libraries_that_only_the_process_can_see_are_probed() {
     let words = hidden_program();
     let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
     workload.say("freenull");
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 4096 3");
     let report = gpuprobe.stop();
     report.assert_totals(workload.status());
@@ -150,7 +152,7 @@ fn root_libraries_that_only_the_process_can_see_are_probed() {
 
 #[test]
 fn root_a_command_may_enter_another_mount_namespace() {
-    let mut gpuprobe = Setup::command(hidden_program()).start();
+    let mut gpuprobe = Setup::command_without_stacks(hidden_program()).start();
     let pid = gpuprobe.talk.ready();
     gpuprobe.talk.say("alloc 4096 3");
     gpuprobe.talk.say("free 0");

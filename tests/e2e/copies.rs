@@ -12,7 +12,7 @@ fn run_in_turn(programs: &[String]) -> crate::harness::Report {
         .iter()
         .map(|program| format!("{program} -c 'alloc 4096 3; free 0; exit' >&2"))
         .collect();
-    let mut gpuprobe = Setup::command(["sh", "-c", &script.join(" && ")]).start();
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", &script.join(" && ")]).start();
     let report = gpuprobe.final_report();
     assert_eq!(gpuprobe.exit_code(), 0);
     report
@@ -65,7 +65,8 @@ fn root_a_library_of_several_names_is_probed_once() {
 #[test]
 fn root_one_process_may_have_two_copies() {
     let copy = OwnCopy::new();
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Dlopen)]).start();
+    let mut gpuprobe =
+        Setup::command_without_stacks([standin().program_text(Backend::Dlopen)]).start();
     let pid = gpuprobe.talk.ready();
     gpuprobe.talk.say(&format!("load {}", standin().runtime()));
     gpuprobe.talk.say("alloc 4096 3");
@@ -88,7 +89,7 @@ fn root_a_deleted_library_is_probed() {
     let mut workload = Workload::spawn(&mut std::process::Command::new(program));
     workload.say("freenull");
     copy.delete_files();
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 4096 3");
     workload.say("free 0");
     let report = gpuprobe.stop();

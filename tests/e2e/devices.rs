@@ -37,7 +37,9 @@ fn device(report: &Report, pid: u32, bytes: u64) -> Value {
 fn four_devices(backend: Backend, arguments: &[&str]) -> Gpuprobe {
     let mut command = vec![standin().program_text(backend)];
     command.extend(arguments.iter().map(|&a| a.to_owned()));
-    Setup::command(command).env("STANDIN_DEVICES", "4").start()
+    Setup::command_without_stacks(command)
+        .env("STANDIN_DEVICES", "4")
+        .start()
 }
 
 fn each_thread_has_its_own(backend: Backend, arguments: &[&str]) {
@@ -145,8 +147,8 @@ fn root_attached_late_a_device_is_unknown_until_it_is_chosen() {
         workload.say("alloc 512");
         workload.say("thread old");
         workload.say("@old alloc 512");
-        let mut gpuprobe = Setup::pid(workload.pid).start();
-        let mut text = Setup::pid(workload.pid)
+        let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
+        let mut text = Setup::pid_without_stacks(workload.pid)
             .args(["--group", "thread"])
             .format("text")
             .start();
@@ -220,7 +222,7 @@ fn root_attached_late_a_device_is_unknown_below_what_was_seen() {
     for device in [1, 2] {
         workload.say(&format!("ctx create {device}"));
     }
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     // At the bottom of what is seen, the context that is made is current instead of another.
     let made = workload.say("ctx create 3");
     let made = made.split(' ').next().unwrap().to_owned();
@@ -295,7 +297,7 @@ fn root_attached_late_to_a_program_that_can_see_one_device_it_is_known() {
         .arg(standin().program(Backend::Shared));
     let mut workload = Workload::spawn(&mut command);
     workload.say("alloc 512");
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 1000");
     assert_eq!(device(&gpuprobe.stop(), workload.pid, 1000), 0);
 }

@@ -47,9 +47,10 @@ fn started_by_us(kind: &str) {
     let mut traced: Vec<_> = Backend::ALL
         .into_iter()
         .map(|backend| {
-            let mut gpuprobe = Setup::command([copy.standin().program_text(backend)])
-                .args(["--attach", kind])
-                .start();
+            let mut gpuprobe =
+                Setup::command_without_stacks([copy.standin().program_text(backend)])
+                    .args(["--attach", kind])
+                    .start();
             let pid = gpuprobe.talk.ready();
             load_if_needed(&copy, backend, &mut gpuprobe.talk);
             leak_one(&mut gpuprobe.talk);
@@ -74,7 +75,9 @@ fn attached_late(kind: &str) {
             load_if_needed(&copy, backend, &mut workload);
             // The static runtime opens the driver at its first call.
             workload.say("freenull");
-            let gpuprobe = Setup::pid(workload.pid).args(["--attach", kind]).start();
+            let gpuprobe = Setup::pid_without_stacks(workload.pid)
+                .args(["--attach", kind])
+                .start();
             (backend, workload, gpuprobe)
         })
         .collect();

@@ -99,7 +99,7 @@ fn root_everything_asked_for_must_hold() {
         ),
     ];
     for (arguments, accepted) in table {
-        let setup = Setup::pid(family.root()).args(["--children"]);
+        let setup = Setup::pid_without_stacks(family.root()).args(["--children"]);
         let mut gpuprobe = modes(setup.args(arguments.iter().copied())).start();
         let what = arguments.join(" ");
         work_and_check(&mut gpuprobe, &mut members, accepted, &what);
@@ -132,7 +132,7 @@ fn root_containers_and_cgroups_are_told_apart() {
         (&["--cgroup", two.outer(), "--container", &one.id], &[]),
     ];
     for (arguments, accepted) in table {
-        let setup = Setup::pid(family.root()).args(["--children"]);
+        let setup = Setup::pid_without_stacks(family.root()).args(["--children"]);
         let mut gpuprobe = modes(setup.args(arguments.iter().copied())).start();
         let what = arguments.join(" ");
         work_and_check(&mut gpuprobe, &mut members, accepted, &what);
@@ -179,7 +179,7 @@ fn root_processes_of_a_command_are_judged_as_they_come() {
         (&["--comm", "gamma", "--comm", "sh", "--comm", "beta2"], 2),
         (&["--uid", "1"], 0),
     ] {
-        let setup = Setup::command(["sh", "-c", &script]);
+        let setup = Setup::command_without_stacks(["sh", "-c", &script]);
         let mut gpuprobe = modes(setup.args(arguments.iter().copied())).start();
         let report = gpuprobe.final_report();
         report.assert_nothing_lost();
@@ -203,7 +203,7 @@ fn root_processes_of_a_command_are_judged_as_they_come() {
 fn root_after_an_exec_a_process_is_judged_anew() {
     let family = Family::start("@before & exec @root");
     let [mut before, _root] = family.members(["before", "root"]);
-    let setup = || Setup::pid(family.root()).args(["--children", "--comm"]);
+    let setup = || Setup::pid_without_stacks(family.root()).args(["--children", "--comm"]);
     let mut of_before = setup().args(["before"]).start();
     let mut of_after = setup().args(["workload_driver"]).start();
     before.say("alloc 4096 3");

@@ -72,7 +72,7 @@ fn root_another_library_of_a_process_is_probed_soon() {
 #[test]
 fn root_a_library_is_probed_soon_by_a_tracer_of_children() {
     let library = standin().runtime();
-    let setup = |pid| Setup::pid(pid).args(["--children"]);
+    let setup = |pid| Setup::pid_without_stacks(pid).args(["--children"]);
     measure("with_children", setup, &[], &library);
 }
 
@@ -132,7 +132,8 @@ fn root_a_library_is_probed_soon_beside_many_processes_that_want_all_attention()
 #[test]
 fn root_a_command_misses_nothing_after_it_opens_a_library() {
     let copies: Vec<_> = (0..6).map(|_| OwnCopy::new()).collect();
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Dlopen)]).start();
+    let mut gpuprobe =
+        Setup::command_without_stacks([standin().program_text(Backend::Dlopen)]).start();
     let talk = &mut gpuprobe.talk;
     talk.ready();
     for (round, copy) in copies.iter().enumerate() {
@@ -161,7 +162,7 @@ fn root_children_of_a_command_miss_nothing_after_they_open_a_library() {
         format!("{program} -c 'load {library}; alloc 64 50; free 0 20; exit' >&2 & ")
     });
     let script = runs.collect::<String>() + "wait";
-    let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", &script]).start();
     let report = gpuprobe.final_report();
     report.assert_nothing_lost();
     report.assert_calls(&[("cudaMalloc", 200)]);

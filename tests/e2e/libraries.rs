@@ -25,7 +25,7 @@ fn root_a_library_without_the_functions_is_left_alone() {
     assert!(workload.hear().starts_with("error"), "it has no cudaMalloc");
     workload.say(&format!("load {}", copy.standin().runtime()));
     workload.say("freenull");
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 4096 3");
     let report = gpuprobe.stop();
     report.assert_totals(workload.status());
@@ -44,7 +44,7 @@ fn root_a_process_with_only_such_a_library_is_waited_for() {
     let mut workload = Workload::start(Backend::Dlopen);
     workload.send(&format!("load {}", other.display()));
     workload.hear();
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.done();
     gpuprobe.final_report().assert_totals(Totals::default());
 }
@@ -61,7 +61,7 @@ fn root_a_fifo_under_the_name_of_a_library_is_not_waited_for() {
     fs::remove_file(&runtime).unwrap();
     let fifo = runtime.with_file_name("libcudart.so.12 (deleted)");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 4096 3");
     gpuprobe.stop().assert_totals(workload.status());
 }
@@ -87,7 +87,7 @@ fn root_of_many_files_that_are_no_libraries_of_cuda_a_few_are_named() {
     }
     workload.say(&format!("load {}", standin().runtime()));
     workload.say("freenull");
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 4096 3");
     gpuprobe.stop().assert_totals(workload.status());
     let said = gpuprobe.said();

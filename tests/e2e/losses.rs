@@ -46,7 +46,11 @@ fn root_calls_beyond_a_full_ring_are_counted_exactly_and_shown() {
     let _alone = alone();
     let mut workload = Workload::start(Backend::Driver);
     workload.say("alloc 4096 2");
-    let start = |format: &str| Setup::pid(workload.pid).format(format).start();
+    let start = |format: &str| {
+        Setup::pid_without_stacks(workload.pid)
+            .format(format)
+            .start()
+    };
     let (mut json, mut text, mut csv) = (start("json"), start("text"), start("csv"));
     workload.say("free 0");
     let seen_before = workload.status();
@@ -74,7 +78,9 @@ fn root_calls_beyond_a_full_ring_are_counted_exactly_and_shown() {
 fn root_after_a_loss_the_rest_is_seen() {
     let _alone = alone();
     let mut workload = Workload::start(Backend::Driver);
-    let mut gpuprobe = Setup::pid(workload.pid).interval("50ms").start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid)
+        .interval("50ms")
+        .start();
     pause(&gpuprobe);
     workload.say("race 2 200000 4096");
     let made = workload.status();

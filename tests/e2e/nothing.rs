@@ -24,10 +24,10 @@ fn ending(setup: Setup, commands: &[&str]) -> (Option<String>, i32) {
 
 #[test]
 fn root_a_command_without_cuda_is_nothing_to_trace() {
-    let script = |script: &str| Setup::command(["sh", "-c", script]);
+    let script = |script: &str| Setup::command_without_stacks(["sh", "-c", script]);
     let why = |program: &str| Some(format!("{program} never loaded CUDA (libcuda, libcudart)"));
     assert_eq!(
-        ending(Setup::command(["true"]), &[]),
+        ending(Setup::command_without_stacks(["true"]), &[]),
         (why("true"), NOTHING)
     );
     // A failure of the command's own is more.
@@ -38,14 +38,14 @@ fn root_a_command_without_cuda_is_nothing_to_trace() {
         assert_eq!(ending(child, &["exit"]), (None, 0), "{backend:?}");
     }
     let load = format!("load {}", standin().runtime());
-    let late = Setup::command([standin().program_text(Backend::Dlopen)]);
+    let late = Setup::command_without_stacks([standin().program_text(Backend::Dlopen)]);
     assert_eq!(ending(late, &[&load, "exit"]), (None, 0));
 }
 
 #[test]
 fn root_what_did_not_match_is_named() {
     let workload = |options: &[&str]| {
-        let setup = Setup::command([standin().program_text(Backend::Static)]);
+        let setup = Setup::command_without_stacks([standin().program_text(Backend::Static)]);
         let setup = setup.args(options.iter().copied());
         ending(setup, &["alloc 4096", "exit"])
     };
@@ -95,11 +95,14 @@ fn root_a_process_without_cuda_is_nothing_to_trace() {
     let mut sleeps = Guarded::spawn(Command::new("sleep").arg("1")).unwrap();
     let pid = sleeps.pid();
     let why = format!("process {pid} had no CUDA loaded (libcuda, libcudart) while it was traced");
-    assert_eq!(ending(Setup::pid(pid), &[]), (Some(why), NOTHING));
+    assert_eq!(
+        ending(Setup::pid_without_stacks(pid), &[]),
+        (Some(why), NOTHING)
+    );
     sleeps.wait();
     // One that has it loaded could have been traced.
     let mut idle = Workload::start(Backend::Shared);
-    let setup = Setup::pid(idle.pid).args(["--duration", "100ms"]);
+    let setup = Setup::pid_without_stacks(idle.pid).args(["--duration", "100ms"]);
     assert_eq!(ending(setup, &[]), (None, 0));
     idle.say("exit");
 }

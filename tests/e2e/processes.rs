@@ -16,7 +16,8 @@ fn child_of(reply: &str) -> (u32, String, Truth) {
 
 #[test]
 fn root_a_forked_child_has_an_account_of_its_own() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
+    let mut gpuprobe =
+        Setup::command_without_stacks([standin().program_text(Backend::Shared)]).start();
     let talk = &mut gpuprobe.talk;
     let pid = talk.ready();
     talk.say("alloc 4096 3");
@@ -34,7 +35,8 @@ fn root_a_forked_child_has_an_account_of_its_own() {
 
 #[test]
 fn root_a_forked_child_does_not_free_its_parents_memory() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)]).start();
+    let mut gpuprobe =
+        Setup::command_without_stacks([standin().program_text(Backend::Driver)]).start();
     let talk = &mut gpuprobe.talk;
     let pid = talk.ready();
     let address = talk.say("alloc 4096");
@@ -55,7 +57,8 @@ fn root_a_forked_child_does_not_free_its_parents_memory() {
 
 #[test]
 fn root_exec_starts_afresh() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
+    let mut gpuprobe =
+        Setup::command_without_stacks([standin().program_text(Backend::Shared)]).start();
     let talk = &mut gpuprobe.talk;
     let pid = talk.ready();
     talk.say("alloc 4096 3");
@@ -85,7 +88,9 @@ fn root_exec_starts_afresh() {
 fn root_exec_in_a_process_that_is_traced_late_starts_afresh() {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("freenull");
-    let mut gpuprobe = Setup::pid(workload.pid).interval("50ms").start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid)
+        .interval("50ms")
+        .start();
     workload.say("alloc 4096 3");
     workload.send(&format!("exec {}", standin().program_text(Backend::Shared)));
     assert_eq!(workload.ready(), workload.pid);
@@ -107,7 +112,7 @@ fn root_exec_in_a_process_that_is_traced_late_starts_afresh() {
 
 #[test]
 fn root_a_leak_is_reported_once_and_again_at_the_end() {
-    let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)])
+    let mut gpuprobe = Setup::command_without_stacks([standin().program_text(Backend::Shared)])
         .interval("50ms")
         .start();
     let pid = gpuprobe.talk.ready();

@@ -73,7 +73,7 @@ fn nobody_is_stopped(mut parent: Workload, setup: Setup) {
 #[test]
 fn root_children_of_a_process_that_we_did_not_start_are_never_stopped() {
     let parent = Workload::spawn(&mut Command::new(parent()));
-    let setup = Setup::pid(parent.pid).args(["--children"]);
+    let setup = Setup::pid_without_stacks(parent.pid).args(["--children"]);
     nobody_is_stopped(parent, setup);
 }
 
@@ -88,7 +88,7 @@ fn root_nobody_in_the_system_is_stopped() {
 fn root_programs_of_a_command_are_stopped() {
     // The other tests would see it. One that is told to go on before it has got as far as to stop
     // never does, which is as good: it has run nothing meanwhile.
-    let mut gpuprobe = Setup::command([parent()])
+    let mut gpuprobe = Setup::command_without_stacks([parent()])
         .env("GPUPROBE_LOG", "info")
         .start();
     gpuprobe.talk.ready();

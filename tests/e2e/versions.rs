@@ -76,7 +76,7 @@ fn renamed(mut bytes: Vec<u8>) -> Vec<u8> {
 #[test]
 fn root_every_runtime_of_a_process_is_counted() {
     let installed = Installed::new();
-    let mut gpuprobe = Setup::command(installed.words(Backend::Dlopen)).start();
+    let mut gpuprobe = Setup::command_without_stacks(installed.words(Backend::Dlopen)).start();
     let pid = gpuprobe.talk.ready();
     for (size, runtime) in (1..).zip(RUNTIMES) {
         gpuprobe.talk.say(&installed.load(runtime));
@@ -98,7 +98,7 @@ fn root_two_drivers_and_two_runtimes_of_a_process_are_counted() {
     let other = "other/lib/libcudart.so.13";
     installed.put("libcudart.so.12", other, renamed);
     installed.put("libcuda.so.1", "other/lib/libcuda.so.2", renamed);
-    let mut gpuprobe = Setup::command(installed.words(Backend::Dlopen)).start();
+    let mut gpuprobe = Setup::command_without_stacks(installed.words(Backend::Dlopen)).start();
     let pid = gpuprobe.talk.ready();
     gpuprobe.talk.say(&installed.load(RUNTIMES[0]));
     gpuprobe.talk.say("alloc 4096 3");
@@ -135,7 +135,7 @@ fn root_processes_with_different_versions_are_counted() {
         ),
     ];
     let script = script.join(" & ") + " & wait";
-    let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
+    let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", &script]).start();
     let report = gpuprobe.final_report();
     report.assert_nothing_lost();
     report.assert_calls(&[("cuMemAlloc_v2", 1), ("cudaMalloc", 9)]);
@@ -153,7 +153,7 @@ fn root_attached_late_every_version_is_probed() {
         workload.say(&installed.load(runtime));
         workload.say("freenull");
     }
-    let mut gpuprobe = Setup::pid(workload.pid).start();
+    let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     assert_eq!(gpuprobe.announced().1, RUNTIMES.len() as u64 + 1);
     for (size, runtime) in (1..).zip(RUNTIMES) {
         workload.say(&installed.load(runtime));
@@ -189,7 +189,7 @@ fn root_a_replaced_library_is_probed_in_those_that_still_have_it() {
         }
         let maps = fs::read_to_string(format!("/proc/{}/maps", workload.pid)).unwrap();
         assert!(maps.contains("libcuda.so.1 (deleted)"));
-        let mut gpuprobe = Setup::pid(workload.pid).start();
+        let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
         assert_eq!(gpuprobe.announced().1, 2);
         workload.say("alloc 4096 3");
         workload.say("free 0");
@@ -202,7 +202,7 @@ fn root_a_replaced_library_is_probed_in_those_that_still_have_it() {
 #[test]
 fn root_a_library_may_be_replaced_while_it_is_traced() {
     let installed = Installed::new();
-    let mut gpuprobe = Setup::command(installed.words(Backend::Dlopen)).start();
+    let mut gpuprobe = Setup::command_without_stacks(installed.words(Backend::Dlopen)).start();
     let pid = gpuprobe.talk.ready();
     gpuprobe.talk.say(&installed.load(RUNTIMES[0]));
     gpuprobe.talk.say("alloc 4096 3");

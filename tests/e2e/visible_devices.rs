@@ -53,7 +53,7 @@ fn root_the_gpus_of_the_host_are_named() {
     let nvml = Nvml::with_gpus(4);
     for (visible, gpus) in table {
         let mut gpuprobe = nvml
-            .given_to(Setup::command(words(visible)))
+            .given_to(Setup::command_without_stacks(words(visible)))
             .interval("50ms")
             .start();
         let pid = gpuprobe.talk.ready();
@@ -78,7 +78,7 @@ fn root_the_gpus_of_the_host_are_named() {
 fn attached_late(setup: impl FnOnce(Setup) -> Setup, visible: &str) -> (Report, u32) {
     let mut workload = start(Some(visible));
     workload.say("freenull");
-    let mut gpuprobe = setup(Setup::pid(workload.pid)).start();
+    let mut gpuprobe = setup(Setup::pid_without_stacks(workload.pid)).start();
     workload.say("setdevice 0");
     workload.say("alloc 4096");
     (gpuprobe.stop(), workload.pid)
@@ -119,7 +119,7 @@ fn root_in_a_container_the_gpus_are_those_that_it_was_given() {
     let mut command = Command::new(env);
     let mut workload = Workload::spawn(command.arg("STANDIN_DEVICES=2").args(words));
     workload.say("freenull");
-    let setup = Setup::pid(workload.pid).env("STANDIN_NVML_MINORS", "100");
+    let setup = Setup::pid_without_stacks(workload.pid).env("STANDIN_NVML_MINORS", "100");
     let mut gpuprobe = nvml.given_to(setup).start();
     workload.say("setdevice 0");
     workload.say("alloc 4096");
@@ -135,7 +135,7 @@ fn root_devices_that_the_program_chose_itself_are_unknown() {
     for seen in 1..=2 {
         let mut words = words(None);
         words[1] = format!("STANDIN_DEVICES={seen}");
-        let mut gpuprobe = nvml.given_to(Setup::command(words)).start();
+        let mut gpuprobe = nvml.given_to(Setup::command_without_stacks(words)).start();
         let pid = gpuprobe.talk.ready();
         gpuprobe.talk.say("setdevice 0");
         gpuprobe.talk.say("alloc 4096");
@@ -163,7 +163,7 @@ fn root_processes_that_number_differently_add_up_by_gpu() {
          CUDA_VISIBLE_DEVICES=0,2 STANDIN_DEVICES=4 @two & wait",
     );
     let [mut one, mut two] = family.members(["one", "two"]);
-    let setup = Setup::pid(family.root()).args(["--children"]);
+    let setup = Setup::pid_without_stacks(family.root()).args(["--children"]);
     let mut gpuprobe = nvml.given_to(setup).start();
     one.say("setdevice 0");
     one.say("alloc 4096 3");

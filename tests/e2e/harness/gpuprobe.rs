@@ -32,6 +32,7 @@ pub(crate) struct Setup {
     format: String,
     to_file: bool,
     user: Option<u32>,
+    takes_stacks: bool,
 }
 
 impl Setup {
@@ -48,6 +49,7 @@ impl Setup {
             format: "json".to_owned(),
             to_file: true,
             user: None,
+            takes_stacks: true,
         }
     }
 
@@ -61,6 +63,26 @@ impl Setup {
         let mut setup = Self::everything();
         setup.command.extend(command.into_iter().map(Into::into));
         setup
+    }
+
+    /// [`Self::pid`] without call stacks: where nobody looks at them, the kernel starts with half the work.
+    pub(crate) fn pid_without_stacks(pid: u32) -> Self {
+        Self::pid(pid).without_stacks()
+    }
+
+    /// [`Self::command`], in the same way.
+    pub(crate) fn command_without_stacks<S: Into<String>>(
+        command: impl IntoIterator<Item = S>,
+    ) -> Self {
+        Self::command(command).without_stacks()
+    }
+
+    fn without_stacks(self) -> Self {
+        let takes_stacks = false;
+        Self {
+            takes_stacks,
+            ..self
+        }
     }
 
     pub(crate) fn args<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
@@ -122,6 +144,15 @@ impl Setup {
     }
 
     /// Starts gpuprobe and waits for nothing.
+    /// Options about call stacks, which only memory has.
+    fn stacks(&self) -> &[&str] {
+        let is_said = self.arguments.iter().any(|word| word == "--stacks");
+        match self.takes_stacks || is_said || !self.modes.contains(&"--memleak") {
+            true => &[],
+            false => &["--stacks", "off"],
+        }
+    }
+
     pub(crate) fn spawn(self) -> Gpuprobe {
         let folder = TempDir::new().unwrap();
         let reports = folder.path().join("reports");
@@ -143,6 +174,7 @@ impl Setup {
             .args(self.interval.iter().flat_map(|i| ["--interval", i]))
             .args(["--format", &self.format])
             .args(&self.arguments)
+            .args(self.stacks())
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
