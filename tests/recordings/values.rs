@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::replay::{PID, call, replay, row};
+use crate::replay::{self, PID, call, row};
 use crate::schema::{answers, is_map, replays};
 use crate::untrusted::{SEEDS, seed};
 use crate::{Folder, everything, incidents, python, report, report_json, scene, stacks, tensors};
@@ -22,8 +22,9 @@ use crate::{Folder, everything, incidents, python, report, report_json, scene, s
 type Record = fn(&Path);
 
 /// Recordings that are made here.
-const SCENES: [(&str, Record); 11] = [
+const SCENES: [(&str, Record); 12] = [
     ("second_device", record_on_the_second_device),
+    ("replay", replay::record),
     ("incidents", incidents::record_scene),
     ("training", scene::training),
     ("host", scene::host),
@@ -288,8 +289,8 @@ fn every_loss_is_told_with_its_own_count() {
     recorder.note(scene::mark(34, false, true, Default::default()));
     recorder.finish();
     let last: Value =
-        serde_json::from_str(&replay(&file, &["--last", "--format", "json"])).unwrap();
-    let text = replay(&file, &["--last"]);
+        serde_json::from_str(&replay::replay(&file, &["--last", "--format", "json"])).unwrap();
+    let text = replay::replay(&file, &["--last"]);
     let of_file = report_json(&file, &[]);
     let connection = Connection::open(&file).unwrap();
     let said = report(&file, &[]);
