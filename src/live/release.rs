@@ -30,6 +30,8 @@ const MAX_ROUNDS: u32 = 10;
 pub(super) struct Release {
     asked: Option<Instant>,
     opener: Option<Opener>,
+    /// How many files have been looked for, of as many as there are.
+    names: usize,
     /// The files that do not have their names here any more, or never had, once that is known.
     nameless: Option<Receiver<HashSet<LibraryId>>>,
     search: Option<Search>,
@@ -76,7 +78,11 @@ impl Release {
         } else if self.asked.is_none_or(|asked| now - asked >= EVERY) {
             self.asked = Some(now);
             let mut unused = tracer.without_user();
+            // Those that have their names are there the next time, too.
+            let begun = self.names.checked_rem(unused.len()).unwrap_or(0);
+            unused.rotate_left(begun);
             unused.truncate(MAX_NAMES);
+            self.names = begun + unused.len();
             if !unused.is_empty() {
                 let opener = self
                     .opener

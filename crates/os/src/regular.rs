@@ -40,6 +40,14 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     reopen(&find(path)?, std::process::id())
 }
 
+/// [`open_regular`] of what the user has named: whoever serves it, as the user's own mounts are.
+///
+/// # Errors
+/// As [`open_regular`].
+pub fn open_input(path: &Path) -> io::Result<File> {
+    open_found(&find(path)?)
+}
+
 /// [`open_regular`] of the very file that process `pid` has mapped from one of these addresses to the
 /// other, also when it was deleted, or another is at its path by now.
 ///
@@ -67,13 +75,13 @@ fn find(path: &Path) -> io::Result<File> {
 /// Longest text that is read whole: nobody has one of these on purpose.
 const MAX_TEXT: u64 = 256 << 20;
 
-/// The text in the regular file `path`.
+/// The text in the regular file `path`, which the user has named.
 ///
 /// # Errors
-/// As [`open_regular`]; `FileTooLarge` of more than 256 MiB, `InvalidData` if it is not UTF-8.
+/// As [`open_input`]; `FileTooLarge` of more than 256 MiB, `InvalidData` if it is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    open_regular(path)?
+    open_input(path)?
         .take(MAX_TEXT + 1)
         .read_to_string(&mut text)?;
     if text.len() as u64 > MAX_TEXT {
@@ -146,6 +154,11 @@ fn is_of_process(user: u32, users: &str) -> bool {
 /// Opens for reading what was only found so far, by way of process `pid`, if that waits for nobody.
 fn reopen(place: &File, pid: u32) -> io::Result<File> {
     mounts::check(place, pid)?;
+    open_found(place)
+}
+
+/// The same, whoever it waits for.
+fn open_found(place: &File) -> io::Result<File> {
     if !place.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }

@@ -12,7 +12,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, Statement};
 
 use super::{opening, row};
-use gpuprobe_os::regular::open_regular;
+use gpuprobe_os::regular::open_input;
 
 /// No value that is read is longer than this: what a file contains must not exhaust memory.
 const MAX_VALUE_BYTES: i32 = 64 << 20;
@@ -234,7 +234,7 @@ fn is_of_a_trace(table: &str) -> bool {
 
 fn check_magic(path: &Path) -> Result<()> {
     let shown = path.display();
-    let mut file = open_regular(path).with_context(|| format!("cannot open {shown}"))?;
+    let mut file = open_input(path).with_context(|| format!("cannot open {shown}"))?;
     let mut magic = [0; 16];
     let mut read = 0;
     while read < magic.len() {

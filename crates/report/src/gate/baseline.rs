@@ -14,7 +14,7 @@ use super::Amount;
 use super::found::Found;
 use crate::fold;
 use gpuprobe_model::stack::Frame;
-use gpuprobe_os::regular::open_regular;
+use gpuprobe_os::regular::open_input;
 use gpuprobe_os::say;
 use gpuprobe_stacks::allocators::down_to_start;
 use gpuprobe_stacks::cuda::{file_name, is_own};
@@ -120,8 +120,7 @@ impl Baseline {
     /// The file cannot be read, or has no report of memory in JSON.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let file =
-            open_regular(path).with_context(|| format!("cannot read the baseline {shown}"))?;
+        let file = open_input(path).with_context(|| format!("cannot read the baseline {shown}"))?;
         let mut last = None;
         let documents = serde_json::Deserializer::from_reader(BufReader::new(file));
         for document in documents.into_iter::<Document>() {
