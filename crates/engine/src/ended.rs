@@ -190,42 +190,20 @@ impl EndedProcesses {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use gpuprobe_cuda::FUNCTIONS;
-    use gpuprobe_model::event::{Call, Event};
+    use gpuprobe_model::event::Event;
     use gpuprobe_model::identity::Identity;
 
-    use crate::{Ledger, task};
+    use crate::{Ledger, call, task};
 
     /// A ledger with ended processes that hold so many allocations of 8 bytes each.
     fn ended(holding: &[u64]) -> Ledger {
         let mut ledger = Ledger::default();
-        let row = (0u16..)
-            .zip(FUNCTIONS)
-            .find(|(_, f)| f.symbol == "cudaMalloc");
-        let (row, function) = row.unwrap();
         for (pid, &count) in (1..).zip(holding) {
             let begun = Event::Process(task(pid, pid, 0));
             ledger.apply(&begun, |_| Identity::default());
             for address in 1..=count {
-                ledger.apply(
-                    &Event::Call(Call {
-                        pid,
-                        tid: pid,
-                        row,
-                        function,
-                        result: 0,
-                        captured: false,
-                        start_ns: address,
-                        end_ns: address,
-                        address: address << 8,
-                        size_bytes: 8,
-                        device: Some(0),
-                        context: 0,
-                        stack: 0,
-                        detail: None,
-                    }),
-                    |_| Identity::default(),
-                );
+                let call = call(pid, "cudaMalloc", address << 8, address);
+                ledger.apply(&call, |_| Identity::default());
             }
             ledger.apply(&Event::Exit(task(pid, pid, 1000)), |_| Identity::default());
         }

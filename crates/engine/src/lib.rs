@@ -186,6 +186,32 @@ fn task(pid: u32, process: u32, time_ns: u64) -> Task {
     }
 }
 
+/// For tests: a call of one thread, of 8 bytes at the first device.
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+fn call(pid: u32, symbol: &str, address: u64, at_ns: u64) -> Event {
+    let row = (0u16..)
+        .zip(gpuprobe_cuda::FUNCTIONS)
+        .find(|(_, f)| f.symbol == symbol);
+    let (row, function) = row.unwrap();
+    Event::Call(Call {
+        pid,
+        tid: pid,
+        row,
+        function,
+        result: 0,
+        captured: false,
+        start_ns: at_ns,
+        end_ns: at_ns,
+        address,
+        size_bytes: 8,
+        device: Some(0),
+        context: 0,
+        stack: 0,
+        detail: None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -210,33 +210,11 @@ impl Shares {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::{Identity, Ledger, task};
-    use gpuprobe_cuda::FUNCTIONS;
-    use gpuprobe_model::event::{Call, Event, Task, Tensor};
+    use crate::{Identity, Ledger, call, task};
+    use gpuprobe_model::event::{Event, Task, Tensor};
     use std::rc::Rc;
 
     use gpuprobe_model::stack::{CallStack, Location};
-
-    fn call(pid: u32, symbol: &str, address: u64, at_ns: u64) -> Event {
-        let row = (0u16..).zip(FUNCTIONS).find(|(_, f)| f.symbol == symbol);
-        let (row, function) = row.unwrap();
-        Event::Call(Call {
-            pid,
-            tid: pid,
-            row,
-            function,
-            result: 0,
-            captured: false,
-            start_ns: at_ns,
-            end_ns: at_ns,
-            address,
-            size_bytes: 8,
-            device: Some(0),
-            context: 0,
-            stack: 0,
-            detail: None,
-        })
-    }
 
     /// A ledger with room for so much, and processes `1` and `2` of user 1001 and `3` of user 1002.
     fn ledger(allocations: usize, others: usize) -> Ledger {
