@@ -11,19 +11,21 @@ from python_frames import WHOLE, lines_of
 
 MIB = 1 << 20
 ACTIVE = "active_allocated"
+# Freed, and still used by another stream: part of what PyTorch calls active.
+PENDING = "active_pending_free"
 PAIRS = 200_000
 
 
-def active_blocks(device):
-    """The blocks of a device of torch_tensors.py that are handed out.
+def blocks_of(device, state):
+    """The blocks of a device of torch_tensors.py that are in one state.
 
     >>> block = {"address": 512, "size": 1024, "requested_size": 1000, "state": "active_allocated"}
     >>> free = dict(block, address=1536, state="inactive")
-    >>> [block["address"] for block in active_blocks({"segments": [{"blocks": [block, free]}]})]
+    >>> [block["address"] for block in blocks_of({"segments": [{"blocks": [block, free]}]}, ACTIVE)]
     [512]
     """
     blocks = (block for segment in device["segments"] for block in segment["blocks"])
-    return [block for block in blocks if block["state"] == ACTIVE]
+    return [block for block in blocks if block["state"] == state]
 
 
 def largest_gap(device):
@@ -67,7 +69,7 @@ def compare_sums(report, after):
         if not device["mallocs"]:
             continue
         ours, number = told.get(device["device"], {}), device["device"]
-        blocks = active_blocks(device)
+        blocks = blocks_of(device, ACTIVE)
         expected = {
             "allocated_bytes": device["allocated"],
             "reserved_bytes": device["reserved"],
@@ -83,6 +85,8 @@ def compare_sums(report, after):
         }
         for key, value in expected.items():
             yield f"{key} of cuda:{number}", value, ours.get(key)
+        pending = sum(block["size"] for block in blocks_of(device, PENDING))
+        yield f"active of cuda:{number}, less what waits", device["active"] - pending, ours.get("allocated_bytes")
         if ours.get("requested_bytes") is not None:
             requested = sum(block["requested_size"] for block in blocks)
             yield f"requested_bytes of cuda:{number}", requested, ours["requested_bytes"]
@@ -96,7 +100,7 @@ def compare_lines(bench, report, after):
             continue
         one = told[device["device"]]
         expected, ours = Counter(), Counter()
-        for block in active_blocks(device):
+        for block in blocks_of(device, ACTIVE):
             lines = tuple(tuple(line) for line in block.get("frames", []))
             expected[lines] += block["size"]
         for site in one["sites"]:
@@ -145,7 +149,7 @@ def check_tensors(bench, steps, configuration=""):
     bench.equal("exit status", 0, tracer.wait(SLOW_SECONDS))
     tracer.finish()
     for device in after["devices"]:
-        blocks = active_blocks(device)
+        blocks = blocks_of(device, ACTIVE)
         ours = recorded_blocks(recording, after["monotonic_ns"], device["device"])
         expected = {block["address"]: block["size"] for block in blocks}
         bench.equal("recorded blocks", expected, {at: size for at, (size, _) in ours.items()})
@@ -168,9 +172,9 @@ def check_tensors_late(bench):
     tracer.wait_tracing()
     target.go()
     after = target.truth("wait", 2, SLOW_SECONDS)
-    addresses = {block["address"] for block in active_blocks(before["devices"][0])}
+    addresses = {block["address"] for block in blocks_of(before["devices"][0], ACTIVE)}
     device = after["devices"][0]
-    old = sum(b["size"] for b in active_blocks(device) if b["address"] in addresses)
+    old = sum(b["size"] for b in blocks_of(device, ACTIVE) if b["address"] in addresses)
     (ours,) = process_of(tracer.fresh_report(), target.pid)["pytorch"]
     for key, expected in (("allocated_bytes", device["allocated"]), ("reserved_bytes", device["reserved"])):
         bench.equal(key, expected, ours[key])
@@ -181,7 +185,7 @@ def check_tensors_late(bench):
     (ours,) = process_of(tracer.fresh_report(), target.pid)["pytorch"]
     for key, expected in (("allocated_bytes", device["allocated"]), ("reserved_bytes", device["reserved"])):
         bench.equal(f"{key} after a release", expected, ours[key])
-    left = sum(b["size"] for b in active_blocks(device) if b["address"] in addresses)
+    left = sum(b["size"] for b in blocks_of(device, ACTIVE) if b["address"] in addresses)
     bench.equal("before_bytes after a release", True, left - 9 * MIB <= ours["before_bytes"] <= left < old)
     tracer.finish()
     target.go()
