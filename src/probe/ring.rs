@@ -1,7 +1,7 @@
 //! Reading a BPF ring buffer through a small window.
 //!
 //! libbpf maps the whole ring, twice in a row so that records never wrap, and the kernel counts
-//! every page of that as resident: 32 MiB for our 16 MiB ring, in a program whose own memory is
+//! every page of that as resident: 64 MiB for a ring of 32 MiB, in a program whose own memory is
 //! under one. This reader maps the half MiB that it is reading. The protocol is the kernel's
 //! (`kernel/bpf/ringbuf.c`): a page with the consumer's position, a page with the producer's, and
 //! the data; each record starts with a 32-bit length whose top bits say busy and discarded.
