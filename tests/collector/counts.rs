@@ -1,4 +1,4 @@
-//! What is handed over is what the program did.
+//! The collector's records match the work that the program did.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,12 +6,12 @@ use gpuprobe_wire::{Api, UNKNOWN_ID, flags};
 
 use crate::run::{Handed, Run, Setup, of};
 
-/// Work for the GPU.
+/// GPU work, excluding memory operations.
 const COMMANDS: &str = "module add mul; launch all 5; stream; launch add 7 stream=0; \
      copy h2d 4096 3; copy d2h 100 2; copy d2d 64; copy h2d 512 2 stream=0 pinned; set 256 4; \
      syncstream 0; synchronize";
 
-/// Memory. Copies and sets have some of their own, which the program does not count.
+/// Memory operations. They make copies and sets of their own, which the program does not count.
 const MEMORY: &str = "alloc 1000 3; free 0 2; managed 300; pitched 100 7; pinned 8192; \
      async 2048 2; afree 0; freenull 2; alloc 64";
 
@@ -24,7 +24,7 @@ const VERSIONS: [(&str, u32); 6] = [
     ("13.5", 130_500),
 ];
 
-/// Counts and bytes are those of the program.
+/// Asserts that counts and bytes of the records equal the program's.
 fn agrees(run: &Run) {
     let handed = &run.handed;
     let kernels = of!(handed, Kernel);
@@ -41,7 +41,7 @@ fn agrees(run: &Run) {
     );
 }
 
-/// Every kernel, copy, set and memory operation was made by a call that is there too.
+/// Every kernel, copy, set and memory record has the correlation id of a recorded call.
 fn joined(handed: &Handed) {
     let mut calls: HashMap<u32, Vec<Api>> = HashMap::new();
     for call in of!(handed, Api) {
@@ -93,7 +93,7 @@ fn memory_of_every_version_is_that_of_the_program() {
         let (taken, given) = (of_operation(1), of_operation(2));
         assert_eq!(taken.len() as u64, run.truth("allocs"));
         assert_eq!(given.len() as u64, run.truth("frees"));
-        // What is pinned is of the host, and not in the program's count of bytes.
+        // Pinned memory is on the host and not in the program's byte count.
         let live = run.truth("bytes") + run.truth("pinned_bytes");
         assert_eq!(taken.iter().sum::<u64>() - given.iter().sum::<u64>(), live);
         let later = memory.iter().filter(|memory| memory.asynchronous != 0);
@@ -291,7 +291,7 @@ fn calls_that_fail_say_so() {
         let failed = calls.filter(|call| named(call) && call.result != 0);
         failed.map(|call| (call.domain, call.result)).collect()
     };
-    // The driver's call ends first.
+    // The driver call returns before the runtime call.
     assert_eq!(failed("Alloc"), [(1, 2)]);
     assert_eq!(failed("cudaMalloc"), [(2, 2)]);
     assert_eq!(failed("emcpy"), [(1, 719), (2, 719)]);

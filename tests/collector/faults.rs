@@ -1,4 +1,4 @@
-//! A CUPTI that misbehaves costs records, never the program.
+//! A misbehaving CUPTI costs records and never disturbs the program.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ fn with(faults: &str) -> Run {
     Setup::new("workload", WORK).faults(faults).run().unharmed()
 }
 
-/// Nothing is collected, which is said in one line with `text` in it.
+/// Asserts that nothing is collected and that exactly one message contains `text`.
 fn off(setup: Setup, text: &str) {
     let run = setup.run().unharmed().says(text);
     assert_eq!(run.truth("launches"), 200);
@@ -33,7 +33,7 @@ fn without_a_cupti_that_works_the_program_runs_on() {
     off(work().faults("old_version"), "older than 11.8");
     let kernels = work().kinds("kernel").faults("refused=10,refused=3");
     let run = kernels.run().unharmed().silent();
-    // A second refusal replaces the first: CONCURRENT_KERNEL is had.
+    // A second refusal replaces the first: CONCURRENT_KERNEL is enabled instead.
     assert_eq!(of!(run.handed, Kernel).len(), 200);
     let none = work().kinds("memset").faults("refused=2");
     off(none, "cuptiActivityEnable: CUPTI_ERROR_NOT_SUPPORTED (27)");
@@ -87,7 +87,8 @@ fn what_cupti_drops_is_counted() {
     run.handed.complete();
 }
 
-/// Buffers are so few and small that CUPTI must drop; whatever happens, all are accounted for.
+/// Runs with buffers so few and small that CUPTI must drop records; asserts that collected and
+/// dropped records add up.
 #[test]
 fn buffers_that_overflow_lose_only_what_is_counted() {
     let setup = Setup::new("workload", "module k; launchstorm 4 5000")
@@ -173,7 +174,7 @@ fn a_cupti_with_less_in_it_does() {
     assert_eq!(of!(run.handed, Kernel).len(), 200);
     let header = run.handed.complete().last();
     assert_eq!(header.flags & flags::MONOTONIC, 0);
-    // It has no clock that could be read.
+    // The namespace has no clock to read.
     assert_eq!((header.cupti_ns, header.monotonic_ns), (0, 0));
     assert!(run.handed.functions.is_empty());
 }

@@ -1,4 +1,4 @@
-//! A libcupti is found without being named.
+//! The collector finds libcupti without an explicit path.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ fn nvtx_is_handed_on_to_the_one_that_is_found() {
     let setup = || Setup::new("workload", WORK).variable("SPY_NVTX", "1");
     let run = setup().run().unharmed().silent();
     assert_eq!(of!(run.handed, Kernel).len(), 3);
-    // Where there is none, NVTX is told so; the spy gives up then.
+    // Without libcupti, NVTX gets an error; the spy then stops.
     let none = setup().variable("GPUPROBE_CUPTI", "/nowhere").run();
     assert!(!none.status.success());
     assert!(

@@ -1,4 +1,4 @@
-//! Beginnings and ends of processes, of the traced program's and of gpuprobe's.
+//! Process start and exit, of the traced program and of gpuprobe.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,7 +10,7 @@ use gpuprobe_wire::{SETTINGS_VARIABLE, Settings, Tracer, flags};
 
 use crate::run::{Run, Running, Setup, of};
 
-/// A workload that takes commands until it is told to end.
+/// A workload that takes commands until its input is closed.
 fn told(setup: Setup) -> Running {
     let mut setup = setup;
     setup.command().stdin(Stdio::piped());
@@ -35,7 +35,7 @@ fn a_killed_program_loses_its_last_period_only() {
     assert_eq!(run.handed.last().flags & flags::LAST, 0);
 }
 
-/// Nothing would be flushed on time here; what ends a context does it.
+/// No timer flushes here; only the end of the context does.
 #[test]
 fn a_context_that_ends_gives_what_it_has() {
     for (program, begin, end) in [
@@ -71,8 +71,8 @@ fn a_program_that_becomes_another_begins_again() {
         workload.display()
     );
     let run = Setup::new("workload", &commands).run();
-    // In the same process another collector starts to count. What the first had not handed over
-    // is gone with it.
+    // The new program in the same process starts a new collector. Records that the old one had not
+    // delivered are lost with it.
     let last = run
         .handed
         .headers

@@ -1,7 +1,7 @@
-//! The collector as users get it, loaded into CUDA programs by the stand-in driver, with the
-//! stand-in CUPTI behaving and misbehaving. A spy in front of the collector writes down what it
-//! hands over; gpuprobe itself and BPF have no part in it. Where files are given to other users, root
-//! is needed: that is `collector` of the end-to-end tests.
+//! The collector as it is injected into CUDA programs by the stand-in driver, against a
+//! well-behaved and a misbehaving stand-in CUPTI. A spy library in front of the collector logs its
+//! batches; gpuprobe and BPF are not involved. The tests that need files of other users need root:
+//! see `collector` in the end-to-end tests.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Running a workload with the collector, and what was handed over.
+//! Runs a workload with the collector and reads the batches that it delivered.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,10 +14,11 @@ use tempfile::TempDir;
 
 use crate::harness::standin::standin;
 
-/// A run of a workload may take so long.
+/// Timeout of a workload.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The library, written once, to where `cargo clean` will find it: what is static is never dropped.
+/// Path of the collector library, written once below `target`: statics are never dropped, so `cargo
+/// clean` removes it.
 fn collector() -> &'static Path {
     static COLLECTOR: OnceLock<PathBuf> = OnceLock::new();
     COLLECTOR.get_or_init(|| {
@@ -27,21 +28,21 @@ fn collector() -> &'static Path {
             TempDir::new_in(folder).unwrap(),
             folder.join("collector.so"),
         );
-        // At once: another run of the tests may have it open.
+        // Atomically: a concurrent test run may have it open.
         fs::copy(library.path(), new.path().join("new")).unwrap();
         fs::rename(new.path().join("new"), &own).unwrap();
         own
     })
 }
 
-/// How a workload is to be run.
+/// Configuration of a run.
 pub(crate) struct Setup {
     command: Command,
     folder: TempDir,
 }
 
 impl Setup {
-    /// `program` does `commands`, as the stand-in's workloads do.
+    /// A run of the stand-in workload `program` with `commands`.
     pub(crate) fn new(program: &str, commands: &str) -> Self {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let standin = standin();
@@ -89,7 +90,7 @@ impl Setup {
         self.variable(SETTINGS_VARIABLE, settings.to_string())
     }
 
-    /// Only these kinds.
+    /// Collects only these kinds of records.
     pub(crate) fn kinds(self, kinds: &str) -> Self {
         self.settings(Settings {
             kinds: kinds.parse().unwrap(),
@@ -102,12 +103,12 @@ impl Setup {
         &mut self.command
     }
 
-    /// Runs it to its end.
+    /// Runs the workload to its exit.
     pub(crate) fn run(self) -> Run {
         self.start().end()
     }
 
-    /// Starts it; commands may follow on its standard input.
+    /// Starts the workload; further commands can be written to its standard input.
     pub(crate) fn start(mut self) -> Running {
         let mut child = self.command.spawn().unwrap();
         let stdin = child.stdin.take();
@@ -119,7 +120,7 @@ impl Setup {
     }
 }
 
-/// A workload that runs.
+/// A running workload.
 pub(crate) struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -128,7 +129,7 @@ pub(crate) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Already gone, unless the test failed.
+        // The process has exited unless the test failed.
         let _gone = self.child.kill();
         let _gone = self.child.wait();
     }
@@ -139,7 +140,7 @@ impl Running {
         self.stdin.as_mut().unwrap()
     }
 
-    /// Waits until what was handed over so far makes `enough`.
+    /// Waits until the records delivered so far satisfy `enough`.
     pub(crate) fn until(&self, enough: impl Fn(&Handed) -> bool) {
         let deadline = Instant::now() + LONGEST;
         while !enough(&Handed::read(self.folder.path())) {
@@ -148,7 +149,7 @@ impl Running {
         }
     }
 
-    /// The next line of its standard error; the rest is not kept.
+    /// The next line of standard error; lines before it are discarded.
     pub(crate) fn read_stderr_line(&mut self, line: &mut String) {
         let stderr = self.child.stderr.take().unwrap();
         BufReader::new(stderr).read_line(line).unwrap();
@@ -158,7 +159,7 @@ impl Running {
         self.child.kill().unwrap();
     }
 
-    /// Closes its standard input and waits for its end.
+    /// Closes standard input and waits for the exit.
     pub(crate) fn end(mut self) -> Run {
         drop(self.stdin.take());
         let stdout = read_in_thread(self.child.stdout.take());
@@ -192,7 +193,7 @@ fn read_in_thread(
     })
 }
 
-/// A workload that has ended.
+/// The output of a workload that has exited.
 pub(crate) struct Run {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
@@ -201,7 +202,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// What the program says that it did.
+    /// The program's own counts, by name.
     pub(crate) fn truth(&self, field: &str) -> u64 {
         let done = self
             .stdout
@@ -214,7 +215,7 @@ impl Run {
             .unwrap_or_else(|| panic!("no {field} in {done}"))
     }
 
-    /// Fails unless the program came to no harm, and what it is told of went right.
+    /// Asserts that the program succeeded and that every self-check it reports passed.
     pub(crate) fn unharmed(self) -> Self {
         assert!(self.status.success(), "{}: {}", self.status, self.stderr);
         assert!(!self.stdout.contains("error"), "{}", self.stdout);
@@ -222,7 +223,7 @@ impl Run {
         self
     }
 
-    /// Fails unless there is just one line on standard error, with `text` in it.
+    /// Asserts that standard error is one line that contains `text`.
     pub(crate) fn says(self, text: &str) -> Self {
         assert_eq!(self.stderr.lines().count(), 1, "{}", self.stderr);
         assert!(self.stderr.starts_with("gpuprobe: "), "{}", self.stderr);
@@ -230,14 +231,14 @@ impl Run {
         self
     }
 
-    /// Fails if there is anything on standard error.
+    /// Asserts that standard error is empty.
     pub(crate) fn silent(self) -> Self {
         assert_eq!(self.stderr, "");
         self
     }
 }
 
-/// What the collector handed over.
+/// Records and batches that the collector delivered.
 #[derive(Default)]
 pub(crate) struct Handed {
     pub(crate) headers: Vec<BatchHeader>,
@@ -261,7 +262,7 @@ impl Handed {
 
     fn add(&mut self, batch: &Batch<'_>) {
         let mut records = 0;
-        // Another collector, in another process or in what the process has become.
+        // A second collector, in another process or after an exec.
         if batch.header.sequence == 0 {
             self.texts.clear();
             self.functions.clear();
@@ -286,7 +287,8 @@ impl Handed {
         self.headers.push(batch.header);
     }
 
-    /// Fails unless all batches of the one process are there, and the last says that it is.
+    /// Asserts that all batches of the single process arrived and that the last one is marked as
+    /// last.
     pub(crate) fn complete(&self) -> &Self {
         let mut before = 0;
         for (number, header) in (0u64..).zip(&self.headers) {
@@ -309,7 +311,7 @@ impl Handed {
     }
 }
 
-/// Records of one kind: `of!(handed, Kernel)`.
+/// The records of one kind: `of!(handed, Kernel)`.
 macro_rules! of {
     ($handed:expr, $kind:ident) => {
         $handed.all(|record| match record {

@@ -1,4 +1,4 @@
-//! Attaching to running processes.
+//! Attach to running processes.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const WAITING: &str = "gpuprobe: it has no CUDA library loaded; waiting for it t
 
 #[test]
 fn root_a_pid_that_does_not_exist_is_one_clear_line() {
-    // The kernel gives out no id above this.
+    // The kernel's limit of PIDs.
     let mut gpuprobe = Setup::pid_without_stacks(4_194_305).spawn();
     assert_ne!(gpuprobe.exit_code(), 0);
     let said = gpuprobe.said();
@@ -48,7 +48,7 @@ fn root_a_process_that_is_killed_leaks() {
     assert_eq!(report.process(workload.pid)["exited"], true);
 }
 
-/// It traced and wrote its last report, or said in one line why it did not.
+/// Asserts that gpuprobe traced and wrote its last report, or printed one line that says why not.
 fn has_reported_or_failed_in_one_line(gpuprobe: &mut Gpuprobe) {
     let code = gpuprobe.exit_code();
     let said = gpuprobe.said();
@@ -69,19 +69,19 @@ fn has_reported_or_failed_in_one_line(gpuprobe: &mut Gpuprobe) {
 
 #[test]
 fn root_a_process_may_end_while_we_attach() {
-    // Each ends at another moment of attaching; none may hang us or make us panic.
+    // Each process exits at another moment of attaching; no moment may cause a hang or a panic.
     for round in 0..24 {
         let mut workload = Workload::start(Backend::Shared);
         workload.send("alloc 512");
         let mut gpuprobe = Setup::pid_without_stacks(workload.pid).spawn();
         let start = Instant::now();
-        // Busy, so that the moments are spread evenly over the 200 ms that attaching takes.
+        // A busy loop, so that the moments are spread evenly over the 200 ms that attaching takes.
         while start.elapsed() < Duration::from_millis(round * 8) {
             std::hint::spin_loop();
         }
         workload.child.signal(Signal::SIGKILL);
         if round % 2 == 0 {
-            // Else it stays a zombie while we look at it.
+            // Otherwise it stays a zombie while gpuprobe looks at it.
             workload.child.wait();
         }
         has_reported_or_failed_in_one_line(&mut gpuprobe);
@@ -106,7 +106,7 @@ fn root_a_thread_id_stands_for_its_process() {
     assert_eq!(report.thread(workload.pid, tid)["live_bytes"], 8192);
 }
 
-/// Has the workload make calls until gpuprobe sees them.
+/// Makes calls in the workload until gpuprobe has seen one.
 fn until_seen(workload: &mut Workload, gpuprobe: &Gpuprobe) -> Duration {
     let start = Instant::now();
     wait_for("calls to be seen", || {
@@ -135,7 +135,7 @@ fn root_a_process_without_cuda_is_waited_for() {
         latency < Duration::from_secs(5),
         "noticed after {latency:?}"
     );
-    // From now on nothing is missed.
+    // From here on no call is missed.
     workload.say("alloc 12345 7");
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
@@ -214,7 +214,7 @@ fn root_two_tracers_of_one_process_are_both_exact() {
     let truth = workload.status();
     let report = first.stop();
     report.assert_totals(truth);
-    // The second is not disturbed by the first one's end.
+    // The exit of the first tracer does not disturb the second.
     workload.say("alloc 512 3");
     let report = second.stop();
     report.assert_totals(workload.status());

@@ -1,10 +1,10 @@
-//! Which calls count, and as what.
+//! Which calls are counted, and by which function.
 
 use crate::harness::report::Totals;
 use crate::harness::standin::compiled;
 use crate::harness::{Backend, Report, Setup, Truth, Workload, standin};
 
-/// Runs commands under a tracer that was there from the start.
+/// Runs commands under a tracer that was attached from the start.
 fn traced(backend: Backend, arguments: &[&str], commands: &[&str]) -> (Report, Truth, u32) {
     let mut gpuprobe = Setup::command_without_stacks([standin().program_text(backend)])
         .args(arguments.iter().copied())
@@ -42,7 +42,7 @@ fn root_a_thread_that_only_frees_and_ends_disturbs_nothing() {
     let (report, truth, pid) = traced(Backend::Shared, &[], &commands);
     report.assert_totals(truth);
     assert_eq!((truth.live, truth.bytes), (9, 7 * 4096 + 1024));
-    // All that lives belongs to the thread that allocated it.
+    // All live memory belongs to the allocating thread.
     assert_eq!(report.thread(pid, pid)["live_allocations"], 9);
     assert_eq!(report.process(pid)["threads"].as_array().unwrap().len(), 1);
 }
@@ -84,7 +84,7 @@ fn root_threads_are_told_apart_by_id_and_name() {
 
 #[test]
 fn root_failed_calls_change_nothing_but_their_count() {
-    // In the runtime itself, and in the driver beneath it.
+    // In the runtime, and in the driver below it.
     for (backend, fails_in) in [
         (Backend::Shared, ["cudaMalloc", "cudaFree"]),
         (Backend::Shared, ["cuMemAlloc_v2", "cuMemFree_v2"]),

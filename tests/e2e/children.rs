@@ -1,4 +1,4 @@
-//! Child processes: of a command, and with `--pid N --children` the tree of a running process.
+//! Child processes: of a command, and of a running process with `--pid N --children`.
 
 use nix::sys::signal::Signal;
 
@@ -30,7 +30,7 @@ fn root_the_commands_children_are_followed() {
 
 #[test]
 fn root_many_children_at_once_are_followed() {
-    // Different programs, so that each is held when it starts.
+    // Different programs, so that each is held at exec.
     let copies: Vec<_> = (0..4).map(|_| OwnCopy::new()).collect();
     let mut script = String::new();
     for round in 0..5 {
@@ -57,7 +57,7 @@ fn root_many_children_at_once_are_followed() {
 
 #[test]
 fn root_a_child_that_outlives_the_command_goes_on() {
-    // Tracing ends while the child is being started, each time at another moment of it.
+    // Tracing ends while the child is started, each time at another moment.
     let copies: Vec<_> = (0..6).map(|_| OwnCopy::new()).collect();
     for copy in &copies {
         let program = copy.standin().program_text(Backend::Shared);
@@ -73,7 +73,7 @@ fn root_a_child_that_outlives_the_command_goes_on() {
     }
 }
 
-/// A child, a grandchild, and what the shell becomes.
+/// A child, a grandchild, and the program that the shell executes.
 const TREE: &str = "@child & (@grandchild & wait) & exec @root";
 
 fn traced(family: &Family) -> Gpuprobe {
@@ -81,7 +81,7 @@ fn traced(family: &Family) -> Gpuprobe {
     setup.interval("50ms").start()
 }
 
-/// Has all members run a command.
+/// Runs a command in every member.
 fn tell(members: &mut [Member], command: &str) {
     for member in members {
         member.say(command);
@@ -128,7 +128,7 @@ fn root_without_children_only_the_process_is_traced() {
 
 #[test]
 fn root_children_that_come_later_are_traced() {
-    // What follows a gate begins when the gate's workload has ended.
+    // The script continues after a gate when the gate's workload has exited.
     let script = "(@gate ; (@orphan &) ; @late & wait) & exec @root";
     let family = Family::start(script);
     let [mut root, mut gate] = family.members(["root", "gate"]);
@@ -137,7 +137,7 @@ fn root_children_that_come_later_are_traced() {
     let mut truth = gate.done();
     let mut late = family.member("late");
     late.say("alloc 20 2");
-    // Its parent has ended: it is nobody's descendant any more.
+    // Its parent has exited: it is reparented and no descendant.
     let mut orphan = family.member("orphan");
     orphan.say("alloc 40");
     let forked = root.say("fork alloc 512 3 | free 1 | fork alloc 80 2 | exit 3");
@@ -170,8 +170,8 @@ fn root_children_that_come_later_are_traced() {
     assert_eq!((named("orphan"), named("workload_static")), (1, 1));
 }
 
-/// Of what descends from the process, some is found before a child is born, and the parent is made a
-/// target after that: only another search finds it.
+/// One descendant is found before a child is born, and its parent becomes a target after that: only
+/// a second search finds the child.
 #[test]
 fn root_children_that_are_born_while_others_are_found_are_traced() {
     const TRIES: usize = 10;
@@ -183,7 +183,7 @@ fn root_children_that_are_born_while_others_are_found_are_traced() {
 
 /// Whether the parent was not a target yet when the child was born.
 fn born_while_others_are_found() -> bool {
-    // With libraries of their own: to attach to each takes a while.
+    // With libraries of their own, which take a while to attach to.
     let copies: Vec<_> = (0..4).map(|_| OwnCopy::new()).collect();
     let before = copies.iter().zip(["a", "b", "c", "d"]).map(|(copy, name)| {
         let program = copy.standin().program_text(Backend::Shared);
@@ -206,7 +206,7 @@ fn born_while_others_are_found() -> bool {
     if has_breakpoints(last.pid) {
         return false;
     }
-    // The shell that waits for it begins another; it comes after the last.
+    // The waiting shell starts the next after this one exits.
     gate.done();
     let mut late = family.member("late");
     gpuprobe.child.signal(Signal::SIGCONT);
@@ -247,7 +247,7 @@ fn root_the_run_ends_with_the_last_of_the_tree() {
     gpuprobe.report_where("the end of the first", |report| {
         report.entries(pids[0]).iter().any(|e| e["exited"] == true)
     });
-    // Looked at a few times, it goes on.
+    // After several checks the process goes on.
     (0..4).for_each(|_| drop(gpuprobe.next_report()));
     child.say("alloc 512 2");
     truth = truth + child.done();
@@ -266,7 +266,7 @@ fn root_the_run_ends_with_the_last_of_the_tree() {
 
 #[test]
 fn root_a_dead_child_does_not_keep_the_run() {
-    // Nobody waits for the first child: it stays a zombie.
+    // The first child is not reaped: it stays a zombie.
     let mut family = Family::start("true & exec @root");
     let [mut root] = family.members(["root"]);
     let zombie = wait_for("a zombie", || {
@@ -289,7 +289,7 @@ fn root_children_with_libraries_of_their_own_are_traced() {
     let mut members = family.members(["root", "child", "grandchild"]);
     let mut gpuprobe = traced(&family);
     tell(&mut members, "alloc 4096");
-    // One that begins later, with libraries that nobody has seen.
+    // A later child, with libraries that gpuprobe has not attached to.
     let late = OwnCopy::new();
     let program = late.standin().program_text(Backend::Driver);
     let script = "alloc 512; pace 1000 0.5 64; alloc 1024; exit";
@@ -318,7 +318,7 @@ fn root_a_tree_without_cuda_is_waited_for() {
         member.say(&format!("load {}", standin().runtime()));
     }
     for member in &mut members {
-        // Until it is seen; what follows is.
+        // Until its first call is seen; later calls are.
         wait_for("calls to be seen", || {
             member.say("alloc 1");
             let report = gpuprobe.reports().pop()?;

@@ -1,4 +1,4 @@
-//! Roots of their own: files that only the process can see.
+//! Chroots: files that only the traced process can open.
 
 use std::fs;
 use std::path::Path;
@@ -48,7 +48,7 @@ fn root_a_library_in_a_chroot_is_noticed_when_it_is_opened() {
     gpuprobe.final_report().assert_totals(truth);
 }
 
-/// Has a workload allocate until it is seen.
+/// Makes allocations in a workload until one is seen.
 fn until_seen(workload: &mut Workload, gpuprobe: &Gpuprobe) {
     let pid = workload.pid;
     let bound = Instant::now() + Duration::from_secs(5);
@@ -64,7 +64,7 @@ fn until_seen(workload: &mut Workload, gpuprobe: &Gpuprobe) {
 fn root_new_containers_are_noticed_system_wide() {
     let _shared = system_wide();
     let mut gpuprobe = Setup::everything().interval("50ms").start();
-    // Each with a loader, a C library and CUDA libraries that nobody has seen.
+    // Each with a loader, a C library and CUDA libraries that gpuprobe has not attached to.
     let roots: Vec<_> = (0..8).map(|_| Root::new()).collect();
     let mut workloads = Vec::new();
     for (root, backend) in roots

@@ -1,5 +1,5 @@
-//! Which libcupti the collector loads, where other users have files. What needs no root is in
-//! `tests/collector`.
+//! Which libcupti the collector loads when other users own files. The tests that need no root are
+//! in `tests/collector`.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -14,7 +14,7 @@ use run::{Setup, of};
 
 const WORK: &str = "module k; launch k 3";
 
-/// A program in a folder within one where everybody may put things, as `/tmp` is.
+/// A program in a folder below a world-writable folder such as `/tmp`.
 #[test]
 fn root_what_another_user_put_near_the_program_is_not_loaded() {
     let shared = tempfile::TempDir::new().unwrap();
@@ -30,7 +30,7 @@ fn root_what_another_user_put_near_the_program_is_not_loaded() {
         setup.run().unharmed()
     };
     for (top, folder) in [
-        // By where the program is, and by where its libcudart is.
+        // Found by the program's path, and by its libcudart's.
         ("lib", "lib/python3.1/site-packages/nvidia/cuda_cupti/lib"),
         ("lib64", "lib64"),
         ("extras", "extras/CUPTI/lib64"),
@@ -39,7 +39,7 @@ fn root_what_another_user_put_near_the_program_is_not_loaded() {
         fs::create_dir_all(&planted).unwrap();
         let library = planted.join("libcupti.so.13");
         fs::copy(standin().path("cupti/libcupti.so.13"), &library).unwrap();
-        // All of it, or a folder above, or the file alone.
+        // The whole tree, a parent folder, or the file alone.
         let whole: Vec<_> = library
             .ancestors()
             .take_while(|path| *path != shared.path())
@@ -56,7 +56,7 @@ fn root_what_another_user_put_near_the_program_is_not_loaded() {
                 chown(path, Some(0), None).unwrap();
             }
         }
-        // Ours, but open to all.
+        // Owned by the user but world-writable.
         fs::set_permissions(&planted, Permissions::from_mode(0o777)).unwrap();
         run().says("can be written to by everybody");
         fs::set_permissions(&planted, Permissions::from_mode(0o755)).unwrap();
@@ -66,8 +66,8 @@ fn root_what_another_user_put_near_the_program_is_not_loaded() {
     }
 }
 
-/// An environment of somebody else whose programs and libraries the user runs, and which a group
-/// keeps.
+/// An environment that is owned by another user and a group, whose programs and libraries the user
+/// runs.
 #[test]
 fn root_what_is_of_the_same_users_as_the_program_is_loaded() {
     let environment = tempfile::TempDir::new().unwrap();

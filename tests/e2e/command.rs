@@ -1,4 +1,4 @@
-//! `gpuprobe -- COMMAND`: it is ours to trace, and else as if we were not there.
+//! `gpuprobe -- COMMAND`: the command is traced and otherwise behaves as if it were not.
 
 use std::fs;
 use std::process::Command;
@@ -62,7 +62,7 @@ fn root_a_command_that_does_not_exist_is_one_clear_line() {
 #[test]
 fn root_a_run_says_that_it_waits_for_cuda_and_what_it_attached_to() {
     let told = |backend, script: &str, begins: &str, status| -> Vec<String> {
-        // A library that was attached to already would not be said of again.
+        // The name of a library that is already attached would not be printed again.
         let copy = OwnCopy::new();
         let program = copy.standin().program_text(backend);
         let script = script.replace("RUNTIME", &copy.standin().runtime());
@@ -75,7 +75,7 @@ fn root_a_run_says_that_it_waits_for_cuda_and_what_it_attached_to() {
     };
     let waits = "waiting for CUDA (";
     let said = told(Backend::Shared, "alloc 4096; exit", waits, 0);
-    // Usually one, but the second library may be loaded a while after the first.
+    // Usually one line, but the second library may be loaded a while after the first.
     assert!((1..=2).contains(&said.len()), "{said:#?}");
     let last = said.last().unwrap();
     let attached = last.strip_prefix("gpuprobe: attached to ").unwrap();
@@ -85,7 +85,7 @@ fn root_a_run_says_that_it_waits_for_cuda_and_what_it_attached_to() {
     let said = told(Backend::Dlopen, "load RUNTIME; alloc 4096; exit", waits, 0);
     let last = said.last().unwrap();
     assert!(last.ends_with("functions in 2 CUDA libraries"), "{said:#?}");
-    // Without CUDA there is nothing to say but that.
+    // Without CUDA that is the only message.
     let said = told(Backend::Dlopen, "exit", waits, NOTHING);
     assert_eq!(said.len(), 1, "{said:#?}");
     assert!(
@@ -119,7 +119,7 @@ fn root_a_command_may_handle_the_signal() {
     let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", script]).start();
     let pid = gpuprobe.talk.ready();
     gpuprobe.child.signal(Signal::SIGTERM);
-    // A shell runs its trap when the command at hand has ended.
+    // A shell runs its trap after the current command has exited.
     gpuprobe.talk.send("");
     assert_eq!(gpuprobe.exit_code(), 5);
     assert_eq!(
@@ -234,13 +234,13 @@ fn root_under_pkexec_the_command_has_its_users_rights() {
         .env("PKEXEC_UID", "12345")
         .start();
     assert_eq!(gpuprobe.exit_code(), NOTHING);
-    // A user who is in no list has the group of that number.
+    // A user without a passwd entry gets the group of the same number.
     assert_eq!(gpuprobe.talk.to_end(), ["12345", "12345"]);
 }
 
 #[test]
 fn root_under_sudo_a_command_is_traced_from_its_first_call() {
-    // It loads the libraries after it has become the user's, and is held while it does.
+    // It loads the libraries after setuid, and is held meanwhile.
     let copy = OwnCopy::for_everyone();
     let script = "alloc 4096 3; free 0; exit";
     let load = format!("load {}; {script}", copy.standin().runtime());
@@ -270,8 +270,8 @@ fn root_a_file_that_cannot_be_executed_is_refused() {
 
 #[test]
 fn root_an_error_of_ours_leaves_nothing_stopped() {
-    // Programs that were never seen before, one after the other: each is held when it begins and
-    // when it loads a library. The first report fails.
+    // New programs one after the other, each held at exec and at the mapping of a library. The
+    // first report fails.
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("input");
     let load = format!("load {}", standin().runtime());
@@ -283,7 +283,7 @@ fn root_an_error_of_ours_leaves_nothing_stopped() {
         copy_program(standin().program(Backend::Dlopen), &program);
         let line = format!("run {} {}", program.display(), input.display());
         let reply = parent.say(&line);
-        // One that stays stopped would not be answered for.
+        // A process that stays stopped would not be reaped.
         assert_eq!(said(&reply, "status"), "3", "{reply}");
         said(&reply, "stopped") == "1"
     };
@@ -299,7 +299,7 @@ fn root_an_error_of_ours_leaves_nothing_stopped() {
     }
     assert_eq!(gpuprobe.exit_code(), 1);
     assert!(held > 0, "none was held");
-    // The command goes on, and nobody holds what it starts.
+    // The command goes on, and its children are not held.
     for _ in 0..5 {
         assert!(!run_another(&mut gpuprobe.talk));
     }
@@ -343,13 +343,13 @@ fn root_a_command_killed_while_it_is_held_ends_the_run() {
     gpuprobe.final_report().assert_totals(Totals::default());
 }
 
-/// The stand-in NVML, which is loaded before the command is started, leaves a file open that would
-/// be inherited; real ones may.
+/// The stand-in NVML is loaded before the command is started and leaves a file descriptor open that
+/// would be inherited; real ones may, too.
 #[test]
 fn root_the_command_has_the_files_that_it_was_given_and_none_of_ours() {
     require_bpf();
     let folder = TempDir::new().unwrap();
-    // Whatever runs the tests may hand files on, too.
+    // The test runner may have leaked descriptors, too.
     let inherited = |through: &[&str], status| {
         let output = Command::new("sh")
             .args(["-c", "exec 7</dev/null; exec \"$@\"", "sh"])

@@ -1,4 +1,4 @@
-//! Containers: mount namespaces, PID namespaces and cgroups of their own.
+//! Containers: mount namespaces, PID namespaces and cgroups.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::harness::child::children_of;
 use crate::harness::{Backend, Cgroup, Setup, Workload, standin};
 
-/// Runs the workload in PID namespaces, with its id there.
+/// Runs the workload in PID namespaces; returns its innermost PID.
 fn namespaces() -> [(Vec<String>, u32); 3] {
     let program = standin().program_text(Backend::Shared);
     let unshare = ["unshare", "--pid", "--fork", "--mount-proc"];
@@ -24,7 +24,7 @@ fn namespaces() -> [(Vec<String>, u32); 3] {
     ]
 }
 
-/// The last descendant of `pid`: the one that works.
+/// The last descendant of `pid`: the workload.
 fn innermost(pid: u32) -> u32 {
     let mut pid = pid;
     while let Some(&child) = children_of(pid).last() {
@@ -128,7 +128,7 @@ fn root_cgroup_and_container_are_said() {
     }
 }
 
-/// Copies the stand-in to where only the program itself can see it, and starts it there.
+/// Copies the stand-in into a mount namespace that only the program can see, and starts it there.
 fn hidden_program() -> [String; 5] {
     let files = standin().path("*");
     let script = format!(

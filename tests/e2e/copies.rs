@@ -1,4 +1,4 @@
-//! Several copies and names of the libraries.
+//! Several copies and names of the CUDA libraries.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use crate::harness::report::Totals;
 use crate::harness::{Backend, OwnCopy, Setup, Workload, copy_program, standin};
 
-/// Runs the workload of each folder in turn, under one tracer.
+/// Runs the workload of each folder in turn under one tracer.
 fn run_in_turn(programs: &[String]) -> crate::harness::Report {
     let script: Vec<_> = programs
         .iter()
@@ -18,7 +18,7 @@ fn run_in_turn(programs: &[String]) -> crate::harness::Report {
     report
 }
 
-/// Every call of `processes` programs, once.
+/// Asserts one of every call for each of `processes` programs.
 fn check(report: &crate::harness::Report, processes: u64) {
     report.assert_totals(Totals {
         alloc_calls: 3 * processes,
@@ -51,7 +51,7 @@ fn root_a_library_of_several_names_is_probed_once() {
         let source = copy
             .standin()
             .path(original.file_name().unwrap().to_str().unwrap());
-        // A program finds its libraries beside its real file, so that must be here.
+        // A program finds its libraries beside its real path, so the copy has to be here.
         if link.extension().is_some() {
             symlink(source, link).unwrap();
         } else {

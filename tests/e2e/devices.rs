@@ -1,4 +1,4 @@
-//! On which device an allocation is.
+//! The device of an allocation.
 
 use std::fs;
 use std::process::Command;
@@ -11,8 +11,8 @@ use crate::harness::{
     Backend, Gpuprobe, OwnCopy, Report, Setup, Workload, standin, system_wide, wait_for,
 };
 
-/// What is known of a process that was not watched while it chose its device. Where the host has
-/// one GPU only, there is nothing to choose.
+/// Devices of a process that chose them before gpuprobe attached. With a single GPU on the host,
+/// the device is known.
 fn unknown() -> Value {
     let gpus = fs::read_dir("/proc/driver/nvidia/gpus").map(Iterator::count);
     if gpus.is_ok_and(|count| count == 1) {
@@ -22,7 +22,7 @@ fn unknown() -> Value {
     }
 }
 
-/// The devices of the allocations of a process, by their sizes.
+/// The devices of a process's allocations, by size.
 fn device(report: &Report, pid: u32, bytes: u64) -> Value {
     let allocations = report.allocations(pid);
     let mut found = allocations.iter().filter(|a| a["bytes"] == bytes);
@@ -166,7 +166,7 @@ fn root_attached_late_a_device_is_unknown_until_it_is_chosen() {
             (1000, unknown()),
             (1001, unknown()),
             (1003, json!(3)),
-            // The runtime makes current a context that was made before we looked.
+            // The runtime makes a context current that was created before gpuprobe attached.
             (1010, unknown()),
             (1011, json!(1)),
         ] {
@@ -202,7 +202,7 @@ fn root_below_a_context_that_is_destroyed_is_the_one_before() {
     talk.say("alloc 1003");
     talk.say(&format!("ctx destroy {third}"));
     talk.say("alloc 1002");
-    // One that is not current: nothing is popped.
+    // A context that is not current: nothing is popped.
     talk.say(&format!("ctx destroy {first}"));
     talk.say("alloc 1022");
     talk.done();
@@ -210,11 +210,12 @@ fn root_below_a_context_that_is_destroyed_is_the_one_before() {
     for bytes in [1002, 1022] {
         assert_eq!(device(&report, pid, bytes), 2, "{bytes} bytes");
     }
-    // What was allocated in the others has gone with them.
+    // Memory in the other contexts was freed with them.
     assert_eq!(report.allocations(pid).len(), 2);
 }
 
-/// What was current before we looked is below what we have seen, and unknown.
+/// Contexts that were current before gpuprobe attached are below the seen ones on the stack, and
+/// unknown.
 #[test]
 fn root_attached_late_a_device_is_unknown_below_what_was_seen() {
     let settings = [("STANDIN_DEVICES", "4")];
@@ -223,7 +224,7 @@ fn root_attached_late_a_device_is_unknown_below_what_was_seen() {
         workload.say(&format!("ctx create {device}"));
     }
     let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
-    // At the bottom of what is seen, the context that is made is current instead of another.
+    // At the bottom of the seen stack, the created context replaces the current one.
     let made = workload.say("ctx create 3");
     let made = made.split(' ').next().unwrap().to_owned();
     workload.say("ctx pop");
@@ -232,7 +233,7 @@ fn root_attached_late_a_device_is_unknown_below_what_was_seen() {
     workload.say("alloc 1003");
     workload.say("ctx pop");
     workload.say("alloc 1001");
-    // From there on, as ever.
+    // From here on, as usual.
     workload.say(&format!("ctx push {made}"));
     workload.say("alloc 1030");
     workload.say("ctx pop");
@@ -258,7 +259,7 @@ fn root_where_more_come_late_than_there_is_room_for_devices_are_unknown() {
         .interval("100ms")
         .args(["--map-entries", "late_views=1"])
         .start();
-    // Each with a library of its own, which is not known before it is used.
+    // Each with its own library, which is attached to at its first use.
     gpuprobe.child.signal(Signal::SIGSTOP);
     let own = [OwnCopy::new(), OwnCopy::new(), OwnCopy::new()];
     let mut late: Vec<_> = own

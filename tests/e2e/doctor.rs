@@ -6,7 +6,7 @@ use crate::harness::gpuprobe::BINARY;
 use crate::harness::{Backend, OwnCopy, Workload, require_bpf, standin};
 use crate::kernels::begin;
 
-/// Runs doctor; gives its exit status and the lines of its standard output.
+/// Runs doctor; returns its exit status and the lines of standard output.
 fn doctor(wrapper: &[&str], arguments: &[&str]) -> (Option<i32>, Vec<String>) {
     require_bpf();
     let mut words = wrapper
@@ -25,7 +25,7 @@ fn doctor(wrapper: &[&str], arguments: &[&str]) -> (Option<i32>, Vec<String>) {
     )
 }
 
-/// The words of the lines about `what`, without the verdict, which must be `verdict`.
+/// The text of the lines about `what` after the verdict; asserts that the verdict is `verdict`.
 fn about<'a>(lines: &'a [String], verdict: &str, what: &str) -> Vec<&'a str> {
     let found = lines.iter().filter_map(|line| line.strip_prefix(verdict));
     let found: Vec<_> = found
@@ -85,7 +85,7 @@ fn root_doctor_lists_the_libraries_and_functions_of_a_process() {
             found[0].starts_with(standin().path(file).to_str().unwrap()),
             "{found:?}"
         );
-        // One line with a count; the names are for those who ask.
+        // One line with a count; the names only with a PID.
         let count = about(&short, "ok", library);
         let (_, counted) = count[0].split_once(": exports ").unwrap();
         let names = found[0].strip_prefix(count[0]).unwrap();

@@ -1,4 +1,4 @@
-//! Every call is counted, once, however the program reaches CUDA and however it is traced.
+//! Every call is counted once, by every API layer and attach mode.
 
 use crate::harness::report::Totals;
 use crate::harness::{Backend, OwnCopy, Report, Setup, Workload, system_wide};
@@ -106,7 +106,7 @@ fn system_wide_with(kind: &str) {
         workload.say("freenull");
     }
     let mut gpuprobe = Setup::everything().args(["--attach", kind]).start();
-    // Their libraries are probed by now: these are seen from their first call.
+    // Their libraries are already attached to: they are traced from their first call.
     workloads.extend(Backend::ALL.map(|b| (b, start(b))));
     for (_, workload) in &mut workloads {
         leak_one(workload);

@@ -1,5 +1,5 @@
-//! Verdicts on a program that does several things at once, each at a call site of its own: what leaks is
-//! named, and nothing else is.
+//! Verdicts on a program with several allocation patterns, each at its own call site: only the
+//! leaking sites are reported as leaks.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -14,7 +14,7 @@ use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::list;
 use crate::harness::{Backend, Workload, standin};
 
-/// Seconds that the program runs, and that it is watched where it goes on.
+/// Run time of the program in seconds, and the trace duration if it goes on.
 const RUNS_S: u32 = 72;
 const WATCHED: &str = "67s";
 
@@ -45,7 +45,7 @@ fn planted(folder: &Path) -> PathBuf {
     made
 }
 
-/// A running program, which is killed if the test ends before it.
+/// A running program, killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -56,7 +56,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Starts it, and waits until it has loaded CUDA.
+    /// Starts the program and waits until it has loaded CUDA.
     fn start(program: &Path) -> Self {
         let mut child = Command::new(program)
             .arg(RUNS_S.to_string())
@@ -75,7 +75,7 @@ fn gpuprobe(arguments: &[&str]) -> Output {
     Command::new(BINARY).args(arguments).output().unwrap()
 }
 
-/// What is said of each function of the program: its verdict, and whether it is a leak.
+/// The verdict on each function of the program, and whether it is a leak.
 fn verdicts(report: &Value) -> BTreeMap<String, (String, bool)> {
     let mut found = BTreeMap::new();
     for one in list(&report["explain"], "verdicts") {
@@ -93,7 +93,7 @@ fn verdicts(report: &Value) -> BTreeMap<String, (String, bool)> {
     found
 }
 
-/// The leaks are named, with a rate and evidence, and nothing else is one.
+/// Asserts that the leaks are reported with a rate and evidence, and nothing else is.
 fn assert_named(report: &Value) {
     let found = verdicts(report);
     let named: Vec<_> = found
@@ -162,7 +162,7 @@ fn a_command_is_explained_and_so_is_its_recording() {
     assert!(text.contains("no sign of levelling off"), "{text}");
 }
 
-/// A verdict of growth takes a minute: all at once.
+/// A growth verdict takes a minute, so the cases run concurrently.
 #[test]
 fn root_what_leaks_is_named_and_nothing_else() {
     std::thread::scope(|scope| {
@@ -173,7 +173,7 @@ fn root_what_leaks_is_named_and_nothing_else() {
             handles_of_each_cycle_are_named,
         ];
         let running = all.map(|one| scope.spawn(one));
-        // A panic has been told by then.
+        // The panic message has been printed by then.
         let failed = running.map(|one| one.join().is_err());
         assert_eq!(failed, [false; 4]);
     });
@@ -185,7 +185,7 @@ fn root_what_is_clean_is_no_leak() {
     let program = planted(folder.path());
     let answer = folder.path().join("explain.json");
     let (program, answer) = (program.to_str().unwrap(), answer.to_str().unwrap());
-    // Too short to tell: nobody is accused.
+    // Too short for a verdict: no leak is reported.
     let arguments = [
         "explain",
         "--format",
@@ -207,10 +207,10 @@ fn root_what_is_clean_is_no_leak() {
     );
 }
 
-/// What `gpuprobe explain` says of a workload that goes through rounds, by number, until it ends.
+/// The verdicts of `gpuprobe explain` on a workload that runs numbered rounds until it exits.
 fn explained(mut workload: Workload, every: Duration, round: impl Fn(u32) -> String) -> Value {
     let pid = workload.pid.to_string();
-    // Something is there before.
+    // Some memory is allocated before tracing starts.
     workload.play(&round(0));
     let mut explain = Running(
         Command::new(BINARY)
@@ -234,7 +234,7 @@ fn explained(mut workload: Workload, every: Duration, round: impl Fn(u32) -> Str
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
 
-/// The verdicts of growth that are sure, each with whether it is on tensors.
+/// The certain growth verdicts, each with whether it is on tensors.
 fn growing(report: &Value) -> Vec<(&Value, bool)> {
     let all = list(&report["explain"], "verdicts").iter();
     let sure = all.filter(|one| {

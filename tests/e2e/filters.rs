@@ -1,4 +1,5 @@
-//! `--comm`, `--uid`, `--exclude`, `--container`, `--cgroup`: only what passes is in the totals.
+//! `--comm`, `--uid`, `--exclude`, `--container`, `--cgroup`: only processes that match are
+//! reported.
 
 use std::os::unix::fs::symlink;
 
@@ -12,7 +13,7 @@ use crate::harness::{
 const UID: u32 = 54_321;
 const LONG: &str = "a_name_of_more_than_15_letters";
 
-/// What a process does for each tracer.
+/// Commands with events for every report.
 const WORK: [&str; 5] = [
     "alloc 4096 3",
     "freenull",
@@ -25,7 +26,7 @@ fn modes(setup: Setup) -> Setup {
     setup.modes(["--memleak", "--cudatrace", "--bandwidth-util"])
 }
 
-/// The sorted ids that a list of a report mentions.
+/// The sorted PIDs in a list of a report.
 fn pids(rows: &[serde_json::Value]) -> Vec<u32> {
     let rows = rows.iter().map(|row| number(row, "pid"));
     let mut pids: Vec<_> = rows.map(|pid| u32::try_from(pid).unwrap()).collect();
@@ -34,7 +35,7 @@ fn pids(rows: &[serde_json::Value]) -> Vec<u32> {
     pids
 }
 
-/// The report is about `accepted` and nobody else, in every mode.
+/// Asserts that the report has exactly the processes of `accepted`, in every mode.
 fn check(report: &Report, accepted: &[(u32, Truth)], what: &str) {
     report.assert_nothing_lost();
     let sum = accepted
@@ -57,7 +58,8 @@ fn check(report: &Report, accepted: &[(u32, Truth)], what: &str) {
     }
 }
 
-/// Has every member work while `gpuprobe` traces; the report is about those of `accepted`.
+/// Runs work in every member while `gpuprobe` traces; asserts that the report has those of
+/// `accepted`.
 fn work_and_check(gpuprobe: &mut Gpuprobe, members: &mut [Member], accepted: &[usize], what: &str) {
     let before: Vec<_> = members.iter_mut().map(|m| m.status()).collect();
     for member in members.iter_mut() {
@@ -160,7 +162,7 @@ fn root_of_the_whole_system_only_what_passes_is_reported() {
 #[test]
 fn root_processes_of_a_command_are_judged_as_they_come() {
     let script = "@alpha & @beta & wait; @alpha2 ; @beta2 ; exec @gamma";
-    // A shell that starts workloads as a command of gpuprobe: each from its first call.
+    // A shell that starts workloads as a command of gpuprobe: each is traced from its first call.
     let folder = TempDir::new().unwrap();
     let program = standin().program(Backend::Shared);
     let commands = WORK.join("; ");

@@ -1,4 +1,4 @@
-//! `--fail-on-leak`: what was never freed fails a run.
+//! `--fail-on-leak`: memory that was never freed fails the run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use crate::harness::gpuprobe::{BINARY, NOTHING};
 use crate::harness::{Backend, Setup, standin};
 use crate::owners::Program;
 
-/// The status of a run that leaked.
+/// Exit status of a run with leaks.
 const LEAKED: i32 = 100;
 
 fn workload() -> String {
     standin().program_text(Backend::Shared)
 }
 
-/// A run of the workload that does this.
+/// A run of the workload with `commands`.
 fn run(script: &str) -> Setup {
     Setup::command([&*workload(), "-c", script])
 }
 
-/// The status of a run with these options besides, and what was said of leaks.
+/// Exit status of a run with these further options, and the messages about leaks.
 fn ending(setup: Setup, arguments: &[&str]) -> (i32, Vec<String>) {
     let arguments = ["--fail-on-leak"].iter().chain(arguments);
     let mut gpuprobe = setup.args(arguments.copied()).spawn();
@@ -162,7 +162,7 @@ fn root_a_baseline_has_what_is_known() {
     assert_eq!(status, LEAKED);
     let more = "  16.00 KiB in 4 allocations, 12.00 KiB in 3 allocations in the baseline  ";
     assert!(said[1].starts_with(more), "{said:#?}");
-    // What is no report is said before anything runs.
+    // An invalid baseline is reported before the command is started.
     fs::write(&baseline, "PID: 7").unwrap();
     let mut gpuprobe = run("exit").args(["--fail-on-leak"]).args(with).spawn();
     assert_eq!(gpuprobe.exit_code(), 1);
@@ -191,8 +191,8 @@ fn root_what_is_ignored_or_suppressed_is_no_leak() {
     }
 }
 
-/// The attributes of all test cases of a file and the texts of their failures, read by a parser that is not
-/// ours.
+/// The attributes of all test cases of a JUnit file and the texts of their failures, read by
+/// Python's XML parser.
 fn cases(file: &Path) -> Vec<(String, String, String)> {
     let script = "import sys, xml.etree.ElementTree as tree\n\
                   suite, = tree.parse(sys.argv[1]).getroot()\n\
@@ -264,7 +264,7 @@ fn root_a_recording_is_judged_alike() {
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix("gpuprobe:   "));
-        // What the process was called with is not always known of one that soon ended.
+        // The command line of a short-lived process may be unknown.
         let place = |line: &'_ str| line.trim_start().split("  (").next().map(str::to_owned);
         let leaked = (expected == LEAKED).then(|| place(&said[1]));
         assert_eq!(line.map(place), leaked, "{text}");

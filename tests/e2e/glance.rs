@@ -1,4 +1,4 @@
-//! Reports that answer at a glance: what was there before, on a terminal, and by GPU.
+//! Report summaries: memory from before the attach, changes on a terminal, and grouping by GPU.
 
 use std::fs;
 use std::io::Read;
@@ -15,7 +15,7 @@ use crate::harness::{Backend, Nvml, Setup, Workload, require_bpf, wait_for};
 
 const MIB: u64 = 1 << 20;
 
-/// Processes that hold memory and call nothing any more.
+/// Processes that hold memory and make no further calls.
 fn idle(count: usize) -> Vec<Workload> {
     let start = |_| {
         let mut workload = Workload::start(Backend::Shared);
@@ -121,7 +121,7 @@ fn root_a_report_says_what_has_changed_since_the_last() {
         held.iter()
             .any(|process| number(process, "live_bytes") == 2 * MIB)
     });
-    // If the first report came after them, there is none to compare with.
+    // If the first report was made after them, there is no earlier one to compare with.
     let change = &grown.process(pid)["change_bytes"];
     assert!(change.is_null() || change.as_i64() > Some(0), "{change}");
     gpuprobe.report_where("no change", |report| {

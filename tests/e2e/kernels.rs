@@ -1,5 +1,6 @@
-//! What is run on other kernels, by `scripts/test-kernels.sh`: one run each, as a start takes seconds
-//! there. Here, what older kernels lack is taken away, and functions are no good to probe.
+//! The tests that `scripts/test-kernels.sh` runs on other kernels: one run each, as a start takes
+//! seconds there. On this kernel, features that older kernels lack are hidden, and functions are
+//! made unsuitable for probes.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +19,7 @@ use crate::harness::{Backend, Report, Setup, Truth, Workload, standin, system_wi
 
 const ALL: [&str; 3] = ["--memleak", "--cudatrace", "--bandwidth-util"];
 
-/// Hides the kernel's type information from gpuprobe.
+/// Hides the kernel's BTF from gpuprobe.
 fn without_types(setup: Setup) -> Setup {
     let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
     setup.wrapped(["unshare", "--mount", "sh", "-c", hide, "sh"])
@@ -135,8 +136,8 @@ fn root_without_type_information_a_running_process_is_exact() {
     check(&gpuprobe.stop(), workload.pid, truth);
 }
 
-/// Has a function of the library at `path` begin with `code` instead of `push %rbp; mov %rsp,%rbp`,
-/// which does the same.
+/// Replaces the first instructions `push %rbp; mov %rsp,%rbp` of a function of the library at
+/// `path` with the equivalent `code`.
 pub(crate) fn begin(path: &Path, symbol: &str, code: [u8; 4]) {
     let library = Library::open(path, path, Role::Cuda(Layer::Driver)).unwrap();
     let functions = library
@@ -166,7 +167,7 @@ fn root_functions_that_are_dear_or_refused_are_named() {
     let truth = gpuprobe.talk.done();
     assert_eq!((truth.allocs, truth.frees), (3, 1));
     let report = gpuprobe.final_report();
-    // What cannot be probed is not seen; what is dear is.
+    // Functions that cannot be probed are not seen; those with a slow first instruction are.
     report.assert_calls(&[("cuMemAlloc_v2", 3)]);
     report.assert_holds(pid, 3 * 4096, 3);
     let said = gpuprobe.said();

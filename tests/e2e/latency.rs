@@ -1,4 +1,4 @@
-//! How soon a library that is opened after we began is probed.
+//! Delay until a library that is opened during tracing is attached to.
 
 use std::fs;
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::shares::Hog;
 /// A pair of calls each millisecond, for a second and a half.
 const PACE: &str = "pace 2000 1.5 64";
 
-/// The issue is a fifth of this; a busy machine gets time.
+/// The design limit is a fifth of this; a busy machine needs the margin.
 const BOUND_MS: u64 = 1000;
 
-/// Says on standard error how many calls were missed, and holds that there were not many.
+/// Prints the number of missed calls on standard error, and asserts that it is small.
 #[allow(clippy::print_stderr)]
 fn check(what: &str, made: u64, seen: u64) {
     let missed = made.saturating_sub(seen);
@@ -27,8 +27,8 @@ fn check(what: &str, made: u64, seen: u64) {
     assert!(missed < BOUND_MS, "{what}: {missed} ms");
 }
 
-/// Has a workload of the name `what` open a library and call it at once; checks what a tracer
-/// missed.
+/// Opens a library in a workload of the name `what` and calls it at once; checks the number of
+/// calls that a tracer missed.
 fn measure(what: &str, setup: impl FnOnce(u32) -> Setup, before: &[String], library: &str) {
     let program = standin().program(Backend::Dlopen);
     let family = Family::of(&program, &format!("exec @{what}"));
@@ -41,7 +41,7 @@ fn measure(what: &str, setup: impl FnOnce(u32) -> Setup, before: &[String], libr
     workload.send(&format!("load {library}"));
     workload.say_next(PACE);
     let made = workload.status().allocs - start.allocs;
-    // From now on nothing is missed.
+    // From here on no call is missed.
     workload.say("alloc 12345 7");
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
@@ -85,7 +85,8 @@ fn root_a_library_is_probed_soon_by_a_tracer_of_everything() {
     measure("everything", setup, &[], &library);
 }
 
-/// A program that has itself looked at without end, at 200 MB of mappings each time.
+/// A program that changes its mappings continuously, 200 MB at a time, and so has to be rescanned
+/// each time.
 fn noisy(folder: &Path) -> Guarded {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/noisy.c");
     let program = folder.join("noisy");

@@ -1,4 +1,4 @@
-//! Libraries that are not as they should be.
+//! Invalid libraries.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::harness::{Backend, OwnCopy, Setup, Workload, standin};
 
 #[test]
 fn root_a_library_without_the_functions_is_left_alone() {
-    // Something that can be loaded, under a name that we look at.
+    // A loadable library of another project, under a name that gpuprobe looks for.
     let copy = OwnCopy::new();
     let other = copy.standin().path("libcudart.so.99");
     let libm = [
@@ -51,8 +51,8 @@ fn root_a_process_with_only_such_a_library_is_waited_for() {
 
 #[test]
 fn root_a_fifo_under_the_name_of_a_library_is_not_waited_for() {
-    // Where the process has mapped a library that was deleted, there is a FIFO now, under the name
-    // that the kernel gives deleted files.
+    // A FIFO at the path under which the kernel shows the deleted library that the process has
+    // mapped.
     let copy = OwnCopy::new();
     let runtime = copy.standin().path("libcudart.so.12");
     let mut workload = Workload::start(Backend::Dlopen);

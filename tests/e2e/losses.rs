@@ -1,4 +1,4 @@
-//! What cannot be kept up with is counted.
+//! Events beyond the ring size are counted as lost.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ pub(crate) fn lost_in(line: &str, what: &str) -> u64 {
         .unwrap_or_else(|_| panic!("no number of {what} in '{line}'"))
 }
 
-/// The number of what was lost that the reports in text have: the line is `LOST ...`.
+/// The losses in text reports: the line is `LOST ...`.
 pub(crate) fn lost_in_text(gpuprobe: &mut Gpuprobe, what: &str) -> u64 {
     gpuprobe.wait();
     let shown = fs::read_to_string(&gpuprobe.reports).unwrap();
@@ -24,7 +24,7 @@ pub(crate) fn lost_in_text(gpuprobe: &mut Gpuprobe, what: &str) -> u64 {
     lost_in(line.expect("a line about losses"), what)
 }
 
-/// The number of what was lost that is said on standard error, where reports are in CSV.
+/// The losses on standard error, where reports are in CSV.
 pub(crate) fn lost_in_csv(gpuprobe: &mut Gpuprobe, what: &str) -> u64 {
     let said = gpuprobe.said();
     let mut lines = said.iter().rev();
@@ -32,7 +32,7 @@ pub(crate) fn lost_in_csv(gpuprobe: &mut Gpuprobe, what: &str) -> u64 {
     lost_in(line.expect("a line about losses"), what)
 }
 
-/// Stops gpuprobe, so that what comes now stays in the rings.
+/// Suspends gpuprobe, so that new events stay in the rings.
 pub(crate) fn pause(gpuprobe: &Gpuprobe) {
     let pid = gpuprobe.child.pid();
     gpuprobe.child.signal(Signal::SIGSTOP);
@@ -85,7 +85,7 @@ fn root_after_a_loss_the_rest_is_seen() {
     workload.say("race 2 200000 4096");
     let made = workload.status();
     gpuprobe.child.signal(Signal::SIGCONT);
-    // Until the ring has been read, there may be no room for more.
+    // The ring may be full until it has been read.
     let report = gpuprobe.report_where("each call to be seen or lost", |report| {
         let (totals, lost) = (report.totals(), report.lost("memory"));
         let seen = totals.alloc_calls + totals.free_calls;

@@ -1,8 +1,8 @@
-//! End-to-end tests: gpuprobe as a real process against the stand-in CUDA, through the real
-//! kernel. Every number is compared with what the traced program says that it did.
+//! End-to-end tests: the gpuprobe binary against the stand-in CUDA, through the real kernel. Every
+//! figure is compared with the traced program's own.
 //!
-//! Those whose names begin with `root_` need root and a kernel where BPF can be used; where that is missing
-//! each of them fails at once and says so. Every other test passes as any user.
+//! Tests whose names begin with `root_` need root and a kernel with BPF; without these each fails
+//! at once with a message. The others pass as any user.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Runs that trace nothing: what did not match is said, with a status of its own.
+//! Runs that trace nothing: the message names what did not match, and the exit status is distinct.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use crate::harness::child::Guarded;
 use crate::harness::gpuprobe::NOTHING;
 use crate::harness::{Backend, Setup, Workload, standin, system_wide};
 
-/// What a run of `setup` says of having traced nothing, once it has ended, and its status.
+/// The messages of a run of `setup` about having traced nothing, and its exit status.
 fn ending(setup: Setup, commands: &[&str]) -> (Option<String>, i32) {
     let mut gpuprobe = setup.start();
     for command in commands {
@@ -30,9 +30,9 @@ fn root_a_command_without_cuda_is_nothing_to_trace() {
         ending(Setup::command_without_stacks(["true"]), &[]),
         (why("true"), NOTHING)
     );
-    // A failure of the command's own is more.
+    // The command's own failure has priority.
     assert_eq!(ending(script("exit 7"), &[]), (why("sh"), 7));
-    // A child is enough, and so is CUDA that is loaded late, even if it is never called.
+    // A child that loads CUDA is enough, even late, and even without a call.
     for backend in [Backend::Shared, Backend::Driver] {
         let child = script(&format!("{}; exit", standin().program_text(backend)));
         assert_eq!(ending(child, &["exit"]), (None, 0), "{backend:?}");
@@ -100,7 +100,7 @@ fn root_a_process_without_cuda_is_nothing_to_trace() {
         (Some(why), NOTHING)
     );
     sleeps.wait();
-    // One that has it loaded could have been traced.
+    // A process with CUDA loaded could have been traced.
     let mut idle = Workload::start(Backend::Shared);
     let setup = Setup::pid_without_stacks(idle.pid).args(["--duration", "100ms"]);
     assert_eq!(ending(setup, &[]), (None, 0));

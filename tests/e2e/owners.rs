@@ -1,4 +1,4 @@
-//! Whose memory it is: programs with libraries that allocate.
+//! Owners of memory: programs with libraries that allocate.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::harness::report::list;
 use crate::harness::{Setup, standin};
 
-/// A folder with a program, `train_app`, and the libraries that it is linked with.
+/// A folder with a program, `train_app`, and its shared libraries.
 pub(crate) struct Program {
     folder: TempDir,
 }
@@ -74,7 +74,7 @@ impl Program {
         assert!(made.status.success(), "{said}");
     }
 
-    /// The command that allocates so many bytes: the program itself, libnccl, libcublasLt and libtorch.
+    /// The command that allocates these bytes in the program, libnccl, libcublasLt and libtorch.
     pub(crate) fn run(&self, bytes: [u64; 4]) -> Vec<String> {
         let program = self.path("train_app").display().to_string();
         let bytes = bytes.map(|bytes| bytes.to_string());

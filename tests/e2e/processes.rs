@@ -1,4 +1,4 @@
-//! Birth, other programs, and death of processes.
+//! Fork, exec and exit of processes.
 
 use nix::sys::signal::{Signal, kill};
 
@@ -7,7 +7,7 @@ use crate::harness::report::{Totals, number};
 use crate::harness::{Backend, Report, Setup, Truth, Workload, alone, standin, system_wide};
 use crate::shares::Hog;
 
-/// Splits `PID status=N live=...` into the id, the ending and the truth.
+/// Splits `PID status=N live=...` into the PID, the exit status and the totals.
 fn child_of(reply: &str) -> (u32, String, Truth) {
     let mut words = reply.split(' ');
     let pid = words.next().unwrap().parse().unwrap();
@@ -171,7 +171,7 @@ fn root_an_end_that_was_lost_is_noticed() {
     let pid = victim.pid;
     gpuprobe.report_where("the victim", |report| !report.entries(pid).is_empty());
     gpuprobe.child.signal(Signal::SIGSTOP);
-    // One user alone leaves room for ends.
+    // One user's processes leave map entries free, so exits are seen.
     noisy.say("race 2 200000 4096");
     other.begin();
     other.made();
@@ -201,7 +201,7 @@ fn root_several_processes_are_traced_until_all_have_ended() {
     first.say("alloc 4096 3");
     other.say("alloc 4096");
     let did = first.done();
-    // The other one goes on.
+    // The other process goes on.
     let shown = |report: &Report| !report.entries(first.pid).is_empty() && !report.is_final();
     gpuprobe.report_where("the first one's memory", shown);
     second.say("alloc 512 2");

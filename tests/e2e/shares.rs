@@ -1,5 +1,5 @@
-//! One user wants everything there is. The others are traced as if he were not there, and what is lost
-//! is told to be his.
+//! One user floods every ring and map. Other users' processes are traced as if it did not, and the
+//! losses are counted for the flooding user.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, alone};
 use crate::losses::pause;
 use crate::tensors::hostile::resident_bytes;
 
-/// Between two reports, where they have to come in time.
+/// Report interval where reports have to be on time.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// A report is a second late at most; on a machine that is busy with other tests, two.
+/// A report is at most a second late; on a machine that is busy with other tests, two.
 const LATE: Duration = Duration::from_secs(2);
 
-/// He who wants everything, and another.
+/// The flooding user, and another.
 const HOG: u32 = 1001;
 const OTHER: u32 = 1002;
 
@@ -53,12 +53,12 @@ impl Hog {
         }
     }
 
-    /// Has it begin.
+    /// Starts the flood.
     pub(crate) fn begin(&mut self) {
         self.talk.send("go");
     }
 
-    /// Waits until it has taken all; gives how many calls of it have succeeded by then.
+    /// Waits until the flood is over; returns the number of its successful calls so far.
     pub(crate) fn made(&mut self) -> u64 {
         let said = self.talk.hear();
         said.strip_prefix("made ").unwrap().parse().unwrap()
@@ -70,7 +70,7 @@ impl Hog {
     }
 }
 
-/// What a user has lost, as the report tells.
+/// A user's losses in the report.
 pub(crate) fn lost_of(report: &Report, uid: u32, what: &str) -> u64 {
     let rows = report.get("lost_by_user").and_then(|rows| rows.as_array());
     let rows = rows.into_iter().flatten();
@@ -79,7 +79,7 @@ pub(crate) fn lost_of(report: &Report, uid: u32, what: &str) -> u64 {
         .sum()
 }
 
-/// All that was lost was this user's.
+/// Asserts that all losses are this user's.
 fn assert_all_of(report: &Report, uid: u32) {
     for (what, count) in report["lost"].as_object().unwrap() {
         let of_user = lost_of(report, uid, what);
@@ -97,11 +97,11 @@ fn root_who_floods_the_ring_costs_others_nothing() {
     let _alone = alone();
     let mut victim = Workload::start(Backend::Shared);
     let mut hog = Hog::start(HOG, "calls", 600_000);
-    // Of the host, there may be others.
+    // Host-wide, there may be others.
     let mut gpuprobe = Setup::pid(victim.pid)
         .args(["--pid", &hog.pid.to_string(), "--stacks", "off"])
         .start();
-    // All of it waits in the ring, whoever comes first.
+    // All of it waits in the ring, whichever process wrote it.
     pause(&gpuprobe);
     hog.begin();
     victim.say(&format!("alloc 512 {KEPT}"));
@@ -141,17 +141,17 @@ fn root_who_changes_his_name_all_the_time_costs_others_nothing() {
     assert!(lost_of(&report, HOG, "tasks") > 100_000);
 }
 
-/// A user takes 100 entries of a map of 64, another 24: he gets 32, the other all. When his processes
-/// have ended, he gets as many again.
+/// One user takes 100 entries of a map of 64, another 24: the first gets 32, the other all 24. When
+/// the first user's processes have exited, it gets 32 again.
 fn share(map: &str, what: &str, lost: &str) -> Report {
     const TRIED: u64 = 100;
     const SIZE: u64 = 64;
     let _alone = alone();
-    // Its libraries are probed from the start.
+    // Its libraries are attached to from the start.
     let _there = Workload::start(Backend::Shared);
     let mut gpuprobe = Setup::everything()
         .args(["--map-entries".to_owned(), format!("{map}={SIZE}")])
-        // Whose state has no room is not known to be in a call of the runtime.
+        // A thread without a map entry cannot be known to be in a runtime call.
         .args(["--api", "runtime", "--stacks", "auto", "--comm", "hog"])
         .interval("100ms")
         .start();
@@ -216,7 +216,7 @@ fn root_a_user_takes_half_of_the_kernels() {
     assert_eq!(lost_of(&report, HOG, "launches"), 68);
     drop(hog);
     gpuprobe.report_where("its end", |report| report.kernels(other.pid).len() == 24);
-    // What was of it is removed with the first reading after its end.
+    // Its entries are removed at the first read after its exit.
     gpuprobe.next_report();
     gpuprobe.next_report();
     let again = launch(HOG, 32);
@@ -226,7 +226,7 @@ fn root_a_user_takes_half_of_the_kernels() {
     assert_all_of(&report, HOG);
 }
 
-/// Each of so many reports comes at its time.
+/// Asserts that each of this many reports is on time.
 fn assert_reports_come(gpuprobe: &Gpuprobe, count: usize) {
     for _ in 0..count {
         let since = Instant::now();
@@ -236,7 +236,7 @@ fn assert_reports_come(gpuprobe: &Gpuprobe, count: usize) {
     }
 }
 
-/// It ends within two seconds.
+/// Asserts that it shuts down within two seconds.
 fn assert_ends(gpuprobe: &mut Gpuprobe) -> Report {
     let since = Instant::now();
     gpuprobe.child.signal(Signal::SIGTERM);

@@ -1,4 +1,4 @@
-//! Who is ever stopped: processes that gpuprobe itself started, and no others.
+//! Only processes that gpuprobe itself started are ever stopped.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -15,18 +15,18 @@ use crate::harness::talk::Talk;
 use crate::harness::transcript::Transcript;
 use crate::harness::{Backend, OwnCopy, Setup, Workload, said, system_wide, wait_for};
 
-/// A program that runs others and sees whether they are stopped.
+/// A program that starts others and observes whether they are stopped.
 pub(crate) fn parent() -> String {
     static PARENT: OnceLock<PathBuf> = OnceLock::new();
     let program = PARENT.get_or_init(|| compiled("parent"));
     program.to_str().unwrap().to_owned()
 }
 
-/// How a child of it comes to CUDA: it is linked with the libraries, or opens them.
+/// How its child gets CUDA: linked with the libraries, or with dlopen.
 const WAYS: [Backend; 2] = [Backend::Shared, Backend::Dlopen];
 
-/// Has the parent run a program and libraries that nobody has seen before, and that are probed
-/// before they end. Gives the child's id, and whether it was ever stopped.
+/// Runs a program and libraries that gpuprobe has not attached to, and that are attached to before
+/// they exit. Returns the child's PID, and whether it was ever stopped.
 fn run_new_program(parent: &mut Talk, stderr: &Transcript, backend: Backend) -> (u32, bool) {
     let copy = OwnCopy::new();
     let folder = TempDir::new().unwrap();
@@ -55,7 +55,7 @@ fn run_new_program(parent: &mut Talk, stderr: &Transcript, backend: Backend) -> 
     (pid, said(&reply, "stopped") == "1")
 }
 
-/// [`run_new_program`] in every way, of a parent that gpuprobe did not start.
+/// [`run_new_program`] in every way, by a parent that gpuprobe did not start.
 fn nobody_is_stopped(mut parent: Workload, setup: Setup) {
     let mut gpuprobe = setup.env("GPUPROBE_LOG", "info").start();
     let mut children = Vec::new();
@@ -86,8 +86,8 @@ fn root_nobody_in_the_system_is_stopped() {
 
 #[test]
 fn root_programs_of_a_command_are_stopped() {
-    // The other tests would see it. One that is told to go on before it has got as far as to stop
-    // never does, which is as good: it has run nothing meanwhile.
+    // The other tests would see it. A process that is resumed before it stops itself never stops,
+    // which is equivalent: it has run nothing meanwhile.
     let mut gpuprobe = Setup::command_without_stacks([parent()])
         .env("GPUPROBE_LOG", "info")
         .start();

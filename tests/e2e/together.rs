@@ -7,7 +7,7 @@ use crate::harness::{Backend, Report, Setup, Workload, said, standin};
 
 const ALL: [&str; 3] = ["--memleak", "--cudatrace", "--bandwidth-util"];
 
-/// Some of everything; gives the throughput that the workload measured.
+/// Runs commands for each report; returns the throughput that the workload measured.
 fn run(talk: &mut Talk) -> f64 {
     talk.say("alloc 8388608 3");
     talk.say("launch 0 1000");

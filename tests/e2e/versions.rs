@@ -1,4 +1,4 @@
-//! Several versions of the runtime and the driver at once, as wheels and conda bring them.
+//! Several versions of the runtime and the driver at once, as wheels and conda install them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const RUNTIMES: [&str; 4] = [
     "site-packages/torch/lib/libcudart-d0da41ae.so.11.0",
     "envs/conda/lib/libcudart.faf08d9a.so.13",
 ];
-/// A driver that was brought along, instead of the host's.
+/// A bundled driver, instead of the host's.
 const COMPAT: &str = "usr/local/cuda/compat/libcuda.so.1";
 
 /// A folder with copies of the libraries.
@@ -43,7 +43,7 @@ impl Installed {
         fs::write(path, change(bytes)).unwrap();
     }
 
-    /// What starts a workload whose driver is the one that was brought along.
+    /// A command that starts a workload with the bundled driver.
     fn words(&self, backend: Backend) -> [String; 3] {
         let folder = self.path(COMPAT);
         let folder = folder.parent().unwrap().display();
@@ -52,13 +52,13 @@ impl Installed {
         ["env".to_owned(), set, program]
     }
 
-    /// What loads a runtime.
+    /// The command that loads a runtime.
     fn load(&self, runtime: &str) -> String {
         format!("load {}", self.path(runtime).display())
     }
 }
 
-/// The other driver is found by its own name only.
+/// The bundled driver is found by its own name only.
 fn renamed(mut bytes: Vec<u8>) -> Vec<u8> {
     let (old, new) = (b"libcuda.so.1\0", b"libcuda.so.2\0");
     let places: Vec<_> = bytes
@@ -166,7 +166,7 @@ fn root_attached_late_every_version_is_probed() {
     report.assert_holds(workload.pid, 16_000, 7);
 }
 
-/// Puts another file in the place of `path`, as an installer does.
+/// Replaces `path` with another file, as an installer does.
 fn replace(path: &Path) {
     let new = path.with_extension("new");
     fs::copy(path, &new).unwrap();
@@ -209,9 +209,9 @@ fn root_a_library_may_be_replaced_while_it_is_traced() {
     for file in [RUNTIMES[0], COMPAT] {
         replace(&installed.path(file));
     }
-    // Still by the old one.
+    // Still by the old runtime.
     gpuprobe.talk.say("alloc 512 2");
-    // A new process has the new one; so has this one, beside the old, from now on.
+    // From now on, new processes have the new runtime; this one has it beside the old.
     let words = installed.words(Backend::Dlopen).join(" ");
     let load = installed.load(RUNTIMES[0]);
     let run = format!("forkexec /usr/bin/{words} -c '{load}; alloc 64 2; exit'");

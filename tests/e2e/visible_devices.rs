@@ -1,4 +1,4 @@
-//! Which GPUs of the host are behind the numbers of a process.
+//! Device numbers of a process under CUDA_VISIBLE_DEVICES, and the host's GPUs behind them.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::report::list;
 use crate::harness::{Backend, Family, Nvml, Report, Root, Setup, Workload, nvml, standin};
 
-/// A workload that sees those of four GPUs that `visible` says.
+/// A workload with this `CUDA_VISIBLE_DEVICES` on a host with four GPUs.
 fn words(visible: Option<&str>) -> Vec<String> {
     let mut words = vec!["env".to_owned(), "STANDIN_DEVICES=4".to_owned()];
     words.extend(visible.map(|list| format!("CUDA_VISIBLE_DEVICES={list}")));
@@ -74,7 +74,7 @@ fn root_the_gpus_of_the_host_are_named() {
     }
 }
 
-/// The devices of what a late tracer sees.
+/// The devices in a report of a late tracer.
 fn attached_late(setup: impl FnOnce(Setup) -> Setup, visible: &str) -> (Report, u32) {
     let mut workload = start(Some(visible));
     workload.say("freenull");
@@ -129,8 +129,8 @@ fn root_in_a_container_the_gpus_are_those_that_it_was_given() {
 
 #[test]
 fn root_devices_that_the_program_chose_itself_are_unknown() {
-    // As after `os.environ["CUDA_VISIBLE_DEVICES"] = ...`: CUDA sees fewer than the program was
-    // started with.
+    // As after `os.environ["CUDA_VISIBLE_DEVICES"] = ...`: CUDA sees fewer devices than the
+    // environment at exec shows.
     let nvml = Nvml::with_gpus(4);
     for seen in 1..=2 {
         let mut words = words(None);

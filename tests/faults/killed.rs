@@ -1,4 +1,4 @@
-//! gpuprobe is killed. What it traced goes on, and nothing of it stays.
+//! gpuprobe is killed: the traced program goes on, and nothing stays in the kernel.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::harness::child::{children_of, state_of};
 use crate::harness::{Backend, OwnCopy, Setup, Workload, standin, wait_for, wait_within};
 use crate::rounds;
 
-/// Removing one perf-event uprobe takes the kernel a tenth of a second, more where it is busy,
-/// and whoever is killed ends when all of its are removed.
+/// The kernel takes a tenth of a second to remove a perf-event uprobe, more if busy, and a killed
+/// process exits only after all of its uprobes are removed.
 const REMOVAL: Duration = Duration::from_secs(300);
 
 fn killed_with(kind: &str) {
-    // Libraries of our own, so that no other test has breakpoints in them.
+    // Libraries of this test alone, so that no other test sets breakpoints in them.
     let copy = OwnCopy::for_attach(kind);
     let folder = TempDir::new().unwrap();
     let recording = folder.path().join("run.sqlite");
@@ -23,7 +23,7 @@ fn killed_with(kind: &str) {
     workload.say("freenull");
     let pid = workload.pid;
     assert!(!has_breakpoints(pid));
-    // Of one layer: fewer probes are removed sooner. With a recording, each call is probed at its
+    // One layer only: fewer probes are removed sooner. With a recording, each call is probed at its
     // return, too.
     let mut gpuprobe = Setup::pid(pid)
         .args(["--attach", kind, "--api", "driver"])
@@ -43,14 +43,14 @@ fn killed_with(kind: &str) {
     });
     let truth = workload.status();
     assert_eq!((truth.allocs, truth.frees, truth.live), (2010, 2005, 5));
-    // Another one starts as if there had been none; by what is quickest to remove.
+    // The next tracer works as if there had been none; in the mode that is quickest to remove.
     let mut gpuprobe = Setup::pid(pid).start();
     workload.say("alloc 512 3");
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
     report.assert_holds(pid, 1536, 3);
     assert_eq!(report.totals().alloc_calls, 3);
-    // It has ended; what it leaves behind removes its probes.
+    // It has exited; its links, which it leaves behind, remove their probes.
     wait_within(REMOVAL, "the breakpoints to go", || {
         (!has_breakpoints(pid)).then_some(())
     });
@@ -121,7 +121,7 @@ fn root_no_child_stays_stopped_when_we_are_killed() {
          for i in 1 2 3 4 5 6 7 8; do (for j in 1 2 3 4 5 6 7 8; do {child}; done) & done; \
          wait; echo ended; done"
     );
-    // One after the other has more children by then.
+    // The second is killed later, with more children started.
     let step = 20 / rounds(20);
     for round in (0..20).step_by(step) {
         let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();

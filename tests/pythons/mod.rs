@@ -1,30 +1,28 @@
-//! The interpreters that tests of Python run with.
+//! The CPython interpreters for the tests.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A CPython of this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Python {
     pub(crate) program: PathBuf,
-    /// Of 3.N, N.
     pub(crate) minor: u32,
-    /// As it says itself: `3.13.5`, with `t` behind it if it is free-threaded.
+    /// Full version: `3.13.5`, with `t` appended if it is free-threaded.
     pub(crate) version: String,
 }
 
-/// The minor versions of CPython 3 that are traced.
+/// The supported minor versions of CPython 3.
 const MINORS: std::ops::RangeInclusive<u32> = 9..=14;
 
-/// What each candidate is asked.
+/// The script that each candidate runs.
 const QUESTION: &str = "import sys, sysconfig
 if sys.implementation.name == 'cpython':
     free = sysconfig.get_config_var('Py_GIL_DISABLED') and 't' or ''
     print(sys.version_info[1], '%d.%d.%d' % sys.version_info[:3] + free, sys.executable)";
 
 impl Python {
-    /// The interpreter behind `path`, which may be a link or a script that starts one.
+    /// The interpreter at `path`, which may be a link or a wrapper script.
     fn at(path: &Path) -> Option<Self> {
         let asked = Command::new(path).args(["-c", QUESTION]).output().ok()?;
         let said = String::from_utf8(asked.stdout).ok()?;
@@ -40,8 +38,8 @@ impl Python {
     }
 }
 
-/// Every CPython there is of a version that is traced, the oldest first: on the search path, pyenv's,
-/// and what `scripts/fetch-pythons.sh` has put into target/pythons. One of each version.
+/// Every CPython of a supported version, the oldest first: from PATH, pyenv, and target/pythons,
+/// where `scripts/fetch-pythons.sh` installs them. One of each version.
 pub(crate) fn pythons() -> Vec<Python> {
     let mut found: Vec<_> = candidates()
         .iter()

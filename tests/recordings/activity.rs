@@ -1,4 +1,4 @@
-//! GPU times in analyses, against what SQL says of the same file.
+//! GPU times in analyses, compared with SQL queries of the same file.
 
 use std::collections::HashMap;
 
@@ -42,7 +42,7 @@ fn times_of_a_real_export() {
             assert_eq!(kernel[*key], expected, "{name} {key}");
         }
     }
-    // Busy: nanosecond by nanosecond.
+    // Busy time, nanosecond by nanosecond.
     let spans = spans(&connection);
     let first = spans[0].0;
     let last = spans.iter().map(|span| span.1).max().unwrap();
@@ -81,7 +81,7 @@ fn copies_have_the_times_of_the_gpu() {
         connection.query_row(sql, [kind], of).unwrap()
     };
     for (direction, kind) in [("H2D", 1), ("D2H", 2)] {
-        // A row for each mode and kind of memory.
+        // A row for each copy mode and kind of memory.
         let found = copies.iter().filter(|copy| copy["direction"] == direction);
         let found: Vec<_> = found.collect();
         let sum = |key: &str| {
@@ -103,7 +103,7 @@ fn copies_have_the_times_of_the_gpu() {
     }
 }
 
-/// What is busy with copies is not called busy with kernels.
+/// Time in copies alone does not count as busy with kernels.
 #[test]
 fn the_page_has_the_shares_of_the_gpu() {
     let folder = Folder::new();
@@ -111,7 +111,7 @@ fn the_page_has_the_shares_of_the_gpu() {
     let found = report_json(&file, &["--summary"]);
     let gpu = &found["gpus"][0];
     let connection = Connection::open(&file).unwrap();
-    // Nothing of a kind overlaps in this file.
+    // No two records of a kind overlap in this file.
     for (key, table) in [
         ("kernel_ns", "KERNEL"),
         ("copy_ns", "MEMCPY"),

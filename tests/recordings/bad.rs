@@ -1,4 +1,4 @@
-//! Files that are not what they should be.
+//! Invalid and damaged files.
 
 use std::fs;
 use std::io::Write;
@@ -127,8 +127,8 @@ fn a_damaged_page_is_refused() {
     assert!(!said.contains("panicked"), "{said}");
 }
 
-/// Gives `table` a tree of pages that has the same page for each of its branches, again and again: seven
-/// pages more, and more rows than anybody can read.
+/// Makes `table` a B-tree whose branches all lead to the same page on each level: seven further
+/// pages, and an astronomic number of rows.
 fn make_endless(file: &Path, table: &str) {
     const PAGE: usize = 4096;
     const BRANCHES: usize = 100;
@@ -244,7 +244,7 @@ fn without_memory_events_the_switch_is_named() {
     let folder = Folder::new();
     let file = folder.database("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);");
     assert!(refused(&file).contains("--cuda-memory-usage=true"));
-    // The page has nothing to say about memory, and says it.
+    // The page has no memory events, and its text says so.
     assert!(report(&file, &[]).contains("no memory events"));
 }
 
@@ -286,7 +286,7 @@ fn oddities_are_counted_and_said() {
 fn rows_out_of_order_are_sorted() {
     let folder = Folder::new();
     let mut rows: Vec<_> = (0..40_000).map(|n| (n * 10, n, 1, 0)).collect();
-    // Far outside what is put in order on the way.
+    // Far beyond the reordering window.
     rows.push((1, 0, 1, 1));
     let file = folder.database(&format!("{OLD} BEGIN; {} COMMIT;", events(&rows)));
     for arguments in [["--analysis", "watermark"], ["--analysis", "leakage"]] {
@@ -296,7 +296,7 @@ fn rows_out_of_order_are_sorted() {
     let usage = report(&file, &["--analysis", "usage", "--format", "csv"]);
     assert_eq!(usage.lines().nth(2), Some("1,0,0,0,0"));
     assert_eq!(usage.lines().count(), 1 + 40_001);
-    // A file is begun again when the disorder is met.
+    // Reading starts over when the disorder is met.
     let out = folder.path("usage.csv");
     let arguments = [
         "--analysis",

@@ -1,4 +1,4 @@
-//! A recording of all modes, without root: the records are made here.
+//! A recording of all modes, without root: its records are synthetic.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::replay::{PID, call, task};
 
-/// The kernel side's number of the process.
+/// The BPF side's number of the process.
 const PROCESS: u32 = PID << 10;
 
 fn row(symbol: &str) -> u16 {
@@ -28,7 +28,7 @@ fn copy(symbol: &str, bytes: u64, start_ns: u64) -> RawCopy {
     copy
 }
 
-/// What a collector says: a record of each kind.
+/// Collector records: one of each kind.
 fn batch() -> Vec<u8> {
     let mut writer = wire::Writer::default();
     for record in gpu_records() {
@@ -46,7 +46,7 @@ fn batch() -> Vec<u8> {
     [batch.as_bytes(), records].concat()
 }
 
-/// A record in which nothing is what it begins with: each number of four bytes is 1.
+/// A record with no field at its default: each number of four bytes is 1.
 fn loud<T: FromBytes + IntoBytes>() -> T {
     let mut record = T::new_zeroed();
     let bytes = record.as_mut_bytes();
@@ -54,7 +54,7 @@ fn loud<T: FromBytes + IntoBytes>() -> T {
     record
 }
 
-/// A record of each kind: names before what has them.
+/// A record of each kind: names before their users.
 fn gpu_records() -> Vec<wire::Record> {
     use wire::Record::*;
     let (start_ns, end_ns, time_ns) = (5_000, 5_400, 5_500);
@@ -104,7 +104,7 @@ fn mark(second: u32, is_final: bool) -> Note {
     })
 }
 
-/// A run of all modes, with some of everything.
+/// A run of all modes, with events for each.
 pub(crate) fn record(path: &Path) {
     let modes = Modes {
         memleak: true,

@@ -1,4 +1,4 @@
-//! Traces for Perfetto and Chrome.
+//! Trace exports for Perfetto and Chrome.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -31,7 +31,6 @@ fn with<'a>(trace: &'a Value, key: &str, value: &str) -> Vec<&'a Value> {
     all.filter(|event| event[key] == value).collect()
 }
 
-/// Nanoseconds.
 fn ns(value: &Value) -> i64 {
     (value.as_f64().unwrap() * 1000.0).round() as i64
 }
@@ -45,8 +44,8 @@ fn track(event: &Value) -> Track {
     )
 }
 
-/// What viewers ask of a trace: slices of a track nest, every arrow has two ends within slices,
-/// every range is closed, and every track with slices has a name.
+/// Asserts the viewers' requirements: slices of a track nest, every flow has two ends within
+/// slices, every async range is closed, and every track with slices has a name.
 fn check(trace: &Value) {
     let mut tracks: BTreeMap<Track, Vec<(i64, i64)>> = BTreeMap::new();
     for slice in with(trace, "ph", "X") {
@@ -126,11 +125,11 @@ fn a_real_export_becomes_a_trace() {
             "{category}"
         );
     }
-    // All that the GPU did was called for.
+    // Every GPU record has its call.
     let work =
         ["kernel", "copy", "set", "graph"].map(|category| with(&trace, "cat", category).len());
     assert_eq!(with(&trace, "ph", "s").len(), work.iter().sum::<usize>());
-    // Between the first and the last, as the analysis has it.
+    // Between the first and the last, as in the analysis.
     let counters = with(&trace, "name", "memory on gpu_0");
     let most = counters
         .iter()
@@ -209,7 +208,7 @@ fn what_cannot_be_exported_is_said() {
 #[test]
 fn old_exports_lack_tables_and_columns() {
     let folder = Folder::new();
-    // As 2021 had it: no enumerations, no processes, no ids of processes at kernels.
+    // The schema of 2021: no enumerations, no process table, no PIDs at kernels.
     let file = folder.database(
         "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER,
             streamId INTEGER, correlationId INTEGER, demangledName INTEGER);
@@ -292,7 +291,7 @@ fn a_small_trace_is_this() {
     );
 }
 
-/// Rows of calls, of work, and of ranges, with anything in them.
+/// Rows of calls, of GPU work, and of NVTX ranges, with random values.
 type Rows = (Vec<[i64; 4]>, Vec<[i64; 4]>, Vec<[i64; 4]>);
 
 fn rows() -> impl Strategy<Value = Rows> {

@@ -1,4 +1,4 @@
-//! The real export: `tests/gpu` has the program's like, the figures are those of its run.
+//! A real nsys export: a program like it is in `tests/gpu`, the figures are from its run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,7 +49,7 @@ fn watermark() {
     );
     assert_eq!(found["memleak"]["peak_bytes"], 25 * MIB);
     assert_eq!(found["memleak"]["live_bytes"], 25 * MIB);
-    // Five of CUDA's own frames are not the user's.
+    // Five frames of CUDA itself are not the user's.
     let found = report_json(&folder.real_export(), &full[..2]);
     assert_eq!(allocations(&found)[0]["stack"][0]["function"], "main");
 }
@@ -177,7 +177,7 @@ fn selections() {
     assert_eq!(bytes(&["--device", "0"]), 25 * MIB);
     assert_eq!(bytes(&["--to", "1ms"]), 24 * MIB);
     assert_eq!(bytes(&["--from", "30ms"]), 25 * MIB);
-    // Nothing happens in it: the most is what is live then.
+    // An empty window: its peak is the memory live at its start.
     assert_eq!(bytes(&["--from", "40ms", "--to", "41ms"]), 24 * MIB);
 }
 
@@ -199,7 +199,7 @@ fn nothing_grew_in_the_same_run() {
 fn a_time_with_nothing_in_it() {
     let folder = Folder::new();
     let file = folder.real_export();
-    // Nothing happens then, and what is there is what was live before.
+    // An empty window: its allocations are those live before.
     let quiet = ["--analysis", "watermark", "--from", "40ms", "--to", "41ms"];
     let found = report_json(&file, &quiet);
     assert_eq!(found["totals"]["total"]["bytes"], 25_165_824);

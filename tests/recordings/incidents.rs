@@ -1,4 +1,4 @@
-//! Recordings of runs that were out of memory: the same words and JSON in a report and a replay.
+//! Recordings with out-of-memory incidents: a report and a replay have the same text and JSON.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ fn called(bytes: u64, stack: u64, now_ns: u64, result: i32) -> RawCall {
     call
 }
 
-/// PyTorch gives up on so many bytes.
+/// PyTorch gives up on a request of this many bytes.
 fn gave_up(bytes: i64, now_ns: u64) -> RawTensor {
     RawTensor {
         record_type: record::TENSOR,
@@ -43,7 +43,7 @@ fn gave_up(bytes: i64, now_ns: u64) -> RawTensor {
     }
 }
 
-/// What NVML said: the process, and one that nobody traces.
+/// NVML sample: the process, and one that is not traced.
 fn gpu() -> GpuUse {
     let holder = |pid, bytes, comm: &str, command| GpuHolder {
         pid,
@@ -86,8 +86,8 @@ fn recorder(path: &Path) -> Player {
     recorder
 }
 
-/// PyTorch holds memory from two lines, is refused more, frees nothing that helps, gives up, and the program
-/// ends.
+/// PyTorch holds memory of two lines, is refused more, frees too little, gives up, and the program
+/// exits.
 pub(crate) fn record_scene(path: &Path) {
     let mut recorder = recorder(path);
     let at = |ms: u64| SECOND + ms * 1_000_000;
@@ -111,7 +111,7 @@ fn recorded() -> (Folder, PathBuf) {
     (folder, path)
 }
 
-/// What `gpuprobe replay FILE ARGUMENTS` writes.
+/// Output of `gpuprobe replay FILE ARGUMENTS`.
 fn replayed(file: &Path, arguments: &[&str]) -> String {
     let output = gpuprobe(&[&["replay", file.to_str().unwrap()], arguments].concat());
     assert!(output.status.success(), "{output:?}");
@@ -144,7 +144,7 @@ fn a_report_and_a_replay_have_the_same_words() {
         let lines: Vec<_> = lines.take(LINES.len()).collect();
         assert_eq!(lines, LINES, "{text}");
     }
-    // Before the end, nobody knew of it.
+    // Before the exit, the outcome was unknown.
     let first = replayed(&path, &[]);
     let line = first
         .lines()
@@ -187,7 +187,7 @@ fn the_json_of_a_report_and_a_replay_is_the_same() {
     assert_eq!(one["gpu"]["free_bytes"], 100 * MIB);
     assert_eq!(one["pytorch"]["gave_up_on_bytes"], 199 * MIB);
     assert_eq!(one["others"][0]["pid"], OTHER);
-    // Without CUDA's own function, down to the thread's beginning.
+    // Without CUDA's own frame, down to the start of the thread.
     let stack = one["stack"].as_array().unwrap();
     let line = stack
         .iter()
@@ -248,7 +248,7 @@ fn what_was_refused_is_no_allocation() {
     let (_folder, path) = recorded();
     let leaked = report_json(&path, &["--analysis", "leakage"]);
     assert_eq!(leaked["memleak"]["live_bytes"], 532 * MIB);
-    // Incidents are in the summary, and in what is explained.
+    // Incidents are in the summary and in `explain`.
     assert!(leaked.get("incidents").is_none());
     let database = Connection::open(&path).unwrap();
     let sql = "SELECT count(*) FROM CUDA_GPU_MEMORY_USAGE_EVENTS";
@@ -261,7 +261,7 @@ fn a_run_without_any_says_nothing() {
     let folder = Folder::new();
     let path = folder.path("run.sqlite");
     let mut recorder = recorder(&path);
-    // An error, but no want of memory.
+    // An error other than out of memory.
     recorder.record(called(MIB, 1, SECOND, 1).as_bytes());
     recorder.record(called(MIB, 1, 2 * SECOND, 0).as_bytes());
     recorder.note(mark(34, false, true, usage(0)));

@@ -1,4 +1,4 @@
-//! Single launches, from their records to their rows.
+//! Single launches, from BPF records to table rows.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ fn launch(key: RawLaunchKey, start_ns: u64) -> RawLaunch {
     launch
 }
 
-/// The name of a kernel: found through its handle, or given by the program.
+/// A kernel name: found through its handle, or passed by the program.
 fn name(key: RawLaunchKey, given: bool, name: &str) -> Vec<u8> {
     let mut kernel = RawKernel::new_zeroed();
     (kernel.record_type, kernel.given) = (record::KERNEL, u16::from(given));
@@ -44,7 +44,7 @@ fn name(key: RawLaunchKey, given: bool, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// A recording of a process, with what `fill` records.
+/// A recording of a process, with the records that `fill` adds.
 fn recorded(folder: &Folder, fill: impl FnOnce(&mut Player)) -> PathBuf {
     let file = folder.path("run.sqlite");
     let facts = Facts::now(Modes {
@@ -121,7 +121,7 @@ fn a_launch_that_the_ledger_was_told_of_is_one_call() {
             (call.start_ns, call.end_ns) = (start_ns, start_ns + 11);
             recorder.record(call.as_bytes());
         }
-        // One of these was lost on its way, one is of a thread that the ledger was not told of.
+        // One of these was lost, and one is by a thread without an event in the ledger.
         recorder.record(launch(graph, 100).as_bytes());
         recorder.record(launch(graph, 300).as_bytes());
         let mut other = launch(graph, 200);
@@ -148,7 +148,7 @@ fn a_row_has_what_the_call_was_given() {
         let mut failed = launch(a, 100);
         (failed.result, failed.captured) = (700, 1);
         recorder.record(failed.as_bytes());
-        // What is no launch is not taken for one.
+        // Other records are not taken for launches.
         recorder.record(launch(key("cudaMalloc", 1), 200).as_bytes());
         recorder.record(&launch(a, 300).as_bytes()[..40]);
     });

@@ -1,4 +1,4 @@
-//! Analyses of recordings and exports: the program itself, on files. Needs no root.
+//! Analyses of recordings and exports: the gpuprobe binary on files. Needs no root.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -42,7 +42,7 @@ use tempfile::TempDir;
 
 use validator::check_all;
 
-/// A folder for one test.
+/// A temporary folder for one test.
 pub(crate) struct Folder(TempDir);
 
 impl Folder {
@@ -54,7 +54,7 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// The real export of Nsight Systems 2025.3.2 from an H200.
+    /// A real export of Nsight Systems 2025.3.2 from an H200.
     pub(crate) fn real_export(&self) -> PathBuf {
         let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
         let packed = File::open(packed.join("nsys-export-h200.sqlite.gz")).unwrap();
@@ -82,8 +82,8 @@ pub(crate) fn gpuprobe(arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// What `gpuprobe report FILE ARGUMENTS` writes; the file must not change, and JSON is as its schema
-/// says.
+/// Output of `gpuprobe report FILE ARGUMENTS`; asserts that the file is unchanged and that JSON
+/// matches its schema.
 pub(crate) fn report(file: &Path, arguments: &[&str]) -> String {
     let before = fs::read(file).unwrap();
     let mut words = vec!["report", file.to_str().unwrap()];
@@ -99,7 +99,7 @@ pub(crate) fn report(file: &Path, arguments: &[&str]) -> String {
     written
 }
 
-/// The allocations of a report, largest first, each with the stack of its site.
+/// The allocations of a report, largest first, each with its site's stack.
 pub(crate) fn allocations(report: &Value) -> Vec<Value> {
     let mut all = Vec::new();
     for process in report["memleak"]["processes"].as_array().unwrap() {

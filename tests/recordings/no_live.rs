@@ -1,4 +1,4 @@
-//! The program without live tracing: it says so, in one line.
+//! A build without live tracing: one message says so.
 
 use super::gpuprobe;
 

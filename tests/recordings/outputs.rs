@@ -1,4 +1,4 @@
-//! Where answers are written to.
+//! Output files of analyses.
 
 use std::fs;
 
@@ -39,7 +39,7 @@ fn nothing_is_written_over_a_recording() {
             assert!(fs::read(kept).unwrap() == precious, "{words:?}: {kept}");
         }
     }
-    // Anything else is.
+    // Any other file is replaced.
     fs::write(&other, b"SQLite format 2\0 and so on").unwrap();
     let done = gpuprobe(&["report", file, "-o", path]);
     assert!(done.status.success());
@@ -62,7 +62,7 @@ fn a_dash_is_standard_output() {
     }
     let picture = String::from_utf8(dashed(&["plot"])).unwrap();
     assert!(picture.starts_with("<svg"), "{picture}");
-    // With a profile, the answer too is written then.
+    // With `-o -`, the report is written beside the profile.
     let folded = folder.path("folded");
     let words = ["report", "--folded", folded.to_str().unwrap()];
     assert_eq!(dashed(&words), plain(&["report"]));
@@ -103,7 +103,7 @@ fn without_a_name_the_newest_recording_is_meant() {
         let first = format!("gpuprobe: reading {new}, the newer of 2 recordings here\n");
         assert!(said.starts_with(&first), "{words:?}: {said}");
     }
-    // Pictures are called like the recording, and none takes the place of another.
+    // Plots are named after the recording, and none replaces another.
     for name in ["gpuprobe-new-2.svg", "gpuprobe-new-2-2.svg"] {
         assert!(!folder.path(name).exists());
         let drawn = within(&folder, &["plot"]);

@@ -1,4 +1,4 @@
-//! Pictures: what is in them, as far as an SVG says it.
+//! Plots: the contents of their SVG.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn the_picture_of_the_real_export() {
     let words = words(&svg);
     for wanted in [
         "On an H200",
-        // What is never a pixel high has no entry.
+        // A site that is never a pixel high has no legend entry.
         "|device|managed|async|pitched|GPU memory (MiB)|",
         "never freed: 24.00 MiB",
         "peak 25.00 MiB at 17.017 ms",
@@ -155,7 +155,7 @@ fn lines_of_python_have_an_area() {
         &[file.to_str().unwrap(), "--by", "site", "--top", "2"],
     );
     let text = words(&svg);
-    // Three native stacks, by the number that reports have for them.
+    // Three native stacks, by their number in reports.
     assert!(text.contains("|#0 train.py:41 training_step|"), "{text}");
     assert!(text.contains("|#4 tree.py:10 "), "{text}");
 }

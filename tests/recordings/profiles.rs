@@ -1,4 +1,4 @@
-//! Profiles of recordings and exports: their totals are those of the analyses.
+//! Profiles of recordings and exports: their totals equal those of the analyses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,7 +52,7 @@ impl Made {
         u64::try_from(values.sum::<i64>()).unwrap()
     }
 
-    /// What every reader of such files relies on.
+    /// Asserts the invariants of the pprof format.
     fn check(&self) {
         let proto = &self.proto;
         let text = |id: i64| proto.string_table[usize::try_from(id).unwrap()].as_str();
@@ -95,14 +95,14 @@ impl Made {
         let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().collect();
         let groups = groups.iter().map(|g| std::str::from_utf8(g).unwrap());
         let total = groups.collect::<Vec<_>>().join(",");
-        // The lowest frame is the process.
+        // The root frame is the process.
         let root = format!(" ({total} bytes, 100%)</title>");
         assert!(self.svg.contains(&root), "{root}");
         let unnamed = "<title>all (";
         assert!(!self.svg.contains(unnamed), "{}", self.svg);
     }
 
-    /// Functions outermost first, with the process, and bytes in use: as folded stacks have them.
+    /// Folded stacks: functions outermost first, with the process, and live bytes.
     fn in_use(&self) -> BTreeMap<String, u64> {
         let proto = &self.proto;
         let text = |id: i64| proto.string_table[usize::try_from(id).unwrap()].as_str();
@@ -195,7 +195,7 @@ fn of_a_real_export() {
         "{:?}",
         full.folded
     );
-    // What was ever allocated: from the timeline.
+    // Total allocated bytes: from the timeline.
     let all = made(&folder, &file, &["--weight", "total"]);
     let usage = report_json(&file, &["--analysis", "usage"]);
     let mut before = 0;

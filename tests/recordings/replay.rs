@@ -1,4 +1,4 @@
-//! A recorded run through the live reporters, without root: the records are made here.
+//! A synthetic recording through the live reporters, without root.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub(crate) fn call(symbol: &str, address: u64, size: u64, start_ns: u64) -> RawC
     call
 }
 
-/// Whose the loss was.
+/// The user and process of the loss.
 fn whose() -> UserLoss {
     UserLoss {
         uid: 1001,
@@ -67,10 +67,10 @@ fn mark(second: u32, is_final: bool) -> Note {
     })
 }
 
-/// When the run began, by the clock of its events.
+/// Start of the run, by the clock of its events.
 const BEGAN_NS: i64 = 1_000;
 
-/// A recording of memory that begins now.
+/// A recording of memory that starts now.
 fn begin(path: &Path) -> Player {
     let began = DateTime::parse_from_rfc3339(BEGAN).unwrap();
     let modes = Modes {
@@ -84,7 +84,7 @@ fn begin(path: &Path) -> Player {
     Player::recording(path, facts).unwrap()
 }
 
-/// A run of two reports, as the session would record it.
+/// A run of two reports, recorded as the session does.
 pub(crate) fn record(path: &Path) {
     let mut recorder = begin(path);
     let identity = Identity {
@@ -99,7 +99,7 @@ pub(crate) fn record(path: &Path) {
     recorder.record(call("cudaMalloc", 0x2000, 4 * mib, 3_000).as_bytes());
     recorder.record(call("cudaFree", 0x9000, 0, 3_500).as_bytes());
     recorder.note(mark(32, false));
-    // Freed on one thread, and handed out again before the free has returned.
+    // Freed by one thread, and allocated again before the free has returned.
     let mut late = call("cudaFree", 0x2000, 0, 4_000);
     late.end_ns = 6_000;
     recorder.record(call("cudaMalloc", 0x2000, 8 * mib, 5_000).as_bytes());
@@ -209,7 +209,7 @@ fn a_recording_says_whether_it_is_complete() {
         "{said}"
     );
     assert_eq!(report_json(&partial, &[])["lost"]["recording"], 5);
-    // As one that was cut off.
+    // Like a recording that was cut off.
     let connection = Connection::open(&partial).unwrap();
     let cut = "DELETE FROM GPUPROBE_META WHERE key = 'complete'";
     connection.execute(cut, []).unwrap();
@@ -218,7 +218,7 @@ fn a_recording_says_whether_it_is_complete() {
     assert!(said.contains("note: the recording has no end"), "{said}");
 }
 
-/// Memory is there from when a call returns until another is entered.
+/// Memory is live from the return of a call until the entry of another.
 #[test]
 fn rows_of_memory_are_at_the_times_of_their_calls() {
     let folder = Folder::new();
@@ -231,7 +231,7 @@ fn rows_of_memory_are_at_the_times_of_their_calls() {
     };
     at("cudaMalloc", 0x1000, 64, (100, 140));
     at("cudaFree", 0x1000, 0, (200, 290));
-    // Whose free has been entered, and gave way; then it returns.
+    // Its free has been entered and the address reused; then it returns.
     at("cudaMalloc", 0x2000, 65, (300, 310));
     at("cudaMalloc", 0x2000, 66, (400, 420));
     at("cudaFree", 0x2000, 0, (350, 500));
@@ -246,7 +246,7 @@ fn rows_of_memory_are_at_the_times_of_their_calls() {
         rows.unwrap().map(Result::unwrap).collect()
     };
     let some = |values: [i64; 4]| values.map(Some);
-    // Time, what is done (1: freed), bytes, and the number of the call.
+    // Time, operation (1: free), bytes, and correlation id of the call.
     let memory = "SELECT start, memoryOperationType, bytes, correlationId \
                   FROM CUDA_GPU_MEMORY_USAGE_EVENTS ORDER BY rowid";
     let gave_way = [Some(420), Some(1), Some(65), None];
@@ -311,7 +311,7 @@ fn the_analyses_agree_with_it() {
     let first = &allocations(&peak)[0];
     assert_eq!(first["api"], "cudaMalloc");
     assert_eq!(first["tid"], PID);
-    // When the process ends, nothing of it is there any more.
+    // At the exit of the process, all of it is gone.
     let usage = report_json(&file, &["--analysis", "usage"]);
     let last = usage["points"].as_array().unwrap().last().unwrap();
     assert_eq!(last[1], 0);
@@ -344,7 +344,7 @@ fn the_tables_are_those_of_an_export() {
     assert!(tables.len() > 30);
     for table in &tables {
         if table.starts_with("GPUPROBE_") {
-            // Readers of exports guess by names.
+            // Readers of exports detect tables by name.
             for part in [
                 "KERNEL",
                 "RUNTIME",
@@ -372,7 +372,7 @@ fn the_tables_are_those_of_an_export() {
         }
         assert_eq!(columns(&ours, table), expected, "{table}");
     }
-    // Every value of an enumeration that we write is one of theirs.
+    // Every enumeration value that gpuprobe writes is one of nsys'.
     for table in tables.iter().filter(|table| table.starts_with("ENUM_")) {
         let values = |connection: &Connection| -> Vec<(i64, String, String)> {
             let mut statement = connection
@@ -419,7 +419,7 @@ fn rows_of_another_table_of_functions_are_found_by_name() {
     let file = folder.path("run.sqlite");
     record(&file);
     let connection = Connection::open(&file).unwrap();
-    // As if the table had been in another order: 'cudaMalloc' and 'cudaFree' change places.
+    // As if the enumeration were ordered differently: 'cudaMalloc' and 'cudaFree' swap values.
     let (malloc, free) = (row("cudaMalloc"), row("cudaFree"));
     connection
         .execute_batch(&format!(

@@ -1,4 +1,4 @@
-//! Recorded runs that look like those of users: names as long, call sites as alike.
+//! Synthetic recordings with realistic sizes: long names, similar call sites.
 
 use std::path::Path;
 
@@ -19,14 +19,14 @@ use crate::replay::{BEGAN, PID, call, task};
 pub(crate) const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 pub(crate) const SECOND: u64 = 1_000_000_000;
-/// The kernel side's number of the process.
+/// The BPF side's number of the process.
 const PROCESS: u32 = PID << 10;
 /// Another process, of another user.
 const OTHER: u32 = 24_144;
-/// A process that held memory before anything was traced.
+/// A process with memory from before the attach.
 const EARLIER: u32 = 24_142;
 
-/// Kernels as frameworks have them: alike for their first hundred characters.
+/// Kernel names as frameworks have them: equal in their first hundred characters.
 pub(crate) const KERNELS: [&str; 6] = [
     "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>, std::array<char *, (unsigned long)3>>(int, T2, T3)",
     "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_mul<float>, std::array<char *, (unsigned long)3>>(int, T2, T3)",
@@ -47,7 +47,7 @@ pub(crate) fn row(symbol: &str) -> u16 {
     u16::try_from(FUNCTIONS.iter().position(|f| f.symbol == symbol).unwrap()).unwrap()
 }
 
-/// Frames, each at a place of its own in the module of its number.
+/// Frames, each at its own offset in the module of its number.
 struct Place(
     u32,
     u64,
@@ -62,7 +62,7 @@ const C10: &str = "/venv/lib/python3.12/site-packages/torch/lib/libc10_cuda.so";
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 const EXTENSION: &str = "/srv/ext/_pool.so";
 
-/// All that frames stand for here, by module and place in it.
+/// All frames at an address, by module and offset.
 const PLACES: &[Place] = &[
     Place(1, 0x10, "cudaMalloc", None, "/usr/lib/libcudart.so.12"),
     Place(2, 0x10, ALLOC, None, C10),
@@ -127,7 +127,7 @@ fn location(place: &Place) -> Location {
     }
 }
 
-/// The stack of these places, innermost first.
+/// The stack of these frames, innermost first.
 fn stack(places: &[usize]) -> CallStack {
     CallStack {
         locations: places
@@ -138,7 +138,7 @@ fn stack(places: &[usize]) -> CallStack {
     }
 }
 
-/// The stacks of the run, by number less 1.
+/// The stacks of the run, by id less 1.
 const STACKS: &[&[usize]] = &[
     &[0, 1, 2, 3, 11, 12],
     &[0, 1, 2, 4, 11, 12],
@@ -196,7 +196,7 @@ pub(crate) fn begin(path: &Path, modes: Modes) -> Player {
     Player::recording(path, facts).unwrap()
 }
 
-/// Makes `pid` known, from its first call.
+/// Records the process `pid`, as from its first call.
 pub(crate) fn introduce(recorder: &mut Player, pid: u32, comm: &str, who: Identity) {
     know(recorder, pid, comm, who);
     for (number, places) in (1..).zip(STACKS) {
@@ -264,7 +264,7 @@ pub(crate) fn usage(held: u64) -> Usage {
     }
 }
 
-/// The memory of a training process: two live reports and one after its end.
+/// The memory of a training process: two live reports and one after its exit.
 pub(crate) fn training(path: &Path) {
     let mut recorder = begin(path, MEMORY);
     let who = identity("ada", "/usr/bin/python3 /home/ada/train.py --epochs 3", 0);
@@ -289,7 +289,7 @@ pub(crate) fn training(path: &Path) {
     recorder.finish();
 }
 
-/// A host with two GPUs, two processes that are traced and two that held memory before.
+/// A host with two GPUs, two traced processes and two with memory from before.
 pub(crate) fn host(path: &Path) {
     let mut recorder = begin(path, MEMORY);
     introduce(
@@ -348,7 +348,7 @@ fn name(key: RawLaunchKey, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Launches of kernels whose names are alike.
+/// Launches of kernels with similar names.
 pub(crate) fn launches(path: &Path) {
     let mut recorder = begin(
         path,
@@ -379,7 +379,7 @@ pub(crate) fn launches(path: &Path) {
     recorder.finish();
 }
 
-/// Copies in two directions, some of which return before they are done.
+/// Copies in two directions, some of which are asynchronous.
 pub(crate) fn copies(path: &Path) {
     let mut recorder = begin(
         path,
@@ -419,7 +419,7 @@ pub(crate) fn copies(path: &Path) {
     recorder.finish();
 }
 
-/// What the GPU did: kernels and copies at times, calls and waits.
+/// GPU activity: kernels and copies with times, calls and waits.
 pub(crate) fn activity(path: &Path) {
     let mut recorder = begin(
         path,

@@ -1,4 +1,4 @@
-//! The JSON Schema: every document is as it says, and it notices a key that it does not know.
+//! The JSON Schema: every document is valid, and an unknown key is an error.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::untrusted::{SEEDS, seed};
 use crate::validator::{DOCUMENT, check, complaint};
 use crate::{Folder, everything, report, stacks};
 
-/// What is asked about files.
+/// Report arguments for files.
 const QUESTIONS: [&str; 21] = [
     "",
     "--summary",
@@ -37,7 +37,7 @@ const QUESTIONS: [&str; 21] = [
     "--analysis usage --host",
 ];
 
-/// How recordings are replayed.
+/// Replay arguments for recordings.
 const REPLAYS: [&str; 6] = [
     "",
     "--last",
@@ -47,7 +47,7 @@ const REPLAYS: [&str; 6] = [
     "--last --group thread --sort age --min-size 2M",
 ];
 
-/// What the program writes, in JSON, one document a line.
+/// JSON output of the program, one document a line.
 pub(crate) fn answers(file: &Path) -> Vec<Value> {
     let words = |question: &'static str| question.split_whitespace().chain(["--format", "json"]);
     let answer = |question| report(file, &words(question).collect::<Vec<_>>());
@@ -71,7 +71,7 @@ pub(crate) fn replays(file: &Path) -> Vec<Value> {
     REPLAYS.into_iter().flat_map(lines).collect()
 }
 
-/// A recording of all modes, and what is written of it.
+/// A recording of all modes, and every JSON output of it.
 fn of_everything() -> Vec<Value> {
     let folder = Folder::new();
     let file = folder.path("everything.sqlite");
@@ -122,7 +122,7 @@ fn objects(value: &Value, path: &str, see: &mut dyn FnMut(&str, &Map<String, Val
     }
 }
 
-/// Keys of these objects are names, not words of the schema.
+/// Objects whose keys are data.
 pub(crate) fn is_map(path: &str) -> bool {
     let is_named = |name: &&str| path.ends_with(&format!("/{name}"));
     [
@@ -146,7 +146,7 @@ fn a_key_that_is_new_or_renamed_is_refused() {
             found.push((path.to_owned(), object.keys().cloned().collect::<Vec<_>>()));
         });
         for (path, keys) in found {
-            // One of each list is enough.
+            // One element of each list suffices.
             let place = path.split('/').filter(|part| part.parse::<u32>().is_err());
             let place = place.collect::<Vec<_>>().join("/");
             if is_map(&path) || !places.insert((place, keys.clone())) {
@@ -196,10 +196,10 @@ fn values_of_another_type_are_refused() {
     }
 }
 
-/// What is told of in the schema is closed, and every key is described.
+/// Asserts that each object of the schema is closed and that every key has a description.
 #[test]
 fn the_schema_leaves_nothing_open() {
-    // Their keys stand among those of others, which are closed.
+    // Their keys are merged into others, which are closed.
     let fragments = ["sums", "times", "memleak_keys"].map(|name| format!("/$defs/{name}"));
     let mut keys = 0;
     objects(&DOCUMENT, "", &mut |path, object| {

@@ -1,8 +1,8 @@
-//! Selections that nothing in a file meets: the message says what there is.
+//! Selections that match nothing in a file: the message lists the available values.
 
 use crate::{Folder, gpuprobe};
 
-/// The status of an answer about nothing.
+/// Exit status of an empty result.
 const NOTHING: i32 = 3;
 
 #[test]
@@ -47,7 +47,7 @@ fn what_is_not_in_the_file_is_said() {
     let pid = pids.trim_end().rsplit_once("--pid can be ").unwrap().1;
     let pid = pid.split(' ').next().unwrap();
     assert!(said("--device", "7").ends_with("--device can be 0\n"));
-    // What it names is there.
+    // The named values are in the file.
     for (option, value) in [("--pid", pid), ("--device", "0"), ("--from", "0.001s")] {
         let done = gpuprobe(&["report", file, option, value]);
         assert!(done.status.success(), "{option} {value}");

@@ -1,4 +1,4 @@
-//! Recorded call stacks: the live report again, and everything else that is made of them.
+//! Recorded call stacks: in a replayed report and in every other output.
 
 use std::path::Path;
 
@@ -47,7 +47,7 @@ fn frame(function: &str, source: Option<(&str, u32)>, module: &str, address: u64
     }
 }
 
-/// `cudaMalloc` in `0x1000`, called by `load` in `main`, and elsewhere by what nobody knows.
+/// `cudaMalloc` in `0x1000`, called by `load` in `main`, and elsewhere by unknown code.
 fn learn(recorder: &mut Player) {
     let frames = |recorder: &mut Player, address, is_innermost, frames| {
         recorder.note(Note::Frames(PID, location(address), is_innermost, frames));
@@ -106,8 +106,8 @@ fn mark(second: u32, is_final: bool) -> Note {
     })
 }
 
-/// 20 and 4 MiB from one place, of which 4 are freed; 8 from another; 1 from nowhere; 5 MiB of the
-/// host.
+/// 20 and 4 MiB from one site, of which 4 are freed; 8 from another; 1 without a stack; 5 MiB of
+/// host memory.
 pub(crate) fn record_run(path: &Path) {
     let began = DateTime::parse_from_rfc3339(BEGAN).unwrap();
     let modes = Modes {
@@ -123,7 +123,7 @@ pub(crate) fn record_run(path: &Path) {
         single_gpu: true,
         ..Identity::default()
     };
-    // Stacks may be known before anything else is.
+    // Stacks may be recorded before any other event.
     let known = stack(&[0x1000, 0x2010, 0x2020, 0x3030], true);
     recorder.note(Note::Stack(PID, 11, known.clone()));
     recorder.note(Note::Identity(PID, identity));
@@ -308,12 +308,12 @@ fn the_tables_have_the_stacks() {
     });
     assert_eq!(largest["stack"][1], inlined);
     assert_eq!(groups[1]["live_bytes"], 8 * MIB);
-    // Without what would break a table.
+    // Without characters that would break a table.
     assert_eq!(functions(&groups[1]), ["cudaMalloc", "evil\u{1b}[2J; name"]);
     assert_eq!(leaked["totals"]["invalid"]["bytes"], MIB);
     let connection = Connection::open(&file).unwrap();
     let rows = |sql: &str| -> i64 { connection.query_row(sql, [], |row| row.get(0)).unwrap() };
-    // One for each distinct stack, with the addresses that were seen.
+    // One for each distinct stack, with the observed addresses.
     assert_eq!(rows("SELECT count(DISTINCT id) FROM CUDA_CALLCHAINS"), 2);
     assert_eq!(
         rows("SELECT count(*) FROM CUDA_CALLCHAINS WHERE originalIP = 8208"),
@@ -331,7 +331,7 @@ fn the_tables_have_the_stacks() {
     assert!(valid.lines().nth(1).unwrap().contains(stack), "{valid}");
 }
 
-/// Memory of a process, each allocation from a stack of its own.
+/// Memory of a process, each allocation with its own stack.
 fn record_many(path: &Path, stacks: u64, depth: u64, are_known: bool) {
     let facts = Facts::now(Modes {
         memleak: true,
@@ -344,7 +344,7 @@ fn record_many(path: &Path, stacks: u64, depth: u64, are_known: bool) {
         let call = call("cudaMalloc", number << 12, 512, number * 100);
         recorder.record(with_stack(call, number).as_bytes());
     }
-    // Symbols are found later.
+    // Symbols are resolved later.
     recorder.pause();
     for number in (1..=stacks).filter(|_| are_known) {
         for depth in 1..=depth {
@@ -399,7 +399,7 @@ fn more_stacks_than_a_transaction_holds_are_all_written() {
         0
     );
     assert_eq!(number("SELECT count(*) FROM GPUPROBE_STACKS"), 1_500);
-    // Equal names are one place for people, whatever the addresses.
+    // Equal names are one site in text, whatever the addresses.
     let leaked = report_json(&file, &["--analysis", "leakage", "--group"]);
     let text = report(&file, &["--analysis", "leakage", "--group"]);
     assert!(text.contains(" in 1500 allocations "), "{text}");

@@ -1,4 +1,4 @@
-//! The tables of `gpuprobe report`, against what SQL says of the same file.
+//! The tables of `gpuprobe report`, compared with SQL queries of the same file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::{Folder, gpuprobe, report, report_json};
 
 type Row = HashMap<String, String>;
 
-/// The real export, to which ranges of NVTX were added.
+/// The real export with NVTX ranges added.
 fn with_ranges(folder: &Folder) -> PathBuf {
     let file = folder.real_export();
     let connection = Connection::open(&file).unwrap();
@@ -31,14 +31,14 @@ fn with_ranges(folder: &Folder) -> PathBuf {
         connection.execute(sql, values).unwrap();
     };
     let at = 600_000_000;
-    // The domain, a mark, and a range that does not end.
+    // The domain, a mark, and a range without an end.
     insert((at, None, 75, None, Some(900_002), 7));
     insert((at, None, 34, Some("a mark"), None, 0));
     insert((at, None, 60, Some("open"), None, 0));
     for step in 0..250 {
         let begin = at + 100_000 * step;
         let length = 1000 + 37 * step * step;
-        // Each holds another of its own name.
+        // Each contains another of its own name.
         insert((begin, Some(begin + length), 59, Some("step"), None, 0));
         insert((begin + 1, Some(begin + 500), 59, Some("step"), None, 0));
         insert((begin, Some(begin + 3 * step), 60, None, Some(900_001), 0));
@@ -53,7 +53,7 @@ fn table(file: &Path, question: &str) -> Vec<Row> {
     rows.deserialize().map(Result::unwrap).collect()
 }
 
-/// The durations that `sql` gives with the names of what lasted so long.
+/// The durations by name that `sql` returns.
 fn durations(file: &Path, sql: &str) -> HashMap<String, Vec<u64>> {
     let connection = Connection::open(file).unwrap();
     let mut statement = connection.prepare(sql).unwrap();
@@ -70,7 +70,7 @@ fn durations(file: &Path, sql: &str) -> HashMap<String, Vec<u64>> {
     by_name
 }
 
-/// `rows` have each name of `expected`, with its figures.
+/// Asserts that `rows` have each name of `expected`, with its figures.
 fn agree(rows: &[Row], name: impl Fn(&Row) -> String, expected: &HashMap<String, Vec<u64>>) {
     assert_eq!(rows.len(), expected.len(), "{rows:?}");
     let all: u64 = expected.values().flatten().sum();
@@ -194,7 +194,7 @@ fn copies_are_told_apart_by_mode_and_memory() {
     }
     assert_eq!(seen, expected.len());
     assert!(seen > 2, "{expected:?}");
-    // In a narrow line, too, no two rows are alike.
+    // In a narrow table, too, no two rows look the same.
     let text = narrow(&file, &["--copies"]);
     let rows: Vec<_> = text.lines().skip(2).map(|line| &line[..40]).collect();
     for (index, row) in rows.iter().enumerate() {
@@ -202,7 +202,7 @@ fn copies_are_told_apart_by_mode_and_memory() {
     }
 }
 
-/// What is written into lines of 80 columns.
+/// A report in lines of 80 columns.
 fn narrow(file: &Path, question: &[&str]) -> String {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_gpuprobe"))
         .args(["report", file.to_str().unwrap()])
@@ -305,7 +305,7 @@ fn a_difference_is_a_line_a_site() {
     let after = folder.path("after.sqlite");
     std::fs::copy(&before, &after).unwrap();
     let connection = Connection::open(&after).unwrap();
-    // One of those that are never freed is larger by 4 MiB.
+    // One of the leaked allocations is larger by 4 MiB.
     let sql = "UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET bytes = bytes + 4194304 WHERE rowid = \
                (SELECT max(a.rowid) FROM CUDA_GPU_MEMORY_USAGE_EVENTS a WHERE a.memKind = 2 AND \
                a.memoryOperationType = 0 AND NOT EXISTS (SELECT 1 FROM \

@@ -1,4 +1,4 @@
-//! Recordings with tensors: what PyTorch's allocator told of its blocks.
+//! Recordings with tensors: block events of PyTorch's allocator.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::replay::{PID, call};
 use crate::scene::{MEMORY, MIB, SECOND, begin, identity, introduce, mark, row, usage};
 use crate::{Folder, gpuprobe, report_json};
 
-/// PyTorch's allocator as it divides segments: what it has handed out, and holds.
+/// A model of PyTorch's allocator: allocated and reserved bytes, and segments.
 struct Torch {
     recorder: Player,
     allocated: u64,
@@ -79,8 +79,8 @@ impl Torch {
     }
 }
 
-/// Three segments: one that is nearly full, one that a small tensor pins, and one that is cached.
-/// `kept` tensors of 16 MiB leak.
+/// Three segments: one nearly full, one pinned by a small tensor, and one cached. `kept` tensors of
+/// 16 MiB leak.
 pub(crate) fn record_scene(path: &Path, kept: u64) {
     let mut torch = Torch::begin(path);
     let signed = |bytes: u64| bytes.cast_signed();
@@ -150,7 +150,7 @@ fn reports_have_what_pytorch_holds() {
         "{told}"
     );
     assert_eq!(told["pinned_by_sites"][0], sites[1]["id"]);
-    // They are inside of what is counted.
+    // They are inside the counted segments.
     assert_eq!(report["memleak"]["live_bytes"], 596 * MIB);
 }
 

@@ -1,6 +1,6 @@
-//! What people read, byte for byte, at several widths: `tests/data/text/*.txt`. After a change that
-//! is meant, `GPUPROBE_WRITE_GOLDEN=1 cargo test --test recordings texts` writes them anew; then they
-//! are to be read.
+//! Text output, byte for byte, at several widths: `tests/data/text/*.txt`. After an intended
+//! change, `GPUPROBE_WRITE_GOLDEN=1 cargo test --test recordings texts` rewrites the files; review
+//! them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,10 +9,10 @@ use std::process::Command;
 
 use crate::{Folder, python, scene, tensors};
 
-/// Columns of a terminal; none for a pipe.
+/// Columns of a terminal; `None` for a pipe.
 const WIDTHS: [Option<usize>; 4] = [Some(80), Some(120), Some(200), None];
 
-/// What is asked of which file.
+/// The arguments for each file.
 const COMMANDS: &[&[&str]] = &[
     &["replay", "training.sqlite"],
     &["replay", "training.sqlite", "--last", "--group", "kind"],
@@ -138,7 +138,7 @@ fn written(folder: &Path, arguments: &[&str], columns: Option<usize>) -> String 
     let output = command.output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {error}");
-    // The version is that of the program.
+    // The program's version.
     String::from_utf8(output.stdout)
         .unwrap()
         .replace(env!("CARGO_PKG_VERSION"), "VERSION")
@@ -177,7 +177,7 @@ fn as_people_read_it() {
 fn lines_are_as_wide_as_the_terminal() {
     let folder = scenes();
     for arguments in COMMANDS {
-        // What scripts read is not cut.
+        // Output for scripts is not shortened.
         let is_classic = arguments.contains(&"thread");
         for columns in [80, 120, 200] {
             let text = written(&folder.path(""), arguments, Some(columns));

@@ -1,4 +1,4 @@
-//! Files that were made to break readers.
+//! Hostile files.
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -16,7 +16,7 @@ use crate::bad::{OLD, events};
 use crate::corpus::{inputs, replay};
 use crate::{Folder, gpuprobe, report, report_json};
 
-/// What the fuzz target `database` began with: a recording of ours, an export, and an old one.
+/// Seeds of the fuzz target `database`: a recording, an nsys export, and an old one.
 pub(crate) const SEEDS: [&str; 3] = ["recording.sqlite", "export.sqlite", "old.sqlite"];
 
 /// The input `name` of `target`.
@@ -35,13 +35,13 @@ pub(crate) fn seed(folder: &Folder, name: &str) -> PathBuf {
     path
 }
 
-/// What `events` began with: the log of a run.
+/// The seed of `events`: the log of a run.
 fn session() -> &'static [u8] {
     static SESSION: LazyLock<Vec<u8>> = LazyLock::new(|| input("events", "session"));
     &SESSION
 }
 
-/// What the fuzz targets found, and what they began with.
+/// Replays the corpora: seeds and past findings of the fuzz targets.
 #[test]
 fn the_corpora() {
     let folder = Folder::new();
@@ -64,7 +64,7 @@ fn the_corpora() {
     assert!(parsed > 10, "{parsed}");
 }
 
-/// Whoever looks for the cause begins with the input.
+/// Reproducing a failure starts with the input.
 #[test]
 fn an_input_that_panics_is_named() {
     let bad = input("batch", "every-kind");
@@ -74,7 +74,7 @@ fn an_input_that_panics_is_named() {
     assert!(said.ends_with("[\"batch/every-kind\"]"), "{said}");
 }
 
-/// The seeds are what they are meant to be: read to the end, and something found.
+/// The seeds are valid: each is read to the end, and has rows.
 #[test]
 fn the_seeds_are_read() {
     for name in SEEDS {
@@ -91,7 +91,7 @@ fn the_seeds_are_read() {
     }
     let events = untrusted::play(session());
     assert!(events > 10, "{events}");
-    // Its log is of the version that made it, which is said where this is another.
+    // A log has the version of the program that wrote it; for another version there is a message.
     let folder = Folder::new();
     let recording = seed(&folder, "recording.sqlite");
     let output = gpuprobe(&["replay", recording.to_str().unwrap()]);
@@ -101,7 +101,7 @@ fn the_seeds_are_read() {
     assert_ne!(output.stdout.is_empty(), output.status.success());
 }
 
-/// Runs `gpuprobe report` on `file`, which must end in time.
+/// Runs `gpuprobe report` on `file`, which must finish in time.
 fn in_time(file: &Path) -> String {
     let output = Command::new("timeout")
         .arg("60")
@@ -119,7 +119,8 @@ fn in_time(file: &Path) -> String {
 #[test]
 fn views_and_triggers_are_not_run() {
     let folder = Folder::new();
-    // A table that never ends, under one of our names; and one that makes a file grow when read.
+    // An endless view with the name of one of gpuprobe's tables, and one that makes the file grow
+    // when read.
     let endless = "CREATE VIEW CUDA_GPU_MEMORY_USAGE_EVENTS AS WITH RECURSIVE
         n(start) AS (SELECT 1 UNION ALL SELECT start + 1 FROM n) SELECT start, 0 AS globalPid,
         0 AS deviceId, 1 AS contextId, start AS address, 0 AS pc, 1 AS bytes, 2 AS memKind,
@@ -175,7 +176,7 @@ fn generated_columns_are_not_computed() {
     in_time(&folder.database(sql));
 }
 
-/// A value of any type, the odd ones more often.
+/// A value of any type, with unusual ones more often.
 fn value() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("NULL".to_owned()),
@@ -194,13 +195,13 @@ fn value() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The seeds, with any values in any columns.
+/// The seeds, with random values in all columns.
 fn strange() -> impl Strategy<Value = (usize, Vec<(usize, usize, String)>)> {
     let changes = vec((any::<usize>(), any::<usize>(), value()), 1..24);
     (0..SEEDS.len(), changes)
 }
 
-/// The columns of all tables, none of which has rules any more.
+/// The columns of all tables, after their constraints are removed.
 fn loosen(connection: &Connection) -> Vec<(String, String)> {
     let sql = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c
                WHERE m.type = 'table' AND m.name NOT LIKE 'ENUM%' ORDER BY 1, c.cid";
@@ -251,7 +252,7 @@ proptest! {
         let file = seed(&folder, SEEDS[which]);
         let mut bytes = fs::read(&file).unwrap();
         for (at, byte, count) in changes {
-            // Not the first bytes, without which it is no database.
+            // Not the first bytes, which make it a database.
             let at = 16 + at % (bytes.len() - 16);
             let end = (at + count).min(bytes.len());
             bytes[at..end].fill(byte);

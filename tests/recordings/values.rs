@@ -1,5 +1,5 @@
-//! Values that are written: each key of the JSON, each column of a recording and each count of losses
-//! has a value other than the one that it begins with, in one of the scenes. What it is, others compare.
+//! Coverage of output fields: each key of the JSON, each column of a recording and each loss
+//! counter has a value other than its default in one of the scenes. Other tests compare the values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::schema::{answers, is_map, replays};
 use crate::untrusted::{SEEDS, seed};
 use crate::{Folder, everything, incidents, python, report, report_json, scene, stacks, tensors};
 
-/// What records a scene.
+/// A function that records a scene.
 type Record = fn(&Path);
 
-/// Recordings that are made here.
+/// Synthetic recordings.
 const SCENES: [(&str, Record); 12] = [
     ("second_device", record_on_the_second_device),
     ("replay", replay::record),
@@ -37,8 +37,8 @@ const SCENES: [(&str, Record); 12] = [
     ("python", python::scene::record),
 ];
 
-/// What other scenes do not have: memory and copies of the second device, calls that fail, copies and
-/// launches that are captured, frees of what nobody knows, memory of others, single launches.
+/// Fields that no other scene has: memory and copies of the second device, failed calls, captured
+/// copies and launches, unknown frees, imported memory, single launches.
 fn record_on_the_second_device(path: &Path) {
     let modes = Modes {
         memleak: true,
@@ -107,7 +107,7 @@ fn recordings(folder: &Folder) -> Vec<PathBuf> {
     SCENES.map(record).to_vec()
 }
 
-/// Whether a value tells something: it is not what it begins with.
+/// Whether a value differs from its default.
 fn tells(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -119,7 +119,7 @@ fn tells(value: &Value) -> bool {
     }
 }
 
-/// Notes by key whether any value of it tells something.
+/// Records by key whether any value of it differs from its default.
 fn note(value: &Value, path: &str, found: &mut BTreeMap<String, bool>) {
     match value {
         Value::Object(object) => {
@@ -163,7 +163,7 @@ fn every_key_has_a_value_in_some_scene() {
     );
 }
 
-/// Keys whose values other tests look at, and where; the last are of what takes more than a scene.
+/// Keys that other tests check, and where; the last group needs more than a scene.
 const SILENT_KEYS: [&str; 23] = [
     // `tensors`, and `tests/e2e/tensors`.
     "before_bytes",
@@ -191,7 +191,7 @@ const SILENT_KEYS: [&str; 23] = [
     // `tests/collector`, and `crates/recording/src/writer/activity/tests.rs`.
     "null_stream",
     "ranges",
-    // Beyond thousands of processes, of ranges, or of records in one buffer.
+    // Only with thousands of processes, of ranges, or of records in one buffer.
     "forgotten_processes",
     "late_records",
     "omitted_ranges",
@@ -227,10 +227,10 @@ fn every_column_has_a_value_in_some_scene() {
     assert_eq!(silent, SILENT_COLUMNS.into());
 }
 
-/// Columns that stay as they begin in a scene.
+/// Columns that keep their default in every scene.
 #[rustfmt::skip]
 const SILENT_COLUMNS: [&str; 61] = [
-    // Of nsys, for what nothing here tells.
+    // Of nsys, without a source in gpuprobe.
     "ANALYSIS_DETAILS.startTime",
     "CUDA_GPU_MEMORY_USAGE_EVENTS.importedMemoryPoolAddress",
     "CUDA_GPU_MEMORY_USAGE_EVENTS.importedMemoryPoolProcessId",
@@ -248,7 +248,7 @@ const SILENT_COLUMNS: [&str; 61] = [
     "NVTX_EVENTS.uint64Value", "NVTX_EVENTS.textId",
     "PROFILER_OVERHEAD.globalTid", "PROFILER_OVERHEAD.returnValue",
     "TARGET_INFO_CUDA_CONTEXT_INFO.hwId", "TARGET_INFO_CUDA_STREAM.hwId",
-    // Of nsys, of a host's GPU: `crates/recording/src/writer/gpus.rs` reads what there is of it.
+    // Of nsys, for a host's GPU: `crates/recording/src/writer/gpus.rs` reads the available ones.
     "TARGET_INFO_GPU.busLocation", "TARGET_INFO_GPU.chipName", "TARGET_INFO_GPU.ctrlDevPath",
     "TARGET_INFO_GPU.ctxswDevPath", "TARGET_INFO_GPU.isDiscrete", "TARGET_INFO_GPU.luid",
     "TARGET_INFO_GPU.maxIPC", "TARGET_INFO_GPU.maxShmemPerBlockOptin", "TARGET_INFO_GPU.nodeMask",
@@ -257,7 +257,8 @@ const SILENT_COLUMNS: [&str; 61] = [
     // `tests/e2e/recording/targets.rs` and `tests/e2e/memory/variables.rs`.
     "CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolAddress",
     "CUDA_GPU_MEMORY_USAGE_EVENTS.localMemoryPoolSize", "CUDA_GPU_MEMORY_USAGE_EVENTS.name",
-    // `incidents`, of many at once; `tests/e2e/recording/launches.rs`; `tests/e2e/tensors/recording.rs`.
+    // `incidents`, of many at once; `tests/e2e/recording/launches.rs`;
+    // `tests/e2e/tensors/recording.rs`.
     "GPUPROBE_INCIDENTS.repeats",
     "GPUPROBE_LAUNCHED.isGraph",
     "GPUPROBE_TENSORS.device", "GPUPROBE_TENSORS.stream",

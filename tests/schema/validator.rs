@@ -1,13 +1,12 @@
-//! `docs/report.schema.json` as a judge of what gpuprobe has written.
+//! Validates gpuprobe's output against `docs/report.schema.json`.
 
 use std::sync::LazyLock;
 
 use boon::{Compiler, SchemaIndex, Schemas};
 use serde_json::Value;
 
-/// The schema as a value.
 pub(crate) static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    // Part of the program: on other kernels, the tests run without the sources.
+    // Part of the binary: on other kernels, the tests run without the sources.
     serde_json::from_str(include_str!("../../docs/report.schema.json")).unwrap()
 });
 
@@ -20,26 +19,28 @@ static COMPILED: LazyLock<(Schemas, SchemaIndex)> = LazyLock::new(|| {
     (schemas, index)
 });
 
-/// What the schema has against `document`.
+/// Violations of the schema in `document`.
 pub(crate) fn complaint(document: &Value) -> Option<String> {
     let (schemas, index) = &*COMPILED;
     let refused = schemas.validate(document, *index).err()?;
     Some(format!("{refused:#}"))
 }
 
-/// The schema allows `document`.
+/// Asserts that `document` is valid.
 ///
 /// # Panics
-/// If it does not: with the reasons, for each kind of document.
+///
+/// If it is not, with the violations of each kind of document.
 pub(crate) fn check(document: &Value) {
     if let Some(complaint) = complaint(document) {
         panic!("docs/report.schema.json refuses {document}:\n{complaint}");
     }
 }
 
-/// The schema allows all documents in `text`.
+/// Asserts that all documents in `text` are valid.
 ///
 /// # Panics
+///
 /// As [`check`].
 pub(crate) fn check_all(text: &str) {
     for document in serde_json::Deserializer::from_str(text).into_iter() {

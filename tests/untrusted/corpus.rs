@@ -1,5 +1,5 @@
-//! The corpora of the fuzz targets, TARGET.tar.gz each: what the targets found and what they began
-//! with. `scripts/fuzz.sh` packs them.
+//! The corpora of the fuzz targets, TARGET.tar.gz each: seeds and past findings. `scripts/fuzz.sh`
+//! packs them.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use flate2::read::GzDecoder;
 use tar::Archive;
 
-/// An input takes milliseconds.
+/// Timeout; an input takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// An input of a fuzz target.
@@ -20,7 +20,7 @@ pub(crate) struct Input {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The corpus of `target`, by name.
+/// The corpus of `target`, sorted by name.
 pub(crate) fn inputs(target: &str) -> Vec<Input> {
     // The tests of every crate of the workspace find it.
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
@@ -41,11 +41,12 @@ pub(crate) fn inputs(target: &str) -> Vec<Input> {
     inputs
 }
 
-/// What `read` gives for each input of `target`. Each is read on a thread of its name, which is what
-/// a panic and an overflow of the stack are reported with.
+/// The results of `read` for each input of `target`. Each input is read on a thread of its name,
+/// which panics and stack overflows are reported with.
 ///
 /// # Panics
-/// Where `read` panics or does not end, with the names of these inputs.
+///
+/// If `read` panics or does not return, with the names of these inputs.
 pub(crate) fn replay<T, F>(target: &str, read: F) -> Vec<T>
 where
     T: Send + 'static,
@@ -65,7 +66,7 @@ where
             Err(mpsc::RecvTimeoutError::Disconnected) => failed.push(name),
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("{name} is not read in {LIMIT:?}"),
         }
-        // Its panic is told of by the names below.
+        // Its panic is reported with the names below.
         let _ = reader.join();
     }
     assert!(failed.is_empty(), "these inputs panic: {failed:?}");

@@ -1,4 +1,4 @@
-//! What CUPTI tells is counted, once, however the program reaches CUDA and however it is traced.
+//! CUPTI records are counted once, by every API layer and attach mode.
 
 use super::{WORK, agrees, process, setup, sum, traced};
 use crate::harness::Backend;

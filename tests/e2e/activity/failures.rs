@@ -1,4 +1,4 @@
-//! Whatever goes wrong, the program runs on, and what is missing is said.
+//! Whatever fails, the program runs on and missing records are reported.
 
 use nix::sys::signal::Signal;
 
@@ -6,7 +6,8 @@ use super::{WORK, cupti, process, setup, sum, traced};
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Setup, Workload, standin};
 
-/// Nothing comes, which is said, and the program does all that it was to do.
+/// Asserts that no records arrive, that the reason is reported, and that the program ran to its
+/// end.
 fn nothing_comes(setup: Setup, why: &str) {
     let mut gpuprobe = setup.start();
     gpuprobe.talk.ready();
@@ -74,7 +75,7 @@ fn root_however_a_program_ends_its_status_is_ours() {
         let report = gpuprobe.final_report();
         report.assert_nothing_lost();
         let processes = list(&report["activity"], "processes");
-        // What CUPTI had not handed over yet dies with a process that is killed.
+        // Records that CUPTI had not delivered are lost when the process is killed.
         for process in processes {
             assert_eq!(process["pid"], pid);
             assert_eq!(process["exited"], true);

@@ -1,4 +1,4 @@
-//! Single records and sums, in every format.
+//! Single records and sums in every output format.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use super::{WORK, setup};
 use crate::harness::{Backend, Setup, Truth, standin};
 use crate::validator::check;
 
-/// The text of a run of `WORK` in `format`, with single records or without.
+/// The report of a run of `WORK` in `format`, with or without single records.
 fn written(format: &str, singles: bool) -> (u32, Truth, String) {
     let mut setup = Setup::command([standin().program_text(Backend::Shared)])
         .modes(["--activity"])
@@ -27,7 +27,7 @@ fn written(format: &str, singles: bool) -> (u32, Truth, String) {
     (pid, truth, fs::read_to_string(&gpuprobe.reports).unwrap())
 }
 
-/// How many lines begin with each first word.
+/// Number of lines by first word.
 fn first_words(text: &str) -> BTreeMap<&str, u64> {
     let mut words = BTreeMap::new();
     for word in text.lines().filter_map(|line| line.split(' ').next()) {
@@ -157,7 +157,7 @@ fn root_csv_has_a_row_for_each_record_or_sum() {
     let _ = setup(Backend::Shared);
 }
 
-/// Without quotes: no name here needs them.
+/// Splits without regard to quotes: no name here needs them.
 fn csv_rows(text: &str) -> Vec<Vec<String>> {
     let fields = |line: &str| line.split(',').map(str::to_owned).collect();
     text.lines().map(fields).collect()

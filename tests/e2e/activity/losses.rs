@@ -1,4 +1,4 @@
-//! Records of the GPU that the ring of the collector cannot hold are counted.
+//! GPU records beyond the collector's ring size are counted as lost.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn kernels(process: &Value, name: &str) -> u64 {
     sum(process, "kernels", "count", |kernel| kernel["name"] == name)
 }
 
-/// Starts a program whose records get a small ring, and has it make more of them than that holds.
+/// Starts a program with a small ring for records and makes more of them than the ring holds.
 fn overfilled(format: &str) -> (u32, Gpuprobe) {
     let mut gpuprobe = setup(Backend::Shared)
         .modes(["--activity=kernel"])
@@ -39,7 +39,7 @@ fn overfilled(format: &str) -> (u32, Gpuprobe) {
 fn root_records_beyond_a_full_ring_are_counted_exactly_and_what_follows_is_seen() {
     let (pid, mut gpuprobe) = overfilled("json");
     let truth = gpuprobe.talk.status();
-    // CUPTI has handed over all of them: what comes next has the ring for itself.
+    // CUPTI has delivered all of them, so the ring is free for the next ones.
     let report = gpuprobe.report_where("each launch to be seen or lost", |report| {
         let is_there = !list(&report["activity"], "processes").is_empty();
         let seen = || kernels(process(report, pid), "many");

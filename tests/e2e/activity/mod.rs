@@ -1,4 +1,4 @@
-//! `--activity`: what the GPU did, through a collector and the stand-in's CUPTI.
+//! `--activity`: GPU activity, through the collector and the stand-in CUPTI.
 
 mod counts;
 mod failures;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Report, Setup, Truth, standin};
 
-/// Some of everything.
+/// Commands for every kind of activity.
 const WORK: [&str; 16] = [
     "module add mul",
     "launch all 5",
@@ -31,7 +31,7 @@ const WORK: [&str; 16] = [
     "synchronize",
 ];
 
-/// A workload that is traced with `--activity` and finds the stand-in's CUPTI.
+/// A workload with `--activity` that loads the stand-in CUPTI.
 fn setup(backend: Backend) -> Setup {
     Setup::command([standin().program_text(backend)])
         .modes(["--activity"])
@@ -39,13 +39,13 @@ fn setup(backend: Backend) -> Setup {
         .env("GPUPROBE_CUPTI", &cupti("cupti"))
 }
 
-/// The stand-in's CUPTI, or one with less of it.
+/// The library path of the stand-in CUPTI, or of a variant with fewer functions.
 fn cupti(folder: &str) -> String {
     let file = standin().path(folder).join("libcupti.so.13");
     file.to_str().unwrap().to_owned()
 }
 
-/// Has the workload do all of `commands` and end; gives what it did and the last report.
+/// Runs all of `commands` in the workload to its exit; returns its counts and the last report.
 fn traced(setup: Setup, commands: &[&str]) -> (u32, Truth, Report) {
     let mut gpuprobe = setup.start();
     let pid = gpuprobe.talk.ready();
@@ -57,7 +57,7 @@ fn traced(setup: Setup, commands: &[&str]) -> (u32, Truth, Report) {
     (pid, truth, gpuprobe.final_report())
 }
 
-/// The only process that CUPTI has told of.
+/// The only process with CUPTI records.
 fn process(report: &Report, pid: u32) -> &Value {
     let processes = list(&report["activity"], "processes");
     assert_eq!(processes.len(), 1, "{}", report["activity"]);
@@ -65,13 +65,13 @@ fn process(report: &Report, pid: u32) -> &Value {
     &processes[0]
 }
 
-/// The sum of `key` over the entries of `list` for which `wanted` holds.
+/// Sum of `key` over the entries of `list` that `wanted` selects.
 fn sum(process: &Value, entries: &str, key: &str, wanted: impl Fn(&Value) -> bool) -> u64 {
     let entries = list(process, entries).iter();
     entries.filter(|e| wanted(e)).map(|e| number(e, key)).sum()
 }
 
-/// Counts and bytes are those of the program.
+/// Asserts that counts and bytes equal the program's.
 fn agrees(process: &Value, truth: &Truth) {
     let is_set = |copy: &Value| copy["direction"] == "set";
     let operation = |wanted: &str| sum(process, "memory", "count", |m| m["operation"] == wanted);

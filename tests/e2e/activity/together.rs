@@ -1,4 +1,4 @@
-//! With the other reports, which get more exact by it.
+//! Activity combined with the other reports, which become more exact.
 
 use super::{agrees, process, setup, traced};
 use crate::harness::Backend;
@@ -56,7 +56,7 @@ fn root_asynchronous_copies_have_the_gpus_throughput() {
         );
         let seconds = gpu["seconds"].as_f64().unwrap();
         let Some(speed) = gpu["bytes_per_second"].as_f64() else {
-            // What took no time has no throughput; the stand-in's sets may.
+            // Sets of the stand-in may take 0 ns; those have no throughput.
             assert_eq!((direction, seconds), ("set", 0.0));
             continue;
         };

@@ -1,4 +1,4 @@
-//! Files under other names, and files that are to go.
+//! Libraries under another role's file name, and files that are no longer mapped.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -8,8 +8,8 @@ use tempfile::TempDir;
 use crate::harness::child::Guarded;
 use crate::harness::{Backend, Family, OwnCopy, Setup, Workload, system_wide, wait_for};
 
-/// A process of a mount namespace and a user namespace of its own that has a library mapped under
-/// another role's name.
+/// A process in mount and user namespaces of its own that maps a library under the file name of
+/// another role.
 fn imitate(library: &str, name: &str, folder: &TempDir) -> Guarded {
     let name = folder.path().join(name);
     fs::write(&name, "").unwrap();
@@ -43,7 +43,7 @@ fn root_a_library_that_is_bound_to_another_roles_name_is_probed_under_its_own() 
         imitate(driver, "libc10.so", &folder),
         imitate(runtime, "libc10_cuda.so", &folder),
     ];
-    // What it meets first is the imitations: they are there before it begins.
+    // The imitations exist before gpuprobe starts, so it discovers them first.
     let mut gpuprobe = Setup::everything().interval("50ms").start();
     let mut victims = [Backend::Shared, Backend::Driver].map(|way| Workload::of(&copy, way));
     for victim in &mut victims {
@@ -63,7 +63,7 @@ fn root_a_library_that_is_bound_to_another_roles_name_is_probed_under_its_own() 
     report.assert_nothing_lost();
 }
 
-/// The free blocks of the file system of `folder` in the mount namespace of process `pid`.
+/// Free blocks of the file system of `folder` in the mount namespace of process `pid`.
 fn free_blocks(pid: u32, folder: &str) -> u64 {
     let output = Command::new("nsenter")
         .args([
@@ -84,7 +84,7 @@ fn root_files_that_nobody_uses_any_more_are_given_up() {
     let (copy, folder) = (OwnCopy::new(), TempDir::new().unwrap());
     let original = copy.standin().path("");
     let (original, folder) = (original.to_str().unwrap(), folder.path().to_str().unwrap());
-    // As a container has it: a file system that nobody else sees.
+    // A file system private to the mount namespace, as a container has it.
     let script = format!(
         "exec unshare --mount sh -c 'mount -t tmpfs tmpfs {folder} && cp {original}/* {folder}/ && \
          {{ @one={folder}/workload & @two={folder}/workload & wait; exec sleep 1000; }}'"
@@ -113,7 +113,7 @@ fn root_files_that_nobody_uses_any_more_are_given_up() {
     one.send("exit");
     inside(&["rm", &libraries[0], &libraries[1]]);
     let kept = free_blocks(family.root(), folder);
-    // Who still has them is followed on, however often it was asked whether anybody has.
+    // Files that are still mapped stay attached, however often their use was checked.
     for _ in 0..100 {
         two.say("alloc 12345");
         gpuprobe.next_report();

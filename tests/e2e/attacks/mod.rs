@@ -1,3 +1,3 @@
-//! Users without rights against a tracer of the whole host: what they cannot take from others.
+//! Unprivileged users cannot disturb a host-wide tracer of other users' processes.
 
 mod files;

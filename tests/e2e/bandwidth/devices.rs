@@ -1,4 +1,4 @@
-//! Copies between two devices.
+//! Peer-to-peer copies.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::harness::{Backend, Setup, standin};
 
 const BOTH: [&str; 2] = ["--memleak", "--bandwidth-util"];
 
-/// The workload's word for the copy, the function that it is done by, and what is recorded.
+/// The workload's command, the function that makes the copy, and its recorded kind.
 const DRIVER: &[(&str, &str, &str)] = &[
     ("default-d2d", "cuMemcpy", "cuMemcpy"),
     ("default-d2d", "cuMemcpyAsync", "cuMemcpyAsync"),
@@ -99,7 +99,7 @@ fn peer_to_peer<const N: usize>(
         ("P2P", "async", between.0, between.1),
     ];
     assert_eq!(moved, expected);
-    // The recording, its report and a replay say the same.
+    // The recording, its report and its replay agree.
     let recorded = rusqlite::Connection::open(&file).unwrap();
     let sql = "SELECT count(*), sum(bytes) FROM GPUPROBE_COPIES WHERE direction = 'P2P'";
     let sums: (i64, i64) = recorded

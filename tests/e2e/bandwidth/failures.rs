@@ -1,4 +1,4 @@
-//! Copies that fail move nothing.
+//! Failed copies move no bytes.
 
 use std::fs;
 

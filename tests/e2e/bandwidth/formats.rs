@@ -1,4 +1,4 @@
-//! What reports of copies look like.
+//! Output formats of copy reports.
 
 use std::fs;
 

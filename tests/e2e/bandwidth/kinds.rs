@@ -1,10 +1,10 @@
-//! Every copy function of the driver: bytes, direction, and whether its duration means anything.
+//! Every copy function of the driver: bytes, direction, and whether the call waits for the copy.
 
 use super::{Row, check, each_copy, host_address};
 use crate::harness::{Backend, Workload};
 
-/// A function whose addresses tell nothing or are not needed: the workload's word for the copy,
-/// the function, the suffix of its twin, the direction, and the mode.
+/// A function without unified addressing: the workload's command, the function, the suffix of its
+/// variant, the direction, and the mode.
 const PLAIN: &[(&str, &str, &str, &str, &str)] = &[
     ("h2d", "cuMemcpyHtoD_v2", "_ptds", "H2D", "sync"),
     ("d2h", "cuMemcpyDtoH_v2", "_ptds", "D2H", "sync"),
@@ -36,7 +36,7 @@ const PLAIN: &[(&str, &str, &str, &str, &str)] = &[
     ("d2a", "cuMemcpyDtoA_v2", "_ptds", "D2A", "async"),
     ("a2d", "cuMemcpyAtoD_v2", "_ptds", "A2D", "async"),
     ("a2a", "cuMemcpyAtoA_v2", "_ptds", "A2A", "async"),
-    // A batch may go several ways.
+    // A batch may have several directions.
     ("batch", "cuMemcpyBatchAsync", "_ptsz", "unknown", "async"),
     (
         "batch",
@@ -61,7 +61,7 @@ const PLAIN: &[(&str, &str, &str, &str, &str)] = &[
     ),
 ];
 
-/// Every size is another one: more than is staged, and of whole rows and layers.
+/// Every size is distinct, above the staging limit, and a multiple of rows and layers.
 fn size(number: usize) -> u64 {
     65_536 + 8 * (number as u64 + 1)
 }
@@ -83,7 +83,7 @@ fn root_every_copy_function_of_the_driver_is_understood() {
     check(&report, workload.pid, &copies, &expected);
 }
 
-/// What `cuMemcpy` and its twins are told: kind, where to, where from, and the direction.
+/// Arguments of `cuMemcpy` and its variants: kind, destination, source, and the expected direction.
 fn unified(host: u64, device: u64) -> [(&'static str, u64, u64, &'static str); 3] {
     [
         ("default-h2d", device, host, "H2D"),
@@ -109,7 +109,7 @@ fn root_the_direction_of_unified_addresses_is_told_by_what_is_there() {
         let device = workload.say("alloc 1048576");
         let device = u64::from_str_radix(&device[2..], 16).unwrap();
         for (function, suffix, is_sync) in UNIFIED {
-            // Somewhere within the block will do.
+            // Any address within the block is valid.
             for (kind, to, from, direction) in unified(host, device + 4096) {
                 let bytes = 100_000 + expected.len() as u64;
                 workload.say(&format!(
@@ -133,7 +133,7 @@ fn root_memory_that_lived_during_the_copy_tells_its_direction() {
     let host = host_address(workload.pid);
     let mut expected: Vec<Row<'_>> = Vec::new();
     let (report, copies) = each_copy(&mut workload, &[], |workload| {
-        // The device's memory is allocated before each copy and freed after it.
+        // Device memory is allocated before each copy and freed after it.
         workload.say(&format!("copy default-h2d 100000 src={host}"));
         expected.push(("cuMemcpy", "H2D", "sync", 100_000));
         workload.say(&format!("copy default-d2h 100001 dst={host}"));
@@ -148,7 +148,7 @@ fn root_memory_that_lived_during_the_copy_tells_its_direction() {
 fn root_a_direction_that_nothing_tells_is_unknown() {
     let mut workload = Workload::start(Backend::Driver);
     let host = host_address(workload.pid);
-    // Allocated before we are there, and not mapped in the process either.
+    // Allocated before gpuprobe attached, and not mapped in the process.
     let device = workload.say("alloc 1048576");
     let (report, copies) = each_copy(&mut workload, &[], |workload| {
         workload.say(&format!("copy default-h2d 100000 dst={device} src={host}"));

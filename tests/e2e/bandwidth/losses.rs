@@ -1,4 +1,4 @@
-//! Copies that cannot be kept up with are counted.
+//! Copies beyond the ring size are counted as lost.
 
 use std::fs;
 
@@ -58,7 +58,7 @@ fn root_after_a_loss_the_rest_of_the_copies_is_seen() {
     pause(&gpuprobe);
     workload.say("copy h2d 512 250000");
     gpuprobe.child.signal(Signal::SIGCONT);
-    // Until the ring has been read, there may be no room for more.
+    // The ring may be full until it has been read.
     let report = gpuprobe.report_where("each copy to be seen or lost", |report| {
         let lost = report.lost("copies");
         lost > 0 && number(&report["bandwidth_util"], "copies") + lost == 250_000
@@ -82,7 +82,7 @@ fn root_a_steady_stream_of_copies_is_seen_whole() {
         .modes(COPIES)
         .args(["--per-call"])
         .start();
-    // In steps that the ring can hold, however slow the reader is.
+    // In steps that fit into the ring, however slow the reader is.
     for step in 1..=10 {
         workload.say(&format!("copy h2d {} 20000", 1000 + step));
         let copied = 20_000 * step;
@@ -99,7 +99,7 @@ fn root_a_steady_stream_of_copies_is_seen_whole() {
     assert_eq!(copies_of(&gpuprobe).len(), 200_000);
 }
 
-/// How many lines have been written.
+/// Number of lines written so far.
 fn copies_of_so_far(gpuprobe: &Gpuprobe) -> u64 {
     let bytes = fs::read(&gpuprobe.reports).unwrap();
     bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
@@ -110,7 +110,7 @@ fn root_batches_whose_bytes_cannot_be_told_are_counted_as_lost() {
     let mut workload = workload();
     let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
     for function in ["cuMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync_v2"] {
-        // Of too many copies, and in elements of an array, whose size is not known.
+        // Too many copies in a batch, and elements of an array whose size is unknown.
         workload.say(&format!("copy batch-3d 100000 3 via={function} parts=257"));
         workload.say(&format!("copy batch-3d-array 100000 2 via={function}"));
         workload.say(&format!("copy batch-3d 100000 4 via={function}"));
@@ -123,7 +123,7 @@ fn root_batches_whose_bytes_cannot_be_told_are_counted_as_lost() {
     );
 }
 
-/// So many copies of a batch are added up.
+/// Number of copies of a batch that the BPF side sums.
 #[test]
 fn root_the_largest_batch_whose_bytes_can_be_told_is_exact() {
     const MOST: u64 = 256;

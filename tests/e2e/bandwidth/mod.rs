@@ -1,4 +1,4 @@
-//! `--bandwidth-util`: what copies move, and how fast.
+//! `--bandwidth-util`: bytes and throughput of copies.
 
 mod devices;
 mod failures;
@@ -19,11 +19,11 @@ use serde_json::Value;
 use crate::harness::child::raw;
 use crate::harness::{Gpuprobe, Report, Setup, Workload};
 
-/// What these tests report.
+/// The selected report.
 const COPIES: [&str; 1] = ["--bandwidth-util"];
 
-/// Runs commands on `workload` under a tracer with `--per-call`; gives the report, and what was
-/// said of each copy. The workload lives until all is told.
+/// Runs commands on `workload` under a tracer with `--per-call`; returns the report and the line of
+/// each copy. The workload lives until all lines have been read.
 fn each_copy(
     workload: &mut Workload,
     arguments: &[&str],
@@ -48,7 +48,7 @@ fn each_copy(
     (report, copies_of(&gpuprobe))
 }
 
-/// The lines about single copies.
+/// The lines of single copies.
 fn copies_of(gpuprobe: &Gpuprobe) -> Vec<Value> {
     let text = fs::read_to_string(&gpuprobe.reports).unwrap();
     let lines = text.lines().map(|l| serde_json::from_str(l).unwrap());
@@ -57,7 +57,7 @@ fn copies_of(gpuprobe: &Gpuprobe) -> Vec<Value> {
         .collect()
 }
 
-/// An address of the process that is host memory and stays.
+/// An address of the process in host memory that stays mapped.
 fn host_address(pid: u32) -> u64 {
     let maps = Process::new(raw(pid).as_raw()).unwrap().maps().unwrap();
     let stack = maps.iter().find(|map| map.pathname == MMapPath::Stack);
@@ -73,7 +73,7 @@ fn row(copy: &Value) -> Row<'_> {
     (text("api"), text("direction"), text("mode"), bytes)
 }
 
-/// The copies are these, in this order, and the report sums them up.
+/// Asserts that the copies are these, in this order, and that the report sums them.
 fn check(report: &Report, pid: u32, copies: &[Value], expected: &[Row<'_>]) {
     let found: Vec<_> = copies.iter().map(row).collect();
     for (found, expected) in found.iter().zip(expected) {

@@ -1,4 +1,4 @@
-//! Whose duration means anything, and the figures that depend on time.
+//! Copy modes, and the throughput figures that depend on time.
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ fn root_copies_whose_calls_end_early_have_no_throughput() {
     }
     let report = gpuprobe.stop();
     report.assert_nothing_lost();
-    // That these have no throughput is checked of every report.
+    // Every report is checked to have no throughput for these.
     assert_eq!(
         report.moved(workload.pid),
         [

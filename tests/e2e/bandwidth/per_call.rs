@@ -1,4 +1,4 @@
-//! `--per-call`: a line for every copy.
+//! `--per-call`: one line for each copy.
 
 use std::fs;
 
@@ -64,7 +64,7 @@ fn root_json_has_one_object_a_copy_with_the_documented_keys() {
     assert!((speed * seconds / 1_048_576.0 - 1.0).abs() < 1e-9);
 }
 
-/// A run of three copies and a set, in another format.
+/// Runs three copies and a set in another output format.
 fn traced(format: &str) -> (u32, String) {
     let mut gpuprobe: Gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
         .modes(COPIES)

@@ -1,12 +1,12 @@
-//! Copies as the runtime sees them, and as the driver sees those of the runtime.
+//! Copies traced at the runtime, and the driver calls that the runtime makes for them.
 
 use super::{Row, check, each_copy, host_address};
 use crate::harness::{Backend, Workload};
 
 const RUNTIME: [&str; 2] = ["--api", "runtime"];
 
-/// The workload's word for the copy, the function, the suffix of its twin if it has one, the
-/// direction, and the mode.
+/// The workload's command, the function, the suffix of its variant if it has one, the direction,
+/// and the mode.
 const FUNCTIONS: &[(&str, &str, Option<&str>, &str, &str)] = &[
     ("h2d", "cudaMemcpy", Some("_ptds"), "H2D", "sync"),
     ("d2h", "cudaMemcpy", Some("_ptds"), "D2H", "sync"),
@@ -30,7 +30,7 @@ const FUNCTIONS: &[(&str, &str, Option<&str>, &str, &str)] = &[
     ("3d", "cudaMemcpy3DAsync", Some("_ptsz"), "H2D", "async"),
     ("3d-d2h", "cudaMemcpy3DAsync", Some("_ptsz"), "D2H", "async"),
     ("3d-d2d", "cudaMemcpy3DAsync", Some("_ptsz"), "D2D", "async"),
-    // Their kind tells of memory, not of arrays.
+    // Their kind describes memory, not arrays.
     ("h2a", "cudaMemcpyToArray", Some("_ptds"), "H2D", "sync"),
     ("d2a", "cudaMemcpyToArray", Some("_ptds"), "D2D", "async"),
     ("a2h", "cudaMemcpyFromArray", Some("_ptds"), "D2H", "sync"),
@@ -103,7 +103,8 @@ fn root_sets_of_the_runtime_are_counted_once() {
     check(&report, workload.pid, &copies, &expected);
 }
 
-/// What the runtime's functions do in the driver; those that its own layer leaves out, too.
+/// The driver calls made by runtime functions, including functions that are not traced at the
+/// runtime layer.
 #[test]
 fn root_copies_of_the_runtime_are_counted_once_in_the_driver() {
     let mut workload = workload();

@@ -1,4 +1,4 @@
-//! Every function of the driver that sets memory.
+//! Every memset function of the driver.
 
 use super::{check, each_copy};
 use crate::harness::{Backend, Workload};
@@ -16,7 +16,7 @@ fn root_every_set_function_of_the_driver_is_understood() {
     let mut expected = Vec::new();
     let (report, copies) = each_copy(&mut workload, &[], |workload| {
         for (number, (function, suffix)) in functions.iter().enumerate() {
-            // Whole elements of any size, in two rows.
+            // Elements of every size, in two rows.
             let bytes = 4096 + 8 * number as u64;
             for twin in ["", suffix] {
                 workload.say(&format!("set {bytes} 3 via={function}{twin}"));

@@ -1,4 +1,4 @@
-//! How fast copies are, where that can be known.
+//! Throughput of copies whose calls wait for the copy.
 
 use serde_json::Value;
 
@@ -6,13 +6,13 @@ use super::COPIES;
 use crate::harness::talk::Talk;
 use crate::harness::{Backend, Report, Setup, Workload, said, standin};
 
-/// Of each copy: at [`SLOW`] it takes so long that losing the processor for a moment is little.
+/// Bytes of a copy: at [`SLOW`] it takes so long that a lost time slice matters little.
 const BYTES: u64 = 8 << 20;
-/// So slow that what happens beside the transfer does not matter.
+/// Link speed so low that overhead beside the transfer does not matter.
 const SLOW: [(&str, &str); 1] = [("STANDIN_COPY_GBPS", "0.1")];
 const SLOW_BYTES_PER_SECOND: f64 = 0.1e9;
 
-/// 5 copies of [`BYTES`] each way; gives what the workload measured.
+/// Makes 5 copies of [`BYTES`] in each direction; returns the workload's own measurement.
 fn copy_both_ways(talk: &mut Talk) -> [f64; 2] {
     ["h2d", "d2h"].map(|direction| {
         let reply = talk.say(&format!("copy {direction} {BYTES} 5"));
@@ -35,7 +35,7 @@ fn check(report: &Report, pid: u32, measured: [f64; 2]) {
     for (direction, measured) in ["H2D", "D2H"].into_iter().zip(measured) {
         let found = report.direction(pid, direction, "sync");
         let mean = float(found, "bytes_per_second");
-        // We are inside what the workload measures, and around the transfer.
+        // The probes are within the workload's measurement and around the transfer.
         assert!(
             (measured * 0.999..=measured * 1.1).contains(&mean),
             "{mean} where the workload measured {measured}"
@@ -54,7 +54,7 @@ fn check(report: &Report, pid: u32, measured: [f64; 2]) {
     }
 }
 
-/// Attaching in this way takes seconds for so many functions: one program has to do.
+/// Attaching in this mode takes seconds for this many functions, so one program is used.
 fn is_slow(kind: &str) -> bool {
     kind == "perf"
 }

@@ -1,4 +1,4 @@
-//! Which capabilities are left once gpuprobe traces.
+//! Capabilities that remain after gpuprobe has attached.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,20 +9,19 @@ use tempfile::TempDir;
 use crate::harness::child::{children_of, readers_of};
 use crate::harness::{Backend, Gpuprobe, OwnCopy, Setup, Workload, wait_for};
 
-/// A thread.
 #[derive(Debug)]
 struct Thread {
     name: String,
     permitted: u64,
-    /// It cannot gain any capability by executing something.
+    /// `PR_SET_NO_NEW_PRIVS`: the thread gains no capability by exec.
     closed: bool,
 }
 
-/// The threads of a process, none of which has capabilities that it would pass on.
+/// The threads of a process; asserts that none has inheritable capabilities.
 fn threads(pid: u32) -> Vec<Thread> {
     let mut found = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
-        // A thread may end meanwhile.
+        // A thread may exit meanwhile.
         let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else {
             continue;
         };
@@ -44,7 +43,7 @@ fn threads(pid: u32) -> Vec<Thread> {
     found
 }
 
-/// The threads of a process, once each has dropped what it can.
+/// The threads of a process, once each has dropped its capabilities.
 fn settled(pid: u32) -> Vec<Thread> {
     wait_for("all threads to drop what they can", || {
         let found = threads(pid);
@@ -66,15 +65,15 @@ const LOOK: &[Capability] = &[
 const AS_OTHERS: &[Capability] = &[Capability::CAP_SETUID, Capability::CAP_SETGID];
 const SIGNAL: &[Capability] = &[Capability::CAP_KILL];
 
-/// Each way to attach, and what it takes more.
+/// Each attach mode and the capability that it additionally needs.
 const WAYS: [(&str, &[Capability]); 3] = [
     ("session", &[]),
     ("multi", &[]),
     ("perf", &[Capability::CAP_SYS_ADMIN]),
 ];
 
-/// gpuprobe has the threads that it should have, and these the capabilities that the README says; the
-/// first one, which attaches, has `more` than others.
+/// Asserts that gpuprobe has the expected threads with the capabilities listed in the README; the
+/// main thread, which attaches, additionally has `more`.
 fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     let found = settled(gpuprobe.child.pid());
     let names: BTreeSet<_> = found.iter().map(|thread| &*thread.name).collect();
@@ -90,7 +89,7 @@ fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
         };
         assert_eq!(thread.permitted & !allowed, 0, "{how}: {thread:x?}");
     }
-    // What reads files may do nothing; what opens them, only that.
+    // The reader process has no capabilities; the opener has those for opening files only.
     let readers = readers_of(gpuprobe.child.pid());
     assert_eq!(readers.len(), 3, "{how}");
     let mut filtered = 0;
@@ -118,7 +117,7 @@ fn only_child(pid: u32, other: Option<u32>) -> u32 {
     children[0]
 }
 
-/// Each call stack is asked for, and all is recorded.
+/// Selects call stacks for every call and records everything.
 fn arguments(attach: &str, folder: &TempDir) -> Vec<String> {
     let recording = folder.path().join(attach);
     let recording = recording.to_str().unwrap();
@@ -140,7 +139,7 @@ fn root_with_a_command_capabilities_that_are_not_needed_any_more_are_dropped() {
         let command = gpuprobe.talk.ready();
         gpuprobe.talk.say("alloc 4096 2");
         check_threads(&gpuprobe, mask(more) | mask(SIGNAL), attach);
-        // The guard, and the member that it keeps in the command's group.
+        // The guard, and the process that keeps the command's process group alive.
         let guard = only_child(gpuprobe.child.pid(), Some(command));
         let member = only_child(guard, None);
         for (pid, allowed) in [(guard, mask(BPF) | mask(SIGNAL)), (member, 0)] {
@@ -148,11 +147,11 @@ fn root_with_a_command_capabilities_that_are_not_needed_any_more_are_dropped() {
                 assert_eq!(thread.permitted & !allowed, 0, "{attach}: {thread:x?}");
             }
         }
-        // The command is root's as before.
+        // The command keeps root's capabilities.
         let of_command = &threads(command)[0];
         let is_roots = of_command.permitted & mask(SIGNAL) != 0 && !of_command.closed;
         assert!(is_roots, "{of_command:x?}");
-        // Attaching later, recording and ending go on working.
+        // Late attach, recording and shutdown still work.
         gpuprobe.talk.done();
         let report = gpuprobe.final_report();
         report.assert_nothing_lost();
@@ -170,7 +169,7 @@ fn root_with_a_process_capabilities_that_are_not_needed_any_more_are_dropped() {
             .args(arguments(attach, &folder))
             .start();
         workload.say("alloc 4096 2");
-        // There is nobody to let go on, and no guard.
+        // No process to resume, and so no guard.
         check_threads(&gpuprobe, mask(more), attach);
         assert!(children_of(gpuprobe.child.pid()).is_empty());
         gpuprobe.stop().assert_holds(workload.pid, 8192, 2);
@@ -188,7 +187,7 @@ fn root_libraries_that_come_later_are_attached_to_without_the_rest() {
             .start();
         settled(gpuprobe.child.pid());
         workload.say(&format!("load {}", copy.standin().runtime()));
-        // The runtime loads the driver when it is first used.
+        // The runtime loads the driver at its first call.
         workload.say("freenull");
         wait_for("the driver to be probed", || {
             let said = gpuprobe.stderr.so_far();

@@ -1,4 +1,4 @@
-//! Capabilities: which gpuprobe needs, and which it drops once it traces.
+//! Capabilities that gpuprobe needs, and those that it drops after attaching.
 
 mod dropped;
 mod needed;

@@ -1,4 +1,4 @@
-//! Which capabilities are needed, and what is said without them.
+//! Required capabilities, and the message when one is missing.
 
 use std::fs;
 
@@ -33,7 +33,7 @@ fn root_without_capabilities_one_line_says_which() {
 #[test]
 fn root_locked_memory_need_not_be_allowed() {
     let mut workload = Workload::start(Backend::Shared);
-    // Without the capability to raise the limit.
+    // Without CAP_SYS_RESOURCE, which raises the limit.
     let mut gpuprobe = Setup::pid(workload.pid)
         .wrapped([
             "setpriv",
@@ -60,7 +60,7 @@ fn root_few_open_files_do_not_matter() {
     workload.say("alloc 4096 3");
     let report = gpuprobe.stop();
     report.assert_totals(workload.status());
-    // The command has what we had.
+    // The command keeps the capabilities that gpuprobe was started with.
     let mut traced = std::process::Command::new("sh");
     traced.args([
         "-c",
@@ -101,7 +101,7 @@ fn root_two_capabilities_are_enough_for_a_process_of_ones_own() {
     });
 }
 
-/// Somebody who is not root.
+/// An unprivileged user.
 const USER: u32 = 65_534;
 
 /// A workload that runs as [`USER`], from files that the user may read.
@@ -155,7 +155,7 @@ fn root_a_user_with_two_capabilities_records_a_command() {
         .run_as(USER, "+bpf,+perfmon")
         .start();
     let pid = gpuprobe.talk.ready();
-    // The command has none of what was given to us, and is free to gain capabilities.
+    // The command has none of the granted capabilities and is free to gain capabilities.
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert!(
@@ -195,7 +195,7 @@ fn root_processes_of_others_take_one_capability_more() {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("freenull");
     let traced = |capabilities| Setup::pid(workload.pid).run_as(USER, capabilities);
-    // Linux 6.18 lets whoever has CAP_PERFMON read the mappings of any process.
+    // Since Linux 6.18, CAP_PERFMON suffices to read the mappings of any process.
     let (uid, capabilities) = (format!("--reuid={USER}"), "-all,+bpf,+perfmon");
     let readable = std::process::Command::new("setpriv")
         .args([
@@ -212,8 +212,8 @@ fn root_processes_of_others_take_one_capability_more() {
     assert_eq!(gpuprobe.exit_code() == 0, enough);
     let said = gpuprobe.said().join("\n");
     assert!(enough || said.contains("CAP_SYS_PTRACE"), "{said}");
-    // To read files that only their owners may, this test gives one that the README does not ask
-    // for: where the tests are built may be closed to others.
+    // CAP_DAC_READ_SEARCH is not among the README's requirements: the build directory of the tests
+    // may be closed to other users.
     let mut gpuprobe = traced("+bpf,+perfmon,+sys_ptrace,+dac_read_search").start();
     workload.say("alloc 4096 3");
     let report = gpuprobe.stop();

@@ -1,5 +1,5 @@
-//! Every launch is counted, once, with its kernel's name and shape, however the program reaches
-//! CUDA and however it is traced.
+//! Every launch is counted once, with the kernel's name and shape, by every API layer and attach
+//! mode.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::harness::{Backend, OwnCopy, Report, Setup, Workload, said, system_wid
 
 const BACKENDS: [Backend; 3] = [Backend::Shared, Backend::Static, Backend::Driver];
 
-/// 3,000 launches; gives the handles that were launched.
+/// Makes 3,000 launches; returns the launched handles.
 fn launch_three(talk: &mut Talk) -> [String; 3] {
     [
         "launch 0 1000 grid=80,1,1 block=128,1,1",
@@ -84,7 +84,7 @@ fn attached_late(kind: &str) {
     let copy = OwnCopy::for_attach(kind);
     for backend in BACKENDS {
         let mut workload = Workload::of(&copy, backend);
-        // Their names are asked for before we are there.
+        // Their names are queried before gpuprobe attaches.
         workload.say("launch 0 5 grid=1,1,1");
         workload.say("launch 1 5 grid=1,1,1");
         workload.say("launch 2 5 grid=1,1,1");

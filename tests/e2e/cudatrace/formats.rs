@@ -1,4 +1,4 @@
-//! What reports of launches look like.
+//! Output formats of launch reports.
 
 use std::fs;
 
@@ -6,7 +6,8 @@ use super::{KERNELS, LAUNCHES, name};
 use crate::harness::report::list;
 use crate::harness::{Backend, Setup, said, standin};
 
-/// Runs commands under a tracer of another format; gives its id, its replies and the reports.
+/// Runs commands under a tracer with another output format; returns the PID, the replies and the
+/// reports.
 fn reports_of(format: &str, arguments: &[&str], commands: &[&str]) -> (u32, Vec<String>, String) {
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
         .modes(LAUNCHES)
@@ -21,7 +22,7 @@ fn reports_of(format: &str, arguments: &[&str], commands: &[&str]) -> (u32, Vec<
     (pid, replies, text)
 }
 
-/// The words of the first line that has `word` in it.
+/// The words of the first line that contains `word`.
 fn words<'t>(text: &'t str, word: &str) -> Vec<&'t str> {
     let line = text.lines().find(|line| line.contains(word));
     let line = line.unwrap_or_else(|| panic!("no {word} in {text}"));

@@ -1,4 +1,4 @@
-//! Launches that go into graphs, and launches of graphs.
+//! Launches captured into graphs, and graph launches.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{LAUNCHES, name, traced};
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Setup, Workload};
 
-/// What went into a graph, by kernel number.
+/// Captured launches by kernel number.
 fn check_captured(report: &crate::harness::Report, pid: u32, expected: [u64; 4]) {
     for (number_of, captured) in expected.into_iter().enumerate() {
         let kernel = report.kernel(pid, name(number_of));
@@ -83,8 +83,8 @@ fn root_a_capture_takes_what_is_on_its_stream_and_nothing_else() {
     }
 }
 
-/// Runs commands in which launches run or are captured, as the workload has it; gives how many there
-/// were of each.
+/// Runs commands in which launches run or are captured, as the workload has it; returns the number
+/// of each.
 fn ran_and_captured(commands: &[&str]) -> Vec<[u64; 2]> {
     let both = [Backend::Shared, Backend::Driver].map(|backend| {
         let traced = traced(backend, &[], commands);
@@ -106,7 +106,7 @@ fn root_a_stream_that_joined_a_capture_and_is_destroyed_does_not_end_it() {
         "launch 0 2 stream=1",
         "streamdestroy 1",
         "launch 0 4 stream=0",
-        // It has the handle of the one that was destroyed.
+        // The new stream has the handle of the destroyed one.
         "stream",
         "launch 0 8 stream=2",
         "launch 0 16 stream=0",
@@ -127,7 +127,7 @@ fn root_an_event_that_is_recorded_again_joins_where_it_was_recorded_last() {
         "capture 0",
         "record 0 0",
         "record 1 0",
-        // Not captured: whoever waits for it now joins nothing.
+        // Not captured: a stream that waits for this event joins no capture.
         "record 0 2",
         "waitevent 1 0",
         "launch 0 2 stream=1",
@@ -135,7 +135,7 @@ fn root_an_event_that_is_recorded_again_joins_where_it_was_recorded_last() {
         "launch 0 4 stream=1",
         "launch 0 8 stream=0",
         "endcapture 0",
-        // Recorded in a capture that is over.
+        // Recorded in a capture that has ended.
         "waitevent 2 1",
         "launch 0 16 stream=2",
         "launch 0 32 stream=1",

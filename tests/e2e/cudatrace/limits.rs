@@ -1,4 +1,4 @@
-//! What cannot be counted is said.
+//! Launches that cannot be counted are reported as lost.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,10 +8,10 @@ use crate::harness::report::number;
 use crate::harness::{Backend, Setup, Workload, alone};
 
 const KERNELS: u64 = 70_000;
-/// Kernels that are counted at most.
+/// Size of the kernel map.
 const ROOM: u64 = 16_384;
 
-/// The launches in a line that lists losses; each tracer has its own.
+/// Lost launches in a line that lists losses; each tracer has its own.
 fn lost_in(line: &str) -> u64 {
     let before = line.split(" launches").next().unwrap();
     let number = before.rsplit(' ').next().unwrap().parse();
@@ -43,7 +43,7 @@ fn root_launches_beyond_a_full_map_are_counted_exactly_and_shown() {
     let mut unnamed = 0;
     let mut names = HashMap::new();
     for kernel in &kernels {
-        // There was no memory for the first launch of a few.
+        // The first launch of a few kernels had no memory for an entry.
         let launches = number(kernel, "launches");
         assert!((1..=2).contains(&launches), "{kernel}");
         let name = kernel["name"].as_str().unwrap();

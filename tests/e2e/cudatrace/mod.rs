@@ -1,4 +1,4 @@
-//! `--cudatrace`: which kernels are launched, and how often.
+//! `--cudatrace`: launched kernels and their counts.
 
 mod counts;
 mod formats;
@@ -11,10 +11,10 @@ mod runtime;
 
 use crate::harness::{Backend, Report, Setup, Truth, standin};
 
-/// What these tests report.
+/// The selected report.
 pub(crate) const LAUNCHES: [&str; 1] = ["--cudatrace"];
 
-/// The kernels that every workload has: as the compiler calls them, and as their source does.
+/// Kernels of every workload: mangled and demangled names.
 pub(crate) const KERNELS: [(&str, &str); 4] = [
     (
         "_Z6vecAddPKfS0_Pfi",
@@ -36,12 +36,12 @@ pub(crate) const KERNELS: [(&str, &str); 4] = [
     ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
 ];
 
-/// The name of kernel `number` in reports.
+/// Name of kernel `number` in reports.
 pub(crate) fn name(number: usize) -> &'static str {
     KERNELS[number].1
 }
 
-/// What came of a workload that was traced from its first call to its end.
+/// Results of a workload that was traced from its first call to its exit.
 pub(crate) struct Traced {
     pub(crate) report: Report,
     pub(crate) truth: Truth,
@@ -49,13 +49,13 @@ pub(crate) struct Traced {
     pub(crate) replies: Vec<String>,
 }
 
-/// Runs commands under a tracer that was there from the start.
+/// Runs commands under a tracer that was attached from the start.
 pub(crate) fn traced(backend: Backend, arguments: &[&str], commands: &[&str]) -> Traced {
     let setup = Setup::command([standin().program_text(backend)]);
     traced_by(setup.args(arguments.iter().copied()), commands)
 }
 
-/// Runs commands on the workload that `setup` starts. Nothing may be lost.
+/// Runs commands on the workload that `setup` starts; asserts that nothing is lost.
 fn traced_by(setup: Setup, commands: &[&str]) -> Traced {
     let mut gpuprobe = setup.modes(LAUNCHES).start();
     let pid = gpuprobe.talk.ready();

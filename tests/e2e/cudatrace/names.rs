@@ -1,4 +1,4 @@
-//! What kernels are called.
+//! Kernel names.
 
 use super::{KERNELS, LAUNCHES, name, traced, traced_by};
 use crate::harness::{Backend, Report, Setup, Workload, said, standin};
@@ -43,7 +43,7 @@ fn root_names_that_cannot_be_in_a_handle_are_dropped() {
         workload.say("launch 0");
         let mut gpuprobe = Setup::pid(workload.pid).modes(LAUNCHES).start();
         let reply = workload.say("launch 0 5");
-        // A name that the program gives needs no handle.
+        // A name that the program passes needs no handle.
         workload.say("module _Z5givenPf");
         workload.say("launch _Z5givenPf 6");
         let report = gpuprobe.stop();
@@ -73,7 +73,7 @@ fn root_names_that_were_given_do_not_depend_on_the_handle() {
 
 #[test]
 fn root_a_handle_without_a_given_name_has_its_own() {
-    // cuKernelGetFunction makes a handle whose name nobody asked for.
+    // cuKernelGetFunction creates a handle whose name is not queried.
     for (layout, named) in [
         ("driver", true),
         ("other", false),
@@ -103,7 +103,7 @@ fn root_wrong_names_are_dropped_at_the_first_contradiction() {
     let pid = workload.pid;
     let mut gpuprobe = Setup::pid(pid).modes(LAUNCHES).interval("50ms").start();
     let handle = said(&workload.say("launch 0 5"), "handle").to_owned();
-    // Nothing tells yet that it is wrong.
+    // No contradiction has been seen yet.
     let report = gpuprobe.report_where("the first launches", |r| r.launches() == [5, 0, 0]);
     let wrong = "otherKernel(float*, int)";
     assert_eq!(report.launched(pid), [(wrong, 5)]);

@@ -1,4 +1,4 @@
-//! Launches of several processes, and of several programs of one.
+//! Launches of several processes, and of several programs in one process.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::{LAUNCHES, name, traced};
 use crate::harness::report::number;
 use crate::harness::{Backend, Root, Setup, Workload, said, standin, system_wide};
 
-/// A workload whose addresses are the same in every run.
+/// A workload without address space randomisation: its addresses are the same in every run.
 fn at_fixed_addresses() -> Workload {
     let program = standin().program(Backend::Driver);
     Workload::spawn(Command::new("setarch").arg("-R").arg(program))
@@ -37,7 +37,7 @@ fn root_equal_handles_of_two_processes_do_not_mix() {
     assert_eq!(report.launched(second.pid), [("second(float*)", 11)]);
 }
 
-/// What a container sees of an image: a layer of its own over the image's.
+/// An overlay mount over an image, as a container has it.
 struct Overlay {
     folder: TempDir,
 }
@@ -83,7 +83,7 @@ fn root_a_library_in_two_overlays_is_one() {
     let image = Root::new();
     let containers = [Overlay::over(&image), Overlay::over(&image)];
     let mut first = containers[0].start();
-    // A container of another image: a file that looks the same, but is another.
+    // A container of another image: a different file with the same path and size.
     let other = Root::new();
     let other = Overlay::over(&other);
     let mut third = other.start();

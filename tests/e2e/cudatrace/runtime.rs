@@ -1,4 +1,4 @@
-//! Launches as the runtime sees them.
+//! Launches traced at the runtime.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::harness::{Backend, Report, Setup, Workload, said};
 
 const RUNTIME: [&str; 2] = ["--api", "runtime"];
 
-/// All ways to launch with the runtime, with a different kernel for each kind of function.
+/// Every launch function of the runtime, with one kernel for each group of functions.
 const COMMANDS: [&str; 8] = [
     "launch 0 10 via=kernel grid=1,2,3 block=4,5,6",
     "launch 1 20 via=ex grid=7,8,9 block=10,11,9",
@@ -19,8 +19,8 @@ const COMMANDS: [&str; 8] = [
     "launch 3 80 via=nvcc-ptsz",
 ];
 
-/// Runs commands on a program that is still there when it is reported: of one that has ended, the
-/// symbols can no longer be read.
+/// Runs commands on a program that is still alive when the report is made: symbols of an exited
+/// process can no longer be read.
 fn traced(arguments: &[&str], commands: &[&str]) -> (Report, u32) {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("freenull");
@@ -57,7 +57,7 @@ fn check(arguments: &[&str], expected: Expected<'_>) {
 
 #[test]
 fn root_every_way_to_launch_is_counted_once_in_the_runtime() {
-    // What jumps into cudaLaunchKernel is no launch of its own.
+    // A jump into cudaLaunchKernel is no launch of its own.
     check(
         &RUNTIME,
         [

@@ -1,4 +1,4 @@
-//! The wall clock is set while gpuprobe traces.
+//! Steps of the wall clock during tracing.
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ impl Steps {
         steps
     }
 
-    /// The clock of `setup` is this one.
+    /// Makes `setup` use this clock.
     fn of(&self, setup: Setup) -> Setup {
         setup
             .env("LD_PRELOAD", &self.programs.text("clock_step"))
@@ -39,13 +39,13 @@ impl Steps {
             .interval("50ms")
     }
 
-    /// From now on it is so far ahead.
+    /// Steps the clock to `seconds` ahead of the real one.
     fn set(&self, seconds: i64) {
         fs::write(&self.file, seconds.to_string()).unwrap();
     }
 }
 
-/// Whether a report was made so long after `begun`, by the clock as it was then.
+/// Whether a report was made this long after `begun`, by the clock's current offset.
 fn is_ahead(report: &Value, begun: DateTime<FixedOffset>, seconds: i64) -> bool {
     let ahead = time_of(&report["time"]) - begun;
     (seconds - 60..=seconds + 60).contains(&ahead.num_seconds())
@@ -63,12 +63,12 @@ fn root_a_step_of_the_clock_moves_no_event() {
         .args(["--record", recording.to_str().unwrap()])
         .start();
     let begun = time_of(&gpuprobe.next_report()["time"]);
-    // Each step, ahead and back, comes between two allocations.
+    // Each step, forward and back, is between two allocations.
     for seconds in [0, DAY_S, -DAY_S] {
         steps.set(seconds);
         workload.say("alloc 4096");
         workload.say("copy h2d 1048576 2");
-        // Reports go on, and say when they were made by the clock as it is.
+        // Reports go on and are stamped with the current clock.
         gpuprobe.report_where("the step", |report| is_ahead(report, begun, seconds));
         gpuprobe.next_report();
     }
@@ -76,7 +76,7 @@ fn root_a_step_of_the_clock_moves_no_event() {
     let last = gpuprobe.stop();
     let truth = workload.status();
     last.assert_totals(truth);
-    // What was seen keeps its time, by the clock as it was when tracing began.
+    // Events keep their time by the clock as it was at the start.
     for allocation in last.allocations(workload.pid) {
         let after = time_of(&allocation["time"]) - begun;
         assert!((-1..60).contains(&after.num_seconds()), "{allocation}");
@@ -114,7 +114,7 @@ fn root_a_step_of_the_clock_makes_nothing_older_or_younger() {
         let begun = time_of(&gpuprobe.next_report()["time"]);
         workload.say("alloc 4096");
         steps.set(seconds);
-        // Of the one that lives, how many are old enough, in each report since the step.
+        // Matching allocations of the live process in each report since the step.
         let listed = || -> Vec<usize> {
             let text = fs::read_to_string(&gpuprobe.reports).unwrap();
             let whole = text.rsplit_once('\n').unwrap_or_default().0;

@@ -1,6 +1,6 @@
-//! Maps of the kernel side that are full: what does not fit is counted, exactly, and there is room
-//! again when something ends. Full rings are in `losses`, `bandwidth::losses` and
-//! `recording::losses`, the map of launches in `cudatrace::limits`.
+//! Full BPF maps: entries that do not fit are counted exactly, and space is available again when
+//! processes end. Full rings are tested in `losses`, `bandwidth::losses` and `recording::losses`,
+//! the launch map in `cudatrace::limits`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::harness::child::state_of;
 use crate::harness::report::{Report, list, number};
 use crate::harness::{Backend, Gpuprobe, Setup, Workload, standin, wait_for};
 
-/// What was lost, without what was not.
+/// The non-zero loss counters.
 fn losses(report: &Report) -> BTreeMap<String, u64> {
     let lost = report["lost"].as_object().unwrap().iter();
     lost.map(|(name, count)| (name.clone(), count.as_u64().unwrap()))
@@ -20,10 +20,10 @@ fn losses(report: &Report) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Entries that there are for a user, who has half of a map.
+/// Map entries available to one user, who gets half of a map.
 const OF_A_USER: u64 = 16;
 
-/// Two rounds of `alive WHAT COUNT 5` where the map has so much room.
+/// Two rounds of `alive WHAT COUNT 5` with a map of this size.
 fn alive(what: &str, count: u64, map: &str, room: u64) -> Report {
     let programs = Programs::built(&["alive.c"]);
     let words = [programs.text("alive"), what.to_owned()];
@@ -34,7 +34,7 @@ fn alive(what: &str, count: u64, map: &str, room: u64) -> Report {
         .start();
     for round in 0..2 {
         assert_eq!(gpuprobe.talk.hear(), format!("round {round}"));
-        // The end of the last one has been told, too.
+        // The last exit has been reported, too.
         gpuprobe.next_report();
         gpuprobe.talk.send("");
     }
@@ -63,7 +63,7 @@ fn root_calls_of_processes_that_do_not_fit_are_counted() {
 #[test]
 fn root_children_that_cannot_be_followed_are_counted() {
     const PROCESSES: u64 = 40;
-    // One place is the parent's.
+    // One entry is the parent's.
     let report = alive("processes", PROCESSES, "targets", 16);
     assert_eq!(report.totals().alloc_calls, 2 * 15 * 5);
     let lost = 2 * (PROCESSES - 15);
@@ -80,7 +80,7 @@ fn root_stacks_that_have_no_room_are_counted_and_their_calls_are_not_lost() {
     assert_eq!(lost["stacks"], 2 * (THREADS - OF_A_USER) * 5);
 }
 
-/// What the sites of the only process hold, by their functions.
+/// Live bytes at the call sites of the only process, by function.
 fn sites(report: &Report, pid: u32) -> BTreeMap<Vec<String>, u64> {
     let name = |frame: &Value| frame["function"].as_str().unwrap().to_owned();
     let sites = list(report.process(pid), "sites").iter();
@@ -108,7 +108,7 @@ fn root_call_stacks_stay_right_when_what_is_learnt_of_them_does_not_fit() {
     };
     let roomy = run(&[]);
     assert_eq!(roomy.len(), 64 + 1);
-    // Of code maps, one is that of no process.
+    // One of the code maps belongs to no process.
     for few in ["paths=8", "code_maps=1", "sent_copies=8", "sent_walks=8"] {
         assert_eq!(run(&[few]), roomy, "{few}");
     }
@@ -207,8 +207,8 @@ fn suspended(gpuprobe: &Gpuprobe) {
 
 #[test]
 fn root_notices_beyond_a_full_ring_are_counted_exactly() {
-    // Bytes of the ring, and of a notice with its header: half of the ring and one more, and half of
-    // the rest, which is all that a user has.
+    // Ring bytes, and the bytes of a notice with its header: more than half of the ring, and then
+    // half of the rest, which is one user's share.
     const BYTES: u64 = 16 * 1024;
     const NOTICE: u64 = 32 + 8;
     const ROOM: u64 = BYTES / 2 / NOTICE + 1 + BYTES / 4 / NOTICE;
@@ -222,7 +222,7 @@ fn root_notices_beyond_a_full_ring_are_counted_exactly() {
         .start();
     suspended(&gpuprobe);
     let (crowd, nothing) = (programs.text("crowd"), programs.text("nothing"));
-    // The first is `crowd` itself, which maps a library too.
+    // The first is `crowd` itself, which maps a library, too.
     let reply = workload.say(&format!("forkexec {crowd} 0 {} {nothing}", EXECS - 1));
     assert!(reply.ends_with("status=0"), "{reply}");
     gpuprobe.child.signal(Signal::SIGCONT);
@@ -240,7 +240,7 @@ fn root_notices_beyond_a_full_ring_are_counted_exactly() {
 fn root_stacks_beyond_a_full_ring_are_counted_and_their_calls_are_not_lost() {
     const DEPTH: u32 = 13;
     let program = standin().path("paths_bare").to_str().unwrap().to_owned();
-    // A process that runs already, so that it is not held while nobody lets it go on.
+    // A process that runs already and so is not held with no tracer to resume it.
     let mut paths = Workload::spawn(&mut std::process::Command::new(program));
     paths.say("call 1 0 64 1");
     let mut gpuprobe = Setup::pid(paths.pid).start();
@@ -255,7 +255,7 @@ fn root_stacks_beyond_a_full_ring_are_counted_and_their_calls_are_not_lost() {
     let lost = losses(&report);
     let stacks = |name: &String| name == "stacks" || name == "partial_stacks";
     assert!(!lost.is_empty() && lost.keys().all(stacks), "{lost:?}");
-    // Each call is at one site or another, known or not.
+    // Each call is at one of the sites or has no stack.
     let sites = list(report.process(paths.pid), "sites").iter();
     let at_sites: u64 = sites.map(|site| number(site, "live_allocations")).sum();
     assert_eq!(at_sites, calls);

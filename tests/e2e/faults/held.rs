@@ -1,4 +1,4 @@
-//! gpuprobe is killed while it holds a process, at `exec` or `dlopen`, and while it traces a command.
+//! gpuprobe is killed while it holds a process at exec or dlopen, and while it traces a command.
 
 use nix::sys::signal::Signal;
 use procfs::process::Process;
@@ -6,13 +6,13 @@ use procfs::process::Process;
 use crate::harness::child::{children_of, raw, state_of};
 use crate::harness::{Backend, Gpuprobe, Setup, standin, wait_for};
 
-/// Whether the process `pid` is stopped at the start of the program.
+/// Whether the process `pid` is stopped at the program's entry.
 fn is_held(pid: u32, program: &str) -> bool {
     let path = Process::new(raw(pid).as_raw()).and_then(|process| process.exe());
     state_of(pid) == Some('T') && path.is_ok_and(|path| path.as_os_str() == program)
 }
 
-/// A shell does `last` with a program that gpuprobe has not seen yet, and so holds; then it is
+/// A shell runs `last`, a program that gpuprobe has not attached to and so holds; gpuprobe is then
 /// killed.
 fn killed_while_holding_at_exec(last: &str) {
     let program = standin().program(Backend::Shared).canonicalize().unwrap();
@@ -61,7 +61,7 @@ fn root_the_command_survives_us() {
     assert_eq!((truth.allocs, truth.frees), (3, 1));
 }
 
-/// gpuprobe is killed while the process `pid`, which `load`s a library, is held.
+/// Kills gpuprobe while the process `pid`, which `load`s a library, is held.
 pub(crate) fn killed_while_holding(gpuprobe: &mut Gpuprobe, pid: u32, runtime: &str) {
     gpuprobe.child.signal(Signal::SIGSTOP);
     gpuprobe.talk.send(&format!("load {runtime}"));

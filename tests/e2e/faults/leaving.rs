@@ -1,14 +1,15 @@
-//! Calls that are left without returning, and what comes after them.
+//! Calls that never return (exceptions, thread exit, cancellation, fork, exec, kill) and the calls
+//! after them.
 
 use super::Programs;
 use crate::harness::report::{Report, Totals, number};
 use crate::harness::{Gpuprobe, Setup};
 
-/// Starting with perf events takes seconds: where it is the same kernel code, once is enough.
+/// perf-event attach takes seconds: where the BPF code is the same, one mode suffices.
 const QUICK: [&str; 2] = ["session", "multi"];
 const ALL: [&str; 3] = ["session", "multi", "perf"];
 
-/// `leave HOW` by itself: what it prints, and its exit status.
+/// The output and exit status of `leave HOW` without tracing.
 fn alone(programs: &Programs, how: &str) -> (Vec<String>, Option<i32>) {
     let done = std::process::Command::new(programs.path("leave"))
         .arg(how)
@@ -21,7 +22,7 @@ fn alone(programs: &Programs, how: &str) -> (Vec<String>, Option<i32>) {
     )
 }
 
-/// `leave HOW`, traced.
+/// The output and exit status of `leave HOW` with tracing.
 fn traced(programs: &Programs, how: &str, kind: &str) -> (Gpuprobe, Vec<String>, i32) {
     let mut gpuprobe = Setup::command([programs.text("leave"), how.to_owned()])
         .args(["--attach", kind])
@@ -31,8 +32,8 @@ fn traced(programs: &Programs, how: &str, kind: &str) -> (Gpuprobe, Vec<String>,
     (gpuprobe, printed, code)
 }
 
-/// The program does as it does without us, which is to print `lines` and its end, and we count
-/// `allocations` of it.
+/// Asserts that the program prints `lines` and its last line as it does without tracing, and that
+/// `allocations` allocations are counted.
 fn check(how: &str, lines: &[&str], kinds: &[&str], allocations: u64, bytes: u64) -> Vec<Report> {
     let programs = Programs::built(&["leave.cc"]);
     let (expected, status) = alone(&programs, how);
@@ -58,10 +59,10 @@ fn root_exceptions_within_a_call_are_the_calls_own() {
     check("catch", &[], &ALL, 7, 2 * 10 + 3 * 1000 + 2 * 20);
 }
 
-/// The kernel puts an address of its own in place of the return address of a probed call, and no
-/// unwinder can look behind that. CUDA's functions do not call back, so nothing is thrown through
-/// them. Should this test fail because the exceptions are caught, the kernel has learnt it, and the
-/// documentation is to be changed.
+/// The kernel replaces the return address of a probed call with its trampoline, which no unwinder
+/// can cross. CUDA functions do not call back, so no exception passes through them. If this test
+/// fails because the exceptions are caught, the kernel supports it now and the documentation has to
+/// change.
 #[test]
 fn root_exceptions_through_a_call_are_the_known_limit() {
     let programs = Programs::built(&["leave.cc"]);
@@ -74,11 +75,11 @@ fn root_exceptions_through_a_call_are_the_known_limit() {
     }
 }
 
-/// Three threads leave a call by ending, and after each comes another that has its id.
+/// Three threads exit within a call; after each, a new thread gets the same TID.
 fn check_threads(how: &str, kinds: &[&str]) {
     let bytes = 2 * 10 + 3 * 100 + 3 * 200 + 2 * 20;
     for report in check(how, &["its id again"; 3], kinds, 2 + 2 * 3 + 2, bytes) {
-        // Their calls never returned: nobody knows what they would have given.
+        // Their calls never returned: results are unknown.
         assert_eq!(number(&report["memleak"], "failed_calls"), 0);
     }
 }
@@ -96,7 +97,7 @@ fn root_a_thread_that_is_cancelled_in_the_middle_of_a_call_ends() {
 
 #[test]
 fn root_a_fork_in_the_middle_of_a_call_returns_twice() {
-    // The call was one, and returned to its caller in the parent; what the child made are its own.
+    // The call counts once and returned in the parent; the child's calls are its own.
     check(
         "fork",
         &["end fork"],

@@ -1,5 +1,5 @@
-//! What goes wrong on a machine, to the traced processes and to gpuprobe itself. `docs/reliability.md`
-//! lists what is promised of each. What gpuprobe leaves behind when it is killed is in `tests/faults`.
+//! Faults of the machine, of traced processes and of gpuprobe. `docs/reliability.md` lists the
+//! guarantees. What gpuprobe leaves behind when it is killed is tested in `tests/faults`.
 
 mod clock;
 mod full;
@@ -16,7 +16,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Programs of `tests/e2e/programs/faults`, with a runtime that calls back, in a folder of their own.
+/// Programs of `tests/e2e/programs/faults` and a runtime with callbacks, in a folder of their own.
 pub(crate) struct Programs(TempDir);
 
 impl Programs {

@@ -1,11 +1,11 @@
-//! What happens to gpuprobe while it traces: it is suspended, and killed beside another one.
+//! gpuprobe is suspended while it traces, or killed beside another instance.
 
 use nix::sys::signal::Signal;
 
 use crate::harness::child::state_of;
 use crate::harness::{Backend, Objects, Report, Setup, Truth, Workload, alone, standin, wait_for};
 
-/// Suspends the reader while a program makes so many calls, and gives what was lost.
+/// Suspends the reader while a program makes `calls` calls; returns the losses.
 fn suspended_for(calls: u64) -> u64 {
     const THREADS: u64 = 2;
     let _alone = alone();
@@ -26,7 +26,7 @@ fn suspended_for(calls: u64) -> u64 {
     wait_for("gpuprobe to stop", || {
         (state_of(reader) == Some('T')).then_some(())
     });
-    // One in ten is kept: these are 19 calls.
+    // One call in ten keeps its memory: these are 19 calls.
     let allocations = calls.div_ceil(19 * THREADS) * 10;
     gpuprobe
         .talk
@@ -37,12 +37,12 @@ fn suspended_for(calls: u64) -> u64 {
     gpuprobe.child.signal(Signal::SIGCONT);
     let caught_up = |report: &Report| seen(report) + report.lost("memory") == during;
     let lost = gpuprobe.report_where("the rest", caught_up).lost("memory");
-    // What comes afterwards is seen.
+    // Later calls are seen.
     gpuprobe.talk.say("alloc 4096 1000");
     let truth = gpuprobe.talk.done();
     let report = gpuprobe.final_report();
     assert_eq!(seen(&report) + lost, during + 1000);
-    // Where calls are lost, so may be the ends of the threads that made them.
+    // Where calls are lost, exits of their threads may be lost, too.
     let losses = report["lost"].as_object().unwrap().iter();
     let others = losses.filter(|(name, _)| *name != "memory" && *name != "tasks");
     assert!(
@@ -58,13 +58,13 @@ fn suspended_for(calls: u64) -> u64 {
     lost
 }
 
-/// At 50,000 calls a second, two seconds.
+/// Two seconds at 50,000 calls a second.
 #[test]
 fn root_a_suspension_for_100_000_calls_loses_nothing() {
     assert_eq!(suspended_for(100_000), 0);
 }
 
-/// At 50,000 calls a second, ten seconds.
+/// Ten seconds at 50,000 calls a second.
 #[test]
 fn root_a_suspension_for_500_000_calls_is_counted_exactly() {
     assert!(suspended_for(500_000) > 0);

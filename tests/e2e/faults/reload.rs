@@ -1,4 +1,4 @@
-//! Libraries that come and go in a process.
+//! Libraries that are unloaded and loaded again.
 
 use super::Programs;
 use crate::harness::Setup;

@@ -1,4 +1,4 @@
-//! Process ids that are given again.
+//! PID reuse.
 
 use std::process::Command;
 
@@ -47,7 +47,7 @@ fn root_system_wide_an_id_that_is_used_again_starts_afresh() {
     let address = first.say("alloc 4096");
     first.done();
     assert_eq!(first.ready(), pid);
-    // Not the memory of the one before, although it had the id.
+    // Not the memory of the previous process with this PID.
     first.say(&format!("freeaddr {address}"));
     first.say("alloc 512 2");
     first.done();

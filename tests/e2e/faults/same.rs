@@ -1,4 +1,4 @@
-//! A program does the same with us and without us: what it prints, and how it ends.
+//! A traced program has the same output and exit status as an untraced one.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::number;
 use crate::harness::{Backend, Report, require_bpf, standin};
 
-/// Some of everything, with failures, threads, children, signals that it sends itself, and longjmp.
+/// Successful and failing calls, threads, children, signals to itself, and longjmp.
 const SCRIPT: &str = "alloc 4096 3; thread a; @a alloc 512 2; free 0; alloc 99999999999999; \
     managed 4096; pinned 8192 2; kfree 1; async 4096 2; launch 0 10; launch 1 5; \
     copy h2d 65536 3; copy d2h 65536 3; set 4096 2; graph 3 4; array 64 64 0 1 32; \
@@ -18,10 +18,10 @@ const SCRIPT: &str = "alloc 4096 3; thread a; @a alloc 512 2; free 0; alloc 9999
     alloc 4096; getdevice; setdevice 99; fork alloc 512 2 | free 0 | exit 3; kslots; status; \
     reset; alloc 128; churn 3 200 512 10; race 2 300 64; crossfree 200 512; status; exit 5";
 
-/// The stand-in's GPU memory begins with this, run for run; other addresses are anywhere.
+/// Prefix of the stand-in's GPU addresses, which are the same in every run; other addresses vary.
 const GPU: &str = "0x7d33";
 
-/// A word without what differs from run to run, whoever looks: ids, times, and addresses.
+/// A word with everything masked that differs between runs: ids, times, and addresses.
 fn settled(word: &str, pid: &str) -> String {
     if word == pid {
         return "PID".to_owned();
@@ -39,7 +39,7 @@ fn settled(word: &str, pid: &str) -> String {
     parts.collect()
 }
 
-/// What a program prints, on standard output and on standard error, and how it ends.
+/// Standard output, standard error, and exit status of a program.
 #[derive(Debug, PartialEq, Eq)]
 struct Done {
     output: Vec<String>,
@@ -47,7 +47,7 @@ struct Done {
     status: Option<i32>,
 }
 
-/// Runs the words. Process ids are `PID`, and what gpuprobe says is left out.
+/// Runs the command. PIDs are replaced with `PID`, and gpuprobe's own messages are removed.
 fn run(words: &[String]) -> Done {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null());
@@ -82,7 +82,7 @@ fn run(words: &[String]) -> Done {
     }
 }
 
-/// The same words under gpuprobe, and its report.
+/// Runs the same command under gpuprobe; returns its report, too.
 fn traced(words: &[String], kind: &str) -> (Done, Report) {
     let reports = NamedTempFile::new().unwrap();
     let path = reports.path().to_str().unwrap();
@@ -100,7 +100,7 @@ fn traced(words: &[String], kind: &str) -> (Done, Report) {
     (done, report)
 }
 
-/// What the words of [`SCRIPT`] do, without the ids of children and of threads.
+/// The output of [`SCRIPT`] without PIDs and TIDs.
 fn without_ids(mut done: Done) -> Done {
     for (line, command) in done.output.iter_mut().skip(1).zip(SCRIPT.split(';')) {
         let command = command.trim_start();
@@ -132,7 +132,7 @@ fn root_programs_print_the_same_with_us_and_without() {
         for kind in kinds {
             let (done, report) = traced(&words, kind);
             assert_eq!(without_ids(done), alone, "{backend:?} with {kind}");
-            // Those of its last stress tests alone.
+            // The functions of its last stress tests alone.
             assert!(report.totals().alloc_calls > 3 * 200 + 2 * 300 + 200);
             assert!(report.launches()[0] >= 10 + 5);
             assert!(number(&report["bandwidth_util"], "copies") >= 3 + 3);

@@ -1,4 +1,4 @@
-//! The terminal that gpuprobe was started on is closed.
+//! The controlling terminal of gpuprobe is closed.
 
 use std::process::{Command, Stdio};
 
@@ -47,7 +47,7 @@ fn root_a_closed_terminal_ends_the_run_and_its_recording() {
         assert_eq!(status, "status 0", "{:#?}", said.so_far());
         assert!(terminal.wait().success());
         objects.wait_until_gone(DEADLINE);
-        // The recording has its end, and all that was seen.
+        // The recording is complete and has its end.
         let file = recording.to_str().unwrap();
         let report = Command::new(BINARY)
             .args(["report", file])
@@ -57,7 +57,7 @@ fn root_a_closed_terminal_ends_the_run_and_its_recording() {
         let text = String::from_utf8(report.stdout).unwrap();
         assert!(!text.contains("note: "), "{text}");
         assert!(text.contains("12.00 KiB"), "{text}");
-        // The program that was traced goes on.
+        // The traced program goes on.
         workload.say("free 0");
         assert_eq!(workload.done().live, 2);
         wait_within(DEADLINE, "the end", || {

@@ -1,4 +1,4 @@
-//! The reports for tables.
+//! CSV reports.
 
 use chrono::DateTime;
 

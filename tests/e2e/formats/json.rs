@@ -1,4 +1,4 @@
-//! The reports for programs.
+//! JSON reports.
 
 use chrono::DateTime;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What the reports look like.
+//! Output formats.
 
 mod csv;
 mod json;
@@ -8,10 +8,10 @@ use std::fs;
 
 use crate::harness::{Backend, Setup, standin};
 
-/// Only the last report.
+/// Prints only the last report.
 pub(crate) const ONCE: &str = "1h";
 
-/// Runs commands on a workload; gives its id, its replies, and the reports.
+/// Runs commands on a workload; returns its PID, its replies, and the reports.
 pub(crate) fn reports_of(
     format: &str,
     interval: &str,

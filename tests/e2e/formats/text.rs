@@ -1,4 +1,4 @@
-//! The reports for people.
+//! Text reports.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use chrono::{DateTime, FixedOffset};
 use super::{ONCE, reports_of};
 use crate::harness::{Backend, Setup, standin};
 
-/// The time in a header of 20 dashes, a time with its offset in whole seconds, and 20 dashes.
+/// The time in a header: 20 dashes, a time with its offset in whole seconds, and 20 dashes.
 fn header_time(line: &str) -> DateTime<FixedOffset> {
     let rule = "-".repeat(20);
     let time = line

@@ -1,4 +1,4 @@
-//! Whether a process is probed, as its memory has it.
+//! Detection of uprobe breakpoints in a process's memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,8 +7,8 @@ use procfs::process::{MMPermissions, MMapPath, Process};
 
 use super::child::raw;
 
-/// Whether the code of the CUDA libraries in a process is not as in their files, which it is not
-/// while there are breakpoints in it.
+/// Whether the code of the CUDA libraries in a process differs from their files, which means that
+/// it has breakpoints.
 pub(crate) fn has_breakpoints(pid: u32) -> bool {
     let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
     let maps = Process::new(raw(pid).as_raw()).unwrap().maps().unwrap();

@@ -1,4 +1,4 @@
-//! Cgroups of tests.
+//! Cgroups for tests.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{DEADLINE, patience};
 
-/// Where cgroups of version 2 are mounted.
+/// Mount point of cgroup v2.
 fn mounted() -> PathBuf {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let mounts = mounts.lines().map(|line| line.split(' '));
@@ -19,16 +19,16 @@ fn mounted() -> PathBuf {
     found.expect("this test needs cgroups of version 2").into()
 }
 
-/// The cgroup of a container, as Docker names it, in one of its own. Gone when dropped.
+/// The cgroup of a container, named as Docker does, within a parent cgroup. Removed on drop.
 pub(crate) struct Cgroup {
     outer: String,
-    /// The container's id.
     pub(crate) id: String,
 }
 
 impl Cgroup {
     /// # Panics
-    /// Where cgroups cannot be made.
+    ///
+    /// If cgroups cannot be created.
     pub(crate) fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         super::require_bpf();
@@ -42,28 +42,28 @@ impl Cgroup {
         cgroup
     }
 
-    /// The cgroup that it is in.
+    /// The parent cgroup.
     pub(crate) fn outer(&self) -> &str {
         &self.outer
     }
 
-    /// Its path below the root of the hierarchy.
+    /// Path below the root of the hierarchy.
     pub(crate) fn path(&self) -> String {
         format!("{}/docker-{}.scope", self.outer, self.id)
     }
 
-    /// Its path in the file system.
+    /// Path in the file system.
     pub(crate) fn folder(&self) -> PathBuf {
         mounted().join(self.path().trim_start_matches('/'))
     }
 
-    /// What a script begins with that runs here.
+    /// Shell lines that move the script into this cgroup.
     pub(crate) fn enter(&self) -> String {
         let procs = self.folder().join("cgroup.procs");
         format!("echo 0 >{} ;", procs.display())
     }
 
-    /// A command that runs `words` here.
+    /// A command that runs `words` in this cgroup.
     pub(crate) fn words(&self, words: &[&str]) -> Vec<String> {
         let script = format!("{} exec \"$@\"", self.enter());
         let shell = ["sh", "-c", &script, "sh"];
@@ -75,7 +75,7 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         let folder = self.folder();
-        // Not known to older kernels; children of tests are killed anyhow.
+        // cgroup.kill is unknown to older kernels; children of tests are killed anyway.
         let _ = fs::write(folder.join("cgroup.kill"), "1");
         let end = Instant::now() + DEADLINE * patience();
         while fs::remove_dir(&folder).is_err() && Instant::now() < end {

@@ -1,4 +1,4 @@
-//! Child processes that do not outlive their test.
+//! Child processes that are killed with their test.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -9,8 +9,8 @@ use nix::unistd::Pid;
 
 use super::wait_for;
 
-/// A child with a process group of its own, which is killed as a whole: so goes what the child
-/// has started, stopped or not, and whether or not the child is still there.
+/// A child in its own process group, which is killed as a whole on drop: this ends the child's
+/// descendants as well, stopped or not, even if the child itself has exited.
 pub(crate) struct Guarded(Child);
 
 impl Guarded {
@@ -32,7 +32,7 @@ impl Guarded {
         kill(raw(self.pid()), signal).expect("the child is there to be signalled");
     }
 
-    /// Waits for the child's end.
+    /// Waits for the child's exit.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let what = format!("the end of process {}", self.pid());
         wait_for(&what, || self.0.try_wait().unwrap())
@@ -41,7 +41,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // Nobody is left when everything has ended, as it should.
+        // The group is empty if everything has exited, as it should.
         let _ = killpg(raw(self.pid()), Signal::SIGKILL);
         let _ = self.0.wait();
     }
@@ -64,7 +64,7 @@ pub(crate) fn state_of(pid: u32) -> Option<char> {
     process.stat().ok().map(|stat| stat.state)
 }
 
-/// The living children of a process, but for those with which gpuprobe reads files.
+/// The live children of a process, except gpuprobe's file readers.
 pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     let readers = readers_of(pid);
     let mut children = all_children_of(pid);
@@ -72,7 +72,7 @@ pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The processes with which a gpuprobe reads files.
+/// The file reader processes of a gpuprobe.
 pub(crate) fn readers_of(pid: u32) -> Vec<u32> {
     let mut children = all_children_of(pid);
     children.retain(|child| {

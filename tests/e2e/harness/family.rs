@@ -1,4 +1,4 @@
-//! A shell script and the workloads that it starts, each talked to by itself.
+//! A shell script and the workloads that it starts, each with its own command channel.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read};
@@ -15,15 +15,15 @@ use super::child::Guarded;
 use super::standin::{Backend, standin};
 use super::talk::Talk;
 
-/// A shell and all that descends from it.
+/// A shell and its descendants.
 pub(crate) struct Family {
     pub(crate) shell: Guarded,
     folder: TempDir,
 }
 
 impl Family {
-    /// Runs `script`. Each of its words that is `@` and a name is a workload of that name, which
-    /// begins when it is asked for with [`Self::member`]; `@name=/path` is one at that path.
+    /// Runs `script`. `@name` in it is a workload, which starts when [`Self::member`] asks for it;
+    /// `@name=/path` is the workload at that path.
     pub(crate) fn start(script: &str) -> Self {
         Self::of(&standin().program(Backend::Shared), script)
     }
@@ -31,7 +31,7 @@ impl Family {
     /// [`Self::start`] with another workload.
     pub(crate) fn of(program: &Path, script: &str) -> Self {
         let folder = TempDir::new().unwrap();
-        // Workloads of other users are here too.
+        // Workloads of other users write here, too.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let mut text = Vec::new();
         for word in script.split(' ') {
@@ -62,16 +62,16 @@ impl Family {
         Self { shell, folder }
     }
 
-    /// The process of the shell, or of what it has executed.
+    /// The shell's process, or the program that it executed.
     pub(crate) fn root(&self) -> u32 {
         self.shell.pid()
     }
 
-    /// Has a workload of the script begin.
+    /// Starts a workload of the script.
     pub(crate) fn member(&self, name: &str) -> Member {
         let path = self.folder.path().join(name);
         let input = path.with_extension("in");
-        // For reading too: so it does not wait for the workload.
+        // Opened for reading as well, so that the open does not wait for the workload.
         let input = OpenOptions::new().read(true).write(true).open(input);
         let mut talk = Talk::between(
             input.expect("a member of the script"),
@@ -81,7 +81,7 @@ impl Family {
         Member { pid, talk }
     }
 
-    /// Has the workloads `names` begin. They call CUDA once, which changes nothing.
+    /// Starts the workloads `names`. Each calls CUDA once, which allocates nothing.
     pub(crate) fn members<const N: usize>(&self, names: [&str; N]) -> [Member; N] {
         names.map(|name| {
             let mut member = self.member(name);
@@ -93,7 +93,7 @@ impl Family {
 
 /// A workload of a script.
 pub(crate) struct Member {
-    /// Its process id, as it sees it.
+    /// PID in the workload's own namespace.
     pub(crate) pid: u32,
     talk: Talk,
 }
@@ -112,7 +112,7 @@ impl DerefMut for Member {
     }
 }
 
-/// The reading end of a FIFO, which waits for its writer when it is first read, not before.
+/// The reading end of a FIFO, which waits for its writer at the first read, not at the open.
 enum Opening {
     Later(PathBuf),
     Done(File),

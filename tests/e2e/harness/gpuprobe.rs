@@ -14,14 +14,13 @@ use super::talk::Talk;
 use super::transcript::Transcript;
 use super::{Report, copy_program, require_bpf, wait_for};
 
-/// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_gpuprobe");
 
-/// The exit status of a run that has traced nothing, whose command (if any) has succeeded.
+/// Exit status of a run that traced nothing and whose command, if any, succeeded.
 pub(crate) const NOTHING: i32 = 3;
 
-/// How gpuprobe is to be started. Unless told otherwise, it writes its reports in JSON to a file,
-/// and only the last one; and it reports memory.
+/// Options of a gpuprobe to start. By default it reports memory and writes only the last report, in
+/// JSON, to a file.
 pub(crate) struct Setup {
     wrapper: Vec<String>,
     arguments: Vec<String>,
@@ -36,7 +35,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Traces every process.
+    /// Traces every process of the host.
     pub(crate) fn everything() -> Self {
         require_bpf();
         Self {
@@ -65,12 +64,13 @@ impl Setup {
         setup
     }
 
-    /// [`Self::pid`] without call stacks: where nobody looks at them, the kernel starts with half the work.
+    /// [`Self::pid`] without call stacks, which halves the time that the kernel takes to load the
+    /// programs.
     pub(crate) fn pid_without_stacks(pid: u32) -> Self {
         Self::pid(pid).without_stacks()
     }
 
-    /// [`Self::command`], in the same way.
+    /// [`Self::command`] without call stacks.
     pub(crate) fn command_without_stacks<S: Into<String>>(
         command: impl IntoIterator<Item = S>,
     ) -> Self {
@@ -90,7 +90,7 @@ impl Setup {
         self
     }
 
-    /// What is reported, instead of memory.
+    /// The selected reports; memory if not called.
     pub(crate) fn modes<const N: usize>(mut self, modes: [&'static str; N]) -> Self {
         self.modes = modes.to_vec();
         self
@@ -101,7 +101,7 @@ impl Setup {
         self
     }
 
-    /// Has `wrapper` execute gpuprobe, as in `setpriv --option gpuprobe ...`.
+    /// Executes gpuprobe through `wrapper`, as in `setpriv --option gpuprobe ...`.
     pub(crate) fn wrapped<S: Into<String>>(mut self, wrapper: impl IntoIterator<Item = S>) -> Self {
         self.wrapper = wrapper.into_iter().map(Into::into).collect();
         self
@@ -125,7 +125,7 @@ impl Setup {
         self
     }
 
-    /// Leaves the interval to gpuprobe, or to the arguments.
+    /// Passes no `--interval`.
     pub(crate) fn no_interval(mut self) -> Self {
         self.interval = None;
         self
@@ -136,15 +136,14 @@ impl Setup {
         self
     }
 
-    /// Reports go to standard output, among what the command writes if there is one; unless the
-    /// arguments say otherwise.
+    /// Writes reports to standard output, which a command shares, unless the arguments select a
+    /// file.
     pub(crate) fn on_stdout(mut self) -> Self {
         self.to_file = false;
         self
     }
 
-    /// Starts gpuprobe and waits for nothing.
-    /// Options about call stacks, which only memory has.
+    /// Starts gpuprobe without waiting for it to attach.
     fn stacks(&self) -> &[&str] {
         let is_said = self.arguments.iter().any(|word| word == "--stacks");
         match self.takes_stacks || is_said || !self.modes.contains(&"--memleak") {
@@ -157,7 +156,7 @@ impl Setup {
         let folder = TempDir::new().unwrap();
         let reports = folder.path().join("reports");
         let mut words: Vec<&OsStr> = self.wrapper.iter().map(OsStr::new).collect();
-        // Where it was built, another user may not be let in.
+        // The build directory may be closed to other users.
         let copy = folder.path().join("gpuprobe");
         words.push(match self.user {
             Some(uid) => {
@@ -185,7 +184,7 @@ impl Setup {
             }
         }
         if !self.environment.iter().any(|(name, _)| name == "SUDO_UID") {
-            // The tests themselves may run under sudo; what they start shall stay root.
+            // The tests may run under sudo; their child processes have to stay root.
             command.env_remove("SUDO_UID").env_remove("SUDO_GID");
         }
         if self.to_file {
@@ -216,7 +215,6 @@ impl Setup {
     }
 }
 
-/// A running gpuprobe.
 pub(crate) struct Gpuprobe {
     pub(crate) child: Guarded,
     pub(crate) stderr: Transcript,
@@ -227,16 +225,16 @@ pub(crate) struct Gpuprobe {
 }
 
 impl Gpuprobe {
-    /// The reports that have been written so far.
+    /// The reports written so far.
     pub(crate) fn reports(&self) -> Vec<Report> {
         let text = fs::read_to_string(&self.reports).unwrap_or_default();
-        // The last line may be in the middle of being written.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let lines = text[..whole].lines();
         lines.filter_map(Report::parse_unless_copy).collect()
     }
 
-    /// The functions and libraries that it said it probes when it began.
+    /// The number of functions and libraries that it reports as attached at the start.
     pub(crate) fn announced(&self) -> (u64, u64) {
         let line = self.stderr.line_starting("gpuprobe: tracing");
         let counts = line.rsplit_once(": ").expect("counts").1;
@@ -249,7 +247,7 @@ impl Gpuprobe {
         wait_for(what, || self.reports().into_iter().find(&wanted))
     }
 
-    /// Waits for the report after those that are there now.
+    /// Waits for the next report after those written so far.
     pub(crate) fn next_report(&self) -> Report {
         let seen = self.reports().len();
         wait_for("the next report", || self.reports().into_iter().nth(seen))
@@ -259,7 +257,7 @@ impl Gpuprobe {
         self.child.signal(Signal::SIGINT);
     }
 
-    /// Waits for the end; gives the last report.
+    /// Waits for the exit; returns the last report.
     pub(crate) fn final_report(&mut self) -> Report {
         self.wait();
         let mut reports = self.reports();
@@ -274,13 +272,13 @@ impl Gpuprobe {
         last
     }
 
-    /// Ends the run as Ctrl-C does; gives the last report.
+    /// Stops the run with SIGINT; returns the last report.
     pub(crate) fn stop(&mut self) -> Report {
         self.interrupt();
         self.final_report()
     }
 
-    /// Waits for the end. No end is a panic of the program.
+    /// Waits for the exit; asserts that the program did not panic.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let status = self.child.wait();
         let said = self.stderr.so_far();
@@ -288,12 +286,12 @@ impl Gpuprobe {
         status
     }
 
-    /// Waits for the end; gives the exit status as a shell reports it.
+    /// Waits for the exit; returns the exit status as a shell reports it.
     pub(crate) fn exit_code(&mut self) -> i32 {
         shell_code(self.wait())
     }
 
-    /// What it said on standard error, once it has ended.
+    /// All of standard error, after the exit.
     pub(crate) fn said(&mut self) -> Vec<String> {
         self.wait();
         self.stderr.to_end()

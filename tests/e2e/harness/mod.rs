@@ -1,4 +1,4 @@
-//! What the tests stand on: the stand-in, traced programs, gpuprobe, and its reports.
+//! The harness: the stand-in, traced programs, gpuprobe, and its reports.
 
 pub(crate) mod breakpoints;
 pub(crate) mod cgroup;
@@ -33,27 +33,29 @@ pub(crate) use talk::{Workload, said};
 pub(crate) use truth::Truth;
 pub(crate) use turns::{alone, system_wide};
 
-/// After this long, what a test waits for will not come any more.
+/// Timeout of every wait.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How many times longer everything may take: in an emulated machine, more than once.
+/// Factor for all time limits, above one in an emulated machine.
 fn patience() -> u32 {
     let times = std::env::var("GPUPROBE_PATIENCE").ok();
     times.and_then(|times| times.parse().ok()).unwrap_or(1)
 }
 
-/// Waits until `done` gives a value.
+/// Polls until `done` returns a value.
 ///
 /// # Panics
-/// At the deadline, naming `what`.
+///
+/// At the timeout; the message has `what`.
 pub(crate) fn wait_for<T>(what: &str, done: impl FnMut() -> Option<T>) -> T {
     wait_within(DEADLINE * patience(), what, done)
 }
 
-/// Waits until `done` gives a value, for `limit`.
+/// Polls until `done` returns a value, for at most `limit`.
 ///
 /// # Panics
-/// At the end of `limit`, naming `what`.
+///
+/// After `limit`; the message has `what`.
 pub(crate) fn wait_within<T>(
     limit: Duration,
     what: &str,
@@ -69,11 +71,12 @@ pub(crate) fn wait_within<T>(
     }
 }
 
-/// Fails the test where nothing can be traced, before it begins anything. None is skipped: that would
-/// look like one that passed.
+/// Fails the test if this machine cannot trace. No test is skipped, because a skipped test looks
+/// like one that passed.
 ///
 /// # Panics
-/// With what there is to do: "needs root: ..." for another user.
+///
+/// With the remedy, e.g. "needs root: ...".
 pub(crate) fn require_bpf() {
     static CHECKED: OnceLock<Result<(), String>> = OnceLock::new();
     if let Err(problem) = CHECKED.get_or_init(check_bpf) {
@@ -81,9 +84,9 @@ pub(crate) fn require_bpf() {
     }
 }
 
-/// What there is to do before anything can be traced.
+/// The remedy if this machine cannot trace.
 fn check_bpf() -> Result<(), String> {
-    // Whoever says so has asked it already: it takes a while in an emulated machine.
+    // The caller of the tests has already checked: the check takes a while in an emulated machine.
     if std::env::var_os("GPUPROBE_DOCTOR_IS_CONTENT").is_some() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! The stand-in of NVML, told what to say.
+//! The stand-in NVML, with scripted answers.
 
 use std::fs;
 
@@ -6,14 +6,14 @@ use tempfile::TempDir;
 
 use super::{Setup, standin};
 
-/// An NVML that knows so many GPUs, and processes that change.
+/// An NVML with a number of GPUs and a process list that can be changed.
 pub(crate) struct Nvml {
     gpus: u32,
     folder: TempDir,
 }
 
 impl Nvml {
-    /// No process uses anything yet.
+    /// Starts with no process on any GPU.
     pub(crate) fn with_gpus(gpus: u32) -> Self {
         let folder = TempDir::new().unwrap();
         let nvml = Self { gpus, folder };
@@ -21,26 +21,26 @@ impl Nvml {
         nvml
     }
 
-    /// From now on, these GPUs are used by these processes with so many bytes.
+    /// Sets the bytes that these processes use on these GPUs.
     pub(crate) fn says(&self, uses: &[(u32, u32, u64)]) {
         let lines = uses.iter();
         let lines = lines.map(|(gpu, pid, bytes)| format!("{gpu} {pid} {bytes}\n"));
         self.write(&lines.collect::<String>());
     }
 
-    /// From now on, the first GPU is used by a process, with nobody knows how much.
+    /// Sets a process on the first GPU whose memory use NVML cannot tell.
     pub(crate) fn does_not_know(&self, pid: u32) {
         self.write(&format!("0 {pid} x\n"));
     }
 
-    /// Never seen half written.
+    /// Renamed into place, so that no reader sees a partial file.
     fn write(&self, text: &str) {
         let [new, current] = ["new", "processes"].map(|file| self.folder.path().join(file));
         fs::write(&new, text).unwrap();
         fs::rename(&new, &current).unwrap();
     }
 
-    /// Has gpuprobe find it.
+    /// Makes gpuprobe load it.
     pub(crate) fn given_to(&self, setup: Setup) -> Setup {
         let folder = standin().path("");
         let processes = self.folder.path().join("processes");
@@ -56,7 +56,7 @@ impl Nvml {
     }
 }
 
-/// Has gpuprobe find an NVML that is none, even where there is a real one.
+/// Makes gpuprobe load an invalid NVML, even where a real one is installed.
 pub(crate) fn broken(setup: Setup) -> (TempDir, Setup) {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("libnvidia-ml.so.1"), "no library").unwrap();

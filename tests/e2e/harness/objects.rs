@@ -1,4 +1,4 @@
-//! The BPF objects of a process: whether they go when it goes.
+//! BPF objects of a process, and whether the kernel frees them when it exits.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use super::child::state_of;
 use super::{Gpuprobe, wait_for, wait_within};
 
-/// Ids of links, programs and maps. The kernel hands out rising ids: none is used again soon.
+/// Ids of links, programs and maps. The kernel assigns increasing ids: none is reused soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Objects {
     pub(crate) links: BTreeSet<u32>,
@@ -19,20 +19,20 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Those that a process has descriptors of.
+    /// The objects that a process has file descriptors of.
     pub(crate) fn of(pid: u32) -> Self {
         let mut objects = Self::default();
         let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
             return objects;
         };
         for entry in entries.flatten() {
-            // It may have been closed meanwhile.
+            // The descriptor may have been closed meanwhile.
             let text = fs::read_to_string(entry.path()).unwrap_or_default();
             let number = |name: &str| -> Option<u32> {
                 let line = text.lines().find_map(|line| line.strip_prefix(name));
                 line.map(|value| value.trim().parse().unwrap())
             };
-            // A link names its program too.
+            // The fdinfo of a link has its program, too.
             if let Some(link) = number("link_id:") {
                 objects.links.insert(link);
             } else if let Some(program) = number("prog_id:") {
@@ -44,7 +44,7 @@ impl Objects {
         objects
     }
 
-    /// Stops the process, so that these are all that it will ever have, and gives them.
+    /// Stops the process, so that its set of objects is final, and returns them.
     pub(crate) fn of_stopped(gpuprobe: &Gpuprobe) -> Self {
         let pid = gpuprobe.child.pid();
         gpuprobe.child.signal(Signal::SIGSTOP);
@@ -55,7 +55,7 @@ impl Objects {
         Self::of(pid)
     }
 
-    /// Those of them that are still there.
+    /// The objects that still exist.
     pub(crate) fn left(&self) -> Self {
         let both = |ours: &BTreeSet<u32>, all: BTreeSet<u32>| ours & &all;
         Self {
@@ -68,7 +68,7 @@ impl Objects {
         }
     }
 
-    /// Waits until none of them is there.
+    /// Waits until none of the objects exists.
     pub(crate) fn wait_until_gone(&self, limit: Duration) {
         wait_within(limit, "BPF objects to go", || {
             (self.left() == Self::default()).then_some(())

@@ -1,4 +1,4 @@
-//! Reports in JSON, and what must hold of them.
+//! JSON reports and their invariants.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::Truth;
 use crate::validator::check;
 
-/// The figures over all processes.
+/// Totals over all processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) alloc_calls: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Totals {
 }
 
 impl From<Truth> for Totals {
-    /// What a tracer sees that was there from the start.
+    /// The totals that a tracer attached from the start sees.
     fn from(truth: Truth) -> Self {
         Self {
             alloc_calls: truth.allocs,
@@ -33,7 +33,7 @@ impl From<Truth> for Totals {
     }
 }
 
-/// One report, which is as its schema says and whose sums have been checked.
+/// A report that has passed the schema and the checks of its sums.
 #[derive(Clone, Debug)]
 pub(crate) struct Report(pub(super) Value);
 
@@ -54,7 +54,7 @@ pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().expect("a list")
 }
 
-/// Memory of GPUs, of the host, and of others: no memory is in two of them.
+/// GPU memory, host memory and shared memory are disjoint.
 const BYTES: [&str; 3] = ["live_bytes", "host_bytes", "imported_bytes"];
 const ALLOCATIONS: [&str; 3] = [
     "live_allocations",
@@ -66,7 +66,7 @@ fn sum(value: &Value, keys: [&str; 3]) -> u64 {
     keys.into_iter().map(|key| number(value, key)).sum()
 }
 
-/// All memory is of some kind, and GPU memory is of some device and has an owner.
+/// All memory has a kind; GPU memory has a device and an owner.
 fn check_kinds(value: &Value) {
     let kinds = value["kinds"].as_object().expect("an object");
     let of_kinds = |key: &str| kinds.values().map(|k| number(k, key)).sum::<u64>();
@@ -85,7 +85,7 @@ impl Report {
         Self::parse_unless_copy(line).expect("a report, not a single copy")
     }
 
-    /// A report, if the line is not one of `--per-call`.
+    /// Parses a report; `None` for a line of `--per-call`.
     pub(super) fn parse_unless_copy(line: &str) -> Option<Self> {
         let report = Self(serde_json::from_str(line).expect("a line of JSON"));
         check(&report);
@@ -99,7 +99,7 @@ impl Report {
         Some(report)
     }
 
-    /// Each level is the sum of what is below it.
+    /// Asserts that each level is the sum of the level below it.
     fn check_sums(&self) {
         let adds_up = |whole: &Value, parts: &[Value]| {
             for key in BYTES.into_iter().chain(ALLOCATIONS) {
@@ -153,21 +153,22 @@ impl Report {
         assert!(lost.values().all(|count| *count == 0), "lost: {lost:?}");
     }
 
-    /// No more was lost than call stacks, or parts of them: of very many that are not known yet, no
-    /// more than some are copied at a time, which is said.
+    /// Asserts that nothing was lost but call stacks or parts of them: of new call paths only a
+    /// limited number of stacks is copied at a time, which is reported.
     pub(crate) fn assert_no_call_lost(&self) {
         let lost = self["lost"].as_object().expect("an object").iter();
         let calls = lost.filter(|(name, count)| !name.ends_with("stacks") && **count != 0);
         assert_eq!(calls.count(), 0, "lost: {}", self["lost"]);
     }
 
-    /// Nothing was lost, and the totals are these.
+    /// Asserts that nothing was lost and that the totals are these.
     pub(crate) fn assert_totals(&self, expected: impl Into<Totals>) {
         self.assert_nothing_lost();
         assert_eq!(self.totals(), expected.into());
     }
 
-    /// [`Self::assert_totals`] of all that the program did, and what lives is of these kinds.
+    /// [`Self::assert_totals`] for everything the program did, and that live memory has these
+    /// kinds.
     pub(crate) fn assert_kinds(&self, truth: Truth) {
         self.assert_totals(truth);
         let memleak = &self["memleak"];
@@ -184,13 +185,13 @@ impl Report {
         }
     }
 
-    /// The allocating functions that were called, and how often.
+    /// Calls by allocating function.
     pub(crate) fn assert_calls(&self, expected: &[(&str, u64)]) {
         let expected: BTreeMap<_, _> = expected.iter().copied().collect();
         assert_eq!(self["memleak"]["calls"], json!(expected));
     }
 
-    /// All entries of a process: one for each program that it has run.
+    /// All entries of a process: one for each program that it executed.
     pub(crate) fn entries(&self, pid: u32) -> Vec<&Value> {
         let processes = list(&self["memleak"], "processes").iter();
         processes.filter(|p| p["pid"] == pid).collect()
@@ -215,7 +216,7 @@ impl Report {
         threads.flat_map(|t| list(t, "allocations")).collect()
     }
 
-    /// The process holds this much in so many allocations.
+    /// Asserts that the process holds this many bytes in this many allocations.
     pub(crate) fn assert_holds(&self, pid: u32, bytes: u64, allocations: u64) {
         let process = self.process(pid);
         let held = (

@@ -1,4 +1,4 @@
-//! Roots of file systems, as containers have them.
+//! Root file systems, as containers have them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use tempfile::TempDir;
 use super::standin::{Backend, FILES, copy_program, standin};
 use super::talk::Workload;
 
-/// A folder in which programs of the stand-in can live: with the C library and its loader.
+/// A folder in which programs of the stand-in can run: it has the C library and its loader.
 pub(crate) struct Root(TempDir);
 
 impl Root {
-    /// Each file is made with `make(original, copy)`.
+    /// Installs each file with `make(original, copy)`.
     pub(crate) fn made_with(make: impl Fn(&Path, &Path)) -> Self {
         let beside = standin().path("..");
         let root = Self(TempDir::new_in(beside).unwrap());
@@ -38,7 +38,7 @@ impl Root {
         Self::made_with(|original, copy| copy_program(original, copy))
     }
 
-    /// Without `/proc`, programs do not find what is beside them.
+    /// Without `/proc`, programs do not find the libraries beside them.
     pub(crate) fn words(&self, backend: Backend) -> [String; 5] {
         let path = self.0.path().to_str().unwrap();
         let program = format!("/{}", backend.program());
@@ -50,7 +50,7 @@ impl Root {
         Workload::spawn(Command::new(&words[0]).args(&words[1..]))
     }
 
-    /// A file of it.
+    /// Path of a file in the root.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.0.path().join(file)
     }

@@ -1,4 +1,4 @@
-//! The stand-in CUDA libraries and the programs that use them.
+//! The stand-in CUDA libraries and the workloads.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -11,25 +11,25 @@ use tempfile::TempDir;
 
 use super::require_bpf;
 
-/// By which way a workload reaches CUDA.
+/// How a workload calls CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     /// Linked with libcudart.
     Shared,
-    /// With the runtime inside: only its driver calls can be seen.
+    /// Linked with the static runtime: only its driver calls can be seen.
     Static,
     /// Linked with libcuda.
     Driver,
-    /// Opens libcudart when told to.
+    /// Opens libcudart on a command.
     Dlopen,
-    /// Linked with libcudart, for a default stream of each thread.
+    /// Linked with libcudart, with a default stream for each thread.
     PerThread,
 }
 
 impl Backend {
     pub(crate) const ALL: [Self; 4] = [Self::Shared, Self::Static, Self::Driver, Self::Dlopen];
 
-    /// Those that have the commands for every kind of memory from the start.
+    /// The backends that have the commands for every kind of memory from the start.
     pub(crate) const LINKED: [Self; 4] =
         [Self::Shared, Self::Static, Self::Driver, Self::PerThread];
 
@@ -52,7 +52,8 @@ impl Backend {
     }
 }
 
-/// A folder with the libraries and programs. They find each other wherever the folder is.
+/// A folder with the libraries and programs. They are relocatable: they find each other in any
+/// folder.
 pub(crate) struct Standin(PathBuf);
 
 impl Standin {
@@ -73,7 +74,7 @@ impl Standin {
     }
 }
 
-/// Files that make up the stand-in at run time.
+/// Files of the stand-in that are needed at run time.
 pub(crate) const FILES: [&str; 6] = [
     "libcuda.so.1",
     "libcudart.so.12",
@@ -83,7 +84,7 @@ pub(crate) const FILES: [&str; 6] = [
     "workload_dlopen",
 ];
 
-/// What it takes to allocate, to free, to launch, and to name kernels.
+/// Functions to allocate, to free, to launch, and to name kernels.
 const FEW: [&str; 12] = [
     "cudaMalloc",
     "cudaFree",
@@ -99,13 +100,13 @@ const FEW: [&str; 12] = [
     "cuLibraryGetKernel",
 ];
 
-/// Names a folder with a stand-in that is built already, where there is nothing to build it with.
+/// Environment variable with the folder of a built stand-in, for machines without a compiler.
 const BUILT: &str = "GPUPROBE_STANDIN";
 
-/// The stand-in, built when first asked for. It goes where `cargo clean` will find it.
+/// The stand-in, built at first use, below `target`, so that `cargo clean` removes it.
 pub(crate) fn standin() -> &'static Standin {
     static STANDIN: OnceLock<Standin> = OnceLock::new();
-    // Said first: without root, building may fail for reasons that explain nothing.
+    // Checked first: without root, the build may fail with misleading errors.
     require_bpf();
     STANDIN.get_or_init(|| {
         if let Some(folder) = std::env::var_os(BUILT) {
@@ -133,8 +134,9 @@ pub(crate) fn standin() -> &'static Standin {
     })
 }
 
-/// Copies a program that is to be executed. By a process of its own: one that another test starts
-/// while we write the copy would hold it open, and what is open for writing cannot be executed.
+/// Copies a program that is to be executed, in a child process: a process that another test forks
+/// while this one writes the copy would hold the copy open, and a file open for writing cannot be
+/// executed.
 pub(crate) fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     let (from, to) = (from.as_ref(), to.as_ref());
     let copied = Command::new("cp").arg(from).arg(to).status();
@@ -168,7 +170,7 @@ pub(crate) struct OwnCopy {
 }
 
 impl OwnCopy {
-    /// Makes each file with `make(original, copy)`.
+    /// Installs each file with `make(original, copy)`.
     pub(crate) fn made_with(make: impl Fn(&Path, &Path)) -> Self {
         let folder = TempDir::new_in(standin().0.parent().unwrap()).unwrap();
         for file in FILES {
@@ -182,7 +184,7 @@ impl OwnCopy {
         Self::made_with(|original, copy| copy_program(original, copy))
     }
 
-    /// Where every user may run and read it.
+    /// A copy that every user may read and execute.
     pub(crate) fn for_everyone() -> Self {
         let folder = TempDir::new().unwrap();
         let mode = fs::Permissions::from_mode(0o755);
@@ -194,10 +196,10 @@ impl OwnCopy {
         Self { folder, standin }
     }
 
-    /// For a tracer that attaches in this way. The kernel removes probes of perf events one after the
-    /// other, whoever's they are, and takes up to a tenth of a second for each: where there would be
-    /// hundreds, there are those of [`FEW`], and no others are to be found. (With every function there
-    /// is, `memory::attach`, `together` and `faults::same` attach in these ways.)
+    /// A copy for a tracer in this attach mode. The kernel removes perf-event uprobes one after the
+    /// other, across processes, and takes up to a tenth of a second for each. Modes with hundreds
+    /// of them get only the functions of [`FEW`]. (`memory::attach`, `together` and `faults::same`
+    /// attach to every function in these modes.)
     pub(crate) fn for_attach(kind: &str) -> Self {
         let copy = Self::for_everyone();
         if matches!(kind, "perf" | "offset") {
@@ -212,7 +214,6 @@ impl OwnCopy {
         &self.standin
     }
 
-    /// Removes the libraries and programs.
     pub(crate) fn delete_files(&self) {
         for file in FILES {
             fs::remove_file(self.folder.path().join(file)).unwrap();
@@ -220,10 +221,10 @@ impl OwnCopy {
     }
 }
 
-/// Leaves a tracer no function of a library but those in `kept`: the others lose the type of their
-/// symbols, at which the dynamic loader does not look.
+/// Hides all functions of a library but those in `kept` from a tracer: the other symbols lose their
+/// type, which the dynamic loader ignores.
 fn hide_functions(library: &Path, kept: &[&str]) {
-    // Of `Elf64_Sym`, and where the type is in it, in the lower half of the byte.
+    // Of `Elf64_Sym`: its size and the offset of `st_info`, whose lower half is the type.
     const SYMBOL_BYTES: usize = 24;
     const INFO: usize = 4;
     let mut bytes = fs::read(library).unwrap();

@@ -1,4 +1,4 @@
-//! Traced programs that do what they are told, and say exactly what they did.
+//! Workloads that execute commands and report exactly what they did.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -12,14 +12,14 @@ use super::standin::{Backend, OwnCopy, standin};
 use super::transcript::Transcript;
 use super::truth::Truth;
 
-/// What a reply says under `name`, as in `launches=5 handle=0x40`.
+/// The value of `name` in a reply such as `launches=5 handle=0x40`.
 pub(crate) fn said<'a>(reply: &'a str, name: &str) -> &'a str {
     let mut pairs = reply.split(' ').filter_map(|word| word.split_once('='));
     let found = pairs.find(|(said, _)| *said == name);
     found.unwrap_or_else(|| panic!("no {name} in '{reply}'")).1
 }
 
-/// A conversation with a workload: a command a line, one line in reply.
+/// The command channel of a workload: one command per line, one line in reply.
 pub(crate) struct Talk {
     input: Option<Box<dyn Write>>,
     output: Transcript,
@@ -34,7 +34,7 @@ impl Talk {
         }
     }
 
-    /// With a workload that reads `input` and writes `output`.
+    /// The channel of a workload that reads `input` and writes `output`.
     pub(crate) fn between(input: impl Write + 'static, output: impl Read + Send + 'static) -> Self {
         Self {
             input: Some(Box::new(input)),
@@ -42,25 +42,25 @@ impl Talk {
         }
     }
 
-    /// The next line of the workload.
+    /// The workload's next line.
     pub(crate) fn hear(&mut self) -> String {
         self.output.next_line().expect("another line")
     }
 
-    /// Waits for the greeting; gives the process id.
+    /// Waits for the greeting; returns the PID.
     pub(crate) fn ready(&mut self) -> u32 {
         let line = self.hear();
         let pid = line.strip_prefix("ready ").and_then(|p| p.parse().ok());
         pid.unwrap_or_else(|| panic!("'{line}' instead of a greeting"))
     }
 
-    /// Sends a line and waits for nothing.
+    /// Sends a line without waiting for the reply.
     pub(crate) fn send(&mut self, line: &str) {
         let input = self.input.as_mut().expect("the input is open");
         writeln!(input, "{line}").expect("the workload reads");
     }
 
-    /// Has the workload run `command`; gives its reply without the `ok`.
+    /// Runs `command` in the workload; returns its reply without the `ok`.
     pub(crate) fn say(&mut self, command: &str) -> String {
         self.send(command);
         let reply = self.hear();
@@ -69,8 +69,8 @@ impl Talk {
         text.trim_start().to_owned()
     }
 
-    /// Has the workload run commands that `;` separates. `$name` stands for the last word of the
-    /// reply to the last command `name`, and what follows a `!` is to be refused.
+    /// Runs commands separated by `;` in the workload. `$name` is replaced with the last word of
+    /// the reply to the last command `name`; a command after `!` must be refused.
     pub(crate) fn play(&mut self, script: &str) {
         let mut replies: HashMap<String, String> = HashMap::new();
         for command in script.split(';').map(str::trim) {
@@ -92,7 +92,7 @@ impl Talk {
         }
     }
 
-    /// [`Self::say`], right after a line that was sent and whose reply has not been read.
+    /// [`Self::say`] for a line that has been sent already and whose reply has not been read.
     pub(crate) fn say_next(&mut self, command: &str) -> String {
         self.send(command);
         let reply = self.hear();
@@ -103,35 +103,35 @@ impl Talk {
         text.trim_start().to_owned()
     }
 
-    /// [`Self::say`], for commands that are answered with something to parse in the first word.
+    /// [`Self::say`] for commands whose reply's first word is a value.
     pub(crate) fn ask<T: FromStr<Err: Debug>>(&mut self, command: &str) -> T {
         let reply = self.say(command);
         reply.split(' ').next().unwrap().parse().unwrap()
     }
 
-    /// What the workload has done so far.
+    /// The workload's totals so far.
     pub(crate) fn status(&mut self) -> Truth {
         Truth::parse(&self.say("status"))
     }
 
-    /// Ends the workload; gives all that it has done.
+    /// Ends the workload; returns its totals.
     pub(crate) fn done(&mut self) -> Truth {
         self.say("exit");
         Truth::parse_done(&self.hear())
     }
 
-    /// Ends the input.
+    /// Closes the input.
     pub(crate) fn close(&mut self) {
         self.input = None;
     }
 
-    /// All that was written, once the output has ended.
+    /// All output until its end.
     pub(crate) fn to_end(&self) -> Vec<String> {
         self.output.to_end()
     }
 }
 
-/// A workload that is not ours to trace until somebody attaches.
+/// A workload that runs independently of gpuprobe, to be attached to.
 pub(crate) struct Workload {
     pub(crate) child: Guarded,
     pub(crate) pid: u32,
@@ -156,7 +156,7 @@ impl Workload {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = Guarded::spawn(command).expect("the workload starts");
-        // What children of the workload say; it must be read for them to go on.
+        // Output of the workload's children; they block unless it is read.
         drop(Transcript::of(
             child.streams().stderr.take().expect("a pipe"),
         ));
@@ -165,7 +165,7 @@ impl Workload {
         Self { child, pid, talk }
     }
 
-    /// A command that starts the workload of `backend` with settings of the stand-in.
+    /// A command that starts the workload of `backend` with the stand-in's settings `options`.
     pub(crate) fn command(backend: Backend, settings: &[(&str, &str)]) -> Command {
         let mut command = Command::new(standin().program(backend));
         command.envs(settings.iter().copied());

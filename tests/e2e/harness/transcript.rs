@@ -1,4 +1,4 @@
-//! The lines that a process writes, as they come.
+//! The lines that a process writes, as they arrive.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ struct State {
     ended: bool,
 }
 
-/// A test that fails while it waits must not make the reading thread fail too.
+/// Ignores poisoning: a test that fails while it waits must not make the reading thread panic too.
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -48,7 +48,8 @@ impl Transcript {
     /// The next line, or `None` at the end.
     ///
     /// # Panics
-    /// At the deadline.
+    ///
+    /// At the timeout.
     pub(crate) fn next_line(&mut self) -> Option<String> {
         let next = self.next;
         let line = self.wait("another line", |state| match state.lines.get(next) {
@@ -62,7 +63,8 @@ impl Transcript {
     /// The first line, read or not, that starts with `prefix`.
     ///
     /// # Panics
-    /// At the end of the stream, and at the deadline.
+    ///
+    /// At the end of the stream, and at the timeout.
     pub(crate) fn line_starting(&self, prefix: &str) -> String {
         let what = format!("a line that starts with '{prefix}'");
         let found = self.wait(&what, |state| {
@@ -75,7 +77,7 @@ impl Transcript {
         found.unwrap_or_else(|lines| panic!("ended without {what}: {lines:#?}"))
     }
 
-    /// Waits for a line that has all of these parts.
+    /// Waits for a line that contains all of these parts.
     pub(crate) fn line_with(&self, parts: &[&str]) -> String {
         let has_all = |line: &&String| parts.iter().all(|part| line.contains(part));
         self.wait(&format!("a line with {parts:?}"), |state| {
@@ -90,7 +92,7 @@ impl Transcript {
         })
     }
 
-    /// Every line that has come so far.
+    /// Every line so far.
     pub(crate) fn so_far(&self) -> Vec<String> {
         lock(&self.shared.0).lines.clone()
     }

@@ -1,4 +1,4 @@
-//! What a workload says that it has done.
+//! A workload's own totals.
 
 use std::array;
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,7 @@ const KINDS: [&str; 11] = [
     "imported",
 ];
 
-/// What lives of one kind.
+/// Live memory of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) bytes: u64,
@@ -52,7 +52,7 @@ impl Sub for Held {
 
 macro_rules! truth {
     ($($field:ident)*) => {
-        /// Calls, and what lives, since a workload began.
+        /// Calls, and live memory, since a workload started.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub(crate) struct Truth {
             $(pub(crate) $field: u64,)*
@@ -87,7 +87,7 @@ macro_rules! truth {
             }
         }
 
-        /// What was done after `other`, if nothing that lived then has gone.
+        /// The difference to `other`, if nothing that was live then has been freed.
         impl Sub for Truth {
             type Output = Self;
 
@@ -107,13 +107,13 @@ truth! {
 }
 
 impl Truth {
-    /// What lives of a kind.
+    /// Live memory of a kind.
     pub(crate) fn kind(&self, name: &str) -> Held {
         let kind = KINDS.iter().position(|kind| *kind == name);
         self.kinds[kind.expect("a kind of memory")]
     }
 
-    /// What lives in memory of the host: what is not at the GPU, and not of others.
+    /// Live host memory: neither GPU memory nor shared memory.
     pub(crate) fn host(&self) -> Held {
         let all = self.kinds.into_iter().fold(Held::default(), Held::add);
         let imported = self.kind("imported");
@@ -123,7 +123,7 @@ impl Truth {
         }
     }
 
-    /// The kinds that live, as reports have them.
+    /// The kinds with live memory, as reports have them.
     pub(crate) fn kinds(&self) -> Value {
         let live = KINDS.into_iter().zip(self.kinds);
         let live = live.filter(|(_, held)| held.allocations > 0);
@@ -134,13 +134,13 @@ impl Truth {
         )
     }
 
-    /// From `live=1 bytes=2 ...`, wherever that is in `text`.
+    /// Parses `live=1 bytes=2 ...`, anywhere in `text`.
     pub(crate) fn parse(text: &str) -> Self {
         let words = text.split_whitespace();
         Self::of(&words.filter_map(|w| w.split_once('=')).collect(), text)
     }
 
-    /// From the line `done {"pid":1,"live":1,...}`.
+    /// Parses the line `done {"pid":1,"live":1,...}`.
     pub(super) fn parse_done(line: &str) -> Self {
         let inside = line.trim_start_matches("done {").trim_end_matches('}');
         let pairs = inside.split(',').filter_map(|pair| pair.split_once(':'));

@@ -1,21 +1,20 @@
-//! Which tests run at the same time as which others.
+//! Scheduling of tests that must not run concurrently.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A tracer of the whole system sees the programs of every test. Tests that are in each other's way
-/// for that are in different groups, and only those of one group run at a time.
+/// A host-wide tracer sees the programs of every test. Tests that disturb each other through that
+/// are in different groups, and only the tests of one group run at a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Group {
-    /// Tests with a tracer of the whole system.
+    /// Tests with a host-wide tracer.
     Tracers,
-    /// Tests that make more events than a tracer of the whole system could keep up with, one at a
-    /// time.
+    /// Tests with more events than a host-wide tracer can keep up with, one at a time.
     Alone,
 }
 
 const GROUPS: usize = 2;
 
-/// How many tests of each group run, and wait to.
+/// Running and waiting tests of each group.
 struct Turns {
     running: [usize; GROUPS],
     waiting: [usize; GROUPS],
@@ -40,17 +39,17 @@ static TURNS: Mutex<Turns> = Mutex::new(Turns {
 });
 static CHANGED: Condvar = Condvar::new();
 
-/// A test that fails does so while it does not hold this.
+/// No test panics while it holds this lock.
 fn lock() -> MutexGuard<'static, Turns> {
     TURNS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The right to run, until dropped.
+/// The permission to run, until dropped.
 pub(crate) struct Turn(Group);
 
 impl Turn {
-    /// Waits for the other groups to have none. Where another group waits too, those of this group
-    /// who run are not joined, so that they come to an end.
+    /// Waits until no other group runs. If another group is waiting, no further test of this group
+    /// starts, so that the running ones drain.
     fn of(group: Group) -> Self {
         let own = group as usize;
         let mut turns = lock();
@@ -76,12 +75,12 @@ impl Drop for Turn {
     }
 }
 
-/// To be held while a tracer of the whole system runs.
+/// A permit for tests with a host-wide tracer.
 pub(crate) fn system_wide() -> Turn {
     Turn::of(Group::Tracers)
 }
 
-/// To be held while no other test may trace the whole system, nor keep the processors busy.
+/// A permit for tests that need all processors, or that no host-wide tracer may see.
 pub(crate) fn alone() -> Turn {
     Turn::of(Group::Alone)
 }

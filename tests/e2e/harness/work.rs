@@ -1,4 +1,4 @@
-//! Reports about launches and copies, and what must hold of them.
+//! Reports of launches and copies, and their invariants.
 
 use serde_json::{Value, json};
 
@@ -10,8 +10,8 @@ fn sum<'a>(parts: impl IntoIterator<Item = &'a Value>, key: &str) -> u64 {
 }
 
 impl Report {
-    /// Each level is the sum of what is below it. Kernels of ended processes are listed twice
-    /// only, at their end and in the last report.
+    /// Asserts that each level is the sum of the level below it. Kernels of exited processes are
+    /// listed twice only: at the exit and in the last report.
     pub(super) fn check_work_sums(&self) {
         if let Some(cudatrace) = self.get("cudatrace") {
             let calls = cudatrace["calls"].as_object().expect("an object");
@@ -40,7 +40,7 @@ impl Report {
         }
     }
 
-    /// Launches that ran, launches of graphs, and launches that went into one.
+    /// Launches that ran, graph launches, and launches captured into a graph.
     pub(crate) fn launches(&self) -> [u64; 3] {
         let keys = ["launches", "graph_launches", "captured_launches"];
         keys.map(|key| number(&self["cudatrace"], key))
@@ -69,7 +69,7 @@ impl Report {
         found
     }
 
-    /// The names and launches of a process's kernels, by name.
+    /// The launches of a process's kernels, by name.
     pub(crate) fn launched(&self, pid: u32) -> Vec<(&str, u64)> {
         let kernels = self.kernels(pid).into_iter();
         let mut launched: Vec<_> = kernels
@@ -79,7 +79,7 @@ impl Report {
         launched
     }
 
-    /// What a process copied in one direction and mode.
+    /// A process's copies in one direction and mode.
     pub(crate) fn direction(&self, pid: u32, direction: &str, mode: &str) -> &Value {
         let all = list(&self["bandwidth_util"], "directions");
         let mut wanted = all
@@ -90,7 +90,7 @@ impl Report {
         found.unwrap_or_else(|| panic!("no {direction} {mode} in {all:#?}"))
     }
 
-    /// Direction, mode, calls and bytes of all that a process copied, sorted.
+    /// Direction, mode, calls and bytes of all copies of a process, sorted.
     pub(crate) fn moved(&self, pid: u32) -> Vec<(&str, &str, u64, u64)> {
         let directions = list(&self["bandwidth_util"], "directions").iter();
         let mut moved: Vec<_> = directions
@@ -106,7 +106,8 @@ impl Report {
     }
 }
 
-/// A throughput is where it belongs and nowhere else, and is the one of the other figures.
+/// Asserts that a throughput is present exactly where copies have a duration, and that it equals
+/// bytes by time.
 fn check_direction(direction: &Value) {
     let is_sync = direction["mode"] == "sync";
     assert!(is_sync || direction["mode"] == "async", "{direction}");

@@ -1,5 +1,5 @@
-//! A traced program that means harm: its own libraries under the names of CUDA's, called with
-//! pointers to nowhere, sizes of 2^64 - 1, names without an end and control characters everywhere.
+//! A hostile traced program: its own libraries under the names of CUDA's, called with wild
+//! pointers, sizes of 2^64 - 1, unterminated names and control characters.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -18,23 +18,23 @@ use crate::harness::gpuprobe::BINARY;
 use crate::harness::talk::Talk;
 use crate::harness::{Setup, alone, standin};
 
-/// Every function that is traced, in every variant.
+/// Every traced function, in every variant.
 fn names(layer: Layer) -> Vec<&'static str> {
     let of_layer = FUNCTIONS.iter().filter(|f| f.layer == layer);
     let mut names: Vec<_> = of_layer
         .flat_map(gpuprobe_cuda::Function::symbols)
         .collect();
-    // The self-test's is not a library's.
+    // The self-test's function is in no library.
     names.retain(|name| name.starts_with("cu"));
     names.sort_unstable();
     names.dedup();
     names
 }
 
-/// Functions that begin with an instruction of which gpuprobe warns, with the library's path.
+/// Functions whose first instruction causes a warning of gpuprobe, with the library's path.
 const STEPPED: &[&str] = &["cuMemHostRegister_v2", "cudaHostRegister"];
 
-/// A library that has all functions of `layer`. Most succeed and do nothing; every eighth call of a
+/// A library with all functions of `layer`. Most succeed and do nothing; every eighth call of a
 /// function fails.
 fn library(folder: &Path, name: &str, layer: Layer) -> PathBuf {
     let mut text = String::new();
@@ -53,7 +53,7 @@ fn library(folder: &Path, name: &str, layer: Layer) -> PathBuf {
     }
     let source = folder.join("library.c");
     fs::write(&source, text).unwrap();
-    // In a folder whose name is no good for a terminal either, and no text.
+    // The folder's name has control characters and is not UTF-8.
     let inside = folder.join(OsStr::from_bytes(b"\x1b[31m\nred\xff"));
     fs::create_dir_all(&inside).unwrap();
     let path = inside.join(name);
@@ -92,7 +92,7 @@ impl Hostile {
         }
     }
 
-    /// Calls everything; gives how often.
+    /// Calls everything; returns the number of calls.
     fn go(&mut self) -> u64 {
         for name in [Layer::Driver, Layer::Runtime].into_iter().flat_map(names) {
             self.talk.send(name);
@@ -103,7 +103,7 @@ impl Hostile {
     }
 }
 
-/// Nothing that a terminal obeys.
+/// Asserts that the text has no terminal control characters.
 fn assert_plain(text: &str) {
     let bad = text.chars().find(|c| c.is_control() && *c != '\n');
     assert_eq!(bad, None, "{text:?}");
@@ -111,7 +111,7 @@ fn assert_plain(text: &str) {
 
 #[test]
 fn root_a_program_that_means_harm_does_none() {
-    // Nothing adds up that counts its sizes in.
+    // The total of these sizes overflows.
     let _alone = alone();
     let mut hostile = Hostile::start();
     let modes = ["--memleak", "--cudatrace", "--bandwidth-util"];
@@ -138,7 +138,7 @@ fn root_a_program_that_means_harm_does_none() {
             assert!(begins, "one message is one line: {said:#?}");
         }
         for library in ["libcuda.so.1", "libcudart.so.12"] {
-            // It has been seen with its control characters, which were taken out.
+            // The name was seen with control characters, which were removed.
             let end = format!("red\u{fffd}/{library}:");
             let is_of_it = |line: &String| line.contains("[31m") && line.contains(&end);
             assert!(said.iter().any(is_of_it), "{said:#?}");
@@ -180,7 +180,7 @@ fn root_a_program_that_means_harm_does_none() {
     }
     let svg = fs::read_to_string(&flames).unwrap();
     assert_plain(&svg.replace('\t', " "));
-    // What was recorded can be read in every way.
+    // Every reader accepts the recording.
     for arguments in [
         &["report", &files[0]] as &[&str],
         &["report", &files[0], "--analysis", "watermark", "--host"],

@@ -1,4 +1,4 @@
-//! Libraries that nobody can read, under the names of CUDA's.
+//! Unreadable libraries under the names of CUDA's.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -13,12 +13,12 @@ use super::watch::Watched;
 use super::{Attacker, program, source};
 use crate::harness::{Backend, Setup, Workload, alone, standin};
 
-/// Whose files they are.
+/// The user who owns the files.
 const USER: u32 = 65_534;
-/// What a symbol takes.
+/// Size of a symbol.
 const SYMBOL_BYTES: u64 = 24;
 
-/// Where the header of the section of this name is in the file.
+/// Offset in the file of the header of the section of this name.
 pub(super) fn header_of(bytes: &[u8], name: &str) -> usize {
     let file = object::File::parse(bytes).unwrap();
     let index = file.section_by_name(name).expect(name).index().0;
@@ -30,8 +30,8 @@ pub(super) fn set(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// A copy of the stand-in's driver that has so many symbols, in a hole of the file, all of one name, of
-/// a million letters.
+/// A copy of the stand-in's driver with this many symbols in a hole of the file, all with one name
+/// of a million letters.
 fn library(folder: &Path, number: usize, symbols: u64) -> PathBuf {
     const LETTERS: u64 = 1 << 20;
     let mut bytes = fs::read(standin().path("libcuda.so.1")).unwrap();
@@ -63,13 +63,13 @@ fn root_symbols_in_a_hole_keep_nobody_waiting() {
     let mut attackers = Vec::new();
     let mut bad = |number, symbols| {
         let path = library(folder.path(), number, symbols);
-        // One after the other, as one program is not looked at all the time.
+        // One after the other: a single program is not looked at all the time.
         let mut attacker = Attacker::start(&mut Command::new(&program));
         attacker.say(&format!("map {}", path.display()));
         attacker.say("look");
         attackers.push(attacker);
     };
-    // As many as in the attack that was seen, and as few as may be a library's.
+    // As many symbols as in a known attack, and the smallest plausible number of a library.
     bad(0, 21_000_000);
     let victim = Workload::start(Backend::Shared);
     let mut watched = Watched::start(Setup::everything(), victim);

@@ -1,4 +1,4 @@
-//! Users who mean harm: whatever their programs and files are made of, others are traced as ever.
+//! Hostile users: whatever their programs and files contain, other processes are traced as usual.
 
 mod calls;
 mod files;
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use crate::harness::child::Guarded;
 use crate::harness::talk::Talk;
 
-/// Compiles C, or assembles.
+/// Compiles C or assembly.
 fn cc(arguments: &[&OsStr]) {
     let mut command = Command::new("cc");
     let made = command.args(["-O0", "-w"]).args(arguments).output();
@@ -38,14 +38,14 @@ fn program(folder: &Path, name: &str, sources: &[&Path]) -> PathBuf {
     path
 }
 
-/// A program that does what it is told.
+/// A program that runs one command per line.
 struct Attacker {
     child: Guarded,
     talk: Talk,
 }
 
 impl Attacker {
-    /// It says first that it is ready.
+    /// Waits for the line that says it is ready.
     fn start(command: &mut Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = Guarded::spawn(command).unwrap();

@@ -1,6 +1,7 @@
-//! File systems that users serve themselves.
+//! File systems served by users (FUSE).
 //!
-//! They need `/dev/fuse`, and the first one user namespaces: without these the tests fail, and say so.
+//! They need `/dev/fuse`, and the first one user namespaces: without these the tests fail with a
+//! message.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +16,7 @@ use crate::harness::{Backend, Gpuprobe, Setup, Workload, alone, copy_program, st
 
 const USER: &str = "65534";
 
-/// A program that serves a file system, and folders for it which every user may enter.
+/// A FUSE server, and mount points that every user may enter.
 struct Served {
     folder: TempDir,
     program: PathBuf,
@@ -24,7 +25,7 @@ struct Served {
 impl Served {
     fn new() -> Self {
         assert!(fs::metadata("/dev/fuse").is_ok(), "there is no /dev/fuse");
-        // Not below /tmp, which is to be hidden.
+        // Not below /tmp, which the test hides.
         let folder = TempDir::new_in("/var/tmp").unwrap();
         let everyone = || fs::Permissions::from_mode(0o777);
         fs::set_permissions(folder.path(), everyone()).unwrap();
@@ -82,7 +83,7 @@ fn root_a_file_system_that_stops_answering_keeps_nobody_waiting() {
         attacker.say("look");
         watched.go_on();
     }
-    // Those who come later are looked at from the beginning.
+    // Processes that start later are discovered as usual.
     let late = Watched::start(
         Setup::everything().args(["--stacks", "dwarf"]),
         Workload::start(Backend::Shared),
@@ -93,7 +94,7 @@ fn root_a_file_system_that_stops_answering_keeps_nobody_waiting() {
     }
 }
 
-/// The same as root would mount it for a user, with `fusermount`.
+/// The same mount made by root on behalf of a user, as `fusermount` does.
 const OF_ROOTS: [&str; 2] = ["unshare", "--mount"];
 
 fn probes(gpuprobe: &Gpuprobe) -> bool {

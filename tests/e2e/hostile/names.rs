@@ -1,4 +1,4 @@
-//! Programs whose debugging information and unwind tables nobody can read.
+//! Programs with unreadable DWARF and unwind tables.
 
 use std::fs;
 use std::io::Write;
@@ -27,8 +27,8 @@ fn has_frame(report: &Report, pid: u32, function: &str) -> bool {
     names.any(|name| name == function)
 }
 
-/// Traces everything while a call is made through the function of which this program says what is
-/// hostile. What was said.
+/// Traces every process while this program calls through the hostile function; returns the
+/// messages.
 fn trace(program: &Path, is_named: bool) -> Vec<String> {
     let victim = Workload::start(Backend::Shared);
     let mut attacker = Attacker::start(&mut Command::new(program));
@@ -41,7 +41,7 @@ fn trace(program: &Path, is_named: bool) -> Vec<String> {
     let gpuprobe = &watched.gpuprobe;
     gpuprobe.report_where("the call", |report| !report.entries(pid).is_empty());
     if is_named {
-        // By the symbols, which are as they should be.
+        // From the symbol table, which is valid.
         gpuprobe.report_where("its name", |report| has_frame(report, pid, "call_it"));
     }
     watched.go_on();
@@ -63,11 +63,11 @@ fn root_functions_that_are_inlined_250_000_deep_end_nothing() {
     assert!(said.iter().any(is_told), "{said:#?}");
 }
 
-/// Has the debugging information of a program be this many bytes, compressed.
+/// Sets the uncompressed size of a program's debug sections.
 fn compress(program: &Path, size: u64) {
     let mut bytes = fs::read(program).unwrap();
     let header = header_of(&bytes, ".debug_info");
-    // ELFCOMPRESS_ZLIB, the size, and what it is to be aligned to.
+    // ELFCOMPRESS_ZLIB, size, and alignment.
     let mut section = [1u64, size, 1].map(u64::to_le_bytes).concat();
     let mut encoder = ZlibEncoder::new(&mut section, Compression::fast());
     let zeros = vec![0; 1 << 20];

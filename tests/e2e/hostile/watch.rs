@@ -1,4 +1,4 @@
-//! What must hold of gpuprobe whatever is done to it.
+//! Limits on gpuprobe's memory and delays that hold under any attack.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use crate::harness::child::readers_of;
 use crate::harness::{Gpuprobe, Report, Setup, Workload};
 
-/// Time between reports, and by how much they may be late.
+/// Report interval, and the allowed delay.
 const INTERVAL: Duration = Duration::from_millis(200);
 const LATE: Duration = Duration::from_secs(1);
-/// How soon it ends when it is told to.
+/// Time limit of a shutdown.
 const END: Duration = Duration::from_secs(2);
-/// Memory of it and of all processes with which it reads files, without what is of files.
+/// Limit of anonymous memory of gpuprobe and its file readers together.
 const MEMORY_KIB: u64 = 256 << 10;
 
-/// A gpuprobe that is watched, and a program that means no harm.
+/// A monitored gpuprobe, and a well-behaved victim program.
 pub(super) struct Watched {
     pub(super) gpuprobe: Gpuprobe,
     victim: Workload,
@@ -27,7 +27,7 @@ pub(super) struct Watched {
     watcher: Option<JoinHandle<Seen>>,
 }
 
-/// The worst that was seen.
+/// The worst measurements.
 #[derive(Debug, Default)]
 struct Seen {
     gap: Duration,
@@ -51,7 +51,7 @@ impl Watched {
         }
     }
 
-    /// Has the victim allocate, and waits for some reports.
+    /// Allocates in the victim, and waits for some reports.
     pub(super) fn go_on(&mut self) {
         self.victim.say("alloc 4096 10");
         self.allocations += 10;
@@ -60,7 +60,7 @@ impl Watched {
         }
     }
 
-    /// Ends it, and checks what must hold. Gives the last report, and what was said.
+    /// Stops gpuprobe and checks the limits; returns the last report and the messages.
     pub(super) fn end(mut self) -> (Report, Vec<String>) {
         self.go_on();
         self.stop.store(true, Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl Watched {
     }
 }
 
-/// Looks at the reports and at the memory of process `pid` until it is told to stop.
+/// Monitors the reports and the memory of process `pid` until stopped.
 fn watch(pid: u32, reports: &PathBuf, stop: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     let (mut last, mut size) = (Instant::now(), 0);
@@ -100,7 +100,7 @@ fn watch(pid: u32, reports: &PathBuf, stop: &AtomicBool) -> Seen {
     seen
 }
 
-/// Memory of a process that is of no file: what is of files the kernel takes back when it wants it.
+/// Anonymous memory of a process: the kernel can reclaim file pages at any time.
 fn memory_kib(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let lines = status.lines();

@@ -1,4 +1,4 @@
-//! More requests that are refused than anybody wants to read about.
+//! Floods of refused requests.
 
 use super::{counts, incidents, said, started, workload};
 use crate::harness::Backend::Shared;
@@ -19,7 +19,7 @@ fn root_a_flood_is_bounded_and_all_of_it_is_counted() {
     assert_eq!(calls, CALLS);
     let all = incidents(&report);
     assert_eq!(all.len() as u64, count);
-    // Eight at once, and one for each second that it took.
+    // Eight at once, and one more for each second that it took.
     assert!((8..60).contains(&count), "{count} incidents");
     let number = |one: &serde_json::Value, key: &str| one[key].as_u64().unwrap();
     let told: u64 = all

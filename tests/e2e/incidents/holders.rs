@@ -1,4 +1,4 @@
-//! Who held the GPU when a request was refused.
+//! Holders of GPU memory when a request is refused.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{MIB, incidents, said, short};
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Nvml, Setup, Workload, alone};
 
-/// What the stand-in's GPUs have.
+/// Memory of the stand-in's GPUs.
 const GPU_BYTES: u64 = 128 << 30;
 
 fn other(incident: &Value, pid: u32) -> &Value {
@@ -21,7 +21,7 @@ fn other(incident: &Value, pid: u32) -> &Value {
 
 #[test]
 fn root_the_others_on_the_gpu_are_named() {
-    // Programs of other tests would be among the others.
+    // Programs of other tests would be among the holders.
     let _alone = alone();
     let nvml = Nvml::with_gpus(1);
     let mut gpuprobe = nvml.given_to(Setup::everything()).start();
@@ -40,11 +40,11 @@ fn root_the_others_on_the_gpu_are_named() {
     gpuprobe
         .stderr
         .line_with(&["gpuprobe: out of memory #", &told]);
-    // Too late to matter.
+    // Too late for the incident.
     nvml.says(&[]);
     refused.play("alloc 100");
     let report = gpuprobe.stop();
-    // Programs of other tests may be refused memory too.
+    // Programs of other tests may be refused memory, too.
     let all = incidents(&report).iter();
     let own: Vec<_> = all
         .filter(|one| one["pid"] == refused.pid)
@@ -60,7 +60,7 @@ fn root_the_others_on_the_gpu_are_named() {
     assert_eq!(number(gpu, "used_bytes"), 1500 * MIB);
     assert_eq!(number(gpu, "free_bytes"), GPU_BYTES - 1500 * MIB);
     assert_eq!(list(one, "others").len(), 2, "{one}");
-    // Most first; one is traced and holds something, of the other only NVML knows.
+    // Largest first; one is traced and holds something, the other is known to NVML only.
     assert_eq!(list(one, "others")[0]["pid"], large.pid);
     assert_eq!(number(other(one, large.pid), "used_bytes"), 700 * MIB);
     assert_eq!(number(other(one, large.pid), "live_bytes"), 128 * MIB);
@@ -115,7 +115,7 @@ fn root_memory_of_the_host_has_no_gpu() {
     assert!(one["device"].is_null() && one.get("gpu").is_none());
     assert!(list(one, "others").is_empty());
     assert_eq!(one["host_bytes"], 100);
-    // Of the host is what its call sites held, too.
+    // Its call sites held host memory, too.
     assert_eq!(one["sites"][0]["bytes"], 100);
     let said = said(&mut gpuprobe);
     assert!(

@@ -1,4 +1,4 @@
-//! `--on-oom`: run once for an incident, in nobody's way, and without a shell.
+//! `--on-oom`: the hook runs once per incident, asynchronously, and without a shell.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,13 +15,13 @@ use crate::harness::child::{children_of, state_of};
 use crate::harness::{Gpuprobe, wait_for};
 use crate::validator::check_all;
 
-/// Where a hook writes.
+/// Output folder of a hook.
 struct Place {
     folder: TempDir,
 }
 
 impl Place {
-    /// Where every user may write.
+    /// An output folder that every user may write to.
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -44,13 +44,13 @@ impl Place {
     }
 }
 
-/// Hooks that were started and not waited for.
+/// Hooks that are running.
 fn zombies(gpuprobe: &Gpuprobe) -> Vec<u32> {
     let children = children_of(gpuprobe.child.pid()).into_iter();
     children.filter(|pid| state_of(*pid) == Some('Z')).collect()
 }
 
-/// The documents that hooks were told by, as they copied them.
+/// The incident documents passed to hooks, as they copied them.
 fn told(place: &Place, pids: &[String]) -> Vec<Value> {
     let one = |number: usize| {
         let text = fs::read_to_string(place.path(&format!("told-{number}"))).unwrap();
@@ -84,7 +84,7 @@ fn root_a_hook_is_run_once_for_each_incident_that_no_retry_has_cured() {
     for key in ["id", "asked_bytes", "attempts", "sites", "stack", "label"] {
         assert_eq!(told[1][key], third[key], "{key}");
     }
-    // Nobody else could read them, and they are gone.
+    // Other users could not read the files, and they have been removed.
     assert_eq!(place.lines("modes"), ["600", "600"]);
     for file in place.lines("files") {
         assert!(!Path::new(&file).exists(), "{file}");
@@ -105,7 +105,7 @@ fn root_a_hook_that_hangs_is_in_nobodys_way() {
     wait_for("the hook", || {
         (place.lines("begun").len() == 1).then_some(())
     });
-    // Another one waits for it, and reports go on.
+    // The next hook waits for this one, and reports go on.
     gpuprobe
         .talk
         .play("fail cudaMalloc 1 2; alloc 8192; alloc 1; alloc 1048576 5");
@@ -116,7 +116,7 @@ fn root_a_hook_that_hangs_is_in_nobodys_way() {
     });
     assert_eq!(place.lines("begun").len(), 1);
     assert!(place.lines("done").is_empty());
-    // Each waits until somebody opens the gate for it.
+    // Each waits until the gate is opened for it.
     let open = || drop(fs::OpenOptions::new().write(true).open(&gate).unwrap());
     open();
     wait_for("the second hook", || {
@@ -187,7 +187,7 @@ fn root_no_shell_reads_the_words() {
     let copy = place.path("copy");
     let hook = format!("cp {{file}} {} ", copy.display());
     let setup = workload(Shared).args(["--on-oom", &hook]);
-    // The file is in there: one word all the same.
+    // The file is part of the word, which stays one argument.
     let setup = setup.env("TMPDIR", folder.to_str().unwrap());
     let (mut gpuprobe, _) = started(setup);
     gpuprobe.talk.play("fail cudaMalloc 1 2; alloc 4096");

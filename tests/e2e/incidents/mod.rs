@@ -1,4 +1,4 @@
-//! Out of memory: what was asked for, who held what, and what became of it.
+//! Out of memory: the request, the holders, and the outcome.
 
 mod flood;
 mod holders;
@@ -14,7 +14,7 @@ use crate::harness::{Backend, Gpuprobe, Report, Setup, standin};
 
 const MIB: u64 = 1 << 20;
 
-/// The incidents that a report lists.
+/// The incidents in a report.
 fn incidents(report: &Report) -> &[Value] {
     match report.get("incidents") {
         Some(_) => list(report, "incidents"),
@@ -22,7 +22,7 @@ fn incidents(report: &Report) -> &[Value] {
     }
 }
 
-/// Of each incident: function, bytes asked for, calls that failed, and what became of it.
+/// Function, requested bytes, failed calls, and outcome of each incident.
 fn short(incidents: &[Value]) -> Vec<(&str, u64, u64, &str)> {
     incidents
         .iter()
@@ -37,12 +37,12 @@ fn short(incidents: &[Value]) -> Vec<(&str, u64, u64, &str)> {
         .collect()
 }
 
-/// Calls that were refused, and incidents.
+/// Failed calls, and incidents.
 fn counts(report: &Report) -> [u64; 2] {
     ["calls", "incidents"].map(|key| report["out_of_memory"][key].as_u64().unwrap_or(0))
 }
 
-/// gpuprobe, with a workload that has greeted.
+/// gpuprobe with a command that is a workload, which has greeted.
 fn started(setup: Setup) -> (Gpuprobe, u32) {
     let mut gpuprobe = setup.start();
     let pid = gpuprobe.talk.ready();
@@ -53,7 +53,7 @@ fn workload(backend: Backend) -> Setup {
     Setup::command([standin().program_text(backend)])
 }
 
-/// The lines on standard error that are about incidents, without the program's name.
+/// The lines on standard error about incidents, without the program's name.
 fn said(gpuprobe: &mut Gpuprobe) -> Vec<String> {
     let lines = gpuprobe.said().into_iter();
     let lines = lines.filter_map(|line| line.strip_prefix("gpuprobe: ").map(str::to_owned));

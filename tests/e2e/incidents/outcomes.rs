@@ -1,10 +1,11 @@
-//! What becomes of a request that was refused.
+//! Outcomes of refused requests.
 
 use super::{counts, incidents, said, short, started, workload};
 use crate::harness::Backend::{Driver, Shared, Static};
 use crate::harness::{Backend, Setup, Workload};
 
-/// A command, its function in the runtime and in the driver backend, and the bytes that it asks for.
+/// A command, its function in the runtime and in the driver backend, and the bytes that it
+/// requests.
 const FUNCTIONS: &[(&str, [&str; 2], u64)] = &[
     ("alloc 4096", ["cudaMalloc", "cuMemAlloc_v2"], 4096),
     (
@@ -38,7 +39,7 @@ const FUNCTIONS: &[(&str, [&str; 2], u64)] = &[
     ),
 ];
 
-/// Each function is refused once, and what is asked for again is given.
+/// Refuses each function once; the retry succeeds.
 fn each_function(backend: Backend, layer: usize) {
     let mut script = "pool create".to_owned();
     for (command, functions, _) in FUNCTIONS {
@@ -50,7 +51,7 @@ fn each_function(backend: Backend, layer: usize) {
     let report = gpuprobe.final_report();
     let count = FUNCTIONS.len() as u64;
     assert_eq!((truth.failed, truth.allocs), (count, count), "{backend:?}");
-    // More than eight at once are counted at the eighth.
+    // Above eight at once, further incidents are counted in the eighth.
     assert_eq!(counts(&report), [count, 8]);
     let expected: Vec<_> = FUNCTIONS
         .iter()
@@ -88,7 +89,7 @@ fn root_a_retry_with_success_is_no_failure() {
         let one = &all[0];
         assert_eq!(one["pid"], pid);
         assert_eq!(one["result"], 2);
-        // What it held when it was refused first: before the free, and without what it got.
+        // Memory held at the first refusal: before the free, and without the retry's.
         assert_eq!(one["live_bytes"], 3 << 20);
         assert_eq!(one["sites"][0]["bytes"], 3 << 20);
         assert_eq!(one["sites"][0]["allocations"], 3);
@@ -138,7 +139,7 @@ fn root_a_process_that_is_killed_has_ended_too() {
         short(incidents(&report)),
         [("cudaMalloc", 65_536, 1, "ended")]
     );
-    // It was told when nothing had come of it, and once more at the end.
+    // Reported once the program went on, and again at the end.
     let said = said(&mut gpuprobe);
     let about = |what: &str| said.iter().filter(|line| line.ends_with(what)).count();
     assert_eq!(about("not retried with success so far"), 1, "{said:#?}");
@@ -153,12 +154,12 @@ fn root_late_and_still_running_nothing_has_come_of_it() {
     let mut program = Workload::start(Shared);
     program.play("alloc 1048576 2");
     let mut gpuprobe = Setup::pid(program.pid).start();
-    // A real one: no GPU has so much.
+    // A real refusal: no GPU has this much memory.
     program.play("alloc 4096; alloc 4611686018427387904");
     let report = gpuprobe.stop();
     let all = incidents(&report);
     assert_eq!(short(all), [("cudaMalloc", 1 << 62, 1, "pending")]);
-    // What was there before is not known.
+    // Memory from before the attach is unknown.
     assert_eq!(all[0]["live_bytes"], 4096);
     assert!(all[0]["outcome_seconds"].is_null());
     program.done();

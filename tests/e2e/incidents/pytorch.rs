@@ -1,4 +1,4 @@
-//! PyTorch's allocator frees its cache and asks again before it gives up: that is one incident.
+//! PyTorch's allocator frees its cache and retries before it gives up: that is one incident.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ fn torchlike() -> Setup {
     Setup::command([standin().path("torchlike").to_str().unwrap()])
 }
 
-/// What PyTorch says that it has handed out and has from CUDA.
+/// Allocated and reserved bytes, as PyTorch passes them.
 fn sums(gpuprobe: &mut Gpuprobe) -> [Value; 2] {
     let stats = gpuprobe.talk.say("tstats");
     ["allocated", "reserved"].map(|name| said(&stats, name).parse::<u64>().unwrap().into())
@@ -41,7 +41,7 @@ fn root_a_cache_that_is_freed_is_a_retry() {
         [("cudaMalloc", 64 * MIB, 1, "retried")]
     );
     let pytorch = &one["pytorch"];
-    // As it was when CUDA refused, with the cache.
+    // The state when CUDA refused, with the cache.
     assert_eq!(
         [&pytorch["allocated_bytes"], &pytorch["reserved_bytes"]],
         [&before[0], &before[1]]
@@ -94,7 +94,7 @@ fn root_what_pytorch_gives_up_on_is_one_incident() {
             [&after[0], &after[1]]
         );
         let said = super::said(&mut gpuprobe);
-        // PyTorch's request, not the piece that it asked CUDA for.
+        // PyTorch's request, not the segment that it requested from CUDA.
         let headline = [
             "was refused 100.00 MiB on GPU 0",
             "PyTorch gave up; the program went on",

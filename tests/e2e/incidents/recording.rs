@@ -1,4 +1,4 @@
-//! A recording keeps incidents: a replay and a report of it say what was said live.
+//! Incidents in recordings: a replay and a report say the same as the live run.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::harness::gpuprobe::BINARY;
 use crate::harness::{Backend, Nvml, Setup, Workload};
 use crate::validator::check_all;
 
-/// What `gpuprobe ARGUMENTS` writes.
+/// Output of `gpuprobe ARGUMENTS`.
 fn written(arguments: &[&str]) -> String {
     let output = Command::new(BINARY).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -20,7 +20,7 @@ fn written(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Of each row: function, bytes, calls that failed, outcome, and the GPU's bytes used.
+/// Function, bytes, failed calls, outcome, and used bytes of the GPU of each row.
 fn rows(file: &Path) -> Vec<(String, u64, u64, String, Option<u64>)> {
     let file = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     let sql = "SELECT api, requested, attempts, outcome, gpuUsed FROM GPUPROBE_INCIDENTS \
@@ -83,7 +83,7 @@ fn root_a_recording_says_what_was_said_live() {
         assert_eq!(found["incidents"], report["incidents"], "{arguments:?}");
         assert_eq!(found["out_of_memory"], report["out_of_memory"]);
     }
-    // And in the same words, once all is known.
+    // The same text, once the outcome is known.
     let live = said(&mut gpuprobe);
     for arguments in [&["report", text][..], &["replay", text, "--last"]] {
         let found = written(arguments);

@@ -1,11 +1,11 @@
-//! Arrays, whose sizes no API tells: they are computed from what was asked for.
+//! Arrays, whose sizes no API returns: they are computed from the arguments.
 
 use super::{Run, check, traced};
 use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
 use crate::harness::report::number;
 
-/// Makes each array, compares all sizes with the workload's and with those that are given, and
-/// frees every other one.
+/// Makes each array, compares all sizes with the workload's and with the expected ones, and frees
+/// every other array.
 fn check_arrays(backends: &[Backend], arrays: &[(&str, u64)]) {
     for &backend in backends {
         let mut run = Run::start(backend, &[]);
@@ -47,7 +47,7 @@ fn root_arrays_of_every_shape_are_computed() {
         ("array 64 64 4 1 half", 32768),
         ("array 64 64 4 4 int8", 65536),
         ("array 64 64 4 1 int32", 65536),
-        // Layers, of cubes too.
+        // Layered arrays, of cubes too.
         ("array 64 64 6 1 32 4", 98304),
         ("array 64 0 5 1 8 1", 320),
         ("array 32 32 12 2 16 5", 49152),
@@ -57,7 +57,7 @@ fn root_arrays_of_every_shape_are_computed() {
         ("mipmap 64 64 0 3 4 8", 21504),
         ("mipmap 16 16 16 5 1 half", 9362),
         ("mipmap 64 1 0 2 1 8", 96),
-        // Levels are smaller, layers are not fewer.
+        // Mipmap levels shrink, layers do not.
         ("mipmap 8 8 6 4 1 8 4", 510),
         ("mipmap 64 64 3 2 1 8 1", 15360),
         ("mipmap 64 64 0 3 4 8 64", 0),

@@ -1,4 +1,4 @@
-//! Every kind, by every way to attach, to programs that run already.
+//! Every kind of memory, in every attach mode, in programs that run already.
 
 use super::{EVERY_KIND, Run};
 use crate::harness::report::Totals;
@@ -55,7 +55,7 @@ fn root_memory_of_every_kind_from_before_us_is_an_unknown_free() {
         );
         let before = workload.status().allocs;
         let mut gpuprobe = Setup::pid(workload.pid).start();
-        // Of what was mapped before, nothing is known either.
+        // Mappings from before the attach are unknown, too.
         workload.play("kfree 0 10; vunmap 0x700000000000 2097152; managed 2000; poolalloc 0 256");
         let report = gpuprobe.stop();
         assert_eq!(before, 10);
@@ -79,7 +79,7 @@ fn root_references_from_before_us_do_no_harm() {
     workload.play("alloc 512; vretain 0; vcreate 4194304; vmap 1 0 4194304; vrelease 1");
     workload.play("vrelease 0; vrelease 0; primary release");
     let report = gpuprobe.stop();
-    // That context has other references, which we cannot know of.
+    // That context has other references, which are not observable.
     assert_eq!(report["memleak"]["kinds"]["device"]["bytes"], 512);
     assert_eq!(report["memleak"]["kinds"]["vmm"]["bytes"], 4_194_304);
     report.assert_nothing_lost();

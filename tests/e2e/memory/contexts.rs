@@ -1,4 +1,4 @@
-//! What ends with its context, all at once and without a free; and what does not.
+//! Memory that is freed with its context, and memory that is not.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use super::{Row, Run, STEP, check, check_after, check_rows, traced};
 use crate::harness::Backend::{self, Driver};
 use crate::harness::{Setup, Workload, standin};
 
-/// All that ends with a context, and memory that survives it.
+/// Memory of every kind that is freed with its context, and memory that survives it.
 const MEMORY: &str = "alloc 512 2; pitched 100 10; managed 1000; pinned 4096; hostalloc 100; \
      register 8192; array 64 32 0 4 8; mipmap 64 64 0 3 4 8; module m v=64; symbol v; \
      async 64; vcreate 2097152";
@@ -15,7 +15,8 @@ const SURVIVES: &[(&str, u64, u64)] = &[("async", 64, 1), ("vmm", STEP, 1)];
 #[test]
 fn root_a_reset_ends_all_but_stream_ordered_and_physical_memory() {
     check_after(&[Driver], MEMORY, &[("reset", SURVIVES)]);
-    // Symbols of the runtime are of libraries, which have their variables again when asked.
+    // Symbols of the runtime belong to libraries, which have their variables again at the next
+    // query.
     for backend in Backend::LINKED {
         let (report, truth, _) = traced(
             backend,
@@ -44,7 +45,7 @@ fn root_a_context_takes_its_memory_with_it() {
                 ("vmm", STEP, 1),
             ],
         ),
-        // One that is not current, and one of several.
+        // A context that is not current, and one of several.
         (
             "ctx create; alloc 64; ctx pop; alloc 32; ctx destroy 0",
             &[("device", 4128, 2), ("array", 64, 1)],
@@ -58,7 +59,7 @@ fn root_a_context_takes_its_memory_with_it() {
           pinned 8; ctx destroy 0",
             &[("device", 4096, 1), ("array", 64, 1)],
         ),
-        // A reset is of the primary one alone.
+        // A reset destroys the primary context only.
         ("ctx create; alloc 64; reset", &[("device", 64, 1)]),
     ];
     check_after(&[Driver], "alloc 4096; array 8 8 0 1 8", rows);
@@ -67,7 +68,7 @@ fn root_a_context_takes_its_memory_with_it() {
 #[test]
 fn root_a_reset_of_a_process_that_ran_already() {
     for backend in Backend::LINKED {
-        // On which device it is can be known late only where there is no other.
+        // After a late attach, its device is known only if there is no other.
         let program = standin().program(backend);
         let words = ["CUDA_VISIBLE_DEVICES=0", program.to_str().unwrap()];
         let mut workload = Workload::spawn(Command::new("env").args(words));

@@ -1,10 +1,10 @@
-//! Calls that fail, and frees of nothing: only their count changes.
+//! Failed calls, and frees of null: only their count changes.
 
 use super::{check_rows, traced};
 use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
 
-/// A command, and its allocating and freeing functions: those of the runtime, those that the
-/// runtime calls at the driver, and those that the driver backend calls.
+/// A command, and its allocating and freeing functions: those of the runtime, the driver calls made
+/// by the runtime, and those of the driver backend.
 const FUNCTIONS: &[(&str, [[&str; 2]; 3])] = {
     const FREE: [&str; 2] = ["cudaFree", "cuMemFree_v2"];
     const HOST: [&str; 2] = ["cudaFreeHost", "cuMemFreeHost"];
@@ -102,7 +102,7 @@ const FUNCTIONS: &[(&str, [[&str; 2]; 3])] = {
     ]
 };
 
-/// Of each command, one fails and two succeed; of its frees, one fails and one succeeds.
+/// Of each command, one call fails and two succeed; of its frees, one fails and one succeeds.
 fn check_failures(backend: Backend, layer: usize) {
     let mut script = "pool create".to_owned();
     for (slot, (command, layers)) in FUNCTIONS.iter().enumerate() {
@@ -168,7 +168,7 @@ fn root_mappings_that_failed_change_nothing() {
              fail cuMemUnmap 1 1; !vunmap $vreserve 4194304; fail cuMemAddressReserve 1 2; \
              !vreserve 2097152; fail cuMemRetainAllocationHandle 1 1; !vretain 0; vrelease 0",
         );
-        // The workload leaves failures of calls that neither allocate nor free uncounted.
+        // The workload does not count failures of calls that neither allocate nor free.
         assert_eq!(truth.failed, 0);
         truth.failed = 7;
         report.assert_kinds(truth);
@@ -181,7 +181,7 @@ fn root_mappings_that_failed_change_nothing() {
 fn root_frees_of_null_are_counted_apart() {
     let nulls = "freenull 2; freeasync null; kfreenull pinned; kfreenull array; \
          kfreenull mipmap; managed 1000; kfree 0";
-    // Of most, a static runtime does not tell the driver.
+    // A static runtime does not call the driver for most of them.
     for backend in [Shared, PerThread, Driver] {
         let (report, truth, _) = traced(backend, nulls);
         assert_eq!(truth.nullfrees + truth.failed, 6, "{truth:?}");

@@ -1,4 +1,4 @@
-//! `--kind`: sums and lists are about these kinds alone.
+//! `--kind`: sums and lists have the selected kinds only.
 
 use super::{EVERY_KIND, Run};
 use crate::harness::report::{list, number};
@@ -12,7 +12,7 @@ fn filtered(kinds: &[&str]) -> (Report, Truth, u32) {
     (report, truth, pid)
 }
 
-/// The report is about the kinds in `names`, and only about them.
+/// Asserts that the report has exactly the kinds in `names`.
 fn check_filtered(arguments: &[&str], names: &[&str]) {
     let (report, truth, pid) = filtered(arguments);
     report.assert_nothing_lost();
@@ -36,7 +36,7 @@ fn check_filtered(arguments: &[&str], names: &[&str]) {
         keys.map(|key| number(memleak, key)).iter().sum::<u64>(),
         sum
     );
-    // Calls are all counted.
+    // Calls are counted for all kinds.
     assert_eq!(memleak["alloc_calls"], truth.allocs);
     assert_eq!(memleak["free_calls"], truth.frees);
 }

@@ -1,4 +1,4 @@
-//! Kinds in the reports for people and for tables.
+//! Kinds of memory in text and CSV reports.
 
 use std::fs;
 

@@ -16,7 +16,7 @@ fn root_every_kind_can_be_freed_by_another_thread() {
         );
         let (report, truth, pid) = traced(backend, &script);
         report.assert_kinds(truth);
-        // What nothing but the end of the context gives back.
+        // Memory that only the end of the context frees.
         check_left(&report["memleak"]["kinds"]);
         assert_eq!(report.allocations(pid).len(), 1);
     }

@@ -1,4 +1,4 @@
-//! Memory that nodes of graphs allocate: it lives from a launch to a free.
+//! Memory of graph nodes: it is live from a launch until a free.
 
 use super::{Row, check, check_after, check_rows, only, traced};
 use crate::harness::Backend::{self, Driver, PerThread, Shared};
@@ -39,7 +39,7 @@ fn root_memory_of_nodes_lives_from_a_launch_on() {
 fn root_a_launch_that_fails_changes_nothing() {
     for backend in [Shared, Driver] {
         let (report, mut truth, _) = traced(backend, "gnew; galloc 0 4096; glaunch 0 3");
-        // The launches of live memory fail. They are no memory calls.
+        // Launches of a graph whose memory is live fail. They are no memory calls.
         assert_eq!(truth.failed, 2);
         truth.failed = 0;
         check(&report, truth, &[("graph", 4096, 1)], "launched once");
@@ -74,7 +74,7 @@ fn root_what_is_captured_runs_at_the_launch() {
         ("glaunch 0; kfree 0; async 64", &[("async", 64, 1)]),
     ];
     check_after(&Backend::LINKED, captured, rows);
-    // What other threads and streams do meanwhile is none of the graph's.
+    // Calls of other threads and streams meanwhile are not captured.
     check_rows(
         &[Shared, Driver],
         &[(
@@ -88,7 +88,7 @@ fn root_what_is_captured_runs_at_the_launch() {
 #[test]
 fn root_captures_are_told_apart() {
     let rows: &[Row<'_>] = &[
-        // What was invalidated is not the next one's.
+        // Nodes of an invalidated capture are not in the next graph.
         (
             "gcapture; galloc 0 1000; fail cuStreamEndCapture 1 901; !gendcapture 0; \
              gcapture; galloc 1 500; gendcapture 1; glaunch 1",
@@ -102,13 +102,13 @@ fn root_captures_are_told_apart() {
         ),
         // A stream that is not captured, of a thread that captures another.
         ("gcapture; async 700; gendcapture 0", &[("async", 700, 1)]),
-        // A stream that joins, and no longer is captured afterwards.
+        // A stream that joins the capture, and is no longer captured afterwards.
         (
             "gcapture; galloc 0 100; gfork 0; galloc 0 30; gendcapture 0; glaunch 0; \
              gcapture; async 8; gfork 1; galloc 1 2000; gendcapture 1",
             &[("async", 8, 1), ("graph", 130, 2)],
         ),
-        // An abandoned one.
+        // An abandoned capture.
         (
             "gcapture; galloc 0 100; gdrop 0; stream; async 700 stream=0; async 8",
             &[("async", 708, 2)],

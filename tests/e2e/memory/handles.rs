@@ -1,4 +1,4 @@
-//! Handles of physical memory: of other devices, of imports, of old values, and very many.
+//! Handles of physical memory: other devices, imports, handle reuse, and large numbers.
 
 use std::collections::HashSet;
 

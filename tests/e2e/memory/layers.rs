@@ -1,4 +1,4 @@
-//! Every kind, however the program reaches CUDA and whatever is probed.
+//! Every kind of memory, by every API layer and probed layer.
 
 use super::{EVERY_KIND, RUNTIME_KINDS, Run, traced};
 use crate::harness::Backend;

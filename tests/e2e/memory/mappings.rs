@@ -1,4 +1,4 @@
-//! Virtual memory management: memory lives while it has a handle or a mapping.
+//! Virtual memory management: memory is live while it has a handle or a mapping.
 
 use super::{Row, Run, STEP, check, check_after, only, traced};
 use crate::harness::Backend;
@@ -13,7 +13,7 @@ fn root_physical_memory_lives_while_it_has_a_handle_or_a_mapping() {
         ("vrelease 0; vrelease 1; vunmap $vreserve 4194304", &[]),
         ("vrelease 0; vunmap $vreserve 4194304", &[("vmm", STEP, 1)]),
         ("vunmap $vmap 2097152; vrelease 1", &[("vmm", STEP, 1)]),
-        // Retained, it takes as many releases.
+        // Once retained, it takes two releases.
         (
             "vretain 0; vrelease 0; vunmap $vreserve 4194304; vrelease 1",
             &[("vmm", STEP, 1)],
@@ -26,7 +26,7 @@ fn root_physical_memory_lives_while_it_has_a_handle_or_a_mapping() {
             "vrelease 0; vretain 0; vunmap $vreserve 4194304; vrelease 1",
             &[("vmm", STEP, 1)],
         ),
-        // Once too often fails, even where a mapping keeps the memory.
+        // One release too many fails, even where a mapping keeps the memory.
         (
             "vrelease 0; vretain 0; vrelease 0 2; vrelease 1",
             &[("vmm", 2 * STEP, 2)],
@@ -124,7 +124,7 @@ fn root_memory_at_the_host_is_not_the_gpus() {
         let all = super::of_kind(&report, pid, "vmm");
         let host = all.iter().find(|a| a["bytes"] == 2 * STEP).unwrap();
         assert!(host["device"].is_null(), "{host}");
-        // Memory of the GPU has its peak, and only that.
+        // The peak is the GPU memory's alone.
         assert_eq!(report.process(pid)["peak_bytes"], STEP);
     }
 }

@@ -1,4 +1,4 @@
-//! The whole memory API, by kind: bytes and allocations are those that the program says.
+//! The whole memory API by kind: bytes and allocations equal the program's own.
 
 mod arrays;
 mod attach;
@@ -21,10 +21,10 @@ use serde_json::Value;
 use crate::harness::{Backend, Gpuprobe, Report, Setup, Truth, standin};
 
 const MIB: u64 = 1 << 20;
-/// Physical memory comes in pieces of this.
+/// Granularity of physical memory.
 pub(crate) const STEP: u64 = 2 * MIB;
 
-/// A program that makes memory of every kind, frees some of it, and ends.
+/// A program that allocates memory of every kind, frees some of it, and exits.
 const EVERY_KIND: &str = "alloc 1000 3; free 0; pitched 100 10 2; pitched3d 600 4 3; \
      managed 1000 2; pinned 4096 2; hostalloc 100; register 8192 2; array 64 32 0 4 8; \
      array 32 32 4 1 float; mipmap 64 64 0 3 4 8; kfree 0; kfree 3; kfree 5; kfree 8; kfree 10; \
@@ -33,13 +33,13 @@ const EVERY_KIND: &str = "alloc 1000 3; free 0; pitched 100 10 2; pitched3d 600 
      vrelease 20; gnew; galloc 0 8192; galloc 0 1024; gfree 0 $galloc; glaunch 0; \
      extimport 65536; vexport 21; vimport $vexport 2097152; vreserve 4194304; vmap 25 0";
 
-/// What of that the runtime can do alone.
+/// The part of it that the runtime supports.
 const RUNTIME_KINDS: &str = "alloc 1000 3; free 0; pitched 100 10 2; pitched3d 600 4 3; \
      managed 1000 2; pinned 4096 2; hostalloc 100; register 8192 2; array 64 32 0 4 8; \
      array 32 32 4 1 float; mipmap 64 64 0 3 4 8; kfree 0; kfree 3; kfree 5; kfree 8; kfree 10; \
      async 4096 3; afree 13; afree 14 1 plain; extimport 65536; freenull";
 
-/// gpuprobe, with a workload that is traced from its first call on.
+/// gpuprobe with a command that is a workload, traced from its first call.
 pub(crate) struct Run {
     pub(crate) gpuprobe: Gpuprobe,
     pub(crate) pid: u32,
@@ -51,7 +51,7 @@ impl Run {
         Self::of(setup.args(arguments.iter().copied()))
     }
 
-    /// `setup` has a workload for its command.
+    /// A workload as the command of `setup`.
     fn of(setup: Setup) -> Self {
         let mut gpuprobe = setup.start();
         let pid = gpuprobe.talk.ready();
@@ -73,8 +73,8 @@ impl Run {
     }
 }
 
-/// Plays `script` under a tracer that was there from the start. Of hundreds of scripts, none is about
-/// call stacks, without which the kernel loads the programs in half the time.
+/// Runs `script` under a tracer that was attached from the start, without call stacks: none of the
+/// hundreds of scripts needs them, and the kernel loads the programs in half the time.
 fn traced(backend: Backend, script: &str) -> (Report, Truth, u32) {
     let run = Run::start(backend, &["--stacks", "off"]).play(script);
     let pid = run.pid;
@@ -82,10 +82,10 @@ fn traced(backend: Backend, script: &str) -> (Report, Truth, u32) {
     (report, truth, pid)
 }
 
-/// A script, what the report must say that lives after it, in kinds with bytes and allocations.
+/// A script, and the expected live memory after it: kinds with bytes and allocations.
 type Row<'a> = (&'a str, &'a [(&'a str, u64, u64)]);
 
-/// Plays each script on each backend.
+/// Runs each script on each backend.
 fn check_rows(backends: &[Backend], rows: &[Row<'_>]) {
     for (script, expected) in rows {
         for &backend in backends {
@@ -95,7 +95,7 @@ fn check_rows(backends: &[Backend], rows: &[Row<'_>]) {
     }
 }
 
-/// The same, with `before` played first.
+/// [`check`] with `before` run first.
 fn check_after(backends: &[Backend], before: &str, rows: &[Row<'_>]) {
     for (script, expected) in rows {
         check_rows(backends, &[(&format!("{before}; {script}"), expected)]);

@@ -1,4 +1,4 @@
-//! Stream-ordered memory: what is used of a pool, and what the pool has reserved.
+//! Stream-ordered memory: used and reserved bytes of pools.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ fn root_used_and_reserved_are_different_numbers() {
             format!("{two}; pool attr 0 used; pool attr 0 reserved_high"),
             None,
         ),
-        // A trim gives back: what was said before is out of date.
+        // A trim releases memory: earlier values are out of date.
         (format!("{two}; pool attr 0; pool trim 0"), None),
         (
             format!("{two}; pool attr 0; pool trim 0; pool attr 0"),
@@ -40,7 +40,7 @@ fn root_used_and_reserved_are_different_numbers() {
             format!("{two}; afree 1; pool trim 0; pool attr 0"),
             Some(32 << 20),
         ),
-        // So is what is less than what is used.
+        // So are values below the used bytes.
         (
             format!("{two}; pool attr 0; poolalloc 0 90000000; afree 3"),
             None,

@@ -1,10 +1,10 @@
-//! Virtual memory management in a random order, on several threads at once.
+//! Random sequences of virtual memory management, on one and several threads.
 
 use super::{Run, STEP};
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Setup, alone, standin};
 
-/// 64 pieces of memory of at most four steps each.
+/// 64 pieces of memory of at most four granules each.
 const AT_MOST: u64 = 64 * 4 * STEP;
 
 fn check_random(backend: Backend, command: &str) {

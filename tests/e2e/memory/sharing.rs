@@ -1,11 +1,11 @@
-//! Memory of other processes and of other APIs: shown, and never counted again.
+//! Memory of other processes and of other APIs: listed, and not counted twice.
 
 use super::{Row, Run, check, check_rows, only, traced};
 use crate::harness::Backend::{self, Driver, PerThread, Shared};
 use crate::harness::report::number;
 use crate::harness::{Workload, standin};
 
-/// A program that makes memory that another can open; its handle.
+/// A program that allocates memory and exports it; returns its handle.
 fn exporter(backend: Backend, offset: u64) -> (Workload, String) {
     let mut exporter = Workload::start(backend);
     exporter.say("alloc 10000");
@@ -16,7 +16,7 @@ fn exporter(backend: Backend, offset: u64) -> (Workload, String) {
 #[test]
 fn root_memory_of_an_untraced_process_has_its_size_in_its_name() {
     for backend in [Shared, Driver, PerThread, Backend::Static] {
-        // A name of its middle is a name of all of it.
+        // A handle of its middle refers to all of it.
         let (_exporter, handle) = exporter(backend, 5000);
         let open = format!("ipcopen {handle}");
         let rows: &[Row<'_>] = &[
@@ -174,7 +174,7 @@ fn root_physical_memory_goes_to_a_child() {
 
 #[test]
 fn root_what_an_ended_thread_imported_grows_when_it_is_mapped() {
-    // The thread holds nothing else: its place among threads must not be given to another.
+    // The thread holds nothing else: its slot must not be reused.
     let script = "vcreate 2097152; vexport 0; thread a; @a vimport $vexport 2097152; join a; \
          vreserve 4194304; vmap 1 0; thread c; @c alloc 100 1; thread d; @d alloc 200 1";
     check_rows(

@@ -1,4 +1,4 @@
-//! Variables of modules, which nothing allocates: they are known once a program asks for them.
+//! Variables of modules, which no call allocates: they are known once a program queries them.
 
 use super::{Row, check, check_after, check_rows, of_kind, only, traced};
 use crate::harness::Backend::{self, Driver, Shared};
@@ -24,7 +24,7 @@ fn root_variables_have_their_names() {
             (Some("v"), Some(100)),
             (Some("w"), Some(200)),
         ];
-        // The runtime asks the driver by the name that it has registered.
+        // The runtime queries the driver with the name that it has registered.
         expected.sort_unstable();
         assert_eq!(named, expected, "{backend:?}");
     }
@@ -58,7 +58,7 @@ fn root_variables_go_with_their_modules() {
 
 #[test]
 fn root_variables_are_of_their_modules_context() {
-    // Whichever is current when they are asked for.
+    // In whichever context is current at the query.
     let two = "module one v=8; ctx create; module two x=16; symbol v; symbol x; ctx pop";
     check_after(
         &[Driver],
@@ -86,7 +86,7 @@ fn root_modules_are_counted() {
 
 #[test]
 fn root_half_an_answer_is_enough() {
-    // A variable whose size was asked for alone takes memory too, but nobody knows where.
+    // A variable whose size alone was queried takes memory too, but at an unknown address.
     check_rows(
         &[Shared, Driver],
         &[

@@ -1,4 +1,4 @@
-//! Where reports go, how often, and how long; and the files that gpuprobe writes.
+//! Destinations of reports, interval, time limit; and output files.
 
 mod ownership;
 mod shared;
@@ -44,10 +44,10 @@ fn root_a_full_disk_is_one_clear_line() {
     );
 }
 
-/// What is said when nobody reads the reports any more.
+/// The message when the reader of the reports has closed them.
 const GONE: &str = "gpuprobe: nobody reads the reports any more; tracing ends";
 
-/// Runs gpuprobe for a reader of one line, and says which status it ended with.
+/// Runs gpuprobe for a reader that closes after one line; returns the exit status.
 const ONE_LINE: [&str; 3] = [
     "sh",
     "-c",
@@ -65,7 +65,7 @@ fn root_a_closed_pipe_ends_the_run_quietly() {
             .format(format)
             .interval("50ms")
             .start();
-        // In CSV, there is something to write only if something is held.
+        // CSV has rows only while memory is held.
         workload.say("alloc 512");
         gpuprobe.wait();
         let said = gpuprobe.said();
@@ -111,8 +111,7 @@ fn root_standard_output_has_data_only() {
     assert_eq!(reports.iter().filter(|r| r.is_final()).count(), 1);
 }
 
-/// What a command writes on standard output, and what of ours is there and on standard error, with
-/// these options.
+/// The command's standard output, gpuprobe's reports, and standard error, with these options.
 fn with_a_program(options: &[&str]) -> (Vec<String>, Vec<String>) {
     crate::harness::require_bpf();
     let output = std::process::Command::new(crate::harness::gpuprobe::BINARY)
@@ -138,7 +137,7 @@ fn root_standard_output_is_the_commands() {
     let (out, said) = with_a_program(&["--memleak"]);
     assert_eq!(out, ["program"]);
     assert!(said.iter().any(|line| !line.starts_with("gpuprobe: ")));
-    // As asked for: on standard output all the same, or in a file.
+    // With an explicit option: reports go to standard output all the same, or to a file.
     let (out, said) = with_a_program(&[&json[..], &["-o", "-"]].concat());
     assert_eq!(out.iter().filter(is_report).count(), 1, "{out:#?}");
     assert_eq!(said.iter().filter(is_report).count(), 0, "{said:#?}");
@@ -174,7 +173,7 @@ fn root_reports_come_at_the_interval() {
         .args(["--duration", "2s"])
         .start();
     gpuprobe.final_report();
-    // Nine, and the last; on a busy machine some are left out, and never any added.
+    // Nine reports and the last; on a busy machine some are skipped, and none is added.
     let reports = gpuprobe.reports().len();
     assert!((4..=11).contains(&reports), "{reports} reports in 2 s");
 }

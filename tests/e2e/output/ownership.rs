@@ -1,4 +1,4 @@
-//! Files that are made under sudo belong to the user who called it.
+//! Files created under sudo belong to the calling user.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -61,7 +61,7 @@ fn root_what_is_made_is_the_users_who_called_sudo() {
                 "{name}{suffix}"
             );
         }
-        // A file that was there keeps its owner.
+        // An existing file keeps its owner.
         let kept = path("kept");
         fs::write(&kept, "").unwrap();
         let as_user = |action: &str, arguments: &[&str]| {

@@ -1,4 +1,4 @@
-//! A folder where everybody may put things.
+//! A world-writable folder.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -11,13 +11,13 @@ use tempfile::TempDir;
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::require_bpf;
 
-/// Somebody else.
+/// An unprivileged user.
 pub(super) const OTHER: u32 = 65_534;
 /// The user who calls sudo.
 pub(super) const USER: u32 = 12_345;
 pub(super) const GROUP: u32 = 23_456;
 
-/// A folder of root's in which everybody may put things, as `/tmp` is, and an export to read.
+/// A root-owned world-writable folder with sticky bit, as `/tmp` is, and an export to read.
 pub(super) struct Shared {
     pub(super) folder: TempDir,
     pub(super) private: TempDir,
@@ -40,14 +40,14 @@ impl Shared {
         self.folder.path().join(name)
     }
 
-    /// Something of root's that is worth keeping.
+    /// A root-owned file that must stay unchanged.
     pub(super) fn precious(&self) -> PathBuf {
         let path = self.private.path().join("precious");
         fs::write(&path, "precious").unwrap();
         path
     }
 
-    /// Plants a symbolic link of another user.
+    /// Creates a symbolic link owned by another user.
     pub(super) fn plant(&self, name: &str, target: &Path) -> PathBuf {
         let path = self.path(name);
         symlink(target, &path).unwrap();

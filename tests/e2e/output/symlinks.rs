@@ -1,4 +1,4 @@
-//! Symbolic links, hard links and files of other users: no file is written or read by way of them.
+//! Symbolic links, hard links and files of other users: no file is written or read through them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -24,13 +24,13 @@ fn root_links_of_others_are_not_followed() {
     for action in ["plot", "export"] {
         assert_refused(&shared.run(action, &["-o", link]), of_file);
     }
-    // On the way there, too.
+    // As a folder of the path, too.
     let folder = shared.plant("folder", shared.private.path());
     let inside = folder.join("precious");
     assert_refused(&shared.report(&["-o", inside.to_str().unwrap()]), of_file);
     let folder = folder.to_str().unwrap();
     assert_refused(&shared.report(&["--export-tsv", folder]), of_file);
-    // One that leads nowhere makes nothing.
+    // A dangling link creates no file.
     let nowhere = shared.plant("nowhere", &shared.private.path().join("new"));
     assert_refused(&shared.report(&["-o", nowhere.to_str().unwrap()]), of_file);
     assert!(!shared.private.path().join("new").exists());
@@ -41,7 +41,7 @@ fn root_links_of_others_are_not_followed() {
     assert_ne!(gpuprobe.exit_code(), 0);
     assert!(gpuprobe.said()[0].contains(of_file));
     assert_eq!(fs::read(&precious).unwrap(), b"precious");
-    // Ours are.
+    // The user's own links are followed.
     let own = shared.path("own");
     symlink(&precious, &own).unwrap();
     assert!(
@@ -51,7 +51,7 @@ fn root_links_of_others_are_not_followed() {
             .success()
     );
     assert!(fs::read_to_string(&precious).unwrap().contains("memory"));
-    // And where nobody else may put any, whosever they are.
+    // So are links in folders that no other user may write to, whoever owns them.
     let path = shared.private.path().join("link");
     symlink(&precious, &path).unwrap();
     std::os::unix::fs::lchown(&path, Some(OTHER), None).unwrap();
@@ -74,11 +74,11 @@ fn root_nothing_in_folders_of_others_leads_elsewhere() {
     let shared = Shared::new();
     let precious = shared.precious();
     for (name, owner, group, mode) in [
-        // Another user's own folder, and one that is of another user and shared.
+        // Another user's own folder, and a folder that another user owns and shares.
         ("own", OTHER, OTHER, 0o755),
         ("sticky", OTHER, OTHER, 0o1777),
         ("open", OTHER, OTHER, 0o777),
-        // Root's, for a group.
+        // A group-writable folder of root's.
         ("group", 0, GROUP, 0o2775),
     ] {
         let folder = shared.path(name);
@@ -98,7 +98,7 @@ fn root_nothing_in_folders_of_others_leads_elsewhere() {
         fs::hard_link(&precious, &twice).unwrap();
         let output = shared.report(&["-o", twice.to_str().unwrap()]);
         assert_refused(&output, "hard link");
-        // A new file, also beside one of theirs, and what it is overwritten with.
+        // A new file, also beside one of another user, and the file that overwrites it.
         let new = folder.join("new");
         for _ in 0..2 {
             assert_done(&shared.report(&["-o", new.to_str().unwrap()]));
@@ -113,7 +113,7 @@ fn root_nothing_in_folders_of_others_leads_elsewhere() {
         }
     }
     assert_eq!(fs::read(&precious).unwrap(), b"precious");
-    // The user who called sudo has links in a folder that the user's own group may write to.
+    // The user who called sudo has links in a folder that the user's group may write to.
     let home = TempDir::new().unwrap();
     let link = home.path().join("link");
     symlink(&precious, &link).unwrap();
@@ -149,7 +149,7 @@ fn root_to_read_a_file_touches_nothing_beside_it() {
         mode.and_then(|()| connection.close().map_err(|(_, error)| error))
             .unwrap();
         chown(&file, Some(OTHER), None).unwrap();
-        // SQLite would make it as long as it has to be, and give it to the database's owner.
+        // SQLite would truncate the file, and chown it to the database's owner.
         fs::hard_link(&precious, beside("-shm")).unwrap();
         for action in ["report", "export"] {
             let arguments: &[&str] = match action {
@@ -160,12 +160,12 @@ fn root_to_read_a_file_touches_nothing_beside_it() {
         }
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
         assert_eq!(owner(&precious), (0, 0));
-        // Its own log would be missing.
+        // The database's own log would be missing.
         let log = beside("-wal");
         fs::write(&log, "log").unwrap();
         chown(&log, Some(OTHER), None).unwrap();
         assert_refused(&shared.run_on(&file, "report", &[]), "was not closed");
-        // A third user's is not its own.
+        // A third user's file is not its own.
         chown(&log, Some(OTHER - 1), None).unwrap();
         assert_done(&shared.run_on(&file, "report", &[]));
         assert_eq!(fs::read(&log).unwrap(), b"log");
@@ -185,7 +185,7 @@ fn root_files_of_others_are_not_written_to() {
     let name = theirs.to_str().unwrap();
     assert_refused(&shared.report(&["-o", name]), "is a file of user 65534");
     assert_eq!(fs::read(&theirs).unwrap(), b"theirs");
-    // Another name of a file of ours.
+    // Another hard link to a file of the user's.
     let precious = shared.precious();
     let linked = TempDir::new_in(shared.folder.path()).unwrap();
     fs::set_permissions(linked.path(), Permissions::from_mode(0o1777)).unwrap();
@@ -196,7 +196,7 @@ fn root_files_of_others_are_not_written_to() {
         "hard link",
     );
     assert_eq!(fs::read(&precious).unwrap(), b"precious");
-    // What has always worked.
+    // Ordinary paths still work.
     let ours = shared.path("ours");
     for _ in 0..2 {
         assert!(
@@ -238,7 +238,7 @@ fn root_a_recording_uses_nothing_that_lies_about() {
         );
         assert!(!file.exists(), "{suffix}");
         assert!(fs::symlink_metadata(planted).is_ok());
-        // A file will not do either.
+        // Neither will a file.
         let file = shared.path(&format!("again{suffix}.sqlite"));
         let planted = shared.path(&format!("again{suffix}.sqlite{suffix}"));
         fs::write(&planted, "theirs").unwrap();

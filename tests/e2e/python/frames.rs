@@ -1,4 +1,4 @@
-//! The frames of each allocation, function, file and line, as the interpreter says them.
+//! Python frames of each allocation, function, file and line, compared with the interpreter's own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -9,13 +9,13 @@ use crate::harness::report::{list, number};
 use crate::harness::{Report, Setup};
 use crate::pythons::{Python, pythons};
 
-/// Versions that there must be, at least.
+/// The minimum of interpreters.
 const FEWEST: usize = 3;
 
 /// Every stack is a call site of its own, with all of its frames.
 const WHOLE: [&str; 3] = ["--group", "native-stack", "--full-stacks"];
 
-/// Every version that there is.
+/// Every installed version.
 fn versions() -> Vec<Python> {
     crate::harness::require_bpf();
     let found = pythons();
@@ -34,22 +34,22 @@ enum Way {
     Attached,
 }
 
-/// What gpuprobe and the program say of one run.
+/// The frames by gpuprobe and by the program of one run.
 struct Run {
     report: Report,
     pid: u32,
     told: Vec<Told>,
-    /// From 3.12 on, a thread's storage has the interpreter that it runs, not its first.
+    /// Since 3.12, a thread's storage has its current interpreter, not its first.
     knows_interpreters: bool,
 }
 
-/// What runs in an interpreter of its own.
+/// Functions that run in a subinterpreter.
 const INTERPRETERS: &str = "interpreters";
-/// A line table that is not sent whole.
+/// A line table that is too large to be sent whole.
 const LARGE_TABLE: &str = "larger_table_than_is_copied";
 
 impl Run {
-    /// Ends while the program is there: what nobody has asked for yet can be unwound.
+    /// Stops while the program lives: addresses not yet symbolised can still be unwound.
     fn of(python: &Python, way: Way, form: Form, cases: &[&str]) -> Self {
         let mut program = Program::new(form);
         let knows_interpreters = python.minor >= 12;
@@ -85,7 +85,7 @@ impl Run {
         }
     }
 
-    /// How many stacks lack something that is counted: at least and at most.
+    /// Bounds of the number of stacks with counted losses.
     fn lacking(&self) -> std::ops::RangeInclusive<u64> {
         let told = |case: &str| self.told.iter().filter(|told| told.case == case).count() as u64;
         let hidden = if self.knows_interpreters {
@@ -98,7 +98,7 @@ impl Run {
         u64::from(hidden > 0) + u64::from(large > 0)..=hidden + large
     }
 
-    /// What is wrong, by case: how many, and the first of them.
+    /// Mismatches by case: their number, and the first of them.
     fn wrong(&self) -> BTreeMap<String, (usize, String)> {
         let process = self.report.process(self.pid);
         let sites = list(process, "sites").iter();
@@ -127,12 +127,12 @@ impl Run {
     }
 }
 
-/// Whether the site's frames are those of the allocation; which they are, if not.
+/// Compares the site's frames with the allocation's; returns them if they differ.
 fn compare(told: &Told, site: &serde_json::Value) -> Result<(), String> {
     let (mut frames, marks) = python_frames(list(site, "stack"));
     let mut expected = told.expected();
     if told.case == LARGE_TABLE {
-        // No line, and no wrong one.
+        // A missing line is allowed, a wrong one is not.
         for (frame, expected) in frames.iter_mut().zip(&mut expected) {
             if frame.line.is_none() && expected.file == "made.py" {
                 expected.line = None;
@@ -161,7 +161,7 @@ fn compare(told: &Told, site: &serde_json::Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether it is said that frames are missing.
+/// Whether the stack has a marker for missing frames.
 fn is_marked(site: &serde_json::Value) -> Result<(), String> {
     let (_, marks) = python_frames(list(site, "stack"));
     let is_said = marks == ["[unreadable Python frame]"] || marks.len() > 1;
@@ -171,7 +171,7 @@ fn is_marked(site: &serde_json::Value) -> Result<(), String> {
     }
 }
 
-/// Runs all cases with `python`; gives what is wrong.
+/// Runs all cases with `python`; returns the mismatches.
 fn check(python: &Python, way: Way) -> Vec<String> {
     let run = Run::of(python, way, Form::Script, &[]);
     let version = &python.version;
@@ -183,7 +183,7 @@ fn check(python: &Python, way: Way) -> Vec<String> {
     );
     let wrong = run.wrong();
     let count: usize = wrong.values().map(|(count, _)| count).sum();
-    // Not by `eprintln!`, which is shown for failed tests only.
+    // Not `eprintln!`, whose output is shown for failed tests only.
     let _ = writeln!(
         io::stderr(),
         "CPython {version}, {way:?}: {} allocations, {count} with wrong frames",
@@ -209,7 +209,7 @@ fn check(python: &Python, way: Way) -> Vec<String> {
 
 fn check_all(way: Way) {
     let mut versions = versions();
-    // What differs between two builds of a version, one way shows.
+    // One way to start suffices to show differences between two builds of a version.
     if way == Way::Attached {
         versions.dedup_by_key(|python| python.minor);
     }
@@ -227,7 +227,7 @@ fn root_python_frames_of_programs_that_run_already() {
     check_all(Way::Attached);
 }
 
-/// As a module, from a text and from standard input.
+/// As a module, from `-c` and from standard input.
 #[test]
 fn root_python_frames_however_python_is_told_what_to_run() {
     let mut problems = Vec::new();

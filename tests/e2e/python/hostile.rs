@@ -1,4 +1,4 @@
-//! Programs that look like Python and mean harm: everything that a frame leads to is anything.
+//! Hostile programs that look like Python, with arbitrary data behind every frame pointer.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::harness::{Gpuprobe, Report, Setup, standin};
 
 /// Bytes of each allocation.
 const BYTES: u64 = 4096;
-/// What gpuprobe may take at most, with all that it keeps of such a program: see `MAX_CODE_BYTES`.
+/// Limit of gpuprobe's memory, including the code objects of such a program: see `MAX_CODE_BYTES`.
 const MOST_BYTES: u64 = 900 << 20;
 
-/// What frames are like, and how many allocations are made then. In the first all is well.
+/// Kinds of frames, and the allocations with each. The first is valid.
 const MODES: [(&str, u64); 13] = [
     ("good", 10),
     ("cycle", 20),
@@ -35,7 +35,7 @@ const MODES: [(&str, u64); 13] = [
     ("many_codes", 20_000),
 ];
 
-/// A program that runs, named like an interpreter.
+/// A program with an interpreter's name.
 struct Program {
     child: Guarded,
     talk: Talk,
@@ -86,13 +86,13 @@ fn build(folder: &Path, flags: &[String]) -> PathBuf {
     program
 }
 
-/// The most memory that gpuprobe has had so far.
+/// gpuprobe's peak memory so far.
 fn peak_bytes(gpuprobe: &Gpuprobe) -> u64 {
     let process = procfs::process::Process::new(raw(gpuprobe.child.pid()).as_raw()).unwrap();
     process.status().unwrap().vmhwm.unwrap() * 1024
 }
 
-/// All memory is there, byte for byte, and gpuprobe has not grown.
+/// Asserts that all memory is reported and that gpuprobe has not grown.
 fn check(gpuprobe: &mut Gpuprobe, calls: u64) -> Report {
     let peak = peak_bytes(gpuprobe);
     let report = gpuprobe.stop();
@@ -119,7 +119,7 @@ fn root_frames_of_python_that_are_anything_do_no_harm() {
     program.go("good", 1);
     let calls = MODES.iter().map(|(_, count)| count).sum::<u64>() + 1;
     let report = check(&mut gpuprobe, calls);
-    // A stack is counted when it is first seen: an endless one of frames looks like a long one.
+    // A stack is counted when it is first seen: an endless chain of frames looks like a deep one.
     assert!(report.lost(LOST_CUT) >= 2, "{}", report.lost(LOST_CUT));
     assert!(
         report.lost(LOST_UNREADABLE) > 100,
@@ -170,7 +170,7 @@ fn root_names_of_python_reach_no_terminal_as_they_are() {
     assert_eq!(bad, None, "{text:?}");
 }
 
-/// Bytes as initialisers in C.
+/// Bytes as C initialisers.
 fn stated(bytes: &[u8]) -> String {
     let mut text = "-DSTATED=".to_owned();
     for byte in bytes {
@@ -179,7 +179,7 @@ fn stated(bytes: &[u8]) -> String {
     text
 }
 
-/// What a program could state at the beginning of `_PyRuntime`.
+/// Variants of the debug offsets at the start of `_PyRuntime`.
 fn statements() -> Vec<Vec<u8>> {
     let mut random = random_from(88_172_645_463_325_252);
     let begins = |version: u64, is_free_threaded: u64| {

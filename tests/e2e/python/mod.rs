@@ -8,20 +8,19 @@ use serde_json::Value;
 
 use crate::harness::report::list;
 
-/// Python frames of a stack that are shown.
+/// Limit of Python frames shown for a stack.
 const DEPTH: usize = 128;
-/// Counters of losses: stacks with more frames, stacks and code objects that could not be read, and
-/// what there was no room for.
+/// Loss counters: truncated stacks, unreadable stacks and code objects, and full maps.
 const LOST_CUT: &str = "python_cut";
 const LOST_UNREADABLE: &str = "python_unreadable";
 const LOST: &str = "python";
-/// Characters of a name that are shown, from its beginning, and bytes of a file's, from its end.
+/// Limits: characters of a name, from its beginning, and bytes of a file's path, from its end.
 const NAME_BYTES: usize = 512;
 const FILE_BYTES: usize = 1024;
-/// What stands where something was cut.
+/// The marker of a cut text.
 const ELLIPSIS: &str = "...";
 
-/// A frame as gpuprobe and as the interpreter says it is.
+/// A frame, by gpuprobe or by the interpreter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Frame {
     function: String,
@@ -29,7 +28,7 @@ struct Frame {
     line: Option<u64>,
 }
 
-/// The Python frames of a stack, innermost first, and the marks among them.
+/// The Python frames of a stack, innermost first, and its markers.
 fn python_frames(stack: &[Value]) -> (Vec<Frame>, Vec<String>) {
     let (mut frames, mut marks) = (Vec::new(), Vec::new());
     for frame in stack.iter().filter(|frame| frame["language"] == "python") {

@@ -1,4 +1,4 @@
-//! `programs/python/frames.py`, and what it says of itself.
+//! `programs/python/frames.py` and the stacks that it prints.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::harness::standin;
 use crate::harness::talk::Talk;
 use crate::pythons::Python;
 
-/// How Python is told what to run.
+/// How the interpreter gets its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Script,
@@ -25,7 +25,7 @@ pub(super) enum Form {
     Input,
 }
 
-/// An allocation, and who made it.
+/// An allocation, and its thread.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
     pub(super) size: u64,
@@ -36,7 +36,7 @@ pub(super) struct Told {
 
 impl Told {
     fn parse(line: &str) -> Self {
-        // Python's surrogates are no characters.
+        // Python's surrogates are no valid characters.
         let line = line.replace("\\ud800", "\\ufffd");
         let told: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -62,7 +62,7 @@ impl Told {
         self.frames.len() > DEPTH
     }
 
-    /// The frames that are shown, as they are.
+    /// The frames as gpuprobe should show them.
     pub(super) fn expected(&self) -> Vec<Frame> {
         let shown = self.frames.iter().take(DEPTH);
         shown
@@ -75,7 +75,7 @@ impl Told {
     }
 }
 
-/// Bytes that each of a str's characters takes.
+/// Bytes per character of a str.
 fn width(text: &str) -> usize {
     let last = text.chars().map(u32::from).max().unwrap_or(0);
     match last {
@@ -113,7 +113,7 @@ impl Program {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("fifo");
         mkfifo(&path, Mode::from_bits_truncate(0o600)).unwrap();
-        // Open for both: writing does not wait for a reader then.
+        // Opened for both: a write does not wait for a reader then.
         let mut both = OpenOptions::new();
         let fifo = both.read(true).write(true).open(path).unwrap();
         Self { fifo, folder, form }
@@ -127,7 +127,7 @@ impl Program {
         std::fs::read_to_string(Self::source()).unwrap()
     }
 
-    /// What runs it; `env` first, for its environment.
+    /// The command; `env` first, for its environment.
     pub(super) fn words(&self, python: &Python, cases: &[&str]) -> Vec<String> {
         let source = Self::source();
         let folder = source.parent().unwrap().to_str().unwrap();
@@ -147,7 +147,7 @@ impl Program {
         words
     }
 
-    /// Starts it, untraced.
+    /// Starts the program, untraced.
     pub(super) fn spawn(&self, python: &Python, cases: &[&str]) -> (Guarded, Talk) {
         let words = self.words(python, cases);
         let mut command = Command::new(&words[0]);
@@ -159,7 +159,7 @@ impl Program {
         (child, talk)
     }
 
-    /// Hands it what it reads from standard input, if that is the program.
+    /// Writes the program to standard input, if it is read from there.
     pub(super) fn begin(&self, talk: &mut Talk) {
         if self.form == Form::Input {
             talk.send(&Self::text());
@@ -167,12 +167,12 @@ impl Program {
         talk.close();
     }
 
-    /// Has it go on.
+    /// Lets the program continue.
     pub(super) fn go_on(&mut self) {
         writeln!(self.fifo).unwrap();
     }
 
-    /// All that it says to its end.
+    /// All of the program's output.
     pub(super) fn told(talk: &mut Talk) -> Vec<Told> {
         let mut told = Vec::new();
         loop {

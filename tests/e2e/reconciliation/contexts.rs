@@ -1,14 +1,14 @@
-//! What a context takes, as learnt from processes that were traced from their start.
+//! Context sizes, as learnt from processes that were traced from their start.
 
 use std::fs;
 
 use super::{MIB, figures, mib, text_of};
 use crate::harness::{Family, Gpuprobe, Nvml, Report, Setup, wait_for};
 
-/// A process that was there before, and one that is born under the tracer.
+/// A process that started before the tracer, and one that starts under it.
 const TREE: &str = "@old & (@gate ; @new ; true) & wait";
 
-/// A tracer of `family` that was told of contexts by a process that it saw from its start.
+/// A tracer of `family` that has learnt the context size from a process traced from its start.
 fn taught(family: &Family, nvml: &Nvml, format: &str) -> Gpuprobe {
     let setup = Setup::pid(family.root()).args(["--children"]);
     nvml.given_to(setup).interval("50ms").format(format).start()
@@ -35,20 +35,20 @@ fn root_a_process_traced_from_its_start_teaches_what_a_context_takes() {
     let report = gpuprobe.report_where("the old one's use", knows(1000, old_pid));
     assert_eq!(figures(&report, old_pid), mib([1000, 10, 990], None));
 
-    // While its context is being made, there is a part of it.
+    // While its context is created, only a part is in use.
     new.say("freenull");
     nvml.says(&[(0, old_pid, 1000 * MIB), (0, new_pid, 14 * MIB)]);
     let report = gpuprobe.report_where("a context in the making", knows(14, new_pid));
     assert_eq!(figures(&report, new_pid), mib([14, 0, 14], None));
 
-    // Born under the tracer: what it does not hold is its context.
+    // Started under the tracer: all use beyond its allocations is the context.
     new.say("alloc 104857600");
     nvml.says(&[(0, old_pid, 1000 * MIB), (0, new_pid, 600 * MIB)]);
     let report = gpuprobe.report_where("the new one's use", knows(600, new_pid));
     assert_eq!(figures(&report, new_pid), mib([600, 100, 500], 500));
     assert_eq!(figures(&report, old_pid), mib([1000, 10, 990], 500));
 
-    // The least counts, now and later.
+    // The minimum counts, now and later.
     for used in [520, 700] {
         nvml.says(&[(0, old_pid, 1000 * MIB), (0, new_pid, used * MIB)]);
         let report = gpuprobe.report_where("a change", knows(used, new_pid));
@@ -56,7 +56,7 @@ fn root_a_process_traced_from_its_start_teaches_what_a_context_takes() {
         let expected = mib([used.cast_signed(), 100, other], 420);
         assert_eq!(figures(&report, new_pid), expected);
         assert_eq!(figures(&report, old_pid), mib([1000, 10, 990], 420));
-        // The other tracer looks at times of its own.
+        // The other tracer samples at times of its own.
         wait_for("the same in text", || {
             let text = fs::read_to_string(&text.reports).unwrap_or_default();
             let shown = format!("nvidia-smi {used}.00 MiB");
@@ -64,12 +64,12 @@ fn root_a_process_traced_from_its_start_teaches_what_a_context_takes() {
         });
     }
 
-    // A context takes no more than there is.
+    // A context takes no more than the whole use.
     nvml.says(&[(0, old_pid, 310 * MIB), (0, new_pid, 700 * MIB)]);
     let report = gpuprobe.report_where("a small use", knows(310, old_pid));
     assert_eq!(figures(&report, old_pid), mib([310, 10, 300], 300));
 
-    // On several GPUs there are several, and of one nothing is known.
+    // On several GPUs there are several contexts, and the size of a single one is unknown.
     nvml.says(&[(0, old_pid, 600 * MIB), (1, old_pid, 401 * MIB)]);
     let report = gpuprobe.report_where("two GPUs", knows(1001, old_pid));
     assert_eq!(figures(&report, old_pid), mib([1001, 10, 991], None));

@@ -1,4 +1,4 @@
-//! Where the number of `nvidia-smi` comes from.
+//! Reconciliation with the memory use that `nvidia-smi` shows.
 
 mod contexts;
 
@@ -11,7 +11,7 @@ use crate::harness::{Backend, Gpuprobe, Nvml, Report, Setup, Workload, nvml, sta
 
 const MIB: u64 = 1 << 20;
 
-/// Used, tracked, other and context share of a process, in MiB.
+/// Used, tracked, other and context bytes of a process, in MiB.
 fn figures(report: &Report, pid: u32) -> [Value; 4] {
     let nvml = &report.process(pid)["nvml"];
     let used = number(nvml, "used_bytes").cast_signed();
@@ -38,7 +38,7 @@ fn mib(figures: [i64; 3], context: impl Into<Option<i64>>) -> [Value; 4] {
     [used, tracked, other, json!(context.into())]
 }
 
-/// The text that a tracer of the same process ends with.
+/// The last text report of a tracer of the same process.
 fn text_of(gpuprobe: &mut Gpuprobe) -> String {
     gpuprobe.interrupt();
     gpuprobe.wait();
@@ -54,7 +54,7 @@ fn root_attached_late_the_rest_is_what_was_there_before() {
     let (mut gpuprobe, mut text) = (setup().start(), setup().format("text").start());
     workload.say("alloc 1048576 3");
     workload.say("pitched 1048576 2");
-    // Neither may be at the GPU now.
+    // Neither process may use the GPU now.
     workload.say("managed 8388608");
     workload.say("pinned 4194304");
     nvml.says(&[(0, workload.pid, 612 * MIB), (0, 1, 99 * MIB)]);
@@ -67,7 +67,7 @@ fn root_attached_late_the_rest_is_what_was_there_before() {
     let expected = mib([612, 5, 607], None);
     assert_eq!(figures(&report, workload.pid), expected);
     let text = text_of(&mut text);
-    // Managed memory is held, but may be anywhere.
+    // Managed memory is held, but may be resident anywhere.
     let line =
         "- managed 8.00 MiB + before attach or outside CUDA 607.00 MiB = nvidia-smi 612.00 MiB";
     assert!(text.lines().any(|l| l.ends_with(line)), "{text}");

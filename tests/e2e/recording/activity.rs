@@ -1,5 +1,4 @@
-//! What the GPU did, through the stand-in's CUPTI: joined to the calls that probes saw, and to their
-//! call stacks.
+//! CUPTI records of the stand-in in recordings: joined with the probed calls and their call stacks.
 
 use std::path::Path;
 
@@ -8,7 +7,7 @@ use serde_json::Value;
 use super::{Recording, addresses, allocations, count, is_sound, open, written};
 use crate::harness::{Backend, Setup, Truth, standin};
 
-/// Some of everything.
+/// Commands for every kind of activity.
 const WORK: [&str; 14] = [
     "module add mul",
     "launch all 5",
@@ -26,7 +25,7 @@ const WORK: [&str; 14] = [
     "synchronize",
 ];
 
-/// Rows of kernels, copies and sets, each with the calls that have its number.
+/// Rows of kernels, copies and sets, each with the calls of its correlation id.
 const CAUSES: &str = "(SELECT w.correlationId AS number, w.start, \
     (SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME c WHERE c.correlationId = w.correlationId \
     AND c.eventClass <> 67 AND c.globalTid >> 24 = w.globalPid >> 24 AND c.start <= w.start) \
@@ -55,7 +54,7 @@ fn recorded(backend: Backend, arguments: &[&str], work: &[&str]) -> (Recording, 
     (recording, truth)
 }
 
-/// Calls that have a kernel: what they are called, and the functions of their stacks.
+/// Calls with a kernel: their names, and the functions of their stacks.
 fn chains_of_kernels(file: &Path) -> Vec<(String, i64, Option<i64>, Option<String>)> {
     let connection = open(file);
     let sql = "SELECT n.value, r.eventClass, r.callchainId, \
@@ -76,7 +75,7 @@ fn single(recording: &Recording, sql: &str) -> i64 {
         .unwrap()
 }
 
-/// The tables have what the program did, and all of it was called for.
+/// Asserts that the tables match the program's counts and that every row has its call.
 fn agrees(recording: &Recording, truth: &Truth) {
     let file = &recording.file;
     let rows = |table: &str| count(file, table).cast_unsigned();
@@ -91,7 +90,7 @@ fn agrees(recording: &Recording, truth: &Truth) {
     let all = truth.launches + truth.copies + truth.sets;
     assert_eq!(rows(CAUSES), all);
     assert_eq!(rows(&format!("{CAUSES} WHERE calls = 1")), all);
-    // No call has two rows: calls of a thread are one after the other.
+    // No call has two rows: calls of a thread are sequential.
     let twice = "CUPTI_ACTIVITY_KIND_RUNTIME a JOIN CUPTI_ACTIVITY_KIND_RUNTIME b \
         ON a.globalTid = b.globalTid AND a.rowid < b.rowid \
         AND a.start < b.\"end\" AND b.start < a.\"end\" \
@@ -100,7 +99,7 @@ fn agrees(recording: &Recording, truth: &Truth) {
     let unnamed = "CUPTI_ACTIVITY_KIND_RUNTIME r WHERE (SELECT count(*) FROM ThreadNames t \
         WHERE t.globalTid = r.globalTid) != 1";
     assert_eq!(count(file, unnamed), 0);
-    // The reports and the trace read it.
+    // The reports and the trace export read the recording.
     let json = |words: &[&str]| -> Value { serde_json::from_str(&written(words)).unwrap() };
     let text = recording.text();
     let kernels = json(&["report", &text, "--kernels", "--format", "json"]);
@@ -162,7 +161,7 @@ fn root_calls_that_probes_saw_are_the_same_rows_and_lead_kernels_to_stacks() {
             "{backend:?}: {:#?}",
             chains_of_kernels(file)
         );
-        // And what the ledger saw is there once, at a call.
+        // Each allocation of the ledger has exactly one call.
         let events = count(file, "CUDA_GPU_MEMORY_USAGE_EVENTS").cast_unsigned();
         assert_eq!(events, truth.allocs + truth.frees, "{backend:?}");
         let called = "CUDA_GPU_MEMORY_USAGE_EVENTS m WHERE EXISTS (SELECT 1 FROM \
@@ -179,7 +178,7 @@ fn root_calls_that_probes_saw_are_the_same_rows_and_lead_kernels_to_stacks() {
     }
 }
 
-/// Launches and the end of a process come by different rings.
+/// Launches and process exits arrive through different rings.
 #[test]
 fn root_launches_just_before_the_end_have_their_stacks() {
     let arguments = ["--memleak", "--cudatrace", "--stacks", "auto"];

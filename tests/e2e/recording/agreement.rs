@@ -1,4 +1,4 @@
-//! What a recording says is what was reported live.
+//! Recordings agree with the live report.
 
 use std::fs;
 
@@ -35,7 +35,7 @@ fn root_record_and_live_agree() {
         last.assert_nothing_lost();
         let text = fs::read_to_string(&gpuprobe.reports).unwrap();
         agree(&recording.file, &last, &text);
-        // Whatever is called is there, once.
+        // Every call is recorded once.
         let memleak = &last["memleak"];
         let calls = number(memleak, "alloc_calls") + number(memleak, "free_calls");
         let recorded = "CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds s ON s.id = r.nameId WHERE \
@@ -57,7 +57,7 @@ fn root_record_and_live_agree() {
             "graphs",
             "processes",
         ] {
-            // Files do not tell users and command lines.
+            // The tables have neither users nor command lines.
             let told = |of: &Value| {
                 let mut of = of.clone();
                 for process in of.as_array_mut().into_iter().flatten() {
@@ -84,7 +84,7 @@ fn root_record_and_live_agree() {
 fn root_losses_are_recorded() {
     let _alone = alone();
     let recording = Recording::new();
-    // The workload floods a ring that is not read while gpuprobe is stopped.
+    // The workload floods a ring that is not read while gpuprobe is suspended.
     let mut workload = Workload::start(Backend::Shared);
     let mut gpuprobe = Setup::pid(workload.pid)
         .args(["--record".to_owned(), recording.text()])

@@ -1,4 +1,4 @@
-//! The file of a recording: what it takes for one to be there, and to be whole.
+//! Files of recordings: when they are created, and when they are complete.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -64,11 +64,11 @@ fn root_an_existing_file_is_left_alone() {
     assert_eq!(fs::read(&recording.file).unwrap(), b"precious");
 }
 
-/// What is older than this is on the disk.
+/// Events older than this are on the disk.
 const ON_DISK: Duration = Duration::from_secs(1);
 
-/// Kills a gpuprobe that records one call after another. Gives how many calls were made until
-/// [`ON_DISK`] before its death, and how many are in the recording.
+/// Kills a gpuprobe that records a series of calls. Returns the number of calls made until
+/// [`ON_DISK`] before the kill, and the number in the recording.
 fn killed_while_recording() -> (u64, u64) {
     let recording = Recording::new();
     let mut workload = Workload::start(Backend::Shared);
@@ -87,7 +87,7 @@ fn killed_while_recording() -> (u64, u64) {
     assert!(is_sound(&recording.file));
     assert!(written(&["report", &recording.text()]).contains("note: the recording has no end"));
     let old = made.iter().filter(|&&time| killed - time > ON_DISK).count() as u64;
-    // While devices are learnt, what the runtime asks of the driver is there too.
+    // While devices are learnt, the runtime's driver calls are recorded, too.
     let calls = "CUPTI_ACTIVITY_KIND_RUNTIME WHERE eventClass = 0";
     let recorded = count(&recording.file, calls).cast_unsigned();
     let leaked = analysed(&recording.file, "leakage");
@@ -101,7 +101,7 @@ fn killed_while_recording() -> (u64, u64) {
 
 #[test]
 fn root_a_killed_recording_has_all_but_the_last_second() {
-    // Where everything else is busy, gpuprobe may get its turn late; hardly each time.
+    // On a busy machine gpuprobe may be scheduled late, but rarely in every round.
     let rounds = (0..5).map(|_| killed_while_recording());
     let mut missing = rounds.map(|(old, recorded)| old.saturating_sub(recorded));
     let found: Vec<_> = missing

@@ -1,5 +1,5 @@
-//! Single launches: streamed only when a recording and `--cudatrace` are asked for, and as many as
-//! were counted.
+//! Single launches: recorded only with both a recording and `--cudatrace`, and as many as were
+//! counted.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ const JOINED: &str = "GPUPROBE_LAUNCHES l JOIN GPUPROBE_LAUNCHED w USING (launch
     JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) \
     JOIN StringIds s ON s.id = r.nameId";
 
-/// What `gpuprobe report --kernels` says is what the single launches add up to.
+/// Asserts that `gpuprobe report --kernels` equals the sum of the single launches.
 fn rows_are_what_was_counted(recording: &Recording) {
     let json = written(&["report", &recording.text(), "--kernels", "--format", "json"]);
     let kernels: Value = serde_json::from_str(&json).unwrap();
@@ -41,7 +41,7 @@ fn rows_are_what_was_counted(recording: &Recording) {
     assert_eq!(graphs, number(&kernels["cudatrace"], "graph_launches"));
 }
 
-/// Calls are there once, have a time, and are launches if they say so.
+/// Asserts that each call is recorded once, with a duration, and that launch calls are launches.
 pub(super) fn calls_are_sound(recording: &Recording, launches: u64) {
     let file = &recording.file;
     assert_eq!(count(file, "GPUPROBE_LAUNCHES").cast_unsigned(), launches);
@@ -103,7 +103,7 @@ fn every_launch(backend: Backend, kind: &str, arguments: &[&str]) {
     let streams = "(SELECT 1 FROM GPUPROBE_LAUNCHES WHERE NOT captured AND stream != 0 \
         AND gridX != 0 GROUP BY stream HAVING count(*) = 7)";
     assert_eq!(count(file, streams), 1);
-    // The same reports come out of it.
+    // The replay has the same reports.
     let replayed = written(&["replay", &recording.text(), "--last", "--format", "json"]);
     let replayed: Value = serde_json::from_str(&replayed).unwrap();
     assert_eq!(replayed["cudatrace"], last["cudatrace"]);

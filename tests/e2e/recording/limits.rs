@@ -1,4 +1,4 @@
-//! Recordings that may not take more room than they are given.
+//! Size limits of recordings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::harness::report::{list, number};
 use crate::harness::{Backend, Setup, Workload, wait_for};
 
 const MIB: u64 = 1 << 20;
-/// What a file may be larger: a transaction, and what waits to be written.
+/// Tolerance of the file size: a transaction, and the queued rows.
 const MORE: u64 = 12 * MIB;
 
 #[test]
@@ -65,8 +65,8 @@ fn by_stack(memleak: &Value) -> BTreeMap<String, u64> {
     sums
 }
 
-/// A program that holds something from the beginning and works until there are three files; the last of
-/// them says what the last live report does.
+/// A program that holds memory from the start and works until there are three files; the last of
+/// them has the same live memory as the last live report.
 fn goes_on(backend: Backend, first: &[&str], work: impl Fn(u32) -> String) {
     let recording = Recording::new();
     let mut workload = Workload::start(backend);
@@ -133,7 +133,7 @@ fn holds_what_is_live(file: &Path, live: &Value) {
     assert_eq!(total("bytes"), number(live, "live_bytes"));
     assert_eq!(total("allocations"), number(live, "live_allocations"));
     let recorded = &leaked["memleak"];
-    // Physical memory has no address, and in the tables a number.
+    // Physical memory has no address; the tables have a number.
     let [mut ours, mut theirs] = [recorded, live].map(|memleak| {
         let all = allocations(memleak);
         addresses(all.filter(|one| one["kind"] != "vmm"))

@@ -1,4 +1,4 @@
-//! What a recording has not got, as the rings or the disk did not keep up, is counted.
+//! Events lost to full rings or a slow disk are counted in recordings.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn recorded(pid: u32, recording: &Recording) -> Setup {
     Setup::pid(pid).modes(["--cudatrace"]).args(record)
 }
 
-/// Launches that are more than the ring holds.
+/// More launches than the ring holds.
 fn too_many(workload: &mut Workload) {
     let reply = workload.say("launchstorm 2 150000");
     assert_eq!(said(&reply, "launches"), "300000");
@@ -47,7 +47,7 @@ fn root_lost_single_launches_are_counted_exactly_and_shown() {
     csv.interrupt();
     let lost = last.lost("single_launches");
     assert!(lost > 100_000, "{lost} lost");
-    // The counts know them all.
+    // The counts have all of them.
     assert_eq!(last.launches(), [300_010, 0, 0]);
     assert_eq!(last.lost("launches"), 0);
     let of_text = lost_in_text(&mut text, SHOWN);
@@ -87,7 +87,7 @@ fn root_after_a_loss_the_rest_of_the_single_launches_is_recorded() {
     workload.say("exit");
 }
 
-/// Builds a disk that can be made to wait.
+/// Builds the library that makes disk writes wait.
 fn slow_disk(folder: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/programs/slow_disk.c");
     let library = folder.join("slow_disk.so");
@@ -156,7 +156,7 @@ fn root_what_the_disk_does_not_keep_up_with_is_left_out_counted_and_said() {
         .query_row(sql, [], |row| row.get(0))
         .unwrap();
     assert!(left_out > 0 && recorded < seen, "{left_out} left out");
-    // Among what was left out may be the names and ends of the threads that made the calls.
+    // The dropped events may have the names and exits of the threads that made the calls.
     let accounted = recorded + left_out.cast_unsigned();
     let most = seen + rounds * 2 * 2;
     assert!(

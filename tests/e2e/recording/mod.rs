@@ -1,5 +1,4 @@
-//! Recordings of real runs: they agree with what was reported live, survive being killed, and a
-//! full disk.
+//! Recordings of real runs: they agree with the live report and survive a kill and a full disk.
 
 mod activity;
 mod agreement;
@@ -24,7 +23,7 @@ use crate::validator::check_all;
 
 const ALL: [&str; 3] = ["--memleak", "--cudatrace", "--bandwidth-util"];
 
-/// What `gpuprobe ARGUMENTS` writes; JSON is as its schema says.
+/// Output of `gpuprobe ARGUMENTS`; JSON is checked against its schema.
 fn written(arguments: &[&str]) -> String {
     let output = Command::new(BINARY).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -81,7 +80,8 @@ impl Recording {
     }
 }
 
-/// The analyses of `file` say what the last live report says, and a replay is the same bytes.
+/// Asserts that the analyses of `file` agree with the last live report, and that a replay is the
+/// same bytes.
 fn agree(file: &Path, live: &Value, live_text: &str) {
     let memleak = &live["memleak"];
     let leaked = analysed(file, "leakage");
@@ -129,8 +129,8 @@ fn agree(file: &Path, live: &Value, live_text: &str) {
     );
 }
 
-/// What a report says of its processes, without what a file does not tell: times that differ by the
-/// rounding of clocks, devices by their numbers on the host, pools and the numbers of sites.
+/// The processes of a report without the fields that a file lacks: times that differ by clock
+/// rounding, host numbers of devices, pools, and site numbers.
 fn told(memleak: &Value) -> Vec<String> {
     let of = |one: &Value, keys: &[&str]| -> String {
         let text = |key: &&str| format!("{key} {}\n", one[*key]);
@@ -144,7 +144,7 @@ fn told(memleak: &Value) -> Vec<String> {
     ];
     let mut told = Vec::new();
     for process in memleak["processes"].as_array().unwrap() {
-        // What processes share with others is not in the tables.
+        // Shared memory is not in the tables.
         if process["live_allocations"] == 0 && process["host_allocations"] == 0 {
             continue;
         }
@@ -168,7 +168,7 @@ fn told(memleak: &Value) -> Vec<String> {
     told
 }
 
-/// All allocations that the memory section of a report lists.
+/// All allocations in the memory section of a report.
 fn allocations(memleak: &Value) -> impl Iterator<Item = &Value> {
     let processes = memleak["processes"].as_array().unwrap().iter();
     let threads = processes.flat_map(|p| p["threads"].as_array().unwrap());

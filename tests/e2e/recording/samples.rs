@@ -1,4 +1,4 @@
-//! What the GPUs' memory holds, as NVML says it, in recordings.
+//! GPU memory samples from NVML in recordings.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use super::{Recording, count, open};
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::{require_bpf, standin};
 
-/// Records while a command sleeps, on two GPUs of which the first is used; gives what was said.
+/// Records while a command sleeps, on two GPUs of which the first is used; returns the messages.
 fn recorded(recording: &Recording, environment: &[(&str, &str)]) -> String {
     require_bpf();
     let processes = recording.file.with_extension("processes");

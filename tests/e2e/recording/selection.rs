@@ -1,4 +1,4 @@
-//! Recordings of some processes, and of some kinds of memory.
+//! Recordings of selected processes and kinds of memory.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use super::{Recording, analysed, count, written};
 use crate::harness::gpuprobe::{BINARY, NOTHING};
 use crate::harness::{Backend, Setup, standin, wait_for};
 
-/// Two processes of one command, of which one is called otherwise.
+/// Two processes of one command with different names.
 const SCRIPT: &str = "printf 'alloc 4096 5\\nfree 0 2\\nlaunch 0 10\\nexit\\n' | \"$0\" & \
     printf 'alloc 64 1\\nlaunch 0 7\\nexit\\n' | \"$1\"; wait";
 
@@ -92,7 +92,7 @@ fn root_a_recording_is_of_the_kinds_that_are_asked_for() {
 fn root_children_of_a_running_process_are_recorded() {
     let recording = Recording::new();
     let program = standin().program_text(Backend::Shared);
-    // A living child, which does nothing until it is traced.
+    // A live child that does nothing until it is traced.
     let script = "(read go; printf 'alloc 4096 5\\nexit\\n') | \"$0\"";
     let mut parent = Command::new("sh")
         .args(["-c", script, &program])

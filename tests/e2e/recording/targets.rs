@@ -1,11 +1,11 @@
-//! What recordings know of contexts, devices and pools.
+//! Contexts, devices and pools in recordings.
 
 use std::path::Path;
 
 use super::{Recording, count, open};
 use crate::harness::{Backend, Setup, standin};
 
-/// Runs commands under a recording; the first thing that matters is the file.
+/// Runs commands under a recording; the first item of the result is the file.
 fn recorded(backend: Backend, script: &[&str]) -> (Recording, u32) {
     let recording = Recording::new();
     let mut gpuprobe = Setup::command([standin().program_text(backend)])
@@ -21,7 +21,7 @@ fn recorded(backend: Backend, script: &[&str]) -> (Recording, u32) {
     (recording, pid)
 }
 
-/// The rows of a query of four numbers; one that is not there is -1.
+/// The rows of a query of four numbers; NULL is -1.
 fn rows(file: &Path, sql: &str) -> Vec<[i64; 4]> {
     let connection = open(file);
     let mut statement = connection.prepare(sql).unwrap();
@@ -118,7 +118,7 @@ fn root_events_of_pools_are_recorded() {
             USING (correlationId) JOIN StringIds s ON s.id = r.nameId \
             WHERE s.value LIKE 'cuMemPool%' AND p.start BETWEEN r.start AND r.\"end\"";
         assert_eq!(count(file, named), 5);
-        // What is allocated from a pool names it, and what was reserved, once that was said.
+        // Allocations from a pool have its id, and its reserved bytes once these were queried.
         let memory = "SELECT m.bytes, m.memoryOperationType, m.localMemoryPoolSize, \
             (SELECT p.operationType FROM CUDA_GPU_MEMORY_POOL_EVENTS p \
             WHERE p.address = m.localMemoryPoolAddress AND p.operationType = 1) \

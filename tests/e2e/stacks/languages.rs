@@ -1,5 +1,5 @@
-//! C, C++ and Rust; programs that are stripped, at a fixed address, or loaded late; stacks that
-//! are not the thread's own.
+//! C, C++ and Rust; programs that are stripped, not position-independent, or loaded late; stacks
+//! outside the thread's own.
 
 use tempfile::TempDir;
 
@@ -7,13 +7,13 @@ use super::{built, functions, sites};
 use crate::harness::report::{list, number};
 use crate::harness::{Report, Setup};
 
-/// What is reported of a program that has run to its end, and its process id.
+/// The report of a program that has run to its exit, and its PID.
 fn traced(program: &std::path::Path, argument: Option<&str>, mode: &str) -> (Report, u32) {
     let words = [Some(program.to_str().unwrap()), argument];
     let mut gpuprobe = Setup::command(words.into_iter().flatten())
         .args(["--stacks", mode])
         .spawn();
-    // Some end by the signal that they are about.
+    // Some exit by the signal that they test.
     gpuprobe.wait();
     let report = gpuprobe.final_report();
     report.assert_nothing_lost();
@@ -100,7 +100,7 @@ fn root_rust_is_named() {
     let [site] = sites(&report, pid) else {
         panic!("one site");
     };
-    // The older mangling has no type arguments.
+    // Legacy mangling has no type arguments.
     let [forward, apply] = match functions(site, "chain::main") {
         names if names.iter().any(|name| name == "chain::apply") => [
             "<chain::Linear<T> as chain::Layer>::forward",
@@ -153,13 +153,14 @@ fn root_stacks_that_are_not_the_threads_own() {
             panic!("one site");
         };
         assert_eq!(functions(site, last), path, "{what}");
-        // Where the rest is on another stack, it is said to be missing.
+        // Where the stack continues on another one, frames are reported as missing.
         let is_whole = matches!(what, "thread" | "signal");
         assert!(!is_whole || site["complete"] == true, "{what}");
     }
 }
 
-/// As deep as each other, and in the same second: what only looks the same is told apart.
+/// Stacks of the same depth, in the same second: stacks with equal innermost frames are
+/// distinguished.
 #[test]
 fn root_paths_that_part_far_out_are_told_apart() {
     let folder = TempDir::new().unwrap();

@@ -14,7 +14,8 @@ use serde_json::Value;
 use crate::harness::report::list;
 use crate::harness::{Report, standin};
 
-/// A program of `crates/stacks/tests/stacks/programs`, built so that it allocates where it would stop.
+/// A program of `crates/stacks/tests/stacks/programs`, built so that it allocates where it would
+/// stop.
 fn built(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
     let programs =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/stacks/tests/stacks/programs");
@@ -54,12 +55,12 @@ fn built(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// The call sites of a process that hold something.
+/// The call sites of a process with live memory.
 fn sites(report: &Report, pid: u32) -> &[Value] {
     list(report.process(pid), "sites")
 }
 
-/// The functions of a call site, innermost first, without what is inlined, to `last`.
+/// The functions of a call site without inlined ones, innermost first, up to `last`.
 fn functions(site: &Value, last: &str) -> Vec<String> {
     let frames = list(site, "stack").iter();
     let compiled = frames.filter(|frame| frame["inlined"] == false);

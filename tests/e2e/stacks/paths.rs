@@ -1,4 +1,4 @@
-//! Paths that a program takes as it is told: every one of them is told apart.
+//! Call paths that a program takes on command: each is distinguished.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::{functions, sites};
 use crate::harness::report::number;
 use crate::harness::{Gpuprobe, Setup, standin};
 
-/// What `tests/standin/paths.c` calls for PATH, innermost first.
+/// The functions of `tests/standin/paths.c` for PATH, innermost first.
 fn expected(depth: u32, path: u64, start: &str) -> Vec<String> {
     let names = (0..depth).map(|level| {
         if path >> level & 1 == 1 {
@@ -31,7 +31,7 @@ fn started(program: &str, arguments: &[&str]) -> (Gpuprobe, u32) {
     (gpuprobe, pid)
 }
 
-/// `attach` is the way to attach, or "" for the best.
+/// `attach` is the attach mode, or "" for the default.
 fn named(program: &str, mode: &str, attach: &str) {
     let mut arguments = vec!["--stacks", mode];
     if !attach.is_empty() {

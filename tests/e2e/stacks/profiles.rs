@@ -1,4 +1,4 @@
-//! Flame graphs and recordings of what call stacks hold.
+//! Flame graphs and recordings of live memory by call stack.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::number;
 use crate::harness::{Setup, standin};
 
-/// The weights of a folded profile, by the functions from the outermost.
+/// The weights of a folded profile by functions, outermost first.
 fn folded(path: &std::path::Path) -> Vec<(String, u64)> {
     let text = fs::read_to_string(path).unwrap();
     let line = |line: &str| {
@@ -69,7 +69,7 @@ fn root_a_flame_graph_is_as_wide_as_the_ledger() {
     recorded.sort();
     lines.sort();
     assert_eq!(recorded, lines);
-    // And in the table that others read, every stack is whole.
+    // The nsys-compatible table has every whole stack, too.
     let chains = Command::new(BINARY)
         .args([
             "report",
@@ -98,7 +98,7 @@ fn root_a_profile_of_the_peak_is_that_of_the_recording() {
     let mut gpuprobe = Setup::command([program]).args(options).start();
     gpuprobe.talk.ready();
     gpuprobe.talk.say("all 4 512");
-    // Each is freed again: the highest point is passed while the last of them is live.
+    // Each is freed again: the peak is while the last of them is live.
     gpuprobe.talk.say("pairs 3 5 1000");
     gpuprobe.talk.send("exit");
     assert_eq!(gpuprobe.exit_code(), 0);

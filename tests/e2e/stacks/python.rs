@@ -1,4 +1,4 @@
-//! Functions of Python, in programs that are run by `python -X perf`.
+//! Python functions, in programs run by `python -X perf`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::harness::{Setup, standin, wait_for};
 /// Calls by the same path: five times as many as stacks are copied in a second.
 const CALLS: u64 = 20_000;
 
-/// Every Python there is that has `-X perf`: on the search path, and pyenv's.
+/// Every Python with `-X perf`: in PATH, and pyenv's.
 fn pythons() -> Vec<PathBuf> {
     crate::harness::require_bpf();
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv"));
@@ -42,7 +42,7 @@ fn pythons() -> Vec<PathBuf> {
     found
 }
 
-/// The interpreter's frames are not walked: only the map of what it has made names functions.
+/// Interpreter frames are not walked, so that only the perf map names functions.
 const BY_MAP: [&str; 2] = ["--python", "off"];
 
 fn has_trampolines(python: &Path) -> bool {
@@ -63,7 +63,7 @@ fn words(python: &Path, way: &str) -> Vec<String> {
         .to_vec()
 }
 
-/// What was allocated by each path of Python's functions, with how many calls.
+/// Allocated bytes and calls by path of Python functions.
 fn by_path(sites: &[Value]) -> Vec<(String, u64)> {
     let mut paths: Vec<(String, u64)> = Vec::new();
     for site in sites {
@@ -90,7 +90,7 @@ fn by_path(sites: &[Value]) -> Vec<(String, u64)> {
 const OF_TRAIN: &str = "allocate < Model.forward < step < train < <module>";
 const OF_EVALUATE: &str = "allocate < Model.forward < evaluate < <module>";
 
-/// The names are read in time: when the report is made, the process has ended and its map is gone.
+/// The names are read in time: when the report is made, the process has exited and its map is gone.
 #[test]
 fn root_functions_of_python_are_named_when_their_process_has_ended() {
     for python in pythons() {
@@ -99,7 +99,7 @@ fn root_functions_of_python_are_named_when_their_process_has_ended() {
             .spawn();
         gpuprobe.wait();
         let report = gpuprobe.final_report();
-        // Without what is learnt from copies, most stacks would be parts.
+        // Without paths learnt from stack copies, most stacks would be incomplete.
         report.assert_nothing_lost();
         let pid = number(&list(&report["memleak"], "processes")[0], "pid");
         let sites = sites(&report, u32::try_from(pid).unwrap());
@@ -109,7 +109,7 @@ fn root_functions_of_python_are_named_when_their_process_has_ended() {
     }
 }
 
-/// The map is where the process sees it, under the id that the process has there.
+/// The map is in the mount namespace of the process, under its PID in its PID namespace.
 #[test]
 fn root_functions_of_python_are_named_in_namespaces_of_their_own() {
     for python in pythons() {
@@ -128,8 +128,8 @@ fn root_functions_of_python_are_named_in_namespaces_of_their_own() {
     }
 }
 
-/// What is called for the first time after gpuprobe has begun is in the map by then, too; and when
-/// gpuprobe sees that, nothing is left of the process but the map that it had found before.
+/// A function called for the first time during tracing is in the map by then; when gpuprobe sees
+/// it, only the map file that it opened earlier is left of the process.
 #[test]
 fn root_functions_of_python_that_are_called_later_are_named() {
     for python in pythons() {
@@ -156,7 +156,7 @@ fn root_functions_of_python_that_are_called_later_are_named() {
     }
 }
 
-/// A map that was not there when the process was first looked at is read while it is there.
+/// A map that is created after the process was first looked at is read while the process lives.
 #[test]
 fn root_functions_of_python_are_named_where_the_map_comes_late() {
     for python in pythons() {

@@ -1,5 +1,5 @@
-//! Names from a file that another one has replaced: what is mapped is then read by way of the kernel,
-//! which takes root. What needs no root is in `tests/stacks`.
+//! Symbols of a mapped file that was replaced on disk: they are read through /proc/PID/map_files,
+//! which needs root. The tests that need no root are in `tests/stacks`.
 
 use std::fs;
 

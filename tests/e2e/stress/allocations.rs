@@ -1,4 +1,4 @@
-//! Very many live allocations, of one kind and of many.
+//! Large numbers of live allocations, of one kind and of many.
 
 use std::collections::HashSet;
 
@@ -76,7 +76,7 @@ fn root_400_000_blocks_come_and_go() {
     check(&report, truth, &[("device", bytes, 200_000)], "many live");
 }
 
-/// Allocates in steps that the ring can hold, however slow the reader is.
+/// Allocates in steps that fit into the ring, however slow the reader is.
 fn allocate_many(talk: &mut Talk, blocks: u64) {
     for _ in 0..blocks / 40_000 {
         talk.say("alloc 512 40000");

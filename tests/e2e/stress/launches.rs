@@ -1,9 +1,9 @@
-//! Launches by many threads at once.
+//! Concurrent launches by many threads.
 
 use crate::cudatrace::{KERNELS, LAUNCHES, name, traced};
 use crate::harness::{Backend, Report, Setup, Workload, alone, said};
 
-/// The counts of the three kernels are those of a storm's reply.
+/// Asserts that the counts of the three kernels equal those in a storm's reply.
 fn check(report: &Report, pid: u32, reply: &str, launches: u64) {
     report.assert_nothing_lost();
     assert_eq!(report.launches(), [launches, 0, 0]);

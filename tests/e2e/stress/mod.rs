@@ -1,4 +1,4 @@
-//! Load: many calls, allocations, launches, threads and processes at once, all exact.
+//! Load: many concurrent calls, allocations, launches, threads and processes, all exact.
 
 mod allocations;
 mod launches;

@@ -1,4 +1,4 @@
-//! Very many processes, and very many threads.
+//! Large numbers of processes and threads.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use crate::harness::report::{Report, Totals, number};
 use crate::harness::talk::Talk;
 use crate::harness::{Backend, Setup, Truth, Workload, alone, standin, system_wide};
 
-/// More would be a process in every few milliseconds.
+/// Time limit of the whole run: 12 ms a process.
 const BOUND: Duration = Duration::from_secs(120);
 
-/// None takes longer from its start to its end, however busy the machine is.
+/// Time limit of a process, however busy the machine is.
 const LONGEST_MS: u64 = 5000;
 
 #[test]
@@ -56,7 +56,7 @@ fn root_a_thousand_threads_are_exact() {
     report.assert_no_call_lost();
     assert_eq!(report.totals(), truth.into());
     report.assert_holds(pid, truth.bytes, truth.live);
-    // Each holds what it allocated and kept.
+    // Each holds the memory that it kept.
     let threads = report.process(pid)["threads"].as_array().unwrap();
     let holding = threads.iter().filter(|t| t["live_allocations"] == 2);
     assert_eq!(holding.count(), 1000);

@@ -3,7 +3,7 @@
 use crate::harness::report::Report;
 use crate::harness::{Backend, Setup, Truth, Workload, alone, standin};
 
-/// What was seen is exact, or what is missing was counted exactly.
+/// Asserts that the totals are exact, or that the difference equals the counted losses.
 fn check(report: &Report, truth: Truth) {
     let totals = report.totals();
     let lost = report.lost("memory");
@@ -15,7 +15,7 @@ fn check(report: &Report, truth: Truth) {
     assert_eq!(seen + lost, truth.allocs + truth.frees + truth.failed);
 }
 
-/// Two threads, 200,000 pairs each, with addresses reused at once by the other thread.
+/// Two threads, 200,000 pairs each; addresses are reused at once by the other thread.
 fn race(backend: Backend, settings: &[(&str, &str)]) {
     let _alone = alone();
     let mut workload = Workload::spawn(&mut Workload::command(backend, settings));

@@ -1,4 +1,4 @@
-//! TensorFlow's allocator, which says of what it hands out where it is and how large, and no sums.
+//! TensorFlow's allocator, which reports address and size of its chunks, and no sums.
 
 use crate::harness::report::{list, number};
 
@@ -24,7 +24,7 @@ fn root_chunks_of_tensorflow_are_seen_in_the_memory_that_they_are_in() {
     chunk("MemoryAllocation", first + 4 * MIB, MIB / 2);
     chunk("MemoryDeallocation", first, MIB);
     chunk("MemoryAllocation", second + 100 * MIB, MIB);
-    // Memory of the host has an allocator, too; and other things are told in this way.
+    // There is a host memory allocator, too, and other events come through the same function.
     chunk("MemoryAllocation", 0x1000, 7 * MIB);
     chunk("MemoryDeallocation", 0x1000, 7 * MIB);
     chunk("MemoryAllocationOfNothing", first + 8 * MIB, MIB);

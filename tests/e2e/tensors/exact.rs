@@ -1,4 +1,4 @@
-//! Programs that are started by gpuprobe: all is seen.
+//! Programs that gpuprobe starts: all tensors are seen.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::{EXPANDABLE, assert_pytorch, pytorch, settled, started};
 use crate::harness::report::{list, number};
 use crate::harness::{Gpuprobe, Report};
 
-/// Functions of the program that keep tensors, and how many of which size.
+/// Functions of the program that keep tensors, with counts and sizes.
 const LEAKS: [(&str, u64, u64); 4] = [
     ("forward", 300, 5000),
     ("backward", 3, 3_000_000),
@@ -19,7 +19,7 @@ fn expected(devices: &[Device]) -> Vec<Value> {
     devices.iter().map(Device::expected).collect()
 }
 
-/// Each of [`LEAKS`] is a call site with its bytes, as the allocator rounds them.
+/// Asserts that each of [`LEAKS`] is a call site with its bytes as the allocator rounds them.
 fn check_sites(report: &Report, pid: u32) {
     let sites = list(&pytorch(report, pid)[0], "sites");
     let mut before = String::new();
@@ -57,7 +57,7 @@ fn check_sites(report: &Report, pid: u32) {
     }
 }
 
-/// What is said to be free is free: the allocator gives it back.
+/// Freed blocks are free: the allocator gives their segments back.
 fn check_empty_cache(gpuprobe: &mut Gpuprobe, pid: u32) {
     let before = snapshot(&mut gpuprobe.talk);
     let report = settled(gpuprobe, pid, &expected(&before));
@@ -76,7 +76,7 @@ fn check_empty_cache(gpuprobe: &mut Gpuprobe, pid: u32) {
     settled(gpuprobe, pid, &expected(&after));
 }
 
-/// Has the program do all that it can.
+/// Runs every command of the program.
 fn everything(settings: &[(&str, &str)]) {
     let mut gpuprobe = started(settings)
         .env("STANDIN_DEVICES", "2")
@@ -87,7 +87,7 @@ fn everything(settings: &[(&str, &str)]) {
     for (name, count, bytes) in LEAKS {
         gpuprobe.talk.say(&format!("tleak {name} {count} {bytes}"));
     }
-    // Large blocks that come and go, a little one of each segment stays; the same addresses again.
+    // Large blocks that come and go, with a small one left in each segment; then address reuse.
     gpuprobe.talk.play(
         "tmalloc a 100 20000; tfree a 19000; tmalloc b 200 9000; tmalloc c 19000000 6; \
          tmalloc d 700000 9 stream=1; tmalloc e 1500000 9 stream=2; tfree c 3; tfree d 8; tfree e 8",
@@ -95,7 +95,7 @@ fn everything(settings: &[(&str, &str)]) {
     let now = snapshot(&mut gpuprobe.talk);
     let report = settled(&gpuprobe, pid, &expected(&now));
     check_sites(&report, pid);
-    // The other device, and other threads that free.
+    // The other device, and frees by other threads.
     gpuprobe.talk.play(
         "thread x; thread y; @x setdevice 1; @x tmalloc f 3000 100; @y tfree f 60; \
          @x tmalloc g 50000000 2; @y tfree g 1; @y tfree c 1",
@@ -103,7 +103,7 @@ fn everything(settings: &[(&str, &str)]) {
     check_empty_cache(&mut gpuprobe, pid);
     gpuprobe.talk.say("tchurn 3 6000 7");
     check_empty_cache(&mut gpuprobe, pid);
-    // What was asked for is not known of all, and then of all again.
+    // Requested bytes are unknown for some tensors, then known for all.
     gpuprobe.talk.play("tfree churn; tmalloc raw 7000 3 raw");
     let mut some = expected(&snapshot(&mut gpuprobe.talk));
     some[0]["requested_bytes"].take();
@@ -114,7 +114,7 @@ fn everything(settings: &[(&str, &str)]) {
     let report = gpuprobe.final_report();
     assert_pytorch(&report, pid, &expected(&last));
     check_sites(&report, pid);
-    // What the program holds from CUDA is that, and no tensor is counted twice.
+    // The program's CUDA memory is that, and no tensor is counted twice.
     let reserved: u64 = last.iter().map(|device| device.reserved).sum();
     report.assert_holds(
         pid,

@@ -1,4 +1,4 @@
-//! A program that calls the probed function itself, and says anything.
+//! A program that calls the probed function itself with arbitrary arguments.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::harness::{Gpuprobe, Setup, alone};
 /// Calls with made-up arguments.
 const GARBAGE: u64 = 300_000;
 
-/// What a report says of the device with this number.
+/// The report's figures for the device with this number.
 fn device(devices: &[Value], number: u64) -> &Value {
     let mut found = devices.iter().filter(|device| device["device"] == number);
     found
@@ -18,7 +18,7 @@ fn device(devices: &[Value], number: u64) -> &Value {
         .unwrap_or_else(|| panic!("no device {number} in {devices:#?}"))
 }
 
-/// That a report of `device` has these figures.
+/// Asserts these figures in a report of `device`.
 fn assert_figures(devices: &[Value], number: u64, figures: &[(&str, u64)]) {
     let found = device(devices, number);
     for (key, expected) in figures {
@@ -28,12 +28,14 @@ fn assert_figures(devices: &[Value], number: u64, figures: &[(&str, u64)]) {
 
 #[test]
 fn root_blocks_that_there_are_not_are_counted_as_what_they_are() {
-    // What 700,000,000 bytes take, none of it worth splitting off; and the last sum that is told.
+    // The size class of 700,000,000 bytes, with no remainder worth splitting off; and the last
+    // reported sum.
     const SEGMENT: u64 = 700_448_768;
     const SUM: u64 = SEGMENT + 8192;
     let mut gpuprobe = started(&[]).start();
     let pid = gpuprobe.talk.ready();
-    // A segment, with one block; then blocks that are in none, one of them freed, one twice as large.
+    // A segment with one block; then blocks outside any segment, one of them freed, one twice as
+    // large.
     let block = gpuprobe.talk.say("tmalloc a 700000000");
     gpuprobe.talk.play(
         "treport 0x1000 4096 700452864 800000000; treport 0x3000 512 700453376 800000000; \
@@ -41,13 +43,13 @@ fn root_blocks_that_there_are_not_are_counted_as_what_they_are() {
          treport 0x5000 -512 700456960 800000000; treport 0 0 700456960 800000000 3; \
          treport 0 -512 700456960 800000000",
     );
-    // Of no GPU; the last device that there can be; none.
+    // On no GPU; on the highest device number; on none.
     gpuprobe.talk.play(
         "treport 0x1000 4096 1 1 type=0; treport 0x2000 -4096 1 1 type=6 index=3; \
          treport 0x7000 -512 7 8 index=239; treport 0x7000 9223372036854775807 9 9 index=239; \
          treport 0x7000 512 7 8 index=240 2; treport 0x7000 512 7 8 index=255",
     );
-    // As large as can be, and around the segment.
+    // Maximum sizes, and sizes around the segment.
     gpuprobe.talk.play(&format!(
         "treport 0x10 9223372036854775807 5 5 index=1; treport 0x20 9223372036854775807 5 5 index=1; \
          treport 0xfffffffffffffff0 9223372036854775807 5 5 index=1; \
@@ -68,7 +70,7 @@ fn root_blocks_that_there_are_not_are_counted_as_what_they_are() {
         &[
             ("allocated_bytes", SUM),
             ("reserved_bytes", 800_000_000),
-            // Without what was at 0x1000 before.
+            // Without the earlier block at 0x1000.
             ("tensors", 2),
             ("outside_bytes", 8192),
             ("before_bytes", SUM - SEGMENT - 8192),
@@ -98,12 +100,12 @@ fn root_blocks_that_there_are_not_are_counted_as_what_they_are() {
             ("unknown_frees", 1),
         ],
     );
-    // None of it is memory of the GPU.
+    // None of it is GPU memory.
     let truth = number(&report["memleak"], "live_bytes");
     assert_eq!(truth, SEGMENT);
 }
 
-/// The most memory that gpuprobe has now, in bytes.
+/// gpuprobe's peak memory so far, in bytes.
 pub(crate) fn resident_bytes(gpuprobe: &Gpuprobe) -> u64 {
     let pid = i32::try_from(gpuprobe.child.pid()).unwrap();
     let process = procfs::process::Process::new(pid).unwrap();
@@ -144,7 +146,7 @@ fn root_anything_as_a_tensor_does_no_harm() {
         devices.len()
     );
     let found = device(devices, 0);
-    // The last word is the allocator's own.
+    // The last word is printed by the allocator.
     assert_eq!(number(found, "allocated_bytes"), expected.allocated);
     assert_eq!(number(found, "reserved_bytes"), expected.reserved);
     let of_program = |site: &&Value| {

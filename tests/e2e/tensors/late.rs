@@ -1,4 +1,4 @@
-//! A program that has made tensors before anybody looked: sums are right from the first event on.
+//! A program with tensors from before the attach: sums are right from the first event on.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use super::{EXPANDABLE, differences, pytorch, running, settled};
 use crate::harness::report::number;
 use crate::harness::{Setup, Workload};
 
-/// Tensors that are made later are asked for in odd sizes.
+/// Later tensors have odd sizes.
 fn is_from_before(block: &Block) -> bool {
     block.requested.is_multiple_of(2)
 }
 
-/// What was there when gpuprobe came.
+/// State from before the attach.
 struct Before {
     mallocs: u64,
     frees: u64,
@@ -34,7 +34,7 @@ impl Before {
         }
     }
 
-    /// What a report says of what has become of it. Of segments that were not seen, it knows nothing.
+    /// The report's figures for it now. Segments from before the attach are unknown.
     fn expected(&self, now: &Device) -> Value {
         let bytes = |blocks: &mut dyn Iterator<Item = &Block>| blocks.map(|b| b.bytes).sum::<u64>();
         let seen = Device {
@@ -63,7 +63,7 @@ impl Before {
     }
 }
 
-/// The only device, and what is to be said of it, but for what is not known of frees.
+/// The expected figures for the only device, except for unknown frees.
 fn now(workload: &mut Workload, before: &Before, old_frees: u64) -> [Value; 1] {
     let devices = snapshot(workload);
     assert_eq!(devices.len(), 1);
@@ -94,7 +94,7 @@ fn attached(settings: &[(&str, &str)]) {
         "nothing was heard of yet"
     );
 
-    // The first event says it all, whether it is a tensor or the end of one.
+    // The first event, an allocation or a free, has all sums.
     workload.say("tfree old 1");
     let expected = now(&mut workload, &before, 1);
     let mut first =
@@ -105,7 +105,7 @@ fn attached(settings: &[(&str, &str)]) {
         number(&first, "allocated_bytes")
     );
 
-    // Old segments have room, and new ones are needed, too.
+    // Old segments have free blocks, and new segments are needed, too.
     workload.play("tmalloc new 10001 30; tmalloc new 3999999 3; tmalloc new 70000001 2; tmalloc new 20001 200");
     let expected = now(&mut workload, &before, 1);
     let report = settled(&gpuprobe, pid, &expected);
@@ -117,7 +117,7 @@ fn attached(settings: &[(&str, &str)]) {
         "{inside} bytes of new segments"
     );
 
-    // What was there before shrinks to nothing.
+    // Memory from before the attach shrinks to nothing.
     let mut old = u64::MAX;
     for (freed, count) in [(1 + 150, 150), (1 + 150 + 55, 55)] {
         workload.say(&format!("tfree old {count}"));
@@ -136,7 +136,7 @@ fn attached(settings: &[(&str, &str)]) {
     assert_eq!(differences(&report, pid, &expected), [] as [String; 0]);
     report.assert_nothing_lost();
 
-    // Whoever does not ask is told nothing of it, and all the rest.
+    // With `--tensors off`, only the tensor figures are absent.
     let without = off.stop();
     assert_eq!(pytorch(&without, pid), &[] as &[Value]);
     assert_eq!(without.totals(), report.totals());

@@ -1,4 +1,4 @@
-//! Tensors that cannot be kept up with are counted, and take no room from memory calls.
+//! Lost tensor events are counted, and do not displace memory calls.
 
 use nix::sys::signal::Signal;
 
@@ -20,7 +20,7 @@ fn root_tensors_beyond_a_full_ring_are_counted_exactly_and_no_memory_calls() {
     workload.say("tflood 2 140000 4096");
     workload.say(&format!("alloc 12345 {CALLS}"));
     gpuprobe.child.signal(Signal::SIGCONT);
-    // Whatever was lost, the next one knows the sums.
+    // The first event after a loss has the right sums.
     gpuprobe.report_where("the loss", |report| report.lost("tensors") > 0);
     workload.say("tleak backward 2 512");
     let now = snapshot(&mut workload)[0].clone();

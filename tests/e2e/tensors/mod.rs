@@ -1,5 +1,5 @@
-//! What PyTorch's allocator has handed out: every number is compared with what the stand-in's allocator
-//! says itself.
+//! Allocations of PyTorch's caching allocator: every figure is compared with the stand-in
+//! allocator's own.
 
 mod chunks;
 mod exact;
@@ -20,15 +20,15 @@ use serde_json::Value;
 use crate::harness::report::list;
 use crate::harness::{DEADLINE, Gpuprobe, Report, Setup, Workload, standin};
 
-/// The setting that has memory mapped piece by piece.
+/// The setting for expandable segments.
 const EXPANDABLE: (&str, &str) = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
 
-/// The program that has the allocator.
+/// The program with the allocator.
 fn program() -> String {
     standin().path("torchlike").to_str().unwrap().to_owned()
 }
 
-/// Has gpuprobe start the program.
+/// Runs the program as a command of gpuprobe.
 fn started(settings: &[(&str, &str)]) -> Setup {
     let setup = Setup::command([program()]);
     settings
@@ -36,12 +36,12 @@ fn started(settings: &[(&str, &str)]) -> Setup {
         .fold(setup, |setup, (name, value)| setup.env(name, value))
 }
 
-/// The program, which nobody traces yet.
+/// The program, untraced.
 fn running(settings: &[(&str, &str)]) -> Workload {
     Workload::spawn(Command::new(program()).envs(settings.iter().copied()))
 }
 
-/// What a report says of PyTorch in a process: of each device.
+/// The PyTorch figures of a process in a report, by device.
 fn pytorch(report: &Report, pid: u32) -> &[Value] {
     let process = report.process(pid);
     process
@@ -49,7 +49,7 @@ fn pytorch(report: &Report, pid: u32) -> &[Value] {
         .map_or(&[], |_| list(process, "pytorch"))
 }
 
-/// Where a report says anything else than what is expected of each device.
+/// Differences between a report and the expected figures of each device.
 fn differences(report: &Report, pid: u32, expected: &[Value]) -> Vec<String> {
     let found = report.entries(pid);
     let found = found
@@ -80,7 +80,7 @@ fn assert_pytorch(report: &Report, pid: u32, expected: &[Value]) {
     report.assert_nothing_lost();
 }
 
-/// Waits for a report that says what is expected, of a program that does nothing now.
+/// Waits for a report with the expected figures; the program is idle.
 fn settled(gpuprobe: &Gpuprobe, pid: u32, expected: &[Value]) -> Report {
     let end = Instant::now() + DEADLINE / 4;
     loop {

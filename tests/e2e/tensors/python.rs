@@ -1,4 +1,4 @@
-//! Tensors that a Python program makes: their call sites are its lines.
+//! Tensors of a Python program: their call sites are its lines.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,14 +17,14 @@ use crate::pythons::pythons;
 /// Function, file and line, innermost first.
 type Frames = Vec<(String, String, u64)>;
 
-/// What was made and what is kept: numbers and bytes.
+/// Allocated and live tensors: counts and bytes.
 type Sums = [u64; 4];
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-/// What the program says that it made, by the frames.
+/// The program's own figures by frames.
 fn told(talk: &mut Talk) -> BTreeMap<Frames, Sums> {
     let mut sums: BTreeMap<Frames, Sums> = BTreeMap::new();
     loop {
@@ -43,7 +43,7 @@ fn told(talk: &mut Talk) -> BTreeMap<Frames, Sums> {
     }
 }
 
-/// What a report says, likewise.
+/// The report's figures by frames.
 fn found(sites: &[Value]) -> BTreeMap<Frames, Sums> {
     let one = |site: &Value| {
         let frames = list(site, "stack").iter();
@@ -101,7 +101,7 @@ fn root_tensors_of_python_have_its_lines() {
         number(allocator, "segments")
     );
     assert!(page.contains(&head), "no '{head}' in:\n{page}");
-    // The line where most is kept comes first.
+    // The line that holds most is first.
     let (frames, sums) = told.iter().max_by_key(|(_, sums)| sums[3]).unwrap();
     let (kept, line) = (sums[3] as f64 / f64::from(1 << 20), frames[0].2);
     let row = page

@@ -1,4 +1,4 @@
-//! A recording has every tensor, and its replay says what was said live.
+//! A recording has every tensor, and its replay equals the live report.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use super::truth::{Device, snapshot};
 use super::{assert_pytorch, started};
 use crate::harness::gpuprobe::BINARY;
 
-/// What a recording says of a block that was handed out.
+/// A block's columns in a recording.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     bytes: u64,
@@ -20,12 +20,12 @@ struct Row {
     has_stack: bool,
 }
 
-/// What was handed out of the rows' first to its last, and sums.
+/// The blocks from the first row to the last, and sums.
 #[derive(Debug, Default)]
 struct Recorded {
     mallocs: u64,
     frees: u64,
-    /// Of the last row: allocated and reserved.
+    /// Allocated and reserved bytes of the last row.
     sums: (u64, u64),
     live: BTreeMap<u64, Row>,
 }
@@ -73,7 +73,7 @@ fn recorded(file: &std::path::Path) -> BTreeMap<u64, Recorded> {
     devices
 }
 
-/// Equal in every block that is live.
+/// Equal for every live block.
 fn check(found: &Recorded, truth: &Device) {
     assert_eq!((found.mallocs, found.frees), (truth.mallocs, truth.frees));
     assert_eq!(found.sums, (truth.allocated, truth.reserved));

@@ -1,4 +1,4 @@
-//! A snapshot for PyTorch's viewers is what the allocator itself says, block by block.
+//! Snapshots for PyTorch's viewers equal the allocator's own, block by block.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,10 +13,10 @@ use crate::harness::gpuprobe::BINARY;
 use crate::harness::report::{list, number};
 use crate::harness::{Gpuprobe, Setup};
 
-/// The stream of memory that is not PyTorch's.
+/// The stream number of memory outside PyTorch.
 const NO_STREAM: i64 = -2;
 
-/// What a program writes, and what it says besides.
+/// The program's own snapshots and its other replies.
 fn output(command: &mut Command) -> (String, String) {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -25,7 +25,7 @@ fn output(command: &mut Command) -> (String, String) {
     (written, said)
 }
 
-/// Exports a recording. What viewers ask for is checked; returns the snapshot, and what was said.
+/// Exports a recording and checks what viewers require; returns the snapshot, and the messages.
 fn export(file: &Path) -> (Value, String) {
     let snapshot = file.with_extension("pickle");
     let mut export = Command::new(BINARY);
@@ -49,7 +49,7 @@ fn of_torch(snapshot: &Value) -> Vec<&Value> {
         .collect()
 }
 
-/// The segments of all devices, as a snapshot is to have them.
+/// The segments of all devices, as a snapshot should have them.
 fn expected(devices: &[Device]) -> Vec<Value> {
     let mut all = Vec::new();
     for device in devices {
@@ -74,7 +74,7 @@ fn expected(devices: &[Device]) -> Vec<Value> {
     all
 }
 
-/// The same of a segment of a snapshot.
+/// The segment of a snapshot in the same form.
 fn found(segment: &Value) -> Value {
     let blocks = list(segment, "blocks").iter();
     let blocks = blocks.map(|b| json!([b["address"], b["size"], b["requested_size"], b["state"]]));
@@ -92,7 +92,7 @@ fn found(segment: &Value) -> Value {
     found
 }
 
-/// Records with everything that is told of tensors.
+/// Records all tensor events.
 fn record(setup: Setup, file: &Path) -> Gpuprobe {
     let options = ["--tensors", "requested", "--record", file.to_str().unwrap()];
     setup.interval("50ms").args(options).start()
@@ -146,7 +146,7 @@ fn root_a_snapshot_of_a_late_start_has_what_was_seen() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("run.sqlite");
     let mut workload = running(&[]);
-    // What is made later is asked for in odd sizes.
+    // Later tensors have odd sizes.
     workload.play("tmalloc a 5000000 12; tmalloc s 1000 40; tfree a 6");
     let mut gpuprobe = record(Setup::pid(workload.pid), &file);
     workload.play("tmalloc b 3000001 20; tfree s 10; tmalloc c 701 30; tfree b 4");

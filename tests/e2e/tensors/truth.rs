@@ -1,4 +1,4 @@
-//! What the allocator says itself, in the reply to `tsnapshot`, and what follows from that.
+//! The allocator's own state, from the reply to `tsnapshot`, and the expected figures.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 pub(super) struct Block {
     pub(super) address: u64,
     pub(super) bytes: u64,
-    /// As asked for; 0 if it is free.
+    /// Requested bytes; 0 if it is free.
     pub(super) requested: u64,
     pub(super) is_live: bool,
 }
@@ -28,7 +28,7 @@ pub(super) struct Segment {
     pub(super) blocks: Vec<Block>,
 }
 
-/// A device that the allocator was asked for memory of.
+/// A device with memory requests.
 #[derive(Clone, Debug)]
 pub(super) struct Device {
     pub(super) number: u64,
@@ -79,7 +79,7 @@ fn segment(told: &Value) -> Segment {
 }
 
 impl Segment {
-    /// What goes back to CUDA as one: where it begins, and where it ends.
+    /// Start and end of the range that is released to CUDA as a whole.
     fn pieces(&self) -> Vec<(u64, u64)> {
         let bytes = match (self.is_expandable, self.is_small) {
             (false, _) => self.bytes,
@@ -105,7 +105,8 @@ impl Device {
         self.segments.iter().flat_map(Segment::live)
     }
 
-    /// What a report says of it, of a program that was traced from the start, with what was asked for.
+    /// The report's figures for a program that was traced from the start with requested bytes
+    /// known.
     pub(super) fn expected(&self) -> Value {
         let free = || self.segments.iter().flat_map(Segment::free);
         let fits = self.segments.iter().flat_map(|segment| {

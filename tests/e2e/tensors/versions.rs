@@ -1,4 +1,4 @@
-//! Versions of PyTorch, and the ways in which gpuprobe attaches.
+//! Versions of PyTorch, and attach modes.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::harness::report::number;
 use crate::harness::talk::Talk;
 use crate::harness::{OwnCopy, Setup, Workload, copy_program, standin, system_wide};
 
-/// Something of everything, on one device. Gives what is to be said of it.
+/// Runs every kind of event on one device; returns the expected figures.
 fn play(talk: &mut Talk, makes_requests: bool) -> Vec<Value> {
     talk.play(
         "tmalloc a 1000 200; tmalloc b 900000 9 stream=3; tfree a 60; tmalloc c 30000000 3; \
@@ -37,7 +37,7 @@ fn root_versions_of_pytorch_on_the_whole_host() {
     let mut workloads: Vec<_> = folders.map(of_version).into();
     let mut too_old = vec![of_version("c10_1_9")];
     let mut gpuprobe = Setup::everything().start();
-    // Their libraries are probed by now: these are seen from their first call.
+    // Their libraries are already attached to: they are traced from their first call.
     workloads.extend(folders.map(of_version));
     too_old.push(of_version("c10_1_9"));
     let mut uncached = Command::new(program());
@@ -56,7 +56,7 @@ fn root_versions_of_pytorch_on_the_whole_host() {
         let found = &pytorch(&report, workload.pid)[0];
         assert!(found.get("sites").is_none(), "no call stacks are taken");
     }
-    // What PyTorch had from CUDA is seen whatever it does with that.
+    // PyTorch's CUDA memory is seen independently of the tensors.
     for workload in &mut too_old {
         let reserved = snapshot(workload)[0].reserved;
         let segments = snapshot(workload)[0].segments.len() as u64;
@@ -72,7 +72,7 @@ fn root_versions_of_pytorch_on_the_whole_host() {
     assert!(about[0].contains("c10_1_9/libc10.so"), "{about:#?}");
 }
 
-/// A copy of the program for a tracer that attaches in this way.
+/// A copy of the program for a tracer in this attach mode.
 fn copy_for(kind: &str) -> OwnCopy {
     let copy = OwnCopy::for_attach(kind);
     for file in ["torchlike", "libc10.so", "libc10_cuda.so"] {

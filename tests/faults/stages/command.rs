@@ -1,4 +1,4 @@
-//! The same with a command, which goes on, and with what guards it.
+//! Kills of a gpuprobe that runs a command: the command goes on, and its guard exits.
 
 use procfs::process::Process;
 
@@ -7,7 +7,7 @@ use super::{ALLOCATIONS, until_hit, wait_until_unprobed};
 use crate::harness::child::{children_of, raw, state_of};
 use crate::harness::{Backend, OwnCopy, Setup, wait_for};
 
-/// All that descends from a process.
+/// All descendants of a process.
 fn descendants_of(pid: u32) -> Vec<u32> {
     let children = children_of(pid);
     let below = children.iter().copied().flat_map(descendants_of);
@@ -22,7 +22,7 @@ fn is_guard(pid: u32) -> bool {
 fn wait_until_gone(pids: &[u32], what: &str) {
     wait_for(what, || {
         let mut states = pids.iter().map(|&pid| state_of(pid));
-        // Whoever inherits them may leave them unburied.
+        // The process that inherits them may leave them as zombies.
         states
             .all(|state| matches!(state, Some('Z') | None))
             .then_some(())
@@ -34,7 +34,7 @@ fn killed_at(copy: &OwnCopy, kind: &str, stage: Stage) -> bool {
     let mut setup = Setup::command([copy.standin().program_text(Backend::Shared)])
         .args(["--attach", kind, "--api", "driver"]);
     if matches!(stage, Stage::LastReport | Stage::Ending) {
-        // Its end, while the command goes on.
+        // gpuprobe's exit, while the command goes on.
         setup = setup.args(["--duration", "1s"]);
     }
     let mut doomed = Doomed::spawn(setup, stage);
@@ -54,7 +54,7 @@ fn killed_at(copy: &OwnCopy, kind: &str, stage: Stage) -> bool {
     let (was_in, _) = doomed.wait(&objects);
     let talk = &mut doomed.gpuprobe.talk;
     if let Some(command) = command {
-        // The guard goes at once, while the command still runs.
+        // The guard exits at once, while the command still runs.
         let is_guarded = stage != Stage::Ending;
         assert!(!is_guarded || guards.len() == 2, "the guard and its member");
         wait_until_gone(&guards, "the guard to go");

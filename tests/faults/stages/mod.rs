@@ -1,5 +1,5 @@
-//! gpuprobe is killed at every stage of a run. Nothing of it stays in the kernel, the traced program
-//! goes on unharmed, and what was recorded can be read.
+//! gpuprobe is killed at every stage of a run. Nothing of it stays in the kernel, the traced
+//! program goes on unharmed, and the recording can be read.
 
 mod command;
 mod stage;
@@ -16,16 +16,16 @@ use crate::harness::{Backend, Objects, OwnCopy, Setup, Workload, wait_within};
 use crate::rounds;
 use stage::{Doomed, Stage, count};
 
-/// Removing perf-event uprobes takes long.
+/// Timeout of removing perf-event uprobes.
 const REMOVAL: Duration = Duration::from_secs(300);
 
-/// How often a stage is tried that is over too soon on a busy machine.
+/// Attempts at a stage that is over too soon on a busy machine.
 const TRIES: usize = 20;
 
-/// More than a pipe has room for, in a report.
+/// Allocations whose report exceeds the capacity of a pipe.
 const ALLOCATIONS: u64 = 5000;
 
-/// What there is of a recording is whole; one of a run that traced can be read.
+/// Asserts that the recording, if any, is consistent; that of a run that traced can be read.
 fn check_recording(file: &Path, traced: bool) {
     if !file.exists() {
         assert!(!traced, "there is a recording");
@@ -43,9 +43,9 @@ fn check_recording(file: &Path, traced: bool) {
     assert!(report.status.success() || !traced, "{said}");
 }
 
-/// Waits until no breakpoint is left in a process. Whoever is killed in the middle of removing
-/// probes leaves some behind: the kernel changes no code for one that is about to die. Those are
-/// removed by the next.
+/// Waits until a process has no breakpoints. A process that is killed while it removes probes
+/// leaves some behind: the kernel does not change code for an exiting process. The next tracer
+/// removes those.
 fn wait_until_unprobed(pid: u32, kind: &str, stage: Stage) {
     if stage == Stage::Ending {
         let next = Setup::pid(pid).args(["--attach", kind, "--api", "driver"]);
@@ -56,8 +56,8 @@ fn wait_until_unprobed(pid: u32, kind: &str, stage: Stage) {
     });
 }
 
-/// Has `round` kill one gpuprobe, until so many were in their stage when they were killed: it says
-/// which were. `all` are wanted in all rounds.
+/// Runs `round`, which kills one gpuprobe and returns whether that was in its stage, until enough
+/// were. `all` is the number of hits with every round enabled.
 fn until_hit(stage: Stage, all: usize, mut round: impl FnMut(usize) -> bool) {
     let wanted = rounds(all);
     let mut tried = 0;
@@ -69,7 +69,7 @@ fn until_hit(stage: Stage, all: usize, mut round: impl FnMut(usize) -> bool) {
     }
 }
 
-/// Kills one gpuprobe at each of the stages, so often.
+/// Kills one gpuprobe at each of the stages, this many times.
 fn killed_at(kind: &str, stages: &[(Stage, usize)]) {
     let copy = OwnCopy::for_attach(kind);
     let folder = TempDir::new().unwrap();
@@ -105,7 +105,7 @@ fn killed_at(kind: &str, stages: &[(Stage, usize)]) {
     assert_eq!((truth.failed, truth.frees), (0, 0));
 }
 
-/// How many links, programs and maps it has in the end.
+/// The number of its links, programs and maps after attaching.
 fn all_objects(kind: &str) -> usize {
     let copy = OwnCopy::for_attach(kind);
     let workload = Workload::of(&copy, Backend::Shared);
@@ -118,8 +118,8 @@ fn all_objects(kind: &str) -> usize {
 
 #[test]
 fn root_killed_while_it_starts_and_attaches_it_leaves_nothing() {
-    // Percent of all. More than half are maps, then come a few programs, then links: with perf
-    // events one for each function.
+    // Percent of all. More than half are maps, then a few programs, then links: one for each
+    // function with perf events.
     let most = [0, 25, 50, 70, 80, 85, 90, 95];
     for (kind, moments) in [
         ("session", &most[..]),
@@ -127,7 +127,7 @@ fn root_killed_while_it_starts_and_attaches_it_leaves_nothing() {
         ("perf", &[50]),
     ] {
         let all = all_objects(kind);
-        // From the last on, of which some have links.
+        // From the last on, some of which have links.
         let moments = moments.iter().rev().step_by(8 / rounds(8));
         let stages = moments.map(|&part| (Stage::Starting(all * part / 100), 1));
         killed_at(kind, &stages.collect::<Vec<_>>());
@@ -141,7 +141,7 @@ fn root_killed_while_it_traces_and_reports_it_leaves_nothing() {
 
 #[test]
 fn root_killed_while_it_ends_it_leaves_nothing() {
-    // With perf events what is left to do takes so long that `killed` has it.
+    // Removing perf events takes so long that `killed` tests it.
     for (kind, times) in [("session", 4), ("multi", 2)] {
         killed_at(kind, &[(Stage::LastReport, 1), (Stage::Ending, times)]);
     }

@@ -1,4 +1,4 @@
-//! Moments of a run, how they are reached, and whether it was in them when it was killed.
+//! Stages of a run, how to reach them, and whether gpuprobe was in one when it was killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -16,12 +16,12 @@ use super::REMOVAL;
 use crate::harness::child::{shell_code, state_of};
 use crate::harness::{DEADLINE, Gpuprobe, Objects, Setup, wait_for, wait_within};
 
-/// A moment at which gpuprobe is killed.
+/// A stage at which gpuprobe is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It has so many links, programs and maps in the kernel, and does not trace yet.
+    /// It has this many links, programs and maps in the kernel, and does not trace yet.
     Starting(usize),
-    /// It says that it traces.
+    /// It has printed that it traces.
     Tracing,
     /// It is in the middle of writing a report.
     Reporting,
@@ -31,7 +31,7 @@ pub(super) enum Stage {
     Ending,
 }
 
-/// A pipe that nobody reads.
+/// A pipe without a reader.
 struct Pipe {
     path: PathBuf,
     ours: File,
@@ -53,7 +53,7 @@ impl Pipe {
         }
     }
 
-    /// What is in it.
+    /// The unread content.
     fn content(&mut self) -> Vec<u8> {
         let mut content = Vec::new();
         let end = self.ours.read_to_end(&mut content);
@@ -66,9 +66,9 @@ impl Pipe {
 pub(super) struct Doomed {
     pub(super) gpuprobe: Gpuprobe,
     stage: Stage,
-    /// Where reports go that it is to be in the middle of.
+    /// The pipe for reports, if the stage is in the middle of one.
     pipe: Option<Pipe>,
-    /// What it had when it traced.
+    /// Its BPF objects once it traced.
     had: Objects,
 }
 
@@ -114,8 +114,9 @@ impl Doomed {
         matches!(state_of(self.pid()), Some('Z') | None)
     }
 
-    /// Waits until it is in its stage, or beyond. Once it traces, `make_work` has the traced
-    /// program make more allocations than a pipe has room for, and `end` tells gpuprobe to end.
+    /// Waits until it is in its stage, or beyond. Once it traces, `make_work` makes more
+    /// allocations in the traced program than a report in a pipe can hold, and `end` stops
+    /// gpuprobe.
     pub(super) fn reach(&mut self, make_work: impl FnOnce(&mut Self), end: impl FnOnce(&mut Self)) {
         if let Stage::Starting(least) = self.stage {
             return self.wait_without_pause(|doomed| {
@@ -140,7 +141,7 @@ impl Doomed {
         }
     }
 
-    /// What is waited for does not last.
+    /// The awaited state is transient.
     fn wait_without_pause(&self, done: impl Fn(&Self) -> bool) {
         let end = Instant::now() + DEADLINE;
         while !done(self) && !self.has_ended() {
@@ -148,7 +149,7 @@ impl Doomed {
         }
     }
 
-    /// Whether it waits for somebody to read what it writes to `path`.
+    /// Whether it is blocked on a write to `path`.
     fn writes_to(&self, path: &Path) -> bool {
         let process = format!("/proc/{}", self.pid());
         let call = fs::read_to_string(format!("{process}/syscall")).unwrap_or_default();
@@ -160,7 +161,7 @@ impl Doomed {
         number == Some(libc::SYS_write) && file.and_then(target).is_some_and(|to| to == path)
     }
 
-    /// Stops it for good: what it has now is what it will ever have had.
+    /// Stops it for good: its BPF objects are final.
     pub(super) fn stop(&self) -> Objects {
         Objects::of_stopped(&self.gpuprobe)
     }
@@ -169,8 +170,9 @@ impl Doomed {
         self.gpuprobe.child.signal(Signal::SIGKILL);
     }
 
-    /// Waits for its end, and that of all that it had; it had `objects` when it was stopped.
-    /// Whether it was killed in its stage, and whether it had said that it traces.
+    /// Waits until it has exited and all of its objects are gone; it had `objects` when it was
+    /// stopped. Returns whether it was killed in its stage, and whether it had printed that it
+    /// traces.
     pub(super) fn wait(&mut self, objects: &Objects) -> (bool, bool) {
         let status = wait_within(REMOVAL, "the end of gpuprobe", || {
             self.gpuprobe.child.streams().try_wait().unwrap()

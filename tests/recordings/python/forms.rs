@@ -1,4 +1,4 @@
-//! What each format makes of lines of Python.
+//! Python frames in each output format.
 
 use std::fs;
 use std::io::Read;
@@ -31,7 +31,7 @@ fn json_has_all_frames_in_order() {
     ] {
         let stack = sites(&report)[0]["stack"].as_array().unwrap();
         assert_eq!(stack[0]["function"], "cudaMalloc");
-        // Innermost first: a library's line, what ran it, and so on to the user's.
+        // Innermost first: a library's line, its caller, and so on to the user's.
         assert_eq!(stack[5]["function"], "Function.apply");
         assert_eq!(stack[6]["function"], "_PyEval_EvalFrameDefault");
         let place = stack.iter().position(|frame| *frame == step()).unwrap();
@@ -113,7 +113,7 @@ fn older_recordings_are_read() {
     assert!(first["stack"].as_array().unwrap().contains(&expected));
 }
 
-/// The folded stacks, the picture and the message of a file.
+/// The folded stacks, the plot and the message of a file.
 fn profiles(folder: &Folder, arguments: &[&str]) -> (String, String, Proto) {
     let path = |name: &str| folder.path(name).to_str().unwrap().to_owned();
     let [folded, svg, pprof] = ["folded", "flames.svg", "profile.pb.gz"].map(path);
@@ -156,7 +156,7 @@ fn profiles_have_lines_and_no_interpreter() {
         .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
         .sum();
     assert_eq!(sum, 1392 * MIB);
-    // What is hostile is one frame: of no number at its end, and with no sign that ends it.
+    // A hostile name is one frame: without a number at its end or a separator.
     assert!(
         folded.contains(";\\u{1b}]0:x\\u{7}: name 7 (a b:c d.py:9);"),
         "{folded}"
@@ -234,7 +234,7 @@ fn traces_have_lines() {
     );
 }
 
-/// The stack of a site by its number, in text.
+/// The text of a site's stack by its number.
 fn shown(folder: &Folder, arguments: &[&str]) -> Vec<String> {
     let file = folder.path("python.sqlite");
     let text = replay(&file, &[&["--last"], arguments].concat());
@@ -282,7 +282,7 @@ fn no_listing_of_a_site_is_long() {
     }
 }
 
-/// The source is told when it is known, and again when it is known better.
+/// The source is recorded when it is known, and again when it is more exact.
 #[test]
 fn notes_carry_lines() {
     let folder = Folder::new();

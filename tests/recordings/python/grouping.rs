@@ -1,4 +1,4 @@
-//! Which call stacks are one call site.
+//! Grouping of call stacks into call sites.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{MIB, folder, leakage, replayed, sites};
 use crate::replay::replay;
 
-/// What sums up, of all sites.
+/// The sums of a site, for all sites.
 fn sum(sites: &[Value], what: &str) -> i64 {
     sites.iter().map(|site| site[what].as_i64().unwrap()).sum()
 }
@@ -38,21 +38,21 @@ fn a_line_of_the_users_is_one_site() {
         assert_eq!(first["stack"][2]["function"], "THPVariable_mul");
         let called = (&first["api"], &first["other_apis"]);
         assert_eq!(called, (&"cudaMalloc".into(), &json!(["cudaMallocAsync"])));
-        // 552 to 808 MiB were held at a time: it is not known how many.
+        // 552 to 808 MiB were live at once: the exact peak is unknown.
         assert_eq!(first["peak_bytes"], Value::Null);
         let single = |site: &Value| site["variants"] == 1 && site["peak_bytes"].is_u64();
         assert!(together[1..].iter().chain(apart).all(single));
         for what in ["live_bytes", "live_allocations", "host_bytes"] {
             assert_eq!(sum(together, what), sum(apart, what), "{what}");
         }
-        // The freed one is a part of the site, and no site of its own.
+        // The freed variant is a part of the site, and no site of its own.
         let freed = i64::try_from(256 * MIB).unwrap();
         assert_eq!(
             sum(together, "alloc_bytes"),
             sum(apart, "alloc_bytes") + freed
         );
         assert_eq!(sum(together, "freed_bytes"), freed);
-        // Memory of the host at the same lines is another site.
+        // Host memory at the same lines is another site.
         let pinned = together
             .iter()
             .find(|site| site["kinds"] == json!(["pinned"]));
@@ -88,7 +88,7 @@ fn any_number_of_a_site_finds_it() {
     };
     let found = of("0");
     assert!(found.contains("peak 552.00 MiB to 808.00 MiB"), "{found}");
-    // 1 holds nothing any more; its memory and that of 2 is of this site.
+    // 1 holds nothing any more; its memory and that of 2 are of this site.
     assert_eq!(of("1"), found);
     assert_eq!(of("2"), found);
     assert_eq!(
@@ -105,7 +105,7 @@ fn any_number_of_a_site_finds_it() {
     );
 }
 
-/// A file tells what the live run told, site by site.
+/// A report of the file equals the live report, site by site.
 #[test]
 fn files_have_the_same_sites() {
     let folder = folder();
@@ -122,7 +122,7 @@ fn files_have_the_same_sites() {
                     "complete",
                 ];
                 let told = told.map(|key| site[key].to_string()).join(" ");
-                // The tables have no tabs and ends of lines.
+                // Tables contain no tabs or newlines within fields.
                 let stack = site["stack"]
                     .to_string()
                     .replace("\\t", " ")

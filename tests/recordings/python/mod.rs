@@ -1,4 +1,4 @@
-//! Python frames in everything that has call stacks.
+//! Python frames in every output with call stacks.
 
 mod forms;
 mod grouping;
@@ -24,7 +24,7 @@ fn replayed(folder: &Folder, arguments: &[&str]) -> Value {
     serde_json::from_str(&replay(&file, &words)).unwrap()
 }
 
-/// The same of the tables.
+/// The same sites from the tables.
 fn leakage(folder: &Folder, arguments: &[&str]) -> Value {
     let words = [&["--analysis", "leakage", "--host"], arguments].concat();
     report_json(&folder.path("python.sqlite"), &words)

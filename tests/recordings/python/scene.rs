@@ -1,4 +1,4 @@
-//! A recorded run of a Python program: stacks as `PyTorch` has them, deep ones, cut ones, hostile ones.
+//! A synthetic run of a Python program: `PyTorch` stacks, and deep, truncated and hostile ones.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ const BINDINGS: &str = "/venv/lib/python3.12/site-packages/torch/lib/libtorch_py
 const C10: &str = "/venv/lib/python3.12/site-packages/torch/lib/libc10_cuda.so";
 const PYTHON: &str = "/usr/bin/python3.12";
 const CUDART: &str = "/usr/lib/libcudart.so.12";
-/// What is made at run time has its address.
+/// Code generated at run time has its address.
 const JIT: u64 = 0x7f00_0000_1000;
 
 /// One frame of a stack.
@@ -26,13 +26,13 @@ pub(super) enum At<'a> {
     Native(&'a str, &'a str),
     /// A line of Python: function, file, line and text.
     Line(&'a str, &'a str, u32, &'a str),
-    /// What is missing.
+    /// A marker of missing frames.
     Marker(&'a str),
     /// As `python -X perf` names it: function and file.
     Perf(&'a str, &'a str),
 }
 
-/// Knows frames by numbers, and a recorder that is told of them.
+/// Frame ids, and a recorder that gets the frames.
 pub(super) struct Scene {
     pub(super) recorder: Player,
     places: u32,
@@ -100,7 +100,7 @@ impl Scene {
         location
     }
 
-    /// A stack, innermost first, by its number.
+    /// Records a stack, innermost first; returns its id.
     pub(super) fn stack(&mut self, frames: &[At<'_>], is_complete: bool) -> u64 {
         let each = frames.iter().enumerate();
         let locations = each
@@ -130,7 +130,7 @@ fn named(location: &Location, function: &str, module: &str) -> Frame {
 
 const EVAL: At<'_> = At::Native("_PyEval_EvalFrameDefault", PYTHON);
 const CUDA_MALLOC: At<'_> = At::Native("cudaMalloc", CUDART);
-/// Below every stack of the main thread.
+/// The outermost frames of every stack of the main thread.
 const START: [At<'_>; 3] = [
     At::Native("main", PYTHON),
     At::Native("__libc_start_call_main", "/usr/lib/libc.so.6"),
@@ -144,7 +144,8 @@ pub(super) const STEP: At<'_> = At::Line(
 );
 const MODULE: At<'_> = At::Line("<module>", "/home/ada/train.py", 63, "training_step(batch)");
 
-/// Lines of installed packages: `transformers 14, torch.nn 9, torch.autograd 8`, as calls nest them.
+/// Lines of installed packages: `transformers 14, torch.nn 9, torch.autograd 8`, nested as calls
+/// are.
 pub(super) fn libraries() -> Vec<At<'static>> {
     let line = |index: u32| {
         let (function, file) = match index % 31 {
@@ -161,7 +162,7 @@ pub(super) fn libraries() -> Vec<At<'static>> {
     (0..31).flat_map(|index| [line(index), EVAL]).collect()
 }
 
-/// `PyTorch`'s stack of a multiplication, which was reached through this function of the bindings.
+/// `PyTorch`'s stack of a multiplication, called through this function of the bindings.
 pub(super) fn multiplication(allocates: At<'static>, bindings: &'static str) -> Vec<At<'static>> {
     let mut frames = vec![
         allocates,
@@ -182,7 +183,7 @@ pub(super) fn multiplication(allocates: At<'static>, bindings: &'static str) -> 
     frames
 }
 
-/// A Python program: two live reports and one after its end.
+/// A Python program: two live reports and one after its exit.
 pub(crate) fn record(path: &Path) {
     let mut scene = Scene::new(path);
     let variants = [
@@ -228,7 +229,7 @@ pub(crate) fn record(path: &Path) {
     scene.recorder.finish();
 }
 
-/// Stacks of all other sorts, and whether they reach the beginning of their thread.
+/// Stacks of all other sorts, and whether they are complete to the thread's start.
 fn others() -> Vec<(Vec<At<'static>>, bool)> {
     let native = |function| At::Native(function, TORCH);
     let mut library = vec![CUDA_MALLOC, native("at::_ops::zeros::call(int)"), EVAL];
@@ -256,7 +257,7 @@ fn others() -> Vec<(Vec<At<'static>>, bool)> {
     ]
 }
 
-/// A recursion of 40 lines of the user's.
+/// A recursion of 40 lines of the user's code.
 fn deep() -> Vec<At<'static>> {
     let native = |function| At::Native(function, TORCH);
     let mut deep = vec![
@@ -307,7 +308,7 @@ fn perf() -> Vec<At<'static>> {
     ]
 }
 
-/// A thread of a library, in which there is no Python.
+/// A library's thread without Python.
 fn thread() -> Vec<At<'static>> {
     let apply = |number: u32| {
         let name = format!("torch::autograd::Node{number}::apply()");

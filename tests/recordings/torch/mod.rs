@@ -17,7 +17,7 @@ use crate::scene::MEMORY;
 use crate::{Folder, gpuprobe};
 use scene::{CUBLAS_STACK, MIB, MODULE_STACK, NCCL_STACK, SEGMENT_STACK, STEP_STACK, Scene};
 
-/// What Python makes of a snapshot, which must be as the viewers need it; and what was said.
+/// A snapshot as unpickled by Python, checked for the viewers' requirements; and the messages.
 struct Exported {
     snapshot: Value,
     said: String,
@@ -39,7 +39,7 @@ fn export(folder: &Folder, file: &Path, options: &[&str]) -> Exported {
     Exported { snapshot, said }
 }
 
-/// What Python writes, without an error.
+/// Standard output of Python, which must succeed.
 fn python(arguments: &[&str]) -> String {
     let output = Command::new("python3").arg("-B").args(arguments).output();
     let output = output.expect("these tests need python3");
@@ -50,7 +50,8 @@ fn python(arguments: &[&str]) -> String {
 }
 
 impl Exported {
-    /// Address, bytes, bytes in use and requested, and category of the block of what is not PyTorch's.
+    /// Address, bytes, live and requested bytes, and category of the block of memory outside
+    /// PyTorch.
     fn segments(&self, device: u64) -> Vec<(u64, u64, u64, u64)> {
         let all = self.snapshot["segments"].as_array().unwrap().iter();
         let here = all.filter(|segment| segment["device"] == device);
@@ -66,7 +67,7 @@ impl Exported {
         .collect()
     }
 
-    /// Those of PyTorch, without what was asked for: other memory has no stream.
+    /// PyTorch's blocks, without requested bytes: other memory has no stream.
     fn of_torch(&self) -> Vec<(u64, u64, u64)> {
         let all = self.segments(0).into_iter();
         let is_torch = |address| self.segment(address)["stream"] != -2;
@@ -84,7 +85,7 @@ impl Exported {
         self.snapshot["device_traces"][device].as_array().unwrap()
     }
 
-    /// Events by action, address, bytes and category; frees are one event.
+    /// Events by action, address, bytes and category; both events of a free are one.
     fn events(&self, device: usize) -> Vec<(&str, u64, u64, &str)> {
         let shown = |event: &&Value| event["action"] != "free_requested";
         let all = self.trace(device).iter().filter(shown);
@@ -100,7 +101,7 @@ impl Exported {
     }
 }
 
-/// Address, bytes and bytes in use of the segments of PyTorch, as the reports have them.
+/// Address, bytes and live bytes of PyTorch's segments, as the reports have them.
 fn of_engine(file: &Path) -> Vec<(u64, u64, u64)> {
     let mut player = Player::new(MEMORY, KindSet::ALL);
     let database = Connection::open(file).unwrap();
@@ -133,7 +134,7 @@ const NCCL: u64 = AT + 2048 * MIB;
 const CUBLAS: u64 = AT + 3072 * MIB;
 const MADE_UP: u64 = 1 << 50;
 
-/// What tensors are shown as.
+/// The category of tensors.
 const STEP: &str = "train.py:58 training_step";
 const MODULE: &str = "train.py:99 <module>";
 
@@ -250,7 +251,7 @@ fn a_snapshot_has_what_pytorch_has_and_what_it_cannot_see() {
     );
 }
 
-/// Expandable segments: two ranges of addresses side by side, pages that come and go.
+/// Expandable segments: two adjacent address ranges, pages that come and go.
 #[test]
 fn what_is_mapped_without_a_gap_is_a_segment() {
     let folder = Folder::new();
@@ -265,12 +266,12 @@ fn what_is_mapped_without_a_gap_is_a_segment() {
         scene.call("cuMemRelease", 0x50 + number, 0, 0);
         scene.reserved += page;
     }
-    // Another library's, mapped twice; then what was mapped twice is unmapped once.
+    // Memory of another library, mapped twice; then one of the two mappings is removed.
     scene.call("cuMemCreate", 0x99, 2 * MIB, NCCL_STACK);
     scene.detail("cuMemMap", NCCL, 2 * MIB, [0x99, 0]);
     scene.detail("cuMemMap", CUBLAS, 2 * MIB, [0x99, 0]);
     scene.call("cuMemUnmap", CUBLAS, 2 * MIB, 0);
-    // Over the border of two pages.
+    // Across the border of two pages.
     scene.block(AT, page + MIB, Some((page + 7, 0)), STEP_STACK);
     scene.block(AT + 9 * page, 512, Some((512, 0)), STEP_STACK);
     scene.block(AT + 10 * page, MIB, Some((MIB, 9)), STEP_STACK);
@@ -309,7 +310,7 @@ fn what_is_mapped_without_a_gap_is_a_segment() {
     );
 }
 
-/// Attached when there were tensors already: what is seen later is right, and nothing is made up.
+/// Attached after tensors were made: later events are right, and nothing is invented.
 #[test]
 fn tensors_from_before_are_said_to_be_missing() {
     let folder = Folder::new();
@@ -320,7 +321,7 @@ fn tensors_from_before_are_said_to_be_missing() {
     let (old, older) = (AT, AT + 4096 * MIB);
     scene.block(old, 2 * MIB, Some((2 * MIB - 7, 0)), STEP_STACK);
     scene.block(old + 10 * MIB, MIB, None, STEP_STACK);
-    // Next to what was seen of the first.
+    // Adjacent to the memory seen for the first.
     scene.segment(old + 11 * MIB, 20 * MIB);
     scene.block(old + 11 * MIB, 5 * MIB, None, STEP_STACK);
     scene.free(old, 2 * MIB);
@@ -349,7 +350,7 @@ fn tensors_from_before_are_said_to_be_missing() {
             ("segment_alloc", old + 11 * MIB, 20 * MIB, "PyTorch"),
             ("alloc", old + 11 * MIB, 5 * MIB, STEP),
             ("free_completed", old, 2 * MIB - 7, STEP),
-            // To the viewer, these were there from the beginning.
+            // In the viewer, these exist from the start.
             ("free_completed", older, 8 * MIB, "PyTorch"),
             ("free_completed", older + 8 * MIB, 8 * MIB, "PyTorch"),
             ("segment_unmap", older, 16 * MIB, "PyTorch"),
@@ -377,7 +378,7 @@ fn the_process_with_most_tensors_is_meant_or_another_one() {
     scene.process(first + 1);
     scene.segment(AT, 2 * MIB);
     scene.block(AT, 512, None, STEP_STACK);
-    // The first ends, and another process gets its PID.
+    // The first exits, and another process gets its PID.
     scene.pid = first;
     scene.exit(record::EXIT);
     scene.process(first);
@@ -464,14 +465,14 @@ fn devices_have_traces_of_their_own() {
     assert_eq!((events(0), events(1), events(2)), (4, 0, 3));
 }
 
-/// What programs may do to themselves, and what is left when events were lost.
+/// Hostile event sequences, and gaps after lost events.
 #[test]
 fn nonsense_is_counted_and_left_out() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     let mut scene = Scene::new(&file);
     scene.segment(AT, 20 * MIB);
-    // Absurd sizes and addresses, beyond the end of a segment, and a tensor where another one is.
+    // Absurd sizes and addresses, beyond the end of a segment, and overlapping tensors.
     scene.block(AT, i64::MAX as u64, None, STEP_STACK);
     scene.block(u64::MAX - 100, 512, None, STEP_STACK);
     scene.block(AT + 19 * MIB, 2 * MIB, None, STEP_STACK);
@@ -479,7 +480,7 @@ fn nonsense_is_counted_and_left_out() {
     scene.call("cudaMalloc", 0x1000, u64::MAX - 5, NCCL_STACK);
     scene.block(AT, MIB, None, STEP_STACK);
     scene.block(AT + 512, MIB, Some((u64::MAX, u64::MAX)), STEP_STACK);
-    // A free of nothing; the free of the segment of what is still in use.
+    // An unmatched free; the free of a segment with a block in use.
     scene.free(AT + 4 * MIB, MIB);
     scene.call("cudaFree", AT, 0, 0);
     scene.frames();

@@ -1,4 +1,4 @@
-//! A recorded run of a program with PyTorch, record by record.
+//! A synthetic run of a program with PyTorch, record by record.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ const NCCL: &str = "/venv/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.s
 const CUBLAS: &str = "/venv/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12";
 const CUDART: &str = "/usr/lib/libcudart.so.12";
 
-/// A frame: function, file of the code or of Python's source, and line of that.
+/// A frame: function, file of the code or of Python's source, and line.
 pub(super) type At = (&'static str, &'static str, Option<u32>);
 
 const MALLOC: At = ("cudaMalloc", CUDART, None);
@@ -36,7 +36,7 @@ const EVAL: At = ("_PyEval_EvalFrameDefault", "/usr/bin/python3.12", None);
 const STEP: At = ("training_step", "/home/ada/train.py", Some(58));
 const MODULE: At = ("<module>", "/home/ada/train.py", Some(99));
 
-/// The call stacks, by number less 1, innermost frame first.
+/// The call stacks, by id less 1, innermost frame first.
 const STACKS: &[&[At]] = &[
     &[MALLOC, SEGMENT, EMPTY, EVAL, STEP, MODULE],
     &[REPORT, EMPTY, EVAL, STEP, MODULE],
@@ -55,7 +55,7 @@ pub(super) const MODULE_STACK: u64 = 3;
 pub(super) const NCCL_STACK: u64 = 4;
 pub(super) const CUBLAS_STACK: u64 = 5;
 
-/// A recorder, and what PyTorch says of itself.
+/// A recorder, and PyTorch's current sums.
 pub(super) struct Scene {
     pub(super) recorder: Player,
     pub(super) pid: u32,
@@ -97,7 +97,7 @@ impl Scene {
         scene
     }
 
-    /// A process with its call stacks, which is meant from now on.
+    /// Records a process with its call stacks, and makes it the current one.
     pub(super) fn process(&mut self, pid: u32) {
         self.pid = pid;
         (self.allocated, self.reserved) = (0, 0);
@@ -116,7 +116,7 @@ impl Scene {
         }
     }
 
-    /// The frames of all call stacks, as they are noted when something is shown.
+    /// Records the frames of all call stacks, as a report would.
     pub(super) fn frames(&mut self) {
         for at in STACKS.iter().flat_map(|stack| stack.iter()) {
             let (function, file, line) = *at;
@@ -140,7 +140,7 @@ impl Scene {
         }
     }
 
-    /// What comes now goes into the log alone, by whoever takes it from there.
+    /// Writes later events to the log only; they are read from there.
     pub(super) fn only_log(&mut self) {
         self.log = Some(Vec::new());
     }
@@ -157,7 +157,7 @@ impl Scene {
         self.now_ns
     }
 
-    /// A call about memory.
+    /// Records a memory call.
     pub(super) fn call(&mut self, symbol: &str, address: u64, bytes: u64, stack: u64) {
         let mut call = call(symbol, address, bytes, self.now());
         (call.tgid, call.tid, call.stack) = (self.pid, self.pid, stack);
@@ -165,7 +165,7 @@ impl Scene {
         self.record(call.as_bytes());
     }
 
-    /// The same, with values behind it.
+    /// Records a memory call with further values.
     pub(super) fn detail(&mut self, symbol: &str, address: u64, bytes: u64, values: [u64; 2]) {
         let mut call = call(symbol, address, bytes, self.now());
         (call.record_type, call.tgid, call.tid) = (record::DETAIL, self.pid, self.pid);
@@ -182,13 +182,13 @@ impl Scene {
         self.record(&parts.concat());
     }
 
-    /// Memory that PyTorch takes.
+    /// Records a segment that PyTorch allocates.
     pub(super) fn segment(&mut self, address: u64, bytes: u64) {
         self.call("cudaMalloc", address, bytes, SEGMENT_STACK);
         self.reserved += bytes;
     }
 
-    /// Memory that it gives back.
+    /// Records a segment that PyTorch frees.
     pub(super) fn free_segment(&mut self, address: u64, bytes: u64) {
         self.call("cudaFree", address, 0, 0);
         self.reserved -= bytes;
@@ -205,7 +205,7 @@ impl Scene {
         self.record(tensor.as_bytes());
     }
 
-    /// A block that is handed out, and of which so much was asked for, on a stream.
+    /// Records the allocation of a block with its requested bytes and stream.
     pub(super) fn block(
         &mut self,
         address: u64,
@@ -223,12 +223,12 @@ impl Scene {
         }
     }
 
-    /// A block that is taken back.
+    /// Records the free of a block.
     pub(super) fn free(&mut self, address: u64, bytes: u64) {
         self.tensor(address, -(bytes as i64), 0);
     }
 
-    /// What `nvidia-smi` says that the process uses.
+    /// Records the memory use of the process that NVML shows.
     pub(super) fn used(&mut self, bytes: u64) {
         let usage = Usage {
             processes: [(self.pid, vec![(0, bytes)])].into(),
@@ -237,7 +237,7 @@ impl Scene {
         self.recorder.note(mark(32, false, false, usage));
     }
 
-    /// It ends.
+    /// Records the exit of the process.
     pub(super) fn exit(&mut self, kind: u16) {
         let mut task = task(kind, "python3", self.now());
         (task.tgid, task.tid) = (self.pid, self.pid);

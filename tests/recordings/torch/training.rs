@@ -1,4 +1,4 @@
-//! A training loop, of any length.
+//! A training loop of any length.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -15,12 +15,12 @@ const SEGMENTS: u64 = 4;
 const BLOCKS: u64 = 16;
 const BLOCK: u64 = 5 * MIB / 2;
 
-/// Where the activations of a step are.
+/// The address of a step's activations.
 fn activations(step: u64) -> u64 {
     AT + (step % SEGMENTS + 1) * 256 * MIB
 }
 
-/// What there is before the first step. Returns the bytes of blocks.
+/// Records the state before the first step. Returns the bytes of its blocks.
 fn begin(scene: &mut Scene) -> u64 {
     scene.call("cudaMalloc", NCCL, 24 * MIB, NCCL_STACK);
     scene.segment(AT, 64 * MIB);
@@ -34,7 +34,7 @@ fn begin(scene: &mut Scene) -> u64 {
     12 * 5 * MIB
 }
 
-/// A step, which keeps a block if it is one of every tenth of the first few hundred. Returns its bytes.
+/// Records a step, which leaks a block in every tenth of the first few hundred. Returns its bytes.
 fn step(scene: &mut Scene, step: u64) -> u64 {
     if step == 2 {
         scene.call("cudaMalloc", CUBLAS, 32 * MIB, CUBLAS_STACK);
@@ -56,8 +56,8 @@ fn step(scene: &mut Scene, step: u64) -> u64 {
     12 * MIB
 }
 
-/// Writes a recording of so many steps; returns the bytes of blocks that are live in the end. The writer of
-/// recordings leaves out what it has no time for: all but the first steps go into the log only.
+/// Writes a recording of this many steps; returns the bytes of blocks that are live at the end. The
+/// recorder drops table rows that it has no time for: all but the first steps are in the log only.
 fn record(path: &Path, steps: u64) -> u64 {
     let mut scene = Scene::new(path);
     let mut live = begin(&mut scene);
@@ -84,14 +84,14 @@ fn record(path: &Path, steps: u64) -> u64 {
     live
 }
 
-/// The longer the trace, the more is written, and no more is kept.
+/// Memory use of an export does not grow with the length of the trace.
 #[test]
 fn a_long_trace_takes_no_memory() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record(&file, 40_000);
     let out = folder.path("snapshot.pickle");
-    // Kibibytes of address space.
+    // Limit of the address space in KiB.
     let limit = "ulimit -v 65536; exec \"$@\"";
     let output = Command::new("sh")
         .args(["-c", limit, "sh", env!("CARGO_BIN_EXE_gpuprobe"), "export"])
@@ -125,7 +125,8 @@ fn what_is_kept_is_in_the_segments() {
     assert_eq!(exported.of_torch(), of_engine(&file));
 }
 
-/// For a look by hand: writes a recording of `GPUPROBE_STEPS` steps to the folder `GPUPROBE_KEEP`.
+/// For manual inspection: writes a recording of `GPUPROBE_STEPS` steps to the folder
+/// `GPUPROBE_KEEP`.
 #[test]
 #[ignore = "it writes a file that is to be kept"]
 fn a_recording_to_keep() {

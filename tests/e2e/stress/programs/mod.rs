@@ -1,4 +1,4 @@
-//! The stress programs say exactly what they did, and so does gpuprobe.
+//! The stress programs' own figures equal gpuprobe's.
 
 mod native;
 mod scripts;
@@ -11,14 +11,14 @@ use crate::harness::talk::Talk;
 
 const MIB: u64 = 1 << 20;
 
-/// The last line of a program that has ended.
+/// The last line of a program that has exited.
 fn statement(talk: &Talk) -> Value {
     let lines = talk.to_end();
     let last = lines.last().expect("a last line");
     serde_json::from_str(last).unwrap_or_else(|error| panic!("'{last}' is no statement: {error}"))
 }
 
-/// Every figure of the report is that of the statement.
+/// Asserts that every figure of the report equals the statement's.
 fn compare(report: &Report, said: &Value) {
     report.assert_totals(Totals {
         alloc_calls: number(said, "allocs"),
@@ -51,7 +51,7 @@ fn compare_thread(report: &Report, pid: u32, said: &Value) {
     }
 }
 
-/// Runs a command to its end; gives the last report and what the command said.
+/// Runs a command to its exit; returns the last report and the command's statement.
 fn traced(command: Vec<String>, settings: &[(&str, &str)]) -> (Report, Value) {
     let mut setup = Setup::command(command);
     for (name, value) in settings {
@@ -65,7 +65,7 @@ fn traced(command: Vec<String>, settings: &[(&str, &str)]) -> (Report, Value) {
     (report, said)
 }
 
-/// The thread of the anomaly holds most, and the anomaly is what it holds first.
+/// Asserts that the anomalous thread holds most, and that the anomaly is its largest allocation.
 fn check_anomaly(report: &Report, said: &Value) {
     let anomaly = &said["anomaly"];
     assert_eq!(anomaly["bytes"], 2096 * MIB);

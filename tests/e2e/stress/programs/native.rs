@@ -1,4 +1,4 @@
-//! The stressor of the stand-in CUDA.
+//! The stressor with the stand-in CUDA.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ use crate::harness::{Gpuprobe, Setup, standin};
 const ANOMALY: &str = "--throughput 0 --threads 4 --calls 400 --allocate-size 10M \
                        --free-ratio 0.9 --anomaly-mb 2096 --anomaly-thread 2 --anomaly-iter 20";
 
-/// A stressor that ends by its work, whatever the time.
+/// A stressor that ends by its work, not by time.
 fn stressor(options: &str) -> Vec<String> {
     let program = standin().path("stressor").to_str().unwrap().to_owned();
     let options = options.split_whitespace().map(str::to_owned);
@@ -74,7 +74,7 @@ fn root_stressor_anomaly_is_the_first_line_of_its_thread() {
     assert!(first.ends_with(":gpu_0: 2.05 GiB"), "'{first}' in {text}");
 }
 
-/// Starts a stressor that waits, attaches with `setup`, and lets it go on.
+/// Starts a stressor that waits, attaches with `setup`, and starts its work.
 fn attached(options: &str) -> (Guarded, Talk, Gpuprobe) {
     let command = stressor(&format!("--wait {options}"));
     let mut program = Command::new(&command[0]);
