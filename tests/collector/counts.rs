@@ -79,7 +79,7 @@ fn joined(handed: &Handed) {
 }
 
 #[test]
-fn memory_of_every_version_is_that_of_the_program() {
+fn memory_records_of_every_version_match_the_program() {
     for (version, _) in VERSIONS {
         let run = Setup::new("workload", MEMORY).version(version).run();
         let run = run.unharmed().silent();
@@ -110,7 +110,7 @@ fn memory_of_every_version_is_that_of_the_program() {
 }
 
 #[test]
-fn counts_of_every_version_are_those_of_the_program() {
+fn counts_of_every_version_match_the_program() {
     for (version, number) in VERSIONS {
         let run = Setup::new("workload", COMMANDS).version(version).run();
         let run = run.unharmed().silent();
@@ -124,7 +124,7 @@ fn counts_of_every_version_are_those_of_the_program() {
 }
 
 #[test]
-fn counts_are_the_same_by_every_way_to_cuda() {
+fn counts_are_the_same_for_every_backend() {
     for program in ["workload_static", "workload_driver", "workload_ptsz"] {
         let run = Setup::new(program, COMMANDS).run().unharmed().silent();
         agrees(&run);
@@ -135,7 +135,7 @@ fn counts_are_the_same_by_every_way_to_cuda() {
 }
 
 #[test]
-fn records_say_what_was_done() {
+fn records_have_the_fields_of_their_calls() {
     let run = Setup::new("workload", COMMANDS).run().unharmed().silent();
     let handed = &run.handed;
     let names: HashSet<_> = of!(handed, Kernel)
@@ -184,7 +184,7 @@ fn records_say_what_was_done() {
 }
 
 #[test]
-fn kernels_of_modules_that_are_gone_have_their_names() {
+fn kernels_of_unloaded_modules_keep_their_names() {
     let commands = "module one; launch one 5; unload 0; module two; launch two 7";
     let run = Setup::new("workload", commands)
         .faults("held")
@@ -199,7 +199,7 @@ fn kernels_of_modules_that_are_gone_have_their_names() {
 }
 
 #[test]
-fn threads_lose_nothing() {
+fn concurrent_threads_lose_no_records() {
     let storm = "module k; launchstorm 4 500; churn 4 200 64 10";
     for faults in ["", "threads"] {
         let setup = Setup::new("workload", storm).faults(faults);
@@ -212,7 +212,7 @@ fn threads_lose_nothing() {
 }
 
 #[test]
-fn graphs_are_seen_as_a_whole_or_by_their_kernels() {
+fn graphs_are_recorded_whole_or_by_kernel() {
     let graph = "module k; stream; graph 3 5";
     let run = Setup::new("workload", graph).run().unharmed().silent();
     let kernels = of!(run.handed, Kernel);
@@ -228,7 +228,7 @@ fn graphs_are_seen_as_a_whole_or_by_their_kernels() {
 }
 
 #[test]
-fn only_what_is_wanted_is_collected() {
+fn only_selected_kinds_are_collected() {
     let setup = Setup::new("workload", COMMANDS).kinds("memcpy,memset");
     let run = setup.run().unharmed().silent();
     assert_eq!(of!(run.handed, Memcpy).len() as u64, run.truth("copies"));
@@ -240,7 +240,7 @@ fn only_what_is_wanted_is_collected() {
 }
 
 #[test]
-fn copies_between_devices_say_which() {
+fn peer_copies_have_both_devices() {
     for program in ["workload", "workload_driver"] {
         let setup = Setup::new(program, "copy peer 4096 2; copy d2d 64");
         let run = setup.variable("STANDIN_DEVICES", "2").run().unharmed();
@@ -265,7 +265,7 @@ fn copies_between_devices_say_which() {
 }
 
 #[test]
-fn pools_are_made_trimmed_and_destroyed() {
+fn pool_creation_trim_and_destruction_are_recorded() {
     let commands = "pool create; pool trim 0; pool destroy 0";
     for (version, _) in VERSIONS {
         let run = Setup::new("workload", commands)
@@ -282,7 +282,7 @@ fn pools_are_made_trimmed_and_destroyed() {
 }
 
 #[test]
-fn calls_that_fail_say_so() {
+fn failed_calls_have_their_result() {
     let commands = "alloc 900000000000000; fail cuMemcpyHtoD_v2 1 719; copy h2d 64";
     let run = Setup::new("workload", commands).run();
     let failed = |name: &str| -> Vec<_> {
@@ -299,7 +299,7 @@ fn calls_that_fail_say_so() {
 }
 
 #[test]
-fn what_nvtx_and_other_profilers_leave_is_there() {
+fn nvtx_and_external_correlation_records_are_passed_over() {
     let run = Setup::new("workload", "alloc 64")
         .faults("extras")
         .run()

@@ -21,7 +21,7 @@ fn off(setup: Setup, text: &str) {
 }
 
 #[test]
-fn without_a_cupti_that_works_the_program_runs_on() {
+fn program_runs_on_without_a_working_cupti() {
     let work = || Setup::new("workload", WORK);
     off(work().faults("in_use"), "another profiler");
     off(work().faults("in_use").version("11.8"), "another profiler");
@@ -50,7 +50,7 @@ fn without_a_cupti_that_works_the_program_runs_on() {
 }
 
 #[test]
-fn settings_that_are_not_understood_are_said_and_no_settings_are_not() {
+fn invalid_settings_are_reported_and_absent_ones_are_not() {
     let work = || Setup::new("workload", WORK);
     off(
         work().variable(SETTINGS_VARIABLE, "kinds=colors"),
@@ -61,7 +61,7 @@ fn settings_that_are_not_understood_are_said_and_no_settings_are_not() {
 }
 
 #[test]
-fn kernels_that_cannot_overlap_are_better_than_none() {
+fn serialised_kernel_records_are_the_fallback() {
     let setup = Setup::new("workload", WORK).kinds("kernel,memcpy");
     let run = setup.faults("refused=10").run().unharmed().silent();
     let kernels = of!(run.handed, Kernel);
@@ -70,14 +70,14 @@ fn kernels_that_cannot_overlap_are_better_than_none() {
 }
 
 #[test]
-fn a_kind_that_cannot_be_had_is_said_and_the_others_come() {
+fn unsupported_kind_is_reported_and_the_others_are_collected() {
     let run = with("refused=1").says("activity memcpy cannot be had");
     assert!(of!(run.handed, Memcpy).is_empty());
     assert_eq!(of!(run.handed, Kernel).len(), 200);
 }
 
 #[test]
-fn what_cupti_drops_is_counted() {
+fn records_dropped_by_cupti_are_counted() {
     let whole = with("");
     let run = with("dropped=7");
     let records = |run: &Run| run.handed.records.len() as u64;
@@ -90,7 +90,7 @@ fn what_cupti_drops_is_counted() {
 /// Runs with buffers so few and small that CUPTI must drop records; asserts that collected and
 /// dropped records add up.
 #[test]
-fn buffers_that_overflow_lose_only_what_is_counted() {
+fn overflowing_buffers_lose_only_counted_records() {
     let setup = Setup::new("workload", "module k; launchstorm 4 5000")
         .settings(Settings {
             buffer_bytes: 64 << 10,
@@ -105,7 +105,7 @@ fn buffers_that_overflow_lose_only_what_is_counted() {
 }
 
 #[test]
-fn what_cannot_be_read_is_counted() {
+fn unreadable_records_are_counted() {
     let run = with("invalid=100");
     assert!(run.handed.last().malformed > 0);
     let run = with("unknown=10");
@@ -117,7 +117,7 @@ fn what_cannot_be_read_is_counted() {
 }
 
 #[test]
-fn names_may_be_anything() {
+fn arbitrary_names_are_accepted() {
     for (faults, expected) in [
         ("null_names", 0),
         ("wild_names", 0),
@@ -136,7 +136,7 @@ fn names_may_be_anything() {
 }
 
 #[test]
-fn times_that_cupti_does_not_have_are_zero() {
+fn missing_cupti_times_are_zero() {
     let run = with("zero_times").silent();
     let kernels = of!(run.handed, Kernel);
     assert!(
@@ -147,7 +147,7 @@ fn times_that_cupti_does_not_have_are_zero() {
 }
 
 #[test]
-fn a_version_that_nobody_knows_gives_what_all_have() {
+fn unknown_cupti_version_gives_the_common_fields() {
     let run = with("strange_version").says("CUPTI 15.0 is newer than this gpuprobe");
     let seen = |run: &Run| -> Vec<_> {
         let kernels = of!(run.handed, Kernel).into_iter();
@@ -160,14 +160,14 @@ fn a_version_that_nobody_knows_gives_what_all_have() {
 }
 
 #[test]
-fn buffers_that_come_only_at_the_end_come() {
+fn buffers_completed_at_exit_are_delivered() {
     let run = with("held").silent();
     assert_eq!(of!(run.handed, Kernel).len(), 200);
     run.handed.complete();
 }
 
 #[test]
-fn a_cupti_with_less_in_it_does() {
+fn cupti_with_fewer_functions_suffices() {
     let bare = standin().path("cupti_bare/libcupti.so.13");
     let setup = Setup::new("workload", WORK).variable("GPUPROBE_CUPTI", bare);
     let run = setup.run().unharmed().silent();

@@ -8,7 +8,7 @@ use crate::run::{Setup, of};
 const WORK: &str = "module k; launch k 3";
 
 #[test]
-fn the_dynamic_loader_finds_it() {
+fn libcupti_is_found_by_the_dynamic_loader() {
     let setup = Setup::new("workload", WORK)
         .without("GPUPROBE_CUPTI")
         .variable("LD_LIBRARY_PATH", standin().path("cupti"));
@@ -17,7 +17,7 @@ fn the_dynamic_loader_finds_it() {
 }
 
 #[test]
-fn the_copy_that_the_process_has_is_used() {
+fn libcupti_mapped_in_the_process_is_used() {
     let setup = Setup::new("workload", WORK)
         .without("GPUPROBE_CUPTI")
         .variable("LD_PRELOAD", standin().path("cupti/libcupti.so.13"));
@@ -26,7 +26,7 @@ fn the_copy_that_the_process_has_is_used() {
 }
 
 #[test]
-fn a_package_of_python_has_it() {
+fn libcupti_is_found_in_a_python_package() {
     let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let packages = folder.path().join("lib/python3.12/site-packages");
     let cupti = packages.join("nvidia/cuda_cupti/lib");
@@ -41,7 +41,7 @@ fn a_package_of_python_has_it() {
 }
 
 #[test]
-fn nvtx_is_handed_on_to_the_one_that_is_found() {
+fn nvtx_is_forwarded_to_the_libcupti_found() {
     let setup = || Setup::new("workload", WORK).variable("SPY_NVTX", "1");
     let run = setup().run().unharmed().silent();
     assert_eq!(of!(run.handed, Kernel).len(), 3);
@@ -56,7 +56,7 @@ fn nvtx_is_handed_on_to_the_one_that_is_found() {
 }
 
 #[test]
-fn one_that_does_not_work_is_passed_over() {
+fn unusable_libcupti_is_skipped() {
     let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let cupti = folder.path().join("extras/CUPTI/lib64");
     fs::create_dir_all(&cupti).unwrap();

@@ -24,7 +24,7 @@ fn tell(running: &mut Running, command: &str) {
 }
 
 #[test]
-fn a_killed_program_loses_its_last_period_only() {
+fn killed_program_loses_only_its_last_flush_period() {
     let mut running = told(Setup::new("workload", ""));
     tell(&mut running, "module k");
     tell(&mut running, "launch k 50");
@@ -37,7 +37,7 @@ fn a_killed_program_loses_its_last_period_only() {
 
 /// No timer flushes here; only the end of the context does.
 #[test]
-fn a_context_that_ends_gives_what_it_has() {
+fn context_destruction_flushes_its_records() {
     for (program, begin, end) in [
         ("workload", "synchronize", "reset"),
         ("workload_driver", "ctx create 0", "ctx destroy 0"),
@@ -53,7 +53,7 @@ fn a_context_that_ends_gives_what_it_has() {
 }
 
 #[test]
-fn the_child_of_a_fork_is_left_alone() {
+fn forked_child_is_not_collected() {
     let commands = "module k; launch k 5; fork status | freenull; launch k 5";
     let run = Setup::new("workload", commands).run();
     assert!(run.status.success(), "{}", run.stderr);
@@ -64,7 +64,7 @@ fn the_child_of_a_fork_is_left_alone() {
 }
 
 #[test]
-fn a_program_that_becomes_another_begins_again() {
+fn exec_starts_a_new_collector() {
     let workload = crate::harness::standin::standin().path("workload");
     let commands = format!(
         "module k; launch k 5; exec {} -c synchronize",
@@ -85,7 +85,7 @@ fn a_program_that_becomes_another_begins_again() {
 }
 
 #[test]
-fn nobody_who_reads_standard_error_is_no_reason_to_die() {
+fn closed_standard_error_does_not_kill_the_program() {
     let mut setup = Setup::new("workload", "alloc 64").variable(SETTINGS_VARIABLE, "nonsense");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -118,7 +118,7 @@ fn traced_by(tracer: Tracer) -> Setup {
 }
 
 #[test]
-fn when_gpuprobe_is_gone_the_collector_stops_and_the_program_does_not() {
+fn collector_stops_when_gpuprobe_exits_and_the_program_goes_on() {
     let mut gpuprobe = Command::new("sleep").arg("1000").spawn().unwrap();
     let setup = traced_by(tracer(gpuprobe.id()));
     let mut running = told(setup);
@@ -137,7 +137,7 @@ fn when_gpuprobe_is_gone_the_collector_stops_and_the_program_does_not() {
 }
 
 #[test]
-fn a_gpuprobe_in_another_namespace_is_taken_to_live() {
+fn gpuprobe_in_another_pid_namespace_counts_as_alive() {
     let elsewhere = Tracer {
         namespace: 1,
         ..tracer(std::process::id())

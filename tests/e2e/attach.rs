@@ -12,7 +12,7 @@ use crate::harness::{Backend, Gpuprobe, Setup, Workload, standin, wait_for};
 const WAITING: &str = "gpuprobe: it has no CUDA library loaded; waiting for it to load one";
 
 #[test]
-fn root_a_pid_that_does_not_exist_is_one_clear_line() {
+fn root_nonexistent_pid_is_one_line_error() {
     // The kernel's limit of PIDs.
     let mut gpuprobe = Setup::pid_without_stacks(4_194_305).spawn();
     assert_ne!(gpuprobe.exit_code(), 0);
@@ -23,7 +23,7 @@ fn root_a_pid_that_does_not_exist_is_one_clear_line() {
 }
 
 #[test]
-fn root_a_process_that_ends_ends_the_run() {
+fn root_run_ends_when_the_process_exits() {
     let mut workload = Workload::start(Backend::Shared);
     let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 4096 3");
@@ -36,7 +36,7 @@ fn root_a_process_that_ends_ends_the_run() {
 }
 
 #[test]
-fn root_a_process_that_is_killed_leaks() {
+fn root_killed_process_is_reported_with_its_live_memory() {
     let mut workload = Workload::start(Backend::Driver);
     let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 4096 3");
@@ -68,7 +68,7 @@ fn has_reported_or_failed_in_one_line(gpuprobe: &mut Gpuprobe) {
 }
 
 #[test]
-fn root_a_process_may_end_while_we_attach() {
+fn root_process_may_exit_during_attach() {
     // Each process exits at another moment of attaching; no moment may cause a hang or a panic.
     for round in 0..24 {
         let mut workload = Workload::start(Backend::Shared);
@@ -145,7 +145,7 @@ fn root_a_process_without_cuda_is_waited_for() {
 }
 
 #[test]
-fn root_a_library_loaded_late_is_noticed_system_wide() {
+fn root_late_loaded_library_is_attached_host_wide() {
     let _shared = crate::harness::system_wide();
     let copy = crate::harness::OwnCopy::new();
     let mut workload = Workload::start(Backend::Dlopen);
@@ -163,7 +163,7 @@ fn root_a_library_loaded_late_is_noticed_system_wide() {
 }
 
 #[test]
-fn root_a_process_without_cuda_may_end_without_it() {
+fn root_process_may_exit_without_loading_cuda() {
     let mut workload = Workload::start(Backend::Dlopen);
     let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     gpuprobe.stderr.line_starting(WAITING);

@@ -18,7 +18,7 @@ fn traced(backend: Backend, arguments: &[&str], commands: &[&str]) -> (Report, T
 }
 
 #[test]
-fn root_blocks_freed_by_another_thread_leave_nothing() {
+fn root_frees_by_another_thread_leave_no_live_memory() {
     for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
         let commands = ["thread a", "@a alloc 4096 1000", "free 0 1000", "join a"];
         let (report, truth, pid) = traced(backend, &[], &commands);
@@ -31,7 +31,7 @@ fn root_blocks_freed_by_another_thread_leave_nothing() {
 }
 
 #[test]
-fn root_a_thread_that_only_frees_and_ends_disturbs_nothing() {
+fn root_thread_that_only_frees_and_exits_disturbs_nothing() {
     let commands = [
         "alloc 4096 10",
         "thread f",
@@ -48,7 +48,7 @@ fn root_a_thread_that_only_frees_and_ends_disturbs_nothing() {
 }
 
 #[test]
-fn root_threads_are_told_apart_by_id_and_name() {
+fn root_threads_are_distinguished_by_tid_and_name() {
     let mut gpuprobe =
         Setup::command_without_stacks([standin().program_text(Backend::Shared)]).start();
     let talk = &mut gpuprobe.talk;
@@ -83,7 +83,7 @@ fn root_threads_are_told_apart_by_id_and_name() {
 }
 
 #[test]
-fn root_failed_calls_change_nothing_but_their_count() {
+fn root_failed_calls_change_only_their_count() {
     // In the runtime, and in the driver below it.
     for (backend, fails_in) in [
         (Backend::Shared, ["cudaMalloc", "cudaFree"]),
@@ -114,7 +114,7 @@ fn root_failed_calls_change_nothing_but_their_count() {
 }
 
 #[test]
-fn root_zero_bytes_are_a_call_and_no_block() {
+fn root_zero_byte_allocation_is_a_call_without_a_block() {
     let (report, truth, pid) = traced(
         Backend::Shared,
         &[],
@@ -133,7 +133,7 @@ fn root_zero_bytes_are_a_call_and_no_block() {
 }
 
 #[test]
-fn root_memory_allocated_before_us_is_an_unknown_free() {
+fn root_late_attach_counts_frees_of_unknown_memory() {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("alloc 4096 5");
     let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
@@ -154,7 +154,7 @@ fn root_memory_allocated_before_us_is_an_unknown_free() {
 }
 
 #[test]
-fn root_the_layer_can_be_chosen() {
+fn root_api_layer_can_be_selected() {
     let commands = ["alloc 4096 3", "free 0"];
     for (layer, symbol) in [
         ("auto", "cudaMalloc"),

@@ -89,7 +89,7 @@ fn tell(members: &mut [Member], command: &str) {
 }
 
 #[test]
-fn root_living_children_and_grandchildren_are_traced() {
+fn root_live_children_and_grandchildren_are_traced() {
     let family = Family::start(TREE);
     let mut members = family.members(["root", "child", "grandchild"]);
     assert_eq!(members[0].pid, family.root());
@@ -127,7 +127,7 @@ fn root_without_children_only_the_process_is_traced() {
 }
 
 #[test]
-fn root_children_that_come_later_are_traced() {
+fn root_later_children_are_traced() {
     // The script continues after a gate when the gate's workload has exited.
     let script = "(@gate ; (@orphan &) ; @late & wait) & exec @root";
     let family = Family::start(script);
@@ -173,7 +173,7 @@ fn root_children_that_come_later_are_traced() {
 /// One descendant is found before a child is born, and its parent becomes a target after that: only
 /// a second search finds the child.
 #[test]
-fn root_children_that_are_born_while_others_are_found_are_traced() {
+fn root_children_born_during_the_search_are_traced() {
     const TRIES: usize = 10;
     assert!(
         (0..TRIES).any(|_| born_while_others_are_found()),
@@ -236,7 +236,7 @@ fn root_a_fork_does_not_duplicate_the_ledger() {
 }
 
 #[test]
-fn root_the_run_ends_with_the_last_of_the_tree() {
+fn root_run_ends_with_the_last_process_of_the_tree() {
     let mut family = Family::start(TREE);
     let [mut root, mut child, mut grandchild] = family.members(["root", "child", "grandchild"]);
     let pids = [root.pid, child.pid, grandchild.pid];
@@ -265,7 +265,7 @@ fn root_the_run_ends_with_the_last_of_the_tree() {
 }
 
 #[test]
-fn root_a_dead_child_does_not_keep_the_run() {
+fn root_zombie_child_does_not_keep_the_run_alive() {
     // The first child is not reaped: it stays a zombie.
     let mut family = Family::start("true & exec @root");
     let [mut root] = family.members(["root"]);
@@ -283,7 +283,7 @@ fn root_a_dead_child_does_not_keep_the_run() {
 }
 
 #[test]
-fn root_children_with_libraries_of_their_own_are_traced() {
+fn root_children_with_own_copies_of_libraries_are_traced() {
     let copy = OwnCopy::new();
     let family = Family::of(&copy.standin().program(Backend::Driver), TREE);
     let mut members = family.members(["root", "child", "grandchild"]);

@@ -25,7 +25,7 @@ fn root_a_command_in_a_chroot_is_traced_from_its_first_call() {
 }
 
 #[test]
-fn root_a_process_in_a_chroot_is_attached_to_late() {
+fn root_late_attach_to_a_process_in_a_chroot() {
     let root = Root::new();
     let mut workload = root.start(Backend::Shared);
     workload.say("freenull");
@@ -38,7 +38,7 @@ fn root_a_process_in_a_chroot_is_attached_to_late() {
 }
 
 #[test]
-fn root_a_library_in_a_chroot_is_noticed_when_it_is_opened() {
+fn root_library_in_a_chroot_is_attached_at_dlopen() {
     let root = Root::new();
     let mut gpuprobe = Setup::command_without_stacks(root.words(Backend::Dlopen)).start();
     gpuprobe.talk.ready();
@@ -61,7 +61,7 @@ fn until_seen(workload: &mut Workload, gpuprobe: &Gpuprobe) {
 }
 
 #[test]
-fn root_new_containers_are_noticed_system_wide() {
+fn root_new_containers_are_traced_host_wide() {
     let _shared = system_wide();
     let mut gpuprobe = Setup::everything().interval("50ms").start();
     // Each with a loader, a C library and CUDA libraries that gpuprobe has not attached to.
@@ -84,7 +84,7 @@ fn root_new_containers_are_noticed_system_wide() {
 }
 
 #[test]
-fn root_one_file_is_attached_to_once_however_many_see_it() {
+fn root_file_in_several_mount_namespaces_is_attached_once() {
     let copy = OwnCopy::new();
     let link = |original: &Path, link: &Path| {
         let name = original.file_name().unwrap().to_str().unwrap();

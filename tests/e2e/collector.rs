@@ -16,7 +16,7 @@ const WORK: &str = "module k; launch k 3";
 
 /// A program in a folder below a world-writable folder such as `/tmp`.
 #[test]
-fn root_what_another_user_put_near_the_program_is_not_loaded() {
+fn root_libcupti_of_another_user_is_not_loaded() {
     let shared = tempfile::TempDir::new().unwrap();
     fs::set_permissions(shared.path(), Permissions::from_mode(0o1777)).unwrap();
     let build = shared.path().join("build");
@@ -69,7 +69,7 @@ fn root_what_another_user_put_near_the_program_is_not_loaded() {
 /// An environment that is owned by another user and a group, whose programs and libraries the user
 /// runs.
 #[test]
-fn root_what_is_of_the_same_users_as_the_program_is_loaded() {
+fn root_libcupti_of_the_programs_owner_is_loaded() {
     let environment = tempfile::TempDir::new().unwrap();
     let packages = environment.path().join("lib/python3.12/site-packages");
     let cupti = packages.join("nvidia/cuda_cupti/lib");

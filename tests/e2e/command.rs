@@ -43,7 +43,7 @@ fn root_the_exit_status_is_the_commands() {
 }
 
 #[test]
-fn root_a_command_that_does_not_exist_is_one_clear_line() {
+fn root_nonexistent_command_is_one_line_error() {
     for missing in ["/nonexistent/program", "no-program-has-this-name"] {
         let mut gpuprobe = Setup::command_without_stacks([missing]).spawn();
         assert_eq!(gpuprobe.exit_code(), 127);
@@ -60,7 +60,7 @@ fn root_a_command_that_does_not_exist_is_one_clear_line() {
 }
 
 #[test]
-fn root_a_run_says_that_it_waits_for_cuda_and_what_it_attached_to() {
+fn root_waiting_for_cuda_and_attached_libraries_are_reported() {
     let told = |backend, script: &str, begins: &str, status| -> Vec<String> {
         // The name of a library that is already attached would not be printed again.
         let copy = OwnCopy::new();
@@ -170,7 +170,7 @@ fn root_the_environment_and_folder_are_kept() {
 }
 
 #[test]
-fn root_under_sudo_the_command_has_its_users_rights() {
+fn root_under_sudo_the_command_runs_as_the_calling_user() {
     let script = "id -u; id -g; id -G; grep -c '^CapEff:.0000000000000000$' /proc/self/status; \
                   echo $GREETING";
     let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", script])
@@ -187,7 +187,7 @@ fn root_under_sudo_the_command_has_its_users_rights() {
 }
 
 #[test]
-fn root_under_sudo_the_environment_is_the_users_again() {
+fn root_under_sudo_the_command_gets_the_users_environment() {
     let entry = |name: &str| nix::unistd::User::from_name(name).unwrap().unwrap();
     let (root, nobody) = (entry("root"), entry("nobody"));
     let script = "echo $USER $LOGNAME $HOME $SHELL; echo $SUDO_USER; id -u";
@@ -229,7 +229,7 @@ fn root_under_sudo_the_environment_is_the_users_again() {
 }
 
 #[test]
-fn root_under_pkexec_the_command_has_its_users_rights() {
+fn root_under_pkexec_the_command_runs_as_the_calling_user() {
     let mut gpuprobe = Setup::command_without_stacks(["sh", "-c", "id -u; id -g"])
         .env("PKEXEC_UID", "12345")
         .start();
@@ -269,7 +269,7 @@ fn root_a_file_that_cannot_be_executed_is_refused() {
 }
 
 #[test]
-fn root_an_error_of_ours_leaves_nothing_stopped() {
+fn root_failure_of_gpuprobe_leaves_no_process_stopped() {
     // New programs one after the other, each held at exec and at the mapping of a library. The
     // first report fails.
     let folder = tempfile::tempdir().unwrap();
@@ -346,7 +346,7 @@ fn root_a_command_killed_while_it_is_held_ends_the_run() {
 /// The stand-in NVML is loaded before the command is started and leaves a file descriptor open that
 /// would be inherited; real ones may, too.
 #[test]
-fn root_the_command_has_the_files_that_it_was_given_and_none_of_ours() {
+fn root_command_inherits_its_descriptors_and_none_of_gpuprobe() {
     require_bpf();
     let folder = TempDir::new().unwrap();
     // The test runner may have leaked descriptors, too.

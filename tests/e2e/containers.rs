@@ -34,7 +34,7 @@ fn innermost(pid: u32) -> u32 {
 }
 
 #[test]
-fn root_pids_are_the_hosts_and_the_containers_are_said() {
+fn root_pids_are_host_pids_with_the_namespace_pid_beside() {
     for (words, inner) in namespaces() {
         let mut gpuprobe = Setup::command_without_stacks(&words)
             .interval("50ms")
@@ -57,7 +57,7 @@ fn root_pids_are_the_hosts_and_the_containers_are_said() {
 }
 
 #[test]
-fn root_a_process_in_a_pid_namespace_is_attached_to_late() {
+fn root_late_attach_to_a_process_in_a_pid_namespace() {
     for (words, inner) in namespaces() {
         let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
         assert_eq!(workload.pid, inner);
@@ -73,7 +73,7 @@ fn root_a_process_in_a_pid_namespace_is_attached_to_late() {
 }
 
 #[test]
-fn root_outside_of_namespaces_there_is_no_other_pid() {
+fn root_processes_of_the_host_namespace_have_one_pid() {
     let mut workload = Workload::start(Backend::Shared);
     let mut gpuprobe = Setup::pid_without_stacks(workload.pid).start();
     workload.say("alloc 4096");
@@ -101,7 +101,7 @@ fn root_short_lived_processes_have_their_container_too() {
 }
 
 #[test]
-fn root_cgroup_and_container_are_said() {
+fn root_cgroup_and_container_are_reported() {
     let cgroup = Cgroup::new();
     let program = standin().program_text(Backend::Shared);
     let namespace = ["unshare", "--pid", "--fork", &program];
@@ -139,7 +139,7 @@ fn hidden_program() -> [String; 5] {
 }
 
 #[test]
-fn root_libraries_that_only_the_process_can_see_are_probed() {
+fn root_libraries_of_a_private_mount_namespace_are_probed() {
     let words = hidden_program();
     let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
     workload.say("freenull");

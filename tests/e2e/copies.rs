@@ -39,7 +39,7 @@ fn root_each_copy_of_a_library_is_probed() {
 }
 
 #[test]
-fn root_a_library_of_several_names_is_probed_once() {
+fn root_library_with_several_names_is_probed_once() {
     let copy = OwnCopy::new();
     let hard = OwnCopy::made_with(|original, link| {
         let source = copy

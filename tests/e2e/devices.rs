@@ -139,7 +139,7 @@ fn root_a_forked_child_and_a_new_program_start_on_the_first_device() {
 }
 
 #[test]
-fn root_attached_late_a_device_is_unknown_until_it_is_chosen() {
+fn root_late_attach_device_is_unknown_until_selected() {
     for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
         let mut workload =
             Workload::spawn(&mut Workload::command(backend, &[("STANDIN_DEVICES", "4")]));
@@ -190,7 +190,7 @@ fn root_attached_late_a_device_is_unknown_until_it_is_chosen() {
 }
 
 #[test]
-fn root_below_a_context_that_is_destroyed_is_the_one_before() {
+fn root_destroying_a_context_pops_to_the_previous_one() {
     let mut gpuprobe = four_devices(Backend::Driver, &[]);
     let talk = &mut gpuprobe.talk;
     let pid = talk.ready();
@@ -217,7 +217,7 @@ fn root_below_a_context_that_is_destroyed_is_the_one_before() {
 /// Contexts that were current before gpuprobe attached are below the seen ones on the stack, and
 /// unknown.
 #[test]
-fn root_attached_late_a_device_is_unknown_below_what_was_seen() {
+fn root_late_attach_device_is_unknown_below_the_seen_context_stack() {
     let settings = [("STANDIN_DEVICES", "4")];
     let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
     for device in [1, 2] {
@@ -253,7 +253,7 @@ fn root_attached_late_a_device_is_unknown_below_what_was_seen() {
 }
 
 #[test]
-fn root_where_more_come_late_than_there_is_room_for_devices_are_unknown() {
+fn root_devices_beyond_a_full_context_map_are_unknown() {
     let _shared = system_wide();
     let mut gpuprobe = Setup::everything()
         .interval("100ms")
@@ -290,7 +290,7 @@ fn root_where_more_come_late_than_there_is_room_for_devices_are_unknown() {
 }
 
 #[test]
-fn root_attached_late_to_a_program_that_can_see_one_device_it_is_known() {
+fn root_late_attach_device_is_known_with_a_single_visible_device() {
     let settings = [("CUDA_VISIBLE_DEVICES", "0")];
     let mut command = Command::new("env");
     command

@@ -39,7 +39,7 @@ fn about<'a>(lines: &'a [String], verdict: &str, what: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn root_doctor_says_what_works_here() {
+fn root_doctor_reports_working_features() {
     let (status, lines) = doctor(&[], &[]);
     assert_eq!(status, Some(0));
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
@@ -106,7 +106,7 @@ fn root_doctor_lists_the_libraries_and_functions_of_a_process() {
 }
 
 #[test]
-fn root_doctor_names_functions_that_are_dear_or_refused() {
+fn root_doctor_names_slow_and_refused_functions() {
     let about_probes = |lines: &[String]| -> Vec<String> {
         let lines = lines
             .iter()
@@ -158,7 +158,7 @@ fn root_doctor_finds_the_libraries_of_every_process() {
 }
 
 #[test]
-fn root_doctor_says_when_a_process_has_no_cuda() {
+fn root_doctor_reports_a_process_without_cuda() {
     let workload = Workload::start(Backend::Dlopen);
     let (status, lines) = doctor(&[], &["--pid", &workload.pid.to_string()]);
     assert_eq!(status, Some(0));
@@ -169,7 +169,7 @@ fn root_doctor_says_when_a_process_has_no_cuda() {
 }
 
 #[test]
-fn root_doctor_says_what_is_missing() {
+fn root_doctor_reports_missing_features() {
     let wrapper = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
     let (status, lines) = doctor(&wrapper, &[]);
     assert_eq!(status, Some(1));

@@ -124,17 +124,17 @@ macro_rules! for_each_attach_kind {
     ($($kind:ident)*) => {$(
         mod $kind {
             #[test]
-            fn root_started_by_us_is_exact() {
+            fn root_command_is_exact() {
                 super::started_by_us(stringify!($kind));
             }
 
             #[test]
-            fn root_attached_late_is_exact() {
+            fn root_late_attach_is_exact() {
                 super::attached_late(stringify!($kind));
             }
 
             #[test]
-            fn root_system_wide_is_exact() {
+            fn root_host_wide_is_exact() {
                 super::system_wide_with(stringify!($kind));
             }
         }

@@ -164,7 +164,7 @@ fn a_command_is_explained_and_so_is_its_recording() {
 
 /// A growth verdict takes a minute, so the cases run concurrently.
 #[test]
-fn root_what_leaks_is_named_and_nothing_else() {
+fn root_explain_names_the_leaks_and_nothing_else() {
     std::thread::scope(|scope| {
         let all: [fn(); 4] = [
             a_running_program_is_explained,
@@ -180,7 +180,7 @@ fn root_what_leaks_is_named_and_nothing_else() {
 }
 
 #[test]
-fn root_what_is_clean_is_no_leak() {
+fn root_explain_reports_no_leak_of_a_clean_program() {
     let folder = TempDir::new().unwrap();
     let program = planted(folder.path());
     let answer = folder.path().join("explain.json");

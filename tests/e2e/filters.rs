@@ -77,7 +77,7 @@ fn work_and_check(gpuprobe: &mut Gpuprobe, members: &mut [Member], accepted: &[u
 }
 
 #[test]
-fn root_everything_asked_for_must_hold() {
+fn root_all_filters_must_match() {
     let script = format!("@alpha & @beta & setpriv --reuid {UID} @gamma & @{LONG} & exec @root");
     let family = Family::start(&script);
     let mut members = family.members(["root", "alpha", "beta", "gamma", LONG]);
@@ -109,7 +109,7 @@ fn root_everything_asked_for_must_hold() {
 }
 
 #[test]
-fn root_containers_and_cgroups_are_told_apart() {
+fn root_containers_and_cgroups_are_filtered() {
     let (one, two) = (Cgroup::new(), Cgroup::new());
     let script = format!(
         "({} exec @one) & (@outside & wait) & {} exec @two",
@@ -142,7 +142,7 @@ fn root_containers_and_cgroups_are_told_apart() {
 }
 
 #[test]
-fn root_of_the_whole_system_only_what_passes_is_reported() {
+fn root_host_wide_reports_only_matching_processes() {
     let _shared = system_wide();
     let cgroup = Cgroup::new();
     let name = format!("only{}", std::process::id());
@@ -160,7 +160,7 @@ fn root_of_the_whole_system_only_what_passes_is_reported() {
 }
 
 #[test]
-fn root_processes_of_a_command_are_judged_as_they_come() {
+fn root_processes_of_a_command_are_filtered_at_their_start() {
     let script = "@alpha & @beta & wait; @alpha2 ; @beta2 ; exec @gamma";
     // A shell that starts workloads as a command of gpuprobe: each is traced from its first call.
     let folder = TempDir::new().unwrap();
@@ -202,7 +202,7 @@ fn root_processes_of_a_command_are_judged_as_they_come() {
 }
 
 #[test]
-fn root_after_an_exec_a_process_is_judged_anew() {
+fn root_filters_are_applied_again_after_exec() {
     let family = Family::start("@before & exec @root");
     let [mut before, _root] = family.members(["before", "root"]);
     let setup = || Setup::pid_without_stacks(family.root()).args(["--children", "--comm"]);

@@ -51,7 +51,7 @@ impl Folder {
 }
 
 #[test]
-fn root_what_was_never_freed_has_a_status_of_its_own() {
+fn root_leaks_have_a_distinct_exit_status() {
     let (status, said) = ending(run("alloc 4096 3; exit"), &[]);
     assert_eq!(status, LEAKED, "{said:#?}");
     assert_eq!(said[0], "leaked: 12.00 KiB in 3 allocations at 1 call site");
@@ -65,7 +65,7 @@ fn root_what_was_never_freed_has_a_status_of_its_own() {
 }
 
 #[test]
-fn root_a_failure_of_the_commands_own_is_more() {
+fn root_failure_of_the_command_overrides_the_leak_status() {
     let (status, said) = ending(run("alloc 4096; exit 7"), &[]);
     assert_eq!((status, said.len()), (7, 2), "{said:#?}");
     let (status, said) = ending(Setup::command(["true"]), &[]);
@@ -73,7 +73,7 @@ fn root_a_failure_of_the_commands_own_is_more() {
 }
 
 #[test]
-fn root_so_much_is_tolerated() {
+fn root_leaks_below_the_limit_are_tolerated() {
     for (size, expected) in [("12KiB", 0), ("12287", LEAKED)] {
         let tolerated = format!("--fail-on-leak={size}");
         let mut gpuprobe = run("alloc 4096 3; exit").args([tolerated]).spawn();
@@ -82,7 +82,7 @@ fn root_so_much_is_tolerated() {
 }
 
 #[test]
-fn root_children_are_judged_too() {
+fn root_leaks_of_children_count() {
     let script = format!(
         "{0} -c 'alloc 4096; exit'; {0} -c 'alloc 8192; exit'",
         workload()
@@ -96,7 +96,7 @@ fn root_children_are_judged_too() {
 }
 
 #[test]
-fn root_what_libraries_and_frameworks_keep_is_no_leak() {
+fn root_caches_of_libraries_and_frameworks_are_no_leak() {
     let program = Program::new();
     let (status, said) = ending(
         Setup::command(program.run([1000, 30_000, 20_000, 4000])),
@@ -116,7 +116,7 @@ fn root_what_libraries_and_frameworks_keep_is_no_leak() {
 }
 
 #[test]
-fn root_tensors_are_judged_instead_of_the_memory_that_they_are_in() {
+fn root_tensors_are_checked_instead_of_their_segments() {
     let torchlike = standin().path("torchlike");
     for (leaks, expected) in [(true, LEAKED), (false, 0)] {
         let setup = Setup::command([torchlike.to_str().unwrap()]).args(["--fail-on-leak"]);
@@ -145,7 +145,7 @@ fn root_tensors_are_judged_instead_of_the_memory_that_they_are_in() {
 }
 
 #[test]
-fn root_a_baseline_has_what_is_known() {
+fn root_baseline_suppresses_known_leaks() {
     let folder = Folder::new();
     let baseline = folder.text("earlier.json");
     let mut earlier = run("alloc 4096 3; exit").spawn();
@@ -171,7 +171,7 @@ fn root_a_baseline_has_what_is_known() {
 }
 
 #[test]
-fn root_what_is_ignored_or_suppressed_is_no_leak() {
+fn root_ignored_and_suppressed_sites_are_no_leak() {
     let folder = Folder::new();
     let file = folder.text("known.supp");
     let program = Program::new();
@@ -220,7 +220,7 @@ fn cases(file: &Path) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn root_each_leak_is_a_failed_test_in_junits_xml() {
+fn root_each_leak_is_a_failed_test_in_junit_xml() {
     let folder = Folder::new();
     let file = folder.text("out.xml");
     let (status, _) = ending(run("alloc 4096 3; pinned 8192; exit"), &["--junit", &file]);
@@ -248,7 +248,7 @@ fn root_each_leak_is_a_failed_test_in_junits_xml() {
 }
 
 #[test]
-fn root_a_recording_is_judged_alike() {
+fn root_recording_gives_the_same_leaks() {
     let folder = Folder::new();
     let file = folder.text("run.sqlite");
     let (status, said) = ending(run("alloc 4096 3; exit"), &["--record", &file]);

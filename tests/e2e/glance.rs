@@ -26,7 +26,7 @@ fn idle(count: usize) -> Vec<Workload> {
 }
 
 #[test]
-fn root_what_was_there_before_is_in_the_first_report() {
+fn root_memory_from_before_the_attach_is_in_the_first_report() {
     let nvml = Nvml::with_gpus(2);
     let workloads = idle(8);
     let uses: Vec<_> = workloads
@@ -60,7 +60,7 @@ fn root_what_was_there_before_is_in_the_first_report() {
 }
 
 #[test]
-fn root_by_gpu_each_process_stands_under_its_own() {
+fn root_by_gpu_lists_each_process_under_its_gpu() {
     let nvml = Nvml::with_gpus(2);
     let workloads = idle(2);
     let pids: Vec<_> = workloads.iter().map(|workload| workload.pid).collect();
@@ -94,7 +94,7 @@ fn root_by_gpu_each_process_stands_under_its_own() {
 }
 
 #[test]
-fn root_one_process_of_which_nothing_is_known_says_what_it_holds() {
+fn root_process_without_calls_is_reported_with_its_nvml_use() {
     let nvml = Nvml::with_gpus(1);
     let workload = &idle(1)[0];
     nvml.says(&[(0, workload.pid, 2099 * MIB)]);
@@ -110,7 +110,7 @@ fn root_one_process_of_which_nothing_is_known_says_what_it_holds() {
 }
 
 #[test]
-fn root_a_report_says_what_has_changed_since_the_last() {
+fn root_report_has_changes_since_the_last() {
     let mut workload = Workload::start(Backend::Shared);
     let setup = Setup::pid(workload.pid).interval("50ms");
     let mut gpuprobe = setup.start();
@@ -143,7 +143,7 @@ fn root_a_report_says_what_has_changed_since_the_last() {
 }
 
 #[test]
-fn root_on_a_terminal_a_report_takes_the_place_of_the_last() {
+fn root_on_a_terminal_a_report_overwrites_the_last() {
     require_bpf();
     let workload = Workload::start(Backend::Shared);
     for (arguments, redraws) in [(&[][..], true), (&["--scroll"][..], false)] {

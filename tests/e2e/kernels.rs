@@ -86,7 +86,7 @@ fn root_a_running_process_is_exact_until_it_is_killed() {
 }
 
 #[test]
-fn root_the_whole_system_is_exact() {
+fn root_host_wide_with_late_library_is_exact() {
     let _shared = system_wide();
     let mut before = Workload::start(Backend::Driver);
     let mut gpuprobe = Setup::everything().start();
@@ -103,7 +103,7 @@ fn root_the_whole_system_is_exact() {
 }
 
 #[test]
-fn root_without_type_information_a_command_is_exact() {
+fn root_command_without_btf_is_exact() {
     for backend in [Backend::Shared, Backend::Driver] {
         let setup = Setup::command([standin().program_text(backend)]).modes(ALL);
         let mut gpuprobe = without_types(setup).start();
@@ -125,7 +125,7 @@ fn root_without_type_information_a_command_is_exact() {
 }
 
 #[test]
-fn root_without_type_information_a_running_process_is_exact() {
+fn root_running_process_without_btf_is_exact() {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("freenull");
     let before = workload.status();
@@ -153,7 +153,7 @@ pub(crate) fn begin(path: &Path, symbol: &str, code: [u8; 4]) {
 }
 
 #[test]
-fn root_functions_that_are_dear_or_refused_are_named() {
+fn root_slow_and_refused_functions_are_named() {
     let own = OwnCopy::new();
     let path = own.standin().path("libcuda.so.1");
     // enter $0,$0

@@ -58,7 +58,7 @@ fn root_the_first_library_of_a_process_is_probed_soon() {
 }
 
 #[test]
-fn root_another_library_of_a_process_is_probed_soon() {
+fn root_second_library_of_a_process_is_probed_soon() {
     let copy = OwnCopy::new();
     let before = [format!("load {}", standin().runtime()), "freenull".into()];
     measure(
@@ -70,14 +70,14 @@ fn root_another_library_of_a_process_is_probed_soon() {
 }
 
 #[test]
-fn root_a_library_is_probed_soon_by_a_tracer_of_children() {
+fn root_library_is_probed_soon_with_children() {
     let library = standin().runtime();
     let setup = |pid| Setup::pid_without_stacks(pid).args(["--children"]);
     measure("with_children", setup, &[], &library);
 }
 
 #[test]
-fn root_a_library_is_probed_soon_by_a_tracer_of_everything() {
+fn root_library_is_probed_soon_host_wide() {
     let _shared = system_wide();
     let copy = OwnCopy::new();
     let library = copy.standin().runtime();
@@ -108,7 +108,7 @@ fn noisy(folder: &Path) -> Guarded {
 }
 
 #[test]
-fn root_a_library_is_probed_soon_beside_a_program_that_wants_all_attention() {
+fn root_library_is_probed_soon_beside_a_process_that_remaps_constantly() {
     let _alone = alone();
     let folder = TempDir::new().unwrap();
     let _noisy = noisy(folder.path());
@@ -119,7 +119,7 @@ fn root_a_library_is_probed_soon_beside_a_program_that_wants_all_attention() {
 }
 
 #[test]
-fn root_a_library_is_probed_soon_beside_many_processes_that_want_all_attention() {
+fn root_library_is_probed_soon_beside_many_processes_that_remap_constantly() {
     let _alone = alone();
     let mut hog = Hog::start(1001, "looks", 300);
     hog.begin();

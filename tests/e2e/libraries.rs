@@ -37,7 +37,7 @@ fn root_a_library_without_the_functions_is_left_alone() {
 }
 
 #[test]
-fn root_a_process_with_only_such_a_library_is_waited_for() {
+fn root_process_with_only_an_unrelated_library_is_waited_for() {
     let copy = OwnCopy::new();
     let other = copy.standin().path("libcudart.so.99");
     fs::copy(copy.standin().path("workload_static"), &other).unwrap();
@@ -67,7 +67,7 @@ fn root_a_fifo_under_the_name_of_a_library_is_not_waited_for() {
 }
 
 #[test]
-fn root_of_many_files_that_are_no_libraries_of_cuda_a_few_are_named() {
+fn root_warnings_about_invalid_libraries_are_limited() {
     const FILES: usize = 40;
     const NAMED: usize = 20;
     let copy = OwnCopy::new();

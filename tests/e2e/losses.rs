@@ -75,7 +75,7 @@ fn root_calls_beyond_a_full_ring_are_counted_exactly_and_shown() {
 }
 
 #[test]
-fn root_after_a_loss_the_rest_is_seen() {
+fn root_calls_after_a_loss_are_seen() {
     let _alone = alone();
     let mut workload = Workload::start(Backend::Driver);
     let mut gpuprobe = Setup::pid_without_stacks(workload.pid)

@@ -23,7 +23,7 @@ fn ending(setup: Setup, commands: &[&str]) -> (Option<String>, i32) {
 }
 
 #[test]
-fn root_a_command_without_cuda_is_nothing_to_trace() {
+fn root_command_without_cuda_traces_nothing() {
     let script = |script: &str| Setup::command_without_stacks(["sh", "-c", script]);
     let why = |program: &str| Some(format!("{program} never loaded CUDA (libcuda, libcudart)"));
     assert_eq!(
@@ -43,7 +43,7 @@ fn root_a_command_without_cuda_is_nothing_to_trace() {
 }
 
 #[test]
-fn root_what_did_not_match_is_named() {
+fn root_unmatched_selection_is_named() {
     let workload = |options: &[&str]| {
         let setup = Setup::command_without_stacks([standin().program_text(Backend::Static)]);
         let setup = setup.args(options.iter().copied());
@@ -91,7 +91,7 @@ fn root_what_did_not_match_is_named() {
 }
 
 #[test]
-fn root_a_process_without_cuda_is_nothing_to_trace() {
+fn root_process_without_cuda_traces_nothing() {
     let mut sleeps = Guarded::spawn(Command::new("sleep").arg("1")).unwrap();
     let pid = sleeps.pid();
     let why = format!("process {pid} had no CUDA loaded (libcuda, libcudart) while it was traced");
@@ -108,7 +108,7 @@ fn root_a_process_without_cuda_is_nothing_to_trace() {
 }
 
 #[test]
-fn root_a_filter_that_nothing_on_the_host_meets_is_named() {
+fn root_filter_without_a_match_on_the_host_is_named() {
     let _shared = system_wide();
     let options = ["--comm", "nosuch", "--duration", "100ms"];
     let (why, status) = ending(Setup::everything().args(options), &[]);

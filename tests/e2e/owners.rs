@@ -87,7 +87,7 @@ fn owner(name: &str, bytes: u64) -> Value {
 }
 
 #[test]
-fn root_memory_is_of_the_library_that_asked_for_it() {
+fn root_memory_belongs_to_the_requesting_library() {
     let program = Program::new();
     let command = program.run([1000, 30_000, 20_000, 4000]);
     // However few sites are listed.
@@ -109,7 +109,7 @@ fn root_memory_is_of_the_library_that_asked_for_it() {
 }
 
 #[test]
-fn root_without_call_stacks_nobody_is_known() {
+fn root_without_call_stacks_owners_are_unknown() {
     let program = Program::new();
     let command = program.run([1000, 30_000, 20_000, 4000]);
     let setup = Setup::command(command).args(["--stacks", "off"]);

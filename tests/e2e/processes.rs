@@ -15,7 +15,7 @@ fn child_of(reply: &str) -> (u32, String, Truth) {
 }
 
 #[test]
-fn root_a_forked_child_has_an_account_of_its_own() {
+fn root_forked_child_has_its_own_process_entry() {
     let mut gpuprobe =
         Setup::command_without_stacks([standin().program_text(Backend::Shared)]).start();
     let talk = &mut gpuprobe.talk;
@@ -56,7 +56,7 @@ fn root_a_forked_child_does_not_free_its_parents_memory() {
 }
 
 #[test]
-fn root_exec_starts_afresh() {
+fn root_exec_starts_a_new_entry() {
     let mut gpuprobe =
         Setup::command_without_stacks([standin().program_text(Backend::Shared)]).start();
     let talk = &mut gpuprobe.talk;
@@ -85,7 +85,7 @@ fn root_exec_starts_afresh() {
 }
 
 #[test]
-fn root_exec_in_a_process_that_is_traced_late_starts_afresh() {
+fn root_exec_after_late_attach_starts_a_new_entry() {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("freenull");
     let mut gpuprobe = Setup::pid_without_stacks(workload.pid)
@@ -142,7 +142,7 @@ fn root_a_leak_is_reported_once_and_again_at_the_end() {
 }
 
 #[test]
-fn root_a_killed_process_is_in_the_last_report_of_the_system() {
+fn root_killed_process_is_in_the_last_host_wide_report() {
     let _shared = system_wide();
     let mut workload = Workload::start(Backend::Shared);
     workload.say("freenull");
@@ -159,7 +159,7 @@ fn root_a_killed_process_is_in_the_last_report_of_the_system() {
 }
 
 #[test]
-fn root_an_end_that_was_lost_is_noticed() {
+fn root_lost_exit_is_detected() {
     let _alone = alone();
     let (mut victim, mut noisy) = (
         Workload::start(Backend::Driver),

@@ -92,7 +92,7 @@ fn live(report: &Report, pid: u32) -> u64 {
 }
 
 #[test]
-fn root_who_floods_the_ring_costs_others_nothing() {
+fn root_ring_flood_of_one_user_costs_others_nothing() {
     const KEPT: u64 = 40_000;
     let _alone = alone();
     let mut victim = Workload::start(Backend::Shared);
@@ -125,7 +125,7 @@ fn root_who_floods_the_ring_costs_others_nothing() {
 }
 
 #[test]
-fn root_who_changes_his_name_all_the_time_costs_others_nothing() {
+fn root_rename_flood_of_one_user_costs_others_nothing() {
     const KEPT: u64 = 40_000;
     let _alone = alone();
     let mut victim = Workload::start(Backend::Shared);
@@ -175,25 +175,25 @@ fn share(map: &str, what: &str, lost: &str) -> Report {
 }
 
 #[test]
-fn root_a_user_takes_half_of_the_threads() {
+fn root_one_user_gets_half_of_the_thread_map() {
     let report = share("threads", "threads", "memory");
     assert_eq!(report.totals().alloc_calls, 32 + 24 + 32);
 }
 
 #[test]
-fn root_a_user_takes_half_of_the_processes() {
+fn root_one_user_gets_half_of_the_process_map() {
     let report = share("processes", "processes", "memory");
     assert_eq!(report.totals().alloc_calls, 32 + 24 + 32);
 }
 
 #[test]
-fn root_a_user_takes_half_of_the_walks() {
+fn root_one_user_gets_half_of_the_walk_map() {
     let report = share("walks", "threads", "stacks");
     assert_eq!(report.totals().alloc_calls, 100 + 24 + 32);
 }
 
 #[test]
-fn root_a_user_takes_half_of_the_kernels() {
+fn root_one_user_gets_half_of_the_kernel_map() {
     let _alone = alone();
     let copy = OwnCopy::for_everyone();
     let _there = Workload::of(&copy, Backend::Driver);
@@ -247,7 +247,7 @@ fn assert_ends(gpuprobe: &mut Gpuprobe) -> Report {
 }
 
 #[test]
-fn root_reports_come_in_a_flood_of_calls_and_others_lose_nothing() {
+fn root_reports_are_on_time_in_a_call_flood_and_others_lose_nothing() {
     let _alone = alone();
     let mut victim = Workload::start(Backend::Shared);
     let mut hog = Hog::start(HOG, "calls", 1_500_000);
@@ -268,7 +268,7 @@ fn root_reports_come_in_a_flood_of_calls_and_others_lose_nothing() {
 }
 
 #[test]
-fn root_memory_is_bounded_whatever_is_never_freed() {
+fn root_memory_of_gpuprobe_is_bounded_with_endless_leaks() {
     let _alone = alone();
     let mut hog = Hog::start(HOG, "keep", 1_000_000);
     let mut gpuprobe = Setup::everything()
@@ -289,7 +289,7 @@ fn root_memory_is_bounded_whatever_is_never_freed() {
 }
 
 #[test]
-fn root_reports_come_beside_many_processes_that_want_attention() {
+fn root_reports_are_on_time_beside_many_processes_that_remap_constantly() {
     let _alone = alone();
     let mut hog = Hog::start(HOG, "looks", 300);
     let mut gpuprobe = Setup::everything().interval("500ms").start();

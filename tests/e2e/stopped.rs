@@ -71,14 +71,14 @@ fn nobody_is_stopped(mut parent: Workload, setup: Setup) {
 }
 
 #[test]
-fn root_children_of_a_process_that_we_did_not_start_are_never_stopped() {
+fn root_children_of_attached_processes_are_never_stopped() {
     let parent = Workload::spawn(&mut Command::new(parent()));
     let setup = Setup::pid_without_stacks(parent.pid).args(["--children"]);
     nobody_is_stopped(parent, setup);
 }
 
 #[test]
-fn root_nobody_in_the_system_is_stopped() {
+fn root_host_wide_stops_no_process() {
     let _shared = system_wide();
     let parent = Workload::spawn(&mut Command::new(parent()));
     nobody_is_stopped(parent, Setup::everything());

@@ -72,7 +72,7 @@ fn root_all_three_in_one_run_are_exact() {
 }
 
 #[test]
-fn root_all_three_attached_late_are_exact() {
+fn root_all_three_after_late_attach_are_exact() {
     for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
         let settings = [("STANDIN_COPY_GBPS", "0.1")];
         let mut workload = Workload::spawn(&mut Workload::command(backend, &settings));
@@ -109,7 +109,7 @@ fn root_text_has_the_three_parts_in_order() {
 }
 
 #[test]
-fn root_json_has_only_what_was_asked_for() {
+fn root_json_has_only_the_selected_reports() {
     for (mode, key) in [
         ("--memleak", "memleak"),
         ("--cudatrace", "cudatrace"),

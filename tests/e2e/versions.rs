@@ -145,7 +145,7 @@ fn root_processes_with_different_versions_are_counted() {
 }
 
 #[test]
-fn root_attached_late_every_version_is_probed() {
+fn root_late_attach_probes_every_version() {
     let installed = Installed::new();
     let words = installed.words(Backend::Dlopen);
     let mut workload = Workload::spawn(Command::new(&words[0]).args(&words[1..]));
@@ -174,7 +174,7 @@ fn replace(path: &Path) {
 }
 
 #[test]
-fn root_a_replaced_library_is_probed_in_those_that_still_have_it() {
+fn root_replaced_library_is_probed_in_processes_that_still_map_it() {
     for unlinked in [false, true] {
         let installed = Installed::new();
         let words = installed.words(Backend::Dlopen);

@@ -85,7 +85,7 @@ fn attached_late(setup: impl FnOnce(Setup) -> Setup, visible: &str) -> (Report, 
 }
 
 #[test]
-fn root_without_nvml_only_the_processs_number_is_known() {
+fn root_without_nvml_only_the_process_device_number_is_known() {
     let mut folder = None;
     let without = |setup| {
         let (kept, setup) = nvml::broken(setup);
@@ -107,7 +107,7 @@ fn root_an_nvml_without_gpus_names_none() {
 }
 
 #[test]
-fn root_in_a_container_the_gpus_are_those_that_it_was_given() {
+fn root_container_lists_its_assigned_gpus() {
     let root = Root::new();
     fs::create_dir(root.path("dev")).unwrap();
     // The third and the fourth, under numbers that no real device has.
@@ -128,7 +128,7 @@ fn root_in_a_container_the_gpus_are_those_that_it_was_given() {
 }
 
 #[test]
-fn root_devices_that_the_program_chose_itself_are_unknown() {
+fn root_devices_set_by_the_program_itself_are_unknown() {
     // As after `os.environ["CUDA_VISIBLE_DEVICES"] = ...`: CUDA sees fewer devices than the
     // environment at exec shows.
     let nvml = Nvml::with_gpus(4);
@@ -147,7 +147,7 @@ fn root_devices_that_the_program_chose_itself_are_unknown() {
 }
 
 #[test]
-fn root_a_part_of_a_gpu_has_its_uuid_and_the_gpus_number() {
+fn root_mig_device_has_its_uuid_and_the_gpus_number() {
     let part = "MIG-41b3359c-e721-56e5-8009-12e5797ed514";
     let nvml = Nvml::with_gpus(4);
     let (report, pid) = attached_late(|setup| nvml.given_to(setup), part);
@@ -156,7 +156,7 @@ fn root_a_part_of_a_gpu_has_its_uuid_and_the_gpus_number() {
 }
 
 #[test]
-fn root_processes_that_number_differently_add_up_by_gpu() {
+fn root_processes_with_different_device_numbers_add_up_by_gpu() {
     let nvml = Nvml::with_gpus(4);
     let family = Family::start(
         "CUDA_VISIBLE_DEVICES=2 STANDIN_DEVICES=4 @one & \

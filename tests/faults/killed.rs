@@ -77,7 +77,7 @@ fn root_killed_with_probes_by_offset_it_leaves_nothing() {
 }
 
 #[test]
-fn root_a_process_that_is_stopped_when_we_end_goes_on() {
+fn root_process_held_at_shutdown_is_resumed() {
     let copy = OwnCopy::new();
     let mut workload = Workload::of(&copy, Backend::Shared);
     workload.say("freenull");
@@ -112,7 +112,7 @@ fn root_a_process_that_is_stopped_when_we_end_goes_on() {
 }
 
 #[test]
-fn root_no_child_stays_stopped_when_we_are_killed() {
+fn root_no_child_stays_stopped_after_a_kill_of_gpuprobe() {
     let (program, runtime) = (standin().program_text(Backend::Dlopen), standin().runtime());
     let child = format!("{program} -c 'load {runtime}; exit' >/dev/null");
     // At any moment some are held, and more are about to be.

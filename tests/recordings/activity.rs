@@ -105,7 +105,7 @@ fn copies_have_the_times_of_the_gpu() {
 
 /// Time in copies alone does not count as busy with kernels.
 #[test]
-fn the_page_has_the_shares_of_the_gpu() {
+fn summary_has_gpu_utilisation() {
     let folder = Folder::new();
     let file = folder.real_export();
     let found = report_json(&file, &["--summary"]);

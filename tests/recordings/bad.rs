@@ -47,7 +47,7 @@ fn refused(file: &Path) -> String {
 }
 
 #[test]
-fn what_is_no_database_is_refused() {
+fn non_databases_are_refused() {
     let folder = Folder::new();
     let file = folder.path("file");
     assert!(refused(&file).contains("cannot open"));
@@ -89,7 +89,7 @@ fn databases_of_other_programs_are_refused() {
 }
 
 #[test]
-fn an_export_need_not_say_its_version() {
+fn export_without_a_version_is_read() {
     let folder = Folder::new();
     let text = report(&folder.database(OLD), &[]);
     assert_eq!(
@@ -240,7 +240,7 @@ fn what_is_no_file_is_not_waited_for() {
 }
 
 #[test]
-fn without_memory_events_the_switch_is_named() {
+fn export_without_memory_events_names_the_nsys_option() {
     let folder = Folder::new();
     let file = folder.database("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);");
     assert!(refused(&file).contains("--cuda-memory-usage=true"));
@@ -258,7 +258,7 @@ fn a_locked_file_is_named() {
 }
 
 #[test]
-fn oddities_are_counted_and_said() {
+fn anomalies_are_counted_and_reported() {
     let folder = Folder::new();
     let rows = [
         (10, 1, 5, 1),
@@ -337,7 +337,7 @@ fn chains_of_old_exports_are_off_by_one() {
 }
 
 #[test]
-fn enormous_stacks_are_cut() {
+fn enormous_stacks_are_truncated() {
     let folder = Folder::new();
     let tid = (1i64 << 48) + (1 << 24) + 1;
     let sql = format!(

@@ -161,7 +161,7 @@ fn a_real_export_becomes_a_trace() {
 }
 
 #[test]
-fn packed_or_not_the_trace_is_the_same() {
+fn compressed_trace_is_the_same() {
     let folder = Folder::new();
     let file = folder.real_export();
     let file = file.to_str().unwrap();
@@ -186,7 +186,7 @@ fn packed_or_not_the_trace_is_the_same() {
 }
 
 #[test]
-fn what_cannot_be_exported_is_said() {
+fn unexportable_files_are_an_error() {
     let folder = Folder::new();
     let file = folder.database("CREATE TABLE StringIds (id INTEGER, value TEXT)");
     let file = file.to_str().unwrap();
@@ -229,7 +229,7 @@ fn old_exports_lack_tables_and_columns() {
 }
 
 #[test]
-fn a_small_trace_is_this() {
+fn small_trace_matches_its_expected_json() {
     let folder = Folder::new();
     let file = folder.database(
         "CREATE TABLE StringIds (id INTEGER, value TEXT);

@@ -196,7 +196,7 @@ fn nothing_grew_in_the_same_run() {
 }
 
 #[test]
-fn a_time_with_nothing_in_it() {
+fn window_without_events() {
     let folder = Folder::new();
     let file = folder.real_export();
     // An empty window: its allocations are those live before.

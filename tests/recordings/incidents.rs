@@ -133,7 +133,7 @@ const LINES: &[&str] = &[
 ];
 
 #[test]
-fn a_report_and_a_replay_have_the_same_words() {
+fn report_and_replay_have_the_same_text() {
     let (_folder, path) = recorded();
     let of_report = report(&path, &[]);
     let of_replay = replayed(&path, &["--last"]);
@@ -201,7 +201,7 @@ fn the_json_of_a_report_and_a_replay_is_the_same() {
 }
 
 #[test]
-fn the_tables_have_the_incident_and_who_held_the_gpu() {
+fn tables_have_the_incident_and_the_holders() {
     let (_folder, path) = recorded();
     let database = Connection::open(path).unwrap();
     let sql = "SELECT api, requested, attempts, repeats, outcome, settled - t0, liveBytes, \
@@ -244,7 +244,7 @@ fn the_tables_have_the_incident_and_who_held_the_gpu() {
 }
 
 #[test]
-fn what_was_refused_is_no_allocation() {
+fn refused_requests_are_no_allocations() {
     let (_folder, path) = recorded();
     let leaked = report_json(&path, &["--analysis", "leakage"]);
     assert_eq!(leaked["memleak"]["live_bytes"], 532 * MIB);
@@ -257,7 +257,7 @@ fn what_was_refused_is_no_allocation() {
 }
 
 #[test]
-fn a_run_without_any_says_nothing() {
+fn run_without_incidents_has_no_section() {
     let folder = Folder::new();
     let path = folder.path("run.sqlite");
     let mut recorder = recorder(&path);

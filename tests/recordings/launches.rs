@@ -73,7 +73,7 @@ fn names(file: &PathBuf) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn a_name_that_comes_late_is_that_of_the_first_launches_too() {
+fn late_kernel_name_applies_to_earlier_launches() {
     let folder = Folder::new();
     let (a, b) = (key("cuLaunchKernel", 0x5000), key("cuLaunchKernel", 0x6000));
     let file = recorded(&folder, |recorder| {
@@ -93,7 +93,7 @@ fn a_name_that_comes_late_is_that_of_the_first_launches_too() {
 }
 
 #[test]
-fn names_that_are_not_believed_any_more_are_taken_back() {
+fn contradicted_kernel_names_are_withdrawn() {
     let folder = Folder::new();
     let a = key("cuLaunchKernel", 0x5000);
     let file = recorded(&folder, |recorder| {
@@ -110,7 +110,7 @@ fn names_that_are_not_believed_any_more_are_taken_back() {
 }
 
 #[test]
-fn a_launch_that_the_ledger_was_told_of_is_one_call() {
+fn launch_with_a_ledger_event_is_one_call() {
     let folder = Folder::new();
     let graph = key("cuGraphLaunch", 0x9000);
     let file = recorded(&folder, |recorder| {
@@ -141,7 +141,7 @@ fn a_launch_that_the_ledger_was_told_of_is_one_call() {
 }
 
 #[test]
-fn a_row_has_what_the_call_was_given() {
+fn rows_have_the_launch_arguments() {
     let folder = Folder::new();
     let a = key("cuLaunchKernel", 0x5000);
     let file = recorded(&folder, |recorder| {

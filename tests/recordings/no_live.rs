@@ -3,7 +3,7 @@
 use super::gpuprobe;
 
 #[test]
-fn what_would_trace_is_refused_in_one_line() {
+fn live_commands_are_refused_in_one_line() {
     for words in [
         &["--memleak"][..],
         &["--memleak", "--pid", "1"],

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::{Folder, gpuprobe, report};
 
 #[test]
-fn nothing_is_written_over_a_recording() {
+fn recordings_are_not_overwritten() {
     let folder = Folder::new();
     let file = folder.real_export();
     let file = file.to_str().unwrap();
@@ -77,7 +77,7 @@ fn within(folder: &Folder, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn without_a_name_the_newest_recording_is_meant() {
+fn newest_recording_is_the_default() {
     let folder = Folder::new();
     let without = within(&folder, &["report"]);
     assert_eq!(without.status.code(), Some(2));

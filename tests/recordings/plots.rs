@@ -26,7 +26,7 @@ fn words(svg: &Path) -> String {
 }
 
 #[test]
-fn the_picture_of_the_real_export() {
+fn plot_of_the_real_export() {
     let folder = Folder::new();
     let file = folder.real_export();
     let svg = folder.path("chart.svg");
@@ -74,7 +74,7 @@ fn smi(folder: &Folder, second: u32) -> PathBuf {
 }
 
 #[test]
-fn samples_of_nvidia_smi_lie_above() {
+fn plot_has_nvml_samples_above_the_sites() {
     let folder = Folder::new();
     let file = folder.real_export();
     let svg = folder.path("chart.svg");
@@ -90,7 +90,7 @@ fn samples_of_nvidia_smi_lie_above() {
 }
 
 #[test]
-fn a_report_that_was_made_earlier() {
+fn plot_up_to_an_earlier_time() {
     let folder = Folder::new();
     let file = folder.real_export();
     let usage = folder.path("usage.txt");
@@ -112,7 +112,7 @@ fn a_report_that_was_made_earlier() {
 }
 
 #[test]
-fn what_cannot_be_drawn_is_said() {
+fn unplottable_files_are_an_error() {
     let folder = Folder::new();
     let file = folder.real_export();
     let file = file.to_str().unwrap();

@@ -128,7 +128,7 @@ impl Made {
 }
 
 #[test]
-fn of_our_own_recording() {
+fn profile_of_a_recording() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record_run(&file);
@@ -171,7 +171,7 @@ fn of_our_own_recording() {
 }
 
 #[test]
-fn of_a_real_export() {
+fn profile_of_a_real_export() {
     let folder = Folder::new();
     let file = folder.real_export();
     for (weight, analysis) in [("end", "leakage"), ("peak", "watermark")] {
@@ -209,7 +209,7 @@ fn of_a_real_export() {
 }
 
 #[test]
-fn a_bad_path_fails_first_and_nothing_is_a_picture_too() {
+fn bad_path_fails_first_and_empty_profile_is_drawn() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record_run(&file);

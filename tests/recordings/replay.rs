@@ -167,7 +167,7 @@ pub(crate) fn replay(file: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_replay_is_the_live_report() {
+fn replay_equals_the_live_report() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record(&file);
@@ -182,7 +182,7 @@ fn a_replay_is_the_live_report() {
 }
 
 #[test]
-fn a_recording_says_whether_it_is_complete() {
+fn recording_states_whether_it_is_complete() {
     const NOTE: &str = "note: the recording";
     let folder = Folder::new();
     let (whole, partial) = (folder.path("whole.sqlite"), folder.path("partial.sqlite"));
@@ -220,7 +220,7 @@ fn a_recording_says_whether_it_is_complete() {
 
 /// Memory is live from the return of a call until the entry of another.
 #[test]
-fn rows_of_memory_are_at_the_times_of_their_calls() {
+fn memory_rows_have_the_times_of_their_calls() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     let mut recorder = begin(&file);
@@ -280,7 +280,7 @@ fn rows_of_memory_are_at_the_times_of_their_calls() {
 }
 
 #[test]
-fn the_analyses_agree_with_it() {
+fn analyses_agree_with_the_replay() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record(&file);
@@ -318,7 +318,7 @@ fn the_analyses_agree_with_it() {
 }
 
 #[test]
-fn the_tables_are_those_of_an_export() {
+fn tables_match_an_nsys_export() {
     let folder = Folder::new();
     let (file, real) = (folder.path("run.sqlite"), folder.real_export());
     record(&file);

@@ -82,7 +82,7 @@ fn of_everything() -> Vec<Value> {
 }
 
 #[test]
-fn answers_about_exports_and_old_recordings() {
+fn reports_of_exports_and_old_recordings_match_the_schema() {
     let folder = Folder::new();
     let files = SEEDS.map(|name| seed(&folder, name));
     for file in files.into_iter().chain([folder.real_export()]) {
@@ -91,7 +91,7 @@ fn answers_about_exports_and_old_recordings() {
 }
 
 #[test]
-fn answers_about_recordings_and_their_replays() {
+fn reports_of_recordings_and_replays_match_the_schema() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     stacks::record_run(&file);
@@ -137,7 +137,7 @@ pub(crate) fn is_map(path: &str) -> bool {
 }
 
 #[test]
-fn a_key_that_is_new_or_renamed_is_refused() {
+fn unknown_and_renamed_keys_are_refused() {
     let mut places = BTreeSet::new();
     for document in of_everything() {
         check(&document);
@@ -169,7 +169,7 @@ fn a_key_that_is_new_or_renamed_is_refused() {
 }
 
 #[test]
-fn values_of_another_type_are_refused() {
+fn values_of_wrong_type_are_refused() {
     let written = of_everything();
     let has_all =
         |document: &&Value| document["memleak"].is_object() && !document["activity"].is_null();
@@ -198,7 +198,7 @@ fn values_of_another_type_are_refused() {
 
 /// Asserts that each object of the schema is closed and that every key has a description.
 #[test]
-fn the_schema_leaves_nothing_open() {
+fn schema_objects_are_closed_and_described() {
     // Their keys are merged into others, which are closed.
     let fragments = ["sums", "times", "memleak_keys"].map(|name| format!("/$defs/{name}"));
     let mut keys = 0;
@@ -232,7 +232,7 @@ fn the_schema_leaves_nothing_open() {
 
 /// Names that are data are the same in the schema and in the program.
 #[test]
-fn lists_of_names_are_those_of_the_program() {
+fn enumerations_match_the_program() {
     let names = |path: &str| -> BTreeSet<String> {
         match DOCUMENT.pointer(path).unwrap() {
             Value::Object(keys) => keys.keys().cloned().collect(),

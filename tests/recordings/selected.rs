@@ -6,7 +6,7 @@ use crate::{Folder, gpuprobe};
 const NOTHING: i32 = 3;
 
 #[test]
-fn what_is_not_in_the_file_is_said() {
+fn unmatched_selection_lists_available_values() {
     let folder = Folder::new();
     let file = folder.real_export();
     let file = file.to_str().unwrap();

@@ -174,7 +174,7 @@ lost: nothing
 ";
 
 #[test]
-fn call_sites_as_people_read_them() {
+fn call_sites_in_text() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record_run(&file);
@@ -182,7 +182,7 @@ fn call_sites_as_people_read_them() {
 }
 
 #[test]
-fn depth_top_and_filters_say_what_they_leave_out() {
+fn depth_top_and_filters_report_omitted_rows() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record_run(&file);

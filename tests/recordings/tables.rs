@@ -114,7 +114,7 @@ fn total(row: &Row) -> u64 {
 }
 
 #[test]
-fn kernels_calls_waits_and_ranges_are_as_sql_has_them() {
+fn kernels_calls_waits_and_ranges_match_sql() {
     let folder = Folder::new();
     let file = with_ranges(&folder);
     let kernels = durations(
@@ -162,7 +162,7 @@ fn kernels_calls_waits_and_ranges_are_as_sql_has_them() {
 }
 
 #[test]
-fn copies_are_told_apart_by_mode_and_memory() {
+fn copies_are_grouped_by_mode_and_memory() {
     let folder = Folder::new();
     let file = folder.real_export();
     let kind =
@@ -221,7 +221,7 @@ fn narrow(file: &Path, question: &[&str]) -> String {
 }
 
 #[test]
-fn processes_and_the_page() {
+fn processes_and_the_summary() {
     let folder = Folder::new();
     let file = with_ranges(&folder);
     let found = report_json(&file, &["--processes"]);
@@ -274,7 +274,7 @@ fn processes_and_the_page() {
 }
 
 #[test]
-fn a_format_that_a_question_has_not_is_an_error() {
+fn unsupported_format_of_a_table_is_an_error() {
     let folder = Folder::new();
     let file = folder.real_export();
     for format in ["csv", "tsv"] {
@@ -299,7 +299,7 @@ fn a_format_that_a_question_has_not_is_an_error() {
 }
 
 #[test]
-fn a_difference_is_a_line_a_site() {
+fn diff_has_one_line_per_site() {
     let folder = Folder::new();
     let before = folder.real_export();
     let after = folder.path("after.sqlite");

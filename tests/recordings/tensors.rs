@@ -112,7 +112,7 @@ fn recorded(kept: u64) -> (Folder, std::path::PathBuf) {
 }
 
 #[test]
-fn reports_have_what_pytorch_holds() {
+fn reports_have_pytorch_memory() {
     let (_folder, path) = recorded(20);
     let report = report_json(&path, &["--analysis", "leakage"]);
     let told = &report["memleak"]["processes"][0]["pytorch"][0];
@@ -155,7 +155,7 @@ fn reports_have_what_pytorch_holds() {
 }
 
 #[test]
-fn up_to_a_moment_nothing_later_is_told() {
+fn report_up_to_a_time_has_no_later_events() {
     let (_folder, path) = recorded(20);
     let report = report_json(&path, &["--analysis", "leakage", "--to", "4ms"]);
     let told = &report["memleak"]["processes"][0]["pytorch"][0];
@@ -216,7 +216,7 @@ fn comparisons_and_profiles_have_tensors() {
 }
 
 #[test]
-fn plots_have_what_is_reserved_above_tensors() {
+fn plots_have_reserved_bytes_above_tensors() {
     let (folder, path) = recorded(20);
     let picture = folder.path("picture.svg");
     let (path, to) = (path.to_str().unwrap(), picture.to_str().unwrap());

@@ -151,7 +151,7 @@ fn golden(columns: Option<usize>) -> PathBuf {
 }
 
 #[test]
-fn as_people_read_it() {
+fn text_matches_the_golden_files() {
     let folder = scenes();
     for columns in WIDTHS {
         let mut all = String::new();
@@ -202,7 +202,7 @@ fn last_column(text: &str, heading: &str) -> Vec<String> {
 }
 
 #[test]
-fn nothing_prints_alike_at_80_columns() {
+fn no_two_rows_look_the_same_at_80_columns() {
     let folder = scenes();
     let at_80 = |arguments: &[&str]| written(&folder.path(""), arguments, Some(80));
     let sites = last_column(&at_80(&["replay", "training.sqlite"]), "WHERE");

@@ -76,7 +76,7 @@ fn an_input_that_panics_is_named() {
 
 /// The seeds are valid: each is read to the end, and has rows.
 #[test]
-fn the_seeds_are_read() {
+fn seeds_are_valid() {
     for name in SEEDS {
         let folder = Folder::new();
         let file = seed(&folder, name);
@@ -224,7 +224,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_values_anywhere((which, changes) in strange()) {
+    fn random_values_in_all_columns((which, changes) in strange()) {
         let folder = Folder::new();
         let file = seed(&folder, SEEDS[which]);
         let connection = Connection::open(&file).unwrap();
@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_anywhere(
+    fn random_bytes_in_the_file(
         which in 0..SEEDS.len(),
         changes in vec((any::<usize>(), any::<u8>(), 1..32usize), 1..16),
     ) {

@@ -273,7 +273,7 @@ const SILENT_COLUMNS: [&str; 61] = [
 ];
 
 #[test]
-fn every_loss_is_told_with_its_own_count() {
+fn every_loss_is_reported_with_its_own_count() {
     let folder = Folder::new();
     let file = folder.path("lost.sqlite");
     let mut lost = Lost::default().by_name();

@@ -5,7 +5,7 @@ use crate::harness::Backend;
 use crate::harness::report::{list, number};
 
 #[test]
-fn root_counts_and_bytes_are_the_programs() {
+fn root_activity_counts_and_bytes_match_the_program() {
     for (backend, kind) in [
         (Backend::Shared, "session"),
         (Backend::Static, "multi"),
@@ -26,7 +26,7 @@ fn root_counts_and_bytes_are_the_programs() {
 }
 
 #[test]
-fn root_every_version_of_cupti_is_understood() {
+fn root_every_cupti_version_is_decoded() {
     for (version, number) in [
         ("11.8", 18),
         ("12.1", 18),
@@ -43,7 +43,7 @@ fn root_every_version_of_cupti_is_understood() {
 }
 
 #[test]
-fn root_threads_lose_nothing() {
+fn root_concurrent_threads_lose_no_records() {
     let storm = ["module k", "launchstorm 4 3000", "churn 4 300 64 10"];
     let setup = setup(Backend::Shared).env("STANDIN_CUPTI_FAULTS", "threads");
     let (pid, truth, report) = traced(setup, &storm);
@@ -54,7 +54,7 @@ fn root_threads_lose_nothing() {
 }
 
 #[test]
-fn root_times_are_those_of_the_gpu() {
+fn root_activity_times_are_gpu_times() {
     let work = ["module add mul", "launch add 100", "launch mul 50"];
     let (pid, _, report) = traced(setup(Backend::Shared), &work);
     let process = process(&report, pid);
@@ -85,7 +85,7 @@ fn root_times_are_those_of_the_gpu() {
 }
 
 #[test]
-fn root_only_kinds_that_are_asked_for_come() {
+fn root_only_selected_activity_kinds_are_collected() {
     let only = setup(Backend::Shared).modes(["--activity=memcpy,memset"]);
     let (pid, truth, report) = traced(only, &WORK);
     let process = process(&report, pid);
@@ -96,7 +96,7 @@ fn root_only_kinds_that_are_asked_for_come() {
 }
 
 #[test]
-fn root_graphs_are_told_by_their_kernels_or_as_a_whole() {
+fn root_graphs_are_recorded_by_kernel_or_whole() {
     let graph = ["module k", "stream", "graph 3 5"];
     let (pid, truth, report) = traced(setup(Backend::Shared), &graph);
     let kernels = sum(process(&report, pid), "kernels", "count", |_| true);
@@ -109,7 +109,7 @@ fn root_graphs_are_told_by_their_kernels_or_as_a_whole() {
 }
 
 #[test]
-fn root_a_program_that_a_command_starts_is_told_of_too() {
+fn root_activity_of_a_commands_child_is_collected() {
     use crate::harness::{Setup, standin};
     let script = "\"$0\" -c 'module k; launch k 3; exit'; \"$0\" -c 'module k; launch k 4; exit'";
     let mut gpuprobe =

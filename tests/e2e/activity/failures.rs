@@ -24,7 +24,7 @@ fn nothing_comes(setup: Setup, why: &str) {
 }
 
 #[test]
-fn root_without_a_cupti_the_program_runs_on() {
+fn root_program_runs_on_without_cupti() {
     let without = setup(Backend::Shared).env("GPUPROBE_CUPTI", "/nowhere/libcupti.so.13");
     nothing_comes(without, "cannot open shared object file");
     let lacking = setup(Backend::Shared).env("GPUPROBE_CUPTI", &cupti("cupti_lacking"));
@@ -34,7 +34,7 @@ fn root_without_a_cupti_the_program_runs_on() {
 }
 
 #[test]
-fn root_what_cupti_drops_and_what_makes_no_sense_is_counted() {
+fn root_dropped_and_invalid_activity_records_are_counted() {
     let work = ["module k", "launch k 300"];
     for (faults, what) in [
         ("dropped=7", "cupti_dropped"),
@@ -53,7 +53,7 @@ fn root_what_cupti_drops_and_what_makes_no_sense_is_counted() {
 }
 
 #[test]
-fn root_names_that_are_wild_harm_nobody() {
+fn root_hostile_kernel_names_are_sanitised() {
     for faults in ["null_names", "huge_names"] {
         let setup = setup(Backend::Shared).env("STANDIN_CUPTI_FAULTS", faults);
         let (pid, truth, report) = traced(setup, &["module k", "launch k 9"]);
@@ -64,7 +64,7 @@ fn root_names_that_are_wild_harm_nobody() {
 }
 
 #[test]
-fn root_however_a_program_ends_its_status_is_ours() {
+fn root_exit_status_with_activity_is_the_commands() {
     for (how, code) in [("exit 7", 7), ("kill9", 128 + 9), ("abort", 128 + 6)] {
         let mut gpuprobe = setup(Backend::Shared).start();
         let pid = gpuprobe.talk.ready();
@@ -88,7 +88,7 @@ fn root_however_a_program_ends_its_status_is_ours() {
 }
 
 #[test]
-fn root_a_fork_is_not_told_of_and_not_harmed() {
+fn root_forked_child_is_not_collected_and_not_harmed() {
     let work = ["module k", "launch k 4", "fork launch k 100", "launch k 5"];
     let (pid, _, report) = traced(setup(Backend::Shared), &work);
     report.assert_nothing_lost();
@@ -96,7 +96,7 @@ fn root_a_fork_is_not_told_of_and_not_harmed() {
 }
 
 #[test]
-fn root_a_program_outlives_a_gpuprobe_that_is_killed() {
+fn root_program_with_collector_outlives_a_killed_gpuprobe() {
     let mut gpuprobe = setup(Backend::Shared).start();
     gpuprobe.talk.ready();
     gpuprobe.talk.say("module k");
@@ -110,7 +110,7 @@ fn root_a_program_outlives_a_gpuprobe_that_is_killed() {
 }
 
 #[test]
-fn root_a_library_that_is_injected_already_is_respected() {
+fn root_existing_injection_library_is_respected() {
     let mut gpuprobe = setup(Backend::Shared)
         .env("CUDA_INJECTION64_PATH", "/opt/nsys/libToolsInjection64.so")
         .spawn();
@@ -121,7 +121,7 @@ fn root_a_library_that_is_injected_already_is_respected() {
 }
 
 #[test]
-fn root_running_processes_are_refused_with_what_there_is_instead() {
+fn root_activity_of_running_processes_is_refused_with_the_alternative() {
     let workload = Workload::start(Backend::Shared);
     let mut gpuprobe = Setup::pid(workload.pid).modes(["--activity"]).spawn();
     assert_eq!(gpuprobe.exit_code(), 2);
@@ -132,7 +132,7 @@ fn root_running_processes_are_refused_with_what_there_is_instead() {
 }
 
 #[test]
-fn root_nothing_is_left_behind() {
+fn root_activity_leaves_no_files_behind() {
     let left = || {
         let entries = ["/run", "/tmp", "/dev/shm"]
             .into_iter()

@@ -37,7 +37,7 @@ fn first_words(text: &str) -> BTreeMap<&str, u64> {
 }
 
 #[test]
-fn root_people_see_every_record_and_the_sums() {
+fn root_text_has_every_activity_record_and_the_sums() {
     let (pid, truth, text) = written("text", true);
     let words = first_words(&text);
     assert_eq!(words["KERNEL"], truth.launches, "{text}");
@@ -104,7 +104,7 @@ fn root_json_has_a_line_for_each_record() {
 }
 
 #[test]
-fn root_json_of_all_modes_is_as_its_schema_says() {
+fn root_json_of_all_modes_matches_the_schema() {
     let all = ["--memleak", "--cudatrace", "--bandwidth-util", "--activity"];
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)])
         .modes(all)

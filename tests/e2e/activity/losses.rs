@@ -36,7 +36,7 @@ fn overfilled(format: &str) -> (u32, Gpuprobe) {
 }
 
 #[test]
-fn root_records_beyond_a_full_ring_are_counted_exactly_and_what_follows_is_seen() {
+fn root_records_beyond_a_full_ring_are_counted_exactly_and_later_ones_are_seen() {
     let (pid, mut gpuprobe) = overfilled("json");
     let truth = gpuprobe.talk.status();
     // CUPTI has delivered all of them, so the ring is free for the next ones.

@@ -5,7 +5,7 @@ use crate::harness::Backend;
 use crate::harness::report::Totals;
 
 #[test]
-fn root_every_report_at_once() {
+fn root_activity_with_every_other_report() {
     let all = setup(Backend::Shared).modes([
         "--activity",
         "--memleak",
@@ -29,7 +29,7 @@ fn root_every_report_at_once() {
 }
 
 #[test]
-fn root_asynchronous_copies_have_the_gpus_throughput() {
+fn root_asynchronous_copies_have_gpu_throughput() {
     let both = setup(Backend::Driver).modes(["--activity", "--bandwidth-util"]);
     let work = [
         "stream",

@@ -29,7 +29,7 @@ fn imitate(library: &str, name: &str, folder: &TempDir) -> Guarded {
 }
 
 #[test]
-fn root_a_library_that_is_bound_to_another_roles_name_is_probed_under_its_own() {
+fn root_library_bind_mounted_under_another_name_is_probed_in_its_own_role() {
     let _shared = system_wide();
     let (copy, folder) = (OwnCopy::new(), TempDir::new().unwrap());
     let driver = copy.standin().path("libcuda.so.1");
@@ -79,7 +79,7 @@ fn free_blocks(pid: u32, folder: &str) -> u64 {
 }
 
 #[test]
-fn root_files_that_nobody_uses_any_more_are_given_up() {
+fn root_unmapped_files_are_detached() {
     let _shared = system_wide();
     let (copy, folder) = (OwnCopy::new(), TempDir::new().unwrap());
     let original = copy.standin().path("");

@@ -33,7 +33,7 @@ fn written(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn root_a_copy_between_two_devices_is_peer_to_peer() {
+fn root_copy_between_two_devices_is_p2p() {
     for (backend, functions) in [(Backend::Driver, DRIVER), (Backend::Shared, RUNTIME)] {
         peer_to_peer(backend, functions, COPIES);
     }

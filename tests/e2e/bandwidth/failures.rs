@@ -30,7 +30,7 @@ fn root_failed_copies_count_as_failed_calls_only() {
 }
 
 #[test]
-fn root_failures_in_the_runtime_and_below_it_count_once() {
+fn root_failures_in_runtime_and_driver_count_once() {
     for fails in ["cudaMemcpy", "cuMemcpyHtoD_v2"] {
         let mut workload = Workload::start(Backend::Shared);
         let (report, copies) = each_copy(&mut workload, &["--api", "runtime"], |workload| {

@@ -62,7 +62,7 @@ fn root_text_lists_directions_as_documented() {
 }
 
 #[test]
-fn root_text_says_that_nothing_was_copied() {
+fn root_text_reports_no_copies() {
     let (_, text) = reports_of("text", &[]);
     let lines: Vec<_> = text.lines().collect();
     assert!(lines[0].starts_with("no copies so far  "), "{text}");
@@ -113,7 +113,7 @@ fn root_csv_of_two_tables_is_refused() {
 }
 
 #[test]
-fn root_sizes_are_counted_by_powers_of_two() {
+fn root_copy_sizes_are_a_power_of_two_histogram() {
     let mut workload = Workload::start(Backend::Driver);
     workload.say("freenull");
     let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();

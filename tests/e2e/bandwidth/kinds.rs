@@ -67,7 +67,7 @@ fn size(number: usize) -> u64 {
 }
 
 #[test]
-fn root_every_copy_function_of_the_driver_is_understood() {
+fn root_every_driver_copy_function_is_decoded() {
     let settings = [("STANDIN_DEVICES", "2"), ("STANDIN_COPY_GBPS", "0")];
     let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
     let mut expected: Vec<Row<'_>> = Vec::new();
@@ -100,7 +100,7 @@ const UNIFIED: [(&str, &str, bool); 4] = [
 ];
 
 #[test]
-fn root_the_direction_of_unified_addresses_is_told_by_what_is_there() {
+fn root_direction_of_unified_addressing_follows_the_memory_type() {
     let settings = [("STANDIN_COPY_GBPS", "0")];
     let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
     let host = host_address(workload.pid);
@@ -127,7 +127,7 @@ fn root_the_direction_of_unified_addresses_is_told_by_what_is_there() {
 }
 
 #[test]
-fn root_memory_that_lived_during_the_copy_tells_its_direction() {
+fn root_direction_follows_memory_live_during_the_copy() {
     let settings = [("STANDIN_COPY_GBPS", "0")];
     let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
     let host = host_address(workload.pid);
@@ -145,7 +145,7 @@ fn root_memory_that_lived_during_the_copy_tells_its_direction() {
 }
 
 #[test]
-fn root_a_direction_that_nothing_tells_is_unknown() {
+fn root_undeterminable_direction_is_unknown() {
     let mut workload = Workload::start(Backend::Driver);
     let host = host_address(workload.pid);
     // Allocated before gpuprobe attached, and not mapped in the process.

@@ -48,7 +48,7 @@ fn root_copies_beyond_a_full_ring_are_counted_exactly_and_shown() {
 }
 
 #[test]
-fn root_after_a_loss_the_rest_of_the_copies_is_seen() {
+fn root_copies_after_a_loss_are_seen() {
     let _alone = alone();
     let mut workload = workload();
     let mut gpuprobe = Setup::pid(workload.pid)
@@ -75,7 +75,7 @@ fn root_after_a_loss_the_rest_of_the_copies_is_seen() {
 }
 
 #[test]
-fn root_a_steady_stream_of_copies_is_seen_whole() {
+fn root_steady_stream_of_copies_loses_nothing() {
     let _alone = alone();
     let mut workload = workload();
     let mut gpuprobe = Setup::pid(workload.pid)
@@ -106,7 +106,7 @@ fn copies_of_so_far(gpuprobe: &Gpuprobe) -> u64 {
 }
 
 #[test]
-fn root_batches_whose_bytes_cannot_be_told_are_counted_as_lost() {
+fn root_copy_batches_of_unknown_size_are_counted_as_lost() {
     let mut workload = workload();
     let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
     for function in ["cuMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync_v2"] {
@@ -125,7 +125,7 @@ fn root_batches_whose_bytes_cannot_be_told_are_counted_as_lost() {
 
 /// Number of copies of a batch that the BPF side sums.
 #[test]
-fn root_the_largest_batch_whose_bytes_can_be_told_is_exact() {
+fn root_the_largest_copy_batch_of_known_size_is_exact() {
     const MOST: u64 = 256;
     let mut workload = workload();
     let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();

@@ -8,7 +8,7 @@ use crate::harness::{Backend, Report, Setup, Workload, standin};
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn root_copies_whose_calls_end_early_have_no_throughput() {
+fn root_copies_that_return_early_have_no_throughput() {
     let mut workload = Workload::start(Backend::Driver);
     workload.say("freenull");
     let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
@@ -39,7 +39,7 @@ fn root_copies_whose_calls_end_early_have_no_throughput() {
 }
 
 #[test]
-fn root_only_small_copies_to_the_device_are_staged() {
+fn root_only_small_h2d_copies_are_staged() {
     let mut workload = Workload::start(Backend::Driver);
     workload.say("freenull");
     let mut gpuprobe = Setup::pid(workload.pid).modes(COPIES).start();
@@ -69,7 +69,7 @@ fn root_only_small_copies_to_the_device_are_staged() {
 }
 
 #[test]
-fn root_bytes_per_second_of_wall_clock_time_are_those_since_the_start() {
+fn root_wall_clock_rate_is_since_the_start() {
     let outside = Instant::now();
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
         .modes(COPIES)
@@ -92,7 +92,7 @@ fn root_bytes_per_second_of_wall_clock_time_are_those_since_the_start() {
 }
 
 #[test]
-fn root_the_present_throughput_is_that_since_the_last_report() {
+fn root_current_throughput_is_since_the_last_report() {
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
         .modes(COPIES)
         .interval("50ms")

@@ -8,7 +8,7 @@ use super::{COPIES, each_copy};
 use crate::harness::{Backend, Gpuprobe, Setup, Workload, standin};
 
 #[test]
-fn root_json_has_one_object_a_copy_with_the_documented_keys() {
+fn root_json_has_one_object_per_copy_with_the_documented_keys() {
     let settings = [("STANDIN_COPY_GBPS", "0.1")];
     let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
     let mut tid = 0;
@@ -81,7 +81,7 @@ fn traced(format: &str) -> (u32, String) {
 }
 
 #[test]
-fn root_text_has_one_line_a_copy() {
+fn root_text_has_one_line_per_copy() {
     let (pid, text) = traced("text");
     let lines: Vec<_> = text.lines().collect();
     let to_device = "cuMemcpyHtoD_v2 H2D sync 1.00 MiB in";
@@ -106,7 +106,7 @@ fn root_text_has_one_line_a_copy() {
 }
 
 #[test]
-fn root_csv_has_one_row_a_copy() {
+fn root_csv_has_one_row_per_copy() {
     let (pid, text) = traced("csv");
     let mut rows = csv::Reader::from_reader(text.as_bytes());
     let header: Vec<_> = rows.headers().unwrap().iter().map(str::to_owned).collect();
@@ -129,7 +129,7 @@ fn root_csv_has_one_row_a_copy() {
 }
 
 #[test]
-fn root_csv_of_single_copies_has_no_reports_among_them() {
+fn root_csv_of_single_copies_has_no_reports() {
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
         .modes(COPIES)
         .args(["--per-call"])
@@ -148,7 +148,7 @@ fn root_csv_of_single_copies_has_no_reports_among_them() {
 }
 
 #[test]
-fn root_single_copies_need_copies() {
+fn root_per_call_requires_bandwidth_util() {
     let mut gpuprobe = Setup::command(["true"]).args(["--per-call"]).spawn();
     assert_eq!(gpuprobe.exit_code(), 2);
     let said = gpuprobe.said().join("\n");

@@ -59,7 +59,7 @@ fn root_every_copy_function_of_the_runtime_is_counted_once() {
 }
 
 #[test]
-fn root_unified_addresses_are_told_apart_in_the_runtime() {
+fn root_unified_addressing_in_the_runtime_has_directions() {
     let mut workload = workload();
     let host = host_address(workload.pid);
     let (report, copies) = each_copy(&mut workload, &RUNTIME, |workload| {

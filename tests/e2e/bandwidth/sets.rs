@@ -4,7 +4,7 @@ use super::{check, each_copy};
 use crate::harness::{Backend, Workload};
 
 #[test]
-fn root_every_set_function_of_the_driver_is_understood() {
+fn root_every_driver_memset_function_is_decoded() {
     let mut functions = Vec::new();
     for bits in [8, 16, 32] {
         for shape in ["", "2D"] {

@@ -99,12 +99,12 @@ macro_rules! for_each_attach_kind {
     ($($kind:ident)*) => {$(
         mod $kind {
             #[test]
-            fn root_started_by_us_throughput_is_that_of_the_workload() {
+            fn root_throughput_of_a_command_matches_the_workload() {
                 super::started_by_us(stringify!($kind));
             }
 
             #[test]
-            fn root_attached_late_throughput_is_that_of_the_workload() {
+            fn root_late_attach_throughput_matches_the_workload() {
                 super::attached_late(stringify!($kind));
             }
         }

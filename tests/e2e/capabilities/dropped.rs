@@ -128,7 +128,7 @@ fn arguments(attach: &str, folder: &TempDir) -> Vec<String> {
 }
 
 #[test]
-fn root_with_a_command_capabilities_that_are_not_needed_any_more_are_dropped() {
+fn root_unneeded_capabilities_are_dropped_with_a_command() {
     let folder = TempDir::new().unwrap();
     for (attach, more) in WAYS {
         let copy = OwnCopy::for_attach(attach);
@@ -160,7 +160,7 @@ fn root_with_a_command_capabilities_that_are_not_needed_any_more_are_dropped() {
 }
 
 #[test]
-fn root_with_a_process_capabilities_that_are_not_needed_any_more_are_dropped() {
+fn root_unneeded_capabilities_are_dropped_with_a_process() {
     let folder = TempDir::new().unwrap();
     for (attach, more) in WAYS {
         let copy = OwnCopy::for_attach(attach);
@@ -177,7 +177,7 @@ fn root_with_a_process_capabilities_that_are_not_needed_any_more_are_dropped() {
 }
 
 #[test]
-fn root_libraries_that_come_later_are_attached_to_without_the_rest() {
+fn root_late_libraries_are_attached_to_with_dropped_capabilities() {
     for attach in ["session", "multi", "perf"] {
         let copy = OwnCopy::for_attach(attach);
         let mut workload = Workload::start(Backend::Dlopen);

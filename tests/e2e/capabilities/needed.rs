@@ -11,7 +11,7 @@ use crate::harness::{Backend, OwnCopy, Setup, Workload, copy_program, standin};
 const NO_CAPABILITIES: [&str; 3] = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
 
 #[test]
-fn root_without_capabilities_one_line_says_which() {
+fn root_missing_capabilities_are_a_one_line_error() {
     let workload = Workload::start(Backend::Shared);
     let everything = Setup::everything;
     let pid = || Setup::pid(workload.pid);
@@ -31,7 +31,7 @@ fn root_without_capabilities_one_line_says_which() {
 }
 
 #[test]
-fn root_locked_memory_need_not_be_allowed() {
+fn root_locked_memory_limit_does_not_matter() {
     let mut workload = Workload::start(Backend::Shared);
     // Without CAP_SYS_RESOURCE, which raises the limit.
     let mut gpuprobe = Setup::pid(workload.pid)
@@ -50,7 +50,7 @@ fn root_locked_memory_need_not_be_allowed() {
 }
 
 #[test]
-fn root_few_open_files_do_not_matter() {
+fn root_low_open_file_limit_does_not_matter() {
     let few = "ulimit -Sn 64 && exec \"$0\" \"$@\"";
     let mut workload = Workload::start(Backend::Shared);
     let mut gpuprobe = Setup::pid(workload.pid)
@@ -78,7 +78,7 @@ fn root_few_open_files_do_not_matter() {
 }
 
 #[test]
-fn root_two_capabilities_are_enough_for_a_process_of_ones_own() {
+fn root_two_capabilities_suffice_for_own_processes() {
     let mut command = std::process::Command::new("setpriv");
     command
         .args(&NO_CAPABILITIES[1..])
@@ -115,7 +115,7 @@ fn workload_of_user(copy: &OwnCopy, backend: Backend) -> Workload {
 }
 
 #[test]
-fn root_a_user_with_two_capabilities_has_every_mode() {
+fn root_every_mode_works_with_two_capabilities() {
     let copy = OwnCopy::for_everyone();
     let mut workload = workload_of_user(&copy, Backend::Shared);
     workload.say("freenull");
@@ -145,7 +145,7 @@ fn root_a_user_with_two_capabilities_has_every_mode() {
 }
 
 #[test]
-fn root_a_user_with_two_capabilities_records_a_command() {
+fn root_recording_a_command_works_with_two_capabilities() {
     let copy = OwnCopy::for_everyone();
     let folder = tempfile::tempdir().unwrap();
     chown(folder.path(), Some(Uid::from_raw(USER)), None).unwrap();
@@ -181,7 +181,7 @@ fn root_a_user_with_two_capabilities_records_a_command() {
 }
 
 #[test]
-fn root_a_held_command_survives_a_user_with_two_capabilities() {
+fn root_held_command_survives_with_two_capabilities() {
     let copy = OwnCopy::for_everyone();
     let mut gpuprobe = Setup::command([copy.standin().program_text(Backend::Dlopen)])
         .run_as(USER, "+bpf,+perfmon")
@@ -191,7 +191,7 @@ fn root_a_held_command_survives_a_user_with_two_capabilities() {
 }
 
 #[test]
-fn root_processes_of_others_take_one_capability_more() {
+fn root_processes_of_other_users_need_one_more_capability() {
     let mut workload = Workload::start(Backend::Shared);
     workload.say("freenull");
     let traced = |capabilities| Setup::pid(workload.pid).run_as(USER, capabilities);
@@ -221,7 +221,7 @@ fn root_processes_of_others_take_one_capability_more() {
 }
 
 #[test]
-fn root_perf_event_uprobes_take_one_capability_more() {
+fn root_perf_event_uprobes_need_one_more_capability() {
     let copy = OwnCopy::for_attach("perf");
     let mut workload = workload_of_user(&copy, Backend::Driver);
     let pid = workload.pid;
@@ -239,7 +239,7 @@ fn root_perf_event_uprobes_take_one_capability_more() {
 }
 
 #[test]
-fn root_capabilities_of_the_file_are_enough() {
+fn root_file_capabilities_suffice() {
     let copy = OwnCopy::for_everyone();
     let mut workload = workload_of_user(&copy, Backend::Shared);
     workload.say("freenull");

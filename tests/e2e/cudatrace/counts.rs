@@ -122,17 +122,17 @@ macro_rules! for_each_attach_kind {
     ($($kind:ident)*) => {$(
         mod $kind {
             #[test]
-            fn root_started_by_us_launches_are_exact() {
+            fn root_launches_of_a_command_are_exact() {
                 super::started_by_us(stringify!($kind));
             }
 
             #[test]
-            fn root_attached_late_launches_are_exact() {
+            fn root_late_attach_launches_are_exact() {
                 super::attached_late(stringify!($kind));
             }
 
             #[test]
-            fn root_system_wide_launches_are_exact() {
+            fn root_host_wide_launches_are_exact() {
                 super::system_wide_with(stringify!($kind));
             }
         }
@@ -142,7 +142,7 @@ macro_rules! for_each_attach_kind {
 for_each_attach_kind! { session multi perf }
 
 #[test]
-fn root_every_way_to_launch_is_seen_in_the_driver() {
+fn root_every_launch_function_is_seen_in_the_driver() {
     let commands = [
         "launch 0 10 via=kernel grid=1,2,3 block=4,5,6",
         "launch 1 20 via=ex grid=7,8,9 block=10,11,9",
@@ -177,7 +177,7 @@ fn root_every_way_to_launch_is_seen_in_the_driver() {
 }
 
 #[test]
-fn root_grid_and_block_are_those_of_the_first_launch() {
+fn root_grid_and_block_are_from_the_first_launch() {
     let commands = [
         "launch 3 1 via=ex grid=1,2,3 block=4,5,6",
         "launch 3 9 via=kernel grid=7,7,7 block=8,8,8",

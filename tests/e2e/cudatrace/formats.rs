@@ -120,7 +120,7 @@ fn root_text_lists_the_most_launched_of_a_process() {
 }
 
 #[test]
-fn root_top_cuts_the_kernels_of_a_process_in_every_format() {
+fn root_top_limits_the_kernels_of_a_process_in_every_format() {
     let commands = ["module generated=5", "launch all 2", "launch 0 7"];
     let (_, _, text) = reports_of("json", &["--top", "2"], &commands);
     let report: serde_json::Value = serde_json::from_str(text.trim_end()).unwrap();
@@ -133,7 +133,7 @@ fn root_top_cuts_the_kernels_of_a_process_in_every_format() {
 }
 
 #[test]
-fn root_text_says_when_nothing_was_launched() {
+fn root_text_reports_no_launches() {
     let (_, _, text) = reports_of("text", &[], &["alloc 4096"]);
     assert!(text.starts_with("no kernel was launched  "), "{text}");
 }

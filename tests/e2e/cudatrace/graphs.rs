@@ -31,7 +31,7 @@ fn root_a_graph_of_5_kernels_launched_23_times_is_23_graph_launches() {
 }
 
 #[test]
-fn root_a_graph_is_told_apart_when_attached_late() {
+fn root_late_attach_distinguishes_graph_launches() {
     let mut workload = Workload::start(Backend::Driver);
     workload.say("graph 3 4");
     workload.say("launch 0 6");
@@ -56,7 +56,7 @@ fn root_streams_that_join_a_capture_are_part_of_it() {
 }
 
 #[test]
-fn root_a_capture_takes_what_is_on_its_stream_and_nothing_else() {
+fn root_capture_has_exactly_the_launches_of_its_streams() {
     for backend in [Backend::Shared, Backend::Driver] {
         let commands = [
             "stream",
@@ -144,7 +144,7 @@ fn root_an_event_that_is_recorded_again_joins_where_it_was_recorded_last() {
 }
 
 #[test]
-fn root_captures_of_two_streams_at_once_end_apart() {
+fn root_concurrent_captures_of_two_streams_end_separately() {
     let commands = [
         "stream",
         "stream",

@@ -71,7 +71,7 @@ fn root_launches_beyond_a_full_map_are_counted_exactly_and_shown() {
 }
 
 #[test]
-fn root_a_full_map_has_room_again_when_processes_end() {
+fn root_full_kernel_map_has_space_again_when_processes_exit() {
     let _alone = alone();
     let mut workload = Workload::start(Backend::Driver);
     workload.say("launch 0");

@@ -14,7 +14,7 @@ fn check_unnamed(report: &Report, pid: u32, handle: &str, launches: u64) {
 }
 
 #[test]
-fn root_a_process_that_ends_at_once_still_has_names() {
+fn root_short_lived_process_has_kernel_names() {
     let program = standin().program_text(Backend::Driver);
     let run = format!("{program} -c 'launch 0 5; launch 3 7; exit' >&2\n").repeat(20);
     let mut gpuprobe = Setup::command(["sh", "-c", &run]).modes(LAUNCHES).start();
@@ -36,7 +36,7 @@ fn root_a_process_that_ends_at_once_still_has_names() {
 }
 
 #[test]
-fn root_names_that_cannot_be_in_a_handle_are_dropped() {
+fn root_impossible_names_of_a_handle_are_dropped() {
     for layout in ["other", "text"] {
         let settings = [(LAYOUT, layout)];
         let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
@@ -54,7 +54,7 @@ fn root_names_that_cannot_be_in_a_handle_are_dropped() {
 }
 
 #[test]
-fn root_names_that_were_given_do_not_depend_on_the_handle() {
+fn root_passed_names_do_not_depend_on_the_handle() {
     for layout in ["driver", "other", "text", "wrong"] {
         for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
             let setup = Setup::command([standin().program_text(backend)]).env(LAYOUT, layout);
@@ -72,7 +72,7 @@ fn root_names_that_were_given_do_not_depend_on_the_handle() {
 }
 
 #[test]
-fn root_a_handle_without_a_given_name_has_its_own() {
+fn root_handle_without_a_passed_name_has_its_own() {
     // cuKernelGetFunction creates a handle whose name is not queried.
     for (layout, named) in [
         ("driver", true),
@@ -119,7 +119,7 @@ fn root_wrong_names_are_dropped_at_the_first_contradiction() {
 }
 
 #[test]
-fn root_a_handle_that_is_used_again_has_its_new_name() {
+fn root_reused_handle_has_its_new_name() {
     for via in ["module", "library", "function"] {
         let mut workload = Workload::start(Backend::Driver);
         workload.say(&format!("module _Z3oldPf via={via}"));
@@ -137,7 +137,7 @@ fn root_a_handle_that_is_used_again_has_its_new_name() {
 }
 
 #[test]
-fn root_a_handle_that_is_used_again_and_again_keeps_all_its_names() {
+fn root_repeatedly_reused_handle_has_all_its_names() {
     let mut commands = Vec::new();
     for round in 0..50 {
         commands.push(format!("module _Z9kernel_{round:02}Pf"));
@@ -156,7 +156,7 @@ fn root_a_handle_that_is_used_again_and_again_keeps_all_its_names() {
 }
 
 #[test]
-fn root_a_kernel_of_a_library_is_named_in_every_way_to_load_it() {
+fn root_library_kernels_are_named_by_every_load_function() {
     for via in ["module", "library", "function"] {
         let module = format!("module _Z1aPf _Z1bPi plain via={via}");
         let commands = [&module, "launch all 4", "launch plain 3"];

@@ -14,7 +14,7 @@ fn rate(report: &Report) -> f64 {
 }
 
 #[test]
-fn root_the_rate_is_that_since_the_last_report() {
+fn root_launch_rate_is_since_the_last_report() {
     let start = || Setup::command([standin().program_text(Backend::Driver)]).modes(LAUNCHES);
     let outside = Instant::now();
     let mut gpuprobe: Gpuprobe = start().start();

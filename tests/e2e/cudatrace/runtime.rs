@@ -56,7 +56,7 @@ fn check(arguments: &[&str], expected: Expected<'_>) {
 }
 
 #[test]
-fn root_every_way_to_launch_is_counted_once_in_the_runtime() {
+fn root_every_launch_function_is_counted_once_in_the_runtime() {
     // A jump into cudaLaunchKernel is no launch of its own.
     check(
         &RUNTIME,
@@ -76,7 +76,7 @@ fn root_every_way_to_launch_is_counted_once_in_the_runtime() {
 }
 
 #[test]
-fn root_every_way_of_the_runtime_is_counted_once_in_the_driver() {
+fn root_every_runtime_launch_is_counted_once_in_the_driver() {
     check(
         &[],
         [
@@ -95,7 +95,7 @@ fn root_every_way_of_the_runtime_is_counted_once_in_the_driver() {
 }
 
 #[test]
-fn root_the_functions_of_each_layer_are_told_apart() {
+fn root_launch_functions_of_each_layer_are_distinguished() {
     let totals = |arguments: &[&str]| traced(arguments, &COMMANDS).0;
     totals(&RUNTIME).assert_launch_calls(&[
         ("cudaLaunchKernel", 180),
@@ -110,7 +110,7 @@ fn root_the_functions_of_each_layer_are_told_apart() {
 }
 
 #[test]
-fn root_host_functions_are_named_by_their_symbols_late_too() {
+fn root_host_functions_are_named_by_symbols_after_late_attach() {
     let mut workload = Workload::start(Backend::Shared);
     for number in 0..4 {
         workload.say(&format!("launch {number}"));
@@ -141,7 +141,7 @@ fn root_a_kernel_launched_by_host_function_and_by_handle_is_one() {
 }
 
 #[test]
-fn root_a_graph_is_told_apart_in_the_runtime() {
+fn root_graph_launches_are_distinguished_in_the_runtime() {
     let (report, pid) = traced(&RUNTIME, &["graph 5 23", "graph 6 2 fork", "launch 0 7"]);
     assert_eq!(report.launches(), [7, 25, 11]);
     assert_eq!(report.kernel(pid, name(0))["captured_launches"], 4);
@@ -149,7 +149,7 @@ fn root_a_graph_is_told_apart_in_the_runtime() {
 }
 
 #[test]
-fn root_a_runtime_inside_the_program_is_seen_at_the_driver_only() {
+fn root_static_runtime_is_seen_at_the_driver_only() {
     let mut workload = Workload::start(Backend::Static);
     workload.say("launch 0");
     let mut gpuprobe = Setup::pid(workload.pid)

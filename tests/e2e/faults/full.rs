@@ -43,7 +43,7 @@ fn alive(what: &str, count: u64, map: &str, room: u64) -> Report {
 }
 
 #[test]
-fn root_calls_of_threads_that_do_not_fit_are_counted() {
+fn root_calls_of_threads_beyond_a_full_map_are_counted() {
     const THREADS: u64 = 60;
     let report = alive("threads", THREADS, "threads", 2 * OF_A_USER);
     assert_eq!(report.totals().alloc_calls, 2 * OF_A_USER * 5);
@@ -52,7 +52,7 @@ fn root_calls_of_threads_that_do_not_fit_are_counted() {
 }
 
 #[test]
-fn root_calls_of_processes_that_do_not_fit_are_counted() {
+fn root_calls_of_processes_beyond_a_full_map_are_counted() {
     const PROCESSES: u64 = 40;
     let report = alive("processes", PROCESSES, "processes", 2 * OF_A_USER);
     assert_eq!(report.totals().alloc_calls, 2 * OF_A_USER * 5);
@@ -61,7 +61,7 @@ fn root_calls_of_processes_that_do_not_fit_are_counted() {
 }
 
 #[test]
-fn root_children_that_cannot_be_followed_are_counted() {
+fn root_children_beyond_a_full_map_are_counted() {
     const PROCESSES: u64 = 40;
     // One entry is the parent's.
     let report = alive("processes", PROCESSES, "targets", 16);
@@ -71,7 +71,7 @@ fn root_children_that_cannot_be_followed_are_counted() {
 }
 
 #[test]
-fn root_stacks_that_have_no_room_are_counted_and_their_calls_are_not_lost() {
+fn root_stacks_beyond_a_full_map_are_counted_and_their_calls_are_kept() {
     const THREADS: u64 = 60;
     let report = alive("threads", THREADS, "walks", 2 * OF_A_USER);
     assert_eq!(report.totals().alloc_calls, 2 * THREADS * 5);
@@ -91,7 +91,7 @@ fn sites(report: &Report, pid: u32) -> BTreeMap<Vec<String>, u64> {
 }
 
 #[test]
-fn root_call_stacks_stay_right_when_what_is_learnt_of_them_does_not_fit() {
+fn root_call_stacks_stay_right_with_full_path_caches() {
     let run = |limits: &[&str]| {
         let program = standin().path("paths_bare").to_str().unwrap().to_owned();
         let limits = limits.iter().flat_map(|limit| ["--map-entries", limit]);
@@ -117,7 +117,7 @@ fn root_call_stacks_stay_right_when_what_is_learnt_of_them_does_not_fit() {
 }
 
 #[test]
-fn root_devices_of_contexts_that_were_forgotten_are_unknown_and_never_wrong() {
+fn root_devices_of_evicted_contexts_are_unknown_and_never_wrong() {
     const CONTEXTS: usize = 28;
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
         .env("STANDIN_DEVICES", "4")
@@ -149,7 +149,7 @@ fn root_devices_of_contexts_that_were_forgotten_are_unknown_and_never_wrong() {
 }
 
 #[test]
-fn root_launches_into_forgotten_captures_count_as_run() {
+fn root_launches_into_evicted_captures_count_as_run() {
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Driver)])
         .modes(["--cudatrace"])
         .args(["--map-entries", "captures=8"])
@@ -180,7 +180,7 @@ fn root_launches_into_forgotten_captures_count_as_run() {
 }
 
 #[test]
-fn root_what_is_forgotten_of_programs_and_loaders_is_found_again() {
+fn root_evicted_programs_and_loaders_are_rediscovered() {
     let program = standin().program_text(Backend::Dlopen);
     let runtime = standin().runtime();
     let one = format!("{program} -c 'load {runtime}; alloc 64 10; free 0 4; exit' >&2 &");
@@ -237,7 +237,7 @@ fn root_notices_beyond_a_full_ring_are_counted_exactly() {
 }
 
 #[test]
-fn root_stacks_beyond_a_full_ring_are_counted_and_their_calls_are_not_lost() {
+fn root_stacks_beyond_a_full_ring_are_counted_and_their_calls_are_kept() {
     const DEPTH: u32 = 13;
     let program = standin().path("paths_bare").to_str().unwrap().to_owned();
     // A process that runs already and so is not held with no tracer to resume it.
@@ -262,7 +262,7 @@ fn root_stacks_beyond_a_full_ring_are_counted_and_their_calls_are_not_lost() {
 }
 
 #[test]
-fn root_a_map_that_is_not_there_is_refused() {
+fn root_unknown_map_name_is_refused() {
     let mut gpuprobe = Setup::command(["true"])
         .args(["--map-entries", "nonsense=5"])
         .spawn();

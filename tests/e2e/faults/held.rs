@@ -40,17 +40,17 @@ fn killed_while_holding_at_exec(last: &str) {
 }
 
 #[test]
-fn root_a_command_that_is_held_at_exec_survives_us() {
+fn root_command_held_at_exec_survives_a_kill_of_gpuprobe() {
     killed_while_holding_at_exec("exec PROGRAM");
 }
 
 #[test]
-fn root_a_child_that_is_held_at_exec_survives_us() {
+fn root_child_held_at_exec_survives_a_kill_of_gpuprobe() {
     killed_while_holding_at_exec("PROGRAM; exit 0");
 }
 
 #[test]
-fn root_the_command_survives_us() {
+fn root_command_survives_a_kill_of_gpuprobe() {
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)]).start();
     gpuprobe.talk.ready();
     gpuprobe.talk.say("alloc 4096 3");
@@ -77,14 +77,14 @@ pub(crate) fn killed_while_holding(gpuprobe: &mut Gpuprobe, pid: u32, runtime: &
 }
 
 #[test]
-fn root_a_held_command_survives_us() {
+fn root_command_held_at_dlopen_survives_a_kill_of_gpuprobe() {
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Dlopen)]).start();
     let pid = gpuprobe.talk.ready();
     killed_while_holding(&mut gpuprobe, pid, &standin().runtime());
 }
 
 #[test]
-fn root_a_held_grandchild_survives_us() {
+fn root_grandchild_held_at_dlopen_survives_a_kill_of_gpuprobe() {
     let script = format!("{}; exit 0", standin().program_text(Backend::Dlopen));
     let mut gpuprobe = Setup::command(["sh", "-c", &script]).start();
     let pid = gpuprobe.talk.ready();

@@ -55,7 +55,7 @@ fn check(how: &str, lines: &[&str], kinds: &[&str], allocations: u64, bytes: u64
 }
 
 #[test]
-fn root_exceptions_within_a_call_are_the_calls_own() {
+fn root_exceptions_caught_within_a_call_are_unaffected() {
     check("catch", &[], &ALL, 7, 2 * 10 + 3 * 1000 + 2 * 20);
 }
 
@@ -64,7 +64,7 @@ fn root_exceptions_within_a_call_are_the_calls_own() {
 /// fails because the exceptions are caught, the kernel supports it now and the documentation has to
 /// change.
 #[test]
-fn root_exceptions_through_a_call_are_the_known_limit() {
+fn root_exceptions_through_a_probed_call_are_a_known_limit() {
     let programs = Programs::built(&["leave.cc"]);
     let (printed, status) = alone(&programs, "throw");
     assert_eq!((&printed[0][..], status), ("caught 3", Some(0)));
@@ -85,18 +85,18 @@ fn check_threads(how: &str, kinds: &[&str]) {
 }
 
 #[test]
-fn root_a_thread_that_ends_in_the_middle_of_a_call_disturbs_nothing() {
+fn root_thread_exit_within_a_call_disturbs_nothing() {
     check_threads("exit", &ALL);
     check_threads("end", &QUICK);
 }
 
 #[test]
-fn root_a_thread_that_is_cancelled_in_the_middle_of_a_call_ends() {
+fn root_thread_cancelled_within_a_call_exits() {
     check_threads("cancel", &QUICK);
 }
 
 #[test]
-fn root_a_fork_in_the_middle_of_a_call_returns_twice() {
+fn root_fork_within_a_call_returns_twice() {
     // The call counts once and returned in the parent; the child's calls are its own.
     check(
         "fork",
@@ -108,12 +108,12 @@ fn root_a_fork_in_the_middle_of_a_call_returns_twice() {
 }
 
 #[test]
-fn root_an_exec_in_the_middle_of_a_call_starts_afresh() {
+fn root_exec_within_a_call_starts_a_new_entry() {
     check("exec", &[], &QUICK, 2 + 2 + 2, 2 * 10 + 2 * 10 + 2 * 20);
 }
 
 #[test]
-fn root_a_process_that_is_killed_in_the_middle_of_a_call_leaks_what_it_had() {
+fn root_process_killed_within_a_call_keeps_its_live_memory() {
     let programs = Programs::built(&["leave.cc"]);
     for kind in QUICK {
         let (mut gpuprobe, printed, code) = traced(&programs, "die", kind);

@@ -60,18 +60,18 @@ fn suspended_for(calls: u64) -> u64 {
 
 /// Two seconds at 50,000 calls a second.
 #[test]
-fn root_a_suspension_for_100_000_calls_loses_nothing() {
+fn root_reader_suspended_for_100_000_calls_loses_nothing() {
     assert_eq!(suspended_for(100_000), 0);
 }
 
 /// Ten seconds at 50,000 calls a second.
 #[test]
-fn root_a_suspension_for_500_000_calls_is_counted_exactly() {
+fn root_reader_suspended_for_500_000_calls_counts_losses_exactly() {
     assert!(suspended_for(500_000) > 0);
 }
 
 #[test]
-fn root_the_death_of_one_tracer_does_not_disturb_another() {
+fn root_kill_of_one_tracer_does_not_disturb_another() {
     for kind in ["session", "multi"] {
         let mut workload = Workload::start(Backend::Shared);
         workload.say("freenull");

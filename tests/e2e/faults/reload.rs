@@ -5,7 +5,7 @@ use crate::harness::Setup;
 use crate::harness::report::Totals;
 
 #[test]
-fn root_a_library_that_is_unmapped_and_mapped_again_is_counted_each_time() {
+fn root_reloaded_library_is_counted_each_time() {
     const TIMES: u64 = 20;
     let programs = Programs::built(&["reload.c"]);
     for kind in ["session", "perf"] {

@@ -7,7 +7,7 @@ use crate::harness::report::number;
 use crate::harness::{Backend, Setup, Workload, standin, system_wide};
 
 #[test]
-fn root_processes_that_share_an_id_have_accounts_of_their_own() {
+fn root_pid_reuse_gives_separate_process_entries() {
     let programs = Programs::built(&["reuse.c"]);
     let workload = standin().program_text(Backend::Shared);
     let words = [&programs.text("reuse"), "4", &workload].map(str::to_owned);
@@ -35,7 +35,7 @@ fn root_processes_that_share_an_id_have_accounts_of_their_own() {
 }
 
 #[test]
-fn root_system_wide_an_id_that_is_used_again_starts_afresh() {
+fn root_host_wide_pid_reuse_starts_a_new_entry() {
     let _shared = system_wide();
     let programs = Programs::built(&["reuse.c"]);
     let workload = standin().program(Backend::Shared);
@@ -63,7 +63,7 @@ fn root_system_wide_an_id_that_is_used_again_starts_afresh() {
 }
 
 #[test]
-fn root_whoever_has_the_id_afterwards_is_not_traced() {
+fn root_process_with_a_reused_pid_is_not_traced() {
     let programs = Programs::built(&["reuse.c"]);
     for kind in ["session", "perf"] {
         let workload = standin().program(Backend::Shared);

@@ -114,7 +114,7 @@ fn without_ids(mut done: Done) -> Done {
 }
 
 #[test]
-fn root_programs_print_the_same_with_us_and_without() {
+fn root_program_output_is_the_same_when_traced() {
     require_bpf();
     for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
         let program = standin().program_text(backend);
@@ -141,7 +141,7 @@ fn root_programs_print_the_same_with_us_and_without() {
 }
 
 #[test]
-fn root_programs_end_the_same_with_us_and_without() {
+fn root_program_exit_status_is_the_same_when_traced() {
     let programs = Programs::built(&["leave.cc"]);
     for how in ["catch", "exit", "fork", "exec", "none"] {
         let words = [programs.text("leave"), how.to_owned()];

@@ -56,7 +56,7 @@ fn root_json_has_the_documented_keys() {
 }
 
 #[test]
-fn root_json_can_be_cut_to_the_largest() {
+fn root_top_limits_json() {
     let (_, _, text) = reports_of(
         "json",
         ONCE,

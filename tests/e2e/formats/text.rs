@@ -103,7 +103,7 @@ fn root_text_names_each_allocating_function() {
 }
 
 #[test]
-fn root_text_says_when_nothing_was_seen() {
+fn root_text_reports_no_calls() {
     let (_, _, text) = reports_of("text", ONCE, &[], &[]);
     let lines: Vec<_> = text.lines().collect();
     let nothing = lines[0].strip_prefix("no memory call and no process that uses CUDA so far  ");

@@ -110,7 +110,7 @@ fn assert_plain(text: &str) {
 }
 
 #[test]
-fn root_a_program_that_means_harm_does_none() {
+fn root_hostile_program_does_no_harm() {
     // The total of these sizes overflows.
     let _alone = alone();
     let mut hostile = Hostile::start();

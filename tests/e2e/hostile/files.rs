@@ -56,7 +56,7 @@ fn library(folder: &Path, number: usize, symbols: u64) -> PathBuf {
 }
 
 #[test]
-fn root_symbols_in_a_hole_keep_nobody_waiting() {
+fn root_huge_symbol_table_in_a_sparse_file_delays_no_other_process() {
     let _alone = alone();
     let folder = TempDir::new().unwrap();
     let program = program(folder.path(), "maps", &[&source("maps.c")]);

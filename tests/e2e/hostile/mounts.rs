@@ -58,7 +58,7 @@ fn says(said: &[String], what: &str) -> bool {
 const LEFT_ALONE: &str = "are neither read nor probed";
 
 #[test]
-fn root_a_file_system_that_stops_answering_keeps_nobody_waiting() {
+fn root_hanging_file_system_delays_no_other_process() {
     let _alone = alone();
     let served = Served::new();
     let reuid = format!("--reuid={USER}");
@@ -103,7 +103,7 @@ fn probes(gpuprobe: &Gpuprobe) -> bool {
 }
 
 #[test]
-fn root_files_that_users_serve_are_probed_only_if_that_is_wanted() {
+fn root_files_on_fuse_are_probed_only_with_the_option() {
     let _alone = alone();
     let served = Served::new();
     let is_probed = |uid: &str, arguments: &[&str]| {

@@ -49,7 +49,7 @@ fn trace(program: &Path, is_named: bool) -> Vec<String> {
 }
 
 #[test]
-fn root_functions_that_are_inlined_250_000_deep_end_nothing() {
+fn root_functions_inlined_250_000_deep_do_not_crash_gpuprobe() {
     let _alone = alone();
     let folder = TempDir::new().unwrap();
     let sources = [source("maps.c"), source("nested.s")];
@@ -85,7 +85,7 @@ fn compress(program: &Path, size: u64) {
 }
 
 #[test]
-fn root_debugging_information_of_a_gigabyte_takes_no_memory() {
+fn root_a_gigabyte_of_dwarf_takes_no_memory() {
     let _alone = alone();
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("bomb");
@@ -98,7 +98,7 @@ fn root_debugging_information_of_a_gigabyte_takes_no_memory() {
 }
 
 #[test]
-fn root_a_function_that_takes_16_megabytes_to_unwind_keeps_nobody_waiting() {
+fn root_16_megabytes_of_cfi_delay_no_other_process() {
     let _alone = alone();
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("unwinding");

@@ -4,7 +4,7 @@ use super::{counts, incidents, said, started, workload};
 use crate::harness::Backend::Shared;
 
 #[test]
-fn root_a_flood_is_bounded_and_all_of_it_is_counted() {
+fn root_incident_flood_is_rate_limited_and_counted() {
     const CALLS: u64 = 3000;
     let (mut gpuprobe, _) = started(workload(Shared).args(["--on-oom", "true"]));
     let mut script = format!("alloc 64; fail cudaMalloc {CALLS} 2");

@@ -20,7 +20,7 @@ fn other(incident: &Value, pid: u32) -> &Value {
 }
 
 #[test]
-fn root_the_others_on_the_gpu_are_named() {
+fn root_holders_of_the_gpu_are_named() {
     // Programs of other tests would be among the holders.
     let _alone = alone();
     let nvml = Nvml::with_gpus(1);
@@ -80,7 +80,7 @@ fn root_the_others_on_the_gpu_are_named() {
 }
 
 #[test]
-fn root_without_nvml_the_traced_ones_are_known() {
+fn root_without_nvml_traced_holders_are_named() {
     let first = Workload::start(Backend::Shared);
     let second = Workload::start(Backend::Shared);
     let (folder, setup) = crate::harness::nvml::broken(Setup::pid(first.pid));
@@ -100,7 +100,7 @@ fn root_without_nvml_the_traced_ones_are_known() {
 }
 
 #[test]
-fn root_memory_of_the_host_has_no_gpu() {
+fn root_host_memory_incident_has_no_gpu() {
     let nvml = Nvml::with_gpus(1);
     let mut program = Workload::start(Backend::Shared);
     nvml.says(&[(0, program.pid, MIB)]);

@@ -61,7 +61,7 @@ fn told(place: &Place, pids: &[String]) -> Vec<Value> {
 }
 
 #[test]
-fn root_a_hook_is_run_once_for_each_incident_that_no_retry_has_cured() {
+fn root_hook_runs_once_for_each_incident_without_a_successful_retry() {
     let place = Place::new();
     let hook = place.hook(
         "echo $1 >> pids; cat \"$2\" > told-$(wc -l < pids); echo $2 >> files; stat -c %a \"$2\" >> modes",
@@ -92,7 +92,7 @@ fn root_a_hook_is_run_once_for_each_incident_that_no_retry_has_cured() {
 }
 
 #[test]
-fn root_a_hook_that_hangs_is_in_nobodys_way() {
+fn root_hanging_hook_delays_no_report() {
     let place = Place::new();
     let gate = place.path("gate");
     mkfifo(&gate, Mode::from_bits_truncate(0o666)).unwrap();
@@ -135,7 +135,7 @@ fn root_a_hook_that_hangs_is_in_nobodys_way() {
 }
 
 #[test]
-fn root_a_hook_that_fails_is_said_and_changes_nothing() {
+fn root_failing_hook_is_reported_and_changes_nothing() {
     for (hook, expected) in [
         ("false", "false ended with exit status: 1"),
         ("/no/such/program {pid}", "cannot start /no/such/program"),
@@ -178,7 +178,7 @@ fn root_a_hook_runs_as_the_user_who_called_sudo() {
 }
 
 #[test]
-fn root_no_shell_reads_the_words() {
+fn root_hook_arguments_are_not_parsed_by_a_shell() {
     let place = Place::new();
     let witness = place.path("witness");
     let folder = place.path("a b; touch $(echo witness)");

@@ -74,7 +74,7 @@ fn root_each_function_of_the_driver_that_is_refused_is_an_incident() {
 }
 
 #[test]
-fn root_a_retry_with_success_is_no_failure() {
+fn root_successful_retry_is_no_failure() {
     for backend in [Shared, Static] {
         let api = backend.allocates_with();
         let (mut gpuprobe, pid) = started(workload(backend));
@@ -103,7 +103,7 @@ fn root_a_retry_with_success_is_no_failure() {
 }
 
 #[test]
-fn root_what_is_not_retried_is_continued_or_the_end() {
+fn root_incident_without_retry_is_continued_or_ended() {
     let (mut gpuprobe, _) = started(workload(Shared));
     gpuprobe.talk.play(
         "fail cudaMalloc 2 2; alloc 65536; alloc 4096; alloc 100; fail cudaMallocManaged 1 2; \
@@ -127,7 +127,7 @@ fn root_what_is_not_retried_is_continued_or_the_end() {
 }
 
 #[test]
-fn root_a_process_that_is_killed_has_ended_too() {
+fn root_killed_process_has_outcome_ended() {
     let mut program = Workload::start(Shared);
     let mut gpuprobe = Setup::pid(program.pid).start();
     program.play("fail cudaMalloc 1 2; alloc 65536");
@@ -150,7 +150,7 @@ fn root_a_process_that_is_killed_has_ended_too() {
 }
 
 #[test]
-fn root_late_and_still_running_nothing_has_come_of_it() {
+fn root_outcome_of_a_running_process_is_pending() {
     let mut program = Workload::start(Shared);
     program.play("alloc 1048576 2");
     let mut gpuprobe = Setup::pid(program.pid).start();
@@ -166,7 +166,7 @@ fn root_late_and_still_running_nothing_has_come_of_it() {
 }
 
 #[test]
-fn root_other_errors_are_no_want_of_memory() {
+fn root_other_errors_are_no_incidents() {
     let (mut gpuprobe, _) = started(workload(Shared));
     gpuprobe
         .talk

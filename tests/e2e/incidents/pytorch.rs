@@ -53,7 +53,7 @@ fn root_a_cache_that_is_freed_is_a_retry() {
 }
 
 #[test]
-fn root_what_pytorch_gives_up_on_is_one_incident() {
+fn root_pytorch_out_of_memory_is_one_incident() {
     for settings in [
         None,
         Some(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")),
@@ -108,7 +108,7 @@ fn root_what_pytorch_gives_up_on_is_one_incident() {
 }
 
 #[test]
-fn root_each_version_says_that_it_gives_up() {
+fn root_every_pytorch_version_reports_out_of_memory() {
     for folder in ["c10_1_10", "c10_2_0"] {
         let folder = standin().path(folder);
         let setup = torchlike().env("LD_LIBRARY_PATH", folder.to_str().unwrap());

@@ -46,7 +46,7 @@ fn rows(file: &Path) -> Vec<(String, u64, u64, String, Option<u64>)> {
 }
 
 #[test]
-fn root_a_recording_says_what_was_said_live() {
+fn root_recorded_incidents_match_the_live_ones() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("run.sqlite");
     let text = file.to_str().unwrap();

@@ -38,7 +38,7 @@ fn check_arrays(backends: &[Backend], arrays: &[(&str, u64)]) {
 }
 
 #[test]
-fn root_arrays_of_every_shape_are_computed() {
+fn root_array_sizes_of_every_shape_are_computed() {
     let arrays = [
         ("array 64 0 0 2 16", 256),
         ("array 64 32 0 4 8", 8192),
@@ -67,7 +67,7 @@ fn root_arrays_of_every_shape_are_computed() {
 }
 
 #[test]
-fn root_arrays_of_formats_of_the_driver_are_computed() {
+fn root_array_sizes_of_driver_formats_are_computed() {
     let arrays = [
         ("array 64 64 0 4 bc1", 2048),
         ("array 65 3 0 1 bc7", 272),

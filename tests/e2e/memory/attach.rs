@@ -5,7 +5,7 @@ use crate::harness::report::Totals;
 use crate::harness::{Backend, Setup, Workload};
 
 #[test]
-fn root_every_kind_is_exact_by_each_way_to_attach() {
+fn root_every_kind_is_exact_in_each_attach_mode() {
     for (attach, backend) in [
         ("session", Backend::Shared),
         ("session", Backend::Static),
@@ -21,13 +21,13 @@ fn root_every_kind_is_exact_by_each_way_to_attach() {
 }
 
 #[test]
-fn root_every_kind_is_exact_by_the_best_way_to_attach() {
+fn root_every_kind_is_exact_in_the_best_attach_mode() {
     let (report, truth) = Run::start(Backend::Shared, &[]).play(EVERY_KIND).end();
     report.assert_kinds(truth);
 }
 
 #[test]
-fn root_every_kind_is_exact_in_a_process_that_ran_already() {
+fn root_every_kind_is_exact_after_late_attach() {
     for (backend, arguments) in [
         (Backend::Shared, &["--api", "auto"]),
         (Backend::Static, &["--api", "auto"]),
@@ -45,7 +45,7 @@ fn root_every_kind_is_exact_in_a_process_that_ran_already() {
 }
 
 #[test]
-fn root_memory_of_every_kind_from_before_us_is_an_unknown_free() {
+fn root_late_attach_counts_unknown_frees_of_every_kind() {
     for backend in [Backend::Shared, Backend::Driver] {
         let mut workload = Workload::start(backend);
         workload.play(
@@ -72,7 +72,7 @@ fn root_memory_of_every_kind_from_before_us_is_an_unknown_free() {
 }
 
 #[test]
-fn root_references_from_before_us_do_no_harm() {
+fn root_references_from_before_the_attach_do_no_harm() {
     let mut workload = Workload::start(Backend::Driver);
     workload.play("vcreate 2097152; vreserve 8388608; vmap 0 0; primary retain; primary retain");
     let mut gpuprobe = Setup::pid(workload.pid).start();

@@ -13,7 +13,7 @@ const MEMORY: &str = "alloc 512 2; pitched 100 10; managed 1000; pinned 4096; ho
 const SURVIVES: &[(&str, u64, u64)] = &[("async", 64, 1), ("vmm", STEP, 1)];
 
 #[test]
-fn root_a_reset_ends_all_but_stream_ordered_and_physical_memory() {
+fn root_device_reset_frees_all_but_stream_ordered_and_physical_memory() {
     check_after(&[Driver], MEMORY, &[("reset", SURVIVES)]);
     // Symbols of the runtime belong to libraries, which have their variables again at the next
     // query.
@@ -33,7 +33,7 @@ fn root_a_reset_ends_all_but_stream_ordered_and_physical_memory() {
 }
 
 #[test]
-fn root_a_context_takes_its_memory_with_it() {
+fn root_context_destruction_frees_its_memory() {
     let own = MEMORY.replace("module m v=64; symbol v; ", "");
     let rows: &[Row<'_>] = &[
         (
@@ -66,7 +66,7 @@ fn root_a_context_takes_its_memory_with_it() {
 }
 
 #[test]
-fn root_a_reset_of_a_process_that_ran_already() {
+fn root_device_reset_after_late_attach() {
     for backend in Backend::LINKED {
         // After a late attach, its device is known only if there is no other.
         let program = standin().program(backend);

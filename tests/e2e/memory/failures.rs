@@ -145,7 +145,7 @@ fn root_failures_of_variants_count_too() {
 }
 
 #[test]
-fn root_a_variable_whose_lookup_failed_is_not_there() {
+fn root_failed_variable_lookup_adds_no_variable() {
     for (backend, function) in [
         (Shared, "cuLibraryGetGlobal"),
         (Driver, "cuModuleGetGlobal_v2"),
@@ -178,7 +178,7 @@ fn root_mappings_that_failed_change_nothing() {
 }
 
 #[test]
-fn root_frees_of_null_are_counted_apart() {
+fn root_frees_of_null_are_counted_separately() {
     let nulls = "freenull 2; freeasync null; kfreenull pinned; kfreenull array; \
          kfreenull mipmap; managed 1000; kfree 0";
     // A static runtime does not call the driver for most of them.

@@ -18,7 +18,7 @@ fn text_of(format: &str, commands: &[&str]) -> (u32, Vec<String>, String) {
 }
 
 #[test]
-fn root_text_says_what_kind_of_memory_it_is() {
+fn root_text_has_kinds_of_memory() {
     let (pid, replies, text) = text_of(
         "text",
         &[
@@ -78,7 +78,7 @@ fn root_text_says_what_kind_of_memory_it_is() {
 }
 
 #[test]
-fn root_text_says_what_is_on_which_device() {
+fn root_text_has_memory_by_device() {
     let setup = Setup::command([standin().program_text(Backend::Shared)]);
     let setup = setup.env("STANDIN_DEVICES", "2").format("text");
     let mut run = Run::of(setup).play("alloc 1048576; setdevice 1; managed 2097152; async 512");

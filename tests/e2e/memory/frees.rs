@@ -28,7 +28,7 @@ fn check_left(kinds: &serde_json::Value) {
 }
 
 #[test]
-fn root_each_kind_belongs_to_the_thread_that_made_it() {
+fn root_each_kind_belongs_to_the_allocating_thread() {
     for backend in [Shared, Driver] {
         let (report, truth, pid) = traced(
             backend,
@@ -94,7 +94,7 @@ fn root_the_wrong_function_frees_nothing() {
 }
 
 #[test]
-fn root_an_address_is_used_again_by_another_kind() {
+fn root_address_reuse_by_another_kind() {
     check_rows(
         &[Shared, Driver],
         &[

@@ -4,7 +4,7 @@ use super::{Row, check, check_after, check_rows, only, traced};
 use crate::harness::Backend::{self, Driver, PerThread, Shared};
 
 #[test]
-fn root_memory_of_nodes_lives_from_a_launch_on() {
+fn root_graph_node_memory_is_live_from_a_launch() {
     let rows: &[Row<'_>] = &[
         ("gtrim", &[]),
         ("gdestroy 0", &[]),
@@ -65,7 +65,7 @@ fn root_nodes_are_added_in_three_ways() {
 }
 
 #[test]
-fn root_what_is_captured_runs_at_the_launch() {
+fn root_captured_allocations_take_effect_at_the_launch() {
     let captured = "gcapture; galloc 0 4096; galloc 0 8192; gfree 0 $galloc; gendcapture 0";
     let rows: &[Row<'_>] = &[
         ("gtrim", &[]),
@@ -86,7 +86,7 @@ fn root_what_is_captured_runs_at_the_launch() {
 }
 
 #[test]
-fn root_captures_are_told_apart() {
+fn root_memory_captures_are_distinguished() {
     let rows: &[Row<'_>] = &[
         // Nodes of an invalidated capture are not in the next graph.
         (
@@ -118,7 +118,7 @@ fn root_captures_are_told_apart() {
 }
 
 #[test]
-fn root_memory_of_a_graph_is_of_the_gpu() {
+fn root_graph_memory_is_gpu_memory() {
     let (report, truth, pid) = traced(Shared, "gnew; galloc 0 4096; glaunch 0; alloc 512");
     check(
         &report,

@@ -6,7 +6,7 @@ use super::{Row, Run, STEP, check, check_rows, of_kind, only, traced};
 use crate::harness::{Backend, Setup, Truth, standin};
 
 #[test]
-fn root_a_device_is_the_one_in_the_properties() {
+fn root_device_comes_from_the_allocation_properties() {
     let setup = Setup::command([standin().program_text(Backend::Driver)]);
     let run = Run::of(setup.env("STANDIN_DEVICES", "2"));
     let pid = run.pid;
@@ -24,7 +24,7 @@ fn root_a_device_is_the_one_in_the_properties() {
 }
 
 #[test]
-fn root_an_import_is_nobodys_new_memory() {
+fn root_imported_handle_is_no_new_memory() {
     for backend in [Backend::Shared, Backend::Driver] {
         let imported = "vcreate 2097152; vexport 0; vimport $vexport 2097152; vreserve 4194304; \
              vmap 1 0; vrelease 1";
@@ -49,7 +49,7 @@ fn root_an_import_is_nobodys_new_memory() {
 }
 
 #[test]
-fn root_a_handle_value_is_used_again() {
+fn root_handle_value_reuse() {
     let mut run = Run::start(Backend::Driver, &[]);
     let mut handles = HashSet::new();
     for round in 0..100 {
@@ -64,7 +64,7 @@ fn root_a_handle_value_is_used_again() {
 }
 
 #[test]
-fn root_a_handle_value_is_used_again_while_its_old_memory_is_mapped() {
+fn root_handle_value_reuse_while_the_old_memory_is_mapped() {
     let mut run = Run::start(Backend::Driver, &[]).play("vreserve 268435456; vcreate 2097152");
     run.gpuprobe.talk.play("vmap 0 0; vrelease 0");
     for slot in 1..100 {
@@ -78,7 +78,7 @@ fn root_a_handle_value_is_used_again_while_its_old_memory_is_mapped() {
 }
 
 #[test]
-fn root_segments_that_expand_are_exact() {
+fn root_expandable_segments_are_exact() {
     for backend in Backend::LINKED {
         let (report, truth, pid) = traced(
             backend,
@@ -97,7 +97,7 @@ fn root_segments_that_expand_are_exact() {
 }
 
 #[test]
-fn root_no_report_shows_what_never_was() {
+fn root_no_report_shows_an_intermediate_state() {
     let setup = Setup::command([standin().program_text(Backend::Driver)]).interval("5ms");
     let mut run = Run::of(setup);
     let mut states = vec![Truth::default()];

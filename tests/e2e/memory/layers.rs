@@ -4,7 +4,7 @@ use super::{EVERY_KIND, RUNTIME_KINDS, Run, traced};
 use crate::harness::Backend;
 
 #[test]
-fn root_every_kind_is_exact_by_every_way_to_cuda() {
+fn root_every_kind_is_exact_for_every_backend() {
     for backend in Backend::LINKED {
         let (report, truth, pid) = traced(backend, EVERY_KIND);
         report.assert_kinds(truth);
@@ -45,7 +45,7 @@ fn root_every_kind_of_the_runtime_is_exact_at_the_runtime_alone() {
 }
 
 #[test]
-fn root_calls_are_named_as_the_user_made_them() {
+fn root_calls_are_named_by_the_users_function() {
     let both = "alloc 64; pitched 64 2; pitched3d 64 2 2; managed 64; pinned 64; hostalloc 64; \
          register 64; array 8 8 0 1 8; array 8 8 2 1 8; mipmap 8 8 0 2 1 8; async 64; \
          pool create; poolalloc 0 64; vcreate 2097152; extimport 64";

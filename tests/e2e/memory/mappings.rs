@@ -6,7 +6,7 @@ use crate::harness::Backend;
 const TWO: &str = "vcreate 2097152 2; vreserve 8388608; vmap 0 0; vmap 1 0 2097152";
 
 #[test]
-fn root_physical_memory_lives_while_it_has_a_handle_or_a_mapping() {
+fn root_physical_memory_is_live_while_it_has_a_handle_or_a_mapping() {
     let rows: &[Row<'_>] = &[
         ("vrelease 0; vrelease 1", &[("vmm", 2 * STEP, 2)]),
         ("vunmap $vreserve 4194304", &[("vmm", 2 * STEP, 2)]),
@@ -82,7 +82,7 @@ fn root_address_space_is_no_memory() {
 }
 
 #[test]
-fn root_what_is_mapped_where_is_shown() {
+fn root_mappings_are_listed() {
     let mut run = Run::start(Backend::Shared, &[]);
     let handle = run.say("vcreate 2097152");
     run.say("vcreate 2097152");
@@ -106,7 +106,7 @@ fn root_what_is_mapped_where_is_shown() {
 }
 
 #[test]
-fn root_memory_at_the_host_is_not_the_gpus() {
+fn root_host_numa_memory_is_not_gpu_memory() {
     for backend in [Backend::Shared, Backend::Driver] {
         let (report, truth, pid) = traced(
             backend,

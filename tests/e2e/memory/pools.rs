@@ -86,7 +86,7 @@ fn root_a_destroyed_pool_frees_nothing_that_is_live() {
 }
 
 #[test]
-fn root_memory_is_in_the_pool_that_it_is_from() {
+fn root_memory_belongs_to_its_pool() {
     for backend in [Shared, Driver] {
         let mut run = Run::start(backend, &[]);
         let default = run.say("pool default");
@@ -110,7 +110,7 @@ fn root_memory_is_in_the_pool_that_it_is_from() {
 }
 
 #[test]
-fn root_a_pool_that_was_never_asked_for_is_there() {
+fn root_default_pool_is_listed_without_a_query() {
     let (report, truth, pid) = traced(Shared, "async 1000 2");
     check(
         &report,
@@ -125,7 +125,7 @@ fn root_a_pool_that_was_never_asked_for_is_there() {
 }
 
 #[test]
-fn root_a_pool_at_the_host_is_not_the_gpus() {
+fn root_host_pool_is_not_gpu_memory() {
     for backend in [Shared, Driver] {
         let (report, truth, pid) = traced(
             backend,

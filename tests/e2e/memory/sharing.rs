@@ -14,7 +14,7 @@ fn exporter(backend: Backend, offset: u64) -> (Workload, String) {
 }
 
 #[test]
-fn root_memory_of_an_untraced_process_has_its_size_in_its_name() {
+fn root_imported_memory_of_an_untraced_process_has_its_size() {
     for backend in [Shared, Driver, PerThread, Backend::Static] {
         // A handle of its middle refers to all of it.
         let (_exporter, handle) = exporter(backend, 5000);
@@ -38,7 +38,7 @@ fn root_memory_of_an_untraced_process_has_its_size_in_its_name() {
 }
 
 #[test]
-fn root_memory_of_others_is_not_in_the_sums() {
+fn root_imported_memory_is_not_in_the_sums() {
     let (_exporter, handle) = exporter(Driver, 0);
     let (report, truth, pid) = traced(Driver, &format!("alloc 512; ipcopen {handle}"));
     check(
@@ -106,7 +106,7 @@ fn root_two_traced_processes_share_memory() {
 }
 
 #[test]
-fn root_external_memory_is_another_apis() {
+fn root_external_memory_belongs_to_another_api() {
     let rows: &[Row<'_>] = &[
         ("extimport 65536", &[("imported", 65536, 1)]),
         ("extimport 65536; extmap 0", &[("imported", 65536, 1)]),
@@ -132,7 +132,7 @@ fn root_external_memory_is_another_apis() {
 }
 
 #[test]
-fn root_an_allocation_of_an_imported_pool_is_the_others() {
+fn root_allocation_of_an_imported_pool_belongs_to_the_exporter() {
     for backend in [Shared, Driver] {
         let mut run = Run::start(backend, &[]);
         let pool = run.say("pool create");
@@ -173,7 +173,7 @@ fn root_physical_memory_goes_to_a_child() {
 }
 
 #[test]
-fn root_what_an_ended_thread_imported_grows_when_it_is_mapped() {
+fn root_import_by_an_exited_thread_gets_its_size_when_mapped() {
     // The thread holds nothing else: its slot must not be reused.
     let script = "vcreate 2097152; vexport 0; thread a; @a vimport $vexport 2097152; join a; \
          vreserve 4194304; vmap 1 0; thread c; @c alloc 100 1; thread d; @d alloc 200 1";

@@ -31,7 +31,7 @@ fn root_variables_have_their_names() {
 }
 
 #[test]
-fn root_variables_go_with_their_modules() {
+fn root_variables_are_freed_with_their_modules() {
     let two = "module one v=100 w=m200; module two x=70; symbol v; symbol w; symbol x";
     let rows: &[Row<'_>] = &[
         (&format!("{two}; unload 0"), &[("static", 70, 1)]),
@@ -85,7 +85,7 @@ fn root_modules_are_counted() {
 }
 
 #[test]
-fn root_half_an_answer_is_enough() {
+fn root_variable_lookup_of_address_or_size_alone() {
     // A variable whose size alone was queried takes memory too, but at an unknown address.
     check_rows(
         &[Shared, Driver],
@@ -100,7 +100,7 @@ fn root_half_an_answer_is_enough() {
 }
 
 #[test]
-fn root_variables_are_of_the_gpu() {
+fn root_variables_are_gpu_memory() {
     let (report, truth, pid) = traced(Driver, "module one v=100; symbol v; alloc 1000");
     check(
         &report,

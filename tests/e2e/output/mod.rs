@@ -127,7 +127,7 @@ fn with_a_program(options: &[&str]) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn root_standard_output_is_the_commands() {
+fn root_standard_output_belongs_to_the_command() {
     let is_report = |line: &&String| line.starts_with('{');
     let json = ["--memleak", "--format", "json"];
     let (out, said) = with_a_program(&json);
@@ -179,7 +179,7 @@ fn root_reports_come_at_the_interval() {
 }
 
 #[test]
-fn root_times_that_make_no_sense_are_refused() {
+fn root_invalid_durations_are_refused() {
     for time in ["0", "-1s", "2 parsecs", "soon", "1..2s"] {
         for option in ["--interval", "--duration"] {
             let mut gpuprobe = Setup::command(["true"]).args([format!("{option}={time}")]);
@@ -195,7 +195,7 @@ fn root_times_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn root_nothing_to_do_is_said() {
+fn root_run_without_a_mode_is_an_error() {
     crate::harness::require_bpf();
     let output = std::process::Command::new(crate::harness::gpuprobe::BINARY)
         .output()

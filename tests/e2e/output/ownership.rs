@@ -11,7 +11,7 @@ use crate::harness::gpuprobe::BINARY;
 use crate::harness::{Backend, OwnCopy, Setup};
 
 #[test]
-fn root_what_is_made_is_the_users_who_called_sudo() {
+fn root_created_files_belong_to_the_user_who_called_sudo() {
     let shared = Shared::new();
     let copy = OwnCopy::for_everyone();
     let home = TempDir::new().unwrap();

@@ -12,7 +12,7 @@ use crate::harness::Setup;
 use crate::harness::gpuprobe::{BINARY, NOTHING};
 
 #[test]
-fn root_links_of_others_are_not_followed() {
+fn root_links_of_other_users_are_not_followed() {
     let shared = Shared::new();
     let precious = shared.precious();
     let link = shared.plant("out.svg", &precious);
@@ -70,7 +70,7 @@ fn root_links_of_others_are_not_followed() {
 }
 
 #[test]
-fn root_nothing_in_folders_of_others_leads_elsewhere() {
+fn root_links_in_folders_of_other_users_are_not_followed() {
     let shared = Shared::new();
     let precious = shared.precious();
     for (name, owner, group, mode) in [
@@ -134,7 +134,7 @@ fn root_nothing_in_folders_of_others_leads_elsewhere() {
 }
 
 #[test]
-fn root_to_read_a_file_touches_nothing_beside_it() {
+fn root_reading_a_file_touches_nothing_beside_it() {
     let shared = Shared::new();
     let precious = shared.precious();
     let folder = shared.path("theirs");
@@ -177,7 +177,7 @@ fn root_to_read_a_file_touches_nothing_beside_it() {
 }
 
 #[test]
-fn root_files_of_others_are_not_written_to() {
+fn root_files_of_other_users_are_not_written_to() {
     let shared = Shared::new();
     let theirs = shared.path("theirs");
     fs::write(&theirs, "theirs").unwrap();
@@ -220,7 +220,7 @@ fn root_files_of_others_are_not_written_to() {
 }
 
 #[test]
-fn root_a_recording_uses_nothing_that_lies_about() {
+fn root_recording_uses_no_leftover_database_files() {
     let shared = Shared::new();
     let record = |path: &Path| {
         Command::new(BINARY)

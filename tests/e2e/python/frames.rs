@@ -218,18 +218,18 @@ fn check_all(way: Way) {
 }
 
 #[test]
-fn root_python_frames_of_programs_that_are_started() {
+fn root_python_frames_of_commands() {
     check_all(Way::Started);
 }
 
 #[test]
-fn root_python_frames_of_programs_that_run_already() {
+fn root_python_frames_after_late_attach() {
     check_all(Way::Attached);
 }
 
 /// As a module, from `-c` and from standard input.
 #[test]
-fn root_python_frames_however_python_is_told_what_to_run() {
+fn root_python_frames_for_every_way_to_start_python() {
     let mut problems = Vec::new();
     for python in versions() {
         for form in [Form::Module, Form::Text, Form::Input] {

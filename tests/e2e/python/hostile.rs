@@ -108,7 +108,7 @@ fn check(gpuprobe: &mut Gpuprobe, calls: u64) -> Report {
 }
 
 #[test]
-fn root_frames_of_python_that_are_anything_do_no_harm() {
+fn root_hostile_python_frames_do_no_harm() {
     let mut program = Program::start(&[]);
     let mut gpuprobe = Setup::pid(program.child.pid())
         .args(["--group", "native-stack", "--full-stacks"])
@@ -145,7 +145,7 @@ fn root_frames_of_python_that_are_anything_do_no_harm() {
 }
 
 #[test]
-fn root_frames_of_python_that_change_while_they_are_read_do_no_harm() {
+fn root_python_frames_changing_during_the_read_do_no_harm() {
     let mut program = Program::start(&[]);
     let mut gpuprobe = Setup::pid(program.child.pid()).start();
     program.go("mutating", 50_000);
@@ -154,7 +154,7 @@ fn root_frames_of_python_that_change_while_they_are_read_do_no_harm() {
 }
 
 #[test]
-fn root_names_of_python_reach_no_terminal_as_they_are() {
+fn root_python_names_are_sanitised() {
     let mut program = Program::start(&[]);
     let mut gpuprobe = Setup::pid(program.child.pid())
         .format("text")
@@ -218,7 +218,7 @@ fn random_from(mut seed: u64) -> impl FnMut() -> u64 + Clone {
 }
 
 #[test]
-fn root_interpreters_that_state_anything_of_themselves_do_no_harm() {
+fn root_hostile_python_debug_offsets_do_no_harm() {
     for (index, bytes) in statements().into_iter().enumerate() {
         let mut program = Program::start(&[stated(&bytes)]);
         let mut gpuprobe = Setup::pid(program.child.pid()).start();

@@ -15,7 +15,7 @@ fn taught(family: &Family, nvml: &Nvml, format: &str) -> Gpuprobe {
 }
 
 #[test]
-fn root_a_process_traced_from_its_start_teaches_what_a_context_takes() {
+fn root_context_size_is_learnt_from_a_process_traced_from_its_start() {
     let nvml = Nvml::with_gpus(2);
     let family = Family::start(TREE);
     let [mut old, gate] = family.members(["old", "gate"]);
@@ -91,7 +91,7 @@ fn root_a_process_traced_from_its_start_teaches_what_a_context_takes() {
 }
 
 #[test]
-fn root_a_use_below_what_is_tracked_teaches_nothing() {
+fn root_use_below_the_tracked_bytes_gives_no_context_size() {
     // NVML and the ledger are not read at the same moment.
     let nvml = Nvml::with_gpus(1);
     let family = Family::start(TREE);

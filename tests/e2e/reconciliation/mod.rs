@@ -46,7 +46,7 @@ fn text_of(gpuprobe: &mut Gpuprobe) -> String {
 }
 
 #[test]
-fn root_attached_late_the_rest_is_what_was_there_before() {
+fn root_late_attach_remainder_is_memory_from_before() {
     let nvml = Nvml::with_gpus(1);
     let mut workload = Workload::start(Backend::Shared);
     workload.say("alloc 67108864 2");
@@ -74,7 +74,7 @@ fn root_attached_late_the_rest_is_what_was_there_before() {
 }
 
 #[test]
-fn root_more_tracked_than_used_is_said() {
+fn root_more_tracked_than_used_is_reported() {
     let nvml = Nvml::with_gpus(1);
     let mut workload = Workload::start(Backend::Driver);
     let setup = || nvml.given_to(Setup::pid(workload.pid));
@@ -89,7 +89,7 @@ fn root_more_tracked_than_used_is_said() {
 }
 
 #[test]
-fn root_of_an_ended_process_the_last_use_is_told() {
+fn root_exited_process_keeps_its_last_use() {
     let nvml = Nvml::with_gpus(1);
     let mut workload = Workload::start(Backend::Shared);
     nvml.says(&[(0, workload.pid, 300 * MIB)]);
@@ -110,7 +110,7 @@ fn root_of_an_ended_process_the_last_use_is_told() {
 }
 
 #[test]
-fn root_without_nvml_or_with_some_kinds_only_there_is_no_line() {
+fn root_no_reconciliation_without_nvml_or_with_kind_filter() {
     let nvml = Nvml::with_gpus(1);
     let mut folders = Vec::new();
     let mut without = |setup| {
@@ -143,7 +143,7 @@ fn root_without_nvml_or_with_some_kinds_only_there_is_no_line() {
 }
 
 #[test]
-fn root_where_nvml_does_not_know_a_use_nothing_is_said() {
+fn root_unknown_nvml_use_gives_no_reconciliation() {
     let nvml = Nvml::with_gpus(1);
     let mut gpuprobe = nvml
         .given_to(Setup::command([standin().program_text(Backend::Shared)]))

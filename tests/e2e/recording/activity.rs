@@ -115,7 +115,7 @@ fn agrees(recording: &Recording, truth: &Truth) {
 }
 
 #[test]
-fn root_cupti_alone_tells_of_calls_and_memory() {
+fn root_cupti_alone_records_calls_and_memory() {
     let (recording, truth) = recorded(Backend::Shared, &[], &WORK);
     agrees(&recording, &truth);
     let operations = |operation: u32| {
@@ -139,7 +139,7 @@ fn root_cupti_alone_tells_of_calls_and_memory() {
 }
 
 #[test]
-fn root_calls_that_probes_saw_are_the_same_rows_and_lead_kernels_to_stacks() {
+fn root_probed_calls_share_rows_with_cupti_and_give_kernels_stacks() {
     for backend in [Backend::Shared, Backend::Static, Backend::Driver] {
         let arguments = [
             "--memleak",
@@ -180,7 +180,7 @@ fn root_calls_that_probes_saw_are_the_same_rows_and_lead_kernels_to_stacks() {
 
 /// Launches and process exits arrive through different rings.
 #[test]
-fn root_launches_just_before_the_end_have_their_stacks() {
+fn root_launches_just_before_the_exit_have_their_stacks() {
     let arguments = ["--memleak", "--cudatrace", "--stacks", "auto"];
     let work = ["module add", "launch add 3", "graph 2 10", "launch add 200"];
     let (recording, truth) = recorded(Backend::Shared, &arguments, &work);

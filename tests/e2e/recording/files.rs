@@ -100,7 +100,7 @@ fn killed_while_recording() -> (u64, u64) {
 }
 
 #[test]
-fn root_a_killed_recording_has_all_but_the_last_second() {
+fn root_killed_recording_has_all_but_the_last_second() {
     // On a busy machine gpuprobe may be scheduled late, but rarely in every round.
     let rounds = (0..5).map(|_| killed_while_recording());
     let mut missing = rounds.map(|(old, recorded)| old.saturating_sub(recorded));
@@ -199,7 +199,7 @@ fn root_a_command_that_cannot_be_started_leaves_no_recording() {
 }
 
 #[test]
-fn root_a_recording_without_a_name_is_called_by_what_is_recorded() {
+fn root_recording_without_a_name_is_named_after_its_target() {
     let folder = TempDir::new().unwrap();
     let mut recording = Command::new(BINARY)
         .args(["record", "--"])

@@ -15,7 +15,7 @@ const MIB: u64 = 1 << 20;
 const MORE: u64 = 12 * MIB;
 
 #[test]
-fn root_a_recording_that_is_full_stops_and_tracing_goes_on() {
+fn root_full_recording_stops_and_tracing_goes_on() {
     let recording = Recording::new();
     let mut workload = Workload::start(Backend::Shared);
     let mut gpuprobe = Setup::pid(workload.pid)
@@ -112,7 +112,7 @@ fn goes_on(backend: Backend, first: &[&str], work: impl Fn(u32) -> String) {
 }
 
 #[test]
-fn root_a_recording_goes_on_in_another_file_with_what_is_allocated_then() {
+fn root_rotated_recording_starts_with_the_live_allocations() {
     let first = ["alloc 4096 300", "managed 8192 7", "hostalloc 100 5"];
     goes_on(Backend::Shared, &first, |_| {
         "churn 2 2000 64 500".to_owned()
@@ -120,7 +120,7 @@ fn root_a_recording_goes_on_in_another_file_with_what_is_allocated_then() {
 }
 
 #[test]
-fn root_handles_and_mappings_go_on_in_another_file() {
+fn root_rotated_recording_has_handles_and_mappings() {
     goes_on(Backend::Driver, &["alloc 4096 30"], |turn| {
         format!("vrandom {turn} 4000 threads=2")
     });

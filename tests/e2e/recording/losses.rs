@@ -65,7 +65,7 @@ fn has_noted(recording: &Recording, lost: u64) {
 }
 
 #[test]
-fn root_after_a_loss_the_rest_of_the_single_launches_is_recorded() {
+fn root_single_launches_after_a_loss_are_recorded() {
     let _alone = alone();
     let recording = Recording::new();
     let mut workload = Workload::start(Backend::Driver);
@@ -109,7 +109,7 @@ fn slow_disk(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn root_what_the_disk_does_not_keep_up_with_is_left_out_counted_and_said() {
+fn root_rows_dropped_for_a_slow_disk_are_counted_and_reported() {
     const SAID: &str = "gpuprobe: the recording does not keep up: events are left out of it";
     let _alone = alone();
     let folder = TempDir::new().unwrap();

@@ -42,7 +42,7 @@ fn root_samples_of_nvml_are_recorded() {
 }
 
 #[test]
-fn root_samples_that_fail_are_counted_and_said() {
+fn root_failed_samples_are_counted_and_reported() {
     let recording = Recording::new();
     let said = recorded(&recording, &[("STANDIN_NVML_NO_MEMORY", "1")]);
     assert_eq!(count(&recording.file, "GPUPROBE_SMI"), 0);

@@ -27,7 +27,7 @@ fn record(recording: &Recording, options: &[&str], status: i32) {
 }
 
 #[test]
-fn root_a_recording_is_of_the_processes_that_are_asked_for() {
+fn root_recording_has_the_selected_processes_only() {
     let name = Backend::Shared.program();
     let other = Backend::Static.program();
     for (options, allocations, launches) in [
@@ -58,7 +58,7 @@ fn root_a_recording_is_of_the_processes_that_are_asked_for() {
 }
 
 #[test]
-fn root_a_recording_is_of_the_kinds_that_are_asked_for() {
+fn root_recording_has_the_selected_kinds_only() {
     let recording = Recording::new();
     let mut gpuprobe = Setup::command([standin().program_text(Backend::Shared)])
         .args(["--record".to_owned(), recording.text()])

@@ -134,7 +134,7 @@ fn root_events_of_pools_are_recorded() {
 }
 
 #[test]
-fn root_what_nothing_is_known_of_has_no_table() {
+fn root_tables_without_rows_are_absent() {
     let (recording, _) = recorded(Backend::Dlopen, &[]);
     let tables = "sqlite_master WHERE name IN ('CUDA_GPU_MEMORY_POOL_EVENTS', \
         'TARGET_INFO_CUDA_CONTEXT_INFO', 'TARGET_INFO_CUDA_STREAM', 'TARGET_INFO_CUDA_DEVICE')";

@@ -44,7 +44,7 @@ fn root_c_of_every_build_is_named() {
 }
 
 #[test]
-fn root_stripped_programs_give_places_and_never_a_neighbour() {
+fn root_stripped_programs_give_offsets_and_never_a_wrong_symbol() {
     let folder = TempDir::new().unwrap();
     let program = built(folder.path(), "chain.c", &["-O2", "-s"]);
     let (report, pid) = traced(&program, None, "auto");
@@ -135,7 +135,7 @@ fn root_libraries_that_are_loaded_late_are_named() {
 }
 
 #[test]
-fn root_stacks_that_are_not_the_threads_own() {
+fn root_stacks_outside_the_threads_own() {
     let folder = TempDir::new().unwrap();
     let program = built(
         folder.path(),
@@ -162,7 +162,7 @@ fn root_stacks_that_are_not_the_threads_own() {
 /// Stacks of the same depth, in the same second: stacks with equal innermost frames are
 /// distinguished.
 #[test]
-fn root_paths_that_part_far_out_are_told_apart() {
+fn root_call_paths_that_differ_in_outer_frames_are_distinguished() {
     let folder = TempDir::new().unwrap();
     let program = built(
         folder.path(),

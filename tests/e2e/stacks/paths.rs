@@ -77,28 +77,28 @@ fn named(program: &str, mode: &str, attach: &str) {
 }
 
 #[test]
-fn root_paths_with_frame_pointers_are_named() {
+fn root_call_paths_with_frame_pointers_are_named() {
     for mode in ["auto", "dwarf", "fp"] {
         named("paths", mode, "");
     }
 }
 
 #[test]
-fn root_paths_without_frame_pointers_are_named() {
+fn root_call_paths_without_frame_pointers_are_named() {
     for mode in ["auto", "dwarf"] {
         named("paths_bare", mode, "");
     }
 }
 
 #[test]
-fn root_paths_are_named_by_each_way_to_attach() {
+fn root_call_paths_are_named_in_each_attach_mode() {
     for attach in ["multi", "perf", "offset"] {
         named("paths_bare", "auto", attach);
     }
 }
 
 #[test]
-fn root_paths_of_the_same_depth_are_told_apart_again_and_again() {
+fn root_alternating_call_paths_of_equal_depth_are_distinguished() {
     const DEPTH: u32 = 6;
     const ROUNDS: u64 = 20;
     let (mut gpuprobe, pid) = started("paths_bare", &[]);
@@ -121,7 +121,7 @@ fn root_paths_of_the_same_depth_are_told_apart_again_and_again() {
 }
 
 #[test]
-fn root_a_stack_that_is_too_deep_is_cut() {
+fn root_too_deep_stack_is_truncated() {
     let (mut gpuprobe, pid) = started("paths_bare", &[]);
     gpuprobe.talk.say("call 10000 0 4096 2");
     gpuprobe.talk.send("exit");
@@ -142,7 +142,7 @@ fn root_a_stack_that_is_too_deep_is_cut() {
 }
 
 #[test]
-fn root_a_process_that_runs_already_has_stacks() {
+fn root_late_attach_has_stacks() {
     let program = standin().path("paths_bare");
     let mut workload = crate::harness::Workload::spawn(&mut std::process::Command::new(program));
     workload.say("call 4 3 512 1");
@@ -165,7 +165,7 @@ fn root_a_process_that_runs_already_has_stacks() {
 }
 
 #[test]
-fn root_without_stacks_nothing_is_said_of_them() {
+fn root_without_stacks_reports_have_none() {
     let (mut gpuprobe, pid) = started("paths_bare", &["--stacks", "off"]);
     gpuprobe.talk.say("call 4 9 4096 2");
     gpuprobe.talk.send("exit");

@@ -20,7 +20,7 @@ fn folded(path: &std::path::Path) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn root_a_flame_graph_is_as_wide_as_the_ledger() {
+fn root_flame_graph_total_equals_the_ledger() {
     let folder = TempDir::new().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let program = standin().path("paths_bare").to_str().unwrap().to_owned();
@@ -87,7 +87,7 @@ fn root_a_flame_graph_is_as_wide_as_the_ledger() {
 }
 
 #[test]
-fn root_a_profile_of_the_peak_is_that_of_the_recording() {
+fn root_peak_profile_equals_the_recordings() {
     let folder = TempDir::new().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let program = standin().path("paths_bare").to_str().unwrap().to_owned();

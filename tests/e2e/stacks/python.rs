@@ -92,7 +92,7 @@ const OF_EVALUATE: &str = "allocate < Model.forward < evaluate < <module>";
 
 /// The names are read in time: when the report is made, the process has exited and its map is gone.
 #[test]
-fn root_functions_of_python_are_named_when_their_process_has_ended() {
+fn root_perf_map_functions_are_named_after_process_exit() {
     for python in pythons() {
         let mut gpuprobe = Setup::command(words(&python, "at once"))
             .args(BY_MAP)
@@ -111,7 +111,7 @@ fn root_functions_of_python_are_named_when_their_process_has_ended() {
 
 /// The map is in the mount namespace of the process, under its PID in its PID namespace.
 #[test]
-fn root_functions_of_python_are_named_in_namespaces_of_their_own() {
+fn root_perf_map_functions_are_named_in_namespaces() {
     for python in pythons() {
         let script = "mount -t tmpfs none /tmp && exec \"$@\"";
         let unshare = ["unshare", "--mount", "--pid", "--fork", "--mount-proc"];
@@ -131,7 +131,7 @@ fn root_functions_of_python_are_named_in_namespaces_of_their_own() {
 /// A function called for the first time during tracing is in the map by then; when gpuprobe sees
 /// it, only the map file that it opened earlier is left of the process.
 #[test]
-fn root_functions_of_python_that_are_called_later_are_named() {
+fn root_perf_map_functions_added_later_are_named() {
     for python in pythons() {
         let words = words(&python, "wait");
         let mut command = Command::new(&words[0]);
@@ -158,7 +158,7 @@ fn root_functions_of_python_that_are_called_later_are_named() {
 
 /// A map that is created after the process was first looked at is read while the process lives.
 #[test]
-fn root_functions_of_python_are_named_where_the_map_comes_late() {
+fn root_perf_map_created_late_is_read() {
     for python in pythons() {
         let mut words = words(&python, "late");
         words.retain(|word| !["-X", "perf"].contains(&word.as_str()));

@@ -17,7 +17,7 @@ use harness::{Build, Stopped, World, folder};
 const NAMES: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
 
 #[test]
-fn root_a_file_that_is_replaced_while_it_is_mapped() {
+fn root_symbols_of_a_replaced_file_that_is_still_mapped() {
     require_bpf();
     let folder = folder();
     let chain = Build {

@@ -41,7 +41,7 @@ fn check_crowd(backend: Backend) {
 }
 
 #[test]
-fn root_20_000_pointers_of_many_kinds_live() {
+fn root_20_000_live_allocations_of_many_kinds() {
     for backend in [Shared, Static, Driver, PerThread] {
         check_crowd(backend);
     }
@@ -68,7 +68,7 @@ fn root_20_000_pointers_of_many_kinds_come_and_go() {
 
 /// So many that gpuprobe looks ahead in its ring.
 #[test]
-fn root_400_000_blocks_come_and_go() {
+fn root_400_000_allocations_come_and_go() {
     let steps = "alloc 512 400000; free 1000 150000; alloc 64 50000; free 200000 100000";
     let (report, truth) = Run::start(Shared, &[]).play(steps).end();
     assert_eq!((truth.allocs, truth.frees), (450_000, 250_000));
@@ -84,7 +84,7 @@ fn allocate_many(talk: &mut Talk, blocks: u64) {
 }
 
 #[test]
-fn root_240_000_live_blocks_are_all_there() {
+fn root_240_000_live_allocations_are_all_tracked() {
     let _alone = alone();
     let mut workload = Workload::start(Shared);
     workload.say("freenull");

@@ -7,7 +7,7 @@ use super::started;
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn root_chunks_of_tensorflow_are_seen_in_the_memory_that_they_are_in() {
+fn root_tensorflow_chunks_are_counted_within_their_allocations() {
     let mut gpuprobe = started(&[]).start();
     let pid = gpuprobe.talk.ready();
     let [first, second] = [16 * MIB, 200 * MIB].map(|bytes| {

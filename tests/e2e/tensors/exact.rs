@@ -124,7 +124,7 @@ fn everything(settings: &[(&str, &str)]) {
 }
 
 #[test]
-fn root_tensors_of_a_program_that_is_started() {
+fn root_tensors_of_a_command() {
     everything(&[]);
 }
 

@@ -27,7 +27,7 @@ fn assert_figures(devices: &[Value], number: u64, figures: &[(&str, u64)]) {
 }
 
 #[test]
-fn root_blocks_that_there_are_not_are_counted_as_what_they_are() {
+fn root_invalid_tensor_events_are_counted_by_cause() {
     // The size class of 700,000,000 bytes, with no remainder worth splitting off; and the last
     // reported sum.
     const SEGMENT: u64 = 700_448_768;
@@ -113,7 +113,7 @@ pub(crate) fn resident_bytes(gpuprobe: &Gpuprobe) -> u64 {
 }
 
 #[test]
-fn root_anything_as_a_tensor_does_no_harm() {
+fn root_random_tensor_events_do_no_harm() {
     let _alone = alone();
     let mut workload = running(&[]);
     let mut json = Setup::pid(workload.pid)

@@ -144,11 +144,11 @@ fn attached(settings: &[(&str, &str)]) {
 }
 
 #[test]
-fn root_tensors_of_a_program_that_runs_already() {
+fn root_tensors_after_late_attach() {
     attached(&[]);
 }
 
 #[test]
-fn root_tensors_in_expandable_segments_of_a_program_that_runs_already() {
+fn root_tensors_in_expandable_segments_after_late_attach() {
     attached(&[EXPANDABLE]);
 }

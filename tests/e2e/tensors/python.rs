@@ -63,7 +63,7 @@ fn found(sites: &[Value]) -> BTreeMap<Frames, Sums> {
 }
 
 #[test]
-fn root_tensors_of_python_have_its_lines() {
+fn root_tensors_of_python_have_source_lines() {
     let python = pythons()
         .pop()
         .expect("a version of CPython that is traced");

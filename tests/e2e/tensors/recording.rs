@@ -99,7 +99,7 @@ fn check(found: &Recorded, truth: &Device) {
 }
 
 #[test]
-fn root_recorded_tensors_are_those_that_there_were() {
+fn root_recorded_tensors_match_the_allocator() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("run.sqlite");
     let name = file.to_str().unwrap();

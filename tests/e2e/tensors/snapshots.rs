@@ -132,17 +132,17 @@ fn check(settings: &[(&str, &str)]) {
 }
 
 #[test]
-fn root_a_snapshot_is_what_the_allocator_says() {
+fn root_snapshot_matches_the_allocator() {
     check(&[]);
 }
 
 #[test]
-fn root_a_snapshot_of_expandable_segments_is_what_the_allocator_says() {
+fn root_snapshot_of_expandable_segments_matches_the_allocator() {
     check(&[EXPANDABLE]);
 }
 
 #[test]
-fn root_a_snapshot_of_a_late_start_has_what_was_seen() {
+fn root_snapshot_after_late_attach_has_the_seen_blocks() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("run.sqlite");
     let mut workload = running(&[]);

@@ -31,7 +31,7 @@ fn of_version(folder: &str) -> Workload {
 }
 
 #[test]
-fn root_versions_of_pytorch_on_the_whole_host() {
+fn root_pytorch_versions_host_wide() {
     let _shared = system_wide();
     let folders = [".", "c10_2_0", "c10_1_10"];
     let mut workloads: Vec<_> = folders.map(of_version).into();
@@ -82,7 +82,7 @@ fn copy_for(kind: &str) -> OwnCopy {
 }
 
 #[test]
-fn root_tensors_however_gpuprobe_attaches() {
+fn root_tensors_in_each_attach_mode() {
     let kinds = ["session", "multi", "perf", "offset"];
     let copies = kinds.map(copy_for);
     let traced = kinds.iter().zip(&copies).map(|(kind, copy)| {

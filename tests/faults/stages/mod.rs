@@ -140,7 +140,7 @@ fn root_killed_while_it_traces_and_reports_it_leaves_nothing() {
 }
 
 #[test]
-fn root_killed_while_it_ends_it_leaves_nothing() {
+fn root_killed_while_it_shuts_down_it_leaves_nothing() {
     // Removing perf events takes so long that `killed` tests it.
     for (kind, times) in [("session", 4), ("multi", 2)] {
         killed_at(kind, &[(Stage::LastReport, 1), (Stage::Ending, times)]);

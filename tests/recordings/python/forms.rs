@@ -269,7 +269,7 @@ fn stacks_are_folded_whole_or_native() {
 }
 
 #[test]
-fn no_listing_of_a_site_is_long() {
+fn site_listings_are_short() {
     let folder = folder();
     let file = folder.path("python.sqlite");
     for site in 0..=10 {
@@ -284,7 +284,7 @@ fn no_listing_of_a_site_is_long() {
 
 /// The source is recorded when it is known, and again when it is more exact.
 #[test]
-fn notes_carry_lines() {
+fn log_entries_have_lines() {
     let folder = Folder::new();
     let file = folder.path("python.sqlite");
     let mut scene = Scene::new(&file);

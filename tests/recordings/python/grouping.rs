@@ -13,7 +13,7 @@ fn sum(sites: &[Value], what: &str) -> i64 {
 }
 
 #[test]
-fn a_line_of_the_users_is_one_site() {
+fn user_line_is_one_site() {
     let folder = folder();
     for (together, apart) in [
         (
@@ -61,7 +61,7 @@ fn a_line_of_the_users_is_one_site() {
 }
 
 #[test]
-fn changes_are_those_of_all_stacks_of_a_site() {
+fn changes_sum_all_stacks_of_a_site() {
     let folder = folder();
     let file = folder.path("python.sqlite");
     let reports = replay(&file, &["--format", "json"]);
@@ -79,7 +79,7 @@ fn changes_are_those_of_all_stacks_of_a_site() {
 }
 
 #[test]
-fn any_number_of_a_site_finds_it() {
+fn site_is_found_by_any_of_its_stack_ids() {
     let folder = folder();
     let file = folder.path("python.sqlite");
     let of = |number: &str| {
@@ -107,7 +107,7 @@ fn any_number_of_a_site_finds_it() {
 
 /// A report of the file equals the live report, site by site.
 #[test]
-fn files_have_the_same_sites() {
+fn recordings_have_the_live_sites() {
     let folder = folder();
     for group in [&[][..], &["--group", "native-stack"]] {
         let (live, file) = (replayed(&folder, group), leakage(&folder, group));

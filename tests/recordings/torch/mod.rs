@@ -143,7 +143,7 @@ fn frame(name: &str, file: &str, line: u32) -> Value {
 }
 
 #[test]
-fn a_snapshot_has_what_pytorch_has_and_what_it_cannot_see() {
+fn snapshot_has_pytorch_blocks_and_other_memory() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     let mut scene = Scene::new(&file);
@@ -253,7 +253,7 @@ fn a_snapshot_has_what_pytorch_has_and_what_it_cannot_see() {
 
 /// Expandable segments: two adjacent address ranges, pages that come and go.
 #[test]
-fn what_is_mapped_without_a_gap_is_a_segment() {
+fn contiguous_mappings_are_one_segment() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     let mut scene = Scene::new(&file);
@@ -312,7 +312,7 @@ fn what_is_mapped_without_a_gap_is_a_segment() {
 
 /// Attached after tensors were made: later events are right, and nothing is invented.
 #[test]
-fn tensors_from_before_are_said_to_be_missing() {
+fn tensors_from_before_the_attach_are_reported_missing() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     let mut scene = Scene::new(&file);
@@ -362,7 +362,7 @@ fn tensors_from_before_are_said_to_be_missing() {
 }
 
 #[test]
-fn the_process_with_most_tensors_is_meant_or_another_one() {
+fn process_with_most_tensors_is_the_default() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     let mut scene = Scene::new(&file);
@@ -416,7 +416,7 @@ fn refused(file: &Path, options: &[&str]) -> String {
 }
 
 #[test]
-fn what_has_no_log_of_memory_is_refused() {
+fn file_without_a_memory_log_is_refused() {
     let folder = Folder::new();
     let export = folder.real_export();
     assert!(refused(&export, &[]).contains("is no recording of gpuprobe"));
@@ -467,7 +467,7 @@ fn devices_have_traces_of_their_own() {
 
 /// Hostile event sequences, and gaps after lost events.
 #[test]
-fn nonsense_is_counted_and_left_out() {
+fn invalid_events_are_counted_and_dropped() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     let mut scene = Scene::new(&file);

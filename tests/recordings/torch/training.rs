@@ -86,7 +86,7 @@ fn record(path: &Path, steps: u64) -> u64 {
 
 /// Memory use of an export does not grow with the length of the trace.
 #[test]
-fn a_long_trace_takes_no_memory() {
+fn long_trace_takes_no_memory() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     record(&file, 40_000);
@@ -115,7 +115,7 @@ fn a_long_trace_takes_no_memory() {
 }
 
 #[test]
-fn what_is_kept_is_in_the_segments() {
+fn kept_blocks_are_in_the_segments() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
     let live = record(&file, 30);
@@ -129,7 +129,7 @@ fn what_is_kept_is_in_the_segments() {
 /// `GPUPROBE_KEEP`.
 #[test]
 #[ignore = "it writes a file that is to be kept"]
-fn a_recording_to_keep() {
+fn recording_for_manual_inspection() {
     let variable = |name| std::env::var(name).unwrap();
     let path = Path::new(&variable("GPUPROBE_KEEP")).join("training.sqlite");
     record(&path, variable("GPUPROBE_STEPS").parse().unwrap());

@@ -27,7 +27,7 @@ fn root_stressor_pairs_are_all_seen() {
 }
 
 #[test]
-fn root_stressor_parts_that_are_freed_are_exact() {
+fn root_stressor_partial_frees_are_exact() {
     for (ratio, live) in [("0", 4000), ("0.25", 2400), ("0.9", 212)] {
         let options = format!("--throughput 40000 --calls 4000 --free-ratio {ratio}");
         let (_, said) = traced(stressor(&options), &[]);
@@ -36,7 +36,7 @@ fn root_stressor_parts_that_are_freed_are_exact() {
 }
 
 #[test]
-fn root_stressor_threads_and_processes_are_told_apart() {
+fn root_stressor_threads_and_processes_are_distinguished() {
     let options = "--throughput 0 --procs 3 --threads 4 --calls 24000 --free-ratio 0.5 --seed 7";
     let (_, said) = traced(stressor(options), &[]);
     assert_eq!(list(&said, "processes").len(), 3);
@@ -44,7 +44,7 @@ fn root_stressor_threads_and_processes_are_told_apart() {
 }
 
 #[test]
-fn root_stressor_calls_that_fail_are_counted() {
+fn root_stressor_failed_calls_are_counted() {
     let options = "--throughput 0 --threads 2 --calls 3000 --free-ratio 0 --allocate-size 1M";
     let room = (100 * MIB).to_string();
     let (_, said) = traced(stressor(options), &[("STANDIN_DEVICE_BYTES", &room)]);
@@ -98,7 +98,7 @@ fn root_stressor_that_waits_is_seen_from_its_first_call() {
 }
 
 #[test]
-fn root_stressors_end_by_signals_with_all_that_they_did() {
+fn root_stressors_stopped_by_signals_print_their_totals() {
     for options in ["--threads 2", "--procs 2"] {
         let command = stressor(&format!(
             "--wait {options} --throughput 5000 --free-ratio 0.5"

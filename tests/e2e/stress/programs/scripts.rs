@@ -18,7 +18,7 @@ fn script(name: &str, options: &str) -> Vec<String> {
 }
 
 #[test]
-fn root_stress_scripts_say_what_gpuprobe_sees() {
+fn root_stress_scripts_totals_equal_gpuprobes() {
     for (name, options) in [
         (
             "paced.py",
