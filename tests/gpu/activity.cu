@@ -127,7 +127,7 @@ void run_init(Step &)
     must(cudaFree(nullptr), "init");
 }
 
-/* Memory that a step works on; counted like all other. */
+/* Memory for a step; counted like all other. */
 struct Buffers {
     float *device, *other, *pinned;
 

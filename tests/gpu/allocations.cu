@@ -138,7 +138,7 @@ int main(int c, char **v)
             printf("pinned D2H %.3e B/s\n", sz / ((e - t) * 1e-9));
         }
     }
-    // For leak checkers, which look when the context ends.
+    // For leak checkers that check at context destruction.
     if (c > 3 && !strcmp(v[3], "reset"))
         CK(cudaDeviceReset());
     return 0;

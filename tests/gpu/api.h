@@ -22,7 +22,7 @@ namespace api {
 
 constexpr const char *name = "driver";
 
-inline bool create_contexts; /* own contexts instead of each device's primary one */
+inline bool create_contexts; /* own contexts instead of each device's primary context */
 
 inline int make_context(CUcontext *context, CUdevice device)
 {
@@ -109,7 +109,7 @@ inline int enter_thread()
     return 0;
 }
 
-/* A failed call leaves its error for cudaGetLastError; nothing here asks it. */
+/* A failed call leaves its error for cudaGetLastError, which is not called here. */
 inline int alloc(void **address, size_t bytes)
 {
     return cudaMalloc(address, bytes);

@@ -41,8 +41,8 @@ namespace {
 constexpr size_t KiB = 1024, MiB = 1024 * KiB;
 constexpr size_t BUFFER_BYTES = 64 * MiB;
 
-/* One byte more than 64 KiB is where a copy from pageable memory stops being
- * done when its bytes are staged. */
+/* From 64 KiB + 1 byte on, a copy from pageable memory no longer returns once its bytes are
+ * staged. */
 constexpr size_t SIZES[] = { 1, 4 * KiB, 64 * KiB, 64 * KiB + 1, MiB, 8 * MiB };
 
 char *device_memory, *device_other;
@@ -125,14 +125,14 @@ Truth truth;
 
 /* ---- copies of each shape --------------------------------------------- */
 
-/* Where a copy goes. */
+/* The destination of a copy. */
 struct Route {
     const char *direction;
     cudaMemcpyKind kind;
     char *destination, *source;
 };
 
-/* With the memory there is now; the host's side in both kinds of it. */
+/* With the memory of the current step; host memory both pinned and pageable. */
 std::vector<Route> routes()
 {
     return {
@@ -154,7 +154,7 @@ void copy(const Route &route, Call call, size_t bytes)
     truth.add(route.direction, call, bytes);
 }
 
-/* The rows lie further apart on either side than they are long. */
+/* The pitch exceeds the row length on either side. */
 void copy_plane(const Route &route, Call call, size_t width, size_t height)
 {
     size_t to_pitch = width + 512, from_pitch = width + 1024;
@@ -193,7 +193,7 @@ void prepare()
     must(cudaMalloc(&device_other, BUFFER_BYTES), "cudaMalloc");
     must(cudaMallocHost(&pinned_memory, BUFFER_BYTES), "cudaMallocHost");
     pageable_memory = static_cast<char *>(malloc(BUFFER_BYTES));
-    /* So that no copy is slowed down by the first use of a page. */
+    /* So that no copy pays for the first use of a page. */
     memset(pageable_memory, 1, BUFFER_BYTES);
     memset(pinned_memory, 1, BUFFER_BYTES);
     must(cudaStreamCreate(&main_stream), "cudaStreamCreate");

@@ -24,8 +24,8 @@
 
 enum { BUFFER_BYTES = 4 << 20, SLOTS = 1 << 16 };
 
-/* A slot of an open hash table; NULL is free. More names than slots would be
- * more than any program has; those are counted as dropped. */
+/* A slot of an open hash table; NULL is free. Names beyond the number of slots are counted as
+ * dropped. */
 struct kernel {
     char *name;
     uint64_t runs, graph_runs;
@@ -101,7 +101,7 @@ static FILE *open_output(void)
     return fopen(path, "w");
 }
 
-/* No name of a kernel has a character that JSON escapes. */
+/* No kernel name has a character that JSON escapes. */
 static void write_counts(void)
 {
     FILE *output;
@@ -136,7 +136,7 @@ static int failed(const char *what, CUptiResult result)
     return 1;
 }
 
-/* Whether all kinds that were asked for are on. */
+/* Whether all requested kinds are enabled. */
 static int enable_kinds(void)
 {
     const char *list = getenv("CUPTI_MINIMAL_KINDS");
@@ -152,7 +152,7 @@ static int enable_kinds(void)
     return 1;
 }
 
-/* 1 whatever happens: the program goes on without us. */
+/* Always 1: the program runs on without the injection. */
 __attribute__((visibility("default"))) int InitializeInjection(void)
 {
     static int entered;

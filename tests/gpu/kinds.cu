@@ -73,7 +73,7 @@ Truth truth;
 Virtual virtual_memory;
 OwnContext own_context;
 Opener opener;
-bool was_reset; /* frees of stream-ordered memory then go by the driver */
+bool was_reset; /* frees of stream-ordered memory then go through the driver */
 
 api::Stream stream()
 {
@@ -85,7 +85,7 @@ api::Stream stream()
     return made;
 }
 
-/* Allocates in one way and notes how it is given back. */
+/* Allocates by one function and records how to free it. */
 template <typename Allocate, typename Release>
 uint64_t hold(const char *kind, size_t bytes, bool at_gpu, Allocate allocate, Release release)
 {
@@ -273,7 +273,7 @@ void run_graph_launch(Step &)
     launch(2 * MiB);
 }
 
-/* It is no memory call, and not counted among those that failed. */
+/* It is no memory call, and not counted among the failed ones. */
 void run_graph_again(Step &)
 {
     truth.facts["launch while live"] = api::launch_graph(executable, stream());
@@ -294,7 +294,7 @@ void run_captured(Step &)
     must("destroy the graph", api::destroy_graph(graph, executable));
 }
 
-/* All that was allocated in other contexts must be gone by then. */
+/* All allocations in other contexts must have been freed by then. */
 void run_reset(Step &)
 {
     must("reset", api::reset());
@@ -303,8 +303,8 @@ void run_reset(Step &)
     truth.variables.clear();
 }
 
-/* What the driver says to frees of what the reset context had, and of what it
- * left. A handle of an array that is gone may not be touched. */
+/* Results of frees of memory that the reset has freed, and of memory that survived. The handle of a
+ * freed array must not be touched. */
 void run_facts(Step &step)
 {
     std::vector<std::pair<std::string, std::function<int()>>> frees;
@@ -362,7 +362,7 @@ void run_time_async(Step &step)
     truth.frees += pairs;
 }
 
-/* The graph frees what it allocates, so it can be launched again and again. */
+/* The graph frees its allocations, so it can be launched repeatedly. */
 void run_time_graph(Step &step)
 {
     static api::Executable timed;

@@ -93,7 +93,7 @@ private:
         _exit(0);
     }
 
-    /* The second time it is at the same address, and takes a second close. */
+    /* The second time it has the same address, and needs a second close. */
     static void open_twice(Truth &truth, const api::Ipc &ipc, void **address, uint64_t *serial)
     {
         void *again = nullptr;

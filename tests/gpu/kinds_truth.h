@@ -1,6 +1,4 @@
-/*
- * What a program of kinds.cu holds, by kind, as it knows itself.
- */
+/* The program's own account of live memory by kind, for kinds.cu. */
 #ifndef GPUPROBE_TESTS_GPU_KINDS_TRUTH_H
 #define GPUPROBE_TESTS_GPU_KINDS_TRUTH_H
 
@@ -13,7 +11,7 @@
 
 #include <unistd.h>
 
-/* Memory that is live. `give_back` does so with one call and returns its error. */
+/* Live memory. `give_back` frees it with one call and returns its error. */
 struct Item {
     const char *kind;
     size_t bytes;
@@ -23,7 +21,7 @@ struct Item {
 
 class Truth {
 public:
-    /* Memory is live from now on. Returns its serial number. */
+    /* Adds live memory. Returns its serial number. */
     uint64_t appear(const char *kind, size_t bytes, std::function<int()> give_back,
                     bool at_gpu = true)
     {
@@ -31,7 +29,7 @@ public:
         return born_++;
     }
 
-    /* The same, by a call that is counted as an allocation. */
+    /* Adds live memory by a call that counts as an allocation. */
     uint64_t hold(const char *kind, size_t bytes, std::function<int()> give_back,
                   bool at_gpu = true)
     {
@@ -44,7 +42,7 @@ public:
         items_.at(serial).bytes = bytes;
     }
 
-    /* A call that is counted as a free of it has succeeded; it may live on. */
+    /* A successful call that counts as a free of it; it may stay live. */
     void released(uint64_t serial)
     {
         frees++;
@@ -56,7 +54,7 @@ public:
         items_.erase(serial);
     }
 
-    /* Gives back one item. Returns the error of the call. */
+    /* Frees one item. Returns the error of the call. */
     int give_back(uint64_t serial)
     {
         int error = items_.at(serial).give_back();
@@ -69,7 +67,7 @@ public:
         return 0;
     }
 
-    /* Those that have a way to be given back, in the order of their births. */
+    /* Frees the items that can be freed, in the order of their allocation. */
     std::vector<uint64_t> serials() const
     {
         std::vector<uint64_t> all;
@@ -84,8 +82,8 @@ public:
         return items_.at(serial);
     }
 
-    /* A context has ended: of what was born in [first, last), only memory from
-     * pools and physical memory is left. */
+    /* A context has been destroyed: of the allocations in [first, last), only pool and physical
+     * memory stays live. */
     void context_ended(uint64_t first, uint64_t last)
     {
         for (auto entry = items_.begin(); entry != items_.end();) {
@@ -141,8 +139,8 @@ public:
     }
 
     uint64_t allocs = 0, frees = 0, failed = 0;
-    std::map<std::string, size_t> variables; /* that were asked for, with their bytes */
-    std::map<std::string, long> facts;       /* what is only to be known */
+    std::map<std::string, size_t> variables; /* requested variables, with their bytes */
+    std::map<std::string, long> facts;       /* expected results */
 
 private:
     uint64_t born_ = 0;

@@ -62,8 +62,8 @@ public:
         truth.facts["mapped bytes"] = truth.facts["reserved address bytes"] = 0;
     }
 
-    /* A handle goes out as a file descriptor and comes back. How large it is
-     * shows once it is mapped. */
+    /* A handle is exported as a file descriptor and imported again. Its size shows once it is
+     * mapped. */
     void share(Truth &truth)
     {
         describe();
@@ -119,7 +119,7 @@ private:
     uint64_t serial_ = 0, imported_serial_ = 0;
 };
 
-/* A context of its own on device 0, with some of every kind in it. */
+/* A context of its own on device 0, with memory of every kind in it. */
 class OwnContext {
 public:
     void fill(Truth &truth)

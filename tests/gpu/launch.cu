@@ -77,7 +77,7 @@ const Kernel kernels[] = {
       KERNEL_FUNCTION(work::empty) },
 };
 
-/* In modules and libraries of their own: each the only kernel of its image. */
+/* In modules and libraries of their own: each is the only kernel of its image. */
 const Kernel loaded_kernels[] = {
     { "alpha", "alpha", { 1, 2, 1 }, { 32, 2, 1 }, nullptr },
     { "beta", "beta", { 2, 1, 3 }, { 32, 1, 3 }, nullptr },
@@ -226,7 +226,7 @@ void run_graph(Step &step)
 
 #ifdef DRIVER_API
 
-/* A handle may come again once its module is gone, for another kernel. */
+/* A handle may be reused for another kernel once its module is unloaded. */
 void note_handle(const void *handle, size_t index)
 {
     static std::map<const void *, size_t> last_kernel;
@@ -284,7 +284,7 @@ void run_reload(Step &)
 
 #endif
 
-/* The queue of launches is bounded: in a long run each waits for one to end. */
+/* The launch queue is bounded: in a long run each launch waits for one to finish. */
 void run_time(Step &step)
 {
     long launches = step.number(0, 20000);

@@ -30,9 +30,8 @@ struct Kernel {
     void (*function)(unsigned *runs);
 };
 
-/* The first two are one function, of which the runtime has two uses: for a
- * launch in brackets the compiler makes a handle of the kernel, otherwise the
- * program passes its host function. */
+/* The first two are one function, which the runtime uses in two ways: for a launch with <<<>>> the
+ * compiler makes a kernel handle, otherwise the program passes its host function. */
 enum Way { IN_BRACKETS, BY_POINTER, CONFIGURED, COOPERATIVELY };
 
 namespace api {
@@ -56,7 +55,7 @@ using Graph = CUgraphExec;
 constexpr const char *function_names[] = { "cuLaunchKernel", "cuLaunchKernel", "cuLaunchKernelEx",
                                            "cuLaunchCooperativeKernel" };
 
-/* The whole file NAME beside the program. */
+/* The contents of the file NAME beside the program. */
 inline std::string module_image(const std::string &name)
 {
     char program[4096] = "";
@@ -222,7 +221,7 @@ inline void launch_graph(Graph graph, Stream stream)
     must(cudaGraphLaunch(graph, stream), "launch graph");
 }
 
-/* Also where an error of a launch in brackets shows. */
+/* Also where the error of a <<<>>> launch shows. */
 inline void synchronize()
 {
     must(cudaGetLastError(), "launch");

@@ -44,7 +44,7 @@ namespace {
 
 constexpr size_t KiB = 1024, MiB = 1024 * KiB;
 
-/* More than any machine has: an allocation of it must fail. */
+/* More memory than any machine has: an allocation of this size must fail. */
 constexpr size_t IMPOSSIBLE_BYTES = size_t{ 1 } << 50;
 
 thread_local int current_device; /* as set_device left it */
@@ -64,14 +64,14 @@ long thread_id()
 /* ---- the truth -------------------------------------------------------- */
 
 struct Block {
-    uint64_t serial; /* how many successful allocations came before */
+    uint64_t serial; /* number of earlier successful allocations */
     size_t bytes;
     int device;
     long tid;
     std::string thread;
 };
 
-/* What one thread did where keeping the blocks' names would cost too much. */
+/* The counts of one thread, where tracking single blocks would cost too much. */
 struct Tally {
     uint64_t allocs = 0, frees = 0, failed = 0;
 };
@@ -227,7 +227,7 @@ void run_failures(Step &)
     truth.release(block);
     truth.release(block); /* freed already */
     truth.release(reinterpret_cast<void *>(uintptr_t{ 0x1000 }));
-    truth.release(&block); /* the host's memory */
+    truth.release(&block); /* host memory */
     truth.release(nullptr);
 }
 
@@ -294,8 +294,8 @@ const StepRow step_table[] = {
     { "kill", run_kill, false },
 };
 
-/* The runtime needs no call before the first cudaMalloc, and a tracer must
- * bear that; the driver needs a context first. */
+/* The runtime needs no call before the first cudaMalloc, which a tracer must handle; the driver
+ * needs a context first. */
 void prepare_context()
 {
     static bool prepared;

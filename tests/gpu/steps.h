@@ -12,7 +12,7 @@
 #include <ctime>
 #include <string>
 
-/* What follows the `=` of a step, and what its line says besides the truth. */
+/* The number after the `=` of a step, and further fields of its line. */
 struct Step {
     long numbers[2];
     std::string extra;
@@ -35,7 +35,7 @@ struct Program {
     void (*print)(const std::string &step, const std::string &extra);
 };
 
-/* If nobody is there to say go on, nobody is there to look. */
+/* If standard input is closed, nothing reads the output either. */
 inline void wait_for_line(const Program &program)
 {
     int byte;

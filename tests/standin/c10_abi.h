@@ -46,7 +46,7 @@ void c10_report_block(void *block, int64_t bytes,
                       struct c10_device device) __asm__(C10_REPORT_BLOCK);
 #endif
 
-/* Of the stand-in only: what all reports add up to, and the last one's sums. */
+/* Of the stand-in only: totals of all reports, and the last one's sums. */
 struct c10_told {
     uint64_t calls, out_of_memory;
     int64_t bytes;

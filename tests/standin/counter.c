@@ -25,7 +25,7 @@ static void requested(uint8_t **buffer, size_t *size, size_t *most)
     *most = 0;
 }
 
-/* Of one thread at a time: programs that are counted have one. */
+/* For one thread at a time: counted programs have one. */
 static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
 {
     (void)context, (void)stream, (void)size;

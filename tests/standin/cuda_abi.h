@@ -62,7 +62,7 @@ enum {
     CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2,
 };
 
-/* Flag of cuGetProcAddress_v2: hand out the twin for per-thread streams. */
+/* Flag of cuGetProcAddress_v2: return the variant for per-thread streams. */
 enum { CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 
 #define CU_STREAM_LEGACY ((CUstream)1)
@@ -178,8 +178,7 @@ _Static_assert(sizeof(CUDA_MEMCPY3D_BATCH_OP) == 112, "CUDA_MEMCPY3D_BATCH_OP");
 _Static_assert(offsetof(CUDA_MEMCPY3D_BATCH_OP, dst) == 40, "CUDA_MEMCPY3D_BATCH_OP");
 _Static_assert(offsetof(CUDA_MEMCPY3D_BATCH_OP, extent) == 80, "CUDA_MEMCPY3D_BATCH_OP");
 
-/* The library is built with -fvisibility=hidden: what is declared here, and
- * nothing else, is exported. */
+/* The library is built with -fvisibility=hidden: only what is declared here is exported. */
 #pragma GCC visibility push(default)
 
 CUresult cuInit(unsigned int flags);
@@ -213,8 +212,8 @@ CUresult cuMemFree_v2(CUdeviceptr address);
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
 #include "cuda_abi_memory.h"
 
-/* A function and its twin for programs that are compiled for per-thread default
- * streams: the same arguments, and a function of its own. */
+/* A function and its variant for programs compiled for per-thread default streams: the same
+ * arguments, and a function of its own. */
 #define TWINS(symbol, suffix, parameters) \
     CUresult symbol parameters;           \
     CUresult symbol##suffix parameters

@@ -1,8 +1,5 @@
-/*
- * Part of cuda_abi.h, which includes it: memory that is not simply allocated.
- * Virtual memory management, stream-ordered memory and its pools, memory of
- * other processes and of other APIs, and the memory nodes of graphs.
- */
+/* Part of cuda_abi.h, which includes it: virtual memory management, stream-ordered memory and its
+ * pools, memory of other processes and of other APIs, and the memory nodes of graphs. */
 #ifndef STANDIN_CUDA_ABI_VIRTUAL_H
 #define STANDIN_CUDA_ABI_VIRTUAL_H
 

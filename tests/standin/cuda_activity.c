@@ -1,4 +1,4 @@
-/* Stand-in libcuda: telling a stand-in CUPTI what happens. */
+/* Stand-in libcuda: reporting of activity to a stand-in CUPTI. */
 #define _GNU_SOURCE
 #include "cuda_activity.h"
 
@@ -13,7 +13,7 @@
 _Atomic(const struct activity_listener *) activity_listener;
 
 static atomic_uint last_correlation;
-/* Of the outermost call that this thread is in; 0: in none. */
+/* Of this thread's outermost call; 0 outside of calls. */
 static _Thread_local uint32_t current_correlation;
 
 void standin_activity_enter(struct activity_call *call, int layer, const char *function)
@@ -25,7 +25,7 @@ void standin_activity_enter(struct activity_call *call, int layer, const char *f
     call->layer = layer;
     call->returned = 0;
     call->outer = current_correlation;
-    /* As CUPTI does, a call of the driver within one of the runtime has its number. */
+    /* As in CUPTI, a driver call within a runtime call has its correlation id. */
     call->correlation = call->outer ? call->outer : atomic_fetch_add(&last_correlation, 1) + 1;
     current_correlation = call->correlation;
     call->start_ns = listener->now();
@@ -68,7 +68,7 @@ void activity_tell(struct activity activity)
     listener->record(&activity);
 }
 
-/* Names go with their modules; CUPTI's records name kernels that are gone. */
+/* Names are freed with their modules; CUPTI's records name kernels of unloaded ones. */
 const char *activity_keep(const char *text)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,6 +1,5 @@
-/* What the stand-in driver tells a stand-in CUPTI of: calls, and what the GPU
- * would have done. Nothing is told, and next to nothing costs, before one has
- * attached itself. */
+/* Activity that the stand-in driver reports to a stand-in CUPTI: calls, and the GPU work. Without a
+ * subscriber nothing is reported, at next to no cost. */
 #ifndef STANDIN_CUDA_ACTIVITY_H
 #define STANDIN_CUDA_ACTIVITY_H
 
@@ -8,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* CUpti_ActivityKind, of those that a driver has part in. */
+/* CUpti_ActivityKind, the kinds that a driver reports. */
 enum activity_kind {
     ACTIVITY_MEMCPY = 1,
     ACTIVITY_MEMSET = 2,
@@ -25,12 +24,12 @@ enum activity_kind {
     ACTIVITY_GRAPH = 51,
 };
 
-/* Fields that a kind has no use for are 0. */
+/* Fields that a kind does not use are 0. */
 struct activity {
     enum activity_kind kind;
     uint32_t correlation;
     uint32_t device, context, stream;
-    uint64_t start_ns, duration_ns; /* of a call: when it began, and how long it took */
+    uint64_t start_ns, duration_ns; /* of a call: start and duration */
     /* Calls. */
     const char *function;
     uint32_t tid;
@@ -51,17 +50,17 @@ struct activity {
     uint32_t wait;
 };
 
-/* A stand-in CUPTI. `now` is its clock; `record` takes what has happened;
- * `context_ends` is called before a context goes. */
+/* A stand-in CUPTI. `now` is its clock; `record` takes an activity; `context_ends` is called before
+ * a context is destroyed. */
 struct activity_listener {
     uint64_t (*now)(void);
     void (*record)(const struct activity *activity);
     void (*context_ends)(uint32_t context);
 };
 
-/* A call that is being made; with the runtime's around it, both have its number. */
+/* A running call; with the runtime's around it, both have its correlation id. */
 struct activity_call {
-    const char *function; /* NULL: nobody listens */
+    const char *function; /* NULL: no subscriber */
     uint64_t start_ns;
     uint32_t correlation, outer;
     int layer, returned;
@@ -69,8 +68,7 @@ struct activity_call {
 
 #pragma GCC visibility push(default)
 
-/* NULL ends it. Tells of what there is already of devices or contexts, if it is
- * about those that `kind` is. */
+/* NULL unsubscribes. Reports existing devices or contexts if `kind` is about those. */
 void standin_activity_attach(const struct activity_listener *listener, int kind);
 void standin_activity_enter(struct activity_call *call, int layer, const char *function);
 void standin_activity_leave(struct activity_call *call);

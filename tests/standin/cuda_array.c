@@ -17,13 +17,13 @@
 struct array {
     struct handle handle;
     CUcontext owner;
-    uint64_t block; /* 0: it takes no memory */
+    uint64_t block; /* 0: without memory */
 };
 
 _Static_assert(sizeof(struct array) <= HANDLE_BYTES, "an array must fit its slot");
 
-/* How the elements of a format lie: `bytes` for each square of `side` elements,
- * of each channel or of all. bytes == 0: a format that the stand-in lacks. */
+/* The layout of a format: `bytes` for each square of `side` elements, of each channel or of all.
+ * bytes == 0: a format that the stand-in lacks. */
 struct layout {
     unsigned int bytes, side;
 };
@@ -131,7 +131,7 @@ static void delete_if_owned(void *object, void *context)
 {
     struct array *array = object;
     if (array->owner == context)
-        handle_release(array); /* its memory has gone with the context's */
+        handle_release(array); /* its memory was freed with the context's */
 }
 
 void arrays_release_owned(CUcontext context)

@@ -1,5 +1,5 @@
-/* Stand-in libcuda: stream-ordered allocation, and pools that other processes
- * import. On a stream that is captured nothing happens: it becomes a node. */
+/* Stand-in libcuda: stream-ordered allocation, and pools that other processes import. On a captured
+ * stream nothing runs: the call becomes a node. */
 #include <string.h>
 #include <unistd.h>
 

@@ -17,7 +17,7 @@
 
 #include "cuda_internal.h"
 
-/* Where a real driver's addresses lie. */
+/* The address range of a real driver. */
 #define FIRST_ADDRESS 0x7d3320000000ull
 #define END_ADDRESS 0x7fff00000000ull
 

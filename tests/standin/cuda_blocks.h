@@ -1,5 +1,5 @@
-/* The device memory of the stand-in driver: addresses without memory behind
- * them, handed out and taken back. All functions are thread-safe. */
+/* The device memory of the stand-in driver: addresses without memory behind them. All functions are
+ * thread-safe. */
 #ifndef STANDIN_CUDA_BLOCKS_H
 #define STANDIN_CUDA_BLOCKS_H
 
@@ -17,12 +17,12 @@ bool blocks_take(const void *owner, int device, uint64_t bytes, uint64_t *addres
 /* Returns false when no live block begins at `address`. */
 bool blocks_release(uint64_t address);
 
-/* The same for blocks that only their maker gives back: blocks_release does not
- * know them. Their owner's end releases them too. */
+/* The same for blocks that only their owner frees: blocks_release does not know them. The owner's
+ * end releases them too. */
 bool blocks_take_inner(const void *owner, int device, uint64_t bytes, uint64_t *address);
 bool blocks_release_inner(uint64_t address);
 
-/* The same, and whose it was and how large. */
+/* The same, with its owner and size. */
 bool blocks_release_from(uint64_t address, const void **owner, uint64_t *bytes);
 
 /* The live block that `address` lies in. Returns false if there is none. */
@@ -33,12 +33,12 @@ struct block_range {
 };
 bool blocks_find(uint64_t address, struct block_range *range);
 
-/* Memory of a device that has no address here, taken and given back. Returns
- * false when the device has not that much left. */
+/* Memory of a device without an address here. Returns false when the device has not that much
+ * left. */
 bool blocks_charge(int device, uint64_t bytes);
 void blocks_uncharge(int device, uint64_t bytes);
 
-/* What lies at the `bytes` bytes (at least 1) from `address`. */
+/* The memory at the `bytes` bytes (at least 1) from `address`. */
 enum block_state {
     BLOCK_NONE, /* nothing that was ever device memory */
     BLOCK_DEAD, /* device memory that is free, or not all in one live block */
@@ -46,7 +46,7 @@ enum block_state {
 };
 enum block_state blocks_state(uint64_t address, uint64_t bytes);
 
-/* Releases all that `owner` still has. */
+/* Releases all blocks of `owner`. */
 void blocks_release_owned(const void *owner);
 
 /* Bytes left on `device`. */

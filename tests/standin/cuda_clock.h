@@ -1,4 +1,4 @@
-/* Time, for calls that are to take some. */
+/* Time, for calls with a duration. */
 #ifndef STANDIN_CUDA_CLOCK_H
 #define STANDIN_CUDA_CLOCK_H
 

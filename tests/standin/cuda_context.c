@@ -99,8 +99,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-/* With the context goes what it owns: no free is called for its blocks, and no
- * unload for its modules. */
+/* Destroying a context frees what it owns: no free is called for its blocks, and no unload for its
+ * modules. */
 static void deactivate(struct CUctx_st *context)
 {
     activity_tell_end(context->number);

@@ -27,8 +27,8 @@ struct place {
 #define ARRAY(handle) ((struct place){ CU_MEMORYTYPE_ARRAY, (uintptr_t)(handle) })
 #define UNIFIED(pointer) ((struct place){ CU_MEMORYTYPE_UNIFIED, (pointer) })
 
-/* Makes a unified place a host or a device one, and checks that `span` bytes
- * can be there. An array's size is not known. */
+/* Resolves a unified address to host or device, and checks that `span` bytes can be there. An
+ * array's size is not known. */
 static CUresult place_resolve(struct place *place, uint64_t span)
 {
     enum block_state state = blocks_state(place->address, span);
@@ -89,7 +89,7 @@ static void tell(struct place dst, struct place src, uint64_t bytes, uint64_t st
     activity.source_kind = memory_kinds[from];
     activity.destination_kind = memory_kinds[to];
     activity.bytes = bytes;
-    /* One that waited has taken its time. */
+    /* A synchronous one has taken its time. */
     activity.duration_ns = settings.copy_bytes_per_ns > 0
                                ? (uint64_t)((double)bytes / settings.copy_bytes_per_ns)
                                : now_ns() - start_ns;
@@ -229,8 +229,8 @@ static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr sr
     return error ? error : copy(DEVICE(dst), DEVICE(src), bytes, order);
 }
 
-/* The real function does not take the legacy stream either. `failed` may be
- * NULL; SIZE_MAX in it means that no single copy is at fault. */
+/* The real function does not take the legacy stream either. `failed` may be NULL; SIZE_MAX in it
+ * means that no single copy failed. */
 static CUresult copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes,
                            size_t count, const size_t *attribute_indexes, size_t attribute_count,
                            size_t *failed, struct order order)

@@ -13,7 +13,7 @@
 static int physical_number(const char *text, size_t length)
 {
     char name[UUID_LENGTH + 1];
-    /* Every part of a GPU is one of the last, as the stand-in of NVML says too. */
+    /* Every MIG device is on the last GPU, as in the stand-in NVML. */
     if (length > strlen("MIG-") && !strncmp(text, "MIG-", strlen("MIG-")))
         return settings.devices - 1;
     for (int device = 0; device < settings.devices; device++) {
@@ -27,7 +27,7 @@ static int physical_number(const char *text, size_t length)
     return -1;
 }
 
-/* As the real driver: nothing that follows a name of no device is seen. */
+/* As in the real driver, entries after an invalid one are ignored. */
 void devices_setup(void)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -69,7 +69,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
     return CUDA_SUCCESS;
 }
 
-/* All zeros but for the device's number, which the stand-in of NVML says too. */
+/* All zeros but for the device's number, as in the stand-in NVML. */
 static CUresult uuid_of(CUuuid *uuid, CUdevice device)
 {
     if (!uuid)

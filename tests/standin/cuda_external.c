@@ -1,5 +1,5 @@
-/* Stand-in libcuda: memory of other APIs, known by a file descriptor that is the
- * driver's once it is imported. */
+/* Stand-in libcuda: memory of other APIs, imported by a file descriptor that the driver then
+ * owns. */
 #include <unistd.h>
 
 #include "cuda_blocks.h"

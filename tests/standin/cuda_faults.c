@@ -1,5 +1,5 @@
-/* Failures on demand: which function fails, how often, with which error. And
- * the count of calls, for which every call passes here too. */
+/* Failure injection: which function fails, how often, with which error. And the call counts, for
+ * which every call passes here too. */
 #include <pthread.h>
 #include <string.h>
 
@@ -22,8 +22,8 @@ static struct {
     char function[NAME_BYTES];
     long long calls;
 } counts[MAX_FUNCTIONS]; /* under `lock`; open addressing */
-/* Failures left over all functions, and 1 while calls are counted: the only
- * thing that a call looks at while there is nothing to do. */
+/* Failures left over all functions, and 1 while calls are counted: the only thing that a call reads
+ * when there is nothing to do. */
 static atomic_int armed;
 
 static long long *count_of(const char *function)

@@ -1,5 +1,4 @@
-/* Stand-in libcuda: graphs. Only the number of their nodes is known, and which of
- * them are about memory. */
+/* Stand-in libcuda: graphs. Only the number of their nodes is known, and the memory nodes. */
 #include "cuda_graph_memory.h"
 
 #include "cuda_internal.h"
@@ -9,7 +8,7 @@ struct CUgraphExec_st {
     struct handle handle;
     size_t nodes;
     struct graph_memory *memory; /* see CUgraph_st */
-    bool free_first;             /* at a launch, what the last one allocated */
+    bool free_first;             /* at a launch, the last launch's allocations */
     uint32_t kernels, number;    /* see CUgraph_st; as CUPTI has it */
     const char *kernel_name;
 };
@@ -85,7 +84,7 @@ static CUresult launch(CUgraphExec exec, CUstream stream, CUstream null_stream)
             tell(exec, resolved);
         return error;
     }
-    /* What has memory nodes can be no part of another graph. */
+    /* A graph with memory nodes cannot be a child graph. */
     return exec->memory ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 

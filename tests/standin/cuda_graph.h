@@ -1,4 +1,4 @@
-/* Graphs, as far as the capture of streams must know them. */
+/* Graphs, as far as stream capture needs them. */
 #ifndef STANDIN_CUDA_GRAPH_H
 #define STANDIN_CUDA_GRAPH_H
 
@@ -8,11 +8,11 @@
 
 struct CUgraph_st {
     struct handle handle;
-    const struct CUstream_st *origin;  /* where its capture began, and must end */
-    const struct thread_state *thread; /* and on which thread; NULL: on any */
+    const struct CUstream_st *origin;  /* the stream that began its capture, and must end it */
+    const struct thread_state *thread; /* and its thread; NULL: any */
     _Atomic(size_t) nodes;
-    struct graph_memory *memory; /* the nodes that are about memory; NULL: none */
-    /* How many nodes are kernels, and what the last of them is called. */
+    struct graph_memory *memory; /* its memory nodes; NULL: none */
+    /* The number of kernel nodes, and the name of the last. */
     _Atomic(uint32_t) kernels;
     _Atomic(const char *) kernel_name;
 };

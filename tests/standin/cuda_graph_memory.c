@@ -51,7 +51,7 @@ static struct graph_block *find(uint64_t address)
     return block;
 }
 
-/* Ends the block if nothing can make it live again. */
+/* Ends the block unless a launch can make it live again. */
 static void settle(struct graph_block *block)
 {
     if (block->live || block->nodes)
@@ -122,7 +122,7 @@ struct graph_memory *graph_memory_copy(const struct graph_memory *memory)
     return copy;
 }
 
-/* What is live stays live. */
+/* Live memory stays live. */
 void graph_memory_delete(struct graph_memory *memory)
 {
     if (!memory)
@@ -136,7 +136,7 @@ void graph_memory_delete(struct graph_memory *memory)
     free(memory);
 }
 
-/* Whether the launch of a graph with the nodes could begin now. */
+/* Whether a graph with these nodes could be launched now. */
 static bool can_launch(const struct graph_memory *memory)
 {
     for (size_t i = 0; i < memory->count; i++) {

@@ -15,10 +15,10 @@ CUresult graph_add_allocation(struct CUgraph_st *graph, int device, size_t bytes
                               CUdeviceptr *address);
 CUresult graph_add_free(struct CUgraph_st *graph, CUdeviceptr address);
 
-/* The nodes as they are now, for a graph that can be launched; and their end. */
+/* A copy of the nodes for an executable graph; and its destruction. */
 struct graph_memory *graph_memory_copy(const struct graph_memory *memory);
 void graph_memory_delete(struct graph_memory *memory);
-/* What the nodes do. */
+/* Runs the nodes. */
 CUresult graph_memory_launch(const struct graph_memory *memory, bool free_first);
 /* Frees live memory of a graph, outside any graph. */
 bool graph_memory_release(CUdeviceptr address);

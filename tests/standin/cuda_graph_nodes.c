@@ -1,5 +1,5 @@
-/* Stand-in libcuda: graphs that are built node by node. Nodes are no objects;
- * what stands for one is a pointer that is never followed. */
+/* Stand-in libcuda: graphs that are built node by node. Nodes are no objects; a node handle is a
+ * pointer that is never dereferenced. */
 #include "cuda_graph_memory.h"
 
 static CUresult finish(CUgraphNode *node, CUgraph graph, CUresult error)
@@ -90,7 +90,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
     return error ? error : finish(node, graph, add_node(graph, params));
 }
 
-/* Graphs keep no memory here that they do not use. */
+/* Graphs here reserve no unused memory. */
 CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
     ENTER_INITIALIZED();

@@ -1,6 +1,6 @@
-/* The objects behind the driver's opaque handles. A handle that is released is
- * the next one of its kind to be handed out: what a tracer remembers of it by
- * its address is then about another object. All functions are thread-safe. */
+/* The objects behind the driver's opaque handles. A released handle is the next one of its kind to
+ * be reused: a tracer's record of it by address is then about another object. All functions are
+ * thread-safe. */
 #ifndef STANDIN_CUDA_HANDLES_H
 #define STANDIN_CUDA_HANDLES_H
 
@@ -39,7 +39,7 @@ struct handle {
 void *handle_take(enum handle_kind kind);
 /* `object` must be live. */
 void handle_release(void *object);
-/* Whether `handle` is a live object of `kind`. Any pointer may be asked about. */
+/* Whether `handle` is a live object of `kind`. Any pointer is allowed. */
 bool handle_is(const void *handle, enum handle_kind kind);
 /* Calls `visit` with every live object of `kind`. */
 void handles_each(enum handle_kind kind, void (*visit)(void *object, void *context), void *context);

@@ -1,4 +1,4 @@
-/* Stand-in libcuda: host memory, allocated by the driver or made known to it. */
+/* Stand-in libcuda: host memory, allocated by the driver or registered with it. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #define ALLOCATION_FLAGS 7u
 #define REGISTRATION_FLAGS 15u
 
-/* Ordinary memory, listed so that giving back something else is an error. */
+/* Ordinary memory, listed so that freeing anything else is an error. */
 struct region {
     struct region *next;
     void *address;

@@ -18,15 +18,15 @@ struct settings {
     uint64_t device_bytes;
     uint64_t free_linger_ns;
     double copy_bytes_per_ns;  /* 0: copies take no time */
-    int physical[MAX_DEVICES]; /* a device's number for those who see them all */
+    int physical[MAX_DEVICES]; /* the device number without CUDA_VISIBLE_DEVICES */
     enum handle_layout { LAYOUT_DRIVER, LAYOUT_OTHER, LAYOUT_TEXT, LAYOUT_WRONG } handle_layout;
 };
 
 extern struct settings settings;
 extern atomic_bool initialized;
 
-/* Contexts are never returned to malloc: a destroyed one can still be current
- * on another thread, which must get an error and not a dangling pointer. */
+/* Contexts are never returned to malloc: a destroyed one can still be current on another thread,
+ * which must get an error and not a dangling pointer. */
 struct CUctx_st {
     struct CUctx_st *next;
     CUdevice device;
@@ -44,8 +44,7 @@ struct thread_state {
 
 extern _Thread_local struct thread_state thread_state;
 
-/* Once `settings.devices` is how many there are: leaves those that the environment
- * lets the process see. */
+/* Once `settings.devices` has the number of devices: applies CUDA_VISIBLE_DEVICES. */
 void devices_setup(void);
 void contexts_setup(void);
 /* The calling thread's usable context, or the error of a call without one. */
@@ -56,18 +55,17 @@ CUresult context_check(CUcontext context);
 /* Counts calls from now on, for standin_calls. */
 void calls_count(void);
 
-/* A context calls these when it ends: what it owns ends with it. */
+/* A context calls these when it is destroyed: its objects are destroyed with it. */
 void modules_release_owned(CUcontext context);
 void arrays_release_owned(CUcontext context);
 void host_release_owned(CUcontext context);
 void ipc_release_owned(CUcontext context);
 void streams_release_owned(CUcontext context);
 
-/* The stream that `stream` stands for in a call of the calling thread;
- * `null_stream` is what NULL stands for. */
+/* The stream for `stream` in a call of the calling thread; `null_stream` is the meaning of NULL. */
 CUresult stream_resolve(CUstream stream, CUstream null_stream, struct CUstream_st **resolved);
-/* Whether `stream` is being captured; if so, what was to run on it becomes a
- * node of the graph and must not run. */
+/* Whether `stream` is being captured; if so, the work becomes a node of the graph and must not
+ * run. */
 bool stream_capture_node(struct CUstream_st *stream);
 /* The same for a kernel. */
 bool stream_capture_kernel(struct CUstream_st *stream, const char *name);
@@ -91,9 +89,9 @@ bool stream_capture_kernel(struct CUstream_st *stream, const char *name);
             return this_call.returned = CUDA_ERROR_NOT_INITIALIZED;    \
     } while (0)
 
-/* A function and its twin for per-thread default streams. They differ in their
- * names and in what a NULL stream means to them. `result` is an expression of
- * the parameters, evaluated with a current context. */
+/* A function and its variant for per-thread default streams. They differ in their names and in the
+ * meaning of a NULL stream. `result` is an expression of the parameters, evaluated with a current
+ * context. */
 #define DEFINE_TWINS(symbol, suffix, parameters, result)      \
     DEFINE_TWIN(symbol, CU_STREAM_LEGACY, parameters, result) \
     DEFINE_TWIN(symbol##suffix, CU_STREAM_PER_THREAD, parameters, result)

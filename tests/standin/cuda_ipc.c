@@ -47,7 +47,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
     CUresult error = context_current(&context);
     if (error)
         return error;
-    /* What pools have is shared in another way. */
+    /* Pool memory is shared in another way. */
     if (!handle || !blocks_find(address, &range) || handle_is(range.owner, HANDLE_POOL))
         return CUDA_ERROR_INVALID_VALUE;
     struct ipc_handle made = { .magic = IPC_MAGIC,

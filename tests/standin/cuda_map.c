@@ -1,4 +1,4 @@
-/* Stand-in libcuda: reserved addresses, and what is mapped in them. */
+/* Stand-in libcuda: reserved address ranges and their mappings. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ static void *allocate(size_t bytes)
     return memory;
 }
 
-/* The link to the reservation that all of the range lies in. */
+/* The link to the reservation that contains the whole range. */
 static struct reservation **find(uint64_t address, uint64_t bytes)
 {
     for (struct reservation **link = &reservations; *link; link = &(*link)->next)
@@ -90,7 +90,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes)
     return CUDA_SUCCESS;
 }
 
-/* Where a mapping of the range belongs; NULL if something is there. */
+/* The insertion point of a mapping of the range; NULL if it overlaps one. */
 static struct mapping **place_for(struct reservation *reservation, uint64_t address, uint64_t bytes)
 {
     struct mapping **link = &reservation->mappings;
@@ -124,8 +124,8 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The link to the first of the mappings that fill the range without a gap; with
- * `whole`, exactly. NULL if none do. */
+/* The link to the first of the mappings that fill the range without a gap; with `whole`, exactly.
+ * NULL if none do. */
 static struct mapping **mappings_in(uint64_t address, uint64_t bytes, bool whole)
 {
     struct reservation **reservation = find(address, bytes);

@@ -27,11 +27,11 @@ struct module {
 
 _Static_assert(sizeof(struct module) <= HANDLE_BYTES, "a module must fit its slot");
 
-/* All that lookups and unloads change. Launches take no lock: as with the real
- * driver, launching what another thread unloads has no defined result. */
+/* Protects lookups and unloads. Launches take no lock: as with the real driver, launching a kernel
+ * that another thread unloads is undefined. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Readable, and no identifier: what a field of another meaning could be. */
+/* Readable, and no identifier: a field of another meaning. */
 static const unsigned char not_a_name[] = { 0x7f, 0x01, 0xff, 0x20, 0x80, 0x00 };
 
 static const char *visible_name(const char *name)

@@ -123,7 +123,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
     }
 }
 
-/* Frees nothing: what was allocated stays until it is freed. */
+/* Frees nothing: allocations stay until they are freed. */
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     ENTER_INITIALIZED();

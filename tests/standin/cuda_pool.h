@@ -1,5 +1,5 @@
-/* Pools of stream-ordered memory, and the memory nodes of graphs, as the calls
- * that free memory know them. */
+/* Pools of stream-ordered memory, and the memory nodes of graphs, for the calls that free
+ * memory. */
 #ifndef STANDIN_CUDA_POOL_H
 #define STANDIN_CUDA_POOL_H
 
@@ -21,15 +21,15 @@ struct CUmemPoolHandle_st {
 
 _Static_assert(sizeof(struct CUmemPoolHandle_st) <= HANDLE_BYTES, "a pool must fit its slot");
 
-/* Whether it is one that may be used. */
+/* Whether it is a valid pool. */
 bool pool_is(CUmemoryPool pool);
 CUresult pool_new(CUmemoryPool *pool, int device, bool imported);
-/* The one that the device allocates from. */
+/* The current pool of the device. */
 CUmemoryPool pool_current(CUdevice device);
 CUresult pool_take(CUmemoryPool pool, size_t bytes, CUdeviceptr *address);
 
-/* What every kind of free does: a block of the block table, whoever owns it, or
- * live memory of a graph. False if there is none at `address`. */
+/* Common to all frees: frees a block of the block table, whoever owns it, or live memory of a
+ * graph. False if there is none at `address`. */
 bool memory_release(CUdeviceptr address, bool asynchronous);
 
 #endif

@@ -1,5 +1,5 @@
-/* What other processes learn of memory: a file descriptor that carries what it
- * is. It can be inherited, or sent through a socket. */
+/* Export of memory to other processes: a file descriptor that carries its description. It can be
+ * inherited, or sent through a socket. */
 #ifndef STANDIN_CUDA_SHARE_H
 #define STANDIN_CUDA_SHARE_H
 
@@ -18,7 +18,7 @@ struct share {
 
 /* A new file descriptor, or -1. */
 int share_export(const struct share *share);
-/* Whether `fd` carries something of `kind`; it stays open. */
+/* Whether `fd` carries an object of `kind`; it stays open. */
 bool share_import(int fd, enum share_kind kind, struct share *share);
 
 #endif

@@ -16,8 +16,8 @@
 struct CUstream_st {
     struct handle handle;
     CUcontext owner;
-    _Atomic(struct CUgraph_st *) capture; /* NULL: what is issued runs */
-    _Atomic(uint32_t) number;             /* as CUPTI has it; 0: nobody has asked */
+    _Atomic(struct CUgraph_st *) capture; /* NULL: work runs at once */
+    _Atomic(uint32_t) number;             /* as CUPTI has it; 0: not yet requested */
 };
 
 struct CUevent_st {

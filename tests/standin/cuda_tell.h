@@ -1,4 +1,4 @@
-/* Telling of activity from within the stand-in libcuda. */
+/* Reporting of activity from within the stand-in libcuda. */
 #ifndef STANDIN_CUDA_TELL_H
 #define STANDIN_CUDA_TELL_H
 
@@ -7,16 +7,16 @@
 
 extern _Atomic(const struct activity_listener *) activity_listener;
 
-/* As the real driver: what CUDA_INJECTION64_PATH names is loaded and called
- * before the first cuInit returns. */
+/* As in the real driver, the library named by CUDA_INJECTION64_PATH is loaded and called before the
+ * first cuInit returns. */
 void activity_inject(void);
-/* The correlation, and the time if none is given, are those of the call. */
+/* The correlation id, and the time if none is given, are those of the call. */
 void activity_tell(struct activity activity);
 void activity_tell_end(uint32_t context);
 void activity_forget(void);
 /* The same text, for as long as the process lives. */
 const char *activity_keep(const char *text);
-/* Tells of the contexts that are in use. */
+/* Reports the contexts that are in use. */
 void contexts_tell(void);
 /* CUPTI's number of a stream. */
 uint32_t stream_number(struct CUstream_st *stream);

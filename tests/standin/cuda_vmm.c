@@ -1,5 +1,5 @@
-/* Stand-in libcuda: physical memory of the virtual memory management. It belongs
- * to no context. Where it is mapped is cuda_map.c's. */
+/* Stand-in libcuda: physical memory of the virtual memory management. It belongs to no context. Its
+ * mappings are in cuda_map.c. */
 #include "cuda_vmm.h"
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* Physical memory, as creating and mapping it share it. */
+/* Physical memory, shared by creation and mapping. */
 #ifndef STANDIN_CUDA_VMM_H
 #define STANDIN_CUDA_VMM_H
 
@@ -9,8 +9,8 @@
 
 #define GRANULARITY (2ull << 20)
 
-/* It is there while somebody holds a reference or something is mapped; the
- * handle is good while somebody holds a reference. All under `vmm_lock`. */
+/* It exists while it has references or mappings; the handle is valid while it has references. All
+ * under `vmm_lock`. */
 struct physical {
     struct handle handle;
     uint64_t bytes;
@@ -24,9 +24,9 @@ extern pthread_mutex_t vmm_lock;
 
 /* The object of a handle with references; NULL if it is none. */
 struct physical *physical_of(CUmemGenericAllocationHandle handle);
-/* Ends what has neither references nor mappings. */
+/* Frees memory with neither references nor mappings. */
 void physical_settle(struct physical *physical);
-/* What is mapped at `address`; NULL if nothing is. */
+/* The mapping at `address`; NULL if there is none. */
 struct physical *physical_at(CUdeviceptr address);
 
 #endif

@@ -67,7 +67,7 @@ struct cudaMemcpy3DParms {
     cudaMemcpyKind kind;
 };
 
-/* What nvcc hands to __cudaRegisterFatBinary; `data` is a module's image. */
+/* The argument that nvcc passes to __cudaRegisterFatBinary; `data` is a module's image. */
 struct fat_binary_wrapper {
     int magic, version;
     const void *data;
@@ -109,14 +109,14 @@ cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaRuntimeGetVersion(int *version);
 
-/* A function and its twin for per-thread default streams; see cuda_abi.h. */
+/* A function and its variant for per-thread default streams; see cuda_abi.h. */
 #define TWINS(symbol, suffix, parameters) \
     cudaError_t symbol parameters;        \
     cudaError_t symbol##suffix parameters
 
 #include "cudart_abi_memory.h"
 
-/* How a program that nvcc compiled makes its kernels known, and finds them. */
+/* How a program compiled by nvcc registers its kernels, and finds them. */
 void **__cudaRegisterFatBinary(void *fat_binary);
 void __cudaRegisterFatBinaryEnd(void **handle);
 void __cudaUnregisterFatBinary(void **handle);

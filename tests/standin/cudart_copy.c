@@ -44,7 +44,7 @@ static cudaError_t copy_async(const struct stream_driver *streams, void *dst, co
     }
 }
 
-/* What a kind says of its two ends. */
+/* The two ends of a copy kind. */
 static bool memory_types(cudaMemcpyKind kind, CUmemorytype *dst, CUmemorytype *src)
 {
     static const struct {
@@ -66,7 +66,7 @@ static bool memory_types(cudaMemcpyKind kind, CUmemorytype *dst, CUmemorytype *s
 static bool fill_2d(CUDA_MEMCPY2D *copy, void *dst, size_t dst_pitch, const void *src,
                     size_t src_pitch, size_t width, size_t height, cudaMemcpyKind kind)
 {
-    /* Of host and device address, the driver looks at the one of the type. */
+    /* Of host and device address, the driver uses the one of the type. */
     *copy = (CUDA_MEMCPY2D){
         .srcHost = src,
         .srcDevice = ADDRESS(src),

@@ -1,4 +1,4 @@
-/* The stand-in runtime's way to the driver. */
+/* The stand-in runtime's access to the driver. */
 #ifndef STANDIN_CUDART_DRIVER_H
 #define STANDIN_CUDART_DRIVER_H
 
@@ -51,7 +51,7 @@
     FUNCTION(graph_destroy, cuGraphDestroy, 10000, cuGraphDestroy)
 /* clang-format on */
 
-/* Those that have a twin for per-thread default streams. */
+/* Functions with a variant for per-thread default streams. */
 /* clang-format off */
 #define STREAM_FUNCTIONS(FUNCTION) \
     POOL_STREAM_FUNCTIONS(FUNCTION) \
@@ -95,11 +95,11 @@ struct stream_driver {
     STREAM_FUNCTIONS(DECLARE_MEMBER)
 };
 
-/* The driver's functions, as cuGetProcAddress_v2 gave them. */
+/* The driver's functions, as returned by cuGetProcAddress_v2. */
 struct driver {
     DRIVER_FUNCTIONS(DECLARE_MEMBER)
     struct stream_driver legacy, per_thread;
-    /* The stand-in's own; NULL over a driver that is not the stand-in. */
+    /* The stand-in's own; NULL with a driver that is not the stand-in. */
     __typeof__(&standin_take_failure) take_failure;
     __typeof__(&standin_activity_enter) activity_enter;
     __typeof__(&standin_activity_leave) activity_leave;

@@ -25,7 +25,7 @@
     FUNCTION(graph_free, cuGraphAddMemFreeNode, 11040, cuGraphAddMemFreeNode) \
     FUNCTION(graph_trim, cuDeviceGraphMemTrim, 11040, cuDeviceGraphMemTrim)
 
-/* Those that have a twin for per-thread default streams. */
+/* Functions with a variant for per-thread default streams. */
 #define POOL_STREAM_FUNCTIONS(FUNCTION) \
     FUNCTION(mem_alloc_async, cuMemAllocAsync, 11020, cuMemAllocAsync) \
     FUNCTION(mem_alloc_from_pool, cuMemAllocFromPoolAsync, 11020, cuMemAllocFromPoolAsync) \

@@ -6,7 +6,7 @@
 #include "cuda_activity.h"
 #include "cudart_driver.h"
 
-/* A call begins and ends, for a stand-in CUPTI. */
+/* Start and end of a call, for a stand-in CUPTI. */
 void runtime_enter(struct activity_call *call, const char *function);
 void runtime_leave(struct activity_call *call);
 
@@ -17,10 +17,10 @@ cudaError_t runtime_record(cudaError_t error);
  * the program made current through the driver API is left in place. */
 cudaError_t runtime_bind_thread(void);
 
-/* The primary context of `device`, retained when it is first asked for. */
+/* The primary context of `device`, retained at its first use. */
 cudaError_t runtime_context(int device, CUcontext *context);
 
-/* The library of the fat binary `handle`, loaded when it is first asked for. */
+/* The library of the fat binary `handle`, loaded at its first use. */
 cudaError_t runtime_library(void **handle, CUlibrary *library);
 
 /* First statement of every function that reaches the driver. */
@@ -37,7 +37,7 @@ cudaError_t runtime_library(void **handle, CUlibrary *library);
  * and of `streams`, the driver's functions for the streams that it is about. */
 #define DEFINE(symbol, parameters, result) DEFINE_WITH(symbol, legacy, parameters, result)
 
-/* And its twin for per-thread default streams. */
+/* And its variant for per-thread default streams. */
 #define DEFINE_TWINS(symbol, suffix, parameters, result) \
     DEFINE_WITH(symbol, legacy, parameters, result)      \
     DEFINE_WITH(symbol##suffix, per_thread, parameters, result)

@@ -120,7 +120,7 @@ static cudaError_t find_kernel(const void *address, CUkernel *kernel)
     return cudaErrorInvalidDeviceFunction;
 }
 
-/* What is not registered as a host function must be a cudaKernel_t. */
+/* A pointer that is not a registered host function must be a cudaKernel_t. */
 static CUfunction function_of(const void *function, cudaError_t *error)
 {
     CUkernel kernel = (CUkernel)function;

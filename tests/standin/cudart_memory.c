@@ -1,5 +1,5 @@
-/* Stand-in runtime: rows, arrays, managed memory, and host memory that is made
- * known. Plain memory is in cudart.c. */
+/* Stand-in runtime: rows, arrays, managed memory, and registered host memory. Plain memory is in
+ * cudart.c. */
 #include <stdbool.h>
 
 #include "cudart_internal.h"

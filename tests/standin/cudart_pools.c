@@ -1,5 +1,5 @@
-/* Stand-in runtime: stream-ordered memory, sharing, and the memory of graphs. One
- * driver call each, except that nothing is asked for zero bytes. */
+/* Stand-in runtime: stream-ordered memory, sharing, and the memory of graphs. One driver call each,
+ * except that zero bytes make none. */
 #include <string.h>
 
 #include "cudart_internal.h"

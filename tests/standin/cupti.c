@@ -83,7 +83,7 @@ static void give_back(struct buffer *list)
     }
 }
 
-/* Takes the buffer out of use, in front of `list`. */
+/* Unlinks the buffer and prepends it to `list`. */
 static struct buffer *retire(struct buffer *list)
 {
     if (!current.start)
@@ -277,7 +277,7 @@ EXPORTED CUptiResult cuptiActivityFlushAll(uint32_t flag)
     struct buffer *list = current.used ? retire(NULL) : NULL;
     pthread_mutex_unlock(&lock);
     give_back(list);
-    /* What is flushed has arrived. */
+    /* Flushed records have been delivered. */
     pthread_mutex_lock(&lock);
     while (underway)
         pthread_cond_wait(&arrived, &lock);
@@ -332,7 +332,7 @@ EXPORTED CUptiResult cuptiActivityEnableAllocationSource(uint8_t enable)
     return release >= V12_8 ? CUPTI_SUCCESS : CUPTI_ERROR_NOT_SUPPORTED;
 }
 
-/* What NVTX would call, with a function that gives it NVTX's tables. */
+/* The function that NVTX would call, with one that fills its tables. */
 EXPORTED int InitializeInjectionNvtx2(void *get_table)
 {
     return get_table != NULL;

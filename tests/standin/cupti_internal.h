@@ -21,7 +21,7 @@ enum {
     CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED = 39,
 };
 
-/* Kinds that no driver tells of, further to those of cuda_activity.h. */
+/* Kinds that no driver reports, in addition to those of cuda_activity.h. */
 enum {
     KIND_SERIAL_KERNEL = 3,
     KIND_NAME = 11,
@@ -37,23 +37,23 @@ enum release { V11_8, V12_1, V12_4, V12_8, V13_0, V13_5, RELEASES };
 
 /* STANDIN_CUPTI_FAULTS: words with commas between them, each perhaps with =NUMBER. */
 struct faults {
-    bool in_use;            /* somebody else has subscribed */
+    bool in_use;            /* another subscriber exists */
     bool not_initialized;   /* as without a driver, or with one that is too old */
     bool no_callbacks;      /* registering them fails */
     unsigned int refused;   /* this kind cannot be enabled */
     bool held;              /* buffers come back only when forced: at the exit */
     bool threads;           /* buffers come back in threads of their own, all at once */
-    unsigned int dropped;   /* every so manieth record is dropped */
-    unsigned int invalid;   /* every so manieth has kind 0: nothing after it can be found */
-    unsigned int unknown;   /* every so manieth is followed by one of a kind of its own */
-    unsigned int truncated; /* every so manieth buffer ends within its last record */
+    unsigned int dropped;   /* every Nth record is dropped */
+    unsigned int invalid;   /* every Nth has kind 0: no later one can be found */
+    unsigned int unknown;   /* every Nth is followed by one of an unknown kind */
+    unsigned int truncated; /* every Nth buffer ends within its last record */
     bool null_names;
-    bool wild_names; /* that point to where there is nothing */
+    bool wild_names; /* that point to unmapped memory */
     bool huge_names;
     bool zero_times;
-    bool strange_version; /* one that nobody knows yet */
-    bool old_version;     /* older than anybody knows any more */
-    bool extras;          /* also what only a program that uses NVTX would see */
+    bool strange_version; /* an unknown future one */
+    bool old_version;     /* one that is no longer supported */
+    bool extras;          /* also records that only a program with NVTX would see */
 };
 
 extern struct faults faults;
@@ -68,10 +68,10 @@ size_t record_write(uint8_t record[RECORD_MAX], const struct activity *activity,
                     uint64_t end_ns);
 /* The bytes of a record that was written; 0 if its kind is none. */
 size_t record_bytes(const uint8_t *record);
-/* What a program that uses NVTX and another profiler would leave, one of each. */
+/* The records of a program with NVTX and another profiler, one of each. */
 size_t record_write_extra(uint8_t record[RECORD_MAX], uint32_t kind, uint64_t now_ns);
 
-/* Numbers for functions, and back. */
+/* Callback ids of functions, and back. */
 uint32_t cbid_of(int layer, const char *function);
 const char *cbid_name(int layer, uint32_t cbid);
 

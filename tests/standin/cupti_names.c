@@ -1,4 +1,4 @@
-/* Stand-in libcupti: numbers of functions, those of CUPTI where they are known. */
+/* Stand-in libcupti: callback ids of functions, CUPTI's own where known. */
 #include "cupti_internal.h"
 
 #include <pthread.h>
@@ -12,7 +12,7 @@ static const struct known {
     int layer;
     uint32_t cbid;
     const char *function;
-    const char *name; /* as CUPTI says it; NULL: likewise */
+    const char *name; /* CUPTI's name for it; NULL: the same */
 } known[] = {
     { ACTIVITY_RUNTIME, 20, "cudaMalloc", "cudaMalloc_v3020" },
     { ACTIVITY_RUNTIME, 22, "cudaFree", "cudaFree_v3020" },
@@ -34,7 +34,7 @@ static const struct known {
     { ACTIVITY_DRIVER, 514, "cuGraphLaunch", NULL },
 };
 
-/* All others, as they are first called; under `lock`. */
+/* All others, numbered at their first call; under `lock`. */
 static struct {
     int layer;
     char name[64];

@@ -1,4 +1,4 @@
-/* Stand-in libcupti: records, as each release of CUPTI lays them out. */
+/* Stand-in libcupti: records in the layout of each release of CUPTI. */
 #define _GNU_SOURCE
 #include "cupti_internal.h"
 
@@ -235,7 +235,7 @@ static void write_context(uint8_t *r, const struct activity *a, uint64_t end_ns)
     r[22] = 132;
 }
 
-/* An H200, as its record was seen to be described. */
+/* As an H200's real record describes it. */
 static void write_device(uint8_t *r, const struct activity *a, uint64_t end_ns)
 {
     static const struct {

@@ -28,7 +28,7 @@ struct nvmlDevice_st {
 };
 
 static struct nvmlDevice_st devices[MAX_DEVICES];
-static struct nvmlDevice_st part; /* any part of a GPU: it is one of the last */
+static struct nvmlDevice_st part; /* a MIG device: it is on the last GPU */
 static unsigned int device_count;
 static atomic_int users;
 static atomic_int left_open;
@@ -60,7 +60,7 @@ nvmlReturn_t nvmlInit_v2(void)
     for (unsigned int i = 0; i < count; i++)
         devices[i].index = i;
     device_count = (unsigned int)count;
-    /* As libraries do that do not think of programs that are executed later. */
+    /* As libraries do that were written without exec in mind. */
     if (!atomic_exchange(&left_open, 1))
         (void)open("/dev/null", O_RDONLY);
     atomic_fetch_add(&users, 1);
@@ -131,7 +131,7 @@ nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
     return NVML_SUCCESS;
 }
 
-/* The stand-in driver says the same of its devices. */
+/* As in the stand-in driver. */
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
     ENTER_DEVICE(device, uuid);
@@ -236,7 +236,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     return NVML_SUCCESS;
 }
 
-/* As of version 1, but that what the driver reserves is not among what is used. */
+/* As version 1, but memory reserved by the driver is not counted as used. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
     ENTER_DEVICE(device, memory);
@@ -260,7 +260,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
     return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-/* All processes compute. */
+/* All processes are compute processes. */
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                       nvmlProcessInfo_t *infos)
 {

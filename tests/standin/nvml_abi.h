@@ -1,5 +1,5 @@
-/* The management library's API as the stand-in libnvidia-ml exports it: the part
- * that says which devices there are and which processes use them. */
+/* The NVML API as the stand-in libnvidia-ml exports it: the part about devices and the processes
+ * that use them. */
 #ifndef STANDIN_NVML_ABI_H
 #define STANDIN_NVML_ABI_H
 
@@ -65,7 +65,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current,
                                   unsigned int *pending);
-/* `count` is how many `infos` has room for, and becomes how many there are. */
+/* `count` is the capacity of `infos`, and becomes the number of processes. */
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                      nvmlProcessInfo_t *infos);
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,

@@ -19,7 +19,7 @@
 int cudaMalloc(void **address, size_t bytes);
 int cudaFree(void *address);
 
-/* Every call is to have a frame, under the name that it has here. */
+/* Every call is to have a frame under its own name. */
 #define FRAME __attribute__((noipa))
 
 struct order {

@@ -26,15 +26,15 @@ static void fail(const char *what, const char *detail)
     abort();
 }
 
-/* One write a batch: those of several processes do not mix. */
+/* One write per batch: batches of several processes do not mix. */
 static void take(const void *batch, size_t bytes)
 {
     if (write(output, batch, bytes) != (ssize_t)bytes)
         fail("write", "short");
 }
 
-/* Libraries lie near each other, so that a short jump reaches: the function has
- * no more than six bytes, and others follow it. */
+/* Libraries are mapped near each other, so that a short jump reaches: the function has no more than
+ * six bytes, and others follow it. */
 static void redirect(void *function)
 {
     intptr_t distance = (intptr_t)take - (intptr_t)function;
@@ -75,7 +75,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
     if (!function || !initialize)
         fail("dlsym", path);
     redirect(function);
-    /* NVTX may be used before CUDA is. What it would give is handed on to CUPTI. */
+    /* NVTX may be used before CUDA is. The call is forwarded to CUPTI. */
     int (*nvtx)(void *);
     *(void **)&nvtx = dlsym(collector, "InitializeInjectionNvtx2");
     if (getenv("SPY_NVTX") && (!nvtx || !nvtx((void *)nvtx) || nvtx(NULL)))

@@ -73,7 +73,7 @@ static void say_ready(const struct plan *plan)
 
 static void child(const struct plan *plan, uint64_t number, struct process *process, pid_t parent)
 {
-    /* Whatever ends the parent ends us. */
+    /* Children are killed with their parent. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
@@ -87,11 +87,11 @@ static void child(const struct plan *plan, uint64_t number, struct process *proc
 static void signal_all(const pid_t *children, uint64_t count, int signal)
 {
     for (uint64_t i = 0; i < count; i++)
-        if (children[i]) /* has not been waited for: it is still ours */
+        if (children[i]) /* not reaped yet: the PID is still its own */
             kill(children[i], signal);
 }
 
-/* Takes the children that have ended off the list; returns how many. */
+/* Removes the children that have exited from the list; returns how many. */
 static uint64_t reap(pid_t *children, uint64_t count)
 {
     uint64_t ended = 0;
@@ -110,7 +110,7 @@ static int run_processes(const struct plan *plan, void *all)
     sigset_t set = waited_for();
     pid_t parent = getpid();
     say_ready(plan);
-    /* From here on signals are taken one by one, below: none can come at a bad moment. */
+    /* From here on signals are taken synchronously, below. */
     sigprocmask(SIG_BLOCK, &set, NULL);
     for (uint64_t i = 0; i < plan->procs; i++) {
         children[i] = fork();

@@ -1,4 +1,4 @@
-/* What the files of the stressor share: what it is asked for, and what it did. */
+/* What the files of the stressor share: options and results. */
 #ifndef STANDIN_STRESSOR_H
 #define STANDIN_STRESSOR_H
 
@@ -13,9 +13,9 @@
 #define MAX_THROUGHPUT 1000000000.0
 #define NO_ANOMALY 0
 
-/* What is asked for: rates and numbers of calls are those of all threads together. */
+/* Options: rates and numbers of calls are of all threads together. */
 struct plan {
-    double throughput; /* calls a second; 0: as many as go */
+    double throughput; /* calls a second; 0: unlimited */
     double free_ratio;
     double duration; /* seconds; 0: no limit */
     uint64_t calls;  /* 0: no limit */
@@ -32,7 +32,7 @@ struct plan plan_of(int argc, char **argv);
 
 enum ending { ENDED_DONE, ENDED_DURATION, ENDED_SIGNAL };
 
-/* What one thread did. */
+/* Results of one thread. */
 struct account {
     pid_t tid;
     char name[16];
@@ -42,7 +42,7 @@ struct account {
     enum ending ending;
 };
 
-/* What one process did: shared with the process that speaks for all. */
+/* Results of one process: shared with the process that prints them. */
 struct process {
     pid_t pid;
     bool complete;
@@ -59,8 +59,8 @@ static inline struct process *process_at(void *all, const struct plan *plan, uin
     return (struct process *)((char *)all + number * process_size(plan));
 }
 
-/* Does the part of process `number` on its threads, until it is done or until
- * `stopped` is not 0, and fills in `process`. */
+/* Runs the part of process `number` on its threads, until it is done or until `stopped` is not 0,
+ * and fills in `process`. */
 void process_work(const struct plan *plan, uint64_t number, struct process *process);
 extern atomic_int stopped; /* the signal */
 

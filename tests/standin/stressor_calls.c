@@ -1,4 +1,4 @@
-/* Which call of CUDA comes next, and its account. */
+/* The next CUDA call, and the counts. */
 #include <stdlib.h>
 
 #include "cudart_abi.h"
@@ -27,7 +27,7 @@ static void keep(struct worker *worker, void *address)
     worker->live[worker->live_count++] = address;
 }
 
-/* The three that call CUDA are what a tracer's stacks show. */
+/* A tracer's stacks show these three, which call CUDA. */
 static __attribute__((noinline)) void *stress_allocate(struct worker *worker, uint64_t bytes)
 {
     void *address = NULL;
@@ -60,7 +60,7 @@ static __attribute__((noinline)) void stress_anomaly(struct worker *worker)
     worker->has_anomaly = false;
 }
 
-/* Whether so many allocations want another free. The one that is kept is none of them. */
+/* Whether this many allocations require another free. The kept one does not count. */
 static bool is_free_due(const struct worker *worker)
 {
     uint64_t allocs = worker->account.allocs - (worker->account.anomaly_bytes ? 1 : 0);

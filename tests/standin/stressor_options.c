@@ -148,7 +148,7 @@ static void apply(struct plan *plan, int option, const char *name, const char *t
     case HELP:
         fputs(help, stdout);
         exit(0);
-    default: /* getopt has said what is wrong */
+    default: /* getopt has printed the error */
         exit(2);
     }
 }

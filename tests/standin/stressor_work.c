@@ -16,8 +16,8 @@
 #include "stressor_worker.h"
 
 #define BATCHES_A_SECOND 1000
-#define FREE_RUNNING_BATCH 1024 /* without a rate: what is made between looks at the clock */
-#define SLICE_NS 50000000       /* a signal is noticed this soon */
+#define FREE_RUNNING_BATCH 1024 /* without a rate: calls between two clock reads */
+#define SLICE_NS 50000000       /* latency of a stop by signal */
 
 atomic_int stopped;
 
@@ -53,7 +53,7 @@ static enum ending make_calls(struct worker *worker, uint64_t start)
         for (uint64_t i = 0; i < batch && done < limit && !stopped; i++, done++)
             worker_call(worker);
     }
-    /* The last calls have their share of the time too. */
+    /* The last calls get their share of the time too. */
     uint64_t over = due_ns(worker, start, done);
     sleep_until(over < end ? over : end);
     if (stopped)
@@ -82,7 +82,7 @@ static void prepare(struct worker *worker, const struct plan *plan, uint64_t num
     worker->limit = UINT64_MAX;
     if (plan->calls)
         worker->limit = plan->calls / all + (position < plan->calls % all);
-    /* Never 0, and far from that of the next thread. */
+    /* Never 0, and distant from the next thread's. */
     worker->random = (plan->seed * all + position + 1) * 0x9e3779b97f4a7c15ull | 1;
     worker->has_anomaly =
         plan->anomaly_bytes != NO_ANOMALY && number == 0 && index == plan->anomaly_thread;

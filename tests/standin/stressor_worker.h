@@ -9,8 +9,8 @@
 /* Nothing of it shares a cache line with another's: the account changes with each call. */
 struct worker {
     const struct plan *plan;
-    struct account *shared; /* where the account goes in the end */
-    struct account account; /* on a cache line of its own while it changes */
+    struct account *shared; /* destination of the counts at the end */
+    struct account account; /* on a cache line of its own meanwhile */
     pthread_t thread;
     pthread_barrier_t *start;
     void **live; /* blocks that may still be freed */
@@ -21,7 +21,7 @@ struct worker {
     bool has_anomaly;
 } __attribute__((aligned(64)));
 
-/* The next call, as the plan has it. */
+/* The next planned call. */
 void worker_call(struct worker *worker);
 
 #endif

@@ -38,8 +38,8 @@ static void report_out_of_memory(const struct device *device, size_t bytes)
 #endif
 }
 
-/* The smallest free block that is large enough, out of its set; NULL if there is
- * none. A block counts with what it could grow to. */
+/* Removes the smallest free block that is large enough from its set; NULL if there is none. A block
+ * counts with the size that it could grow to. */
 static struct block *take_free(struct pool *pool, uint64_t stream, size_t bytes)
 {
     struct block *best = block_set_from(&pool->free, stream, bytes, 0), *next = best;
@@ -62,7 +62,7 @@ static bool is_worth_splitting(const struct block *block, size_t bytes)
     return rest > SMALL_REQUEST;
 }
 
-/* What is cached goes before the device is said to be out of memory. */
+/* Cached memory is freed before the device is out of memory. */
 static struct block *find_block(struct device *device, size_t bytes, uint64_t stream)
 {
     struct pool *pool = bytes <= SMALL_REQUEST ? &device->small : &device->large;

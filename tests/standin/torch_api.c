@@ -71,7 +71,7 @@ static bool is_uncached(void)
     return uncached;
 }
 
-/* Whether a block can be asked for on the calling thread's device. */
+/* Whether a block can be allocated on the calling thread's device. */
 static bool is_request(size_t bytes, int *device)
 {
     return bytes > 0 && bytes < TOO_MANY_BYTES && !cudaGetDevice(device) &&

@@ -12,13 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of one device, since the start. Bytes are those of now. */
+/* Of one device, since the start. Bytes are current. */
 struct gp_torch_stats {
-    uint64_t allocated; /* of blocks given out, each a multiple of 512 */
-    uint64_t reserved;  /* of segments, or of what is mapped in expandable ones */
-    uint64_t requested; /* of blocks given out, as asked for */
+    uint64_t allocated; /* of allocated blocks, each a multiple of 512 */
+    uint64_t reserved;  /* of segments, or of mapped memory in expandable ones */
+    uint64_t requested; /* of allocated blocks, as requested */
     uint64_t mallocs, frees;
-    uint64_t out_of_memory; /* requests that could not be met */
+    uint64_t out_of_memory; /* failed requests */
 };
 
 #pragma GCC visibility push(default)
@@ -33,7 +33,7 @@ int gp_torch_free(void *address);
 void *gp_torch_raw_malloc(size_t bytes, uint64_t stream);
 int gp_torch_raw_free(void *address);
 
-/* Gives back what of every device is wholly free. */
+/* Frees the wholly free memory of every device. */
 void gp_torch_empty_cache(void);
 
 void gp_torch_stats(int device, struct gp_torch_stats *stats);

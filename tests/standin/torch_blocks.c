@@ -1,5 +1,4 @@
-/* Stand-in libc10_cuda: blocks, the sets of free ones, and the table of those
- * that are given out. */
+/* Stand-in libc10_cuda: blocks, the sets of free ones, and the table of allocated ones. */
 #define _GNU_SOURCE
 #include <search.h>
 #include <stdlib.h>
@@ -51,8 +50,8 @@ struct search {
     struct block *found;
 };
 
-/* Never says that a block is the one, so that the search goes down to a leaf; the
- * last block on its way that is not before the key is the first such of all. */
+/* Never reports equality, so that the search goes down to a leaf; the last block on its way that is
+ * not before the key is the first such of all. */
 static int compare_search(const void *key, const void *node)
 {
     struct search *search = (struct search *)key;
@@ -90,7 +89,7 @@ static bool is_alike(const struct block *a, const struct block *b)
     return a && b && !a->allocated && !b->allocated && a->mapped == b->mapped;
 }
 
-/* Takes the block after it into `block`. */
+/* Merges the block after it into `block`. */
 static void absorb_next(struct block *block)
 {
     struct block *next = block->next;

@@ -21,8 +21,8 @@
 #define LARGE_REQUEST (10 * MIB) /* from here on a segment has the request's size */
 #define LARGE_ROUND (2 * MIB)
 
-/* A piece of a segment: given out, free, or (expandable) not backed by memory.
- * A segment's blocks follow each other without a gap. */
+/* A part of a segment: allocated, free, or (expandable) unmapped. A segment's blocks are
+ * contiguous. */
 struct block {
     struct block *previous, *next;
     struct segment *segment;
@@ -42,7 +42,7 @@ struct pool {
     struct block_set free;
 };
 
-/* What one cudaMalloc gave, or a range of addresses that memory is mapped into. */
+/* Memory of one cudaMalloc, or an address range that memory is mapped into. */
 struct segment {
     struct segment *next; /* of the same device */
     struct pool *pool;
@@ -69,18 +69,17 @@ extern struct device torch_devices[MAX_TORCH_DEVICES];
 
 void block_set_add(struct block_set *set, struct block *block);
 void block_set_remove(struct block_set *set, struct block *block);
-/* The first block that is not before one of these; NULL if there is none of the
- * same stream. */
+/* The first block that is not before one of these; NULL if there is none of the same stream. */
 struct block *block_set_from(const struct block_set *set, uint64_t stream, size_t bytes,
                              uintptr_t address);
 
-/* Cuts the block after `bytes`; returns what follows, which is like it. */
+/* Splits the block after `bytes`; returns the rest, which has the same properties. */
 struct block *block_split(struct block *block, size_t bytes);
-/* Joins a block that is in no set with its neighbours of the same kind (free and
- * mapped, or not mapped), which are taken out of `set`. Returns the whole. */
+/* Joins a block that is in no set with its neighbours of the same kind (free and mapped, or not
+ * mapped), which are removed from `set`. Returns the whole. */
 struct block *block_join(struct block_set *set, struct block *block);
 
-/* Blocks that are given out, of all devices, by address. Thread-safe. */
+/* Allocated blocks of all devices, by address. Thread-safe. */
 void active_add(struct block *block);
 struct block *active_take(uintptr_t address);
 
@@ -89,22 +88,22 @@ struct block *active_take(uintptr_t address);
 /* New memory for `bytes` (a block's size) in one block, which is in no set; NULL
  * if CUDA has no more. */
 struct block *segment_new(struct pool *pool, uint64_t stream, size_t bytes);
-/* Frees the pool's segments that have one free block only, and what of the
- * expandable ones is free. */
+/* Frees the pool's segments that have one free block only, and the free part of the expandable
+ * ones. */
 void segments_release(struct pool *pool);
 /* A segment in the device's list, with one block over all of it. */
 struct segment *segment_add(struct pool *pool, uint64_t stream, uintptr_t address, size_t bytes,
                             bool is_mapped);
-/* Takes the segment, whose one block is in no set, off the list and frees both. */
+/* Removes the segment, whose one block is in no set, from the list and frees both. */
 void segment_remove(struct segment *segment);
 
 /* ---- torch_expandable.c -------------------------------------------------- */
 
 bool expandable_is_on(void);
 struct block *expandable_new(struct pool *pool, uint64_t stream, size_t bytes);
-/* Unmaps the pieces that are wholly free, and gives up the addresses if that was all. */
+/* Unmaps the wholly free pages, and frees the addresses if nothing is left. */
 void expandable_release(struct segment *segment);
-/* What the block could grow to by mapping more. */
+/* The bytes that the block could grow by. */
 size_t expandable_size(const struct block *block);
 
 /* ---- torch_allocator.c --------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* Stand-in libc10_cuda: segments, what CUDA gives and gets back at a time. */
+/* Stand-in libc10_cuda: segments, the units of CUDA allocation. */
 #include <stdlib.h>
 
 #include "cudart_abi.h"

@@ -1,4 +1,4 @@
-/* Stand-in libc10_cuda: the truth about segments and blocks, as JSON. */
+/* Stand-in libc10_cuda: exact state of segments and blocks, as JSON. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@ static void print_block(FILE *out, const struct block *block)
             block->allocated ? "active_allocated" : "inactive");
 }
 
-/* The blocks from `first` on that memory is behind, as one segment. */
+/* The mapped blocks from `first` on, as one segment. */
 static const struct block *print_run(FILE *out, const struct block *first)
 {
     const struct segment *segment = first->segment;

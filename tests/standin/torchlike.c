@@ -12,7 +12,7 @@
 #include "torch_api.h"
 #include "workload_options.h"
 
-/* Those of a name, the oldest first. */
+/* The blocks of a name, the oldest first. */
 struct tensors {
     struct tensors *next;
     char *name;
@@ -59,8 +59,8 @@ struct request {
     bool raw;
 };
 
-/* Makes the tensors and says how many there are, and at which addresses if few.
- * Inlined, so that the caller is the one seen on the stack. */
+/* Makes the tensors and replies with their number, and their addresses if few. Inlined, so that the
+ * caller is the one seen on the stack. */
 static inline __attribute__((always_inline)) bool make_tensors(const struct request *request,
                                                                struct reply *reply)
 {

@@ -4,8 +4,8 @@
 
 #include "workload.h"
 
-/* Keeps a block under a name; several may have the same. Not thread-safe: for the
- * thread that runs a command. */
+/* Adds a block under a name; several may have the same. Not thread-safe: for the thread that runs a
+ * command. */
 void tensor_keep(const char *name, void *address);
 
 /* The commands of torchlike_stress.c. */

@@ -1,4 +1,4 @@
-/* What TensorFlow's allocator does: a region from CUDA, and chunks of it. */
+/* TensorFlow's allocator: a region from CUDA, and chunks of it. */
 #include "torchlike.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@ static const char symbol[] =
 typedef void told(void *allocator, size_t length, const char *name, const void *chunk,
                   long requested, long bytes);
 
-/* Loaded when it is first needed, as Python loads it. */
+/* Loaded at its first use, as Python loads it. */
 static told *add_trace_me(struct reply *reply)
 {
     static told *found;

@@ -1,4 +1,4 @@
-/* Commands of torchlike that make many calls, and calls that no allocator makes. */
+/* Commands of torchlike with many calls, and with calls that no allocator makes. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,14 +17,14 @@ static uint64_t next_random(uint64_t *state)
     return *state;
 }
 
-/* Never 0, from which xorshift does not come away. */
+/* Never 0, which is a fixed point of xorshift. */
 static uint64_t random_from(uint64_t seed)
 {
     return seed * 0x9e3779b97f4a7c15u | 1;
 }
 
-/* What the threads of a command did: no CUDA calls of the program's own, so they
- * are in no tally. */
+/* Counts of a command's threads: they make no CUDA calls of the program's own, so they are in no
+ * tally. */
 static struct {
     _Atomic uint64_t mallocs, frees, failed;
 } counts;
@@ -46,7 +46,7 @@ static void reply_counts(struct reply *reply)
     counts.mallocs = counts.frees = counts.failed = 0;
 }
 
-/* The threads take the devices in turn. */
+/* The threads are assigned to devices in turn. */
 static bool run_members(void (*body)(struct member *), uint64_t threads, struct member each,
                         struct reply *reply)
 {
@@ -73,8 +73,8 @@ static bool run_members(void (*body)(struct member *), uint64_t threads, struct 
 #define CHURN_SLOTS 512
 #define CHURN_STREAMS 3
 
-/* Whoever takes an address out of its slot frees it, so most frees are those of
- * another thread's tensor. */
+/* The thread that takes an address from its slot frees it, so most frees are of another thread's
+ * tensor. */
 static _Atomic(void *) churn_slots[CHURN_SLOTS];
 
 /* From 1 byte to 64 MiB: each power of two is as likely. */
@@ -101,7 +101,7 @@ CALL_SITE static void churn_tensors(struct member *member)
     }
 }
 
-/* What is in the slots at the end is live, and called "churn". */
+/* The remaining slots at the end are live, and called "churn". */
 bool run_tchurn(struct words *words, struct reply *reply)
 {
     uint64_t threads, steps, seed;
@@ -240,7 +240,7 @@ bool run_treport(struct words *words, struct reply *reply)
     return true;
 }
 
-/* Any number, and often one at a limit. */
+/* Any number, and often a limit. */
 static uint64_t random_word(uint64_t *state)
 {
     static const uint64_t limits[] = { 0,         1,          511,        512,

@@ -1,4 +1,4 @@
-/* What the files of the workload share: commands, replies, the running truth. */
+/* What the files of the workload share: commands, replies, running totals. */
 #ifndef STANDIN_WORKLOAD_H
 #define STANDIN_WORKLOAD_H
 
@@ -11,21 +11,20 @@
 
 /* ---- truth: what this process has really done ------------------------- */
 
-/* Work for the device, beside the counts of memory below:
- * launches that run; launches into a graph; graphs launched; copies and their
- * bytes; sets. */
+/* GPU work, beside the counts of memory below: launches that run; launches into a graph; graph
+ * launches; copies and their bytes; sets. */
 #define WORK_FIELDS(FIELD) \
     FIELD(launches)        \
     FIELD(captured) FIELD(graph_launches) FIELD(copies) FIELD(copy_bytes) FIELD(sets)
 
-/* What one thread did; merged into the process's truth when it is done, so
- * that counting costs nothing while calls are being timed. */
+/* Counts of one thread; merged into the process's when it is done, so that counting costs nothing
+ * while calls are being timed. */
 struct tally {
     uint64_t allocs;     /* successful, with an address */
     uint64_t frees;      /* successful, of an address */
     uint64_t failed;     /* calls that returned an error */
     uint64_t nullfrees;  /* successful, of no address */
-    int64_t live, bytes; /* what it added to the live blocks and bytes of GPUs */
+    int64_t live, bytes; /* change of the live blocks and bytes of GPUs */
     struct kind_tally kinds[MEMORY_KINDS_COUNT];
     int last_error;
 #define FIELD(name) uint64_t name;
@@ -45,7 +44,7 @@ size_t truth_size(void);
 void truth_restart_in(void *shared);
 const char *truth_text_of(const void *shared, char *buffer, size_t size);
 
-/* Counts a plain block that came (1) or went (-1), where calls are timed. */
+/* Counts a plain block allocated (1) or freed (-1), where calls are timed. */
 static inline void tally_block(struct tally *tally, int64_t count, size_t bytes)
 {
     tally->live += count;
@@ -89,8 +88,7 @@ static inline __attribute__((always_inline)) bool tally_free(struct tally *tally
     return true;
 }
 
-/* A block whose free fails is left in no slot: only an armed failure of the
- * free itself does that. */
+/* A block whose free fails has no slot: only an injected failure of the free itself does that. */
 static inline __attribute__((always_inline)) void make_pairs(struct tally *tally, uint64_t pairs,
                                                              size_t bytes)
 {
@@ -101,7 +99,7 @@ static inline __attribute__((always_inline)) void make_pairs(struct tally *tally
     }
 }
 
-/* Counts the result of a call; returns whether it went well. */
+/* Counts the result of a call; returns whether it succeeded. */
 static inline bool tally_result(struct tally *tally, int error)
 {
     if (error) {
@@ -128,8 +126,7 @@ void slot_add(void *address, size_t bytes);
 /* The slot of `number`; NULL if there is none. */
 struct slot *slot_at(size_t number);
 void slots_forget(void);
-/* Takes all that ends with the context `context` of `device` off the truth, the
- * kslots too. */
+/* Removes all memory of the context `context` of `device` from the totals, the kslots too. */
 void slots_end_context(struct tally *tally, int device, const void *context);
 /* The calling thread's device, as the setdevice command left it. Kept here
  * because asking the API would itself be a call that a tracer sees. */
@@ -152,7 +149,7 @@ void reply_failures(struct reply *reply, const struct tally *tally);
 void reply_tally(struct reply *reply, const struct tally *tally);
 
 #define MAX_WORDS 64
-#define MAX_CALLS 1000000000000ull /* that one command may ask for */
+#define MAX_CALLS 1000000000000ull /* limit of one command */
 
 struct words {
     int count;                 /* may exceed MAX_WORDS; `word` has no more */
@@ -180,7 +177,7 @@ extern const struct command main_commands[], memory_commands[], stress_commands[
     graph_commands[], copy_commands[], async_commands[], share_commands[], gmemory_commands[],
     vmm_commands[], vmm_share_commands[], vmm_stress_commands[], allocate_commands[],
     array_commands[], context_commands[], symbol_commands[];
-/* Those that not every program has. */
+/* Commands that not every program has. */
 extern const struct command more_commands[];
 
 /* Runs one command line (which it cuts into words) and prints its reply. */
@@ -197,13 +194,13 @@ extern int exit_code;
 bool parse_u64(const char *word, uint64_t max, uint64_t *value, struct reply *reply);
 bool parse_double(const char *word, double max, double *value, struct reply *reply);
 
-/* The stream that `text` names: a number of the stream command's, `legacy`, or
- * `per-thread`; NULL is NULL. `captured` (may be NULL) is whether it is being
- * captured. Leaves a reason in `reply` and returns false. */
+/* The stream that `text` names: a number of the stream command's, `legacy`, or `per-thread`; NULL
+ * is NULL. `captured` (may be NULL) is whether it is being captured. Leaves a reason in `reply` and
+ * returns false. */
 bool stream_named(const char *text, void **stream, bool *captured, struct reply *reply);
-/* Streams, graphs and modules of the context went with it; see thread_context. */
+/* Streams, graphs and modules of the context were destroyed with it; see thread_context. */
 void streams_forget_context(int device, const void *context);
-/* `joining` then waits for what is on `stream`: joins its capture, too. */
+/* `joining` then waits for `stream`, and so joins its capture, too. */
 int stream_join(void *joining, void *stream);
 void modules_forget_context(int device, const void *context);
 

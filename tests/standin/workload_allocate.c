@@ -1,5 +1,5 @@
-/* Commands that allocate and free memory that is not `alloc`'s: each block, its
- * kind and the way to free it, is a kslot. */
+/* Commands that allocate and free memory other than `alloc`'s: each block, its kind and its free
+ * function are a kslot. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static void reply_calls(struct reply *reply, const struct tally *tally)
                   (unsigned long long)tally->failed);
 }
 
-/* One allocation of `bytes`; `slot` comes with its kind and its release. */
+/* One allocation of `bytes`; `slot` has its kind and its release. */
 typedef int allocate(struct kslot *slot);
 
 CALL_SITE static bool allocate_many(allocate *make, struct kslot slot, uint64_t count,

@@ -14,7 +14,7 @@ static struct pool {
 } * pools;
 static size_t pool_count;
 
-/* Where an address was allocated is where it is freed; see kslot.more. */
+/* An address is freed on the device of its allocation; see kslot.more. */
 static int release_async(struct kslot *slot)
 {
     return api.pools->release((void *)(uintptr_t)slot->handle, (void *)(uintptr_t)slot->more[0]);

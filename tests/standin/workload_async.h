@@ -1,4 +1,4 @@
-/* Slots of memory that is freed in the order of a stream. */
+/* Slots of stream-ordered memory. */
 #ifndef STANDIN_WORKLOAD_ASYNC_H
 #define STANDIN_WORKLOAD_ASYNC_H
 

@@ -31,7 +31,7 @@ struct api {
     int (*device_count)(int *count);
     int (*memory)(size_t *free_bytes, size_t *total_bytes);
     int (*synchronize)(void);
-    int (*reset)(void); /* the current device; all of its memory goes */
+    int (*reset)(void); /* resets the current device; all of its memory is freed */
 
     const struct work_api *work;
     const struct memory_api *kinds;

@@ -19,7 +19,7 @@ static struct made_context {
 } * contexts;
 static size_t context_count;
 
-/* What lies below the current context on the calling thread's stack. */
+/* The contexts below the current one on the calling thread's stack. */
 static _Thread_local struct {
     void *context; /* NULL: the workload's own of `device` */
     int device;
@@ -73,8 +73,8 @@ static bool create(const char *word, struct reply *reply)
     return push(&made);
 }
 
-/* What the thread had is no longer there, below either: as far as the driver
- * popped it, what is below is current; else the workload's own context is made so. */
+/* The thread's contexts no longer exist, below either: as far as the driver popped them, the one
+ * below is current; else the workload's own context is made so. */
 static int leave(const void *context)
 {
     if (thread_context != context)

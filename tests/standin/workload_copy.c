@@ -73,10 +73,10 @@ struct buffer {
     enum place place;
     size_t bytes;
     bool pinned;
-    bool given; /* named by the command: not ours to take or release */
+    bool given; /* named by the command: neither allocated nor freed here */
 };
 
-/* Arrays are not of the stand-in's making: any handle but NULL is one. */
+/* Arrays are not made by the stand-in: any handle but NULL is one. */
 static void *const some_array = (void *)0xa4444444000;
 
 /* Counted as any other memory: it is the driver's. */
@@ -177,7 +177,7 @@ static int take_buffers(const struct copy *copy, struct buffer *dst, struct buff
     return error ? error : buffer_take(src, tally);
 }
 
-/* Calls are timed one by one: what the loop does between them is no transfer. */
+/* Calls are timed one by one: the loop's own time is no transfer. */
 CALL_SITE static uint64_t make_copies(struct tally *tally, const struct copy_method *method,
                                       const struct copy *copy, uint64_t count)
 {
@@ -231,7 +231,7 @@ static bool do_copy(struct copy *copy, const struct copy_method *method, uint64_
     return true;
 }
 
-/* What is put into a graph is not copied, and not counted. */
+/* A captured copy does not run, and is not counted. */
 static bool running_stream(const char *text, void **stream, struct reply *reply)
 {
     bool captured;

@@ -1,4 +1,4 @@
-/* Starts the threads of a command together and adds up what they did. */
+/* Starts the threads of a command together and sums their counts. */
 #define _GNU_SOURCE
 #include "workload_crew.h"
 

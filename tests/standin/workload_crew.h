@@ -24,7 +24,7 @@ struct member {
     struct tally tally;
 };
 
-/* Runs all members at once, waits for them, and adds up what they did. */
+/* Runs all members at once, waits for them, and sums their counts. */
 struct tally run_crew(struct member *crew, unsigned int size);
 
 #endif

@@ -1,5 +1,5 @@
-/* Backend: a libcudart that is opened while the program runs, for tracers that
- * must notice a library that was not there when they attached. */
+/* Backend: a libcudart that is opened while the program runs, for tracers that must attach to a
+ * library that was not there at the start. */
 #include <dlfcn.h>
 
 #include "workload_runtime.h"

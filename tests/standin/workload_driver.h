@@ -5,7 +5,7 @@
 #include "cuda_abi.h"
 #include "workload_backend.h"
 
-/* The context that the workload uses on `device`, made when first asked for. */
+/* The context that the workload uses on `device`, created at its first use. */
 int driver_context(int device, CUcontext *context);
 
 /* References of a device's primary context; see struct context_api. */

@@ -1,4 +1,4 @@
-/* The driver backend's copies and sets: every function there is for them. */
+/* The driver backend's copies and sets, by every function. */
 #include "workload_driver.h"
 
 #define ADDRESS(pointer) ((CUdeviceptr)(pointer))
@@ -149,7 +149,7 @@ static int call_cuboids_v2(const struct copy *c, __typeof__(&cuMemcpy3DBatchAsyn
 #define KINDS_BATCH_3D (KIND(BATCH_3D) | KIND(BATCH_3D_ARRAY))
 #define KINDS_3D (KIND(3D_H2D) | KIND(3D_D2H) | KIND(3D_D2D))
 
-/* TWINS(function, suffix of its twin, kinds, arguments in terms of `c`) */
+/* TWINS(function, suffix of its variant, kinds, arguments in terms of `c`) */
 #define COPIES(TWINS)                                                                              \
     TWINS(cuMemcpyHtoD_v2, _ptds, KIND(H2D), (ADDRESS(c->dst), c->src, c->bytes))                  \
     TWINS(cuMemcpyDtoH_v2, _ptds, KIND(D2H), (c->dst, ADDRESS(c->src), c->bytes))                  \

@@ -1,5 +1,5 @@
-/* Commands about the memory that graphs allocate and free. Their graphs are
- * apart from those of the graph commands: here the truth knows each node. */
+/* Commands about memory that graphs allocate and free. Their graphs are apart from those of the
+ * graph commands: here each node is tracked. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,7 +84,7 @@ static bool run_gendcapture(struct words *words, struct reply *reply)
     return reply_error(reply, api.work->capture_end(graph->stream, &graph->graph));
 }
 
-/* From now on, another stream does what is captured. */
+/* From now on, another stream issues the captured work. */
 static bool run_gfork(struct words *words, struct reply *reply)
 {
     struct mgraph *graph = find_graph(words->word[1], reply);
@@ -188,8 +188,8 @@ static void end_live(struct tally *tally, uint64_t address)
     }
 }
 
-/* What a launch leaves behind, and what it takes away. The launch is no call that
- * hands out memory: `allocs` does not count it. */
+/* A launch's allocations and frees. The launch is no allocating call: `allocs` does not count
+ * it. */
 static void note_launch(struct tally *tally, const struct mgraph *graph)
 {
     uint64_t allocs = tally->allocs;
@@ -235,7 +235,7 @@ CALL_SITE static bool run_glaunch(struct words *words, struct reply *reply)
     return true;
 }
 
-/* Frees nothing that is live. */
+/* Frees no live memory. */
 CALL_SITE static bool run_gdestroy(struct words *words, struct reply *reply)
 {
     struct mgraph *graph = find_graph(words->word[1], reply);

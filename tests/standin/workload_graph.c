@@ -14,7 +14,7 @@ static struct stream {
     int device;
     void *context; /* see thread_context */
     bool live;
-    unsigned capture; /* the number of the one that it is in, or 0 */
+    unsigned capture; /* the number of its graph, or 0 */
 } * streams;
 static size_t stream_count;
 
@@ -187,7 +187,7 @@ static void forget_capture(unsigned capture)
             events[i].capture = 0;
 }
 
-/* A graph that can be launched, and how many nodes CUDA says that it has. */
+/* An executable graph, and the number of nodes that CUDA reports. */
 static int finish_capture(void *stream, struct graph *graph, size_t *nodes)
 {
     int error = api.work->capture_end(stream, &graph->graph);

@@ -1,4 +1,4 @@
-/* The slots of what has a kind, and what the truth says of kinds. */
+/* Slots of memory with a kind, and the totals by kind. */
 #include "workload_kinds.h"
 
 #include <stdio.h>

@@ -1,5 +1,4 @@
-/* Kinds of memory: how the truth counts them, and the slots of all that is not
- * what `alloc` makes. */
+/* Kinds of memory: their totals, and the slots of all memory that is not `alloc`'s. */
 #ifndef STANDIN_WORKLOAD_KINDS_H
 #define STANDIN_WORKLOAD_KINDS_H
 
@@ -45,24 +44,24 @@ struct kind_tally {
 struct reply;
 struct tally;
 
-/* Counts in `allocs`, `frees`, `failed` and `nullfrees` are the caller's; these
- * only say what is live. `on_host` is for memory of a kind of the GPU's that was
- * asked for on the host: it counts with its kind but not in `live` and `bytes`. */
+/* Counts in `allocs`, `frees`, `failed` and `nullfrees` are the caller's; these only count live
+ * memory. `on_host` is for memory of a GPU kind that was requested on the host: it counts with its
+ * kind but not in `live` and `bytes`. */
 void tally_gain(struct tally *tally, enum memory_kind kind, size_t bytes, bool on_host);
 void tally_lose(struct tally *tally, enum memory_kind kind, size_t bytes, bool on_host);
 
-/* What a call handed out, as a command can name it by its number. */
+/* The result of a call, as a command can name it by its number. */
 struct kslot {
     enum memory_kind kind;
     bool live;
     bool on_host;
-    bool with_context; /* it ends with its context, though its kind does not */
-    bool kept;         /* set by `release`: given back once, but there still is some */
+    bool with_context; /* freed with its context, though its kind is not */
+    bool kept;         /* set by `release`: freed once, but some is left */
     uint64_t handle;   /* the address; for arrays and the like, the handle */
     size_t bytes;
     int device;
     void *context; /* NULL: the one that the workload uses on `device` */
-    /* Gives it back: 0 or the CUDA error. NULL for what no call gives back. */
+    /* Frees it: 0 or the CUDA error. NULL for memory that no call frees. */
     int (*release)(struct kslot *slot);
     void *owner;      /* of a variable: its module; for others, as its maker likes */
     uint64_t more[4]; /* as its maker likes */
@@ -78,12 +77,12 @@ struct kslot *kslot_at(size_t number);
 /* The slot that `word` gives the number of, live or not; else leaves a reason in
  * `reply` and returns NULL. */
 struct kslot *kslot_named(const char *word, struct reply *reply);
-/* Calls `release`, counts the free (or the failure), and ends the slot unless
- * `release` set `kept`. */
+/* Calls `release`, counts the free (or the failure), and ends the slot unless `release` set
+ * `kept`. */
 bool kslot_release(struct tally *tally, struct kslot *slot);
 /* The same with the result of a call that was to free it. */
 bool kslot_freed(struct tally *tally, struct kslot *slot, int error);
-/* Takes a live slot off the truth without any call. */
+/* Removes a live slot from the totals without any call. */
 void kslot_end(struct tally *tally, struct kslot *slot);
 /* The same for all that ends with the context `context` of `device`. */
 void kslots_end_context(struct tally *tally, int device, const void *context);

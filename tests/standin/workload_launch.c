@@ -59,7 +59,7 @@ static bool launch_all(struct tally *tally, const struct launch_method *method,
         launch->kernel = kernel[i].kernel;
         make_launches(tally, method, launch, count, captured);
     }
-    launch->kernel = NULL; /* there is no one handle to tell of */
+    launch->kernel = NULL; /* there is no single handle */
     return true;
 }
 
@@ -96,7 +96,7 @@ static bool run_launch(struct words *words, struct reply *reply)
 
 /* ---- storms ------------------------------------------------------------ */
 
-/* What the threads of a storm launch in turn; each begins with another. */
+/* The kernels that the threads of a storm launch in turn; each starts with another. */
 struct storm {
     const struct launch_method *method;
     struct launch launches[STORM_KERNELS];

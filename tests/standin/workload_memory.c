@@ -110,7 +110,7 @@ CALL_SITE static bool run_free(struct words *words, struct reply *reply)
     return true;
 }
 
-/* Any address, live or not: double frees and frees of nonsense are made here. */
+/* Any address, live or not: for double frees and frees of invalid addresses. */
 CALL_SITE static bool run_freeaddr(struct words *words, struct reply *reply)
 {
     uint64_t address;
@@ -196,8 +196,8 @@ CALL_SITE static bool run_synchronize(struct words *words, struct reply *reply)
     return reply_result(reply, api.synchronize());
 }
 
-/* The device's memory goes without a free: the truth loses those blocks, and
- * counts no frees. */
+/* The device's memory is freed without a free call: the totals lose those blocks, and count no
+ * frees. */
 CALL_SITE static bool run_reset(struct words *words, struct reply *reply)
 {
     (void)words;

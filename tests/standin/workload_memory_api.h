@@ -1,4 +1,4 @@
-/* Memory that belongs to a context, as the workload asks its backend for it. */
+/* Context memory, as the workload requests it from its backend. */
 #ifndef STANDIN_WORKLOAD_MEMORY_API_H
 #define STANDIN_WORKLOAD_MEMORY_API_H
 
@@ -23,7 +23,7 @@ struct builtin_variable {
 };
 extern const struct builtin_variable builtin_variables[BUILTIN_VARIABLES];
 
-/* What a context command does to the calling thread, and to `context`. */
+/* The effect of a context command on the calling thread, and on `context`. */
 struct context_api {
     int (*create)(void **context, int device); /* and pushes it */
     int (*destroy)(void *context);
@@ -31,8 +31,8 @@ struct context_api {
     int (*pop)(void);
     int (*set)(void *context);
     int (*retain_primary)(int device);
-    /* `ended` is whether that was the last one of those that the workload has, so
-     * that all of the context's memory went; a new one is then current. */
+    /* `ended` is whether that was the last of the workload's references, so that all of the
+     * context's memory was freed; a new one is then current. */
     int (*release_primary)(int device, bool *ended);
 };
 
@@ -50,10 +50,9 @@ struct memory_api {
     int (*array_free)(void *array);
     int (*mipmap)(void **array, const struct array_shape *shape);
     int (*mipmap_free)(void *array);
-    /* The address of builtin_variables[number], and the context that it is of if
-     * that is not the current one. */
+    /* The address of builtin_variables[number], and its context if that is not the current one. */
     int (*builtin_variable)(int number, void **address, int *device, void **context);
-    const struct context_api *contexts; /* NULL: the backend has no say in them */
+    const struct context_api *contexts; /* NULL: the backend cannot select contexts */
 };
 
 #endif

@@ -48,7 +48,7 @@ static void add_variable(struct module *module, const char *line)
     module->variables[module->variable_count++] = strdup(line);
 }
 
-/* A module image of what is in it; the caller frees it. */
+/* A module image with these contents; the caller frees it. */
 static char *image_of(const struct module *module)
 {
     char *image;

@@ -1,4 +1,4 @@
-/* What may follow a command's fixed words, in any order. */
+/* Options after a command's fixed words, in any order. */
 #ifndef STANDIN_WORKLOAD_OPTIONS_H
 #define STANDIN_WORKLOAD_OPTIONS_H
 
@@ -16,8 +16,8 @@ struct option {
     uint64_t max; /* of a number */
 };
 
-/* Reads the words from number `first` on into `count` options; what is not
- * given keeps its value. Leaves a reason in `reply` and returns false. */
+/* Reads the words from number `first` on into `count` options; absent ones keep their value. Leaves
+ * a reason in `reply` and returns false. */
 bool parse_options(const struct words *words, int first, const struct option *options, int count,
                    struct reply *reply);
 

@@ -1,5 +1,5 @@
-/* Memory that is not simply allocated, as the workload asks its backend for it:
- * stream-ordered memory, sharing, and the memory nodes of graphs. */
+/* Stream-ordered memory, sharing, and the memory nodes of graphs, as the workload requests them
+ * from its backend. */
 #ifndef STANDIN_WORKLOAD_POOLS_H
 #define STANDIN_WORKLOAD_POOLS_H
 

@@ -45,8 +45,8 @@ static bool run_fail(struct words *words, struct reply *reply)
     return true;
 }
 
-/* Asks the stand-in how often its functions were called, as a tracer should see
- * it; the workload's own count could share a mistake with the workload. */
+/* The stand-in's own call counts, as a tracer should see them; the workload's count could share a
+ * mistake with the workload. */
 static bool run_calls(struct words *words, struct reply *reply)
 {
     __typeof__(&standin_calls) calls;
@@ -122,9 +122,9 @@ static bool reply_child(pid_t child, struct reply *reply)
     return true;
 }
 
-/* A child starts with nothing: its parent's blocks are not its to free, and
- * worker threads do not survive a fork. Its truth lies in shared memory, where
- * it outlives even a child that is killed. */
+/* A child starts with nothing: its parent's blocks are not its to free, and worker threads do
+ * not survive a fork. Its totals are in shared memory, where they outlive even a child that is
+ * killed. */
 static bool run_fork(struct words *words, struct reply *reply)
 {
     void *shared =

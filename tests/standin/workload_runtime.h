@@ -107,7 +107,7 @@ struct runtime {
 extern struct runtime runtime;
 extern const struct work_api runtime_work;
 extern const struct memory_api runtime_memory;
-/* What the program names builtin_variables by. */
+/* The program's pointers to builtin_variables. */
 extern const void *const runtime_host_variables[BUILTIN_VARIABLES];
 extern const struct pool_api runtime_pools;
 extern const struct copy_method runtime_copies[];

@@ -103,7 +103,7 @@ const void *const runtime_host_variables[BUILTIN_VARIABLES] = {
     (const char[]){ "standin_table" },
 };
 
-/* Registered with the kernels, when one is first wanted. */
+/* Registered with the kernels, at the first use of one. */
 static int builtin_variable(int number, void **address, int *device, void **context)
 {
     (void)device, (void)context;

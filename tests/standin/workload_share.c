@@ -33,7 +33,7 @@ static bool parse_hex(const char *text, unsigned char *bytes, size_t count, stru
 
 /* ---- other processes --------------------------------------------------- */
 
-/* Where the driver was seen to put the size in the handle. */
+/* The offset of the size in the real driver's handle. */
 #define HANDLE_SIZE_OFFSET 16
 
 CALL_SITE static bool run_ipcget(struct words *words, struct reply *reply)
@@ -54,8 +54,7 @@ CALL_SITE static bool run_ipcget(struct words *words, struct reply *reply)
     return reply_error(reply, error);
 }
 
-/* `more[0]` of the slot is how often it is open: it has one address, and takes
- * as many closes. */
+/* `more[0]` of the slot is its open count: it has one address, and takes as many closes. */
 static int release_ipc(struct kslot *slot)
 {
     int error = api.pools->ipc_close((void *)(uintptr_t)slot->handle);
@@ -104,7 +103,7 @@ CALL_SITE static bool run_ipcopen(struct words *words, struct reply *reply)
     return true;
 }
 
-/* Gives back what a kslot has, whatever it is. */
+/* Frees a kslot of any kind. */
 CALL_SITE static bool close_slot(struct words *words, struct reply *reply)
 {
     struct kslot *slot = kslot_named(words->word[1], reply);
@@ -125,8 +124,7 @@ static int release_external(struct kslot *slot)
     return api.pools->external_destroy((void *)(uintptr_t)slot->handle);
 }
 
-/* The file is what another API would export; it is the driver's if all goes
- * well. */
+/* The file is one that another API would export; the driver owns it on success. */
 CALL_SITE static bool run_extimport(struct words *words, struct reply *reply)
 {
     uint64_t bytes;

@@ -1,4 +1,4 @@
-/* Commands that make many calls on several threads: races, hand-overs, churn. */
+/* Commands with many calls on several threads: races, hand-overs, churn. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

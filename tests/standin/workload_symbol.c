@@ -1,8 +1,6 @@
-/*
- * The command that asks for the address of a variable. Nothing allocates one: it
- * is live from when its address and its size were told, until its module is
- * unloaded or the context ends. Asking again tells the same.
- */
+/* The command that queries the address of a variable. No call allocates one: it is live from the
+ * query of its address and size until its module is unloaded or the context is destroyed. Another
+ * query returns the same. */
 #include <string.h>
 
 #include "workload.h"
@@ -47,7 +45,7 @@ static int ask_builtin(const char *name, uint64_t *address, struct loaded_variab
     return -1;
 }
 
-/* With `address` or `size` for the only thing to ask: the other pointer is NULL. */
+/* With `address` or `size`, only that is queried: the other pointer is NULL. */
 static bool run_symbol(struct words *words, struct reply *reply)
 {
     const char *name = words->word[1], *only = words->word[2] ? words->word[2] : "";

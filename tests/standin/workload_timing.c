@@ -23,7 +23,7 @@ static bool run_pace(struct words *words, struct reply *reply)
         sleep_until_ns(start + (uint64_t)((double)done * 2e9 / (double)rate));
         pace_batch(&tally, pairs - done < batch ? pairs - done : batch, bytes);
     }
-    /* The last batch has its share of the time too. */
+    /* The last batch gets its share of the time too. */
     sleep_until_ns(start + (uint64_t)(seconds * 1e9));
     double elapsed = (double)(now_ns() - start) / 1e9;
     truth_add(&tally);

@@ -1,4 +1,4 @@
-/* The running truth, the numbered slots, and small helpers. */
+/* The running totals, the numbered slots, and small helpers. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>

@@ -54,7 +54,7 @@ CALL_SITE static bool run_vcreate(struct words *words, struct reply *reply)
     return true;
 }
 
-/* Once too often is an error of the driver's. */
+/* One release too many is an error of the driver's. */
 CALL_SITE static bool run_vrelease(struct words *words, struct reply *reply)
 {
     uint64_t count = 1;

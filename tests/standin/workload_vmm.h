@@ -1,5 +1,4 @@
-/* Virtual memory management, by the driver's functions whatever the backend: the
- * runtime has none of its own. */
+/* Virtual memory management, by the driver's functions for every backend: the runtime has none. */
 #ifndef STANDIN_WORKLOAD_VMM_H
 #define STANDIN_WORKLOAD_VMM_H
 
@@ -43,8 +42,8 @@ bool vmm_load(struct reply *reply);
 CUmemAllocationProp vmm_properties(bool on_host);
 CUresult vmm_set_access(CUdeviceptr address, size_t bytes);
 
-/* Physical memory is a kslot: it is there while there are references or
- * mappings, which these fields of the slot count. */
+/* Physical memory is a kslot: it exists while it has references or mappings, which these fields of
+ * the slot count. */
 #define VMM_REFERENCES(slot) ((slot)->more[0])
 #define VMM_MAPPINGS(slot) ((slot)->more[1])
 
@@ -52,7 +51,7 @@ struct kslot vmm_slot(enum memory_kind kind, CUmemGenericAllocationHandle handle
                       bool on_host);
 /* The `release` of such slots. */
 int vmm_release(struct kslot *slot);
-/* Takes a slot with neither off the truth. */
+/* Removes a slot with neither from the totals. */
 void vmm_settle(struct tally *tally, struct kslot *slot);
 struct vmm_range {
     uint64_t address, bytes;

@@ -1,4 +1,4 @@
-/* What the commands of the virtual memory management share. */
+/* Mappings and reservations, shared by the virtual memory management commands. */
 #define _GNU_SOURCE
 #include "workload_vmm.h"
 

@@ -26,7 +26,7 @@ CALL_SITE static bool run_vexport(struct words *words, struct reply *reply)
     return reply_error(reply, error);
 }
 
-/* Importers are told the size by other means. */
+/* Importers get the size by other means. */
 CALL_SITE static bool run_vimport(struct words *words, struct reply *reply)
 {
     uint64_t fd, bytes;

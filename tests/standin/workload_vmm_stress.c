@@ -1,4 +1,4 @@
-/* Commands of many calls of the virtual memory management. */
+/* Commands with many calls of the virtual memory management. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ CALL_SITE static int expand(struct tally *tally, uint64_t address, uint64_t byte
     return error;
 }
 
-/* With `keep`, what is mapped stays, without any handle: see vfreeall. */
+/* With `keep`, mappings stay, without any handle: see vfreeall. */
 CALL_SITE static bool run_vexpand(struct words *words, struct reply *reply)
 {
     uint64_t bytes, count, address;
@@ -191,7 +191,7 @@ static void random_body(struct member *member)
     }
 }
 
-/* What is left becomes ordinary slots; it is in the truth already. */
+/* The rest becomes ordinary slots; it is in the totals already. */
 static void keep_objects(void)
 {
     struct tally counted = { 0 };

@@ -32,7 +32,7 @@ struct launch_method {
     int (*call)(const struct launch *launch);
 };
 
-/* A way to get at the kernels of a module. */
+/* A way to get the kernels of a module. */
 struct module_method {
     const char *name;
     int (*load)(void **module, const char *image);
@@ -119,7 +119,7 @@ struct work_api {
     const struct copy_method *copies;
     const struct set_method *sets;
 
-    /* What to launch for builtin_kernels[number]. */
+    /* The function to launch for builtin_kernels[number]. */
     int (*builtin)(int number, const void **kernel);
     /* The handle under which the driver sees `kernel` launched. */
     int (*handle)(const void *kernel, const void **handle);
@@ -135,7 +135,7 @@ struct work_api {
     int (*event_create)(void **event);
     int (*event_destroy)(void *event);
     int (*event_record)(void *event, void *stream);
-    /* `stream` then waits for what `event` was recorded on: joins its capture, too. */
+    /* `stream` then waits for the work that `event` was recorded on, and joins its capture, too. */
     int (*stream_wait)(void *stream, void *event);
     int (*capture_begin)(void *stream);
     int (*capture_end)(void *stream, void **graph);

@@ -83,7 +83,7 @@ static void threads(long count)
         usleep(1000);
 }
 
-/* They end with their parent. */
+/* They exit with their parent. */
 static void processes(long count)
 {
     int called[2];

@@ -88,7 +88,7 @@ static struct frame *current;
 static uint8_t state[512];
 static atomic_int mutates;
 
-/* The last bytes of a page after which nothing is mapped. */
+/* The last bytes of a page before an unmapped one. */
 static void *at_the_end(size_t bytes)
 {
     uint8_t *page =
@@ -107,7 +107,7 @@ static void set_text(struct text *text, const char *characters)
     memcpy((uint8_t *)text + 40, characters, strlen(characters));
 }
 
-/* Everything as it should be: three frames. */
+/* Valid data: three frames. */
 static void be_good(void)
 {
     /* One range of eight instructions, on the first line. */
@@ -136,7 +136,7 @@ static void be_good(void)
     *(pthread_t *)(state + 136) = pthread_self();
 }
 
-/* One more place where what is read is not what it seems, each time. */
+/* One more invalid field each time. */
 static void be_bad(const char *mode, unsigned call)
 {
     static uint8_t huge[PAGE] __attribute__((aligned(4096)));
@@ -202,7 +202,7 @@ static void be_bad(const char *mode, unsigned call)
     }
 }
 
-/* Changes everything all the time. */
+/* Changes all fields continuously. */
 static void *mutate(void *unused)
 {
     uint64_t seed = 88172645463325252u;
@@ -225,7 +225,7 @@ static void *mutate(void *unused)
     return unused;
 }
 
-/* The name of the function that runs Python. */
+/* The name of the interpreter's evaluation function. */
 __attribute__((noinline)) void _PyEval_EvalFrameDefault(const char *mode, unsigned count)
 {
     for (unsigned call = 0; call < count; call++) {

@@ -24,8 +24,8 @@ static void become(const char *program, const char *input)
     _exit(127);
 }
 
-/* What the first signal about the child says. It stays pending, and while it does
- * others are dropped: it is about the end only if there was no stop, however short. */
+/* The first signal about the child tells. It stays pending, and meanwhile others are dropped: it is
+ * about the exit only if there was no stop, however short. */
 static bool first_news_are_of_a_stop(void)
 {
     siginfo_t about;

@@ -1,5 +1,5 @@
-// Does what its functions are called, each at a call site of its own, for as many seconds as the
-// argument says. The names of those that leak begin with leak_.
+// One function per allocation pattern, each a call site of its own, run for as many seconds as the
+// argument says. Names of the leaking ones begin with leak_.
 
 #include <stddef.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@ extern int cudaFree(void *pointer);
 
 enum { KIB = 1024, SLOTS = 4096 };
 
-// What a function holds, in the order of its allocation.
+// The live allocations of a function, oldest first.
 struct held {
     void *blocks[SLOTS];
     unsigned first, next;
@@ -26,7 +26,7 @@ static void *allocate(size_t bytes)
     return pointer;
 }
 
-// Each function has an allocation of its own, or the call sites would be one.
+// Each function has an allocation of its own; otherwise the call sites would be one.
 #define HOLD(held, bytes)                                 \
     do {                                                  \
         void *pointer = NULL;                             \
@@ -52,7 +52,7 @@ static unsigned count_of(const struct held *held)
     return held->next - held->first;
 }
 
-// Every function is called each 10 ms, with how often it was called before.
+// Every function is called each 10 ms, with the number of its earlier calls.
 static void leak_linear(unsigned tick)
 {
     static struct held held;

@@ -45,7 +45,7 @@ static void threads(int count)
     free(all);
 }
 
-/* They end when the pipe is closed. */
+/* They exit when the pipe is closed. */
 static void processes(int count)
 {
     int gate[2], called[2];
@@ -79,7 +79,7 @@ int main(int count, char **arguments)
         run(atoi(arguments[2]));
         printf("round %d\n", round);
         fflush(stdout);
-        /* Between the rounds whoever watches may look. */
+        /* The tracer can be inspected between the rounds. */
         getchar();
     }
     return 0;

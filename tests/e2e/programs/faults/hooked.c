@@ -1,4 +1,4 @@
-/* The library, which is to be named libcudart.so.12. */
+/* The library, to be installed as libcudart.so.12. */
 #include "hooked.h"
 
 #include <stdatomic.h>

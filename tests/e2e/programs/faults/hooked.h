@@ -1,4 +1,4 @@
-/* A CUDA runtime that calls back: what happens in the middle of a call is the program's choice. */
+/* A CUDA runtime with a callback in the middle of each call. */
 #ifndef FAULTS_HOOKED_H
 #define FAULTS_HOOKED_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* Called by the calls of this thread, once they have done their work; none if NULL. */
+/* Called by this thread's calls after they have done their work; NULL for none. */
 extern __thread void (*hook)(void);
 
 int cudaMalloc(void **address, size_t bytes);

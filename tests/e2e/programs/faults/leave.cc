@@ -27,7 +27,7 @@ static void allocate(size_t bytes, int count)
         cudaMalloc(&address, bytes);
 }
 
-/* With `how` in the middle of it. */
+/* With `how` run in the middle of the call. */
 static void allocate_with(void (*how)(), size_t bytes)
 {
     hook = how;
@@ -78,7 +78,7 @@ static void fork_here()
 {
     pid_t child = fork();
     if (child == 0) {
-        /* It returns from the call that its parent had entered, and goes on. */
+        /* The child returns from the call that its parent had entered, and goes on. */
         hook = nullptr;
         return;
     }
@@ -133,7 +133,7 @@ static long start_thread_as(pid_t tid)
     return result;
 }
 
-/* On a thread that leaves by it; afterwards on one that has its id. */
+/* On a thread that exits within the call; afterwards on one with the same TID. */
 static void on_threads(void (*how)())
 {
     for (int i = 0; i < 3; i++) {
@@ -145,7 +145,7 @@ static void on_threads(void (*how)())
             pthread_cancel(thread);
         }
         pthread_join(thread, nullptr);
-        /* It has its id for a little longer. */
+        /* The exiting thread keeps its TID for a little longer. */
         do
             next = start_thread_as(left_tid);
         while (next == -EEXIST);

@@ -1,4 +1,4 @@
-/* The shortest of processes. */
+/* A process that exits at once. */
 int main(void)
 {
     return 0;

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* With the id `wanted`, or any if that is 0. */
+/* With the PID `wanted`, or any if that is 0. */
 static pid_t start(pid_t wanted, char **command)
 {
     struct clone_args arguments = { .exit_signal = SIGCHLD };

@@ -20,10 +20,11 @@ typedef int function(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
                      uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
 
 static uint64_t values[VALUES];
-/* Looks like anything: pointers to itself, sizes of 2^64 - 1, counts of 2^32 - 1. */
+/* A pattern that is valid as anything: pointers to itself, sizes of 2^64 - 1, counts of 2^32 -
+ * 1. */
 static uint64_t maze[512];
 
-/* A page of text that has no end: nothing is mapped after it. */
+/* A page of text without a terminator, before an unmapped page. */
 static char *endless(void)
 {
     long page = sysconf(_SC_PAGESIZE);
@@ -81,7 +82,7 @@ static uint64_t any(void)
     return values[state % VALUES];
 }
 
-/* Of some calls, none fails; it is launched more often than any other. */
+/* None of these calls fails; this kernel is launched more often than any other. */
 static void launch_named(void *library)
 {
     static uint64_t kernel = 0x5eed5eed;

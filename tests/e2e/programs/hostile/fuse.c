@@ -34,7 +34,7 @@ enum { FOLDER_NODE = 1, FILE_NODE = 2, MAX_READ = 128 << 10 };
 
 static int file, connection;
 static uint64_t file_size;
-/* Shared with the process that serves. */
+/* Shared with the serving process. */
 static volatile int *is_stopped;
 
 static void answer(uint64_t unique, int error, const void *data, size_t size)
@@ -45,7 +45,7 @@ static void answer(uint64_t unique, int error, const void *data, size_t size)
     memcpy(bytes, &header, sizeof header);
     if (!error && size)
         memcpy(bytes + sizeof header, data, size);
-    /* Whoever asked may have given up. */
+    /* The requester may have given up. */
     (void)!write(connection, bytes, header.len);
 }
 
@@ -144,7 +144,7 @@ static void mount_it(const char *folder, const char *uid)
             serve();
         _exit(0);
     }
-    /* So that who still waits for an answer when all are killed has none to wait for. */
+    /* So that no process is left waiting for an answer when all are killed. */
     close(connection);
 }
 
@@ -188,6 +188,6 @@ int main(int count, char **words)
         tell();
         puts("done");
     }
-    /* To close the file would wait for the one who serves it. */
+    /* Closing the file would wait for the serving process. */
     _exit(0);
 }

@@ -29,7 +29,7 @@ static int map(const char *path)
     return at != MAP_FAILED;
 }
 
-/* What is hostile is said of this function. */
+/* The tests make this function's DWARF and unwind tables hostile. */
 __attribute__((noinline)) int call_it(int (*function)(void **, size_t))
 {
     void *at;

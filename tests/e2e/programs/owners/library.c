@@ -14,7 +14,7 @@ extern int ALLOCATE(void **pointer, size_t size);
 int FUNCTION(void **pointer, size_t size)
 {
     int result = CALL(pointer, size);
-    // Something comes after the call: the frame is on the stack meanwhile.
+    // Prevents a tail call: the frame has to be on the stack meanwhile.
     __asm__ volatile("");
     return result;
 }

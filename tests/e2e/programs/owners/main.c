@@ -1,4 +1,4 @@
-// Allocates by itself and through libraries; the numbers of bytes are the arguments, in this order.
+// Allocates itself and through libraries; the arguments are the numbers of bytes, in this order.
 
 #include <stddef.h>
 #include <stdlib.h>
