@@ -3,9 +3,9 @@
 #
 #     scripts/audit.sh [--offline]
 #
-# Installs cargo-deny if it is not there (some minutes). What is allowed stands in deny.toml. The
-# list of known weaknesses comes from github.com/rustsec/advisory-db; with --offline, that check is
-# left out, and said to be.
+# Installs cargo-deny if it is missing (some minutes). The allowed licences, sources and bans are in
+# deny.toml. Advisories come from github.com/rustsec/advisory-db; with --offline, that check is
+# skipped, with a message.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Prints the environment block of a report: what machine its figures are of.
+# Prints the environment block of a report: the machine that its figures were measured on.
 #
 #     scripts/basic-info.sh
 #
-# What cannot be found out here is said to be unknown, or none; it never fails.
+# Unknown values are printed as unknown or none; it never fails.
 set -uo pipefail
 
 case ${1:-} in
@@ -23,7 +23,7 @@ line() {
     printf '%-14s%s\n' "$1:" "${2:-unknown}"
 }
 
-# first_of FILE KEY: what stands after "KEY :" in the first such line.
+# first_of FILE KEY: the text after "KEY :" in the first such line.
 first_of() {
     sed -n "s/^$2[[:space:]]*:[[:space:]]*//p" "$1" 2>/dev/null | head -n 1
 }

@@ -6,8 +6,9 @@
 #
 #     scripts/bench-gpu.sh [GPUPROBE_BINARY [FLOOR_BINARY]]
 #
-# Needs what scripts/gpu-check.sh needs. Without binaries they are built; FLOOR_BINARY is the
-# benchmark `overhead`, which attaches the empty programs that the training step is compared with.
+# Has the requirements of scripts/gpu-check.sh. Without arguments the binaries are built;
+# FLOOR_BINARY is the benchmark `overhead`, which attaches the empty programs that the training step
+# is compared with.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# What tracing adds to each call, on the stand-in CUDA libraries: untraced, an
-# empty BPF program on the same functions (the floor), gpuprobe in each of its
-# modes, and a bpftrace script that does the same job, where bpftrace can be
-# installed. All alternate in one run; what counts are the ratios.
+# Overhead of tracing per call, on the stand-in CUDA libraries: untraced, an empty BPF program on
+# the same functions (the floor), gpuprobe in each of its modes, and an equivalent bpftrace script,
+# if bpftrace can be installed. All alternate in one run; the ratios are the result.
 #
 #     scripts/bench-overhead.sh [--quick] [--json FILE] [NAME...]
 #

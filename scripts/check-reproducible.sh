@@ -3,8 +3,8 @@
 #
 #     scripts/check-reproducible.sh [CARGO_PROFILE]
 #
-# The last line says whether the programs are the same, byte for byte; so does the exit status. What
-# makes them so: no path of the build is in them (--remap-path-prefix), and no time.
+# The last line says whether the programs are identical, byte for byte; so does the exit status.
+# They are reproducible because they contain no build path (--remap-path-prefix) and no time.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -19,7 +19,7 @@ trap 'rm -rf "$folder"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# A copy of what git knows of, as it is here now.
+# A copy of the tracked files, with uncommitted changes.
 copy_to() {
     mkdir -p "$1"
     git ls-files -z | tar --null --files-from=- --create | tar --extract --directory "$1"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills gpuprobe at every stage of a run and with each kind of probe, as often as it takes to come upon
-# what is rare; for before a release. scripts/test.sh runs a third of it.
+# Kills gpuprobe at every stage of a run and with each kind of probe, often enough to find rare
+# races; for before a release. scripts/test.sh runs a third of it.
 #
 #     scripts/faults.sh [TEST...]
 set -euo pipefail

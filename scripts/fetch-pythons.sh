@@ -15,7 +15,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # Version and the release that has it.
 pythons=("3.11 bookworm" "3.13 trixie" "3.14 sid")
-# What they need beside the interpreter and its library.
+# Packages that they need beside the interpreter and its library.
 libraries=(libc6 libffi8 libexpat1 zlib1g)
 
 case ${1:-} in
@@ -80,7 +80,7 @@ fetch() {
         die "cannot read the list of $release's packages: see above; is there a network?"
     unpack "$release" "$new" "python$version-minimal" "libpython$version-minimal" \
         "libpython$version-stdlib" "${libraries[@]}"
-    # The paths in it are those of where it will be.
+    # Paths in it are those of its final place.
     mv "$new" "$folder/$version"
     program=$folder/$version/usr/bin/python$version
     use_own_library "$folder/$version" "$program"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Feeds made-up input to whatever reads bytes that are not ours.
+# Fuzzes every reader of untrusted bytes.
 #
 #     scripts/fuzz.sh [--seconds N] [--jobs N] [--minimise] [TARGET...]
 #
@@ -54,7 +54,7 @@ fi
 cleanup() {
     local job
     for job in $(jobs -p); do
-        # What it runs does not end with it.
+        # Its child processes do not exit with it.
         local children
         children=$(cat "/proc/$job/task/$job/children" 2>/dev/null) || true
         # shellcheck disable=SC2086 # several
@@ -74,7 +74,7 @@ say "building"
 RUSTC_BOOTSTRAP=1 cargo fuzz build --target-dir target/fuzz
 
 host=$(rustc -vV | sed -n 's/^host: //p')
-# The collector and gpuprobe both have some names; what is left at the end is the system's to free.
+# The collector and gpuprobe share some names.
 export ASAN_OPTIONS=detect_odr_violation=0:detect_leaks=0
 runs=$root/target/fuzz-runs
 
@@ -142,7 +142,7 @@ count() {
     find "$1" -type f | wc -l
 }
 
-# Where the machine has much else to do, inputs seem slow that are not: those are no findings.
+# On a busy machine inputs seem slow that are not: those are no findings.
 # forget_starved PROGRAM FINDINGS
 forget_starved() {
     local finding
@@ -153,8 +153,8 @@ forget_starved() {
     done
 }
 
-# Adds the inputs that reach what the kept ones do not, if they are small enough to be kept: a
-# page each is enough for nearly all of it, and the rest makes megabytes.
+# Adds the inputs with new coverage, if they are small enough to be kept: a page each is enough for
+# nearly all of it, and the rest makes megabytes.
 # keep_small PROGRAM FOLDER
 keep_small() {
     local small
@@ -164,7 +164,7 @@ keep_small() {
     rm -r "$small"
 }
 
-# The last of what TARGET's log says: said TARGET PATTERN, whose group is it.
+# The last match in TARGET's log: said TARGET PATTERN, where PATTERN has one group.
 said() {
     sed -nE "s/.*$2.*/\\1/p" "$runs/$1/log" | tail -n1
 }

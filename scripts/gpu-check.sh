@@ -3,10 +3,9 @@
 #
 #     scripts/gpu-check.sh GPUPROBE_BINARY [NAME]
 #
-# Needs root, an NVIDIA GPU, nvcc, and a python3 that has PyTorch. Installs and
-# downloads nothing. What JAX, CuPy and CUPTI are needed for is left out where
-# they are missing, and a line says so. With NAME only the checks whose name
-# contains it are run.
+# Needs root, an NVIDIA GPU, nvcc, and a python3 that has PyTorch. Installs and downloads nothing.
+# Checks with JAX, CuPy and CUPTI are skipped, with a line, where these are missing. With NAME only
+# the checks whose name contains it are run.
 # The last line is "N passed, N failed". The logs and reports go to a temporary
 # directory, or to $GPU_CHECK_DIR and stay there. $GPU_CHECK_FLOOR is the benchmark `overhead`, for
 # the cost of empty programs (scripts/bench-gpu.sh builds it).
@@ -44,8 +43,8 @@ compile_driver() {
     compile "$1" "$2" -x c++ -cudart none -DDRIVER_API -lcuda
 }
 
-# find_cupti: the directory of cupti.h and the libcupti.so that belongs to it,
-# of the toolkit or else of the wheels that PyTorch comes with.
+# find_cupti: the directory of cupti.h and the libcupti.so that belongs to it, of the toolkit or
+# else of PyTorch's wheels.
 find_cupti() {
     local toolkit base library
     toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
@@ -64,7 +63,7 @@ find_cupti() {
     return 1
 }
 
-# Without CUPTI, what needs it says so.
+# Without CUPTI, checks that need it say so.
 compile_cupti() {
     local found
     mapfile -t found < <(find_cupti)
@@ -132,7 +131,7 @@ if [[ -n ${GPU_CHECK_DIR:-} ]]; then
 else
     work=$(mktemp -d)
     temporary=$work
-    # Some of what is there is run by others.
+    # Some of these files are run by other users.
     chmod 755 "$work"
 fi
 

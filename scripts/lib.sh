@@ -1,6 +1,5 @@
 # shellcheck shell=bash
-# What the scripts share. Source it; by itself it does nothing but find out
-# where it is and who builds.
+# Functions shared by the scripts. Sourcing it only determines its location and the building user.
 #
 # Privileges: BPF and installing packages need root, so a script that uses this
 # calls become_root first. Where sudo says who asked for it, that user does the
@@ -23,9 +22,9 @@ have() {
 
 # ---- who runs, who builds ---------------------------------------------------
 
-# become_root SCRIPT ARGUMENT...: starts the script again through sudo, if it
-# does not run as root already. sudo forgets the environment; what the tools
-# here heed is handed on. Nobody can answer a password prompt in CI.
+# become_root SCRIPT ARGUMENT...: restarts the script through sudo unless it runs as root. sudo
+# clears the environment; variables that the tools here read are passed on. CI cannot answer a
+# password prompt.
 become_root() {
     if [[ $EUID -eq 0 ]]; then
         return
@@ -74,8 +73,8 @@ return_target() {
 
 # ---- packages ---------------------------------------------------------------
 
-# Does this machine have what the Debian package is wanted for? A tool or a
-# library that came some other way is as good.
+# Does this machine have the tool or library of the Debian package? One that was installed some
+# other way is as good.
 have_package() {
     case $1 in
     ca-certificates) [[ -e /etc/ssl/certs/ca-certificates.crt ]] ;;
@@ -90,7 +89,7 @@ have_package() {
     esac
 }
 
-# install_packages PACKAGE...: without a question, and without taking anything away.
+# install_packages PACKAGE...: without a prompt, and without removing any package.
 install_packages() {
     DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends --no-remove \
         -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 install "$@" </dev/null >/dev/null
@@ -112,8 +111,8 @@ ensure_packages() {
     install_packages "${missing[@]}" || die "apt-get could not install ${missing[*]}"
 }
 
-# What building gpuprobe and its stand-in libraries needs. libelf and zlib are
-# libbpf's; perl is for check_bpf; g++ builds what the tests of stacks look at.
+# Packages to build gpuprobe and its stand-in libraries. libelf and zlib are for libbpf; perl is for
+# check_bpf; g++ builds programs for the tests of stacks.
 ensure_build_packages() {
     ensure_packages clang gcc g++ libc6-dev make pkg-config libelf-dev zlib1g-dev git \
         ca-certificates perl-base
@@ -131,8 +130,8 @@ cargo_is_new_enough() {
         printf '%s\n' "$rust_version" "${version%%-*}" | sort --version-sort --check=quiet
 }
 
-# Puts the directories where rustup installs on the PATH: the builder's, and
-# that of the user whom sudo acts for, whose toolchains root must be told of.
+# Puts the directories where rustup installs on the PATH: the builder's, and those of the user that
+# sudo acts for, whose toolchains root must be told of.
 find_cargo() {
     local home
     for home in "${CARGO_HOME:-$builder_home/.cargo}" "$builder_home/.cargo"; do
@@ -172,7 +171,7 @@ install_rust() {
     say "installing the stable Rust toolchain"
     as_builder rustup toolchain install stable --profile default --no-self-update \
         </dev/null >&2 || return 1
-    # Not made the default: on a machine that has another one that is not ours to say.
+    # Not made the default: the default toolchain of the machine stays.
     export RUSTUP_TOOLCHAIN=stable
 }
 
@@ -200,8 +199,8 @@ ensure_rust_components() {
 
 # ---- BPF --------------------------------------------------------------------
 
-# Loads the smallest tracing program there is, "return 0", and prints why the
-# kernel refuses it. The 5 is BPF_PROG_LOAD, the first 2 BPF_PROG_TYPE_KPROBE.
+# Loads the smallest tracing program, "return 0", and prints why the kernel refuses it. The 5 is
+# BPF_PROG_LOAD, the first 2 BPF_PROG_TYPE_KPROBE.
 # shellcheck disable=SC2016 # Perl's variables
 load_bpf_program='
     my %number = (x86_64 => 321, aarch64 => 280);
@@ -211,8 +210,7 @@ load_bpf_program='
     syscall($syscall, 5, $attributes, length $attributes) >= 0 or print "$!\n" and exit 1;
 '
 
-# Prints nothing and succeeds where BPF can be used; otherwise one line says
-# why not and what to do.
+# Prints nothing and succeeds where BPF can be used; otherwise one line says why not and what to do.
 check_bpf() {
     local reason
     if [[ ! -r /sys/kernel/btf/vmlinux ]]; then

@@ -24,7 +24,7 @@ if ! cargo mutants --version >/dev/null 2>&1; then
     cargo install --locked --root "$tools" cargo-mutants
 fi
 
-# What is changed, and whose tests are run: those of the report are also of the ledger.
+# The mutated crates, and the crates whose tests are run: the report's also test the ledger.
 packages=(gpuprobe-engine gpuprobe-model gpuprobe-stacks gpuprobe-recording)
 options=(--output "$out" --no-shuffle --jobs 1 --minimum-test-timeout 60 --exclude '**/tests.rs'
     --exclude '**/tests/**' --exclude 'crates/recording/src/writer/**')
@@ -34,11 +34,11 @@ done
 mkdir -p "$out"
 status=0
 cargo mutants "${options[@]}" --test-package gpuprobe-report "$@" || status=$?
-# 2: some survived. 3: some took too long, which is noticed, too.
+# 2: some survived. 3: some timed out, which counts as caught.
 [[ $status -eq 0 || $status -eq 2 || $status -eq 3 ]] || die "cargo mutants has failed ($status)"
 
-# A line of the list is a mutant as cargo-mutants names it, without its place in the file; after a
-# tab, why it may survive.
+# A line of the list is a mutant as cargo-mutants names it, without its line number; after a tab,
+# why it may survive.
 results=$out/mutants.out
 mapfile -t missed < <(sed -E 's/:[0-9]+:[0-9]+:/:/' "$results/missed.txt")
 survived=0

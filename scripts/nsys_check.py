@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that what reads Nsight Systems exports reads a recording, and finds the right numbers.
+"""Checks that readers of Nsight Systems exports read a recording and find the right numbers.
 
     scripts/nsys_check.py RECORDING [--nsys PATH]
 
@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
-# Reports by their names before and since 2023.
+# Report names before and since 2023.
 API_SUM = ("cuda_api_sum", "cudaapisum")
 API_TRACE = ("cuda_api_trace", "cudaapitrace")
 KERNEL_SUM = ("cuda_gpu_kern_sum", "gpukernsum")
@@ -29,7 +29,7 @@ GPU_TRACE = ("cuda_gpu_trace", "gputrace")
 EXECUTION_SUM = ("cuda_kern_exec_sum", "kernexecsum")
 KERNEL, MEMCPY, MEMSET = (f"CUPTI_ACTIVITY_KIND_{k}" for k in ("KERNEL", "MEMCPY", "MEMSET"))
 
-# What the classic scripts ask: with a stack, by the driver itself, and neither.
+# The classic scripts' classes: with a stack, by the driver itself, and neither.
 MEMORY_QUERY = """
 SELECT e.globalPid >> 24 & 16777215, e.address, e.start, e.bytes, k.name, o.name, e.name, {stack}
 FROM CUDA_GPU_MEMORY_USAGE_EVENTS e
@@ -44,7 +44,7 @@ failures = []
 
 
 def check(what, found, expected):
-    """Notes whether two values agree."""
+    """Records whether two values agree."""
     agrees = found == expected
     wanted = "" if agrees else f", not {expected}"
     print(f"{'ok  ' if agrees else 'FAIL'}  {what}: {found}{wanted}")
@@ -73,7 +73,7 @@ def stats(nsys, file, names):
 
 def check_stats(nsys, file, db):
     """The reports of nsys agree with the tables."""
-    # nsys leaves out the version of a runtime function, if that has four digits.
+    # nsys strips the version of a runtime function only if it has fewer than four digits.
     query = f"""SELECT CASE WHEN s.value LIKE '%\\_v____' ESCAPE '\\'
             THEN substr(s.value, 1, length(s.value) - 6) ELSE s.value END AS name,
         count(*), sum(r.end - r.start) FROM {RUNTIME} r
@@ -82,7 +82,7 @@ def check_stats(nsys, file, db):
     rows = stats(nsys, file, API_SUM) or []
     found = {}
     for row in rows:
-        # And has a row for each of the names that became one.
+        # And has a row for each of the merged names.
         calls, total = found.get(row["Name"], (0, 0))
         found[row["Name"]] = (calls + int(row["Num Calls"]), total + int(row["Total Time (ns)"]))
     check("calls and their time in cuda_api_sum", found, expected)
@@ -92,7 +92,7 @@ def check_stats(nsys, file, db):
 
 
 def rows_of(db, table, query):
-    """What a query about a table gives; nothing without the table."""
+    """The rows of a query of a table; none without the table."""
     found = db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
     return db.execute(query).fetchall() if found else []
 
@@ -133,7 +133,7 @@ def check_gpu_stats(nsys, file, db):
     expected = {name: (count, total) for name, count, _, total in moved}
     check("copies and their times in cuda_gpu_mem_time_sum", found, expected)
     rows = stats(nsys, file, MEMORY_SIZE_SUM) or []
-    # It has megabytes, with three digits behind the point.
+    # It has megabytes with three decimals.
     found = operations(rows, "Total (MB)")
     expected = {name: (count, round(size / 1e6, 3)) for name, count, size, _ in moved}
     check("copies and their sizes in cuda_gpu_mem_size_sum", found, expected)
@@ -167,7 +167,7 @@ def operations(rows, column):
 
 
 def memory_events(db):
-    """Events by what the classic scripts make of them."""
+    """Events by the classes of the classic scripts."""
     name = "(SELECT value FROM StringIds WHERE id = r.nameId)"
     stack = """(SELECT group_concat('[' || s.value || '] (' || m.value || ')', ' -> ')
         FROM CUDA_CALLCHAINS c JOIN StringIds s ON s.id = c.symbol
@@ -189,7 +189,7 @@ def memory_events(db):
 
 
 def check_memory(db):
-    """What the classic scripts assert holds."""
+    """The assertions of the classic scripts hold."""
     events = memory_events(db)
     total = 0
     if any(events.values()):

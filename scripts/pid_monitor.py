@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Samples what processes take of CPU, memory and disk, from /proc, as CSV.
+"""Samples CPU, memory and disk usage of processes from /proc, as CSV.
 
     scripts/pid_monitor.py PID[=DESCRIPTION] ... [-o FILE]
 
@@ -73,7 +73,7 @@ def cpu_between(before, now):
 
 
 class Ended(Exception):
-    """The process has gone."""
+    """The process has exited."""
 
 
 class Process:
@@ -92,7 +92,7 @@ class Process:
 
     def stat(self):
         parsed = parse_stat(self.read("stat"))
-        # A zombie has nothing any more, and a PID may be given to another.
+        # A zombie has no usage any more, and a PID may be reused.
         if parsed[1] in "ZX" or parsed[3] != getattr(self, "start", parsed[3]):
             raise Ended
         return parsed
@@ -137,7 +137,7 @@ def monitor(processes, stop, interval, write):
     total_bytes = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
     number = 0
     while processes:
-        # What was missed is left out: samples in a row would say nothing.
+        # Missed samples are skipped: samples in quick succession would be meaningless.
         number = max(number + 1, int(stop.elapsed() / interval))
         if not stop.wait_until(stop.started + number * interval):
             return

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Whether the tests find bugs: plants those of tests/mutants, one at a time, in a copy of the tree, and
-# runs the suite that is to find each. For before a release, and after a change to what they are about.
+# Mutation test by hand-written bugs: applies the patches of tests/mutants, one at a time, to a copy
+# of the tree, and runs the suite that has to find each. For before a release, and after a change to
+# the code that they patch.
 #
 #     scripts/planted.sh [NAME...]
 #
-# Without NAME, all. Each patch says what its bug is, and in its line "Suite:" the command that has to
-# fail. That command must pass without it, and the bug must compile: so says the exit status, and the
-# last line, "N caught, N survived, N failed". Needs root, or sudo. Takes a minute or two a bug.
+# Without NAME, all. Each patch describes its bug, and its line "Suite:" has the command that has to
+# fail. That command must pass without the patch, and the bug must compile: the exit status says so,
+# and the last line, "N caught, N survived, N failed". Needs root, or sudo. Takes a minute or two a
+# bug.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -14,7 +16,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 become_root "$root/scripts/planted.sh" "$@"
 cd "$root"
 
-# A bug that makes a suite hang is found, too.
+# A suite that hangs has found the bug, too.
 suite_seconds=400
 
 ensure_build_packages
@@ -24,8 +26,8 @@ export CARGO_TARGET_DIR=$root/target/planted/target
 mkdir -p "$copy" "$CARGO_TARGET_DIR"
 trap return_target EXIT
 
-# The tree as it is, uncommitted changes too. What is the same stays as it is, so that it is not
-# built again.
+# The tree with uncommitted changes. Unchanged files keep their times, so that they are not built
+# again.
 fresh=$(mktemp -d)
 git ls-files -z --cached --others --exclude-standard |
     tar --create --null --files-from=- --ignore-failed-read | tar --extract --directory="$fresh"
@@ -57,7 +59,7 @@ plant() {
     patch --directory="$copy" --strip=1 --silent --no-backup-if-mismatch "${@:2}" <"$1"
 }
 
-# try NAME PATCH: says what became of it.
+# try NAME PATCH: prints the outcome.
 try() {
     local name=$1 patch=$2 word suite build=()
     read -r -a suite < <(sed -n 's/^Suite: //p' "$patch") || die "$patch names no suite"
@@ -95,7 +97,7 @@ for name in "${names[@]}"; do
     try "$name" "$root/tests/mutants/$name.patch"
 done
 
-# A suite that fails anyway finds nothing.
+# A suite that fails without the bug proves nothing.
 for name in "${names[@]}"; do
     sed -n 's/^Suite: //p' "tests/mutants/$name.patch"
 done | sort -u | while read -r -a suite; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what pid_monitor.py wrote: CPU over time and memory over time.
+"""Plots the output of pid_monitor.py: CPU over time and memory over time.
 
     scripts/plot_monitor.py CSV ... -o FILE.svg
 
@@ -97,7 +97,7 @@ def draw(plt, lines, charts, title, output):
     all_axes[-1, 0].set_xlim(left=0)
     figure.suptitle(title)
     handles, labels = all_axes[0, 0].get_legend_handles_labels()
-    # Below the charts: there it can hide nothing, however many lines there are.
+    # Below the charts: there it covers nothing, however many lines there are.
     figure.tight_layout()
     figure.legend(
         handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncol=2, frameon=False

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Whether gpuprobe stays as it began when it runs for long: 50,000 calls a second
-# of processes that come and go, on the stand-in CUDA libraries. Its memory, its
-# descriptors and its BPF objects are sampled; at the end its counts are compared
-# with what the programs say that they did, and nothing of it may be left.
+# Long-run test of gpuprobe: 50,000 calls a second of processes that come and go, on the stand-in
+# CUDA libraries. Its memory, file descriptors and BPF objects are sampled; at the end its counts
+# are compared with the programs' own, and all of its objects must be gone.
 #
 #     scripts/soak.sh [--minutes N] [OPTION...]
 #

@@ -4,16 +4,16 @@
 #     scripts/test-kernels.sh [VERSION...]
 #
 # VERSION is 5.10, 6.1, 6.12, 6.18, 7.2 or any other that the configured Debian
-# mirror has; with "-nobtf" at its end, the kernel's type information is hidden.
-# Without arguments: these five, and 6.1-nobtf. Kernels are fetched by apt, as
-# packages that are unpacked and not installed, and kept in
-# ~/.cache/gpuprobe/kernels; remove one to get its newest build.
+# mirror has; with "-nobtf" at its end, the kernel's BTF is hidden.
+# Without arguments: these five, and 6.1-nobtf. Kernels are fetched by apt, as packages that are
+# unpacked and not installed, and kept in ~/.cache/gpuprobe/kernels; remove one to get its newest
+# build.
 #
 # GPUPROBE_KERNEL_SECONDS (900): after this long a machine is stopped.
 # GPUPROBE_KERNEL_LOGS: a folder that keeps what each machine wrote.
 #
 # The last line is "N passed, N failed"; the exit status is 0 only if all passed.
-# What needs emulating is slow: nothing here says what a probe costs.
+# Emulation is slow: no timing here measures a probe's cost.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -54,8 +54,8 @@ find_mirror() {
         sed -nE 's#^[^\#]*(https?://[^] ]+/debian)/?( .*|$)#\1#p' | head -n1
 }
 
-# Settings for an apt of our own, which sees every suite that has kernels and
-# leaves what is installed alone.
+# Settings for a private apt, which sees every suite with kernels and does not touch the installed
+# packages.
 configure_apt() {
     local mirror suite keys=/usr/share/keyrings/debian-archive-keyring.gpg
     mirror=$(find_mirror)
@@ -109,15 +109,15 @@ fetch_kernel() {
     rm -rf "$work/package"
     mkdir "$work/package"
     (cd "$work/package" && apt-get -qq download "$package" && dpkg -x "$package"_*.deb unpacked) >&2
-    # Modules are not wanted, and are most of it.
+    # Modules are not needed, and are most of it.
     mkdir -p "$folder"
     cp "$(kernel_in "$work/package/unpacked")" "$folder/"
 }
 
 # ---- the machine's root -----------------------------------------------------
 
-# with_libraries FILE...: copies files and the libraries that they need to where
-# they are here.
+# with_libraries FILE...: copies files and the libraries that they need to their paths on this
+# machine.
 with_libraries() {
     local file library
     for file in "$@"; do
@@ -132,7 +132,7 @@ with_libraries() {
     done
 }
 
-# The tests of scripts/kernels/tests.txt that need type information, or that do not.
+# The tests of scripts/kernels/tests.txt that need BTF, or that do not.
 tests_that() {
     case $1 in
     need-types) sed -nE 's/^([a-z_:0-9]+) types$/\1/p' "$parts/tests.txt" ;;
@@ -157,7 +157,7 @@ make_root() {
     cp "$parts/init.sh" "$guest/init"
     chmod +x "$guest/init"
     echo 'root:x:0:0:root:/root:/bin/sh' >"$guest/etc/passwd"
-    # The files that the tests run by the names that were compiled into them.
+    # Files whose paths were compiled into the tests.
     with_libraries "$gpuprobe" "$tests" "$standin"/lib*.so* \
         "$standin"/{workload,workload_static,workload_driver,workload_dlopen,workload_ptsz,paths,paths_bare}
     strip "$guest$gpuprobe" "$guest$tests"
@@ -184,12 +184,12 @@ failed=0
 failed_kernels=()
 table=()
 
-# said LOG PATTERN: what the first line of a log has where PATTERN has its group.
+# said LOG PATTERN: the group of PATTERN in its first match in a log.
 said() {
     sed -nE "s/$2.*/\\1/p" "$1" | head -n1 | tr -d '\r'
 }
 
-# The way of attaching that a kernel is known to have; empty if that is not known.
+# The attach mode that a kernel is known to use; empty if that is not known.
 expected_kind() {
     case $1 in
     5.10) echo "uprobes by offset" ;;
@@ -224,7 +224,7 @@ run_on() {
     kind=$(said "$log" '^doctor: ok +attaching +(.*) will be used')
     wanted=$(expected_kind "$version")
     missing=$(sed -nE 's/^doctor: (note|MISSING) +(.*[^ ])  +(does not work|.*kernel).*/\2/p' "$log" | paste -sd, | sed 's/,/, /g')
-    # One failure more: it hung or died, or a way of attaching was not found.
+    # One failure more: it hung or died, or no attach mode worked.
     if [[ $status -ne 0 || ! -s $work/status ]]; then
         say "Linux $name: no result after $((SECONDS - start)) s"
         tail -n5 "$console"

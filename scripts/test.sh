@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, then runs every check and every test.
+# Installs missing packages, then runs every check and every test.
 #
 #     scripts/test.sh
 #
@@ -13,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 become_root "$root/scripts/test.sh" "$@"
 cd "$root"
 
-# A step that hangs must not take the rest with it.
+# A step that hangs must not block the rest.
 step_seconds=840
 
 logs=$(mktemp -d)
@@ -36,9 +36,8 @@ passed=0
 failed=0
 failed_steps=()
 
-# run_step NAME LOG COMMAND...: shows the output as it comes and keeps it. The
-# command writes to a file, not to a pipe, so that a process that it leaves
-# behind cannot keep this waiting.
+# run_step NAME LOG COMMAND...: shows the output while the command runs and keeps it. The command
+# writes to a file, not to a pipe, so that a process that it leaves behind cannot block this script.
 run_step() {
     local name=$1 log=$2 status=0
     shift 2
@@ -65,14 +64,14 @@ check() {
     fi
 }
 
-# sum PATTERN LOG: adds up the numbers that stand where PATTERN has its group.
+# sum PATTERN LOG: adds up the numbers in the group of PATTERN.
 sum() {
     sed -nE "s/$1/\\1/p" "$2" | awk '{ total += $1 } END { print total + 0 }'
 }
 
-# tests NAME PASSED_PATTERN FAILED_PATTERN COMMAND...: adds the counts in its
-# output to the totals. A command that fails without a failed test (it did not
-# build, or it hung), and one that counts nothing, is one failure more.
+# tests NAME PASSED_PATTERN FAILED_PATTERN COMMAND...: adds the counts in its output to the totals.
+# A command that fails without a failed test (it did not build, or it hung), and one without any
+# count, is one failure more.
 tests() {
     local name=$1 passed_pattern=$2 failed_pattern=$3 log=$logs/tests status=0 good bad
     shift 3
@@ -93,7 +92,7 @@ ensure_build_packages
 ensure_packages clang-format shellcheck python3 libcap2-bin
 ensure_cargo
 ensure_rust_components rustfmt clippy
-# The tests say which versions of Python they run with, and fail if these are too few.
+# The tests print the versions of Python that they run with, and fail if these are too few.
 as_builder scripts/fetch-pythons.sh || say "no further CPythons: the tests take those that are there"
 return_target
 
@@ -122,16 +121,16 @@ check "doctests of scripts" python3 -B -m doctest scripts/stress/pacing.py \
     scripts/soak/bpf_objects.py
 check "tests of scripts" python3 -B -m unittest discover --start-directory tests/scripts
 
-# What makes the next build quicker makes the first one slower, by a fifth.
+# Incremental compilation makes the first build slower, by a fifth.
 if [[ ! -d target/debug ]]; then
     export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 fi
 
-# What builds, runs as the builder; what is left for root to do writes little.
+# Builds run as the builder; steps that need root write little.
 check "clippy" "${builder_prefix[@]}" cargo clippy --locked --workspace --all-targets --profile test -- -D warnings
 
-# Without live tracing nothing needs clang: one that fails stands before any other. This goes before
-# the tests are built, which then leave the whole program in its place.
+# Without live tracing no clang is needed: a failing one is put first on the PATH. This runs before
+# the tests are built, which then leave the full program in its place.
 as_builder install -D -m 755 /dev/stdin target/no-clang/clang <<'EOF'
 #!/bin/sh
 echo "clang is called without live tracing" >&2
@@ -147,7 +146,7 @@ tests "cargo test without live tracing" '^test result: .* ([0-9]+) passed; .*' \
 
 check "build the tests" "${builder_prefix[@]}" cargo test --locked --workspace --no-run
 
-# Where the tests will look for the stand-in, so that it is built once.
+# In the place where the tests look for the stand-in, so that it is built once.
 tests "stand-in CUDA" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]+) failed$' \
     tests/standin/selfcheck.sh target/standin
 
@@ -157,12 +156,12 @@ export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(nproc)))}
 tests "cargo test" '^test result: .* ([0-9]+) passed; .*' '^test result: .* ([0-9]+) failed; .*' \
     cargo test --locked --workspace --no-fail-fast
 
-# The small version: the counts are compared, the times are not.
+# A short run: the counts are compared, the times are not.
 tests "load" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]+) failed$' \
     python3 -B scripts/bench/load.py --gpuprobe target/debug/gpuprobe --seconds 2 \
     --rates 1000,20000
 
-# The small version of the hour.
+# A short run of the soak test.
 tests "soak" '^([0-9]+) passed, [0-9]+ failed$' '^[0-9]+ passed, ([0-9]+) failed$' \
     python3 -B scripts/soak/soak.py --gpuprobe target/debug/gpuprobe --minutes 0.15
 

@@ -47,7 +47,7 @@ ACTIONS = {
     "segment_unmap",
     "snapshot",
 }
-# What of a trace the viewer draws at most, and states that are looked at.
+# The viewer's limit of drawn entries, and the number of checked states.
 DRAWN = 15000
 STATES = 400
 
@@ -55,7 +55,7 @@ failures = []
 
 
 def check(what, found, expected):
-    """Notes whether two values agree."""
+    """Records whether two values agree."""
     if found != expected:
         print(f"FAIL  {what}: {str(found)[:200]}, not {str(expected)[:200]}")
         failures.append(what)
@@ -151,7 +151,7 @@ class Played:
             check(f"a block at {address:#x} is in a segment", is_in, True)
 
     def cut(self, address, size):
-        """Takes what was mapped out of the segment that it is in."""
+        """Removes unmapped memory from its segment."""
         for at, length in self.segments.items():
             if at <= address and address + size <= at + length:
                 del self.segments[at]
@@ -181,7 +181,7 @@ class Played:
 
 
 def check_trace(snapshot, device):
-    """The trace leads to the segments, and never through a state that makes no sense."""
+    """The trace leads to the segments, and never through an invalid state."""
     trace = snapshot["device_traces"][device]
     segments = [s for s in snapshot["segments"] if s["device"] == device]
     state = Played(segments)
@@ -275,7 +275,7 @@ def script(folder):
     parts.append(path.read_text())
     text, is_left_out = [], False
     for line in "\n".join(parts).splitlines():
-        # Imports and exports may go on over lines.
+        # Imports and exports may span lines.
         is_left_out = is_left_out or line.startswith(("import ", "export {"))
         if is_left_out:
             is_left_out = not line.rstrip().endswith(";")
@@ -324,7 +324,7 @@ def check_javascript(snapshot, file, folder):
         requested = sum(s["requested_size"] for s in segments)
         check("bytes that the viewer says are allocated", seen["allocated"], requested)
         expected = list(peak_of(snapshot, device))
-        # What is too small to be drawn alone does not count for the viewer's peak.
+        # Blocks too small to be drawn do not count for the viewer's peak.
         if expected[1] <= DRAWN:
             check("peak and blocks of the viewer's timeline", seen["blocks"], expected)
         done(

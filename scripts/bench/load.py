@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How gpuprobe does under load, on the stand-in CUDA: what it uses, and whether it sees every call.
+"""gpuprobe under load, on the stand-in CUDA: its resource usage, and whether it sees every call.
 
 A stressor makes calls at a steady rate while gpuprobe traces it with --memleak; each scenario is a
 rate, a part of the allocations that is freed, and whether a report is printed every two seconds.
@@ -21,7 +21,7 @@ from pathlib import Path
 from scenario import Scenario, scenarios
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# A program that says nothing for so long has failed.
+# A program without output for this long has failed.
 PATIENCE_S = 60
 PRINT_EVERY = "2s"
 NEVER = "24h"
@@ -143,7 +143,7 @@ class Run:
         stressor.stdin.write("\n")
         stressor.stdin.flush()
         did = json.loads(stressor.stdout.readline())
-        # It ends when its target has; until then, what it has used can be read.
+        # It exits with its target; until then, /proc has its usage.
         used, rss_mb = cpu_seconds(tracer.pid) - cpu, resident_mb(tracer.pid)
         stressor.stdin.close()
         tracer.wait(PATIENCE_S)

@@ -1,5 +1,5 @@
-"""What Python frames add to a traced call: cudaMalloc of the stand-in, from a script with so many Python
-frames on the stack, with `--python auto` and `--python off`, in turn in one run.
+"""Cost of Python frames per traced call: cudaMalloc of the stand-in, from a script with this many
+Python frames on the stack, with `--python auto` and `--python off`, in turn in one run.
 
     python_frames.py [--gpuprobe FILE] [--standin FOLDER] [--python FILE] [--windows N] [--calls N]
 
@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# Frames, and the most that they may add to a call.
+# Frames, and the limit of their added cost per call.
 LIMITS_NS = {20: 1500, 60: 3000}
 WAYS = ("off", "auto")
 
-# Makes calls at a depth, as asked: "DEPTH CALLS" gives nanoseconds a call.
+# Makes calls at a depth on request: "DEPTH CALLS" returns nanoseconds per call.
 WORKLOAD = """
 import ctypes, sys, time
 runtime = ctypes.CDLL(sys.argv[1])
@@ -61,7 +61,7 @@ def window(options, script, way, depth):
                 break
         else:
             sys.exit(f"gpuprobe does not trace: {line}")
-        # Until the path is known.
+        # Until the call path is cached.
         ask(script, depth, options.calls // 4)
         return ask(script, depth, options.calls)
     finally:
@@ -78,17 +78,17 @@ def ask(script, depth, calls):
 
 
 def measure(options, script, depth):
-    """By way, nanoseconds of a call in each window; what counts are pairs."""
+    """Nanoseconds per call in each window, by variant; compare them in pairs."""
     found = {way: [] for way in WAYS}
     for index in range(options.windows + 1):
-        # Neither is always the first.
+        # The order alternates.
         for way in WAYS if index % 2 else reversed(WAYS):
             found[way].append(window(options, script, way, depth))
     return {way: times[1:] for way, times in found.items()}
 
 
 def added(found):
-    """The median of what each pair of windows differs by.
+    """The median difference of the pairs of windows.
 
     >>> added({"off": [100, 110, 300], "auto": [150, 170, 310]})
     50

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 RATES = (1_000, 4_000, 50_000, 200_000, 500_000, 0)
-# One thread makes so many calls a second at most.
+# Maximum calls a second of one thread.
 ONE_THREAD = 200_000
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Calls a second (0: as many as go), the part of the allocations that is freed, and whether a
+    """Calls a second (0: unlimited), the part of the allocations that is freed, and whether a
     report is printed every two seconds."""
 
     rate: float

@@ -1,5 +1,6 @@
-"""Whether gpuprobe keeps up with PyTorch's allocator, and what a live tensor takes: the stand-in's program
-hands tensors out and takes them back at a rate, with and without call stacks, and keeps a million of them.
+"""Whether gpuprobe keeps up with PyTorch's allocator, and its memory per live tensor: the
+stand-in's program allocates and frees tensors at a rate, with and without call stacks, and keeps
+a million of them.
 
     tensors.py [--gpuprobe FILE] [--standin FOLDER] [--rate N] [--seconds N] [--live N]
 
@@ -22,7 +23,7 @@ WAYS = {
     "auto": ["--stacks", "auto"],
     "auto, and requests": ["--stacks", "auto", "--tensors", "requested"],
 }
-# The least of the rate that must be made, and the most bytes that a live tensor may take.
+# The minimum event rate, and the maximum bytes per live tensor.
 LEAST_RATE = 0.98
 MOST_BYTES = 80
 
@@ -80,7 +81,7 @@ class Tracer:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def end(self):
-        """The last report: what was lost, and what is said of the first device."""
+        """The last report: its losses, and the figures of the first device."""
         self.process.send_signal(2)
         self.process.stderr.read()
         if self.process.wait() != 0:
@@ -91,10 +92,10 @@ class Tracer:
 
 
 def rate(options, arguments):
-    """Events a second that the program has made, gpuprobe's share of a core, and what was lost."""
+    """The program's events a second, gpuprobe's share of a core, and the losses."""
     program = Program(options)
     tracer = Tracer(options, program, arguments)
-    # Until the path is known.
+    # Until the call path is cached.
     program.say("trate 1000 0.5 4096")
     before = tracer.cpu_seconds()
     made = program.say(f"trate {options.rate} {options.seconds} 4096")
@@ -108,13 +109,13 @@ def rate(options, arguments):
 
 
 def memory(options, arguments):
-    """Bytes that each of the live tensors takes, with the memory that gpuprobe had before."""
+    """gpuprobe's bytes per live tensor, and its memory before."""
     program = Program(options)
     tracer = Tracer(options, program, arguments)
     program.say("tleak forward 1000 512")
     before = tracer.resident_bytes()
     program.say(f"tleak forward {options.live} 512")
-    # All has been read when it has come to rest.
+    # All events have been read when its CPU time stops growing.
     rest = None
     while rest != tracer.cpu_seconds():
         rest = tracer.cpu_seconds()

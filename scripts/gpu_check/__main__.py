@@ -1,4 +1,4 @@
-"""Compares what gpuprobe says with what CUDA programs did, on a real GPU.
+"""Compares gpuprobe's reports with the known actions of CUDA programs, on a real GPU.
 
 gpu-check.sh builds the programs of tests/gpu and runs this. Each program says
 as JSON lines on its standard output exactly what it did; each check runs one
@@ -93,7 +93,7 @@ from recordings import (
 from stacks import check_stacks_pytorch, check_stacks_sanitizer, measure_stacks
 from stress import STRESS, check_stress
 
-# The program, and the function that its allocations are known by.
+# The program, and the function that its allocations are reported under.
 PLAIN_PROGRAMS = {
     "shared": ("leak_shared", "cudaMalloc"),
     "static": ("leak_static", "cuMemAlloc_v2"),
@@ -111,8 +111,8 @@ BUILDS = {
 }
 LAUNCHES = BUILDS | {"driver": ("driver",)}
 
-# Memory of every kind has variants with a stream per thread, and VMM and
-# contexts go by the driver in every build.
+# Memory of every kind has variants with a stream per thread, and VMM and contexts use the driver in
+# every build.
 KINDS = {
     "shared": ("shared",),
     "shared, by the driver": ("shared", "--api", "driver"),
@@ -232,7 +232,7 @@ def run_check(bench, label, check, *arguments):
     except Failed as reason:
         bench.fail(str(reason))
     except (KeyError, TypeError, ValueError, OSError) as error:
-        # A report or a line that does not look as it should.
+        # A malformed report or line.
         bench.fail(f"{type(error).__name__}: {error}")
     finally:
         end_children()
@@ -249,12 +249,12 @@ def main():
     parser.add_argument("gpuprobe")
     options = parser.parse_args()
 
-    # An exception, so that every way out ends the children. A background job of
-    # a shell ignores SIGINT, and what it starts would too.
+    # An exception, so that every exit path ends the children. A background job of a shell ignores
+    # SIGINT, and so would its children.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
     adopt_orphans()
-    # The caching allocator as it comes, whatever the caller has set.
+    # The caching allocator's defaults, whatever the caller has set.
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"):
         os.environ.pop(name, None)
 

@@ -1,4 +1,4 @@
-"""Checks on what CUPTI says of the GPU: `--activity`."""
+"""Checks of GPU activity from CUPTI: `--activity`."""
 
 import json
 import os
@@ -22,7 +22,7 @@ ROUNDS = 3
 LAUNCHES = 100_000
 MANY = 1_000_000
 
-# What the minimal sample is asked for, to be compared with: as many kinds.
+# The kinds of the minimal sample, for a comparison: as many kinds.
 KINDS = {
     "kernels": ("concurrent_kernel", "10"),
     "kernels and calls": ("concurrent_kernel,driver,runtime", "10,4,5"),
@@ -31,7 +31,7 @@ KINDS = {
 
 
 def check_activity(bench, program, *options):
-    """All that the program made the GPU do, and how long the long kernels took."""
+    """The program's GPU work, and the durations of the long kernels."""
     recording = bench.directory / f"{program}-activity.sqlite"
     recording.unlink(missing_ok=True)
     tracer = bench.trace(
@@ -46,7 +46,7 @@ def check_activity(bench, program, *options):
 
 
 def compare_recording(bench, path, truth):
-    """What SQL finds in the tables that Nsight Systems has too."""
+    """Results of SQL queries of the tables that Nsight Systems has too."""
     with sqlite3.connect(path) as db:
         spans = db.execute(
             """SELECT k.end - k.start FROM CUPTI_ACTIVITY_KIND_KERNEL k
@@ -112,7 +112,7 @@ def check_same_as_nsys(bench, program):
 
 
 def check_activity_pytorch(bench):
-    """What was launched, copied and allocated is what the GPU ran and CUPTI saw allocated."""
+    """Launches, copies and allocations equal the GPU's runs and CUPTI's allocations."""
     if is_missing(bench, "torch", "triton"):
         return
     command = bench.script("torch_train.py", "init", "train=10", "compiled", "triton")
@@ -131,7 +131,7 @@ def check_activity_pytorch(bench):
 
 
 def check_markers(bench):
-    """A range that PyTorch marks once it has used CUDA."""
+    """NVTX ranges that PyTorch marks once it has used CUDA."""
     if is_missing(bench, "torch"):
         return
     program = (
@@ -162,7 +162,7 @@ def check_profiler_beside(bench):
 
 
 def check_quick_exit(bench):
-    """A program that leaves by _exit: what is missing is not passed over in silence."""
+    """A program that exits by _exit: missing records are reported."""
     tracer = bench.trace("--", bench.program("activity_shared"), "init", "quick", modes=ACTIVITY)
     bench.equal("exit status", 0, tracer.wait())
     _, report = tracer.finish()
@@ -192,7 +192,7 @@ def check_rate(bench, threads):
 
 
 def variants(bench):
-    """{who: (what comes before the program, its environment)}; all start it anew."""
+    """{tracer: (command prefix, environment)}; all start the program anew."""
     out = bench.directory / "activity-cost.txt"
     found = {"untraced": ([], {})}
     for name, (ours, theirs) in KINDS.items():

@@ -1,11 +1,11 @@
-"""What a check works with: the programs, gpuprobe, and the score."""
+"""Shared by the checks: the programs, gpuprobe, and the score."""
 
 import os
 import sys
 
 from children import Child, Floor, Program, Tracer
 
-# What can be traced, all at once.
+# All modes at once.
 ALL_MODES = ("--memleak", "--cudatrace", "--bandwidth-util")
 
 # Names of kernels can be very long.
@@ -43,7 +43,7 @@ class Bench:
             self.equal(what, expected, got)
 
     def within(self, what, expected, got, part):
-        """Judges a measurement: equal but for a `part` of what was expected."""
+        """Compares a measurement with a relative tolerance of `part`."""
         if got is not None and abs(got - expected) <= part * expected:
             self.ok()
         else:
@@ -83,7 +83,7 @@ class Bench:
 
 
 def summary(label, passed, failed, seconds):
-    """The line of a check.
+    """The summary line of a check.
 
     >>> summary("late", 7, 0, 1.25), summary("late", 7, 2, 1.25), summary("idle", 0, 0, 1.25)
     ('ok late: 7 comparisons, 1.2 s', '# late: 2 of 9 comparisons failed, 1.2 s', '# idle: 1.2 s')

@@ -10,14 +10,14 @@ import tempfile
 import time
 from pathlib import Path
 
-# A step of a program or a report of gpuprobe that takes longer does not come.
+# Timeout of a program's step and of a report.
 WAIT_SECONDS = 60
-# All checks together. What has not run by then fails.
+# Timeout of all checks together. Checks that have not run by then fail.
 TOTAL_SECONDS = 540
 
 
 class Failed(Exception):
-    """Why a check cannot go on."""
+    """The reason why a check cannot go on."""
 
 
 class Deadline:
@@ -134,7 +134,7 @@ class Tracer(Child):
     def __init__(
         self, bench, *arguments, modes=("--memleak",), env=None, interval="500ms", user=None
     ):
-        """`user` runs gpuprobe as somebody else."""
+        """`user` runs gpuprobe as another user."""
         self.start = time.monotonic()
         folder = bench.directory
         if user:
@@ -169,7 +169,7 @@ class Tracer(Child):
         return Deadline.wait_for("line 'gpuprobe: tracing' from gpuprobe", ready)
 
     def fresh_report(self):
-        """A report that was begun after now: the next may be in the making."""
+        """A report that was begun after now: the next one may be in progress."""
         seen = len(self.report_lines.all())
         Deadline.wait_for(
             "report of gpuprobe",
@@ -178,7 +178,7 @@ class Tracer(Child):
         return self.reports()[-1]
 
     def finish(self):
-        """Ctrl-C, unless it has ended by itself; (exit status, final report)."""
+        """Sends SIGINT unless it has exited; (exit status, final report)."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         status = self.wait()
@@ -189,7 +189,7 @@ class Tracer(Child):
 
 
 def adopt_orphans():
-    """What our children leave behind becomes our child, so that we can end it."""
+    """Makes orphaned grandchildren children of this process, so that they can be ended."""
     pr_set_child_subreaper = 36
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
 
@@ -207,7 +207,7 @@ def children():
 
 
 def end_children():
-    """Each round ends one generation; what it leaves behind is then ours."""
+    """Each round ends one generation; its orphans are adopted then."""
     end = time.monotonic() + 20
     while pids := children():
         for pid in pids:

@@ -6,7 +6,7 @@ METER = ("--bandwidth-util",)
 
 STEPS = ("linear", "async", "planes", "volumes", "sets", "captured", "threads")
 
-# Of what the program measured itself.
+# Part of the program's own measurement.
 TOLERANCE = 0.05
 
 
@@ -19,7 +19,7 @@ def check_copies_started(bench, program, *options):
 
 
 def check_copies_late(bench, program, *options):
-    """What was allocated before is copied from and to."""
+    """Memory from before the attach is copied from and to."""
     target = bench.start(bench.program(program), "init", "linear", "wait", *STEPS, "wait")
     before = target.truth("wait")
     tracer = bench.trace("--pid", str(target.pid), *options, modes=METER)
@@ -35,7 +35,7 @@ def check_copies_late(bench, program, *options):
 
 
 def check_throughput(bench, program, *options):
-    """Large copies: what the program measured around the calls."""
+    """Large copies: the program's own measurement around the calls."""
     target = bench.start(
         *(bench.program(program), "init", "linear", "wait"),
         *("pinned=64,32", "wait", "pageable=64,8", "wait"),

@@ -1,4 +1,4 @@
-"""Figures: what launches cost, untraced, traced, and under CUPTI.
+"""Benchmarks: the cost of launches untraced, traced, and under CUPTI.
 
 They are printed, not judged; that no launch was missed is judged.
 """
@@ -10,7 +10,7 @@ from frameworks import environment, is_missing
 
 ROUNDS = 5
 LAUNCHES = 100_000
-# What differs by a few percent, and is noisier than that, is measured longer.
+# Differences of a few percent, below the noise, are measured longer.
 TRAINING_ROUNDS = 11
 TRAINING_STEPS = 100
 LARGE_STEPS = 40
@@ -18,7 +18,7 @@ TENSOR_ROUNDS = 7
 ASYNC_PAIRS = 20_000
 GRAPH_LAUNCHES = 20_000
 
-# What gpuprobe is asked for; it attaches to the waiting program and leaves again.
+# The traced modes; gpuprobe attaches to the waiting program and detaches again.
 LAUNCH_MODES = {
     "untraced": None,
     "--cudatrace": ("--cudatrace",),
@@ -33,7 +33,8 @@ STEP_MODES = {
     "--memleak": ("--memleak",),
     "all three": ALL_MODES,
 }
-# Nothing happens at what all three probe: the least that any tracer of these functions costs.
+# No-op programs on the functions that all three probe: the minimum cost of any tracer of these
+# functions.
 EMPTY_PROGRAMS = "empty programs"
 
 
@@ -64,7 +65,7 @@ class Timed:
         if modes:
             tracer = self.bench.trace("--pid", str(self.process.pid), modes=modes)
             tracer.wait_tracing()
-            # For its first second, gpuprobe learns where threads are on hosts with several GPUs.
+            # In its first second, gpuprobe learns the threads' devices on hosts with several GPUs.
             tracer.fresh_report()
             tracer.fresh_report()
         self.process.go()
@@ -172,7 +173,8 @@ def tensors_in_turn(bench, step, count, unit, modes):
 
 
 def measure_large_step(bench):
-    """A step of a model that keeps the GPU busy: what the program's threads do meanwhile is hidden."""
+    """A step of a model that keeps the GPU busy: the CPU time of the program's threads is hidden
+    meanwhile."""
     if is_missing(bench, "torch"):
         return
     values = tensors_in_turn(bench, "large", LARGE_STEPS, "ms", MEMORY_MODES)

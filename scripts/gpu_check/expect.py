@@ -1,4 +1,4 @@
-"""What a report should say, and whether it does. Nothing here runs anything.
+"""Expected contents of a report, and comparisons. Nothing here runs a program.
 
 This file: memory, and what the others share. The doctests of expect*.py are
 their tests: python3 -m doctest expect.py
@@ -28,7 +28,7 @@ class Block:
 
 @dataclass
 class Expected:
-    """What a report should say of the calls made while gpuprobe was attached."""
+    """The expected report of the calls made while gpuprobe was attached."""
 
     calls: dict = field(default_factory=dict)
     free_calls: int = 0
@@ -50,7 +50,7 @@ class Expected:
 
 
 def expect_leak(function, after, before=None, exited=False):
-    """What to expect of a `leak` program between two of its lines.
+    """The expected report of a `leak` program between two of its lines.
 
     >>> block = dict(serial=0, address="0x10", bytes=8, device=0, tid=7, thread="t")
     >>> late = dict(block, serial=2, address="0x20")
@@ -124,13 +124,13 @@ def differ(what, expected, got):
 
 
 def compare_frame(report):
-    """(what, expected, got) for what holds for every report."""
+    """(what, expected, got) for the invariants of every report."""
     yield "schema", 2, report["schema"]
     yield "lost", {}, {name: lost for name, lost in report["lost"].items() if lost}
 
 
 def compare_sums(report):
-    """(what, expected, got) for what any report of memory must keep."""
+    """(what, expected, got) for the invariants of memory reports."""
     memleak = report["memleak"]
     processes = memleak["processes"]
     threads = [thread for process in processes for thread in process["threads"]]

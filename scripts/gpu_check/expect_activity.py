@@ -1,10 +1,10 @@
-"""What a report should say of the GPU's own doings, and whether it does."""
+"""Expected contents of activity reports, and comparisons."""
 
 from collections import Counter
 
 from expect import compare_frame, differ
 
-# A kernel's duration by CUDA events around it, and by CUPTI.
+# Tolerances of a kernel's duration: by CUDA events around it, and by CUPTI.
 TOLERANCE = 0.01
 
 KINDS = ("device", "pinned", "managed")
@@ -45,7 +45,7 @@ def kernels_of(process):
 
 
 def memory_of(process, operation):
-    """{kind: (count, bytes)} of the kinds that the program knows of."""
+    """{kind: (count, bytes)} of the kinds that the program tracks."""
     sums = {}
     for row in process["memory"]:
         if row["operation"] == operation and row["kind"] in KINDS:

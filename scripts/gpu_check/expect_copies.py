@@ -1,16 +1,16 @@
-"""What a report should say of copies, and whether it does."""
+"""Expected contents of copy reports, and comparisons."""
 
 from expect import compare_frame, differ
 
-# A synchronous copy to the device of no more than this may return when its
-# bytes are staged: its duration says nothing.
+# A synchronous copy to the device of no more than this may return when its bytes are staged: it has
+# no throughput.
 STAGED_BYTES = 64 * 1024
 
 THROUGHPUTS = ("seconds", "bytes_per_second", "peak_bytes_per_second")
 
 
 def mode_of(direction, call, size):
-    """How a report should class a call.
+    """The expected mode of a call in a report.
 
     >>> mode_of("H2D", "sync", 65537), mode_of("H2D", "sync", 65536), mode_of("D2H", "sync", 1)
     ('sync', 'async', 'sync')
@@ -22,7 +22,7 @@ def mode_of(direction, call, size):
 
 
 def moved(after, before=None):
-    """{(direction, mode): {size: calls}} of what `copy` did between two of its lines.
+    """{(direction, mode): {size: calls}} of the copies between two lines of `copy`.
 
     >>> old = dict(direction="H2D", call="async", size=8, calls=2)
     >>> new = dict(direction="H2D", call="sync", size=4, calls=1)
@@ -67,7 +67,7 @@ def row_at(report, direction, mode="sync"):
 
 
 def compare_throughputs(report):
-    """(what, expected, got): a bandwidth where there is one, and nowhere else."""
+    """(what, expected, got): a throughput exactly where copies have a duration."""
     rows = report["bandwidth_util"]["directions"]
     yield (
         "throughputs of what has none",

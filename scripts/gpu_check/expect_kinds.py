@@ -1,4 +1,4 @@
-"""What a report should say of memory by kind. Nothing here runs anything.
+"""Expected contents of memory reports by kind. Nothing here runs a program.
 
 The doctests are its tests: python3 -m doctest expect_kinds.py
 """
@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 
 def process_of(report, pid):
-    """What the report says of a process; nothing if it does not know it."""
+    """The process's entry in a report; empty if it has none."""
     return next((p for p in report["memleak"]["processes"] if p["pid"] == pid), {})
 
 
@@ -158,7 +158,7 @@ def compare_variables(report, after):
     """
     listed = allocations_of(process_of(report, after["pid"]))
     got = {a.get("name"): a["bytes"] for a in listed if a["kind"] == "static"}
-    # The runtime does not ask for the sizes of managed variables.
+    # The runtime does not query the sizes of managed variables.
     wanted = {
         name: 0 if name == MANAGED and got.get(name) == 0 else size
         for name, size in after["variables"].items()

@@ -1,4 +1,4 @@
-"""What a report should say of launches, and whether it does."""
+"""Expected contents of launch reports, and comparisons."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Kernel:
 
 
 def launched(after, before=None):
-    """What `launch` launched between two of its lines: kernels, and calls by function.
+    """The launches of `launch` between two of its lines: kernels, and calls by function.
 
     >>> one = dict(mangled="_Z1av", name="a()", function="f", launches=3, captured=1,
     ...     grid=[1, 2, 3], block=[4, 5, 6])
@@ -84,7 +84,7 @@ def launches_by_name(report, pid=None):
 
 
 def compare_launch_sums(report):
-    """(what, expected, got) for what any report of launches must keep."""
+    """(what, expected, got) for the invariants of launch reports."""
     trace = report["cudatrace"]
     kernels = trace["kernels"]
     sums = {
@@ -135,7 +135,7 @@ def compare_launches(report, after, before=None, by_function=True):
         graphs if graph_launches else set(),
         [(row["pid"], row["graphs"], row["launches"]) for row in trace["graphs"]],
     )
-    # That what the program says is true.
+    # Checks the program's own figures.
     counted = [row for row in after["kernels"] if row["ran"] is not None]
     yield differ(
         "runs that the GPU counted",

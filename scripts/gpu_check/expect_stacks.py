@@ -1,4 +1,4 @@
-"""What call stacks should be, from what compute-sanitizer prints and reports say."""
+"""Expected call stacks, from the output of compute-sanitizer and from reports."""
 
 import re
 
@@ -32,7 +32,7 @@ def sanitizer_leaks(output):
 
 
 def plain(name):
-    """The name without what tools write differently: parameters, templates, return types.
+    """The name without parts that tools write differently: parameters, templates, return types.
 
     >>> plain("cudaError cudaMalloc<float>(float**, unsigned long)"), plain("main")
     ('cudaMalloc', 'main')
@@ -60,7 +60,7 @@ def frames_of(site):
 
 
 def holes(site):
-    """What of a stack is not known: frames in no file, or an end in the middle.
+    """The unknown parts of a stack: frames in no file, or an end in the middle.
 
     >>> frame = lambda module: {"function": "f", "module": module, "inlined": False}
     >>> holes({"complete": True, "stack": [frame("/a.so"), frame("[unknown]")]})

@@ -1,11 +1,11 @@
-"""What a report should say of a stress program, by the program's last line."""
+"""The expected report of a stress program, from the program's last line."""
 
 from collections import Counter
 
 from expect import compare_sums, differ, reported_blocks
 
-# By which names the allocations of a backend are seen. A CuPy that has a runtime of
-# its own inside is seen at the driver.
+# Functions that the allocations of a backend are reported under. A CuPy with a static runtime is
+# seen at the driver.
 FUNCTIONS = {
     "torch": ("cudaMalloc",),
     "cupy": ("cudaMalloc", "cuMemAlloc_v2"),

@@ -1,4 +1,4 @@
-"""Checks on verdicts: what leaks is named with its line, and nothing else is called a leak."""
+"""Checks of leak verdicts: leaks are reported with their line, and nothing else is."""
 
 import json
 import sys
@@ -58,7 +58,7 @@ def check_verdicts(bench):
     for name, tracer in tracers.items():
         if name in programs:
             tracer.wait(WATCHED_SECONDS + SLOW_SECONDS)
-    # gpuprobe has ended, or goes on with its command.
+    # gpuprobe has exited, or goes on with its command.
     for program in programs.values():
         program.go()
     tracers["list, started"].go()

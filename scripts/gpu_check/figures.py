@@ -1,11 +1,11 @@
-"""Figures: printed, not judged. The goals stand beside them."""
+"""Benchmarks: printed beside their goals, without a pass or fail."""
 
 import statistics
 from pathlib import Path
 
 
 def resident_text(pid):
-    """What is mapped: the program, its libraries, and pages of the ring buffers."""
+    """Resident memory: the program, its libraries, and pages of the ring buffers."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     fields = dict(line.split(":", maxsplit=1) for line in status)
     mib = {name: int(fields[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon")}

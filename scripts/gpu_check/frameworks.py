@@ -73,7 +73,7 @@ def run_started(bench, *command):
 
 
 def cupti_files(output):
-    """What the collector wrote, one file a process; the pid is the suffix."""
+    """The collector's output files, one a process; the PID is the suffix."""
     return list(output.parent.glob(output.name + ".*"))
 
 
@@ -96,7 +96,7 @@ def run_late(bench, script, before, after):
 
 
 def demangle(name):
-    """As CUPTI's users do it, so that the texts can be compared.
+    """Demangles as CUPTI's users do, so that the texts can be compared.
 
     >>> demangle("_ZN4work4tickEPj"), demangle("triton_poi_fused"), demangle("_Znonsense")
     ('work::tick(unsigned int*)', 'triton_poi_fused', '_Znonsense')
@@ -137,18 +137,18 @@ def check_torch_train_started(bench):
     bench.equal("graph_launches", truth["did"]["graph"], trace["graph_launches"])
     fused = fused_kernels(launches_by_name(report))
     bench.equal("kernels of torch.compile", True, bool(fused))
-    # The first call may try several ways to launch them.
+    # The first call may try several launch configurations.
     calls = truth["did"]["compiled"]
     bench.equal(f"fewer than {calls}", {}, {n: c for n, c in fused.items() if c < calls})
 
 
 def fused_kernels(counts):
-    """torch.compile names its kernels so."""
+    """Kernels fused by torch.compile, by their names."""
     return {name: count for name, count in counts.items() if name.startswith("triton_")}
 
 
 def check_torch_train_late(bench):
-    """Everything in the part that is traced runs under the profiler too."""
+    """Everything in the traced part runs under the profiler too."""
     if is_missing(bench, "torch", "triton"):
         return
     warm = ("init", "train=3", "compiled=3", "triton=3", "profiled=1")

@@ -1,4 +1,4 @@
-"""Checks on what is said when there is no more memory: PyTorch's own numbers, and who else has it."""
+"""Checks of out-of-memory incidents: PyTorch's own numbers, and the other holders."""
 
 import re
 
@@ -30,7 +30,7 @@ def is_near(said, number):
 
 
 def compare(bench, incident, oom):
-    """What an incident says, and PyTorch does."""
+    """Compares an incident with PyTorch's message."""
     text, pytorch = oom["text"], incident.get("pytorch", {})
     bench.equal("requested", oom["requested"], pytorch.get("gave_up_on_bytes"))
     bench.equal("allocated", oom["allocated"], pytorch.get("allocated_bytes"))
@@ -41,7 +41,7 @@ def compare(bench, incident, oom):
     lines = [(frame["file"], frame["line"]) for frame in incident["stack"] if frame["language"] == "python"]
     bench.equal("the line", True, (oom["file"], oom["line"]) in lines)
     gpu = incident.get("gpu") or {}
-    # CUDA keeps some of what NVML counts, and calls free.
+    # CUDA keeps some of the memory that NVML counts, and calls it free.
     total = (amount_after("total capacity of", text), gpu.get("total_bytes"))
     bench.equal("the capacity, about", True, None not in total and 0 <= total[1] - total[0] < GIB)
     free = (amount_after("of which", text), gpu.get("free_bytes"))
@@ -71,7 +71,7 @@ def check_out_of_memory(bench, *steps):
 
 
 def check_out_of_memory_beside(bench):
-    """Another process, which nobody traces, has most of the GPU."""
+    """Another, untraced process holds most of the GPU."""
     if is_missing(bench, "torch"):
         return
     holder = bench.start(*bench.script("torch_tensors.py", "hold=75", "wait"))
@@ -85,7 +85,7 @@ def check_out_of_memory_beside(bench):
     compare(bench, incident, after["oom"])
     others = {one["pid"]: one for one in incident["others"]}
     used = (others.get(holder.pid) or {}).get("used_bytes") or 0
-    # And its context.
+    # Including its context.
     bench.equal("the other one is named", True, held <= used < held + 2 * GIB)
     bench.equal("it comes first", holder.pid, incident["others"][0]["pid"] if others else None)
     holder.go()

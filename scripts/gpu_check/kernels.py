@@ -6,9 +6,9 @@ from expect_launches import compare_launches
 
 TRACE = ("--cudatrace",)
 
-# Each way to launch, many times.
+# Each launch function, many times.
 STEPS = ("each=1000", "configured", "cooperative", "threads=4,1000", "capture", "graph=23")
-# What was captured and loaded before is launched too; then a second graph is.
+# Graphs and modules from before the attach are launched too; then a second graph is.
 BEFORE = ("init", "each=10", "configured=2", "capture", "wait")
 AFTER = ("graph=23", *STEPS, "wait")
 

@@ -1,5 +1,5 @@
-"""Checks on every kind of memory: the program kinds.cu, and what frameworks,
-NVML and compute-sanitizer say of the same."""
+"""Checks of every kind of memory: the program kinds.cu, compared with frameworks, NVML and
+compute-sanitizer."""
 
 import os
 import shutil
@@ -201,7 +201,7 @@ GROWN_BLOCKS = 50
 
 
 def nvml_bytes(pid):
-    """What NVML itself says of a process; None without it, or if it does not know."""
+    """NVML's own figure for a process; None without NVML, or if it does not know."""
     try:
         import pynvml
     except ImportError:
@@ -219,7 +219,7 @@ def nvml_bytes(pid):
 
 
 def check_nvml(bench, program, late):
-    """The line adds up, and what the program takes shows in it."""
+    """The reconciliation line adds up, and includes the program's memory."""
     steps = with_waits((("init",), (f"grow={GROWN_BLOCKS}",)))
     command = (bench.program(program), *steps)
     if late:

@@ -1,4 +1,4 @@
-"""Checks on what frameworks hold: their own allocators' numbers."""
+"""Checks of frameworks' memory: their own allocators' numbers."""
 
 import os
 
@@ -8,7 +8,7 @@ from frameworks import SLOW_SECONDS, environment, is_missing
 
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
 TORCH_STEPS = ("init", "wait", "first", "second", "wait", "matmul", "release", "wait")
-# What of memory is a pool's own of a framework with an allocator above it.
+# Kinds of memory of a framework's pool below its own allocator.
 POOLED = ("device", "vmm", "async")
 
 
@@ -41,7 +41,7 @@ def show_kinds(bench, report, pid):
 
 
 def check_torch_plain(bench):
-    """What goes by the driver's name is taken by other libraries, past the cache."""
+    """Allocations at the driver are made by other libraries, past the cache."""
     for after, report in torch_waits(bench):
         bench.all_equal(compare_torch(report, after))
         others = sum(
@@ -84,7 +84,7 @@ def check_cupy_memory(bench):
 
 
 def check_jax_memory(bench):
-    """XLA says what its pool took from the driver, or only what is in use of it."""
+    """XLA reports the bytes that its pool took from the driver, or only those in use."""
     if is_missing(bench, "jax"):
         return
     command = bench.script("jax_memory.py", "init", "wait", "take", "wait", "drop", "wait")
@@ -103,7 +103,7 @@ def by_device(process):
 
 
 def check_devices(bench):
-    """Each GPU has what PyTorch reserved there, and nobody has what NCCL only imports."""
+    """Each GPU has the memory that PyTorch reserved there, and NCCL's imports are not counted."""
     import torch
 
     if torch.cuda.device_count() < 2:
@@ -144,7 +144,7 @@ def compare_devices(bench, report, after):
 
 
 def compare_rank(bench, report, said):
-    """One process of two: everything of it is on its own GPU."""
+    """One process of two: all of its memory is on its own GPU."""
     bench.equal("the sum is right", True, said["right"])
     process = process_of(report, said["pid"])
     compare_devices(bench, report, said)

@@ -1,4 +1,4 @@
-"""Figures: the same timed steps under other tools, where they are installed.
+"""Benchmarks: the same timed steps under other tools, where they are installed.
 
 They have to start the program themselves, so each run is a new process; an
 untraced one of the same kind is taken in turn with them.

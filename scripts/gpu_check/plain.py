@@ -10,7 +10,7 @@ from pathlib import Path
 from children import Failed
 from expect import compare, expect_leak
 
-# Ends by itself, and makes its context with the first allocation.
+# Exits by itself, and makes its context with the first allocation.
 WHOLE_STEPS = ("blocks", "failures", "handoff", "churn", "devices")
 # Attached to at the first wait, compared at the second.
 LATE_STEPS = (
@@ -37,13 +37,13 @@ def gpu_count(truth):
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who is not root, and has these rights instead of all."""
+    """An unprivileged user with these capabilities."""
 
     rights: tuple = ()
     uid: int = 65_534
 
     def prefix(self):
-        """What runs the command behind it as this user.
+        """The command prefix that runs a command as this user.
 
         >>> User(("bpf",)).prefix()[-2:]
         ('--inh-caps=-all,+bpf', '--ambient-caps=-all,+bpf')
@@ -54,13 +54,13 @@ class User:
 
 
 def check_late_own(bench, program, function):
-    """A user's program, traced by the same user with two rights."""
+    """A user's program, traced by the same user with two capabilities."""
     tracer = User(("bpf", "perfmon"))
     check_late(bench, program, function, prefix=User().prefix(), user=tracer)
 
 
 def check_late_others(bench, program, function):
-    """Root's program, traced by a user with three rights."""
+    """Root's program, traced by a user with three capabilities."""
     check_late(bench, program, function, user=User(("bpf", "perfmon", "sys_ptrace")))
 
 
@@ -103,7 +103,7 @@ def check_everywhere(bench, program, function, *options):
 
 
 def mapped_file(pid, name):
-    """The file of that name (up to a dot) which the process has mapped."""
+    """The file of that name (up to a dot) that the process has mapped."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         path = Path(line.split(maxsplit=5)[-1])
         if path.name.startswith(name + "."):

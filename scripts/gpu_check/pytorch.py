@@ -8,7 +8,7 @@ MIB = 1 << 20
 
 
 def show_others(bench, report):
-    """What libraries with their own runtime allocated beside the allocator."""
+    """Prints the allocations of libraries with their own runtime beside the allocator."""
     others = [block for block in reported_blocks(report) if block.api != "cudaMalloc"]
     size = sum(block.size_bytes for block in others)
     calls = json.dumps(report["memleak"]["calls"])

@@ -12,7 +12,7 @@ from pathlib import Path
 from children import Failed
 
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
-# What was seen of tests/gpu/allocations.cu by Nsight Systems on an H200.
+# Nsight Systems' results for tests/gpu/allocations.cu on an H200.
 REAL_EXPORT = "tests/data/nsys-export-h200.sqlite.gz"
 
 
@@ -49,7 +49,7 @@ def check_same_as_nsys(bench, program):
         bench.equal(name, expected, analysis(bench, recording, name)["totals"]["total"])
 
 
-# What the last live report and the recording say alike of memory.
+# The parts of memory reports that a live report and a recording share.
 SAME = (
     "alloc_calls free_calls failed_calls unknown_frees null_frees live_bytes live_allocations "
     "host_bytes host_allocations peak_bytes kinds calls"
@@ -57,7 +57,7 @@ SAME = (
 
 
 def check_recorded_and_live(bench, *command):
-    """The analyses of a recording say what the last live report says."""
+    """The analyses of a recording agree with the last live report."""
     recording = bench.directory / "recorded.sqlite"
     tracer = bench.trace("--record", str(recording), "--", *command)
     bench.equal("exit status", 0, tracer.wait())
@@ -89,7 +89,7 @@ def check_recorded_pytorch(bench):
 
 
 def check_samples(bench, program):
-    """What NVML says is at least what the program holds."""
+    """NVML's figure is at least the program's memory."""
     recording = bench.directory / "sampled.sqlite"
     command = [bench.gpuprobe, "record", "--smi-interval", "10ms", "-o", str(recording)]
     done = subprocess.run(

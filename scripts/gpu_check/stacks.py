@@ -22,7 +22,8 @@ def sites_of(report, pid=None):
 
 
 def check_stacks_sanitizer(bench, program):
-    """Each leak of the program of the real export has the functions that compute-sanitizer says."""
+    """Each leak of the program of the real export has the functions in compute-sanitizer's
+    report."""
     sanitizer = find_sanitizer()
     if not sanitizer:
         bench.figure(bench.label, "no compute-sanitizer on this machine: NOT CHECKED")
@@ -66,7 +67,7 @@ def sanitizer_sites(bench, sanitizer, program):
     sites = {}
     for size, frames in leaks:
         functions = tuple(of_program(frames, program))
-        # Frames with the same functions and other places in them are sites of their own.
+        # Frames with the same functions at other offsets are sites of their own.
         key = (functions, str(frames))
         sites[key] = sites.get(key, 0) + size
     return sorted((size, list(functions)) for (functions, _), size in sites.items())

@@ -1,4 +1,4 @@
-"""Checks on the stress programs of scripts/stress: they say what they did."""
+"""Checks of the stress programs of scripts/stress, by their own totals."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from frameworks import SLOW_SECONDS, environment, is_missing
 
 FOLDER = Path(__file__).resolve().parent.parent / "stress"
 
-# Each ends by its work, so that a slow start of a framework leaves enough of it.
+# Each ends by its work, so that a framework's slow start does not shorten it.
 STRESS = {
     "paced": ("--throughput", "500", "--free-ratio", "0.5", "--calls", "500"),
     "training": ("--epochs", "20", "--sleep-ms", "1", "--compute"),

@@ -11,7 +11,7 @@ from python_frames import WHOLE, lines_of
 
 MIB = 1 << 20
 ACTIVE = "active_allocated"
-# Freed, and still used by another stream: part of what PyTorch calls active.
+# Freed, and still in use by another stream: PyTorch counts it as active.
 PENDING = "active_pending_free"
 PAIRS = 200_000
 
@@ -47,7 +47,7 @@ def largest_gap(device):
 
 
 def recorded_blocks(path, until_ns, device):
-    """{address: (bytes, bytes that were asked for or None)} of what was handed out at that time."""
+    """{address: (bytes, requested bytes or None)} of the blocks allocated at that time."""
     with sqlite3.connect(path) as db:
         query = "SELECT val FROM GPUPROBE_META WHERE key = 'monotonic_ns'"
         ((began_ns,),) = db.execute(query).fetchall()
@@ -63,7 +63,7 @@ def recorded_blocks(path, until_ns, device):
 
 
 def compare_sums(report, after):
-    """What a report says of each device, and PyTorch does."""
+    """Compares a report's figures of each device with PyTorch's."""
     told = {one["device"]: one for one in process_of(report, after["pid"]).get("pytorch", [])}
     for device in after["devices"]:
         if not device["mallocs"]:
@@ -128,7 +128,7 @@ def check_leak(bench, sites, after):
 
 
 def check_tensors(bench, steps, configuration=""):
-    """Every block, its bytes and what was asked for, and the lines that hold them."""
+    """Every block, its bytes and requested bytes, and the lines that hold them."""
     if is_missing(bench, "torch"):
         return
     recording = bench.directory / f"{bench.label.replace(' ', '-').replace(',', '')}.sqlite"
@@ -162,7 +162,8 @@ def check_tensors(bench, steps, configuration=""):
 
 
 def check_tensors_late(bench):
-    """The sums are right from the first block on; what was there before is a sum that shrinks."""
+    """The sums are right from the first block on; memory from before the attach is a sum that
+    shrinks."""
     if is_missing(bench, "torch"):
         return
     command = bench.script("torch_tensors.py", "train", "wait", "leak=20", "wait", "release", "leak=3", "wait")
@@ -193,7 +194,8 @@ def check_tensors_late(bench):
 
 
 def check_tensors_ddp(bench):
-    """Two processes of distributed training, a GPU each: each block by block as PyTorch says."""
+    """Two processes of distributed training, a GPU each: each compared block by block with
+    PyTorch."""
     if is_missing(bench, "torch"):
         return
     import torch
@@ -218,7 +220,7 @@ def check_tensors_ddp(bench):
 
 
 def check_async_backend(bench):
-    """PyTorch with cudaMallocAsync tells of no blocks: they are allocations of their own."""
+    """PyTorch with cudaMallocAsync reports no blocks: they are allocations of their own."""
     if is_missing(bench, "torch"):
         return
     env = os.environ | {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
@@ -235,7 +237,7 @@ def check_async_backend(bench):
     tracer.finish()
 
 
-# What a cached tensor costs, by what gpuprobe is asked for.
+# Cost of a cached tensor, by gpuprobe's options.
 MODES = {
     "untraced": None,
     "without tensors": ("--memleak", "--tensors", "off", "--stacks", "off"),
@@ -247,7 +249,7 @@ MODES = {
 
 
 def measure_tensor(bench):
-    """A cached tensor, handed out and taken back in a loop of Python."""
+    """A cached tensor, allocated and freed in a loop of Python."""
     if is_missing(bench, "torch"):
         return
     values = tensors_in_turn(bench, "pairs", PAIRS, "us", MODES)

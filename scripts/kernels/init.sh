@@ -1,8 +1,8 @@
 #!/bin/busybox sh
 # shellcheck shell=sh
-# The first process of the emulated machine that scripts/test-kernels.sh starts.
-# Its standard output is the first serial line, where the kernel writes too; the
-# second takes what is said of the tests, the third their status.
+# The first process of the emulated machine that scripts/test-kernels.sh starts. Its standard output
+# is the first serial line, where the kernel writes too; the second has the test output, the third
+# the exit status.
 
 export PATH=/bin HOME=/root TMPDIR=/tmp RUST_BACKTRACE=0 TERM=dumb
 /bin/busybox --install -s /bin
@@ -18,7 +18,7 @@ ip link set lo up
 for line in /dev/ttyS1 /dev/ttyS2; do
     stty -F "$line" raw -echo
 done
-# What hides type information from everybody who looks for it.
+# Hides the kernel's BTF.
 if grep -qw gpuprobe.nobtf /proc/cmdline; then
     mount -t tmpfs none /sys/kernel/btf
 fi

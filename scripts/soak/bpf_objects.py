@@ -1,4 +1,4 @@
-"""The kernel's BPF objects, through bpf(2): which there are, and what is in a map. Needs root."""
+"""The kernel's BPF objects, through bpf(2): their ids, and the entries of a map. Needs root."""
 
 import ctypes
 import os
@@ -41,7 +41,8 @@ def all_ids(kind):
 
 
 def ids_in(fdinfo):
-    """Which object a descriptor is, by its /proc/PID/fdinfo; a link names its program too.
+    """The ids of the objects behind a file descriptor, from its /proc/PID/fdinfo; a link names its
+    program too.
 
     >>> ids_in("pos: 0\\nflags: 02000002\\nmap_type: 27\\nmap_id:\\t7\\n")
     ('map', 7)
@@ -56,7 +57,7 @@ def ids_in(fdinfo):
 
 
 def held_by(pid):
-    """The ids of the objects that a process has descriptors of, by kind."""
+    """The ids of the objects that a process has file descriptors of, by kind."""
     held = {kind: set() for kind in KINDS}
     for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
         try:
@@ -69,7 +70,7 @@ def held_by(pid):
 
 
 def entries_of_maps(ids, names):
-    """How many entries the maps of these names have, among those with these ids."""
+    """The number of entries in the maps of these names, among those with these ids."""
     entries = {}
     for number in ids:
         fd = bpf(KINDS["map"][1], ctypes.create_string_buffer(struct.pack("=4I", number, 0, 0, 0), 16))

@@ -21,7 +21,7 @@ COUNTED = ("allocs", "frees", "failed", "calls", "live", "live_bytes")
 
 
 class Sums:
-    """What ended stressors did."""
+    """Totals of the stressors that have exited."""
 
     def __init__(self):
         self.lock = threading.Lock()

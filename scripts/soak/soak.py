@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether gpuprobe stays as it began: memory, descriptors, BPF objects, and exact counts.
+"""Long-run test of gpuprobe: memory, file descriptors, BPF objects, and exact counts.
 
 gpuprobe starts load.py as its command, so that no call of it is missed. What it takes is sampled
 meanwhile; at the end its last report is compared with what the programs of the load say that they
@@ -22,24 +22,23 @@ import bpf_objects
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOAD = Path(__file__).resolve().parent / "load.py"
-# Something that takes so long to start or to end has failed.
+# Timeout of a start and of an exit.
 PATIENCE_S = 120
-# What memory may grow by from the first third of the run to the last: allocators keep what they
-# had at the busiest moment.
+# Allowed growth of memory from the first third of the run to the last: allocators keep their peak.
 GROWTH = 1.1
 GROWTH_MB = 16
-# From so many minutes on, it is the calls a second that are asked for, about: before that, starting
+# From this many minutes on, the requested rate must be reached, about: before that, starting
 # everything takes its share.
 FULL_MINUTES = 5
 LEAST_RATE = 0.8
-# Every map whose entries belong to processes and threads (that of launches is not there without
-# --cudatrace), and what may be left in it when the load has ended. It waits to be let go itself: it
-# is a process, which has run a program and whose libraries were read. The map of code always has an
-# entry that fits nobody.
+# Every map whose entries belong to processes and threads (the launch map does not exist without
+# --cudatrace), and the entries allowed in it after the load has exited. The load itself is still
+# waiting then: it is a process, which has executed a program and whose libraries were read. The
+# code map always has one entry that matches no process.
 LEFT_AT_MOST = {
     "threads": 0, "processes": 0, "walks": 0, "paths": 0, "captures": 0,
     "late_views": 0, "targets": 2, "programs": 2, "loaders": 2, "noticed": 2, "code_maps": 2,
-    # The oldest are pushed out, and none before.
+    # Bounded by least recent use: the oldest entries are evicted.
     "contexts": 16384,
 }  # fmt: skip
 
@@ -65,7 +64,7 @@ def sample(pid, start):
 
 
 def thirds(samples):
-    """The most of memory in the first third of the time, and in the last.
+    """The peak memory in the first third of the time, and in the last.
 
     >>> thirds([{"seconds": s, "rss_mb": 10 + s} for s in range(10)])
     (13, 19)
@@ -98,7 +97,7 @@ def last_report(path):
 
 
 class Checks:
-    """Counts what passed, and says what failed."""
+    """Counts passed checks, and prints failed ones."""
 
     def __init__(self):
         self.passed, self.failed = 0, 0
@@ -157,7 +156,7 @@ class Soak:
         return held
 
     def run(self):
-        """What the load did, and how many entries were left in the maps when it had ended."""
+        """The load's totals, and the map entries left when it had exited."""
         start = time.monotonic()
         self.start()
         end = start + self.options.minutes * 60
@@ -178,7 +177,7 @@ class Soak:
         return did, left
 
     def entries_left(self, maps):
-        """The reader has 100 ms to look at what ended last, and some more on a busy machine."""
+        """The reader has 100 ms to process the last exits, and some more on a busy machine."""
         end = time.monotonic() + 10
         while True:
             left = bpf_objects.entries_of_maps(maps, LEFT_AT_MOST)
@@ -201,7 +200,7 @@ def check(soak, did, left, checks):
         checks.equal(ours, memleak[ours], did[theirs])
     before, after = thirds(soak.samples)
     checks.hold("memory", after <= before * GROWTH + GROWTH_MB, f"{before:.1f} MB, then {after:.1f} MB")
-    # After the first look everything is attached; a descriptor or two are those of starting and reading.
+    # After the first sample everything is attached; a file descriptor or two are transient.
     settled = soak.samples[1:] or soak.samples
     for kind in bpf_objects.KINDS:
         checks.equal(f"{kind}s while it ran", len({s[kind] for s in settled}), 1)
@@ -217,7 +216,7 @@ def check(soak, did, left, checks):
 
 
 def gone(held):
-    """Waits for the kernel to free what it frees after a grace period; what is left, by kind."""
+    """Waits for the kernel to free objects after a grace period; returns the rest, by kind."""
     end = time.monotonic() + PATIENCE_S
     while True:
         left = {kind: ids & bpf_objects.all_ids(kind) for kind, ids in held.items()}

@@ -1,4 +1,4 @@
-"""What a program did: counted where it is done, said as one line of JSON.
+"""A program's own totals: counted at the call, printed as one line of JSON.
 
 Every stress program ends with such a line, the native one of the stand-in CUDA
 too:
@@ -74,7 +74,7 @@ class Worker:
         return block
 
     def size_between(self, low_mb, high_mb):
-        """Bytes by chance, in whole KiB."""
+        """A random number of bytes, in whole KiB."""
         return max(1, int(self.random.uniform(low_mb, high_mb) * 1024)) * 1024
 
     def free(self, index=0):
@@ -88,7 +88,7 @@ class Worker:
         return block.size_bytes
 
     def free_any(self):
-        """Frees one by chance, in constant time."""
+        """Frees a random block, in constant time."""
         index = self.random.randrange(len(self.blocks)) if self.blocks else 0
         if index + 1 < len(self.blocks):
             self.blocks[index], self.blocks[-1] = self.blocks[-1], self.blocks[index]
@@ -99,7 +99,7 @@ class Worker:
 
 
 def add_up(records):
-    """The counts of all records together.
+    """The sum of all records.
 
     >>> both = add_up([Account(allocs=2, alloc_bytes=8).counts(), Account(failed=1).counts()])
     >>> both["allocs"], both["live_bytes"], both["calls"]

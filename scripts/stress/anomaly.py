@@ -47,7 +47,7 @@ def main():
                 block = worker.allocate(int(asked.anomaly_mb * options.MB))
                 if block:
                     kept = 1
-                    # To the front, where the oldest that is freed is the one after it.
+                    # To the front, so that the oldest free one is the one after it.
                     worker.blocks.insert(0, worker.blocks.pop())
                     more["anomaly"] = {"tid": worker.tid, "bytes": block.size_bytes}
             worker.allocate(int(asked.block_mb * options.MB))

@@ -22,7 +22,7 @@ class Torch:
     name, function = "torch", "cudaMalloc"
 
     def __init__(self, device):
-        # Read at the first allocation; another allocator would not heed it.
+        # Read at the first allocation; another allocator would ignore it.
         os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
         for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
             os.environ.pop(name, None)
@@ -61,7 +61,7 @@ class Torch:
 
 
 class Cupy:
-    """Pointers of CUDA's runtime, as CuPy hands it on, without its pool."""
+    """Pointers of CUDA's runtime through CuPy, without its pool."""
 
     name, function = "cupy", "cudaMalloc"
 

@@ -1,4 +1,4 @@
-"""What all stress programs share: their threads and processes, and how they end."""
+"""Shared by the stress programs: their threads and processes, and how they end."""
 
 import ctypes
 import json
@@ -32,7 +32,7 @@ class Run:
         """From here on a tracer can attach: the context is there."""
         print("ready", os.getpid(), flush=True)
         while self.options.wait and not self.stop.reason:
-            # A signal would not end a read.
+            # A signal would not interrupt a read.
             if select.select([sys.stdin], [], [], SLICE_SECONDS)[0]:
                 if not sys.stdin.readline():
                     raise SystemExit("standard input ended before the line that --wait waits for")
@@ -41,10 +41,11 @@ class Run:
     def work(self, bodies, process=0):
         """Runs the bodies by the names of their threads, and returns what the
         process did. The stop's time begins."""
-        # Text: a seed of that is the same in every process and version of Python.
+        # Text: a seed from text is the same in every process and version of Python.
         seed = f"{self.options.seed}/{process}"
         workers = [Worker(self.backend, name, f"{seed}/{name}") for name in bodies]
-        # What they hold is live until the program ends: a tensor frees its memory when it goes.
+        # The blocks stay live until the program exits: a tensor frees its memory when it is
+        # collected.
         self.workers = workers
         errors = []
         threads = [
@@ -128,7 +129,7 @@ def run_processes(program, options, bodies):
         raise SystemExit("a process ended before it said what it did") from error
     finally:
         signal_all(children, signal.SIGKILL)
-    # What the children say of the run as a whole; here it began before their contexts.
+    # The children's figures for the run as a whole; this process began before their contexts.
     said = [{key: record.pop(key) for key in ALL_SAY} for record in records]
     run.backend.name = said[0]["backend"]
     reasons = [one["ended_by"] for one in said]
@@ -161,7 +162,7 @@ def fork(run, bodies, process):
 
 
 def end_with_parent(parent):
-    """Whatever ends the parent ends us."""
+    """Kills the process when its parent exits."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

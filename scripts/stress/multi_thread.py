@@ -14,7 +14,7 @@ import options
 
 
 class Cap:
-    """What all threads together may hold."""
+    """The limit of all threads together."""
 
     def __init__(self, most_bytes):
         self.left, self.lock = most_bytes, threading.Lock()

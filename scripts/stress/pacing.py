@@ -1,4 +1,4 @@
-"""When to go on, and when to end: an absolute schedule, and what stops a program.
+"""Pacing and stopping: an absolute schedule, and the conditions that end a program.
 
 Call number n is due at start + n / rate. A late call does not delay the next,
 so that over any time the rate is the one that was asked for, or what the
@@ -8,13 +8,13 @@ program can do.
 import signal
 import time
 
-# A signal is noticed this soon by a thread that sleeps: Python goes on with a
-# sleep when the handler has returned, and handlers run on the main thread only.
+# Latency of a signal for a thread that sleeps: Python resumes a sleep when the handler has
+# returned, and handlers run on the main thread only.
 SLICE_SECONDS = 0.05
 
 
 class Stop:
-    """What ends a program: its duration, its work being done, or a signal.
+    """The end of a program: its duration, its work being done, or a signal.
 
     >>> now = [100.0]
     >>> stop = Stop(2.0, clock=lambda: now[0], sleep=lambda s: now.append(now.pop() + s))
@@ -48,7 +48,7 @@ class Stop:
             call(number)
 
     def end(self, reason):
-        """The first reason counts."""
+        """The first reason is kept."""
         self.reason = self.reason or reason
 
     def reached(self):

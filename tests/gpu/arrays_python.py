@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A JAX or CuPy program that takes arrays in functions of its own.
+"""A JAX or CuPy program that allocates arrays in functions of its own.
 
     python3 arrays_python.py STEP ...
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A CuPy program that knows how often it launched the kernels it named.
+"""A CuPy program that counts its launches of named kernels.
 
     python3 cupy_kernels.py STEP ...
 

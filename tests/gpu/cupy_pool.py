@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A CuPy program that knows what its memory pool holds.
+"""A CuPy program that prints the state of its memory pool.
 
     python3 cupy_pool.py STEP ...
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A JAX program that says what its allocator holds.
+"""A JAX program that prints the state of its allocator.
 
     python3 jax_memory.py STEP ...
 

@@ -32,7 +32,7 @@ def run(table, truth):
         if function:
             function(*numbers)
         print(json.dumps({"step": name, "pid": os.getpid(), **truth()}), flush=True)
-        # If nobody is there to say go on, nobody is there to look.
+        # If standard input is closed, nothing reads the output either.
         if not function and not sys.stdin.readline():
             print(f"{program}: standard input ended at a wait", file=sys.stderr)
             sys.exit(3)

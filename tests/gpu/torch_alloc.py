@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A PyTorch program that knows what its caching allocator did.
+"""A PyTorch program that prints its caching allocator's statistics.
 
     python3 torch_alloc.py STEP ...
 
@@ -81,7 +81,7 @@ def segments():
 
 
 def truth():
-    """The statistics are asked for only once CUDA runs: asking starts it."""
+    """The statistics are queried only once CUDA runs: the query starts it."""
     said = {"api": "torch", "version": torch.__version__}
     if torch.cuda.is_initialized():
         stats = torch.cuda.memory_stats()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A PyTorch program that takes segments of GPU memory and gives them back.
+"""A PyTorch program that allocates and frees segments of GPU memory.
 
     python3 torch_churn.py STEP ...
 

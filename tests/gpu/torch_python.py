@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A PyTorch program that says from which lines it holds memory.
+"""A PyTorch program that prints the lines that hold its memory.
 
     python3 torch_python.py STEP ...
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A PyTorch program that says which blocks its caching allocator holds.
+"""A PyTorch program that prints the blocks of its caching allocator.
 
     python3 torch_tensors.py STEP ...
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A PyTorch program that trains a small model and knows what it launched.
+"""A PyTorch program that trains a small model and counts its launches.
 
     python3 torch_train.py STEP ...
 
@@ -52,7 +52,7 @@ def layers():
 
 
 def mixed(x, y):
-    """What torch.compile makes a kernel or two of."""
+    """Operations that torch.compile fuses into a kernel or two."""
     z = torch.nn.functional.gelu(x) * torch.sigmoid(y)
     return z + z.sum(dim=-1, keepdim=True)
 
@@ -130,7 +130,7 @@ def kernels_of(profiler):
 
 
 def run_profiled(count=10):
-    """The profiler leaves out what begins or ends too near its own start and end."""
+    """The profiler drops records that begin or end too near its own start and end."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         time.sleep(0.1)
         run_train(count)

@@ -1,4 +1,4 @@
-"""What the tests of the scripts share."""
+"""Shared by the tests of the scripts."""
 
 import subprocess
 import sys
@@ -7,17 +7,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
 STRESS = SCRIPTS / "stress"
-# What waits for longer waits for something that does not come.
+# Timeout of every wait.
 LIMIT_SECONDS = 60
 
 sys.path[:0] = [str(STRESS), str(SCRIPTS)]
 
-# Without third-party packages, whatever is installed, and without leaving anything.
+# Without third-party packages, and without leaving files.
 PYTHON = (sys.executable, "-S", "-B")
 
 
 def run(*command, **options):
-    """The command, ended, with its output as text."""
+    """Runs the command to its end, with its output as text."""
     return subprocess.run(
         [str(word) for word in command],
         capture_output=True,

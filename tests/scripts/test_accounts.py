@@ -1,4 +1,4 @@
-"""What a stress program says that it did, against what its backend was asked for."""
+"""A stress program's own totals equal the calls of its backend."""
 
 import json
 import random
@@ -11,7 +11,7 @@ COUNTS = ("allocs", "alloc_bytes", "frees", "freed_bytes", "failed", "calls", "l
 
 
 class Memory:
-    """A backend that knows what is live, and refuses what does not fit."""
+    """A backend that tracks live blocks, and refuses requests beyond its capacity."""
 
     name, function = "memory", "cudaMalloc"
 

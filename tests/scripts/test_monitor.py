@@ -1,4 +1,4 @@
-"""pid_monitor.py on processes of our own, and plot_monitor.py on what it wrote."""
+"""pid_monitor.py on the tests' own processes, and plot_monitor.py on its output."""
 
 import csv
 import os
@@ -17,7 +17,7 @@ MONITOR = (*PYTHON, str(SCRIPTS / "pid_monitor.py"), "--interval", "0.01")
 
 class Monitor(unittest.TestCase):
     def target(self):
-        """A process that lives until its input ends, or we do."""
+        """A process that lives until its input ends, or the test does."""
         child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)

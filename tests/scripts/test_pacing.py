@@ -1,4 +1,4 @@
-"""The schedule and the end of a stress program, by a clock that only we move."""
+"""The schedule and the end of a stress program, with a clock that only the test moves."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ class Pacing(unittest.TestCase):
         for number, when in enumerate(made):
             self.assertAlmostEqual(when, number / 10)
         self.assertEqual(stop.reason, "done")
-        # The last has its share of the time: else the rate would be too high.
+        # The last call has its share of the time: else the rate would be too high.
         self.assertAlmostEqual(stop.elapsed(), 0.5)
 
     def test_a_late_call_is_made_up_for(self):

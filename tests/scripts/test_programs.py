@@ -1,4 +1,4 @@
-"""Every script compiles, helps, and says what it lacks, without third-party packages."""
+"""Every script compiles, has help, and names missing packages, without third-party packages."""
 
 import unittest
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/reliability.md names tests that there are."""
+"""The tests named in docs/reliability.md exist."""
 
 import re
 import unittest
@@ -11,7 +11,7 @@ TARGETS = ["tests/e2e", "tests/faults", "tests/recordings"]
 
 
 def source_of(modules):
-    """The file of a module of one of the targets that run the whole program."""
+    """The file of a module of one of the test targets that run the whole program."""
     paths = [ROOT.joinpath(target, *modules) for target in TARGETS]
     sources = [source for path in paths for source in (path.with_suffix(".rs"), path / "mod.rs")]
     return next((source for source in sources if source.exists()), sources[0])

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Checks the stand-in CUDA and its workload by themselves, without any tracer:
-# a test of the tracer is worth no more than the truth it compares with.
+# Checks the stand-in CUDA and its workload without any tracer: a tracer's test is only as good as
+# the totals that it compares with.
 #
 #   tests/standin/selfcheck.sh [OUT]
 #
@@ -36,7 +36,7 @@ last_reply() {
     replies "$1" "$2" | tail -n 1
 }
 
-# The fields of a truth about kinds of memory: all, of which those are not zero.
+# The fields of the totals by kind of memory: all, or those that are not zero.
 kinds_text() { # KIND=LIVE:BYTES...
     local kind given live bytes text=
     for kind in device pitched array managed pinned registered async vmm static graph imported; do
@@ -65,7 +65,7 @@ truth_of() { # ALLOCS FREES FAILED NULLFREES KIND=LIVE:BYTES...
     echo "ok live=$live bytes=$bytes $calls $no_work $(kinds_text "$@")"
 }
 
-# The fields of the last status that are about work.
+# The fields of the last status about GPU work.
 work() { # PROGRAM COMMANDS
     last_reply "$1" "$2; status" | cut -d' ' -f8-13
 }
@@ -95,7 +95,7 @@ check_binaries() {
     for library in libcuda.so.1 libcudart.so.12; do
         check "$library: SONAME" "$library" "$(soname "$out/$library")"
         check "$library: links no CUDA" "" "$(needed "$out/$library")"
-        # Of what CUDA has too.
+        # Those that CUDA has, too.
         check "$library: prologues" "" "$(bad_prologues "$out/$library" | grep -v '^standin_')"
     done
     local expected
@@ -248,8 +248,8 @@ check_copies() { # PROGRAM
         "$(last_reply "$1" 'fail cuMemsetD8_v2 1 1; set 4096' | grep -o 'failed=.*')"
 }
 
-# That the workload's copies last as long as they should. A busy machine can
-# make one attempt last longer, and nothing can make one last shorter.
+# Checks that the workload's copies take as long as they should. A busy machine can make one attempt
+# take longer, and nothing can make one shorter.
 check_speed() { # PROGRAM KIND GBPS
     local speed verdict=
     for _ in 1 2 3 4 5 6 7 8; do
@@ -261,7 +261,7 @@ check_speed() { # PROGRAM KIND GBPS
     check "$1: $2 at $3 GB/s" right "$verdict"
 }
 
-# Every copying and setting function of libcuda can be asked for and is called.
+# Every copy and set function of libcuda can be looked up and is called.
 check_functions() {
     local function suffix kind reply
     for function in $(exports "$out/libcuda.so.1" | grep '^cuMemcpy\|^cuMemset'); do
@@ -297,7 +297,7 @@ check_functions() {
     done
 }
 
-# Which driver function follows from a runtime call.
+# The driver function behind each runtime call.
 check_nesting() { # PROGRAM
     local command function
     while read -r function command; do
@@ -342,8 +342,7 @@ check_kernels() {
         "$(nm "$out/workload" | grep -c " [tT] $vec_add$\| [tT] $elementwise$\| t _Z[0-9]*__device_stub_")"
 }
 
-# What lies 8 bytes after the handle of a loaded kernel, by reading the memory of
-# the process as a tracer would.
+# The memory 8 bytes after the handle of a loaded kernel, read from the process as a tracer would.
 name_at_handle() { # LAYOUT
     coproc WORKLOAD { STANDIN_HANDLE_LAYOUT=$1 exec "$out/workload_driver" 2>&1; }
     local pid reply ready

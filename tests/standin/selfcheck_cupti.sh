@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2154 # `out` is selfcheck.sh's
-# The stand-in CUPTI by itself. Sourced by selfcheck.sh, whose functions it uses.
+# Checks of the stand-in CUPTI. Sourced by selfcheck.sh, whose functions it uses.
 
-# What the counter counted while PROGRAM did COMMANDS.
+# The counter's output for PROGRAM with COMMANDS.
 recorded() { # PROGRAM COMMANDS
     LD_LIBRARY_PATH="$out/cupti" CUDA_INJECTION64_PATH="$out/libcounter.so" \
         "$out/$1" -c "$2" </dev/null 2>&1 >"$out/cupti_stdout" | sed -n 's/^records //p'
 }
 
-# Of those counts, the ones of KIND...
+# The counts of KIND...
 recorded_of() { # COUNTS KIND...
     local counts=$1 kind text=
     shift
@@ -20,7 +20,7 @@ recorded_of() { # COUNTS KIND...
 check_cupti() {
     local version counts program
     local work="module k; launch k 3; copy h2d 4096 2; copy d2h 100; set 64 5; alloc 512 2; free 0"
-    # Copies, sets, kernels; memory, with what copies and sets are made with; what was copied.
+    # Copies, sets, kernels; memory, with that of copies and sets; copied bytes.
     local expected="1=3 2=5 10=3 49=9 bytes=8292 dropped=0"
     for version in 11.8 12.1 12.4 12.8 13.0 13.5; do
         counts=$(STANDIN_CUPTI_VERSION=$version recorded workload "$work")
@@ -31,7 +31,8 @@ check_cupti() {
         check "CUPTI: $program" "$expected" \
             "$(recorded_of "$(recorded "$program" "$work")" 1 2 10 49 bytes dropped)"
     done
-    # One of the runtime and one of the driver within it, and none of the runtime without it.
+    # One record of the runtime and one of the driver call within it, and none of the runtime
+    # without it.
     counts=$(recorded workload "alloc 64; alloc 64")
     check "CUPTI: calls of the runtime" "5=2" "$(recorded_of "$counts" 5)"
     counts=$(recorded workload_driver "alloc 64; alloc 64")

@@ -61,7 +61,7 @@ check_kinds() { # PROGRAM
         "$(last_reply "$1" 'symbol standin_table; reset; symbol standin_table; status')"
 }
 
-# Which driver function follows from a runtime call about memory.
+# The driver function behind each runtime call about memory.
 check_kind_nesting() { # PROGRAM
     local command functions
     while IFS=: read -r functions command; do
@@ -124,7 +124,7 @@ check_contexts() {
         "$(CUDA_VISIBLE_DEVICES=GPU-00000000-0000-0000-0000-000000000002,9,0 uuids)"
 }
 
-# How many of four devices the driver sees, and the last byte of each one's UUID.
+# The number of four devices that the driver sees, and the last byte of each one's UUID.
 uuids() {
     STANDIN_DEVICES=4 python3 - "${out:?}/libcuda.so.1" <<-'END'
 	import ctypes, sys
@@ -158,7 +158,7 @@ check_nvml() {
     rm -f "$processes"
 }
 
-# What it says of the last device: the result for no room, then the processes.
+# The answer for the last device: the result for no room, then the processes.
 nvml_say() { # [early]
     python3 - "$out/libnvidia-ml.so.1" "$@" <<-'END'
 	import ctypes, sys

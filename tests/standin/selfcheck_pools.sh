@@ -9,7 +9,7 @@ fields() { # PROGRAM COMMANDS FIELD...
     last_reply "$1" "$2; status" | tr ' ' '\n' | grep -E "^($(echo "${*:3}" | tr ' ' '|'))=" | xargs
 }
 
-# The same with what most checks want to know.
+# The same with the fields that most checks need.
 counts() { # PROGRAM COMMANDS KIND
     fields "$1" "$2" live bytes allocs frees failed "$3_live" "$3_bytes"
 }
@@ -180,7 +180,7 @@ check_pointer() { # PROGRAM
     echo "$ready" | tr ' ' '\n' | grep -E '^(live|bytes|allocs|frees|failed|imported_live|imported_bytes)=' | xargs
 }
 
-# Which driver function a runtime call makes.
+# The driver function behind each runtime call.
 check_pool_nesting() { # PROGRAM SUFFIX
     check "$1: async calls" "ok cudaMallocAsync$2=3 cuMemAllocAsync$2=3 cudaFreeAsync$2=2 cuMemFreeAsync$2=2" \
         "$(calls "$1" 'async 4096 3; kfree 0 2' "cudaMallocAsync$2 cuMemAllocAsync$2 cudaFreeAsync$2 cuMemFreeAsync$2")"

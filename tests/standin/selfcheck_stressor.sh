@@ -3,8 +3,7 @@
 #
 # shellcheck disable=SC2154 # out is set by selfcheck.sh
 
-# What the last line of `stressor OPTION...` says, of some keys. Sums that do not
-# add up are said instead.
+# Some keys of the last line of `stressor OPTION...`. Sums that do not add up are printed instead.
 stressor() { # KEYS OPTION...
     "$out/stressor" "${@:2}" </dev/null 2>&1 | tail -n 1 | python3 -c '
 import json, sys
@@ -19,7 +18,7 @@ if said["live_bytes"] != said["alloc_bytes"] - said["freed_bytes"]:
 print(*(f"{key}={said[key]}" for key in sys.argv[1].split()))' "$1"
 }
 
-# A signal that comes when it is ready ends it, and it says what it did.
+# A signal that comes when it is ready stops it, and it prints its totals.
 stressor_signalled() { # SIGNAL OPTION...
     coproc STRESSOR { exec "$out/stressor" --duration 0 --wait "${@:2}"; }
     local stressor=$STRESSOR_PID ready line status

@@ -1,4 +1,4 @@
-"""Part of selfcheck.sh: reads what the stand-in of PyTorch's allocator is and says.
+"""Part of selfcheck.sh: reads the USDT notes and snapshots of the stand-in of PyTorch's allocator.
 
     selfcheck_torch.py notes LIBRARY    its USDT notes, one a line
     selfcheck_torch.py snapshot         replies of `tsnapshot` and `info` on standard input
@@ -58,7 +58,7 @@ def wrong_in(segment):
 
 
 def wrong_with(device):
-    """Its sums are those of its segments and blocks."""
+    """Checks that its sums are those of its segments and blocks."""
     segments = device["segments"]
     for segment in segments:
         yield from wrong_in(segment)
@@ -81,7 +81,7 @@ def blocks_of(device):
 
 
 def print_snapshot():
-    """A line for each device, with the memory that CUDA says is taken from the first."""
+    """A line for each device, with the memory that CUDA reports as allocated from the first."""
     replies = sys.stdin.read().splitlines()
     for device in json.loads(next(line for line in replies if line.startswith("ok ["))[3:]):
         segments = device["segments"]

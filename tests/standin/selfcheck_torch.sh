@@ -3,7 +3,7 @@
 #
 # shellcheck disable=SC2154 # out is set by selfcheck.sh
 
-# What selfcheck_torch.py finds in the snapshot after COMMANDS, in one line.
+# selfcheck_torch.py's output for the snapshot after COMMANDS, in one line.
 snapshot() { # COMMANDS
     replies torchlike "$1; tsnapshot; setdevice 0; info" | python3 -B selfcheck_torch.py snapshot |
         paste -sd' '
@@ -42,7 +42,7 @@ check_torch_libraries() {
     done
 }
 
-# As PyTorch's constants have it: what a first request of a size reserves.
+# PyTorch's constants: the bytes that a first request of a size reserves.
 check_torch_sizes() {
     local bytes ordinary mapped
     while read -r bytes ordinary mapped; do
@@ -170,7 +170,7 @@ check_torch() {
     check_torch_programs
 }
 
-# With what is built in DIR.
+# With the programs built in DIR.
 check_torch_threads() { # DIR
     local settings
     for settings in '' expandable_segments:True; do

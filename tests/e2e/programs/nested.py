@@ -36,11 +36,11 @@ def evaluate():
 
 
 WAY = sys.argv[3]
-# What is called for the first time is unwound while the process is there: it must not be the last thing
-# that the process does.
+# A function called for the first time is unwound while the process lives: it must not be the last
+# action of the process.
 if WAY == "at once":
     evaluate()
-# Once called, code is specialised: other places in the interpreter call.
+# After the first call, code is specialised: the calls come from other places in the interpreter.
 train(int(sys.argv[2]))
 if WAY == "wait":
     print("ready", flush=True)

@@ -132,7 +132,7 @@ def classes(malloc):
     for _ in range(20):
         thing = Thing()
     Under()
-    # Often: each of these is specialised.
+    # Repeatedly, so that each of these is specialised.
     for _ in range(20):
         thing.value
         thing.absent

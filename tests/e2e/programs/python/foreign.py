@@ -46,7 +46,7 @@ def callbacks(malloc):
 
 @case
 def c_callbacks(malloc):
-    """Called by C code of no interpreter's, with the lock released around it and held."""
+    """Called by C code without an interpreter, with the lock released around it and held."""
     for library in (ctypes.CDLL, ctypes.PyDLL):
         libc = library(None)
         numbers = (ctypes.c_int * 3)(3, 1, 2)
@@ -116,7 +116,7 @@ outer()
 
 
 def interpreter():
-    """A function that runs a text in an interpreter of its own, if there can be one."""
+    """A function that runs a text in a subinterpreter, if there can be one."""
     with contextlib.suppress(ImportError):
         import _interpreters as module
 

@@ -29,7 +29,7 @@ def main(chosen):
                 function(malloc)
 
 
-# Opened for both: another end need not be there yet.
+# Opened for both: the other end may not be open yet.
 FIFO = open(os.open(sys.argv[2], os.O_RDWR), "rb", buffering=0)
 print("ready", os.getpid(), flush=True)
 FIFO.readline()

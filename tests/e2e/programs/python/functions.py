@@ -9,7 +9,7 @@ from telling import P, case, told
 def plain(malloc):
     malloc(P, told())
     for _ in range(100):
-        # Once it is specialised it is other code that runs.
+        # Once specialised, other code of the interpreter runs.
         malloc(P, told())
 
 

@@ -14,7 +14,7 @@ def asks(pointer, size):
 
 
 def foretold():
-    """The next size of which `asks` has said where it is allocated."""
+    """The next size whose line `asks` has reported."""
     return SIZES.pop(0) if IS_TOLD else 0
 
 

@@ -14,7 +14,7 @@ CASES = []
 
 
 class Pointer:
-    """Where an address is put: each thread has a place of its own."""
+    """The destination of an address: one for each thread."""
 
     @property
     def _as_parameter_(self):
@@ -48,7 +48,7 @@ def frames_of(frame):
 
 
 def tell(frames):
-    """Says what the next allocation is; gives its size."""
+    """Prints the next allocation; returns its size."""
     with LOCK:
         STATE["size"] += 1
         size = STATE["size"]
@@ -58,7 +58,7 @@ def tell(frames):
             "case": STATE["case"],
             "frames": frames,
         }
-        # One write each: threads write, too.
+        # One write each, as several threads write.
         os.write(1, json.dumps(truth).encode() + b"\n")
     return size
 
@@ -73,7 +73,7 @@ def run_made(malloc, source, file):
     space = {"malloc": malloc, "P": P, "told": told}
     exec(compile(source, file, "exec"), space)
     space["made"]()
-    # The code object, its names and its table are gone, and their places are used again.
+    # The code object, its names and its table are freed, and their memory is reused.
     space.clear()
 
 

@@ -1,4 +1,4 @@
-"""Makes tensors with PyTorch's allocator, and says from where.
+"""Makes tensors with PyTorch's allocator, and prints their stacks.
 
     tensors.py LIBRARY
 
@@ -19,7 +19,7 @@ allocator.gp_torch_free.argtypes = (ctypes.c_void_p,)
 
 
 def told(size, is_kept=True):
-    """Says that a tensor is made where it is called; gives the stream."""
+    """Prints that a tensor is made by the caller; returns the stream."""
     frame, frames = sys._getframe(1), []
     while frame:
         frames.append([frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno])
