@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use gpuprobe_wire::{Api, UNKNOWN_ID, flags};
 
-use crate::run::{Handed, Run, Setup, of};
+use crate::run::{CollectorRun, CollectorSetup, Handed, of};
 
 /// GPU work, excluding memory operations.
 const COMMANDS: &str = "module add mul; launch all 5; stream; launch add 7 stream=0; \
@@ -25,7 +25,7 @@ const VERSIONS: [(&str, u32); 6] = [
 ];
 
 /// Asserts that counts and bytes of the records equal the program's.
-fn agrees(run: &Run) {
+fn agrees(run: &CollectorRun) {
     let handed = &run.handed;
     let kernels = of!(handed, Kernel);
     let copies = of!(handed, Memcpy);
@@ -81,7 +81,9 @@ fn joined(handed: &Handed) {
 #[test]
 fn memory_records_of_every_version_match_the_program() {
     for (version, _) in VERSIONS {
-        let run = Setup::new("workload", MEMORY).version(version).run();
+        let run = CollectorSetup::new("workload", MEMORY)
+            .version(version)
+            .run();
         let run = run.unharmed().silent();
         let handed = run.handed.complete();
         joined(handed);
@@ -112,7 +114,9 @@ fn memory_records_of_every_version_match_the_program() {
 #[test]
 fn counts_of_every_version_match_the_program() {
     for (version, number) in VERSIONS {
-        let run = Setup::new("workload", COMMANDS).version(version).run();
+        let run = CollectorSetup::new("workload", COMMANDS)
+            .version(version)
+            .run();
         let run = run.unharmed().silent();
         agrees(&run);
         joined(run.handed.complete());
@@ -126,7 +130,10 @@ fn counts_of_every_version_match_the_program() {
 #[test]
 fn counts_are_the_same_for_every_backend() {
     for program in ["workload_static", "workload_driver", "workload_ptsz"] {
-        let run = Setup::new(program, COMMANDS).run().unharmed().silent();
+        let run = CollectorSetup::new(program, COMMANDS)
+            .run()
+            .unharmed()
+            .silent();
         agrees(&run);
         joined(run.handed.complete());
         let has_runtime = of!(run.handed, Api).iter().any(|call| call.domain == 2);
@@ -136,7 +143,10 @@ fn counts_are_the_same_for_every_backend() {
 
 #[test]
 fn records_have_the_fields_of_their_calls() {
-    let run = Setup::new("workload", COMMANDS).run().unharmed().silent();
+    let run = CollectorSetup::new("workload", COMMANDS)
+        .run()
+        .unharmed()
+        .silent();
     let handed = &run.handed;
     let names: HashSet<_> = of!(handed, Kernel)
         .iter()
@@ -186,7 +196,7 @@ fn records_have_the_fields_of_their_calls() {
 #[test]
 fn kernels_of_unloaded_modules_keep_their_names() {
     let commands = "module one; launch one 5; unload 0; module two; launch two 7";
-    let run = Setup::new("workload", commands)
+    let run = CollectorSetup::new("workload", commands)
         .faults("held")
         .run()
         .unharmed();
@@ -202,7 +212,7 @@ fn kernels_of_unloaded_modules_keep_their_names() {
 fn concurrent_threads_lose_no_records() {
     let storm = "module k; launchstorm 4 500; churn 4 200 64 10";
     for faults in ["", "threads"] {
-        let setup = Setup::new("workload", storm).faults(faults);
+        let setup = CollectorSetup::new("workload", storm).faults(faults);
         let run = setup.run().unharmed().silent();
         agrees(&run);
         let tids: HashSet<_> = of!(run.handed, Api).iter().map(|call| call.tid).collect();
@@ -214,11 +224,14 @@ fn concurrent_threads_lose_no_records() {
 #[test]
 fn graphs_are_recorded_whole_or_by_kernel() {
     let graph = "module k; stream; graph 3 5";
-    let run = Setup::new("workload", graph).run().unharmed().silent();
+    let run = CollectorSetup::new("workload", graph)
+        .run()
+        .unharmed()
+        .silent();
     let kernels = of!(run.handed, Kernel);
     assert_eq!(kernels.len() as u64, 3 * run.truth("graph_launches"));
     assert!(kernels.iter().all(|kernel| kernel.graph_node != 0));
-    let run = Setup::new("workload", graph)
+    let run = CollectorSetup::new("workload", graph)
         .kinds("kernel,graph")
         .run()
         .unharmed();
@@ -229,7 +242,7 @@ fn graphs_are_recorded_whole_or_by_kernel() {
 
 #[test]
 fn only_selected_kinds_are_collected() {
-    let setup = Setup::new("workload", COMMANDS).kinds("memcpy,memset");
+    let setup = CollectorSetup::new("workload", COMMANDS).kinds("memcpy,memset");
     let run = setup.run().unharmed().silent();
     assert_eq!(of!(run.handed, Memcpy).len() as u64, run.truth("copies"));
     assert_eq!(of!(run.handed, Memset).len() as u64, run.truth("sets"));
@@ -242,7 +255,7 @@ fn only_selected_kinds_are_collected() {
 #[test]
 fn peer_copies_have_both_devices() {
     for program in ["workload", "workload_driver"] {
-        let setup = Setup::new(program, "copy peer 4096 2; copy d2d 64");
+        let setup = CollectorSetup::new(program, "copy peer 4096 2; copy d2d 64");
         let run = setup.variable("STANDIN_DEVICES", "2").run().unharmed();
         agrees(&run);
         let copies = of!(run.handed, Memcpy);
@@ -268,7 +281,7 @@ fn peer_copies_have_both_devices() {
 fn pool_creation_trim_and_destruction_are_recorded() {
     let commands = "pool create; pool trim 0; pool destroy 0";
     for (version, _) in VERSIONS {
-        let run = Setup::new("workload", commands)
+        let run = CollectorSetup::new("workload", commands)
             .version(version)
             .run()
             .unharmed();
@@ -284,7 +297,7 @@ fn pool_creation_trim_and_destruction_are_recorded() {
 #[test]
 fn failed_calls_have_their_result() {
     let commands = "alloc 900000000000000; fail cuMemcpyHtoD_v2 1 719; copy h2d 64";
-    let run = Setup::new("workload", commands).run();
+    let run = CollectorSetup::new("workload", commands).run();
     let failed = |name: &str| -> Vec<_> {
         let named = |call: &Api| run.handed.functions[&(call.domain, call.cbid)].contains(name);
         let calls = of!(run.handed, Api).into_iter();
@@ -300,7 +313,7 @@ fn failed_calls_have_their_result() {
 
 #[test]
 fn nvtx_and_external_correlation_records_are_passed_over() {
-    let run = Setup::new("workload", "alloc 64")
+    let run = CollectorSetup::new("workload", "alloc 64")
         .faults("extras")
         .run()
         .unharmed();

@@ -5,16 +5,19 @@ use std::collections::HashSet;
 use gpuprobe_wire::{SETTINGS_VARIABLE, Settings, TEXT_MAX, flags};
 
 use crate::harness::standin::standin;
-use crate::run::{Run, Setup, of};
+use crate::run::{CollectorRun, CollectorSetup, of};
 
 const WORK: &str = "module k; launch k 200; copy h2d 64 3; alloc 100";
 
-fn with(faults: &str) -> Run {
-    Setup::new("workload", WORK).faults(faults).run().unharmed()
+fn with(faults: &str) -> CollectorRun {
+    CollectorSetup::new("workload", WORK)
+        .faults(faults)
+        .run()
+        .unharmed()
 }
 
 /// Asserts that nothing is collected and that exactly one message contains `text`.
-fn off(setup: Setup, text: &str) {
+fn off(setup: CollectorSetup, text: &str) {
     let run = setup.run().unharmed().says(text);
     assert_eq!(run.truth("launches"), 200);
     assert!(run.handed.headers.is_empty());
@@ -22,7 +25,7 @@ fn off(setup: Setup, text: &str) {
 
 #[test]
 fn program_runs_on_without_a_working_cupti() {
-    let work = || Setup::new("workload", WORK);
+    let work = || CollectorSetup::new("workload", WORK);
     off(work().faults("in_use"), "another profiler");
     off(work().faults("in_use").version("11.8"), "another profiler");
     off(work().faults("not_initialized"), "NOT_INITIALIZED (15)");
@@ -51,7 +54,7 @@ fn program_runs_on_without_a_working_cupti() {
 
 #[test]
 fn invalid_settings_are_reported_and_absent_ones_are_not() {
-    let work = || Setup::new("workload", WORK);
+    let work = || CollectorSetup::new("workload", WORK);
     off(
         work().variable(SETTINGS_VARIABLE, "kinds=colors"),
         "\"colors\": expected one of",
@@ -62,7 +65,7 @@ fn invalid_settings_are_reported_and_absent_ones_are_not() {
 
 #[test]
 fn serialised_kernel_records_are_the_fallback() {
-    let setup = Setup::new("workload", WORK).kinds("kernel,memcpy");
+    let setup = CollectorSetup::new("workload", WORK).kinds("kernel,memcpy");
     let run = setup.faults("refused=10").run().unharmed().silent();
     let kernels = of!(run.handed, Kernel);
     assert_eq!(kernels.len(), 200);
@@ -80,7 +83,7 @@ fn unsupported_kind_is_reported_and_the_others_are_collected() {
 fn records_dropped_by_cupti_are_counted() {
     let whole = with("");
     let run = with("dropped=7");
-    let records = |run: &Run| run.handed.records.len() as u64;
+    let records = |run: &CollectorRun| run.handed.records.len() as u64;
     let dropped = run.handed.last().dropped;
     assert!(dropped > 50);
     assert_eq!(records(&run) + dropped, records(&whole));
@@ -91,7 +94,7 @@ fn records_dropped_by_cupti_are_counted() {
 /// dropped records add up.
 #[test]
 fn overflowing_buffers_lose_only_counted_records() {
-    let setup = Setup::new("workload", "module k; launchstorm 4 5000")
+    let setup = CollectorSetup::new("workload", "module k; launchstorm 4 5000")
         .settings(Settings {
             buffer_bytes: 64 << 10,
             flush_ms: 60_000,
@@ -149,7 +152,7 @@ fn missing_cupti_times_are_zero() {
 #[test]
 fn unknown_cupti_version_gives_the_common_fields() {
     let run = with("strange_version").says("CUPTI 15.0 is newer than this gpuprobe");
-    let seen = |run: &Run| -> Vec<_> {
+    let seen = |run: &CollectorRun| -> Vec<_> {
         let kernels = of!(run.handed, Kernel).into_iter();
         kernels
             .map(|kernel| (kernel.grid, kernel.block, kernel.stream, kernel.name))
@@ -169,7 +172,7 @@ fn buffers_completed_at_exit_are_delivered() {
 #[test]
 fn cupti_with_fewer_functions_suffices() {
     let bare = standin().path("cupti_bare/libcupti.so.13");
-    let setup = Setup::new("workload", WORK).variable("GPUPROBE_CUPTI", bare);
+    let setup = CollectorSetup::new("workload", WORK).variable("GPUPROBE_CUPTI", bare);
     let run = setup.run().unharmed().silent();
     assert_eq!(of!(run.handed, Kernel).len(), 200);
     let header = run.handed.complete().last();

@@ -6,8 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod counts;
+mod discovery;
 mod faults;
-mod found;
 mod harness;
-mod lives;
+mod lifecycle;
 mod run;

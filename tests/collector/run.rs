@@ -36,12 +36,12 @@ fn collector() -> &'static Path {
 }
 
 /// Configuration of a run.
-pub(crate) struct Setup {
+pub(crate) struct CollectorSetup {
     command: Command,
     folder: TempDir,
 }
 
-impl Setup {
+impl CollectorSetup {
     /// A run of the stand-in workload `program` with `commands`.
     pub(crate) fn new(program: &str, commands: &str) -> Self {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -104,15 +104,15 @@ impl Setup {
     }
 
     /// Runs the workload to its exit.
-    pub(crate) fn run(self) -> Run {
+    pub(crate) fn run(self) -> CollectorRun {
         self.start().end()
     }
 
     /// Starts the workload; further commands can be written to its standard input.
-    pub(crate) fn start(mut self) -> Running {
+    pub(crate) fn start(mut self) -> RunningWorkload {
         let mut child = self.command.spawn().unwrap();
         let stdin = child.stdin.take();
-        Running {
+        RunningWorkload {
             child,
             stdin,
             folder: self.folder,
@@ -121,13 +121,13 @@ impl Setup {
 }
 
 /// A running workload.
-pub(crate) struct Running {
+pub(crate) struct RunningWorkload {
     child: Child,
     stdin: Option<ChildStdin>,
     folder: TempDir,
 }
 
-impl Drop for Running {
+impl Drop for RunningWorkload {
     fn drop(&mut self) {
         // The process has exited unless the test failed.
         let _gone = self.child.kill();
@@ -135,7 +135,7 @@ impl Drop for Running {
     }
 }
 
-impl Running {
+impl RunningWorkload {
     pub(crate) fn stdin(&mut self) -> &mut ChildStdin {
         self.stdin.as_mut().unwrap()
     }
@@ -160,7 +160,7 @@ impl Running {
     }
 
     /// Closes standard input and waits for the exit.
-    pub(crate) fn end(mut self) -> Run {
+    pub(crate) fn end(mut self) -> CollectorRun {
         drop(self.stdin.take());
         let stdout = read_in_thread(self.child.stdout.take());
         let stderr = read_in_thread(self.child.stderr.take());
@@ -172,7 +172,7 @@ impl Running {
             assert!(Instant::now() < deadline, "the program does not end");
             std::thread::sleep(Duration::from_millis(2));
         };
-        Run {
+        CollectorRun {
             status,
             stdout: stdout.join().unwrap(),
             stderr: stderr.join().unwrap(),
@@ -194,14 +194,14 @@ fn read_in_thread(
 }
 
 /// The output of a workload that has exited.
-pub(crate) struct Run {
+pub(crate) struct CollectorRun {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) handed: Handed,
 }
 
-impl Run {
+impl CollectorRun {
     /// The program's own counts, by name.
     pub(crate) fn truth(&self, field: &str) -> u64 {
         let done = self

@@ -146,7 +146,7 @@ fn root_a_process_without_cuda_is_waited_for() {
 
 #[test]
 fn root_late_loaded_library_is_attached_host_wide() {
-    let _shared = crate::harness::system_wide();
+    let _shared = crate::harness::host_wide();
     let copy = crate::harness::OwnCopy::new();
     let mut workload = Workload::start(Backend::Dlopen);
     let mut gpuprobe = Setup::everything().interval("50ms").start();

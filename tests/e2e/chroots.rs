@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::harness::{
-    Backend, Family, Gpuprobe, OwnCopy, Root, Setup, Workload, system_wide, wait_for,
+    Backend, Family, Gpuprobe, OwnCopy, Root, Setup, Workload, host_wide, wait_for,
 };
 
 #[test]
@@ -62,7 +62,7 @@ fn until_seen(workload: &mut Workload, gpuprobe: &Gpuprobe) {
 
 #[test]
 fn root_new_containers_are_traced_host_wide() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let mut gpuprobe = Setup::everything().interval("50ms").start();
     // Each with a loader, a C library and CUDA libraries that gpuprobe has not attached to.
     let roots: Vec<_> = (0..8).map(|_| Root::new()).collect();

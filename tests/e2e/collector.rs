@@ -10,7 +10,7 @@ use std::path::Path;
 mod run;
 
 use crate::harness::{copy_program, standin};
-use run::{Setup, of};
+use run::{CollectorSetup, of};
 
 const WORK: &str = "module k; launch k 3";
 
@@ -26,7 +26,7 @@ fn root_libcupti_of_another_user_is_not_loaded() {
     }
     let run = || {
         let program = build.join("workload");
-        let setup = Setup::new(program.to_str().unwrap(), WORK).without("GPUPROBE_CUPTI");
+        let setup = CollectorSetup::new(program.to_str().unwrap(), WORK).without("GPUPROBE_CUPTI");
         setup.run().unharmed()
     };
     for (top, folder) in [
@@ -93,7 +93,7 @@ fn root_libcupti_of_the_programs_owner_is_loaded() {
     for file in [&library, &program] {
         chown(file, Some(4_241), Some(4_242)).unwrap();
     }
-    let setup = Setup::new(program.to_str().unwrap(), WORK).without("GPUPROBE_CUPTI");
+    let setup = CollectorSetup::new(program.to_str().unwrap(), WORK).without("GPUPROBE_CUPTI");
     let run = setup.run().unharmed().silent();
     assert_eq!(of!(run.handed, Kernel).len(), 3);
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use nix::sys::signal::Signal;
 
 use crate::harness::{
-    Backend, Gpuprobe, OwnCopy, Report, Setup, Workload, standin, system_wide, wait_for,
+    Backend, Gpuprobe, OwnCopy, Report, Setup, Workload, host_wide, standin, wait_for,
 };
 
 /// Devices of a process that chose them before gpuprobe attached. With a single GPU on the host,
@@ -254,7 +254,7 @@ fn root_late_attach_device_is_unknown_below_the_seen_context_stack() {
 
 #[test]
 fn root_devices_beyond_a_full_context_map_are_unknown() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let mut gpuprobe = Setup::everything()
         .interval("100ms")
         .args(["--map-entries", "late_views=1"])

@@ -1,7 +1,7 @@
 //! Every call is counted once, by every API layer and attach mode.
 
 use crate::harness::report::Totals;
-use crate::harness::{Backend, OwnCopy, Report, Setup, Workload, system_wide};
+use crate::harness::{Backend, OwnCopy, Report, Setup, Workload, host_wide};
 
 const EIGHT_MIB: u64 = 8 << 20;
 
@@ -94,7 +94,7 @@ fn attached_late(kind: &str) {
 }
 
 fn system_wide_with(kind: &str) {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let copy = OwnCopy::for_attach(kind);
     let start = |backend| {
         let mut workload = Workload::of(&copy, backend);

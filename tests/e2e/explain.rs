@@ -46,16 +46,16 @@ fn planted(folder: &Path) -> PathBuf {
 }
 
 /// A running program, killed on drop.
-struct Running(Child);
+struct ExplainedProgram(Child);
 
-impl Drop for Running {
+impl Drop for ExplainedProgram {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Running {
+impl ExplainedProgram {
     /// Starts the program and waits until it has loaded CUDA.
     fn start(program: &Path) -> Self {
         let mut child = Command::new(program)
@@ -132,7 +132,7 @@ fn report_of(output: &Output) -> Value {
 fn a_running_program_is_explained() {
     let folder = TempDir::new().unwrap();
     let program = planted(folder.path());
-    let running = Running::start(&program);
+    let running = ExplainedProgram::start(&program);
     let pid = running.0.id().to_string();
     let live = ["explain", "--pid", &pid, "--duration", WATCHED];
     let output = gpuprobe(&[&live[..], &["--format", "json", "--fail-on", "growing"]].concat());
@@ -212,7 +212,7 @@ fn explained(mut workload: Workload, every: Duration, round: impl Fn(u32) -> Str
     let pid = workload.pid.to_string();
     // Some memory is allocated before tracing starts.
     workload.play(&round(0));
-    let mut explain = Running(
+    let mut explain = ExplainedProgram(
         Command::new(BINARY)
             .args(["explain", "--format", "json", "--pid", &pid])
             .args(["--duration", WATCHED])

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::harness::report::{list, number};
 use crate::harness::{
-    Backend, Cgroup, Family, Gpuprobe, Member, Report, Setup, Truth, standin, system_wide,
+    Backend, Cgroup, Family, Gpuprobe, Member, Report, Setup, Truth, host_wide, standin,
 };
 
 const UID: u32 = 54_321;
@@ -143,7 +143,7 @@ fn root_containers_and_cgroups_are_filtered() {
 
 #[test]
 fn root_host_wide_reports_only_matching_processes() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let cgroup = Cgroup::new();
     let name = format!("only{}", std::process::id());
     let script = format!("@other & ({} exec @{name}) & wait", cgroup.enter());

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::harness::gpuprobe::{BINARY, NOTHING};
 use crate::harness::{Backend, Setup, standin};
-use crate::owners::Program;
+use crate::owners::OwnerProgram;
 
 /// Exit status of a run with leaks.
 const LEAKED: i32 = 100;
@@ -34,9 +34,9 @@ fn ending(setup: Setup, arguments: &[&str]) -> (i32, Vec<String>) {
     (status, lines.collect())
 }
 
-struct Folder(TempDir);
+struct GateFolder(TempDir);
 
-impl Folder {
+impl GateFolder {
     fn new() -> Self {
         Self(TempDir::new().unwrap())
     }
@@ -97,7 +97,7 @@ fn root_leaks_of_children_count() {
 
 #[test]
 fn root_caches_of_libraries_and_frameworks_are_no_leak() {
-    let program = Program::new();
+    let program = OwnerProgram::new();
     let (status, said) = ending(
         Setup::command(program.run([1000, 30_000, 20_000, 4000])),
         &[],
@@ -146,7 +146,7 @@ fn root_tensors_are_checked_instead_of_their_segments() {
 
 #[test]
 fn root_baseline_suppresses_known_leaks() {
-    let folder = Folder::new();
+    let folder = GateFolder::new();
     let baseline = folder.text("earlier.json");
     let mut earlier = run("alloc 4096 3; exit").spawn();
     assert_eq!(earlier.exit_code(), 0);
@@ -172,9 +172,9 @@ fn root_baseline_suppresses_known_leaks() {
 
 #[test]
 fn root_ignored_and_suppressed_sites_are_no_leak() {
-    let folder = Folder::new();
+    let folder = GateFolder::new();
     let file = folder.text("known.supp");
-    let program = Program::new();
+    let program = OwnerProgram::new();
     let command = || Setup::command(program.run([1000, 3000, 2000, 4000]));
     let (status, said) = ending(command(), &["--ignore", "train_a?p"]);
     assert_eq!(status, 0, "{said:#?}");
@@ -221,7 +221,7 @@ fn cases(file: &Path) -> Vec<(String, String, String)> {
 
 #[test]
 fn root_each_leak_is_a_failed_test_in_junit_xml() {
-    let folder = Folder::new();
+    let folder = GateFolder::new();
     let file = folder.text("out.xml");
     let (status, _) = ending(run("alloc 4096 3; pinned 8192; exit"), &["--junit", &file]);
     assert_eq!(status, LEAKED);
@@ -249,7 +249,7 @@ fn root_each_leak_is_a_failed_test_in_junit_xml() {
 
 #[test]
 fn root_recording_gives_the_same_leaks() {
-    let folder = Folder::new();
+    let folder = GateFolder::new();
     let file = folder.text("run.sqlite");
     let (status, said) = ending(run("alloc 4096 3; exit"), &["--record", &file]);
     assert_eq!(status, LEAKED);

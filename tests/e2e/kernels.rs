@@ -15,7 +15,7 @@ use gpuprobe_stacks::reader::Reader;
 
 use crate::harness::standin::OwnCopy;
 use crate::harness::talk::Talk;
-use crate::harness::{Backend, Report, Setup, Truth, Workload, standin, system_wide};
+use crate::harness::{Backend, Report, Setup, Truth, Workload, host_wide, standin};
 
 const ALL: [&str; 3] = ["--memleak", "--cudatrace", "--bandwidth-util"];
 
@@ -87,7 +87,7 @@ fn root_a_running_process_is_exact_until_it_is_killed() {
 
 #[test]
 fn root_host_wide_with_late_library_is_exact() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let mut before = Workload::start(Backend::Driver);
     let mut gpuprobe = Setup::everything().start();
     let mut after = Workload::start(Backend::Shared);

@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::fairness::Hog;
 use crate::harness::child::Guarded;
 use crate::harness::report::number;
 use crate::harness::talk::Talk;
-use crate::harness::{Backend, Family, OwnCopy, Setup, alone, standin, system_wide};
-use crate::shares::Hog;
+use crate::harness::{Backend, Family, OwnCopy, Setup, alone, host_wide, standin};
 
 /// A pair of calls each millisecond, for a second and a half.
 const PACE: &str = "pace 2000 1.5 64";
@@ -78,7 +78,7 @@ fn root_library_is_probed_soon_with_children() {
 
 #[test]
 fn root_library_is_probed_soon_host_wide() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let copy = OwnCopy::new();
     let library = copy.standin().runtime();
     let setup = |_| Setup::everything().args(["--comm", "everything"]);

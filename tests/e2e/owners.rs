@@ -10,11 +10,11 @@ use crate::harness::report::list;
 use crate::harness::{Setup, standin};
 
 /// A folder with a program, `train_app`, and its shared libraries.
-pub(crate) struct Program {
+pub(crate) struct OwnerProgram {
     folder: TempDir,
 }
 
-impl Program {
+impl OwnerProgram {
     pub(crate) fn new() -> Self {
         let program = Self {
             folder: TempDir::new().unwrap(),
@@ -88,7 +88,7 @@ fn owner(name: &str, bytes: u64) -> Value {
 
 #[test]
 fn root_memory_belongs_to_the_requesting_library() {
-    let program = Program::new();
+    let program = OwnerProgram::new();
     let command = program.run([1000, 30_000, 20_000, 4000]);
     // However few sites are listed.
     let mut gpuprobe = Setup::command(command).args(["--top", "1"]).start();
@@ -110,7 +110,7 @@ fn root_memory_belongs_to_the_requesting_library() {
 
 #[test]
 fn root_without_call_stacks_owners_are_unknown() {
-    let program = Program::new();
+    let program = OwnerProgram::new();
     let command = program.run([1000, 30_000, 20_000, 4000]);
     let setup = Setup::command(command).args(["--stacks", "off"]);
     let report = setup.start().final_report();
@@ -122,7 +122,7 @@ fn root_without_call_stacks_owners_are_unknown() {
 
 #[test]
 fn root_the_text_names_owners_and_a_recording_has_them() {
-    let program = Program::new();
+    let program = OwnerProgram::new();
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("run.sqlite");
     let file = file.to_str().unwrap();

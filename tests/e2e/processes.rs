@@ -2,10 +2,10 @@
 
 use nix::sys::signal::{Signal, kill};
 
+use crate::fairness::Hog;
 use crate::harness::child::raw;
 use crate::harness::report::{Totals, number};
-use crate::harness::{Backend, Report, Setup, Truth, Workload, alone, standin, system_wide};
-use crate::shares::Hog;
+use crate::harness::{Backend, Report, Setup, Truth, Workload, alone, host_wide, standin};
 
 /// Splits `PID status=N live=...` into the PID, the exit status and the totals.
 fn child_of(reply: &str) -> (u32, String, Truth) {
@@ -143,7 +143,7 @@ fn root_a_leak_is_reported_once_and_again_at_the_end() {
 
 #[test]
 fn root_killed_process_is_in_the_last_host_wide_report() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let mut workload = Workload::start(Backend::Shared);
     workload.say("freenull");
     let mut gpuprobe = Setup::everything().interval("50ms").start();

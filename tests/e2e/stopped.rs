@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::harness::standin::compiled;
 use crate::harness::talk::Talk;
 use crate::harness::transcript::Transcript;
-use crate::harness::{Backend, OwnCopy, Setup, Workload, said, system_wide, wait_for};
+use crate::harness::{Backend, OwnCopy, Setup, Workload, host_wide, said, wait_for};
 
 /// A program that starts others and observes whether they are stopped.
 pub(crate) fn parent() -> String {
@@ -79,7 +79,7 @@ fn root_children_of_attached_processes_are_never_stopped() {
 
 #[test]
 fn root_host_wide_stops_no_process() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let parent = Workload::spawn(&mut Command::new(parent()));
     nobody_is_stopped(parent, Setup::everything());
 }

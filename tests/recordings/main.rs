@@ -3,10 +3,10 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod activity;
+mod all_modes;
 mod bad;
 #[path = "../untrusted/corpus.rs"]
 mod corpus;
-mod everything;
 mod export;
 mod golden;
 mod incidents;

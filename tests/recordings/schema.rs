@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::replay::replay;
 use crate::untrusted::{SEEDS, seed};
 use crate::validator::{DOCUMENT, check, complaint};
-use crate::{Folder, everything, report, stacks};
+use crate::{Folder, all_modes, report, stacks};
 
 /// Report arguments for files.
 const QUESTIONS: [&str; 21] = [
@@ -75,7 +75,7 @@ pub(crate) fn replays(file: &Path) -> Vec<Value> {
 fn of_everything() -> Vec<Value> {
     let folder = Folder::new();
     let file = folder.path("everything.sqlite");
-    everything::record(&file);
+    all_modes::record(&file);
     let mut written = answers(&file);
     written.extend(replays(&file));
     written

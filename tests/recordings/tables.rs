@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::{Folder, gpuprobe, report, report_json};
 
-type Row = HashMap<String, String>;
+type TableRow = HashMap<String, String>;
 
 /// The real export with NVTX ranges added.
 fn with_ranges(folder: &Folder) -> PathBuf {
@@ -47,7 +47,7 @@ fn with_ranges(folder: &Folder) -> PathBuf {
     file
 }
 
-fn table(file: &Path, question: &str) -> Vec<Row> {
+fn table(file: &Path, question: &str) -> Vec<TableRow> {
     let written = report(file, &[question, "--format", "csv"]);
     let mut rows = csv::Reader::from_reader(written.as_bytes());
     rows.deserialize().map(Result::unwrap).collect()
@@ -71,7 +71,11 @@ fn durations(file: &Path, sql: &str) -> HashMap<String, Vec<u64>> {
 }
 
 /// Asserts that `rows` have each name of `expected`, with its figures.
-fn agree(rows: &[Row], name: impl Fn(&Row) -> String, expected: &HashMap<String, Vec<u64>>) {
+fn agree(
+    rows: &[TableRow],
+    name: impl Fn(&TableRow) -> String,
+    expected: &HashMap<String, Vec<u64>>,
+) {
     assert_eq!(rows.len(), expected.len(), "{rows:?}");
     let all: u64 = expected.values().flatten().sum();
     let totals: Vec<u64> = rows.iter().map(total).collect();
@@ -108,7 +112,7 @@ fn agree(rows: &[Row], name: impl Fn(&Row) -> String, expected: &HashMap<String,
     }
 }
 
-fn total(row: &Row) -> u64 {
+fn total(row: &TableRow) -> u64 {
     let found = row.get("total_ns").or(row.get("gpu_ns"));
     found.unwrap().parse().unwrap()
 }
@@ -133,7 +137,7 @@ fn kernels_calls_waits_and_ranges_match_sql() {
          \"end\" - start FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds s ON s.id = nameId \
          WHERE eventClass IN (0, 1)",
     );
-    let name = |row: &Row| format!("{} {}", row["domain"], row["function"]);
+    let name = |row: &TableRow| format!("{} {}", row["domain"], row["function"]);
     agree(&table(&file, "--calls"), name, &calls);
     let waits = durations(
         &file,
@@ -147,7 +151,7 @@ fn kernels_calls_waits_and_ranges_match_sql() {
          WHERE n.eventType IN (59, 60) AND n.\"end\" IS NOT NULL",
     );
     assert_eq!(ranges[":step"].len(), 500);
-    let name = |row: &Row| format!("{}:{}", row["domain"], row["range"]);
+    let name = |row: &TableRow| format!("{}:{}", row["domain"], row["range"]);
     agree(&table(&file, "--nvtx"), name, &ranges);
     let text = report(&file, &["--nvtx", "--top", "2"]);
     assert!(text.starts_with("NVTX ranges: 1000, "), "{text}");
@@ -334,7 +338,7 @@ fn diff_has_one_line_per_site() {
     );
     let csv = diff(&["--format", "csv"]);
     let mut csv = csv::Reader::from_reader(csv.as_bytes());
-    let rows: Vec<Row> = csv.deserialize().map(Result::unwrap).collect();
+    let rows: Vec<TableRow> = csv.deserialize().map(Result::unwrap).collect();
     assert_eq!(rows[0]["delta"], "4194304");
     assert_eq!(rows[0]["label"], "all_shared: main");
     let same = report(&before, &["--diff", before.to_str().unwrap()]);

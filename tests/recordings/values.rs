@@ -16,7 +16,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::replay::{self, PID, call, row};
 use crate::schema::{answers, is_map, replays};
 use crate::untrusted::{SEEDS, seed};
-use crate::{Folder, everything, incidents, python, report, report_json, scene, stacks, tensors};
+use crate::{Folder, all_modes, incidents, python, report, report_json, scene, stacks, tensors};
 
 /// A function that records a scene.
 type Record = fn(&Path);
@@ -31,7 +31,7 @@ const SCENES: [(&str, Record); 12] = [
     ("launches", scene::launches),
     ("copies", scene::copies),
     ("activity", scene::activity),
-    ("everything", everything::record),
+    ("everything", all_modes::record),
     ("stacks", stacks::record_run),
     ("tensors", |path| tensors::record_scene(path, 5)),
     ("python", python::scene::record),

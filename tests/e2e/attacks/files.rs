@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::harness::child::Guarded;
-use crate::harness::{Backend, Family, OwnCopy, Setup, Workload, system_wide, wait_for};
+use crate::harness::{Backend, Family, OwnCopy, Setup, Workload, host_wide, wait_for};
 
 /// A process in mount and user namespaces of its own that maps a library under the file name of
 /// another role.
@@ -30,7 +30,7 @@ fn imitate(library: &str, name: &str, folder: &TempDir) -> Guarded {
 
 #[test]
 fn root_library_bind_mounted_under_another_name_is_probed_in_its_own_role() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let (copy, folder) = (OwnCopy::new(), TempDir::new().unwrap());
     let driver = copy.standin().path("libcuda.so.1");
     let runtime = copy.standin().path("libcudart.so.12");
@@ -80,7 +80,7 @@ fn free_blocks(pid: u32, folder: &str) -> u64 {
 
 #[test]
 fn root_unmapped_files_are_detached() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let (copy, folder) = (OwnCopy::new(), TempDir::new().unwrap());
     let original = copy.standin().path("");
     let (original, folder) = (original.to_str().unwrap(), folder.path().to_str().unwrap());

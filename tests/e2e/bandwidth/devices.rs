@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{COPIES, Row, copies_of, row};
+use super::{COPIES, CopyRow, copies_of, row};
 use crate::harness::{Backend, Setup, standin};
 
 const BOTH: [&str; 2] = ["--memleak", "--bandwidth-util"];
@@ -66,7 +66,7 @@ fn peer_to_peer<const N: usize>(
         u64::from_str_radix(&address[2..], 16).unwrap()
     };
     let (first, second) = (block(0), block(1));
-    let mut expected: Vec<Row<'_>> = Vec::new();
+    let mut expected: Vec<CopyRow<'_>> = Vec::new();
     for (kind, function, recorded) in functions {
         for (to, from, direction) in [
             (second, first, "P2P"),

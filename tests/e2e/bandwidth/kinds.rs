@@ -1,6 +1,6 @@
 //! Every copy function of the driver: bytes, direction, and whether the call waits for the copy.
 
-use super::{Row, check, each_copy, host_address};
+use super::{CopyRow, check, each_copy, host_address};
 use crate::harness::{Backend, Workload};
 
 /// A function without unified addressing: the workload's command, the function, the suffix of its
@@ -70,7 +70,7 @@ fn size(number: usize) -> u64 {
 fn root_every_driver_copy_function_is_decoded() {
     let settings = [("STANDIN_DEVICES", "2"), ("STANDIN_COPY_GBPS", "0")];
     let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
-    let mut expected: Vec<Row<'_>> = Vec::new();
+    let mut expected: Vec<CopyRow<'_>> = Vec::new();
     let (report, copies) = each_copy(&mut workload, &[], |workload| {
         for (number, (kind, function, suffix, direction, mode)) in PLAIN.iter().enumerate() {
             let bytes = size(number);
@@ -104,7 +104,7 @@ fn root_direction_of_unified_addressing_follows_the_memory_type() {
     let settings = [("STANDIN_COPY_GBPS", "0")];
     let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
     let host = host_address(workload.pid);
-    let mut expected: Vec<Row<'_>> = Vec::new();
+    let mut expected: Vec<CopyRow<'_>> = Vec::new();
     let (report, copies) = each_copy(&mut workload, &[], |workload| {
         let device = workload.say("alloc 1048576");
         let device = u64::from_str_radix(&device[2..], 16).unwrap();
@@ -131,7 +131,7 @@ fn root_direction_follows_memory_live_during_the_copy() {
     let settings = [("STANDIN_COPY_GBPS", "0")];
     let mut workload = Workload::spawn(&mut Workload::command(Backend::Driver, &settings));
     let host = host_address(workload.pid);
-    let mut expected: Vec<Row<'_>> = Vec::new();
+    let mut expected: Vec<CopyRow<'_>> = Vec::new();
     let (report, copies) = each_copy(&mut workload, &[], |workload| {
         // Device memory is allocated before each copy and freed after it.
         workload.say(&format!("copy default-h2d 100000 src={host}"));

@@ -65,16 +65,16 @@ fn host_address(pid: u32) -> u64 {
 }
 
 /// Function, direction, mode and bytes of a copy.
-type Row<'a> = (&'a str, &'a str, &'a str, u64);
+type CopyRow<'a> = (&'a str, &'a str, &'a str, u64);
 
-fn row(copy: &Value) -> Row<'_> {
+fn row(copy: &Value) -> CopyRow<'_> {
     let text = |key: &str| copy[key].as_str().unwrap();
     let bytes = copy["bytes"].as_u64().unwrap();
     (text("api"), text("direction"), text("mode"), bytes)
 }
 
 /// Asserts that the copies are these, in this order, and that the report sums them.
-fn check(report: &Report, pid: u32, copies: &[Value], expected: &[Row<'_>]) {
+fn check(report: &Report, pid: u32, copies: &[Value], expected: &[CopyRow<'_>]) {
     let found: Vec<_> = copies.iter().map(row).collect();
     for (found, expected) in found.iter().zip(expected) {
         assert_eq!(found, expected);

@@ -1,6 +1,6 @@
 //! Copies traced at the runtime, and the driver calls that the runtime makes for them.
 
-use super::{Row, check, each_copy, host_address};
+use super::{CopyRow, check, each_copy, host_address};
 use crate::harness::{Backend, Workload};
 
 const RUNTIME: [&str; 2] = ["--api", "runtime"];
@@ -45,7 +45,7 @@ fn workload() -> Workload {
 #[test]
 fn root_every_copy_function_of_the_runtime_is_counted_once() {
     let mut workload = workload();
-    let mut expected: Vec<Row<'_>> = Vec::new();
+    let mut expected: Vec<CopyRow<'_>> = Vec::new();
     let (report, copies) = each_copy(&mut workload, &RUNTIME, |workload| {
         for (number, (kind, function, suffix, direction, mode)) in FUNCTIONS.iter().enumerate() {
             let bytes = 65_536 + 8 * (number as u64 + 1);
@@ -90,7 +90,7 @@ fn root_unified_addressing_in_the_runtime_has_directions() {
 #[test]
 fn root_sets_of_the_runtime_are_counted_once() {
     let mut workload = workload();
-    let mut expected: Vec<Row<'_>> = Vec::new();
+    let mut expected: Vec<CopyRow<'_>> = Vec::new();
     let (report, copies) = each_copy(&mut workload, &RUNTIME, |workload| {
         for (function, suffix) in [("cudaMemset", "_ptds"), ("cudaMemsetAsync", "_ptsz")] {
             for twin in ["", suffix] {

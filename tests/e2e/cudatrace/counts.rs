@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{KERNELS, LAUNCHES, traced};
 use crate::harness::talk::Talk;
-use crate::harness::{Backend, OwnCopy, Report, Setup, Workload, said, system_wide};
+use crate::harness::{Backend, OwnCopy, Report, Setup, Workload, host_wide, said};
 
 const BACKENDS: [Backend; 3] = [Backend::Shared, Backend::Static, Backend::Driver];
 
@@ -99,7 +99,7 @@ fn attached_late(kind: &str) {
 }
 
 fn system_wide_with(kind: &str) {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let copy = OwnCopy::for_attach(kind);
     let mut early: Vec<_> = BACKENDS.map(|b| (b, Workload::of(&copy, b))).into();
     for (_, workload) in &mut early {

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::{LAUNCHES, name, traced};
 use crate::harness::report::number;
-use crate::harness::{Backend, Root, Setup, Workload, said, standin, system_wide};
+use crate::harness::{Backend, Root, Setup, Workload, host_wide, said, standin};
 
 /// A workload without address space randomisation: its addresses are the same in every run.
 fn at_fixed_addresses() -> Workload {
@@ -19,7 +19,7 @@ fn at_fixed_addresses() -> Workload {
 
 #[test]
 fn root_equal_handles_of_two_processes_do_not_mix() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let mut workloads = [at_fixed_addresses(), at_fixed_addresses()];
     let mut gpuprobe = Setup::everything().modes(LAUNCHES).start();
     let mut handles = Vec::new();
@@ -79,7 +79,7 @@ impl Drop for Overlay {
 
 #[test]
 fn root_a_library_in_two_overlays_is_one() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let image = Root::new();
     let containers = [Overlay::over(&image), Overlay::over(&image)];
     let mut first = containers[0].start();

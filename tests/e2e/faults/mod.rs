@@ -4,12 +4,12 @@
 mod clock;
 mod full;
 pub(crate) mod held;
-mod leaving;
+mod nonlocal_exits;
 mod reader;
 mod reload;
 mod reuse;
-mod same;
 mod terminal;
+mod transparency;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

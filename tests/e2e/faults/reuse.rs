@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::Programs;
 use crate::harness::report::number;
-use crate::harness::{Backend, Setup, Workload, standin, system_wide};
+use crate::harness::{Backend, Setup, Workload, host_wide, standin};
 
 #[test]
 fn root_pid_reuse_gives_separate_process_entries() {
@@ -36,7 +36,7 @@ fn root_pid_reuse_gives_separate_process_entries() {
 
 #[test]
 fn root_host_wide_pid_reuse_starts_a_new_entry() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let programs = Programs::built(&["reuse.c"]);
     let workload = standin().program(Backend::Shared);
     let mut reuse = Command::new(programs.path("reuse"));

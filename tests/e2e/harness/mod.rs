@@ -9,11 +9,11 @@ pub(crate) mod nvml;
 pub(crate) mod objects;
 pub(crate) mod report;
 mod root;
+mod schedule;
 pub(crate) mod standin;
 pub(crate) mod talk;
 pub(crate) mod transcript;
 pub(crate) mod truth;
-mod turns;
 mod work;
 
 use std::process;
@@ -28,10 +28,10 @@ pub(crate) use nvml::Nvml;
 pub(crate) use objects::Objects;
 pub(crate) use report::Report;
 pub(crate) use root::Root;
+pub(crate) use schedule::{alone, host_wide};
 pub(crate) use standin::{Backend, OwnCopy, copy_program, standin};
 pub(crate) use talk::{Workload, said};
 pub(crate) use truth::Truth;
-pub(crate) use turns::{alone, system_wide};
 
 /// Timeout of every wait.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);

@@ -16,11 +16,11 @@ use crate::harness::{Gpuprobe, wait_for};
 use crate::validator::check_all;
 
 /// Output folder of a hook.
-struct Place {
+struct HookFolder {
     folder: TempDir,
 }
 
-impl Place {
+impl HookFolder {
     /// An output folder that every user may write to.
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
@@ -51,7 +51,7 @@ fn zombies(gpuprobe: &Gpuprobe) -> Vec<u32> {
 }
 
 /// The incident documents passed to hooks, as they copied them.
-fn told(place: &Place, pids: &[String]) -> Vec<Value> {
+fn told(place: &HookFolder, pids: &[String]) -> Vec<Value> {
     let one = |number: usize| {
         let text = fs::read_to_string(place.path(&format!("told-{number}"))).unwrap();
         check_all(&text);
@@ -62,7 +62,7 @@ fn told(place: &Place, pids: &[String]) -> Vec<Value> {
 
 #[test]
 fn root_hook_runs_once_for_each_incident_without_a_successful_retry() {
-    let place = Place::new();
+    let place = HookFolder::new();
     let hook = place.hook(
         "echo $1 >> pids; cat \"$2\" > told-$(wc -l < pids); echo $2 >> files; stat -c %a \"$2\" >> modes",
     );
@@ -93,7 +93,7 @@ fn root_hook_runs_once_for_each_incident_without_a_successful_retry() {
 
 #[test]
 fn root_hanging_hook_delays_no_report() {
-    let place = Place::new();
+    let place = HookFolder::new();
     let gate = place.path("gate");
     mkfifo(&gate, Mode::from_bits_truncate(0o666)).unwrap();
     let hook = place.hook("echo $1 >> begun; cat gate > /dev/null; echo $1 >> done");
@@ -157,7 +157,7 @@ fn root_failing_hook_is_reported_and_changes_nothing() {
 #[test]
 fn root_a_hook_runs_as_the_user_who_called_sudo() {
     for (as_root, uid) in [(false, "65534"), (true, "0")] {
-        let place = Place::new();
+        let place = HookFolder::new();
         let hook = place.hook("id -u >> ids; wc -l < \"$2\" >> ids");
         let copy = crate::harness::OwnCopy::for_everyone();
         let program = copy.standin().program_text(Shared);
@@ -179,7 +179,7 @@ fn root_a_hook_runs_as_the_user_who_called_sudo() {
 
 #[test]
 fn root_hook_arguments_are_not_parsed_by_a_shell() {
-    let place = Place::new();
+    let place = HookFolder::new();
     let witness = place.path("witness");
     let folder = place.path("a b; touch $(echo witness)");
     fs::create_dir(&folder).unwrap();

@@ -1,6 +1,6 @@
 //! Arrays, whose sizes no API returns: they are computed from the arguments.
 
-use super::{Run, check, traced};
+use super::{ScriptRun, check, traced};
 use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
 use crate::harness::report::number;
 
@@ -8,7 +8,7 @@ use crate::harness::report::number;
 /// every other array.
 fn check_arrays(backends: &[Backend], arrays: &[(&str, u64)]) {
     for &backend in backends {
-        let mut run = Run::start(backend, &[]);
+        let mut run = ScriptRun::start(backend, &[]);
         for (command, bytes) in arrays {
             let reply = run.say(command);
             let said = reply.split("bytes=").nth(1).map(str::parse);

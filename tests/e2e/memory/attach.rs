@@ -1,6 +1,6 @@
 //! Every kind of memory, in every attach mode, in programs that run already.
 
-use super::{EVERY_KIND, Run};
+use super::{EVERY_KIND, ScriptRun};
 use crate::harness::report::Totals;
 use crate::harness::{Backend, Setup, Workload};
 
@@ -14,7 +14,7 @@ fn root_every_kind_is_exact_in_each_attach_mode() {
         ("perf", Backend::Shared),
         ("offset", Backend::Shared),
     ] {
-        let run = Run::start(backend, &["--attach", attach]).play(EVERY_KIND);
+        let run = ScriptRun::start(backend, &["--attach", attach]).play(EVERY_KIND);
         let (report, truth) = run.end();
         report.assert_kinds(truth);
     }
@@ -22,7 +22,9 @@ fn root_every_kind_is_exact_in_each_attach_mode() {
 
 #[test]
 fn root_every_kind_is_exact_in_the_best_attach_mode() {
-    let (report, truth) = Run::start(Backend::Shared, &[]).play(EVERY_KIND).end();
+    let (report, truth) = ScriptRun::start(Backend::Shared, &[])
+        .play(EVERY_KIND)
+        .end();
     report.assert_kinds(truth);
 }
 

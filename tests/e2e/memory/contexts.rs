@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Row, Run, STEP, check, check_after, check_rows, traced};
+use super::{MemoryRow, STEP, ScriptRun, check, check_after, check_rows, traced};
 use crate::harness::Backend::{self, Driver};
 use crate::harness::{Setup, Workload, standin};
 
@@ -35,7 +35,7 @@ fn root_device_reset_frees_all_but_stream_ordered_and_physical_memory() {
 #[test]
 fn root_context_destruction_frees_its_memory() {
     let own = MEMORY.replace("module m v=64; symbol v; ", "");
-    let rows: &[Row<'_>] = &[
+    let rows: &[MemoryRow<'_>] = &[
         (
             &format!("ctx create; {own}; ctx destroy 0"),
             &[
@@ -119,7 +119,7 @@ fn root_the_last_release_ends_the_primary_context() {
 
 #[test]
 fn root_threads_have_contexts_of_their_own() {
-    let mut run = Run::start(Driver, &[]);
+    let mut run = ScriptRun::start(Driver, &[]);
     for thread in ["a", "b", "c"] {
         run.say(&format!("thread {thread}"));
         run.say(&format!("@{thread} ctx create"));
@@ -148,7 +148,7 @@ fn root_threads_have_contexts_of_their_own() {
 fn root_devices_are_reset_one_by_one() {
     for backend in Backend::LINKED {
         let setup = Setup::command([standin().program_text(backend)]);
-        let run = Run::of(setup.env("STANDIN_DEVICES", "3")).play(
+        let run = ScriptRun::of(setup.env("STANDIN_DEVICES", "3")).play(
             "alloc 1000; pinned 64; setdevice 1; alloc 200; managed 5; array 8 8 0 1 8; \
              setdevice 2; alloc 30; setdevice 1; reset; alloc 4",
         );
@@ -172,7 +172,7 @@ fn root_devices_are_reset_one_by_one() {
 #[test]
 fn root_a_context_is_of_its_device() {
     let setup = Setup::command([standin().program_text(Driver)]);
-    let run = Run::of(setup.env("STANDIN_DEVICES", "2")).play(
+    let run = ScriptRun::of(setup.env("STANDIN_DEVICES", "2")).play(
         "ctx create 1; alloc 512; pitched 100 10; setdevice 0; alloc 64; managed 8; \
          ctx create 0; alloc 16; ctx destroy 0",
     );

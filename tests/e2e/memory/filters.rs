@@ -1,12 +1,12 @@
 //! `--kind`: sums and lists have the selected kinds only.
 
-use super::{EVERY_KIND, Run};
+use super::{EVERY_KIND, ScriptRun};
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Report, Setup, Truth};
 
 fn filtered(kinds: &[&str]) -> (Report, Truth, u32) {
     let arguments: Vec<_> = kinds.iter().flat_map(|kind| ["--kind", kind]).collect();
-    let run = Run::start(Backend::Shared, &arguments).play(EVERY_KIND);
+    let run = ScriptRun::start(Backend::Shared, &arguments).play(EVERY_KIND);
     let pid = run.pid;
     let (report, truth) = run.end();
     (report, truth, pid)
@@ -68,7 +68,7 @@ fn root_several_kinds_can_be_reported() {
 
 #[test]
 fn root_peaks_are_of_the_kinds_that_are_reported() {
-    let run = Run::start(Backend::Driver, &["--kind", "managed"]);
+    let run = ScriptRun::start(Backend::Driver, &["--kind", "managed"]);
     let (report, _) = run.play("alloc 1000 5; managed 10 3; kfree 0 2").end();
     assert_eq!(report["memleak"]["peak_bytes"], 30);
     let process = &list(&report["memleak"], "processes")[0];

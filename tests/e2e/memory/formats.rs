@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use super::Run;
+use super::ScriptRun;
 use crate::harness::{Backend, Setup, standin};
 
 fn text_of(format: &str, commands: &[&str]) -> (u32, Vec<String>, String) {
     let setup = Setup::command([standin().program_text(Backend::Driver)]);
-    let mut run = Run::of(setup.format(format).args(["--group", "thread"]));
+    let mut run = ScriptRun::of(setup.format(format).args(["--group", "thread"]));
     let replies = commands.iter().map(|c| run.say(c)).collect();
     let pid = run.pid;
     let mut gpuprobe = run.gpuprobe;
@@ -81,7 +81,8 @@ fn root_text_has_kinds_of_memory() {
 fn root_text_has_memory_by_device() {
     let setup = Setup::command([standin().program_text(Backend::Shared)]);
     let setup = setup.env("STANDIN_DEVICES", "2").format("text");
-    let mut run = Run::of(setup).play("alloc 1048576; setdevice 1; managed 2097152; async 512");
+    let mut run =
+        ScriptRun::of(setup).play("alloc 1048576; setdevice 1; managed 2097152; async 512");
     run.gpuprobe.talk.done();
     run.gpuprobe.wait();
     let text = fs::read_to_string(&run.gpuprobe.reports).unwrap();

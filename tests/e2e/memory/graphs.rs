@@ -1,11 +1,11 @@
 //! Memory of graph nodes: it is live from a launch until a free.
 
-use super::{Row, check, check_after, check_rows, only, traced};
+use super::{MemoryRow, check, check_after, check_rows, only, traced};
 use crate::harness::Backend::{self, Driver, PerThread, Shared};
 
 #[test]
 fn root_graph_node_memory_is_live_from_a_launch() {
-    let rows: &[Row<'_>] = &[
+    let rows: &[MemoryRow<'_>] = &[
         ("gtrim", &[]),
         ("gdestroy 0", &[]),
         ("glaunch 0", &[("graph", 4096, 1)]),
@@ -67,7 +67,7 @@ fn root_nodes_are_added_in_three_ways() {
 #[test]
 fn root_captured_allocations_take_effect_at_the_launch() {
     let captured = "gcapture; galloc 0 4096; galloc 0 8192; gfree 0 $galloc; gendcapture 0";
-    let rows: &[Row<'_>] = &[
+    let rows: &[MemoryRow<'_>] = &[
         ("gtrim", &[]),
         ("glaunch 0", &[("graph", 4096, 1)]),
         ("glaunch 0; kfree 0; glaunch 0", &[("graph", 4096, 1)]),
@@ -87,7 +87,7 @@ fn root_captured_allocations_take_effect_at_the_launch() {
 
 #[test]
 fn root_memory_captures_are_distinguished() {
-    let rows: &[Row<'_>] = &[
+    let rows: &[MemoryRow<'_>] = &[
         // Nodes of an invalidated capture are not in the next graph.
         (
             "gcapture; galloc 0 1000; fail cuStreamEndCapture 1 901; !gendcapture 0; \

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::{Row, Run, STEP, check, check_rows, of_kind, only, traced};
+use super::{MemoryRow, STEP, ScriptRun, check, check_rows, of_kind, only, traced};
 use crate::harness::{Backend, Setup, Truth, standin};
 
 #[test]
 fn root_device_comes_from_the_allocation_properties() {
     let setup = Setup::command([standin().program_text(Backend::Driver)]);
-    let run = Run::of(setup.env("STANDIN_DEVICES", "2"));
+    let run = ScriptRun::of(setup.env("STANDIN_DEVICES", "2"));
     let pid = run.pid;
     let (report, truth) = run
         .play("vcreate 2097152; setdevice 1; vcreate 4194304; async 512; setdevice 0")
@@ -28,7 +28,7 @@ fn root_imported_handle_is_no_new_memory() {
     for backend in [Backend::Shared, Backend::Driver] {
         let imported = "vcreate 2097152; vexport 0; vimport $vexport 2097152; vreserve 4194304; \
              vmap 1 0; vrelease 1";
-        let rows: &[Row<'_>] = &[
+        let rows: &[MemoryRow<'_>] = &[
             (imported, &[("vmm", STEP, 1), ("imported", STEP, 1)]),
             (
                 &format!("{imported}; vunmap $vmap 2097152"),
@@ -50,7 +50,7 @@ fn root_imported_handle_is_no_new_memory() {
 
 #[test]
 fn root_handle_value_reuse() {
-    let mut run = Run::start(Backend::Driver, &[]);
+    let mut run = ScriptRun::start(Backend::Driver, &[]);
     let mut handles = HashSet::new();
     for round in 0..100 {
         handles.insert(run.say("vcreate 2097152"));
@@ -65,7 +65,8 @@ fn root_handle_value_reuse() {
 
 #[test]
 fn root_handle_value_reuse_while_the_old_memory_is_mapped() {
-    let mut run = Run::start(Backend::Driver, &[]).play("vreserve 268435456; vcreate 2097152");
+    let mut run =
+        ScriptRun::start(Backend::Driver, &[]).play("vreserve 268435456; vcreate 2097152");
     run.gpuprobe.talk.play("vmap 0 0; vrelease 0");
     for slot in 1..100 {
         let at = slot * STEP;
@@ -99,7 +100,7 @@ fn root_expandable_segments_are_exact() {
 #[test]
 fn root_no_report_shows_an_intermediate_state() {
     let setup = Setup::command([standin().program_text(Backend::Driver)]).interval("5ms");
-    let mut run = Run::of(setup);
+    let mut run = ScriptRun::of(setup);
     let mut states = vec![Truth::default()];
     let steps = "vcreate 2097152; vcreate 4194304; vreserve 16777216; vmap 0 0; vmap 1 0 2097152; \
          vrelease 0; vretain 0; vrelease 1; vrelease 0; vunmap 0x700000200000 4194304; \

@@ -1,6 +1,6 @@
 //! Every kind of memory, by every API layer and probed layer.
 
-use super::{EVERY_KIND, RUNTIME_KINDS, Run, traced};
+use super::{EVERY_KIND, RUNTIME_KINDS, ScriptRun, traced};
 use crate::harness::Backend;
 
 #[test]
@@ -19,7 +19,7 @@ fn root_every_kind_is_exact_for_every_backend() {
 #[test]
 fn root_every_kind_is_exact_at_the_driver_alone() {
     for backend in Backend::LINKED {
-        let run = Run::start(backend, &["--api", "driver"]).play(EVERY_KIND);
+        let run = ScriptRun::start(backend, &["--api", "driver"]).play(EVERY_KIND);
         let pid = run.pid;
         let (report, truth) = run.end();
         report.assert_kinds(truth);
@@ -32,7 +32,7 @@ fn root_every_kind_is_exact_at_the_driver_alone() {
 #[test]
 fn root_every_kind_of_the_runtime_is_exact_at_the_runtime_alone() {
     for backend in [Backend::Shared, Backend::PerThread] {
-        let run = Run::start(backend, &["--api", "runtime"]).play(RUNTIME_KINDS);
+        let run = ScriptRun::start(backend, &["--api", "runtime"]).play(RUNTIME_KINDS);
         let pid = run.pid;
         let (report, truth) = run.end();
         report.assert_kinds(truth);

@@ -1,13 +1,13 @@
 //! Virtual memory management: memory is live while it has a handle or a mapping.
 
-use super::{Row, Run, STEP, check, check_after, only, traced};
+use super::{MemoryRow, STEP, ScriptRun, check, check_after, only, traced};
 use crate::harness::Backend;
 
 const TWO: &str = "vcreate 2097152 2; vreserve 8388608; vmap 0 0; vmap 1 0 2097152";
 
 #[test]
 fn root_physical_memory_is_live_while_it_has_a_handle_or_a_mapping() {
-    let rows: &[Row<'_>] = &[
+    let rows: &[MemoryRow<'_>] = &[
         ("vrelease 0; vrelease 1", &[("vmm", 2 * STEP, 2)]),
         ("vunmap $vreserve 4194304", &[("vmm", 2 * STEP, 2)]),
         ("vrelease 0; vrelease 1; vunmap $vreserve 4194304", &[]),
@@ -83,7 +83,7 @@ fn root_address_space_is_no_memory() {
 
 #[test]
 fn root_mappings_are_listed() {
-    let mut run = Run::start(Backend::Shared, &[]);
+    let mut run = ScriptRun::start(Backend::Shared, &[]);
     let handle = run.say("vcreate 2097152");
     run.say("vcreate 2097152");
     let reserved = run.say("vreserve 8388608");

@@ -40,12 +40,12 @@ const RUNTIME_KINDS: &str = "alloc 1000 3; free 0; pitched 100 10 2; pitched3d 6
      async 4096 3; afree 13; afree 14 1 plain; extimport 65536; freenull";
 
 /// gpuprobe with a command that is a workload, traced from its first call.
-pub(crate) struct Run {
+pub(crate) struct ScriptRun {
     pub(crate) gpuprobe: Gpuprobe,
     pub(crate) pid: u32,
 }
 
-impl Run {
+impl ScriptRun {
     pub(crate) fn start(backend: Backend, arguments: &[&str]) -> Self {
         let setup = Setup::command([standin().program_text(backend)]);
         Self::of(setup.args(arguments.iter().copied()))
@@ -76,17 +76,17 @@ impl Run {
 /// Runs `script` under a tracer that was attached from the start, without call stacks: none of the
 /// hundreds of scripts needs them, and the kernel loads the programs in half the time.
 fn traced(backend: Backend, script: &str) -> (Report, Truth, u32) {
-    let run = Run::start(backend, &["--stacks", "off"]).play(script);
+    let run = ScriptRun::start(backend, &["--stacks", "off"]).play(script);
     let pid = run.pid;
     let (report, truth) = run.end();
     (report, truth, pid)
 }
 
 /// A script, and the expected live memory after it: kinds with bytes and allocations.
-type Row<'a> = (&'a str, &'a [(&'a str, u64, u64)]);
+type MemoryRow<'a> = (&'a str, &'a [(&'a str, u64, u64)]);
 
 /// Runs each script on each backend.
-fn check_rows(backends: &[Backend], rows: &[Row<'_>]) {
+fn check_rows(backends: &[Backend], rows: &[MemoryRow<'_>]) {
     for (script, expected) in rows {
         for &backend in backends {
             let (report, truth, _) = traced(backend, script);
@@ -96,7 +96,7 @@ fn check_rows(backends: &[Backend], rows: &[Row<'_>]) {
 }
 
 /// [`check`] with `before` run first.
-fn check_after(backends: &[Backend], before: &str, rows: &[Row<'_>]) {
+fn check_after(backends: &[Backend], before: &str, rows: &[MemoryRow<'_>]) {
     for (script, expected) in rows {
         check_rows(backends, &[(&format!("{before}; {script}"), expected)]);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Row, Run, check, check_rows, of_kind, traced};
+use super::{MemoryRow, ScriptRun, check, check_rows, of_kind, traced};
 use crate::harness::Backend::{self, Driver, PerThread, Shared};
 use crate::harness::report::number;
 use crate::harness::{Setup, standin};
@@ -59,7 +59,7 @@ fn root_used_and_reserved_are_different_numbers() {
 #[test]
 fn root_a_destroyed_pool_frees_nothing_that_is_live() {
     let pool = "pool create; poolalloc 0 4096 3";
-    let rows: &[Row<'_>] = &[
+    let rows: &[MemoryRow<'_>] = &[
         (
             &format!("{pool}; pool destroy 0"),
             &[("async", 3 * 4096, 3)],
@@ -88,7 +88,7 @@ fn root_a_destroyed_pool_frees_nothing_that_is_live() {
 #[test]
 fn root_memory_belongs_to_its_pool() {
     for backend in [Shared, Driver] {
-        let mut run = Run::start(backend, &[]);
+        let mut run = ScriptRun::start(backend, &[]);
         let default = run.say("pool default");
         let own = run.say("pool create");
         run.say("async 1000 2");
@@ -145,7 +145,7 @@ fn root_host_pool_is_not_gpu_memory() {
 fn root_memory_is_on_the_device_of_its_pool() {
     for backend in [Shared, Driver] {
         let setup = Setup::command([standin().program_text(backend)]);
-        let run = Run::of(setup.env("STANDIN_DEVICES", "2")).play(
+        let run = ScriptRun::of(setup.env("STANDIN_DEVICES", "2")).play(
             "async 1; setdevice 1; pool create; async 20; setdevice 0; poolalloc 0 300; \
              pool create; poolalloc 1 4000",
         );
@@ -162,7 +162,7 @@ fn root_memory_is_on_the_device_of_its_pool() {
 
 #[test]
 fn root_pools_come_and_go() {
-    let mut run = Run::start(Driver, &[]);
+    let mut run = ScriptRun::start(Driver, &[]);
     for pool in 0..200 {
         let script = format!("pool create; poolalloc {pool} 64 2; pool destroy {pool}");
         run.gpuprobe.talk.play(&script);

@@ -1,6 +1,6 @@
 //! Random sequences of virtual memory management, on one and several threads.
 
-use super::{Run, STEP};
+use super::{STEP, ScriptRun};
 use crate::harness::report::{list, number};
 use crate::harness::{Backend, Setup, alone, standin};
 
@@ -9,7 +9,7 @@ const AT_MOST: u64 = 64 * 4 * STEP;
 
 fn check_random(backend: Backend, command: &str) {
     let setup = Setup::command([standin().program_text(backend)]).interval("20ms");
-    let mut run = Run::of(setup);
+    let mut run = ScriptRun::of(setup);
     run.say(command);
     let left = run.gpuprobe.talk.status();
     assert!(left.kind("vmm").bytes > 0 && left.allocs > 500, "{left:?}");

@@ -1,6 +1,6 @@
 //! Memory of other processes and of other APIs: listed, and not counted twice.
 
-use super::{Row, Run, check, check_rows, only, traced};
+use super::{MemoryRow, ScriptRun, check, check_rows, only, traced};
 use crate::harness::Backend::{self, Driver, PerThread, Shared};
 use crate::harness::report::number;
 use crate::harness::{Workload, standin};
@@ -19,7 +19,7 @@ fn root_imported_memory_of_an_untraced_process_has_its_size() {
         // A handle of its middle refers to all of it.
         let (_exporter, handle) = exporter(backend, 5000);
         let open = format!("ipcopen {handle}");
-        let rows: &[Row<'_>] = &[
+        let rows: &[MemoryRow<'_>] = &[
             (&open, &[("imported", 10000, 1)]),
             (&format!("{open}; {open}"), &[("imported", 10000, 1)]),
             (
@@ -76,7 +76,7 @@ fn root_opening_may_fail() {
 #[test]
 fn root_two_traced_processes_share_memory() {
     for backend in [Shared, Driver] {
-        let mut run = Run::start(backend, &[]);
+        let mut run = ScriptRun::start(backend, &[]);
         run.say("alloc 10000");
         let handle = run.say("ipcget 0");
         let child = standin().program_text(backend);
@@ -107,7 +107,7 @@ fn root_two_traced_processes_share_memory() {
 
 #[test]
 fn root_external_memory_belongs_to_another_api() {
-    let rows: &[Row<'_>] = &[
+    let rows: &[MemoryRow<'_>] = &[
         ("extimport 65536", &[("imported", 65536, 1)]),
         ("extimport 65536; extmap 0", &[("imported", 65536, 1)]),
         (
@@ -134,7 +134,7 @@ fn root_external_memory_belongs_to_another_api() {
 #[test]
 fn root_allocation_of_an_imported_pool_belongs_to_the_exporter() {
     for backend in [Shared, Driver] {
-        let mut run = Run::start(backend, &[]);
+        let mut run = ScriptRun::start(backend, &[]);
         let pool = run.say("pool create");
         run.say("poolalloc 0 4096");
         let pointer = run.say("ptrexport 0");
@@ -156,7 +156,7 @@ fn root_allocation_of_an_imported_pool_belongs_to_the_exporter() {
 
 #[test]
 fn root_physical_memory_goes_to_a_child() {
-    let mut run = Run::start(Driver, &[]);
+    let mut run = ScriptRun::start(Driver, &[]);
     run.say("vcreate 2097152");
     let fd = run.say("vexport 0");
     let reply = run.say(&format!(

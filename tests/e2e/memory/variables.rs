@@ -1,6 +1,6 @@
 //! Variables of modules, which no call allocates: they are known once a program queries them.
 
-use super::{Row, check, check_after, check_rows, of_kind, only, traced};
+use super::{MemoryRow, check, check_after, check_rows, of_kind, only, traced};
 use crate::harness::Backend::{self, Driver, Shared};
 
 #[test]
@@ -33,7 +33,7 @@ fn root_variables_have_their_names() {
 #[test]
 fn root_variables_are_freed_with_their_modules() {
     let two = "module one v=100 w=m200; module two x=70; symbol v; symbol w; symbol x";
-    let rows: &[Row<'_>] = &[
+    let rows: &[MemoryRow<'_>] = &[
         (&format!("{two}; unload 0"), &[("static", 70, 1)]),
         (&format!("{two}; unload 1"), &[("static", 300, 2)]),
         (&format!("{two}; unload 0; unload 1"), &[]),

@@ -7,7 +7,7 @@ mod symlinks;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Backend, Setup, Workload, standin, system_wide};
+use crate::harness::{Backend, Setup, Workload, host_wide, standin};
 
 #[test]
 fn root_an_unwritable_file_fails_before_anything_is_traced() {
@@ -25,7 +25,7 @@ fn root_an_unwritable_file_fails_before_anything_is_traced() {
 
 #[test]
 fn root_a_full_disk_is_one_clear_line() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let mut gpuprobe = Setup::everything()
         .on_stdout()
         .args(["-o", "/dev/full"])

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-use super::told::{Form, Program, Told};
+use super::program::{Form, FramesProgram, Told};
 use super::{DEPTH, LOST, LOST_CUT, LOST_UNREADABLE, allocations, python_frames};
 use crate::harness::report::{list, number};
 use crate::harness::{Report, Setup};
@@ -35,7 +35,7 @@ enum Way {
 }
 
 /// The frames by gpuprobe and by the program of one run.
-struct Run {
+struct PythonRun {
     report: Report,
     pid: u32,
     told: Vec<Told>,
@@ -48,10 +48,10 @@ const INTERPRETERS: &str = "interpreters";
 /// A line table that is too large to be sent whole.
 const LARGE_TABLE: &str = "larger_table_than_is_copied";
 
-impl Run {
+impl PythonRun {
     /// Stops while the program lives: addresses not yet symbolised can still be unwound.
     fn of(python: &Python, way: Way, form: Form, cases: &[&str]) -> Self {
-        let mut program = Program::new(form);
+        let mut program = FramesProgram::new(form);
         let knows_interpreters = python.minor >= 12;
         if way == Way::Started {
             let mut gpuprobe = Setup::command(program.words(python, cases))
@@ -60,7 +60,7 @@ impl Run {
             program.begin(&mut gpuprobe.talk);
             let pid = gpuprobe.talk.ready();
             program.go_on();
-            let told = Program::told(&mut gpuprobe.talk);
+            let told = FramesProgram::told(&mut gpuprobe.talk);
             program.go_on();
             let report = gpuprobe.final_report();
             return Self {
@@ -75,7 +75,7 @@ impl Run {
         assert_eq!(pid, child.pid());
         let mut gpuprobe = Setup::pid(pid).args(WHOLE).start();
         program.go_on();
-        let told = Program::told(&mut talk);
+        let told = FramesProgram::told(&mut talk);
         let report = gpuprobe.stop();
         Self {
             report,
@@ -173,7 +173,7 @@ fn is_marked(site: &serde_json::Value) -> Result<(), String> {
 
 /// Runs all cases with `python`; returns the mismatches.
 fn check(python: &Python, way: Way) -> Vec<String> {
-    let run = Run::of(python, way, Form::Script, &[]);
+    let run = PythonRun::of(python, way, Form::Script, &[]);
     let version = &python.version;
     assert!(run.told.len() > 2000, "{version}: {}", run.told.len());
     let cut = run.told.iter().filter(|told| told.is_cut()).count();
@@ -233,7 +233,7 @@ fn root_python_frames_for_every_way_to_start_python() {
     let mut problems = Vec::new();
     for python in versions() {
         for form in [Form::Module, Form::Text, Form::Input] {
-            let run = Run::of(&python, Way::Started, form, &["nested", "threads"]);
+            let run = PythonRun::of(&python, Way::Started, form, &["nested", "threads"]);
             assert!(run.told.len() > 50, "{}", run.told.len());
             for (case, (count, first)) in run.wrong() {
                 let version = &python.version;

@@ -36,13 +36,13 @@ const MODES: [(&str, u64); 13] = [
 ];
 
 /// A program with an interpreter's name.
-struct Program {
+struct HostileProgram {
     child: Guarded,
     talk: Talk,
     _folder: TempDir,
 }
 
-impl Program {
+impl HostileProgram {
     fn start(flags: &[String]) -> Self {
         let folder = TempDir::new().unwrap();
         let program = build(folder.path(), flags);
@@ -109,7 +109,7 @@ fn check(gpuprobe: &mut Gpuprobe, calls: u64) -> Report {
 
 #[test]
 fn root_hostile_python_frames_do_no_harm() {
-    let mut program = Program::start(&[]);
+    let mut program = HostileProgram::start(&[]);
     let mut gpuprobe = Setup::pid(program.child.pid())
         .args(["--group", "native-stack", "--full-stacks"])
         .start();
@@ -146,7 +146,7 @@ fn root_hostile_python_frames_do_no_harm() {
 
 #[test]
 fn root_python_frames_changing_during_the_read_do_no_harm() {
-    let mut program = Program::start(&[]);
+    let mut program = HostileProgram::start(&[]);
     let mut gpuprobe = Setup::pid(program.child.pid()).start();
     program.go("mutating", 50_000);
     let report = check(&mut gpuprobe, 50_000);
@@ -155,7 +155,7 @@ fn root_python_frames_changing_during_the_read_do_no_harm() {
 
 #[test]
 fn root_python_names_are_sanitised() {
-    let mut program = Program::start(&[]);
+    let mut program = HostileProgram::start(&[]);
     let mut gpuprobe = Setup::pid(program.child.pid())
         .format("text")
         .args(["--full-stacks"])
@@ -220,7 +220,7 @@ fn random_from(mut seed: u64) -> impl FnMut() -> u64 + Clone {
 #[test]
 fn root_hostile_python_debug_offsets_do_no_harm() {
     for (index, bytes) in statements().into_iter().enumerate() {
-        let mut program = Program::start(&[stated(&bytes)]);
+        let mut program = HostileProgram::start(&[stated(&bytes)]);
         let mut gpuprobe = Setup::pid(program.child.pid()).start();
         program.go("good", 50);
         program.go("cycle", 50);

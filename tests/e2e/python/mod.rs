@@ -2,7 +2,7 @@
 
 mod frames;
 mod hostile;
-mod told;
+mod program;
 
 use serde_json::Value;
 

@@ -6,14 +6,14 @@ use crate::harness::Backend::{self, Driver, PerThread, Shared, Static};
 use crate::harness::report::list;
 use crate::harness::talk::Talk;
 use crate::harness::{Setup, Workload, alone};
-use crate::memory::{Run, STEP, check};
+use crate::memory::{STEP, ScriptRun, check};
 
 const MANY: &str = "alloc 512 4000; managed 256 3000; pitched 64 4 3000; pinned 64 2000; \
      hostalloc 64 1000; register 64 1000; async 128 4000; vcreate 2097152 1000; \
      vcreate 2097152 200 host; extimport 64; vexpand 2097152 799 keep";
 
 fn check_crowd(backend: Backend) {
-    let run = Run::start(backend, &[]).play(MANY);
+    let run = ScriptRun::start(backend, &[]).play(MANY);
     let pid = run.pid;
     let whole = [
         ("device", 512 * 4000, 4000),
@@ -50,14 +50,14 @@ fn root_20_000_live_allocations_of_many_kinds() {
 #[test]
 fn root_20_000_pointers_of_many_kinds_come_and_go() {
     for backend in [Shared, Driver] {
-        let run = Run::start(backend, &[]).play(MANY);
+        let run = ScriptRun::start(backend, &[]).play(MANY);
         let run = run.play("thread a; @a freeall; @a vfreeall; kfreeall; alloc 1");
         let (report, truth) = run.end();
         check(&report, truth, &[("device", 1, 1)], "all is freed");
         assert_eq!((truth.allocs, truth.frees), (20_001, 20_000));
         assert!(report["memleak"]["peak_bytes"].as_u64().unwrap() > STEP * 1799);
     }
-    let (report, truth) = Run::start(Shared, &[]).play(MANY).play("reset").end();
+    let (report, truth) = ScriptRun::start(Shared, &[]).play(MANY).play("reset").end();
     let survivors = [
         ("async", 512_000, 4000),
         ("vmm", STEP * 1999, 1999),
@@ -70,7 +70,7 @@ fn root_20_000_pointers_of_many_kinds_come_and_go() {
 #[test]
 fn root_400_000_allocations_come_and_go() {
     let steps = "alloc 512 400000; free 1000 150000; alloc 64 50000; free 200000 100000";
-    let (report, truth) = Run::start(Shared, &[]).play(steps).end();
+    let (report, truth) = ScriptRun::start(Shared, &[]).play(steps).end();
     assert_eq!((truth.allocs, truth.frees), (450_000, 250_000));
     let bytes = 512 * 150_000 + 64 * 50_000;
     check(&report, truth, &[("device", bytes, 200_000)], "many live");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::faults::Programs;
 use crate::harness::report::{Report, Totals, number};
 use crate::harness::talk::Talk;
-use crate::harness::{Backend, Setup, Truth, Workload, alone, standin, system_wide};
+use crate::harness::{Backend, Setup, Truth, Workload, alone, host_wide, standin};
 
 /// Time limit of the whole run: 12 ms a process.
 const BOUND: Duration = Duration::from_secs(120);
@@ -98,7 +98,7 @@ fn root_300_short_processes_are_all_named() {
     });
     pids.iter().for_each(|pid| check(&report, pid));
 
-    let _shared = system_wide();
+    let _shared = host_wide();
     let mut parent = Workload::spawn(&mut Command::new(&child));
     parent.say("freenull");
     let mut gpuprobe = Setup::everything().start();

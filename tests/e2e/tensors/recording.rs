@@ -13,7 +13,7 @@ use crate::harness::gpuprobe::BINARY;
 
 /// A block's columns in a recording.
 #[derive(Debug, PartialEq, Eq)]
-struct Row {
+struct BlockRow {
     bytes: u64,
     requested: Option<u64>,
     stream: Option<u64>,
@@ -27,7 +27,7 @@ struct Recorded {
     frees: u64,
     /// Allocated and reserved bytes of the last row.
     sums: (u64, u64),
-    live: BTreeMap<u64, Row>,
+    live: BTreeMap<u64, BlockRow>,
 }
 
 /// The rows of each device, in order.
@@ -57,7 +57,7 @@ fn recorded(file: &std::path::Path) -> BTreeMap<u64, Recorded> {
             assert_eq!(freed.bytes, bytes, "at {address:#x}");
         } else {
             here.mallocs += 1;
-            let new = Row {
+            let new = BlockRow {
                 bytes,
                 requested: number(6),
                 stream: number(7),
@@ -83,7 +83,7 @@ fn check(found: &Recorded, truth: &Device) {
         .iter()
         .flat_map(|s| s.live().map(move |b| (s, b)))
     {
-        let expected = Row {
+        let expected = BlockRow {
             bytes: block.bytes,
             requested: Some(block.requested),
             stream: Some(segment.stream),

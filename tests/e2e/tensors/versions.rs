@@ -8,7 +8,7 @@ use super::truth::{Device, snapshot};
 use super::{assert_pytorch, program, pytorch};
 use crate::harness::report::number;
 use crate::harness::talk::Talk;
-use crate::harness::{OwnCopy, Setup, Workload, copy_program, standin, system_wide};
+use crate::harness::{OwnCopy, Setup, Workload, copy_program, host_wide, standin};
 
 /// Runs every kind of event on one device; returns the expected figures.
 fn play(talk: &mut Talk, makes_requests: bool) -> Vec<Value> {
@@ -32,7 +32,7 @@ fn of_version(folder: &str) -> Workload {
 
 #[test]
 fn root_pytorch_versions_host_wide() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let folders = [".", "c10_2_0", "c10_1_10"];
     let mut workloads: Vec<_> = folders.map(of_version).into();
     let mut too_old = vec![of_version("c10_1_9")];

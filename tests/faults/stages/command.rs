@@ -2,7 +2,7 @@
 
 use procfs::process::Process;
 
-use super::stage::{Doomed, Stage};
+use super::stage::{KilledTracer, Stage};
 use super::{ALLOCATIONS, until_hit, wait_until_unprobed};
 use crate::harness::child::{children_of, raw, state_of};
 use crate::harness::{Backend, OwnCopy, Setup, wait_for};
@@ -37,7 +37,7 @@ fn killed_at(copy: &OwnCopy, kind: &str, stage: Stage) -> bool {
         // gpuprobe's exit, while the command goes on.
         setup = setup.args(["--duration", "1s"]);
     }
-    let mut doomed = Doomed::spawn(setup, stage);
+    let mut doomed = KilledTracer::spawn(setup, stage);
     let mut command = None;
     doomed.reach(
         |doomed| {

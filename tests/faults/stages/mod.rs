@@ -14,7 +14,7 @@ use crate::harness::breakpoints::has_breakpoints;
 use crate::harness::gpuprobe::BINARY;
 use crate::harness::{Backend, Objects, OwnCopy, Setup, Workload, wait_within};
 use crate::rounds;
-use stage::{Doomed, Stage, count};
+use stage::{KilledTracer, Stage, count};
 
 /// Timeout of removing perf-event uprobes.
 const REMOVAL: Duration = Duration::from_secs(300);
@@ -82,7 +82,7 @@ fn killed_at(kind: &str, stages: &[(Stage, usize)]) {
             let setup = Setup::pid(workload.pid)
                 .args(["--attach", kind, "--api", "driver", "--record"])
                 .args([recording.to_str().unwrap()]);
-            let mut doomed = Doomed::spawn(setup, stage);
+            let mut doomed = KilledTracer::spawn(setup, stage);
             doomed.reach(
                 |_| {
                     workload.say(&format!("alloc 64 {ALLOCATIONS}"));

@@ -63,7 +63,7 @@ impl Pipe {
 }
 
 /// A gpuprobe on its way to a stage.
-pub(super) struct Doomed {
+pub(super) struct KilledTracer {
     pub(super) gpuprobe: Gpuprobe,
     stage: Stage,
     /// The pipe for reports, if the stage is in the middle of one.
@@ -80,7 +80,7 @@ fn traces(said: &[String]) -> bool {
     said.iter().any(|l| l.starts_with("gpuprobe: tracing"))
 }
 
-impl Doomed {
+impl KilledTracer {
     pub(super) fn spawn(setup: Setup, stage: Stage) -> Self {
         let interval = if stage == Stage::Reporting {
             "5ms"

@@ -9,7 +9,7 @@ use prost::Message;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use super::scene::{At, STEP, Scene};
+use super::scene::{PythonScene, STEP, SceneFrame};
 use super::{MIB, folder, leakage, replayed, sites};
 use crate::replay::replay;
 use crate::{Folder, gpuprobe, report};
@@ -287,8 +287,11 @@ fn site_listings_are_short() {
 fn log_entries_have_lines() {
     let folder = Folder::new();
     let file = folder.path("python.sqlite");
-    let mut scene = Scene::new(&file);
-    let frames = [At::Native("cudaMalloc", "/usr/lib/libcudart.so.12"), STEP];
+    let mut scene = PythonScene::new(&file);
+    let frames = [
+        SceneFrame::Native("cudaMalloc", "/usr/lib/libcudart.so.12"),
+        STEP,
+    ];
     let number = scene.stack(&frames, true);
     scene.allocate("cudaMalloc", number, MIB, 2_000_000_000);
     scene.recorder.note(crate::scene::mark(

@@ -21,7 +21,7 @@ const JIT: u64 = 0x7f00_0000_1000;
 
 /// One frame of a stack.
 #[derive(Clone, Copy)]
-pub(super) enum At<'a> {
+pub(super) enum SceneFrame<'a> {
     /// Native code: function and file.
     Native(&'a str, &'a str),
     /// A line of Python: function, file, line and text.
@@ -33,13 +33,13 @@ pub(super) enum At<'a> {
 }
 
 /// Frame ids, and a recorder that gets the frames.
-pub(super) struct Scene {
+pub(super) struct PythonScene {
     pub(super) recorder: Player,
     places: u32,
     stacks: u64,
 }
 
-impl Scene {
+impl PythonScene {
     pub(super) fn new(path: &Path) -> Self {
         let mut recorder = begin(path, MEMORY);
         let who = scene::identity("ada", "/venv/bin/python3 /home/ada/train.py", 0);
@@ -51,7 +51,7 @@ impl Scene {
         }
     }
 
-    fn learn(&mut self, at: At<'_>, is_innermost: bool) -> Location {
+    fn learn(&mut self, at: SceneFrame<'_>, is_innermost: bool) -> Location {
         self.places += 1;
         let number = self.places;
         let native = Location {
@@ -60,8 +60,8 @@ impl Scene {
             offset: u64::from(number) * 16,
         };
         let (location, frame) = match at {
-            At::Native(function, module) => (native, named(&native, function, module)),
-            At::Line(function, file, line, source) => {
+            SceneFrame::Native(function, module) => (native, named(&native, function, module)),
+            SceneFrame::Line(function, file, line, source) => {
                 let location = Location::python(number);
                 let frame = Frame {
                     file: Some(file.to_owned()),
@@ -72,7 +72,7 @@ impl Scene {
                 };
                 (location, frame)
             }
-            At::Marker(text) => {
+            SceneFrame::Marker(text) => {
                 let location = Location::python(number);
                 let frame = Frame {
                     language: Language::Python,
@@ -80,7 +80,7 @@ impl Scene {
                 };
                 (location, frame)
             }
-            At::Perf(function, file) => {
+            SceneFrame::Perf(function, file) => {
                 let (module, address) = (None, JIT + u64::from(number) * 16);
                 let location = Location {
                     address,
@@ -101,7 +101,7 @@ impl Scene {
     }
 
     /// Records a stack, innermost first; returns its id.
-    pub(super) fn stack(&mut self, frames: &[At<'_>], is_complete: bool) -> u64 {
+    pub(super) fn stack(&mut self, frames: &[SceneFrame<'_>], is_complete: bool) -> u64 {
         let each = frames.iter().enumerate();
         let locations = each
             .map(|(index, at)| self.learn(*at, index == 0))
@@ -128,25 +128,26 @@ fn named(location: &Location, function: &str, module: &str) -> Frame {
     }
 }
 
-const EVAL: At<'_> = At::Native("_PyEval_EvalFrameDefault", PYTHON);
-const CUDA_MALLOC: At<'_> = At::Native("cudaMalloc", CUDART);
+const EVAL: SceneFrame<'_> = SceneFrame::Native("_PyEval_EvalFrameDefault", PYTHON);
+const CUDA_MALLOC: SceneFrame<'_> = SceneFrame::Native("cudaMalloc", CUDART);
 /// The outermost frames of every stack of the main thread.
-const START: [At<'_>; 3] = [
-    At::Native("main", PYTHON),
-    At::Native("__libc_start_call_main", "/usr/lib/libc.so.6"),
-    At::Native("_start", PYTHON),
+const START: [SceneFrame<'_>; 3] = [
+    SceneFrame::Native("main", PYTHON),
+    SceneFrame::Native("__libc_start_call_main", "/usr/lib/libc.so.6"),
+    SceneFrame::Native("_start", PYTHON),
 ];
-pub(super) const STEP: At<'_> = At::Line(
+pub(super) const STEP: SceneFrame<'_> = SceneFrame::Line(
     "training_step",
     "/home/ada/train.py",
     41,
     "loss = model(x, labels=x).loss",
 );
-const MODULE: At<'_> = At::Line("<module>", "/home/ada/train.py", 63, "training_step(batch)");
+const MODULE: SceneFrame<'_> =
+    SceneFrame::Line("<module>", "/home/ada/train.py", 63, "training_step(batch)");
 
 /// Lines of installed packages: `transformers 14, torch.nn 9, torch.autograd 8`, nested as calls
 /// are.
-pub(super) fn libraries() -> Vec<At<'static>> {
+pub(super) fn libraries() -> Vec<SceneFrame<'static>> {
     let line = |index: u32| {
         let (function, file) = match index % 31 {
             0..8 => ("Function.apply", "torch/autograd/function.py"),
@@ -157,24 +158,27 @@ pub(super) fn libraries() -> Vec<At<'static>> {
             ),
         };
         let file = format!("/venv/lib/python3.12/site-packages/{file}");
-        At::Line(function, file.leak(), 100 + index, "return self._apply(fn)")
+        SceneFrame::Line(function, file.leak(), 100 + index, "return self._apply(fn)")
     };
     (0..31).flat_map(|index| [line(index), EVAL]).collect()
 }
 
 /// `PyTorch`'s stack of a multiplication, called through this function of the bindings.
-pub(super) fn multiplication(allocates: At<'static>, bindings: &'static str) -> Vec<At<'static>> {
+pub(super) fn multiplication(
+    allocates: SceneFrame<'static>,
+    bindings: &'static str,
+) -> Vec<SceneFrame<'static>> {
     let mut frames = vec![
         allocates,
-        At::Native(
+        SceneFrame::Native(
             "c10::cuda::CUDACachingAllocator::Native::malloc(unsigned long)",
             C10,
         ),
-        At::Native(
+        SceneFrame::Native(
             "at::_ops::mul_Tensor::call(at::Tensor const&, at::Tensor const&)",
             TORCH,
         ),
-        At::Native(bindings, BINDINGS),
+        SceneFrame::Native(bindings, BINDINGS),
         EVAL,
     ];
     frames.extend(libraries());
@@ -185,7 +189,7 @@ pub(super) fn multiplication(allocates: At<'static>, bindings: &'static str) -> 
 
 /// A Python program: two live reports and one after its exit.
 pub(crate) fn record(path: &Path) {
-    let mut scene = Scene::new(path);
+    let mut scene = PythonScene::new(path);
     let variants = [
         "THPVariable_mul",
         "torch::autograd::THPVariable_mul_",
@@ -197,11 +201,11 @@ pub(crate) fn record(path: &Path) {
         } else {
             "cudaMalloc"
         };
-        let allocates = At::Native(function, CUDART);
+        let allocates = SceneFrame::Native(function, CUDART);
         let number = scene.stack(&multiplication(allocates, bindings), true);
         scene.allocate(function, number, mib * MIB, SECOND + index * 1_000_000);
     }
-    let pinned = At::Native("cudaHostAlloc", CUDART);
+    let pinned = SceneFrame::Native("cudaHostAlloc", CUDART);
     let number = scene.stack(&multiplication(pinned, "THPVariable_mul"), true);
     scene.allocate("cudaHostAlloc", number, 64 * MIB, SECOND + 4_000_000);
     for (index, (frames, is_complete)) in (5..).zip(others()) {
@@ -230,20 +234,20 @@ pub(crate) fn record(path: &Path) {
 }
 
 /// Stacks of all other sorts, and whether they are complete to the thread's start.
-fn others() -> Vec<(Vec<At<'static>>, bool)> {
-    let native = |function| At::Native(function, TORCH);
+fn others() -> Vec<(Vec<SceneFrame<'static>>, bool)> {
+    let native = |function| SceneFrame::Native(function, TORCH);
     let mut library = vec![CUDA_MALLOC, native("at::_ops::zeros::call(int)"), EVAL];
     library.extend(libraries());
-    let cublas = At::Native("cublasCreate_v2", "/usr/lib/libcublas.so.12");
+    let cublas = SceneFrame::Native("cublasCreate_v2", "/usr/lib/libcublas.so.12");
     let mut cut = vec![CUDA_MALLOC, cublas, EVAL, STEP];
-    cut.extend([At::Marker("[unreadable Python frame]"); 2]);
-    cut.push(At::Marker("[cut: 128 Python frames]"));
+    cut.extend([SceneFrame::Marker("[unreadable Python frame]"); 2]);
+    cut.push(SceneFrame::Marker("[cut: 128 Python frames]"));
     let name = "\u{1b}]0;x\u{7};\nname 7";
     let hostile = vec![
         CUDA_MALLOC,
         native("evil\u{1b}[2J;\nname(int)"),
-        At::Line(name, "/home/ada/a\tb;c d.py", 9, "x = '\u{1b}[31m'\t# tab"),
-        At::Line("f\u{202e}g", "/home/ada/x.py", u32::MAX, ""),
+        SceneFrame::Line(name, "/home/ada/a\tb;c d.py", 9, "x = '\u{1b}[31m'\t# tab"),
+        SceneFrame::Line("f\u{202e}g", "/home/ada/x.py", u32::MAX, ""),
         MODULE,
     ];
     vec![
@@ -258,8 +262,8 @@ fn others() -> Vec<(Vec<At<'static>>, bool)> {
 }
 
 /// A recursion of 40 lines of the user's code.
-fn deep() -> Vec<At<'static>> {
-    let native = |function| At::Native(function, TORCH);
+fn deep() -> Vec<SceneFrame<'static>> {
+    let native = |function| SceneFrame::Native(function, TORCH);
     let mut deep = vec![
         CUDA_MALLOC,
         native("at::native::empty_cuda(long)"),
@@ -272,7 +276,12 @@ fn deep() -> Vec<At<'static>> {
             _ => "build",
         };
         let source = "self.visit(child, depth + 1)";
-        deep.push(At::Line(function, "/home/ada/tree.py", 10 + line, source));
+        deep.push(SceneFrame::Line(
+            function,
+            "/home/ada/tree.py",
+            10 + line,
+            source,
+        ));
         deep.extend((line % 9 == 8).then_some(EVAL));
     }
     deep.extend(libraries().into_iter().take(6));
@@ -280,42 +289,42 @@ fn deep() -> Vec<At<'static>> {
     deep
 }
 
-const FFI: At<'_> = At::Native("ffi_call", "/usr/lib/libffi.so.8");
+const FFI: SceneFrame<'_> = SceneFrame::Native("ffi_call", "/usr/lib/libffi.so.8");
 
-fn ctypes() -> Vec<At<'static>> {
+fn ctypes() -> Vec<SceneFrame<'static>> {
     let module = "/usr/lib/python3.12/lib-dynload/_ctypes.cpython-312-x86_64-linux-gnu.so";
     let source = "lib.cudaMalloc(byref(p), n)";
     vec![
         CUDA_MALLOC,
         FFI,
-        At::Native("_call_function_pointer", module),
+        SceneFrame::Native("_call_function_pointer", module),
         EVAL,
-        At::Line("Raw.grab", "/home/ada/raw/__init__.py", 7, source),
+        SceneFrame::Line("Raw.grab", "/home/ada/raw/__init__.py", 7, source),
         MODULE,
         START[0],
         START[1],
     ]
 }
 
-fn perf() -> Vec<At<'static>> {
+fn perf() -> Vec<SceneFrame<'static>> {
     vec![
         CUDA_MALLOC,
         FFI,
         EVAL,
-        At::Perf("Cache.fill", "/home/ada/cache.py"),
+        SceneFrame::Perf("Cache.fill", "/home/ada/cache.py"),
         EVAL,
-        At::Perf("_run_code", "<frozen runpy>"),
+        SceneFrame::Perf("_run_code", "<frozen runpy>"),
     ]
 }
 
 /// A library's thread without Python.
-fn thread() -> Vec<At<'static>> {
+fn thread() -> Vec<SceneFrame<'static>> {
     let apply = |number: u32| {
         let name = format!("torch::autograd::Node{number}::apply()");
-        At::Native(name.leak(), TORCH)
+        SceneFrame::Native(name.leak(), TORCH)
     };
     let mut thread = vec![CUDA_MALLOC];
     thread.extend((0..30).map(apply));
-    thread.push(At::Native("start_thread", "/usr/lib/libc.so.6"));
+    thread.push(SceneFrame::Native("start_thread", "/usr/lib/libc.so.6"));
     thread
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::replay::PID;
 use crate::scene::MEMORY;
 use crate::{Folder, gpuprobe};
-use scene::{CUBLAS_STACK, MIB, MODULE_STACK, NCCL_STACK, SEGMENT_STACK, STEP_STACK, Scene};
+use scene::{CUBLAS_STACK, MIB, MODULE_STACK, NCCL_STACK, SEGMENT_STACK, STEP_STACK, TorchScene};
 
 /// A snapshot as unpickled by Python, checked for the viewers' requirements; and the messages.
 struct Exported {
@@ -146,7 +146,7 @@ fn frame(name: &str, file: &str, line: u32) -> Value {
 fn snapshot_has_pytorch_blocks_and_other_memory() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
-    let mut scene = Scene::new(&file);
+    let mut scene = TorchScene::new(&file);
     scene.call("cudaMalloc", NCCL, 4 * MIB, NCCL_STACK);
     scene.segment(AT, 20 * MIB);
     scene.block(AT, MIB, Some((1_000_000, 0)), STEP_STACK);
@@ -256,7 +256,7 @@ fn snapshot_has_pytorch_blocks_and_other_memory() {
 fn contiguous_mappings_are_one_segment() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
-    let mut scene = Scene::new(&file);
+    let mut scene = TorchScene::new(&file);
     let page = 20 * MIB;
     scene.call("cuMemAddressReserve", AT, 10 * page, 0);
     scene.call("cuMemAddressReserve", AT + 10 * page, 10 * page, 0);
@@ -315,7 +315,7 @@ fn contiguous_mappings_are_one_segment() {
 fn tensors_from_before_the_attach_are_reported_missing() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
-    let mut scene = Scene::new(&file);
+    let mut scene = TorchScene::new(&file);
     // 100 MiB in two segments, 30 MiB of them in tensors.
     (scene.allocated, scene.reserved) = (30 * MIB, 100 * MIB);
     let (old, older) = (AT, AT + 4096 * MIB);
@@ -365,7 +365,7 @@ fn tensors_from_before_the_attach_are_reported_missing() {
 fn process_with_most_tensors_is_the_default() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
-    let mut scene = Scene::new(&file);
+    let mut scene = TorchScene::new(&file);
     // A launcher, then the program, in the same process.
     scene.call("cudaMalloc", NCCL, 4 * MIB, NCCL_STACK);
     scene.exit(record::EXEC);
@@ -421,7 +421,7 @@ fn file_without_a_memory_log_is_refused() {
     let export = folder.real_export();
     assert!(refused(&export, &[]).contains("is no recording of gpuprobe"));
     let file = folder.path("run.sqlite");
-    let mut scene = Scene::new(&file);
+    let mut scene = TorchScene::new(&file);
     scene.frames();
     scene.recorder.finish();
     assert!(refused(&file, &[]).contains("no memory of a GPU is recorded"));
@@ -443,7 +443,7 @@ fn file_without_a_memory_log_is_refused() {
 fn devices_have_traces_of_their_own() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
-    let mut scene = Scene::new(&file);
+    let mut scene = TorchScene::new(&file);
     for device in [0, 2] {
         scene.device = device;
         (scene.allocated, scene.reserved) = (0, 0);
@@ -470,7 +470,7 @@ fn devices_have_traces_of_their_own() {
 fn invalid_events_are_counted_and_dropped() {
     let folder = Folder::new();
     let file = folder.path("run.sqlite");
-    let mut scene = Scene::new(&file);
+    let mut scene = TorchScene::new(&file);
     scene.segment(AT, 20 * MIB);
     // Absurd sizes and addresses, beyond the end of a segment, and overlapping tensors.
     scene.block(AT, i64::MAX as u64, None, STEP_STACK);

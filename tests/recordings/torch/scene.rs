@@ -22,22 +22,22 @@ const CUBLAS: &str = "/venv/lib/python3.12/site-packages/nvidia/cublas/lib/libcu
 const CUDART: &str = "/usr/lib/libcudart.so.12";
 
 /// A frame: function, file of the code or of Python's source, and line.
-pub(super) type At = (&'static str, &'static str, Option<u32>);
+pub(super) type TorchFrame = (&'static str, &'static str, Option<u32>);
 
-const MALLOC: At = ("cudaMalloc", CUDART, None);
-const SEGMENT: At = ("c10::cuda::CUDACachingAllocator::alloc_block()", C10, None);
-const REPORT: At = (
+const MALLOC: TorchFrame = ("cudaMalloc", CUDART, None);
+const SEGMENT: TorchFrame = ("c10::cuda::CUDACachingAllocator::alloc_block()", C10, None);
+const REPORT: TorchFrame = (
     "c10::reportMemoryUsageToProfiler()",
     "/venv/torch/lib/libc10.so",
     None,
 );
-const EMPTY: At = ("at::native::empty_cuda()", TORCH, None);
-const EVAL: At = ("_PyEval_EvalFrameDefault", "/usr/bin/python3.12", None);
-const STEP: At = ("training_step", "/home/ada/train.py", Some(58));
-const MODULE: At = ("<module>", "/home/ada/train.py", Some(99));
+const EMPTY: TorchFrame = ("at::native::empty_cuda()", TORCH, None);
+const EVAL: TorchFrame = ("_PyEval_EvalFrameDefault", "/usr/bin/python3.12", None);
+const STEP: TorchFrame = ("training_step", "/home/ada/train.py", Some(58));
+const MODULE: TorchFrame = ("<module>", "/home/ada/train.py", Some(99));
 
 /// The call stacks, by id less 1, innermost frame first.
-const STACKS: &[&[At]] = &[
+const STACKS: &[&[TorchFrame]] = &[
     &[MALLOC, SEGMENT, EMPTY, EVAL, STEP, MODULE],
     &[REPORT, EMPTY, EVAL, STEP, MODULE],
     &[REPORT, EMPTY, EVAL, MODULE],
@@ -56,7 +56,7 @@ pub(super) const NCCL_STACK: u64 = 4;
 pub(super) const CUBLAS_STACK: u64 = 5;
 
 /// A recorder, and PyTorch's current sums.
-pub(super) struct Scene {
+pub(super) struct TorchScene {
     pub(super) recorder: Player,
     pub(super) pid: u32,
     pub(super) device: u16,
@@ -66,7 +66,7 @@ pub(super) struct Scene {
     pub(super) log: Option<Vec<u8>>,
 }
 
-fn location((function, file, line): At) -> Location {
+fn location((function, file, line): TorchFrame) -> Location {
     let all: Vec<_> = STACKS.iter().flat_map(|stack| stack.iter()).collect();
     let number = all
         .iter()
@@ -82,7 +82,7 @@ fn location((function, file, line): At) -> Location {
     }
 }
 
-impl Scene {
+impl TorchScene {
     pub(super) fn new(path: &Path) -> Self {
         let mut scene = Self {
             recorder: begin(path, MEMORY),

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use super::scene::{CUBLAS_STACK, MIB, MODULE_STACK, NCCL_STACK, STEP_STACK, Scene};
+use super::scene::{CUBLAS_STACK, MIB, MODULE_STACK, NCCL_STACK, STEP_STACK, TorchScene};
 use rusqlite::Connection;
 
 use super::{AT, CUBLAS, NCCL, export, of_engine};
@@ -21,7 +21,7 @@ fn activations(step: u64) -> u64 {
 }
 
 /// Records the state before the first step. Returns the bytes of its blocks.
-fn begin(scene: &mut Scene) -> u64 {
+fn begin(scene: &mut TorchScene) -> u64 {
     scene.call("cudaMalloc", NCCL, 24 * MIB, NCCL_STACK);
     scene.segment(AT, 64 * MIB);
     for number in 0..12 {
@@ -35,7 +35,7 @@ fn begin(scene: &mut Scene) -> u64 {
 }
 
 /// Records a step, which leaks a block in every tenth of the first few hundred. Returns its bytes.
-fn step(scene: &mut Scene, step: u64) -> u64 {
+fn step(scene: &mut TorchScene, step: u64) -> u64 {
     if step == 2 {
         scene.call("cudaMalloc", CUBLAS, 32 * MIB, CUBLAS_STACK);
     }
@@ -59,7 +59,7 @@ fn step(scene: &mut Scene, step: u64) -> u64 {
 /// Writes a recording of this many steps; returns the bytes of blocks that are live at the end. The
 /// recorder drops table rows that it has no time for: all but the first steps are in the log only.
 fn record(path: &Path, steps: u64) -> u64 {
-    let mut scene = Scene::new(path);
+    let mut scene = TorchScene::new(path);
     let mut live = begin(&mut scene);
     let first = steps.min(400);
     live += (0..first)

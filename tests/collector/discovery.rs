@@ -3,13 +3,13 @@
 use std::fs;
 
 use crate::harness::standin::standin;
-use crate::run::{Setup, of};
+use crate::run::{CollectorSetup, of};
 
 const WORK: &str = "module k; launch k 3";
 
 #[test]
 fn libcupti_is_found_by_the_dynamic_loader() {
-    let setup = Setup::new("workload", WORK)
+    let setup = CollectorSetup::new("workload", WORK)
         .without("GPUPROBE_CUPTI")
         .variable("LD_LIBRARY_PATH", standin().path("cupti"));
     let run = setup.run().unharmed().silent();
@@ -18,7 +18,7 @@ fn libcupti_is_found_by_the_dynamic_loader() {
 
 #[test]
 fn libcupti_mapped_in_the_process_is_used() {
-    let setup = Setup::new("workload", WORK)
+    let setup = CollectorSetup::new("workload", WORK)
         .without("GPUPROBE_CUPTI")
         .variable("LD_PRELOAD", standin().path("cupti/libcupti.so.13"));
     let run = setup.run().unharmed().silent();
@@ -33,7 +33,7 @@ fn libcupti_is_found_in_a_python_package() {
     fs::create_dir_all(&cupti).unwrap();
     let original = standin().path("cupti/libcupti.so.13");
     fs::copy(original, cupti.join("libcupti.so.13")).unwrap();
-    let setup = Setup::new("workload", WORK)
+    let setup = CollectorSetup::new("workload", WORK)
         .without("GPUPROBE_CUPTI")
         .variable("VIRTUAL_ENV", folder.path());
     let run = setup.run().unharmed().silent();
@@ -42,7 +42,7 @@ fn libcupti_is_found_in_a_python_package() {
 
 #[test]
 fn nvtx_is_forwarded_to_the_libcupti_found() {
-    let setup = || Setup::new("workload", WORK).variable("SPY_NVTX", "1");
+    let setup = || CollectorSetup::new("workload", WORK).variable("SPY_NVTX", "1");
     let run = setup().run().unharmed().silent();
     assert_eq!(of!(run.handed, Kernel).len(), 3);
     // Without libcupti, NVTX gets an error; the spy then stops.
@@ -63,7 +63,7 @@ fn unusable_libcupti_is_skipped() {
     let lacking = standin().path("cupti_lacking/libcupti.so.13");
     fs::copy(lacking, cupti.join("libcupti.so.13")).unwrap();
     fs::write(cupti.join("libcupti.so.14"), "no library").unwrap();
-    let setup = Setup::new("workload", WORK)
+    let setup = CollectorSetup::new("workload", WORK)
         .without("GPUPROBE_CUPTI")
         .variable("CUDA_HOME", folder.path())
         .variable("LD_LIBRARY_PATH", standin().path("cupti"));

@@ -76,7 +76,7 @@ impl Drop for Turn {
 }
 
 /// A permit for tests with a host-wide tracer.
-pub(crate) fn system_wide() -> Turn {
+pub(crate) fn host_wide() -> Turn {
     Turn::of(Group::Tracers)
 }
 

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::harness::child::Guarded;
 use crate::harness::gpuprobe::NOTHING;
-use crate::harness::{Backend, Setup, Workload, standin, system_wide};
+use crate::harness::{Backend, Setup, Workload, host_wide, standin};
 
 /// The messages of a run of `setup` about having traced nothing, and its exit status.
 fn ending(setup: Setup, commands: &[&str]) -> (Option<String>, i32) {
@@ -109,7 +109,7 @@ fn root_process_without_cuda_traces_nothing() {
 
 #[test]
 fn root_filter_without_a_match_on_the_host_is_named() {
-    let _shared = system_wide();
+    let _shared = host_wide();
     let options = ["--comm", "nosuch", "--duration", "100ms"];
     let (why, status) = ending(Setup::everything().args(options), &[]);
     assert_eq!(status, NOTHING);

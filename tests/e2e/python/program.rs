@@ -102,13 +102,13 @@ fn cut_beginning(text: &str) -> String {
 }
 
 /// The program, before and while it runs.
-pub(super) struct Program {
+pub(super) struct FramesProgram {
     fifo: File,
     folder: TempDir,
     form: Form,
 }
 
-impl Program {
+impl FramesProgram {
     pub(super) fn new(form: Form) -> Self {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("fifo");

@@ -8,16 +8,16 @@ use std::process::{Command, Stdio};
 
 use gpuprobe_wire::{SETTINGS_VARIABLE, Settings, Tracer, flags};
 
-use crate::run::{Run, Running, Setup, of};
+use crate::run::{CollectorRun, CollectorSetup, RunningWorkload, of};
 
 /// A workload that takes commands until its input is closed.
-fn told(setup: Setup) -> Running {
+fn told(setup: CollectorSetup) -> RunningWorkload {
     let mut setup = setup;
     setup.command().stdin(Stdio::piped());
     setup.start()
 }
 
-fn tell(running: &mut Running, command: &str) {
+fn tell(running: &mut RunningWorkload, command: &str) {
     let stdin = running.stdin();
     writeln!(stdin, "{command}").unwrap();
     stdin.flush().unwrap();
@@ -25,7 +25,7 @@ fn tell(running: &mut Running, command: &str) {
 
 #[test]
 fn killed_program_loses_only_its_last_flush_period() {
-    let mut running = told(Setup::new("workload", ""));
+    let mut running = told(CollectorSetup::new("workload", ""));
     tell(&mut running, "module k");
     tell(&mut running, "launch k 50");
     running.until(|handed| of!(handed, Kernel).len() == 50);
@@ -42,7 +42,7 @@ fn context_destruction_flushes_its_records() {
         ("workload", "synchronize", "reset"),
         ("workload_driver", "ctx create 0", "ctx destroy 0"),
     ] {
-        let mut running = told(Setup::new(program, "").faults("held"));
+        let mut running = told(CollectorSetup::new(program, "").faults("held"));
         for command in [begin, "module k", "launch k 50", end] {
             tell(&mut running, command);
         }
@@ -55,7 +55,7 @@ fn context_destruction_flushes_its_records() {
 #[test]
 fn forked_child_is_not_collected() {
     let commands = "module k; launch k 5; fork status | freenull; launch k 5";
-    let run = Setup::new("workload", commands).run();
+    let run = CollectorSetup::new("workload", commands).run();
     assert!(run.status.success(), "{}", run.stderr);
     let pids: HashSet<_> = run.handed.headers.iter().map(|header| header.pid).collect();
     assert_eq!(pids.len(), 1);
@@ -70,7 +70,7 @@ fn exec_starts_a_new_collector() {
         "module k; launch k 5; exec {} -c synchronize",
         workload.display()
     );
-    let run = Setup::new("workload", &commands).run();
+    let run = CollectorSetup::new("workload", &commands).run();
     // The new program in the same process starts a new collector. Records that the old one had not
     // delivered are lost with it.
     let last = run
@@ -86,7 +86,8 @@ fn exec_starts_a_new_collector() {
 
 #[test]
 fn closed_standard_error_does_not_kill_the_program() {
-    let mut setup = Setup::new("workload", "alloc 64").variable(SETTINGS_VARIABLE, "nonsense");
+    let mut setup =
+        CollectorSetup::new("workload", "alloc 64").variable(SETTINGS_VARIABLE, "nonsense");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     setup.command().stderr(writer);
@@ -109,8 +110,8 @@ fn tracer(pid: u32) -> Tracer {
     }
 }
 
-fn traced_by(tracer: Tracer) -> Setup {
-    Setup::new("workload", "").settings(Settings {
+fn traced_by(tracer: Tracer) -> CollectorSetup {
+    CollectorSetup::new("workload", "").settings(Settings {
         tracer: Some(tracer),
         flush_ms: 20,
         ..Settings::default()
@@ -131,7 +132,7 @@ fn collector_stops_when_gpuprobe_exits_and_the_program_goes_on() {
     running.read_stderr_line(&mut line);
     assert!(line.contains("gpuprobe has ended"), "{line}");
     tell(&mut running, "launch k 7");
-    let run: Run = running.end().unharmed();
+    let run: CollectorRun = running.end().unharmed();
     assert_eq!(run.truth("launches"), 12);
     assert_eq!(of!(run.handed, Kernel).len(), 5);
 }
