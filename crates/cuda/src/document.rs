@@ -25,7 +25,7 @@ pub fn markdown() -> String {
         }
     }
     let mut table = String::from(
-        "| what | libcudart | libcuda | libc10, libtensorflow_framework |\n|---|---|---|---|\n",
+        "| operation | libcudart | libcuda | libc10, libtensorflow_framework |\n|---|---|---|---|\n",
     );
     for (title, columns) in groups {
         let [runtime, driver, framework] = columns.map(|names| names.join(", "));
@@ -121,10 +121,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_readme_has_the_table() {
-        // After a change: cargo run -- functions, between the two marks of README.md.
-        let readme = include_str!("../../../README.md");
-        let (_, rest) = readme.split_once("<!-- functions -->\n").unwrap();
+    fn the_chapter_of_functions_has_this_table() {
+        // After a change: cargo run -- functions, between the two marks of docs/functions.md.
+        let chapter = include_str!("../../../docs/functions.md");
+        let (_, rest) = chapter.split_once("<!-- functions -->\n").unwrap();
         let (table, _) = rest.split_once("<!-- end of functions -->").unwrap();
         assert_eq!(table.trim(), markdown().trim());
     }

@@ -72,7 +72,7 @@ const WAYS: [(&str, &[Capability]); 3] = [
     ("perf", &[Capability::CAP_SYS_ADMIN]),
 ];
 
-/// Asserts that gpuprobe has the expected threads with the capabilities listed in the README; the
+/// Asserts that gpuprobe has the expected threads with the capabilities in docs/privileges.md; the
 /// main thread, which attaches, additionally has `more`.
 fn check_threads(gpuprobe: &Gpuprobe, more: u64, how: &str) {
     let found = settled(gpuprobe.child.pid());

@@ -212,7 +212,7 @@ fn root_processes_of_other_users_need_one_more_capability() {
     assert_eq!(gpuprobe.exit_code() == 0, enough);
     let said = gpuprobe.said().join("\n");
     assert!(enough || said.contains("CAP_SYS_PTRACE"), "{said}");
-    // CAP_DAC_READ_SEARCH is not among the README's requirements: the build directory of the tests
+    // CAP_DAC_READ_SEARCH is not needed by gpuprobe here: the build directory of the tests
     // may be closed to other users.
     let mut gpuprobe = traced("+bpf,+perfmon,+sys_ptrace,+dac_read_search").start();
     workload.say("alloc 4096 3");
