@@ -1,0 +1,127 @@
+"""The links of README.md, of the other documents in the root, and of the book in docs/."""
+
+import re
+import tempfile
+import unittest
+from pathlib import Path
+from urllib.parse import unquote
+
+ROOT = Path(__file__).resolve().parents[2]
+SUMMARY = "docs/SUMMARY.md"
+
+FENCED = re.compile(r"^ *(```|~~~).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"(`+)[^`].*?\1", re.DOTALL)
+INLINE = re.compile(r"\]\(\s*<?([^()\s>]+)>?[^()]*\)")
+DEFINITION = re.compile(r"^ {0,3}\[[^\]]+\]:\s*<?(\S+?)>?\s*$", re.MULTILINE)
+HEADING = re.compile(r"^ {0,3}#{1,6} +(.*?) *#*$", re.MULTILINE)
+
+
+def links(text):
+    """The targets of all links and images, without those in code."""
+    text = CODE.sub("`code`", FENCED.sub("", text))
+    return INLINE.findall(text) + DEFINITION.findall(text)
+
+
+def anchors(text):
+    """The anchors of the headings, as GitHub and mdBook make them."""
+    seen = {}
+    found = set()
+    for heading in HEADING.findall(FENCED.sub("", text)):
+        plain = re.sub(r"\]\([^)]*\)", "", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        count = seen.get(anchor, 0)
+        seen[anchor] = count + 1
+        found.add(f"{anchor}-{count}" if count else anchor)
+    return found
+
+
+def broken_link(root, document, link):
+    """What is wrong with a link of a document, or None."""
+    if re.match(r"[a-z][a-z0-9+.-]*:", link):
+        return None
+    path, _, anchor = unquote(link).partition("#")
+    target = (document.parent / path).resolve() if path else document
+    if not target.is_file() or not target.is_relative_to(root):
+        return "no such file"
+    book = root / "docs"
+    if document.parent == book and not target.is_relative_to(book):
+        return "is not in the book"
+    if anchor and target.suffix == ".md" and anchor not in anchors(target.read_text()):
+        return "no such heading"
+    return None
+
+
+def problems(root):
+    """One line for each broken link, and for each chapter that SUMMARY.md lacks."""
+    root = root.resolve()
+    documents = sorted([*root.glob("*.md"), *root.glob("docs/*.md")])
+    found = []
+    for document in documents:
+        for link in links(document.read_text()):
+            problem = broken_link(root, document, link)
+            if problem:
+                found.append(f"{document.relative_to(root)}: {link}: {problem}")
+    chapters = {link.partition("#")[0] for link in links((root / SUMMARY).read_text())}
+    for document in documents:
+        if document.parent.name == "docs" and document.name not in {*chapters, "SUMMARY.md"}:
+            found.append(f"{SUMMARY}: {document.name}: no such chapter")
+    return found
+
+
+class Documents(unittest.TestCase):
+    def test_no_link_is_broken(self):
+        self.assertEqual(problems(ROOT), [])
+
+    def test_the_checked_documents_have_links(self):
+        for document, least in [("README.md", 10), (SUMMARY, 20), ("SECURITY.md", 2)]:
+            self.assertGreaterEqual(len(links((ROOT / document).read_text())), least, document)
+
+    def test_the_front_page_has_at_most_150_lines(self):
+        self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()), 150)
+
+
+class Problems(unittest.TestCase):
+    """Small trees, each with one fault."""
+
+    def problems_of(self, readme="", **chapters):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            (root / "docs").mkdir()
+            (root / "README.md").write_text(readme)
+            summary = chapters.pop("summary", "".join(f"- [{name}]({name}.md)\n" for name in chapters))
+            (root / SUMMARY).write_text(summary)
+            for name, text in chapters.items():
+                (root / "docs" / f"{name}.md").write_text(text)
+            return problems(root)
+
+    def test_links_that_work_are_no_problem(self):
+        readme = "# A\n[a](docs/one.md#more-of-it) ![b](docs/one.md) [c](#a) [d](https://example.org/#no) [e]\n"
+        one = "# One\n## More of `it`\n[x](two.md) [y](#more-of-it) [`z`](two.md#two-1)\n"
+        two = "# Two\n## Two\n"
+        self.assertEqual(self.problems_of(readme + "\n[e]: docs/two.md\n", one=one, two=two), [])
+
+    def test_a_missing_file_is_found(self):
+        self.assertEqual(self.problems_of("[a](docs/no.md)"), ["README.md: docs/no.md: no such file"])
+        self.assertEqual(self.problems_of("![a](no.svg)"), ["README.md: no.svg: no such file"])
+        self.assertEqual(self.problems_of("[a]\n\n[a]: no.md\n"), ["README.md: no.md: no such file"])
+        found = self.problems_of("[![i](i.svg)](no.md)")
+        self.assertEqual(found, ["README.md: i.svg: no such file", "README.md: no.md: no such file"])
+
+    def test_a_missing_heading_is_found(self):
+        found = self.problems_of("# A\n[a](#b) [c](docs/one.md#two)", one="# One\n```\n# two\n```\n")
+        self.assertEqual(found, ["README.md: #b: no such heading", "README.md: docs/one.md#two: no such heading"])
+
+    def test_a_link_out_of_the_book_is_found(self):
+        found = self.problems_of("# A\n", one="[a](../README.md)")
+        self.assertEqual(found, ["docs/one.md: ../README.md: is not in the book"])
+
+    def test_a_missing_chapter_is_found(self):
+        found = self.problems_of(summary="- [a](a.md)\n- [b](b.md)\n", a="# A\n", c="# C\n")
+        self.assertEqual(found, ["docs/SUMMARY.md: b.md: no such file", "docs/SUMMARY.md: c.md: no such chapter"])
+
+    def test_links_in_code_are_none(self):
+        self.assertEqual(self.problems_of("`[a](no.md)` and\n```text\n[b](no.md)\n```\n"), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
