@@ -1,5 +1,5 @@
-//! Reading a batch as it came out of the traced process: every length is checked, nothing is
-//! believed, nothing panics.
+//! Parser of batches from the traced process: every length is checked, no content is trusted,
+//! nothing panics.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,55 +9,56 @@ use zerocopy::FromBytes;
 use crate::header::{BatchHeader, MAGIC, RecordHeader};
 use crate::records::{Kind, Record, read_fixed};
 
-/// A batch whose header is in order.
+/// A batch with a valid header.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// Its header.
+    /// Header of the batch.
     pub header: BatchHeader,
     records: &'a [u8],
 }
 
-/// Why bytes are not a batch, or not a record.
+/// Reason why bytes are not a valid batch or record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Fewer bytes than a batch's header has.
+    /// The bytes are shorter than a batch header.
     Short,
-    /// It does not begin with [`MAGIC`].
+    /// The bytes do not begin with [`MAGIC`].
     Magic(u64),
-    /// The header promises more bytes of records than there are.
+    /// The records are shorter than the header states.
     Truncated {
-        /// By the header.
+        /// Bytes of records according to the header.
         promised: u32,
-        /// That came.
+        /// Bytes of records that are present.
         present: usize,
     },
-    /// A record's header or length does not fit into what is left; nothing after it can be read.
+    /// The header or length of a record does not fit into the rest of the batch; parsing stops
+    /// here.
     Length {
-        /// Where the record begins, counted from the end of the batch's header.
+        /// Offset of the record from the end of the batch header, bytes.
         offset: usize,
     },
-    /// A record of a kind that this version does not have; the next one can be read.
+    /// Unknown record kind; parsing continues with the next record.
     Kind(u16),
-    /// A record too short for its kind or its text; the next one can be read.
+    /// Record too short for its kind or text; parsing continues with the next record.
     Body(Kind),
 }
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Short => write!(f, "it is shorter than a batch's header"),
-            Self::Magic(magic) => write!(f, "it begins with {magic:#x}, not as a batch does"),
+            Self::Short => write!(f, "shorter than a batch header"),
+            Self::Magic(magic) => write!(
+                f,
+                "begins with {magic:#x}, not with the magic number of a batch"
+            ),
             Self::Truncated { promised, present } => {
-                write!(f, "of {promised} bytes of records {present} came")
+                write!(f, "{present} of {promised} bytes of records are present")
             }
             Self::Length { offset } => {
-                write!(
-                    f,
-                    "the record at byte {offset} has a length that cannot be right"
-                )
+                write!(f, "invalid length of the record at byte {offset}")
             }
-            Self::Kind(kind) => write!(f, "there is no record of kind {kind}"),
-            Self::Body(kind) => write!(f, "a record is too short for its kind, {kind:?}"),
+            Self::Kind(kind) => write!(f, "unknown record kind {kind}"),
+            Self::Body(kind) => write!(f, "record too short for its kind, {kind:?}"),
         }
     }
 }
@@ -65,10 +66,12 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl<'a> Batch<'a> {
-    /// `bytes` may be longer than the batch: what reads it out of the process reads in steps.
+    /// Parses the header of a batch. `bytes` may be longer than the batch, because the BPF side
+    /// copies it in steps.
     ///
     /// # Errors
-    /// The header is short or wrong, or records are missing at the end.
+    /// Returns [`Malformed::Short`] or [`Malformed::Magic`] for an invalid header, or
+    /// [`Malformed::Truncated`] if records are missing.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (header, rest) =
             BatchHeader::read_from_prefix(bytes).map_err(|_short| Malformed::Short)?;
@@ -85,7 +88,8 @@ impl<'a> Batch<'a> {
         Ok(Self { header, records })
     }
 
-    /// Its records, in order. There should be [`BatchHeader::records`] of them.
+    /// Records in the order of the batch; the header states their number in
+    /// [`BatchHeader::records`].
     #[must_use]
     pub fn records(&self) -> Records<'a> {
         Records {
@@ -95,25 +99,25 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The records of a batch. After [`Malformed::Length`] it ends; any other error is about one
-/// record only.
+/// Iterator over the records of a batch. It ends after [`Malformed::Length`]; any other error
+/// concerns a single record.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     all: &'a [u8],
     offset: usize,
 }
 
-/// A record of a batch.
+/// A record with its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// The fixed part.
+    /// Fixed part of the record.
     pub record: Record,
-    /// Of [`Record::Text`] and [`Record::CallbackName`]; of others it is empty.
+    /// Text of a [`Record::Text`] or [`Record::CallbackName`]; empty for others.
     pub text: &'a [u8],
 }
 
 impl Item<'_> {
-    /// The text; what is not UTF-8 in it is replaced.
+    /// The text with invalid UTF-8 replaced.
     #[must_use]
     pub fn text_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.text)
@@ -141,7 +145,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// The first record's header, and what it says belongs to the record after it.
+/// Splits off the header of the first record and the bytes that belong to it.
 fn split(left: &[u8]) -> Option<(RecordHeader, &[u8])> {
     let (header, rest) = RecordHeader::read_from_prefix(left).ok()?;
     let bytes = usize::from(header.bytes);

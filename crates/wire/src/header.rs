@@ -1,74 +1,74 @@
-//! Headers of batches and of their records.
+//! Headers of batches and records.
 //!
-//! A batch is a [`BatchHeader`] and then [`BatchHeader::bytes`] bytes of records, one after the
-//! other. A record is a [`RecordHeader`], the fixed part that its [`crate::Kind`] has, and for some
-//! kinds text. Everything is little-endian and aligned to 8 bytes within the batch.
+//! A batch is a [`BatchHeader`], followed by [`BatchHeader::bytes`] bytes of records. A record is a
+//! [`RecordHeader`], the fixed part of its [`crate::Kind`], and for some kinds text. Everything is
+//! little-endian and aligned to 8 bytes within the batch.
 //!
-//! Times are those of CUPTI's clock, nanoseconds; [`BatchHeader::cupti_ns`] and
+//! Times are nanoseconds of CUPTI's clock; [`BatchHeader::cupti_ns`] and
 //! [`BatchHeader::monotonic_ns`] are one moment on both clocks. 0 means that CUPTI has no time.
 
 use crate::records::layouts;
 
-/// The first bytes of a batch. Changes with every change of the format.
+/// First bytes of a batch. It changes with every change of the format.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuact01");
 
-/// Largest batch, header included. The kernel side copies no more.
+/// Maximum size of a batch with its header, bytes. The BPF side copies no more.
 pub const BATCH_MAX: usize = 32 << 10;
 
-/// Longest text of a record; a longer one is cut at a character.
+/// Maximum length of a record's text, bytes; longer text is cut at a character boundary.
 pub const TEXT_MAX: usize = 4 << 10;
 
 layouts! {
-    /// Begins every batch.
+    /// Header of a batch.
     pub struct BatchHeader {
-        /// [`MAGIC`].
+        /// Magic number, always [`MAGIC`].
         pub magic: u64,
-        /// Number of this batch within its process, from 0: a missing one was lost on the way.
+        /// Sequence number of the batch within its process, from 0; a gap means lost batches.
         pub sequence: u64,
-        /// Records of all batches before this one, [`crate::Text`] and [`crate::CallbackName`]
-        /// included.
+        /// Number of records in all previous batches, including [`crate::Text`] and
+        /// [`crate::CallbackName`].
         pub records_before: u64,
         /// A moment on CUPTI's clock, nanoseconds.
         pub cupti_ns: u64,
         /// The same moment, `CLOCK_MONOTONIC` nanoseconds.
         pub monotonic_ns: u64,
-        /// Records that CUPTI dropped for want of a buffer, so far.
+        /// Number of records that CUPTI has dropped so far for lack of a buffer.
         pub dropped: u64,
-        /// Records of kinds that were not asked for or that this version does not know, so far.
+        /// Number of records so far of a kind that was not requested or is unknown to this version.
         pub unknown: u64,
-        /// Records or ends of buffers that could not be read, so far.
+        /// Number of records or buffers so far that could not be parsed.
         pub malformed: u64,
-        /// Process id as the process itself sees it.
+        /// Process id in the PID namespace of the process.
         pub pid: u32,
-        /// As `cuptiGetVersion` gives it.
+        /// Version of CUPTI, from `cuptiGetVersion`.
         pub cupti_version: u32,
-        /// Records in this batch.
+        /// Number of records in this batch.
         pub records: u32,
-        /// Bytes of the records in this batch.
+        /// Size of the records in this batch, bytes.
         pub bytes: u32,
-        /// [`flags`].
+        /// Bit set of [`flags`].
         pub flags: u32,
-        /// Always 0.
+        /// Padding; always written as zero.
         pub reserved: u32,
     }
 
-    /// Begins every record.
+    /// Header of a record.
     pub struct RecordHeader {
-        /// A [`crate::Kind`].
+        /// Number of a [`crate::Kind`].
         pub kind: u16,
-        /// Bytes of the record with this header, a multiple of 8.
+        /// Size of the record with this header, bytes; a multiple of 8.
         pub bytes: u16,
-        /// Bytes of text after the fixed part, padding not counted.
+        /// Length of the text after the fixed part without padding, bytes.
         pub text_bytes: u16,
-        /// Always 0.
+        /// Padding; always written as zero.
         pub reserved: u16,
     }
 }
 
 /// Bits of [`BatchHeader::flags`].
 pub mod flags {
-    /// Times are `CLOCK_MONOTONIC` already.
+    /// Times are on `CLOCK_MONOTONIC` already.
     pub const MONOTONIC: u32 = 1;
-    /// The collector has ended as it should; nothing of this process follows.
+    /// The collector has shut down cleanly; this is the last batch of the process.
     pub const LAST: u32 = 2;
 }

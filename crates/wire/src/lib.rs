@@ -1,9 +1,9 @@
-//! The wire format between the collector inside a traced program and gpuprobe outside of it.
+//! Wire format between the collector inside a traced program and gpuprobe outside of it.
 //!
-//! For: [`Settings`] on the way in, and batches of GPU activity ([`Writer`], [`Batch`]) on the way out.
-//! May use: `zerocopy`, and nothing of gpuprobe; it is linked into other people's programs.
-//! Gives: layouts, a writer, and a reader that checks every length and believes nothing.
-//! Both ends come from one build, so there are no other versions to read.
+//! For: [`Settings`] to the collector, and batches of GPU activity ([`Writer`], [`Batch`]) from it.
+//! Depends on: `zerocopy`, and no other crate of gpuprobe, because it is linked into other
+//! programs. Provides: layouts, a writer, and a parser that checks every length. Both ends come
+//! from one build, so there is only one version of the format.
 
 mod batch;
 mod header;
@@ -20,9 +20,9 @@ pub use records::*;
 pub use settings::{Kinds, Settings, Tracer};
 pub use writer::{Writer, cut};
 
-/// The environment variable that holds [`Settings`] for the collector.
+/// Environment variable with the [`Settings`] of the collector.
 pub const SETTINGS_VARIABLE: &str = "GPUPROBE_COLLECTOR";
 
-/// The function of the collector that gpuprobe probes: `void gpuprobe_activity_batch(const void
-/// *batch, size_t bytes)`. It does nothing.
+/// Function of the collector that gpuprobe attaches to: `void gpuprobe_activity_batch(const void
+/// *batch, size_t bytes)`. Its body is empty.
 pub const BATCH_FUNCTION: &str = "gpuprobe_activity_batch";

@@ -1,42 +1,43 @@
-//! Settings that gpuprobe gives the collector through [`crate::SETTINGS_VARIABLE`]:
+//! Settings of the collector, passed through [`crate::SETTINGS_VARIABLE`]:
 //! `kinds=kernel,memcpy;buffer=8388608;flush_ms=100;tracer=4242:1861337:4026531836`.
 //!
-//! Both ends come from one build, so whatever is not understood is an error.
+//! Both ends come from one build, so unknown settings are errors.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Everything that the collector is told.
+/// All settings of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Kinds of activity to collect.
     pub kinds: Kinds,
-    /// Bytes of a buffer that CUPTI fills.
+    /// Size of a CUPTI activity buffer, bytes.
     pub buffer_bytes: usize,
-    /// How often what is complete is asked of CUPTI, milliseconds.
+    /// Flush period of completed records, milliseconds.
     pub flush_ms: u32,
-    /// Who wants it; when it ends, the collector stops. `None`: collects as long as it can.
+    /// Tracing process; the collector stops when it exits. `None`: the collector runs until its own
+    /// process exits.
     pub tracer: Option<Tracer>,
 }
 
-/// A process, such that another one with the same number is not taken for it.
+/// Identity of a process that is not confused with a later process of the same PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracer {
-    /// As it is numbered in its own pid namespace.
+    /// Process id in its own PID namespace.
     pub pid: u32,
-    /// Field 22 of its `/proc/PID/stat`, clock ticks since boot.
+    /// Start time: field 22 of its `/proc/PID/stat`, clock ticks since boot.
     pub start_ticks: u64,
-    /// Inode of its `/proc/PID/ns/pid`: in another namespace the number means nothing.
+    /// Inode of its `/proc/PID/ns/pid`: the process id is only valid in this namespace.
     pub namespace: u64,
 }
 
-/// [`Settings::buffer_bytes`] if nothing else is wanted.
+/// Default of [`Settings::buffer_bytes`].
 pub const BUFFER_BYTES: usize = 8 << 20;
-/// Smallest and largest buffer that is accepted.
+/// Accepted range of [`Settings::buffer_bytes`].
 pub const BUFFER_BYTES_RANGE: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 30;
-/// [`Settings::flush_ms`] if nothing else is wanted.
+/// Default of [`Settings::flush_ms`].
 pub const FLUSH_MS: u32 = 100;
-/// Shortest and longest period that is accepted.
+/// Accepted range of [`Settings::flush_ms`].
 pub const FLUSH_MS_RANGE: std::ops::RangeInclusive<u32> = 1..=60_000;
 
 impl Default for Settings {
@@ -79,7 +80,7 @@ impl FromStr for Settings {
                 "buffer" => settings.buffer_bytes = number(value, &BUFFER_BYTES_RANGE)?,
                 "flush_ms" => settings.flush_ms = number(value, &FLUSH_MS_RANGE)?,
                 "tracer" => settings.tracer = Some(value.parse()?),
-                _ => return Err(format!("{key:?}: there is no such setting")),
+                _ => return Err(format!("{key:?}: unknown setting")),
             }
         }
         Ok(settings)
@@ -118,14 +119,14 @@ where
     })
 }
 
-/// A kind of activity that can be asked for.
+/// A kind of activity that can be collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedKind {
-    /// As the user says it.
+    /// Name on the command line.
     pub name: &'static str,
-    /// The kinds of CUPTI that give it: the first that can be enabled is enough.
+    /// Activity kinds of CUPTI for it: the first that can be enabled is used.
     pub cupti: &'static [u32],
-    /// For the help.
+    /// Description in the help.
     pub about: &'static str,
 }
 
@@ -159,15 +160,15 @@ const fn named(name: &'static str, cupti: &'static [u32], about: &'static str) -
     NamedKind { name, cupti, about }
 }
 
-// CUPTI's KERNEL makes kernels run one after the other, which changes the timing that is observed;
-// it is taken only where CONCURRENT_KERNEL cannot be had, whichever of the two names was said.
-/// All that can be asked for, in the order in which they are enabled.
+// CUPTI's KERNEL serializes kernels, which changes the timing that is observed; it is used only
+// where CONCURRENT_KERNEL is not available, for either name.
+/// All kinds of activity, in the order in which they are enabled.
 #[rustfmt::skip]
 pub const NAMED_KINDS: &[NamedKind] = &[
     named("device", &[cupti::DEVICE], "the GPUs"),
     named("context", &[cupti::CONTEXT], "contexts"),
     named("stream", &[cupti::STREAM], "streams, as they are created"),
-    named("name", &[cupti::NAME], "names given through NVTX"),
+    named("name", &[cupti::NAME], "NVTX names"),
     named("driver", &[cupti::DRIVER], "calls of the driver"),
     named("runtime", &[cupti::RUNTIME], "calls of the runtime"),
     named("memcpy", &[cupti::MEMCPY], "copies"),
@@ -177,11 +178,11 @@ pub const NAMED_KINDS: &[NamedKind] = &[
     named("concurrent_kernel", &[cupti::CONCURRENT_KERNEL, cupti::KERNEL], "the same as kernel"),
     named("memory", &[cupti::MEMORY2], "allocations and releases"),
     named("memory_pool", &[cupti::MEMORY_POOL], "memory pools"),
-    named("sync", &[cupti::SYNCHRONIZATION], "waits for the GPU"),
-    named("graph", &[cupti::GRAPH_TRACE], "graphs as a whole, instead of what they consist of"),
-    named("overhead", &[cupti::OVERHEAD], "what tracing costs"),
-    named("external_correlation", &[cupti::EXTERNAL_CORRELATION], "numbers given by other profilers"),
-    named("marker", &[cupti::MARKER], "ranges and marks made through NVTX"),
+    named("sync", &[cupti::SYNCHRONIZATION], "synchronizations"),
+    named("graph", &[cupti::GRAPH_TRACE], "whole graphs, instead of their nodes"),
+    named("overhead", &[cupti::OVERHEAD], "overhead of tracing"),
+    named("external_correlation", &[cupti::EXTERNAL_CORRELATION], "ids assigned by other profilers"),
+    named("marker", &[cupti::MARKER], "NVTX ranges and markers"),
 ];
 
 /// A set of [`NAMED_KINDS`].
@@ -189,18 +190,18 @@ pub const NAMED_KINDS: &[NamedKind] = &[
 pub struct Kinds(u32);
 
 impl Kinds {
-    /// All but `graph`: with it, CUPTI says nothing of the kernels and copies that are nodes of a
-    /// graph, and the counts of those would no longer be what the GPU ran.
+    /// All kinds but `graph`: with it, CUPTI reports no kernels and copies that are nodes of a
+    /// graph, and their counts would no longer be what the GPU executed.
     pub const USUAL: Self = Self(Self::ALL.0 & !(1 << GRAPH));
-    /// Every one.
+    /// The set of all kinds.
     pub const ALL: Self = Self((1 << NAMED_KINDS.len()) - 1);
-    /// None.
+    /// The set without any kind.
     pub const NONE: Self = Self(0);
 
-    /// With the one that is called `name`.
+    /// Adds the kind with this name.
     ///
     /// # Errors
-    /// None is; what there are is said.
+    /// Returns a message with the valid names if there is no such kind.
     pub fn with(self, name: &str) -> Result<Self, String> {
         let index = NAMED_KINDS.iter().position(|kind| kind.name == name);
         let index = index.ok_or_else(|| {
@@ -210,7 +211,7 @@ impl Kinds {
         Ok(Self(self.0 | 1 << index))
     }
 
-    /// Those that are in it.
+    /// The kinds in the set.
     pub fn iter(self) -> impl Iterator<Item = &'static NamedKind> {
         let wanted = move |&(index, _): &(usize, _)| self.0 >> index & 1 != 0;
         NAMED_KINDS
@@ -220,20 +221,20 @@ impl Kinds {
             .map(|(_, kind)| kind)
     }
 
-    /// Whether the one called `name` is in it.
+    /// Whether the kind with this name is in the set.
     #[must_use]
     pub fn contains(self, name: &str) -> bool {
         self.iter().any(|kind| kind.name == name)
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
-/// Where `graph` is in the table.
+/// Index of `graph` in [`NAMED_KINDS`].
 const GRAPH: usize = 14;
 const _: () = assert!(NAMED_KINDS[GRAPH].cupti[0] == cupti::GRAPH_TRACE);
 
@@ -250,7 +251,7 @@ impl fmt::Display for Kinds {
 impl FromStr for Kinds {
     type Err = String;
 
-    /// Names with commas between them; at least one.
+    /// Parses a non-empty, comma-separated list of names.
     fn from_str(text: &str) -> Result<Self, String> {
         text.split(',').try_fold(Self::NONE, Self::with)
     }
@@ -262,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn settings_round_trip() {
         let settings = Settings {
             kinds: "kernel,memcpy,marker".parse().unwrap(),
             buffer_bytes: 1 << 20,
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn graphs_as_a_whole_are_not_usual() {
+    fn graph_traces_are_off_by_default() {
         assert!(!Kinds::USUAL.contains("graph"));
         assert!(Kinds::ALL.contains("graph"));
         assert_eq!(Kinds::ALL.iter().count(), Kinds::USUAL.iter().count() + 1);
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_settings_are_refused() {
         for (text, why) in [
             ("", "KEY=VALUE"),
             ("kinds", "KEY=VALUE"),
@@ -300,7 +301,7 @@ mod tests {
             ("tracer=1:2", "PID:START:NAMESPACE"),
             ("tracer=1:2:3:4", "PID:START:NAMESPACE"),
             ("tracer=1:2:x", "PID:START:NAMESPACE"),
-            ("color=red", "no such setting"),
+            ("color=red", "unknown setting"),
             ("flush_ms=5;;", "KEY=VALUE"),
         ] {
             let refused = text.parse::<Settings>().unwrap_err();

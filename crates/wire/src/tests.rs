@@ -1,4 +1,4 @@
-//! Batches as they are written, and read again.
+//! Round trips of batches, and malformed batches.
 
 use zerocopy::IntoBytes;
 
@@ -24,7 +24,7 @@ fn written() -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn batches_round_trip() {
     let bytes = written();
     let batch = Batch::parse(&bytes).unwrap();
     assert_eq!(batch.header.records, 2);
@@ -46,7 +46,7 @@ fn every_kind_has_its_number_and_its_size() {
 }
 
 #[test]
-fn no_batch_at_all() {
+fn bytes_that_are_no_batch_are_refused() {
     assert_eq!(Batch::parse(b"short").unwrap_err(), Malformed::Short);
     let mut bytes = written();
     bytes[0] ^= 1;
@@ -54,17 +54,17 @@ fn no_batch_at_all() {
 }
 
 #[test]
-fn a_batch_cut_short() {
+fn truncated_batches_are_refused() {
     let bytes = written();
     let cut = &bytes[..bytes.len() - 8];
     let Err(Malformed::Truncated { promised, present }) = Batch::parse(cut) else {
-        panic!("a cut batch was taken");
+        panic!("a truncated batch was accepted");
     };
     assert_eq!(promised as usize, present + 8);
 }
 
 #[test]
-fn a_wrong_length_ends_it_and_a_wrong_kind_does_not() {
+fn a_wrong_length_stops_parsing_and_a_wrong_kind_does_not() {
     let header = size_of::<BatchHeader>();
     let mut bytes = written();
     bytes[header] = 99;
@@ -79,7 +79,7 @@ fn a_wrong_length_ends_it_and_a_wrong_kind_does_not() {
         assert_eq!(read, [Err(Malformed::Length { offset: 0 })], "{length}");
     }
 
-    // Only its header, so that the rest of it is read as records of no kind that there is.
+    // Header only, so that the rest is parsed as records of an unknown kind.
     let mut bytes = written();
     bytes[header + 2..header + 4].copy_from_slice(8u16.as_bytes());
     let first = Batch::parse(&bytes).unwrap().records().next();
@@ -87,7 +87,7 @@ fn a_wrong_length_ends_it_and_a_wrong_kind_does_not() {
 }
 
 #[test]
-fn a_full_batch_takes_no_more() {
+fn a_full_batch_refuses_records() {
     let mut writer = Writer::default();
     let mut pushed = 0;
     while writer.push(&Kernel::default(), b"") {
@@ -115,7 +115,7 @@ fn a_long_text_is_cut_at_a_character() {
 }
 
 #[test]
-fn memory_is_taken_once() {
+fn memory_is_allocated_once() {
     let mut writer = Writer::default();
     let before = writer.bytes.capacity();
     while writer.push(&Text::default(), &[b'x'; TEXT_MAX]) {}

@@ -1,4 +1,4 @@
-//! Filling a batch with records.
+//! Writer of a batch, record by record.
 
 use zerocopy::IntoBytes;
 
@@ -7,7 +7,7 @@ use crate::records::{Body, Record, with_body};
 
 const HEADER_BYTES: usize = size_of::<BatchHeader>();
 
-/// A batch in the making. Its memory is taken once.
+/// A batch under construction. Its buffer is allocated once.
 #[derive(Debug)]
 pub struct Writer {
     pub(crate) bytes: Vec<u8>,
@@ -23,20 +23,20 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// Whether there is nothing in it yet.
+    /// Whether the batch has no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
 
-    /// Records in it.
+    /// Number of records in the batch.
     #[must_use]
     pub fn records(&self) -> u32 {
         self.records
     }
 
-    /// Adds a record; a text that is too long is cut at a character. `false` if there is no room
-    /// for it, and nothing was added.
+    /// Appends a record; text that is too long is cut at a character boundary. Returns `false` and
+    /// appends nothing if the batch is full.
     pub fn push<T: Body>(&mut self, body: &T, text: &[u8]) -> bool {
         let (fixed, text) = (body.as_bytes(), cut(text));
         let bytes = (size_of::<RecordHeader>() + fixed.len() + text.len()).next_multiple_of(8);
@@ -59,14 +59,14 @@ impl Writer {
         true
     }
 
-    /// As [`Self::push`], of any kind.
+    /// Appends a record of any kind, see [`Self::push`].
     #[inline]
     pub fn push_record(&mut self, record: &Record, text: &[u8]) -> bool {
         with_body!(record, body => self.push(body, text))
     }
 
-    /// The batch, with `header` completed: magic, records and bytes. Its
-    /// memory is written, header and records, so that all of it is resident.
+    /// Completes `header` with magic, records and bytes, and returns the batch. All pages of the
+    /// batch have been written, so they are resident for the BPF side.
     pub fn finish(&mut self, header: BatchHeader) -> &[u8] {
         let header = BatchHeader {
             magic: MAGIC,
@@ -78,14 +78,14 @@ impl Writer {
         &self.bytes
     }
 
-    /// Makes it empty again.
+    /// Removes all records from the batch.
     pub fn clear(&mut self) {
         self.bytes.truncate(HEADER_BYTES);
         self.records = 0;
     }
 }
 
-/// At most [`TEXT_MAX`] bytes of `text`; no character is cut in two.
+/// At most [`TEXT_MAX`] bytes of `text`, cut at a character boundary.
 #[inline]
 #[must_use]
 pub fn cut(text: &[u8]) -> &[u8] {
@@ -93,7 +93,7 @@ pub fn cut(text: &[u8]) -> &[u8] {
         return text;
     }
     let is_start = |&end: &usize| text[end] & 0xc0 != 0x80;
-    // A character has at most four bytes; what is not UTF-8 is cut where it is.
+    // A UTF-8 character has at most four bytes; other bytes are cut at the limit.
     let end = (TEXT_MAX - 3..=TEXT_MAX).rev().find(is_start);
     &text[..end.unwrap_or(TEXT_MAX)]
 }

@@ -1,77 +1,77 @@
-//! Allocations and memory pools.
+//! Records of allocations and memory pools.
 
 use super::layouts;
 
 layouts! {
-    /// An allocation or a release (`MEMORY2`).
+    /// An allocation or release (`MEMORY2`).
     pub struct Memory {
-        /// When.
+        /// Time, nanoseconds of CUPTI's clock.
         pub time_ns: u64,
-        /// Address.
+        /// Device or host address.
         pub address: u64,
-        /// Bytes.
+        /// Size of the operation, bytes.
         pub size_bytes: u64,
-        /// Where the call was made; 0 if unknown.
+        /// Code address of the call; 0 if unknown.
         pub pc: u64,
-        /// 0 if it came from no pool.
+        /// Address of the memory pool; 0 without a pool.
         pub pool_address: u64,
-        /// Of a local pool, else the process id of the exporter.
+        /// Size of a local pool, or process id of the exporter.
         pub pool_size: u64,
-        /// Pool release threshold.
+        /// Release threshold of the pool, bytes.
         pub pool_release_threshold: u64,
-        /// Pool utilized.
+        /// Used size of the pool, bytes.
         pub pool_utilized: u64,
         /// `CUpti_ActivityMemoryOperationType`: 1 allocation, 2 release.
         pub operation: u32,
-        /// `CUpti_ActivityMemoryKind`.
+        /// Kind of the memory, a `CUpti_ActivityMemoryKind`.
         pub memory_kind: u32,
-        /// Process id as the process itself sees it.
+        /// Process id in the PID namespace of the process.
         pub pid: u32,
-        /// Device, as CUDA numbers it in this process.
+        /// Device index as numbered by CUDA in the process.
         pub device: u32,
-        /// CUPTI's number of the context.
+        /// Context id of CUPTI.
         pub context: u32,
-        /// CUPTI's number of the stream.
+        /// Stream id of CUPTI.
         pub stream: u32,
-        /// Joins a call and the work that it started on the GPU.
+        /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
-        /// A [`super::Text`]: the variable, if it has one.
+        /// Id of a [`super::Text`] with the variable's name; 0 if there is none.
         pub name: u32,
-        /// 0 or 1.
+        /// 1 if the operation is stream-ordered.
         pub asynchronous: u32,
         /// `CUpti_ActivityMemoryPoolType`: 0 none, 1 local, 2 imported.
         pub pool_type: u32,
-        /// A [`super::Text`]: the library that allocated, if CUPTI says so.
+        /// Id of a [`super::Text`] with the library that allocated; 0 if CUPTI does not report it.
         pub source: u32,
-        /// Always 0.
+        /// Padding; always written as zero.
         pub reserved: u32,
     }
 
-    /// Something done to a memory pool.
+    /// An operation on a memory pool.
     pub struct MemoryPool {
-        /// When.
+        /// Time, nanoseconds of CUPTI's clock.
         pub time_ns: u64,
-        /// Address.
+        /// Address of the pool.
         pub address: u64,
-        /// Bytes.
+        /// Size of the pool, bytes.
         pub size_bytes: u64,
-        /// Utilized bytes.
+        /// Used size of the pool, bytes.
         pub utilized_bytes: u64,
-        /// Release threshold.
+        /// Release threshold of the pool, bytes.
         pub release_threshold: u64,
-        /// Min bytes to keep.
+        /// Bytes that a trim keeps at least.
         pub min_bytes_to_keep: u64,
         /// `CUpti_ActivityMemoryPoolOperationType`: 1 created, 2 destroyed, 3 trimmed.
         pub operation: u32,
         /// As [`Memory::pool_type`].
         pub pool_type: u32,
-        /// Process id as the process itself sees it.
+        /// Process id in the PID namespace of the process.
         pub pid: u32,
-        /// Device, as CUDA numbers it in this process.
+        /// Device index as numbered by CUDA in the process.
         pub device: u32,
-        /// Joins a call and the work that it started on the GPU.
+        /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
-        /// 0 or 1.
+        /// 1 if it is a pool of managed memory.
         pub managed: u32,
     }
 }

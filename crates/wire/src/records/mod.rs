@@ -1,7 +1,7 @@
-//! Kinds of records, and the fixed part of each.
+//! Record kinds and their layouts.
 //!
-//! Ids that CUPTI does not know are [`UNKNOWN_ID`], whatever its version calls them. Field by field
-//! the meaning is that of the field of the same name in CUPTI's `cupti_activity.h`.
+//! Ids that CUPTI does not know are [`UNKNOWN_ID`], independent of CUPTI's version. A field has the
+//! meaning of the field of the same name in CUPTI's `cupti_activity.h`.
 
 mod memory;
 mod objects;
@@ -13,10 +13,10 @@ pub use memory::*;
 pub use objects::*;
 pub use work::*;
 
-/// No such context, stream, device or graph.
+/// Id of an unknown context, stream, device or graph.
 pub const UNKNOWN_ID: u32 = u32::MAX;
 
-/// `id`, unless it is [`UNKNOWN_ID`].
+/// `id`, or `None` for [`UNKNOWN_ID`].
 #[must_use]
 pub fn known(id: u32) -> Option<u32> {
     (id != UNKNOWN_ID).then_some(id)
@@ -24,15 +24,15 @@ pub fn known(id: u32) -> Option<u32> {
 
 /// Bits of [`Marker::flags`], `CUPTI_ACTIVITY_FLAG_MARKER_...`.
 pub mod marker {
-    /// A moment.
+    /// A marker without duration.
     pub const INSTANTANEOUS: u32 = 1;
-    /// A range begins.
+    /// Start of a range.
     pub const START: u32 = 2;
-    /// A range ends.
+    /// End of a range.
     pub const END: u32 = 4;
 }
 
-/// Structs of which every byte belongs to a field and every value is valid.
+/// Defines structs without padding and without invalid values.
 macro_rules! layouts {
     ($($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)* })+) => {$(
         $(#[$doc])*
@@ -44,15 +44,15 @@ macro_rules! layouts {
 }
 pub(crate) use layouts;
 
-/// The fixed part of a record, as it is laid out.
+/// The layout of a record's fixed part.
 pub trait Body: IntoBytes + Immutable {
-    /// Stands in the record's header.
+    /// Kind in the record header.
     const KIND: Kind;
 }
 
 macro_rules! kinds {
     ($d:tt $($kind:ident = $number:literal),+ $(,)?) => {
-        /// Kind of a record; the number is that of [`crate::RecordHeader::kind`].
+        /// Kind of a record; the number is [`crate::RecordHeader::kind`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(missing_docs, reason = "each is documented where it is laid out")]
         #[repr(u16)]
@@ -60,7 +60,7 @@ macro_rules! kinds {
             $($kind = $number,)+
         }
 
-        /// The fixed part of a record, by its kind.
+        /// Fixed part of a record, by kind.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each is documented where it is laid out")]
         pub enum Record {
@@ -68,10 +68,10 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All of them.
+            /// All record kinds, by number.
             pub const ALL: &'static [Self] = &[$(Self::$kind),+];
 
-            /// The kind that a record's header names by `number`.
+            /// The kind with this number; `None` if unknown.
             #[must_use]
             pub fn of(number: u16) -> Option<Self> {
                 match number {
@@ -80,7 +80,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Bytes of the fixed part.
+            /// Size of the fixed part, bytes.
             #[must_use]
             pub fn fixed_bytes(self) -> usize {
                 match self {
@@ -94,7 +94,7 @@ macro_rules! kinds {
         })+
 
         impl Record {
-            /// Its kind.
+            /// Kind of the record.
             #[must_use]
             pub fn kind(&self) -> Kind {
                 match self {
@@ -103,7 +103,8 @@ macro_rules! kinds {
             }
         }
 
-        /// An expression with a record's body, compiled for each kind, whose size is a constant.
+        /// Evaluates an expression with a record's body, compiled once per kind, so that its size
+        /// is a constant.
         macro_rules! with_body {
             ($d record:expr, $d body:ident => $d value:expr) => {
                 match $d record {

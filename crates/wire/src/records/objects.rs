@@ -1,149 +1,149 @@
-//! Devices, contexts, streams; texts and names; ranges of the program.
+//! Records of devices, contexts, streams, texts, names and ranges.
 
 use super::layouts;
 
 layouts! {
-    /// A text that later records of the process name by its id.
+    /// A text that later records of the process refer to by id.
     pub struct Text {
-        /// From 1; 0 in a record means none.
+        /// Id, from 1; 0 in a record means no text.
         pub id: u32,
-        /// Always 0.
+        /// Padding; always written as zero.
         pub reserved: u32,
     }
 
     /// Name of a driver or runtime function.
     pub struct CallbackName {
-        /// As in [`super::Api::domain`].
+        /// Callback domain, see [`super::Api::domain`].
         pub domain: u32,
-        /// As in [`super::Api::cbid`].
+        /// Callback id, see [`super::Api::cbid`].
         pub cbid: u32,
     }
 
-    /// `CUpti_ActivityObjectKind` and the ids that it has.
+    /// An object of `CUpti_ActivityObjectKind`, with its ids.
     pub struct Object {
-        /// 0 unknown, 1 process, 2 thread, 3 device, 4 context, 5 stream.
+        /// Object kind: 0 unknown, 1 process, 2 thread, 3 device, 4 context, 5 stream.
         pub kind: u32,
-        /// Process or device.
+        /// Process id or device index.
         pub a: u32,
-        /// Thread or context; 0 if there is none.
+        /// Thread id or context id; 0 if there is none.
         pub b: u32,
-        /// Stream; 0 if there is none.
+        /// Stream id; 0 if there is none.
         pub c: u32,
     }
 
-    /// A GPU.
+    /// Properties of a GPU.
     pub struct Device {
-        /// kB/s.
+        /// Bandwidth of the device memory, kB/s.
         pub memory_bandwidth: u64,
-        /// Global memory.
+        /// Size of the global memory, bytes.
         pub memory_bytes: u64,
-        /// As NVML and `nvidia-smi -L` print it.
+        /// UUID, as NVML and `nvidia-smi -L` print it.
         pub uuid: [u8; 16],
-        /// A [`Text`].
+        /// Id of a [`Text`] with the product name.
         pub name: u32,
         /// As CUDA numbers it in this process.
         pub device: u32,
-        /// Core clock.
+        /// Clock rate of the cores, kHz.
         pub clock_khz: u32,
-        /// Number of them.
+        /// Number of multiprocessors of the GPU.
         pub multiprocessors: u32,
-        /// Compute capability.
+        /// Major number of the compute capability.
         pub capability_major: u32,
-        /// Compute capability.
+        /// Minor number of the compute capability.
         pub capability_minor: u32,
-        /// L2 cache.
+        /// Size of the L2 cache, bytes.
         pub l2_cache_bytes: u32,
-        /// Constant memory.
+        /// Size of the constant memory, bytes.
         pub constant_memory_bytes: u32,
-        /// Threads per warp.
+        /// Number of threads per warp.
         pub threads_per_warp: u32,
-        /// Copy engines.
+        /// Number of copy engines.
         pub copy_engines: u32,
-        /// Max warps per multiprocessor.
+        /// Maximum number of warps per multiprocessor.
         pub max_warps_per_multiprocessor: u32,
-        /// Max blocks per multiprocessor.
+        /// Maximum number of blocks per multiprocessor.
         pub max_blocks_per_multiprocessor: u32,
-        /// Bytes.
+        /// Maximum shared memory per multiprocessor, bytes.
         pub max_shared_memory_per_multiprocessor: u32,
-        /// Max registers per multiprocessor.
+        /// Maximum number of registers per multiprocessor.
         pub max_registers_per_multiprocessor: u32,
-        /// Max registers per block.
+        /// Maximum number of registers per block.
         pub max_registers_per_block: u32,
-        /// Bytes.
+        /// Maximum shared memory per block, bytes.
         pub max_shared_memory_per_block: u32,
-        /// Max threads per block.
+        /// Maximum number of threads per block.
         pub max_threads_per_block: u32,
-        /// Max block dim.
+        /// Maximum block size, threads.
         pub max_block_dim: [u32; 3],
-        /// Max grid dim.
+        /// Maximum grid size, blocks.
         pub max_grid_dim: [u32; 3],
-        /// 0 or 1.
+        /// 1 if ECC is enabled.
         pub ecc_enabled: u32,
     }
 
-    /// A context.
+    /// A context of CUDA in a process.
     pub struct Context {
         /// CUPTI's number of it.
         pub context: u32,
-        /// Device, as CUDA numbers it in this process.
+        /// Device index as numbered by CUDA in the process.
         pub device: u32,
         /// `CUpti_ActivityComputeApiKind`: 1 is CUDA.
         pub compute_api: u16,
-        /// Null stream.
+        /// Id of the null stream.
         pub null_stream: u16,
-        /// Of a green context; else [`super::UNKNOWN_ID`].
+        /// Parent context of a green context; else [`super::UNKNOWN_ID`].
         pub parent_context: u32,
     }
 
-    /// A stream.
+    /// A stream of CUDA in a context.
     pub struct Stream {
-        /// CUPTI's number of the context.
+        /// Context id of CUPTI.
         pub context: u32,
-        /// CUPTI's number of the stream.
+        /// Stream id of CUPTI.
         pub stream: u32,
-        /// Priority.
+        /// Scheduling priority of the stream.
         pub priority: i32,
-        /// `CUpti_ActivityStreamFlag`.
+        /// Creation flag (`CUpti_ActivityStreamFlag`).
         pub flag: u32,
-        /// Joins a call and the work that it started on the GPU.
+        /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
-        /// Always 0.
+        /// Padding; always written as zero.
         pub reserved: u32,
     }
 
-    /// Name that the program gave a process, thread, device, context or stream (through NVTX).
+    /// Name that the program gave to a process, thread, device, context or stream through NVTX.
     pub struct Name {
-        /// Whose.
+        /// Object that has the name.
         pub object: Object,
-        /// A [`Text`].
+        /// Id of a [`Text`] with the name.
         pub name: u32,
-        /// Always 0.
+        /// Padding; always written as zero.
         pub reserved: u32,
     }
 
-    /// A moment, or the beginning or end of a range, that the program marks through NVTX.
+    /// An NVTX marker, or the start or end of an NVTX range.
     pub struct Marker {
-        /// When.
+        /// Time, nanoseconds of CUPTI's clock.
         pub time_ns: u64,
-        /// [`super::marker`].
+        /// Bit set of [`super::marker`].
         pub flags: u32,
-        /// Joins start and end.
+        /// Id shared by start and end.
         pub id: u32,
-        /// Where.
+        /// Object in which the marker was recorded.
         pub object: Object,
-        /// A [`Text`]; 0 at an end.
+        /// Id of a [`Text`] with the message; 0 at an end.
         pub name: u32,
-        /// A [`Text`]; 0 is the default domain.
+        /// Id of a [`Text`] with the domain; 0 for the default domain.
         pub domain: u32,
     }
 
-    /// Joins a correlation to another library's number (`PyTorch`'s profiler, for example).
+    /// Maps a correlation id to an id of another library, for example `PyTorch`'s profiler.
     pub struct ExternalCorrelation {
-        /// External id.
+        /// Id in the other library.
         pub external_id: u64,
-        /// `CUpti_ExternalCorrelationKind`.
+        /// Library (`CUpti_ExternalCorrelationKind`).
         pub external_kind: u32,
-        /// Joins a call and the work that it started on the GPU.
+        /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
     }
 }

@@ -1,103 +1,103 @@
-//! Calls, and work that the GPU did.
+//! Records of API calls and GPU work.
 
 use super::{Object, layouts};
 
 layouts! {
-    /// A call of the driver or of the runtime.
+    /// A driver or runtime API call.
     pub struct Api {
-        /// Start.
+        /// Start time, nanoseconds of CUPTI's clock.
         pub start_ns: u64,
-        /// End.
+        /// End time, nanoseconds of CUPTI's clock.
         pub end_ns: u64,
-        /// `CUpti_CallbackDomain`: 1 driver, 2 runtime; 3 a launch that another library makes inside.
+        /// `CUpti_CallbackDomain`: 1 driver, 2 runtime; 3 a launch inside another library.
         pub domain: u32,
-        /// Which function; named by a [`super::CallbackName`].
+        /// Callback id of the function; named by a [`super::CallbackName`].
         pub cbid: u32,
-        /// Process id as the process itself sees it.
+        /// Process id in the PID namespace of the process.
         pub pid: u32,
-        /// Thread id as the process itself sees it.
+        /// Thread id in the PID namespace of the process.
         pub tid: u32,
-        /// Joins a call and the work that it started on the GPU.
+        /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
-        /// 0 or an error code.
+        /// Return value: 0 or a CUDA error code.
         pub result: u32,
     }
 
-    /// A run of a kernel.
+    /// An execution of a kernel.
     pub struct Kernel {
-        /// Start.
+        /// Start time, nanoseconds of CUPTI's clock.
         pub start_ns: u64,
-        /// End.
+        /// End time, nanoseconds of CUPTI's clock.
         pub end_ns: u64,
-        /// When it was put into the command buffer, if known.
+        /// Time at which it was put into the command buffer; 0 if unknown.
         pub queued_ns: u64,
-        /// When it was given to the GPU, if known.
+        /// Time at which it was submitted to the GPU; 0 if unknown.
         pub submitted_ns: u64,
-        /// When it and all that it launched had ended, if known.
+        /// Time at which the kernel and its child kernels had completed; 0 if unknown.
         pub completed_ns: u64,
-        /// CUPTI's number of the run.
+        /// CUPTI's id of the execution.
         pub grid_id: i64,
-        /// 0 if it is of no graph.
+        /// Graph node id; 0 outside of graphs.
         pub graph_node: u64,
-        /// Bytes.
+        /// Total local memory, bytes.
         pub local_memory_total: u64,
-        /// A [`super::Text`]: mangled.
+        /// Id of a [`super::Text`] with the mangled name.
         pub name: u32,
-        /// Device, as CUDA numbers it in this process.
+        /// Device index as numbered by CUDA in the process.
         pub device: u32,
-        /// CUPTI's number of the context.
+        /// Context id of CUPTI.
         pub context: u32,
-        /// CUPTI's number of the stream.
+        /// Stream id of CUPTI.
         pub stream: u32,
-        /// Joins a call and the work that it started on the GPU.
+        /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
-        /// [`super::UNKNOWN_ID`] or 0 if it is of no graph.
+        /// Graph id; [`super::UNKNOWN_ID`] or 0 outside of graphs.
         pub graph: u32,
-        /// Blocks.
+        /// Size of the grid, blocks.
         pub grid: [u32; 3],
-        /// Threads per block.
+        /// Size of a block, threads.
         pub block: [u32; 3],
-        /// 0 if there are no clusters.
+        /// Cluster size, blocks; 0 without clusters.
         pub cluster: [u32; 3],
-        /// Bytes per block.
+        /// Static shared memory per block, bytes.
         pub static_shared_memory: u32,
-        /// Bytes per block.
+        /// Dynamic shared memory per block, bytes.
         pub dynamic_shared_memory: u32,
-        /// Bytes per block.
+        /// Shared memory size set by the driver, bytes per block.
         pub shared_memory_executed: u32,
-        /// Bytes.
+        /// Local memory per thread, bytes.
         pub local_memory_per_thread: u32,
-        /// Hardware channel.
+        /// Id of the hardware channel.
         pub channel: u32,
-        /// `CUpti_ChannelType`.
+        /// Type of the channel (`CUpti_ChannelType`).
         pub channel_type: u32,
-        /// Registers per thread.
+        /// Number of registers per thread.
         pub registers_per_thread: u16,
-        /// Cache config.
+        /// Cache configuration, requested and executed.
         pub cache_config: u8,
         /// `CUpti_ActivityLaunchType`: 0 regular, 1 cooperative single device, 2 cooperative multi device.
         pub launch_type: u8,
-        /// Shared memory limit config.
+        /// Shared memory limit configuration.
         pub shared_memory_limit_config: u32,
-        /// 1 if it came as `CONCURRENT_KERNEL`, 0 if as `KERNEL`.
+        /// 1 if CUPTI reported it as `CONCURRENT_KERNEL`, 0 if as `KERNEL`.
         pub concurrent: u32,
-        /// 1 if a kernel launched it.
+        /// 1 if it was launched from a kernel.
         pub device_launched: u32,
-        /// Always 0.
+        /// Padding; always written as zero.
         pub reserved: u32,
     }
 
-    /// A copy, also one between GPUs.
+    /// A copy, including peer copies.
     pub struct Memcpy {
-        /// Start.
+        /// Start time, nanoseconds of CUPTI's clock.
         pub start_ns: u64,
-        /// End.
+        /// End time, nanoseconds of CUPTI's clock.
         pub end_ns: u64,
-        /// Bytes.
+        /// Size of the operation, bytes.
         pub size_bytes: u64,
-        /// 0 if it is of no graph.
+        /// Graph node id; 0 outside of graphs.
         pub graph_node: u64,
-        /// Copies that the record stands for; 1 where the version does not say.
+        /// Number of copies in the record; 1 if CUPTI's version does not report it.
         pub copies: u64,
         /// `CUpti_ActivityMemcpyKind`: 1 `HtoD`, 2 `DtoH`, 8 `DtoD`, 10 `PtoP` ...
         pub copy_kind: u8,
@@ -105,125 +105,125 @@ layouts! {
         pub source_kind: u8,
         /// As `source_kind`.
         pub destination_kind: u8,
-        /// Bit 0: asynchronous.
+        /// Bit set; bit 0: asynchronous.
         pub flags: u8,
-        /// 1 if it came as `MEMCPY2`, between GPUs.
+        /// 1 if CUPTI reported it as `MEMCPY2` (between GPUs).
         pub peer: u32,
-        /// Device, as CUDA numbers it in this process.
+        /// Device index as numbered by CUDA in the process.
         pub device: u32,
-        /// CUPTI's number of the context.
+        /// Context id of CUPTI.
         pub context: u32,
-        /// CUPTI's number of the stream.
+        /// Stream id of CUPTI.
         pub stream: u32,
-        /// Joins a call and the work that it started on the GPU.
+        /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
-        /// Runtime correlation.
+        /// Correlation id of the runtime call.
         pub runtime_correlation: u32,
-        /// The graph, or [`super::UNKNOWN_ID`] or 0.
+        /// Graph id; [`super::UNKNOWN_ID`] or 0 outside of graphs.
         pub graph: u32,
-        /// Of a peer copy, else [`super::UNKNOWN_ID`].
+        /// Source device of a peer copy; else [`super::UNKNOWN_ID`].
         pub source_device: u32,
-        /// Likewise.
+        /// See [`Memcpy::source_device`].
         pub source_context: u32,
-        /// Likewise.
+        /// See [`Memcpy::source_device`].
         pub destination_device: u32,
-        /// Likewise.
+        /// See [`Memcpy::source_device`].
         pub destination_context: u32,
-        /// Hardware channel.
+        /// Id of the hardware channel.
         pub channel: u32,
-        /// `CUpti_ChannelType`.
+        /// Type of the channel (`CUpti_ChannelType`).
         pub channel_type: u32,
     }
 
-    /// A memory set.
+    /// A memset on the GPU.
     pub struct Memset {
-        /// Start.
+        /// Start time, nanoseconds of CUPTI's clock.
         pub start_ns: u64,
-        /// End.
+        /// End time, nanoseconds of CUPTI's clock.
         pub end_ns: u64,
-        /// Bytes.
+        /// Size of the operation, bytes.
         pub size_bytes: u64,
-        /// 0 if it is of no graph.
+        /// Graph node id; 0 outside of graphs.
         pub graph_node: u64,
-        /// Value.
+        /// Value that is set.
         pub value: u32,
-        /// Device, as CUDA numbers it in this process.
+        /// Device index as numbered by CUDA in the process.
         pub device: u32,
-        /// CUPTI's number of the context.
+        /// Context id of CUPTI.
         pub context: u32,
-        /// CUPTI's number of the stream.
+        /// Stream id of CUPTI.
         pub stream: u32,
-        /// Joins a call and the work that it started on the GPU.
+        /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
-        /// Bit 0: asynchronous.
+        /// Bit set; bit 0: asynchronous.
         pub flags: u16,
-        /// `CUpti_ActivityMemoryKind`.
+        /// Kind of the memory, a `CUpti_ActivityMemoryKind`.
         pub memory_kind: u16,
-        /// The graph, or [`super::UNKNOWN_ID`] or 0.
+        /// Graph id; [`super::UNKNOWN_ID`] or 0 outside of graphs.
         pub graph: u32,
-        /// Hardware channel.
+        /// Id of the hardware channel.
         pub channel: u32,
-        /// `CUpti_ChannelType`.
+        /// Type of the channel (`CUpti_ChannelType`).
         pub channel_type: u32,
-        /// Always 0.
+        /// Padding; always written as zero.
         pub reserved: u32,
     }
 
-    /// A wait for the GPU.
+    /// A synchronization: wait for GPU work.
     pub struct Sync {
-        /// Start.
+        /// Start time, nanoseconds of CUPTI's clock.
         pub start_ns: u64,
-        /// End.
+        /// End time, nanoseconds of CUPTI's clock.
         pub end_ns: u64,
         /// `CUpti_ActivitySynchronizationType`: 1 event, 2 stream wait event, 3 stream, 4 context.
         pub sync_type: u32,
-        /// CUPTI's number of the context.
+        /// Context id of CUPTI.
         pub context: u32,
-        /// [`super::UNKNOWN_ID`] if it is about none.
+        /// Id in CUPTI; [`super::UNKNOWN_ID`] if there is none.
         pub stream: u32,
-        /// Joins a call and the work that it started on the GPU.
+        /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
-        /// [`super::UNKNOWN_ID`] if it is about none.
+        /// Id in CUPTI; [`super::UNKNOWN_ID`] if there is none.
         pub event: u32,
-        /// 0 or an error code.
+        /// Return value: 0 or a CUDA error code.
         pub result: u32,
     }
 
-    /// A run of a whole graph.
+    /// An execution of a whole graph.
     pub struct GraphTrace {
-        /// Start.
+        /// Start time, nanoseconds of CUPTI's clock.
         pub start_ns: u64,
-        /// End.
+        /// End time, nanoseconds of CUPTI's clock.
         pub end_ns: u64,
-        /// Device, as CUDA numbers it in this process.
+        /// Device index as numbered by CUDA in the process.
         pub device: u32,
-        /// CUPTI's number of the context.
+        /// Context id of CUPTI.
         pub context: u32,
-        /// CUPTI's number of the stream.
+        /// Stream id of CUPTI.
         pub stream: u32,
-        /// Joins a call and the work that it started on the GPU.
+        /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
-        /// The graph, or [`super::UNKNOWN_ID`] or 0.
+        /// Graph id; [`super::UNKNOWN_ID`] or 0 outside of graphs.
         pub graph: u32,
-        /// End device.
+        /// Device on which the last node ended.
         pub end_device: u32,
-        /// End context.
+        /// Context in which the last node ended.
         pub end_context: u32,
-        /// Always 0.
+        /// Padding; always written as zero.
         pub reserved: u32,
     }
 
-    /// Time that tracing itself took.
+    /// Overhead of tracing, as CUPTI reports it.
     pub struct Overhead {
-        /// Start.
+        /// Start time, nanoseconds of CUPTI's clock.
         pub start_ns: u64,
-        /// End.
+        /// End time, nanoseconds of CUPTI's clock.
         pub end_ns: u64,
-        /// `CUpti_ActivityOverheadKind`.
+        /// Overhead kind (`CUpti_ActivityOverheadKind`).
         pub overhead_kind: u32,
-        /// Whose.
+        /// Object to which the overhead is attributed.
         pub object: Object,
-        /// Joins a call and the work that it started on the GPU.
+        /// Correlation id, shared by a call and the GPU work that it started.
         pub correlation: u32,
     }
 }
