@@ -1,7 +1,7 @@
-//! How the library that the CUDA driver loads is linked.
+//! Linker arguments of the library that the CUDA driver loads.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Its thread runs until the process ends, so that its code must not be unmapped before.
+    // The collector's thread runs until the process exits, so its code must not be unmapped before.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,9 +1,9 @@
-//! The collector: loaded into a CUDA program, it hears from CUPTI what the GPU did and when.
+//! The collector: a library loaded into a CUDA program that receives GPU activity from CUPTI.
 //!
-//! For: `gpuprobe --activity`, which reads its batches by a probe on an empty function.
-//! May use: `gpuprobe-wire` and libc, and libcupti when it is there; it runs in other people's programs.
-//! Gives: a cdylib for the CUDA driver ([`inject`]); as a library, the parts that tests and fuzz
-//! targets reach ([`cupti`], [`reduce`], [`texts`]).
+//! For: `gpuprobe --activity`, which reads its batches through a probe on an empty function.
+//! Depends on: `gpuprobe-wire` and libc, and libcupti at run time; it runs inside other programs.
+//! Provides: a cdylib for the CUDA driver ([`inject`]); as a library, the parts for tests and fuzz
+//! targets ([`cupti`], [`reduce`], [`texts`]).
 
 pub mod cupti;
 pub mod inject;

@@ -1,4 +1,4 @@
-//! CUPTI's records in, batches out.
+//! Conversion of CUPTI's records to batches.
 
 use std::collections::HashSet;
 
@@ -7,37 +7,37 @@ use gpuprobe_wire::{BatchHeader, CallbackName, Record, Text, Writer, flags};
 use crate::cupti::{Address, Outcome, Reduced, Version, read};
 use crate::texts::Texts;
 
-/// The process that records come from, and the way out of it for batches.
+/// Access to the process of the records, and the output for batches.
 pub trait Surroundings {
-    /// As [`Texts::name`] reads.
+    /// Reads a text, see [`Texts::name`].
     fn read_text(&mut self, address: Address, text: &mut Vec<u8>) -> bool;
-    /// Puts the name of a function into `name`; `false` if it has none.
+    /// Appends the name of a function to `name`; returns `false` if it has none.
     fn callback_name(&mut self, domain: u32, cbid: u32, name: &mut Vec<u8>) -> bool;
-    /// A moment on CUPTI's clock and the same on `CLOCK_MONOTONIC`, nanoseconds.
+    /// A moment on CUPTI's clock and on `CLOCK_MONOTONIC`, nanoseconds.
     fn clocks(&mut self) -> (u64, u64);
-    /// Takes a batch, complete.
+    /// Sends a complete batch.
     fn send(&mut self, batch: &[u8]);
 }
 
-/// As many functions are named.
+/// Maximum number of named functions.
 const MAX_FUNCTIONS: usize = 16 << 10;
 
-/// Makes the batches of a process.
+/// Builds the batches of a process.
 #[derive(Debug)]
 pub struct Reducer {
     version: Version,
-    /// Of the next batch.
+    /// Header of the next batch.
     header: BatchHeader,
     writer: Writer,
     texts: Texts,
     said: HashSet<(u32, u32)>,
     scratch: Vec<u8>,
-    /// As the last batch said it.
-    lost_said: [u64; 3],
+    /// Loss counters in the last batch.
+    lost_sent: [u64; 3],
 }
 
 impl Reducer {
-    /// For process `pid`; `monotonic` if CUPTI's clock is `CLOCK_MONOTONIC`.
+    /// Creates a reducer for process `pid`; `monotonic` if CUPTI's clock is `CLOCK_MONOTONIC`.
     #[must_use]
     pub fn new(version: Version, pid: u32, monotonic: bool) -> Self {
         Self {
@@ -52,16 +52,16 @@ impl Reducer {
             texts: Texts::default(),
             said: HashSet::new(),
             scratch: Vec::new(),
-            lost_said: [0; 3],
+            lost_sent: [0; 3],
         }
     }
 
-    /// The records of another buffer follow.
+    /// Starts a new buffer: addresses of texts become invalid.
     pub fn next_buffer(&mut self) {
         self.texts.next_buffer();
     }
 
-    /// Adds the record at the beginning of `bytes`, which may go on behind it.
+    /// Adds the record at the beginning of `bytes`; further bytes are ignored.
     pub fn record(&mut self, bytes: &[u8], around: &mut impl Surroundings) {
         match read(self.version, bytes) {
             Outcome::Record(reduced) => self.reduced(reduced, around),
@@ -70,17 +70,17 @@ impl Reducer {
         }
     }
 
-    /// A record, or the rest of a buffer, could not be found.
+    /// Counts a record, or the rest of a buffer, that could not be parsed.
     pub fn malformed(&mut self) {
         self.header.malformed += 1;
     }
 
-    /// CUPTI dropped `records`.
+    /// Counts `records` dropped by CUPTI.
     pub fn dropped(&mut self, records: u64) {
         self.header.dropped = self.header.dropped.saturating_add(records);
     }
 
-    /// Records of CUPTI that are not in a batch, so far.
+    /// Counters of CUPTI's records that are in no batch.
     fn lost(&self) -> [u64; 3] {
         let header = &self.header;
         [header.dropped, header.unknown, header.malformed]
@@ -113,7 +113,7 @@ impl Reducer {
     }
 
     fn function(&mut self, domain: u32, cbid: u32, around: &mut impl Surroundings) {
-        // CUDA has some two thousand functions; more is from records that are not what they seem.
+        // CUDA has about two thousand functions; more come from invalid records.
         if self.said.len() >= MAX_FUNCTIONS || !self.said.insert((domain, cbid)) {
             return;
         }
@@ -132,14 +132,14 @@ impl Reducer {
         }
     }
 
-    /// Sends what there is, if there is something to be said.
+    /// Sends the current batch if it has records or new loss counters.
     pub fn flush(&mut self, around: &mut impl Surroundings) {
-        if !self.writer.is_empty() || self.lost() != self.lost_said {
+        if !self.writer.is_empty() || self.lost() != self.lost_sent {
             self.send(0, around);
         }
     }
 
-    /// Sends what there is, and that it was the last.
+    /// Sends the current batch, marked as the last.
     pub fn end(&mut self, around: &mut impl Surroundings) {
         self.send(flags::LAST, around);
     }
@@ -151,7 +151,7 @@ impl Reducer {
         around.send(self.writer.finish(*header));
         header.sequence += 1;
         header.records_before += u64::from(self.writer.records());
-        self.lost_said = self.lost();
+        self.lost_sent = self.lost();
         self.writer.clear();
     }
 }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_comes_once_and_before_its_records() {
+    fn a_name_is_sent_once_before_its_records() {
         let mut around = Around::default();
         around.memory.0.insert(64, b"add".to_vec());
         let mut reducer = reducer();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_said_even_if_nothing_else_is() {
+    fn losses_are_sent_without_records() {
         let mut around = Around::default();
         let mut reducer = reducer();
         reducer.flush(&mut around);

@@ -1,4 +1,4 @@
-//! Texts get ids, so that each is sent once.
+//! Ids of texts, so that each text is sent once.
 
 use std::collections::HashMap;
 
@@ -6,19 +6,19 @@ use gpuprobe_wire::cut;
 
 use crate::cupti::Address;
 
-/// When the texts that are remembered take more than this, all are forgotten, and those still in
-/// use are sent again under new ids: programs that compile kernels as they go have no end of them.
-const REMEMBERED_BYTES: usize = 16 << 20;
+/// Size at which the cache of texts is cleared; texts still in use are then sent again under new
+/// ids: programs that compile kernels at run time have an unlimited number of them.
+const CACHED_BYTES: usize = 16 << 20;
 
-/// The ids of texts.
+/// Cache of texts and their ids.
 #[derive(Debug, Default)]
 pub struct Texts {
     ids: HashMap<Box<[u8]>, u32>,
-    remembered_bytes: usize,
+    cached_bytes: usize,
     last_id: u32,
-    /// By address, within one buffer. CUPTI hands out a buffer's records all at once, so that
-    /// within it an address can only mean one text; from one buffer to the next a module may be
-    /// unloaded and its texts' memory be used for others.
+    /// Ids by address, valid within one buffer. CUPTI delivers the records of a buffer at once, so
+    /// an address has one text within it; between two buffers, a module may be unloaded and its
+    /// memory reused for other texts.
     addresses: HashMap<Address, u32>,
     scratch: Vec<u8>,
 }
@@ -26,24 +26,25 @@ pub struct Texts {
 /// An id, and the text if the id is new.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Named<'a> {
-    /// 0 if there is no text.
+    /// Id of the text; 0 if there is none.
     pub id: u32,
-    /// To be sent before the id is used.
+    /// Text that must be sent before the id is used.
     pub new: Option<&'a [u8]>,
 }
 
 impl Texts {
-    /// The records of another buffer follow.
+    /// Starts a new buffer: addresses become invalid.
     pub fn next_buffer(&mut self) {
         self.addresses.clear();
-        if self.remembered_bytes > REMEMBERED_BYTES {
+        if self.cached_bytes > CACHED_BYTES {
             self.ids.clear();
-            self.remembered_bytes = 0;
+            self.cached_bytes = 0;
         }
     }
 
-    /// The id of the text at `address`. `read` puts it into a buffer, at least one byte more than
-    /// [`gpuprobe_wire::TEXT_MAX`] of it if it is longer than that; `false` if it cannot be read.
+    /// The id of the text at `address`. `read` stores the text in a buffer, or, if it is longer
+    /// than [`gpuprobe_wire::TEXT_MAX`], at least one byte more than that of it; `false` if it
+    /// cannot be read.
     pub fn name(&mut self, address: Address, read: impl FnOnce(&mut Vec<u8>) -> bool) -> Named<'_> {
         if address == 0 {
             return Named { id: 0, new: None };
@@ -68,9 +69,9 @@ impl Texts {
         if let Some(&id) = self.ids.get(self.scratch.as_slice()) {
             return (id, false);
         }
-        // Never 0, and after four thousand million texts the first are long forgotten.
+        // Never 0; after four thousand million texts the first are no longer cached.
         self.last_id = self.last_id.checked_add(1).unwrap_or(1);
-        self.remembered_bytes += self.scratch.len() + size_of::<(Box<[u8]>, u32)>();
+        self.cached_bytes += self.scratch.len() + size_of::<(Box<[u8]>, u32)>();
         self.ids
             .insert(self.scratch.as_slice().into(), self.last_id);
         (self.last_id, true)
@@ -82,7 +83,7 @@ pub(crate) mod tests {
     use super::*;
     use gpuprobe_wire::TEXT_MAX;
 
-    /// Texts at addresses, as if they were memory.
+    /// Fake memory with texts at addresses.
     #[derive(Default)]
     pub(crate) struct Fake(pub(crate) HashMap<Address, Vec<u8>>);
 
@@ -135,7 +136,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn memory_that_is_used_again_is_read_again() {
+    fn reused_addresses_are_read_again() {
         let mut texts = Texts::default();
         assert_eq!(texts.at(8, &fake(&[(8, "old")])).id, 1);
         texts.next_buffer();
@@ -145,18 +146,18 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_remembered_has_a_bound() {
+    fn the_cache_is_bounded() {
         let mut texts = Texts::default();
         let long = "x".repeat(TEXT_MAX - 8);
-        let count = REMEMBERED_BYTES / TEXT_MAX + 8;
+        let count = CACHED_BYTES / TEXT_MAX + 8;
         for number in 0..count as u64 {
             let text = format!("{long}{number:08}");
             assert!(texts.at(8, &fake(&[(8, &text)])).new.is_some());
             texts.addresses.clear();
         }
-        assert!(texts.remembered_bytes > REMEMBERED_BYTES);
+        assert!(texts.cached_bytes > CACHED_BYTES);
         texts.next_buffer();
-        assert_eq!(texts.remembered_bytes, 0);
+        assert_eq!(texts.cached_bytes, 0);
         let again = format!("{long}{:08}", 0);
         let last = texts.last_id;
         assert_eq!(texts.at(8, &fake(&[(8, &again)])).id, last + 1);

@@ -1,5 +1,5 @@
-//! Readers of bytes from a traced process or from CUPTI, each in one call: for the fuzz targets and the
-//! tests that replay what these found. Errors are fine; a panic, or no end, is not.
+//! Entry points for fuzz targets and regression tests: parsers of bytes from a traced process or
+//! from CUPTI. Errors are expected; panics and endless loops are not.
 
 #![allow(clippy::expect_used)]
 
@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use crate::cupti::Version;
 use crate::reduce::{Reducer, Surroundings};
 
-/// Texts that depend on nothing but their address; batches that can be read.
+/// Fake surroundings: texts depend on their address only, and sent batches must be valid.
 #[derive(Debug, Default)]
 struct Around {
     sent: u64,
@@ -40,11 +40,12 @@ impl Surroundings for Around {
     }
 }
 
-/// Turns CUPTI's records, of any version, into batches. `bytes` are CUPTI's version in four bytes,
-/// then records, each after its length in two. Gives how many records were sent.
+/// Converts CUPTI records of any version to batches. `bytes` are CUPTI's version (four bytes),
+/// followed by records, each prefixed with its length (two bytes). Returns the number of records
+/// sent.
 ///
 /// # Panics
-/// When a batch comes of them that cannot be read.
+/// If a resulting batch is invalid.
 #[must_use]
 pub fn reduce(bytes: &[u8]) -> u64 {
     let mut around = Around::default();
@@ -65,8 +66,8 @@ pub fn reduce(bytes: &[u8]) -> u64 {
     around.sent
 }
 
-/// Reads `bytes` as a batch, and as the records of one whose header is in order; most inputs get
-/// no further than a header. Gives how many records were read.
+/// Parses `bytes` as a batch, and as the records of a batch with a valid header, because most
+/// inputs fail at the header. Returns the number of records.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> usize {
     let header = BatchHeader {

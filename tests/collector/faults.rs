@@ -74,7 +74,7 @@ fn serialised_kernel_records_are_the_fallback() {
 
 #[test]
 fn unsupported_kind_is_reported_and_the_others_are_collected() {
-    let run = with("refused=1").says("activity memcpy cannot be had");
+    let run = with("refused=1").says("activity memcpy is not available");
     assert!(of!(run.handed, Memcpy).is_empty());
     assert_eq!(of!(run.handed, Kernel).len(), 200);
 }

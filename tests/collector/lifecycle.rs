@@ -130,7 +130,7 @@ fn collector_stops_when_gpuprobe_exits_and_the_program_goes_on() {
     gpuprobe.wait().unwrap();
     let mut line = String::new();
     running.read_stderr_line(&mut line);
-    assert!(line.contains("gpuprobe has ended"), "{line}");
+    assert!(line.contains("gpuprobe has exited"), "{line}");
     tell(&mut running, "launch k 7");
     let run: CollectorRun = running.end().unharmed();
     assert_eq!(run.truth("launches"), 12);

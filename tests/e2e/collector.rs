@@ -58,7 +58,7 @@ fn root_libcupti_of_another_user_is_not_loaded() {
         }
         // Owned by the user but world-writable.
         fs::set_permissions(&planted, Permissions::from_mode(0o777)).unwrap();
-        run().says("can be written to by everybody");
+        run().says("is writable by everybody");
         fs::set_permissions(&planted, Permissions::from_mode(0o755)).unwrap();
         let run = run().silent();
         assert_eq!(of!(run.handed, Kernel).len(), 3, "{folder}");

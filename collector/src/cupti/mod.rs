@@ -1,9 +1,8 @@
-//! CUPTI's activity records, read as plain bytes.
+//! Parser of CUPTI's activity records.
 //!
-//! Nothing of a record is believed to be there before its length is checked, and nothing but
-//! bytes is read: a text within a record is an [`Address`], which whoever has the memory follows.
-//! The layouts are those of the headers of CUPTI 11.8, 12.1, 12.4, 12.8, 13.0 and 13.5, whose
-//! records only ever grew at their end.
+//! The length of a record is checked before any field is read, and only bytes are read: a text in a
+//! record is an [`Address`] for the caller to read. The layouts are those of the headers of CUPTI
+//! 11.8, 12.1, 12.4, 12.8, 13.0 and 13.5, whose records were only ever extended at their end.
 
 mod read;
 mod version;

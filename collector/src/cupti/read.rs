@@ -1,4 +1,4 @@
-//! One record of CUPTI's to one of ours, by the offsets of `cupti_activity.h`.
+//! Conversion of a CUPTI record to a wire record, by the offsets of `cupti_activity.h`.
 
 use gpuprobe_wire::settings::cupti_kind as kind;
 use gpuprobe_wire::{self as wire, Record, UNKNOWN_ID};
@@ -6,31 +6,31 @@ use zerocopy::FromBytes;
 
 use super::version::{Generation, Version};
 
-/// Where a text that ends with a zero begins, in the process that the record is of; 0 is none.
+/// Address of a zero-terminated text in the process of the record; 0 for none.
 pub type Address = u64;
 
 /// Result of reading a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Read.
+    /// A valid record of a known kind.
     Record(Reduced),
-    /// Its kind has no place in a batch; the number is CUPTI's.
+    /// A kind that is not collected; the number is CUPTI's.
     Unknown(u32),
-    /// There are fewer bytes than its kind has.
+    /// The record is shorter than its kind requires.
     Short,
 }
 
 /// A record whose texts have no ids yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduced {
-    /// The record.
+    /// The record without text ids.
     pub record: Record,
-    /// Name, and qualifier: a marker's domain, the library that allocated.
+    /// Name, and qualifier (domain of a marker, or library that allocated).
     pub texts: [Address; 2],
 }
 
 impl Reduced {
-    /// With the ids of its two texts in their places.
+    /// The record with the ids of its two texts.
     #[inline]
     #[must_use]
     pub fn named(mut self, [name, qualifier]: [u32; 2]) -> Record {
@@ -46,7 +46,7 @@ impl Reduced {
     }
 }
 
-/// Reads the record at the beginning of `bytes`, which may go on behind it.
+/// Reads the record at the beginning of `bytes`; further bytes are ignored.
 #[inline]
 #[must_use]
 pub fn read(version: Version, bytes: &[u8]) -> Outcome {
@@ -70,7 +70,7 @@ pub fn read(version: Version, bytes: &[u8]) -> Outcome {
 /// Layout of the records of some kinds.
 struct Layout {
     kinds: &'static [u32],
-    /// Smallest size by generation, oldest first: from which version on, and bytes.
+    /// Minimum size in bytes by generation, oldest first.
     sizes: &'static [(Generation, usize)],
     read: fn(&Reader<'_>) -> Outcome,
 }
@@ -82,7 +82,7 @@ impl Layout {
     }
 }
 
-/// A record that is as long as its version makes it.
+/// A record with the length of its version.
 struct Reader<'a> {
     version: Version,
     kind: u32,
@@ -90,23 +90,23 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The number or numbers at `offset`; zeros if they are not there.
+    /// The number or numbers at `offset`; zeros beyond the end.
     fn at<T: FromBytes + Default>(&self, offset: usize) -> T {
         let rest = self.bytes.get(offset..).unwrap_or_default();
         T::read_from_prefix(rest).map_or_else(|_short| T::default(), |(number, _)| number)
     }
 
-    /// A number that only versions from `since` on have.
+    /// A number that exists since version `since`.
     fn since<T: FromBytes + Default>(&self, since: Generation, offset: usize) -> Option<T> {
         self.version.has(since).then(|| self.at(offset))
     }
 
-    /// A byte that only versions from `since` on have, as 0 or 1.
+    /// A byte that exists since version `since`, as 0 or 1.
     fn flag_since(&self, since: Generation, offset: usize) -> u32 {
         u32::from(self.since(since, offset).unwrap_or(0u8) != 0)
     }
 
-    /// [`Reduced::texts`] that are at `offsets`, each from a version on.
+    /// The [`Reduced::texts`] at `offsets`, each with the version that introduced it.
     fn texts(&self, offsets: &[(Generation, usize)]) -> [Address; 2] {
         let mut texts = [0; 2];
         for (text, &(since, offset)) in texts.iter_mut().zip(offsets) {
@@ -124,7 +124,7 @@ impl Reader<'_> {
         }
     }
 
-    /// An object's kind at `offset`, followed by its `CUpti_ActivityObjectKindId`.
+    /// An object kind at `offset`, followed by its `CUpti_ActivityObjectKindId`.
     fn object(&self, offset: usize) -> wire::Object {
         let kind = self.at(offset);
         let has = |kinds: &[u32], at| {
@@ -142,7 +142,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `CUpti_CallbackDomain` of a call, as `cuptiGetCallbackName` takes it.
+    /// `CUpti_CallbackDomain` of a call, as for `cuptiGetCallbackName`.
     fn domain(&self) -> u32 {
         match self.kind {
             kind::DRIVER => 1,
@@ -152,7 +152,7 @@ impl Reader<'_> {
     }
 
     fn parent_context(&self) -> u32 {
-        // Of a context that is not green, the field is whatever CUPTI left in it.
+        // CUPTI leaves the field undefined for other contexts than green ones.
         match self.flag_since(V12_4, 20) {
             0 => UNKNOWN_ID,
             _ => self.id(16),
@@ -162,8 +162,8 @@ impl Reader<'_> {
 
 use Generation::{Common, V12_4, V12_8, V13_0, V13_5};
 
-/// Rows of [`LAYOUTS`], with offsets in CUPTI's record. `fields` are as they are in ours, `ids` may
-/// stand for none, and others are computed; a field that is not named is 0.
+/// Rows of [`LAYOUTS`], with offsets in CUPTI's record. `fields` are copied, `ids` may mean "none",
+/// and others are computed; fields that are not named are 0.
 macro_rules! layouts {
     ($reader:ident: $($record:ident of [$($kind:ident),+] {
         sizes: Common $common:literal $(, $size_since:ident $size:literal)*;
@@ -176,7 +176,7 @@ macro_rules! layouts {
             kinds: &[$(kind::$kind),+],
             sizes: &[(Common, $common) $(, ($size_since, $size))*],
             read: |$reader| {
-                // Known already; here it spares a check for each field.
+                // Already checked by the caller; here it removes a bounds check per field.
                 if $reader.bytes.len() < $common {
                     return Outcome::Short;
                 }
@@ -194,7 +194,7 @@ macro_rules! layouts {
     };
 }
 
-/// Most frequent first.
+/// Layouts, most frequent first.
 #[allow(clippy::needless_update, reason = "some rows name every field")]
 const LAYOUTS: &[Layout] = layouts! { reader:
     Api of [RUNTIME, DRIVER, INTERNAL_LAUNCH_API] {

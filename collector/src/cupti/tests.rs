@@ -1,4 +1,4 @@
-//! Records as bytes, kind by kind and version by version.
+//! Records as bytes, by kind and version.
 
 use gpuprobe_wire::settings::cupti_kind as kind;
 use gpuprobe_wire::{self as wire, Record, UNKNOWN_ID};
@@ -15,10 +15,10 @@ const V12_8: u32 = 26;
 const V13_0: u32 = 130_001;
 const V13_5: u32 = 130_500;
 
-/// All ones: what CUPTI up to 13.0 writes for an id that there is not.
+/// All ones: CUPTI's value up to 13.0 for an id that does not exist.
 const NONE: u64 = 0xffff_ffff;
 
-/// A record of `size` bytes with `fields`, each an offset, its bytes and its value.
+/// A record of `size` bytes with `fields` (offset, size in bytes, value).
 fn bytes(kind: u32, size: usize, fields: &[(usize, usize, u64)]) -> Vec<u8> {
     let mut bytes = vec![0; size];
     bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -40,7 +40,7 @@ fn read_at(version: u32, bytes: &[u8]) -> Reduced {
 }
 
 #[test]
-fn ids_that_there_are_not_are_unknown_whatever_the_version_calls_them() {
+fn missing_ids_are_unknown_in_all_versions() {
     let stream_of = |version, size, id| {
         let record = bytes(kind::MEMSET, size, &[(40, 4, id)]);
         match read_at(version, &record).record {
@@ -55,7 +55,7 @@ fn ids_that_there_are_not_are_unknown_whatever_the_version_calls_them() {
     assert_eq!(stream_of(V13_5, 104, 7), 7);
 }
 
-/// Kinds with a place in a batch, and their sizes at each of five versions.
+/// Record kinds with their sizes at each of five versions.
 const SIZES: &[(u32, [usize; 5])] = &[
     (kind::MEMCPY, [88, 88, 96, 96, 112]),
     (kind::MEMSET, [88, 88, 88, 88, 104]),
@@ -79,7 +79,7 @@ const SIZES: &[(u32, [usize; 5])] = &[
 ];
 
 #[test]
-fn a_record_that_is_too_short_is_none() {
+fn short_records_are_refused() {
     for &(number, sizes) in SIZES {
         for (version, size) in [V11_8, V12_4, V12_8, V13_0, V13_5].into_iter().zip(sizes) {
             let whole = bytes(number, size, &[]);
@@ -103,7 +103,7 @@ fn other_kinds_are_unknown() {
 }
 
 proptest! {
-    /// Whatever bytes there are: no panic, and a record only if there are enough of them.
+    /// Any bytes: no panic, and a record only if there are enough of them.
     #[test]
     fn any_bytes_can_be_read(
         number in prop_oneof![0u32..64, any::<u32>()],
@@ -127,9 +127,9 @@ proptest! {
         }
     }
 
-    /// What follows a record has no part in it.
+    /// Bytes after a record are ignored.
     #[test]
-    fn what_follows_does_not_matter(
+    fn bytes_after_a_record_are_ignored(
         rest in prop::collection::vec(any::<u8>(), 248..248usize + 1),
         behind in prop::collection::vec(any::<u8>(), 0..64),
         kind in 0..SIZES.len(),

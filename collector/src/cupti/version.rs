@@ -1,43 +1,43 @@
-//! Versions of `cuptiGetVersion`, as far as records depend on them.
+//! Versions of CUPTI (`cuptiGetVersion`), as far as record layouts depend on them.
 
 use std::fmt;
 
-/// A version of CUPTI, ordered by what its records have.
+/// A version of CUPTI, ordered by the fields of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     number: u32,
     generation: Generation,
 }
 
-/// Fields that records of a version have at their end. 12.1 says 18 like 11.8; its kernels have two
-/// fields more, which nothing here reads, so that the two need not be told apart.
+/// Fields appended to records by version. 12.1 reports 18 like 11.8; its kernel records have two
+/// more fields, which are not read, so the two need not be distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Generation {
-    /// 11.8 to 12.3, and what is newer than 13.5: the part that all have.
+    /// 11.8 to 12.3, and versions newer than 13.5: the common part.
     Common,
-    /// 12.4 and later.
+    /// Version 12.4 and later.
     V12_4,
-    /// 12.8 and later.
+    /// Version 12.8 and later.
     V12_8,
-    /// 13.0 and later.
+    /// Version 13.0 and later.
     V13_0,
-    /// 13.5.
+    /// Version 13.5.
     V13_5,
 }
 
-/// 11.8 and 12.1.
+/// Number of 11.8 and 12.1.
 const OLDEST: u32 = 18;
-/// 12.4.
+/// Number of 12.4.
 const V12_4: u32 = 22;
-/// 12.8.
+/// Number of 12.8.
 const V12_8: u32 = 26;
-/// 13.0; from here on it is major, minor and patch with two digits each.
+/// Number of 13.0; from here on it is major, minor and patch with two digits each.
 const V13_0: u32 = 130_000;
-/// 13.5, and the last number that can be one of it.
+/// Numbers of 13.5.
 const V13_5: std::ops::RangeInclusive<u32> = 130_500..=130_599;
 
 impl Version {
-    /// `None`: older than 11.8, of which nothing is known here.
+    /// `None` for versions older than 11.8, whose layouts are unknown.
     #[must_use]
     pub fn new(number: u32) -> Option<Self> {
         let generation = match number {
@@ -52,14 +52,14 @@ impl Version {
         Some(Self { number, generation })
     }
 
-    /// As CUPTI says it.
+    /// The number that CUPTI reports.
     #[must_use]
     pub fn number(self) -> u32 {
         self.number
     }
 
-    /// Whether its records are known. Of a newer one, those fields are read that all versions
-    /// have had: they never moved.
+    /// Whether the record layouts are known. For a newer version, only the fields common to all
+    /// versions are read: these have never moved.
     #[must_use]
     pub fn is_known(self) -> bool {
         self.number <= *V13_5.end()
@@ -69,9 +69,9 @@ impl Version {
         self.generation >= generation
     }
 
-    /// Whether `id` of a context or stream stands for none. 13.5 writes 0 where 13.0 and older
-    /// write all ones; no context or stream has either number, so that what lies between, or is
-    /// newer, may mean it by both.
+    /// Whether `id` of a context or stream means "none". 13.5 writes 0 where 13.0 and older write
+    /// all ones; no context or stream has either id, so for versions between and after them both
+    /// mean "none".
     pub(super) fn is_no_id(self, id: u32) -> bool {
         id == u32::MAX || (id == 0 && self.number > V13_0 + 99)
     }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_have_what_their_headers_have() {
+    fn versions_have_the_fields_of_their_headers() {
         for (number, generation, known) in [
             (18, Generation::Common, true),
             (21, Generation::Common, true),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn no_id_is_all_ones_and_later_zero_too() {
+    fn missing_ids_are_all_ones_and_later_also_zero() {
         for (number, zero_is_none) in [
             (18, false),
             (26, false),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_said_as_users_know_them() {
+    fn versions_are_displayed_as_release_numbers() {
         let text = |number| Version::new(number).unwrap().to_string();
         assert_eq!(text(18), "API 18");
         assert_eq!(text(130_001), "13.0");

@@ -1,11 +1,11 @@
-//! Where batches leave the process.
+//! Exit point of batches.
 #![allow(unsafe_code)]
 
-/// Does nothing. gpuprobe places its probe here and reads the batch from the arguments.
+/// Empty function: gpuprobe attaches a probe to it and reads the batch from the arguments.
 ///
-/// Its first instruction is one that the kernel emulates rather than steps over, which is what
-/// most of a probe's cost depends on: the others are there so that it can be.
-// SAFETY: only gpuprobe's own library exports it.
+/// The first instruction is one that the kernel emulates instead of single-stepping, which
+/// determines most of a probe's cost; the other instructions exist to make it valid.
+// SAFETY: only the collector library exports it.
 #[cfg_attr(feature = "injection", unsafe(no_mangle))]
 #[unsafe(naked)]
 pub(super) extern "C" fn gpuprobe_activity_batch(_batch: *const u8, _bytes: usize) {

@@ -1,4 +1,5 @@
-//! Functions that CUPTI calls, in any thread of the program and at any time. All of it is quick.
+//! Functions that CUPTI calls, in any thread of the program and at any time. All of them return
+//! quickly.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{active, end, guarded, process};
 
-/// CUPTI wants a buffer. Without one it drops records, and counts them.
+/// CUPTI requests a buffer. Without one it drops records, and counts them.
 pub(super) extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
     let mut lent = None;
     guarded(|| {
@@ -26,8 +27,8 @@ pub(super) extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, most:
     }
 }
 
-/// A handler that is registered later runs earlier: this one before those that the driver
-/// registered while it initialised, after which there would be nothing to be had.
+/// Registers the exit handler again: handlers run in reverse order, and this one must run before
+/// those that the driver registered while it initialised, after which CUPTI has no data.
 fn register_exit_again() {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     if !REGISTERED.swap(true, Ordering::AcqRel) {
@@ -35,7 +36,7 @@ fn register_exit_again() {
     }
 }
 
-/// A buffer comes back, filled or not.
+/// CUPTI returns a buffer, filled or not.
 pub(super) extern "C" fn completed(
     _context: *mut c_void,
     _stream: u32,
@@ -52,18 +53,18 @@ pub(super) extern "C" fn completed(
     });
 }
 
-/// CUPTI's clock, if it lets us choose: the one that all of gpuprobe uses.
+/// Clock for CUPTI, where it supports a custom one: `CLOCK_MONOTONIC`, as in the rest of gpuprobe.
 pub(super) extern "C" fn timestamp() -> u64 {
-    // Neither panics nor, with this clock, sets errno.
+    // Does not panic, and with this clock does not set errno.
     process::monotonic_ns()
 }
 
-/// `CUPTI_CB_DOMAIN_RESOURCE` and its callback before a context ends.
+/// `CUPTI_CB_DOMAIN_RESOURCE` and its callback before a context is destroyed.
 pub(super) const DOMAIN_RESOURCE: c_int = 3;
 pub(super) const CONTEXT_DESTROY_STARTING: u32 = 2;
 
-/// A context is about to go (`cuCtxDestroy`, `cudaDeviceReset`, `cuDevicePrimaryCtxReset`), and
-/// with it what CUPTI has not yet fetched from its device.
+/// A context is about to be destroyed (`cuCtxDestroy`, `cudaDeviceReset`,
+/// `cuDevicePrimaryCtxReset`), and with it the records that CUPTI has not fetched from the device.
 pub(super) extern "C" fn resource(
     _user: *mut c_void,
     domain: c_int,

@@ -1,15 +1,15 @@
-//! The last records of a process.
+//! Flush at process exit.
 #![allow(unsafe_code)]
 
 use std::time::Duration;
 
 use super::{SHARED, active, guarded};
 
-/// How long a process that exits is held up at most. What takes so long is not worth more of the
+/// Maximum delay of an exiting process. Records that need longer are not worth more of the
 /// program's time.
 const EXIT_WAIT: Duration = Duration::from_secs(3);
 
-/// Asks CUPTI for all it has, complete or not.
+/// Makes CUPTI return all buffers, complete or not.
 pub(super) fn flush() {
     const FORCED: u32 = 1;
     if let Some(flush_all) = active().and_then(|shared| shared.flush_all.get()) {
@@ -18,12 +18,12 @@ pub(super) fn flush() {
     }
 }
 
-/// The process exits, and the driver is still there.
+/// Exit handler that runs before the driver's.
 pub(super) extern "C" fn early() {
     guarded(flush);
 }
 
-/// The process exits, and nothing that began after the driver is still there.
+/// Exit handler that runs after all handlers registered since the driver was initialised.
 pub(super) extern "C" fn last() {
     guarded(|| {
         if let Some(shared) = active() {
@@ -34,8 +34,8 @@ pub(super) extern "C" fn last() {
     });
 }
 
-/// The child of a fork: its parent's CUDA does not work in it, and neither does our thread. Other
-/// threads' locks may be held for ever, so that none is taken any more.
+/// Handler in the child of a fork: neither the parent's CUDA nor the collector's thread works
+/// there. Locks of other threads may be held forever, so no lock is taken anymore.
 pub(super) extern "C" fn forked() {
     if let Some(shared) = SHARED.get() {
         shared.switch_off();

@@ -1,4 +1,4 @@
-//! Where a libcupti may be.
+//! Candidates for libcupti, and their order.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,18 +9,19 @@ use std::path::{Path, PathBuf};
 
 use super::guess;
 
-/// Names the file to be used and nothing else.
+/// Environment variable with the path of the only libcupti to be tried.
 pub(super) const OVERRIDE_VARIABLE: &str = "GPUPROBE_CUPTI";
 
-/// By these the dynamic loader finds it in `LD_LIBRARY_PATH` and where the system has libraries.
+/// Names for the dynamic loader, which searches `LD_LIBRARY_PATH` and the system's library
+/// directories.
 const SONAMES: &[&str] = &["libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8"];
 
 /// A libcupti to be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// File, or name for the dynamic loader to look up.
+    /// Path, or name for the dynamic loader.
     pub(super) path: PathBuf,
-    /// Of CUDA; `None` if the name does not say.
+    /// Major version of CUDA; `None` if the name does not contain it.
     pub(super) major: Option<u32>,
     pub(super) origin: Origin,
 }
@@ -36,30 +37,30 @@ impl Candidate {
     }
 }
 
-/// Why a libcupti is to be tried.
+/// Reason why a libcupti is tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The process has it already.
+    /// It is mapped by the process.
     Mapped,
-    /// By the user, or for the dynamic loader to look for.
+    /// Named by the user, or a name for the dynamic loader.
     Named,
-    /// It is near these: files that the process runs, or folders that are known to it.
+    /// Found near these files that the process runs or directories that it names.
     Guessed(Vec<PathBuf>),
 }
 
-/// Files and folders of the process that a libcupti may be near.
+/// Files and directories of the process near which a libcupti may be.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
-    /// Files that code is run from, in order.
+    /// Mapped executable files, in order.
     pub(super) mapped: Vec<PathBuf>,
-    /// The program, links followed, and as it was called: a Python of a virtual environment is a
-    /// link to one outside of it.
+    /// The program with symbolic links resolved, and as it was called: the Python of a virtual
+    /// environment is a link to one outside of it.
     pub(super) programs: Vec<PathBuf>,
-    /// From the environment.
+    /// CUDA toolkits named in the environment.
     pub(super) cuda_homes: Vec<PathBuf>,
-    /// Prefixes of Python installations, from the environment.
+    /// Prefixes of Python installations named in the environment.
     pub(super) python_prefixes: Vec<PathBuf>,
-    /// Folders of Python packages, from the environment.
+    /// Directories of Python packages named in the environment.
     pub(super) package_folders: Vec<PathBuf>,
 }
 
@@ -75,7 +76,7 @@ impl Hints {
         let called = called.split(|&byte| byte == 0).next().unwrap_or_default();
         let called: PathBuf = OsStr::from_bytes(called).into();
         let mut programs: Vec<_> = fs::read_link("/proc/self/exe").into_iter().collect();
-        // What is there by now may be something else, as the process may be somewhere else.
+        // The file may have been replaced, or the process may have changed its directory.
         let is_it = |program: &PathBuf| fs::canonicalize(&called).is_ok_and(|it| it == *program);
         if called.components().count() > 1 && programs.iter().any(is_it) {
             programs.push(called);
@@ -92,7 +93,7 @@ impl Hints {
     }
 }
 
-/// Files named in the text of `/proc/PID/maps` from which code can be run, each once: what is only
+/// Executable mapped files in the text of `/proc/PID/maps`, without duplicates: files that are only
 /// read may be anybody's.
 fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
     let mut seen = BTreeSet::new();
@@ -106,9 +107,9 @@ fn mapped_files(maps: &[u8]) -> Vec<PathBuf> {
     paths.filter(|path| seen.insert(path.clone())).collect()
 }
 
-/// Copies to try, best first: the one that the process has; then of the CUDA that the runtime in
-/// the process is of, or else the newest that the driver can serve; then older ones, which it can
-/// serve too; newer ones last. `root` is where the machine's own folders begin.
+/// Copies to try, best first: the one that the process has mapped; then those of the CUDA version
+/// of the runtime in the process, or else the newest that the driver supports; then older ones,
+/// which it supports too; newer ones last. `root` is the root of the system's directories.
 pub(super) fn candidates(hints: &Hints, root: &Path) -> Vec<Candidate> {
     let mut found = Vec::new();
     for path in &hints.mapped {
@@ -123,7 +124,7 @@ pub(super) fn candidates(hints: &Hints, root: &Path) -> Vec<Candidate> {
     found.extend(SONAMES.iter().map(named));
     let driver = hints.mapped.iter().find_map(|path| driver_major(path));
     let runtime = hints.mapped.iter().find_map(|path| runtime_major(path));
-    // Stable: among equals the order of finding decides.
+    // A stable sort keeps the search order of equal candidates.
     found.sort_by_key(|candidate| {
         let major = candidate.major.unwrap_or(0);
         let is_too_new = driver.is_some_and(|driver| major > driver);
@@ -138,7 +139,7 @@ fn add(found: &mut Vec<Candidate>, path: PathBuf, origin: Origin) {
     if !name_of(&path).is_some_and(|name| name.starts_with("libcupti.so")) {
         return;
     }
-    // One library often has several names in its folder.
+    // A library often has several names in its directory.
     let real = fs::canonicalize(&path).ok();
     let is_it =
         |known: &&mut Candidate| known.path == path || fs::canonicalize(&known.path).ok() == real;
@@ -161,8 +162,8 @@ pub(super) fn name_of(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
-/// The number after `.so.` in the name of a file that begins with `start`. Full names of some have
-/// a year there: `libcupti.so.2024.1.0`.
+/// The number after `.so.` in the name of a file that begins with `start`. Some full names have a
+/// year there: `libcupti.so.2024.1.0`.
 fn number_of(path: &Path, start: &str) -> Option<u32> {
     let name = name_of(path).filter(|name| name.starts_with(start))?;
     let (_, numbers) = name.split_once(".so.")?;
@@ -175,20 +176,20 @@ pub(super) fn runtime_major(path: &Path) -> Option<u32> {
     number_of(path, "libcudart")
 }
 
-/// The newest CUDA that a driver can serve, by its branch: `libcuda.so.580.159.04`.
+/// The newest CUDA version that a driver supports, by its branch: `libcuda.so.580.159.04`.
 fn driver_major(path: &Path) -> Option<u32> {
     let branch = number_of(path, "libcuda.so")?;
     match branch {
         ..450 => None,
         450..525 => Some(11),
         525..580 => Some(12),
-        // What comes after is not known to serve more.
+        // Later branches are not known to support more.
         580.. => Some(13),
     }
 }
 
-/// Files of the folder that are called like a libcupti, those with the shortest names first: they
-/// are the ones that say which CUDA they are of.
+/// Files of the directory with the name of a libcupti, shortest names first: these contain the CUDA
+/// version.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<_> = files
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copy_that_the_process_has_comes_first() {
+    fn a_mapped_copy_comes_first() {
         let machine = Machine::new(&["usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13"]);
         let hints = Hints {
             mapped: ["/opt/x/libcupti.so.12", "/opt/x/libcudart.so.13"]
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_decides_and_what_is_too_new_for_the_driver_is_last() {
+    fn the_version_of_the_runtime_comes_first_and_unsupported_ones_last() {
         let machine = Machine::new(&[
             "usr/local/cuda-11.8/extras/CUPTI/lib64/libcupti.so.11.8",
             "usr/local/cuda-12.4/targets/x86_64-linux/lib/libcupti.so.12",
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn branches_of_the_driver_serve_what_they_serve() {
+    fn driver_branches_support_their_cuda_version() {
         let major = |branch: &str| driver_major(Path::new(&format!("/lib/libcuda.so.{branch}")));
         assert_eq!(major("470.1"), Some(11));
         assert_eq!(major("535.54.03"), Some(12));

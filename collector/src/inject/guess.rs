@@ -1,4 +1,4 @@
-//! Folders in which there may be a libcupti, guessed from what the process is.
+//! Directories in which a libcupti may be, derived from the process.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use super::find::{Hints, name_of, runtime_major};
 
-/// A folder in which one may be, and the file or folder that led there.
+/// A directory to search, and the file or directory that it was derived from.
 pub(super) type Lead = (PathBuf, PathBuf);
 
-/// Where libraries are in a toolkit's home.
+/// Library directories of a CUDA toolkit.
 const TOOLKIT: &[&str] = &[
     "extras/CUPTI/lib64",
     #[cfg(target_arch = "aarch64")]
@@ -23,10 +23,10 @@ const TOOLKIT: &[&str] = &[
     "targets/x86_64-linux/lib",
     "lib64",
 ];
-/// Where they are among Python's packages.
+/// Library directories among Python packages.
 const PACKAGES: &[&str] = &["nvidia/cu13/lib", "nvidia/cuda_cupti/lib"];
 
-/// Folders to look into, best first; one folder may have several starts.
+/// Directories to search, best first; a directory may have several origins.
 pub(super) fn leads(hints: &Hints, root: &Path) -> Vec<Lead> {
     let of_runtime = |path: &&PathBuf| runtime_major(path).is_some();
     let runtimes: Vec<_> = hints.mapped.iter().filter(of_runtime).collect();
@@ -44,7 +44,7 @@ pub(super) fn leads(hints: &Hints, root: &Path) -> Vec<Lead> {
         .chain(near(1..2))
         .chain(below(homes, TOOLKIT))
         .collect();
-    // Files of one folder say the same.
+    // Files of one directory have the same leads.
     let mut seen = BTreeSet::new();
     leads.retain(|(folder, start)| {
         seen.insert((folder.clone(), start.parent().map(Path::to_owned)))
@@ -52,7 +52,7 @@ pub(super) fn leads(hints: &Hints, root: &Path) -> Vec<Lead> {
     leads
 }
 
-/// Folders that speak for themselves.
+/// Directories that are their own origin.
 fn themselves(folders: &[PathBuf]) -> impl Iterator<Item = Lead> {
     let twice = |folder: &PathBuf| (folder.clone(), folder.clone());
     folders.iter().map(twice)
@@ -65,8 +65,8 @@ fn below(leads: impl Iterator<Item = Lead>, tails: &[&str]) -> impl Iterator<Ite
     })
 }
 
-/// The machine's toolkits, and their starts: one that root has put there, often by a link to
-/// where another administrator keeps it, speaks for itself.
+/// CUDA toolkits of the system. A toolkit installed by root, often a link to another
+/// administrator's directory, is its own origin.
 fn toolkits(root: &Path) -> Vec<Lead> {
     let local = root.join("usr/local");
     let owner = |metadata: io::Result<Metadata>| metadata.map(|metadata| metadata.uid()).ok();
@@ -81,12 +81,12 @@ fn toolkits(root: &Path) -> Vec<Lead> {
             },
         )
         .collect();
-    // A link without a number is the one that was chosen; then newer before older.
+    // The link without a version is the selected one; then newer before older.
     toolkits.sort_by_key(|(path, _)| (path.as_os_str().len(), Reverse(path.clone())));
     toolkits
 }
 
-/// Folders that Python imports from.
+/// Directories from which Python imports packages.
 fn packages(hints: &Hints) -> Vec<Lead> {
     let mut packages: Vec<_> = themselves(&hints.package_folders).collect();
     for path in &hints.mapped {

@@ -12,12 +12,13 @@ use super::{process, trust};
 /// `CUptiResult`.
 pub(super) type Status = c_int;
 
-/// Results that matter here.
+/// Values of `CUptiResult` that are handled.
 pub(super) mod status {
     use super::Status;
 
     pub(in crate::inject) const SUCCESS: Status = 0;
-    /// Of older versions, when there is a subscriber; of `cuptiActivityGetNextRecord`, the end.
+    /// In older versions: there is a subscriber already; from `cuptiActivityGetNextRecord`: no more
+    /// records.
     pub(in crate::inject) const MAX_LIMIT_REACHED: Status = 12;
     pub(in crate::inject) const MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED: Status = 39;
 }
@@ -33,7 +34,7 @@ macro_rules! functions {
         needed { $($needed:ident = $needed_symbol:literal: fn($($needed_type:ty),*);)+ }
         wanted { $($wanted:ident = $wanted_symbol:literal: fn($($wanted_type:ty),*);)+ }
     ) => {
-        /// The functions of CUPTI that are used.
+        /// CUPTI functions in use.
         #[derive(Clone, Copy)]
         pub(super) struct Functions {
             $(pub(super) $needed: unsafe extern "C" fn($($needed_type),*) -> Status,)+
@@ -42,13 +43,13 @@ macro_rules! functions {
 
         impl Functions {
             /// # Safety
-            /// `handle` is of a libcupti.
+            /// `handle` must be of a libcupti.
             unsafe fn of(handle: *mut c_void) -> Result<Self, String> {
-                // SAFETY: the types are those of CUPTI's headers, the same in all versions.
+                // SAFETY: the types are those of CUPTI's headers and equal in all versions.
                 unsafe {
                     Ok(Self {
                         $($needed: function(handle, $needed_symbol).ok_or_else(|| {
-                            format!("it has no {}", $needed_symbol.to_string_lossy())
+                            format!("missing symbol {}", $needed_symbol.to_string_lossy())
                         })?,)+
                         $($wanted: function(handle, $wanted_symbol),)+
                     })
@@ -83,10 +84,11 @@ functions! {
 }
 
 /// # Safety
-/// `handle` is of a library that is open, and `F` the type of its function, a pointer.
+/// `handle` must be of an open library, and `F` the type of the function, a pointer.
 unsafe fn function<F>(handle: *mut c_void, name: &CStr) -> Option<F> {
     const { assert!(size_of::<Option<F>>() == size_of::<*mut c_void>()) };
-    // SAFETY: by the caller; an Option of a function has the layout of a pointer that may be null.
+    // SAFETY: guaranteed by the caller; an Option of a function has the layout of a nullable
+    // pointer.
     unsafe { mem::transmute_copy(&libc::dlsym(handle, name.as_ptr())) }
 }
 
@@ -94,8 +96,9 @@ impl Functions {
     /// Opens `candidate`.
     pub(super) fn open(candidate: &Candidate) -> Result<Self, String> {
         let handle = open(candidate)?;
-        // SAFETY: it is called libcupti and has its symbols. One that lacks some goes again, so
-        // that the dynamic loader does not take it for others of its name: nothing of it has run.
+        // SAFETY: it has the name and the symbols of libcupti. A library without them is closed, so
+        // that the dynamic loader does not use it for others of its name: none of its functions
+        // have been called.
         unsafe {
             Self::of(handle).inspect_err(|_lacking| {
                 libc::dlclose(handle);
@@ -104,7 +107,7 @@ impl Functions {
     }
 
     /// # Errors
-    /// `call` has not succeeded, in CUPTI's words.
+    /// Returns CUPTI's message if `call` has failed.
     pub(super) fn check(&self, call: &str, status: Status) -> Result<(), String> {
         match status {
             status::SUCCESS => Ok(()),
@@ -122,18 +125,18 @@ impl Functions {
         if text.is_null() {
             return format!("error {status}");
         }
-        // SAFETY: CUPTI's own constant text.
+        // SAFETY: a constant text of CUPTI.
         let text = unsafe { CStr::from_ptr(text) };
         format!("{} ({status})", text.to_string_lossy())
     }
 }
 
-/// Once CUPTI was called, it is never closed: it has threads and hooks of its own.
+/// Once CUPTI was called, it is never closed: it has its own threads and hooks.
 fn open(candidate: &Candidate) -> Result<*mut c_void, String> {
     let mut mode = libc::RTLD_NOW | libc::RTLD_LOCAL;
     let path = match &candidate.origin {
         Origin::Mapped => {
-            // The copy that is there, whatever is at its path by now.
+            // The mapped copy, even if its file was replaced.
             mode |= libc::RTLD_NOLOAD;
             candidate.path.clone()
         }
@@ -141,9 +144,9 @@ fn open(candidate: &Candidate) -> Result<*mut c_void, String> {
         Origin::Guessed(starts) => trust::resolve(&candidate.path, starts, process::own_uid())?,
     };
     let path = CString::new(path.into_os_string().into_encoded_bytes())
-        .map_err(|_zero| "its path has a zero in it".to_owned())?;
-    // SAFETY: runs the constructors of a library that the user named, or that only those can have
-    // put there whose code the process runs anyway.
+        .map_err(|_zero| "its path contains a NUL byte".to_owned())?;
+    // SAFETY: runs the constructors of a library that the user named, or that only users could have
+    // placed whose code the process runs anyway.
     let handle = unsafe { libc::dlopen(path.as_ptr(), mode) };
     if handle.is_null() {
         return Err(loader_error(&candidate.path));
@@ -161,9 +164,9 @@ pub(super) fn nvtx_entry(
     unsafe { function(handle, name) }
 }
 
-/// The dynamic loader's error, without the path, which is said anyway.
+/// The dynamic loader's error without the path, which the message contains anyway.
 fn loader_error(path: &Path) -> String {
-    // SAFETY: the text stays until the next call of this thread.
+    // SAFETY: the text is valid until the next call of this thread.
     let error = unsafe {
         let error = libc::dlerror();
         if error.is_null() {

@@ -1,19 +1,18 @@
 //! The collector inside a CUDA program.
 //!
 //! The driver loads it while it initialises (`CUDA_INJECTION64_PATH`) and calls
-//! [`InitializeInjection`]. From then on CUPTI asks for buffers and hands them back filled, on
-//! whatever thread it likes (`callbacks`); all that takes time is done by one thread of ours
-//! (`worker`).
+//! [`InitializeInjection`]. From then on CUPTI requests buffers and returns them filled, on any
+//! thread (`callbacks`); time-consuming work is done by the collector's own thread (`worker`).
 //!
-//! The program must not suffer: nothing here panics into it, writes to its standard output,
-//! changes its `errno` or its signals, or takes memory without a bound. In doubt the collector is
-//! off, having said why in one line on standard error.
+//! The program must not be disturbed: the collector does not panic into it, write to its standard
+//! output, change its `errno` or signals, or allocate unbounded memory. In doubt the collector
+//! turns itself off after printing the reason in one line on standard error.
 //!
-//! Complete records are asked of CUPTI every [`Settings::flush_ms`], before a context goes, and
-//! when the program exits. `_exit`, `execve` and signals that kill leave no time for the last: what
-//! happened since the last period is lost then, and that no batch says it is the last shows it.
-//! So is what destructors do after `exit` has called the handlers that were registered after the
-//! driver was initialised.
+//! Complete records are requested from CUPTI every [`Settings::flush_ms`], before a context is
+//! destroyed, and at exit. `_exit`, `execve` and fatal signals leave no time for that: records
+//! since the last flush are lost, which is visible because no batch is marked as the last. So are
+//! records of destructors that run after the exit handlers registered since the driver was
+//! initialised.
 
 mod batch;
 mod callbacks;
@@ -37,13 +36,13 @@ pub use nvtx::{InitializeInjectionNvtx, InitializeInjectionNvtx2};
 use gpuprobe_wire::{self as wire, Settings};
 use worker::Queue;
 
-/// State that callbacks and the worker share. There is one, and it is never freed: CUPTI may call back
-/// as long as the process lives.
+/// State shared by callbacks and worker. There is one, and it is never freed: CUPTI may call back
+/// as long as the process is_running.
 struct Shared {
     pool: pool::Pool,
     queue: Queue,
-    /// Nothing more is to be done: gpuprobe is gone, the process is ending, or it is the child of
-    /// a fork, whose CUDA is of no use anyway.
+    /// Collection has stopped: gpuprobe has exited, the process is exiting, or it is the child of a
+    /// fork, in which CUDA does not work.
     off: AtomicBool,
     flush_all: OnceLock<library::FlushAll>,
 }
@@ -56,26 +55,26 @@ impl Shared {
 
 static SHARED: OnceLock<Shared> = OnceLock::new();
 
-/// [`SHARED`], unless nothing more is to be done.
+/// [`SHARED`], unless collection has stopped.
 fn active() -> Option<&'static Shared> {
     SHARED
         .get()
         .filter(|shared| !shared.off.load(Ordering::Acquire))
 }
 
-/// Called by the CUDA driver, once a process, while it initialises. The 1 says that all is well,
-/// as it always is for the program.
+/// Called by the CUDA driver once per process, while it initialises. Always returns 1 (success), so
+/// that the program is not affected by a failure.
 #[allow(non_snake_case, reason = "the driver looks for it by this name")]
 #[allow(unsafe_code, reason = "its symbol")]
-// SAFETY: nothing else that a CUDA program contains has this name, except another injection,
-// which the driver looks up in its own library.
+// SAFETY: no other function of a CUDA program has this name, except in another injection library,
+// which the driver looks up separately.
 #[cfg_attr(feature = "injection", unsafe(no_mangle))]
 pub extern "C" fn InitializeInjection() -> i32 {
     static CALLED: AtomicBool = AtomicBool::new(false);
     if !CALLED.swap(true, Ordering::AcqRel) {
         guarded(|| {
-            // Not ours to say anything where gpuprobe is not meant: the variable that names this
-            // library may have been inherited without the one for us.
+            // Silent without settings: the program may have inherited the variable that names this
+            // library, but not the collector's own.
             let Some(text) = std::env::var_os(wire::SETTINGS_VARIABLE) else {
                 return;
             };
@@ -89,15 +88,15 @@ pub extern "C" fn InitializeInjection() -> i32 {
     1
 }
 
-/// Says why nothing is collected, or not any more.
+/// Prints why collection is off or has stopped.
 fn off(why: &str) {
     process::say(&format!(
-        "activity of the GPU is not collected in process {}: {why}",
+        "GPU activity is not collected in process {}: {why}",
         std::process::id()
     ));
 }
 
-/// Runs `body` for a caller that knows nothing of panics, and leaves `errno` as it was.
+/// Runs `body` for a C caller: panics are caught, and `errno` is restored.
 fn guarded(body: impl FnOnce()) {
     let errno = process::errno();
     if catch_unwind(AssertUnwindSafe(body)).is_err()

@@ -1,21 +1,21 @@
-//! The buffers that CUPTI fills.
+//! Pool of the buffers that CUPTI fills.
 #![allow(unsafe_code)]
 
 use std::collections::HashSet;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most addresses that all buffers together may take. CUPTI fills one for each thread that calls
-/// CUDA: with 8 MiB each this is 512 threads. Memory is only what was written to.
+/// Maximum address space of all buffers. CUPTI fills one buffer per thread that calls CUDA: with 8
+/// MiB each this is 512 threads. Only written pages take memory.
 const ADDRESS_BYTES: usize = 4 << 30;
-/// There is always one that is filled while others are read.
+/// Minimum number of buffers, so that one can be filled while others are read.
 const FEWEST_BUFFERS: usize = 4;
-/// Most that may wait to be read. Whatever comes faster for longer is dropped, and counted.
+/// Maximum number of unread bytes. Beyond it, records are dropped, and counted.
 const UNREAD_BYTES: usize = 512 << 20;
-/// As many that were read are kept; the memory of others goes back to the system.
+/// Maximum number of free buffers that are kept; others are unmapped.
 const KEPT_BUFFERS: usize = 8;
 
-/// Equal buffers, made when they are first needed.
+/// Pool of buffers of equal size, created on demand.
 pub(super) struct Pool {
     buffer_bytes: usize,
     most_buffers: usize,
@@ -25,30 +25,29 @@ pub(super) struct Pool {
 
 #[derive(Default)]
 struct Inner {
-    /// Addresses of those that nobody uses; all zeros.
+    /// Addresses of free buffers, which are zeroed.
     free: Vec<usize>,
-    /// Addresses of those that CUPTI has.
+    /// Addresses of the buffers that CUPTI has.
     lent: HashSet<usize>,
-    /// Free, lent, and on the way to be read.
+    /// Number of free, lent and unread buffers.
     made: usize,
-    /// In those that are on the way.
+    /// Filled bytes in unread buffers.
     unread_bytes: usize,
 }
 
-/// A buffer that CUPTI has given back.
+/// A buffer that CUPTI has returned.
 pub(super) struct Buffer {
     start: NonNull<u8>,
     valid_bytes: usize,
 }
 
-// SAFETY: the buffer belongs to whoever has this.
+// SAFETY: the owner of this value owns the buffer.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
     /// The part that CUPTI has filled.
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: the pool made it with at least as many bytes, which are initialised from the
-        // start, and CUPTI has given it back.
+        // SAFETY: the pool mapped it with at least this size, zeroed, and CUPTI has returned it.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.valid_bytes) }
     }
 }
@@ -76,8 +75,7 @@ impl Pool {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer of zeros for CUPTI; `None` if there are as many as there may be, or if the reading
-    /// is too far behind.
+    /// A zeroed buffer for CUPTI; `None` at the maximum number of buffers or of unread bytes.
     pub(super) fn lend(&self) -> Option<NonNull<u8>> {
         let mut inner = self.inner();
         if inner.unread_bytes > self.most_unread_bytes {
@@ -96,8 +94,8 @@ impl Pool {
         NonNull::new(start as *mut u8)
     }
 
-    /// The buffer that CUPTI gives back, with `valid_bytes` filled; `None` if it is none of ours, or if it
-    /// cannot have so much in it.
+    /// Takes a buffer that CUPTI returns, with `valid_bytes` filled; `None` if it is not lent, or
+    /// if `valid_bytes` exceeds its size.
     pub(super) fn take_back(&self, start: *mut u8, valid_bytes: usize) -> Option<Buffer> {
         let start = NonNull::new(start)?;
         let valid_bytes = valid_bytes.min(self.buffer_bytes);
@@ -109,7 +107,7 @@ impl Pool {
         })
     }
 
-    /// Makes a buffer that was read free again.
+    /// Returns a buffer that was read to the free ones.
     #[allow(clippy::needless_pass_by_value, reason = "from now on it is another's")]
     pub(super) fn recycle(&self, buffer: Buffer) {
         let Buffer { start, valid_bytes } = buffer;
@@ -118,22 +116,21 @@ impl Pool {
         if inner.free.len() >= KEPT_BUFFERS {
             inner.made -= 1;
             drop(inner);
-            // SAFETY: the pool mapped it with this size, and nobody else has it.
+            // SAFETY: the pool mapped it with this size, and nothing else refers to it.
             unsafe { libc::munmap(start.as_ptr().cast(), self.buffer_bytes) };
             return;
         }
         drop(inner);
-        // CUPTI is told that buffers are zeros, so that it does not clear them in the program's
-        // threads.
-        // SAFETY: the buffer has at least as many bytes and nobody else has it.
+        // CUPTI is told that buffers are zeroed, so that it does not clear them in the program's
+        // threads. SAFETY: the buffer has at least this size, and nothing else refers to it.
         unsafe { ptr::write_bytes(start.as_ptr(), 0, valid_bytes) };
         self.inner().free.push(start.as_ptr() as usize);
     }
 }
 
-/// Fresh memory, page by page only when it is written to.
+/// Maps anonymous memory.
 fn map(bytes: usize) -> Option<usize> {
-    // SAFETY: a new anonymous mapping touches nothing that exists.
+    // SAFETY: a new anonymous mapping affects no existing one.
     let start = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -153,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_only_so_many() {
+    fn the_number_of_buffers_is_bounded() {
         let pool = Pool::with_limits(1 << 16, 4, UNREAD_BYTES);
         let lent: Vec<_> = (0..4).map(|_| pool.lend().unwrap()).collect();
         assert!(pool.lend().is_none());
@@ -164,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_behind_with_reading_gets_no_more() {
+    fn unread_bytes_are_bounded() {
         let pool = Pool::with_limits(1 << 16, 100, 1 << 16);
         let lent: Vec<_> = (0..3).map(|_| pool.lend().unwrap()).collect();
         let full = |start: &NonNull<u8>| pool.take_back(start.as_ptr(), 1 << 16).unwrap();
@@ -178,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_kept() {
+    fn few_free_buffers_are_kept() {
         let pool = Pool::with_limits(1 << 16, 100, UNREAD_BYTES);
         let lent: Vec<_> = (0..50).map(|_| pool.lend().unwrap()).collect();
         for start in lent {
@@ -191,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_lent_is_not_taken_back() {
+    fn buffers_that_are_not_lent_are_refused() {
         let pool = Pool::new(1 << 16);
         let start = pool.lend().unwrap();
         assert!(pool.take_back(ptr::null_mut(), 8).is_none());
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_zeros_again_and_never_longer_than_it_is() {
+    fn returned_buffers_are_zeroed_and_bounded() {
         let pool = Pool::new(1 << 16);
         let start = pool.lend().unwrap();
         // SAFETY: the buffer was lent to this test.

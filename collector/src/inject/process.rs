@@ -1,4 +1,4 @@
-//! The process that the collector is in: its signals, clocks, memory, and its tracer.
+//! The process of the collector: its signals, clocks and memory, and its tracer.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -21,25 +21,25 @@ pub(super) fn set_errno(errno: i32) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// By whose rights the process reads files.
+/// Effective user id, by which file access is checked.
 pub(super) fn own_uid() -> u32 {
-    // SAFETY: takes nothing, and cannot fail.
+    // SAFETY: it takes no arguments and cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// One line on standard error. Where nobody reads it any more, the program must not be killed for
-/// what it did not write.
+/// Writes one line to standard error. If standard error is a closed pipe, the program must not be
+/// killed by SIGPIPE for the collector's output.
 pub(super) fn say(text: &str) {
     let line = format!("gpuprobe: {}\n", text.replace('\n', " "));
     with_blocked(Signals::Pipe, || {
-        // SAFETY: the line is as long as said.
+        // SAFETY: pointer and length are those of the line.
         let written = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
         if written < 0 && errno() == libc::EPIPE {
             let none = libc::timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
             };
-            // SAFETY: takes back the signal that the write has just made pending.
+            // SAFETY: consumes the SIGPIPE that the write has made pending.
             unsafe { libc::sigtimedwait(&Signals::Pipe.set(), ptr::null_mut(), &none) };
         }
     });
@@ -54,7 +54,7 @@ pub(super) enum Signals {
 impl Signals {
     fn set(self) -> libc::sigset_t {
         let mut set = MaybeUninit::uninit();
-        // SAFETY: both initialise the set that they are given.
+        // SAFETY: both functions initialise the set.
         unsafe {
             match self {
                 Self::All => libc::sigfillset(set.as_mut_ptr()),
@@ -68,11 +68,11 @@ impl Signals {
     }
 }
 
-/// Runs `body` with `signals` blocked for this thread, and for those that it starts.
+/// Runs `body` with `signals` blocked for this thread and the threads that it starts.
 pub(super) fn with_blocked<T>(signals: Signals, body: impl FnOnce() -> T) -> T {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are valid; `before` is written if the call succeeds, as it does with a
-    // `how` that exists.
+    // SAFETY: both sets are valid; `before` is written if the call succeeds, which it does for a
+    // valid `how`.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &signals.set(), before.as_mut_ptr()) };
     let result = body();
     // SAFETY: `before` was written above.
@@ -80,55 +80,55 @@ pub(super) fn with_blocked<T>(signals: Signals, body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// `CLOCK_MONOTONIC`, nanoseconds.
+/// The current `CLOCK_MONOTONIC` time, nanoseconds.
 pub(super) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `now` is valid; this clock is always there.
+    // SAFETY: `now` is valid; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Calls `child` in every child that the process forks.
+/// Registers `child` to be called in every child that the process forks.
 pub(super) fn at_fork(child: unsafe extern "C" fn()) {
     // SAFETY: the handler is a function of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 
-/// Calls `handler` when the process exits, before whatever was registered earlier.
+/// Registers `handler` to be called at exit, before the handlers registered earlier.
 pub(super) fn at_exit(handler: extern "C" fn()) {
     // SAFETY: as above.
     unsafe { libc::atexit(handler) };
 }
 
-/// Whether `tracer` still runs; `None` if that cannot be known from here.
-pub(super) fn lives(tracer: Tracer) -> Option<bool> {
+/// Whether `tracer` is still running; `None` if that cannot be determined from here.
+pub(super) fn is_running(tracer: Tracer) -> Option<bool> {
     if fs::metadata("/proc/self/ns/pid").ok()?.ino() != tracer.namespace {
         return None;
     }
-    // `/proc` may be that of another namespace than the process's own, or hide others' processes.
+    // `/proc` may belong to another PID namespace, or hide the processes of other users.
     if fs::read_link("/proc/self").ok()?.to_str()? != std::process::id().to_string() {
         return None;
     }
     match fs::read_to_string(format!("/proc/{}/stat", tracer.pid)) {
         Ok(stat) => Some(start_ticks(&stat)? == tracer.start_ticks && !is_dead(&stat)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // With `hidepid` every other process looks like that.
+            // With `hidepid`, every other process appears to be missing.
             fs::metadata("/proc/1/stat").is_ok().then_some(false)
         }
         Err(_) => None,
     }
 }
 
-/// The fields after the name in parentheses, which may contain anything.
+/// Fields after the name in parentheses; the name may contain anything.
 fn after_name(stat: &str) -> impl Iterator<Item = &str> {
     let rest = stat.rfind(')').map_or("", |end| &stat[end + 1..]);
     rest.split_ascii_whitespace()
 }
 
-/// Field 22 of `/proc/PID/stat`; the first after the name is field 3.
+/// Field 22 of `/proc/PID/stat`; the first field after the name is field 3.
 fn start_ticks(stat: &str) -> Option<u64> {
     after_name(stat).nth(22 - 3)?.parse().ok()
 }
@@ -137,19 +137,19 @@ fn is_dead(stat: &str) -> bool {
     matches!(after_name(stat).next(), Some("Z" | "X"))
 }
 
-/// Reads this process's own memory such that an address where there is nothing is no fault.
+/// Reads memory of this process so that an unmapped address is an error instead of a fault.
 #[derive(Clone, Copy)]
 pub(super) enum OwnMemory {
     /// `process_vm_readv`.
     Call,
-    /// `/proc/self/mem`, opened for each text: a program may close all files, and then have others
-    /// under the same numbers.
+    /// `/proc/self/mem`, opened for each text: a program may close all files and reuse their
+    /// descriptors.
     File,
 }
 
 impl OwnMemory {
-    /// A filter of system calls may kill who makes one that it does not expect, so that none is
-    /// tried where there is a filter.
+    /// A seccomp filter may kill the process at an unexpected system call, so `process_vm_readv` is
+    /// not tried if there is a filter.
     pub(super) fn new() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mut lines = status
@@ -173,8 +173,8 @@ impl OwnMemory {
         }
     }
 
-    /// As [`crate::texts::Texts::name`] wants it, one byte longer, so that a text that is too long
-    /// can be seen to be.
+    /// Reads a text as [`crate::texts::Texts::name`] requires: one byte more than the maximum, so
+    /// that a longer text is detected.
     pub(super) fn read_text(self, address: u64, text: &mut Vec<u8>) -> bool {
         const FIRST_BYTES: u64 = 256;
         text.clear();
@@ -214,7 +214,7 @@ fn call(address: u64, into: &mut [u8]) -> usize {
         iov_base: address as *mut libc::c_void,
         iov_len: into.len(),
     };
-    // SAFETY: writes at most `into.len()` bytes to `into`; what cannot be read is an error.
+    // SAFETY: writes at most `into.len()` bytes to `into`; unmapped memory is an error.
     let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     usize::try_from(read).unwrap_or(0)
 }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_by_every_way_there_is() {
+    fn texts_are_read_by_every_method() {
         let own = OwnMemory::new();
         let long = "k".repeat(3000);
         for memory in [own, OwnMemory::Call, OwnMemory::File] {
@@ -247,8 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_runs_into_nothing_is_none() {
-        // SAFETY: two fresh pages, of which the second is given back at once.
+    fn a_text_that_ends_in_unmapped_memory_is_refused() {
+        // SAFETY: maps two new pages and unmaps the second.
         let end = unsafe {
             let two = libc::mmap(
                 ptr::null_mut(),
@@ -270,31 +270,31 @@ mod tests {
     }
 
     #[test]
-    fn a_tracer_is_known_by_when_it_started() {
+    fn a_tracer_is_identified_by_its_start_time() {
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let me = Tracer {
             pid: std::process::id(),
             start_ticks: start_ticks(&stat).unwrap(),
             namespace: fs::metadata("/proc/self/ns/pid").unwrap().ino(),
         };
-        assert_eq!(lives(me), Some(true));
+        assert_eq!(is_running(me), Some(true));
         let other = Tracer {
             start_ticks: me.start_ticks + 1,
             ..me
         };
-        assert_eq!(lives(other), Some(false));
-        // Process ids end at 2^22.
+        assert_eq!(is_running(other), Some(false));
+        // Process ids are below 2^22.
         let gone = Tracer {
             pid: u32::MAX / 2,
             ..me
         };
-        assert_eq!(lives(gone), Some(false));
+        assert_eq!(is_running(gone), Some(false));
         let elsewhere = Tracer { namespace: 1, ..me };
-        assert_eq!(lives(elsewhere), None);
+        assert_eq!(is_running(elsewhere), None);
     }
 
     #[test]
-    fn a_name_with_parentheses_does_not_mislead() {
+    fn names_with_parentheses_are_parsed() {
         let stat = "7 (a) Z (b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
         assert_eq!(start_ticks(stat), Some(4711));
         assert!(!is_dead(stat));

@@ -1,4 +1,4 @@
-//! Finding a libcupti that works here, and switching it on.
+//! Selection and activation of a libcupti.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -15,11 +15,11 @@ use super::worker::{self, Queue, Worker};
 use super::{SHARED, Shared, callbacks, end, off, pool, process};
 use crate::cupti::Version;
 
-/// Why a libcupti is not used.
+/// Reason why a libcupti is not used.
 enum Refused {
-    /// Another may do.
+    /// The next candidate is tried.
     This(String),
-    /// No other may be tried.
+    /// No other candidate is tried.
     All(String),
 }
 
@@ -29,10 +29,10 @@ impl From<String> for Refused {
     }
 }
 
-/// Starts collecting, or says why not.
+/// Starts collecting, or prints why not.
 pub(super) fn start(settings: Settings) {
     if settings.kinds.is_empty() {
-        return off("no kind of activity is wanted");
+        return off("no kind of activity is requested");
     }
     let shared = SHARED.get_or_init(|| Shared {
         pool: pool::Pool::new(settings.buffer_bytes),
@@ -47,7 +47,7 @@ pub(super) fn start(settings: Settings) {
             process::at_exit(end::last);
             if let Err(error) = worker::spawn(worker) {
                 shared.switch_off();
-                off(&format!("no thread can be started: {error}"));
+                off(&format!("cannot start a thread: {error}"));
             }
         }
         Err(why) => {
@@ -88,7 +88,7 @@ fn switch_on(candidate: &Candidate, settings: &Settings) -> Result<Worker, Refus
     let subscriber = subscribe(&functions)?;
     let configured = configure(&functions, settings).inspect_err(|_refused| {
         if let (Some(unsubscribe), false) = (functions.unsubscribe, subscriber.is_null()) {
-            // SAFETY: `subscriber` is what CUPTI gave.
+            // SAFETY: `subscriber` was returned by CUPTI.
             unsafe { unsubscribe(subscriber) };
         }
     });
@@ -117,14 +117,14 @@ fn version(functions: &Functions) -> Result<Version, String> {
     Version::new(number).ok_or_else(|| format!("its API version is {number}, older than 11.8"))
 }
 
-/// There is one subscriber in a process; being it keeps a second profiler, which would take the
-/// buffers over, from starting half of itself, and shows whether there is a first.
+/// Subscribes to CUPTI. A process can have one subscriber: this detects another profiler, and keeps
+/// a later one, which would take the buffers over, from starting.
 fn subscribe(functions: &Functions) -> Result<*mut std::ffi::c_void, Refused> {
     let mut subscriber = ptr::null_mut();
     let Some(subscribe) = functions.subscribe else {
         return Ok(subscriber);
     };
-    // SAFETY: `subscriber` is valid, the callback is a function of this library.
+    // SAFETY: `subscriber` is valid, and the callback is a function of this library.
     match unsafe { subscribe(&mut subscriber, callbacks::resource, ptr::null_mut()) } {
         status::MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED | status::MAX_LIMIT_REACHED => Err(
             Refused::All("another profiler in this process uses CUPTI".to_owned()),
@@ -136,14 +136,14 @@ fn subscribe(functions: &Functions) -> Result<*mut std::ffi::c_void, Refused> {
     }
 }
 
-/// Whether times are monotonic, and the kinds that are on.
+/// Configures CUPTI. Returns whether times are monotonic, and the enabled kinds.
 fn configure(functions: &Functions, settings: &Settings) -> Result<(bool, Vec<c_int>), String> {
     const SYSTEM_THREAD_IDS: c_int = 1;
     if let Some(set_thread_id_type) = functions.set_thread_id_type {
         // SAFETY: takes a number.
         unsafe { set_thread_id_type(SYSTEM_THREAD_IDS) };
     }
-    // Before any kind is enabled, as CUPTI wants it.
+    // CUPTI requires this before any kind is enabled.
     let monotonic = functions.register_timestamp.is_some_and(|register| {
         // SAFETY: a function of this library, which is never unloaded.
         let status = unsafe { register(callbacks::timestamp) };
@@ -164,14 +164,14 @@ fn configure(functions: &Functions, settings: &Settings) -> Result<(bool, Vec<c_
     enable(functions, settings).map(|enabled| (monotonic, enabled))
 }
 
-/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`: without it CUPTI clears every buffer in the
-/// thread of the program that needs one. Buffers of the pool are zeros anyway.
+/// Sets `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`: without it CUPTI clears every buffer in
+/// the program's thread that requests it. Buffers of the pool are zeroed anyway.
 fn promise_zeros(functions: &Functions) {
     const ZEROED_OUT_ACTIVITY_BUFFER: c_int = 5;
     if let Some(set_attribute) = functions.set_attribute {
         let mut value = 1u8;
         let mut size = size_of_val(&value);
-        // SAFETY: CUPTI reads `size` bytes of `value`; it may write to either.
+        // SAFETY: CUPTI reads `size` bytes of `value`; it may write to both.
         unsafe {
             set_attribute(
                 ZEROED_OUT_ACTIVITY_BUFFER,
@@ -182,7 +182,8 @@ fn promise_zeros(functions: &Functions) {
     }
 }
 
-/// Enables what is wanted. What cannot be had is said, unless nothing can.
+/// Enables the requested kinds of activity and returns them. Prints a message for each kind that is
+/// unavailable, unless all are.
 fn enable(functions: &Functions, settings: &Settings) -> Result<Vec<c_int>, String> {
     let mut enabled = Vec::new();
     let mut refused: Vec<(&str, Status)> = Vec::new();
@@ -208,15 +209,15 @@ fn enable(functions: &Functions, settings: &Settings) -> Result<Vec<c_int>, Stri
     }
     for (name, status) in refused {
         let text = functions.result_text(status);
-        process::say(&format!("activity {name} cannot be had: {text}"));
+        process::say(&format!("activity {name} is not available: {text}"));
     }
     Ok(enabled)
 }
 
 fn listen_to_contexts(functions: &Functions, subscriber: *mut std::ffi::c_void) {
     if let (Some(enable_callback), false) = (functions.enable_callback, subscriber.is_null()) {
-        // Without it, what a context did in its last period may be lost.
-        // SAFETY: `subscriber` is what CUPTI gave.
+        // Without it, records of a context's last period may be lost. SAFETY: `subscriber` was
+        // returned by CUPTI.
         unsafe {
             enable_callback(
                 1,

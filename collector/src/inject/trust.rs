@@ -1,9 +1,9 @@
-//! Which of the libraries that were only guessed at may be loaded.
+//! Trust in libraries that were found by guessing.
 //!
-//! A guess starts from something: a library or program that the process runs already, or a folder
-//! that its user named. It often leads to folders where everybody may put things (a program in
-//! `/tmp/build` has the prefix `/tmp`). So a library is loaded only if nobody can have put it there
-//! who could not as well have put something else in the place of what the guess started from.
+//! A guess is derived from an origin: a library or program that the process runs already, or a
+//! directory that its user named. It often leads to directories that anybody can write to (a
+//! program in `/tmp/build` has the prefix `/tmp`). So a library is loaded only if every user who
+//! could have placed it there could as well have replaced the origin.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -11,17 +11,17 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Whose files are said to be that belong to users whom the user namespace does not know.
+/// Owner of files whose users are not mapped into the user namespace.
 const OVERFLOW_UID: u32 = 65_534;
 
 use libc::{S_IWGRP as GROUP_WRITES, S_IWOTH as OTHERS_WRITE};
 
-/// A folder or file on the way from `/` to another.
+/// A directory or file on the path from `/` to another.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     uid: u32,
     gid: u32,
-    /// With the bits of its type.
+    /// Mode, including the file type.
     mode: u32,
 }
 
@@ -36,7 +36,7 @@ impl From<&Metadata> for Part {
 }
 
 impl Part {
-    /// Where others may put things, but only replace their own.
+    /// A directory in which users can replace only their own files.
     fn is_sticky(self) -> bool {
         self.mode & (libc::S_IFMT | libc::S_ISVTX) == libc::S_IFDIR | libc::S_ISVTX
     }
@@ -45,13 +45,14 @@ impl Part {
         self.mode & whom != 0
     }
 
-    /// Its group is of one user, as many systems make one for each, or root's.
+    /// Its group is root's, or a private group of its owner, which many systems create for each
+    /// user.
     fn has_private_group(self) -> bool {
         self.gid == 0 || self.gid == self.uid
     }
 }
 
-/// Who could have put something else in the place of what a guess started from.
+/// Users who could have replaced the origin of a guess.
 #[derive(Debug, Default)]
 struct Trusted {
     users: BTreeSet<u32>,
@@ -60,7 +61,7 @@ struct Trusted {
 }
 
 impl Trusted {
-    /// `parts` lead to the start.
+    /// Users who can change one of `parts`, the path to the origin.
     fn by(parts: &[Part], own_uid: u32) -> Self {
         let mut trusted = Self {
             users: [0, own_uid].into(),
@@ -79,8 +80,8 @@ impl Trusted {
         trusted
     }
 
-    /// Why whoever can change `part` may not have code run here. `above` is the folder it is in,
-    /// `is_last_folder` is said of the one that the library is in.
+    /// Reason why `part` makes the library untrusted. `above` is its directory; `is_last_folder` is
+    /// true for the directory of the library.
     fn refusal(&self, part: Part, above: Option<Part>, is_last_folder: bool) -> Option<String> {
         let Part { uid, gid, .. } = part;
         let is_shared = |folder: Part| folder.can_be_written_by(GROUP_WRITES | OTHERS_WRITE);
@@ -88,26 +89,26 @@ impl Trusted {
         if !self.users.contains(&uid) || is_anybodys {
             return Some(format!("belongs to user {uid}"));
         }
-        // What is in it on our way is looked at by itself. What the library finds beside it is not.
+        // Entries on the path are checked separately. In the library's own directory, other files
+        // that it loads are not.
         if part.is_sticky() && !is_last_folder {
             return None;
         }
         if part.can_be_written_by(OTHERS_WRITE) && !self.everybody {
-            return Some("can be written to by everybody".to_owned());
+            return Some("is writable by everybody".to_owned());
         }
         let is_grouped = part.can_be_written_by(GROUP_WRITES) && !part.has_private_group();
-        (is_grouped && !self.groups.contains(&gid))
-            .then(|| format!("can be written to by group {gid}"))
+        (is_grouped && !self.groups.contains(&gid)).then(|| format!("is writable by group {gid}"))
     }
 }
 
-/// Where `library` really is, if it may be loaded because of one of `starts`, from which it was
-/// guessed; else why not. What is there cannot be exchanged by others afterwards.
+/// Resolves `library` if it may be loaded because of one of its origins, `starts`; otherwise
+/// returns the reason. Untrusted users cannot replace the result afterwards.
 pub(super) fn resolve(library: &Path, starts: &[PathBuf], own_uid: u32) -> Result<PathBuf, String> {
-    let unreadable = |error: io::Error| format!("it cannot be looked at: {error}");
+    let unreadable = |error: io::Error| format!("cannot stat it: {error}");
     let path = fs::canonicalize(library).map_err(unreadable)?;
     let parts = parts(&path).map_err(unreadable)?;
-    let mut why = "nothing led there".to_owned();
+    let mut why = "no origin".to_owned();
     for start in starts {
         let trusted = Trusted::by(&of_start(start), own_uid);
         match refusal(&path, &parts, &trusted) {
@@ -123,14 +124,14 @@ fn refusal(path: &Path, parts: &[Part], trusted: &Trusted) -> Option<String> {
     for (left, &part) in (0..parts.len()).rev().zip(parts) {
         if let Some(why) = trusted.refusal(part, above, left == 1) {
             let name = path.ancestors().nth(left).unwrap_or(path).display();
-            return Some(format!("others could have put it there: {name} {why}"));
+            return Some(format!("untrusted path: {name} {why}"));
         }
         above = Some(part);
     }
     None
 }
 
-/// `/`, and so on, to `path` itself, which has no links in it.
+/// `/` and all further components of `path`, which has no symbolic links.
 fn parts(path: &Path) -> io::Result<Vec<Part>> {
     let look = |part| fs::symlink_metadata(part).map(|found| Part::from(&found));
     let mut parts: Vec<_> = path.ancestors().map(look).collect::<io::Result<_>>()?;
@@ -138,8 +139,8 @@ fn parts(path: &Path) -> io::Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Whatever leads to a start, itself included; a link to a program stands for the folder that it is in.
-/// Nothing if the start is gone, or has another meaning wherever the process goes.
+/// All components of the path to an origin; a link to a program stands for its directory. Empty if
+/// the origin is gone or relative.
 fn of_start(start: &Path) -> Vec<Part> {
     if !start.is_absolute() {
         return Vec::new();
@@ -184,7 +185,7 @@ mod tests {
         folder(0, 0, 0o1777)
     }
 
-    /// Whether what `library` leads to may be loaded by a process that runs what `start` leads to.
+    /// Whether a library with these components may be loaded by a process that runs `start`.
     fn may_load(start: &[Part], library: &[Part]) -> bool {
         let path: PathBuf = std::iter::once("/")
             .chain(library.iter().skip(1).map(|_| "x"))
@@ -193,15 +194,15 @@ mod tests {
     }
 
     #[test]
-    fn what_others_plant_is_not_loaded() {
+    fn planted_libraries_are_not_loaded() {
         let build = [root(), tmp(), folder(WE, WE, 0o755), file(WE, WE, 0o755)];
         for planted in [
             vec![tmp(), folder(OTHER, OTHER, 0o755), file(WE, WE, 0o755)],
-            // A file of theirs, or one that they may write to.
+            // A file that they own or can write to.
             vec![folder(WE, WE, 0o755), file(OTHER, OTHER, 0o755)],
             vec![folder(WE, WE, 0o755), file(WE, WE, 0o757)],
             vec![folder(WE, WE, 0o755), file(WE, LAB, 0o775)],
-            // A folder in which they may exchange ours.
+            // A directory in which they can replace our file.
             vec![folder(WE, WE, 0o777), file(WE, WE, 0o755)],
             vec![folder(WE, LAB, 0o775), file(WE, WE, 0o755)],
             vec![
@@ -209,7 +210,7 @@ mod tests {
                 folder(WE, WE, 0o755),
                 file(WE, WE, 0o755),
             ],
-            // What the library loads in turn could be theirs.
+            // A library that it loads in turn could be theirs.
             vec![tmp(), file(WE, WE, 0o755)],
             vec![tmp(), folder(OVERFLOW_UID, 0, 0o755), file(0, 0, 0o755)],
         ] {
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_users_of_the_running_code_have_is_loaded() {
+    fn libraries_of_trusted_users_are_loaded() {
         let own = [root(), folder(WE, WE, 0o755), file(WE, WE, 0o755)];
         // User-private groups.
         let home = [root(), folder(WE, WE, 0o775), file(WE, WE, 0o664)];
@@ -232,10 +233,10 @@ mod tests {
             &own,
             &[root(), folder(0, 0, 0o775), file(0, 0, 0o644)]
         ));
-        // Nix: root's, in a folder of its builders.
+        // Nix: root's file, in a directory of its builders.
         let store = folder(0, 30_000, 0o1775);
         assert!(may_load(&own, &[root(), store, root(), file(0, 0, 0o444)]));
-        // A friend's environment, once it is what runs.
+        // A friend's environment that is running already.
         let friends = [
             root(),
             folder(FRIEND, FRIEND, 0o755),
@@ -243,7 +244,7 @@ mod tests {
         ];
         assert!(!may_load(&own, &friends));
         assert!(may_load(&friends, &friends));
-        // That of a lab.
+        // The environment of a lab, likewise.
         let of_lab = [
             root(),
             folder(FRIEND, LAB, 0o2775),
@@ -251,7 +252,7 @@ mod tests {
         ];
         assert!(!may_load(&friends, &of_lab));
         assert!(may_load(&of_lab, &of_lab));
-        // A disk that knows no owners, and a volume of a container.
+        // A file system without owners, and a volume of a container.
         let open = [root(), folder(WE, WE, 0o777), file(WE, WE, 0o777)];
         assert!(may_load(&open, &open));
         assert!(!may_load(
@@ -261,11 +262,11 @@ mod tests {
     }
 
     #[test]
-    fn in_a_user_namespace_the_files_of_the_machine_are_of_nobody() {
+    fn files_of_the_host_belong_to_the_overflow_user_in_a_namespace() {
         let nobodys = folder(OVERFLOW_UID, OVERFLOW_UID, 0o755);
         let program = [nobodys, nobodys, file(OVERFLOW_UID, OVERFLOW_UID, 0o755)];
         assert!(may_load(&program, &program));
-        // There, it could be anybody's.
+        // It could be anybody's.
         let shared = folder(OVERFLOW_UID, OVERFLOW_UID, 0o1777);
         assert!(!may_load(&program, &[nobodys, shared, nobodys, program[2]]));
         let own = [nobodys, shared, folder(WE, WE, 0o755), file(WE, WE, 0o755)];
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_to_where_things_are() {
+    fn links_are_resolved() {
         let machine = tempfile::TempDir::new().unwrap();
         let real = machine.path().join("real");
         fs::create_dir_all(&real).unwrap();
@@ -284,13 +285,13 @@ mod tests {
         let resolved = resolve(&link.join("library"), &[machine.path().into()], own_uid);
         let expected = fs::canonicalize(real.join("library")).unwrap();
         match own_uid {
-            // Who runs this as nobody has files that could be anybody's.
+            // A process of the overflow user cannot trust its own files.
             OVERFLOW_UID => assert!(resolved.is_err()),
             _ => assert_eq!(resolved, Ok(expected)),
         }
         let gone = resolve(&link.join("none"), &[machine.path().into()], own_uid);
         assert!(gone.is_err());
-        // Where the process is by now says nothing of where it was.
+        // A relative path depends on a working directory that may have changed.
         assert!(of_start(Path::new("bin/python")).is_empty());
         assert!(of_start(Path::new("")).is_empty());
         assert_eq!(of_start(Path::new("/")).len(), 1);

@@ -1,4 +1,4 @@
-//! The collector's own thread: asks CUPTI for what is complete, reads it, and hands on batches.
+//! The collector's thread: requests complete records from CUPTI, reads them, and sends batches.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -19,10 +19,10 @@ use super::{SHARED, Shared, off};
 use crate::cupti::{Address, Version};
 use crate::reduce::{Reducer, Surroundings};
 
-/// How often it is looked whether gpuprobe still runs.
+/// Interval of the check that gpuprobe is still running.
 const TRACER_PERIOD: Duration = Duration::from_secs(1);
 
-/// Filled buffers, on their way to the thread. There are never more than the pool has.
+/// Queue of filled buffers for the thread, bounded by the pool.
 #[derive(Default)]
 pub(super) struct Queue {
     inner: Mutex<Inner>,
@@ -32,9 +32,9 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct Inner {
     filled: VecDeque<Buffer>,
-    /// The process exits.
+    /// The process is exiting.
     ending: bool,
-    /// The thread has done its last.
+    /// The thread has finished.
     ended: bool,
 }
 
@@ -48,7 +48,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Lets the thread do what is left and waits until it has, or for so long.
+    /// Asks the thread to finish and waits until it has, at most `longest`.
     pub(super) fn end(&self, longest: Duration) {
         let mut inner = self.inner();
         inner.ending = true;
@@ -59,7 +59,7 @@ impl Queue {
         drop(wait);
     }
 
-    /// The oldest buffer, or none by `deadline`, and whether the process exits.
+    /// The oldest buffer, or `None` at `deadline`, and whether the process is exiting.
     fn next(&self, deadline: Instant) -> (Option<Buffer>, bool) {
         let left = deadline.saturating_duration_since(Instant::now());
         let waiting = |inner: &mut Inner| inner.filled.is_empty() && !inner.ending;
@@ -76,7 +76,7 @@ impl Queue {
     }
 }
 
-/// All that the thread needs.
+/// State of the thread.
 pub(super) struct Worker {
     pub(super) functions: Functions,
     pub(super) version: Version,
@@ -85,7 +85,8 @@ pub(super) struct Worker {
     pub(super) settings: Settings,
 }
 
-/// Starts the thread. It gets no signal, so that the program's handlers never run in it.
+/// Starts the thread. All signals are blocked in it, so that the program's handlers never run
+/// there.
 pub(super) fn spawn(worker: Worker) -> io::Result<()> {
     const STACK_BYTES: usize = 256 << 10;
     let builder = thread::Builder::new()
@@ -98,7 +99,7 @@ pub(super) fn spawn(worker: Worker) -> io::Result<()> {
             };
             if catch_unwind(AssertUnwindSafe(|| worker.run(shared))).is_err() {
                 shared.switch_off();
-                off("of an error of its own");
+                off("internal error");
             }
             shared.queue.ended();
         })
@@ -135,21 +136,21 @@ impl Worker {
             let now = Instant::now();
             if now >= look_at {
                 look_at = now + TRACER_PERIOD;
-                if self.is_alone() {
+                if self.tracer_is_gone() {
                     return self.stop(shared);
                 }
             }
-            // Behind with reading, more to read is no help.
+            // A flush would only add to a backlog.
             if is_idle && now >= flush_at {
-                // SAFETY: takes a number; 0: what is complete.
+                // SAFETY: takes a number; 0: complete buffers only.
                 unsafe { (self.functions.flush_all)(0) };
-                // From its end, so that a flush that takes long is not followed by the next.
+                // From its end, so that slow flushes do not follow each other immediately.
                 flush_at = Instant::now() + period;
             }
         }
     }
 
-    /// Hands on the records of a buffer, as CUPTI finds them.
+    /// Sends the records of a buffer in the order of CUPTI.
     fn read(&self, buffer: &Buffer, reducer: &mut Reducer, around: &mut Around<'_>) {
         let bytes = buffer.bytes();
         let start = bytes.as_ptr() as usize;
@@ -157,15 +158,15 @@ impl Worker {
         let mut next_at = 0;
         reducer.next_buffer();
         loop {
-            // SAFETY: the buffer is as long as said, and `record` is null or what CUPTI gave last.
-            // It writes to neither.
+            // SAFETY: the length is that of the buffer, and `record` is null or CUPTI's previous
+            // result. It writes to neither.
             let status = unsafe {
                 (self.functions.next_record)(bytes.as_ptr().cast_mut(), bytes.len(), &mut record)
             };
             if status == status::MAX_LIMIT_REACHED {
                 return;
             }
-            // Records are aligned, lie within the buffer, and follow each other.
+            // Records are aligned, lie within the buffer, and do not overlap.
             let offset = (record as usize).wrapping_sub(start);
             let found = bytes.get(offset..).filter(|found| !found.is_empty());
             let in_order = offset >= next_at && offset.is_multiple_of(RECORD_ALIGNMENT);
@@ -179,23 +180,23 @@ impl Worker {
         }
     }
 
-    /// Records that CUPTI dropped since it was last asked.
+    /// Number of records that CUPTI has dropped since the last call.
     fn dropped(&self) -> u64 {
         let mut dropped = 0;
         if let Some(ask) = self.functions.dropped {
-            // SAFETY: `dropped` is valid; no context and stream 0 are the process's own queue.
+            // SAFETY: `dropped` is valid; no context and stream 0 mean the global queue.
             unsafe { ask(ptr::null_mut(), 0, &mut dropped) };
         }
         dropped as u64
     }
 
-    /// Whether nobody listens any more.
-    fn is_alone(&self) -> bool {
+    /// Whether gpuprobe is known to have exited.
+    fn tracer_is_gone(&self) -> bool {
         let tracer = self.settings.tracer;
-        tracer.is_some_and(|tracer| process::lives(tracer) == Some(false))
+        tracer.is_some_and(|tracer| process::is_running(tracer) == Some(false))
     }
 
-    /// gpuprobe is gone: the program gets back what collecting costs it.
+    /// Stops collecting after gpuprobe has exited, so that the program no longer bears the cost.
     fn stop(&self, shared: &Shared) {
         shared.switch_off();
         if let Some(disable) = self.functions.disable {
@@ -204,11 +205,11 @@ impl Worker {
                 unsafe { disable(kind) };
             }
         }
-        off("gpuprobe has ended");
+        off("gpuprobe has exited");
     }
 }
 
-/// Of records in a buffer.
+/// Alignment of records in a buffer.
 const RECORD_ALIGNMENT: usize = 8;
 
 struct Around<'a> {
@@ -232,7 +233,7 @@ impl Surroundings for Around<'_> {
             return false;
         }
         name.clear();
-        // SAFETY: a constant text of CUPTI's.
+        // SAFETY: a constant text of CUPTI.
         name.extend_from_slice(unsafe { CStr::from_ptr(text) }.to_bytes());
         true
     }
@@ -255,8 +256,8 @@ impl Surroundings for Around<'_> {
     }
 }
 
-/// `read`'s clock and `CLOCK_MONOTONIC` at one moment; of some tries, the one that an
-/// interruption has put least between. Zeros if there is no such clock.
+/// Reads the clock `read` and `CLOCK_MONOTONIC` at one moment; of several tries, the one with the
+/// shortest distance is used. Zeros if there is no such clock.
 fn paired(read: impl Fn() -> Option<u64>) -> (u64, u64) {
     const TRIES: usize = 3;
     let pairs = (0..TRIES).filter_map(|_| {

@@ -1,4 +1,4 @@
-//! Calls, and work of the GPU.
+//! API calls and GPU work.
 
 use super::*;
 
@@ -109,7 +109,7 @@ fn expected_kernel() -> wire::Kernel {
 
 #[test]
 fn kernels() {
-    // 11.8 and 12.1 say the same number, and are read alike.
+    // 11.8 and 12.1 report the same number and are read alike.
     for (version, size) in [
         (V11_8, 200),
         (V11_8, 208),
@@ -150,7 +150,7 @@ fn kernels_that_kernels_launch() {
 }
 
 #[test]
-fn the_name_gets_its_place() {
+fn the_text_id_is_inserted() {
     let reduced = read_at(V12_8, &bytes(kind::CONCURRENT_KERNEL, 208, KERNEL));
     let expected = wire::Kernel {
         name: 4,
