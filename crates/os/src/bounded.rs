@@ -1,4 +1,4 @@
-//! Parts of files, and files of bytes.
+//! Bounded reads of files, and in-memory files.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// `size` bytes of `file` from `offset`; none if there are not that many. Takes no memory before it
-/// is known that there are.
+/// Reads `size` bytes of `file` at `offset`; `None` if the file is shorter. Memory is allocated
+/// only after the check.
 pub fn read_at(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
     (offset.checked_add(size)? <= file.metadata().ok()?.len()).then_some(())?;
     let mut bytes = vec![0; usize::try_from(size).ok()?];
@@ -15,10 +15,10 @@ pub fn read_at(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// `bytes` as a file of memory only.
+/// Creates an in-memory file (memfd) with `bytes`.
 ///
 /// # Errors
-/// Returns the system's error if there is no memory for it.
+/// Returns the system's error if memory or file descriptors are exhausted.
 pub fn file_of(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"bytes", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(bytes)?;

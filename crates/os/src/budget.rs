@@ -1,4 +1,4 @@
-//! How much is read of what the processes of a user have mapped.
+//! Budget per user for reading memory mappings.
 
 use std::collections::HashMap;
 use std::io;
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use crate::proc::{Mappings, Status};
 
-/// In this time, what is read is counted.
+/// Period over which bytes are counted.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Bytes of lists of mappings that are read for a user in that time, and a last list: a thousand
-/// processes of the usual size, or the half of one that has as many mappings, with names as long, as
-/// it can. The kernel takes about 10 ns for each byte.
+/// Bytes of mapping lists that are read per user and period; the list that exceeds it is still
+/// read. Enough for a thousand processes of the usual size, or for half the list of one process
+/// with as many mappings and names as long as possible. The kernel takes about 10 ns per byte.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Reads the mappings of processes, of which a user may have many with many mappings each, without
-/// having the others wait.
+/// Reads mappings of processes within a budget per user: a user may have many processes with many
+/// mappings each, which must not delay the tracing of others.
 #[derive(Debug, Default)]
 pub struct MappingBudget {
     since: Option<Instant>,
@@ -22,10 +22,10 @@ pub struct MappingBudget {
 }
 
 impl MappingBudget {
-    /// The mappings of process `pid`; none if too much was read for its user lately.
+    /// Reads the mappings of process `pid`; `None` if the budget of its user is spent.
     ///
     /// # Errors
-    /// The process has ended, or may not be looked at.
+    /// Returns the error of [`Mappings::of`] if the process has exited or may not be read.
     pub fn read(&mut self, pid: u32) -> io::Result<Option<Mappings>> {
         let status = Status::of(pid)?;
         let uid = status.field("Uid").and_then(|ids| {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_has_so_much_in_a_second_and_costs_no_other() {
+    fn the_budget_is_per_user_and_second() {
         let mut budget = MappingBudget::default();
         let start = Instant::now();
         for _ in 0..32 {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_mappings_are_read_until_it_is_enough() -> io::Result<()> {
+    fn own_mappings_are_read_within_the_budget() -> io::Result<()> {
         let mut budget = MappingBudget::default();
         let pid = std::process::id();
         let own = budget.read(pid)?.map_or(0, |maps| maps.iter().count());

@@ -1,4 +1,4 @@
-//! Messages between two of our processes: bytes, and with some of them an open file.
+//! Messages between two processes of gpuprobe: bytes, and optionally an open file.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -9,23 +9,23 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
-/// Bytes of a message.
+/// Maximum size of a message, bytes.
 const LIMIT: usize = 8 << 20;
-/// How often it is asked whether to wait on.
+/// Interval at which a blocked receiver checks whether to continue.
 const SLICE: Duration = Duration::from_millis(20);
-/// A message begins with its length.
+/// Size of the length prefix of a message, bytes.
 const LENGTH: usize = 4;
 
 /// One end of a connection between two processes.
 #[derive(Debug)]
 pub struct Channel(UnixStream);
 
-/// What was received.
+/// A message from the other process.
 #[derive(Debug)]
 pub struct Message {
-    /// The bytes.
+    /// Content of the message.
     pub bytes: Vec<u8>,
-    /// The file that came with them.
+    /// File that was sent with the message.
     pub file: Option<File>,
 }
 
@@ -42,7 +42,7 @@ impl From<Channel> for OwnedFd {
 }
 
 impl Channel {
-    /// Both ends of a new connection.
+    /// Creates a connection and returns both ends.
     ///
     /// # Errors
     /// Returns the system's error if too many files are open.
@@ -54,7 +54,8 @@ impl Channel {
     /// Sends `bytes`, and `file` with them.
     ///
     /// # Errors
-    /// Returns the system's error if the other end is closed; `InvalidInput` if there are too many.
+    /// Returns the system's error if the other end is closed, or `InvalidInput` if the message is
+    /// too large.
     pub fn send(&self, bytes: &[u8], file: Option<&File>) -> io::Result<()> {
         let length = u32::try_from(bytes.len()).ok();
         let length = length.filter(|_| bytes.len() <= LIMIT);
@@ -72,12 +73,12 @@ impl Channel {
         (&self.0).write_all(rest)
     }
 
-    /// Waits for a message. Where `takes_files`, one may come with it; others are refused by the
-    /// kernel. Waits for as long as `goes_on`, which is asked now and then; without it, for ever.
+    /// Waits for a message. A file is accepted only with `takes_files`; otherwise the kernel
+    /// refuses it. The wait continues as long as `goes_on` returns true, or forever without it.
     ///
     /// # Errors
-    /// Returns `UnexpectedEof` if the other end is closed, `TimedOut` if it was not to be waited for any
-    /// longer, `InvalidData` if what was sent is no message.
+    /// Returns `UnexpectedEof` if the other end is closed, `TimedOut` if `goes_on` returned false,
+    /// or `InvalidData` if the message is malformed.
     pub fn receive(
         &self,
         takes_files: bool,
@@ -90,7 +91,7 @@ impl Channel {
         if length > LIMIT {
             return Err(ErrorKind::InvalidData.into());
         }
-        // No more is taken than has come.
+        // Memory is allocated only for bytes that have arrived.
         let mut bytes = Vec::new();
         let mut part = [0; 64 << 10];
         while bytes.len() < length {
@@ -105,7 +106,7 @@ impl Channel {
         Ok(Message { bytes, file })
     }
 
-    /// Reads the length, and the file that comes with it.
+    /// Reads the length, and the file that is sent with it.
     fn begin(&self, length: &mut [u8; LENGTH], takes_files: bool) -> io::Result<Option<File>> {
         let mut space = takes_files.then(|| nix::cmsg_space!(std::os::fd::RawFd));
         let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_WAITALL;
@@ -116,7 +117,8 @@ impl Channel {
             for message in received.cmsgs()? {
                 if let ControlMessageOwned::ScmRights(numbers) = message {
                     for number in numbers {
-                        // SAFETY: the kernel has just made it, for us alone.
+                        // SAFETY: the kernel has just created the descriptor for this process
+                        // alone.
                         #[allow(unsafe_code)]
                         let fd = unsafe { OwnedFd::from_raw_fd(number) };
                         file = Some(File::from(fd));
@@ -131,7 +133,7 @@ impl Channel {
         }
     }
 
-    /// Waits until something can be read.
+    /// Waits until the socket is readable.
     fn wait(&self, goes_on: &mut Option<&mut dyn FnMut() -> bool>) -> io::Result<()> {
         loop {
             let mut ends = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_not_waited_for() {
+    fn a_silent_peer_times_out() {
         let (one, other) = Channel::pair().unwrap();
         let mut asked = 0;
         let mut goes_on = || {

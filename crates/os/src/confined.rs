@@ -1,4 +1,4 @@
-//! A process that reads what others may have made up: it can do nothing but that.
+//! Confinement of a process that parses untrusted files.
 
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::io;
@@ -11,13 +11,13 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use crate::privileges;
 
-/// Bytes of addresses: files are mapped, the largest of which have some gigabytes.
+/// Limit of the address space, bytes: files are mapped, the largest of which have several
+/// gigabytes.
 const ADDRESSES: u64 = 64 << 30;
-/// Open files.
+/// Limit of open files.
 const FILES: u64 = 4096;
 
-/// All that it may ask of the kernel: memory, what is open already, and its end. `openat` is answered
-/// here, see [`on_open`].
+/// Allowed system calls: memory, I/O on open files, and exit. `openat` is handled in [`on_open`].
 const ALLOWED: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_pread64,
@@ -64,24 +64,24 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// Where the number of the call and the architecture stand in `struct seccomp_data`.
+/// Offsets of the system call number and of the architecture in `struct seccomp_data`.
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 
-/// Ends when whoever has started it does.
+/// Makes the kernel kill this process when its parent exits, and forbids core dumps.
 ///
 /// # Errors
-/// Returns the kernel's error; none is to be expected.
+/// Returns the kernel's error; none is expected.
 pub fn end_with_parent() -> Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL).context("cannot end with the parent")?;
-    // What would be left of it may be somebody's memory.
+    // A core dump could contain other users' data.
     prctl::set_dumpable(false).context("cannot forbid core dumps")?;
     let none = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     none.context("cannot forbid core dumps")
 }
 
-/// Drops all capabilities, and from now on may take `data_bytes` of memory of its own, and make the
-/// system calls that reading takes. Only files are opened that are open already, as `/proc/self/fd/N`.
+/// Drops all capabilities, limits the process's own memory to `data_bytes`, and restricts system
+/// calls to reading. Only files that are already open can be opened, as `/proc/self/fd/N`.
 ///
 /// # Errors
 /// Returns the kernel's error.
@@ -100,17 +100,17 @@ pub fn confine(data_bytes: u64) -> Result<()> {
     privileges::keep_only(&[])?;
     let flags = SaFlags::SA_SIGINFO | SaFlags::SA_NODEFER;
     let action = SigAction::new(SigHandler::SigAction(on_open), flags, SigSet::empty());
-    // SAFETY: `on_open` does only what signal handlers may do.
+    // SAFETY: `on_open` is async-signal-safe.
     #[allow(unsafe_code)]
     unsafe { sigaction(Signal::SIGSYS, &action) }.context("cannot see to files being opened")?;
     filter().context("cannot restrict system calls")
 }
 
-/// Has the kernel end this process at any other system call.
+/// Installs the seccomp filter: any other system call kills the process.
 fn filter() -> io::Result<()> {
     let load = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
     let answer = |action| statement(libc::BPF_RET | libc::BPF_K, action);
-    // Over the next statement, unless it is equal.
+    // Skips the next statement unless the value is equal.
     let unless = |value| sock_filter {
         jf: 1,
         ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value)
@@ -137,7 +137,7 @@ fn filter() -> io::Result<()> {
         len: u16::try_from(program.len()).unwrap_or(u16::MAX),
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the program is as long as it says, and the kernel copies it.
+    // SAFETY: `len` is the length of the program, which the kernel copies.
     #[allow(unsafe_code)]
     let result = unsafe {
         let program = (&raw const program).cast::<c_void>();
@@ -158,8 +158,8 @@ fn statement(code: u32, k: u32) -> sock_filter {
     }
 }
 
-/// Answers `openat`: of `/proc/self/fd/N` with another number of the file that is open as N, with which
-/// nobody's rights are asked again; of anything else that there is no such file.
+/// Handles `openat`: for `/proc/self/fd/N`, duplicates descriptor N, which needs no further
+/// permission check; for any other path, returns ENOENT.
 extern "C" fn on_open(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes the context of the interrupted thread to SA_SIGINFO handlers.
     #[allow(unsafe_code)]
@@ -168,11 +168,11 @@ extern "C" fn on_open(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     let path = registers.gregs[libc::REG_RSI as usize];
     #[cfg(target_arch = "aarch64")]
     let path = registers.regs[1];
-    // SAFETY: it is the path that this process has passed to `openat`.
+    // SAFETY: it is the path that this process passed to `openat`.
     #[allow(unsafe_code)]
     let path = unsafe { CStr::from_ptr(path as *const _) };
     let result = match number_of(path.to_bytes()) {
-        // SAFETY: makes another number of an open file.
+        // SAFETY: duplicates a descriptor.
         #[allow(unsafe_code)]
         Some(number) => unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) },
         None => -1,
@@ -188,7 +188,7 @@ extern "C" fn on_open(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     }
 }
 
-/// N of `/proc/self/fd/N`.
+/// Parses N of `/proc/self/fd/N`.
 fn number_of(path: &[u8]) -> Option<c_int> {
     let digits = path.strip_prefix(b"/proc/self/fd/")?;
     str::from_utf8(digits).ok()?.parse().ok()

@@ -1,11 +1,10 @@
-//! Files, processes and capabilities of a host, used safely.
+//! Safe access to files, processes and capabilities of the host.
 //!
-//! For: whatever opens a file that others may have put there, reads `/proc`, or drops capabilities.
-//! May use: `model` (text), and the system.
-//! Gives: [`files`] that follow no planted link, [`regular`] files of traced processes, parts of files
-//! ([`bounded`]), processes of our own that are [`confined`] and what is said to them ([`channel`]),
-//! whose file systems files are on ([`mounts`]), [`proc`], [`privileges`], messages on standard error
-//! ([`say`]).
+//! For: code that opens files which other users may have placed, reads `/proc`, or drops
+//! capabilities. Depends on: `model` (text) and the system. Provides: [`files`] (creation that
+//! follows no planted link), [`regular`] (files of traced processes), [`bounded`] reads,
+//! [`confined`] processes and their [`channel`], [`mounts`] (trust in file systems), [`proc`],
+//! [`privileges`], and messages on standard error ([`say`]).
 
 pub mod bounded;
 pub mod budget;

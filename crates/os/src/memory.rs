@@ -1,25 +1,25 @@
-//! The memory of another process.
+//! Memory of other processes.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The memory of a process, as long as it runs the program that it ran when this was opened.
+/// Memory of a process; valid until the process exits or executes another program.
 #[derive(Debug)]
 pub struct ProcessMemory(File);
 
 impl ProcessMemory {
-    /// The memory of process `pid`.
+    /// Opens the memory of process `pid`.
     ///
     /// # Errors
-    /// The process has ended, or may not be looked at.
+    /// Returns the system's error if the process has exited or may not be read.
     pub fn of(pid: u32) -> io::Result<Self> {
         File::open(format!("/proc/{pid}/mem")).map(Self)
     }
 
-    /// The beginning of `buffer`, with what is at `address`: less than all of it where the mapping
-    /// ends; none if nothing is mapped there, or the process has ended. Waits for nobody if that is
-    /// no file's memory.
+    /// Reads memory at `address` into `buffer` and returns the bytes read: fewer than requested at
+    /// the end of a mapping; `None` if nothing is mapped there or the process has exited. Does not
+    /// block unless the memory is backed by a file.
     pub fn read<'a>(&self, address: u64, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
         let Self(file) = self;
         let count = file.read_at(buffer, address).ok()?;
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_mapped_can_be_read() {
+    fn mapped_memory_can_be_read() {
         let memory = ProcessMemory::of(std::process::id()).unwrap();
         let text = *b"here";
         let address = text.as_ptr().addr() as u64;

@@ -8,20 +8,21 @@ use gpuprobe_model::text::printable;
 
 static LINES: AtomicU64 = AtomicU64::new(0);
 
-/// Lines that were written to standard error so far: whoever draws on a terminal must know that
-/// something else has been written there.
+/// Number of lines written to standard error so far; code that redraws a terminal checks it for
+/// other output.
 pub fn lines_said() -> u64 {
     LINES.load(Ordering::Relaxed)
 }
 
-/// Counts a line of [`lines_said`] that [`say`] does not write.
+/// Adds a line to [`lines_said`] that was not written by [`say`].
 pub fn count_line() {
     LINES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// One line for the user on standard error. Nobody may be reading, which must not stop tracing.
+/// Prints one line for the user on standard error. Write errors are ignored: tracing continues if
+/// standard error is closed.
 pub fn say(message: impl Display) {
-    // Names of files and of programs are in it.
+    // It may contain names of files and programs.
     let message = printable(&message.to_string());
     count_line();
     let _ = writeln!(io::stderr(), "gpuprobe: {message}");

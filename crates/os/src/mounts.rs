@@ -1,8 +1,8 @@
-//! Whose file systems files are on: to open, close or look at a file of somebody who serves it himself
-//! waits for him, for as long as he likes, and nothing ends that.
+//! Trust in file systems: opening, closing or stating a file on a file system served by an
+//! untrusted process (FUSE) can block for as long as that process likes, and cannot be interrupted.
 //!
-//! So what a traced process has mapped is first found without being opened (`O_PATH`), which asks
-//! nobody; which mount that is on the kernel says, and what that mount is its lists of mounts.
+//! Files mapped by a traced process are therefore first located with `O_PATH`, which does not
+//! contact the server; the kernel reports the mount, and the lists of mounts describe it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -21,24 +21,25 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::makedev;
 
-/// Bytes that are read of a process's list of mounts: it may have 100,000.
+/// Bytes that are read of a process's mount list: it may have 100,000 entries.
 const LIMIT: u64 = 4 << 20;
-/// `ioctl` of a namespace for the user namespace that owns it.
+/// `ioctl` on a namespace that returns the owning user namespace.
 const NS_GET_USERNS: libc::c_ulong = 0xb701;
 
 static ALL_ARE_TRUSTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on, files are read whoever serves them.
+/// Makes all file systems trusted from now on.
 pub fn trust_all() {
     ALL_ARE_TRUSTED.store(true, Ordering::Relaxed);
 }
 
-/// Whether whoever serves a file is believed in any case.
+/// Whether all file systems are trusted.
 pub fn all_are_trusted() -> bool {
     ALL_ARE_TRUSTED.load(Ordering::Relaxed)
 }
 
-/// Says once that files are not read, of which `path` is the first.
+/// Prints a warning, once, that files on untrusted file systems are skipped; `path` is the first of
+/// them.
 pub fn say_foreign(path: &Path) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
@@ -50,12 +51,12 @@ pub fn say_foreign(path: &Path) {
     });
 }
 
-/// The error of a file on a file system of somebody else's.
+/// The error for a file on an untrusted file system.
 pub(crate) fn foreign() -> io::Error {
     io::Error::new(ErrorKind::Unsupported, Foreign)
 }
 
-/// Whether this is why a file was not opened.
+/// Whether a file was not opened because its file system is not trusted.
 pub fn is_foreign(error: &io::Error) -> bool {
     let inner = error.get_ref();
     inner.is_some_and(<dyn std::error::Error + Send + Sync>::is::<Foreign>)
@@ -75,11 +76,11 @@ impl std::fmt::Display for Foreign {
     }
 }
 
-/// Fails if `place`, which was found (`O_PATH`) by way of process `pid`, is on a file system that is
-/// not the host's own.
+/// Checks that `place`, an `O_PATH` descriptor found through process `pid`, is on a trusted file
+/// system.
 ///
 /// # Errors
-/// [`is_foreign`] is true of it, or it is the system's.
+/// Returns an error for which [`is_foreign`] is true, or the system's error.
 pub(crate) fn check(place: &File, pid: u32) -> io::Result<()> {
     if all_are_trusted() {
         return Ok(());
@@ -94,7 +95,7 @@ pub(crate) fn check(place: &File, pid: u32) -> io::Result<()> {
     if is_trusted { Ok(()) } else { Err(foreign()) }
 }
 
-/// Of a mount that is not in our own namespace.
+/// Whether a mount outside of gpuprobe's mount namespace is trusted.
 fn of_process(pid: u32, found: &Found, own: &Mounts) -> bool {
     let theirs = Mounts::of(pid).unwrap_or_default();
     let by_device = |device| {
@@ -102,15 +103,16 @@ fn of_process(pid: u32, found: &Found, own: &Mounts) -> bool {
             .is_some_and(|mount| own.are_trusted(mount))
     };
     match theirs.by_id(found.mount) {
-        // Mounted by somebody with our own rights, as most containers are.
+        // Mounted in a namespace of gpuprobe's user namespace, as in most containers.
         Some(mount) if is_of_our_users(pid) => theirs.are_trusted(mount),
         Some(mount) => by_device(mount.device),
-        // It is not mounted any more, or the process sees only a part of its namespace.
+        // It is unmounted, or the process sees only a part of its namespace.
         None => by_device(found.device) || KERNELS.contains(&found.device),
     }
 }
 
-/// The devices of files that are in memory only and in no folder.
+/// Devices of the kernel's internal in-memory file systems (memfd, shared memory), which are
+/// mounted nowhere.
 static KERNELS: LazyLock<Vec<u64>> = LazyLock::new(|| {
     let device = |flags| {
         let file = memfd_create(c"device", MFdFlags::MFD_CLOEXEC | flags).ok()?;
@@ -120,11 +122,11 @@ static KERNELS: LazyLock<Vec<u64>> = LazyLock::new(|| {
     kinds.into_iter().filter_map(device).collect()
 });
 
-/// Whether the mount namespace of process `pid` belongs to our own user namespace.
+/// Whether the mount namespace of process `pid` belongs to gpuprobe's user namespace.
 fn is_of_our_users(pid: u32) -> bool {
     let owner = || {
         let namespace = File::open(format!("/proc/{pid}/ns/mnt"))?;
-        // SAFETY: it takes no argument, and gives a new descriptor.
+        // SAFETY: the request takes no argument and returns a new descriptor.
         #[allow(unsafe_code)]
         let owner = unsafe {
             match libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS) {
@@ -140,7 +142,7 @@ fn is_of_our_users(pid: u32) -> bool {
     owner().is_ok_and(|(owner, own)| (owner.dev(), owner.ino()) == (own.dev(), own.ino()))
 }
 
-/// Where a file is, as the kernel says without asking whoever serves it.
+/// Mount and device of a file, as the kernel reports them without contacting the server.
 struct Found {
     mount: u64,
     device: u64,
@@ -151,7 +153,8 @@ impl Found {
         let mut status = MaybeUninit::<libc::statx>::zeroed();
         let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
         let wanted = libc::STATX_INO | libc::STATX_MNT_ID;
-        // SAFETY: the path is text, and there is room for the answer, of which any bytes are valid.
+        // SAFETY: the path is a C string, and the buffer has the size of the result, for which all
+        // bytes are valid.
         #[allow(unsafe_code)]
         let status = unsafe {
             let number = place.as_raw_fd();
@@ -167,7 +170,7 @@ impl Found {
     }
 }
 
-/// Our own namespace's mounts.
+/// Mounts of gpuprobe's own namespace.
 static OWN: LazyLock<Mutex<Own>> = LazyLock::new(Mutex::default);
 
 #[derive(Default)]
@@ -177,7 +180,7 @@ struct Own {
 }
 
 impl Own {
-    /// As they are now: the kernel says when they have changed.
+    /// The current mounts: polling the list tells when it has changed.
     fn current(&mut self) -> io::Result<&Mounts> {
         let is_new = self.list.is_none();
         let list = match &mut self.list {
@@ -201,7 +204,7 @@ impl Own {
 struct Mount {
     id: u64,
     device: u64,
-    /// Where it is mounted.
+    /// Mount point.
     point: PathBuf,
     kind: Vec<u8>,
     options: Vec<u8>,
@@ -242,13 +245,13 @@ impl Mounts {
         self.all.get(*self.devices.get(&device)?)
     }
 
-    /// Whether a file system is served by the kernel or by root, and so is all that it is made of.
+    /// Whether a file system is served by the kernel or by root, and so are all its layers.
     fn are_trusted(&self, mount: &Mount) -> bool {
         let mut layers = mount.layers();
         mount.is_roots() && layers.all(|path| self.holding(&path).is_none_or(Mount::is_roots))
     }
 
-    /// The mount that a path is on, as it is written.
+    /// The mount that contains a path, compared as text.
     fn holding(&self, path: &Path) -> Option<&Mount> {
         let holding = self
             .all
@@ -259,8 +262,8 @@ impl Mounts {
 }
 
 impl Mount {
-    /// `36 35 98:0 /root /point options... - kind source options`, with any number of words before
-    /// the dash.
+    /// Parses `36 35 98:0 /root /point options... - kind source options`, with any number of words
+    /// before the dash.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut words = line.split(|&byte| byte == b' ');
         let text = |word| str::from_utf8(word).ok();
@@ -283,12 +286,12 @@ impl Mount {
         self.options.split(|&byte| byte == b',')
     }
 
-    /// It is not served by somebody else than root.
+    /// Whether it is not a FUSE file system served by a user other than root.
     fn is_roots(&self) -> bool {
         !self.kind.starts_with(b"fuse") || self.options().any(|option| option == b"user_id=0")
     }
 
-    /// The folders that an overlay is made of.
+    /// Layers of an overlay file system.
     fn layers(&self) -> impl Iterator<Item = PathBuf> {
         let is_overlay = self.kind == b"overlay";
         let options = self.options().filter(move |_| is_overlay);
@@ -301,7 +304,7 @@ impl Mount {
     }
 }
 
-/// Space and other bytes are written as `\040`.
+/// Decodes the octal escapes (`\040`) of space and other bytes.
 fn unescaped(word: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -329,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_root_serves_is_trusted() {
+    fn file_systems_of_root_are_trusted() {
         let mounts = Mounts::parse(
             b"20 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
               21 20 0:50 / /home/ada/my\\040music rw - fuse.sshfs host: rw,user_id=1000,group_id=1000\n\
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_files_are_trusted() {
+    fn own_files_are_trusted() {
         let folder = tempfile::tempdir().unwrap();
         let pid = std::process::id();
         for path in [
@@ -358,7 +361,7 @@ mod tests {
         ] {
             check(&place(path), pid).unwrap();
         }
-        // Of no mount that is listed.
+        // It is on no listed mount.
         let file = memfd_create(c"file", MFdFlags::MFD_CLOEXEC).unwrap();
         check(&place(&format!("/proc/self/fd/{}", file.as_raw_fd())), pid).unwrap();
         assert!(is_of_our_users(pid));

@@ -1,5 +1,5 @@
-//! The files of a process in `/proc`, byte for byte. Names and paths there are the process's own
-//! choice: nothing may depend on these being text, or on what they look like.
+//! Files of a process in `/proc`. Names and paths in them are chosen by the process: they are
+//! bytes, not necessarily UTF-8, and must not be trusted.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,16 +10,16 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Once;
 
-/// Bytes that are read of the mappings of a process at once: a million without a name, or a KiB of
-/// each where the kernel allows as many as it does by default. Its lines can be four times as long.
+/// Bytes that are read of a process's mappings at once: a million mappings without a name, or 1 KiB
+/// for each mapping of the kernel's default maximum. Lines can be four times as long.
 const MAX_MAPS: u64 = 64 << 20;
-/// Bytes that are read of an environment: `exec` gives a process 6 MiB at most, but afterwards it
-/// can call any part of its memory its environment.
+/// Bytes that are read of an environment: `exec` passes 6 MiB at most, but afterwards a process can
+/// declare any part of its memory its environment.
 const MAX_ENVIRONMENT: u64 = 8 << 20;
-/// Bytes that are read of anything else. Groups are the most that a process can have many of: 65,536.
+/// Bytes that are read of any other file. Groups are the longest list: 65,536.
 const MAX_OTHER: u64 = 1 << 20;
 
-/// The beginning of a file of `/proc`, which has as many bytes as its process likes.
+/// The beginning of a `/proc` file, whose length the process controls.
 struct Limited {
     bytes: Vec<u8>,
     is_cut: bool,
@@ -39,7 +39,7 @@ impl Limited {
         Ok(Self { bytes, is_cut })
     }
 
-    /// Without the part of a line that is left where it was cut.
+    /// The content without a line that was cut at the end.
     fn whole_lines(mut self) -> Vec<u8> {
         if self.is_cut {
             let end = self.bytes.iter().rposition(|&byte| byte == b'\n');
@@ -48,8 +48,8 @@ impl Limited {
         self.bytes
     }
 
-    /// Says of the first file that was cut that it was.
-    fn warn_if_cut(&self, path: &str, said: &Once) {
+    /// Prints a warning, once, for the first file that was cut.
+    fn warn_if_truncated(&self, path: &str, said: &Once) {
         if self.is_cut {
             said.call_once(|| {
                 let mib = self.bytes.len() >> 20;
@@ -62,12 +62,12 @@ impl Limited {
     }
 }
 
-/// Whether `error` says that there is no such process any more, and not that we could not look.
+/// Whether `error` means that the process has exited, and not that access was refused.
 pub fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ESRCH)
 }
 
-/// The error of a file that is `path`. A process that ends while it is read is one that is not there.
+/// Adds the path to an error. An exit during the read counts as `NotFound`.
 fn named(error: &io::Error, path: &str) -> io::Error {
     let kind = if is_gone(error) {
         ErrorKind::NotFound
@@ -77,27 +77,27 @@ fn named(error: &io::Error, path: &str) -> io::Error {
     io::Error::new(kind, format!("{path}: {error}"))
 }
 
-/// The variables that process `pid` was started with, each followed by a byte of 0.
+/// Reads the initial environment of process `pid`: variables, each terminated by a zero byte.
 ///
 /// # Errors
-/// The process has ended, or may not be looked at.
+/// Returns the system's error if the process has exited or may not be read.
 pub fn environment(pid: u32) -> io::Result<Vec<u8>> {
     static SAID: Once = Once::new();
     let path = format!("/proc/{pid}/environ");
     let read = Limited::read(&path, MAX_ENVIRONMENT)?;
-    read.warn_if_cut(&path, &SAID);
+    read.warn_if_truncated(&path, &SAID);
     Ok(read.bytes)
 }
 
-/// The bytes of the file `name` of process `pid`, one that the kernel keeps short.
+/// Reads the file `name` of process `pid`, for files that the kernel keeps short.
 ///
 /// # Errors
-/// The process has ended, or may not be looked at.
+/// Returns the system's error if the process has exited or may not be read.
 pub fn short(pid: u32, name: &str) -> io::Result<Vec<u8>> {
     Ok(Limited::read(&format!("/proc/{pid}/{name}"), MAX_OTHER)?.bytes)
 }
 
-/// All that a process has mapped, as it was when it was read.
+/// A snapshot of all mappings of a process.
 pub struct Mappings(Vec<u8>);
 
 impl fmt::Debug for Mappings {
@@ -109,29 +109,29 @@ impl fmt::Debug for Mappings {
 /// A line of `/proc/PID/maps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping<'a> {
-    /// Its first address.
+    /// First address of the mapping.
     pub start: u64,
-    /// The first address behind it.
+    /// First address behind the mapping.
     pub end: u64,
-    /// It can be read.
+    /// The mapping is readable.
     pub is_readable: bool,
-    /// It can be written.
+    /// The mapping is writable.
     pub is_writable: bool,
-    /// It can be executed.
+    /// The mapping is executable.
     pub is_code: bool,
-    /// Where in the file it begins, bytes.
+    /// Offset in the file, bytes.
     pub offset: u64,
-    /// The device of the file, as `makedev` puts it together.
+    /// Device number of the file, as from `makedev`.
     pub device: u64,
-    /// The file's inode; 0 if it is of no file.
+    /// Inode of the file; 0 for anonymous memory.
     pub inode: u64,
-    /// Its name: a path, `[heap]`, or nothing.
+    /// A path, `[heap]` or a similar name, or empty.
     name: &'a [u8],
 }
 
-/// The lines of `maps`, an open `/proc/PID/maps`. The kernel lists a part for each read: of a process
-/// that ends meanwhile, or runs another program, the rest is missing, and nothing says so but that
-/// its beginning is not there any more either.
+/// Reads `/proc/PID/maps`. The kernel generates the list piecewise: if the process exits or
+/// executes another program meanwhile, the rest is missing without an error. Reading its beginning
+/// again then returns nothing, which is how this is detected.
 fn listed(maps: &File) -> io::Result<Limited> {
     let read = Limited::of(maps, MAX_MAPS)?;
     if !read.bytes.is_empty() && maps.read_at(&mut [0], 0)? == 0 {
@@ -141,39 +141,39 @@ fn listed(maps: &File) -> io::Result<Limited> {
 }
 
 impl Mappings {
-    /// The mappings of process `pid`. One that has ended and waits to be reaped has none.
+    /// Reads the mappings of process `pid`. A zombie has none.
     ///
     /// # Errors
-    /// The process has ended, or may not be looked at.
+    /// Returns the system's error if the process has exited or may not be read.
     pub fn of(pid: u32) -> io::Result<Self> {
         static SAID: Once = Once::new();
         let path = format!("/proc/{pid}/maps");
         let read = File::open(&path).and_then(|file| listed(&file));
         let read = read.map_err(|error| named(&error, &path))?;
-        read.warn_if_cut(&path, &SAID);
+        read.warn_if_truncated(&path, &SAID);
         Ok(Self(read.whole_lines()))
     }
 
-    /// Bytes of the kernel's list of them.
+    /// Size of the kernel's list, bytes.
     pub fn size_bytes(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// By address.
+    /// Mappings in the order of their addresses.
     pub fn iter(&self) -> impl Iterator<Item = Mapping<'_>> {
         let lines = self.0.split(|&byte| byte == b'\n');
         lines.filter_map(Mapping::parse)
     }
 
-    /// The one that has `address`.
+    /// The mapping that contains `address`.
     pub fn at(&self, address: u64) -> Option<Mapping<'_>> {
         self.iter()
             .find(|mapping| (mapping.start..mapping.end).contains(&address))
     }
 }
 
-/// The mappings of a process, one after the other, as each was when it was read: however many there
-/// are, others need not wait until all are read.
+/// Reads the mappings of a process one by one, each as it is at that time: other work need not wait
+/// until a long list is read.
 #[derive(Debug)]
 pub struct MappingLines {
     lines: BufReader<File>,
@@ -181,10 +181,10 @@ pub struct MappingLines {
 }
 
 impl MappingLines {
-    /// The mappings of process `pid`.
+    /// Opens the mappings of process `pid`.
     ///
     /// # Errors
-    /// The process has ended, or may not be looked at.
+    /// Returns the system's error if the process has exited or may not be read.
     pub fn of(pid: u32) -> io::Result<Self> {
         let path = format!("/proc/{pid}/maps");
         let file = File::open(&path).map_err(|error| named(&error, &path))?;
@@ -194,10 +194,10 @@ impl MappingLines {
         })
     }
 
-    /// The next one; the inner `None` for a line that is none, the outer at the end.
+    /// Reads the next mapping; the inner `None` is a malformed line, the outer `None` the end.
     ///
     /// # Errors
-    /// The process has ended.
+    /// Returns the system's error if the process has exited.
     pub fn read(&mut self) -> io::Result<Option<Option<Mapping<'_>>>> {
         self.line.clear();
         if self.lines.read_until(b'\n', &mut self.line)? == 0 {
@@ -209,8 +209,8 @@ impl MappingLines {
 }
 
 impl<'a> Mapping<'a> {
-    /// A line `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE   NAME`, numbers but the inode
-    /// hexadecimal; none if it is no such line.
+    /// Parses a line `START-END PERMISSIONS OFFSET MAJOR:MINOR INODE NAME`, with all numbers but
+    /// the inode in hexadecimal; `None` if it is malformed.
     pub fn parse(line: &'a [u8]) -> Option<Self> {
         let mut rest = line;
         let mut word = || {
@@ -238,41 +238,40 @@ impl<'a> Mapping<'a> {
         })
     }
 
-    /// The path of the file, as the process sees it; where that has been deleted, the kernel's mark
-    /// stands behind it.
+    /// Path of the file as the process sees it; for a deleted file, followed by ` (deleted)`.
     pub fn path(&self) -> Option<&'a Path> {
         let is_file = self.name.starts_with(b"/");
         is_file.then(|| Path::new(OsStr::from_bytes(self.name)))
     }
 
-    /// The kernel's mark of files that are deleted is no part of the path.
+    /// Path of the file without the ` (deleted)` mark.
     pub fn path_without_mark(&self) -> Option<&'a Path> {
         let bytes = self.path()?.as_os_str().as_bytes();
         let bytes = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
         Some(Path::new(OsStr::from_bytes(bytes)))
     }
 
-    /// Whether it is a page of the kernel's that every process shares, at which nothing is mapped.
+    /// Whether it is the kernel's vsyscall page, which every process has without mapping it.
     pub fn is_vsyscall(&self) -> bool {
         self.name == b"[vsyscall]"
     }
 }
 
-/// `/proc/PID/status`, as it was when it was read.
+/// A snapshot of `/proc/PID/status`.
 #[derive(Debug)]
 pub struct Status(Vec<u8>);
 
 impl Status {
-    /// The status of process or thread `pid`.
+    /// Reads the status of process or thread `pid`.
     ///
     /// # Errors
-    /// There is none of this id.
+    /// Returns the system's error if there is no such process or thread.
     pub fn of(pid: u32) -> io::Result<Self> {
         short(pid, "status").map(Self)
     }
 
-    /// The value behind `NAME:`, without the space around it, if it is there and text. The name of
-    /// a process has no line of its own to pretend with: the kernel writes `\n` for a new line.
+    /// The value after `NAME:`, trimmed; `None` if there is no such field or it is not UTF-8. A
+    /// process name cannot forge a field: the kernel escapes newlines in it as `\n`.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut lines = self.0.split(|&byte| byte == b'\n');
         let value = lines.find_map(|line| {
@@ -292,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_of_a_process_that_ends_meanwhile_are_none() {
+    fn mappings_of_a_process_that_exits_meanwhile_are_an_error() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
@@ -304,7 +303,7 @@ mod tests {
         assert!(listed(&whole).unwrap().bytes.len() > 100);
         (&ended).read_exact(&mut first).unwrap();
         child.kill().unwrap();
-        // It is not reaped yet: of one that is, the kernel says so.
+        // It is a zombie: for a reaped process, the kernel returns an error.
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
         waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
         let error = listed(&ended).map(|read| read.bytes).unwrap_err();
@@ -337,7 +336,8 @@ mod tests {
         assert_eq!(library.path_without_mark(), Some(path));
         assert!(anonymous.path().is_none() && anonymous.is_writable);
         assert!(heap.path().is_none() && !heap.is_readable);
-        // Longer names of this kind are those of shared memory; this is anybody's file.
+        // The kernel names System V shared memory like this, but the name here is that of an
+        // ordinary file.
         assert_eq!(odd.path().unwrap().as_os_str().as_bytes(), b"/SYSV\xff");
         assert!(vsyscall.is_vsyscall() && vsyscall.is_code);
         assert_eq!(maps.at(0x8fff), Some(anonymous));
@@ -345,9 +345,9 @@ mod tests {
     }
 
     #[test]
-    fn our_own() {
+    fn own_mappings_are_read() {
         let maps = Mappings::of(std::process::id()).unwrap();
-        let here = our_own as fn() as usize as u64;
+        let here = own_mappings_are_read as fn() as usize as u64;
         let mapping = maps.at(here).unwrap();
         assert!(mapping.is_code);
         let program = std::env::current_exe().unwrap();
@@ -357,8 +357,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut() {
-        // It never ends.
+    fn long_files_are_truncated() {
+        // The source is endless.
         let read = Limited::of(io::repeat(b'x'), 4096).unwrap();
         assert_eq!((read.bytes.len(), read.is_cut), (4096, true));
         let of = |limit| Limited::of(&b"one\ntwo\n"[..], limit).unwrap();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_dead_are_gone() {
+    fn only_exited_processes_are_gone() {
         let gone = Status::of(u32::MAX).unwrap_err();
         assert!(is_gone(&gone));
         let error = |number| is_gone(&io::Error::from_raw_os_error(number));

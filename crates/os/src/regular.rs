@@ -1,5 +1,5 @@
-//! Opening files that a traced process chooses: only those that are files, and without any effect
-//! on what they are if they are something else.
+//! Opening of files chosen by a traced process: only regular files are opened, and other types are
+//! left untouched.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,8 +13,8 @@ use nix::sys::statfs::{self, FsType, fstatfs};
 use crate::mounts;
 use crate::proc::Status;
 
-/// File systems that the kernel makes up. What is in them is no code, and to open or read it may
-/// take something away (`kmsg`, `trace_pipe`) or give the rights of whoever does.
+/// Virtual file systems. They contain no code, and opening or reading a file there may consume data
+/// (`kmsg`, `trace_pipe`) or use the privileges of the reader.
 const MADE_UP: &[FsType] = &[
     statfs::PROC_SUPER_MAGIC,
     statfs::SYSFS_MAGIC,
@@ -29,39 +29,40 @@ const MADE_UP: &[FsType] = &[
     statfs::RDTGROUP_SUPER_MAGIC,
 ];
 
-/// Opens `path` for reading if it is a regular file, and does nothing to it if it is anything
-/// else: what a traced process has mapped under a name need not be what has the name here. Opening
-/// a FIFO waits for a writer, and opening a device may start what it drives.
+/// Opens `path` for reading if it is a regular file; other types are not touched: the file that a
+/// traced process has mapped need not be the file at the path now. Opening a FIFO blocks until
+/// there is a writer, and opening a device may have side effects.
 ///
 /// # Errors
-/// Returns the system's error if the file cannot be opened, or `WouldBlock` if somebody has a lease
-/// on it; another if it is no regular file of a disk.
+/// Returns the system's error if the file cannot be opened, `WouldBlock` if another process holds a
+/// lease on it, or an error of kind `Other` if it is not a regular file on a disk file system.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     reopen(&find(path)?, std::process::id())
 }
 
-/// [`open_regular`] of what the user has named: whoever serves it, as the user's own mounts are.
+/// As [`open_regular`], for files named by the user: untrusted file systems are allowed, since they
+/// may be the user's own mounts.
 ///
 /// # Errors
-/// As [`open_regular`].
+/// Returns the errors of [`open_regular`].
 pub fn open_input(path: &Path) -> io::Result<File> {
     open_found(&find(path)?)
 }
 
-/// [`open_regular`] of the very file that process `pid` has mapped from one of these addresses to the
-/// other, also when it was deleted, or another is at its path by now.
+/// Opens the file that process `pid` has mapped in this address range, even if it was deleted or
+/// replaced, with the checks of [`open_regular`].
 ///
 /// # Errors
-/// As [`open_regular`].
+/// Returns the errors of [`open_regular`].
 pub fn open_mapped(pid: u32, (start, end): (u64, u64)) -> io::Result<File> {
     let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
     reopen(&find(link.as_ref())?, pid)
 }
 
-/// [`open_regular`] of the program that process `pid` runs.
+/// Opens the executable of process `pid`, with the checks of [`open_regular`].
 ///
 /// # Errors
-/// As [`open_regular`].
+/// Returns the errors of [`open_regular`].
 pub fn open_program(pid: u32) -> io::Result<File> {
     reopen(&find(format!("/proc/{pid}/exe").as_ref())?, pid)
 }
@@ -72,13 +73,14 @@ fn find(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Longest text that is read whole: nobody has one of these on purpose.
+/// Maximum size of a text file that is read whole.
 const MAX_TEXT: u64 = 256 << 20;
 
-/// The text in the regular file `path`, which the user has named.
+/// Reads the regular text file `path`, which the user has named.
 ///
 /// # Errors
-/// As [`open_input`]; `FileTooLarge` of more than 256 MiB, `InvalidData` if it is not UTF-8.
+/// Returns the errors of [`open_input`], `FileTooLarge` for more than 256 MiB, or `InvalidData` if
+/// it is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open_input(path)?
@@ -91,8 +93,11 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The same of what is at `path` for process `pid`: links lead to where they lead there, never out
-/// of its root.
+/// Opens `path` as seen by process `pid`, with the checks of [`open_regular`]: symbolic links are
+/// resolved within the root directory of the process.
+///
+/// # Errors
+/// Returns the errors of [`open_regular`].
 pub fn open_regular_in_root(pid: u32, path: &Path) -> io::Result<File> {
     open_in_root(pid, path, OFlag::empty())
 }
@@ -109,31 +114,32 @@ fn open_beneath(root: &File, pid: u32, path: &Path, flags: OFlag) -> io::Result<
     reopen(&openat2(root, path, how)?.into(), pid)
 }
 
-/// A folder, as a place to begin from.
+/// Opens a directory as a starting point (`O_PATH`).
 ///
 /// # Errors
-/// Returns the system's error if it cannot be opened, or is none.
+/// Returns the system's error if it cannot be opened or is not a directory.
 pub fn open_folder(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
     let mut options = File::options();
     options.read(true).custom_flags(flags.bits()).open(path)
 }
 
-/// [`open_regular`], of what is at `path` for process `pid`, which has `root` for its root folder.
+/// Opens `path` as seen by process `pid` with the root directory `root`, with the checks of
+/// [`open_regular`].
 ///
 /// # Errors
-/// As [`open_regular`].
+/// Returns the errors of [`open_regular`].
 pub fn open_regular_beneath(root: &File, pid: u32, path: &Path) -> io::Result<File> {
     open_beneath(root, pid, path, OFlag::empty())
 }
 
-/// The same of what process `pid` has written itself at `path`, in a folder where others may have put
-/// something under that name: the last name is no link, and the file is of one of the process's users
-/// or root's.
+/// As [`open_regular_in_root`], for a file written by process `pid` itself in a directory where
+/// other users may have created one of that name: the last component must not be a symbolic link,
+/// and the owner must be one of the process's users or root.
 ///
 /// # Errors
-/// As [`open_regular`]; `PermissionDenied` if the file is another user's; the system's if the process
-/// has ended.
+/// Returns the errors of [`open_regular`], `PermissionDenied` if another user owns the file, or the
+/// system's error if the process has exited.
 pub fn open_own_in_root(pid: u32, path: &Path) -> io::Result<File> {
     let file = open_in_root(pid, path, OFlag::O_NOFOLLOW)?;
     let owner = file.metadata()?.uid();
@@ -145,19 +151,20 @@ pub fn open_own_in_root(pid: u32, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether a user is root or one of a process's: the real, effective, saved and file system's.
+/// Whether `user` is root or one of `users`, the real, effective, saved and file system user ids of
+/// a process.
 fn is_of_process(user: u32, users: &str) -> bool {
     let mut users = users.split_whitespace();
     user == 0 || users.any(|other| other.parse() == Ok(user))
 }
 
-/// Opens for reading what was only found so far, by way of process `pid`, if that waits for nobody.
+/// Opens for reading a file found through process `pid` (`O_PATH`), if its file system is trusted.
 fn reopen(place: &File, pid: u32) -> io::Result<File> {
     mounts::check(place, pid)?;
     open_found(place)
 }
 
-/// The same, whoever it waits for.
+/// Opens for reading a file found with `O_PATH`, on any file system.
 fn open_found(place: &File) -> io::Result<File> {
     if !place.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
@@ -166,11 +173,11 @@ fn open_found(place: &File) -> io::Result<File> {
     if MADE_UP.contains(&system) {
         return Err(io::Error::other("it is no file of a disk"));
     }
-    // A huge page that such a file has lost cannot be mended where the file is mapped.
+    // A page that a huge-page file has lost cannot be repaired in the mapping.
     if system == statfs::HUGETLBFS_MAGIC {
         return Err(io::Error::other("it is a file of huge pages"));
     }
-    // Whoever has a lease on it can have others wait for 45 seconds.
+    // The holder of a lease can block an open for 45 seconds.
     let without_waiting = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     File::options()
         .read(true)
@@ -210,7 +217,7 @@ mod tests {
         for opened in both(&link) {
             assert_eq!(io::read_to_string(opened.unwrap()).unwrap(), "text");
         }
-        // A terminal is a device that anybody can make.
+        // A terminal is a device that any user can create.
         let terminal = openpty(None, None).unwrap();
         let node = ttyname(&terminal.slave).unwrap();
         let device = folder.path().join("device");
@@ -227,13 +234,13 @@ mod tests {
         }
         let opened = watch.read_events();
         assert_eq!(opened.unwrap_err(), nix::errno::Errno::EAGAIN);
-        // It would have been seen.
+        // Opening it would have been noticed.
         File::open(&node).unwrap();
         assert_eq!(watch.read_events().unwrap().len(), 1);
     }
 
     #[test]
-    fn texts_have_an_end() {
+    fn long_texts_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("text");
         fs::write(&path, "text").unwrap();
@@ -251,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_has_written_is_its_own() {
+    fn files_of_other_users_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("file"), folder.path().join("link"));
         fs::write(&file, "text").unwrap();
@@ -267,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_waited_for() {
+    fn leases_do_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let begin = Instant::now();
         let fifo = folder.path().join("fifo");
@@ -275,8 +282,8 @@ mod tests {
         assert!(both(&fifo).iter().all(Result::is_err));
         let leased = folder.path().join("leased");
         let holder = File::create_new(&leased).unwrap();
-        // SIGIO, which tells of the other's wish, would end the test.
-        // SAFETY: no handler is installed, and the descriptor is open.
+        // SIGIO, which reports the conflicting open, would end the test. SAFETY: no handler is
+        // installed, and the descriptor is open.
         #[allow(unsafe_code)]
         let leases = unsafe {
             signal(Signal::SIGIO, SigHandler::SigIgn).unwrap();

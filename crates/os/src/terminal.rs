@@ -1,16 +1,16 @@
-//! Standard output and standard error, safe to look at.
+//! Standard output and standard error without control characters.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
-/// Standard output. Traced programs choose their names, and tables and JSON have these as they are:
-/// what a terminal would obey is written to it as an escape sequence that can be read (`\x1b`).
-/// Files and pipes get every byte.
+/// Standard output. Names chosen by traced programs appear verbatim in tables and JSON: on a
+/// terminal, control characters are written as readable escape sequences (`\x1b`). Files and pipes
+/// get all bytes unchanged.
 pub fn stdout() -> Box<dyn Write> {
     plain(io::stdout())
 }
 
-/// Standard error, in the same way.
+/// Standard error, filtered like [`stdout`].
 pub fn stderr() -> Box<dyn Write> {
     plain(io::stderr())
 }
@@ -23,26 +23,25 @@ fn plain(out: impl Write + IsTerminal + 'static) -> Box<dyn Write> {
     }
 }
 
-/// Columns of a line where the environment says so (`COLUMNS`), as `ps` has it.
+/// Line width from the environment variable `COLUMNS`, as in `ps`.
 pub fn columns() -> Option<usize> {
     let columns = std::env::var("COLUMNS").ok()?;
     columns.parse().ok().filter(|&columns| columns > 0)
 }
 
-/// Columns of a line of standard output; none if it is no terminal and the environment does not say:
-/// files and pipes have lines of any length.
+/// Line width of standard output in columns; `None` if it is not a terminal and `COLUMNS` is unset:
+/// files and pipes have no limit.
 pub fn width() -> Option<usize> {
     columns().or_else(|| Some(size(io::stdout())?.0))
 }
 
-/// Columns and lines of the terminal that `out` is; none if it is none.
+/// Columns and lines of the terminal `out`; `None` if it is not a terminal.
 pub fn size(out: impl AsFd) -> Option<(usize, usize)> {
     let (columns, lines) = terminal_size::terminal_size_of(out)?;
     Some((columns.0.into(), lines.0.into()))
 }
 
-/// Clears the last `lines` lines of the terminal that standard output is; what is written next stands
-/// in their place.
+/// Clears the last `lines` lines of the terminal on standard output; the next output replaces them.
 ///
 /// # Errors
 /// Returns an error if standard output cannot be written to.
@@ -55,11 +54,11 @@ pub fn clear_last(lines: usize) -> io::Result<()> {
     out.flush()
 }
 
-/// Passes on what is not obeyed by a terminal: all but the control characters of ASCII and of
-/// Latin-1 (U+0080 to U+009F, two bytes of UTF-8).
+/// Writer that escapes the control characters of ASCII and of Latin-1 (U+0080 to U+009F, two bytes
+/// in UTF-8).
 struct Plain<W> {
     out: W,
-    /// The first byte of what may be a control character of two.
+    /// First byte of a possible two-byte control character.
     first: Option<u8>,
 }
 
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_gets_nothing_to_obey() {
+    fn control_characters_are_escaped_on_a_terminal() {
         let said = "a\u{1b}[2J\r\u{9b}1m\u{7f}é線\u{a0}\u{bf}\tb\n";
         for size in 1..=said.len() {
             let mut plain = Plain::new(Vec::new());

@@ -90,7 +90,7 @@ impl Recorder {
         let writer = thread::Builder::new()
             .name("gpuprobe-record".to_owned())
             .spawn(move || {
-                rights.take_on();
+                rights.apply();
                 writer.run(&receiver, &of_writer);
             })
             .context("cannot start the thread that writes the recording")?;

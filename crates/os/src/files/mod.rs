@@ -1,11 +1,12 @@
-//! Making the files that are written to.
+//! Creation of output files.
 //!
-//! gpuprobe often runs as root in folders where everybody may put things. So a file is reached step
-//! by step, with the rules of the kernel's `protected_symlinks`, `protected_regular` and
-//! `protected_hardlinks` (see `proc_sys_fs(5)`) whatever these are set to, and without their trust
-//! in whoever owns a folder: where anybody may write but root, we, and the user who called sudo, no
-//! symbolic link of others is followed, and no file that has another name, or that is a third
-//! user's, is written to. A new file is the user's who called sudo.
+//! gpuprobe often runs as root in directories where other users can create files. Paths are
+//! therefore resolved step by step, with the rules of the kernel's `protected_symlinks`,
+//! `protected_regular` and `protected_hardlinks` (see `proc_sys_fs(5)`), whatever these are set to,
+//! and without their trust in the owner of a directory: where anybody but root, gpuprobe's user and
+//! the user who called sudo may write, no symbolic link of other users is followed, and no file
+//! with hard links or of a third user is written to. New files are owned by the user who called
+//! sudo.
 
 mod trust;
 mod walk;
@@ -29,20 +30,20 @@ pub use trust::can_be_replaced;
 
 /// Permissions of a new file, before the umask.
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o666);
-/// Permissions of a new folder, before the umask.
+/// Permissions of a new directory, before the umask.
 const FOLDER_MODE: Mode = Mode::from_bits_truncate(0o777);
 
-/// Whether `path` stands for standard output: `-`, as everywhere.
+/// Whether `path` is `-`, which stands for standard output.
 pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Opens `path` for writing and makes it empty; makes it if it is not there.
+/// Opens `path` for writing and truncates it; creates it if it does not exist.
 ///
 /// # Errors
-/// Returns the file system's error, `PermissionDenied` if others could have put there what there
-/// is, or `AlreadyExists` if that is an SQLite database: what took a run to record is not worth a
-/// slip of the completion of file names.
+/// Returns the file system's error, `PermissionDenied` if another user could have placed the file
+/// there, or `AlreadyExists` if it is an SQLite database: a recording must not be lost to a mistake
+/// in file name completion.
 pub fn create(path: &Path) -> io::Result<File> {
     loop {
         let place = walk::find(path, true)?;
@@ -55,28 +56,28 @@ pub fn create(path: &Path) -> io::Result<File> {
                 let flags = OFlag::O_WRONLY | OFlag::O_TRUNC | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
                 return Ok(openat(&place.folder, &*place.name, flags, Mode::empty())?.into());
             }
-            // It was put there just now.
+            // It was created just now.
             Step::Link(_) => {}
             Step::Thing(thing, status) => return overwrite(&place.folder, &thing, &status),
         }
     }
 }
 
-/// Where a new file is.
+/// A newly created file.
 #[derive(Debug)]
 pub struct New {
-    /// A path that reaches it without any symbolic link.
+    /// Path of the file without symbolic links.
     pub path: PathBuf,
     place: Place,
-    /// Names of files made beside it.
+    /// Names of files created beside it.
     beside: Vec<OsString>,
 }
 
 impl New {
-    /// Makes a new, empty file beside this one, whose name is longer by `suffix`.
+    /// Creates an empty file beside this one, with `suffix` appended to the name.
     ///
     /// # Errors
-    /// Returns `AlreadyExists` if there is something of that name, or the file system's error.
+    /// Returns `AlreadyExists` if the name is taken, or the file system's error.
     pub fn beside(&mut self, suffix: &str) -> io::Result<File> {
         let mut name = self.place.name.clone();
         name.push(suffix);
@@ -85,7 +86,7 @@ impl New {
         Ok(made)
     }
 
-    /// Removes it, and what was made beside it.
+    /// Removes the file and the files created beside it.
     pub fn remove(self) {
         let names = self.beside.iter().chain([&self.place.name]);
         for name in names {
@@ -96,7 +97,7 @@ impl New {
         }
     }
 
-    /// The folder that it is in.
+    /// Status of the directory that contains the file.
     ///
     /// # Errors
     /// Returns the file system's error.
@@ -105,11 +106,11 @@ impl New {
     }
 }
 
-/// Makes the new file `path`, open for writing.
+/// Creates the file `path` and opens it for writing.
 ///
 /// # Errors
-/// Returns `AlreadyExists` if there is something of that name, even a symbolic link, or the file
-/// system's error.
+/// Returns `AlreadyExists` if the name is taken, even by a symbolic link, or the file system's
+/// error.
 pub fn create_new(path: &Path) -> io::Result<(New, File)> {
     let place = walk::find(path, false)?;
     let file = make(&place.folder, &place.name)?;
@@ -122,11 +123,11 @@ pub fn create_new(path: &Path) -> io::Result<(New, File)> {
     Ok((new, file))
 }
 
-/// Makes the folder `path` and those above it, as far as they are not there.
+/// Creates the directory `path` and its missing parents.
 ///
 /// # Errors
-/// Returns the file system's error, or `PermissionDenied` if others could have put there what there
-/// is.
+/// Returns the file system's error, or `PermissionDenied` if another user could have placed an
+/// existing part of the path there.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     match walk::folder(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -147,7 +148,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a file that is not there.
+/// Creates a file that does not exist.
 fn make(folder: &OwnedFd, name: &OsStr) -> io::Result<File> {
     let flags =
         OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -156,25 +157,24 @@ fn make(folder: &OwnedFd, name: &OsStr) -> io::Result<File> {
     Ok(made.into())
 }
 
-/// Makes what is new the property of the user who called sudo, if somebody did.
+/// Changes the owner of a new file to the user who called sudo, if any.
 fn give_away(folder: &OwnedFd, made: &OwnedFd) -> io::Result<()> {
     let Some((uid, gid)) = privileges::owner() else {
         return Ok(());
     };
-    // Where the folder says whose group its files have, they keep it.
+    // With the set-group-ID bit, the directory determines the group.
     let inherits = fstat(folder)?.st_mode & 0o2000 != 0;
     match fchown(made, Some(uid), (!inherits).then_some(gid)) {
-        // Some file systems know no owners, or not this one, and we may lack the right.
+        // Some file systems have no owners, or not this one, and the capability may be missing.
         Err(Errno::EPERM | Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(()),
         done => Ok(done?),
     }
 }
 
-/// What every SQLite database begins with.
+/// First bytes of every SQLite database.
 const SQLITE_MAGIC: [u8; 16] = *b"SQLite format 3\0";
 
-/// Whether the plain file `path` is an SQLite database; one that cannot be read is none that we
-/// know of.
+/// Whether the regular file `path` is an SQLite database; `false` if it cannot be read.
 fn is_database(path: &str) -> bool {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     let Ok(file) = open(path, flags, Mode::empty()) else {
@@ -184,7 +184,7 @@ fn is_database(path: &str) -> bool {
     File::from(file).read_exact(&mut begin).is_ok() && begin == SQLITE_MAGIC
 }
 
-/// Opens what is there already, and makes it empty.
+/// Opens and truncates an existing file.
 fn overwrite(folder: &OwnedFd, thing: &OwnedFd, status: &FileStat) -> io::Result<File> {
     if kind(status) == SFlag::S_IFDIR {
         return Err(Errno::EISDIR.into());
@@ -192,7 +192,7 @@ fn overwrite(folder: &OwnedFd, thing: &OwnedFd, status: &FileStat) -> io::Result
     let folder = Folder::of(folder)?;
     if !folder.is_ours() {
         let owner = Uid::from_raw(status.st_uid);
-        // What is in somebody's own folder is theirs to give.
+        // In a directory that only its owner can write, the owner's files are trusted.
         if !is_trusted(status) && !folder.has_for_owner(status) {
             return Err(io::Error::new(
                 ErrorKind::PermissionDenied,

@@ -1,4 +1,4 @@
-//! Who may have put something where it is.
+//! Trust in the content of directories, by ownership and permissions.
 
 use std::fs;
 use std::io;
@@ -16,25 +16,25 @@ use rustix::fs::getxattr;
 use super::walk::kind;
 use crate::privileges;
 
-/// Where an access control list is kept (`acl(5)`).
+/// Extended attribute of an access control list (`acl(5)`).
 const ACL: &str = "system.posix_acl_access";
 
-/// A folder, as far as it says who may put things into it.
+/// Ownership and permissions of a directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Folder {
     status: FileStat,
-    /// It has an access control list: users may be named there, and the permissions that the mode
-    /// shows for the group are the most that any of them has.
+    /// It has an access control list: users may be named in it, and the group permissions of the
+    /// mode are the upper limit for all of them.
     has_acl: bool,
 }
 
 impl Folder {
-    /// The open `folder`.
+    /// Reads the status of the open directory.
     ///
     /// # Errors
     /// Returns the file system's error.
     pub(super) fn of(folder: &OwnedFd) -> io::Result<Self> {
-        // A list cannot be asked for through a descriptor that is only a place.
+        // The list cannot be read through an `O_PATH` descriptor.
         let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
         Ok(Self {
             status: fstat(folder)?,
@@ -42,7 +42,7 @@ impl Folder {
         })
     }
 
-    /// What is at `path`, which is no symbolic link.
+    /// Reads the status of `path`, which is not a symbolic link.
     fn at(path: &Path) -> io::Result<Self> {
         Ok(Self {
             status: lstat(path)?,
@@ -50,17 +50,19 @@ impl Folder {
         })
     }
 
-    /// Whether nobody can have put anything into it but root, we, and the user who called sudo.
+    /// Whether only root, gpuprobe's user and the user who called sudo can have created its
+    /// entries.
     pub(super) fn is_ours(&self) -> bool {
         is_of_system(&self.status) && !self.is_shared()
     }
 
-    /// Whether `thing` is of the user whose folder it is, and in which nobody else may write.
+    /// Whether `thing` is owned by the directory's owner and only the owner can write to the
+    /// directory.
     pub(super) fn has_for_owner(&self, thing: &FileStat) -> bool {
         thing.st_uid == self.status.st_uid && !self.is_shared()
     }
 
-    /// Whether others than its owner can put things into it.
+    /// Whether users other than the owner can create entries.
     fn is_shared(&self) -> bool {
         let Self { status, has_acl } = self;
         let mode = Mode::from_bits_truncate(status.st_mode);
@@ -69,7 +71,7 @@ impl Folder {
     }
 }
 
-/// Whether what is at `path` has an access control list; one that cannot be asked for may be there.
+/// Whether `path` has an access control list; `true` if that cannot be determined.
 fn has_acl(path: &Path) -> bool {
     use rustix::io::Errno;
     let mut none: [u8; 0] = [];
@@ -77,7 +79,7 @@ fn has_acl(path: &Path) -> bool {
     !matches!(found, Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
-/// Whether something belongs to root, to us, or to the user who called sudo.
+/// Whether a file is owned by root, gpuprobe's user or the user who called sudo.
 pub(super) fn is_trusted(thing: &FileStat) -> bool {
     let owner = Uid::from_raw(thing.st_uid);
     owner.is_root()
@@ -85,15 +87,16 @@ pub(super) fn is_trusted(thing: &FileStat) -> bool {
         || privileges::owner().is_some_and(|(uid, _)| owner == uid)
 }
 
-/// As [`is_trusted`]. In a container root may be unknown, and all of the machine's be nobody's.
+/// As [`is_trusted`], for directories: in a container, root of the host may be unmapped, so that
+/// its directories appear to belong to the overflow user.
 fn is_of_system(folder: &FileStat) -> bool {
     static SYSTEM: OnceLock<Option<u32>> = OnceLock::new();
     let system = *SYSTEM.get_or_init(|| fs::metadata("/").ok().map(|root| root.uid()));
     is_trusted(folder) || system == Some(folder.st_uid)
 }
 
-/// Whether a group is root's, or has one member, who may write there anyway: most systems give each
-/// user a group, and leave folders open to it.
+/// Whether a group is root's or has its owner as the only member: most systems give each user a
+/// private group and make directories writable for it.
 fn has_private_group(owner: u32, gid: u32) -> bool {
     let group = Group::from_gid(Gid::from_raw(gid)).ok().flatten();
     let invoker = privileges::owner().map(|(uid, _)| uid);
@@ -110,8 +113,8 @@ fn has_private_group(owner: u32, gid: u32) -> bool {
         })
 }
 
-/// Whether others can put something else in the place of the file `path`, which has no symbolic
-/// links in it, or of those beside it whose names are longer by one of `suffixes`.
+/// Whether other users can replace the file `path`, which contains no symbolic links, or one of the
+/// files with `suffixes` appended to the name.
 ///
 /// # Errors
 /// Returns the file system's error.
@@ -119,7 +122,7 @@ pub fn can_be_replaced(path: &Path, suffixes: &[&str]) -> io::Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     for above in folder.ancestors() {
         let above = Folder::at(above)?;
-        // What is ours in a folder such as `/tmp` is not replaced by others.
+        // In a sticky directory, for example `/tmp`, other users cannot replace trusted files.
         let is_sticky = above.status.st_mode & Mode::S_ISVTX.bits() != 0;
         let stays = !above.is_shared() || is_sticky;
         if !is_of_system(&above.status) || !stays {
@@ -134,7 +137,7 @@ pub fn can_be_replaced(path: &Path, suffixes: &[&str]) -> io::Result<bool> {
         name.push(suffix);
         match lstat(&*name) {
             Ok(status) if is_ours_alone(&status) => {}
-            // One that is not there yet could be put there just now.
+            // A missing file could be created at any time.
             Ok(_) | Err(Errno::ENOENT) => return Ok(true),
             Err(error) => return Err(error.into()),
         }
@@ -142,7 +145,7 @@ pub fn can_be_replaced(path: &Path, suffixes: &[&str]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// A file that is ours and has no other name.
+/// Whether it is a trusted regular file without hard links.
 fn is_ours_alone(status: &FileStat) -> bool {
     is_trusted(status) && kind(status) == SFlag::S_IFREG && status.st_nlink == 1
 }
@@ -161,7 +164,7 @@ mod tests {
         Folder { status, has_acl }
     }
 
-    /// A list by which user 65,534 may do everything in what is the owner's and a group's.
+    /// A list that gives user 65,534 all permissions of owner and group.
     fn list_with_nobody() -> Vec<u8> {
         const OWNER: u16 = 1;
         const USER: u16 = 2;
@@ -202,7 +205,7 @@ mod tests {
         assert_eq!(fs::metadata(made.path()).unwrap().mode() & 0o777, 0o770);
         assert_eq!(is_ours(), [false; 2]);
         assert!(can_be_replaced(&made.path().join("file"), &[]).unwrap());
-        // Without the right to write for the group, nobody in the list has it.
+        // Without the group's write permission, no user in the list has it.
         fs::set_permissions(made.path(), fs::Permissions::from_mode(0o750)).unwrap();
         assert_eq!(is_ours(), [true; 2]);
     }
@@ -223,7 +226,7 @@ mod tests {
             let mode = status.status.st_mode;
             assert_eq!(status.is_ours(), expected, "{mode:o}");
         }
-        // As a container has them that knows no names.
+        // As in a container without names of groups.
         assert!(has_private_group(54_321, 54_321));
         assert!(!has_private_group(54_321, 54_322));
     }

@@ -1,4 +1,4 @@
-//! Going to where a file is, or is to be, without being led astray.
+//! Path resolution that follows only trusted symbolic links.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
@@ -13,32 +13,32 @@ use nix::unistd::Uid;
 
 use super::trust::{Folder, is_trusted};
 
-/// Links that are followed in one path at most, as in the kernel.
+/// Maximum number of symbolic links in one path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// An open folder, and a name in it.
+/// An open directory and a name in it.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) folder: OwnedFd,
     pub(super) name: OsString,
 }
 
-/// The thing that a name in a folder stands for.
+/// Type of a directory entry.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// There is no such name.
+    /// The entry does not exist.
     Nothing,
     /// A symbolic link that may be followed.
     Link(OsString),
-    /// A link of `/proc`, which leads where no path does.
+    /// A magic link of `/proc`, whose target has no path.
     Special,
-    /// Anything else: an `O_PATH` descriptor.
+    /// Any other file, as an `O_PATH` descriptor.
     Thing(OwnedFd, FileStat),
 }
 
 const PLACE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 
-/// Looks at `name` in `folder`.
+/// Looks up `name` in `folder`.
 pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<Step> {
     let thing = match openat(folder, name, PLACE | OFlag::O_NOFOLLOW, Mode::empty()) {
         Err(Errno::ENOENT) => return Ok(Step::Nothing),
@@ -64,9 +64,10 @@ pub(super) fn step(folder: &OwnedFd, name: &OsStr) -> io::Result<Step> {
     Ok(Step::Link(readlinkat(&thing, "")?))
 }
 
-/// Goes to the folder that `path` is in; that in which it ends, if links at its end are followed.
+/// Resolves `path` up to its last component; with `follows_last`, a symbolic link as last component
+/// is followed.
 pub(super) fn find(path: &Path, follows_last: bool) -> io::Result<Place> {
-    // The next one is the last.
+    // The last element is the next component.
     let mut left: Vec<_> = parts(path).collect();
     let mut links = 0;
     let mut place = Place {
@@ -94,13 +95,13 @@ pub(super) fn find(path: &Path, follows_last: bool) -> io::Result<Place> {
     Ok(place)
 }
 
-/// Opens the folder `path`.
+/// Opens the directory `path`.
 pub(super) fn folder(path: &Path) -> io::Result<OwnedFd> {
     let place = find(path, true)?;
     enter(&place, step(&place.folder, &place.name)?)
 }
 
-/// Opens the folder at `place`, which was looked at.
+/// Opens the directory at `place`, which has been looked up.
 fn enter(place: &Place, step: Step) -> io::Result<OwnedFd> {
     match step {
         Step::Thing(thing, status) if kind(&status) == SFlag::S_IFDIR => Ok(thing),
@@ -113,13 +114,13 @@ fn enter(place: &Place, step: Step) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens the folder in which `path` begins.
+/// Opens the directory at which `path` starts.
 fn start_of(path: &Path) -> io::Result<OwnedFd> {
     let start = if path.is_absolute() { "/" } else { "." };
     Ok(open(start, PLACE | OFlag::O_DIRECTORY, Mode::empty())?)
 }
 
-/// The names in a path, the last one first.
+/// Components of a path in reverse order.
 fn parts(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().rev().filter_map(|part| match part {
         Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
@@ -127,12 +128,12 @@ fn parts(path: &Path) -> impl Iterator<Item = OsString> {
     })
 }
 
-/// The next name; a path that has none ends in the folder: `/`, `.` and the like.
+/// The next component; `.` for a path without one (`/`, `.`).
 fn next(left: &mut Vec<OsString>) -> OsString {
     left.pop().unwrap_or_else(|| ".".into())
 }
 
-/// The type of a file.
+/// File type of a status.
 pub(super) fn kind(status: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT
 }

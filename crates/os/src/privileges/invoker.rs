@@ -1,4 +1,4 @@
-//! The user who called us through sudo or pkexec.
+//! The user who ran gpuprobe through sudo or pkexec.
 
 use std::env;
 use std::ffi::{CString, OsString};
@@ -7,20 +7,21 @@ use std::sync::OnceLock;
 use anyhow::Result;
 use nix::unistd::{self, Gid, Uid, User};
 
-/// The user who called us through sudo or pkexec.
+/// The user who ran gpuprobe through sudo or pkexec.
 #[derive(Clone, Debug)]
 pub struct Invoker {
-    /// User id.
+    /// User id of the invoker.
     pub uid: Uid,
-    /// Group id.
+    /// Primary group id of the invoker.
     pub gid: Gid,
-    /// All groups; device files of GPUs are often open to one.
+    /// All groups of the invoker; GPU device files are often accessible to one of them.
     pub groups: Vec<Gid>,
     user: Option<User>,
 }
 
 impl Invoker {
-    /// From the variables that sudo and pkexec set, if we are root because of them.
+    /// Finds the invoker from the variables that sudo and pkexec set; `None` if gpuprobe does not
+    /// run as root through one of them.
     ///
     /// # Errors
     /// Returns the system's error if the user or its groups cannot be looked up.
@@ -44,7 +45,7 @@ impl Invoker {
         }))
     }
 
-    /// Variables in which sudo put what is root's, and what they are for the user.
+    /// Variables that sudo has set to root's values, with the values for the user.
     pub fn environment(&self) -> Vec<(&'static str, OsString)> {
         let (Some(user), Ok(Some(root))) = (&self.user, User::from_uid(Uid::from_raw(0))) else {
             return Vec::new();
@@ -65,7 +66,7 @@ impl Invoker {
     }
 }
 
-/// User and, if it was said, group.
+/// User and, if present, group.
 fn ids() -> Option<(Uid, Option<Gid>)> {
     if !Uid::effective().is_root() {
         return None;
@@ -78,7 +79,7 @@ fn ids() -> Option<(Uid, Option<Gid>)> {
     (uid != 0).then(|| (Uid::from_raw(uid), gid.map(Gid::from_raw)))
 }
 
-/// Whose the files that we make are to be, if not our own.
+/// Owner of the files that gpuprobe creates, if it is not gpuprobe's own user.
 pub fn owner() -> Option<(Uid, Gid)> {
     static OWNER: OnceLock<Option<(Uid, Gid)>> = OnceLock::new();
     *OWNER.get_or_init(|| {

@@ -1,8 +1,8 @@
-//! Our rights: which are needed when, and whose they are.
+//! Capabilities: the sets needed by each thread, and the users involved.
 //!
-//! Capabilities belong to threads. Once everything is attached, each thread gives up for good what
-//! it will not need, and the right to gain any by executing something (`NO_NEW_PRIVS`). The traced
-//! command was started before, so that it is not held to that.
+//! Capabilities belong to threads. After attaching, each thread permanently drops those that it
+//! will not need, and the possibility to gain any by executing a program (`NO_NEW_PRIVS`). The
+//! traced command is started before that and is not affected.
 
 mod invoker;
 mod user;
@@ -19,35 +19,35 @@ pub use invoker::{Invoker, owner};
 pub use user::User;
 pub use write::WriteRights;
 
-/// To attach to what is loaded later, and to read maps: `bpf(2)` is refused without where
-/// `kernel.unprivileged_bpf_disabled` is set.
+/// For attaching to libraries that are loaded later and for reading maps: without these, `bpf(2)`
+/// is refused where `kernel.unprivileged_bpf_disabled` is set.
 pub const BPF: &[Capability] = &[Capability::CAP_BPF, Capability::CAP_PERFMON];
 
-/// Perf-event uprobes are refused without it.
+/// For perf-event uprobes.
 pub const PERF_EVENTS: &[Capability] = &[Capability::CAP_SYS_ADMIN];
 
-/// To look at processes of other users, and at the files that these have mapped, deleted or not.
+/// For reading other users' processes and the files that they have mapped, deleted or not.
 pub const LOOK: &[Capability] = &[
     Capability::CAP_SYS_PTRACE,
     Capability::CAP_DAC_READ_SEARCH,
     Capability::CAP_CHECKPOINT_RESTORE,
 ];
 
-/// To let processes of other users go on that were held, and to pass signals on to the command.
+/// For resuming stopped processes of other users, and for forwarding signals to the command.
 pub const SIGNAL: &[Capability] = &[Capability::CAP_KILL];
 
-/// To read files as the users who own the processes.
+/// For reading files as the users of the traced processes.
 pub const AS_OTHERS: &[Capability] = &[Capability::CAP_SETUID, Capability::CAP_SETGID];
 
-/// To make and remove files in other users' folders.
+/// For creating and removing files in other users' directories.
 pub const WRITE_ANYWHERE: &[Capability] = &[Capability::CAP_DAC_OVERRIDE, Capability::CAP_FOWNER];
 
-/// Whether this thread has a right.
+/// Whether this thread has a capability.
 pub fn has(capability: Capability) -> bool {
     caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false)
 }
 
-/// Says what it takes to look at processes of other users, if that is why we may not.
+/// Adds the required capability to an error that is a refusal to read another user's process.
 pub fn name_missing(error: Error) -> Error {
     let is_refusal = error.chain().any(|cause| {
         let cause = cause.downcast_ref::<io::Error>();
@@ -59,10 +59,10 @@ pub fn name_missing(error: Error) -> Error {
     anyhow!("{error:#}; processes of other users take CAP_SYS_PTRACE, or root (sudo)")
 }
 
-/// Gives up all rights of this thread but these, as far as it has them.
+/// Drops all capabilities of this thread except `wanted`, as far as the thread has these.
 ///
 /// # Errors
-/// Returns the kernel's error; none is to be expected.
+/// Returns the kernel's error; none is expected.
 pub fn keep_only(wanted: &[&[Capability]]) -> Result<()> {
     let permitted = caps::read(None, CapSet::Permitted).context("cannot read capabilities")?;
     let kept: CapsHashSet = wanted
@@ -71,14 +71,14 @@ pub fn keep_only(wanted: &[&[Capability]]) -> Result<()> {
         .filter(|capability| permitted.contains(capability))
         .collect();
     let why = "cannot give up capabilities";
-    // What is not permitted can be neither effective nor, from then on, ambient.
+    // A capability that is not permitted can be neither effective nor, from then on, ambient.
     caps::set(None, CapSet::Effective, &kept).context(why)?;
     caps::set(None, CapSet::Permitted, &kept).context(why)?;
     caps::set(None, CapSet::Inheritable, &CapsHashSet::new()).context(why)?;
     prctl::set_no_new_privs().context("cannot forbid new privileges")
 }
 
-/// [`keep_only`], for threads whose work is worth more than that: the failure is said.
+/// [`keep_only`] for threads that continue on failure: prints a warning.
 pub fn keep_only_here(wanted: &[&[Capability]]) {
     if let Err(error) = keep_only(wanted) {
         tracing::warn!("{error:#}");

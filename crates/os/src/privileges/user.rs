@@ -1,4 +1,4 @@
-//! Acting as the user of a process.
+//! File access as the user of a process.
 
 use std::io;
 
@@ -7,22 +7,22 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use crate::proc::Status;
 
-/// The user whose rights a process has.
+/// File system credentials of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The user id that counts for files.
+    /// File system user id.
     pub uid: u32,
-    /// The group id that does.
+    /// File system group id.
     pub gid: u32,
-    /// The other groups.
+    /// Supplementary group ids.
     pub groups: Vec<u32>,
 }
 
 impl User {
-    /// Of process `pid`.
+    /// Reads the credentials of process `pid`.
     ///
     /// # Errors
-    /// Returns the system's error if it has ended.
+    /// Returns the system's error if the process has exited.
     pub fn of(pid: u32) -> io::Result<Self> {
         let status = Status::of(pid)?;
         let numbers = |name| -> Vec<u32> {
@@ -30,9 +30,9 @@ impl User {
             let numbers = field.split_whitespace();
             numbers.filter_map(|number| number.parse().ok()).collect()
         };
-        // Real, effective, saved, of the file system.
+        // The last of real, effective, saved and file system id.
         let last = |name| numbers(name).last().copied();
-        let missing = || io::Error::other("it has no user");
+        let missing = || io::Error::other("/proc/PID/status has no user");
         Ok(Self {
             uid: last("Uid").ok_or_else(missing)?,
             gid: last("Gid").ok_or_else(missing)?,
@@ -40,8 +40,8 @@ impl User {
         })
     }
 
-    /// Does what `action` does to files as this user, on this thread alone. None if this thread may
-    /// not become that user. The thread keeps the groups.
+    /// Runs `action` with the file system credentials of this user, on this thread only. `None` if
+    /// this thread may not change to that user. The supplementary groups stay changed afterwards.
     pub fn act<T>(&self, action: impl FnOnce() -> T) -> Option<T> {
         let (own_uid, own_gid) = (Uid::effective(), Gid::effective());
         let is_own = (self.uid, self.gid) == (own_uid.as_raw(), own_gid.as_raw());
@@ -50,7 +50,7 @@ impl User {
         }
         setfsgid(Gid::from_raw(self.gid));
         setfsuid(Uid::from_raw(self.uid));
-        // Each gives what was before, and changes nothing if it may not.
+        // Each returns the previous id, and has no effect if it is not permitted.
         let uid = setfsuid(Uid::from_raw(self.uid)).as_raw();
         let gid = setfsgid(Gid::from_raw(self.gid)).as_raw();
         let result = ((uid, gid) == (self.uid, self.gid)).then(action);
@@ -60,9 +60,9 @@ impl User {
     }
 }
 
-/// The system call: the library's function has all threads do it.
+/// Uses the raw system call: the libc function changes all threads.
 fn set_groups(groups: &[u32]) -> Option<()> {
-    // SAFETY: the pointer is to as many numbers as are said.
+    // SAFETY: the pointer is valid for `groups.len()` ids.
     #[allow(unsafe_code)]
     let result = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
     (result == 0).then_some(())

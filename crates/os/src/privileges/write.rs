@@ -1,23 +1,23 @@
-//! Rights to make and remove files in a folder, once others are given up.
+//! Permission to create and remove files in a directory after dropping capabilities.
 
 use nix::sys::stat::FileStat;
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use super::{WRITE_ANYWHERE, keep_only_here, owner};
 
-/// Rights to make and remove files in a folder.
+/// Credentials needed to create and remove files in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteRights {
-    /// None: it is our own.
+    /// The current user's own permissions are sufficient.
     Own,
-    /// To do so as the user who called sudo.
+    /// File system ids of the user who called sudo.
     As(Uid, Gid),
-    /// To override the rights of its owner.
+    /// The capabilities [`WRITE_ANYWHERE`](super::WRITE_ANYWHERE).
     Anywhere,
 }
 
 impl WriteRights {
-    /// The rights for `folder`.
+    /// Credentials needed for `folder`.
     pub fn in_folder(folder: &FileStat) -> Self {
         Self::decide(folder.st_uid, folder.st_mode, Uid::effective(), owner())
     }
@@ -25,19 +25,19 @@ impl WriteRights {
     fn decide(uid: u32, mode: u32, we: Uid, invoker: Option<(Uid, Gid)>) -> Self {
         let is_open = mode & 0o003 == 0o003;
         match invoker {
-            // Others than root have no rights to give up that help.
+            // Users other than root have no capabilities for this.
             _ if !we.is_root() || uid == 0 => Self::Own,
-            // Where it is sticky, only the owner of a file may remove that.
+            // In a sticky directory, only the owner of a file may remove it.
             Some((user, group)) if user.as_raw() == uid || is_open => Self::As(user, group),
             None if is_open => Self::Own,
             _ => Self::Anywhere,
         }
     }
 
-    /// Has this thread give up all others.
-    pub fn take_on(self) {
+    /// Applies the credentials to this thread and drops all other capabilities.
+    pub fn apply(self) {
         if let Self::As(uid, gid) = self {
-            // Of this thread only, and of its dealings with files only.
+            // Affects this thread's file access only.
             setfsgid(gid);
             setfsuid(uid);
         }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_the_owner_of_the_folder() {
+    fn rights_follow_the_owner_of_the_directory() {
         let root = Uid::from_raw(0);
         let user = (Uid::from_raw(1000), Gid::from_raw(100));
         let as_user = WriteRights::As(user.0, user.1);
