@@ -1,4 +1,4 @@
-//! Live tracing has parts that are no Rust; without it there is nothing to do.
+//! Builds the BPF programs and their skeletons; only needed for live tracing.
 
 #[cfg(feature = "live")]
 #[path = "build/live.rs"]

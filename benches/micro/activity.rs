@@ -1,4 +1,4 @@
-//! From batches of a collector to sums.
+//! Processing of activity batches: from records to totals.
 
 use std::hint::black_box;
 
@@ -9,13 +9,13 @@ use gpuprobe_model::event::{Decoder, Event};
 use gpuprobe_wire::{self as wire, BatchHeader, Writer, flags};
 use zerocopy::IntoBytes;
 
-/// Kernels of different names, and texts that a process has said before.
+/// Number of kernels with different names, and of texts that the process has sent before.
 const KERNELS: u32 = 100;
-/// Records of all batches.
+/// Number of records in all batches.
 const RECORDS: u64 = 64_000;
 
-/// Records of the ring, one for each batch: what a training step leaves, of each launch the call
-/// and the run, and some copies. Streams run side by side.
+/// Ring records, one per batch, like those of a training step: an API call and an execution for
+/// each launch, and some copies. Streams run in parallel.
 fn records() -> (Vec<Vec<u8>>, u64) {
     let mut batches = Batches::default();
     for id in 1..=KERNELS {

@@ -1,4 +1,4 @@
-//! Calls as the kernel side sends them, with truths that are simple to know.
+//! Memory calls as the BPF side sends them, with simple oracles.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use gpuprobe_model::stack::{CallStack, Location};
 use zerocopy::FromZeros;
 
 pub(crate) const PID: u32 = 4242;
-/// Between two allocations, as drivers align them.
+/// Distance between two allocations, as drivers align them.
 const STRIDE: u64 = 512;
 
 pub(crate) fn row(symbol: &str) -> u16 {
@@ -19,7 +19,7 @@ pub(crate) fn row(symbol: &str) -> u16 {
     u16::try_from(row).unwrap()
 }
 
-/// A successful call of `symbol`, of which the caller sets what matters.
+/// A successful call of `symbol` with default values.
 pub(crate) fn call(symbol: &str) -> Call {
     let row = row(symbol);
     Call {
@@ -40,7 +40,7 @@ pub(crate) fn call(symbol: &str) -> Call {
     }
 }
 
-/// The same as the bytes of its record; every other one is a free.
+/// The same call as a raw record; every second one is a free.
 pub(crate) fn raw(number: u64) -> RawCall {
     let is_free = number % 2 == 1;
     let time = 1_000_000_000 + number * 3_000;
@@ -68,21 +68,21 @@ pub(crate) fn task() -> Task {
     }
 }
 
-/// Pairs that are announced together, as rings are read.
+/// Number of pairs read from the ring at once.
 pub(crate) const PAIRS: usize = 32;
 
-/// In which order memory is freed.
+/// Order in which memory is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Random,
     OldestFirst,
 }
 
-/// Who allocates, and from where.
+/// Process and call sites of the allocations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callers {
     pub(crate) threads: u32,
-    /// Call stacks; 0 if none are taken.
+    /// Number of call stacks; 0 for none.
     pub(crate) stacks: u64,
 }
 
@@ -91,7 +91,7 @@ pub(crate) const ONE_THREAD: Callers = Callers {
     stacks: 0,
 };
 
-/// A ledger with so many live allocations, which stay as many.
+/// A ledger with a constant number of live allocations.
 pub(crate) struct Load {
     pub(crate) ledger: Ledger,
     pub(crate) live: u64,
@@ -102,7 +102,7 @@ pub(crate) struct Load {
     random: u64,
     alloc: Event,
     free: Event,
-    /// Of an allocation and of a free.
+    /// Rows of an allocation and of a free.
     rows: (u16, u16),
 }
 
@@ -135,7 +135,7 @@ impl Load {
         self.now_ns
     }
 
-    /// Frees [`PAIRS`] allocations and makes as many others, as they come out of a ring.
+    /// Frees [`PAIRS`] allocations and makes as many others, like a batch of ring records.
     pub(crate) fn pairs(&mut self) {
         let pairs: [_; PAIRS] = std::array::from_fn(|_| self.next_pair());
         if self.ledger.is_large() {
@@ -181,7 +181,7 @@ impl Load {
         };
         (call.start_ns, call.end_ns) = (self.now_ns, self.now_ns + 500);
         call.address = address(block);
-        // As many sizes as a program has: a few dozen, most of them small.
+        // A typical program has a few dozen sizes, most of them small.
         call.size_bytes = STRIDE + block % 61 * 8;
         self.ledger.apply(&self.alloc, |_| Identity::default());
     }
@@ -196,7 +196,7 @@ impl Load {
         self.ledger.apply(&self.free, |_| Identity::default());
     }
 
-    /// What the ledger must say by now.
+    /// Compares the ledger's totals with the oracle.
     pub(crate) fn check(&self) {
         let process = self.ledger.process_of(PID).unwrap();
         assert_eq!(process.totals.sums.gpu.allocations, self.live);

@@ -1,4 +1,4 @@
-//! From the bytes of the ring to events.
+//! Decoding of ring records to events.
 
 use std::hint::black_box;
 

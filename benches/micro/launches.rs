@@ -1,4 +1,4 @@
-//! Launch counts: entering what the kernel side has counted, and the report of them.
+//! Launch counters: reading them, and reporting them.
 
 use std::hint::black_box;
 

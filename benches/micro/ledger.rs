@@ -1,13 +1,14 @@
-//! The ledger: pairs of an allocation and a free, 32 of them an iteration, while so much is live.
+//! The ledger: 32 pairs of an allocation and a free per iteration, at a given number of live
+//! allocations.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 
 use super::calls::{Callers, Load, ONE_THREAD, Order, PAIRS};
 use super::live_sizes;
 
-/// Reads of an iteration of [`reading_memory`].
+/// Number of reads per iteration of [`reading_memory`].
 const READS: usize = 64;
-/// Of an allocation in the ledger.
+/// Bytes per allocation in the ledger.
 const BYTES: usize = 48;
 
 pub(crate) fn applying(criterion: &mut Criterion) {
@@ -23,7 +24,7 @@ pub(crate) fn applying(criterion: &mut Criterion) {
         ("8 threads, 100 stacks", with_stacks, Order::Random),
     ];
     for (name, callers, order) in cases {
-        // Of ten million, 0.6 GiB, only the first.
+        // Ten million take 0.6 GiB, so only the first configuration is run.
         let most = if name == "any order" {
             10_000_000
         } else {
@@ -41,8 +42,8 @@ pub(crate) fn applying(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What memory allows: 64 reads at places that depend on nothing, of as much memory as so many
-/// allocations and their index take; one after the other, and all at once.
+/// Lower bound set by memory latency: 64 independent random reads from as much memory as the
+/// allocations and their index take; sequentially dependent, and in parallel.
 pub(crate) fn reading_memory(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("memory reads");
     group.throughput(Throughput::Elements(READS as u64));

@@ -1,10 +1,10 @@
-//! What the parts of the way from bytes to reports cost, each by itself.
+//! Cost of each stage from ring records to reports.
 //!
 //!     cargo bench --bench micro [-- FILTER]
 //!     cargo bench --bench micro -- --test
 //!
-//! The second runs everything once and small, which `cargo test` does too: what is counted must be
-//! right, whatever it costs.
+//! The second form runs everything once with small sizes and checks the results, as `cargo test`
+//! does.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group};
 
-/// Nothing is timed: cargo says so by what it leaves out, and a user by what they add.
+/// Test mode: without `--bench`, which cargo passes for benchmarks, or with `--test`.
 fn is_test() -> bool {
     let has = |wanted: &str| std::env::args().any(|word| word == wanted);
     has("--test") || !has("--bench")
@@ -34,14 +34,14 @@ fn live_sizes(most: u64) -> Vec<u64> {
     sizes.into_iter().filter(|&live| live <= most).collect()
 }
 
-/// Numbers of kernels.
+/// Numbers of kernels to measure with.
 fn kernel_numbers() -> Vec<u64> {
     let numbers = [100, 10_000];
     let most = if is_test() { 100 } else { u64::MAX };
     numbers.into_iter().filter(|&n| n <= most).collect()
 }
 
-/// Events of a recording.
+/// Number of events in a recording.
 fn event_number() -> u64 {
     if is_test() { 2_000 } else { 200_000 }
 }

@@ -1,4 +1,4 @@
-//! What a live allocation takes of our memory. Nothing that criterion measures; printed.
+//! Memory that gpuprobe needs per live allocation; printed, not measured by criterion.
 
 use super::calls::{Callers, Load, ONE_THREAD, Order};
 use super::live_sizes;
@@ -15,8 +15,8 @@ fn resident_bytes() -> u64 {
     kib * 1024
 }
 
-/// By resident memory before and after: the ledger has not existed before, and is kept until the
-/// end, so that nothing is counted that an earlier one has left behind.
+/// Measures resident memory before and after filling a ledger. The ledgers are kept until the end,
+/// so that no freed memory is reused and missing from the difference.
 pub(crate) fn of_live() {
     let is_wanted = |word: String| word.starts_with('-') || word == "memory";
     if !std::env::args().skip(1).all(is_wanted) {
@@ -37,7 +37,7 @@ pub(crate) fn of_live() {
             load.check();
             let grown = resident_bytes().saturating_sub(before);
             kept.push(load);
-            // Of fewer, what the first of anything takes is most of it.
+            // With fewer, fixed costs dominate.
             if live >= 100_000 {
                 println!("memory/{name}/{live}: {} bytes each", grown / live);
             }

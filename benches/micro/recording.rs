@@ -1,5 +1,5 @@
-//! A recording: how fast calls are written, and what the analyses take per event. Whole files of
-//! ten million events, and memory, are what `cargo bench --bench recording` measures.
+//! Recordings: write speed, and cost of the analyses per event. `cargo bench --bench recording`
+//! measures whole files of ten million events, and memory.
 
 use std::cell::LazyCell;
 use std::fs;
@@ -36,7 +36,7 @@ fn record(path: &Path, events: u64) -> Duration {
     begun.elapsed()
 }
 
-/// Every call is a row, and what it did to memory is another; nothing was left out.
+/// Checks that every call has a row, with a row of its memory event, and that nothing was dropped.
 fn check(path: &Path, events: u64) {
     let connection = Connection::open(path).unwrap();
     let one = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
@@ -57,7 +57,7 @@ pub(crate) fn writing(criterion: &mut Criterion) {
     let path = folder.path().join("written.sqlite");
     let mut group = criterion.benchmark_group("recording");
     group.sample_size(10);
-    // Of each call.
+    // Rows per call.
     group.throughput(Throughput::Elements(events * 2));
     group.bench_function("rows", |bencher| {
         bencher.iter_custom(|times| {
@@ -93,12 +93,12 @@ pub(crate) fn analysing(criterion: &mut Criterion) {
     let events = event_number();
     let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("analysed.sqlite");
-    // Not for those who filter for something else.
+    // Setup is skipped if the filter excludes it.
     let recorded = LazyCell::new(|| record(&path, events));
     let mut group = criterion.benchmark_group("analyses");
     group.sample_size(10);
     group.throughput(Throughput::Elements(events));
-    // The heading, and a line for each: 4096 bytes at most are live, and none at the end.
+    // A heading, and a line per event: at most 4096 bytes are live, and none at the end.
     let cases = [
         ("watermark", Question::Report(Asked::Watermark), 2),
         ("usage", Question::Usage, events as usize + 1),
@@ -117,7 +117,7 @@ pub(crate) fn analysing(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The part of the analyses that is no reading of files.
+/// The part of the analyses without reading files.
 pub(crate) fn tracking(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("rows");
     group.throughput(Throughput::Elements(2));

@@ -1,5 +1,5 @@
-//! A report of the ledger: the first ten of so many live allocations, as text, with a second or two
-//! of calls between two reports.
+//! Reports of the ledger: the top ten of many live allocations, as text, with one or two seconds of
+//! calls between two reports.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use gpuprobe_report::{Format, Options, View};
 use super::calls::{self, Callers, Load, ONE_THREAD, Order};
 use super::live_sizes;
 
-/// Pairs of calls between two reports: 4,000 calls a second for two seconds.
+/// Pairs of calls between two reports: 4,000 calls per second for two seconds.
 const PAIRS: usize = 4_000;
 
 pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u64) -> Options {
@@ -35,7 +35,7 @@ pub(crate) fn options(modes: Modes, top: Option<usize>, stacks: bool, now_ns: u6
     }
 }
 
-/// Makes and writes a report; gives its length.
+/// Builds and formats a report; returns its length.
 pub(crate) fn written(state: &State, options: &Options, format: Format) -> usize {
     let clock = Clock::now();
     let lost = Lost::default();
@@ -112,7 +112,7 @@ pub(crate) fn top(criterion: &mut Criterion) {
             });
         }
     }
-    // Every allocation is listed.
+    // All allocations are listed.
     for live in live_sizes(1_000_000) {
         let mut load = None;
         group.bench_function(BenchmarkId::new("all as JSON", live), |bencher| {

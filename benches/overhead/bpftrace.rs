@@ -1,4 +1,4 @@
-//! A bpftrace script that does the same job, to compare with.
+//! An equivalent bpftrace script for comparison.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use nix::unistd::Pid;
 
 use super::programs::Workload;
 
-/// `scripts/bench/ledger.bt`, tracing a process.
+/// A running `scripts/bench/ledger.bt` that traces a process.
 pub(crate) struct Bpftrace(Child);
 
 impl Bpftrace {
-    /// Whether there is a bpftrace.
+    /// Whether bpftrace is installed.
     pub(crate) fn is_there() -> bool {
         let version = Command::new("bpftrace").arg("--version").output();
         version.is_ok_and(|output| output.status.success())
     }
 
-    /// Attaches to `library` in `target`. Comes back when its calls are counted.
+    /// Attaches to `library` in `target`, and returns once calls are counted.
     pub(crate) fn attach(library: &Path, target: &mut Workload) -> Result<Self> {
         let script = script(library)?;
         let mut child = Command::new("bpftrace")
@@ -52,7 +52,7 @@ fn script(library: &Path) -> Result<String> {
 
 impl Drop for Bpftrace {
     fn drop(&mut self) {
-        // Killed: at an interrupt it prints all of its maps.
+        // SIGKILL, because it prints all of its maps at SIGINT.
         if let Ok(pid) = i32::try_from(self.0.id()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }

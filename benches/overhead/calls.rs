@@ -1,4 +1,4 @@
-//! What one call costs more when it is traced.
+//! Cost of tracing per call.
 
 use anyhow::Result;
 
@@ -22,7 +22,7 @@ impl Bench {
         Floor::attach(kind, &libraries, pid)
     }
 
-    /// What `traced` adds to `what`, over what an empty program adds.
+    /// Prints the cost of `traced` over `what`, relative to the cost of an empty program.
     fn compare(&mut self, what: &str, times: [f64; 3], (empty, traced): (&str, &str), goal: &str) {
         let [without, floor, with] = times;
         self.figure(
@@ -66,7 +66,7 @@ pub(crate) fn measure_pairs(bench: &mut Bench) -> Result<()> {
             let script = Bpftrace::attach(library, &mut target)?;
             times[5].push(target.time_pairs(calls)?);
             drop(script);
-            // It sees one layer only.
+            // It probes one layer only.
             let _tracer = Gpuprobe::attach(pid, &["--api", "runtime"])?;
             times[6].push(target.time_pairs(calls)?);
         }
@@ -96,8 +96,8 @@ pub(crate) fn measure_pairs(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The cost of taking call stacks, over tracing without: of a pair of calls, of which one has its
-/// stack taken.
+/// Cost of call stacks, relative to tracing without: for a pair of calls, one of which has its
+/// stack captured.
 pub(crate) fn measure_stacks(bench: &mut Bench) -> Result<()> {
     const MODES: [&str; 4] = ["off", "fp", "auto", "dwarf"];
     let pairs = bench.calls / 2;
@@ -110,7 +110,7 @@ pub(crate) fn measure_stacks(bench: &mut Bench) -> Result<()> {
                 for (mode, times) in MODES.iter().zip(&mut times) {
                     let _tracer = Gpuprobe::attach(target.pid(), &["--stacks", mode])?;
                     target.time_path(depth, 1_000)?;
-                    // A copy for every call: as many as there is room for.
+                    // A copy per call, up to the limit.
                     let pairs = if *mode == "dwarf" { 200 } else { pairs };
                     times.push(target.time_path(depth, pairs)?);
                 }
@@ -126,7 +126,7 @@ pub(crate) fn measure_stacks(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The cost of counting a launch, over an empty entry probe on the same functions.
+/// Cost of counting a launch, relative to an empty entry probe on the same functions.
 pub(crate) fn measure_launches(bench: &mut Bench) -> Result<()> {
     measure_calls(
         bench,
@@ -136,7 +136,7 @@ pub(crate) fn measure_launches(bench: &mut Bench) -> Result<()> {
     )
 }
 
-/// The cost of timing a copy, over an empty session on the same functions.
+/// Cost of timing a copy, relative to an empty session on the same functions.
 pub(crate) fn measure_copies(bench: &mut Bench) -> Result<()> {
     measure_calls(
         bench,
@@ -146,7 +146,7 @@ pub(crate) fn measure_copies(bench: &mut Bench) -> Result<()> {
     )
 }
 
-/// Makes so many calls; nanoseconds of each.
+/// Makes calls and returns the time per call, nanoseconds.
 type Timer = fn(&mut Workload, u64) -> Result<f64>;
 
 fn measure_calls(

@@ -1,4 +1,4 @@
-//! Empty programs on the functions that gpuprobe probes: the floor that its cost is compared with.
+//! Empty BPF programs on the probed functions: the minimum cost that gpuprobe is compared with.
 
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -21,18 +21,18 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/floor.skel.rs"));
 }
 
-/// Which pair of programs is the floor.
+/// Pair of empty programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FloorKind {
     Session,
     Multi,
-    /// Entries of launches only.
+    /// Entry probes of launches.
     Launches,
-    /// Entry and return of copies only, as a session.
+    /// Entry and return of copies, as a session.
     Copies,
 }
 
-/// Empty programs in place; dropping it removes them.
+/// Attached empty programs; dropping it detaches them.
 pub(crate) struct Floor {
     _links: Vec<Link>,
     _skeleton: skeleton::FloorSkel<'static>,

@@ -1,4 +1,4 @@
-//! What gpuprobe itself uses: processor time and memory.
+//! CPU time and memory used by gpuprobe itself.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::Bench;
 use super::programs::{Gpuprobe, Workload, field};
 
-/// Processor time at steady rates.
+/// Measures CPU time at constant call rates.
 pub(crate) fn measure_load(bench: &mut Bench) -> Result<()> {
     for (rate, goal, stacks) in [
         (4_000, "< 0.5", "off"),
@@ -34,7 +34,7 @@ pub(crate) fn measure_load(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Resident memory.
+/// Measures resident memory.
 pub(crate) fn measure_memory(bench: &mut Bench) -> Result<()> {
     let mut target = Workload::start(&bench.workload())?;
     target.time_pairs(1)?;
@@ -43,7 +43,7 @@ pub(crate) fn measure_memory(bench: &mut Bench) -> Result<()> {
     bench.figure("resident memory, idle (MB)", idle / 1e6, "< 20");
     let live = bench.live;
     target.run(&format!("alloc 512 {live}"))?;
-    // The ring is read at least every 100 ms; nothing else can be waited for from outside.
+    // The ring is read at least every 100 ms; no event signals it to the outside.
     thread::sleep(Duration::from_secs(1));
     let (_, full_own) = tracer.resident_bytes()?;
     let each = (full_own - idle_own) / live as f64;

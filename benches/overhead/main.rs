@@ -1,12 +1,13 @@
-//! What tracing costs, on the stand-in CUDA libraries: `sudo cargo bench --bench overhead`.
+//! Overhead of tracing on the stand-in CUDA libraries: `sudo cargo bench --bench overhead`.
 //!
-//! Everything that is compared alternates within one run, and ratios are reported: absolute times
-//! depend on the machine. Prints a table, and one line of JSON at the end. `-- --quick` is the small
-//! version; `-- NAME...` measures only some of `pairs`, `stacks`, `launches`, `copies`, `load`,
-//! `memory`.
+//! Compared variants alternate within one run, and ratios are reported, because absolute times
+//! depend on the machine. Prints a table, and a line of JSON at the end. `-- --quick` runs a small
+//! version; `-- NAME...` measures only the named parts of `pairs`, `stacks`, `launches`, `copies`,
+//! `load`, `memory`.
 //!
-//! `-- hold PID` puts empty programs on what `--memleak --cudatrace --bandwidth-util` probe in the
-//! CUDA libraries of a running process, says so, and takes them away again when its input ends.
+//! `-- hold PID` attaches empty programs to the functions that `--memleak --cudatrace
+//! --bandwidth-util` probe in a running process, prints a line when done, and detaches them when
+//! its input ends.
 
 #![allow(missing_docs, clippy::print_stdout)]
 
@@ -23,17 +24,17 @@ use floor::{Floor, FloorKind};
 use gpuprobe::host::{Role, process};
 use gpuprobe_cuda::Layer;
 
-/// What is measured on, and what came out.
+/// Configuration and results of a run.
 pub(crate) struct Bench {
-    /// Where the stand-in libraries and the workloads are.
+    /// Directory of the stand-in libraries and the workloads.
     pub(crate) standin: PathBuf,
     pub(crate) libraries: [(PathBuf, Layer); 2],
     pub(crate) rounds: usize,
-    /// Calls per round.
+    /// Number of calls per round.
     pub(crate) calls: u64,
-    /// Of a paced run.
+    /// Duration of a paced run.
     pub(crate) seconds: f64,
-    /// Live allocations.
+    /// Number of live allocations.
     pub(crate) live: u64,
     figures: serde_json::Map<String, serde_json::Value>,
 }
@@ -64,7 +65,7 @@ impl Bench {
         self.standin.join("workload")
     }
 
-    /// Enters a figure.
+    /// Adds a figure to the results.
     pub(crate) fn figure(&mut self, name: &str, value: f64, goal: &str) {
         println!("{name:<56} {value:>12.3}   {goal}");
         self.figures
@@ -83,7 +84,7 @@ const PARTS: [(&str, Part); 6] = [
     ("memory", load::measure_memory),
 ];
 
-/// Holds empty programs on the functions of process `pid`.
+/// Keeps empty programs attached to process `pid` until input ends.
 fn hold(pid: u32) -> Result<()> {
     let mapped = process::mapped(pid)?;
     let libraries: Vec<_> = mapped

@@ -1,4 +1,4 @@
-//! The workload and gpuprobe itself, as child processes.
+//! The workload and gpuprobe as child processes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Builds the stand-in libraries and returns their folder.
+/// Builds the stand-in libraries and returns their directory.
 pub(crate) fn build_standin() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let out = root.join("target/standin");
@@ -24,7 +24,7 @@ pub(crate) fn build_standin() -> Result<PathBuf> {
     Ok(out)
 }
 
-/// A running workload that answers commands.
+/// A running workload that is controlled by commands.
 pub(crate) struct Workload {
     child: Child,
     input: ChildStdin,
@@ -67,7 +67,7 @@ impl Workload {
         Ok(reply)
     }
 
-    /// Runs alloc+free pairs; nanoseconds per pair.
+    /// Runs pairs of an allocation and a free; returns nanoseconds per pair.
     pub(crate) fn time_pairs(&mut self, pairs: u64) -> Result<f64> {
         let reply = self.run(&format!("timepairs {pairs} 4096"))?;
         Ok(field(&reply, "ns")? / pairs as f64)
@@ -75,20 +75,20 @@ impl Workload {
 }
 
 impl Workload {
-    /// Runs alloc+free pairs at the end of a call path (of `tests/standin/paths.c`); nanoseconds
-    /// per pair.
+    /// Runs pairs of an allocation and a free at the end of a call path (of
+    /// `tests/standin/paths.c`); returns nanoseconds per pair.
     pub(crate) fn time_path(&mut self, depth: u32, pairs: u64) -> Result<f64> {
         let reply = self.run(&format!("pairs {depth} 0 {pairs}"))?;
         Ok(field(&reply, "ns")? / pairs as f64)
     }
 
-    /// Copies 64 bytes to the device again and again; nanoseconds per copy.
+    /// Copies 64 bytes to the device repeatedly; returns nanoseconds per copy.
     pub(crate) fn time_copies(&mut self, copies: u64) -> Result<f64> {
         let reply = self.run(&format!("copy h2d 64 {copies}"))?;
         Ok(field(&reply, "ns")? / copies as f64)
     }
 
-    /// Launches a kernel again and again; nanoseconds per launch.
+    /// Launches a kernel repeatedly; returns nanoseconds per launch.
     pub(crate) fn time_launches(&mut self, launches: u64) -> Result<f64> {
         let reply = self.run(&format!("timelaunch {launches}"))?;
         Ok(field(&reply, "ns")? / launches as f64)
@@ -111,11 +111,11 @@ impl Drop for Workload {
     }
 }
 
-/// gpuprobe tracing a process.
+/// A gpuprobe that traces a process.
 pub(crate) struct Gpuprobe {
     child: Child,
     _errors: BufReader<ChildStderr>,
-    /// From its start until it said that it was tracing.
+    /// Time from its start until it reported that it was tracing.
     pub(crate) attach_time: Duration,
 }
 
@@ -150,14 +150,14 @@ impl Gpuprobe {
         })
     }
 
-    /// Processor time used so far, in seconds.
+    /// CPU time used so far, seconds.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/schedstat", self.child.id()))?;
         let run_ns = text.split_whitespace().next().context("empty schedstat")?;
         Ok(run_ns.parse::<f64>()? / 1e9)
     }
 
-    /// Resident memory: all of it, and what is not backed by files, in bytes.
+    /// Resident memory, bytes: in total, and not backed by files.
     pub(crate) fn resident_bytes(&self) -> Result<(f64, f64)> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let bytes = |name| {

@@ -1,10 +1,10 @@
-//! How fast a recording is written, and analysed.
+//! Speed of writing and of analysing recordings.
 //!
 //!     cargo bench --bench recording [-- EVENTS]
 //!
-//! Writing: calls a second without loss, on one core, and bytes per call; likewise kernels with the
-//! calls that launched them, as CUPTI tells of them. Analysing: an export of EVENTS memory events (10 million unless told otherwise), as a ratio to reading its rows alone,
-//! with the memory that it takes.
+//! Writing: calls per second without loss, on one core, and bytes per call; also for kernels with
+//! their launching calls from CUPTI. Analysing: an export of EVENTS memory events (default: 10
+//! million), as a ratio to reading its rows alone, with the memory that it takes.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
@@ -22,10 +22,10 @@ use rusqlite::{Connection, params};
 use tempfile::TempDir;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
-/// Kernels, and batches of them that a collector hands over.
+/// Number of kernels, and of the collector's batches with them.
 const KERNELS: u32 = 500_000;
 
-/// Bytes that fit into the recorder's queue, with room to spare.
+/// Bytes that fit into the recorder's queue, with a margin.
 const CALLS: u64 = 1_000_000;
 
 fn main() {
@@ -39,7 +39,7 @@ fn main() {
     analyse(events.unwrap_or(10_000_000), folder.path());
 }
 
-/// A record of a `cudaMalloc` or `cudaFree`, as the kernel side sends it.
+/// A raw record of a `cudaMalloc` or `cudaFree`.
 fn record_of(rows: [u16; 2], number: u64) -> RawCall {
     let is_free = number % 2 == 1;
     let time = 1_000_000_000 + number * 3_000;
@@ -68,7 +68,7 @@ fn recorder(path: &Path) -> Player {
     Player::recording(path, Facts::now(modes)).unwrap()
 }
 
-/// Calls, rows in the tables of exports, and calls that were left out.
+/// Number of calls, of rows in the tables of exports, and of dropped calls.
 fn counts(path: &Path) -> (i64, i64, i64) {
     let connection = Connection::open(path).unwrap();
     let one = |sql: &str| {
@@ -110,7 +110,7 @@ fn write_at(per_second: u64, folder: &Path) {
     let mut recorder = recorder(&path);
     let (begun, tick) = (Instant::now(), Duration::from_millis(10));
     let (per_tick, of) = (per_second / 100, rows());
-    // Every call is two rows: of the call, and of what it did to memory.
+    // Two rows per call: the call, and its memory event.
     for turn in 0..500u32 {
         for number in 0..per_tick / 2 {
             let call = record_of(of, u64::from(turn) * per_tick / 2 + number);
@@ -147,8 +147,8 @@ fn append(batch: &mut Vec<u8>, kind: Kind, record: &(impl IntoBytes + Immutable)
     batch.resize(end, 0);
 }
 
-/// Kernels and their calls as a collector tells of them, from number `first` on; each call takes
-/// 1 us, as does each kernel, 2 us later. Returns the records and their number.
+/// Kernels with their calls from a collector, from number `first` on; each call takes 1 us, and so
+/// does each kernel, 2 us later. Returns the records and their number.
 fn told(first: u32) -> (Vec<u8>, u32) {
     let mut records = Vec::new();
     let mut count = 0;
@@ -204,7 +204,7 @@ fn told(first: u32) -> (Vec<u8>, u32) {
     (records, count)
 }
 
-/// The record of the kernel side with a batch.
+/// The ring record of a batch.
 fn batch(sequence: u64, before: u64, records: &[u8], count: u32) -> Vec<u8> {
     let header = BatchHeader {
         magic: wire::MAGIC,
@@ -228,7 +228,8 @@ fn batch(sequence: u64, before: u64, records: &[u8], count: u32) -> Vec<u8> {
     [raw.as_bytes(), header.as_bytes(), records].concat()
 }
 
-/// Writes kernels with their calls; with `seen`, probes saw these, too, so that both become one row.
+/// Writes kernels with their calls; with `seen`, probes deliver the calls, too, so that both share
+/// a row.
 fn write_kernels(seen: bool, folder: &Path) {
     let path = folder.join(if seen {
         "seen.sqlite"
@@ -256,7 +257,7 @@ fn write_kernels(seen: bool, folder: &Path) {
             call.row = u16::try_from(row).unwrap();
             (call.tgid, call.tid) = (4242, 4242);
             (call.start_ns, call.end_ns) = (time, time + 1_000);
-            // It failed: nothing but a call.
+            // It failed, so there is a call without a memory event.
             call.result = 2;
             recorder.record(call.as_bytes());
         }
@@ -294,7 +295,7 @@ fn write_kernels(seen: bool, folder: &Path) {
     );
 }
 
-/// An export of `events` memory events, each with its call.
+/// Creates an export of `events` memory events, each with its call.
 fn make_export(path: &Path, events: u64) {
     let mut connection = Connection::open(path).unwrap();
     let schema = "PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF;
@@ -317,7 +318,7 @@ fn make_export(path: &Path, events: u64) {
             "INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (?, ?, 0, 1, ?, 0, ?, 2, ?, NULL, ?)";
         let mut call = transaction.prepare(call).unwrap();
         let mut event = transaction.prepare(event).unwrap();
-        // A hundred thousand live at a time, in sizes that make many peaks.
+        // A hundred thousand are live at a time, with sizes that make many peaks.
         let live = 100_000;
         for number in 0..events.cast_signed() {
             let is_free = number >= live && number % 2 == 1;
@@ -352,7 +353,7 @@ fn make_export(path: &Path, events: u64) {
     transaction.commit().unwrap();
 }
 
-/// The rows that the analyses need, and nothing done with them.
+/// Time to read the rows that the analyses need.
 fn read_rows(path: &Path) -> Duration {
     let connection = Connection::open(path).unwrap();
     let begun = Instant::now();
@@ -401,7 +402,7 @@ fn analyse(events: u64, folder: &Path) {
     }
 }
 
-/// Waits for the end; gives the most memory that was resident, in MiB, as last seen.
+/// Waits for the child to exit; returns its last observed peak of resident memory, MiB.
 fn peak_memory(child: &mut std::process::Child) -> u64 {
     let status = format!("/proc/{}/status", child.id());
     let mut highest = 0;

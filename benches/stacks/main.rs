@@ -1,10 +1,10 @@
-//! How fast stacks are unwound and named.
+//! Speed of unwinding and symbolising.
 //!
 //!     cargo bench --bench stacks [-- FILE]
 //!
-//! 10,000 distinct stacks of 32 frames through FILE, a large library with `.eh_frame_hdr`; without
-//! it, this toolchain's `librustc_driver`. The stacks are made up: return addresses at places
-//! where functions begin, below each other as the tables of the file say.
+//! 10,000 distinct stacks of 32 frames through FILE, a large library with `.eh_frame_hdr` (default:
+//! this toolchain's `librustc_driver`). The stacks are synthetic: return addresses at function
+//! entries, placed according to the unwind tables of the file.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
@@ -40,8 +40,8 @@ fn main() {
     let file = ElfFile::of(module.file().unwrap().try_clone().unwrap());
     println!("tables: {:.0} ms", milliseconds(begin.elapsed()));
 
-    // Entries of functions: there, the return address is what the stack pointer points to, and
-    // one step leads a word up.
+    // Function entries: there the return address is on top of the stack, and one unwinding step
+    // moves up one word.
     let headers = module.headers().unwrap();
     let mut state = 1u64;
     let mut random = || {
@@ -121,7 +121,7 @@ fn main() {
     );
 }
 
-/// Maps the code of the file; gives where it is, and its range in the file.
+/// Maps the code of the file; returns its address, and its range in the file.
 fn map(path: &std::path::Path) -> (u64, (u64, u64)) {
     let file = fs::File::open(path).unwrap();
     let elf = ElfFile::of(file.try_clone().unwrap());

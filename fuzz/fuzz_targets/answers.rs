@@ -1,4 +1,4 @@
-//! Whatever a reader may answer.
+//! Any bytes as an answer of a reader process.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|answer: &[u8]| {

@@ -1,4 +1,4 @@
-//! Reading a batch out of a process that may hand over anything.
+//! Any bytes as an activity batch of a traced process.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Reading CUPTI's records, of any version, and what comes of them.
+//! Any bytes as CUPTI records, of any version, and the resulting batches.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

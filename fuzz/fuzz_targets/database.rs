@@ -1,10 +1,10 @@
-//! Any file as a recording or an export of nsys.
+//! Any file as a recording or nsys export.
 #![no_main]
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// In memory, if there is such a place.
+/// A directory on tmpfs, if there is one.
 fn folder() -> &'static PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Unwinding by the tables of any file.
+//! Unwinding with the tables of any file.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|file: &[u8]| {

@@ -1,4 +1,4 @@
-//! Whatever can be asked of a reader about any file.
+//! All reader requests on any file.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|file: &[u8]| {

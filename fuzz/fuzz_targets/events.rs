@@ -1,4 +1,4 @@
-//! Any bytes as the log of a run: the decoder of events, and the state and reports behind it.
+//! Any bytes as the log of a run: event decoder, state and reports.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|log: &[u8]| {

@@ -1,4 +1,4 @@
-//! The line of an instruction by any line table.
+//! Line lookup with any Python line table.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

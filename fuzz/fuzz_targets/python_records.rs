@@ -1,4 +1,4 @@
-//! Any bytes as what the kernel side sends of Python.
+//! Any bytes as Python records of the BPF side.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Any bytes as memory calls, tensors and requests for these: the state and the reports behind it.
+//! Any bytes as memory calls, tensors and requests: state and reports.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
