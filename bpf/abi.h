@@ -244,7 +244,7 @@ enum gp_flag {
 	GP_DETAILED = 2,       /* send a gp_detail */
 	GP_NAMED = 4,          /* send a gp_named; `stream` is where the name is */
 	GP_OUT_BYTES = 8,      /* send the 64 bytes at `out` as extra values */
-	GP_TOLD = 16,          /* send it although it is no memory call */
+	GP_LEDGER_EVENT = 16,          /* send it although it is no memory call */
 	GP_WITH_STACK = 32,    /* take the call stack */
 	GP_FLAG_END,           /* the last one and 1 */
 };
@@ -532,7 +532,7 @@ struct gp_stack {
 	__u16 replaced_count;
 	__u16 is_stale; /* where the process has code is not known any more */
 	__u64 copied;
-	__u64 looks; /* the key in sent_copies */
+	__u64 copy_key; /* the key in sent_copies */
 	struct gp_replaced replaced[GP_MAX_REPLACED];
 	__u64 addresses[GP_MAX_DEPTH]; /* `ip` first */
 };

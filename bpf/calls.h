@@ -388,7 +388,7 @@ static __always_inline bool gp_is_told(struct gp_thread *thread, __u32 row)
 	const volatile struct gp_recipe *recipe = &recipes[row & (GP_MAX_ROWS - 1)];
 	struct gp_process *process;
 
-	if (!(recipe->flags & GP_TOLD))
+	if (!(recipe->flags & GP_LEDGER_EVENT))
 		return false;
 	/* Of most graphs, it need not know. */
 	if (recipe->op != GP_OP_GRAPH_LAUNCH)

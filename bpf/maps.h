@@ -558,7 +558,7 @@ struct gp_taken {
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
-	__u64 looks;
+	__u64 copy_key;
 	__u64 room; /* bytes to where the program's first stack began */
 	__u32 tgid;
 	__u32 tid;

@@ -60,7 +60,7 @@ static __always_inline void gp_fill_stack(struct gp_stack *stack, struct gp_walk
 	stack->process = taken->process;
 	stack->is_stale = taken->is_stale;
 	stack->copied = 0;
-	stack->looks = taken->looks;
+	stack->copy_key = taken->copy_key;
 	gp_fill_replaced(stack);
 	__builtin_memcpy(stack->addresses, walk->addresses, sizeof(stack->addresses));
 }
@@ -122,7 +122,7 @@ static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
 			copy->stack.copied = copy_stack(copy->bytes, sizeof(copy->bytes),          \
 							(taken)->sp, (taken)->room);               \
 			if (stack_mode == GP_STACKS_AUTO)                                          \
-				bpf_map_update_elem(&sent_copies, &(taken)->looks, sent, BPF_ANY); \
+				bpf_map_update_elem(&sent_copies, &(taken)->copy_key, sent, BPF_ANY); \
 			bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_STACKS));                     \
 		}                                                                                  \
 		copy != NULL;                                                                      \
@@ -167,17 +167,17 @@ static __always_inline __u64 gp_send_walk(struct gp_walk *walk, struct gp_taken 
 static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_taken *taken,
 					       __u64 hash)
 {
-	__u64 now = bpf_ktime_get_ns(), looks = gp_mix(hash, taken->sp);
+	__u64 now = bpf_ktime_get_ns(), copy_key = gp_mix(hash, taken->sp);
 	struct gp_sent *before = NULL;
 	struct gp_sent sent = {};
 
 	if (stack_mode == GP_STACKS_AUTO)
-		looks = gp_looks(walk, taken, hash);
-	taken->looks = looks;
+		copy_key = gp_looks(walk, taken, hash);
+	taken->copy_key = copy_key;
 	sent.time_ns = now;
-	sent.id = gp_mix(looks, now) | 1;
+	sent.id = gp_mix(copy_key, now) | 1;
 	if (stack_mode == GP_STACKS_AUTO)
-		before = bpf_map_lookup_elem(&sent_copies, &looks);
+		before = bpf_map_lookup_elem(&sent_copies, &copy_key);
 	if (before && now - before->time_ns < GP_COPY_AGAIN_NS)
 		return before->id;
 	if (!gp_may_copy(taken->user, now) || !gp_send_stack_copy(walk, taken, &sent)) {

@@ -141,7 +141,7 @@ impl Run<'_> {
         let is_named = stacks.is_none_or(|stacks| {
             let needed = incidents::locations_of(incident);
             let mut needed = needed.iter();
-            needed.all(|(pid, location, first)| stacks.frames.knows(*pid, location, *first))
+            needed.all(|(pid, location, first)| stacks.frames.contains(*pid, location, *first))
         });
         let waited = since.elapsed();
         (is_settled || waited >= SETTLES_WITHIN) && (is_named || waited >= NAMED_WITHIN)

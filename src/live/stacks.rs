@@ -396,7 +396,7 @@ impl Stacks {
             if self.is_recording {
                 notes.extend(told.tell(pid, &location, is_innermost, &frames));
             }
-            self.frames.learn(pid, location, is_innermost, frames);
+            self.frames.insert(pid, location, is_innermost, frames);
         }
         notes
     }

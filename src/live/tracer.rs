@@ -389,11 +389,11 @@ impl Tracer {
             ));
         }
         let op = |f: &FoundFunction| FUNCTIONS[usize::from(f.row)].op;
-        let told = |op: Op| self.modes.memleak && op.is_told();
+        let told = |op: Op| self.modes.memleak && op.is_ledger_event();
         let only_counted = |op: Op| op.is_launch() && !self.single_launches && !told(op);
         let (entries, calls): (Vec<_>, Vec<_>) = functions
             .iter()
-            .partition(|f| only_counted(op(f)) || op(f).is_about_streams());
+            .partition(|f| only_counted(op(f)) || op(f).is_capture_call());
         let (queries, calls): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|f| op(f).is_device_query());
         let (file, pid) = (library.attach_path(), self.only_pid);
@@ -476,7 +476,7 @@ impl Tracer {
         op.is_needed_by(self.modes, function.kind)
             && self.api.includes(function)
             && (!op.is_device_query() || (teaches && !self.one_gpu))
-            && (!op.is_about_devices() || self.modes.memleak || !self.one_gpu)
+            && (!op.is_context_call() || self.modes.memleak || !self.one_gpu)
     }
 
     /// Without the loader's rendezvous, libraries that are loaded later are found late.

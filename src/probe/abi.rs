@@ -181,7 +181,7 @@ assert_same_layout!(
     replaced_count = replaced_count,
     is_stale = is_stale,
     copied = copied,
-    looks = looks,
+    copy_key = copy_key,
     replaced = replaced,
     addresses = addresses,
 );
@@ -456,7 +456,7 @@ fn flags(function: &Function) -> u16 {
         (types::gp_flag::GP_DETAILED, function.is_detailed()),
         (types::gp_flag::GP_NAMED, function.named),
         (types::gp_flag::GP_OUT_BYTES, function.out_bytes),
-        (types::gp_flag::GP_TOLD, op.is_told()),
+        (types::gp_flag::GP_LEDGER_EVENT, op.is_ledger_event()),
         (
             types::gp_flag::GP_WITH_STACK,
             op.allocates()

@@ -1,4 +1,4 @@
-//! What tells which device and context a thread is on, and when contexts end.
+//! Functions that set or report the current context and device, and functions that end contexts.
 
 use super::table::{driver, runtime};
 use super::{Function, Op, Value};

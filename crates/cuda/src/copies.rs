@@ -1,5 +1,5 @@
-//! Copies and memory sets of the driver. The struct offsets are those of `CUDA_MEMCPY2D` and `CUDA_MEMCPY3D`,
-//! the same in CUDA 11.8 to 13.
+//! Copy and memset functions of the driver. The struct offsets are those of `CUDA_MEMCPY2D` and
+//! `CUDA_MEMCPY3D`, which are equal in CUDA 11.8 to 13.
 
 use super::table::row;
 use super::{Direction, Function, Layer, Op, Shape, Told, Value};
@@ -12,16 +12,16 @@ pub(super) const A3: Value = Value::argument(3);
 pub(super) const A4: Value = Value::argument(4);
 pub(super) const A5: Value = Value::argument(5);
 
-/// Destination, source, and number of bytes.
+/// Destination, source and number of bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Moves(pub(super) Value, pub(super) Value, pub(super) Value);
 
-/// A copy. `stream` tells whether it is asynchronous.
+/// A copy function; it is asynchronous if it has a `stream`.
 pub(super) const fn copy(
     layer: Layer,
     symbol: &'static str,
     variants: &'static [&'static str],
-    told: Told,
+    direction: Told,
     moves: Moves,
     stream: Value,
 ) -> Function {
@@ -31,8 +31,8 @@ pub(super) const fn copy(
         out: moves.1,
         size: moves.2,
         stream,
-        told,
-        shape: match told {
+        direction,
+        shape: match direction {
             Told::ByAddresses => Shape::Addresses,
             Told::ByKind | Told::ByTypes | Told::Always(_) => Shape::None,
         },
@@ -74,7 +74,7 @@ const fn by_addresses(
     )
 }
 
-/// A copy described by a `CUDA_MEMCPY2D`.
+/// A copy function with a `CUDA_MEMCPY2D`.
 const fn rectangle(
     symbol: &'static str,
     variants: &'static [&'static str],
@@ -96,26 +96,26 @@ const fn rectangle(
     }
 }
 
-/// A copy described by a `CUDA_MEMCPY3D` or, with the same offsets, a `CUDA_MEMCPY3D_PEER`.
+/// A copy function with a `CUDA_MEMCPY3D` or, with the same offsets, a `CUDA_MEMCPY3D_PEER`.
 const fn cuboid(
     symbol: &'static str,
     variants: &'static [&'static str],
-    told: Told,
+    direction: Told,
     stream: Value,
 ) -> Function {
     let moves = Moves(A0.behind(136), A0.behind(48), A0.behind(176));
-    let typed = matches!(told, Told::ByTypes);
+    let typed = matches!(direction, Told::ByTypes);
     Function {
         device: if typed { A0.bits32().behind(32) } else { NONE },
         second: if typed { A0.bits32().behind(120) } else { NONE },
         factors: [A0.behind(184), A0.behind(192)],
-        ..copy(Layer::Driver, symbol, variants, told, moves, stream)
+        ..copy(Layer::Driver, symbol, variants, direction, moves, stream)
     }
 }
 
 const fn batch(symbol: &'static str, variants: &'static [&'static str], stream: Value) -> Function {
     Function {
-        // A batch may go several ways at once.
+        // The copies of a batch may have different directions.
         factors: [A3, NONE],
         op: Op::CopyBatch,
         ..driver(
@@ -128,7 +128,7 @@ const fn batch(symbol: &'static str, variants: &'static [&'static str], stream: 
     }
 }
 
-/// A batch of `CUDA_MEMCPY3D_BATCH_OP`.
+/// A function that takes a batch of `CUDA_MEMCPY3D_BATCH_OP`.
 const fn batch_of_cuboids(
     symbol: &'static str,
     variants: &'static [&'static str],
@@ -143,7 +143,7 @@ const fn batch_of_cuboids(
     }
 }
 
-/// Sets `size` units of `scale` bytes; with a height if it is two-dimensional.
+/// A memset function: sets `size` units of `scale` bytes, times `height` if it is two-dimensional.
 pub(super) const fn set(
     layer: Layer,
     symbol: &'static str,

@@ -1,10 +1,10 @@
-//! What is covered, as a table for people: made from the function table.
+//! The function table as Markdown.
 
 use std::fmt::Write;
 
 use super::{Direction, FUNCTIONS, Function, Layer, Op, Told};
 
-/// A Markdown table of every traced function, by what it does and by the library that exports it.
+/// A Markdown table of all traced functions, by operation and exporting library.
 pub fn markdown() -> String {
     let mut groups: Vec<(String, [Vec<String>; 3])> = Vec::new();
     for function in FUNCTIONS.iter().filter(|f| f.op != Op::SelfTest) {
@@ -29,13 +29,13 @@ pub fn markdown() -> String {
     );
     for (title, columns) in groups {
         let [runtime, driver, framework] = columns.map(|names| names.join(", "));
-        // Writing to a string does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(table, "| {title} | {runtime} | {driver} | {framework} |");
     }
     table
 }
 
-/// The symbol, and the endings of its variants.
+/// The symbol with the suffixes of its variants.
 fn name(function: &Function) -> String {
     match function.op {
         Op::Tensor if function.device.is_there() => {
@@ -105,7 +105,7 @@ fn title(function: &Function) -> String {
         Op::CaptureBegin | Op::CaptureEnd => "captures".into(),
         Op::EventRecord | Op::StreamWait | Op::StreamDestroy => "captures: joining, leaving".into(),
         Op::KernelName => "names of kernels".into(),
-        Op::Copy | Op::CopyBatch if function.told == Told::Always(Direction::Set) => {
+        Op::Copy | Op::CopyBatch if function.direction == Told::Always(Direction::Set) => {
             "memory sets".into()
         }
         Op::Copy | Op::CopyBatch => "copies".into(),

@@ -1,15 +1,16 @@
-//! What allocators of frameworks say of themselves: they take memory from CUDA in large pieces and hand
-//! it out in small ones, which CUDA does not see.
+//! Profiler hooks of frameworks' caching allocators, which reserve memory from CUDA in large pieces
+//! and allocate small blocks from it that CUDA does not see.
 
 use super::memory::{A0, A1, A2, A3};
 use super::table::row;
 use super::{Function, Layer, MemoryKind, Op, Value};
 
-/// `c10::reportMemoryUsageToProfiler(void *address, bytes, allocated, reserved, c10::Device)`: PyTorch calls
-/// it for each block that its caching allocator hands out or takes back (`bytes` is negative then), with
-/// its own sums after that, whether anybody profiles or not. The two bytes of the device are its type and
-/// its index. The three numbers are `int64_t` or `size_t` by version: 1.10 to 1.13 have `lll`, 2.0 on `lmm`.
-/// Before 1.10 it has one number, and no address; that is another symbol.
+/// `c10::reportMemoryUsageToProfiler(void *address, bytes, allocated, reserved, c10::Device)`:
+/// PyTorch calls it for every block that its caching allocator allocates or frees (`bytes` is
+/// negative for a free), with the totals after that, whether or not a profiler is active. The two
+/// bytes of the device are its type and its index. The three numbers are `int64_t` or `size_t` by
+/// version: 1.10 to 1.13 have `lll`, 2.0 and later `lmm`. Before 1.10 the function has one number
+/// and no address, and another symbol.
 const USAGE: Function = Function {
     variants: &[
         "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE",
@@ -30,9 +31,9 @@ const USAGE: Function = Function {
 };
 
 /// `tsl::BFCAllocator::AddTraceMe(std::string_view what, const void *address, long requested, long
-/// bytes)`: TensorFlow calls it for each chunk that its allocator hands out (`MemoryAllocation`) or takes
-/// back (`MemoryDeallocation`), whether anybody traces or not; the string is its length and its text. Read
-/// from the code of TensorFlow 2.19. Memory of the host has such allocators, too.
+/// bytes)`: TensorFlow calls it for every chunk that its allocator allocates (`MemoryAllocation`)
+/// or frees (`MemoryDeallocation`), whether or not tracing is active; the string is passed as
+/// length and text. Source: TensorFlow 2.19. Host memory has such allocators, too.
 const CHUNK: Function = Function {
     address: A3,
     size: Value::argument(5),
@@ -45,9 +46,10 @@ const CHUNK: Function = Function {
     )
 };
 
-/// `c10::reportOutOfMemoryToProfiler(requested, allocated, reserved, c10::Device)`: PyTorch calls it once
-/// its caching allocator has freed what it had cached and CUDA has refused again, right before it throws.
-/// Since 1.12; the sums are `int64_t` there, and `size_t` from 2.0 on, and the request `int64_t`.
+/// `c10::reportOutOfMemoryToProfiler(requested, allocated, reserved, c10::Device)`: PyTorch calls
+/// it after its caching allocator has released its cache and CUDA has failed again, right before it
+/// throws. Since 1.12; the request is `int64_t`; the totals are `int64_t` in 1.x and `size_t` from
+/// 2.0 on.
 const OUT_OF_MEMORY: Function = Function {
     variants: &[
         "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",

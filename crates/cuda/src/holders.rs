@@ -1,5 +1,5 @@
-//! What holds memory besides plain allocations, and what names it: modules, pools, graphs. All
-//! of it at the driver, which the runtime calls for it.
+//! Functions for modules, pools and graphs, which hold memory besides plain allocations. All at the
+//! driver layer, which the runtime calls for them.
 
 use super::memory::{A0, A1, A2, A3};
 use super::table::driver;
@@ -8,7 +8,7 @@ use super::{Function, MemoryKind, Op, Value};
 const A4: Value = Value::argument(4);
 const A5: Value = Value::argument(5);
 
-/// Writes the address of a variable to argument 0 and its size to argument 1.
+/// Returns the address of a variable in argument 0 and its size in argument 1.
 const fn variable(symbol: &'static str) -> Function {
     Function {
         kind: MemoryKind::Static,
@@ -22,7 +22,7 @@ const fn variable(symbol: &'static str) -> Function {
     }
 }
 
-/// Writes what it loads or makes to argument 0.
+/// Returns a new object or handle in argument 0.
 const fn writes(op: Op, symbol: &'static str) -> Function {
     Function {
         out: A0,
@@ -30,7 +30,7 @@ const fn writes(op: Op, symbol: &'static str) -> Function {
     }
 }
 
-/// Is about argument 0.
+/// Operates on the object in argument 0.
 const fn about(op: Op, symbol: &'static str) -> Function {
     Function {
         address: A0,
@@ -38,7 +38,7 @@ const fn about(op: Op, symbol: &'static str) -> Function {
     }
 }
 
-/// Writes 64 bytes to argument 0 that name the memory at argument 1.
+/// Writes a 64-byte share handle of the memory at argument 1 to argument 0.
 const fn exports(symbol: &'static str) -> Function {
     Function {
         address: A1,
@@ -47,7 +47,7 @@ const fn exports(symbol: &'static str) -> Function {
     }
 }
 
-/// Writes the pool of a device to argument 0.
+/// Returns the pool of a device in argument 0.
 const fn pool_of_device(symbol: &'static str) -> Function {
     Function {
         device: A1.bits32(),
@@ -55,8 +55,8 @@ const fn pool_of_device(symbol: &'static str) -> Function {
     }
 }
 
-/// The same, where CUDA 13 passes a location: its type, and the device at offset 4; and the type
-/// of the memory: a device has a pool of its own for managed memory.
+/// As [`pool_of_device`] in CUDA 13, which passes a location (its type, and the device at offset 4)
+/// and the type of the memory: a device has a separate pool for managed memory.
 const fn pool_of_location(symbol: &'static str) -> Function {
     Function {
         device: A1.behind(4).bits32(),
@@ -66,8 +66,8 @@ const fn pool_of_location(symbol: &'static str) -> Function {
     }
 }
 
-/// Adds a node with the parameters at `parameters`, a `CUgraphNodeParams`: what it frees is at
-/// offset 16; the bytes that it allocates are at offset 120, and their address is written behind.
+/// Adds a node with the `CUgraphNodeParams` at `parameters`: the address to free is at offset 16;
+/// the bytes to allocate are at offset 120, followed by the resulting address.
 const fn node(symbol: &'static str, parameters: Value) -> Function {
     Function {
         address: A1,
@@ -102,8 +102,8 @@ pub(super) const HOLDERS: &[Function] = &[
     writes(Op::LibraryLoad, "cuLibraryLoadFromFile"),
     about(Op::ModuleUnload, "cuModuleUnload"),
     about(Op::ModuleUnload, "cuLibraryUnload"),
-    // Pools. Of `CUmemPoolProps`, the type of the memory is at offset 0, the type of the location
-    // at 8, and its number at 12.
+    // Pools. `CUmemPoolProps` has the memory type at offset 0, the location type at 8 and the
+    // location number at 12.
     Function {
         device: A1.behind(12).bits32(),
         stream: A1.behind(8).bits32(),
@@ -136,8 +136,8 @@ pub(super) const HOLDERS: &[Function] = &[
         size: A1.bits32(),
         ..driver(Op::PoolSet, "cuMemSetMemPool")
     },
-    // Graphs. Of `CUDA_MEM_ALLOC_NODE_PARAMS`, the size is at offset 104 and the address is
-    // written behind it.
+    // Graphs. `CUDA_MEM_ALLOC_NODE_PARAMS` has the size at offset 104, followed by the resulting
+    // address.
     Function {
         kind: MemoryKind::Graph,
         address: A1,

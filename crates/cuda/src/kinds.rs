@@ -1,19 +1,19 @@
-//! Kinds of memory as exports and CUPTI number them.
+//! Numbers of memory kinds in nsys exports and in CUPTI.
 
 use crate::MemoryKind;
 
 /// A row of `ENUM_CUDA_MEM_KIND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// The number in tables.
+    /// Number in tables of exports.
     pub id: u8,
-    /// The name in `ENUM_CUDA_MEM_KIND`.
+    /// Name in `ENUM_CUDA_MEM_KIND`.
     pub name: &'static str,
-    /// The label there.
+    /// Label in `ENUM_CUDA_MEM_KIND`.
     pub label: &'static str,
-    /// The kind that it is to us.
+    /// The corresponding kind of gpuprobe.
     pub kind: MemoryKind,
-    /// The name in reports of what the GPU did.
+    /// Name in reports of GPU activity.
     pub long: &'static str,
 }
 
@@ -29,7 +29,7 @@ macro_rules! kinds {
     };
 }
 
-/// All kinds, by number.
+/// All kinds, indexed by number.
 pub const KINDS: [Kind; 8] = kinds! {
     0 "PAGEABLE"       "Pageable"       Pageable      "pageable";
     1 "PINNED"         "Pinned"         Pinned        "pinned";
@@ -41,20 +41,20 @@ pub const KINDS: [Kind; 8] = kinds! {
     7 "UNKNOWN"        "Unknown"        Unknown       "unknown";
 };
 
-/// The number of page-locked memory of the host.
+/// Number of pinned (page-locked) host memory.
 pub const PINNED: u8 = 1;
-/// The number of the kind that is none of the others.
+/// Number of an unknown kind.
 pub const UNKNOWN: u8 = 7;
 
-/// The kind with number `id`; numbers that exports do not have are unknown.
+/// The kind with number `id`; [`UNKNOWN`] for other numbers.
 pub fn of_id(id: u8) -> &'static Kind {
     KINDS
         .get(usize::from(id))
         .unwrap_or(&KINDS[usize::from(UNKNOWN)])
 }
 
-/// The kind with this number of CUPTI's (`CUpti_ActivityMemoryKind`), which has 0 for what is not
-/// known and begins with pageable memory after that.
+/// The kind with a `CUpti_ActivityMemoryKind`: CUPTI has 0 for unknown and starts with pageable
+/// memory at 1.
 pub fn of_cupti(kind: u32) -> &'static Kind {
     of_id(
         kind.checked_sub(1)
@@ -62,7 +62,7 @@ pub fn of_cupti(kind: u32) -> &'static Kind {
     )
 }
 
-/// The kind of an export that stands for `kind`.
+/// The kind in exports for `kind`.
 pub fn of(kind: MemoryKind) -> &'static Kind {
     of_id(match kind {
         MemoryKind::Pageable => 0,
@@ -82,8 +82,8 @@ pub fn of(kind: MemoryKind) -> &'static Kind {
     })
 }
 
-/// The kind of memory that a function of `called` handed out, where a table says that it was of the
-/// kind with number `id`: tables know fewer kinds.
+/// The kind of memory that a call allocated: exports distinguish fewer kinds than functions, so the
+/// kind of the function, `called`, wins where both agree.
 pub fn of_call(id: u8, called: Option<MemoryKind>) -> MemoryKind {
     let recorded = of_id(id);
     called
@@ -92,7 +92,7 @@ pub fn of_call(id: u8, called: Option<MemoryKind>) -> MemoryKind {
 }
 
 impl Kind {
-    /// CUPTI's number of it.
+    /// The `CUpti_ActivityMemoryKind` of the kind.
     pub fn cupti(&self) -> u8 {
         match self.id {
             UNKNOWN => 0,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn cupti_begins_with_what_is_not_known() {
+    fn cupti_numbers_begin_with_unknown() {
         let names = [7, 0, 1, 2, 3, 4, 5, 6, 7];
         for (kind, expected) in (0u32..).zip(names) {
             assert_eq!(of_cupti(kind).id, expected);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn our_kinds_have_a_number_in_exports() {
+    fn kinds_have_a_number_in_exports() {
         for kind in MemoryKind::ALL {
             let belongs = of(kind).kind.belongs();
             let is_ours = kind != MemoryKind::Imported;
@@ -145,8 +145,8 @@ mod tests {
         for kind in &KINDS {
             assert_eq!(of(kind.kind), kind);
         }
-        let told = |id, called| of_call(id, Some(called));
-        assert_eq!(told(2, MemoryKind::Async), MemoryKind::Async);
-        assert_eq!(told(4, MemoryKind::Async), MemoryKind::Managed);
+        let kind = |id, called| of_call(id, Some(called));
+        assert_eq!(kind(2, MemoryKind::Async), MemoryKind::Async);
+        assert_eq!(kind(4, MemoryKind::Async), MemoryKind::Managed);
     }
 }

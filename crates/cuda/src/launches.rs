@@ -1,6 +1,6 @@
-//! Launches, and what tells launches that run from those that go into a graph. NVIDIA's runtime
-//! also exports `__cudaLaunchKernel`, which jumps into `cudaLaunchKernel`: only the latter is
-//! probed, so that a launch is counted once.
+//! Launch functions, and the functions by which captured launches are distinguished from executed
+//! ones. NVIDIA's runtime also exports `__cudaLaunchKernel`, which jumps into `cudaLaunchKernel`:
+//! only the latter is probed, so that a launch is counted once.
 
 use super::table::row;
 use super::{Function, Layer, Op, Shape, Value};
@@ -12,7 +12,7 @@ const fn driver(op: Op, symbol: &'static str, variants: &'static [&'static str])
     }
 }
 
-/// A launch whose stream is in stack slot `stream`.
+/// A launch function with its stream in stack slot `stream`.
 const fn launch(
     layer: Layer,
     symbol: &'static str,
@@ -29,8 +29,8 @@ const fn launch(
     }
 }
 
-/// A launch by a configuration struct: `CUlaunchConfig` and `cudaLaunchConfig_t` have their
-/// stream at offset 32.
+/// A launch function with a `CUlaunchConfig` or `cudaLaunchConfig_t`; both have the stream at
+/// offset 32.
 const fn launch_by_config(
     layer: Layer,
     symbol: &'static str,

@@ -1,10 +1,9 @@
-//! What CUDA, CUPTI and Nsight Systems are made of, as data: functions, kinds of memory, numbers.
+//! CUDA, CUPTI and Nsight Systems as data: functions, memory kinds, constants.
 //!
-//! For: one table of the traced functions ([`FUNCTIONS`]), which the kernel side, the tests and the
-//! documentation share; supporting one more function is one more row of it.
-//! May use: nothing of gpuprobe.
-//! Gives: rows and names. The kernel side receives each row as a recipe and finds it again through
-//! the attach cookie, which is the row's number.
+//! For: the function table ([`FUNCTIONS`]), shared by the BPF side, the tests and the
+//! documentation; a new function is a new row. Depends on: no other crate of gpuprobe. Provides:
+//! rows and names. The BPF side receives each row as a recipe; the attach cookie is the number of
+//! the row.
 
 mod contexts;
 mod copies;
@@ -27,50 +26,51 @@ pub use op::Op;
 pub use table::FUNCTIONS;
 pub use value::{Access, Place, Value};
 
-/// The library that exports a function. The discriminants are those of `enum gp_layer`.
+/// Library that exports a function. The discriminants are those of `enum gp_layer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Layer {
-    /// `libcudart`: knows the name that the user wrote, but programs often link it statically.
+    /// `libcudart`: has the name that the user wrote, but is often linked statically.
     Runtime = 0,
-    /// `libcuda`: sees everything.
+    /// `libcuda`: all CUDA calls go through it.
     Driver = 1,
-    /// A library of a framework that has an allocator of its own: PyTorch's `libc10`.
+    /// A library of a framework with its own allocator, for example PyTorch's `libc10`.
     Framework = 2,
 }
 
-/// What is reported; any of them together.
+/// Tracing modes; any combination is valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {
-    /// Who holds memory.
+    /// Trace memory allocations and leaks.
     pub memleak: bool,
-    /// Which kernels are launched.
+    /// Trace kernel and graph launches.
     pub cudatrace: bool,
-    /// What copies move, and how fast.
+    /// Trace sizes and bandwidth of copies.
     pub bandwidth_util: bool,
-    /// What the GPU itself did and when.
+    /// Collect GPU activity with CUPTI.
     pub activity: bool,
 }
 
-/// Where a launch has its grid and block. The discriminants are those of `enum gp_shape`.
+/// Location of grid and block dimensions in a launch's arguments, or handling of a copy's
+/// addresses. The discriminants are those of `enum gp_shape`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Shape {
-    /// It is no launch of a kernel.
+    /// Not a kernel launch.
     None = 0,
     /// Arguments 1 to 5 and the first stack slot.
     Arguments = 1,
     /// Six numbers behind argument 0.
     Config = 2,
-    /// Two structs of three, by value, from argument 1.
+    /// Two three-element structs, passed by value from argument 1 on.
     Dim3 = 3,
-    /// It is a copy of which only the addresses tell the direction: they are to be looked at soon.
+    /// A copy whose direction follows from its addresses alone, which must be resolved soon.
     Addresses = 4,
-    /// It is a batch of copies that `size` structs say the extents of (`CUDA_MEMCPY3D_BATCH_OP`).
+    /// A batch of copies with their extents in `size` structs (`CUDA_MEMCPY3D_BATCH_OP`).
     Cuboids = 5,
 }
 
-/// Between which memories a copy goes.
+/// Direction of a copy, by memory type of source and destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Direction {
@@ -84,17 +84,17 @@ pub enum Direction {
     DeviceToArray,
     ArrayToDevice,
     ArrayToArray,
-    /// Pages of managed memory that the driver moved.
+    /// Managed memory pages that the driver migrated.
     UnifiedHostToDevice,
     UnifiedDeviceToHost,
     UnifiedDeviceToDevice,
-    /// Memory is set, not copied.
+    /// A memset, not a copy.
     Set,
     Unknown,
 }
 
 impl Direction {
-    /// All of them.
+    /// All directions, in the order of reports.
     pub const ALL: [Self; 15] = [
         Self::HostToDevice,
         Self::DeviceToHost,
@@ -113,7 +113,7 @@ impl Direction {
         Self::Unknown,
     ];
 
-    /// The name in reports.
+    /// Name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::HostToDevice => "H2D",
@@ -134,7 +134,7 @@ impl Direction {
         }
     }
 
-    /// Whether bytes cross the link between host and GPU.
+    /// Whether the bytes cross the link between host and GPU.
     pub const fn crosses_link(self) -> bool {
         matches!(
             self,
@@ -143,72 +143,72 @@ impl Direction {
     }
 }
 
-/// How the direction of a copy is told.
+/// Source of a copy's direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// The function always goes this way.
+    /// The function has a fixed direction.
     Always(Direction),
-    /// By a `cudaMemcpyKind`.
+    /// A `cudaMemcpyKind` argument.
     ByKind,
-    /// By the `CUmemorytype` of source and destination.
+    /// The `CUmemorytype` of source and destination.
     ByTypes,
-    /// By where the two addresses are.
+    /// The memory types of the two addresses.
     ByAddresses,
 }
 
-/// One row of the table: a function and its variants, which take the same arguments.
+/// A row of the function table: a function and its variants, which take the same arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// The name in reports, and the first symbol looked for.
+    /// Name in reports, and the first symbol looked up.
     pub symbol: &'static str,
     /// Further symbols with the same arguments (older versions, `_ptsz`, `_ptds`).
     pub variants: &'static [&'static str],
-    /// The library that exports it.
+    /// Library that exports the function.
     pub layer: Layer,
-    /// What it does.
+    /// Operation of the function.
     pub op: Op,
-    /// The kind of memory, for memory functions.
+    /// Memory kind, for memory functions.
     pub kind: MemoryKind,
-    /// Size in bytes.
+    /// Size in bytes, or in units of [`Self::scale`] bytes.
     pub size: Value,
-    /// The address or context that is handed in.
+    /// Address or context that is passed in.
     pub address: Value,
-    /// Pointer to where the result will be written.
+    /// Pointer to the location of the result.
     pub out: Value,
-    /// Device index that is handed in; for a copy, its kind or the memory type of its source.
+    /// Device index that is passed in; for a copy, its kind or the memory type of the source.
     pub device: Value,
-    /// For a copy, the memory type of its destination.
+    /// For a copy, the memory type of the destination.
     pub second: Value,
-    /// The stream, or the other value that the operation needs.
+    /// The stream, or another value that the operation needs.
     pub stream: Value,
-    /// `size` is multiplied by these, if there (a height, a depth). For a batch, the first is its
-    /// length.
+    /// Factors of `size`, if present (a height, a depth). For a batch, the first is its length.
     pub factors: [Value; 2],
-    /// If one of these is not 0, `size` is not in bytes (but in elements of an array): the copy is
+    /// If one of these is not 0, `size` is in array elements instead of bytes, and the copy is
     /// counted as lost.
     pub unless: [Value; 2],
     /// Bytes per unit of `size`.
     pub scale: u8,
-    /// Where a launch has its grid and block; for copies, whether their addresses matter.
+    /// Location of a launch's dimensions; for copies, whether the addresses are used.
     pub shape: Shape,
-    /// How the direction of a copy is told.
-    pub told: Told,
-    /// A copy may go on after the call has returned.
+    /// Source of a copy's direction.
+    pub direction: Told,
+    /// The copy may complete after the call has returned.
     pub is_async: bool,
-    /// `size` is where the call writes the size, or the pitch, by which `factors` are multiplied.
+    /// `size` is the location to which the call writes the size, or the pitch that is multiplied by
+    /// `factors`.
     pub size_at_return: bool,
-    /// `stream` is where a name is.
+    /// `stream` is a pointer to a name.
     pub named: bool,
-    /// The 64 bytes at `out` matter.
+    /// The 64 bytes at `out` are sent with the call.
     pub out_bytes: bool,
     /// Further values that the operation needs.
     pub extra: [Value; EXTRA],
 }
 
-/// `cudaErrorMemoryAllocation` and `CUDA_ERROR_OUT_OF_MEMORY`.
+/// Error code: `cudaErrorMemoryAllocation` and `CUDA_ERROR_OUT_OF_MEMORY`.
 pub const OUT_OF_MEMORY: i32 = 2;
 
-/// Number of further values that a call can be sent with.
+/// Maximum number of extra values of a call.
 pub const EXTRA: usize = 8;
 
 impl Function {
@@ -217,7 +217,7 @@ impl Function {
         std::iter::once(self.symbol).chain(self.variants.iter().copied())
     }
 
-    /// What reports call it.
+    /// Name used in reports.
     pub const fn name(&self) -> &'static str {
         match self.op {
             Op::Tensor if self.device.is_there() => "c10::CachingAllocator",
@@ -229,13 +229,13 @@ impl Function {
 
     /// Whether the ledger needs more of a call than its address and size.
     pub fn is_detailed(&self) -> bool {
-        self.op.is_told()
+        self.op.is_ledger_event()
             || matches!(self.op, Op::HandleRetain | Op::MapHandle)
             || self.extra.iter().any(|value| value.is_there())
     }
 }
 
-/// The function in row `row`, if there is one.
+/// The function in row `row`; `None` beyond the table.
 pub fn function(row: u16) -> Option<&'static Function> {
     FUNCTIONS.get(usize::from(row))
 }
@@ -320,14 +320,14 @@ mod tests {
                     (function.op != Op::StreamDestroy, false, false)
                 }
                 Op::KernelName => (true, true, false),
-                // Who tells of devices has sums, too.
+                // An allocator that reports devices reports totals, too.
                 Op::Tensor => (true, has(function.device), has(function.device)),
                 Op::OutOfMemory => (false, true, true),
                 Op::Copy | Op::CopyBatch => {
                     assert!(has(function.size), "{}", function.symbol);
                     let asynchronous = has(function.stream);
                     assert_eq!(asynchronous, function.is_async, "{}", function.symbol);
-                    let kinds = match function.told {
+                    let kinds = match function.direction {
                         Told::Always(_) | Told::ByAddresses => (false, false),
                         Told::ByKind => (true, false),
                         Told::ByTypes => (true, true),

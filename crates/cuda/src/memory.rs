@@ -1,4 +1,4 @@
-//! Memory calls: what allocates and frees, at both layers.
+//! Functions of both layers that allocate and free memory.
 
 use super::table::row;
 use super::{EXTRA, Function, Layer, MemoryKind, Op, Value};
@@ -19,7 +19,7 @@ const fn memory(layer: Layer, op: Op, kind: MemoryKind, symbol: &'static str) ->
     }
 }
 
-/// Writes the address to argument 0; argument 1 is the size.
+/// Allocates argument 1 bytes and returns the address in argument 0.
 const fn allocates(
     layer: Layer,
     kind: MemoryKind,
@@ -34,7 +34,7 @@ const fn allocates(
     }
 }
 
-/// Argument 0 is what it gives back.
+/// Frees argument 0.
 const fn frees(
     layer: Layer,
     op: Op,
@@ -49,8 +49,8 @@ const fn frees(
     }
 }
 
-/// Allocates rows of a pitch that the call writes to `pitch`. The extra values are the shape that is
-/// asked for: of a call that fails, there is no pitch.
+/// Allocates rows with a pitch that the call returns in `pitch`. The extra values are the requested
+/// shape: a failed call returns no pitch.
 const fn pitched(layer: Layer, symbol: &'static str, pitch: Value, shape: [Value; 3]) -> Function {
     let [_, height, depth] = shape;
     Function {
@@ -63,7 +63,7 @@ const fn pitched(layer: Layer, symbol: &'static str, pitch: Value, shape: [Value
     }
 }
 
-/// Page-locks memory at argument 0.
+/// Page-locks the host memory at argument 0.
 const fn registers(layer: Layer, symbol: &'static str, variants: Variants) -> Function {
     Function {
         variants,
@@ -73,8 +73,8 @@ const fn registers(layer: Layer, symbol: &'static str, variants: Variants) -> Fu
     }
 }
 
-/// On a stream, from the pool of its device or from the pool in an argument. The extra value is
-/// the pool.
+/// Allocates in stream order, from the pool of the stream's device or from the pool in an argument.
+/// The extra value is the pool.
 const fn stream_ordered(
     layer: Layer,
     symbol: &'static str,
@@ -89,7 +89,7 @@ const fn stream_ordered(
     }
 }
 
-/// An array as the runtime describes it; the extra values are those of
+/// Allocates an array with a runtime descriptor; the extra values are those of
 /// [`gpuprobe_engine::arrays::of_runtime`].
 const fn runtime_array(
     symbol: &'static str,
@@ -98,7 +98,7 @@ const fn runtime_array(
     flags: Value,
 ) -> Function {
     let [width, height, depth] = shape;
-    // cudaChannelFormatDesc: four numbers of bits, then what they are.
+    // cudaChannelFormatDesc: bits of the four channels, then their format.
     let (xy, zw, format) = (A1.behind(0), A1.behind(8), A1.behind(16).bits32());
     Function {
         out: A0,
@@ -107,7 +107,7 @@ const fn runtime_array(
     }
 }
 
-/// An array as the driver describes it, by a `CUDA_ARRAY_DESCRIPTOR` or `CUDA_ARRAY3D_DESCRIPTOR`;
+/// Allocates an array with a `CUDA_ARRAY_DESCRIPTOR` or `CUDA_ARRAY3D_DESCRIPTOR` of the driver;
 /// the extra values are those of [`gpuprobe_engine::arrays::of_driver`].
 const fn driver_array(symbol: &'static str, has_depth: bool, levels: Value) -> Function {
     let format = if has_depth { 24 } else { 16 };
@@ -125,12 +125,12 @@ const fn driver_array(symbol: &'static str, has_depth: bool, levels: Value) -> F
     }
 }
 
-/// Opens memory of another process by the 64 bytes at these values.
+/// Opens memory of another process by the 64-byte handle in these values.
 const fn opens(layer: Layer, symbol: &'static str, variants: Variants) -> Function {
     Function {
         variants,
         out: A0,
-        // The bytes are passed by value, on the stack.
+        // The handle is passed by value, on the stack.
         extra: {
             let mut all = [NONE; EXTRA];
             let mut slot = 0;
@@ -144,7 +144,7 @@ const fn opens(layer: Layer, symbol: &'static str, variants: Variants) -> Functi
     }
 }
 
-/// Gets at another process's allocation from a pool, by the 64 bytes behind argument 2.
+/// Imports another process's pool allocation by the 64-byte handle at argument 2.
 const fn imports_pointer(layer: Layer, symbol: &'static str) -> Function {
     Function {
         out: A0,
@@ -161,7 +161,7 @@ const fn imports_pointer(layer: Layer, symbol: &'static str) -> Function {
     }
 }
 
-/// External memory, whose descriptor has the size at offset 24.
+/// Imports external memory; its descriptor has the size at offset 24.
 const fn imports_external(layer: Layer, symbol: &'static str) -> Function {
     Function {
         out: A0,
@@ -170,7 +170,7 @@ const fn imports_external(layer: Layer, symbol: &'static str) -> Function {
     }
 }
 
-/// A part of external memory, whose descriptor has the size at offset 8.
+/// Maps a part of external memory; its descriptor has the size at offset 8.
 const fn maps_external(layer: Layer, symbol: &'static str) -> Function {
     Function {
         out: A0,
@@ -180,7 +180,7 @@ const fn maps_external(layer: Layer, symbol: &'static str) -> Function {
     }
 }
 
-/// External memory as an array: it takes no memory of its own.
+/// Maps external memory as an array, which takes no further memory.
 const fn maps_external_array(layer: Layer, symbol: &'static str) -> Function {
     Function {
         out: A0,
@@ -198,7 +198,7 @@ const fn extra<const N: usize>(values: &[Value; N]) -> [Value; EXTRA] {
     all
 }
 
-/// `cudaExtent`, by value in the first stack slots.
+/// `cudaExtent`, passed by value in the first stack slots.
 const EXTENT: [Value; 3] = [Value::stack(0), Value::stack(1), Value::stack(2)];
 const RUNTIME: Layer = Layer::Runtime;
 const DRIVER: Layer = Layer::Driver;
@@ -213,7 +213,7 @@ pub(super) const MEMORY: &[Function] = &[
     pitched(DRIVER, "cuMemAllocPitch_v2", A1, [A2, A3, NONE]),
     allocates(RUNTIME, Managed, "cudaMallocManaged", &[]),
     allocates(DRIVER, Managed, "cuMemAllocManaged", &[]),
-    // Host memory.
+    // Total of host memory.
     allocates(RUNTIME, Pinned, "cudaMallocHost", &[]),
     allocates(RUNTIME, Pinned, "cudaHostAlloc", &[]),
     frees(RUNTIME, Op::Free, Pinned, "cudaFreeHost", &[]),
@@ -240,7 +240,7 @@ pub(super) const MEMORY: &[Function] = &[
     driver_array("cuMipmappedArrayCreate", true, A2.bits32()),
     frees(DRIVER, Op::Free, Array, "cuArrayDestroy", &[]),
     frees(DRIVER, Op::Free, Array, "cuMipmappedArrayDestroy", &[]),
-    // Stream-ordered.
+    // Stream-ordered memory.
     stream_ordered(
         RUNTIME,
         "cudaMallocAsync",
@@ -289,8 +289,8 @@ pub(super) const MEMORY: &[Function] = &[
             &["cuMemFreeAsync_ptsz"],
         )
     },
-    // Virtual memory management, which only the driver has. Of `CUmemAllocationProp`, the type of
-    // the location is at offset 8 and its number at 12.
+    // Virtual memory management, which only the driver has. `CUmemAllocationProp` has the location
+    // type at offset 8 and the location number at 12.
     Function {
         device: A2.behind(12).bits32(),
         extra: extra(&[A2.behind(8).bits32()]),
@@ -336,7 +336,7 @@ pub(super) const MEMORY: &[Function] = &[
         out: A0,
         ..memory(DRIVER, Op::HandleOther, Imported, "cuMulticastCreate")
     },
-    // Other processes' and other APIs'.
+    // Memory of other processes and other APIs.
     opens(RUNTIME, "cudaIpcOpenMemHandle", &[]),
     frees(
         RUNTIME,

@@ -1,85 +1,86 @@
-//! Kinds of memory.
+//! Memory kinds and sets of them.
 
 use std::fmt;
 
-/// The kind of memory that a function hands out or takes back.
+/// Kind of the memory that a function allocates or frees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[repr(u8)]
 pub enum MemoryKind {
-    /// Plain device memory.
+    /// Linear device memory without padding.
     Device,
-    /// Device memory whose rows are padded to a pitch.
+    /// Device memory with rows padded to a pitch.
     Pitched,
-    /// CUDA arrays, mipmapped ones too. Their size is computed from their descriptor.
+    /// CUDA arrays, including mipmapped ones. Their size is computed from the descriptor.
     Array,
-    /// Memory that moves between host and GPU.
+    /// Managed (unified) memory, which migrates between host and GPU.
     Managed,
-    /// Page-locked host memory.
+    /// Pinned host memory, allocated by CUDA.
     Pinned,
-    /// The program's own host memory, page-locked.
+    /// The program's own host memory, page-locked by CUDA.
     Registered,
     /// Stream-ordered memory, from a pool.
     Async,
-    /// Physical memory of the virtual memory management.
+    /// Physical memory of the virtual memory management API.
     Vmm,
-    /// Variables of modules.
+    /// Static variables of modules.
     Static,
-    /// Memory that nodes of graphs allocate.
+    /// Memory of allocation nodes of graphs.
     Graph,
-    /// Another process's or API's memory.
+    /// Memory of another process or API.
     Imported,
-    /// Pageable memory of the host. Only exports of Nsight Systems have it.
+    /// Pageable host memory. Only nsys exports have it.
     #[cfg_attr(feature = "clap", value(skip))]
     Pageable,
-    /// Managed variables of modules. Only exports have it; to us, they are [`Self::Static`].
+    /// Managed variables of modules. Only nsys exports have this kind; traced ones are
+    /// [`Self::Static`].
     #[cfg_attr(feature = "clap", value(skip))]
     ManagedStatic,
-    /// A kind that an export does not tell.
+    /// Unknown kind in an nsys export.
     #[cfg_attr(feature = "clap", value(skip))]
     Unknown,
-    /// A block of a framework's allocator, which is inside of memory of another kind.
+    /// A block of a framework's caching allocator, within memory of another kind.
     #[cfg_attr(feature = "clap", value(skip))]
     Tensor,
 }
 
-/// To which sum memory of a kind belongs.
+/// Total to which memory is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Belongs {
-    /// It takes memory of a GPU.
+    /// Total of GPU memory.
     Gpu,
-    /// It takes memory of the host.
+    /// Total of host memory.
     Host,
-    /// Another process or API has it: not counted again.
+    /// Memory of another process or API, which is counted there.
     Elsewhere,
 }
 
-/// What an address of memory is: addresses of different spaces have nothing to do with each
-/// other.
+/// Address space of an allocation's address or handle: equal numbers in different spaces are
+/// different allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Space {
-    /// An address at the device, freed as such.
+    /// Addresses of device memory.
     Device,
-    /// Page-locked memory of the driver's.
+    /// Pinned host memory allocated by the driver.
     Pinned,
-    /// Page-locked memory of the program's.
+    /// Host memory allocated by the program and registered.
     Registered,
-    /// A handle of an array.
+    /// Handles of CUDA arrays.
     Arrays,
-    /// A number that we gave to physical memory.
+    /// Numbers that gpuprobe gives to physical allocations.
     Physical,
-    /// An address that was opened by a name from another process.
+    /// Addresses of memory opened through another process's share handle.
     Shared,
-    /// A variable.
+    /// Addresses of module variables.
     Variables,
 }
 
 impl MemoryKind {
-    /// Number of kinds.
+    /// Number of memory kinds.
     pub const COUNT: usize = 15;
 
-    /// Every kind, in the order of reports.
+    /// All kinds, in the order of reports.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Device,
         Self::Pitched,
@@ -98,8 +99,8 @@ impl MemoryKind {
         Self::Tensor,
     ];
 
-    /// Whether the functions that we trace hand it out. The others only exports have, and tensors are no
-    /// memory of their own.
+    /// Whether traced functions allocate the kind. The other kinds occur only in exports, or are
+    /// tensors, which are parts of other allocations.
     pub const fn is_traced(self) -> bool {
         !matches!(
             self,
@@ -107,7 +108,7 @@ impl MemoryKind {
         )
     }
 
-    /// The name in reports.
+    /// Name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
@@ -128,7 +129,7 @@ impl MemoryKind {
         }
     }
 
-    /// The sum that it belongs to, unless a handle or a pool says that it is the host's.
+    /// Total to which the kind is added, unless a handle or a pool places it in host memory.
     pub const fn belongs(self) -> Belongs {
         match self {
             Self::Pinned | Self::Registered | Self::Pageable => Belongs::Host,
@@ -137,7 +138,7 @@ impl MemoryKind {
         }
     }
 
-    /// What its addresses are, as far as its functions alone tell.
+    /// Address space of the kind, as far as the function determines it.
     pub const fn space(self) -> Space {
         match self {
             Self::Pinned => Space::Pinned,
@@ -150,18 +151,18 @@ impl MemoryKind {
         }
     }
 
-    /// Whether its addresses are always those of a device's own memory.
+    /// Whether its addresses are always device memory.
     pub const fn is_at_device(self) -> bool {
         matches!(self, Self::Device | Self::Pitched | Self::Async)
     }
 
-    /// Whether it goes when the context ends in which it was made. What comes from pools, and
-    /// physical memory, stays: seen with driver 580.
+    /// Whether it is freed when its context is destroyed. Pool allocations and physical memory
+    /// remain (observed with driver 580).
     pub const fn ends_with_context(self) -> bool {
         !matches!(self, Self::Async | Self::Vmm | Self::Graph)
     }
 
-    /// Whether its size is computed from a descriptor: the driver may take more.
+    /// Whether its size is computed from a descriptor; the driver may allocate more.
     pub const fn is_computed(self) -> bool {
         matches!(self, Self::Array)
     }
@@ -173,12 +174,12 @@ impl fmt::Display for MemoryKind {
     }
 }
 
-/// A set of kinds.
+/// Set of [`MemoryKind`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KindSet(u16);
 
 impl KindSet {
-    /// All kinds.
+    /// The set of all kinds.
     pub const ALL: Self = Self((1 << MemoryKind::COUNT) - 1);
 
     /// Whether `kind` is in the set.

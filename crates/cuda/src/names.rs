@@ -1,7 +1,7 @@
-//! Names of functions and devices, as libraries and tools write them.
+//! Normalisation of function names and device UUIDs.
 
-/// The name of a function as its symbol is called: CUPTI's names of the runtime's functions end with
-/// the version in which they came, `_v3020` or `_v11020`.
+/// Removes the version suffix that CUPTI appends to names of runtime functions (`_v3020`,
+/// `_v11020`), which gives the exported symbol.
 pub fn without_version(name: &str) -> &str {
     let rest = name.trim_end_matches(|c: char| c.is_ascii_digit());
     match rest.strip_suffix("_v") {
@@ -10,7 +10,8 @@ pub fn without_version(name: &str) -> &str {
     }
 }
 
-/// The name of a function as users write it: without what CUPTI and the libraries append.
+/// The name of a function as written in source code, without the suffixes of CUPTI and of the
+/// libraries.
 pub fn plain_name(name: &str) -> &str {
     let name = without_version(name);
     name.strip_suffix("_ptsz")
@@ -18,7 +19,7 @@ pub fn plain_name(name: &str) -> &str {
         .unwrap_or(name)
 }
 
-/// A UUID as exports write it; NVML puts `GPU-` in front.
+/// Formats a UUID as in nsys exports; NVML prefixes it with `GPU-`.
 pub fn uuid(bytes: &[u8; 16]) -> String {
     let mut text = String::new();
     for (index, byte) in bytes.iter().enumerate() {
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_what_cupti_adds() {
+    fn version_suffixes_are_removed() {
         for (name, symbol, plain) in [
             ("cudaMalloc_v3020", "cudaMalloc", "cudaMalloc"),
             (
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn uuids_are_as_exports_have_them() {
+    fn uuids_have_the_format_of_exports() {
         let bytes = std::array::from_fn(|index| index as u8 * 17);
         assert_eq!(uuid(&bytes), "00112233-4455-6677-8899-aabbccddeeff");
     }

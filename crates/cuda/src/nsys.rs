@@ -1,65 +1,65 @@
-//! Numbers of CUPTI and of Nsight Systems, and what they are called: in reports, and in the `ENUM_*`
-//! tables of exports.
+//! Enumerations of CUPTI and Nsight Systems, with their names in reports and in the `ENUM_*` tables
+//! of exports.
 
 use crate::Direction;
 
-/// Numbers, and what they are called.
+/// An enumeration of CUPTI or Nsight Systems.
 #[derive(Clone, Copy, Debug)]
 pub struct Enumeration {
-    /// The `ENUM_*` table of exports; empty if they have none.
+    /// Name of the `ENUM_*` table in exports; empty if there is none.
     pub table: &'static str,
-    /// What every [`Value::name`] begins with.
+    /// Common prefix of every [`Value::name`].
     pub prefix: &'static str,
-    /// The first is for numbers that are not known.
+    /// Values; the first stands for unknown numbers.
     pub values: &'static [Value],
 }
 
-/// A number, and what it is called.
+/// A value of an [`Enumeration`].
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
-    /// The number.
+    /// Number in CUPTI and exports.
     pub number: i64,
-    /// The name in exports, without the prefix.
+    /// Name in exports, without the prefix.
     pub name: &'static str,
-    /// The label in exports.
+    /// Label in `ENUM_*` tables.
     pub label: &'static str,
-    /// The name in reports; empty if they have none.
-    pub ours: &'static str,
+    /// Name in reports; empty if it has none.
+    pub report_name: &'static str,
 }
 
 impl Enumeration {
-    /// The value with this number, or the first.
+    /// The value with this number, or the first value.
     pub fn of(&self, number: impl Into<i64>) -> &'static Value {
         let number = number.into();
         let found = self.values.iter().find(|value| value.number == number);
         found.unwrap_or(&self.values[0])
     }
 
-    /// What reports call this number.
+    /// Name of this number in reports.
     pub fn name(&self, number: impl Into<i64>) -> &'static str {
-        self.of(number).ours
+        self.of(number).report_name
     }
 }
 
-/// What `CUDA_GPU_MEMORY_USAGE_EVENTS` calls an allocation.
+/// Name of an allocation in `CUDA_GPU_MEMORY_USAGE_EVENTS`.
 pub const ALLOCATION: &str = "CUDA_DEV_MEM_EVENT_OPR_ALLOCATION";
-/// What it calls a deallocation.
+/// Name of a deallocation in `CUDA_GPU_MEMORY_USAGE_EVENTS`.
 pub const DEALLOCATION: &str = "CUDA_DEV_MEM_EVENT_OPR_DEALLOCATION";
 
 /// Event classes of `CUPTI_ACTIVITY_KIND_RUNTIME`.
 pub mod class {
-    /// A call of the runtime.
+    /// Call of a runtime function.
     pub const RUNTIME: i64 = 0;
-    /// A call of the driver, made directly.
+    /// Direct call of a driver function.
     pub const DRIVER: i64 = 1;
-    /// The same call as another row's, with a call stack.
+    /// Duplicate row of a call, with its call stack.
     pub const BACKTRACE: i64 = 67;
 }
 
-/// A table, its prefix, and of each value the number, name, label and, in brackets, our name.
+/// Table, prefix, and for each value the number, name, label and, in brackets, the name in reports.
 macro_rules! enumeration {
     ($table:literal $prefix:literal
-     $($number:literal $name:literal $label:literal $([$ours:literal])?;)+) => {
+     $($number:literal $name:literal $label:literal $([$report_name:literal])?;)+) => {
         Enumeration {
             table: $table,
             prefix: $prefix,
@@ -67,13 +67,14 @@ macro_rules! enumeration {
                 number: $number,
                 name: $name,
                 label: $label,
-                ours: concat!($($ours)?),
+                report_name: concat!($($report_name)?),
             }),+],
         }
     };
 }
 
-/// `CUpti_ActivityMemcpyKind`, as CUPTI's samples print it, and what exports number beyond it.
+/// `CUpti_ActivityMemcpyKind`, with the names that CUPTI's samples print, and the further numbers
+/// of exports.
 pub const COPY_KINDS: Enumeration = enumeration! { "ENUM_CUDA_MEMCPY_OPER" "CUDA_MEMCPY_KIND_"
     0 "UNKNOWN" "Unknown" ["UNKNOWN"];
     1 "HTOD" "Host-to-Device" ["HtoD"];
@@ -91,7 +92,7 @@ pub const COPY_KINDS: Enumeration = enumeration! { "ENUM_CUDA_MEMCPY_OPER" "CUDA
     13 "UVM_DTOD" "Unified Device-to-Device" ["UNKNOWN"];
 };
 
-/// The directions of [`COPY_KINDS`], by number.
+/// Directions by number of [`COPY_KINDS`].
 const DIRECTIONS: [Direction; 14] = [
     Direction::Unknown,
     Direction::HostToDevice,
@@ -109,7 +110,7 @@ const DIRECTIONS: [Direction; 14] = [
     Direction::UnifiedDeviceToDevice,
 ];
 
-/// The direction of a copy with this number of [`COPY_KINDS`].
+/// The direction for a number of [`COPY_KINDS`].
 pub fn direction(copy_kind: u8) -> Direction {
     let direction = DIRECTIONS.get(usize::from(copy_kind));
     direction.copied().unwrap_or(Direction::Unknown)
@@ -155,7 +156,7 @@ pub const OVERHEADS: Enumeration = enumeration! { "" ""
     0x8_0000 "" "UVM Activity Init" ["UVM activity init"];
 };
 
-/// `CUpti_CallbackDomain`, as far as the collector hands it on.
+/// `CUpti_CallbackDomain`, as far as the collector forwards it.
 pub const DOMAINS: Enumeration = enumeration! { "" ""
     0 "" "" ["unknown"];
     1 "" "" ["driver"];
@@ -163,7 +164,7 @@ pub const DOMAINS: Enumeration = enumeration! { "" ""
     3 "" "" ["internal"];
 };
 
-/// Numbers of [`DOMAINS`].
+/// Constants of [`DOMAINS`].
 pub mod domain {
     /// `CUPTI_CB_DOMAIN_DRIVER_API`.
     pub const DRIVER: u32 = 1;
@@ -188,13 +189,13 @@ pub const OBJECTS: Enumeration = enumeration! { "" ""
     5 "" "stream" ["stream"];
 };
 
-/// Numbers of [`OBJECTS`].
+/// Constants of [`OBJECTS`].
 pub mod object {
     /// `CUPTI_ACTIVITY_OBJECT_THREAD`.
     pub const THREAD: u32 = 2;
 }
 
-/// Those that every recording has, but for `ENUM_CUDA_MEM_KIND`, which is
+/// Enumerations with a table in every recording, except `ENUM_CUDA_MEM_KIND`, which is
 /// [`KINDS`](super::kinds::KINDS).
 pub const ENUMERATIONS: &[Enumeration] = &[
     enumeration! { "ENUM_CUDA_DEV_MEM_EVENT_OPER" "CUDA_DEV_MEM_EVENT_OPR_"

@@ -1,12 +1,12 @@
-//! What functions do.
+//! Operations of traced functions, as the function table names them.
 
 use crate::{MemoryKind, Modes};
 
-/// What a function does. The discriminants are those of `enum gp_op` in `bpf/abi.h`.
+/// Operation of a function. The discriminants are those of `enum gp_op` in `bpf/abi.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Op {
-    /// Never called by a program: proves that probes record.
+    /// Never called by programs: the self-test checks with it that an attached probe fires.
     SelfTest = 1,
     /// Allocates `size` bytes and writes the address to `out`.
     Allocate = 2,
@@ -18,9 +18,9 @@ pub enum Op {
     ContextRetain = 5,
     /// Makes the context `address` current.
     ContextSet = 6,
-    /// Makes the context `address` current, remembering the one below.
+    /// Makes the context `address` current and pushes the previous one.
     ContextPush = 7,
-    /// Makes the context below current.
+    /// Pops the current context.
     ContextPop = 8,
     /// Writes the current context to `out`.
     ContextGet = 9,
@@ -30,110 +30,114 @@ pub enum Op {
     DeviceSet = 11,
     /// Writes the current device to `out`.
     DeviceGet = 12,
-    /// Writes the number of devices that the process can see to `out`.
+    /// Writes the number of visible devices to `out`.
     DeviceCount = 13,
     /// Launches the kernel `address` on `stream`.
     Launch = 14,
     /// Launches the executable graph `address` on `stream`.
     GraphLaunch = 15,
-    /// Begins to capture `stream` into a graph.
+    /// Begins the capture of `stream` into a graph.
     CaptureBegin = 16,
     /// Ends the capture of `stream`.
     CaptureEnd = 17,
     /// Writes the handle of the kernel named `address` to `out`.
     KernelName = 18,
-    /// Unloads a module, after which handles are used again.
+    /// Unloads a module, after which handles may be reused.
     ModuleUnload = 19,
     /// Copies or sets `size` bytes.
     Copy = 20,
     /// Copies as many bytes as an array of sizes adds up to.
     CopyBatch = 21,
-    /// Takes `size` bytes of physical memory and writes a handle of it to `out`.
+    /// Allocates `size` bytes of physical memory and writes a handle to `out`.
     HandleCreate = 22,
     /// Writes a handle of another process's or API's physical memory to `out`.
     HandleImport = 23,
-    /// Writes one more reference to what is mapped at `address` to `out`.
+    /// Writes a new reference to the physical memory mapped at `address` to `out`.
     HandleRetain = 24,
     /// Drops a reference to the handle `address`.
     HandleRelease = 25,
     /// Maps `size` bytes of a handle (the first extra value) from an offset (the second) at
     /// `address`.
     Map = 26,
-    /// Maps `size` bytes of the handle `address` and writes where to `out`.
+    /// Maps `size` bytes of the handle `address` and writes the address to `out`.
     MapHandle = 27,
-    /// Takes away the mappings in `size` bytes from `address`.
+    /// Unmaps `size` bytes at `address`.
     Unmap = 28,
-    /// Reserves `size` bytes of address space and writes where to `out`.
+    /// Reserves `size` bytes of address space and writes the address to `out`.
     Reserve = 29,
-    /// Gives back `size` bytes of address space from `address`.
+    /// Frees `size` bytes of reserved address space at `address`.
     Unreserve = 30,
-    /// Opens the memory that 64 bytes (the extra values) name and writes where it is to `out`.
+    /// Opens the memory of a 64-byte share handle (the extra values) and writes its address to
+    /// `out`.
     ShareOpen = 31,
-    /// Closes what was opened at `address`.
+    /// Closes the shared memory at `address`.
     ShareClose = 32,
-    /// Writes 64 bytes to `out` by which other processes can open what is at `address`.
+    /// Writes a 64-byte share handle of the memory at `address` to `out`.
     ShareExport = 33,
-    /// Writes the address of the variable named `stream` of module `address` to `out`, its size to
-    /// `size`.
+    /// Writes the address of the variable named `stream` of module `address` to `out`, and its size
+    /// to `size`.
     Symbol = 34,
     /// Loads a module and writes it to `out`.
     ModuleLoad = 35,
     /// Destroys the context `address`.
     ContextDestroy = 36,
-    /// Ends the primary context of `device`, or of the current device.
+    /// Resets the primary context of `device`, or of the current device.
     DeviceReset = 37,
-    /// Gives back one reference to the primary context of `device`; the last one ends it.
+    /// Releases one reference to the primary context of `device`; the last one destroys it.
     PrimaryRelease = 38,
-    /// Writes a new pool on `device` to `out`; `stream` is the type of its location, `size` that of
-    /// its memory.
+    /// Writes a new pool on `device` to `out`; `stream` is the location type, `size` the memory
+    /// type.
     PoolCreate = 39,
-    /// Destroys the pool `address`, once nothing is allocated from it.
+    /// Destroys the pool `address` once all its allocations are freed.
     PoolDestroy = 40,
-    /// The pool `address` gives back what it does not use, down to `size` bytes.
+    /// Trims the pool `address`: unused memory is released, down to `size` bytes.
     PoolTrim = 41,
     /// Writes the value of attribute `stream` of the pool `address` to `out`.
     PoolAttribute = 42,
-    /// Writes a pool of `device` to `out`; `stream` and `size` are as for a new one.
+    /// Writes a pool of `device` to `out`; `stream` and `size` are as in [`Self::PoolCreate`].
     PoolOfDevice = 43,
-    /// Makes the pool `address` that of `device`; `stream` and `size` are as for a new one.
+    /// Makes `address` the current pool of `device`; `stream` and `size` are as in
+    /// [`Self::PoolCreate`].
     PoolSet = 44,
-    /// Adds a node to the graph `address` that allocates `size` bytes, and writes where to `out`.
+    /// Adds a node that allocates `size` bytes to the graph `address`, and writes the address to
+    /// `out`.
     GraphAllocate = 45,
-    /// Adds a node to the graph `address` that frees `stream`.
+    /// Adds a node that frees `stream` to the graph `address`.
     GraphFree = 46,
-    /// Adds a node of type `size` to the graph `address`; `stream` and `out` are as its parameters
-    /// have them.
+    /// Adds a node of type `size` to the graph `address`; `stream` and `out` are read from its
+    /// parameters.
     GraphNode = 47,
-    /// Writes an executable form of the graph `address` to `out`.
+    /// Instantiates the graph `address` and writes the executable graph to `out`.
     GraphBuild = 48,
     /// Destroys the graph `address`, executable or not.
     GraphDestroy = 49,
     /// Loads a library, which belongs to no context, and writes it to `out`.
     LibraryLoad = 50,
-    /// Writes a handle to `out` that is mapped and released like memory, but is none.
+    /// Writes a handle to `out` that is mapped and released like memory but holds none.
     HandleOther = 51,
     /// Records the event `address` on `stream`.
     EventRecord = 52,
-    /// Lets `stream` wait for the event `address`: it joins a capture by that.
+    /// Makes `stream` wait for the event `address`, by which it may join a capture.
     StreamWait = 53,
     /// Destroys `stream`.
     StreamDestroy = 54,
-    /// A framework's allocator has handed out `size` bytes at `address`, or taken them back if that is
-    /// negative; `out` are allocated on `device` then, and `stream` are held. One that does not tell of
-    /// devices says by the length of a name, `stream`, what it has done. Seen at entry only.
+    /// A framework's allocator has allocated `size` bytes at `address` (freed them if `size` is
+    /// negative); `out` bytes are then allocated on `device` and `stream` bytes reserved. An
+    /// allocator without a device distinguishes the two by the length of a name, `stream`. Entry
+    /// probe only.
     Tensor = 55,
-    /// A framework's allocator gives up on `size` bytes of `device`, after its retries: `out` are
-    /// allocated there then, and `stream` are held. Seen at entry only.
+    /// A framework's allocator raises an out-of-memory error for `size` bytes on `device`, after
+    /// its retries; `out` bytes are allocated there and `stream` bytes reserved. Entry probe only.
     OutOfMemory = 56,
 }
 
 impl Op {
-    /// Whether it is a memory call: of nested ones, the outermost counts.
+    /// Whether it is a memory call: of nested ones, the outermost is recorded.
     pub const fn is_memory(self) -> bool {
         self.allocates() || self.frees() || self.is_about_mappings()
     }
 
-    /// Whether it hands out memory, or a handle of memory.
+    /// Whether it allocates memory or a handle of memory.
     pub const fn allocates(self) -> bool {
         matches!(
             self,
@@ -141,12 +145,12 @@ impl Op {
         )
     }
 
-    /// Whether it is what a framework's allocator says of itself.
+    /// Whether it is a profiler hook of a framework's allocator.
     pub const fn is_of_framework(self) -> bool {
         matches!(self, Self::Tensor | Self::OutOfMemory)
     }
 
-    /// Whether it gives memory back, or a reference to it.
+    /// Whether it frees memory or releases a reference to it.
     pub const fn frees(self) -> bool {
         matches!(self, Self::Free | Self::HandleRelease | Self::ShareClose)
     }
@@ -163,8 +167,8 @@ impl Op {
         )
     }
 
-    /// Whether the ledger is told of it although it is no memory call.
-    pub const fn is_told(self) -> bool {
+    /// Whether the ledger needs the call although it is not a memory call.
+    pub const fn is_ledger_event(self) -> bool {
         matches!(
             self,
             Self::ContextCreate
@@ -195,17 +199,17 @@ impl Op {
         )
     }
 
-    /// Whether calls launch something: they are counted, at entry, in the kernel.
+    /// Whether it is a launch, which is counted in the kernel at entry.
     pub const fn is_launch(self) -> bool {
         matches!(self, Self::Launch | Self::GraphLaunch)
     }
 
-    /// Whether calls move or set memory.
+    /// Whether it is a copy or memset.
     pub const fn is_copy(self) -> bool {
         matches!(self, Self::Copy | Self::CopyBatch)
     }
 
-    /// Whether calls only ask which context or device is current. Frameworks ask all the time.
+    /// Whether it only queries the current context or device. Frameworks call these very often.
     pub const fn is_device_query(self) -> bool {
         matches!(
             self,
@@ -213,8 +217,8 @@ impl Op {
         )
     }
 
-    /// Whether calls tell which device a thread is on, or a context.
-    pub const fn is_about_devices(self) -> bool {
+    /// Whether it sets or reports the current device or context of a thread.
+    pub const fn is_context_call(self) -> bool {
         matches!(
             self,
             Self::ContextCreate
@@ -230,34 +234,34 @@ impl Op {
         )
     }
 
-    /// Whether calls tell which streams are captured. They are seen at entry only.
-    pub const fn is_about_streams(self) -> bool {
+    /// Whether it affects stream capture. Entry probe only.
+    pub const fn is_capture_call(self) -> bool {
         matches!(
             self,
             Self::EventRecord | Self::StreamWait | Self::StreamDestroy
         )
     }
 
-    /// Whether calls can be so frequent that they are probed at one layer only.
+    /// Whether calls can be so frequent that only one layer is probed.
     pub const fn is_hot(self) -> bool {
         self.is_launch() || self.is_copy()
     }
 
-    /// Whether `modes` need calls of this kind, of memory of this kind.
+    /// Whether `modes` need this operation on memory of this kind.
     pub const fn is_needed_by(self, modes: Modes, kind: MemoryKind) -> bool {
         if self.is_of_framework() {
             return modes.memleak;
         }
-        if self.is_about_streams() {
+        if self.is_capture_call() {
             return modes.memleak || modes.cudatrace || modes.bandwidth_util;
         }
-        let for_ledger = self.is_about_devices() || self.is_memory() || self.is_told();
+        let for_ledger = self.is_context_call() || self.is_memory() || self.is_ledger_event();
         if modes.memleak && (for_ledger || matches!(self, Self::CaptureBegin)) {
             return true;
         }
         match self {
-            // Where memory is, and on which device, tells the direction of copies.
-            _ if self.is_about_devices() => modes.bandwidth_util,
+            // The kind and device of memory determine the direction of copies.
+            _ if self.is_context_call() => modes.bandwidth_util,
             Self::Allocate | Self::Free => modes.bandwidth_util && kind.is_at_device(),
             Self::Launch | Self::GraphLaunch | Self::KernelName | Self::ModuleUnload => {
                 modes.cudatrace

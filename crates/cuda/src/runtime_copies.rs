@@ -1,9 +1,9 @@
-//! Copies and memory sets of the runtime.
+//! Copy and memset functions of the runtime.
 
 use super::copies::{A0, A1, A2, A3, A4, A5, Moves, NONE, copy, set};
 use super::{Direction, Function, Layer, Told, Value};
 
-/// A copy of the runtime with a `cudaMemcpyKind`.
+/// A copy function with a `cudaMemcpyKind`.
 const fn runtime(
     symbol: &'static str,
     variants: &'static [&'static str],
@@ -24,7 +24,7 @@ const fn runtime(
     }
 }
 
-/// A two-dimensional copy of the runtime.
+/// A two-dimensional copy function with a `cudaMemcpyKind`.
 const fn runtime_2d(
     symbol: &'static str,
     variants: &'static [&'static str],
@@ -49,8 +49,8 @@ const fn runtime_set(
     set(Layer::Runtime, symbol, variants, 1, size, height, stream)
 }
 
-/// A copy described by a `cudaMemcpy3DParms`. Between pointers its width is in bytes; with an array
-/// it is in elements.
+/// A copy function with a `cudaMemcpy3DParms`. Between pointers its width is in bytes; with an
+/// array it is in elements.
 const fn runtime_3d(
     symbol: &'static str,
     variants: &'static [&'static str],

@@ -1,7 +1,7 @@
-//! The table. Argument positions are those of NVIDIA's `cuda.h` and `cuda_runtime_api.h`, CUDA
-//! 11.8 to 13, on x86-64 System V; they never differ between these versions for the rows here.
-//! The driver's un-suffixed legacy names with 32-bit sizes (`cuMemAlloc`, `cuMemFree`) are left
-//! out: their arguments are not those of the `_v2` forms.
+//! The function table. Argument positions are those of NVIDIA's `cuda.h` and `cuda_runtime_api.h`,
+//! CUDA 11.8 to 13, on x86-64 System V; they are equal in these versions for all rows. The driver's
+//! unversioned legacy functions with 32-bit sizes (`cuMemAlloc`, `cuMemFree`) are not traced: their
+//! arguments differ from the `_v2` functions.
 
 use super::contexts::CONTEXTS;
 use super::copies::DRIVER_COPIES;
@@ -32,7 +32,7 @@ pub(super) const fn row(layer: Layer, op: Op, symbol: &'static str) -> Function 
         unless: [NONE, NONE],
         scale: 1,
         shape: Shape::None,
-        told: Told::Always(Direction::Unknown),
+        direction: Told::Always(Direction::Unknown),
         is_async: false,
         size_at_return: false,
         named: false,
@@ -49,7 +49,7 @@ pub(super) const fn driver(op: Op, symbol: &'static str) -> Function {
     row(Layer::Driver, op, symbol)
 }
 
-/// The row of the self-test, which stands in no CUDA library.
+/// Row of the self-test function, which no CUDA library exports.
 pub const SELF_TEST_ROW: u16 = 0;
 
 const SELF_TEST: &[Function] = &[driver(Op::SelfTest, "gpuprobe_self_test")];
@@ -89,5 +89,5 @@ static ALL: [Function; COUNT] = {
     all
 };
 
-/// Every traced function; a function's row is its index.
+/// All traced functions; the row of a function is its index.
 pub static FUNCTIONS: &[Function] = &ALL;

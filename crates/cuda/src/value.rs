@@ -1,6 +1,6 @@
-//! Where the kernel side finds a value at function entry.
+//! Location of argument values at function entry.
 
-/// Where a value is at function entry. The discriminants are those of `enum gp_place`.
+/// Place of a value at function entry. The discriminants are those of `enum gp_place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Place {
@@ -12,35 +12,35 @@ pub enum Place {
     Stack = 2,
 }
 
-/// What to do with what is in the place. The discriminants are those of `enum gp_access`.
+/// Interpretation of a place's content. The discriminants are those of `enum gp_access`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Access {
-    /// It is the value.
+    /// The content is the value.
     Plain = 0,
-    /// It is a pointer; the value is read from memory at an offset behind it.
+    /// The content is a pointer; the value is read from memory at an offset from it.
     Behind = 1,
-    /// It is a pointer; the value is a pointer at an offset behind it.
+    /// The content is a pointer; the value is the pointer plus an offset.
     Plus = 2,
 }
 
-/// A value that the kernel side reads at function entry.
+/// A value that the BPF side reads at function entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// Where it is.
+    /// Register, stack slot, or none.
     pub place: Place,
-    /// Which register or slot.
+    /// Number of the register or slot.
     pub index: u8,
     /// 32 or 64: the upper half of a 32-bit argument is undefined.
     pub bits: u8,
-    /// What to do with what is there.
+    /// Interpretation of the content.
     pub access: Access,
-    /// The offset for that, in bytes.
+    /// Offset for [`Access::Behind`] and [`Access::Plus`], bytes.
     pub offset: u32,
 }
 
 impl Value {
-    /// No value.
+    /// A value that the function does not have.
     pub const NONE: Self = Self {
         place: Place::None,
         index: 0,
@@ -65,7 +65,7 @@ impl Value {
         Self::argument(index).bits32()
     }
 
-    /// The same place, where only the lower 32 bits count.
+    /// The same value, truncated to its lower 32 bits.
     pub const fn bits32(self) -> Self {
         Self { bits: 32, ..self }
     }
@@ -78,7 +78,7 @@ impl Value {
         }
     }
 
-    /// The value `offset` bytes behind the pointer that `self` describes.
+    /// The value in memory `offset` bytes from the pointer that `self` describes.
     pub const fn behind(self, offset: u32) -> Self {
         Self {
             access: Access::Behind,
@@ -87,7 +87,7 @@ impl Value {
         }
     }
 
-    /// The address `offset` bytes behind the pointer that `self` describes.
+    /// The address `offset` bytes from the pointer that `self` describes.
     pub const fn plus(self, offset: u32) -> Self {
         Self {
             access: Access::Plus,

@@ -340,7 +340,9 @@ impl Process {
                 }
             }
             Op::DeviceReset => self.reset(call.device, call.end_ns),
-            Op::DeviceCount => self.identity.sees((call.out() & 0xffff_ffff) as usize),
+            Op::DeviceCount => self
+                .identity
+                .set_device_count((call.out() & 0xffff_ffff) as usize),
             Op::PrimaryRelease => {
                 let last = call.device.is_some_and(|d| self.contexts.release(d));
                 // What was retained before we came is not known.

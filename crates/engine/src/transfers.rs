@@ -321,7 +321,7 @@ impl<P: Fn(u32, u64) -> Option<Whereabouts>> Addresses<'_, P> {
             ..
         } = *self.copy;
         let by_addresses = || between(self.find(source), self.find(destination));
-        let told = match self.copy.function.told {
+        let told = match self.copy.function.direction {
             Told::Always(direction) => direction,
             Told::ByAddresses => by_addresses(),
             // cudaMemcpyKind

@@ -1,10 +1,10 @@
-//! The kernel side's clock in wall-clock terms.
+//! Conversion of `CLOCK_MONOTONIC` to wall-clock time.
 
 use chrono::{DateTime, Duration, FixedOffset, Local, SecondsFormat};
 use nix::time::{ClockId, clock_gettime};
 
-/// Maps `CLOCK_MONOTONIC` nanoseconds, which every record carries, onto local time. Taken once,
-/// so that an event keeps its time in every report even if the wall clock is stepped.
+/// Maps `CLOCK_MONOTONIC` nanoseconds, the time of every record, to local time. Both clocks are
+/// read once, so that an event has the same time in every report even if the wall clock is stepped.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     wall: DateTime<FixedOffset>,
@@ -20,17 +20,17 @@ impl Clock {
         }
     }
 
-    /// A clock that was read at `monotonic_ns`, when it was `wall`.
+    /// Builds a clock from an earlier reading: `wall` is the local time at `monotonic_ns`.
     pub fn at(wall: DateTime<FixedOffset>, monotonic_ns: i64) -> Self {
         Self { wall, monotonic_ns }
     }
 
-    /// When the clock was read, `CLOCK_MONOTONIC` nanoseconds.
+    /// `CLOCK_MONOTONIC` nanoseconds at which the clocks were read.
     pub fn monotonic_ns(&self) -> u64 {
         u64::try_from(self.monotonic_ns).unwrap_or(0)
     }
 
-    /// The local time at `monotonic_ns`.
+    /// Converts `CLOCK_MONOTONIC` nanoseconds to local time.
     pub fn wall(&self, monotonic_ns: u64) -> DateTime<FixedOffset> {
         let monotonic_ns = i64::try_from(monotonic_ns).unwrap_or(i64::MAX);
         let distance = Duration::nanoseconds(monotonic_ns.saturating_sub(self.monotonic_ns));
@@ -38,12 +38,12 @@ impl Clock {
     }
 }
 
-/// `CLOCK_MONOTONIC` nanoseconds.
+/// The current `CLOCK_MONOTONIC` time, nanoseconds.
 pub fn monotonic_ns() -> u64 {
     u64::try_from(read_ns(ClockId::CLOCK_MONOTONIC)).unwrap_or(0)
 }
 
-/// `CLOCK_BOOTTIME` nanoseconds, which start times of processes are in.
+/// The current `CLOCK_BOOTTIME` time, nanoseconds; process start times are on this clock.
 pub fn boot_ns() -> u64 {
     u64::try_from(read_ns(ClockId::CLOCK_BOOTTIME)).unwrap_or(0)
 }
@@ -52,12 +52,12 @@ fn read_ns(clock: ClockId) -> i64 {
     clock_gettime(clock).map_or(0, |t| t.tv_sec() * 1_000_000_000 + t.tv_nsec())
 }
 
-/// Local time with offset, to the second: the time of a report.
+/// Formats local time with its offset, to the second: the time of a report.
 pub fn rfc3339_seconds(time: &DateTime<FixedOffset>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, false)
 }
 
-/// Local time with offset, to the microsecond: the time of an event.
+/// Formats local time with its offset, to the microsecond: the time of an event.
 pub fn rfc3339_micros(time: &DateTime<FixedOffset>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Micros, false)
 }

@@ -1,4 +1,4 @@
-//! Bytes from the kernel side become typed events here, and only here.
+//! Typed events, decoded from the records of the BPF side here and nowhere else.
 
 mod decode;
 mod launch;
@@ -19,234 +19,237 @@ pub use crate::abi::CONTEXT_UNKNOWN;
 pub use decode::text;
 pub use launch::Launch;
 
-/// CUDA knows no more than a few dozen devices; anything beyond is no device index.
+/// Upper limit of a valid device index; CUDA supports at most a few dozen devices.
 pub const MAX_DEVICES: u16 = 240;
 
-/// Something that happened in a traced process, in the order in which it happened.
+/// An event of a traced process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A memory call has returned.
+    /// A memory call, at its return.
     Call(Call),
-    /// A framework's allocator has handed out memory or taken it back.
+    /// An allocation or free by a framework's caching allocator.
     Tensor(Tensor),
-    /// What was asked for, of a tensor that was handed out just before.
+    /// The requested size and stream of a tensor that was allocated just before.
     Request(Request),
-    /// A framework's allocator has given up on a request.
+    /// An out-of-memory error of a framework's caching allocator.
     OutOfMemory(OutOfMemory),
-    /// A process is seen for the first time, or its name changed.
+    /// A process is first seen, or was renamed.
     Process(Task),
-    /// A thread is seen for the first time, or its name changed.
+    /// A thread is first seen, or was renamed.
     Thread(Task),
-    /// A thread has ended.
+    /// A thread has exited.
     ThreadExit(Task),
-    /// A process has ended.
+    /// A process has exited.
     Exit(Task),
-    /// A process runs a new program; the memory of the old one is gone.
+    /// A process has executed a new program, which frees the memory of the old one.
     Exec(Task),
-    /// What a kernel is called.
+    /// The name of a kernel.
     Kernel(Kernel),
-    /// A launch has returned; it has been counted already.
+    /// A single launch, at its return; the launch counters include it.
     Launch(Launch),
-    /// A copy has returned.
+    /// A copy or memset, at its return.
     Copy(Copy),
-    /// What the GPU did, as CUPTI has told: what one batch of a process said.
+    /// One batch of GPU activity from CUPTI.
     Activity(Batch),
 }
 
-/// What a kernel is called: from its first launch, or because the program asked for it.
+/// The name of a kernel, taken at its first launch or when the program looked it up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Process id.
+    /// Process id in the initial PID namespace.
     pub pid: u32,
-    /// Which kernel.
+    /// Key of the launch counters.
     pub key: RawLaunchKey,
-    /// The program gave the name; else it was found through the handle.
+    /// The program passed the name; otherwise it was found through the handle.
     pub given: bool,
-    /// The name, if there is one; invalid UTF-8 is replaced.
+    /// Name of the kernel, if known; invalid UTF-8 is replaced.
     pub name: Option<String>,
-    /// Blocks of the first launch.
+    /// Grid size of the first launch, blocks.
     pub grid: [u32; 3],
-    /// Threads per block of the first launch.
+    /// Block size of the first launch, threads.
     pub block: [u32; 3],
 }
 
-/// A copy or a memory set that has returned.
+/// A copy or memset call, at its return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
     /// Row of the function table.
     pub row: u16,
-    /// That row.
+    /// The function in that row.
     pub function: &'static Function,
     /// 0 or a CUDA error code.
     pub result: i32,
-    /// Process id.
+    /// Process id in the initial PID namespace.
     pub pid: u32,
-    /// Thread id.
+    /// Thread id in the initial PID namespace.
     pub tid: u32,
-    /// Entry, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of function entry, `CLOCK_MONOTONIC` nanoseconds.
     pub start_ns: u64,
-    /// Return, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of function return, `CLOCK_MONOTONIC` nanoseconds.
     pub end_ns: u64,
-    /// Bytes moved or set.
+    /// Bytes copied or set.
     pub bytes: u64,
-    /// Address written to.
+    /// Address that is written to.
     pub destination: u64,
-    /// Address read from.
+    /// Source address; 0 for a memset.
     pub source: u64,
-    /// `cudaMemcpyKind`, or the `CUmemorytype` of the source, as the function has it.
+    /// `cudaMemcpyKind`, or the `CUmemorytype` of the source, depending on the function.
     pub kind: i32,
-    /// The `CUmemorytype` of the destination, if the function has it.
+    /// `CUmemorytype` of the destination, if the function has one.
     pub destination_type: u16,
-    /// It went into a graph instead of to the GPU.
+    /// The copy was captured into a graph.
     pub captured: bool,
 }
 
-/// An outermost memory call that has returned, or another that the ledger must know.
+/// An outermost memory call at its return, or a nested one that the ledger needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Row of the function table.
     pub row: u16,
-    /// That row.
+    /// The function in that row.
     pub function: &'static Function,
     /// 0 or a CUDA error code.
     pub result: i32,
-    /// Process id.
+    /// Process id in the initial PID namespace.
     pub pid: u32,
-    /// Thread id.
+    /// Thread id in the initial PID namespace.
     pub tid: u32,
-    /// Entry, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of function entry, `CLOCK_MONOTONIC` nanoseconds.
     pub start_ns: u64,
-    /// Return, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of function return, `CLOCK_MONOTONIC` nanoseconds.
     pub end_ns: u64,
-    /// Address, handle or context that was handed out or in.
+    /// Address, handle or context that the call returned or was passed.
     pub address: u64,
-    /// Bytes asked for; 0 for a free.
+    /// Requested bytes; 0 for a free.
     pub size_bytes: u64,
-    /// Device index as CUDA numbers it in that process, if known.
+    /// Device index as numbered by CUDA in the process, if known.
     pub device: Option<u16>,
-    /// Number of the context that it was made in or is about: 0 for a primary context,
-    /// [`CONTEXT_UNKNOWN`] if that is not known. Of what was captured, and of the end of a capture,
-    /// the number of the capture.
+    /// Number of the context that the call ran in or is about: 0 for a primary context,
+    /// [`CONTEXT_UNKNOWN`] if unknown. For captured calls and the end of a capture, the number of
+    /// the capture.
     pub context: u16,
-    /// It went into a graph: nothing was allocated or freed.
+    /// The call was captured into a graph: nothing was allocated or freed.
     pub captured: bool,
-    /// Names its call stack within the process; 0 if that was not taken.
+    /// Stack id within the process; 0 if no stack was taken.
     pub stack: u64,
-    /// What only few functions have.
+    /// Values that only a few functions have.
     pub detail: Option<Box<Detail>>,
 }
 
-/// What only few functions have; the table says what it means.
+/// Values of a call that only a few functions have; the function table gives their meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
-    /// What the call wrote to [`Function::out`].
+    /// Value that the call wrote to the location of [`Function::out`].
     pub out: u64,
-    /// [`Function::stream`].
+    /// Stream handle, see [`Function::stream`].
     pub stream: u64,
-    /// [`Function::extra`], or the bytes at [`Function::out`].
+    /// Arguments listed in [`Function::extra`], or further bytes at the location of
+    /// [`Function::out`].
     pub values: [u64; EXTRA],
-    /// The name of a variable; invalid UTF-8 is replaced.
+    /// Name of a variable; invalid UTF-8 is replaced.
     pub name: Option<String>,
 }
 
-/// A block that a framework's allocator has handed out or taken back, within memory that it has from
-/// CUDA.
+/// An allocation or free of a block by a framework's caching allocator, within memory that it has
+/// reserved from CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tensor {
     /// Row of the function table.
     pub row: u16,
-    /// Process id.
+    /// Process id in the initial PID namespace.
     pub pid: u32,
-    /// Thread id.
+    /// Thread id in the initial PID namespace.
     pub tid: u32,
-    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of the event, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
-    /// Where it is.
+    /// Device address of the block.
     pub address: u64,
-    /// Bytes, as rounded up by the allocator.
+    /// Size of the block, bytes, as rounded up by the allocator.
     pub bytes: u64,
-    /// It was taken back.
+    /// The event is a free.
     pub is_free: bool,
-    /// Bytes that are handed out on the device after that, as the allocator says.
+    /// Bytes allocated on the device after the event, as the allocator reports.
     pub allocated_bytes: u64,
-    /// Bytes that it has from CUDA for that, as it says.
+    /// Bytes reserved from CUDA, as the allocator reports.
     pub reserved_bytes: u64,
-    /// Device index as CUDA numbers it in that process, if the allocator says; and with it, its sums.
+    /// Device index as numbered by CUDA in the process; `None` if the allocator does not report it,
+    /// in which case its totals are meaningless too.
     pub device: Option<u16>,
-    /// Names its call stack within the process; 0 if that was not taken.
+    /// Stack id within the process; 0 if no stack was taken.
     pub stack: u64,
 }
 
-/// A request that a framework's allocator has given up on, after its retries.
+/// A request for which a framework's allocator has raised an out-of-memory error, after its
+/// retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// Row of the function table.
     pub row: u16,
-    /// Process id.
+    /// Process id in the initial PID namespace.
     pub pid: u32,
-    /// Thread id.
+    /// Thread id in the initial PID namespace.
     pub tid: u32,
-    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of the event, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
-    /// Bytes that were asked for, as rounded up by the allocator.
+    /// Requested bytes, as rounded up by the allocator.
     pub bytes: u64,
-    /// Bytes that it has handed out on the device, as it says.
+    /// Bytes allocated on the device, as the allocator reports.
     pub allocated_bytes: u64,
-    /// Bytes that it has from CUDA for that, as it says.
+    /// Bytes reserved from CUDA, as the allocator reports.
     pub reserved_bytes: u64,
-    /// Device index as CUDA numbers it in that process.
+    /// Device index as numbered by CUDA in the process.
     pub device: u16,
-    /// Names its call stack within the process; 0 if that was not taken.
+    /// Stack id within the process; 0 if no stack was taken.
     pub stack: u64,
 }
 
-/// What was asked for, of a tensor that was handed out just before.
+/// The requested size and stream of a tensor that was allocated just before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Process id.
+    /// Process id in the initial PID namespace.
     pub pid: u32,
-    /// Where the tensor is.
+    /// Device address of the tensor.
     pub address: u64,
-    /// Bytes that were asked for.
+    /// Size that the program requested, bytes.
     pub bytes: u64,
-    /// The stream that it is for: a handle, 0 for the default one.
+    /// Handle of the stream that the tensor is for; 0 for the default stream.
     pub stream: u64,
 }
 
-/// A process or a thread.
+/// A process or thread, as one of its events reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Process id.
+    /// Process id in the initial PID namespace.
     pub pid: u32,
-    /// Thread id.
+    /// Thread id in the initial PID namespace.
     pub tid: u32,
     /// User id of the process.
     pub uid: u32,
-    /// Tells apart processes and programs that share a process id.
+    /// Distinguishes processes, and programs of one process, that have the same process id.
     pub process: u32,
-    /// Of a process: nothing that it did was missed.
+    /// Of a process: it was traced from its start.
     pub from_birth: bool,
     /// Process id in the innermost PID namespace of the process.
     pub inner_pid: u32,
-    /// Cgroup, by its id in the hierarchy of version 2.
+    /// Cgroup id (cgroup v2).
     pub cgroup: u64,
-    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of the event, `CLOCK_MONOTONIC` nanoseconds.
     pub time_ns: u64,
-    /// Name; invalid UTF-8 is replaced.
+    /// Thread name; invalid UTF-8 is replaced.
     pub comm: String,
 }
 
-/// Why a record could not be decoded.
+/// Reason why a record could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// Shorter than its type.
+    /// The record is shorter than its type requires.
     Truncated {
-        /// Bytes that the record has.
+        /// Length of the record, bytes.
         length: usize,
     },
-    /// A record type that this version does not know.
+    /// The record type is unknown to this version.
     UnknownType(u16),
-    /// A row that the function table does not have, or one that is no memory call.
+    /// The row is not in the function table, or is not a memory function.
     UnknownRow(u16),
 }
 
@@ -255,25 +258,26 @@ impl fmt::Display for DecodeError {
         match self {
             Self::Truncated { length } => write!(f, "record of {length} bytes is too short"),
             Self::UnknownType(number) => write!(f, "unknown record type {number}"),
-            Self::UnknownRow(row) => write!(f, "row {row} is no memory function"),
+            Self::UnknownRow(row) => write!(f, "row {row} is not a memory function"),
         }
     }
 }
 
 impl std::error::Error for DecodeError {}
 
-/// Decodes the records of all rings, as they come.
+/// Decodes the records of all rings, in the order in which they arrive.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// What the processes have said of themselves that later batches build on.
+    /// State of the activity batches of all processes.
     pub activity: activity::Decoder,
 }
 
 impl Decoder {
-    /// Decodes one record of whichever ring.
+    /// Decodes one record of any ring.
     ///
     /// # Errors
-    /// As [`decode`]; a batch that is malformed is understood up to there.
+    /// Returns the errors of [`decode`]. A malformed batch is no error: it is decoded up to the
+    /// malformed record.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Event, DecodeError> {
         let Some((raw, batch)) = batch(bytes) else {
             let event = decode(bytes);
@@ -286,10 +290,9 @@ impl Decoder {
     }
 }
 
-/// The head of the record and the batch in it, if it has one; a batch is never longer than what is
-/// there of it.
+/// Splits an activity record into its header and the batch, which is never longer than the record.
 fn batch(bytes: &[u8]) -> Option<(RawBatch, &[u8])> {
-    // Hardly any record is one.
+    // Few records are batches.
     if *bytes.first_chunk()? != record::BATCH.to_ne_bytes() {
         return None;
     }
@@ -298,7 +301,7 @@ fn batch(bytes: &[u8]) -> Option<(RawBatch, &[u8])> {
     Some((raw, &batch[..length]))
 }
 
-/// The record without what the kernel side has reserved and not used.
+/// The record without the trailing bytes that the BPF side reserved and did not use.
 pub fn whole(bytes: &[u8]) -> &[u8] {
     match batch(bytes) {
         Some((_, batch)) => &bytes[..size_of::<RawBatch>() + batch.len()],
@@ -306,18 +309,18 @@ pub fn whole(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// What a memory call is about.
+/// Process, function and address of a memory call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AboutMemory {
-    /// Process id.
+    /// Process id in the initial PID namespace.
     pub pid: u32,
-    /// Row of the function table, which may not have it.
+    /// Row of the function table; not checked against it.
     pub row: u16,
-    /// As [`Call::address`].
+    /// Address, see [`Call::address`].
     pub address: u64,
 }
 
-/// What the record of a memory call is about, without a look at the rest of it.
+/// Reads process, function and address of a memory call without decoding the rest of the record.
 pub fn about_memory(bytes: &[u8]) -> Option<AboutMemory> {
     let (raw, _) = RawCall::ref_from_prefix(bytes).ok()?;
     (raw.record_type == record::CALL).then_some(AboutMemory {
@@ -327,10 +330,11 @@ pub fn about_memory(bytes: &[u8]) -> Option<AboutMemory> {
     })
 }
 
-/// Decodes one record of the rings of memory calls and of launches and copies.
+/// Decodes one record of the ring of memory calls or the ring of launches and copies.
 ///
 /// # Errors
-/// A record that is too short, of an unknown type, or that names no memory function.
+/// Returns [`DecodeError::Truncated`] if the record is too short, [`DecodeError::UnknownType`] if
+/// its type is unknown, or [`DecodeError::UnknownRow`] if its row is not a memory function.
 pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
     let truncated = DecodeError::Truncated {
         length: bytes.len(),

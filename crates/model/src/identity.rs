@@ -1,41 +1,42 @@
-//! Who a process is beyond what its events say, as it was when it was first seen.
+//! Identity of a process beyond its events: user, command line, container, devices.
 
 use serde::{Deserialize, Serialize};
 
-/// A device as the process numbers it, by the numbers of the host.
+/// Identity on the host of a device that a process sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceIdentity {
-    /// Index on the host, in the order of the PCI bus, as `nvidia-smi` shows it.
+    /// Index on the host in PCI bus order, as `nvidia-smi` shows it.
     pub physical_index: Option<u32>,
-    /// UUID of the GPU, or of the part of it that the process was given.
+    /// UUID of the GPU, or of the MIG instance that the process was given.
     pub uuid: Option<String>,
 }
 
-/// Who a process is.
+/// Identity of a process, read when it was first seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Name of its user on this host.
     #[serde(default)]
     pub user: Option<String>,
-    /// Its command line, the words separated by blanks; the end may be missing.
+    /// Command line, arguments separated by spaces; it may be truncated.
     #[serde(default)]
     pub command: Option<String>,
-    /// The process can see one GPU only.
+    /// The process sees exactly one GPU.
     pub single_gpu: bool,
-    /// Its id in the innermost PID namespace that it is in, if that is another.
+    /// Process id in the innermost PID namespace, if that is not gpuprobe's.
     pub container_pid: Option<u32>,
-    /// Its cgroup, as a path below the root of the hierarchy.
+    /// Path of its cgroup below the root of the hierarchy.
     pub cgroup: Option<String>,
-    /// The id of its container, if the cgroup names one.
+    /// Container id, if the path of the cgroup contains one.
     pub container: Option<String>,
-    /// Its devices, in the order in which CUDA numbers them.
+    /// Devices in CUDA's order.
     pub devices: Vec<DeviceIdentity>,
 }
 
 impl Identity {
-    /// CUDA told the process that it sees so many devices. What it was started with says another
-    /// number if it has chosen its devices itself: then all that is known is how many there are.
-    pub fn sees(&mut self, devices: usize) {
+    /// Applies the device count that CUDA reported to the process. If it differs from the count
+    /// derived from the environment, the process has chosen its devices itself: then only their
+    /// number is known.
+    pub fn set_device_count(&mut self, devices: usize) {
         if devices == 0 {
             return;
         }
@@ -45,7 +46,7 @@ impl Identity {
         }
     }
 
-    /// The device that the process calls `index`.
+    /// The device with index `index` in the process.
     pub fn device(&self, index: u16) -> DeviceIdentity {
         let device = self.devices.get(usize::from(index));
         device.cloned().unwrap_or_default()
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cuda_says_counts_more_than_what_a_process_was_started_with() {
+    fn the_device_count_of_cuda_overrides_the_environment() {
         let gpu = |index| DeviceIdentity {
             physical_index: Some(index),
             uuid: None,
@@ -67,14 +68,14 @@ mod tests {
             devices: vec![gpu(3)],
             ..Identity::default()
         };
-        identity.sees(1);
+        identity.set_device_count(1);
         assert_eq!(identity.device(0), gpu(3));
-        // os.environ["CUDA_VISIBLE_DEVICES"] = "1,2", before CUDA was loaded.
-        identity.sees(2);
+        // The program sets `os.environ["CUDA_VISIBLE_DEVICES"] = "1,2"` before it loads CUDA.
+        identity.set_device_count(2);
         assert!(!identity.single_gpu);
         assert_eq!(identity.device(0), DeviceIdentity::default());
-        // Before CUDA was initialised, it has said nothing.
-        identity.sees(0);
+        // Before CUDA is initialised there is no count.
+        identity.set_device_count(0);
         assert!(!identity.single_gpu);
     }
 }

@@ -1,9 +1,9 @@
-//! What flows through gpuprobe: events, call stacks, GPU records, losses, and how they are written.
+//! The data types of gpuprobe: events, call stacks, GPU activity, losses, and their formatting.
 //!
-//! For: every other crate; a type that crosses a crate's border stands here.
-//! May use: `cuda` and `wire`, and the standard clock.
-//! Gives: [`event::Event`] and its decoder (bytes of the rings or of a recording's log become typed
-//! here, and only here), [`activity`], [`stack`], [`identity`], [`Lost`], units and text.
+//! For: all other crates; types that cross a crate boundary are defined here. Depends on: `cuda`,
+//! `wire` and the standard clock. Provides: [`event::Event`] and its decoder (bytes of the rings or
+//! of a recording's log become typed here and nowhere else), [`activity`], [`stack`], [`identity`],
+//! [`Lost`], units and text.
 
 pub mod abi;
 pub mod activity;

@@ -1,4 +1,4 @@
-//! The link between host and GPU.
+//! The PCI Express link between host and GPU.
 
 use std::fmt;
 use std::fs;
@@ -10,17 +10,17 @@ const NVIDIA: &str = "0x10de";
 /// PCI classes of GPUs: VGA and 3D controllers.
 const GPU_CLASSES: [&str; 2] = ["0x0300", "0x0302"];
 
-/// A PCI Express link.
+/// Speed and width of a PCI Express link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Billions of transfers per second and lane.
+    /// Gigatransfers per second and lane (GT/s).
     pub gigatransfers: f64,
-    /// Lanes.
+    /// Width of the link, lanes.
     pub lanes: u32,
 }
 
 impl Link {
-    /// What the link carries one way, after its line coding.
+    /// Bandwidth in one direction after line coding, bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         // 8b/10b up to 5 GT/s, 128b/130b up to 32, then 242 of 256 bytes of a flit.
         let coding = match self.gigatransfers {
@@ -31,7 +31,7 @@ impl Link {
         self.gigatransfers * 1e9 / 8.0 * f64::from(self.lanes) * coding
     }
 
-    /// The generation of PCI Express, as it is written.
+    /// Generation of PCI Express, for example `5.0`.
     pub fn generation(&self) -> &'static str {
         match self.gigatransfers {
             g if g <= 2.5 => "1.0",
@@ -43,8 +43,8 @@ impl Link {
         }
     }
 
-    /// The current link of the host's GPUs, if all have the same. GPUs slow theirs down when they
-    /// are idle: the fastest that was seen under load is what counts.
+    /// Reads the current link of the host's GPUs; `None` if there is no GPU or if the links differ.
+    /// An idle GPU lowers its link speed, so the fastest speed seen under load counts.
     pub fn current() -> Option<Self> {
         let devices = fs::read_dir("/sys/bus/pci/devices").ok()?;
         let gpus = devices.flatten().map(|d| d.path()).filter(|p| is_gpu(p));
@@ -60,7 +60,7 @@ impl Link {
         )
     }
 
-    /// From the kernel's words, such as `32.0 GT/s PCIe` and `16`.
+    /// Parses the text in sysfs, for example `32.0 GT/s PCIe` and `16`.
     fn parse(speed: &str, width: &str) -> Option<Self> {
         let gigatransfers = speed.split_whitespace().next()?.parse().ok()?;
         let lanes = width.trim().parse().ok()?;
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_as_the_kernel_words_them() {
+    fn links_are_parsed_from_sysfs() {
         let link = Link::parse("32.0 GT/s PCIe\n", "16\n").unwrap();
         assert_eq!(link.to_string(), "PCIe 5.0 x16");
         assert!((link.bytes_per_second() - 63.015e9).abs() < 0.01e9);

@@ -1,4 +1,4 @@
-//! What is missing in the figures.
+//! Counters of lost events.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,114 +6,113 @@ use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
 
-/// Events that did not reach the ledger, by consequence. Any non-zero value means that figures
-/// are incomplete.
+/// Lost events by consequence. A non-zero counter means that figures are incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lost {
-    /// Memory calls: the ring or a map was full, or a result could not be read.
+    /// Memory calls lost: the ring or a map was full, or a result could not be read.
     pub memory: u64,
-    /// Names and ends of processes and threads.
+    /// Names and exits of processes and threads lost.
     pub tasks: u64,
-    /// Hints that a process has mapped a new library.
+    /// Notifications lost that a process has mapped a new library.
     pub notices: u64,
-    /// Facts about which context is on which device.
+    /// Context-to-device assignments that were lost.
     pub contexts: u64,
-    /// Children of the traced command that are not followed.
+    /// Child processes of the traced command that are not followed.
     pub children: u64,
     /// Launches that were not counted.
     pub launches: u64,
-    /// Names of kernels.
+    /// Names of kernels that were lost.
     pub names: u64,
-    /// Copies.
+    /// Copies and memsets lost.
     pub copies: u64,
-    /// Launches that were counted, but are not recorded one by one.
+    /// Launches that were counted but not recorded one by one.
     pub single_launches: u64,
     /// Call stacks that were not taken.
     pub stacks: u64,
-    /// Call stacks of which only the part is known that frame pointers lead to.
+    /// Call stacks of which only the frame-pointer part is available.
     pub partial_stacks: u64,
-    /// Python frames of call stacks that were not taken.
+    /// Call stacks without their Python frames.
     pub python: u64,
-    /// Call stacks with more Python frames than are kept.
+    /// Call stacks with more Python frames than the limit.
     pub python_cut: u64,
     /// Call stacks with a Python frame, and code objects, that could not be read.
     pub python_unreadable: u64,
-    /// Tensors, and what was asked for of these: there was little room in the ring, or there is no such
-    /// device.
+    /// Tensor allocations, frees and their requests lost: the ring was nearly full, or the device
+    /// index was invalid.
     pub tensors: u64,
-    /// Records of what the GPU did, between the process and here.
+    /// GPU activity records lost between the traced process and gpuprobe.
     pub activity: u64,
-    /// Records of what the GPU did that CUPTI itself dropped.
+    /// GPU activity records that CUPTI itself dropped.
     pub cupti_dropped: u64,
-    /// Records of CUPTI that are of no known kind.
+    /// CUPTI records of an unknown kind.
     pub cupti_unknown: u64,
-    /// Records or ends of buffers of CUPTI that could not be read.
+    /// CUPTI records or buffers that could not be parsed.
     pub cupti_malformed: u64,
-    /// Records that a recording does not have, as it could not be written fast enough.
+    /// Records missing from a recording because it could not be written fast enough.
     pub recording: u64,
     /// Records that could not be decoded.
     pub undecodable: u64,
 }
 
 impl Lost {
-    /// Whether anything was lost.
+    /// Whether any counter is non-zero.
     pub fn any(&self) -> bool {
         *self != Self::default()
     }
 
-    /// The losses by the names that they have in JSON.
+    /// The counters by their JSON names.
     pub fn by_name(&self) -> BTreeMap<String, u64> {
         let named = serde_json::to_value(self).and_then(serde_json::from_value);
         named.unwrap_or_default()
     }
 }
 
-/// What was lost of one process, or of the processes of a user that are not told apart.
+/// Losses of one kind of a process, or of the other processes of a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserLoss {
-    /// To whom the process counts: who has made its user namespace, if it is in one that root has not
-    /// made, and else its user.
+    /// User to whom the process is charged: its own user, or, in a user namespace that root did not
+    /// create, the creator of that namespace.
     pub uid: u32,
-    /// The process; none for those of the user of which there are too many to be told apart.
+    /// Process id; `None` for the sum of a user's processes beyond the limit.
     pub pid: Option<u32>,
-    /// Its name when it lost something for the first time.
+    /// Name of the process at its first loss.
     pub comm: Option<String>,
-    /// What was lost: a key of [`Lost`].
+    /// Kind of loss: a key of [`Lost`].
     pub what: String,
-    /// How much of it.
+    /// Number of lost items.
     pub count: u64,
 }
 
 impl UserLoss {
-    /// The same without whose it is.
-    pub fn alone(&self) -> Lost {
+    /// The same loss as a [`Lost`] without user and process.
+    pub fn to_lost(&self) -> Lost {
         let named = serde_json::json!({ &self.what: self.count });
         serde_json::from_value(named).unwrap_or_default()
     }
 }
 
-/// The most rows of [`UserLoss`] that are told.
+/// Maximum number of [`UserLoss`] rows in a report.
 const MAX_USER_LOSSES: usize = 256;
 
-/// Losses by user and process, as they are told: the same of the same are one; those of the most come
-/// first; and of those that are too many only the user is told.
+/// Merges losses by user, process and kind, largest first. Beyond the maximum number of rows,
+/// losses are merged by user and kind.
 pub fn by_user(losses: impl IntoIterator<Item = UserLoss>) -> Vec<UserLoss> {
     const HALF: usize = MAX_USER_LOSSES / 2;
-    let mut told = add_up(losses);
-    if told.len() > MAX_USER_LOSSES {
-        let others = told.split_off(HALF);
+    let mut rows = add_up(losses);
+    if rows.len() > MAX_USER_LOSSES {
+        let others = rows.split_off(HALF);
         let of_others = others.into_iter().map(|loss| UserLoss {
             pid: None,
             comm: None,
             ..loss
         });
-        told.extend(add_up(of_others).into_iter().take(HALF));
+        rows.extend(add_up(of_others).into_iter().take(HALF));
     }
-    told
+    rows
 }
 
-/// Makes one of what differs in its count only; those of the most first.
+/// Sums the counts of equal keys, largest first.
 fn add_up(losses: impl IntoIterator<Item = UserLoss>) -> Vec<UserLoss> {
     let mut sums: BTreeMap<_, UserLoss> = BTreeMap::new();
     for loss in losses.into_iter().filter(|loss| loss.count > 0) {
@@ -146,24 +145,24 @@ mod tests {
     }
 
     #[test]
-    fn the_same_losses_are_one_and_the_most_come_first() {
-        let told = by_user([
+    fn equal_losses_are_merged_largest_first() {
+        let rows = by_user([
             loss(1, 10, 3),
             loss(2, 20, 9),
             loss(1, 10, 4),
             loss(1, 11, 0),
         ]);
-        assert_eq!(told, [loss(2, 20, 9), loss(1, 10, 7)]);
+        assert_eq!(rows, [loss(2, 20, 9), loss(1, 10, 7)]);
     }
 
     #[test]
-    fn of_too_many_the_user_is_told_and_nothing_is_missing() {
+    fn excess_losses_are_merged_by_user() {
         let many = (0..10_000).map(|pid| loss(pid % 3, pid + 1, u64::from(pid) + 1));
-        let told = by_user(many);
-        assert_eq!(told.len(), MAX_USER_LOSSES / 2 + 3);
-        let sum: u64 = told.iter().map(|loss| loss.count).sum();
+        let rows = by_user(many);
+        assert_eq!(rows.len(), MAX_USER_LOSSES / 2 + 3);
+        let sum: u64 = rows.iter().map(|loss| loss.count).sum();
         assert_eq!(sum, (1..=10_000).sum::<u64>());
-        assert_eq!(told.iter().filter(|loss| loss.pid.is_none()).count(), 3);
+        assert_eq!(rows.iter().filter(|loss| loss.pid.is_none()).count(), 3);
         let of_very_many_users = (0..10_000).map(|uid| loss(uid, 1, 1));
         assert!(by_user(of_very_many_users).len() <= MAX_USER_LOSSES);
     }

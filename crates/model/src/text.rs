@@ -1,9 +1,9 @@
-//! Numbers and names as text.
+//! Formatting of numbers and names.
 
 use humansize::{BINARY, FormatSizeOptions, format_size};
 use serde::Serializer;
 
-/// Bytes in binary units, with two decimals from KiB on.
+/// Formats bytes in binary units, with two decimals from KiB on.
 pub fn size(bytes: u64) -> String {
     let decimals = if bytes < 1024 { 0 } else { 2 };
     let options = FormatSizeOptions::from(BINARY)
@@ -12,8 +12,8 @@ pub fn size(bytes: u64) -> String {
     format_size(bytes, options)
 }
 
-/// A traced program chooses its names; what controls a terminal must not reach it, nor what ends a
-/// line or turns its direction.
+/// Escapes control characters, line separators and bidirectional controls: a traced program chooses
+/// its names, and these must not control a terminal.
 pub fn printable(name: &str) -> String {
     let obeyed = |c: char| {
         c.is_control()
@@ -32,7 +32,7 @@ pub fn printable(name: &str) -> String {
 /// Serialises an address as `0x...`.
 ///
 /// # Errors
-/// Returns what `serializer` returns.
+/// Returns the error of `serializer`.
 pub fn hex<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{address:#x}"))
 }

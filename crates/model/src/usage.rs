@@ -1,4 +1,4 @@
-//! What the host says of GPUs and of the processes that use them.
+//! GPUs of the host and their use by processes, from NVML.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
 
-/// What NVML and the host say of who uses GPUs.
+/// GPU use of the host and of its processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Bytes on each GPU, by its index on the host, of each process.
+    /// Memory in bytes on each GPU, by its host index, of each process.
     pub processes: HashMap<u32, Vec<(u32, u64)>>,
-    /// About what a context takes on a GPU, where that was seen.
+    /// Approximate size of a context on each GPU in bytes, if it was observed.
     pub contexts: HashMap<u32, u64>,
     /// Name of the host.
     #[serde(default)]
@@ -19,7 +19,8 @@ pub struct Usage {
     /// The GPUs of the host.
     #[serde(default)]
     pub gpus: Vec<GpuMemory>,
-    /// Processes that use a GPU or have CUDA loaded, and of which nothing was traced so far, by PID.
+    /// Processes that use a GPU or have CUDA loaded and of which no event was traced so far, by
+    /// PID.
     #[serde(default)]
     pub untraced: HashMap<u32, Untraced>,
 }
@@ -29,43 +30,43 @@ pub struct Usage {
 pub struct GpuMemory {
     /// Index on the host, as `nvidia-smi` shows it.
     pub index: u32,
-    /// UUID.
+    /// UUID of the GPU.
     pub uuid: String,
-    /// Name of the model.
+    /// Product name of the GPU.
     pub name: String,
-    /// Bytes that it has; none if NVML does not say.
+    /// Total memory, bytes; `None` if NVML does not report it.
     pub total_bytes: Option<u64>,
-    /// Bytes of it that are used, whoever uses them.
+    /// Used memory, bytes, over all processes.
     pub used_bytes: Option<u64>,
 }
 
-/// What the host says of a GPU at the moment at which its memory was refused.
+/// Use of a GPU at the moment of a failed allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuUse {
-    /// The GPU, if it is known which it was.
+    /// The GPU, if it could be identified.
     pub gpu: Option<GpuMemory>,
-    /// Who uses it, the process that was refused included, most bytes first.
+    /// Processes that use it, the failed one included, largest first.
     pub holders: Vec<GpuHolder>,
 }
 
 /// A process that uses a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuHolder {
-    /// Process id.
+    /// Process id in the initial PID namespace.
     pub pid: u32,
-    /// Bytes that NVML says it uses there.
+    /// Memory that NVML reports for the process on this GPU, bytes.
     pub bytes: u64,
-    /// Who it is, if that could be told.
+    /// Identity of the process, if it could be read.
     pub who: Option<Untraced>,
 }
 
-/// A process of which nothing was traced so far.
+/// A process without traced events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Untraced {
-    /// User id.
+    /// User id of the process.
     pub uid: u32,
-    /// Name.
+    /// Name of the process.
     pub comm: String,
-    /// Who it is.
+    /// Identity of the process.
     pub identity: Identity,
 }

@@ -119,7 +119,7 @@ mod tests {
         let mut better = KnownFrames::default();
         let mut named = given;
         named[0].function = "main".to_owned();
-        better.learn(7, location, false, named.clone());
+        better.insert(7, location, false, named.clone());
         let witness = FrameWitness::new(&better, &mut told);
         assert_eq!(witness.frames(7, &location, false), named);
         assert_eq!(witness.into_notes().len(), 1);
@@ -137,7 +137,7 @@ mod tests {
         let witness = FrameWitness::new(&known, &mut told);
         assert_eq!(witness.module(&at(0)), None);
         assert!(witness.into_notes().is_empty());
-        known.learn_module(ModuleId(1), "/lib/libx.so");
+        known.insert_module(ModuleId(1), "/lib/libx.so");
         let witness = FrameWitness::new(&known, &mut told);
         for offset in [0, 8] {
             assert_eq!(witness.module(&at(offset)).as_deref(), Some("/lib/libx.so"));
@@ -164,7 +164,7 @@ mod tests {
         }
         let mut named = bare_frame(&at(0x1010));
         named.function = "main".to_owned();
-        known.learn(7, at(0x1010), false, vec![named]);
+        known.insert(7, at(0x1010), false, vec![named]);
         for (pid, address, notes) in [(7, 0x1010, 1), (8, 0x2010, 0)] {
             let witness = FrameWitness::new(&known, &mut told);
             let frames = witness.frames(pid, &at(address), false);

@@ -193,9 +193,9 @@ impl Player {
                 self.state.ledger.learn_stack(pid, number, Rc::new(stack));
             }
             Note::Frames(pid, location, is_innermost, frames) => {
-                self.symbols.learn(pid, location, is_innermost, frames);
+                self.symbols.insert(pid, location, is_innermost, frames);
             }
-            Note::Module(module, path) => self.symbols.learn_module(module, &path),
+            Note::Module(module, path) => self.symbols.insert_module(module, &path),
             Note::Incident(id, used) => self.state.ledger.learn_incident(id, used),
             _ => {}
         }

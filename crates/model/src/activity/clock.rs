@@ -1,25 +1,26 @@
-//! CUPTI's clock in terms of the trace's.
+//! Conversion of CUPTI timestamps to `CLOCK_MONOTONIC`.
 
 use std::collections::VecDeque;
 
-/// Readings of both clocks that are kept, and how far apart they are at least: what is older than
-/// all of them is placed by the oldest two.
+/// Maximum number of clock readings, and their minimum distance; times before the oldest reading
+/// are extrapolated from the oldest two.
 const MAX_READINGS: usize = 512;
 const APART_NS: u64 = 100_000_000;
 
-/// Clocks of one machine drift apart by less than this; two readings that say more were disturbed.
+/// Upper bound of the relative drift of two clocks of one machine; readings that imply more were
+/// disturbed and are rejected.
 const MOST_DRIFT: f64 = 0.001;
 
-/// Maps the time of CUPTI's clock in one process onto `CLOCK_MONOTONIC`: along straight lines
-/// between the moments at which both were read, so that drift is followed as it happens.
+/// Maps CUPTI timestamps of one process to `CLOCK_MONOTONIC`, by linear interpolation between the
+/// moments at which both clocks were read, so that drift is followed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clock {
-    /// CUPTI's time and the same moment on the other clock; both grow.
+    /// Pairs of (CUPTI, `CLOCK_MONOTONIC`) nanoseconds, both ascending.
     readings: VecDeque<(u64, u64)>,
 }
 
 impl Clock {
-    /// Both clocks were read at one moment.
+    /// Adds a reading of both clocks at one moment.
     pub(super) fn read(&mut self, cupti_ns: u64, monotonic_ns: u64) {
         if let Some(&(cupti, monotonic)) = self.readings.back() {
             let is_later = cupti_ns > cupti && monotonic_ns > monotonic;
@@ -33,7 +34,7 @@ impl Clock {
         }
     }
 
-    /// The moment that CUPTI calls `cupti_ns`; 0 stays 0, which says that there is none.
+    /// Converts a CUPTI timestamp to `CLOCK_MONOTONIC` nanoseconds; 0 (no time) stays 0.
     pub(super) fn to_monotonic(&self, cupti_ns: u64) -> u64 {
         let Some(&(newest, _)) = self.readings.back() else {
             return cupti_ns;
@@ -41,20 +42,21 @@ impl Clock {
         if cupti_ns == 0 {
             return 0;
         }
-        // The first reading after it; most records are from after the last one but one.
+        // Index of the first reading after the timestamp; most records fall into the last interval
+        // but one.
         let after = if cupti_ns >= newest {
             self.readings.len()
         } else {
             self.readings
                 .partition_point(|&(cupti, _)| cupti <= cupti_ns)
         };
-        // Beyond the first and the last, time goes as it does next to them.
+        // Times before the first and after the last reading are extrapolated.
         let line = after.clamp(1, (self.readings.len() - 1).max(1));
         let from = self.readings[after.saturating_sub(1)];
         along(from, self.slope_to(line), cupti_ns)
     }
 
-    /// Nanoseconds per nanosecond from the reading before `index` to it.
+    /// Slope (nanoseconds per nanosecond) from the previous reading to the reading `index`.
     fn slope_to(&self, index: usize) -> f64 {
         let (Some(a), Some(b)) = (self.readings.get(index - 1), self.readings.get(index)) else {
             return 1.0;
@@ -70,7 +72,7 @@ impl Clock {
 
 fn along(from: (u64, u64), slope: f64, cupti_ns: u64) -> u64 {
     let distance = i128::from(cupti_ns) - i128::from(from.0);
-    // Only what the clocks drift apart meanwhile is rounded.
+    // Only the drift is rounded.
     let drift = (distance as f64 * (slope - 1.0)).round() as i128;
     let moment = i128::from(from.1) + distance + drift;
     u64::try_from(moment.max(1)).unwrap_or(u64::MAX)
@@ -83,13 +85,13 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn between_two_readings_and_beyond_them() {
+    fn times_are_interpolated_and_extrapolated() {
         let mut clock = Clock::default();
         assert_eq!(clock.to_monotonic(77), 77);
         clock.read(10 * SECOND, 50 * SECOND);
-        // One reading says how far apart the clocks are, and no more.
+        // A single reading gives the offset only.
         assert_eq!(clock.to_monotonic(9 * SECOND), 49 * SECOND);
-        // 100 us a second.
+        // Drift of 100 us per second.
         clock.read(11 * SECOND, 51 * SECOND + 100_000);
         assert_eq!(
             clock.to_monotonic(10 * SECOND + SECOND / 2),
@@ -97,7 +99,7 @@ mod tests {
         );
         assert_eq!(clock.to_monotonic(9 * SECOND), 49 * SECOND - 100_000);
         assert_eq!(clock.to_monotonic(12 * SECOND), 52 * SECOND + 200_000);
-        // The drift changes: what was before stays where it was.
+        // The drift changes: earlier times stay where they were.
         clock.read(12 * SECOND, 52 * SECOND);
         assert_eq!(clock.to_monotonic(11 * SECOND), 51 * SECOND + 100_000);
         assert_eq!(clock.to_monotonic(12 * SECOND), 52 * SECOND);
@@ -106,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn disturbed_readings_bend_nothing() {
+    fn disturbed_readings_are_rejected() {
         let mut clock = Clock::default();
         clock.read(10 * SECOND, 50 * SECOND);
         clock.read(9 * SECOND, 51 * SECOND);
         clock.read(11 * SECOND, 49 * SECOND);
         clock.read(10 * SECOND + 5, 60 * SECOND);
         assert_eq!(clock.to_monotonic(12 * SECOND), 52 * SECOND);
-        // A tenth of a second between the two halves of a reading.
+        // The two halves of this reading are 0.1 s apart.
         clock.read(11 * SECOND, 51 * SECOND + SECOND / 10);
         assert_eq!(clock.to_monotonic(10 * SECOND + 7), 50 * SECOND + 7);
     }

@@ -1,7 +1,7 @@
-//! Batches become activities.
+//! Decoding of batches into activities.
 //!
-//! The process that is traced can write into its batches whatever it likes: every table here has
-//! a bound, and what makes no sense is counted.
+//! The traced process can write anything into its batches: every table here is bounded, and
+//! malformed data is counted.
 
 use std::collections::VecDeque;
 
@@ -14,41 +14,43 @@ use super::{Activity, Batch, Record};
 use crate::abi::RawBatch;
 use gpuprobe_wire::{BatchHeader, flags};
 
-/// Ended processes that are remembered: their last batches may come after their ends.
+/// Maximum number of exited processes whose state is kept: their last batches may arrive after the
+/// exit.
 const MAX_ENDED: usize = 64;
 
-/// What did not arrive, so far, of all processes.
+/// Activity records lost so far, over all processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Records that are missing between batches, besides those that the kernel side has counted.
+    /// Records missing between batches, except the records that the BPF side has counted as
+    /// dropped.
     pub missing: u64,
     /// Records that CUPTI dropped.
     pub dropped: u64,
-    /// Records of CUPTI of kinds that the collector does not know.
+    /// CUPTI records of a kind that the collector does not know.
     pub unknown: u64,
-    /// Records or ends of buffers of CUPTI that the collector could not read.
+    /// CUPTI records or buffers that the collector could not parse.
     pub malformed: u64,
-    /// Batches and records that are not as they should be.
+    /// Malformed batches and records.
     pub undecodable: u64,
 }
 
-/// Decodes the batches of all processes, in the order in which each process made them.
+/// Decodes the batches of all processes. The batches of a process must come in their order.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// By [`RawBatch::process`]. Living ones are bounded by the kernel side.
+    /// State by [`RawBatch::process`]. The BPF side bounds the number of live processes.
     processes: HashMap<u32, Process>,
     ended: VecDeque<u32>,
     losses: Losses,
 }
 
-/// What a process has said that later batches of it build on.
+/// State of a process that later batches refer to.
 #[derive(Debug, Default)]
 struct Process {
     clock: Clock,
     names: Names,
-    /// Records of all batches until now, those that were lost included.
+    /// Number of records in all batches so far, lost records included.
     records: u64,
-    /// What of [`RawBatch::lost`] is in `records` already.
+    /// Part of [`RawBatch::lost`] that is included in `records`.
     lost: u64,
     dropped: u64,
     unknown: u64,
@@ -68,7 +70,7 @@ impl Decoder {
         let wire = match Wire::parse(bytes) {
             Ok(wire) => wire,
             Err(error) => {
-                tracing::debug!("a batch of process {}: {error}", raw.tgid);
+                tracing::debug!("malformed batch of process {}: {error}", raw.tgid);
                 self.losses.undecodable += 1;
                 return batch;
             }
@@ -99,7 +101,7 @@ impl Decoder {
                     }));
                 }
                 Err(error) => {
-                    tracing::debug!("a record of process {}: {error}", raw.tgid);
+                    tracing::debug!("malformed record of process {}: {error}", raw.tgid);
                     self.losses.undecodable += 1;
                 }
             }
@@ -107,12 +109,12 @@ impl Decoder {
         batch
     }
 
-    /// What did not arrive, so far.
+    /// All losses so far.
     pub fn losses(&self) -> Losses {
         self.losses
     }
 
-    /// A process has ended; a few batches of it may come yet.
+    /// Marks a process as exited; a few of its batches may still arrive.
     pub fn end(&mut self, process: u32) {
         if !self.processes.contains_key(&process) {
             return;
@@ -126,13 +128,13 @@ impl Decoder {
     }
 }
 
-/// More cannot be in a batch.
+/// Upper limit of the records in one batch.
 const MAX_RECORDS: u32 = 2048;
 
 impl Process {
-    /// Compares what the header says with what came before.
+    /// Updates the loss counters from the header's totals.
     fn account(&mut self, header: &BatchHeader, lost: u64, losses: &mut Losses) {
-        // What the kernel side has lost since, it has counted.
+        // Records lost since then in the kernel are counted there.
         let counted = lost.saturating_sub(self.lost);
         let gap = header.records_before.saturating_sub(self.records);
         losses.missing = losses.missing.saturating_add(gap.saturating_sub(counted));
@@ -150,7 +152,7 @@ impl Process {
         grown(&mut losses.malformed, &mut self.malformed, header.malformed);
     }
 
-    /// The activity that a record is, if it is one.
+    /// Converts a record to an activity; `None` for a record that only updates state.
     fn activity(&mut self, pid: u32, item: &Item<'_>) -> Option<Activity> {
         let names = &mut self.names;
         let text = |id: u32| names.text(id);
@@ -189,7 +191,7 @@ impl Process {
 }
 
 impl Record {
-    /// Replaces every time; what lasts is never made to end before it begins.
+    /// Maps every timestamp; an end never precedes its start.
     fn map_times(&mut self, map: impl Fn(u64) -> u64) {
         let each = |times: &mut [&mut u64]| times.iter_mut().for_each(|time| **time = map(**time));
         match self {

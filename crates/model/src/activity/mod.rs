@@ -1,4 +1,5 @@
-//! What the GPU did and when, as CUPTI told a collector inside the traced process.
+//! GPU activity (kernels, copies, API calls) as CUPTI reports it to a collector inside the traced
+//! process.
 
 mod clock;
 mod decoder;
@@ -10,36 +11,38 @@ use gpuprobe_wire as wire;
 
 pub use decoder::{Decoder, Losses};
 
-/// What one batch of a process said, in its order; times within it are in none.
+/// A decoded batch of one process. Its activities are in the order of the batch, which is not
+/// sorted by time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Process id as gpuprobe sees it.
+    /// Process id in gpuprobe's PID namespace.
     pub pid: u32,
-    /// Tells apart processes and programs that share a process id, as [`crate::event::Task::process`].
+    /// Distinguishes processes that reuse a process id, see [`crate::event::Task::process`].
     pub process: u32,
-    /// What `cuptiGetVersion` says there; 0 if that is not known.
+    /// Result of `cuptiGetVersion` in the process; 0 if unknown.
     pub cupti_version: u32,
-    /// The collector has ended as it should: nothing of this process follows.
+    /// The collector has shut down cleanly: this is the last batch of the process.
     pub is_last: bool,
-    /// Its records.
+    /// Decoded records of the batch.
     pub activities: Vec<Activity>,
 }
 
-/// One record of a process, with its names found and its times in `CLOCK_MONOTONIC` nanoseconds.
+/// An activity record with its names resolved and its times in `CLOCK_MONOTONIC` nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// Process id as gpuprobe sees it; those within `record` are as the process sees them.
+    /// Process id in gpuprobe's PID namespace; process ids within `record` are in the process's
+    /// own.
     pub pid: u32,
-    /// What happened; its ids of texts mean nothing any more.
+    /// The record; its text ids are resolved already and no longer valid.
     pub record: Record,
-    /// The kernel (mangled), function, device, variable or marker that it names.
+    /// Name of the kernel (mangled), function, device, variable or marker.
     pub name: Option<Arc<str>>,
-    /// The domain of a marker, or the library that allocated.
+    /// Domain of a marker, or library that made an allocation.
     pub qualifier: Option<Arc<str>>,
 }
 
 impl Activity {
-    /// When it began, if it has a time.
+    /// Start time in nanoseconds; `None` for records without a time.
     pub fn start_ns(&self) -> Option<u64> {
         let ns = match &self.record {
             Record::Api(r) => r.start_ns,
@@ -62,7 +65,7 @@ impl Activity {
     }
 }
 
-/// A record, by its kind.
+/// An activity record, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is documented where it is laid out")]
 pub enum Record {

@@ -1,4 +1,4 @@
-//! Events from the records of the kernel side.
+//! Conversion of raw records to events.
 
 use super::{
     Call, Copy, DecodeError, Detail, Kernel, MAX_DEVICES, OutOfMemory, Request, Task, Tensor,
@@ -14,7 +14,7 @@ impl TryFrom<&RawCall> for Call {
 
     fn try_from(raw: &RawCall) -> Result<Self, DecodeError> {
         let function = gpuprobe_cuda::function(raw.row)
-            .filter(|f| f.op.is_memory() || f.op.is_told())
+            .filter(|f| f.op.is_memory() || f.op.is_ledger_event())
             .ok_or(DecodeError::UnknownRow(raw.row))?;
         Ok(Self {
             row: raw.row,
@@ -49,18 +49,18 @@ impl Call {
         })
     }
 
-    /// The further value `index`; 0 if there is none.
+    /// The extra value at `index`; 0 if there is none.
     pub fn value(&self, index: usize) -> u64 {
         let detail = self.detail.as_deref();
         detail.map_or(0, |d| d.values.get(index).copied().unwrap_or(0))
     }
 
-    /// What the call wrote to [`Function::out`]; 0 if that was not sent.
+    /// The value that the call wrote to the location of [`Function::out`]; 0 if it was not sent.
     pub fn out(&self) -> u64 {
         self.detail.as_deref().map_or(0, |d| d.out)
     }
 
-    /// [`Function::stream`]; 0 if that was not sent.
+    /// The stream handle, see [`Function::stream`]; 0 if it was not sent.
     pub fn stream(&self) -> u64 {
         self.detail.as_deref().map_or(0, |d| d.stream)
     }

@@ -1,35 +1,35 @@
-//! Single launches, which are sent only to be recorded.
+//! Single launches, which are sent only for a recording.
 
 use super::DecodeError;
 use crate::abi::{RawLaunch, RawLaunchKey};
 use gpuprobe_cuda::Function;
 
-/// A launch that has returned.
+/// A launch call, at its return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// The row of the function table that its key names.
+    /// The function in the row of the key.
     pub function: &'static Function,
     /// 0 or a CUDA error code.
     pub result: i32,
-    /// Process id.
+    /// Process id in the initial PID namespace.
     pub pid: u32,
-    /// Thread id.
+    /// Thread id in the initial PID namespace.
     pub tid: u32,
-    /// What was launched, as it is counted.
+    /// Key of the launch counters.
     pub key: RawLaunchKey,
-    /// Entry, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of function entry, `CLOCK_MONOTONIC` nanoseconds.
     pub start_ns: u64,
-    /// Return, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of function return, `CLOCK_MONOTONIC` nanoseconds.
     pub end_ns: u64,
     /// Handle of the stream.
     pub stream: u64,
-    /// Blocks; zeroes for a graph.
+    /// Grid size, blocks; zeroes for a graph.
     pub grid: [u32; 3],
-    /// Threads per block; zeroes for a graph.
+    /// Block size, threads; zeroes for a graph.
     pub block: [u32; 3],
-    /// It went into a graph instead of to the GPU.
+    /// The launch was captured into a graph.
     pub captured: bool,
-    /// Names its call stack within the process; 0 if that was not taken.
+    /// Stack id within the process; 0 if no stack was taken.
     pub stack: u64,
 }
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_launch_is_refused() {
+    fn functions_that_are_no_launch_are_refused() {
         let whole = bytes("cuLaunchKernel");
         for length in 2..whole.len() {
             let expected = Err(DecodeError::Truncated { length });

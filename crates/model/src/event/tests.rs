@@ -156,7 +156,7 @@ fn kernels_from_literal_bytes() {
     );
     assert_eq!((kernel.grid, kernel.block), ([80, 1, 1], [128, 2, 1]));
     assert_eq!(kernel.name.as_deref(), Some("_Zk"));
-    // A name that says to be longer than the record.
+    // The length of the name exceeds the record.
     bytes[48] = 200;
     assert!(matches!(decode(&bytes), Err(DecodeError::Truncated { .. })));
 }

@@ -1,16 +1,16 @@
-//! Frames that somebody else has found, and what is shown where nobody has.
+//! Cache of resolved frames, and frames without symbols.
 
 use std::collections::HashMap;
 
 use super::{Frame, Language, Location, ModuleId, Symbols};
 
-/// Where a frame is whose file is not known.
+/// Module name of a frame whose file is unknown.
 pub const NO_MODULE: &str = "[unknown]";
 
-/// Where a frame is whose code a runtime has made.
+/// Module name of a frame in code generated at run time.
 pub const JIT: &str = "[jit]";
 
-/// The frame of a location of which nothing is known but its address.
+/// A frame that shows only the address of its location.
 pub fn bare_frame(location: &Location) -> Frame {
     Frame {
         function: format!("{:#x}", location.address),
@@ -24,7 +24,7 @@ pub fn bare_frame(location: &Location) -> Frame {
     }
 }
 
-/// Knows no symbols: every frame is an address.
+/// Symbol source without symbols: every frame is an address.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSymbols;
 
@@ -34,12 +34,12 @@ impl Symbols for NoSymbols {
     }
 }
 
-/// By what the frames at a location are known. Those of a place in a file are the same in every
-/// process, wherever it has mapped the file; only what is in no file is a process's own. So what is
-/// remembered does not grow with every process that comes and goes.
+/// Cache key of the frames at a location. A location in a file has the same key in every process
+/// that maps the file; a location outside of files belongs to its process. The cache therefore does
+/// not grow with every new process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FramesKey {
-    /// 0 if it is in a file.
+    /// 0 for a location in a file.
     pid: u32,
     module: Option<ModuleId>,
     place: u64,
@@ -47,7 +47,7 @@ pub struct FramesKey {
 }
 
 impl FramesKey {
-    /// Of a location of process `pid`.
+    /// Key of a location of process `pid`.
     pub fn of(pid: u32, location: &Location, is_innermost: bool) -> Self {
         let (pid, place) = match location.module {
             Some(_) => (0, location.offset),
@@ -62,16 +62,16 @@ impl FramesKey {
     }
 }
 
-/// The frames that were told, as a recording has them; what was told last counts.
+/// Frames that were resolved before or read from a recording; later entries replace earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct KnownFrames {
     frames: HashMap<FramesKey, Vec<Frame>>,
-    /// The paths of files of code.
+    /// Paths of executable files by module.
     modules: HashMap<ModuleId, String>,
     bytes: usize,
 }
 
-/// Bytes that the frames at a place take.
+/// Memory taken by the frames of a location, bytes.
 fn size_of_frames(frames: &[Frame]) -> usize {
     let size = |frame: &Frame| {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
@@ -82,13 +82,12 @@ fn size_of_frames(frames: &[Frame]) -> usize {
 }
 
 impl KnownFrames {
-    /// Remembers the frames at a location of process `pid`. If there are none, they are not known
-    /// any more.
-    pub fn learn(&mut self, pid: u32, location: Location, is_innermost: bool, frames: Vec<Frame>) {
+    /// Stores the frames of a location of process `pid`; an empty list removes them.
+    pub fn insert(&mut self, pid: u32, location: Location, is_innermost: bool, frames: Vec<Frame>) {
         let key = FramesKey::of(pid, &location, is_innermost);
         let path = frames.last().map(|frame| frame.module.as_str());
         if let (Some(module), Some(path)) = (location.module, path) {
-            self.learn_module(module, path);
+            self.insert_module(module, path);
         }
         self.bytes += size_of_frames(&frames);
         if let Some(before) = self.frames.insert(key, frames) {
@@ -96,8 +95,8 @@ impl KnownFrames {
         }
     }
 
-    /// Remembers the path of a file of code; what is no path, and the file of Python's lines, is not one.
-    pub fn learn_module(&mut self, module: ModuleId, path: &str) {
+    /// Stores the path of a module; `[jit]`, `[unknown]` and the empty path are ignored.
+    pub fn insert_module(&mut self, module: ModuleId, path: &str) {
         let is_path = !path.is_empty() && ![JIT, NO_MODULE].contains(&path);
         if is_path && module != ModuleId::PYTHON && !self.modules.contains_key(&module) {
             self.bytes += path.len();
@@ -105,28 +104,28 @@ impl KnownFrames {
         }
     }
 
-    /// Bytes of memory that the frames and paths take.
+    /// Memory taken by the frames and paths, bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether the frames at a location were told.
-    pub fn knows(&self, pid: u32, location: &Location, is_innermost: bool) -> bool {
-        self.told(pid, location, is_innermost).is_some()
+    /// Whether frames of the location are stored.
+    pub fn contains(&self, pid: u32, location: &Location, is_innermost: bool) -> bool {
+        self.lookup(pid, location, is_innermost).is_some()
     }
 
-    /// The frames at a location, if they were told.
+    /// The stored frames of the location, with its address.
     pub fn get(&self, pid: u32, location: &Location, is_innermost: bool) -> Option<Vec<Frame>> {
-        let told = self.told(pid, location, is_innermost)?;
+        let stored = self.lookup(pid, location, is_innermost)?;
         let here = |frame: &Frame| Frame {
             address: location.address,
             ..frame.clone()
         };
-        Some(told.iter().map(here).collect())
+        Some(stored.iter().map(here).collect())
     }
 
-    /// As they were told, perhaps of another process.
-    fn told(&self, pid: u32, location: &Location, is_innermost: bool) -> Option<&[Frame]> {
+    /// The stored frames of the location; their addresses may be those of another process.
+    fn lookup(&self, pid: u32, location: &Location, is_innermost: bool) -> Option<&[Frame]> {
         let frames = self
             .frames
             .get(&FramesKey::of(pid, location, is_innermost))?;
@@ -158,15 +157,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_file_is_known_of_every_process_that_has_it() {
-        let mut known = KnownFrames::default();
+    fn frames_in_a_file_are_shared_by_processes() {
+        let mut frames = KnownFrames::default();
         let named = |address, name: &str| Frame {
             function: name.to_owned(),
             ..bare_frame(&at(address, None))
         };
-        known.learn(7, at(0x5010, Some(1)), false, vec![named(0x5010, "f")]);
+        frames.insert(7, at(0x5010, Some(1)), false, vec![named(0x5010, "f")]);
         assert_eq!(
-            known.get(8, &at(0x9010, Some(1)), false),
+            frames.get(8, &at(0x9010, Some(1)), false),
             Some(vec![named(0x9010, "f")])
         );
         for (location, is_innermost) in [
@@ -175,40 +174,40 @@ mod tests {
             (at(0x9010, Some(1)), true),
             (at(0x5010, None), false),
         ] {
-            assert!(!known.knows(8, &location, is_innermost), "{location:?}");
+            assert!(!frames.contains(8, &location, is_innermost), "{location:?}");
         }
     }
 
     #[test]
-    fn a_file_is_known_by_any_frame_in_it() {
-        let mut known = KnownFrames::default();
+    fn a_module_path_is_found_by_any_frame_in_it() {
+        let mut frames = KnownFrames::default();
         let place = at(0x5010, Some(1));
         let named = |module: &str| Frame {
             module: module.to_owned(),
             ..bare_frame(&place)
         };
-        known.learn(7, place, false, vec![bare_frame(&place)]);
-        assert_eq!(known.module(&place), None);
-        known.learn(7, place, false, vec![named("/lib/libx.so")]);
+        frames.insert(7, place, false, vec![bare_frame(&place)]);
+        assert_eq!(frames.module(&place), None);
+        frames.insert(7, place, false, vec![named("/lib/libx.so")]);
         let elsewhere = at(0x9999, Some(1));
-        assert_eq!(known.module(&elsewhere).as_deref(), Some("/lib/libx.so"));
-        // A number is of one file.
-        known.learn_module(ModuleId(1), "/lib/liby.so");
-        assert_eq!(known.module(&elsewhere).as_deref(), Some("/lib/libx.so"));
-        assert_eq!(known.module(&at(0x9999, Some(2))), None);
-        assert_eq!(known.module(&at(0x5010, None)), None);
+        assert_eq!(frames.module(&elsewhere).as_deref(), Some("/lib/libx.so"));
+        // The first path of a module id is kept.
+        frames.insert_module(ModuleId(1), "/lib/liby.so");
+        assert_eq!(frames.module(&elsewhere).as_deref(), Some("/lib/libx.so"));
+        assert_eq!(frames.module(&at(0x9999, Some(2))), None);
+        assert_eq!(frames.module(&at(0x5010, None)), None);
     }
 
     #[test]
-    fn what_is_in_no_file_is_the_processs_own() {
-        let mut known = KnownFrames::default();
+    fn frames_outside_files_belong_to_one_process() {
+        let mut frames = KnownFrames::default();
         let location = at(0x5010, None);
-        known.learn(7, location, false, vec![bare_frame(&location)]);
-        assert!(known.knows(7, &location, false));
-        assert!(!known.knows(8, &location, false));
-        assert!(known.bytes() > size_of::<Frame>());
-        known.learn(7, location, false, Vec::new());
-        assert!(!known.knows(7, &location, false));
-        assert_eq!(known.bytes(), 0);
+        frames.insert(7, location, false, vec![bare_frame(&location)]);
+        assert!(frames.contains(7, &location, false));
+        assert!(!frames.contains(8, &location, false));
+        assert!(frames.bytes() > size_of::<Frame>());
+        frames.insert(7, location, false, Vec::new());
+        assert!(!frames.contains(7, &location, false));
+        assert_eq!(frames.bytes(), 0);
     }
 }

@@ -1,9 +1,9 @@
-//! Call stacks: which line of whose code made a call.
+//! Call stacks.
 //!
-//! A [`CallStack`] is a list of [`Location`]s, each as it was when the call was made: an address
-//! and the place in a file that was mapped there. [`Frame`]s are what people read; a location has
-//! several where the compiler has inlined functions. [`Symbols`] makes frames of locations, only
-//! for what is printed.
+//! A [`CallStack`] is a list of [`Location`]s, resolved when the call was made: an address, and the
+//! offset in the file that was mapped there. A [`Frame`] is a function with its source line; a
+//! location has several where functions were inlined. [`Symbols`] turns locations into frames, only
+//! for output.
 
 mod known;
 
@@ -15,30 +15,29 @@ use crate::text::hex;
 
 pub use known::{FramesKey, JIT, KnownFrames, NO_MODULE, NoSymbols, bare_frame};
 
-/// A file that code was mapped from, by its number within the run.
+/// Number, within the run, of a file that code was mapped from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ModuleId(pub u32);
 
 impl ModuleId {
-    /// No file: the location is a line of Python, and its offset the number of that line within the
-    /// run.
+    /// Pseudo module of Python: the offset of the location is the run's number of a Python line.
     pub const PYTHON: Self = Self(u32::MAX - 1);
 }
 
-/// Where an instruction is.
+/// Location of an instruction in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Location {
-    /// Its address in the process. Of the innermost location of a stack, the instruction that was
-    /// about to run; of all others, the one that a call would have returned to.
+    /// Address in the process: for the innermost location of a stack the instruction to be
+    /// executed, for all others the return address.
     pub address: u64,
-    /// The file that was mapped there; none for code that was made at run time.
+    /// Mapped file at the address; `None` for code generated at run time.
     pub module: Option<ModuleId>,
-    /// Bytes from the beginning of that file.
+    /// Offset in the file, bytes.
     pub offset: u64,
 }
 
 impl Location {
-    /// The line of Python with this number.
+    /// The location of the Python line with this number.
     pub fn python(number: u32) -> Self {
         Self {
             address: 0,
@@ -47,7 +46,7 @@ impl Location {
         }
     }
 
-    /// The number of the line of Python that it is, if it is one.
+    /// The number of the Python line; `None` for native code.
     pub fn python_line(&self) -> Option<u32> {
         let is_python = self.module == Some(ModuleId::PYTHON);
         u32::try_from(self.offset).ok().filter(|_| is_python)
@@ -57,89 +56,88 @@ impl Location {
 /// A call stack of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallStack {
-    /// Innermost first; the first is the entry of the function that was called.
+    /// Locations, innermost first; the first is the entry of the probed function.
     pub locations: Vec<Location>,
-    /// The last location is the outermost one of the thread. If not, what called it is not known.
+    /// The last location is the outermost one of the thread; otherwise the stack is truncated.
     pub is_complete: bool,
 }
 
-/// What a function is written in.
+/// Language of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
     /// Compiled to machine code.
     #[default]
     Native,
-    /// Python.
+    /// A function in Python source code.
     Python,
 }
 
 /// One function of a call stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
-    /// The demangled name; `MODULE+0xOFFSET` if it has none. Of Python, the qualified name.
+    /// Demangled name, or `MODULE+0xOFFSET` without a symbol; for Python, the qualified name.
     pub function: String,
-    /// The source file, if the module has debugging information.
+    /// Source file, if the module has debug information.
     pub file: Option<String>,
-    /// The line in it.
+    /// Line in the source file.
     pub line: Option<u32>,
-    /// The text of that line, without what it begins and ends with, if it was read.
+    /// Text of that line without leading and trailing white space, if it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The path of the file that the code is in, as the process sees it; `[jit]` or `[unknown]` if
-    /// it is in none. Empty for Python, `null` in JSON.
+    /// Path of the file as the process sees it; `[jit]` or `[unknown]` outside of files. Empty for
+    /// Python, `null` in JSON.
     #[serde(serialize_with = "text_or_null", deserialize_with = "null_or_text")]
     pub module: String,
-    /// The address in the process, `0x...` in JSON.
+    /// Address in the process, `0x...` in JSON.
     #[serde(serialize_with = "hex", deserialize_with = "from_hex")]
     pub address: u64,
-    /// What it is written in.
+    /// Language of the function.
     #[serde(default)]
     pub language: Language,
-    /// The compiler has put it into the function that comes next.
+    /// The function was inlined into the next frame.
     #[serde(default)]
     pub inlined: bool,
 }
 
-/// Makes frames of locations.
+/// A source of frames for locations.
 pub trait Symbols {
-    /// The frames at `location` of process `pid`, innermost first: the functions that were inlined
-    /// there, then the one that they are in. Never empty: without a symbol, the frame names the
-    /// module and the place in it. `is_innermost`: the location is the first of its stack, not an
-    /// address that a call would have returned to.
+    /// The frames at `location` of process `pid`, innermost first: inlined functions, then the
+    /// function that contains them. Never empty: without a symbol, the frame has the module and the
+    /// offset in it. `is_innermost`: the location is the first of its stack, not a return address.
     fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame>;
 
-    /// The path of the file that `location` is in, without looking for its function; none if it is in
-    /// no file, or that is not known.
+    /// The path of the file of `location`, without a symbol lookup; `None` outside of files or if
+    /// unknown.
     fn module(&self, location: &Location) -> Option<String> {
         let _ = location;
         None
     }
 
-    /// The frames of the caller to which the reader of a file's rows gave this number, innermost first,
-    /// and whether they reach the outermost one.
+    /// The frames of a caller by its number in a recording or export, innermost first, and whether
+    /// the stack is complete.
     fn caller(&self, number: u32) -> (Vec<Frame>, bool) {
         let _ = number;
         (Vec::new(), false)
     }
 
-    /// The number by which that caller is known: the same for all that are alike.
+    /// The caller id of that number; callers with equal frames have the same id.
     fn caller_id(&self, number: u32) -> u32 {
         number
     }
 
-    /// The same where callers with the same lines of Python are one call site.
+    /// The caller id where callers with equal Python lines are one call site.
     fn folded_id(&self, number: u32) -> u32 {
         self.caller_id(number)
     }
 
-    /// What is known of that caller's calls: `valid`, `invalid` or `driver`.
+    /// Trace quality of the caller's stacks: `valid`, `invalid` or `driver`.
     fn caller_trace(&self, number: u32) -> Option<&'static str> {
         let _ = number;
         None
     }
 
-    /// The function with a number beyond the function table; none if nobody has named it.
+    /// Name of a function with a number beyond the function table; `None` if it has no name.
     fn function(&self, number: u16) -> Option<Cow<'static, str>> {
         let _ = number;
         None
@@ -147,7 +145,7 @@ pub trait Symbols {
 }
 
 impl CallStack {
-    /// All frames, innermost first.
+    /// All frames of the stack, innermost first.
     pub fn frames(&self, pid: u32, symbols: &dyn Symbols) -> Vec<Frame> {
         let frames = |(index, location)| symbols.frames(pid, location, index == 0);
         self.locations.iter().enumerate().flat_map(frames).collect()

@@ -80,7 +80,7 @@ impl<'c> Chains<'c> {
         is_innermost: bool,
         frames: Vec<Frame>,
     ) {
-        self.known.learn(pid, location, is_innermost, frames);
+        self.known.insert(pid, location, is_innermost, frames);
         self.has_news = true;
     }
 
@@ -116,7 +116,7 @@ impl<'c> Chains<'c> {
         }
         let mut rows = 0;
         for waiting in std::mem::take(&mut self.waiting) {
-            let is_known = |(depth, location)| self.known.knows(waiting.pid, location, depth == 0);
+            let is_known = |(depth, location)| self.known.contains(waiting.pid, location, depth == 0);
             let mut each = waiting.stack.locations.iter().enumerate();
             if rows >= max_rows {
                 self.has_news = true;

@@ -10,7 +10,7 @@ fn stack(files: &[&str], known: &mut KnownFrames, modules: &mut Vec<String>) -> 
             modules.len() - 1
         });
         let module = ModuleId(u32::try_from(number).unwrap_or(0));
-        known.learn_module(module, file);
+        known.insert_module(module, file);
         Location {
             address: 0x1000,
             module: Some(module).filter(|_| !file.is_empty()),

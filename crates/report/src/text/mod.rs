@@ -143,7 +143,7 @@ const MAX_LOSERS: usize = 8;
 /// Whose the losses are: a line for each, and one for the rest if there are too many.
 pub fn describe_losers(losses: &[UserLoss]) -> Vec<String> {
     let line = |loss: &UserLoss| {
-        let what = describe_lost(&loss.alone());
+        let what = describe_lost(&loss.to_lost());
         match (loss.pid, &loss.comm) {
             (Some(pid), Some(comm)) => {
                 let comm = printable(comm);

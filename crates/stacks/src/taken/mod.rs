@@ -204,7 +204,7 @@ impl Taken {
             && let Some(known) = process.recognise(&raw, copied)
         {
             process.alias(raw.id, known);
-            self.news.recognised.push(raw.looks);
+            self.news.recognised.push(raw.copy_key);
             return true;
         }
         let walked = self.walked(&raw);
@@ -235,7 +235,7 @@ impl Taken {
         if let Some(steps) = steps(&raw, copied, &slots) {
             let changes = process.paths.learn(raw.root, &steps, id);
             if !changes.is_empty() {
-                self.news.recognised.push(raw.looks);
+                self.news.recognised.push(raw.copy_key);
                 self.tell(changes);
             }
         }

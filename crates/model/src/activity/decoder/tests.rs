@@ -18,7 +18,7 @@ fn raw(bytes: &[u8], lost: u64) -> RawBatch {
     }
 }
 
-/// A batch of `kernels` runs of what text 1 names.
+/// A batch of `kernels` kernel records with the name of text 1.
 fn kernels(header: BatchHeader, kernels: u64, names_it: bool) -> Vec<u8> {
     let mut writer = Writer::default();
     if names_it {
@@ -50,7 +50,7 @@ fn decode(decoder: &mut Decoder, bytes: &[u8], lost: u64) -> Batch {
 }
 
 #[test]
-fn names_stay_known_from_batch_to_batch() {
+fn names_persist_across_batches() {
     let mut decoder = Decoder::default();
     let first = decode(&mut decoder, &kernels(monotonic(0), 2, true), 0);
     assert_eq!((first.pid, first.process), (PID, PROCESS));
@@ -60,7 +60,7 @@ fn names_stay_known_from_batch_to_batch() {
     assert_eq!(activity.name.as_deref(), Some("_Z3addPfS_i"));
     assert_eq!((activity.pid, activity.start_ns()), (PID, Some(1000)));
     assert_eq!(decoder.losses(), Losses::default());
-    // Another process has said nothing of it.
+    // The text is unknown in another process.
     let bytes = kernels(monotonic(0), 1, false);
     let other = RawBatch {
         process: 1,
@@ -75,11 +75,11 @@ fn a_batch_byte_by_byte() {
     for number in [0u64, 0, 0, 0, 0, 0, 0] {
         bytes.extend(number.to_le_bytes());
     }
-    // Process, version, one record of 24 bytes, times are monotonic, it is the last.
+    // Header: process, version, one record of 24 bytes, monotonic times, last batch.
     for number in [7u32, 130_001, 1, 48, 3, 0] {
         bytes.extend(number.to_le_bytes());
     }
-    // A call: kind 6, 48 bytes, no text.
+    // Record: an API call, kind 6, 48 bytes, no text.
     bytes.extend([6, 0, 48, 0, 0, 0, 0, 0]);
     for number in [100u64, 250] {
         bytes.extend(number.to_le_bytes());
@@ -108,10 +108,10 @@ fn a_batch_byte_by_byte() {
 fn gaps_are_counted_once() {
     let mut decoder = Decoder::default();
     decode(&mut decoder, &kernels(monotonic(0), 2, true), 0);
-    // 3 records came before; 10 more are missing, of which the kernel side has counted 4.
+    // 3 records came before; 10 more are missing, 4 of which the BPF side has counted.
     decode(&mut decoder, &kernels(monotonic(13), 2, false), 4);
     assert_eq!(decoder.losses().missing, 6);
-    // Of 5 that are missing now, all were counted there.
+    // All 5 missing records were counted by the BPF side.
     decode(&mut decoder, &kernels(monotonic(20), 1, false), 9);
     assert_eq!(decoder.losses().missing, 6);
     decode(&mut decoder, &kernels(monotonic(21), 1, false), 9);
@@ -119,7 +119,7 @@ fn gaps_are_counted_once() {
 }
 
 #[test]
-fn what_cupti_has_lost_is_summed_over_processes() {
+fn cupti_losses_are_summed_over_processes() {
     let mut decoder = Decoder::default();
     let header = |dropped, unknown, malformed| BatchHeader {
         dropped,
@@ -147,7 +147,7 @@ fn what_cupti_has_lost_is_summed_over_processes() {
 }
 
 #[test]
-fn cuptis_clock_becomes_ours() {
+fn cupti_times_are_converted_to_monotonic() {
     let mut decoder = Decoder::default();
     let header = BatchHeader {
         cupti_ns: 900,
@@ -159,12 +159,12 @@ fn cuptis_clock_becomes_ours() {
         panic!("not a kernel");
     };
     assert_eq!((kernel.start_ns, kernel.end_ns), (5_001_000, 5_001_500));
-    // CUPTI has no time for these.
+    // CUPTI reports no time for these.
     assert_eq!((kernel.queued_ns, kernel.completed_ns), (0, 0));
 }
 
 #[test]
-fn what_is_no_batch_is_counted() {
+fn malformed_batches_are_counted() {
     let mut decoder = Decoder::default();
     assert!(decode(&mut decoder, b"nonsense", 0).activities.is_empty());
     let whole = kernels(monotonic(0), 2, true);

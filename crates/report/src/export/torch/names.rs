@@ -170,7 +170,7 @@ mod tests {
         let mut stack = |files: &[&str]| {
             let location = |(number, file): (u32, &&str)| {
                 let module = ModuleId(number + 10 * u32::try_from(files.len()).unwrap_or(0));
-                symbols.learn_module(module, file);
+                symbols.insert_module(module, file);
                 Location {
                     address: 0,
                     module: Some(module),
@@ -219,7 +219,7 @@ mod tests {
             };
             for number in [line, line + 100] {
                 let location = Location::python(number);
-                symbols.learn(1, location, true, vec![named(&location)]);
+                symbols.insert(1, location, true, vec![named(&location)]);
                 let stack = CallStack {
                     locations: vec![location],
                     is_complete: true,

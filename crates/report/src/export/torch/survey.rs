@@ -69,9 +69,9 @@ impl Survey {
     fn entry(&mut self, entry: Entry<'_>) {
         match entry {
             Entry::Record(bytes) => self.record(bytes),
-            Entry::Note(Note::Module(module, path)) => self.symbols.learn_module(module, &path),
+            Entry::Note(Note::Module(module, path)) => self.symbols.insert_module(module, &path),
             Entry::Note(Note::Frames(pid, location, is_innermost, frames)) => {
-                self.symbols.learn(pid, location, is_innermost, frames);
+                self.symbols.insert(pid, location, is_innermost, frames);
             }
             Entry::Note(Note::Vanished(pid)) => self.lives.end(pid),
             Entry::Note(_) | Entry::Count(..) => {}
