@@ -394,7 +394,7 @@ impl Stacks {
                     .remove(&FramesKey::of(pid, &location, is_innermost));
             }
             if self.is_recording {
-                notes.extend(told.tell(pid, &location, is_innermost, &frames));
+                notes.extend(told.note(pid, &location, is_innermost, &frames));
             }
             self.frames.insert(pid, location, is_innermost, frames);
         }

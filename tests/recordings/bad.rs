@@ -207,7 +207,7 @@ fn a_file_with_endless_rows_ends_in_bounded_memory() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
         let expected = format!(
-            "{} is damaged: it has more rows than there is room",
+            "{} is damaged: it has more rows than its size allows",
             words[1]
         );
         assert!(said.contains(&expected), "{words:?}: {said}");

@@ -1,4 +1,4 @@
-//! What the tracing side hands to the thread that writes a recording.
+//! Batches that the tracing thread passes to the recording's writer thread.
 
 use std::sync::Arc;
 
@@ -9,46 +9,46 @@ use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::activity::Activity;
 use gpuprobe_model::event::Event;
 
-/// The log is cut into pieces of about this many bytes.
+/// Approximate size of a chunk of the log, bytes.
 pub(super) const LOG_BYTES: usize = 1 << 18;
 
-/// What has happened, in the order of the log.
+/// A step of the run, in the order of the log.
 #[derive(Debug)]
 pub(super) enum Step {
     /// An event, and the number of its changes.
     Event(Event, usize),
-    /// Anything else; there are few.
+    /// A note of the log; rare.
     Note(Box<Note>),
-    /// What has been launched so far.
+    /// A snapshot of the launch counters.
     Counted(Vec<Launched>),
 }
 
-/// A kernel or graph, and its launches.
+/// A kernel or graph with its launch counters.
 #[derive(Debug)]
 pub(super) struct Launched {
     pub(super) key: RawLaunchKey,
-    /// Process id.
+    /// Process id in the initial PID namespace.
     pub(super) pid: u32,
-    /// The mangled name, if it is known.
+    /// Mangled name, if known.
     pub(super) mangled: Option<Arc<str>>,
     pub(super) counted: Counted,
 }
 
-/// A piece of the log, and what it means.
+/// A chunk of the log, decoded.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) log: Vec<u8>,
-    /// Records in it.
+    /// Number of log records.
     pub(super) records: u64,
     pub(super) steps: Vec<Step>,
-    /// The changes of all events, in order.
+    /// Changes of all events, in order.
     pub(super) changes: Vec<Change>,
-    /// Bytes that steps take elsewhere, where that may be many.
+    /// Approximate heap memory of steps that may be large, bytes.
     elsewhere: usize,
 }
 
 impl Batch {
-    /// Has room for as much as `before` has.
+    /// An empty batch with the capacity of `before`.
     pub(super) fn after(before: &Self) -> Self {
         Self {
             log: Vec::with_capacity(LOG_BYTES * 2),
@@ -76,7 +76,7 @@ impl Batch {
         self.log.is_empty() && self.steps.is_empty()
     }
 
-    /// About the memory that it takes.
+    /// Approximate memory taken, bytes.
     pub(super) fn bytes(&self) -> usize {
         self.log.len()
             + size_of::<Step>() * self.steps.len()

@@ -1,4 +1,4 @@
-//! Strings and call stacks, looked up when they are needed.
+//! Strings and call stacks of a file, loaded on demand.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,20 +11,20 @@ use rusqlite::{ErrorCode, OptionalExtension, Statement};
 use super::{Database, row};
 use gpuprobe_model::stack::Language;
 
-/// Frames of a call stack that are read at most.
+/// Maximum number of frames that are read of a call stack.
 const MAX_FRAMES: usize = 1024;
-/// Characters of a string that are kept.
+/// Maximum number of characters that are kept of a string.
 const MAX_CHARACTERS: usize = 4096;
-/// Strings and stacks kept in memory; beyond, they are looked up again.
+/// Maximum number of cached strings and stacks; others are read again.
 const MAX_CACHED: usize = 1 << 16;
 
-/// What stands for a string that is too long to be one.
+/// Placeholder for a string beyond SQLite's limit.
 const TOO_LONG: &str = "[too long]";
 
-/// What a frame of Python is in that has no file: it says what is missing of the stack.
+/// Module name of a Python pseudo frame without a file, which says what is missing in the stack.
 pub(crate) const PYTHON: &str = "[python]";
 
-/// How the tables call a language.
+/// Name of a language in the tables.
 pub(crate) fn language_name(language: Language) -> &'static str {
     match language {
         Language::Native => "native",
@@ -32,31 +32,31 @@ pub(crate) fn language_name(language: Language) -> &'static str {
     }
 }
 
-/// One frame of a call stack. Those that read the same are equal, wherever they are in memory.
+/// One frame of a call stack. Equality compares the displayed contents.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// The function; its address if it is not known.
+    /// Name of the function; its address if unknown.
     pub function: Rc<str>,
-    /// The file that it is in; of Python, its source file, or what stands for it in the tables.
+    /// File that contains the code; for Python, the source file or its placeholder in the tables.
     pub module: Rc<str>,
-    /// The address in the process; 0 if it is not known.
+    /// Address in the process; 0 if unknown.
     pub address: u64,
-    /// The function's name is not known.
+    /// The function's name is unknown.
     pub unresolved: bool,
-    /// The source file, if it is known.
+    /// Source file, if known.
     pub file: Option<Rc<str>>,
-    /// The line in it.
+    /// Line in the source file.
     pub line: Option<u32>,
-    /// The text of that line, if it is known.
+    /// Text of the line, if known.
     pub source: Option<Rc<str>>,
-    /// What it is written in.
+    /// Language of the function.
     pub language: Language,
-    /// The compiler has put it into the function that comes next.
+    /// The function was inlined into the next frame.
     pub inlined: bool,
 }
 
 impl Frame {
-    /// The file that its code is in; none of Python that is in no file of code.
+    /// File that contains the machine code; empty for Python frames outside of one.
     pub fn code_file(&self) -> &str {
         let is_source = self.file.as_ref() == Some(&self.module) || &*self.module == PYTHON;
         match self.language {
@@ -65,7 +65,7 @@ impl Frame {
         }
     }
 
-    /// All that people see of it.
+    /// The displayed contents.
     fn contents(&self) -> impl Eq + Hash + '_ {
         let place = (&self.module, &self.file, self.line);
         let flags = (self.unresolved, self.language, self.inlined);
@@ -90,23 +90,23 @@ impl Hash for Frame {
 /// A call stack, innermost frame first.
 pub type Stack = Rc<[Frame]>;
 
-/// Looks up strings and call stacks of a [`Database`].
+/// Loads strings and call stacks of a [`Database`].
 pub struct Resolver<'a> {
     strings: Option<RefCell<Statement<'a>>>,
     chains: Option<RefCell<Statement<'a>>>,
-    /// Source files and lines, which only our recordings have.
+    /// Source files and lines, which only gpuprobe's recordings have.
     sources: Option<RefCell<Statement<'a>>>,
-    /// What is added to a `callchainId` to find the chain.
+    /// Offset from a `callchainId` to the id of the chain.
     offset: i64,
     cached_strings: RefCell<HashMap<i64, Rc<str>>>,
     cached_stacks: RefCell<HashMap<i64, Stack>>,
 }
 
 impl<'a> Resolver<'a> {
-    /// A resolver for `database`.
+    /// Creates a resolver for `database`.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns an error if the file cannot be read.
     pub fn new(database: &'a Database) -> Result<Self> {
         let columns = ["symbol", "module", "unresolved", "originalIP"];
         let rest = format!("WHERE id = ?1 ORDER BY stackDepth LIMIT {MAX_FRAMES}");
@@ -125,7 +125,7 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    /// The string `id`; its number in brackets if there is none.
+    /// The string with this id; the id in brackets if there is none.
     pub fn string(&self, id: i64) -> Rc<str> {
         if let Some(known) = self.cached_strings.borrow().get(&id) {
             return Rc::clone(known);
@@ -164,8 +164,7 @@ impl<'a> Resolver<'a> {
         )
     }
 
-    /// The call stack that a `callchainId` refers to, innermost frame first; empty if there is
-    /// none.
+    /// The call stack of a `callchainId`, innermost frame first; empty if there is none.
     pub fn stack(&self, chain: i64) -> Stack {
         if let Some(known) = self.cached_stacks.borrow().get(&chain) {
             return Rc::clone(known);
@@ -220,7 +219,7 @@ impl<'a> Resolver<'a> {
         let mut rows = sources.query([chain])?;
         while let Some(found) = rows.next()? {
             let depth = row::integer(found, 0).and_then(|depth| usize::try_from(depth).ok());
-            // The depth is the place among the rows, which begin with 0.
+            // `depth` is the index of the row, from 0.
             let Some(frame) = depth.and_then(|depth| frames.get_mut(depth)) else {
                 continue;
             };
@@ -235,7 +234,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// The language of a frame; recordings of older versions tell Python by the names of files only.
+/// Language of a frame; older recordings mark Python only by its file names.
 fn language_of(name: Option<&str>, file: Option<&str>) -> Language {
     let is_python = match name {
         Some(name) => name == language_name(Language::Python),
@@ -248,14 +247,15 @@ fn language_of(name: Option<&str>, file: Option<&str>) -> Language {
     }
 }
 
-/// Exports of 2021 and 2022 number the chains from 1 but refer to them from 0.
+/// Reads the offset of chain ids: exports of 2021 and 2022 number chains from 1 but refer to them
+/// from 0.
 fn chain_offset(database: &Database) -> Result<i64> {
     let mut ends = (i64::MAX, i64::MIN);
     let mut referred = (i64::MAX, i64::MIN);
     if !database.has_table("CUDA_CALLCHAINS") {
         return Ok(0);
     }
-    // The first and the last id come from the primary key's index.
+    // The first and the last id are read from the index of the primary key.
     for order in ["ASC", "DESC"] {
         let rest = format!("ORDER BY id {order} LIMIT 1");
         database.each("CUDA_CALLCHAINS", &["id"], &rest, |found| {

@@ -1,4 +1,4 @@
-//! An open recording or export, for reading.
+//! Read access to a recording or nsys export.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -14,23 +14,23 @@ use rusqlite::{Connection, ErrorCode, Statement};
 use super::{opening, row};
 use gpuprobe_os::regular::open_input;
 
-/// No value that is read is longer than this: what a file contains must not exhaust memory.
+/// Maximum size of a value, bytes: a malicious file must not exhaust memory.
 const MAX_VALUE_BYTES: i32 = 64 << 20;
 
 /// How long to wait for a file that another program has locked.
 const LOCKED_FOR: Duration = Duration::from_secs(2);
 
-/// Instructions of SQLite's machine between two looks at how many there were.
+/// Number of SQLite virtual machine instructions between two checks of the limit.
 const LOOK_EVERY: i32 = 100_000;
-/// Instructions that a file may take for each of its bytes, and besides. Reports, plots and exports of an
-/// export of Nsight Systems took 0.3 for each.
+/// Limit of SQLite virtual machine instructions, per byte of the file and in addition. Reports,
+/// plots and exports of an nsys export took 0.3 per byte.
 const PER_BYTE: u64 = 30;
 const BESIDES: u64 = 10_000_000;
 
-/// Cache for temporary sorting, in KiB.
+/// Cache for temporary sorting, KiB.
 const CACHE_KIB: i32 = 32 << 10;
 
-/// A database file, opened for reading only.
+/// A database file, opened read-only.
 #[derive(Debug)]
 pub struct Database {
     path: PathBuf,
@@ -42,8 +42,8 @@ impl Database {
     /// Opens `path`.
     ///
     /// # Errors
-    /// It cannot be read, is no SQLite database, or is one of another program; the message says
-    /// which, and what to do.
+    /// Returns an error if the file cannot be read, is not an SQLite database, or is neither a
+    /// recording nor an nsys export; the message names the reason and the remedy.
     pub fn open(path: &Path) -> Result<Self> {
         check_magic(path)?;
         let connection = opening::open(path).map_err(|error| match error.downcast() {
@@ -61,7 +61,7 @@ impl Database {
             .map_err(|e| explain(path, e))?;
         let tables = database.list_tables().map_err(|e| explain(path, e))?;
         let database = Self { tables, ..database };
-        if !database.tables.keys().any(|table| is_of_a_trace(table)) {
+        if !database.tables.keys().any(|table| is_trace_table(table)) {
             bail!(
                 "{} is an SQLite database, but neither a recording of gpuprobe (--record) nor an \
                  export of Nsight Systems (`nsys export --type sqlite`): it has none of their \
@@ -76,7 +76,7 @@ impl Database {
         self.connection.busy_timeout(LOCKED_FOR)?;
         self.connection
             .set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
-        // What a file says is to be run when it is read, is not.
+        // SQL that the file itself defines (triggers, views) is not executed.
         for (config, on) in [
             (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
             (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
@@ -94,8 +94,8 @@ impl Database {
             .pragma_update(None, "cache_size", -CACHE_KIB)
     }
 
-    /// Has the file's rows end: pages that lead to each other in a circle, or many of them to the same,
-    /// have more than there is.
+    /// Bounds the number of instructions: a damaged file, with pages that form a cycle or are
+    /// shared, may have more rows than its size allows.
     fn bound(&mut self) -> rusqlite::Result<()> {
         let mut used = 0;
         let path = self.path.clone();
@@ -107,8 +107,8 @@ impl Database {
             .progress_handler(LOOK_EVERY, Some(is_too_much))
     }
 
-    /// Tables that are in the file: a view, which nsys never makes, may have no end, and what a
-    /// virtual one does is up to its name.
+    /// Ordinary tables of the file. Views, which nsys never creates, could be endless, and virtual
+    /// tables could execute arbitrary code.
     fn list_tables(&self) -> rusqlite::Result<HashMap<String, HashSet<String>>> {
         let sql = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c \
                    WHERE m.type = 'table' AND m.rootpage > 0";
@@ -123,33 +123,33 @@ impl Database {
         Ok(tables)
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether there is such a table. Absent and empty tables mean the same.
+    /// Whether the table exists. Absent and empty tables have the same meaning.
     pub fn has_table(&self, table: &str) -> bool {
         self.tables.contains_key(table)
     }
 
-    /// Whether there is such a column.
+    /// Whether the column exists.
     pub fn has_column(&self, table: &str, column: &str) -> bool {
         self.tables
             .get(table)
             .is_some_and(|columns| columns.contains(column))
     }
 
-    /// Whether gpuprobe wrote the file.
+    /// Whether the file was written by gpuprobe.
     pub fn is_ours(&self) -> bool {
         self.has_table("GPUPROBE_META")
     }
 
-    /// Prepares `SELECT columns FROM table` with what follows in `rest`. A column that the table
-    /// does not have is NULL in every row. None if there is no such table.
+    /// Prepares `SELECT columns FROM table` followed by `rest`. A column that does not exist is
+    /// NULL in every row. `None` if the table does not exist.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns an error if the file cannot be read.
     pub fn select(
         &self,
         table: &str,
@@ -174,15 +174,15 @@ impl Database {
     /// Prepares any other query.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns an error if the query is invalid or the file cannot be read.
     pub fn prepare(&self, sql: &str) -> Result<Statement<'_>> {
         self.connection.prepare(sql).map_err(|e| self.explain(e))
     }
 
-    /// Calls `take` with every row of what [`Self::select`] gives.
+    /// Calls `take` with every row of [`Self::select`].
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns an error if the file cannot be read, or the error of `take`.
     pub fn each(
         &self,
         table: &str,
@@ -200,10 +200,10 @@ impl Database {
         Ok(())
     }
 
-    /// Checks that there is room for `read` bytes in the file, all of which were read of one column.
+    /// Checks that `read` bytes, all of one column, fit into the file.
     ///
     /// # Errors
-    /// There is not: the same was read again and again.
+    /// Returns an error if they do not, which means that the same data was read repeatedly.
     pub fn check_has(&self, read: u64) -> Result<()> {
         if read > bytes(&self.path) {
             bail!(has_too_many_rows(&self.path));
@@ -211,14 +211,14 @@ impl Database {
         Ok(())
     }
 
-    /// What `error` means for the user.
+    /// Adds the file and a remedy to an SQLite error.
     pub fn explain(&self, error: rusqlite::Error) -> Error {
         explain(&self.path, error)
     }
 }
 
-/// Whether recordings or exports have a table of this name, and hardly any other database does.
-fn is_of_a_trace(table: &str) -> bool {
+/// Whether a table name is typical for recordings or exports.
+fn is_trace_table(table: &str) -> bool {
     const NAMES: [&str; 7] = [
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
         "EXPORT_META_DATA",
@@ -251,7 +251,7 @@ fn check_magic(path: &Path) -> Result<()> {
     }
     if &magic != b"SQLite format 3\0" {
         bail!(
-            "{shown} is no SQLite database; a report of Nsight Systems becomes one with \
+            "{shown} is not an SQLite database; a report of Nsight Systems becomes one with \
              `nsys export --type sqlite`"
         );
     }
@@ -261,7 +261,7 @@ fn check_magic(path: &Path) -> Result<()> {
 fn explain(path: &Path, error: rusqlite::Error) -> Error {
     let shown = path.display();
     let advice = match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => format!("{shown} is no SQLite database"),
+        Some(ErrorCode::NotADatabase) => format!("{shown} is not an SQLite database"),
         Some(ErrorCode::DatabaseCorrupt) => {
             format!("{shown} is damaged or cut short; copy or export it again")
         }
@@ -281,10 +281,10 @@ fn explain(path: &Path, error: rusqlite::Error) -> Error {
 
 fn has_too_many_rows(path: &Path) -> String {
     let shown = path.display();
-    format!("{shown} is damaged: it has more rows than there is room for in it")
+    format!("{shown} is damaged: it has more rows than its size allows")
 }
 
-/// Whether the file has a write-ahead log beside it, as recordings have that were cut off.
+/// Whether the file has a write-ahead log, as after an interrupted recording.
 fn has_log(path: &Path) -> bool {
     log_of(path).exists()
 }
@@ -295,7 +295,7 @@ fn log_of(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The size of the file and its log, which may grow while they are read.
+/// Size of the file and its log, which may grow while they are read.
 fn bytes(path: &Path) -> u64 {
     let sizes = [path, &log_of(path)].map(|path| fs::metadata(path).map_or(0, |file| file.len()));
     sizes.iter().fold(0, |sum, size| sum.saturating_add(*size))

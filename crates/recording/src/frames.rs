@@ -1,4 +1,4 @@
-//! What a recording must know about frames, so that a replay shows those that were shown.
+//! Frames that are stored in a recording, so that a replay shows the same call stacks.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -7,8 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::log::Note;
 use gpuprobe_model::stack::{Frame, FramesKey, Location, ModuleId, Symbols, bare_frame};
 
-/// The frames that a recording has been told, as hashes: they may become better known; and the files
-/// of code.
+/// Frames already in the recording, as hashes because they may be replaced by better ones, and
+/// modules.
 #[derive(Debug, Default)]
 pub struct Told {
     frames: HashMap<FramesKey, u64>,
@@ -16,32 +16,33 @@ pub struct Told {
 }
 
 impl Told {
-    /// The note that tells the frames at a location of process `pid`; none if they have been told.
-    pub fn tell(
+    /// Returns a note with the frames of a location of process `pid`; `None` if they are in the
+    /// recording already.
+    pub fn note(
         &mut self,
         pid: u32,
         location: &Location,
         is_innermost: bool,
         frames: &[Frame],
     ) -> Option<Note> {
-        // In a file, what is not known is at another address in each process: nothing is told of it.
+        // Unresolved locations in a file are not recorded: their address differs in each process.
         let is_bare = location.module.is_some() && frames == [bare_frame(location)];
         let frames = if is_bare { &[] } else { frames };
         let hash = hash_of(frames);
         let key = FramesKey::of(pid, location, is_innermost);
         let before = self.frames.insert(key, hash);
-        let is_news = before.unwrap_or(hash_of(&[])) != hash;
-        is_news.then(|| Note::Frames(pid, *location, is_innermost, frames.to_vec()))
+        let is_new = before.unwrap_or(hash_of(&[])) != hash;
+        is_new.then(|| Note::Frames(pid, *location, is_innermost, frames.to_vec()))
     }
 
-    /// The note that tells the path of a file of code; none if it has been told.
-    fn tell_module(&mut self, module: ModuleId, path: &str) -> Option<Note> {
-        let is_news = self.modules.insert(module);
-        is_news.then(|| Note::Module(module, path.to_owned()))
+    /// Returns a note with the path of a module; `None` if it is in the recording already.
+    fn note_module(&mut self, module: ModuleId, path: &str) -> Option<Note> {
+        let is_new = self.modules.insert(module);
+        is_new.then(|| Note::Module(module, path.to_owned()))
     }
 }
 
-/// Of all but the addresses, which differ by process.
+/// Hash of the frames without their addresses, which differ by process.
 fn hash_of(frames: &[Frame]) -> u64 {
     let mut hasher = DefaultHasher::new();
     frames.len().hash(&mut hasher);
@@ -56,25 +57,25 @@ fn hash_of(frames: &[Frame]) -> u64 {
     hasher.finish()
 }
 
-/// Symbols that remember which frames they gave: these are to be noted before the report that shows
+/// Symbols that collect the frames they return, which must be recorded before the report that shows
 /// them.
 pub struct FrameWitness<'a> {
     symbols: &'a dyn Symbols,
-    told: RefCell<&'a mut Told>,
+    reported: RefCell<&'a mut Told>,
     notes: RefCell<Vec<Note>>,
 }
 
 impl<'a> FrameWitness<'a> {
-    /// Asks `symbols`; what is in `told` is not noted again.
-    pub fn new(symbols: &'a dyn Symbols, told: &'a mut Told) -> Self {
+    /// Wraps `symbols`; frames in `reported` are not collected again.
+    pub fn new(symbols: &'a dyn Symbols, reported: &'a mut Told) -> Self {
         Self {
             symbols,
-            told: RefCell::new(told),
+            reported: RefCell::new(reported),
             notes: RefCell::default(),
         }
     }
 
-    /// What was given and had not been told.
+    /// The collected frames as notes.
     pub fn into_notes(self) -> Vec<Note> {
         self.notes.into_inner()
     }
@@ -83,8 +84,8 @@ impl<'a> FrameWitness<'a> {
 impl Symbols for FrameWitness<'_> {
     fn frames(&self, pid: u32, location: &Location, is_innermost: bool) -> Vec<Frame> {
         let frames = self.symbols.frames(pid, location, is_innermost);
-        let mut told = self.told.borrow_mut();
-        if let Some(note) = told.tell(pid, location, is_innermost, &frames) {
+        let mut reported = self.reported.borrow_mut();
+        if let Some(note) = reported.note(pid, location, is_innermost, &frames) {
             self.notes.borrow_mut().push(note);
         }
         frames
@@ -92,7 +93,10 @@ impl Symbols for FrameWitness<'_> {
 
     fn module(&self, location: &Location) -> Option<String> {
         let path = self.symbols.module(location)?;
-        let note = self.told.borrow_mut().tell_module(location.module?, &path);
+        let note = self
+            .reported
+            .borrow_mut()
+            .note_module(location.module?, &path);
         self.notes.borrow_mut().extend(note);
         Some(path)
     }
@@ -104,14 +108,14 @@ mod tests {
     use gpuprobe_model::stack::{KnownFrames, ModuleId, NoSymbols};
 
     #[test]
-    fn frames_are_told_once_and_again_when_they_are_better_known() {
+    fn frames_are_recorded_once_and_again_when_they_change() {
         let location = Location {
             address: 0x10,
             module: None,
             offset: 0,
         };
-        let mut told = Told::default();
-        let witness = FrameWitness::new(&NoSymbols, &mut told);
+        let mut reported = Told::default();
+        let witness = FrameWitness::new(&NoSymbols, &mut reported);
         let given = witness.frames(7, &location, false);
         assert_eq!(witness.frames(7, &location, false), given);
         let expected = Note::Frames(7, location, false, given.clone());
@@ -120,25 +124,25 @@ mod tests {
         let mut named = given;
         named[0].function = "main".to_owned();
         better.insert(7, location, false, named.clone());
-        let witness = FrameWitness::new(&better, &mut told);
+        let witness = FrameWitness::new(&better, &mut reported);
         assert_eq!(witness.frames(7, &location, false), named);
         assert_eq!(witness.into_notes().len(), 1);
     }
 
     #[test]
-    fn files_of_code_are_told_once() {
+    fn modules_are_recorded_once() {
         let at = |offset| Location {
             address: offset,
             module: Some(ModuleId(1)),
             offset,
         };
-        let mut told = Told::default();
+        let mut reported = Told::default();
         let mut known = KnownFrames::default();
-        let witness = FrameWitness::new(&known, &mut told);
+        let witness = FrameWitness::new(&known, &mut reported);
         assert_eq!(witness.module(&at(0)), None);
         assert!(witness.into_notes().is_empty());
         known.insert_module(ModuleId(1), "/lib/libx.so");
-        let witness = FrameWitness::new(&known, &mut told);
+        let witness = FrameWitness::new(&known, &mut reported);
         for offset in [0, 8] {
             assert_eq!(witness.module(&at(offset)).as_deref(), Some("/lib/libx.so"));
         }
@@ -147,17 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_a_file_are_told_once_for_all_processes() {
+    fn frames_of_a_module_are_recorded_once_for_all_processes() {
         let at = |address| Location {
             address,
             module: Some(ModuleId(1)),
             offset: 0x10,
         };
-        let mut told = Told::default();
+        let mut reported = Told::default();
         let mut known = KnownFrames::default();
-        // Of what is not known, nothing is told, wherever it is.
+        // Unresolved locations are not recorded.
         for (pid, address) in [(7, 0x1010), (8, 0x2010)] {
-            let witness = FrameWitness::new(&known, &mut told);
+            let witness = FrameWitness::new(&known, &mut reported);
             let bare = witness.frames(pid, &at(address), false);
             assert_eq!(bare, [bare_frame(&at(address))]);
             assert!(witness.into_notes().is_empty());
@@ -166,7 +170,7 @@ mod tests {
         named.function = "main".to_owned();
         known.insert(7, at(0x1010), false, vec![named]);
         for (pid, address, notes) in [(7, 0x1010, 1), (8, 0x2010, 0)] {
-            let witness = FrameWitness::new(&known, &mut told);
+            let witness = FrameWitness::new(&known, &mut reported);
             let frames = witness.frames(pid, &at(address), false);
             assert_eq!(
                 (&frames[0].function[..], frames[0].address),
@@ -174,9 +178,9 @@ mod tests {
             );
             assert_eq!(witness.into_notes().len(), notes);
         }
-        // When it is not known any more, that is told.
+        // Frames that are no longer resolved are recorded as such.
         let none = KnownFrames::default();
-        let witness = FrameWitness::new(&none, &mut told);
+        let witness = FrameWitness::new(&none, &mut reported);
         witness.frames(8, &at(0x2010), false);
         let forgotten = Note::Frames(8, at(0x2010), false, Vec::new());
         assert_eq!(witness.into_notes(), [forgotten]);

@@ -1,6 +1,6 @@
-//! "Serialized global ids": process and thread ids as exports write them.
+//! Serialized global ids: process and thread ids in exports.
 
-/// What Linux exports add to every id: hardware 0, virtual machine 1.
+/// Base of all ids in Linux exports: hardware id 0, virtual machine id 1.
 pub const BASE: i64 = 1 << 48;
 
 const ID_MASK: i64 = 0xff_ffff;
@@ -15,17 +15,17 @@ pub fn global_tid(pid: u32, tid: u32) -> i64 {
     global_pid(pid) | i64::from(tid) & ID_MASK
 }
 
-/// The process id in the global id of a process or thread.
+/// The process id in a global process or thread id.
 pub fn pid(global: i64) -> u32 {
     u32::try_from(global >> 24 & ID_MASK).unwrap_or(0)
 }
 
-/// The thread id in the global id of a thread.
+/// The thread id in a global thread id.
 pub fn tid(global: i64) -> u32 {
     u32::try_from(global & ID_MASK).unwrap_or(0)
 }
 
-/// The global id of a thread's process.
+/// The global process id of a global thread id.
 pub fn process_of(global_tid: i64) -> i64 {
     global_tid & !ID_MASK
 }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn ids_of_another_host_keep_their_base() {
-        // Hardware id 1, as exports from Windows have it.
+        // Hardware id 1, as in exports from Windows.
         let global = 1 << 56 | 1234 << 24 | 77;
         assert_eq!((pid(global), tid(global)), (1234, 77));
         assert_eq!(pid(-1), 0xff_ffff);

@@ -1,11 +1,10 @@
 //! Recordings: SQLite files with the tables and columns of an Nsight Systems export.
 //!
-//! For: looking at a run later and elsewhere; `nsys stats` and our own reports read the same file.
-//! May use: `cuda`, `model`, `os`, `stacks`, `engine`.
-//! Gives: a writer on a thread of its own ([`Recorder`]) of the events of a run and what
-//! they changed in the session's state, and of its [`log`], which a replay plays; a reader
-//! ([`Database`]) of ours and of `nsys`'s files, which never changes one; rows as the engine's
-//! records ([`gpu_rows`]), and a log played again ([`player`]).
+//! For: analysis of a run later and on another host; `nsys stats` and gpuprobe's reports read the
+//! same file. Depends on: `cuda`, `model`, `os`, `stacks`, `engine`. Provides: a writer with its
+//! own thread ([`Recorder`]) for events, their changes and the [`log`] of the run; a reader
+//! ([`Database`]) for recordings and nsys exports, which never changes a file; conversion of rows
+//! to the engine's records ([`gpu_rows`]); and replay of a log ([`player`]).
 
 mod batch;
 pub mod chains;

@@ -1,7 +1,8 @@
-//! The log of a run: every record of the rings as it came, and what else the state was fed with.
+//! The log of a run: all records of the rings in order, and all other input of the state.
 //!
-//! A recording keeps the log beside its tables, so that a replay runs exactly the code that live
-//! tracing runs, on exactly its input. An entry is a kind, the length of its content, and that.
+//! A recording contains the log beside its tables, so that a replay runs the same code as live
+//! tracing on the same input. An entry consists of a kind, the length of its content, and the
+//! content.
 
 use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
@@ -18,40 +19,39 @@ use gpuprobe_model::stack::{CallStack, Frame, Location, ModuleId};
 use gpuprobe_model::{GpuUse, Usage, UserLoss};
 use gpuprobe_wire as wire;
 
-/// What the state was fed with besides records.
+/// Input of the state that is not a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Note {
-    /// Who a process is: an answer to the next record.
+    /// Identity of a process: an answer to the next record.
     Identity(u32, Identity),
-    /// The kernel behind a host function: an answer to the next record.
+    /// Name of the kernel behind a host function: an answer to the next record.
     KernelAt(u32, u64, Option<String>),
-    /// Bytes of a device variable: an answer to the next record.
+    /// Size of a device variable: an answer to the next record.
     VariableSize(u32, String, Option<u64>),
-    /// Whether an address is on the device: an answer to the next record.
+    /// Whether an address is device memory: an answer to the next record.
     OnDevice(u32, u64, Option<bool>),
-    /// A process has vanished; its end was lost.
+    /// A process that no longer exists; its exit event was lost.
     Vanished(u32),
-    /// What has been lost so far, by name.
+    /// Losses so far, by name.
     Lost(BTreeMap<String, u64>),
-    /// Records that did not find their way into the recording, so far.
+    /// Number of records missing from the recording so far.
     Dropped(u64),
-    /// A report was made.
+    /// A report was printed.
     Report(Mark),
-    /// A call stack of a process, by the number that its calls have for it; before the first of
-    /// these.
+    /// A call stack of a process with its stack id; it precedes the calls with that id.
     Stack(u32, u64, CallStack),
-    /// The frames at a location of a process, and whether that is the first of its stack.
+    /// Frames of a location of a process; `true` for the innermost location of a stack.
     Frames(u32, Location, bool, Vec<Frame>),
-    /// The path of a file of code.
+    /// Path of a module.
     Module(ModuleId, String),
-    /// What a GPU's memory holds: `CLOCK_MONOTONIC` nanoseconds, number of the GPU, bytes.
+    /// Used memory of a GPU: `CLOCK_MONOTONIC` nanoseconds, GPU index, bytes.
     Used(u64, u32, u64),
-    /// What the host said of the GPU of an incident, by its number.
+    /// GPU use at the incident with this number.
     Incident(u64, GpuUse),
 }
 
 impl Note {
-    /// Whether it answers a question about the next record.
+    /// Whether it is an answer to a query of the next record.
     pub(super) fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -60,31 +60,31 @@ impl Note {
     }
 }
 
-/// What of a report does not follow from the state.
+/// Content of a report that is not derived from the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
     /// Wall-clock time, RFC 3339.
     pub time: String,
-    /// The last report.
+    /// It is the last report.
     pub is_final: bool,
-    /// Time since the last report.
+    /// Time since the previous report, nanoseconds.
     pub since_last_ns: u64,
-    /// Time since tracing began.
+    /// Time since tracing started, nanoseconds.
     pub since_start_ns: u64,
-    /// The link between host and GPUs: gigatransfers and lanes.
+    /// Link between host and GPUs: gigatransfers per second and lanes.
     pub link: Option<(f64, u32)>,
-    /// Call stacks are taken.
+    /// Call stacks were traced.
     #[serde(default)]
     pub stacks: bool,
-    /// Every process of the host was traced.
+    /// Tracing was host-wide, without a process filter.
     #[serde(default)]
     pub host_wide: bool,
-    /// When it was made, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of the report, `CLOCK_MONOTONIC` nanoseconds.
     #[serde(default)]
     pub now_ns: Option<u64>,
-    /// What NVML said.
+    /// GPU use according to NVML.
     pub usage: Option<Usage>,
-    /// Whose the losses so far were.
+    /// Losses so far, by user and process.
     #[serde(default)]
     pub lost_by_user: Vec<UserLoss>,
 }
@@ -93,11 +93,11 @@ pub struct Mark {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Entry<'a> {
-    /// A record of the rings.
+    /// A record of a ring.
     Record(&'a [u8]),
-    /// What the kernel side has counted of a kernel: launches that ran, and that were captured.
+    /// Launch counters of a kernel: executed launches, captured launches.
     Count(RawLaunchKey, u64, u64),
-    /// Anything else.
+    /// Any other input of the state.
     Note(Note),
 }
 
@@ -118,12 +118,12 @@ fn append(log: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
     parts.iter().for_each(|part| log.extend_from_slice(part));
 }
 
-/// Appends a record.
+/// Appends a ring record.
 pub fn append_record(log: &mut Vec<u8>, bytes: &[u8]) {
     append(log, RECORD, &[bytes]);
 }
 
-/// Appends a count.
+/// Appends launch counters of a kernel.
 pub fn append_count(log: &mut Vec<u8>, key: &RawLaunchKey, runs: u64, captured: u64) {
     let parts: [&[u8]; 6] = [
         &key.handle.to_le_bytes(),
@@ -136,7 +136,7 @@ pub fn append_count(log: &mut Vec<u8>, key: &RawLaunchKey, runs: u64, captured: 
     append(log, COUNT, &parts);
 }
 
-/// Appends a note.
+/// Appends a note; a note that cannot be serialized is skipped.
 pub fn append_note(log: &mut Vec<u8>, note: &Note) {
     match serde_json::to_vec(note) {
         Ok(text) => append(log, NOTE, &[&text]),
@@ -144,8 +144,8 @@ pub fn append_note(log: &mut Vec<u8>, note: &Note) {
     }
 }
 
-/// The entries of a log; ends at the first that is cut short. Entries of kinds that this version
-/// does not know are left out.
+/// Iterates over the entries of a log, up to the first truncated one. Entries of unknown kinds are
+/// skipped.
 pub fn entries(mut log: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     std::iter::from_fn(move || {
         let (kind, content, rest) = split(log)?;
@@ -155,7 +155,7 @@ pub fn entries(mut log: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     .flatten()
 }
 
-/// The number of entries.
+/// Number of complete entries.
 pub fn count(mut log: &[u8]) -> u64 {
     let mut count = 0;
     while let Some((_, _, rest)) = split(log) {
@@ -187,7 +187,7 @@ fn decode(kind: u8, content: &[u8]) -> Option<Entry<'_>> {
     }
 }
 
-/// Tells apart versions whose records have other layouts.
+/// Version string of the record layouts; logs with another one cannot be replayed.
 pub fn layout() -> String {
     format!(
         "call {} detail {} task {} kernel {} copy {} launch {} batch {}",
@@ -203,7 +203,7 @@ pub fn layout() -> String {
 
 const _: () = assert!(offset_of!(RawDetail, call) == 0 && offset_of!(RawNamed, detail) == 0);
 
-/// Where a record has the row of its function, if it has one.
+/// Offset of the function's row in a record; `None` for records without one.
 pub fn row_offset(bytes: &[u8]) -> Option<usize> {
     let record_type = u16::from_ne_bytes(*bytes.first_chunk::<2>()?);
     let offset = match record_type {
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_come_back() {
+    fn entries_round_trip() {
         let key = RawLaunchKey {
             handle: 5,
             process: 6,
@@ -245,7 +245,7 @@ mod tests {
         ];
         assert!(entries(&log).eq(expected));
         assert_eq!(count(&log), 5);
-        // Cut short: what is whole is there.
+        // Truncated: complete entries remain readable.
         log.truncate(10);
         assert_eq!(entries(&log).count(), 1);
     }

@@ -1,4 +1,4 @@
-//! The memory events of a file, each with the call that made it, in the order in which they happened.
+//! Memory events of a file in the order of their times, each with its API call.
 
 mod calls;
 mod order;
@@ -18,14 +18,14 @@ use order::{Disorder, Reorder};
 pub use calls::{CALLS, Counts};
 pub use row::{MEMORY, MemoryRow, Origin, Trace};
 
-/// In which order rows are read.
+/// Order in which rows are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// As they stand in a recording of ours, which is the order of the ledger.
+    /// Row order of a recording, which is the order of the ledger.
     AsRecorded,
-    /// As they stand, put in the order of their times on the way.
+    /// Row order, sorted by time while reading.
     ByTime,
-    /// Sorted by SQLite.
+    /// Sorted by SQLite, by time and row.
     Sorted,
 }
 
@@ -38,55 +38,55 @@ impl Order {
     }
 }
 
-/// What a file has of memory, in order.
+/// A memory event or process exit.
 #[derive(Debug)]
 pub enum Item<'a> {
-    /// Something was allocated or freed, by this call.
+    /// An allocation or free, with its API call.
     Row(&'a MemoryRow, Origin),
-    /// The process with this global id has ended, at this time of the session.
+    /// Exit of a process: global id, session time.
     End(i64, i64),
-    /// Everything comes again, for it was not in order.
+    /// All items are passed again, because the rows were not sorted.
     Again,
 }
 
-/// Whoever takes what a file has of memory.
+/// Consumer of memory events.
 pub trait Taker {
-    /// Takes the next item; [`ControlFlow::Break`] if no more rows are wanted. Ends of processes still
-    /// come then.
+    /// Processes the next item. After [`ControlFlow::Break`], only process exits follow.
     ///
     /// # Errors
-    /// Returns whatever the taker does not go on after.
+    /// Returns an error to stop reading.
     fn take(&mut self, item: Item<'_>) -> Result<ControlFlow<()>>;
 
-    /// Whether [`Item::Again`] may come once something was taken. If not, the order of the rows is
-    /// looked at first, which takes time.
+    /// Whether [`Item::Again`] is supported after the first item. If not, the order of the rows is
+    /// checked first, which takes time.
     fn can_start_again(&self) -> bool;
 }
 
-/// What there is to say of all rows.
+/// Summary of all rows.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Rows that make no sense.
+    /// Number of invalid rows.
     pub malformed: u64,
-    /// How often functions were called.
+    /// Number of calls per function.
     pub calls: Counts,
 }
 
-/// Which calls are counted.
+/// Filter of the calls that are counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
-    /// Those of this process only.
+    /// Only calls of this process.
     pub pid: Option<u32>,
-    /// Those that begin at or after this time, nanoseconds from the first memory event.
+    /// Only calls that start at or after this time, nanoseconds from the first memory event.
     pub from_ns: Option<i64>,
-    /// Those that begin at or before this one.
+    /// Only calls that start at or before this time, nanoseconds from the first memory event.
     pub to_ns: Option<i64>,
 }
 
-/// Gives `taker` all memory events of `database`, of all processes.
+/// Passes all memory events of `database`, of all processes, to `taker`.
 ///
 /// # Errors
-/// The file cannot be read, is of Nsight Systems and without memory events, or `taker` fails.
+/// Returns an error if the file cannot be read, is an nsys export without memory events, or if
+/// `taker` fails.
 pub fn each(database: &Database, counted: Counted, taker: &mut dyn Taker) -> Result<Summary> {
     let order = if has_ledger(database)? {
         Order::AsRecorded
@@ -107,18 +107,18 @@ pub fn each(database: &Database, counted: Counted, taker: &mut dyn Taker) -> Res
     }
 }
 
-/// Whether the memory events are those of our ledger; CUPTI's in a recording of ours are like those
-/// of an export.
+/// Whether the memory events come from gpuprobe's ledger; memory events from CUPTI in a recording
+/// are treated like those of an export.
 fn has_ledger(database: &Database) -> Result<bool> {
-    let mut is_told_by_cupti = false;
+    let mut is_from_cupti = false;
     let source = "WHERE key = 'memory_events'";
     database.each("GPUPROBE_META", &["val"], source, |found| {
-        is_told_by_cupti |= text(found, 0).as_deref() == Some("cupti");
+        is_from_cupti |= text(found, 0).as_deref() == Some("cupti");
     })?;
-    Ok(database.is_ours() && !is_told_by_cupti)
+    Ok(database.is_ours() && !is_from_cupti)
 }
 
-/// Whether the rows of `table` can be put in order on the way.
+/// Whether the rows of `table` can be sorted while reading.
 fn is_sorted(database: &Database, table: &str) -> Result<bool> {
     let mut order = Reorder::default();
     let mut is_sorted = true;
@@ -206,15 +206,15 @@ impl Events<'_> {
     }
 }
 
-/// The end of a process.
+/// Exit of a process.
 struct End {
-    /// The last call before it.
+    /// Correlation id of the last call before it.
     after: i64,
     process: i64,
     time_ns: i64,
 }
 
-/// The ends of processes, which our own recordings have.
+/// Process exits, which only recordings have.
 struct Ends(VecDeque<End>);
 
 impl Ends {
@@ -234,7 +234,7 @@ impl Ends {
         Ok(Self(ends))
     }
 
-    /// Gives the ends of processes that ended before the call of `event` returned.
+    /// Passes on exits that precede the return of the call of `event`.
     fn give_before(
         &mut self,
         event: &MemoryRow,

@@ -1,7 +1,8 @@
-//! How SQLite is to open a file that is only read.
+//! Opening of files for reading by SQLite.
 //!
-//! Beside a file that has a write-ahead log, SQLite opens and makes others, by name: also to read
-//! it. Done by root where others may put things, that hands them whatever they gave such a name to.
+//! If a file has a write-ahead log, SQLite opens and creates files beside it by name, even for
+//! reading. As root in a directory that other users can write to, this could open or change a file
+//! to which such a name was linked.
 
 use std::fmt::Write;
 use std::fs;
@@ -19,16 +20,16 @@ const LOG: &str = "-wal";
 const INDEX: &str = "-shm";
 const JOURNAL: &str = "-journal";
 
-/// How a file is opened.
+/// How SQLite opens a file.
 #[derive(Debug, PartialEq, Eq)]
 enum Way {
-    /// As SQLite does.
+    /// With its write-ahead log.
     Usual(PathBuf),
-    /// Nothing but the file itself is looked at.
+    /// Only the file itself is accessed.
     Alone(PathBuf),
 }
 
-/// Opens `path` for reading only. Nobody else is given anything by that.
+/// Opens `path` read-only, without giving other users access to anything.
 pub(super) fn open(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = match way(path)? {
@@ -42,7 +43,7 @@ pub(super) fn open(path: &Path) -> Result<Connection> {
 }
 
 fn way(path: &Path) -> Result<Way> {
-    // Others have no rights that could be abused.
+    // Other users gain nothing from an unprivileged process.
     if !Uid::effective().is_root() {
         return Ok(Way::Usual(path.to_owned()));
     }
@@ -56,7 +57,7 @@ fn way(path: &Path) -> Result<Way> {
     for suffix in [LOG, JOURNAL] {
         let mut name = real.as_os_str().to_owned();
         name.push(suffix);
-        // Others' do not belong to it.
+        // Files of other owners do not belong to the database.
         let belongs = fs::symlink_metadata(&name)
             .is_ok_and(|beside| beside.is_file() && beside.uid() == owner && beside.len() > 0);
         if belongs {
@@ -70,7 +71,7 @@ fn way(path: &Path) -> Result<Way> {
     Ok(Way::Alone(real))
 }
 
-/// A URI (<https://sqlite.org/uri.html>).
+/// A URI for the file alone (<https://sqlite.org/uri.html>).
 fn alone(path: &Path) -> String {
     let mut uri = "file:".to_owned();
     for &byte in path.as_os_str().as_bytes() {
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_alone_may_have_any_name() {
+    fn any_file_name_makes_a_valid_uri() {
         let folder = tempfile::TempDir::new().unwrap();
         for name in ["a", "a b?c#d%41&e=f", "ü", "..."] {
             let path = folder.path().join(name);

@@ -1,4 +1,4 @@
-//! Feeds a state from a log, as the session fed its own; and a recording, if there is to be one.
+//! Replay of a log: feeds a state as the live session did, optionally recording again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
 use gpuprobe_model::stack::KnownFrames;
 
-/// The answers to the next record.
+/// Answers to the queries of the next record.
 #[derive(Debug, Default)]
 struct Answers(RefCell<Vec<Note>>);
 
@@ -66,39 +66,39 @@ impl World for Answers {
     }
 }
 
-/// What an entry was.
+/// Result of a replayed entry.
 #[derive(Clone, Debug)]
 pub enum Played {
-    /// An event, and the copy that it was, if it was one.
+    /// An event, and its transfer if it was a copy.
     Event(Event, Option<Transfer>),
-    /// A report is to be made.
+    /// A report was printed here.
     Report(Mark),
-    /// Nothing to be seen.
+    /// An entry without a visible effect.
     Nothing,
 }
 
 /// A state that is fed from a log.
 pub struct Player {
-    /// The state.
+    /// State of the engine.
     pub state: State,
-    /// The frames of call stacks that have been found so far.
+    /// Frames recorded so far.
     pub symbols: KnownFrames,
-    /// What it is fed with.
+    /// Modes of the run.
     pub modes: Modes,
-    /// What has been lost so far, by name.
+    /// Losses so far, by name.
     pub lost: BTreeMap<String, u64>,
     answers: Answers,
     decoder: event::Decoder,
     tap: Box<dyn Tap>,
-    /// Counts have come, of which the recording is to be told.
+    /// Launch counters were read that the recording does not have yet.
     has_counts: bool,
 }
 
 impl Player {
-    /// What is played is recorded again, in the new file `path`, until [`Self::finish`].
+    /// Creates a player that records again into the new file `path`, until [`Self::finish`].
     ///
     /// # Errors
-    /// The file exists, or cannot be written.
+    /// Returns an error if the file exists or cannot be written.
     pub fn recording(path: &Path, facts: Facts) -> Result<Self> {
         let mut player = Self::new(facts.modes, facts.kinds);
         player.tap = Box::new(Recorder::start(path, facts, Limits::default())?);
@@ -106,7 +106,7 @@ impl Player {
         Ok(player)
     }
 
-    /// Nothing has happened yet; reports are about these kinds of memory.
+    /// Creates a player with an empty state; `kinds` filters the memory kinds of reports.
     pub fn new(modes: Modes, kinds: KindSet) -> Self {
         Self {
             state: State {
@@ -123,7 +123,7 @@ impl Player {
         }
     }
 
-    /// Feeds the state with an entry.
+    /// Replays an entry of the log.
     pub fn play(&mut self, entry: Entry<'_>) -> Played {
         match entry {
             Entry::Record(bytes) => {
@@ -139,7 +139,7 @@ impl Player {
         }
     }
 
-    /// Nothing more comes for the moment.
+    /// Marks the end of the entries available now.
     pub fn pause(&mut self) {
         if std::mem::take(&mut self.has_counts) {
             self.tap.counted(&self.state.launches);
@@ -147,20 +147,20 @@ impl Player {
         self.tap.pause();
     }
 
-    /// Nothing more comes.
+    /// Ends the recording, if there is one.
     pub fn finish(&mut self) {
         self.pause();
         self.tap.finish();
     }
 
-    /// Feeds the state with what the kernel side has counted of a kernel.
+    /// Replays launch counters of a kernel.
     pub fn count(&mut self, key: RawLaunchKey, runs: u64, captured: u64) {
         self.state.launches.set_counts(key, runs, captured);
         self.tap.count(&key, runs, captured);
         self.has_counts = true;
     }
 
-    /// Feeds the state with a record.
+    /// Replays a ring record.
     pub fn record(&mut self, bytes: &[u8]) -> Played {
         match self.decoder.decode(bytes) {
             Ok(event) => {
@@ -178,9 +178,9 @@ impl Player {
         }
     }
 
-    /// Feeds the state with anything else.
+    /// Replays a note of the log.
     pub fn note(&mut self, note: Note) -> Played {
-        // Answers are noted when they are asked for.
+        // Answers are recorded when they are used.
         if self.tap.is_recording() && !note.is_answer() {
             self.tap.note(note.clone());
         }

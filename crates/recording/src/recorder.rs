@@ -1,8 +1,8 @@
-//! The tracing side of a recording: collects events, what they change and the log, and hands them to
-//! the thread that writes.
+//! Tracing side of a recording: collects events, their changes and the log, and passes them to the
+//! writer thread.
 //!
-//! Tracing never waits for the disk. If the writer falls behind by more than [`MAX_QUEUED`], what
-//! comes is left out of the recording, counted, and said.
+//! Tracing never blocks on disk I/O. If the writer falls behind by more than [`MAX_QUEUED`],
+//! further records are dropped from the recording, counted, and reported.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -23,38 +23,39 @@ use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::Event;
 use gpuprobe_os::say;
 
-/// Bytes that wait to be written at most: a million and a half calls.
+/// Maximum size of the queue, bytes: 1.5 million calls.
 const MAX_QUEUED: usize = 384 << 20;
-/// The same of a recording whose size is limited: this share of that, but some bytes in any case.
+/// Maximum size of the queue for a recording with a size limit: the limit divided by this, but not
+/// less than the minimum.
 const QUEUED_SHARE: u64 = 4;
 const MIN_QUEUED: usize = 8 << 20;
 
-/// How much room a recording may take.
+/// Size limits of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a file; a little more if the disk is slower than what comes. None if
-    /// there is no limit.
+    /// Maximum size of a file, bytes; it may be exceeded slightly if the disk is slower than the
+    /// events. `None`: no limit.
     pub file_bytes: Option<u64>,
-    /// How many files there are at most, of which the oldest gives way to one more. With one, the
-    /// recording stops when it is full.
+    /// Maximum number of files; the oldest one is removed for a new one. With one file, the
+    /// recording stops when the file is full.
     pub files: u32,
 }
 
-/// What both threads look at.
+/// State shared by both threads.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Bytes that wait to be written.
+    /// Size of the queue, bytes.
     pub(super) queued: AtomicUsize,
-    /// Nothing can be written any more.
+    /// The recording has stopped after an error.
     pub(super) stopped: AtomicBool,
-    /// What the file is to be called at the end, if that is not its name.
+    /// Final name of the file, if it differs from the current one.
     pub(super) renamed: Mutex<Option<PathBuf>>,
-    /// The file is not wanted.
+    /// The file is to be removed.
     pub(super) discarded: AtomicBool,
 }
 
 impl Shared {
-    /// Nothing is recorded any more.
+    /// Stops the recording and prints the reason.
     pub(super) fn stop(&self, why: impl Display) {
         self.stopped.store(true, Ordering::Relaxed);
         say(format_args!(
@@ -63,7 +64,7 @@ impl Shared {
     }
 }
 
-/// Records what it is handed.
+/// Records events in a file.
 #[derive(Debug)]
 pub struct Recorder {
     batch: Batch,
@@ -71,20 +72,20 @@ pub struct Recorder {
     writer: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
     dropped: u64,
-    /// As [`MAX_QUEUED`], of this recording.
+    /// Maximum size of this recording's queue, see [`MAX_QUEUED`].
     may_queue: usize,
 }
 
 impl Recorder {
-    /// Begins a recording in the new file `path`.
+    /// Starts a recording in the new file `path`.
     ///
     /// # Errors
-    /// The file exists, or cannot be written.
+    /// Returns an error if the file exists or cannot be written.
     pub fn start(path: &Path, facts: Facts, limits: Limits) -> Result<Self> {
         let writer = Writer::create(path, facts, limits)?;
         let rights = writer.rights();
         let shared = Arc::new(Shared::default());
-        // Bounded by `queued`, in bytes: batches differ in size.
+        // Bounded by `queued` in bytes, because batches differ in size.
         let (sender, receiver) = mpsc::channel();
         let of_writer = Arc::clone(&shared);
         let writer = thread::Builder::new()
@@ -100,7 +101,7 @@ impl Recorder {
             writer: Some(writer),
             shared,
             dropped: 0,
-            // What waits when a file is full goes into it.
+            // Batches that are queued when a file is full are still written to it.
             may_queue: limits.file_bytes.map_or(MAX_QUEUED, |bytes| {
                 let share = usize::try_from(bytes / QUEUED_SHARE).unwrap_or(MAX_QUEUED);
                 share.clamp(MIN_QUEUED, MAX_QUEUED)
@@ -108,7 +109,7 @@ impl Recorder {
         })
     }
 
-    /// Hands over what there is, unless too much waits already; at the end, in any case.
+    /// Sends the current batch, or drops it if the queue is full; at the end it is always sent.
     fn hand_over(&mut self, is_end: bool) {
         if self.batch.is_empty() {
             return;
@@ -126,7 +127,7 @@ impl Recorder {
         if !sent {
             self.shared.queued.fetch_sub(bytes, Ordering::Relaxed);
             if self.dropped == 0 && !self.shared.stopped.load(Ordering::Relaxed) {
-                say("the recording does not keep up: events are left out of it");
+                say("recording is incomplete: the disk is too slow; events are dropped");
             }
             self.dropped += records;
             self.append(Note::Dropped(self.dropped));
@@ -192,7 +193,7 @@ impl Tap for Recorder {
 
     fn finish(&mut self) {
         self.hand_over(true);
-        // The end of the channel is the end of the recording.
+        // Closing the channel ends the recording.
         self.sender = None;
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()

@@ -1,9 +1,9 @@
-//! Values of rows that somebody else wrote: anything may be anything.
+//! Values of rows in untrusted files: any column may have any type.
 
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
-/// The integer in column `index`; none if it is NULL or no number.
+/// The integer in column `index`; `None` if it is NULL or not a number.
 pub fn integer(row: &Row<'_>, index: usize) -> Option<i64> {
     match row.get_ref(index).ok()? {
         ValueRef::Integer(number) => Some(number),
@@ -13,7 +13,7 @@ pub fn integer(row: &Row<'_>, index: usize) -> Option<i64> {
     }
 }
 
-/// The text in column `index`, with invalid UTF-8 replaced; none if it is NULL.
+/// The text in column `index`, with invalid UTF-8 replaced; `None` if it is NULL.
 pub fn text(row: &Row<'_>, index: usize) -> Option<String> {
     match row.get_ref(index).ok()? {
         ValueRef::Text(text) | ValueRef::Blob(text) => {

@@ -1,4 +1,4 @@
-//! What a file says about itself: who wrote it, of which run, and what is missing.
+//! Metadata of a file: its producer, the run, and losses.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,52 +9,52 @@ use serde::Serialize;
 use super::{Database, ids, row};
 use gpuprobe_model::UserLoss;
 
-/// Facts about a recording or export.
+/// Metadata of a recording or export.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Session {
-    /// Who wrote it.
+    /// Program that wrote the file.
     pub product: Option<String>,
-    /// That program's version.
+    /// Version of that program.
     pub version: Option<String>,
-    /// The version of its tables.
+    /// Version of the schema.
     pub schema: Option<String>,
-    /// What was run.
+    /// Command line of the traced program.
     pub command: Option<String>,
-    /// Wall-clock time of time 0, nanoseconds since 1970.
+    /// Wall-clock time of session time 0, nanoseconds since the Unix epoch.
     pub start_epoch_ns: Option<i64>,
-    /// The target's offset from UTC in seconds.
+    /// UTC offset of the target, seconds.
     pub utc_offset_s: Option<i32>,
-    /// Names of processes.
+    /// Process names by process id.
     #[serde(skip)]
     pub processes: HashMap<u32, String>,
-    /// Users of processes, where a recording of ours tells.
+    /// User ids by process id; only in gpuprobe's recordings.
     #[serde(skip)]
     pub users: HashMap<u32, u32>,
-    /// GPUs: number and name.
+    /// Names of GPUs by index.
     pub gpus: BTreeMap<i64, String>,
-    /// The UUIDs of those of which it is known.
+    /// UUIDs of GPUs by index, as far as known.
     #[serde(skip)]
     pub gpu_uuids: BTreeMap<i64, String>,
-    /// The end of the recording, nanoseconds of the session.
+    /// End of the recording, session time in nanoseconds.
     #[serde(skip)]
     pub stop_ns: Option<i64>,
-    /// What was lost, by what is missing; empty if nothing was, or nobody counted.
+    /// Loss counters by name; empty if nothing was lost or losses were not counted.
     pub lost: BTreeMap<String, u64>,
-    /// Whose that was.
+    /// Losses by user and process.
     #[serde(skip)]
     pub lost_by_user: Vec<UserLoss>,
-    /// Everything that gpuprobe noted.
+    /// All keys and values of `GPUPROBE_META`.
     pub notes: BTreeMap<String, String>,
 }
 
-/// Rows about whose losses were what that are read; no recording has more.
-const MAX_LOSERS: usize = 4096;
+/// Maximum number of rows that are read of losses by user; recordings have fewer.
+const MAX_LOST_BY_USER: usize = 4096;
 
 impl Session {
-    /// Reads the facts.
+    /// Reads the metadata.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns an error if the file cannot be read.
     pub fn read(database: &Database) -> Result<Self> {
         let mut session = Self::default();
         session.read_metadata(database)?;
@@ -102,18 +102,18 @@ impl Session {
             }
         })?;
         session.lost.retain(|_, count| *count > 0);
-        session.read_losers(database)?;
+        session.read_lost_by_user(database)?;
         Ok(session)
     }
 
-    fn read_losers(&mut self, database: &Database) -> Result<()> {
+    fn read_lost_by_user(&mut self, database: &Database) -> Result<()> {
         let columns = ["uid", "pid", "comm", "what", "count"];
         database.each("GPUPROBE_LOST_BY_USER", &columns, "", |found| {
             let number = |column| row::integer(found, column);
             let small = |column| number(column).and_then(|n| u32::try_from(n).ok());
             let count = number(4).and_then(|count| u64::try_from(count).ok());
             if let (Some(uid), Some(what), Some(count)) = (small(0), row::text(found, 3), count)
-                && self.lost_by_user.len() < MAX_LOSERS
+                && self.lost_by_user.len() < MAX_LOST_BY_USER
             {
                 self.lost_by_user.push(UserLoss {
                     uid,
@@ -171,7 +171,7 @@ impl Session {
         )
     }
 
-    /// The wall-clock time of `ns`, in the target's time zone.
+    /// The wall-clock time of session time `ns`, in the target's time zone.
     pub fn wall(&self, ns: i64) -> Option<DateTime<FixedOffset>> {
         let start = Utc.timestamp_nanos(self.start_epoch_ns?);
         let zone = FixedOffset::east_opt(self.utc_offset_s.unwrap_or(0))?;
@@ -179,7 +179,7 @@ impl Session {
         Some(time.with_timezone(&zone))
     }
 
-    /// The first number of the schema's version, if it is known.
+    /// Major version of the schema, if known.
     pub fn schema_major(&self) -> Option<u32> {
         self.schema.as_ref()?.split('.').next()?.parse().ok()
     }

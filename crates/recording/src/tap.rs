@@ -1,4 +1,4 @@
-//! Where the session hands what a recording needs.
+//! Interface from the session to a recording.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -11,44 +11,44 @@ use gpuprobe_model::abi::RawLaunchKey;
 use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
 
-/// Takes what the state is fed with. By default, nothing is done with it.
+/// Consumer of the state's input. The default methods do nothing.
 pub trait Tap {
-    /// Whether anything is done with it.
+    /// Whether the input is recorded.
     fn is_recording(&self) -> bool {
         false
     }
 
-    /// A record of the rings, after the notes that answer its questions; the event that it is, and
-    /// what that has changed, which is taken away.
+    /// A ring record, after the notes with the answers to its queries; its decoded event, and the
+    /// changes by the event, which are drained.
     fn record(&mut self, _bytes: &[u8], _event: Event, _changes: &mut Vec<Change>) {}
 
-    /// What the kernel side has counted of a kernel.
+    /// Launch counters of a kernel.
     fn count(&mut self, _key: &RawLaunchKey, _runs: u64, _captured: u64) {}
 
-    /// All that is counted has been read: these are the launches so far.
+    /// All launch counters have been read; `launches` has the totals.
     fn counted(&mut self, _launches: &Launches) {}
 
-    /// Anything else.
+    /// Any other input of the state.
     fn note(&mut self, _note: Note) {}
 
-    /// Nothing more comes for the moment.
+    /// Marks the end of the input available now.
     fn pause(&mut self) {}
 
-    /// What is recorded is to be in this file, in the same folder, once it is whole.
+    /// Sets the final name of the file, in the same directory, for when it is complete.
     fn rename(&mut self, _path: &Path) {}
 
-    /// Nothing more comes.
+    /// Completes and closes the recording.
     fn finish(&mut self) {}
 
-    /// Nothing was traced: there is nothing to keep.
+    /// Discards the recording because nothing was traced.
     fn discard(&mut self) {}
 }
 
 /// Records nothing.
 impl Tap for () {}
 
-/// Enters an event into `state`, as [`State::apply`], and tells `tap` what the world was asked for
-/// that. The event itself, and what it has changed, are to be recorded next.
+/// Applies an event to `state` (see [`State::apply`]) and notes the answers from `world` in `tap`.
+/// The caller then records the event and its changes.
 pub fn enter(
     tap: &mut dyn Tap,
     state: &mut State,
@@ -69,7 +69,7 @@ pub fn enter(
     transfer
 }
 
-/// A world that remembers what it was asked and answered.
+/// Forwards queries to a [`World`] and collects the answers.
 struct Witness<'a, W> {
     world: &'a W,
     notes: RefCell<Vec<Note>>,

@@ -110,7 +110,8 @@ fn slow_disk(folder: &Path) -> PathBuf {
 
 #[test]
 fn root_rows_dropped_for_a_slow_disk_are_counted_and_reported() {
-    const SAID: &str = "gpuprobe: the recording does not keep up: events are left out of it";
+    const SAID: &str =
+        "gpuprobe: recording is incomplete: the disk is too slow; events are dropped";
     let _alone = alone();
     let folder = TempDir::new().unwrap();
     let library = slow_disk(folder.path());

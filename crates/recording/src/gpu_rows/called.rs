@@ -1,5 +1,5 @@
-//! Which calls waited and copied: rows of waits and copies of exports do not tell themselves whether
-//! and for what the call waited.
+//! Classification of API calls as synchronizations and copies: rows of exports do not contain the
+//! kind of a synchronization or whether a copy was asynchronous.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use super::waits::WAITS;
 use crate::row::integer;
 use crate::{Database, ids};
 
-/// `CUpti_ActivitySynchronizationType` by the functions that wait.
+/// `CUpti_ActivitySynchronizationType` by synchronizing function.
 const BY_FUNCTION: [(&str, u32); 8] = [
     ("cudaEventSynchronize", 1),
     ("cuEventSynchronize", 1),
@@ -25,14 +25,14 @@ const BY_FUNCTION: [(&str, u32); 8] = [
     ("cuCtxSynchronize", 4),
 ];
 
-/// What a call did.
+/// Effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// It waited, in the way of this number.
+    /// A synchronization of this type.
     Waited(u32),
-    /// It copied, and returned before that was done.
+    /// An asynchronous copy.
     CopiedAsync,
-    /// It copied, and may have waited until that was done.
+    /// A copy that may have been synchronous.
     Copied,
 }
 
@@ -51,14 +51,14 @@ impl What {
     }
 }
 
-/// Calls by process and correlation, those that waited or copied only.
+/// Synchronizing and copying calls by process and correlation id.
 pub(super) struct Called(HashMap<(u32, i64), What>);
 
 impl Called {
-    /// Reads the calls, if the file has waits or copies.
+    /// Reads the calls if the file has synchronizations or copies.
     ///
     /// # Errors
-    /// Returns what reading the file fails with.
+    /// Returns an error if the file cannot be read.
     pub(super) fn read(database: &Database, names: &Names<'_>) -> Result<Self> {
         let mut calls = HashMap::new();
         if ![COPIES.name, WAITS]
@@ -83,7 +83,7 @@ impl Called {
             let key = (ids::pid(thread), correlation);
             match integer(row, 3) {
                 Some(class::RUNTIME) => drop(calls.insert(key, what)),
-                // It may be within one of the runtime.
+                // The driver call may be nested in a runtime call.
                 Some(class::DRIVER) => drop(calls.entry(key).or_insert(what)),
                 _ => {}
             }
@@ -91,7 +91,7 @@ impl Called {
         Ok(Self(calls))
     }
 
-    /// The number of the way in which a call waited.
+    /// The synchronization type of a call.
     pub(super) fn wait(&self, pid: u32, correlation: Option<i64>) -> Option<u32> {
         match self.0.get(&(pid, correlation?))? {
             What::Waited(kind) => Some(*kind),
@@ -99,7 +99,7 @@ impl Called {
         }
     }
 
-    /// Whether a call that copied was asynchronous.
+    /// Whether a copying call was asynchronous.
     pub(super) fn is_async(&self, pid: u32, correlation: Option<i64>) -> Option<bool> {
         match self.0.get(&(pid, correlation?))? {
             What::CopiedAsync => Some(true),
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_what_is_called() {
+    fn calls_are_classified_by_name() {
         for (name, expected) in [
             ("cudaMemcpy_v3020", Some(What::Copied)),
             ("cudaMemcpyAsync_ptsz_v7000", Some(What::CopiedAsync)),

@@ -1,5 +1,5 @@
-//! Rows about what the GPU did, in recordings and in exports of any version, as the same records
-//! that CUPTI's become live: the engine adds both up.
+//! Rows of GPU activity in recordings and exports of any version, converted to the records that
+//! CUPTI delivers live, so that the engine processes both alike.
 
 mod called;
 mod nvtx;
@@ -22,20 +22,20 @@ use gpuprobe_cuda::nsys::{OVERHEADS, class, domain};
 use tables::{COMMON, CORRELATION, Common, OWN, id};
 pub use tables::{COPIES, GRAPHS, KERNELS, SETS, Table};
 
-/// Records that are handed on at once.
+/// Number of records passed on at once.
 const BATCH: usize = 4096;
 
-/// Which rows are read.
+/// Filter of the rows that are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filter {
-    /// Of this process only.
+    /// Only rows of this process.
     pub pid: Option<u32>,
-    /// Of this device only, and those that are of none.
+    /// Only rows of this device, and rows without a device.
     pub device: Option<i64>,
 }
 
 impl Filter {
-    /// Whether a row of this process (its global id) and device is read.
+    /// Whether a row of this process (global id) and device passes the filter.
     pub fn includes(&self, process: Option<i64>, device: Option<i64>) -> bool {
         self.pid
             .is_none_or(|pid| process.is_some_and(|process| ids::pid(process) == pid))
@@ -45,14 +45,14 @@ impl Filter {
     }
 }
 
-/// In the order in which those that begin at the same time are handed on.
+/// Tables of GPU work; at equal start times, rows are passed on in this order.
 const WORK: [Table; 4] = [KERNELS, COPIES, SETS, GRAPHS];
 
-/// Hands the rows of `database` that `filter` includes to `take`, those of kernels, copies, sets and
-/// graphs in the order of their beginnings.
+/// Passes the rows of `database` that match `filter` to `take`; kernels, copies, memsets and graphs
+/// in the order of their start times.
 ///
 /// # Errors
-/// Returns what reading the file fails with.
+/// Returns an error if the file cannot be read.
 pub fn each(database: &Database, filter: Filter, mut take: impl FnMut(&Batch)) -> Result<()> {
     let names = Names {
         resolver: Resolver::new(database)?,
@@ -72,7 +72,7 @@ pub fn each(database: &Database, filter: Filter, mut take: impl FnMut(&Batch)) -
     Ok(())
 }
 
-/// Strings that many rows share.
+/// Cache of strings that many rows share.
 struct Names<'a> {
     resolver: Resolver<'a>,
     known: RefCell<HashMap<i64, Arc<str>>>,
@@ -88,7 +88,7 @@ impl Names<'_> {
     }
 }
 
-/// Records by process.
+/// Records collected by process.
 struct Batches<'a> {
     open: HashMap<u32, Batch>,
     take: &'a mut dyn FnMut(&Batch),
@@ -130,7 +130,7 @@ impl Batches<'_> {
     }
 }
 
-/// A row of one of [`WORK`].
+/// A row of one of the tables in [`WORK`].
 struct Piece {
     start: i64,
     pid: u32,
@@ -156,7 +156,7 @@ fn work(
         let rows = statement.query([]).map_err(|e| database.explain(e))?;
         sources.push((*table, rows));
     }
-    // Each is in order: the earliest of their next rows is the next of all.
+    // Merge of sorted sources: the earliest of their next rows comes next.
     let mut next = Vec::new();
     for (table, rows) in &mut sources {
         next.push(piece(database, (filter, called), table, rows)?);
@@ -176,7 +176,7 @@ fn work(
     Ok(())
 }
 
-/// The next row that is read and makes sense.
+/// Reads the next valid row.
 fn piece(
     database: &Database,
     (filter, called): (Filter, &Called),
@@ -217,22 +217,22 @@ fn piece(
     Ok(None)
 }
 
-/// Time 0 of the session in records: some exports begin before it.
+/// Time 0 of the session in records; not 0, because some exports start before time 0.
 pub const ZERO_NS: u64 = 1 << 60;
 
-/// A time of the session, as records have it.
+/// Converts a session time to the time in records.
 pub fn record_ns(time: i64) -> u64 {
     time.saturating_add(ZERO_NS.cast_signed())
         .max(0)
         .cast_unsigned()
 }
 
-/// Times of the session; what ends before it begins lasts nothing.
+/// Converts session times; an end before the start becomes the start.
 fn times(start: i64, end: i64) -> (u64, u64) {
     (record_ns(start), record_ns(end.max(start)))
 }
 
-/// Calls of the driver and the runtime. A second row of a call, which has its call stack, is none.
+/// Passes on driver and runtime calls, without the duplicate rows that contain the call stacks.
 fn calls(
     database: &Database,
     filter: Filter,
@@ -277,7 +277,7 @@ fn calls(
     })
 }
 
-/// What tracing itself took.
+/// Passes on the profiler's overheads.
 fn overheads(
     database: &Database,
     filter: Filter,
@@ -311,7 +311,7 @@ fn overheads(
     })
 }
 
-/// The number of a kind of overhead by its name in an export; 0 if CUPTI has none of this name.
+/// The overhead kind for a name in an export; 0 for names that CUPTI does not have.
 fn overhead_kind(name: &str) -> u32 {
     let found = OVERHEADS.values.iter().find(|kind| kind.label == name);
     found.map_or(0, |kind| u32::try_from(kind.number).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! Ranges and marks of NVTX, as the begins and ends that CUPTI tells of live.
+//! NVTX ranges and markers, converted to the start and end markers that CUPTI delivers live.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::{Database, ids};
 
 const TABLE: &str = "NVTX_EVENTS";
 
-/// `eventType`.
+/// Values of the column `eventType`.
 const MARK: i64 = 34;
 const PUSH_POP: i64 = 59;
 const START_END: i64 = 60;
 const DOMAIN: i64 = 75;
 
-/// Texts of rows, which are there themselves or as the number of a string.
+/// Texts of rows, stored in the row or as a string id.
 struct Texts<'a, 'n> {
     names: &'a Names<'n>,
     known: HashMap<String, Arc<str>>,
@@ -39,10 +39,10 @@ impl Texts<'_, '_> {
     }
 }
 
-/// Hands on what the program marked.
+/// Passes on the NVTX ranges and markers.
 ///
 /// # Errors
-/// Returns what reading the file fails with.
+/// Returns an error if the file cannot be read.
 pub(super) fn nvtx(
     database: &Database,
     filter: Filter,

@@ -1,4 +1,4 @@
-//! The tables of what GPUs did, and what a row of each is.
+//! Tables of GPU work, and conversion of their rows to records.
 
 use gpuprobe_cuda::kinds;
 use gpuprobe_engine::activity::process::MODE_NOT_TOLD;
@@ -8,19 +8,19 @@ use rusqlite::Row;
 
 use crate::row::integer;
 
-/// What is read of each table: the first columns are the same in all of them.
+/// Columns that all tables have; they are read first.
 pub(super) const COMMON: [&str; 4] = ["start", "end", "globalPid", "deviceId"];
 
-/// A table of what occupies a GPU.
+/// A table of GPU work.
 pub struct Table {
-    /// The table.
+    /// Name of the table.
     pub name: &'static str,
-    /// Its columns besides those that all have.
+    /// Columns in addition to the common ones.
     pub columns: &'static [&'static str],
     pub(super) record: fn(&Row<'_>, &Common) -> Record,
 }
 
-/// The columns that all of them have.
+/// Values of the common columns.
 pub(super) struct Common {
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
@@ -29,7 +29,7 @@ pub(super) struct Common {
     pub(super) stream: u32,
 }
 
-/// Kernels.
+/// Kernel executions.
 pub const KERNELS: Table = Table {
     name: "CUPTI_ACTIVITY_KIND_KERNEL",
     columns: &[
@@ -48,31 +48,31 @@ pub const KERNELS: Table = Table {
     record: kernel,
 };
 
-/// Copies.
+/// Copies on the GPU.
 pub const COPIES: Table = Table {
     name: "CUPTI_ACTIVITY_KIND_MEMCPY",
     columns: &["bytes", "copyKind", "srcKind", "dstKind", "correlationId"],
     record: copy,
 };
 
-/// Where [`COPIES`] has the number of the call, among its own columns.
+/// Index of the correlation id among the columns of [`COPIES`].
 pub(super) const CORRELATION: usize = 4;
 
-/// Memory sets.
+/// Memsets on the GPU.
 pub const SETS: Table = Table {
     name: "CUPTI_ACTIVITY_KIND_MEMSET",
     columns: &["bytes", "memKind", "value"],
     record: set,
 };
 
-/// Runs of whole graphs.
+/// Executions of whole graphs.
 pub const GRAPHS: Table = Table {
     name: "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
     columns: &["graphId", "graphExecId"],
     record: graph,
 };
 
-/// Where the columns of [`Table::columns`] begin.
+/// Index of the first of [`Table::columns`].
 pub(super) const OWN: usize = COMMON.len() + 2;
 
 fn number(row: &Row<'_>, index: usize) -> u64 {
@@ -96,7 +96,7 @@ fn memory_kind(row: &Row<'_>, index: usize) -> u8 {
     kinds::of_id(kind.unwrap_or(kinds::UNKNOWN)).cupti()
 }
 
-/// A record with what all of them have, and its own fields.
+/// A record with the common fields and its own.
 macro_rules! record {
     ($kind:ident, $common:expr, $($field:ident: $value:expr,)*) => {
         Record::$kind(wire::$kind {

@@ -1,4 +1,4 @@
-//! Waits for the GPU.
+//! Synchronizations (waits for the GPU).
 
 use anyhow::Result;
 use gpuprobe_model::activity::Record;
@@ -10,14 +10,15 @@ use super::{Batches, Filter, times};
 use crate::row::integer;
 use crate::{Database, ids};
 
-/// Their table.
+/// Table of synchronizations.
 pub(super) const WAITS: &str = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION";
 
-/// Hands on the waits. Of which kind they are, exports number in their own way from version to
-/// version: only recordings of ours are believed, of others the function that was called tells.
+/// Passes on the synchronizations. Exports number the synchronization types differently by version,
+/// so the column is used only for gpuprobe's recordings; otherwise the called function determines
+/// the type.
 ///
 /// # Errors
-/// Returns what reading the file fails with.
+/// Returns an error if the file cannot be read.
 pub(super) fn waits(
     database: &Database,
     filter: Filter,

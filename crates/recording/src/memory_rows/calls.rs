@@ -1,4 +1,4 @@
-//! The calls behind memory events, read side by side with them.
+//! API calls of memory events, read in parallel with them.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::row::integer;
 use crate::{Database, ids};
 use gpuprobe_cuda::nsys::class;
 
-/// The table of calls.
+/// Table of API calls.
 pub const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
-/// Its columns, as [`Call::of`] expects them.
+/// Columns for [`Call::of`].
 pub(super) const COLUMNS: [&str; 8] = [
     "start",
     "end",
@@ -27,11 +27,11 @@ pub(super) const COLUMNS: [&str; 8] = [
     "returnValue",
 ];
 
-/// How often functions were called, by `nameId`: calls that succeeded, and that failed. Calls of the
-/// driver within one of the runtime are left out.
+/// Numbers of successful and failed calls by `nameId`. Driver calls nested in runtime calls are not
+/// counted.
 pub type Counts = HashMap<i64, [u64; 2]>;
 
-/// A row of the table of calls.
+/// A row of the table of API calls.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     start_ns: i64,
@@ -58,7 +58,7 @@ impl Call {
         })
     }
 
-    /// How well a row tells about an event; of several, the best is taken.
+    /// Quality of the row as the call of an event; the highest is used.
     fn rank(&self) -> u8 {
         match self.class {
             class::BACKTRACE => 3,
@@ -82,7 +82,7 @@ impl Call {
         }
     }
 
-    /// Whether `event` happened within this call.
+    /// Whether `event` happened during this call.
     fn surrounds(&self, event: &MemoryRow) -> bool {
         ids::process_of(self.thread) == event.process
             && self.start_ns <= event.start_ns
@@ -90,16 +90,16 @@ impl Call {
     }
 }
 
-/// The calls of a file, from the first to the last.
+/// API calls of a file in order.
 pub(super) struct Calls<'a> {
     database: &'a Database,
     rows: Option<Rows<'a>>,
     order: Order,
     waiting: Reorder<Call>,
     next: Option<Call>,
-    /// Calls that an event may still belong to.
+    /// Calls that later events may belong to.
     open: Vec<Call>,
-    /// When the last call of the runtime ends, by thread.
+    /// End of the last runtime call, by thread.
     busy_until: HashMap<i64, i64>,
     counted: Counted,
     first_ns: Option<i64>,
@@ -127,7 +127,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// The call that `event` belongs to.
+    /// The API call of `event`.
     pub(super) fn origin(&mut self, event: &MemoryRow) -> Result<Origin> {
         let best = match self.order {
             Order::AsRecorded => self.by_number(event)?,
@@ -136,12 +136,12 @@ impl<'a> Calls<'a> {
         Ok(best.map_or(Origin::default(), |call| call.origin()))
     }
 
-    /// There is an event at this time; the first one counts.
+    /// Sets the time of the first event.
     pub(super) fn begin(&mut self, start_ns: i64) {
         self.first_ns.get_or_insert(start_ns);
     }
 
-    /// How often functions were called.
+    /// Reads the remaining calls and returns the counts.
     pub(super) fn count_rest(mut self) -> Result<Counts> {
         while let Some(call) = self.peek()? {
             self.take(call);
@@ -161,7 +161,7 @@ impl<'a> Calls<'a> {
             && to_ns.is_none_or(|to| time_ns <= to)
     }
 
-    /// In our own recordings calls are numbered in the order of their rows.
+    /// In recordings, calls are numbered in row order.
     fn by_number(&mut self, event: &MemoryRow) -> Result<Option<Call>> {
         let Some(wanted) = event.correlation else {
             return Ok(None);
@@ -179,7 +179,7 @@ impl<'a> Calls<'a> {
         Ok(self.open.iter().copied().max_by_key(Call::rank))
     }
 
-    /// Elsewhere an event lies within its call; the number, if there is one, must agree.
+    /// In exports, an event lies within its call; the correlation id, if present, must match.
     fn by_time(&mut self, event: &MemoryRow) -> Result<Option<Call>> {
         self.open.retain(|call| call.end_ns >= event.start_ns);
         while let Some(call) = self.peek()? {
@@ -205,7 +205,7 @@ impl<'a> Calls<'a> {
             .max_by_key(|call| (call.rank(), call.start_ns)))
     }
 
-    /// Goes past `call`, which is the next one.
+    /// Advances past `call`, the next one.
     fn take(&mut self, call: Call) {
         self.next = None;
         match call.class {

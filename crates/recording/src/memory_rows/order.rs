@@ -1,15 +1,15 @@
-//! Rows in the order of their times.
+//! Sorting of nearly sorted rows by time.
 //!
-//! Exports are sorted, or nearly so: a row is at most a little later than its place. What is
-//! further off is an error, upon which the reader starts again and has SQLite sort.
+//! Exports are sorted, or nearly so: rows are displaced by a few places at most. A larger
+//! displacement is an error, after which the reader restarts with sorting by SQLite.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Rows that are held back to be put in order.
+/// Number of rows in the sorting window.
 const WINDOW: usize = 1 << 14;
 
-/// Rows are further out of order than the window.
+/// A row is displaced by more than the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Disorder;
 
@@ -21,7 +21,7 @@ impl fmt::Display for Disorder {
 
 impl std::error::Error for Disorder {}
 
-/// Puts nearly sorted values in order.
+/// Sorts nearly sorted values.
 #[derive(Debug)]
 pub(super) struct Reorder<T> {
     waiting: VecDeque<(i64, T)>,
@@ -36,7 +36,7 @@ impl<T> Default for Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    /// Holds back up to `window` values.
+    /// Creates a window of `window` values.
     pub(super) fn with_window(window: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -45,15 +45,15 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Takes the next value.
+    /// Adds the next value.
     ///
     /// # Errors
-    /// It belongs before one that was given out.
+    /// Returns [`Disorder`] if it belongs before a value that was already returned.
     pub(super) fn push(&mut self, time: i64, value: T) -> Result<(), Disorder> {
         if time < self.given {
             return Err(Disorder);
         }
-        // Nearly always at the end. Equal ones stay in the order in which they came.
+        // Nearly always at the end. The order of equal times is kept.
         let behind = self
             .waiting
             .iter()
@@ -65,12 +65,12 @@ impl<T> Reorder<T> {
         Ok(())
     }
 
-    /// Whether enough is held back to give out the first.
+    /// Whether the window is full, so that the first value can be returned.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() > self.window
     }
 
-    /// Gives out the first value.
+    /// Removes the first value.
     pub(super) fn pop(&mut self) -> Option<T> {
         let (time, value) = self.waiting.pop_front()?;
         self.given = time;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nearly_sorted_becomes_sorted() {
+    fn nearly_sorted_values_are_sorted() {
         let mut order = Reorder::with_window(2);
         let mut out = Vec::new();
         for (time, value) in [(1, 'a'), (3, 'c'), (2, 'b'), (3, 'd'), (5, 'f'), (4, 'e')] {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_late_is_an_error() {
+    fn values_outside_the_window_are_an_error() {
         let mut order = Reorder::with_window(1);
         order.push(5, ()).unwrap();
         order.push(6, ()).unwrap();

@@ -1,14 +1,14 @@
-//! Rows of memory events, and where these came from.
+//! Rows of memory events and their origin.
 
 use rusqlite::Row;
 use serde::Serialize;
 
 use crate::row::{integer, text};
 
-/// The table of memory events.
+/// Table of memory events.
 pub const MEMORY: &str = "CUDA_GPU_MEMORY_USAGE_EVENTS";
 
-/// Its columns, as [`MemoryRow::of`] expects them.
+/// Columns for [`MemoryRow::of`].
 pub(super) const COLUMNS: [&str; 9] = [
     "start",
     "globalPid",
@@ -21,31 +21,31 @@ pub(super) const COLUMNS: [&str; 9] = [
     "correlationId",
 ];
 
-/// Something was allocated or freed.
+/// An allocation or free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryRow {
-    /// When, nanoseconds of the session.
+    /// Session time of the event, nanoseconds.
     pub start_ns: i64,
     /// Global id of the process.
     pub process: i64,
-    /// Device.
+    /// Index of the device.
     pub device: i64,
-    /// Address.
+    /// Address of the allocation.
     pub address: u64,
-    /// Bytes.
+    /// Size of the allocation, bytes.
     pub bytes: u64,
-    /// Number of the kind of memory.
+    /// Number of the memory kind.
     pub kind: u8,
     /// It is an allocation.
     pub allocates: bool,
-    /// The variable, for static memory.
+    /// Name of the variable, for static memory.
     pub variable: Option<Box<str>>,
-    /// The call that it belongs to.
+    /// Correlation id of the API call.
     pub correlation: Option<i64>,
 }
 
 impl MemoryRow {
-    /// The event in a row of [`COLUMNS`]; none if it makes no sense.
+    /// Reads a row with [`COLUMNS`]; `None` if it is invalid.
     pub(super) fn of(row: &Row<'_>) -> Option<Self> {
         Some(Self {
             start_ns: integer(row, 0)?,
@@ -69,24 +69,24 @@ impl MemoryRow {
     }
 }
 
-/// What is known of the call behind a memory event.
+/// Call stack information of a memory event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trace {
     /// A call with a call stack.
     Valid,
-    /// No call stack was found.
+    /// A call without a call stack.
     #[default]
     Invalid,
-    /// A call of the driver that the program made itself.
+    /// A direct driver call without a call stack.
     Driver,
 }
 
 impl Trace {
-    /// All of them.
+    /// All values, in the order of reports.
     pub const ALL: [Self; 3] = [Self::Valid, Self::Invalid, Self::Driver];
 
-    /// The name in reports.
+    /// Name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Valid => "valid",
@@ -96,15 +96,15 @@ impl Trace {
     }
 }
 
-/// The call that a memory event came from.
+/// The API call of a memory event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// What is known of it.
+    /// Whether the call has a call stack.
     pub trace: Trace,
-    /// `callchainId`, if it has a call stack.
+    /// `callchainId` of the call stack.
     pub chain: Option<i64>,
-    /// `nameId` of the function, if there was a call.
+    /// `nameId` of the function.
     pub function: Option<i64>,
-    /// Global id of the thread, if there was a call.
+    /// Global id of the thread.
     pub thread: Option<i64>,
 }

@@ -1,8 +1,8 @@
-//! What a recording that goes on in another file takes with it: the entries of the log without which
-//! the rest of it would mean something else.
+//! Log entries that are carried over to the next file of a recording, without which the following
+//! entries would have another meaning.
 //!
-//! Of each process these are who it is, the calls whose memory is still allocated, its tensors, call
-//! stacks, contexts, streams and names; not what has been freed, launched or copied.
+//! For each process: its identity, the calls of live allocations, tensors, call stacks, contexts,
+//! streams and names; not freed memory, launches or copies.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,20 +12,20 @@ use gpuprobe_cuda::Op;
 use gpuprobe_engine::{Block, Change};
 use gpuprobe_model::event::{Call, Decoder, Event, Tensor};
 
-/// Bytes of entries that are kept at most: of two million allocations.
+/// Maximum size of carried entries, bytes: two million allocations.
 const MAX_BYTES: usize = 256 << 20;
-/// Entries that stand for nothing that can be seen to end, of one process: contexts that were created,
-/// memory that was mapped.
+/// Maximum number of entries per process whose end is not observed, such as created contexts and
+/// mapped memory.
 const MAX_OTHERS: usize = 1 << 16;
 
-/// Whose name it is.
+/// Subject of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Who {
     Process,
     Thread(u32),
 }
 
-/// A block of a process: address, and when and by what it was allocated.
+/// Key of an allocation of a process: address, start time and row.
 type BlockKey = (u64, u64, u16);
 
 fn key_of(block: &Block) -> BlockKey {
@@ -33,50 +33,50 @@ fn key_of(block: &Block) -> BlockKey {
     (allocation.address, allocation.end_ns, allocation.row)
 }
 
-/// What is known of a process.
+/// Carried entries of a process.
 #[derive(Debug, Default)]
 struct Process {
-    /// By their order in the log.
+    /// Entries by their order in the log.
     entries: BTreeMap<u64, Kept>,
-    /// The entries that each is made of.
+    /// Entries of each allocation.
     blocks: HashMap<BlockKey, Vec<u64>>,
-    /// Where addresses are reserved.
+    /// Entries of reserved address ranges.
     reserved: HashMap<u64, u64>,
     tensors: HashMap<u64, u64>,
-    /// The last that was said of each device's tensors, which has sums.
+    /// Last event of each device's tensors, which contains the totals.
     sums: HashMap<Option<u16>, u64>,
-    /// Who it is, and its threads.
+    /// Process and thread names.
     tasks: HashMap<Who, u64>,
     others: Vec<u64>,
 }
 
-/// Entries of the log: a record, and the answers that come before it.
+/// A carried record with the answers that precede it.
 #[derive(Debug)]
 struct Kept {
     bytes: Vec<u8>,
-    /// What the record has changed, but for what it has freed: that is not here.
+    /// Changes of the record, except frees, whose allocations are not in the file.
     changes: Vec<Change>,
-    /// How many of its blocks, tensors and sums are still there.
+    /// Number of its live allocations, tensors and totals.
     uses: u32,
 }
 
-/// What is carried from one file to the next.
+/// Entries carried from one file to the next.
 #[derive(Debug, Default)]
 pub(super) struct Carry {
     processes: HashMap<u32, Process>,
-    /// Files of code, and what has been lost so far.
+    /// Paths of modules, and losses so far.
     modules: Vec<u8>,
     lost: Vec<u8>,
     /// Answers to the next record.
     answers: Vec<u8>,
     next: u64,
     bytes: usize,
-    /// Entries for which there was no room.
-    pub(super) left_out: u64,
+    /// Number of entries dropped because of the limit.
+    pub(super) dropped: u64,
 }
 
 impl Carry {
-    /// Takes in what is about to be written.
+    /// Updates the carried entries with a batch that is about to be written.
     pub(super) fn take(&mut self, batch: &Batch) {
         let mut steps = batch.steps.iter();
         let mut changes = &batch.changes[..];
@@ -143,7 +143,7 @@ impl Carry {
     }
 
     fn call(&mut self, call: &Call, changes: &[Change], bytes: Vec<u8>) {
-        // What it is about, and is there when it is over: what was freed and allocated has another size.
+        // Allocations after the call: a resized allocation is freed and allocated again.
         let about = changes.iter().filter_map(|change| match change {
             Change::Allocated(block) | Change::Held(block) => Some(key_of(block)),
             _ => None,
@@ -188,11 +188,11 @@ impl Carry {
         }
     }
 
-    /// Keeps entries of a process; their number.
+    /// Stores entries of a process and returns their number.
     fn keep(&mut self, pid: u32, bytes: Vec<u8>, changes: &[Change], uses: u32) -> u64 {
         self.next += 1;
         if self.bytes + bytes.len() > MAX_BYTES {
-            self.left_out += 1;
+            self.dropped += 1;
             return self.next;
         }
         self.bytes += bytes.len();
@@ -215,7 +215,7 @@ impl Carry {
         self.next
     }
 
-    /// One of its uses is over.
+    /// Drops one use of an entry.
     fn release(&mut self, pid: u32, number: u64) {
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
@@ -229,13 +229,13 @@ impl Carry {
         }
     }
 
-    /// The oldest of what cannot be seen to end goes when there is too much of it.
+    /// Stores an entry whose end is not observed; the oldest is dropped at the limit.
     fn keep_other(&mut self, pid: u32, number: u64) {
         let process = self.processes.entry(pid).or_default();
         process.others.push(number);
         if process.others.len() > MAX_OTHERS {
             let old: Vec<_> = process.others.drain(..MAX_OTHERS / 2).collect();
-            self.left_out += old.len() as u64;
+            self.dropped += old.len() as u64;
             old.into_iter().for_each(|old| self.release(pid, old));
         }
     }
@@ -249,7 +249,7 @@ impl Carry {
     }
 
     fn tensor(&mut self, tensor: &Tensor, bytes: Vec<u8>) {
-        // It is a tensor, or the last word on the sums, or both.
+        // It is a live tensor, or the current totals, or both.
         let number = self.keep(tensor.pid, bytes, &[], 1 + u32::from(!tensor.is_free));
         let process = self.processes.entry(tensor.pid).or_default();
         let before = match tensor.is_free {
@@ -262,7 +262,8 @@ impl Carry {
         }
     }
 
-    /// Who it is, or what it is called by now: in the place of what was said first, before its calls.
+    /// Stores the identity or current name; it takes the place of the first one, before the
+    /// process's calls.
     fn task(&mut self, pid: u32, who: Who, bytes: Vec<u8>) {
         let process = self.processes.entry(pid).or_default();
         let known = process.tasks.get(&who);
@@ -277,7 +278,8 @@ impl Carry {
     }
 
     fn end_thread(&mut self, pid: u32, tid: u32) {
-        // What it has allocated is the process's; that is listed by thread as long as it is there.
+        // The thread's allocations belong to the process and are listed by thread while they are
+        // live.
         let process = self.processes.get_mut(&pid);
         if let Some(process) = process.filter(|process| process.blocks.is_empty())
             && let Some(number) = process.tasks.remove(&Who::Thread(tid))
@@ -293,7 +295,8 @@ impl Carry {
         }
     }
 
-    /// All of it, as the beginning of a new recording; `dropped` records have not found their way here.
+    /// All carried entries as the beginning of a new file; `dropped` is the number of records
+    /// missing so far.
     pub(super) fn batches(&self, dropped: u64) -> Vec<Batch> {
         let mut batches = Batches::default();
         batches.add(&self.modules, &[]);
@@ -304,10 +307,10 @@ impl Carry {
         for (_, kept) in all {
             batches.add(&kept.bytes, &kept.changes);
         }
-        let left_out = dropped + self.left_out;
-        if left_out > 0 {
+        let dropped = dropped + self.dropped;
+        if dropped > 0 {
             let mut bytes = Vec::new();
-            log::append_note(&mut bytes, &Note::Dropped(left_out));
+            log::append_note(&mut bytes, &Note::Dropped(dropped));
             batches.add(&bytes, &[]);
         }
         batches.whole.push(batches.last);
@@ -315,7 +318,7 @@ impl Carry {
     }
 }
 
-/// Batches in the making.
+/// Batches under construction.
 #[derive(Default)]
 struct Batches {
     whole: Vec<Batch>,
@@ -324,7 +327,7 @@ struct Batches {
 }
 
 impl Batches {
-    /// Adds entries of the log, of which one at most is a record.
+    /// Adds log entries, at most one of which is a record.
     fn add(&mut self, entries: &[u8], changes: &[Change]) {
         for entry in log::entries(entries) {
             match entry {

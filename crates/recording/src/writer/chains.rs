@@ -1,7 +1,7 @@
 //! Call stacks of a recording.
 //!
-//! A call refers to its stack at once. The frames of a stack become known later: its rows are
-//! written when all of them are, or at the end with what is known.
+//! A call refers to its stack at once. Frames are resolved later: the rows of a stack are written
+//! when all its frames are resolved, or at the end with those that are.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,29 +11,28 @@ use super::insert::{Insert, Strings};
 use crate::chains::{PYTHON, language_name};
 use gpuprobe_model::stack::{CallStack, Frame, KnownFrames, Language, Location, bare_frame};
 
-/// Processes whose stacks are known for a while after their end: their last launches and copies come
-/// by another ring than their end, and are often read after it.
+/// Number of exited processes whose stacks are kept: their last launches and copies come through
+/// another ring than the exit event and are often read after it.
 const KEPT_ENDS: usize = 64;
 
-/// Writes call stacks.
+/// Writer of call stacks.
 pub(super) struct Chains<'c> {
     rows: Insert<'c>,
     sources: Insert<'c>,
     stacks: Insert<'c>,
-    /// Ids of stacks, by the numbers that calls have for them.
+    /// Chain ids by process and stack id.
     by_number: HashMap<(u32, u64), i64>,
     by_contents: HashMap<(u32, CallStack), i64>,
-    /// Of processes that have ended, the oldest first: no two processes have a number in common,
-    /// so they are in nobody's way.
+    /// Stack ids of exited processes, oldest first; no two processes share a stack id.
     ended: VecDeque<Vec<(u32, u64)>>,
     waiting: Vec<Waiting>,
     known: KnownFrames,
     last_id: i64,
-    /// Frames have become known since stacks were last written.
-    has_news: bool,
+    /// Frames were resolved since stacks were last written.
+    has_new_frames: bool,
 }
 
-/// A stack without rows.
+/// A stack without rows so far.
 struct Waiting {
     id: i64,
     pid: u32,
@@ -52,11 +51,11 @@ impl<'c> Chains<'c> {
             waiting: Vec::new(),
             known: KnownFrames::default(),
             last_id: 0,
-            has_news: false,
+            has_new_frames: false,
         }
     }
 
-    /// From now on, calls of `pid` have `number` for `stack`.
+    /// Adds a stack of `pid` with its stack id.
     pub(super) fn learn(&mut self, pid: u32, number: u64, stack: CallStack) {
         let key = (pid, stack.clone());
         let id = *self.by_contents.entry(key).or_insert_with(|| {
@@ -66,13 +65,13 @@ impl<'c> Chains<'c> {
                 pid,
                 stack,
             });
-            self.has_news = true;
+            self.has_new_frames = true;
             self.last_id
         });
         self.by_number.insert((pid, number), id);
     }
 
-    /// The frames at a location have become known, or are not any more.
+    /// Sets the frames of a location; an empty list removes them.
     pub(super) fn learn_frames(
         &mut self,
         pid: u32,
@@ -81,10 +80,10 @@ impl<'c> Chains<'c> {
         frames: Vec<Frame>,
     ) {
         self.known.insert(pid, location, is_innermost, frames);
-        self.has_news = true;
+        self.has_new_frames = true;
     }
 
-    /// The addresses of `pid` mean nothing any more, and soon nor do its numbers.
+    /// Drops the addresses of an exited process at once, and its stack ids after a while.
     pub(super) fn end(&mut self, pid: u32) {
         self.by_contents.retain(|(of, _), _| *of != pid);
         let numbers = self.by_number.keys().filter(|(of, _)| *of == pid);
@@ -98,28 +97,29 @@ impl<'c> Chains<'c> {
         }
     }
 
-    /// The stack that calls of `pid` have `number` for.
+    /// The chain id of a stack id of `pid`.
     pub(super) fn id(&self, pid: u32, number: u64) -> Option<i64> {
         self.by_number.get(&(pid, number)).copied()
     }
 
-    /// Writes the stacks whose frames are all known; at the end, all that are left. Stops after
-    /// about `max_rows`; returns whether there is more.
+    /// Writes the stacks whose frames are all resolved; at the end, all stacks. Stops after about
+    /// `max_rows`; returns whether there are more.
     pub(super) fn write(
         &mut self,
         strings: &mut Strings<'c>,
         is_end: bool,
         max_rows: usize,
     ) -> rusqlite::Result<bool> {
-        if !std::mem::take(&mut self.has_news) && !is_end {
+        if !std::mem::take(&mut self.has_new_frames) && !is_end {
             return Ok(false);
         }
         let mut rows = 0;
         for waiting in std::mem::take(&mut self.waiting) {
-            let is_known = |(depth, location)| self.known.contains(waiting.pid, location, depth == 0);
+            let is_known =
+                |(depth, location)| self.known.contains(waiting.pid, location, depth == 0);
             let mut each = waiting.stack.locations.iter().enumerate();
             if rows >= max_rows {
-                self.has_news = true;
+                self.has_new_frames = true;
                 self.waiting.push(waiting);
             } else if is_end || each.all(is_known) {
                 rows += waiting.stack.locations.len();
@@ -128,7 +128,7 @@ impl<'c> Chains<'c> {
                 self.waiting.push(waiting);
             }
         }
-        Ok(self.has_news)
+        Ok(self.has_new_frames)
     }
 
     fn write_one(&mut self, stack: &Waiting, strings: &mut Strings<'c>) -> rusqlite::Result<()> {
@@ -186,7 +186,7 @@ impl<'c> Chains<'c> {
     }
 }
 
-/// What a frame is in: of Python, its source file.
+/// Module column of a frame; for Python, the source file.
 fn module_of(frame: &Frame) -> &str {
     match (frame.module.as_str(), &frame.file) {
         ("", Some(file)) => file,
@@ -195,12 +195,12 @@ fn module_of(frame: &Frame) -> &str {
     }
 }
 
-/// Exports keep tabs and ends of lines out of what readers put into tables.
+/// Replaces tabs and line breaks, as exports do.
 fn plain(text: &str) -> String {
     text.replace(['\t', '\n', '\r'], " ")
 }
 
-/// Whether the name is only a place: `MODULE+0xOFFSET` or an address.
+/// Whether the name is only a location: `MODULE+0xOFFSET` or an address.
 fn is_unnamed(frame: &Frame) -> bool {
     if frame.language == Language::Python {
         return false;

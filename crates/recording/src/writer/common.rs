@@ -1,23 +1,23 @@
-//! What all rows have in common: times, numbers, strings and threads.
+//! Values that all rows have in common: times, numbers, strings and threads.
 
 use rusqlite::Connection;
 
 use super::insert::Strings;
 use super::tasks::Tasks;
 
-/// What the writers of rows share.
+/// State shared by the writers of rows.
 pub(super) struct Common<'c> {
     base_ns: u64,
     pub(super) strings: Strings<'c>,
     pub(super) tasks: Tasks<'c>,
-    /// The last `correlationId` that was given out.
+    /// Last `correlationId` that was assigned.
     pub(super) correlation: i64,
-    /// The latest time of anything, nanoseconds of the session.
+    /// Latest time of any row, session time in nanoseconds.
     pub(super) last_ns: i64,
 }
 
 impl<'c> Common<'c> {
-    /// Times are from `base_ns` of `CLOCK_MONOTONIC` on.
+    /// Session times count from `base_ns` of `CLOCK_MONOTONIC`.
     pub(super) fn new(connection: &'c Connection, base_ns: u64) -> Self {
         Self {
             base_ns,
@@ -28,7 +28,7 @@ impl<'c> Common<'c> {
         }
     }
 
-    /// A time of the session.
+    /// Converts `CLOCK_MONOTONIC` nanoseconds to session time.
     pub(super) fn time(&mut self, monotonic_ns: u64) -> i64 {
         let time = signed(monotonic_ns).saturating_sub(signed(self.base_ns));
         self.last_ns = self.last_ns.max(time);
@@ -41,13 +41,13 @@ impl<'c> Common<'c> {
         self.correlation
     }
 
-    /// The global id of a thread that has a row.
+    /// The global id of a thread, which is given a row.
     pub(super) fn thread(&mut self, pid: u32, tid: u32) -> rusqlite::Result<i64> {
         self.tasks.caller(pid, tid, &mut self.strings)
     }
 }
 
-/// Numbers of more than 63 bits are negative in exports too.
+/// Numbers of more than 63 bits are negative, as in exports.
 pub(super) fn signed(number: u64) -> i64 {
     number.cast_signed()
 }

@@ -1,4 +1,4 @@
-//! Contexts and devices of processes, as far as calls tell of them.
+//! Contexts and devices of processes, as far as API calls reveal them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,16 +9,16 @@ use gpuprobe_cuda::Op;
 use gpuprobe_model::event::{CONTEXT_UNKNOWN, Call, MAX_DEVICES};
 use gpuprobe_model::identity::Identity;
 
-/// `hwId` and `vmId`, where they stand by themselves.
+/// Values of the columns `hwId` and `vmId`.
 const HARDWARE: i64 = 0;
 const VIRTUAL_MACHINE: i64 = 1;
-/// The default stream of every context, its priority, and its flag in `ENUM_CUPTI_STREAM_TYPE`.
+/// Default stream of every context, its priority, and its flag in `ENUM_CUPTI_STREAM_TYPE`.
 const NULL_STREAM: i64 = 7;
 const DEFAULT_PRIORITY: i64 = 0;
 const IS_NULL_STREAM: i64 = 3;
 
-/// The number of a context in exports: a primary context, or one that is not known, has that after
-/// its device's; those that a program makes come after all of these.
+/// The `contextId` of exports: a primary or unknown context has the number after its device's;
+/// created contexts have higher numbers.
 pub(super) fn context_id(device: u16, number: u16) -> i64 {
     match number {
         0 | CONTEXT_UNKNOWN => i64::from(device) + 1,
@@ -26,7 +26,7 @@ pub(super) fn context_id(device: u16, number: u16) -> i64 {
     }
 }
 
-/// Writes which contexts there are.
+/// Writer of contexts.
 pub(super) struct Contexts<'c> {
     connection: &'c Connection,
     contexts: Insert<'c>,
@@ -52,23 +52,24 @@ impl<'c> Contexts<'c> {
         }
     }
 
-    /// It is known who the process is.
+    /// Sets the identity of a process.
     pub(super) fn identified(&mut self, pid: u32, identity: Identity) {
         self.identities.insert(pid, identity);
     }
 
-    /// A process has ended, or runs another program: its contexts are gone.
+    /// Removes the contexts of a process that has exited or executed another program.
     pub(super) fn ended(&mut self, pid: u32) {
         self.identities.remove(&pid);
     }
 
-    /// The device of something of the process: what a call said, else 0 if there is no other.
-    pub(super) fn device(&self, pid: u32, told: Option<u16>) -> Option<u16> {
+    /// The device of an object of the process: `reported` by a call, else 0 if the process sees only
+    /// one device.
+    pub(super) fn device(&self, pid: u32, reported: Option<u16>) -> Option<u16> {
         let single = || self.identities.get(&pid).is_some_and(|i| i.single_gpu);
-        told.or_else(|| single().then_some(0))
+        reported.or_else(|| single().then_some(0))
     }
 
-    /// Enters the context that a call shows to be there.
+    /// Writes the context that a successful call implies.
     pub(super) fn called(&mut self, call: &Call) -> rusqlite::Result<()> {
         if call.result != 0 {
             return Ok(());
@@ -76,7 +77,7 @@ impl<'c> Contexts<'c> {
         let number = match call.function.op {
             Op::ContextRetain => 0,
             Op::Allocate if call.captured => return Ok(()),
-            // Without a context, nothing of this can be had.
+            // These succeed only with a context.
             Op::ContextCreate | Op::Allocate => call.context,
             _ => return Ok(()),
         };
@@ -118,7 +119,7 @@ impl<'c> Contexts<'c> {
         Ok(())
     }
 
-    /// The row of the table of GPUs that the device is, if that is known and there is one.
+    /// The row of the device in the table of GPUs, if there is one.
     fn gpu(&self, pid: u32, device: u16) -> rusqlite::Result<Option<u32>> {
         let identity = self.identities.get(&pid);
         let Some(index) = identity.and_then(|i| i.device(device).physical_index) else {
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contexts_that_are_made_have_numbers_of_their_own() {
+    fn created_contexts_have_their_own_ids() {
         assert_eq!(context_id(0, 0), 1);
         assert_eq!(context_id(3, CONTEXT_UNKNOWN), 4);
         let largest_primary = context_id(MAX_DEVICES - 1, 0);

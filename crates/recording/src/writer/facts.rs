@@ -1,4 +1,4 @@
-//! What a recording says about the run that it is of.
+//! Metadata that a recording contains about its run.
 
 use anyhow::{Context, Result};
 use chrono::{SecondsFormat, Utc};
@@ -12,27 +12,27 @@ use gpuprobe_cuda::{FUNCTIONS, KindSet, MemoryKind, Modes};
 use gpuprobe_model::clock::Clock;
 use gpuprobe_os::kernel;
 
-/// Facts about a run.
+/// Metadata of a run.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// The clocks at time 0.
+    /// Clocks at session time 0.
     pub clock: Clock,
-    /// What is traced.
+    /// Tracing modes of the run.
     pub modes: Modes,
-    /// The kinds of memory that reports and events of memory are about; calls are all recorded.
+    /// Memory kinds of reports and memory events; calls are recorded for all kinds.
     pub kinds: KindSet,
-    /// The traced command; empty if there is none.
+    /// Traced command; empty if there is none.
     pub command: Vec<String>,
-    /// How gpuprobe was called.
+    /// Command line of gpuprobe.
     pub command_line: Vec<String>,
-    /// Have empty tables for what was not recorded, for readers that need them.
+    /// Create empty tables for data that was not recorded, for readers that require them.
     pub all_tables: bool,
-    /// Anything else: keys and values.
+    /// Further keys and values.
     pub notes: Vec<(&'static str, String)>,
 }
 
 impl Facts {
-    /// Facts about a run that begins now.
+    /// Metadata of a run that starts now.
     pub fn now(modes: Modes) -> Self {
         Self {
             clock: Clock::now(),
@@ -45,7 +45,7 @@ impl Facts {
         }
     }
 
-    /// Who tells of memory: our own ledger, CUPTI, or nobody.
+    /// Source of memory events: the ledger, CUPTI, or none.
     fn memory_source(&self) -> &'static str {
         match self.modes {
             Modes { memleak: true, .. } => "ledger",
@@ -74,7 +74,7 @@ impl Facts {
             let sql = "INSERT INTO META_DATA_EXPORT VALUES (?, ?)";
             connection.execute(sql, [name, value])?;
         }
-        // Never the environment: it holds secrets.
+        // Never the environment: it may contain secrets.
         let sql = "INSERT INTO META_DATA_CAPTURE VALUES (?, ?)";
         for (index, word) in self.command.iter().enumerate() {
             let name = match index.checked_sub(1) {
@@ -93,7 +93,7 @@ impl Facts {
         Ok(())
     }
 
-    /// When it began.
+    /// Writes the start time.
     fn write_start(&self, connection: &Connection) -> rusqlite::Result<()> {
         let wall = self.clock.wall(self.clock.monotonic_ns());
         let seconds = "%Y-%m-%dT%H:%M:%S";
@@ -113,7 +113,7 @@ impl Facts {
         Ok(())
     }
 
-    /// What only we say of it.
+    /// Writes the metadata that only gpuprobe has.
     fn write_notes(&self, connection: &Connection) -> rusqlite::Result<()> {
         let modes = [
             (self.modes.memleak, "memleak"),
@@ -154,14 +154,14 @@ impl Facts {
     }
 }
 
-/// What exports say about the system, as far as it is known.
+/// Writes the system information of exports, as far as known.
 fn write_system(
     connection: &Connection,
     release: &str,
     driver: Option<&str>,
 ) -> rusqlite::Result<()> {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    // The version is the first word of its kind.
+    // The version is the first word that starts with a digit.
     let version = driver.and_then(|line| {
         let is_number = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
         line.split_whitespace().find(is_number)

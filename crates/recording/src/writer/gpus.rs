@@ -1,4 +1,4 @@
-//! The GPUs of the host, as the driver's files tell them.
+//! GPUs of the host, from the driver's files.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::schema;
 use crate::ids;
 
-/// A GPU.
+/// A GPU of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Gpu {
     name: Option<String>,
@@ -17,7 +17,7 @@ struct Gpu {
 }
 
 impl Gpu {
-    /// From the text of `/proc/driver/nvidia/gpus/*/information`.
+    /// Parses `/proc/driver/nvidia/gpus/*/information`.
     fn parse(text: &str) -> Self {
         let value = |key: &str| {
             let line = text
@@ -47,8 +47,8 @@ fn on_host(folder: &Path) -> Vec<Gpu> {
     texts.map(|text| Gpu::parse(&text)).collect()
 }
 
-/// Writes the table of GPUs, if there are any. They are in the order of their places on the bus;
-/// where there are several, CUDA may number them otherwise.
+/// Writes the table of GPUs, if there are any, in PCI bus order; with several GPUs, CUDA may number
+/// them differently.
 pub(super) fn write(connection: &Connection) -> rusqlite::Result<()> {
     let gpus = on_host(Path::new("/proc/driver/nvidia/gpus"));
     if gpus.is_empty() {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_driver_says() {
+    fn gpus_are_parsed_from_the_files_of_the_driver() {
         let text = "Model: \t\t NVIDIA H200\nIRQ:   \t\t 105\nGPU UUID: \t GPU-12ab-34\n\
                     Video BIOS: \t ??.??\nBus Location: \t 0000:19:00.0\n";
         let gpu = Gpu::parse(text);

@@ -1,4 +1,4 @@
-//! Requests for memory that were refused.
+//! Failed allocations (incidents).
 
 use rusqlite::{Connection, params};
 
@@ -7,7 +7,7 @@ use crate::ids::global_pid;
 use gpuprobe_engine::IncidentRow;
 use gpuprobe_model::GpuUse;
 
-/// One row for each incident: what becomes known of it later goes into the same.
+/// One row per incident, updated with later information.
 const UPSERT: &str = "INSERT INTO GPUPROBE_INCIDENTS (id, t0, globalTid, api, returnValue, kind, \
      requested, device, attempts, repeats, outcome, settled, liveBytes, torchRequested, \
      torchAllocated, torchReserved, chain) \
@@ -18,19 +18,19 @@ const UPSERT: &str = "INSERT INTO GPUPROBE_INCIDENTS (id, t0, globalTid, api, re
      torchAllocated = excluded.torchAllocated, torchReserved = excluded.torchReserved, \
      chain = coalesce(chain, excluded.chain)";
 
-/// Where and when an incident was, as a recording has it.
+/// Columns of an incident that the recording determines.
 pub(super) struct Place {
-    /// Nanoseconds of the session.
+    /// Session time of the event, nanoseconds.
     pub(super) time: i64,
-    /// When it was settled.
+    /// Session time at which it was settled.
     pub(super) settled: Option<i64>,
-    /// The global thread.
+    /// Global thread id.
     pub(super) thread: i64,
-    /// The call stack.
+    /// Chain id of the call stack.
     pub(super) chain: Option<i64>,
 }
 
-/// Enters an incident, or what is known of it by now.
+/// Inserts or updates the row of an incident.
 pub(super) fn write(
     connection: &Connection,
     row: &IncidentRow,
@@ -63,7 +63,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Enters what the host said of the GPU.
+/// Adds the GPU use to an incident.
 pub(super) fn write_gpu(connection: &Connection, id: u64, used: &GpuUse) -> rusqlite::Result<()> {
     let id = signed(id);
     if let Some(gpu) = &used.gpu {

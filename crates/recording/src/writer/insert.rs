@@ -1,4 +1,4 @@
-//! Inserting rows into tables that are made when they are first needed.
+//! Insertion of rows into tables that are created on first use.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ impl<'c> Insert<'c> {
         }
     }
 
-    /// Inserts values for all columns.
+    /// Inserts a row with values for all columns.
     pub(super) fn row(&mut self, values: impl Params) -> rusqlite::Result<()> {
         if self.statement.is_none() {
             self.statement = Some(self.prepare()?);
@@ -49,7 +49,7 @@ impl<'c> Insert<'c> {
     }
 }
 
-/// The table of strings: every string once.
+/// The table of strings, without duplicates.
 pub(super) struct Strings<'c> {
     insert: Insert<'c>,
     ids: HashMap<String, i64>,
@@ -63,7 +63,7 @@ impl<'c> Strings<'c> {
         }
     }
 
-    /// The number of `text`.
+    /// The id of `text`.
     pub(super) fn id(&mut self, text: &str) -> rusqlite::Result<i64> {
         if let Some(id) = self.ids.get(text) {
             return Ok(*id);

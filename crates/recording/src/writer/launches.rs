@@ -1,4 +1,4 @@
-//! Launches: how often each kernel was launched, and, if they were sent, single ones.
+//! Launch counters per kernel and, if they are recorded, single launches.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,20 +13,19 @@ use gpuprobe_engine::Handle;
 use gpuprobe_model::event::{Call, Launch};
 use gpuprobe_stacks::symbols;
 
-/// Processes whose kernels are known for a while after their end: their last launches come by
-/// another ring than their end, and are often read after it.
+/// Number of exited processes whose kernels are kept: their last launches come through another ring
+/// than the exit event and are often read after it.
 const KEPT_ENDS: usize = 64;
 
-/// A kernel, or an executable graph.
+/// A kernel or executable graph.
 #[derive(Debug, Default)]
 struct Kernel {
     mangled: Option<Arc<str>>,
-    /// Its rows among what was launched, by the function that did it: row of the function table,
-    /// and id.
+    /// Its rows in `GPUPROBE_LAUNCHED` by launching function: row of the function table, and id.
     launched: Vec<(u16, i64)>,
 }
 
-/// Writes launches.
+/// Writer of launches.
 pub(super) struct Launches<'c> {
     connection: &'c Connection,
     counts: Insert<'c>,
@@ -34,16 +33,15 @@ pub(super) struct Launches<'c> {
     launched: Insert<'c>,
     known: HashMap<Handle, Kernel>,
     last_id: i64,
-    /// Processes that have ended, the oldest first.
+    /// Exited processes, oldest first.
     ended: VecDeque<u32>,
-    /// Calls that the ledger was told of, which are launches too, by thread and start: number and
-    /// row.
-    told: BTreeMap<(u32, u64), (i64, i64)>,
-    /// What has been counted, if it has not been written yet.
+    /// Recorded calls that are also launches, by thread and start: number and row.
+    graph_launches: BTreeMap<(u32, u64), (i64, i64)>,
+    /// Launch counters that have not been written yet.
     counted: Option<Vec<Launched>>,
 }
 
-/// The name for people: of a handle, if nothing names it.
+/// Display name: demangled, or the handle without a name.
 fn shown(mangled: Option<&str>, handle: u64) -> String {
     mangled.map_or_else(|| format!("{handle:#x}"), symbols::demangle)
 }
@@ -59,17 +57,17 @@ impl<'c> Launches<'c> {
             known: HashMap::new(),
             last_id: 0,
             ended: VecDeque::new(),
-            told: BTreeMap::new(),
+            graph_launches: BTreeMap::new(),
             counted: None,
         }
     }
 
-    /// This has been launched so far.
+    /// Sets the current launch counters.
     pub(super) fn counted(&mut self, launched: Vec<Launched>) {
         self.counted = Some(launched);
     }
 
-    /// The process or program `process`, as launch keys have it, has ended.
+    /// Marks a process, as numbered in launch keys, as exited.
     pub(super) fn end(&mut self, process: u32) {
         self.ended.push_back(process);
         if self.ended.len() > KEPT_ENDS
@@ -79,26 +77,27 @@ impl<'c> Launches<'c> {
         }
     }
 
-    /// The ledger was told of `call`, which has this number and this row; the launch that it is may
-    /// come too.
-    pub(super) fn told(&mut self, call: &Call, entered: (i64, i64)) {
+    /// Registers a graph launch that was recorded as a call, with its number and row; it may also
+    /// arrive as a single launch.
+    pub(super) fn add_graph_launch(&mut self, call: &Call, entered: (i64, i64)) {
         if call.function.op == Op::GraphLaunch {
-            self.told.insert((call.tid, call.start_ns), entered);
+            self.graph_launches
+                .insert((call.tid, call.start_ns), entered);
         }
     }
 
-    /// The number and the row of the call which `launch` is, if the ledger was told of it.
+    /// The number and row of the call of `launch`, if it was recorded as a call.
     pub(super) fn number_of(&mut self, launch: &Launch) -> Option<(i64, i64)> {
         let key = (launch.tid, launch.start_ns);
-        let number = self.told.remove(&key);
-        // What is older than this one has been lost on its way.
-        while let Some((&older, _)) = self.told.range((launch.tid, 0)..key).next() {
-            self.told.remove(&older);
+        let number = self.graph_launches.remove(&key);
+        // Launches older than this one were lost.
+        while let Some((&older, _)) = self.graph_launches.range((launch.tid, 0)..key).next() {
+            self.graph_launches.remove(&older);
         }
         number
     }
 
-    /// Writes a single launch, whose call has the number `correlation`.
+    /// Writes a single launch with the number `correlation` of its call.
     pub(super) fn single(&mut self, launch: &Launch, correlation: i64) -> rusqlite::Result<()> {
         let launched = self.id_of(launch)?;
         self.single.row(params![
@@ -116,7 +115,7 @@ impl<'c> Launches<'c> {
         ])
     }
 
-    /// The number of what was launched.
+    /// The id of the launched kernel and function.
     fn id_of(&mut self, launch: &Launch) -> rusqlite::Result<i64> {
         let key = &launch.key;
         let kernel = self.known.entry(key.into()).or_default();
@@ -139,8 +138,8 @@ impl<'c> Launches<'c> {
         Ok(self.last_id)
     }
 
-    /// A kernel has another name, or none, from now on: what was launched before has it too. Another
-    /// thread's first launch may be told before the name is.
+    /// Sets or removes the name of a kernel, also in existing rows: another thread's first launch
+    /// may arrive before the name.
     pub(super) fn named(&mut self, handle: Handle, name: Option<Arc<str>>) -> rusqlite::Result<()> {
         let kernel = self.known.entry(handle).or_default();
         if kernel.mangled == name {
@@ -157,7 +156,7 @@ impl<'c> Launches<'c> {
         Ok(())
     }
 
-    /// Writes what has been launched so far, if it has been counted again.
+    /// Writes the launch counters, if they have changed.
     pub(super) fn write_counts(&mut self) -> rusqlite::Result<()> {
         let Some(counted) = self.counted.take() else {
             return Ok(());

@@ -1,8 +1,7 @@
-//! The writing side of a recording, a thread of its own.
+//! Writer of a recording, on its own thread.
 //!
-//! It writes rows for the events of the run and for what these have changed, as it is told; it keeps
-//! no accounts. If it cannot write any more, it says so once, leaves a valid file, and tracing goes
-//! on.
+//! It writes rows for events and their changes and keeps no accounts. If writing fails, it prints
+//! one message and leaves a valid file, and tracing continues.
 
 mod activity;
 mod carry;
@@ -45,9 +44,9 @@ use file::RecordingFile;
 use parts::Parts;
 use rows::Rows;
 
-/// What is committed at once is at most this old.
+/// Maximum age of uncommitted rows.
 const COMMIT_EVERY: Duration = Duration::from_millis(500);
-/// Rows of a transaction, about: it must fit into the room that is kept for the end.
+/// Approximate number of rows per transaction: it must fit into the reserved space.
 const MAX_ROWS: usize = 20_000;
 
 /// Writes a recording.
@@ -57,21 +56,21 @@ pub(super) struct Writer {
     limits: Limits,
 }
 
-/// Why nothing more is written to a file.
+/// Reason for the end of a file.
 enum End {
-    /// Nothing more comes: so many calls were written.
+    /// The run has ended; number of calls written.
     OfRun(i64),
-    /// It is full.
+    /// The file has reached its maximum size.
     OfFile {
-        /// Calls that were written.
+        /// Number of calls written.
         calls: i64,
-        /// Records that have not found their way here so far.
+        /// Number of records missing so far.
         dropped: u64,
     },
 }
 
 impl Writer {
-    /// Makes the new file `path`, with everything in it that does not depend on events.
+    /// Creates the new file `path` with the tables that do not depend on events.
     pub(super) fn create(path: &Path, facts: Facts, limits: Limits) -> Result<Self> {
         let file = RecordingFile::create(path)?;
         let why = || format!("cannot write to {}", path.display());
@@ -91,8 +90,8 @@ impl Writer {
         })
     }
 
-    /// Whether no more is to be written to the file, which began with `carried` bytes: of these, what else
-    /// there is must be a good part, or each file would be full from the start.
+    /// Whether the file is full. It started with `carried` bytes; the rest must be a good part of
+    /// the limit, or each file would be full from the start.
     fn is_full(&self, carried: u64) -> rusqlite::Result<bool> {
         let Some(limit) = self.limits.file_bytes else {
             return Ok(false);
@@ -101,12 +100,12 @@ impl Writer {
         Ok(bytes >= limit && bytes - carried.min(bytes) >= limit / 4)
     }
 
-    /// The rights that this takes.
+    /// Credentials that the writer thread needs.
     pub(super) fn rights(&self) -> WriteRights {
         self.file.rights
     }
 
-    /// Writes what comes until nothing more comes, or nothing more may be written.
+    /// Writes batches until the channel is closed or the size limits are reached.
     pub(super) fn run(self, batches: &Receiver<Batch>, shared: &Shared) {
         let mut carry = (self.limits.files > 1).then(Carry::default);
         let mut parts = Parts::new(self.limits.files);
@@ -131,8 +130,8 @@ impl Writer {
         }
     }
 
-    /// Closes the file, and says what has become of it. Returns its path, and why it is closed if what was
-    /// to be written is.
+    /// Closes the file and prints the result. Returns its path, and the reason of the end if
+    /// everything was written.
     fn close(self, written: rusqlite::Result<End>, shared: &Shared) -> (PathBuf, Option<End>) {
         let Self {
             mut file, limits, ..
@@ -178,7 +177,7 @@ impl Writer {
     }
 }
 
-/// Gives the whole file at `path` the name that it is to have at the end; gives the one that it has.
+/// Renames the complete file at `path` to its final name; returns the resulting path.
 fn renamed(path: &Path, shared: &Shared) -> PathBuf {
     let wanted = shared.renamed.lock().ok().and_then(|mut name| name.take());
     let Some(wanted) = wanted else {
@@ -202,7 +201,7 @@ fn renamed(path: &Path, shared: &Shared) -> PathBuf {
     }
 }
 
-/// After an error: what was committed stays, and says that it is not all.
+/// After an error: keeps committed rows and marks the recording as incomplete.
 fn leave_valid(connection: &Connection, why: &str) {
     let undone = if connection.is_autocommit() {
         Ok(())
@@ -215,7 +214,7 @@ fn leave_valid(connection: &Connection, why: &str) {
     }
 }
 
-/// Writes `first`, and what comes, until that ends or the file is full.
+/// Writes `first` and then batches from the channel until it is closed or the file is full.
 fn write_all(
     writer: &Writer,
     first: Vec<Batch>,
@@ -260,15 +259,15 @@ fn write_all(
     })
 }
 
-/// A file that is being written, by transactions.
+/// A file that is being written in transactions.
 struct Writing<'c> {
     connection: &'c Connection,
     rows: Rows<'c>,
-    /// Pieces of the log that were written.
+    /// Number of log chunks written.
     sequence: i64,
-    /// When the transaction was begun, if one is.
+    /// Start of the current transaction, if there is one.
     begun: Option<Instant>,
-    /// Rows of the transaction, about.
+    /// Approximate number of rows in the transaction.
     written: u64,
     round: Instant,
 }
@@ -286,7 +285,7 @@ impl<'c> Writing<'c> {
         }
     }
 
-    /// How long the next batch may take to come.
+    /// How long to wait for the next batch.
     fn may_wait(&self) -> Duration {
         let left = |begun: Instant| COMMIT_EVERY.saturating_sub(begun.elapsed());
         self.begun.map_or(COMMIT_EVERY, left)
@@ -307,9 +306,9 @@ impl<'c> Writing<'c> {
         Ok(())
     }
 
-    /// Sees to what is due. True if something was committed.
+    /// Does periodic work. Returns whether something was committed.
     fn go_on(&mut self) -> rusqlite::Result<bool> {
-        // Records that wait for others are written even if nothing more comes.
+        // Held records are written even if no batch arrives.
         if self.rows.is_waiting() {
             self.begin()?;
         }
@@ -344,11 +343,11 @@ impl<'c> Writing<'c> {
     }
 }
 
-/// How a file ends that is full: a key, and what it says. Of a recording that stops, it is not complete.
+/// Metadata of a full file. A recording that stops is not complete.
 const STOPPED: (&str, &str) = ("stopped", "it has reached its --max-file-size");
 const CONTINUED: (&str, &str) = ("continued", "in the file with the next number");
 
-/// Writes what waited, and how the run ended, or why the file has. Returns how many calls there are.
+/// Writes held records and the reason of the end. Returns the number of calls.
 fn finish(
     connection: &Connection,
     rows: &mut Rows<'_>,
@@ -385,7 +384,7 @@ fn write_batch(rows: &mut Rows<'_>, sequence: i64, batch: Batch) -> rusqlite::Re
     Ok(written)
 }
 
-/// Commits, with the figures that change all the time as they are now.
+/// Commits, with the current counters.
 fn commit(connection: &Connection, rows: &mut Rows<'_>) -> rusqlite::Result<()> {
     rows.write_counts()?;
     rows.chains(false, MAX_ROWS)?;

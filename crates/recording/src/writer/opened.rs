@@ -1,4 +1,4 @@
-//! Whether SQLite, which opens files by their names, has opened those that were made for it.
+//! Check that SQLite, which opens files by name, has opened the files that were created for it.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,8 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{FileStat, Mode, fstat};
 
-/// A file that was made. It is held by a descriptor that cannot be read or written, so that to close
-/// it takes no locks from those who can.
+/// A created file, held by an `O_PATH` descriptor, so that closing it releases no locks.
 #[derive(Debug)]
 pub(super) struct Made {
     held: OwnedFd,
@@ -24,13 +23,13 @@ impl Made {
         Ok(Self { held, at_first })
     }
 
-    /// Neither removed nor given another name.
-    fn has_its_name_only(&self) -> io::Result<bool> {
+    /// Whether the file was neither removed nor linked elsewhere.
+    fn has_one_name(&self) -> io::Result<bool> {
         Ok(fstat(&self.held)?.st_nlink == self.at_first.st_nlink)
     }
 }
 
-/// Whether each of `made` is open in this process, and has one name as when it was made.
+/// Whether all of `made` are open in this process and still have exactly one name.
 pub(super) fn are_open(made: &[Made]) -> io::Result<bool> {
     let mut open = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
@@ -40,14 +39,14 @@ pub(super) fn are_open(made: &[Made]) -> io::Result<bool> {
             .to_str()
             .and_then(|name| name.parse().ok());
         let is_held = |made: &Made| Some(made.held.as_raw_fd()) == number;
-        // Other threads may close theirs meanwhile.
+        // Other threads may close descriptors meanwhile.
         if let (None, Ok(file)) = (made.iter().position(is_held), fs::metadata(entry.path())) {
             open.push((file.dev(), file.ino()));
         }
     }
     for file in made {
         let is_open = open.contains(&(file.at_first.st_dev, file.at_first.st_ino));
-        if !is_open || !file.has_its_name_only()? {
+        if !is_open || !file.has_one_name()? {
             return Ok(false);
         }
     }
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_made_will_do() {
+    fn replaced_files_are_detected() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("made");
         let make = || Made::of(&File::create_new(&path).unwrap()).unwrap();
@@ -74,7 +73,7 @@ mod tests {
         fs::remove_file(&other).unwrap();
         assert!(are_open(&made).unwrap());
         drop(opened);
-        // Another one of that name.
+        // Another file with the same name.
         fs::rename(&path, &other).unwrap();
         let beside = make();
         let opened = File::open(&path).unwrap();

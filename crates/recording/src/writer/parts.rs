@@ -1,11 +1,11 @@
-//! The files of a recording that goes on in another when one is full.
+//! Files of a recording that continues in another file when one is full.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The files that there are, the oldest first.
+/// Existing files, oldest first.
 #[derive(Debug)]
 pub(super) struct Parts {
     first: Option<PathBuf>,
@@ -15,7 +15,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// At most `files` of them at a time.
+    /// Limits the number of files to `files`.
     pub(super) fn new(files: u32) -> Self {
         Self {
             first: None,
@@ -25,7 +25,7 @@ impl Parts {
         }
     }
 
-    /// The name of the file after `full`, for which the oldest are removed.
+    /// The name of the file after `full`; removes the oldest files beyond the limit.
     pub(super) fn after(&mut self, full: PathBuf) -> PathBuf {
         self.begun += 1;
         let first = self.first.get_or_insert_with(|| full.clone());
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_gives_way() {
+    fn the_oldest_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = folder.path().join("run.sqlite");
         let mut parts = Parts::new(3);

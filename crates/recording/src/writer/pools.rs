@@ -1,4 +1,4 @@
-//! What is done to pools of stream-ordered memory.
+//! Events of stream-ordered memory pools.
 
 use rusqlite::{Connection, params};
 
@@ -14,12 +14,12 @@ const TRIMMED: i64 = 3;
 /// `poolType`, of `ENUM_CUDA_MEMPOOL_TYPE`.
 const LOCAL: i64 = 1;
 
-/// Whether successful calls of this kind become events.
+/// Whether successful calls of this operation are pool events.
 pub(super) fn has_event(op: Op) -> bool {
     matches!(op, Op::PoolCreate | Op::PoolDestroy | Op::PoolTrim)
 }
 
-/// Writes the events of pools.
+/// Writer of pool events.
 pub(super) struct Pools<'c> {
     events: Insert<'c>,
 }
@@ -31,7 +31,7 @@ impl<'c> Pools<'c> {
         }
     }
 
-    /// Enters what a call with this number and these times did to a pool on `device`.
+    /// Writes the event of a call on a pool of `device`.
     pub(super) fn event(
         &mut self,
         call: &Call,
@@ -49,7 +49,7 @@ impl<'c> Pools<'c> {
         self.events.row(params![
             time,
             global_pid(call.pid),
-            // The column cannot be NULL.
+            // The column is NOT NULL.
             device.unwrap_or(0),
             call.address.cast_signed(),
             operation,

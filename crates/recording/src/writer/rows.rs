@@ -1,4 +1,4 @@
-//! From what happens to rows.
+//! Conversion of events and changes to rows.
 
 mod calls;
 
@@ -25,15 +25,15 @@ use gpuprobe_engine::{Change, IncidentRow};
 use gpuprobe_model::UserLoss;
 use gpuprobe_model::event::{Copy, Event, Launch, Tensor};
 
-/// Where the call stack of a call is entered.
+/// Placement of a call's call stack.
 #[derive(Clone, Copy, Debug)]
 enum Stack {
-    /// It is not known.
+    /// The stack is unknown.
     None,
-    /// At the call.
+    /// In the row of the call.
     OfCall(i64),
-    /// At a second row of the call, as nsys has it where memory is allocated through the runtime:
-    /// scripts for its exports look for it there.
+    /// In a second row of the call, as in nsys exports for runtime allocations: scripts for exports
+    /// expect it there.
     Apart(i64),
 }
 
@@ -46,16 +46,16 @@ impl Stack {
     }
 }
 
-/// What other tables have of a call.
+/// Dependent rows of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
     Nothing,
-    /// Rows, but none of an allocation.
+    /// Rows other than an allocation.
     Something,
     Allocates,
 }
 
-/// Writes rows.
+/// Writer of all rows.
 pub(super) struct Rows<'c> {
     connection: &'c Connection,
     common: Common<'c>,
@@ -71,19 +71,19 @@ pub(super) struct Rows<'c> {
     /// `nameId` by row of the function table.
     names: Vec<Option<i64>>,
     modes: Modes,
-    /// The kinds of memory that are wanted.
+    /// Filter of memory kinds.
     counted: KindSet,
     contexts: Contexts<'c>,
     pools: Pools<'c>,
-    /// What CUPTI tells, if it is asked to.
+    /// Writer of CUPTI's activity records, if activity is traced.
     activities: Option<Activities<'c>>,
-    /// Allocations whose device nothing tells.
+    /// Number of allocations on an unknown device.
     unknown_devices: u64,
-    /// What has been lost so far, by name.
+    /// Losses so far, by name.
     lost: BTreeMap<String, u64>,
-    /// Whose that is; none once it is written.
+    /// Losses by user and process; `None` once written.
     lost_by_user: Option<Vec<UserLoss>>,
-    /// Records that did not find their way here.
+    /// Number of records missing from the recording.
     pub(super) dropped: u64,
 }
 
@@ -115,12 +115,12 @@ impl<'c> Rows<'c> {
         }
     }
 
-    /// Calls that have been written.
+    /// Number of calls written.
     pub(super) fn calls(&self) -> i64 {
         self.common.correlation
     }
 
-    /// The latest time of anything, nanoseconds of the session.
+    /// Latest session time of any row, nanoseconds.
     pub(super) fn last_ns(&self) -> i64 {
         self.common.last_ns
     }
@@ -129,7 +129,7 @@ impl<'c> Rows<'c> {
         self.common.time(monotonic_ns)
     }
 
-    /// A piece of the log.
+    /// Writes a chunk of the log.
     pub(super) fn log(&mut self, sequence: i64, batch: &[u8]) -> rusqlite::Result<()> {
         self.log.row(params![
             sequence,
@@ -139,8 +139,8 @@ impl<'c> Rows<'c> {
         ])
     }
 
-    /// Writes what a step means. `changes` begins with those of the step's event; they are taken
-    /// off. Returns the number of rows.
+    /// Writes the rows of a step, and removes the changes of its event from `changes`. Returns the
+    /// number of rows.
     pub(super) fn step(&mut self, step: Step, changes: &mut &[Change]) -> rusqlite::Result<u64> {
         match step {
             Step::Event(event, count) => {
@@ -248,7 +248,7 @@ impl<'c> Rows<'c> {
         Ok(1)
     }
 
-    /// A process has ended, or runs another program.
+    /// Writes the exit of a process, or its execution of another program.
     fn end(&mut self, pid: u32, time: i64, how: &str) -> rusqlite::Result<()> {
         self.contexts.ended(pid);
         if let Some(activities) = &mut self.activities {
@@ -258,7 +258,7 @@ impl<'c> Rows<'c> {
         self.common.tasks.end(pid, time, how, after)
     }
 
-    /// A request was refused, or more is known of one that was.
+    /// Writes or updates a failed allocation.
     fn incident(&mut self, row: &IncidentRow) -> rusqlite::Result<()> {
         let place = incidents::Place {
             time: self.time(row.time_ns),
@@ -301,7 +301,7 @@ impl<'c> Rows<'c> {
         Ok(2)
     }
 
-    /// A call that has a row turns out to have a stack.
+    /// Adds a call stack to a call that already has a row.
     fn enter_stack(&self, row: i64, chain: i64) -> rusqlite::Result<()> {
         let sql = "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET callchainId = ?2 WHERE rowid = ?1";
         let mut update = self.connection.prepare_cached(sql)?;
@@ -329,31 +329,31 @@ impl<'c> Rows<'c> {
         ])
     }
 
-    /// Writes the call stacks whose frames are known; at the end, all of them. Stops after about
-    /// `max_rows`; returns whether there is more.
+    /// Writes the call stacks whose frames are resolved; at the end, all of them. Stops after about
+    /// `max_rows`; returns whether there are more.
     pub(super) fn chains(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
         self.chains
             .write(&mut self.common.strings, is_end, max_rows)
     }
 
-    /// Begins another round of waiting for what belongs together.
+    /// Starts the next round for held records.
     pub(super) fn next_round(&mut self) {
         self.activities.iter_mut().for_each(Activities::next_round);
         self.tensors.next_round();
     }
 
-    /// Whether anything waits for the next round.
+    /// Whether any record is held.
     pub(super) fn is_waiting(&self) -> bool {
         self.tensors.is_waiting() || self.activities.as_ref().is_some_and(Activities::is_waiting)
     }
 
-    /// Whether so much waits that it is to be settled before the next round.
+    /// Whether so many records are held that they must be written before the next round.
     pub(super) fn is_crowded(&self) -> bool {
         self.activities.as_ref().is_some_and(Activities::is_crowded)
     }
 
-    /// Writes what has waited long enough; at the end, all that waits. Stops after about
-    /// `max_rows`; returns whether there is more.
+    /// Writes records that have been held long enough; at the end, all of them. Stops after about
+    /// `max_rows`; returns whether there are more.
     pub(super) fn settle(&mut self, is_end: bool, max_rows: usize) -> rusqlite::Result<bool> {
         self.tensors.settle(is_end)?;
         match &mut self.activities {
@@ -362,7 +362,7 @@ impl<'c> Rows<'c> {
         }
     }
 
-    /// What there is to say at the end: keys and values of `GPUPROBE_META`.
+    /// Final keys and values of `GPUPROBE_META`.
     pub(super) fn remarks(&self) -> Vec<(&'static str, String)> {
         let mut remarks = vec![
             ("calls", self.calls().to_string()),
@@ -379,7 +379,7 @@ impl<'c> Rows<'c> {
         remarks
     }
 
-    /// Writes the figures that change all the time as they are now.
+    /// Writes the current counters.
     pub(super) fn write_counts(&mut self) -> rusqlite::Result<()> {
         self.launches.write_counts()?;
         let sql = "UPDATE ANALYSIS_DETAILS SET duration = ?1, stopTime = ?1";
@@ -392,12 +392,12 @@ impl<'c> Rows<'c> {
             self.connection.execute(sql, params![what, count])?;
         }
         if let Some(losses) = self.lost_by_user.take() {
-            self.write_losers(&losses)?;
+            self.write_lost_by_user(&losses)?;
         }
         Ok(())
     }
 
-    fn write_losers(&self, losses: &[UserLoss]) -> rusqlite::Result<()> {
+    fn write_lost_by_user(&self, losses: &[UserLoss]) -> rusqlite::Result<()> {
         let clear = "DELETE FROM GPUPROBE_LOST_BY_USER";
         self.connection.execute(clear, [])?;
         let sql = "INSERT INTO GPUPROBE_LOST_BY_USER VALUES (?, ?, ?, ?, ?)";

@@ -1,16 +1,16 @@
-//! The tables of a recording.
+//! Tables of a recording.
 //!
 //! Names and columns of the first two lists are those of an Nsight Systems export, schema 3.13, in
-//! their order; columns that later versions have and that may be NULL are there too. Tables of
-//! ours do not have names or columns by which readers of exports guess what a table is.
+//! the same order, with nullable columns of later versions. Tables of gpuprobe avoid the names and
+//! columns by which readers of exports identify tables.
 
 /// A table and its columns.
 pub(super) type Table = (&'static str, &'static str);
 
-/// The version of the tables that recordings claim.
+/// Schema version in the metadata of recordings.
 pub(super) const SCHEMA_VERSION: [&str; 3] = ["3", "13", "2"];
 
-/// Tables that every recording has.
+/// Tables of every recording.
 pub(super) const ALWAYS: &[Table] = &[
     (
         "StringIds",
@@ -45,7 +45,7 @@ pub(super) const ALWAYS: &[Table] = &[
     ),
 ];
 
-/// Tables that a recording has when there is something in them.
+/// Tables that are created with their first row.
 pub(super) const LAZY: &[Table] = &[
     (
         "TARGET_INFO_GPU",
@@ -159,7 +159,7 @@ pub(super) const LAZY: &[Table] = &[
     ),
 ];
 
-/// What nsys has no place for.
+/// Tables that nsys does not have.
 pub(super) const OURS: &[Table] = &[
     ("GPUPROBE_META", "key TEXT NOT NULL PRIMARY KEY, val TEXT"),
     (
@@ -272,24 +272,24 @@ pub(super) const OURS: &[Table] = &[
     ),
 ];
 
-/// The statement that makes `table`.
+/// The SQL statement that creates `table`.
 pub(super) fn create((name, columns): &Table) -> String {
     format!("CREATE TABLE {name} ({columns})")
 }
 
-/// The statement that inserts a row of `columns` values into `table`.
+/// The SQL statement that inserts a row of `columns` values into `table`.
 pub(super) fn insert(table: &str, columns: usize) -> String {
     let values = vec!["?"; columns].join(", ");
     format!("INSERT INTO {table} VALUES ({values})")
 }
 
-/// The number of columns of a table.
+/// Number of columns of a table.
 pub(super) fn columns((_, definition): &Table) -> usize {
     let columns = definition.split(", PRIMARY KEY (").next();
     columns.unwrap_or(definition).split(", ").count()
 }
 
-/// The definition of a table of [`LAZY`] or [`OURS`].
+/// The definition of the table `name`.
 pub(super) fn table(name: &str) -> Option<&'static Table> {
     [ALWAYS, LAZY, OURS]
         .into_iter()

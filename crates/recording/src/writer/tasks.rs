@@ -1,4 +1,4 @@
-//! Names and ends of processes and threads.
+//! Names and exits of processes and threads.
 
 use std::collections::HashMap;
 
@@ -8,17 +8,17 @@ use super::insert::{Insert, Strings};
 use crate::ids::{global_pid, global_tid};
 use gpuprobe_model::event::Task;
 
-/// The priority that Linux gives to threads that do not ask for another.
+/// Linux's default thread priority.
 const PRIORITY: i64 = 20;
 
-/// A thread's row, once it has one.
+/// A thread, and its row id if it has one.
 #[derive(Debug, Default)]
 struct Thread {
     comm: String,
     row: Option<i64>,
 }
 
-/// Writes what is known about processes and threads.
+/// Writer of processes and threads.
 pub(super) struct Tasks<'c> {
     connection: &'c Connection,
     processes: HashMap<u32, String>,
@@ -44,7 +44,7 @@ impl<'c> Tasks<'c> {
         }
     }
 
-    /// A process is seen for the first time, or has another name.
+    /// Writes a process that is new or was renamed.
     pub(super) fn process(&mut self, task: &Task, time_ns: i64) -> rusqlite::Result<()> {
         let global = global_pid(task.pid);
         self.ours
@@ -61,7 +61,7 @@ impl<'c> Tasks<'c> {
         }
     }
 
-    /// Something is told of a process, which is to have a row.
+    /// Ensures that a process has a row.
     pub(super) fn ensure(&mut self, pid: u32) -> rusqlite::Result<()> {
         if self.processes.contains_key(&pid) {
             return Ok(());
@@ -70,7 +70,7 @@ impl<'c> Tasks<'c> {
         self.exported.row(params![global_pid(pid), pid, ""])
     }
 
-    /// A thread is called by this name from now on.
+    /// Sets the name of a thread.
     pub(super) fn name_thread(
         &mut self,
         pid: u32,
@@ -90,7 +90,7 @@ impl<'c> Tasks<'c> {
         }
     }
 
-    /// A thread is seen for the first time, or has another name.
+    /// Writes a thread that is new or was renamed.
     pub(super) fn thread(
         &mut self,
         task: &Task,
@@ -99,7 +99,7 @@ impl<'c> Tasks<'c> {
         self.name_thread(task.pid, task.tid, &task.comm, strings)
     }
 
-    /// A thread makes a call: it has one row, whatever it is called. Returns its global id.
+    /// Ensures that a calling thread has a row, even without a name. Returns its global id.
     pub(super) fn caller(
         &mut self,
         pid: u32,
@@ -123,7 +123,8 @@ impl<'c> Tasks<'c> {
         Ok(global)
     }
 
-    /// A process has ended, or runs another program, after call number `after`.
+    /// Writes the exit of a process, or its execution of another program, after call number
+    /// `after`.
     pub(super) fn end(
         &mut self,
         pid: u32,

@@ -1,6 +1,6 @@
-//! Blocks of frameworks' allocators.
+//! Blocks of frameworks' caching allocators.
 //!
-//! What was asked for is told by a record of its own, right after the block: rows wait a little for it.
+//! The requested size comes in a separate record right after the block: rows are held for it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,11 +10,11 @@ use super::common::signed;
 use super::insert::Insert;
 use gpuprobe_model::event::{Request, Tensor};
 
-/// Rows that wait: what was asked for comes before the thread's next block, but other threads may hand out
-/// many while that thread does not run.
+/// Maximum number of held rows: the requested size precedes the thread's next block, but other
+/// threads may allocate many blocks while that thread is not running.
 const WAITING: usize = 1 << 15;
 
-/// A row that waits.
+/// A held row.
 struct Row {
     tensor: Tensor,
     time: i64,
@@ -23,16 +23,16 @@ struct Row {
     request: Option<Request>,
 }
 
-/// Writes blocks.
+/// Writer of blocks.
 pub(super) struct Tensors<'c> {
     rows: Insert<'c>,
     waiting: VecDeque<Row>,
-    /// Rows that were written before those.
+    /// Number of rows written before the held ones.
     written: u64,
-    /// Rows with numbers below these have waited for a round, and for none yet.
+    /// Rows with lower numbers have been held for a full round.
     settled: u64,
     arrived: u64,
-    /// The numbers of the last waiting rows about blocks that were handed out, by process and address.
+    /// Number of the last held allocation, by process and address.
     handed_out: HashMap<(u32, u64), u64>,
 }
 
@@ -48,7 +48,7 @@ impl<'c> Tensors<'c> {
         }
     }
 
-    /// Enters a block, by its time of the session, its global thread, and its call stack.
+    /// Adds a block with its session time, global thread id and call stack.
     pub(super) fn block(
         &mut self,
         tensor: Tensor,
@@ -75,7 +75,7 @@ impl<'c> Tensors<'c> {
         }
     }
 
-    /// Enters what was asked for.
+    /// Adds the requested size to its block.
     pub(super) fn request(&mut self, request: &Request) {
         let number = self.handed_out.get(&(request.pid, request.address));
         let place = number.and_then(|number| number.checked_sub(self.written));
@@ -85,18 +85,18 @@ impl<'c> Tensors<'c> {
         }
     }
 
-    /// Whether anything waits for the next round.
+    /// Whether any row is held.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Begins another round of waiting.
+    /// Starts the next round.
     pub(super) fn next_round(&mut self) {
         self.settled = self.arrived;
         self.arrived = self.written + self.waiting.len() as u64;
     }
 
-    /// Writes what has waited for a whole round; at the end, all that waits.
+    /// Writes rows that have been held for a full round; at the end, all rows.
     pub(super) fn settle(&mut self, is_end: bool) -> rusqlite::Result<()> {
         while self.is_waiting() && (is_end || self.written < self.settled) {
             self.write_first()?;

@@ -1,6 +1,6 @@
-//! Calls of the driver and the runtime: one row for each that a program made.
+//! Rows of driver and runtime API calls: one for each call made by the program.
 //!
-//! What the runtime calls within itself is no row among the calls; it is entered in a table of ours.
+//! Calls nested within the runtime are in a separate table of gpuprobe's.
 
 use std::collections::HashMap;
 
@@ -13,21 +13,22 @@ use crate::writer::insert::Insert;
 use gpuprobe_cuda::nsys::{class, domain, object};
 use gpuprobe_wire as wire;
 
-/// A call that CUPTI told of.
+/// A call reported by CUPTI.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) api: wire::Api,
     pub(super) function: Function,
 }
 
-/// Writes calls.
+/// Writer of API calls.
 pub(super) struct Calls<'c> {
     connection: &'c Connection,
     insert: Insert<'c>,
     nested: Insert<'c>,
     update: Option<Statement<'c>>,
     pub(super) threads: Threads,
-    /// Of processes in a namespace of their own: threads by the ids that they have there.
+    /// Thread ids in the host's PID namespace, by (process, thread id in the process's own
+    /// namespace).
     outer: HashMap<(u32, u32), u32>,
 }
 
@@ -44,33 +45,35 @@ impl<'c> Calls<'c> {
         }
     }
 
-    /// The thread that an object is, if it is one.
+    /// Process and thread id of an object; `None` if it is not a thread.
     pub(super) fn object(&self, pid: u32, object: wire::Object) -> Option<(u32, u32)> {
         let is_thread = object.kind == object::THREAD;
         is_thread.then(|| (pid, self.tid(pid, object.a, object.b).unwrap_or(object.b)))
     }
 
-    /// The thread that a process calls `tid`, and itself `own_pid`.
+    /// Translates a thread id of a process to the host's PID namespace; `own_pid` is the process id
+    /// in its own namespace.
     fn tid(&self, pid: u32, own_pid: u32, tid: u32) -> Option<u32> {
         if own_pid == pid {
             return Some(tid);
         }
         match self.outer.get(&(pid, tid)) {
             Some(outer) => Some(*outer),
-            // The first thread of a process has the process's id.
+            // The main thread has the id of the process.
             None if tid == own_pid => Some(pid),
             None => None,
         }
     }
 
-    /// Writes a call of process `pid`. Returns what is known now: CUPTI's ids and numbers.
+    /// Writes a call of process `pid`. Returns CUPTI's correlation ids with their numbers in the
+    /// recording, as far as known.
     pub(super) fn write(
         &mut self,
         pid: u32,
-        told: &Told,
+        call_of_cupti: &Told,
         common: &mut Common<'c>,
     ) -> rusqlite::Result<Option<(u32, i64)>> {
-        let (api, function) = (&told.api, told.function.plain);
+        let (api, function) = (&call_of_cupti.api, call_of_cupti.function.plain);
         let times = (api.start_ns, api.end_ns.max(api.start_ns));
         let tid = match self.tid(pid, api.pid, api.tid) {
             Some(tid) => tid,
@@ -83,21 +86,21 @@ impl<'c> Calls<'c> {
             },
         };
         let standing = match times {
-            // Without times, nothing can be told of it.
+            // A call without times cannot be matched.
             (0, _) => return Ok(None),
             times => self.threads.standing((pid, tid), function, times),
         };
         let thread = (pid, tid);
         let number = match standing {
-            Standing::New => self.new_row(thread, told, common)?,
-            Standing::Same(start) => self.same(thread, start, told, common)?,
+            Standing::New => self.new_row(thread, call_of_cupti, common)?,
+            Standing::Same(start) => self.same(thread, start, call_of_cupti, common)?,
             Standing::Within(start) => {
                 let outer = self.threads.get(pid, tid, start).map(|outer| outer.number);
-                let call = seen(told, 0, outer.unwrap_or(0));
+                let call = seen(call_of_cupti, 0, outer.unwrap_or(0));
                 self.nest(thread, &call, common)?;
                 outer
             }
-            Standing::Around(starts) => self.around(thread, &starts, told, common)?,
+            Standing::Around(starts) => self.around(thread, &starts, call_of_cupti, common)?,
         };
         Ok(number
             .filter(|_| api.correlation != 0)
@@ -107,11 +110,11 @@ impl<'c> Calls<'c> {
     fn new_row(
         &mut self,
         (pid, tid): (u32, u32),
-        told: &Told,
+        call_of_cupti: &Told,
         common: &mut Common<'c>,
     ) -> rusqlite::Result<Option<i64>> {
         let number = common.number();
-        let mut call = seen(told, 0, number);
+        let mut call = seen(call_of_cupti, 0, number);
         let thread = common.thread(pid, tid)?;
         let (start, end) = (common.time(call.start_ns), common.time(call.end_ns));
         let chain: Option<i64> = None;
@@ -130,23 +133,23 @@ impl<'c> Calls<'c> {
         Ok(Some(number))
     }
 
-    /// A probe saw this call, too: its row gets CUPTI's name and, where nothing else has its times,
-    /// those of CUPTI.
+    /// A call that was also seen by a probe: its row gets CUPTI's name and, unless other rows
+    /// depend on its times, CUPTI's times.
     fn same(
         &mut self,
         (pid, tid): (u32, u32),
         start: u64,
-        told: &Told,
+        call_of_cupti: &Told,
         common: &mut Common<'c>,
     ) -> rusqlite::Result<Option<i64>> {
         let Some(mut call) = self.threads.get(pid, tid, start).cloned() else {
             return Ok(None);
         };
-        call.is_told = true;
-        call.name = told.function.name;
+        call.from_cupti = true;
+        call.name = call_of_cupti.function.name;
         let mut shown = call.clone();
         if !call.has_rows {
-            (shown.start_ns, shown.end_ns) = (told.api.start_ns, told.api.end_ns);
+            (shown.start_ns, shown.end_ns) = (call_of_cupti.api.start_ns, call_of_cupti.api.end_ns);
         }
         self.rewrite(&shown, common)?;
         if let Some(known) = self.threads.get(pid, tid, start) {
@@ -155,12 +158,13 @@ impl<'c> Calls<'c> {
         Ok(Some(call.number))
     }
 
-    /// This call made others that have rows: that of the one which did most becomes its own.
+    /// A call that contains calls with rows: the row of the most important one becomes the row of
+    /// the outer call.
     fn around(
         &mut self,
         (pid, tid): (u32, u32),
         starts: &[u64],
-        told: &Told,
+        call_of_cupti: &Told,
         common: &mut Common<'c>,
     ) -> rusqlite::Result<Option<i64>> {
         let inner: Vec<_> = starts
@@ -168,12 +172,12 @@ impl<'c> Calls<'c> {
             .filter_map(|start| self.threads.remove(pid, tid, *start))
             .collect();
         let weight = |call: &&Seen| (call.allocates, call.has_rows, call.chain.is_some());
-        // Of equals, the first.
+        // Of equal calls, the first.
         let Some(most) = inner.iter().rev().max_by_key(weight).cloned() else {
             return Ok(None);
         };
         let ends = inner.iter().map(|call| call.end_ns);
-        let mut call = seen(told, most.row, most.number);
+        let mut call = seen(call_of_cupti, most.row, most.number);
         call.start_ns = inner
             .iter()
             .map(|c| c.start_ns)
@@ -186,25 +190,25 @@ impl<'c> Calls<'c> {
         for mut other in inner {
             other.number = call.number;
             self.nest((pid, tid), &other, common)?;
-            // What other tables say about a call, they say by its number: its row stays.
+            // Other tables refer to a call by its correlation id, so its row is kept.
             if other.row != call.row && !other.has_rows {
                 let sql = "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE rowid = ?";
                 self.connection.prepare_cached(sql)?.execute([other.row])?;
             }
         }
         self.rewrite(&call, common)?;
-        self.twin((pid, tid), &mut call, told, common)?;
+        self.twin((pid, tid), &mut call, call_of_cupti, common)?;
         let number = call.number;
         self.threads.add(pid, tid, call);
         Ok(Some(number))
     }
 
-    /// Scripts for exports look for the stack of an allocation through the runtime at a second row.
+    /// Scripts for exports expect the call stack of a runtime allocation in a second row.
     fn twin(
         &mut self,
         (pid, tid): (u32, u32),
         call: &mut Seen,
-        told: &Told,
+        call_of_cupti: &Told,
         common: &mut Common<'c>,
     ) -> rusqlite::Result<()> {
         let is_wanted = call.class == class::RUNTIME && call.allocates && !call.has_twin;
@@ -220,7 +224,7 @@ impl<'c> Calls<'c> {
             class::BACKTRACE,
             thread,
             call.number,
-            told.function.plain,
+            call_of_cupti.function.plain,
             call.result,
             chain
         ])
@@ -240,7 +244,7 @@ impl<'c> Calls<'c> {
         }
     }
 
-    /// A call that was made within that with the same number.
+    /// Writes a call nested in the call with the same number.
     fn nest(
         &mut self,
         (pid, tid): (u32, u32),
@@ -262,8 +266,8 @@ impl<'c> Calls<'c> {
     }
 }
 
-fn seen(told: &Told, row: i64, number: i64) -> Seen {
-    let (api, function) = (&told.api, told.function);
+fn seen(call_of_cupti: &Told, row: i64, number: i64) -> Seen {
+    let (api, function) = (&call_of_cupti.api, call_of_cupti.function);
     let class = match api.domain {
         domain::RUNTIME => class::RUNTIME,
         _ => class::DRIVER,
@@ -276,12 +280,12 @@ fn seen(told: &Told, row: i64, number: i64) -> Seen {
         name: function.name,
         function: function.plain,
         class,
-        // Error codes are small; as the probes have them.
+        // Error codes are small, as in the probes' records.
         result: i64::from(api.result.cast_signed()),
         chain: None,
         has_twin: false,
         allocates: false,
         has_rows: false,
-        is_told: true,
+        from_cupti: true,
     }
 }

@@ -1,4 +1,4 @@
-//! Memory as CUPTI tells of it, where no probe does.
+//! Memory events from CUPTI, for runs without memory probes.
 
 use rusqlite::{Connection, params};
 
@@ -16,7 +16,7 @@ const RELEASED: u32 = 2;
 const LOCAL: u32 = 1;
 const IMPORTED: u32 = 2;
 
-/// Writes memory events. With a ledger of our own these would be there twice.
+/// Writer of memory events. It is disabled if the ledger writes them.
 pub(super) struct Memory<'c> {
     is_wanted: bool,
     usage: Insert<'c>,
@@ -69,7 +69,7 @@ impl<'c> Memory<'c> {
             local(memory.pool_size),
             local(memory.pool_utilized),
             imported(memory.pool_address),
-            // Of an imported pool, this is who exported it.
+            // For an imported pool, this is the exporting process.
             imported(memory.pool_size)
         ])
     }

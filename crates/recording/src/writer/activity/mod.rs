@@ -1,10 +1,9 @@
-//! What CUPTI told, as rows.
+//! Rows from CUPTI's activity records.
 //!
-//! CUPTI counts calls for each process by itself, tells of a call up to seconds after it returned,
-//! and may tell of a kernel before it tells of the call that launched it. A call that a probe saw
-//! as well has a row already, which becomes that of both. So records wait for a round or two, a
-//! round being the time between two commits, before they become rows: until then, everything that
-//! belongs together has come.
+//! CUPTI has correlation ids per process, delivers a call up to seconds after its return, and may
+//! deliver a kernel before the call that launched it. A call that was also seen by a probe already
+//! has a row, which is then shared. Records are therefore held for one or two rounds (a round is
+//! the time between two commits) until everything that belongs together has arrived.
 
 mod calls;
 mod memory;
@@ -37,36 +36,36 @@ use work::Work;
 
 pub(super) use threads::Seen;
 
-/// Rounds that what belongs to a call waits for that call.
-const PATIENCE: u64 = 8;
-/// Records that wait at most; beyond, they do not wait any longer.
+/// Maximum number of rounds that a record waits for its call.
+const MAX_ROUNDS: u64 = 8;
+/// Maximum number of held records; beyond it, records are written at once.
 const MOST: usize = 400_000;
-/// A call that ended this long ago is not told of any more.
-const FORGET_NS: u64 = 10_000_000_000;
+/// Age after which CUPTI no longer delivers a call.
+const MAX_CALL_AGE_NS: u64 = 10_000_000_000;
 
-/// A process: its id, and what tells it from others with that id.
+/// A process: its id, and the number that distinguishes it from others with that id.
 type Process = (u32, u32);
 
-/// What is kept of a process.
+/// State of a process.
 #[derive(Debug, Default)]
 struct Teller {
     numbers: Numbers,
-    /// The round of its first batch.
+    /// Round of its first batch.
     since: u64,
-    /// CUPTI tells of its calls.
-    tells_calls: bool,
-    /// The round in which it ended.
+    /// CUPTI delivers its API calls.
+    has_calls: bool,
+    /// Round in which it exited.
     ended: Option<u64>,
 }
 
 impl Teller {
-    /// Whether the call behind something may still be told of.
-    fn may_tell(&self, round: u64) -> bool {
-        self.tells_calls || round < self.since + PATIENCE
+    /// Whether the call of a record may still arrive.
+    fn may_arrive(&self, round: u64) -> bool {
+        self.has_calls || round < self.since + MAX_ROUNDS
     }
 }
 
-/// Something that waits.
+/// A held record.
 #[derive(Debug)]
 struct Waiting<T> {
     round: u64,
@@ -74,13 +73,13 @@ struct Waiting<T> {
     what: T,
 }
 
-/// Writes what CUPTI told.
+/// Writer of activity records.
 pub(super) struct Activities<'c> {
     tellers: HashMap<Process, Teller>,
     round: u64,
-    /// Calls, of which the first `sorted` are in the order of their times.
-    told: VecDeque<Waiting<Told>>,
-    /// What belongs to calls that are not known yet.
+    /// Held calls; the first `sorted` are sorted by time.
+    held_calls: VecDeque<Waiting<Told>>,
+    /// Held records whose call has not arrived.
     waiting: VecDeque<Waiting<Activity>>,
     sorted: usize,
     functions: Functions,
@@ -89,7 +88,7 @@ pub(super) struct Activities<'c> {
     memory: Memory<'c>,
     nvtx: Nvtx<'c>,
     places: Places<'c>,
-    /// Work of the GPU whose call was never told, though others were.
+    /// GPU work whose call never arrived, in processes that deliver calls.
     pub(super) without_calls: u64,
 }
 
@@ -98,7 +97,7 @@ impl<'c> Activities<'c> {
         Self {
             tellers: HashMap::new(),
             round: 0,
-            told: VecDeque::new(),
+            held_calls: VecDeque::new(),
             waiting: VecDeque::new(),
             sorted: 0,
             functions: Functions::default(),
@@ -111,24 +110,24 @@ impl<'c> Activities<'c> {
         }
     }
 
-    /// A probe saw a call, which has a row.
+    /// Registers a call seen by a probe, which has a row.
     pub(super) fn seen(&mut self, pid: u32, tid: u32, call: Seen) {
         self.calls.threads.add(pid, tid, call);
     }
 
-    /// Work of the GPU that has no times, and therefore no row.
+    /// Number of GPU work records without times, which get no row.
     pub(super) fn untimed(&self) -> u64 {
         self.work.untimed
     }
 
-    /// A process has ended, or runs another program.
+    /// A process has exited or executed another program.
     pub(super) fn ended(&mut self, pid: u32) {
         let round = self.round;
         let of_pid = self.tellers.iter_mut().filter(|((of, _), _)| *of == pid);
         of_pid.for_each(|(_, teller)| teller.ended = Some(round));
     }
 
-    /// Takes what a collector has told. Returns the number of rows.
+    /// Adds a batch of a collector. Returns the number of rows.
     pub(super) fn take(&mut self, batch: &Batch, common: &mut Common<'c>) -> rusqlite::Result<u64> {
         let process = (batch.pid, batch.process);
         let round = self.round;
@@ -136,10 +135,10 @@ impl<'c> Activities<'c> {
             since: round,
             ..Teller::default()
         });
-        // What was on its way when the process ended.
+        // The batch was in flight when the process exited.
         teller.ended = teller.ended.map(|_| round);
         let is_call = |activity: &Activity| matches!(activity.record, Record::Api(_));
-        teller.tells_calls |= batch.activities.iter().any(is_call);
+        teller.has_calls |= batch.activities.iter().any(is_call);
         let mut rows = 0;
         for activity in &batch.activities {
             if let Record::Api(api) = &activity.record {
@@ -148,7 +147,7 @@ impl<'c> Activities<'c> {
                     api: *api,
                     function,
                 };
-                self.told.push_back(Waiting {
+                self.held_calls.push_back(Waiting {
                     round,
                     process,
                     what,
@@ -175,28 +174,28 @@ impl<'c> Activities<'c> {
         Ok(rows)
     }
 
-    /// Begins another round.
+    /// Starts the next round.
     pub(super) fn next_round(&mut self) {
         self.round += 1;
-        self.calls.threads.forget(FORGET_NS);
+        self.calls.threads.expire(MAX_CALL_AGE_NS);
         let round = self.round;
         self.tellers
-            .retain(|_, t| t.ended.is_none_or(|ended| round < ended + 2 * PATIENCE));
+            .retain(|_, t| t.ended.is_none_or(|ended| round < ended + 2 * MAX_ROUNDS));
         self.sorted = 0;
     }
 
-    /// Whether anything waits for the next round.
+    /// Whether any record is held.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.told.is_empty() || !self.waiting.is_empty()
+        !self.held_calls.is_empty() || !self.waiting.is_empty()
     }
 
-    /// Whether so much waits that it is to be settled at once.
+    /// Whether so many records are held that they must be written at once.
     pub(super) fn is_crowded(&self) -> bool {
-        self.told.len() + self.waiting.len() > MOST
+        self.held_calls.len() + self.waiting.len() > MOST
     }
 
-    /// Writes what need not wait any longer: about `most` rows, at the end all there is. Returns
-    /// whether there is more of that.
+    /// Writes records that have been held long enough, about `most` rows; at the end, all records.
+    /// Returns whether there are more.
     pub(super) fn settle(
         &mut self,
         common: &mut Common<'c>,
@@ -208,11 +207,11 @@ impl<'c> Activities<'c> {
         while self.sorted > 0 && rows < most {
             self.sorted -= 1;
             rows += 1;
-            let Some(told) = self.told.pop_front() else {
+            let Some(held) = self.held_calls.pop_front() else {
                 break;
             };
-            let number = self.calls.write(told.process.0, &told.what, common)?;
-            let teller = self.tellers.get_mut(&told.process);
+            let number = self.calls.write(held.process.0, &held.what, common)?;
+            let teller = self.tellers.get_mut(&held.process);
             if let (Some(teller), Some((id, number))) = (teller, number) {
                 teller.numbers.set(id, number);
             }
@@ -241,20 +240,22 @@ impl<'c> Activities<'c> {
         Ok(false)
     }
 
-    /// Puts the calls that need not wait any longer in the order of their times, those around
-    /// others before these.
+    /// Sorts the calls that have been held long enough by time, outer calls before nested ones.
     fn sort(&mut self, is_end: bool) {
         if self.sorted > 0 {
             return;
         }
-        let ripe = self.told.iter().take_while(|told| told.round < self.round);
+        let ripe = self
+            .held_calls
+            .iter()
+            .take_while(|held| held.round < self.round);
         self.sorted = match is_end || self.is_crowded() {
-            true => self.told.len(),
+            true => self.held_calls.len(),
             false => ripe.count(),
         };
-        let ripe = &mut self.told.make_contiguous()[..self.sorted];
-        ripe.sort_by_key(|told| {
-            let api = &told.what.api;
+        let ripe = &mut self.held_calls.make_contiguous()[..self.sorted];
+        ripe.sort_by_key(|held| {
+            let api = &held.what.api;
             (api.start_ns, std::cmp::Reverse(api.end_ns))
         });
     }
@@ -263,7 +264,7 @@ impl<'c> Activities<'c> {
         self.tellers.get(&process)?.numbers.get(id)
     }
 
-    /// The number of the call behind something; none while that may still be told.
+    /// The number of the call of a record; `None` while the call may still arrive.
     fn number(
         &mut self,
         waiting: &Waiting<Activity>,
@@ -278,12 +279,12 @@ impl<'c> Activities<'c> {
         if let Some(number) = teller.numbers.get(id) {
             return Some(number);
         }
-        let is_late = self.round >= waiting.round + PATIENCE;
-        if !(is_end || is_late || is_crowded) && teller.may_tell(self.round) {
+        let is_late = self.round >= waiting.round + MAX_ROUNDS;
+        if !(is_end || is_late || is_crowded) && teller.may_arrive(self.round) {
             return None;
         }
-        self.without_calls += u64::from(teller.tells_calls);
-        // What one call has done still has one number.
+        self.without_calls += u64::from(teller.has_calls);
+        // All work of one call gets the same number.
         let number = common.number();
         teller.numbers.set(id, number);
         Some(number)
@@ -343,7 +344,7 @@ impl<'c> Activities<'c> {
     }
 }
 
-/// CUPTI's correlation id of what belongs to a call; none of what does not.
+/// CUPTI's correlation id of a record; `None` for records without a call.
 fn correlation(record: &Record) -> Option<u32> {
     match record {
         Record::Kernel(kernel) => Some(kernel.correlation),

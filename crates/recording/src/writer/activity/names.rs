@@ -1,4 +1,4 @@
-//! Names of functions and of kernels.
+//! Names of functions and kernels.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use gpuprobe_wire as wire;
 /// `nameId`s of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function {
-    /// As CUPTI calls it: `cudaMalloc_v3020`.
+    /// CUPTI's name: `cudaMalloc_v3020`.
     pub(super) name: i64,
-    /// As its symbol is called: `cudaMalloc`.
+    /// Exported symbol: `cudaMalloc`.
     pub(super) plain: i64,
 }
 
-/// The functions that CUPTI has told of.
+/// Functions by (domain, callback id).
 #[derive(Debug, Default)]
 pub(super) struct Functions(HashMap<(u32, u32), (Arc<str>, Function)>);
 
@@ -58,7 +58,7 @@ pub(super) struct KernelNames {
     pub(super) mangled: Option<i64>,
 }
 
-/// The kernels that CUPTI has told of.
+/// Kernels by mangled name.
 #[derive(Debug, Default)]
 pub(super) struct Kernels(HashMap<Arc<str>, KernelNames>);
 

@@ -1,17 +1,17 @@
-//! From CUPTI's correlation ids, which each process counts for itself, to those of the recording.
+//! Mapping of CUPTI's correlation ids, which are per process, to the recording's.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Ids of a page.
+/// Number of ids per page.
 const PAGE: usize = 1 << 10;
-/// Pages of a process that are kept: what belongs to a call comes at most four million calls later.
+/// Maximum number of pages per process: a record follows its call within four million calls.
 const PAGES: usize = 1 << 12;
 
-/// The numbers of one process's calls.
+/// Correlation ids of one process.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     pages: HashMap<u32, Box<[u32; PAGE]>>,
-    /// Pages from the oldest on.
+    /// Pages, oldest first.
     order: VecDeque<u32>,
 }
 
@@ -21,14 +21,14 @@ fn place(id: u32) -> (u32, usize) {
 }
 
 impl Numbers {
-    /// The number of the call with CUPTI's `id`.
+    /// The recording's number for CUPTI's `id`.
     pub(super) fn get(&self, id: u32) -> Option<i64> {
         let (page, index) = place(id);
         let number = *self.pages.get(&page)?.get(index)?;
         (number != 0).then_some(i64::from(number))
     }
 
-    /// The call with CUPTI's `id` has this number. Numbers beyond 32 bits are not remembered.
+    /// Sets the number for CUPTI's `id`. Numbers beyond 32 bits are not stored.
     pub(super) fn set(&mut self, id: u32, number: i64) {
         let (page, index) = place(id);
         if !self.pages.contains_key(&page) {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back_and_old_ones_are_forgotten() {
+    fn numbers_round_trip_and_old_ones_are_dropped() {
         let mut numbers = Numbers::default();
         assert_eq!(numbers.get(7), None);
         numbers.set(7, 70);

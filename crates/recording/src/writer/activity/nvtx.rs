@@ -1,4 +1,4 @@
-//! What the program marks through NVTX.
+//! NVTX ranges and markers.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,19 @@ use crate::writer::insert::Insert;
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
 
-/// `eventType`, of `ENUM_NSYS_EVENT_TYPE`.
+/// Values of the column `eventType`, of `ENUM_NSYS_EVENT_TYPE`.
 const MARK: i64 = 34;
 const PUSH_POP: i64 = 59;
 const START_END: i64 = 60;
 const DOMAIN: i64 = 75;
 
-/// Ranges that are open at most; beyond, those that are get no end.
+/// Maximum number of open ranges; beyond it, the open ones get no end.
 const MOST: usize = 1 << 16;
 
-/// A thread, if it was one that marked.
+/// Process and thread id, if the object of the marker is a thread.
 type Thread = Option<(u32, u32)>;
 
-/// A range that has not ended.
+/// A range without an end so far.
 #[derive(Debug)]
 struct Open {
     start: i64,
@@ -31,7 +31,7 @@ struct Open {
     domain: i64,
 }
 
-/// An event as it becomes a row.
+/// Values of a row.
 struct Row<'a> {
     start: i64,
     end: Option<i64>,
@@ -43,13 +43,13 @@ struct Row<'a> {
     domain: i64,
 }
 
-/// Writes marks and ranges.
+/// Writer of NVTX ranges and markers.
 pub(super) struct Nvtx<'c> {
     rows: Insert<'c>,
     open: HashMap<(u32, u32), Open>,
-    /// The ids of the ranges that are open on each thread, the innermost last.
+    /// Ids of the open ranges of each thread, innermost last.
     stacks: HashMap<(u32, u32), Vec<u32>>,
-    /// Numbers of domains; 0 is that without a name.
+    /// Numbers of domains; 0 is the default domain.
     domains: HashMap<(u32, String), i64>,
 }
 
@@ -63,7 +63,7 @@ impl<'c> Nvtx<'c> {
         }
     }
 
-    /// A moment, the begin of a range, or its end.
+    /// Writes a marker, or the start or end of a range.
     pub(super) fn marker(
         &mut self,
         activity: &Activity,
@@ -109,7 +109,7 @@ impl<'c> Nvtx<'c> {
         Ok(())
     }
 
-    /// Ranges that end on their own thread, from the inside out, were pushed and popped.
+    /// Ends a range. Ranges that end on their own thread, innermost first, are push/pop ranges.
     fn end(
         &mut self,
         key: (u32, u32),
@@ -117,7 +117,7 @@ impl<'c> Nvtx<'c> {
         thread: Thread,
         common: &mut Common<'c>,
     ) -> rusqlite::Result<()> {
-        // Its begin was before tracing, or was lost.
+        // The start was before tracing, or was lost.
         let Some(open) = self.open.remove(&key) else {
             return Ok(());
         };
@@ -156,7 +156,7 @@ impl<'c> Nvtx<'c> {
         })
     }
 
-    /// Ranges that are open have no end.
+    /// Writes the ranges that are still open, without an end.
     pub(super) fn finish(&mut self, common: &mut Common<'c>) -> rusqlite::Result<()> {
         self.stacks.clear();
         let mut open: Vec<_> = self.open.drain().collect();

@@ -1,4 +1,4 @@
-//! Devices, contexts and streams, as CUPTI describes them.
+//! Devices, contexts and streams as reported by CUPTI.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,21 +13,22 @@ use gpuprobe_cuda::nsys::{OBJECTS, object};
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
 
-/// `hwId` and `vmId`, where they stand by themselves.
+/// Values of the columns `hwId` and `vmId`.
 const HARDWARE: i64 = 0;
 const VIRTUAL_MACHINE: i64 = 1;
 
-/// A context, as rows about work in it have it.
+/// Columns of a context in rows about its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Context {
-    /// `contextId`: of a green context, that of the one it is part of.
+    /// `contextId`; for a green context, the id of its parent.
     pub(super) id: u32,
-    /// `greenContextId`: 0 if it is none, unknown if CUPTI has not said.
+    /// `greenContextId`: 0 if it is not a green context, `None` if CUPTI has not reported the
+    /// context.
     pub(super) green: Option<u32>,
     pub(super) device: Option<u32>,
 }
 
-/// Writes devices, contexts and streams.
+/// Writer of devices, contexts and streams.
 pub(super) struct Places<'c> {
     connection: &'c Connection,
     contexts: HashMap<(u32, u32), Context>,
@@ -52,7 +53,7 @@ impl<'c> Places<'c> {
         }
     }
 
-    /// What is known of a context of a process.
+    /// The columns of a context of a process.
     pub(super) fn of(&self, pid: u32, context: u32) -> Context {
         let known = self.contexts.get(&(pid, context)).copied();
         known.unwrap_or(Context {
@@ -73,7 +74,7 @@ impl<'c> Places<'c> {
         if self.contexts.insert((pid, id), known) == Some(known) {
             return Ok(());
         }
-        // A probe may have seen it, too.
+        // A probe may have written it already.
         let sql = "DELETE FROM TARGET_INFO_CUDA_CONTEXT_INFO WHERE processId = ? AND contextId = ?";
         if self
             .connection
@@ -110,13 +111,13 @@ impl<'c> Places<'c> {
             VIRTUAL_MACHINE,
             pid,
             stream.context,
-            // Exports have no sign here: -5 is 4294967291.
+            // Exports have unsigned values here: -5 is 4294967291.
             stream.priority.cast_unsigned(),
             stream.flag
         ])
     }
 
-    /// A GPU as a process sees it.
+    /// Writes a GPU of a process.
     pub(super) fn device(
         &mut self,
         pid: u32,
@@ -133,7 +134,7 @@ impl<'c> Places<'c> {
         self.device_rows.row(params![gpu, device.device, pid])
     }
 
-    /// The row of a GPU.
+    /// The row id of a GPU.
     fn gpu(&self, device: &wire::Device) -> rusqlite::Result<i64> {
         let table = "TARGET_INFO_GPU";
         if !self.connection.table_exists(None, table)?
@@ -150,7 +151,7 @@ impl<'c> Places<'c> {
         match known {
             Some(id) => Ok(id),
             None => {
-                // As CUDA numbers it, if no other GPU has that number.
+                // The id is the device index, unless another GPU has it.
                 let sql = "INSERT INTO TARGET_INFO_GPU (vmId, id, uuid) SELECT ?1, \
                            CASE WHEN EXISTS (SELECT 1 FROM TARGET_INFO_GPU WHERE id = ?2) \
                            THEN (SELECT max(id) + 1 FROM TARGET_INFO_GPU) ELSE ?2 END, ?3 \
@@ -161,7 +162,7 @@ impl<'c> Places<'c> {
         }
     }
 
-    /// Enters all that is known of a GPU: the driver's files have told less.
+    /// Updates the row of a GPU: the driver's files contain fewer values.
     fn describe(&self, id: i64, device: &wire::Device, name: Option<&str>) -> rusqlite::Result<()> {
         let sql = "UPDATE TARGET_INFO_GPU SET name = coalesce(?2, name) WHERE id = ?1";
         self.connection.execute(sql, params![id, name])?;
@@ -170,7 +171,7 @@ impl<'c> Places<'c> {
         for (column, value) in [
             ("l2CacheSize", device.l2_cache_bytes.into()),
             ("totalMemory", device.memory_bytes.cast_signed()),
-            // kB/s and kHz become bytes/s and Hz.
+            // kB/s and kHz are converted to bytes/s and Hz.
             (
                 "memoryBandwidth",
                 device.memory_bandwidth.saturating_mul(1000).cast_signed(),
@@ -218,7 +219,8 @@ impl<'c> Places<'c> {
         Ok(())
     }
 
-    /// What the program calls something. A thread has its name where exports have it, too.
+    /// Writes the name that the program gave to an object. Names of threads are also written to the
+    /// table of exports.
     pub(super) fn name(
         &mut self,
         activity: &Activity,

@@ -1,4 +1,4 @@
-//! Records become rows, and find the calls that they belong to.
+//! Conversion of records to rows, and their assignment to calls.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use gpuprobe_cuda::Modes;
 const BASE: u64 = 1_000_000;
 const PID: u32 = 700;
 
-/// A recording in memory.
+/// An in-memory recording.
 struct Bench<'c> {
     connection: &'c Connection,
     common: Common<'c>,
@@ -43,7 +43,7 @@ impl<'c> Bench<'c> {
         }
     }
 
-    /// A probe has seen a call: what `Rows` does then.
+    /// Adds a call seen by a probe, as `Rows` does.
     fn seen(
         &mut self,
         name: &str,
@@ -74,7 +74,7 @@ impl<'c> Bench<'c> {
             has_twin: false,
             allocates: chain.is_some(),
             has_rows: chain.is_some(),
-            is_told: false,
+            from_cupti: false,
         };
         self.activities.seen(PID, tid, call);
     }
@@ -100,7 +100,7 @@ impl<'c> Bench<'c> {
         assert!(!self.activities.is_waiting());
     }
 
-    /// The rows of a query, their columns joined by spaces.
+    /// Rows of a query, with the columns joined by spaces.
     fn rows(&self, sql: &str) -> Vec<String> {
         let mut statement = self.connection.prepare(sql).unwrap();
         let columns = statement.column_count();
@@ -151,7 +151,7 @@ fn activity(record: Record, name: Option<&str>) -> Activity {
 }
 
 fn api(domain: u32, name: &str, tid: u32, times: (u64, u64), correlation: u32) -> Activity {
-    // One number for each name, as CUPTI has it.
+    // One callback id per name, as in CUPTI.
     let cbid = name
         .bytes()
         .fold(0u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
@@ -194,7 +194,7 @@ fn activity_mode() -> Modes {
 }
 
 #[test]
-fn a_call_that_both_saw_is_one_row() {
+fn a_call_from_probe_and_cupti_is_one_row() {
     let connection = database();
     let mut bench = Bench::new(&connection, activity_mode());
     bench.seen("cudaLaunchKernel", 0, 700, (BASE + 100, BASE + 200), None);
@@ -230,24 +230,24 @@ fn a_call_that_both_saw_is_one_row() {
         bench.calls(),
         [
             "110 190 0 1 cudaLaunchKernel_v7000 -",
-            // Its memory event lies within what the probe saw.
+            // Its memory event lies within the probe's times.
             "300 400 0 2 cudaMalloc_v3020 5",
             "500 900 0 3 cudaDeviceSynchronize_v3020 -",
         ]
     );
     assert_eq!(bench.nested(), ["1 120 180 cuLaunchKernel"]);
     assert_eq!(bench.kernels(), ["1 1"]);
-    // What is told later finds it at once.
+    // A later record finds the call at once.
     bench.take(vec![kernel(2, 11)]);
     assert_eq!(bench.kernels(), ["1 1", "2 1"]);
     bench.finish();
 }
 
 #[test]
-fn what_a_probe_saw_of_the_driver_becomes_the_call_of_the_runtime_around_it() {
+fn a_driver_call_from_a_probe_becomes_its_runtime_call() {
     let connection = database();
     let mut bench = Bench::new(&connection, activity_mode());
-    // A static runtime: probes see the driver only.
+    // Statically linked runtime: probes see the driver only.
     bench.seen(
         "cuDevicePrimaryCtxRetain",
         1,
@@ -288,7 +288,7 @@ fn what_a_probe_saw_of_the_driver_becomes_the_call_of_the_runtime_around_it() {
 }
 
 #[test]
-fn a_call_around_others_may_be_told_of_later() {
+fn an_outer_call_may_arrive_later() {
     let connection = database();
     let mut bench = Bench::new(&connection, activity_mode());
     bench.take(vec![
@@ -318,7 +318,7 @@ fn a_call_around_others_may_be_told_of_later() {
 }
 
 #[test]
-fn work_whose_call_is_not_told_waits_and_then_has_a_number_of_its_own() {
+fn work_without_a_call_is_held_and_gets_its_own_number() {
     let connection = database();
     let mut bench = Bench::new(&connection, activity_mode());
     bench.take(vec![
@@ -327,18 +327,18 @@ fn work_whose_call_is_not_told_waits_and_then_has_a_number_of_its_own() {
         kernel(2, 5),
         kernel(3, 0),
     ]);
-    for _ in 0..PATIENCE - 1 {
+    for _ in 0..MAX_ROUNDS - 1 {
         bench.round();
         assert_eq!(bench.kernels(), ["3 -"]);
     }
     bench.round();
-    // A graph's kernels have one number.
+    // The kernels of a graph share one number.
     assert_eq!(bench.kernels(), ["1 2", "2 2", "3 -"]);
     assert_eq!(bench.activities.without_calls, 1);
 }
 
 #[test]
-fn threads_in_a_namespace_are_found_by_what_they_did() {
+fn threads_in_a_pid_namespace_are_matched_by_their_calls() {
     let connection = database();
     let mut bench = Bench::new(&connection, activity_mode());
     bench.seen("cudaFree", 0, 702, (BASE + 100, BASE + 200), None);
@@ -478,7 +478,7 @@ fn rows_have_the_values_of_exports() {
 }
 
 #[test]
-fn memory_is_told_once() {
+fn memory_events_are_written_once() {
     let connection = database();
     let with_ledger = Modes {
         memleak: true,
@@ -500,7 +500,7 @@ fn memory_is_told_once() {
 }
 
 #[test]
-fn ranges_are_pushed_and_popped_or_started_and_ended() {
+fn ranges_are_push_pop_or_start_end() {
     let connection = database();
     let mut bench = Bench::new(&connection, activity_mode());
     let mark = |time: u64, flags, id, tid, name: Option<&str>| {
@@ -551,14 +551,14 @@ mod exactness {
 
     use super::*;
 
-    /// A call as it was made, and who tells of it how much later.
+    /// A call, and the delays after which a probe and CUPTI deliver it.
     #[derive(Clone, Debug)]
     struct Made {
         tid: u32,
         gap: u64,
         length: u64,
         seen: bool,
-        told: Option<usize>,
+        reported: Option<usize>,
         inner: Option<usize>,
         kernels: Vec<usize>,
         function: usize,
@@ -586,14 +586,15 @@ mod exactness {
             0usize..NAMES.len(),
         )
             .prop_map(
-                |(tid, gap, length, seen, told, inner, kernels, function)| Made {
+                |(tid, gap, length, seen, reported, inner, kernels, function)| Made {
                     tid: PID + tid,
                     gap,
                     length,
                     seen,
-                    told,
-                    // What is within a call is told no later than that.
-                    inner: inner.map(|inner| told.map_or(inner, |told| inner.min(told))),
+                    reported,
+                    // A nested call is delivered no later than the outer one.
+                    inner: inner
+                        .map(|inner| reported.map_or(inner, |reported| inner.min(reported))),
                     kernels,
                     function,
                 },
@@ -603,7 +604,7 @@ mod exactness {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// However late CUPTI tells of them, calls have one row each, and kernels find theirs.
+        /// However late CUPTI delivers calls, each has one row, and kernels refer to their calls.
         #[test]
         fn kernels_find_their_calls(all in prop::collection::vec(made(), 1..40)) {
             let connection = database();
@@ -619,13 +620,13 @@ mod exactness {
                 spans.push((start - BASE, end - BASE));
                 let (plain, runtime, driver) = NAMES[call.function];
                 let id = u32::try_from(index).unwrap() + 1;
-                if let Some(late) = call.told {
-                    let told = api(RUNTIME, runtime, call.tid, (start + 5, end - 5), id);
-                    rounds[index + late].push(told);
+                if let Some(late) = call.reported {
+                    let reported = api(RUNTIME, runtime, call.tid, (start + 5, end - 5), id);
+                    rounds[index + late].push(reported);
                 }
                 if let Some(late) = call.inner {
-                    let told = api(DRIVER, driver, call.tid, (start + 20, end - 20), id);
-                    rounds[index + late].push(told);
+                    let reported = api(DRIVER, driver, call.tid, (start + 20, end - 20), id);
+                    rounds[index + late].push(reported);
                 }
                 for late in &call.kernels {
                     rounds[index + late].push(kernel(i64::from(id), id));
@@ -642,12 +643,12 @@ mod exactness {
                 bench.round();
             }
             bench.finish();
-            let is_known = |call: &&Made| call.seen || call.told.is_some() || call.inner.is_some();
+            let is_known = |call: &&Made| call.seen || call.reported.is_some() || call.inner.is_some();
             let known = all.iter().filter(is_known).count();
             prop_assert_eq!(bench.calls().len(), known);
-            let nested = all.iter().filter(|c| c.inner.is_some() && (c.seen || c.told.is_some()));
+            let nested = all.iter().filter(|c| c.inner.is_some() && (c.seen || c.reported.is_some()));
             prop_assert_eq!(bench.nested().len(), nested.count());
-            // The kernel's number, as a call, and the call's times.
+            // The correlation id of the kernel, the rows with it, and their times.
             let mut statement = connection
                 .prepare(
                     "SELECT k.gridId, count(c.correlationId), min(c.start), max(c.\"end\") \
@@ -661,10 +662,10 @@ mod exactness {
                 kernels += 1;
                 let id = usize::try_from(row.get::<_, i64>(0).unwrap()).unwrap();
                 let (call, span) = (&all[id - 1], spans[id - 1]);
-                let is_told = call.told.is_some() || call.inner.is_some();
+                let from_cupti = call.reported.is_some() || call.inner.is_some();
                 let count: u32 = row.get(1).unwrap();
-                prop_assert_eq!(count, u32::from(is_told));
-                if is_told {
+                prop_assert_eq!(count, u32::from(from_cupti));
+                if from_cupti {
                     let time = |column| row.get::<_, i64>(column).unwrap().cast_unsigned();
                     let times = (time(2), time(3));
                     prop_assert!(span.0 <= times.0 && times.1 <= span.1, "{times:?} in {span:?}");

@@ -1,56 +1,57 @@
-//! The calls of each thread, as far as another witness may still tell of them: probes see a call
-//! when it returns, CUPTI tells of it up to seconds later, and both mean one row.
+//! Recent calls by thread, for matching of probes and CUPTI: a probe delivers a call at its return,
+//! CUPTI up to seconds later, and both belong to one row.
 
 use std::collections::{BTreeMap, HashMap};
 
 /// A call that has a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::writer) struct Seen {
-    /// Entry, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of function entry, `CLOCK_MONOTONIC` nanoseconds.
     pub(in crate::writer) start_ns: u64,
-    /// Return, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of function return, `CLOCK_MONOTONIC` nanoseconds.
     pub(in crate::writer) end_ns: u64,
-    /// Its row among the calls.
+    /// Row id of the call.
     pub(in crate::writer) row: i64,
-    /// Its `correlationId`.
+    /// `correlationId` of the call.
     pub(in crate::writer) number: i64,
     /// `nameId` of the row.
     pub(in crate::writer) name: i64,
-    /// `nameId` of the function without the version that CUPTI adds.
+    /// `nameId` of the function without CUPTI's version suffix.
     pub(in crate::writer) function: i64,
-    /// `eventClass`.
+    /// `eventClass` of the row.
     pub(in crate::writer) class: i64,
-    /// `returnValue`.
+    /// `returnValue` of the row.
     pub(in crate::writer) result: i64,
-    /// `callchainId`, wherever it is entered.
+    /// `callchainId`, in this row or its second one.
     pub(in crate::writer) chain: Option<i64>,
     /// It has a second row, of class 67.
     pub(in crate::writer) has_twin: bool,
-    /// Memory was allocated.
+    /// The call allocates memory.
     pub(in crate::writer) allocates: bool,
-    /// Rows of other tables are about it.
+    /// Rows of other tables refer to the call.
     pub(in crate::writer) has_rows: bool,
-    /// CUPTI has told of it.
-    pub(in crate::writer) is_told: bool,
+    /// CUPTI has delivered the call.
+    pub(in crate::writer) from_cupti: bool,
 }
 
-/// How a call that CUPTI tells of stands to those that have rows. Calls are named by their starts.
+/// Relation of a call from CUPTI to the calls that have rows. Calls are identified by their start
+/// times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is new.
+    /// It overlaps no other call.
     New,
-    /// It is this one.
+    /// It is the same call as this one.
     Same(u64),
-    /// It was made within this one.
+    /// It is nested in this call.
     Within(u64),
-    /// These were made within it.
+    /// It contains these calls.
     Around(Vec<u64>),
 }
 
-/// Calls that are remembered at most.
+/// Maximum number of calls that are kept.
 const MOST: usize = 1 << 20;
 
-/// The calls of all threads.
+/// Recent calls of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     by_thread: HashMap<(u32, u32), BTreeMap<u64, Seen>>,
@@ -59,7 +60,7 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// A call has a row now.
+    /// Adds a call that has a row.
     pub(super) fn add(&mut self, pid: u32, tid: u32, call: Seen) {
         self.newest_ns = self.newest_ns.max(call.end_ns);
         let calls = self.by_thread.entry((pid, tid)).or_default();
@@ -71,20 +72,21 @@ impl Threads {
         }
     }
 
-    /// A call that has a row.
+    /// The call of a thread with this start time.
     pub(super) fn get(&mut self, pid: u32, tid: u32, start_ns: u64) -> Option<&mut Seen> {
         self.by_thread.get_mut(&(pid, tid))?.get_mut(&start_ns)
     }
 
-    /// Takes a call out.
+    /// Removes a call.
     pub(super) fn remove(&mut self, pid: u32, tid: u32, start_ns: u64) -> Option<Seen> {
         let call = self.by_thread.get_mut(&(pid, tid))?.remove(&start_ns);
         self.count -= usize::from(call.is_some());
         call
     }
 
-    /// Forgets calls that ended longer than `age_ns` before the newest, more if there are too many.
-    pub(super) fn forget(&mut self, age_ns: u64) {
+    /// Drops calls that ended more than `age_ns` before the newest one, or earlier if there are too
+    /// many.
+    pub(super) fn expire(&mut self, age_ns: u64) {
         let age_ns = if self.count > MOST {
             age_ns / 4
         } else {
@@ -103,10 +105,10 @@ impl Threads {
         self.by_thread.retain(|_, calls| !calls.is_empty());
     }
 
-    /// How a call of `function` from `start` to `end` stands to the others of its thread.
+    /// Relation of a call of `function` from `start` to `end` to the other calls of its thread.
     ///
-    /// Calls of a thread are disjoint or one is within the other, so two that overlap by half of
-    /// the shorter one are one, or one is within the other.
+    /// Calls of a thread are disjoint or nested, so two that overlap by half of the shorter one are
+    /// the same call or nested.
     pub(super) fn standing(
         &self,
         (pid, tid): (u32, u32),
@@ -119,14 +121,14 @@ impl Threads {
         };
         let mut within = Vec::new();
         let mut around = None;
-        // They are disjoint: only the last of those that start earlier can reach into this one.
+        // They are disjoint: of the earlier calls, only the last can overlap this one.
         let earlier = calls.range(..start).next_back();
         let later = calls.range(start..=end);
         for (_, other) in earlier.into_iter().chain(later) {
             if !overlap((start, end), (other.start_ns, other.end_ns)) {
                 continue;
             }
-            if other.function == function && !other.is_told {
+            if other.function == function && !other.from_cupti {
                 return Standing::Same(other.start_ns);
             }
             if other.end_ns.saturating_sub(other.start_ns) >= end - start {
@@ -142,7 +144,7 @@ impl Threads {
         }
     }
 
-    /// The only thread of `pid` that a probe saw make just this call.
+    /// The thread of `pid` in which a probe saw this call, if there is exactly one.
     pub(super) fn thread_of(
         &self,
         pid: u32,
@@ -154,7 +156,7 @@ impl Threads {
             let mut before = calls.range(..=end).rev().take(2);
             let is_same = |call: &Seen| {
                 let times = (call.start_ns, call.end_ns);
-                call.function == function && !call.is_told && overlap((start, end), times)
+                call.function == function && !call.from_cupti && overlap((start, end), times)
             };
             if before.any(|(_, call)| is_same(call)) && found.replace(*tid).is_some() {
                 return None;
@@ -164,7 +166,7 @@ impl Threads {
     }
 }
 
-/// Whether two spans have at least half of the shorter one in common.
+/// Whether two time spans overlap by at least half of the shorter one.
 fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     let both = a.1.min(b.1).saturating_sub(a.0.max(b.0));
     let shorter = a.1.saturating_sub(a.0).min(b.1.saturating_sub(b.0));
@@ -190,7 +192,7 @@ mod tests {
             has_twin: false,
             allocates: false,
             has_rows: false,
-            is_told: false,
+            from_cupti: false,
         }
     }
 
@@ -216,7 +218,7 @@ mod tests {
         let all = Standing::Around(vec![100_000, 101_100, 101_300]);
         assert_eq!(standing(9, 99_000, 110_000), all);
         assert_eq!(standing(9, 105_001, 106_000), Standing::New);
-        // The clocks do not quite agree.
+        // The clocks differ slightly.
         assert_eq!(standing(6, 101_140, 101_240), Standing::Same(101_100));
         assert_eq!(standing(6, 101_190, 101_290), Standing::New);
         let other = threads.standing((1, 3), 5, (100_100, 100_900));
@@ -227,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_told_once() {
+    fn a_call_from_cupti_matches_once() {
         let mut threads = threads(&[seen(5, 100, 200), seen(5, 300, 400)]);
         if let Some(first) = threads.get(1, 2, 100) {
-            first.is_told = true;
+            first.from_cupti = true;
         }
         let standing = |start, end| threads.standing((1, 2), 5, (start, end));
         assert_eq!(standing(110, 190), Standing::Within(100));
@@ -238,13 +240,13 @@ mod tests {
     }
 
     #[test]
-    fn old_calls_are_forgotten() {
+    fn old_calls_are_dropped() {
         let mut threads = threads(&[seen(5, 100, 200), seen(5, 300, 400)]);
-        threads.forget(100);
+        threads.expire(100);
         assert_eq!(threads.count, 1);
         assert!(threads.get(1, 2, 100).is_none() && threads.get(1, 2, 300).is_some());
         assert!(threads.remove(1, 2, 300).is_some());
-        threads.forget(0);
+        threads.expire(0);
         assert_eq!((threads.count, threads.by_thread.len()), (0, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! What the GPU did: kernels, copies, sets, graphs and waits.
+//! GPU work: kernels, copies, memsets, graphs and synchronizations.
 
 use rusqlite::{Connection, params};
 
@@ -12,10 +12,10 @@ use gpuprobe_cuda::nsys::OVERHEADS;
 use gpuprobe_model::activity::Activity;
 use gpuprobe_wire as wire;
 
-/// A column that is NULL.
+/// A NULL column.
 const NOTHING: Option<i64> = None;
 
-/// Writes what the GPU did.
+/// Writer of GPU work.
 pub(super) struct Work<'c> {
     kernels: Insert<'c>,
     copies: Insert<'c>,
@@ -25,7 +25,7 @@ pub(super) struct Work<'c> {
     overheads: Insert<'c>,
     externals: Insert<'c>,
     names: Kernels,
-    /// Without times there is no row.
+    /// Number of records without times, which get no row.
     pub(super) untimed: u64,
 }
 
@@ -49,7 +49,7 @@ impl<'c> Work<'c> {
         }
     }
 
-    /// The span on the clock of the session; none if CUPTI had none.
+    /// The session times of a record; `None` if CUPTI has no times.
     fn span(&mut self, start_ns: u64, end_ns: u64, common: &mut Common<'c>) -> Option<(i64, i64)> {
         if start_ns == 0 || end_ns < start_ns {
             self.untimed += 1;
@@ -84,9 +84,9 @@ impl<'c> Work<'c> {
             names.demangled,
             names.short,
             names.mangled,
-            // CUPTI begins with what exports have as 1.
+            // CUPTI numbers from 0, exports from 1.
             u32::from(kernel.launch_type) + 1,
-            // That which was used; what was asked for is in the other half.
+            // The executed configuration; the requested one is in the lower half.
             kernel.cache_config >> 4,
             kernel.registers_per_thread,
             grid_x,
@@ -169,7 +169,7 @@ impl<'c> Work<'c> {
         ])
     }
 
-    /// CUPTI has one number for the graph that was launched, which stands in both columns.
+    /// CUPTI has a single id for the launched graph, which is written to both columns.
     pub(super) fn graph(
         &mut self,
         pid: u32,
@@ -209,7 +209,7 @@ impl<'c> Work<'c> {
         self.waits.row(params![
             start,
             end,
-            // The record has no device, and the column cannot be NULL.
+            // The record has no device, and the column is NOT NULL.
             context.device.unwrap_or(0),
             context.id,
             context.green,

@@ -1,4 +1,4 @@
-//! Calls, and what they changed.
+//! Rows of API calls and their changes.
 
 use super::super::activity::Seen;
 use super::super::common::signed;
@@ -14,7 +14,7 @@ use gpuprobe_engine::{Block, Change};
 use gpuprobe_model::event::Call;
 use rusqlite::params;
 
-/// `memoryOperationType`.
+/// Values of the column `memoryOperationType`.
 const ALLOCATION: i64 = 0;
 const DEALLOCATION: i64 = 1;
 
@@ -45,7 +45,8 @@ impl Rows<'_> {
         )?;
         if self.modes.cudatrace {
             let row = self.connection.last_insert_rowid();
-            self.launches.told(call, (self.common.correlation, row));
+            self.launches
+                .add_graph_launch(call, (self.common.correlation, row));
         }
         self.contexts.called(call)?;
         changes
@@ -100,7 +101,7 @@ impl Rows<'_> {
                 has_twin: matches!(stack, Stack::Apart(_)),
                 allocates: does == Does::Allocates,
                 has_rows: does != Does::Nothing,
-                is_told: false,
+                from_cupti: false,
             };
             activities.seen(pid, tid, seen);
         }
@@ -113,7 +114,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// What `call` has changed.
+    /// Writes a change by `call`.
     fn change(&mut self, change: &Change, call: &Call) -> rusqlite::Result<()> {
         let (start, end) = (self.time(call.start_ns), self.time(call.end_ns));
         let number = self.common.correlation;
@@ -121,7 +122,7 @@ impl Rows<'_> {
         match change {
             Change::Allocated(block) => self.memory(pid, block, (end, ALLOCATION, Some(number))),
             Change::Freed(block) => self.memory(pid, block, (start, DEALLOCATION, Some(number))),
-            // Its own free has been entered, but has not returned yet.
+            // The address was reused: its own free has been entered but has not returned yet.
             Change::GaveWay(block) => self.memory(pid, block, (end, DEALLOCATION, None)),
             Change::UnknownFree(address) => {
                 self.unmatched
@@ -146,12 +147,12 @@ impl Rows<'_> {
         }
         let device = self.contexts.device(pid, allocation.device());
         self.unknown_devices += u64::from(device.is_none() && operation == ALLOCATION);
-        // The column cannot be NULL; how many are unknown stands in GPUPROBE_META.
+        // The column is NOT NULL; GPUPROBE_META has the number of unknown devices.
         let device = device.unwrap_or(0);
         let kind = match allocation.belongs() {
             Belongs::Gpu => kinds::of(allocation.kind()).id,
             Belongs::Host => kinds::PINNED,
-            // Another process or API has it, and it is not counted again.
+            // It is counted in the process or API that allocated it.
             Belongs::Elsewhere => return Ok(()),
         };
         let origin = block.origin.as_deref();
