@@ -1,158 +1,163 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * What the BPF programs and user space agree on: the limits, the row of the
- * function table as the kernel side reads it, and the records in the rings.
- * The Rust twins are crates/model/src/abi.rs and, of what the function table is
- * made of, crates/cuda. src/probe/abi.rs asserts at compile time that both sides
- * are the same: every size, offset and number. The last constant of an enum tells
- * it how many there are. No record has padding: every byte that crosses is written.
- */
+/* Interface between the BPF programs and user space: limits, the row of the function
+ * table as the BPF side reads it, and the records in the rings. The Rust counterparts
+ * are crates/model/src/abi.rs and, for the function table, crates/cuda.
+ * src/probe/abi.rs asserts at compile time that both sides agree on every size, offset
+ * and constant. The last constant of an enum is the number of its constants. Records
+ * have no padding: every byte that is sent has been written. */
 #ifndef GPUPROBE_ABI_H
 #define GPUPROBE_ABI_H
 
-/* Traced calls that can be open on one thread at once. A runtime call nests
- * two or three context calls; a call that would go deeper is counted as lost. */
+/* Maximum number of open traced calls per thread. A runtime call nests two or three
+ * context calls; deeper calls are counted as lost. */
 #define GP_MAX_FRAMES 8
-/* cuCtxPushCurrent levels remembered per thread. Deeper ones make the device
+/* Maximum number of cuCtxPushCurrent levels per thread. Deeper ones make the device
  * unknown, never wrong. */
 #define GP_MAX_CONTEXTS 8
-/* A nested call lies this close below the call around it. Further away is
- * another stack (a coroutine's), hence another call. */
+/* Maximum distance on the stack between a nested call and its outer call. A larger
+ * distance means another stack (a coroutine's), hence a separate call. */
 #define GP_NEST_WINDOW (512 * 1024)
-/* More driver calls than this inside one runtime call: that call was left by a
- * longjmp, and these are not inside it. They are counted as lost. */
+/* Maximum number of driver calls within one runtime call. More mean that the runtime
+ * call was left by a longjmp and these are not inside it; they are counted as lost. */
 #define GP_MAX_NESTED 32
 /* Length of a comm, as in the kernel's TASK_COMM_LEN. */
 #define GP_COMM_LEN 16
-/* Link-map entries looked at per rendezvous of the dynamic loader; when more
- * are new, user space is told to look for itself. */
+/* Maximum number of link-map entries read per call of _dl_debug_state; if more are new,
+ * user space is told to scan the process. */
 #define GP_MAX_LINKS 64
-/* Bytes of a library's path that are searched for the base name. */
+/* Maximum length of a library's path that is searched for the base name. */
 #define GP_PATH_LEN 256
 #define GP_BASENAME_LEN 64
-/* Bytes of a kernel's mangled name, with its terminating zero. Longer names
- * (deep templates) are cut. */
+/* Maximum length of a kernel's mangled name with its terminating zero. Longer names
+ * (deep templates) are truncated. */
 #define GP_NAME_LEN 4096
-/* Copies of one batched call whose sizes are added up. A longer batch is
+/* Maximum number of copies in a batched call whose sizes are summed. A longer batch is
  * counted as lost. */
 #define GP_MAX_BATCH 256
 
-/* CUDA_MEMCPY3D_BATCH_OP, the same in CUDA 12.8 to 13: its bytes, and where the
- * types of its operands (CUmemcpy3DOperandType) and its extent are. */
+/* CUDA_MEMCPY3D_BATCH_OP, equal in CUDA 12.8 to 13: its size, and the offsets of its
+ * operand types (CUmemcpy3DOperandType) and of its extent. */
 #define GP_CUBOID_BYTES 112
 #define GP_CUBOID_SOURCE_TYPE_AT 0
 #define GP_CUBOID_DESTINATION_TYPE_AT 40
 #define GP_CUBOID_EXTENT_AT 80
 #define GP_OPERAND_POINTER 1
 
-/* Bytes of batches of a collector for which less room is taken than for the largest. */
+/* Size classes of activity batches: smaller records are reserved for smaller batches. */
 #define GP_MEDIUM_BATCH_BYTES (16 * 1024)
 #define GP_SMALL_BATCH_BYTES (4 * 1024)
 #define GP_TINY_BATCH_BYTES 1024
-/* More records than a batch can have. */
+/* Upper limit of the number of records in a batch. */
 #define GP_MAX_BATCH_RECORDS (GP_MAX_BATCH_BYTES / 16)
 
-/* Bytes of a device variable's mangled name, with its terminating zero. Longer
- * names are cut. */
+/* Maximum length of a device variable's mangled name with its terminating zero. Longer
+ * names are truncated. */
 #define GP_SYMBOL_LEN 256
 
-/* Bytes of a stack that are copied: all of one that is smaller, of a larger one
- * as much as the last of these. */
+/* Size classes of stack copies; of a larger stack, as much as the last of these is
+ * copied. */
 #define GP_TINY_STACK_BYTES (2 * 1024)
 #define GP_SMALL_STACK_BYTES (4 * 1024)
 #define GP_MEDIUM_STACK_BYTES (16 * 1024)
 #define GP_MAX_STACK_BYTES (64 * 1024)
-/* Pages of a stack that are looked at to tell two stacks apart that are not known
- * yet, the first perhaps in part. */
+/* Maximum number of stack pages that are hashed to distinguish stacks without a cached
+ * call path; the first page may be partial. */
 #define GP_LOOK_PAGES 4
 #define GP_PAGE 4096
-/* Copies of stacks that are sent in GP_COPY_AGAIN_NS at most. */
+/* Maximum number of stack copies sent per GP_COPY_AGAIN_NS. */
 #define GP_MAX_COPIES 4000
-/* A path that user space has not learnt after this long is copied again. */
+/* A stack whose path user space has not cached after this time is copied again. */
 #define GP_COPY_AGAIN_NS 1000000000ULL
 
-/* Bytes of line tables of code objects for which less room is taken than for the
- * largest; what is longer is cut. */
+/* Size classes of line tables of code objects; longer ones are truncated. */
 #define GP_SMALL_TABLE_BYTES 512
 #define GP_MEDIUM_TABLE_BYTES (4 * 1024)
 #define GP_MAX_TABLE_BYTES (64 * 1024)
 
-/* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD: the capture goes on. */
+/* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD: the capture continues. */
 #define GP_WRONG_THREAD 908
 
-/* A thread seen from birth that never chose a device: CUDA's default. */
+/* Device of a thread that was traced from its start and never set a device: CUDA's
+ * default. */
 #define GP_DEVICE_DEFAULT (-2)
 
-/* Numbers that both sides use. */
+/* Constants used by both sides. */
 enum gp_number {
 	/* Rows of the function table. A power of two, so that an attach cookie can be
 	 * masked into range for the verifier. */
 	GP_MAX_ROWS = 512,
-	/* Further values that a recipe can have sent with a call. */
+	/* Maximum number of extra values that a recipe sends with a call. */
 	GP_MAX_EXTRA = 8,
-	/* Bytes of a batch of a collector, and where it says how many records it has. */
+	/* Maximum size of an activity batch, and the offset of its number of records. */
 	GP_MAX_BATCH_BYTES = 32 * 1024,
 	GP_BATCH_RECORDS_AT = 72,
-	/* Return addresses of a walk along the frame pointers; the kernel's own limit
-	 * is 127. */
+	/* Maximum number of return addresses in a frame-pointer walk; the kernel's own
+	 * limit is 127. */
 	GP_MAX_DEPTH = 128,
-	/* Return addresses that return probes have replaced, on one stack. */
+	/* Maximum number of return addresses on one stack that are replaced by
+	 * uretprobes. */
 	GP_MAX_REPLACED = 8,
-	/* Return addresses of a part of a known call path, words of the stack that they
-	 * lie in, and parts of a path. */
+	/* Return addresses per part of a call path, stack words that a part spans, and
+	 * maximum number of parts of a path. */
 	GP_PATH_STEPS = 59,
 	GP_PATH_WORDS = 512,
 	GP_PATH_LEVELS = 32,
-	/* Where a process has code: a bit for each part of this size, modulo so many. */
+	/* Map of executable ranges: address shift per bit, and number of words; bits
+	 * are modulo their number. */
 	GP_CODE_SHIFT = 16,
 	GP_CODE_WORDS = 2048,
-	/* Python frames of a stack. Entries into the interpreter are frames, too: so
-	 * many parts of the way are walked, and frames in each. */
+	/* Maximum number of Python frames per stack. Entries into the interpreter are
+	 * frames, too: the walk has this many parts, and frames in each. */
 	GP_PYTHON_DEPTH = 128,
 	GP_PYTHON_PARTS = 16,
 	GP_PYTHON_AT_ONCE = 16,
-	/* gp_python.slot_behind: the slot is where `slot` is. */
+	/* gp_python.slot_behind: the value is at `slot` itself. */
 	GP_PYTHON_HERE = 0x7fffffff,
-	/* More than gp_python.together can be. */
+	/* Exclusive upper limit of gp_python.together. */
 	GP_PYTHON_TOGETHER = 1024,
-	/* Bytes of a qualified name, from its beginning, and of a file's, from its end. */
+	/* Bytes of a qualified name, from its beginning, and of a file name, from its
+	 * end. */
 	GP_PYTHON_NAME_BYTES = 512,
 	GP_PYTHON_FILE_BYTES = 1024,
-	/* Of an offset: there is no such member. */
+	/* Offset of a member that does not exist. */
 	GP_PYTHON_NONE = 0xffff,
-	/* gp_python_stack.flags: there are more frames; one could not be read. */
+	/* gp_python_stack.flags: there are more frames than were sent; a frame could
+	 * not be read. */
 	GP_PYTHON_CUT = 1,
 	GP_PYTHON_UNREADABLE = 2,
-	/* Likewise: the thread runs no Python; they are the main thread's, which sleeps. */
+	/* gp_python_stack.flags: the thread runs no Python code; the frames are those
+	 * of the main thread, which is blocked. */
 	GP_PYTHON_WAITS = 4,
-	/* The device of a thread that nothing has told us about. */
+	/* Device of a thread without an observed device. */
 	GP_DEVICE_UNKNOWN = -1,
-	/* The device of what an allocator hands out that does not say where. */
+	/* Device of an allocator that does not report it. */
 	GP_ANY_DEVICE = 0xffff,
 	/* cudaErrorMemoryAllocation and CUDA_ERROR_OUT_OF_MEMORY. */
 	GP_OUT_OF_MEMORY = 2,
-	/* The number of a context that is not known by now. Primary contexts have 0. */
+	/* Number of an unknown context. Primary contexts have 0. */
 	GP_CONTEXT_UNKNOWN = 0xffff,
-	/* gp_call.flags: the call went into a graph; nothing was allocated or freed. */
+	/* gp_call.flags: the call was captured into a graph; nothing was allocated or
+	 * freed. */
 	GP_CALL_CAPTURED = 1,
-	/* The PID of a process is in its number above so many bits. */
+	/* Shift of the PID in gp_process.id. */
 	GP_PROCESS_PID_SHIFT = 10,
-	/* The node types of GP_OP_GRAPH_NODE that matter: CUgraphNodeType. */
+	/* Node types of GP_OP_GRAPH_NODE that concern memory (CUgraphNodeType). */
 	GP_NODE_MEMORY_ALLOCATE = 10,
 	GP_NODE_MEMORY_FREE = 11,
-	/* Users that are told apart, a power of two, and kinds of losses of one of them that
-	 * are told by process. */
+	/* Number of slots for users, a power of two, and number of loss kinds per user
+	 * that are counted by process. */
 	GP_MAX_USERS = 1024,
 	GP_USER_LOSSES = 64,
 };
 
-/* The factor of gp_mix: enums of 64 bits are not known to every kernel's BTF. */
+/* Factor of gp_mix, in two halves: 64-bit enums are not supported by every kernel's
+ * BTF. */
 enum gp_mix_factor {
 	GP_MIX_LOW = 0x7f4a7c15,
 	GP_MIX_HIGH = 0x9e3779b9,
 };
 
-/* What a traced function does. Mirrors cuda::Op. */
+/* Operation of a traced function. Mirrors cuda::Op. */
 enum gp_op {
 	GP_OP_NONE,
 	GP_OP_SELFTEST,
@@ -167,18 +172,18 @@ enum gp_op {
 	GP_OP_CONTEXT_DEVICE, /* out: device of context, or of the current one */
 	GP_OP_DEVICE_SET,     /* device becomes current */
 	GP_OP_DEVICE_GET,     /* out: the current device */
-	GP_OP_DEVICE_COUNT,   /* out: devices that the process can see */
+	GP_OP_DEVICE_COUNT,   /* out: number of visible devices */
 	GP_OP_LAUNCH,         /* address: the kernel's handle; stream; shape */
 	GP_OP_GRAPH_LAUNCH,   /* address: the executable graph; stream */
 	GP_OP_CAPTURE_BEGIN,  /* stream */
 	GP_OP_CAPTURE_END,    /* stream */
 	GP_OP_KERNEL_NAME,    /* address: the name; out: the kernel's handle */
-	GP_OP_MODULE_UNLOAD,  /* handles may be used again for other kernels */
+	GP_OP_MODULE_UNLOAD,  /* handles may be reused for other kernels */
 	GP_OP_COPY,           /* size, factors; address: destination; out: source; device: kind */
 	GP_OP_COPY_BATCH,     /* as a copy, but size: array of sizes; factors[0]: its length */
 
-	/* Memory behind handles and mappings. Like the two above, these are the
-	 * ledger's, and the outermost of nested ones counts. */
+	/* Memory behind handles and mappings. As for the two above, the outermost of
+	 * nested calls is sent to the ledger. */
 	GP_OP_HANDLE_CREATE,  /* out: handle; size */
 	GP_OP_HANDLE_IMPORT,  /* out: handle */
 	GP_OP_HANDLE_RETAIN,  /* address; out: handle */
@@ -188,71 +193,71 @@ enum gp_op {
 	GP_OP_UNMAP,          /* address, size */
 	GP_OP_RESERVE,        /* out: address; size */
 	GP_OP_UNRESERVE,      /* address, size */
-	GP_OP_SHARE_OPEN,     /* out: address; extra: the 64 bytes that name it */
+	GP_OP_SHARE_OPEN,     /* out: address; extra: the 64-byte share handle */
 	GP_OP_SHARE_CLOSE,    /* address */
 
-	/* What the ledger has to know besides; sent after success, nested or not. */
-	GP_OP_SHARE_EXPORT,    /* address; out: the 64 bytes that name it */
+	/* Other calls that the ledger needs; sent after success, nested or not. */
+	GP_OP_SHARE_EXPORT,    /* address; out: the 64-byte share handle */
 	GP_OP_SYMBOL,          /* address: the module; size; out: address; stream: the name */
 	GP_OP_MODULE_LOAD,     /* out: the module */
 	GP_OP_CONTEXT_DESTROY, /* address: the context */
 	GP_OP_DEVICE_RESET,    /* device, or the current one */
 	GP_OP_PRIMARY_RELEASE, /* device */
-	GP_OP_POOL_CREATE,  /* out: pool; device; stream: type of its location; size: of its memory
-			     */
-	GP_OP_POOL_DESTROY, /* address: the pool */
-	GP_OP_POOL_TRIM,    /* address: the pool; size: to keep */
-	GP_OP_POOL_ATTRIBUTE, /* address: the pool; stream: which; out: its value */
-	GP_OP_POOL_OF_DEVICE, /* out: pool; device; stream and size: as for a new one */
-	GP_OP_POOL_SET,       /* address: the pool; device; stream and size: as for a new one */
-	GP_OP_GRAPH_ALLOCATE, /* address: the graph; size; out: address */
-	GP_OP_GRAPH_FREE,     /* address: the graph; stream: the address that is freed */
-	GP_OP_GRAPH_NODE,     /* address: the graph; size: node type; stream: its parameters */
-	GP_OP_GRAPH_BUILD,    /* address: the graph; out: the executable graph */
-	GP_OP_GRAPH_DESTROY,  /* address: the graph, executable or not */
-	GP_OP_LIBRARY_LOAD,   /* out: the library */
-	GP_OP_HANDLE_OTHER,   /* out: a handle that is mapped and released, but no memory */
+	GP_OP_POOL_CREATE,     /* out: pool; device; stream: location type; size: memory type */
+	GP_OP_POOL_DESTROY,    /* address: the pool */
+	GP_OP_POOL_TRIM,       /* address: the pool; size: to keep */
+	GP_OP_POOL_ATTRIBUTE,  /* address: the pool; stream: which; out: its value */
+	GP_OP_POOL_OF_DEVICE,  /* out: pool; device; stream and size: as for POOL_CREATE */
+	GP_OP_POOL_SET,        /* address: the pool; device; stream and size: as for POOL_CREATE */
+	GP_OP_GRAPH_ALLOCATE,  /* address: the graph; size; out: address */
+	GP_OP_GRAPH_FREE,      /* address: the graph; stream: the address that is freed */
+	GP_OP_GRAPH_NODE,      /* address: the graph; size: node type; stream: its parameters */
+	GP_OP_GRAPH_BUILD,     /* address: the graph; out: the executable graph */
+	GP_OP_GRAPH_DESTROY,   /* address: the graph, executable or not */
+	GP_OP_LIBRARY_LOAD,    /* out: the library */
+	GP_OP_HANDLE_OTHER,    /* out: a handle that is mapped and released, but holds no memory */
 
-	/* What tells which streams are captured; seen at entry only. */
+	/* Calls that affect stream capture; entry probe only. */
 	GP_OP_EVENT_RECORD,   /* address: the event; stream */
 	GP_OP_STREAM_WAIT,    /* address: the event; stream */
 	GP_OP_STREAM_DESTROY, /* stream */
 
-	/* A framework's allocator hands out, or takes back; seen at entry only. */
-	/* address; size, negative: taken back; device; out: allocated; stream: held. Without
-	 * device: address; size; stream: bytes of the name of what is done. */
+	/* An allocation or free by a framework's allocator; entry probe only. */
+	/* address; size, negative for a free; device; out: allocated; stream: reserved.
+	 * Without device: address; size; stream: length of the operation's name. */
 	GP_OP_TENSOR,
-	GP_OP_OUT_OF_MEMORY, /* size; device; out: allocated; stream: held; seen at entry only */
+	GP_OP_OUT_OF_MEMORY, /* size; device; out: allocated; stream: reserved; entry probe only */
 	GP_OP_COUNT,
 };
 
-/* Where a launch has its grid and block. Mirrors cuda::Shape. */
+/* Location of a launch's grid and block. Mirrors cuda::Shape. */
 enum gp_shape {
 	GP_SHAPE_NONE,
 	GP_SHAPE_ARGUMENTS, /* arguments 1 to 5 and the first stack slot */
 	GP_SHAPE_CONFIG,    /* six numbers behind argument 0 */
-	GP_SHAPE_DIM3,      /* two structs of three by value, from argument 1 */
-	/* No launch: a copy whose direction only its addresses tell, while the process lives. */
+	GP_SHAPE_DIM3,      /* two three-element structs by value, from argument 1 */
+	/* Not a launch: a copy whose direction follows from its addresses, which must
+	 * be resolved while the process lives. */
 	GP_SHAPE_ADDRESSES,
-	GP_SHAPE_CUBOIDS, /* no launch: a batch of copies with an extent each */
+	GP_SHAPE_CUBOIDS, /* not a launch: a batch of copies with one extent each */
 	GP_SHAPE_COUNT,
 };
 
-/* Flags of a recipe. From the row, cuda::Function. */
+/* Flags of a recipe, from the row's cuda::Function. */
 enum gp_flag {
-	GP_SIZE_AT_RETURN = 1, /* the call writes the size to where `size` points */
+	GP_SIZE_AT_RETURN = 1, /* the call writes the size to the location in `size` */
 	GP_DETAILED = 2,       /* send a gp_detail */
-	GP_NAMED = 4,          /* send a gp_named; `stream` is where the name is */
+	GP_NAMED = 4,          /* send a gp_named; `stream` points to the name */
 	GP_OUT_BYTES = 8,      /* send the 64 bytes at `out` as extra values */
-	GP_LEDGER_EVENT = 16,          /* send it although it is no memory call */
+	GP_LEDGER_EVENT = 16,  /* send the call although it is not a memory call */
 	GP_WITH_STACK = 32,    /* take the call stack */
-	GP_FLAG_END,           /* the last one and 1 */
+	GP_FLAG_END,           /* one more than the last flag */
 };
 
-/* The library that exports a function. Mirrors cuda::Layer. */
+/* Library that exports a function. Mirrors cuda::Layer. */
 enum gp_layer { GP_LAYER_RUNTIME, GP_LAYER_DRIVER, GP_LAYER_FRAMEWORK, GP_LAYER_COUNT };
 
-/* Where a value is at function entry. Mirrors cuda::Place. */
+/* Place of a value at function entry. Mirrors cuda::Place. */
 enum gp_place {
 	GP_PLACE_NONE,
 	GP_PLACE_ARGUMENT, /* integer argument `index`, 0 to 5 */
@@ -260,11 +265,11 @@ enum gp_place {
 	GP_PLACE_COUNT,
 };
 
-/* What to do with what is in the place. Mirrors cuda::Access. */
+/* Interpretation of a place's content. Mirrors cuda::Access. */
 enum gp_access {
 	GP_ACCESS_PLAIN,
-	GP_ACCESS_BEHIND, /* read memory at `offset` behind it */
-	GP_ACCESS_PLUS,   /* add `offset` */
+	GP_ACCESS_BEHIND, /* a pointer: read memory at `offset` from it */
+	GP_ACCESS_PLUS,   /* a pointer: add `offset` */
 	GP_ACCESS_COUNT,
 };
 
@@ -285,13 +290,14 @@ struct gp_recipe {
 	__u16 layer; /* GP_LAYER_* */
 	__u16 flags; /* GP_* of enum gp_flag */
 	struct gp_value size;
-	struct gp_value address; /* the address or context that is handed in */
-	struct gp_value out;     /* where the result will be written */
+	struct gp_value address; /* address or context that is passed in */
+	struct gp_value out;     /* location of the result */
 	struct gp_value device;
-	struct gp_value second; /* memory type of the destination, where `device` is the source's */
-	struct gp_value stream; /* the stream, or what else gp_op says */
-	struct gp_value factors[2]; /* `size` is multiplied by these, if there */
-	struct gp_value unless[2];  /* if one is not 0, `size` is not in bytes */
+	struct gp_value second;     /* memory type of the destination, where `device` is that of the
+				     * source */
+	struct gp_value stream;     /* the stream, or another value, see gp_op */
+	struct gp_value factors[2]; /* factors of `size`, if present */
+	struct gp_value unless[2];  /* if one of these is not 0, `size` is not in bytes */
 	struct gp_value extra[GP_MAX_EXTRA];
 };
 
@@ -318,7 +324,7 @@ enum gp_record_type {
 	GP_RECORD_COUNT,
 };
 
-/* A finished outermost memory call. Times are CLOCK_MONOTONIC nanoseconds. */
+/* An outermost memory call, sent at its return. Times are CLOCK_MONOTONIC nanoseconds. */
 struct gp_call {
 	__u16 type;
 	__u16 row;
@@ -330,22 +336,22 @@ struct gp_call {
 	__u64 address;
 	__u64 size;
 	__s32 device; /* GP_DEVICE_UNKNOWN or an index */
-	/* Number of the context that it was made in or is about; of what was
-	 * captured, and of the end of a capture, the number of the capture. */
+	/* Number of the context that the call ran in or is about; for captured calls
+	 * and the end of a capture, the number of the capture. */
 	__u16 context;
 	__u16 flags; /* GP_CALL_* */
-	__u64 stack; /* names the call stack within the process, or 0 */
+	__u64 stack; /* stack id within the process, or 0 */
 };
 
-/* The same, with what only few functions have. */
+/* A memory call with values that only a few functions have. */
 struct gp_detail {
 	struct gp_call call;
-	__u64 out;    /* what the call wrote to `out` */
+	__u64 out;    /* value that the call wrote to `out` */
 	__u64 stream; /* as in gp_recipe */
 	__u64 values[GP_MAX_EXTRA];
 };
 
-/* The same, with a name. */
+/* A memory call with detail and a name. */
 struct gp_named {
 	struct gp_detail detail;
 	__u32 name_bytes; /* with the terminating zero; 0 if there is none */
@@ -353,24 +359,24 @@ struct gp_named {
 	char name[GP_SYMBOL_LEN];
 };
 
-/* What a framework's allocator has handed out or taken back, or by its row, what it gives
- * up on: without an address then. */
+/* An allocation or free by a framework's allocator, or, depending on the row, its
+ * out-of-memory error, which has no address. */
 struct gp_tensor {
 	__u16 type;
 	__u16 row;
-	__u16 device; /* as the process numbers it, or GP_ANY_DEVICE */
+	__u16 device; /* as numbered in the process, or GP_ANY_DEVICE */
 	__u16 reserved;
 	__u32 tgid;
 	__u32 tid;
 	__u64 time_ns;
 	__u64 address;
-	__s64 bytes;     /* negative: taken back */
-	__u64 allocated; /* bytes of the device, after that */
-	__u64 held;      /* bytes that it has from CUDA for that */
+	__s64 bytes;     /* negative for a free */
+	__u64 allocated; /* bytes allocated on the device after the event */
+	__u64 held;      /* bytes reserved from CUDA */
 	__u64 stack;     /* as gp_call.stack */
 };
 
-/* What was asked for, of the tensor that the thread was handed out last. */
+/* Requested size and stream of the thread's last tensor. */
 struct gp_request {
 	__u16 type;
 	__u16 reserved;
@@ -380,37 +386,37 @@ struct gp_request {
 	__u64 stream;
 };
 
-/* A process (its thread-group leader's comm) or a thread, at first sight and
- * when renamed; the end of either; a new program in a process. */
+/* A process (with its group leader's comm) or thread that is first seen, renamed,
+ * exited, or executing a new program. */
 struct gp_task {
 	__u16 type;
-	__u16 from_birth; /* of a process: nothing that it did was missed */
+	__u16 from_birth; /* of a process: it was traced from its start */
 	__u32 tgid;
 	__u32 tid;
 	__u32 uid;
-	__u32 process;   /* tells apart processes and programs that share a PID */
+	__u32 process;   /* distinguishes processes and programs that share a PID */
 	__u32 inner_pid; /* in the innermost PID namespace of the process */
-	__u64 cgroup;    /* id in the hierarchy of version 2 */
+	__u64 cgroup;    /* id in the cgroup v2 hierarchy */
 	__u64 time_ns;
 	__u64 start_boot_ns; /* start of the process, CLOCK_BOOTTIME */
 	char comm[GP_COMM_LEN];
 };
 
-/* How often a kernel or graph was launched, per CPU. */
+/* Launch counters of a kernel or graph, per CPU. */
 struct gp_launch_key {
 	__u64 handle;
 	__u32 process;
 	__u16 row;
-	__u16 epoch; /* counts the unloads of modules, after which handles are used again */
+	__u16 epoch; /* counts module unloads, after which handles may be reused */
 };
 
 struct gp_launch_count {
 	__u64 runs;
-	__u32 captured; /* into a graph: these do not run */
-	__u32 user;     /* the slot in `users` of whose entry it is, or 0 */
+	__u32 captured; /* captured into a graph, not executed */
+	__u32 user;     /* slot in `users` of the entry's user, or 0 */
 };
 
-/* The name of a kernel: at its first launch, or given by the program. */
+/* The name of a kernel: at its first launch, or when the program looked it up. */
 struct gp_kernel {
 	__u16 type;
 	__u16 given; /* the name was passed to the call that returned the handle */
@@ -423,10 +429,10 @@ struct gp_kernel {
 	char name[GP_NAME_LEN];
 };
 
-/* A single launch that has returned, if those are asked for. */
+/* A single launch, sent at its return if single launches are recorded. */
 struct gp_launch {
 	__u16 type;
-	__u16 captured; /* into a graph: it did not run */
+	__u16 captured; /* captured into a graph, not executed */
 	__s32 result;
 	__u32 tgid;
 	__u32 tid;
@@ -439,7 +445,7 @@ struct gp_launch {
 	__u64 stack; /* as gp_call.stack */
 };
 
-/* A finished copy or memory set. */
+/* A copy or memset, sent at its return. */
 struct gp_copy {
 	__u16 type;
 	__u16 row;
@@ -453,19 +459,18 @@ struct gp_copy {
 	__u64 source;
 	__s32 kind;     /* cudaMemcpyKind, or the memory type of the source */
 	__u16 second;   /* the memory type of the destination */
-	__u16 captured; /* into a graph: it did not run */
+	__u16 captured; /* captured into a graph, not executed */
 };
 
-/* What the collector inside a process has handed over: a batch of records of what
- * the GPU did, whose form user space knows (crates/wire). Nothing after
- * `bytes` of it means anything. */
+/* Header of a batch of GPU activity records from a collector, whose format is in
+ * crates/wire. Bytes after `bytes` are undefined. */
 struct gp_batch {
 	__u16 type;
 	__u16 reserved;
 	__u32 tgid;
 	__u32 process; /* as in gp_task */
 	__u32 bytes;
-	__u64 lost; /* records of the process that did not get here, so far */
+	__u64 lost; /* dropped records of the process so far */
 };
 
 struct gp_batch_tiny {
@@ -488,51 +493,51 @@ struct gp_batch_large {
 	__u8 bytes[GP_MAX_BATCH_BYTES];
 };
 
-/* Tells discovery to look at a process: it runs a program not seen before, or
- * its dynamic loader mapped something that may be a CUDA library. If held, the
- * process was stopped and waits for SIGCONT. */
+/* Asks user space to scan a process: it runs a new program, or its dynamic loader
+ * mapped a possible CUDA library. If held, the process was stopped and waits for
+ * SIGCONT. */
 struct gp_notice {
 	__u16 type;
 	__u16 held;
 	__u32 tgid;
 	__u64 inode; /* of the program, for GP_RECORD_NEW_IMAGE */
 	__u64 device;
-	__u32 uid; /* to whom the process counts */
+	__u32 uid; /* user to whom the process is charged */
 	__u32 reserved;
 };
 
-/* How call stacks are taken. Mirrors probe::StackMode. */
+/* Source of call stacks. Mirrors probe::StackMode. */
 enum gp_stack_mode {
 	GP_STACKS_OFF,
-	GP_STACKS_FRAME_POINTERS, /* as the kernel walks them */
+	GP_STACKS_FRAME_POINTERS, /* the kernel's frame-pointer walk */
 	GP_STACKS_COPY,           /* a copy of every stack */
-	GP_STACKS_AUTO,           /* a copy of every stack that is not known yet */
+	GP_STACKS_AUTO,           /* a copy of every stack without a cached call path */
 	GP_STACKS_COUNT,
 };
 
-/* A return address that a return probe has replaced. */
+/* A return address replaced by a uretprobe. */
 struct gp_replaced {
 	__u64 at;
 	__u64 original;
 };
 
-/* A call stack: what the frame pointers lead to, and what else user space
- * needs. Any copied bytes, from `sp` up, follow. */
+/* A call stack: the frame-pointer walk, and the registers for unwinding. The copied
+ * bytes, from `sp` upwards, follow. */
 struct gp_stack {
 	__u16 type;
-	__u16 count; /* of addresses */
+	__u16 count; /* number of addresses */
 	__u32 tgid;
 	__u64 id;   /* gp_call.stack */
-	__u64 root; /* the state that its path begins with */
+	__u64 root; /* hash state at the start of the path */
 	__u64 return_address;
 	__u64 ip;
 	__u64 sp;
 	__u64 fp;
 	__u32 process; /* as in gp_task */
 	__u16 replaced_count;
-	__u16 is_stale; /* where the process has code is not known any more */
+	__u16 is_stale; /* the map of executable ranges was out of date */
 	__u64 copied;
-	__u64 copy_key; /* the key in sent_copies */
+	__u64 copy_key; /* hash of the stack, the key in sent_copies */
 	struct gp_replaced replaced[GP_MAX_REPLACED];
 	__u64 addresses[GP_MAX_DEPTH]; /* `ip` first */
 };
@@ -557,56 +562,57 @@ struct gp_stack_large {
 	__u8 bytes[GP_MAX_STACK_BYTES];
 };
 
-/* A part of a known call path: where the next return addresses are. The key is
- * the state that was reached by mixing in all those before. */
+/* A part of a cached call path: positions of the next return addresses. The key is the
+ * hash state after all previous ones. */
 struct gp_path {
-	__u64 end;   /* the state after these, if it is the path that ends here */
-	__u64 stack; /* that path's stack */
+	__u64 end;   /* the state after these, if the path ends here */
+	__u64 stack; /* stack id of the path that ends here */
 	__u16 count;
 	__u16 offsets[GP_PATH_STEPS]; /* from the stack pointer, in words */
 };
 
-/* Where a process has code. */
+/* Map of the executable ranges of a process. */
 struct gp_code {
-	__u64 exec_pages; /* the kernel's count of its pages of code at that time */
+	__u64 exec_pages; /* the kernel's count of executable pages at that time */
 	__u64 bits[GP_CODE_WORDS];
 };
 
-/* How a frame says that the interpreter was entered from C to run it. */
+/* How an interpreter frame marks an entry from C. */
 enum gp_python_entry {
-	GP_PYTHON_ENTRY_EACH,  /* each frame was */
-	GP_PYTHON_ENTRY_FLAG,  /* a byte is not 0 */
-	GP_PYTHON_ENTRY_OWNER, /* its caller is a frame of the C stack's */
+	GP_PYTHON_ENTRY_EACH,  /* every frame is an entry */
+	GP_PYTHON_ENTRY_FLAG,  /* a non-zero flag in the frame */
+	GP_PYTHON_ENTRY_OWNER, /* the calling frame is owned by the C stack */
 	GP_PYTHON_ENTRY_COUNT,
 };
 
-/* From this owner on, frames are no Python's but mark where the interpreter was
- * entered: FRAME_OWNED_BY_CSTACK, FRAME_OWNED_BY_INTERPRETER. */
+/* Frames with this owner or a higher one are no Python frames but mark an entry into
+ * the interpreter: FRAME_OWNED_BY_CSTACK, FRAME_OWNED_BY_INTERPRETER. */
 #define GP_PYTHON_OWNER_C 3
 
-/* The interpreter of a process: offsets in bytes. */
+/* The interpreter of a process: addresses, and offsets in bytes. */
 struct gp_python {
 	__u64 runtime;   /* _PyRuntime */
 	__u64 code_type; /* PyCode_Type */
-	/* In _PyRuntime: two ints, whether there is a key for the thread's state in
-	 * thread-specific storage, and the key. */
+	/* In _PyRuntime: two ints, whether the key of the thread-specific storage
+	 * exists, and the key. */
 	__u32 key;
-	/* From the thread pointer. glibc: the first 32 entries, and the array of pointers
-	 * to the others. musl: the pointer to the array of values; `tls_rest` is 0. */
+	/* From the thread pointer. glibc: the first 32 entries, and the array of
+	 * pointers to the others. musl: the pointer to the array of values; `tls_rest`
+	 * is 0. */
 	__u32 tls;
 	__u32 tls_rest;
 	/* In PyThreadState. */
 	__u16 thread_id;
-	__u16 current; /* the innermost frame, or the _PyCFrame that has it */
-	__u16 cframe;  /* in that one, or GP_PYTHON_NONE */
+	__u16 current; /* the innermost frame, or the _PyCFrame that points to it */
+	__u16 cframe;  /* in _PyCFrame, or GP_PYTHON_NONE */
 	/* In a frame. */
 	__u16 frame_bytes;
 	__u16 code;
 	__u16 previous;
 	__u16 instruction;
-	__u16 entry;    /* the flag, or the owner */
-	__u16 together; /* the callers' frames are near, at lower addresses: so many bytes */
-	/* In a code object: its type, and bytes from there on that are read. */
+	__u16 entry;    /* the flag or the owner */
+	__u16 together; /* bytes below a frame in which calling frames are read in one go */
+	/* In a code object: its type, and the number of bytes from there that are read. */
 	__u16 type;
 	__u16 code_bytes;
 	__u16 first_line;
@@ -619,31 +625,33 @@ struct gp_python {
 	/* In str and bytes. */
 	__u16 text_length;
 	__u16 text_state;
-	__u16 text_ascii; /* the characters, if all are ASCII, and if not */
+	__u16 text_ascii; /* the characters of ASCII strings, and of others */
 	__u16 text_wide;
 	__u16 bytes_size;
 	__u16 bytes_data;
-	__u8 text_kind_shift; /* in the state */
-	__u8 tag_mask;        /* bits of pointers in frames that are no part of these */
-	__u8 is_index;        /* instruction: 4 bytes that count from the first one */
+	__u8 text_kind_shift; /* shift in the state */
+	__u8 tag_mask;        /* tag bits of pointers in frames, to be masked off */
+	__u8 is_index;        /* the instruction is a 4-byte index from the first one */
 	__u8 entry_rule;      /* GP_PYTHON_ENTRY_* */
-	__u16 thread_bytes;   /* of a PyThreadState, from the first of its members on */
-	__u16 has_slot;       /* the kernel side's: where the states of threads are */
+	__u16 thread_bytes;   /* of a PyThreadState, from its first member needed */
+	__u16 has_slot;       /* written by the BPF side: location of the threads' states */
 	__u32 slot;
 	__u32 slot_behind;
 	__u32 reserved;
-	__u64 main_state; /* the kernel side's: PyThreadState and thread_id of the main thread */
+	__u64 main_state; /* written by the BPF side: PyThreadState and thread_id of the main thread
+			   */
 	__u64 main_id;
-	/* Counts the code objects that are gone, from a number that nothing else began with;
-	 * 0 if nobody sees them go. */
+	/* Count of freed code objects, from a unique starting number; 0 if frees are
+	 * not traced. */
 	__u64 generation;
 };
 
 struct gp_python_frame {
 	__u64 code;        /* gp_python_code.id */
-	__s32 instruction; /* bytes from the first one, or their index; INT_MIN: far away */
-	__u8 owner;        /* as the interpreter has it, if it does */
-	__u8 is_entry;     /* the interpreter was entered to run it */
+	__s32 instruction; /* bytes from the first instruction, or the index; INT_MIN: out of range
+			    */
+	__u8 owner;        /* the interpreter's `owner` of the frame, if it has one */
+	__u8 is_entry;     /* the interpreter was entered from C to run the frame */
 	__u16 reserved;
 };
 
@@ -653,21 +661,21 @@ struct gp_python_stack {
 	__u16 count;
 	__u32 tgid;
 	__u64 id;     /* gp_call.stack */
-	__u64 native; /* the same of the stack that they are in */
+	__u64 native; /* stack id of the native stack */
 	__u32 process;
 	__u32 flags; /* GP_PYTHON_CUT, GP_PYTHON_UNREADABLE */
 	struct gp_python_frame frames[GP_PYTHON_DEPTH];
 };
 
-/* A str. */
+/* A string that was read. */
 struct gp_python_text {
-	__u32 bytes;  /* that were read */
-	__u32 kind;   /* bytes of a character; 0 if it could not be read */
-	__u32 is_cut; /* there are more */
+	__u32 bytes;  /* number of bytes read */
+	__u32 kind;   /* bytes per character; 0 if it could not be read */
+	__u32 is_cut; /* the string was truncated */
 };
 
-/* A code object, before the first stack that has it. As much of its line table as
- * there is room for follows. */
+/* A code object, sent before the first stack that refers to it. The beginning of its
+ * line table follows. */
 struct gp_python_code {
 	__u16 type;
 	__u16 reserved;
@@ -703,34 +711,36 @@ struct gp_python_code_large {
 /* Events that did not reach user space, by cause. */
 struct gp_losses {
 	__u64 ring_full;    /* memory calls: the ring was full */
-	__u64 threads_full; /* memory calls: no room for the thread's state */
+	__u64 threads_full; /* memory calls: the map of threads was full */
 	__u64 nesting;      /* memory calls: GP_MAX_FRAMES exceeded */
 	__u64 unreadable;   /* memory calls: the result could not be read */
 	__u64 tasks;        /* process and thread records: the ring was full */
 	__u64 notices;      /* discovery notices: the control ring was full */
-	__u64 contexts;     /* context-to-device facts: the map refused */
+	__u64 contexts;     /* context-to-device assignments: the map was full */
 	__u64 targets;      /* children not followed: the map was full */
 	__u64 launches;     /* launches: the map was full */
 	__u64 names;        /* kernel names: the ring was full */
-	__u64 copies;       /* copies: the ring was full, no room, or of unknown size */
-	/* Launches that were counted, but not sent one by one: the ring was full, no
-	 * room, or they never returned. */
+	__u64 copies;       /* copies: the ring or the map of threads was full, or the size was
+			     * unknown */
+	/* Launches that were counted but not sent one by one: the ring or the map of
+	 * threads was full, or they never returned. */
 	__u64 single_launches;
 	__u64 stacks;       /* call stacks: the ring or a map was full */
-	__u64 stack_copies; /* copies of stacks: the ring was full; the walk was kept */
-	__u64 activity;     /* records in batches: the ring was full, or unreadable */
+	__u64 stack_copies; /* copies of stacks: the ring was full; the walk was sent */
+	__u64 activity;     /* activity records in batches: the ring was full, or the batch was
+			     * unreadable */
 	__u64 python;       /* Python frames of a stack: the ring or a map was full */
 	__u64 python_cut;   /* stacks with more Python frames than GP_PYTHON_DEPTH */
 	/* Stacks with a Python frame, and code objects, that could not be read. */
 	__u64 python_unreadable;
-	__u64 tensors; /* tensors: too little room in the ring, or none for the thread's state */
+	__u64 tensors; /* tensors: the ring was nearly full, or the map of threads was full */
 };
 
-/* Losses of one kind: of a process, or of those of a user that are not told apart. */
+/* Losses of one kind, by process or for the other processes of a user. */
 struct gp_loss_key {
 	__u32 uid;
-	__u32 tgid; /* 0: of others */
-	__u32 what; /* place in gp_losses */
+	__u32 tgid; /* 0: other processes of the user */
+	__u32 what; /* index in gp_losses */
 };
 
 struct gp_loss {

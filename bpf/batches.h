@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* What the collector inside a process hands over: some hundred records of what
- * the GPU did at a time, which are passed on as they are. */
+/* Activity batches of the collector inside a process: a few hundred records each,
+ * forwarded unchanged. */
 #ifndef GPUPROBE_BATCHES_H
 #define GPUPROBE_BATCHES_H
 
-/* How many records the batch says to have; the process may say anything. */
+/* Number of records according to the batch header; it is not trustworthy. */
 static __always_inline __u64 gp_batch_records(__u64 batch)
 {
 	__u32 records = 0;
@@ -15,9 +15,9 @@ static __always_inline __u64 gp_batch_records(__u64 batch)
 	return records < GP_MAX_BATCH_RECORDS ? records : GP_MAX_BATCH_RECORDS;
 }
 
-/* Counts a batch that does not get to user space. With its process, too: the
- * next batch of it will show the gap, which is counted already. */
-static __always_inline void gp_lose_batch(struct gp_process *process, __u64 batch)
+/* Counts a lost batch, also in its process: the next batch reveals the gap, which must
+ * not be counted twice. */
+static __always_inline void gp_count_lost_batch(struct gp_process *process, __u64 batch)
 {
 	__u64 records = gp_batch_records(batch);
 
@@ -26,7 +26,7 @@ static __always_inline void gp_lose_batch(struct gp_process *process, __u64 batc
 		__sync_fetch_and_add(&process->activity_lost, records);
 }
 
-/* Reads the batch into `room` bytes of a record, of which the head is `head`. */
+/* Reads the batch into `room` bytes of a record with the header `head`. */
 static __always_inline bool gp_read_batch(struct gp_batch *head, __u8 *to, __u64 room,
 					  struct gp_process *process, __u64 batch, __u64 bytes)
 {
@@ -42,8 +42,8 @@ static __always_inline bool gp_read_batch(struct gp_batch *head, __u8 *to, __u64
 	return true;
 }
 
-/* Sends a batch in a record of that type; false if that failed. Room has to be
- * reserved by the constant. */
+/* Sends a batch in a record of this type; false on failure. ringbuf_reserve requires a
+ * constant size. */
 #define gp_send_batch_of(record_type, of_process, from, length)                                    \
 	({                                                                                         \
 		struct record_type *record = gp_reserve(batch_ring, GP_RING_BATCHES,               \
@@ -74,7 +74,7 @@ static __always_inline bool gp_send_batch(struct gp_process *process, __u64 batc
 	return false;
 }
 
-/* gpuprobe_activity_batch(batch, bytes) is called. */
+/* Probe at gpuprobe_activity_batch(batch, bytes). */
 static __always_inline void gp_on_batch(struct pt_regs *ctx)
 {
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
@@ -87,7 +87,7 @@ static __always_inline void gp_on_batch(struct pt_regs *ctx)
 	if (process)
 		gp_announce_process(process);
 	if (!process || !gp_send_batch(process, batch, bytes))
-		gp_lose_batch(process, batch);
+		gp_count_lost_batch(process, batch);
 }
 
 #endif /* GPUPROBE_BATCHES_H */

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * Entry and return of a traced function. A frame opened at entry is found
- * again at return by the stack pointer, which no two open calls of a thread
- * share. Frames whose return never came (longjmp, an exception) are dropped as
- * soon as the thread is seen with its stack above them.
- */
+/* Entry and return of traced functions. The frame opened at entry is identified at
+ * return by the stack pointer, which is unique among the open calls of a thread. Frames
+ * that never return (longjmp, exceptions) are dropped when the thread is next seen with
+ * its stack above them. */
 #ifndef GPUPROBE_CALLS_H
 #define GPUPROBE_CALLS_H
 
-/* Calls of which the outermost counts. */
+/* Memory calls; the outermost of nested ones is recorded. */
 static __always_inline bool gp_is_memory(__u32 op)
 {
 	return op == GP_OP_ALLOCATE || op == GP_OP_FREE ||
@@ -20,28 +18,28 @@ static __always_inline bool gp_is_copy(__u32 op)
 	return op == GP_OP_COPY || op == GP_OP_COPY_BATCH;
 }
 
-/* What a framework's allocator says of itself. */
-static __always_inline bool gp_is_of_framework(__u32 op)
+/* Hooks of a framework's allocator. */
+static __always_inline bool gp_is_framework(__u32 op)
 {
 	return op == GP_OP_TENSOR || op == GP_OP_OUT_OF_MEMORY;
 }
 
-static __always_inline bool gp_is_about_kernels(__u32 op)
+static __always_inline bool gp_affects_launches(__u32 op)
 {
 	return op == GP_OP_CAPTURE_BEGIN || op == GP_OP_CAPTURE_END || op == GP_OP_KERNEL_NAME ||
 	       op == GP_OP_MODULE_UNLOAD;
 }
 
-/* The compiler knows that the index is in range and would drop the mask; the
- * verifier does not know and needs it. */
+/* The compiler knows that the index is in range and would drop the mask; the verifier
+ * needs it. */
 static __always_inline struct gp_frame *gp_frame_at(struct gp_thread *thread, __u32 index)
 {
 	barrier_var(index);
 	return &thread->frames[index & (GP_MAX_FRAMES - 1)];
 }
 
-/* Drops the frames that the stack pointer `sp` of a new call has left behind.
- * A tail call keeps the stack pointer but not the row: it is inside. */
+/* Drops frames below the stack pointer `sp` of a new call. A tail call keeps the stack
+ * pointer but has another row: it is nested. */
 static __always_inline void gp_drop_stale(struct gp_thread *thread, __u64 sp, __u32 row)
 {
 	for (int i = 0; i < GP_MAX_FRAMES; i++) {
@@ -61,9 +59,9 @@ static __always_inline void gp_drop_stale(struct gp_thread *thread, __u64 sp, __
 	}
 }
 
-/* True when the new memory call is part of the one around it: the driver's
- * inside the runtime's. Neither library calls its own exports, so anything else
- * means that the outer call was left without returning. */
+/* True if the new memory call is nested in the open one: a driver call in a runtime
+ * call. Neither library calls its own exports, so anything else means that the outer
+ * call was left without returning. */
 static __always_inline bool gp_is_nested(struct gp_thread *thread, __u64 sp, __u32 layer)
 {
 	if (!thread->memory_sp || thread->memory_sp < sp ||
@@ -76,14 +74,14 @@ static __always_inline bool gp_is_nested(struct gp_thread *thread, __u64 sp, __u
 	return false;
 }
 
-/* The call could not be followed: what is lost by that. */
-static __always_inline void gp_lose(struct gp_thread *thread, __u32 op, bool no_room)
+/* Counts the loss of a call that could not be followed. */
+static __always_inline void gp_count_lost_call(struct gp_thread *thread, __u32 op, bool no_room)
 {
 	if (gp_is_copy(op)) {
 		gp_count(copies);
 	} else if (gp_is_single(op)) {
 		gp_count(single_launches);
-	} else if (gp_is_of_framework(op)) {
+	} else if (gp_is_framework(op)) {
 		gp_count(tensors);
 	} else if (gp_is_memory(op)) {
 		if (no_room)
@@ -95,8 +93,8 @@ static __always_inline void gp_lose(struct gp_thread *thread, __u32 op, bool no_
 	}
 }
 
-/* Keeps the further values of a memory call until it returns. There is one such
- * call on a thread at a time. */
+/* Stores the extra values of a memory call until its return. A thread has at most one
+ * open memory call. */
 static __always_inline void gp_keep_extra(struct pt_regs *ctx,
 					  const volatile struct gp_recipe *recipe,
 					  struct gp_thread *thread)
@@ -105,7 +103,7 @@ static __always_inline void gp_keep_extra(struct pt_regs *ctx,
 		thread->extra[i] = gp_value_of(ctx, &recipe->extra[i]);
 }
 
-/* Fills in the new frame on top; false if the call cannot be followed. */
+/* Fills in the new top frame; false if the call cannot be followed. */
 static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 					  const volatile struct gp_recipe *recipe,
 					  struct gp_frame *frame, struct gp_thread *thread,
@@ -135,7 +133,7 @@ static __always_inline bool gp_fill_frame(struct pt_regs *ctx,
 	return true;
 }
 
-/* Counts a launch, if that is asked for. False if nobody need know how it went. */
+/* Counts a launch, if launches are counted. False if its return is not needed. */
 static __always_inline bool gp_count_launch(struct pt_regs *ctx, __u64 cookie, __u32 tgid,
 					    struct gp_counted *counted)
 {
@@ -145,12 +143,13 @@ static __always_inline bool gp_count_launch(struct pt_regs *ctx, __u64 cookie, _
 		gp_on_launch(ctx, cookie, counted);
 	if (stream_launches)
 		return true;
-	/* Only graph launches come here then, and the ledger needs some of them. */
-	process = gp_known_process(tgid);
+	/* Without counting, only graph launches are probed, and the ledger needs those
+	 * with memory nodes. */
+	process = gp_find_process(tgid);
 	return process && process->graph_memory;
 }
 
-/* Function entry. Returns 1 when its return need not be seen. */
+/* Function entry. Returns 1 if the return is not needed. */
 static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 {
 	__u32 row = cookie & (GP_MAX_ROWS - 1);
@@ -166,7 +165,7 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 		return 0;
 	}
 	pid_tgid = bpf_get_current_pid_tgid();
-	if (gp_is_of_framework(op) && !gp_is_at_gpu(ctx, recipe))
+	if (gp_is_framework(op) && !gp_is_at_gpu(ctx, recipe))
 		return 1;
 	if ((op == GP_OP_GRAPH_LAUNCH || gp_is_single(op)) &&
 	    !gp_count_launch(ctx, cookie, pid_tgid >> 32, &counted))
@@ -174,17 +173,17 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	thread = gp_thread_of(pid_tgid);
 	if (!thread) {
 		if (gp_is_target(pid_tgid >> 32))
-			gp_lose(NULL, op, true);
+			gp_count_lost_call(NULL, op, true);
 		return 1;
 	}
-	if (gp_is_of_framework(op) &&
+	if (gp_is_framework(op) &&
 	    gp_is_done_with_tensor(ctx, recipe, thread, row, (__u32)pid_tgid))
 		return 1;
 	gp_drop_stale(thread, sp, row);
 	if (gp_is_memory(op) && gp_is_nested(thread, sp, recipe->layer))
 		return 1;
 	if (thread->depth >= GP_MAX_FRAMES) {
-		gp_lose(thread, op, false);
+		gp_count_lost_call(thread, op, false);
 		return 1;
 	}
 	frame = gp_frame_at(thread, thread->depth);
@@ -192,20 +191,20 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	frame->row = row;
 	frame->op = op;
 	if (!gp_fill_frame(ctx, recipe, frame, thread, &counted)) {
-		gp_lose(thread, op, false);
+		gp_count_lost_call(thread, op, false);
 		return 1;
 	}
-	/* Graphs are built of thousands of nodes that are no memory. */
+	/* Graphs are built of thousands of nodes that do not concern memory. */
 	if (op == GP_OP_GRAPH_NODE && (__u32)frame->size != GP_NODE_MEMORY_ALLOCATE &&
 	    (__u32)frame->size != GP_NODE_MEMORY_FREE)
 		return 1;
 	if (gp_wants_stack(recipe, op)) {
 		stack = gp_take_stack(ctx, sp, thread, (__u32)pid_tgid);
-		if (gp_is_of_framework(op)) {
+		if (gp_is_framework(op)) {
 			gp_send_tensor(thread, row, (__u32)pid_tgid, stack);
 			return 1;
 		}
-		/* A launch may be within a memory call, whose stack the thread has. */
+		/* A launch may be nested in a memory call, whose stack the thread has. */
 		if (gp_is_single(op))
 			frame->stack = stack;
 		else
@@ -218,15 +217,15 @@ static __always_inline int gp_enter(struct pt_regs *ctx, __u64 cookie)
 	return 0;
 }
 
-/* What the memory call in `frame` has written, read when it has returned. */
+/* Values written by the memory call in `frame`, read at its return. */
 struct gp_written {
 	__u64 out;
 	__u64 address;
 	__u64 size;
 };
 
-/* Reads what the call wrote; false if an address that was handed out cannot be
- * read. Callers may pass NULL for what they do not want to know. */
+/* Reads the values written by the call; false if a returned address is unreadable.
+ * Callers may pass NULL for optional results. */
 static __always_inline bool gp_read_written(const volatile struct gp_recipe *recipe,
 					    struct gp_frame *frame, struct gp_written *written)
 {
@@ -257,7 +256,7 @@ static __always_inline void gp_fill_call(struct gp_call *call, struct gp_thread 
 					 struct gp_frame *frame, struct gp_written *written,
 					 __s32 result, __u32 tid)
 {
-	struct gp_process *process = gp_known_process(thread->tgid);
+	struct gp_process *process = gp_find_process(thread->tgid);
 	struct gp_capture *capture;
 	struct gp_context *about;
 
@@ -319,7 +318,8 @@ static __always_inline void gp_fill_detail(struct gp_detail *detail, struct gp_t
 		(record);                                                                          \
 	})
 
-/* What the GPU has free when a call fails for want of memory is other by and by. */
+/* After an out-of-memory error the reader is woken at once, because the GPU's free
+ * memory soon changes. */
 static __always_inline __u64 gp_call_flags(__s32 result)
 {
 	if (result == GP_OUT_OF_MEMORY)
@@ -327,7 +327,7 @@ static __always_inline __u64 gp_call_flags(__s32 result)
 	return gp_wake_flags(&memory_ring, GP_RING_MEMORY);
 }
 
-/* Sends the finished call in `frame` to the ledger. */
+/* Sends the returned call in `frame` to the ledger. */
 static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_frame *frame,
 					 __s32 result, __u32 tid)
 {
@@ -352,7 +352,7 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 		length = bpf_probe_read_user_str(named->name, GP_SYMBOL_LEN, (void *)frame->stream);
 		named->name_bytes = length > 0 ? length : 0;
 		named->reserved = 0;
-		/* Its size may have to be looked up while the process lives. */
+		/* Its size may have to be resolved while the process lives. */
 		bpf_ringbuf_submit(named, gp_wake_now(GP_RING_MEMORY));
 	} else if (recipe->flags & GP_DETAILED) {
 		if (!gp_reserve_call(detail, thread->user))
@@ -370,38 +370,38 @@ static __always_inline void gp_send_call(struct gp_thread *thread, struct gp_fra
 	}
 }
 
-/* The graph of a process has memory nodes from now on. */
+/* Notes that a graph of the process has memory nodes. */
 static __always_inline void gp_note_graph_memory(struct gp_thread *thread, __u32 op)
 {
 	struct gp_process *process;
 
 	if (op != GP_OP_GRAPH_ALLOCATE && op != GP_OP_GRAPH_FREE && op != GP_OP_GRAPH_NODE)
 		return;
-	process = gp_known_process(thread->tgid);
+	process = gp_find_process(thread->tgid);
 	if (process)
 		process->graph_memory = 1;
 }
 
-/* Whether the ledger needs to know of the call, which is no memory call. */
-static __always_inline bool gp_is_told(struct gp_thread *thread, __u32 row)
+/* Whether the ledger needs the call although it is not a memory call. */
+static __always_inline bool gp_is_ledger_event(struct gp_thread *thread, __u32 row)
 {
 	const volatile struct gp_recipe *recipe = &recipes[row & (GP_MAX_ROWS - 1)];
 	struct gp_process *process;
 
 	if (!(recipe->flags & GP_LEDGER_EVENT))
 		return false;
-	/* Of most graphs, it need not know. */
+	/* The ledger needs graph launches only if a graph has memory nodes. */
 	if (recipe->op != GP_OP_GRAPH_LAUNCH)
 		return true;
-	process = gp_known_process(thread->tgid);
+	process = gp_find_process(thread->tgid);
 	return process && process->graph_memory;
 }
 
-/* A call that matters for the counting of launches has returned. */
+/* Applies a returned call that affects launch counting. */
 static __always_inline void gp_apply_kernels(struct gp_thread *thread, struct gp_frame *frame,
 					     __u32 op, __s32 result)
 {
-	struct gp_process *process = gp_known_process(thread->tgid);
+	struct gp_process *process = gp_find_process(thread->tgid);
 
 	if (!process)
 		return;
@@ -414,10 +414,10 @@ static __always_inline void gp_apply_kernels(struct gp_thread *thread, struct gp
 	else if (op == GP_OP_MODULE_UNLOAD)
 		process->epoch++;
 	else
-		gp_learn_name(process, frame);
+		gp_send_looked_up_name(process, frame);
 }
 
-/* Function return, for whichever open call it belongs to. */
+/* Function return, for the open call that it belongs to. */
 static __always_inline void gp_return(struct pt_regs *ctx, __u64 cookie)
 {
 	__u32 row = cookie & (GP_MAX_ROWS - 1);
@@ -456,20 +456,21 @@ found:
 		return;
 	}
 	if (gp_is_copy(op)) {
-		gp_send_copy(thread, gp_known_process(thread->tgid), frame, result, tid);
+		gp_send_copy(thread, gp_find_process(thread->tgid), frame, result, tid);
 		return;
 	}
 	if (gp_is_single(op))
 		gp_send_launch(thread, frame, result, tid);
-	/* What is sent of a new context is the number that it gets. */
+	/* Applied first, because the record contains the number of the new context. */
 	if (!result && op == GP_OP_CONTEXT_CREATE)
 		gp_apply_context(thread, frame, op);
-	/* What a failed capture had gathered is to be forgotten. */
-	if ((!result || op == GP_OP_CAPTURE_END) && keep_ledger && gp_is_told(thread, row)) {
+	/* Nodes collected by a failed capture are to be dropped. */
+	if ((!result || op == GP_OP_CAPTURE_END) && keep_ledger &&
+	    gp_is_ledger_event(thread, row)) {
 		gp_note_graph_memory(thread, op);
 		gp_send_call(thread, frame, result, tid);
 	}
-	if (gp_is_about_kernels(op))
+	if (gp_affects_launches(op))
 		gp_apply_kernels(thread, frame, op, result);
 	else if (!result && op != GP_OP_CONTEXT_CREATE)
 		gp_apply_context(thread, frame, op);

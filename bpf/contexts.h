@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * Which device a thread is on, learnt from what it does with CUDA contexts.
- * Everything here runs when the call has returned successfully.
- */
+/* Current device of threads, derived from their CUDA context calls. Everything here
+ * runs after a call has returned successfully. */
 #ifndef GPUPROBE_CONTEXTS_H
 #define GPUPROBE_CONTEXTS_H
 
@@ -21,9 +19,9 @@ static __always_inline struct gp_context *gp_context_of(struct gp_thread *thread
 	return bpf_map_lookup_elem(&contexts, &key);
 }
 
-/* Enters a context. Where its number is not known, it keeps the one it has. */
-static __always_inline void gp_teach(struct gp_thread *thread, __u64 context, __s32 device,
-				     __u32 number)
+/* Stores a context. With an unknown number, it keeps its previous one. */
+static __always_inline void gp_store_context(struct gp_thread *thread, __u64 context, __s32 device,
+					     __u32 number)
 {
 	struct gp_context_key key = {
 		.context = context,
@@ -67,7 +65,7 @@ static __always_inline void gp_pop(struct gp_thread *thread)
 		thread->level--;
 		return;
 	}
-	/* Below is what was current before we looked, or was overwritten. */
+	/* The context below was current before tracing began, or was overwritten. */
 	if (thread->overflow)
 		thread->overflow--;
 	current = gp_current_of(thread);
@@ -76,7 +74,7 @@ static __always_inline void gp_pop(struct gp_thread *thread)
 	current->number = GP_CONTEXT_UNKNOWN;
 }
 
-/* The index of the device that the thread's calls go to, or unknown. */
+/* Device index of the thread's calls, or unknown. */
 static __always_inline __s32 gp_current_device(struct gp_thread *thread)
 {
 	struct gp_current *current = gp_current_of(thread);
@@ -88,26 +86,26 @@ static __always_inline __s32 gp_current_device(struct gp_thread *thread)
 		return 0;
 	if (current->device >= 0)
 		return current->device;
-	process = gp_known_process(thread->tgid);
+	process = gp_find_process(thread->tgid);
 	return process && process->devices == 1 ? 0 : GP_DEVICE_UNKNOWN;
 }
 
-/* A new context; numbered, so that what is allocated in it can be told from
- * the rest when it is destroyed. */
+/* Stores a new context with a number, so that its allocations can be identified when it
+ * is destroyed. */
 static __always_inline void gp_create_context(struct gp_thread *thread, __u64 context, __s32 device)
 {
-	struct gp_process *process = gp_known_process(thread->tgid);
+	struct gp_process *process = gp_find_process(thread->tgid);
 	__u32 number = GP_CONTEXT_UNKNOWN;
 
-	/* 0 and GP_CONTEXT_UNKNOWN mean something else. */
+	/* 0 and GP_CONTEXT_UNKNOWN are reserved. */
 	if (process)
 		number = 1 + process->contexts++ % (GP_CONTEXT_UNKNOWN - 1);
-	gp_teach(thread, context, device, number);
+	gp_store_context(thread, context, device, number);
 	gp_push(thread, context);
 }
 
-/* A destroyed context is popped from the stack of the thread that destroys it,
- * and its address may be used again. */
+/* A destroyed context is popped from the stack of the destroying thread, and its
+ * address may be reused. */
 static __always_inline void gp_destroy_context(struct gp_thread *thread, __u64 context)
 {
 	struct gp_context_key key = {
@@ -120,7 +118,7 @@ static __always_inline void gp_destroy_context(struct gp_thread *thread, __u64 c
 		gp_pop(thread);
 }
 
-/* Applies the context call in `frame`, which has succeeded. */
+/* Applies the successful context call in `frame`. */
 static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp_frame *frame,
 					     __u32 op)
 {
@@ -136,7 +134,7 @@ static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp
 		if (op == GP_OP_CONTEXT_CREATE)
 			gp_create_context(thread, context, frame->device);
 		else
-			gp_teach(thread, context, frame->device, 0);
+			gp_store_context(thread, context, frame->device, 0);
 		return;
 	case GP_OP_CONTEXT_DESTROY:
 		gp_destroy_context(thread, frame->address);
@@ -156,8 +154,8 @@ static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp
 			gp_make_current(thread, context);
 		return;
 	case GP_OP_DEVICE_SET:
-		/* The primary context becomes current; nested in this call, the
-		 * driver's was told which. */
+		/* The primary context becomes current; the nested driver call has set
+		 * which one. */
 		current->device = frame->device;
 		current->number = 0;
 		return;
@@ -172,16 +170,16 @@ static __always_inline void gp_apply_context(struct gp_thread *thread, struct gp
 	if (bpf_probe_read_user(&number, sizeof(number), (void *)frame->out))
 		return;
 	if (op == GP_OP_DEVICE_COUNT) {
-		struct gp_process *process = gp_known_process(thread->tgid);
+		struct gp_process *process = gp_find_process(thread->tgid);
 
 		if (process)
 			process->devices = number;
 		return;
 	}
 	if (op == GP_OP_CONTEXT_DEVICE && frame->address)
-		gp_teach(thread, frame->address, number, GP_CONTEXT_UNKNOWN);
+		gp_store_context(thread, frame->address, number, GP_CONTEXT_UNKNOWN);
 	else
-		gp_teach(thread, current->context, number, GP_CONTEXT_UNKNOWN);
+		gp_store_context(thread, current->context, number, GP_CONTEXT_UNKNOWN);
 	if (op == GP_OP_DEVICE_GET || !frame->address || frame->address == current->context)
 		current->device = number;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* Copies and memory sets. */
+/* Copies and memsets. */
 #ifndef GPUPROBE_COPIES_H
 #define GPUPROBE_COPIES_H
 
-/* cudaMemcpyDefault and CU_MEMORYTYPE_UNIFIED happen to be the same number. */
+/* cudaMemcpyDefault and CU_MEMORYTYPE_UNIFIED have the same number. */
 #define GP_KIND_BY_ADDRESS 4
 
-/* What `size` is multiplied by: a unit, a height and a depth. */
+/* Product of unit, height and depth by which `size` is multiplied. */
 static __always_inline __u64 gp_factor(struct pt_regs *ctx, const volatile struct gp_recipe *recipe)
 {
 	__u64 factor = recipe->scale;
@@ -17,8 +17,8 @@ static __always_inline __u64 gp_factor(struct pt_regs *ctx, const volatile struc
 	return factor;
 }
 
-/* The bytes of a CUDA_MEMCPY3D_BATCH_OP. The extent of what goes from or to an
- * array is in elements, of a size that only the array knows: false. */
+/* Size of a CUDA_MEMCPY3D_BATCH_OP in bytes. False for arrays, whose extent is in
+ * elements of a size that only the array knows. */
 static __always_inline bool gp_cuboid_bytes(__u64 cuboid, __u64 *bytes)
 {
 	__u32 source = 0, destination = 0;
@@ -34,26 +34,26 @@ static __always_inline bool gp_cuboid_bytes(__u64 cuboid, __u64 *bytes)
 	return source == GP_OPERAND_POINTER && destination == GP_OPERAND_POINTER;
 }
 
-#define GP_UNTOLD (~0ULL)
+#define GP_SIZE_UNKNOWN (~0ULL)
 
-/* The bytes of so many of them, or GP_UNTOLD. Global, so that the verifier looks
- * at it once, and not for every path to it. */
+/* Total size of `count` of them, or GP_SIZE_UNKNOWN. A global function, so that the verifier
+ * checks it once and not for every path to it. */
 __noinline __u64 gp_cuboids_bytes(__u64 cuboids, __u64 count)
 {
 	__u64 sum = 0, bytes;
 
 	if (count > GP_MAX_BATCH)
-		return GP_UNTOLD;
+		return GP_SIZE_UNKNOWN;
 	for (__u32 i = 0; i < GP_MAX_BATCH && i < count; i++) {
 		if (!gp_cuboid_bytes(cuboids + GP_CUBOID_BYTES * i, &bytes))
-			return GP_UNTOLD;
+			return GP_SIZE_UNKNOWN;
 		sum += bytes;
 	}
 	return sum;
 }
 
-/* The sum of the sizes of a batched call in `bytes`; false if there are too
- * many of them or they cannot be read. */
+/* Sum of the sizes of a batched call in `bytes`; false if there are too many or they
+ * are unreadable. */
 static __always_inline bool gp_batch_bytes(struct pt_regs *ctx,
 					   const volatile struct gp_recipe *recipe, __u64 *bytes)
 {
@@ -63,7 +63,7 @@ static __always_inline bool gp_batch_bytes(struct pt_regs *ctx,
 
 	if (recipe->shape == GP_SHAPE_CUBOIDS) {
 		*bytes = gp_cuboids_bytes(sizes, count);
-		return *bytes != GP_UNTOLD;
+		return *bytes != GP_SIZE_UNKNOWN;
 	}
 	if (count > GP_MAX_BATCH)
 		return false;
@@ -76,7 +76,7 @@ static __always_inline bool gp_batch_bytes(struct pt_regs *ctx,
 	return true;
 }
 
-/* Fills in what a copy's frame holds beyond the addresses. */
+/* Fills in the fields of a copy's frame other than the addresses. */
 static __always_inline bool
 gp_enter_copy(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, struct gp_frame *frame)
 {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
-/* Programs that do nothing: what any tracer pays for being called at all. The
- * benchmarks compare against them. */
+/* Empty programs: the minimum cost of any tracer. The benchmarks compare against them. */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
 

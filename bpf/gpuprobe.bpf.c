@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause
-/*
- * The programs. Each is a thin wrapper; user space loads one family of the
- * four that can attach to functions, whichever works here (src/probe/kind.rs).
- */
+/* The BPF programs. Each is a thin wrapper; user space loads one of the four families
+ * that can attach to functions, depending on the kernel (src/probe/kind.rs). */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -24,7 +22,7 @@
 #include "launches.h"
 #include "copies.h"
 #include "paths.h"
-#include "looks.h"
+#include "stack_hash.h"
 #include "python.h"
 #include "python_code.h"
 #include "stacks.h"
@@ -36,9 +34,9 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Linux 7.0 gave the kfunc an argument. A declaration of the wrong form
- * resolves to nothing, silently, so both are declared and the one that exists
- * is called; libbpf drops what follows the triple underscore. */
+/* Linux 7.0 added an argument to the kfunc. A declaration of the wrong prototype
+ * silently resolves to nothing, so both are declared and the one that exists is called;
+ * libbpf drops the suffix after the triple underscore. */
 #ifndef GP_WITHOUT_TYPES
 extern bool bpf_session_is_return___old(void) __ksym __weak;
 extern bool bpf_session_is_return___new(void *ctx) __ksym __weak;
@@ -52,8 +50,8 @@ static __always_inline bool gp_is_return(struct pt_regs *ctx)
 	return false;
 }
 #else
-/* A reference to a kfunc, even from what is not loaded, needs type information.
- * The object for kernels that have none has no sessions. */
+/* A reference to a kfunc requires BTF, even from programs that are not loaded. The
+ * object for kernels without BTF has no session programs. */
 static __always_inline bool gp_is_return(struct pt_regs *ctx __attribute__((unused)))
 {
 	return false;
@@ -142,14 +140,14 @@ int batch_perf(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int code_gone_multi(struct pt_regs *ctx __attribute__((unused)))
 {
-	gp_on_code_gone();
+	gp_on_code_freed();
 	return 0;
 }
 
 SEC("uprobe")
 int code_gone_perf(struct pt_regs *ctx __attribute__((unused)))
 {
-	gp_on_code_gone();
+	gp_on_code_freed();
 	return 0;
 }
 

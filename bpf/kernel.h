@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * What is read of the kernel's own structures. On a kernel that has no type
- * information nobody knows where their members are; libbpf then finds no type at
- * all, and the verifier removes what depends on them. What is said of a task
- * without is what helpers say of the current one.
- */
+/* Access to kernel structures. Without BTF, member offsets are unknown: libbpf then
+ * resolves no type, and the verifier removes dependent code. Values of a task are then
+ * those that helpers return for the current task. */
 #ifndef GPUPROBE_KERNEL_H
 #define GPUPROBE_KERNEL_H
 
@@ -29,8 +26,7 @@ static __always_inline __u32 gp_tid_of(struct task_struct *task)
 	return BPF_CORE_READ(task, pid);
 }
 
-/* CLOCK_BOOTTIME at which the task, or the leader of its process, began; 0 if
- * that is not known. */
+/* CLOCK_BOOTTIME at which the task, or its group leader, started; 0 if unknown. */
 static __always_inline __u64 gp_start_of(struct task_struct *task, bool of_leader)
 {
 	if (!gp_has_types())
@@ -39,7 +35,7 @@ static __always_inline __u64 gp_start_of(struct task_struct *task, bool of_leade
 			 : BPF_CORE_READ(task, start_boottime);
 }
 
-/* The process id that the process itself knows; 0 if that is not known. */
+/* Process id in the innermost PID namespace; 0 if unknown. */
 static __always_inline __u32 gp_inner_pid(struct task_struct *task)
 {
 	struct upid *number;
@@ -54,7 +50,7 @@ static __always_inline __u32 gp_inner_pid(struct task_struct *task)
 	return BPF_CORE_READ(number, nr);
 }
 
-/* Names the task, or the leader of its process. */
+/* Reads the comm of the task or of its group leader. */
 static __always_inline void gp_read_comm(char *comm, struct task_struct *task, bool of_leader)
 {
 	if (!gp_has_types()) {
@@ -66,8 +62,8 @@ static __always_inline void gp_read_comm(char *comm, struct task_struct *task, b
 	bpf_probe_read_kernel_str(comm, GP_COMM_LEN, &task->comm);
 }
 
-/* Whether the process goes on without the ending `task`. Without types, the end
- * of its first thread is taken for its own. */
+/* Whether the process continues without the exiting `task`. Without BTF, the exit of
+ * the main thread counts as that of the process. */
 static __always_inline bool gp_outlives(struct task_struct *task)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -78,7 +74,7 @@ static __always_inline bool gp_outlives(struct task_struct *task)
 	return BPF_CORE_READ(task, signal, live.counter) > 0;
 }
 
-/* The program that is about to run; false if that is not known. */
+/* The program that is about to run; false if unknown. */
 static __always_inline bool gp_image_of(struct linux_binprm *binprm, struct gp_image_key *image)
 {
 	if (!gp_has_types())

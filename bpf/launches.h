@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * Launches are counted here, at entry, and cross to user space one by one only
- * when a recording asks for that: a busy program makes a hundred thousand a
- * second. What a kernel is called is found out when it is first seen.
- */
+/* Launch counters, updated at entry. Launches are sent to user space one by one only
+ * for a recording: a busy program makes a hundred thousand per second. The name of a
+ * kernel is determined at its first launch. */
 #ifndef GPUPROBE_LAUNCHES_H
 #define GPUPROBE_LAUNCHES_H
 
-/* Offset of the pointer to the mangled name in what a CUfunction or CUkernel
- * points to: undocumented, seen with driver 580. User space checks it against
- * the names that programs ask for, and drops it when they differ. */
+/* Offset of the pointer to the mangled name in the object of a CUfunction or CUkernel:
+ * undocumented, observed with driver 580. User space checks it against names that
+ * programs look up, and ignores it if they differ. */
 #define GP_HANDLE_NAME 8
 
 /* ---- capture ------------------------------------------------------------ */
 
-/* The default streams of threads, whose handles are the same for all. The one
- * of old (0, where a program is not built for those of threads) is never
- * captured. */
+/* Handles of the default streams, which are equal in all threads. The legacy default
+ * stream (0, unless the program is built for per-thread ones) is never captured. */
 #define GP_STREAM_DEFAULT 0
 #define GP_STREAM_PER_THREAD 2
 
@@ -38,8 +35,8 @@ static __always_inline bool gp_is_open(struct gp_process *process, __u32 number)
 	return bpf_map_lookup_elem(&captures, &key);
 }
 
-/* The capture that a call on `stream` by the current thread goes into, instead
- * of to the GPU; NULL if it goes into none. */
+/* The capture that a call on `stream` by the current thread goes into; NULL if it is
+ * executed. */
 static __always_inline struct gp_capture *gp_capture_of(struct gp_process *process, __u64 stream)
 {
 	struct gp_capture_key key;
@@ -57,8 +54,8 @@ static __always_inline bool gp_is_captured(struct gp_process *process, __u64 str
 	return gp_capture_of(process, stream);
 }
 
-/* Also after an error: a capture that was invalidated is over too. A stream
- * that only joined ends nothing. */
+/* Also after an error, since an invalidated capture has ended, too. A stream that has
+ * only joined the capture does not end it. */
 static __always_inline void gp_end_capture(struct gp_process *process, __u64 stream)
 {
 	struct gp_capture *capture = gp_capture_of(process, stream);
@@ -77,9 +74,9 @@ static __always_inline void gp_begin_capture(struct gp_process *process, __u64 s
 	struct gp_capture_key open = {.process = process->id, .what = GP_CAPTURE_OPEN};
 	struct gp_capture capture = {.began = 1};
 
-	/* One whose end was not seen. */
+	/* A capture whose end was not seen. */
 	gp_end_capture(process, stream);
-	/* 0 and GP_CONTEXT_UNKNOWN mean something else. */
+	/* 0 and GP_CONTEXT_UNKNOWN are reserved. */
 	capture.number = 1 + process->captured++ % (GP_CONTEXT_UNKNOWN - 1);
 	open.id = capture.number;
 	bpf_map_update_elem(&captures, &by_stream, &capture, BPF_ANY);
@@ -87,13 +84,12 @@ static __always_inline void gp_begin_capture(struct gp_process *process, __u64 s
 	__sync_fetch_and_add(&process->captures, 1);
 }
 
-/* A stream that waits for an event of a captured stream joins its capture. One
- * that is destroyed may come back as another. Events are frequent, captures are
- * rare. */
+/* A stream that waits for an event of a captured stream joins its capture. The handle
+ * of a destroyed stream may be reused. Events are frequent, captures are rare. */
 static __always_inline void gp_on_stream(struct pt_regs *ctx,
 					 const volatile struct gp_recipe *recipe)
 {
-	struct gp_process *process = gp_known_process(bpf_get_current_pid_tgid() >> 32);
+	struct gp_process *process = gp_find_process(bpf_get_current_pid_tgid() >> 32);
 	struct gp_capture_key event = {.what = GP_CAPTURE_EVENT}, key;
 	struct gp_capture joined = {}, *capture;
 	__u64 stream;
@@ -131,8 +127,8 @@ static __always_inline void gp_on_stream(struct pt_regs *ctx,
 
 /* ---- names -------------------------------------------------------------- */
 
-/* Sends the name at user address `name` (0: none) for the kernel `key`. The
- * grid and block are those of the launch in `ctx`, if there is one. */
+/* Sends the name at user address `name` (0: none) for the kernel `key`, with the grid
+ * and block of the launch in `ctx`, if there is one. */
 static __always_inline void gp_send_kernel(struct gp_process *process, struct gp_launch_key *key,
 					   __u64 name, bool given, const __u32 *shape)
 {
@@ -158,7 +154,7 @@ static __always_inline void gp_send_kernel(struct gp_process *process, struct gp
 	bpf_ringbuf_submit(kernel, gp_wake_now(GP_RING_ACTIVITY));
 }
 
-/* The name that the handle itself points to; 0 if it cannot be read. */
+/* Address of the name in the handle's object; 0 if unreadable. */
 static __always_inline __u64 gp_name_in_handle(__u64 handle)
 {
 	__u64 name = 0;
@@ -167,9 +163,10 @@ static __always_inline __u64 gp_name_in_handle(__u64 handle)
 	return name;
 }
 
-/* A program has asked for a kernel by name: what it was called, and what the
- * handle says, for comparison. */
-static __always_inline void gp_learn_name(struct gp_process *process, struct gp_frame *frame)
+/* Sends the name by which a program looked up a kernel, and the one in the handle for
+ * comparison. */
+static __always_inline void gp_send_looked_up_name(struct gp_process *process,
+						   struct gp_frame *frame)
 {
 	struct gp_launch_key key = {
 		.process = process->id, .row = frame->row, .epoch = process->epoch};
@@ -182,7 +179,7 @@ static __always_inline void gp_learn_name(struct gp_process *process, struct gp_
 
 /* ---- launches ----------------------------------------------------------- */
 
-/* The grid and block of the launch in `ctx`: six numbers. */
+/* Reads grid and block of the launch in `ctx`: six numbers. */
 static __always_inline void gp_read_shape(struct pt_regs *ctx, __u8 shape, __u32 *numbers)
 {
 	__u64 slot = 0;
@@ -209,7 +206,7 @@ static __always_inline void gp_read_shape(struct pt_regs *ctx, __u8 shape, __u32
 	}
 }
 
-/* Makes the entry for `key` and tells user space what it stands for. */
+/* Creates the entry for `key` and sends its name to user space. */
 static __always_inline struct gp_launch_count *
 gp_first_launch(struct pt_regs *ctx, const volatile struct gp_recipe *recipe,
 		struct gp_process *process, struct gp_launch_key *key)
@@ -220,7 +217,7 @@ gp_first_launch(struct pt_regs *ctx, const volatile struct gp_recipe *recipe,
 	__u32 shape[6] = {};
 	__u64 name = 0;
 
-	/* Two threads may be here at once: only one of them makes the entry. */
+	/* Of two threads that get here at once, only one creates the entry. */
 	if (!gp_take_entry(&user->launches, user->launches_removed, most.launches)) {
 		gp_count(launches);
 		return NULL;
@@ -240,7 +237,7 @@ gp_first_launch(struct pt_regs *ctx, const volatile struct gp_recipe *recipe,
 	return count;
 }
 
-/* What is known of a launch once it was counted. */
+/* Result of counting a launch. */
 struct gp_counted {
 	__u16 epoch;
 	__u16 captured;
@@ -251,7 +248,7 @@ static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie,
 {
 	__u32 row = cookie & (GP_MAX_ROWS - 1), tgid = bpf_get_current_pid_tgid() >> 32;
 	const volatile struct gp_recipe *recipe = &recipes[row];
-	struct gp_process *process = gp_known_process(tgid);
+	struct gp_process *process = gp_find_process(tgid);
 	struct gp_launch_count *count;
 	struct gp_launch_key key;
 
@@ -284,7 +281,7 @@ static __always_inline void gp_on_launch(struct pt_regs *ctx, __u64 cookie,
 		__sync_fetch_and_add(&count->runs, 1);
 }
 
-/* The entry of a function of which only that matters. */
+/* Entry of a function whose return is not needed. */
 static __always_inline void gp_on_entry(struct pt_regs *ctx, __u64 cookie)
 {
 	const volatile struct gp_recipe *recipe = &recipes[cookie & (GP_MAX_ROWS - 1)];
@@ -300,14 +297,14 @@ static __always_inline void gp_on_entry(struct pt_regs *ctx, __u64 cookie)
 
 /* ---- single launches ---------------------------------------------------- */
 
-/* Whether the call is to be sent when it has returned, as a launch. */
+/* Whether the call is sent as a single launch at its return. */
 static __always_inline bool gp_is_single(__u32 op)
 {
 	return stream_launches && (op == GP_OP_LAUNCH || op == GP_OP_GRAPH_LAUNCH);
 }
 
-/* Whether the call stack is taken of a call: of launches, only if it is asked
- * for, since they are many. */
+/* Whether the call stack of a call is taken; for launches, which are frequent, only on
+ * request. */
 static __always_inline bool gp_wants_stack(const volatile struct gp_recipe *recipe, __u32 op)
 {
 	if (stack_mode == GP_STACKS_OFF)
@@ -315,7 +312,7 @@ static __always_inline bool gp_wants_stack(const volatile struct gp_recipe *reci
 	return gp_is_single(op) ? launch_stacks : recipe->flags & GP_WITH_STACK;
 }
 
-/* Fills in what a launch's frame holds beyond the handle. */
+/* Fills in the fields of a launch's frame other than the handle. */
 static __always_inline void gp_enter_launch(struct pt_regs *ctx,
 					    const volatile struct gp_recipe *recipe,
 					    struct gp_frame *frame, struct gp_counted *counted)
@@ -331,7 +328,7 @@ static __always_inline void gp_enter_launch(struct pt_regs *ctx,
 	frame->start_ns = bpf_ktime_get_ns();
 }
 
-/* Sends the launch in `frame`, which has returned. */
+/* Sends the returned launch in `frame`. */
 static __always_inline void gp_send_launch(struct gp_thread *thread, struct gp_frame *frame,
 					   __s32 result, __u32 tid)
 {

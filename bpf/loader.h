@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * The dynamic loader's rendezvous. ld.so and musl call _dl_debug_state, an
- * empty function meant for debuggers, whenever the list of loaded libraries
- * has changed, before the new ones run any code of theirs; its head is in
- * _r_debug, laid out as in <link.h>. A probe there sees each new library of
- * every process at no cost while nothing is loaded.
- */
+/* The dynamic loader's debugger interface. ld.so and musl call _dl_debug_state, an
+ * empty function, whenever the list of loaded libraries has changed, before the new
+ * ones run any code; the head of the list is in _r_debug, with the layout of <link.h>.
+ * A probe there sees each new library of every process, and costs nothing while no
+ * library is loaded. */
 #ifndef GPUPROBE_LOADER_H
 #define GPUPROBE_LOADER_H
 
@@ -29,8 +27,8 @@ struct gp_link_map {
 struct gp_loader no_loader;
 const struct gp_image_key no_image;
 
-/* Whether the base name that begins at `start` of the path begins with `wanted`. Without a
- * branch for each letter, of which the verifier would follow all ways through. */
+/* Whether the base name at `start` of the path begins with `wanted`. Without a branch
+ * per character, of which the verifier would follow every combination. */
 #define gp_begins_with(path, start, wanted)                                                        \
 	({                                                                                         \
 		const char name[] = wanted;                                                        \
@@ -40,12 +38,12 @@ const struct gp_image_key no_image;
 		differs == 0;                                                                      \
 	})
 
-/* Whether the path at user address `name` ends, or may end, in a base name that starts with
- * "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0), where tensors
- * are looked at "libc10" and "libtensorflow_f", or, where Python frames are taken, "libpython".
- * Global and taking numbers only, so that the verifier looks at it once and not once for each turn
- * of the caller's loop. */
-__noinline int gp_is_wanted_library(__u32 tgid, __u64 name)
+/* Whether the path at user address `name` ends, or may end, in a base name that starts
+ * with "libcuda" (libcuda.so.1, libcudart.so.12, libcudart-d0da41ae.so.11.0), with
+ * tensors "libc10" and "libtensorflow_f", or, with Python frames, "libpython". A global
+ * function with scalar arguments, so that the verifier checks it once and not per
+ * iteration of the caller's loop. */
+__noinline int gp_is_probed_library(__u32 tgid, __u64 name)
 {
 	struct gp_loader *loader = bpf_map_lookup_elem(&loaders, &tgid);
 	__u32 start;
@@ -56,7 +54,7 @@ __noinline int gp_is_wanted_library(__u32 tgid, __u64 name)
 	length = bpf_probe_read_user_str(loader->path, GP_PATH_LEN, (void *)name);
 	if (length <= 1)
 		return 0;
-	/* It was cut, and its base name with it: user space has to look. */
+	/* The path was truncated with its base name: user space has to check it. */
 	if (length == GP_PATH_LEN)
 		return 1;
 	start = length - 1;
@@ -71,30 +69,30 @@ __noinline int gp_is_wanted_library(__u32 tgid, __u64 name)
 	       (take_python && gp_begins_with(loader->path, start, "libpython"));
 }
 
-/* A notice that was not looked at for so long may have gone astray. */
-#define GP_ASTRAY_NS (3ull * 1000 * 1000 * 1000)
+/* A notice that was not processed after this time may have been lost. */
+#define GP_NOTICE_TIMEOUT_NS (3ull * 1000 * 1000 * 1000)
 
-/* Whether discovery has still to look at this process, and will then see what
- * is mapped now: a program that does nothing but call _dl_debug_state would
- * leave no room for the notices of others. What is stopped is told each time. */
-static __always_inline bool gp_is_noticed(__u32 tgid, __u64 now)
+/* Whether a notice of this process is pending, so that user space will see all current
+ * mappings: a program that calls _dl_debug_state in a loop would leave no room for
+ * other notices. A notice about a stopped process is always sent. */
+static __always_inline bool gp_notice_is_pending(__u32 tgid, __u64 now)
 {
 	__u64 *since;
 
 	if (hold_targets)
 		return false;
 	since = bpf_map_lookup_elem(&noticed, &tgid);
-	return since && now - *since < GP_ASTRAY_NS;
+	return since && now - *since < GP_NOTICE_TIMEOUT_NS;
 }
 
-/* Tells discovery that this process has mapped something. */
+/* Sends a notice that this process has mapped a library. */
 static __always_inline void gp_notice_library(__u32 tgid)
 {
 	__u64 now = bpf_ktime_get_ns();
 
-	if (gp_is_noticed(tgid, now))
+	if (gp_notice_is_pending(tgid, now))
 		return;
-	/* Before the notice: user space may be there at once to remove it. */
+	/* Before the notice, because user space may remove it at once. */
 	bpf_map_update_elem(&noticed, &tgid, &now, BPF_ANY);
 	if (!gp_send_notice(GP_RECORD_NEW_LIBRARY, tgid, &no_image))
 		bpf_map_delete_elem(&noticed, &tgid);
@@ -130,7 +128,7 @@ static __always_inline void gp_on_rendezvous(struct pt_regs *ctx, __s64 delta)
 			break;
 		loader->tail = next;
 		next = link.next;
-		if (gp_is_wanted_library(tgid, link.name))
+		if (gp_is_probed_library(tgid, link.name))
 			interesting = true;
 	}
 	/* Nothing new in this list: another namespace (dlmopen) has changed. */

@@ -1,36 +1,35 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* Every map, global and setting of the kernel side. */
+/* Maps, globals and settings of the BPF programs. */
 #ifndef GPUPROBE_MAPS_H
 #define GPUPROBE_MAPS_H
 
-/* Set before loading and frozen: the verifier removes what is off. */
+/* Settings, written before loading and frozen: the verifier removes disabled code. */
 
 /* The function table; the attach cookie is the index. */
 const volatile struct gp_recipe recipes[GP_MAX_ROWS];
 /* Trace only the processes in `targets`. */
 const volatile bool only_targets;
-/* Children of targets become targets. */
+/* Follow the children of targets. */
 const volatile bool follow_children;
-/* Stop targets at exec and when they map a CUDA library, so that user space
- * can attach before the first call. */
+/* Stop targets at exec and when they map a CUDA library, so that user space can attach
+ * before the first call. */
 const volatile bool hold_targets;
-/* Graph launches are counted, wherever they are probed. */
+/* Count graph launches, whether or not they are probed for other reasons. */
 const volatile bool count_launches;
-/* Launches are sent one by one, too, when they have returned. */
+/* Send single launches at their return. */
 const volatile bool stream_launches;
-/* Call stacks of launches are taken, too. */
+/* Take call stacks of launches. */
 const volatile bool launch_stacks;
-/* The ledger is kept: send what it needs to know besides memory calls. */
+/* Send the calls other than memory calls that the ledger needs. */
 const volatile bool keep_ledger;
 /* GP_STACKS_* */
 const volatile __u32 stack_mode;
-/* What frameworks' allocators hand out is sent. */
+/* Send allocations and frees of frameworks' allocators. */
 const volatile bool take_tensors;
-/* Stacks have Python frames, too. */
+/* Add Python frames to call stacks. */
 const volatile bool take_python;
-/* Bytes waiting in the memory ring at which the reader is woken; below, it
- * looks by itself several times a second. One wake-up per event would cost
- * more than the event. */
+/* Unread bytes in the memory ring at which the reader is woken; below, it polls several
+ * times per second. A wake-up per event would cost more than the event. */
 const volatile __u64 wake_bytes = 1024 * 1024;
 
 enum gp_ring {
@@ -39,14 +38,14 @@ enum gp_ring {
 	GP_RING_STACKS,
 	GP_RING_BATCHES,
 	GP_RING_CONTROL,
-	/* Not a ring: what tensors have of that of memory calls, for a user and for all. */
+	/* Not a ring: share of tensors in the memory ring, per user and in total. */
 	GP_RING_TENSORS,
 	GP_MAX_RINGS = 8, /* a power of two */
 };
 
-/* Half of the bytes of each ring. */
+/* Half of the size of each ring, bytes. */
 const volatile __u64 half_of_ring[GP_MAX_RINGS];
-/* Entries that one user may hold of each map: half of them. */
+/* Maximum number of entries per user in each map: half of them. */
 const volatile struct gp_most {
 	__u32 threads;
 	__u32 processes;
@@ -55,53 +54,55 @@ const volatile struct gp_most {
 	__u32 python_walks;
 } most;
 
-/* Shared with user space while running. */
+/* Shared with user space at run time. */
 
 struct gp_losses losses;
 /* Set when the reader has been woken, cleared by the reader. */
 __u32 wake_pending[GP_RING_CONTROL]; /* by enum gp_ring */
-/* User space is about to end: stop nothing that nobody would let go on. */
+/* User space is shutting down: stop no process, since nothing would resume it. */
 __u32 ending;
-/* Copies of stacks that were sent since then. */
+/* Number of stack copies sent since copies_since_ns. */
 __u64 copies_since_ns;
 __u64 copies_sent;
-/* The slot of the user who wanted one last, and when that was last another than before. */
+/* Slot of the user who last wanted a copy, and the last time that this was another user
+ * than before. */
 __u32 copies_user;
 __u64 copies_shared_ns;
-/* Bit 0: the self-test's entry was seen; bit 1: its return was. */
+/* Bit 0: the self-test's entry was seen; bit 1: its return. */
 __u32 selftest_seen;
-/* CLOCK_BOOTTIME at which every library known at the start was probed: a
- * thread that started later has been seen from its first call. */
+/* CLOCK_BOOTTIME at which all libraries found at startup were probed: a thread that
+ * started later is traced from its first call. */
 __u64 attached_boot_ns;
 
-/* What a user has sent to a ring since it was more than half full. */
+/* Use of a ring by a user since it was more than half full. */
 struct gp_flow {
-	__u64 until;  /* what had been written when counting began */
-	__u64 last;   /* and when it was sent last */
+	__u64 until;  /* write position of the ring when counting began */
+	__u64 last;   /* write position at the user's last record */
 	__u64 spent;  /* bytes since counting began */
-	__u64 before; /* the same of the time before, of which some may wait to be read */
+	__u64 before; /* bytes of the previous period, part of which may be unread */
 };
 
-/* What a user holds, in entries of maps. */
+/* Map entries held by a user. */
 struct gp_user {
 	__u32 threads;
 	__u32 processes;
 	__u32 launches;
-	__u32 launches_removed; /* by user space, which alone writes it */
+	__u32 launches_removed; /* written by user space only */
 	__u32 walks;
 	__u32 python_walks;
-	__u32 losses; /* in `user_losses` */
+	__u32 losses; /* entries in `user_losses` */
 	__u32 reserved;
-	__u64 copies_since_ns; /* as the globals of that name */
+	__u64 copies_since_ns; /* as the globals of the same name */
 	__u64 copies_sent;
 	struct gp_flow flows[GP_MAX_RINGS];
 };
 
-/* By the slots in `user_slots`; the first is of those who have no other. */
+/* Users by slot, see `user_slots`; the first slot is for users without one of their
+ * own. */
 struct gp_user users[GP_MAX_USERS];
 
-/* Never used: names the record types and the enums in BTF, so that the generated
- * skeleton has them and Rust can compare its layouts and numbers. */
+/* Unused at run time: puts record types and enums into BTF, so that the generated
+ * skeleton contains them and Rust can compare layouts and constants. */
 struct gp_records {
 	enum gp_number number;
 	enum gp_mix_factor mix_factor;
@@ -139,13 +140,13 @@ struct gp_records {
 };
 const volatile struct gp_records record_layouts;
 
-/* One function call that is open on a thread. */
+/* An open call of a thread. */
 struct gp_frame {
 	__u64 sp; /* user stack pointer at entry: identifies the call */
 	__u64 start_ns;
 	__u64 address;
 	__u64 stream;
-	__u64 stack; /* of a launch: where it was made, or 0 */
+	__u64 stack; /* of a launch: stack id, or 0 */
 	union {
 		struct {
 			__u64 size;
@@ -163,10 +164,10 @@ struct gp_frame {
 	__u16 reserved;
 };
 
-/* What a framework's allocator says of a block. */
+/* A block of a framework's allocator. */
 struct gp_block {
 	__u64 address;
-	__s64 bytes; /* negative: taken back */
+	__s64 bytes; /* negative for a free */
 	__u64 allocated;
 	__u64 held;
 	__u32 device;
@@ -182,45 +183,46 @@ struct gp_thread {
 	__u32 tgid;
 	__u32 process;   /* gp_process.id */
 	__u32 announced; /* the thread's record has been sent */
-	__u32 depth;     /* open frames */
+	__u32 depth;     /* number of open frames */
 	__u64 memory_sp; /* sp of the open outermost memory call, or 0 */
 	__u32 memory_layer;
-	__u32 nested;              /* calls inside it so far */
+	__u32 nested;              /* number of calls inside it so far */
 	__u32 level;               /* index of the current context in `current` */
 	__u32 overflow;            /* pushes beyond GP_MAX_CONTEXTS */
 	__u64 extra[GP_MAX_EXTRA]; /* of the open outermost memory call */
-	__u64 stack;               /* likewise */
+	__u64 stack;               /* its stack id */
 	__u32 user;                /* slot in `users` */
 	__u32 reserved;
-	struct gp_block block; /* that was handed out or taken back last */
+	struct gp_block block; /* the last allocation or free */
 	struct gp_current current[GP_MAX_CONTEXTS];
 	struct gp_frame frames[GP_MAX_FRAMES];
 };
 
-/* What an untouched thread looks like; also the source of zeroes. */
+/* Initial value of a thread; also a source of zeroes. */
 struct gp_thread no_threads;
 
 #define GP_MEMORY_RING_BYTES (32 * 1024 * 1024)
-/* Tensors are sent while no more than this waits: the rest is for memory calls. */
+/* Tensors are sent while no more than this is unread: the rest is reserved for memory
+ * calls. */
 #define GP_TENSOR_BYTES (GP_MEMORY_RING_BYTES / 4 * 3)
 
-/* Memory calls and the processes and threads that made them, in the order in
- * which they happened. Full: the call is counted in losses.ring_full. */
+/* Memory calls with their processes and threads, in the order in which they happened.
+ * Full: the call is counted in losses.ring_full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, GP_MEMORY_RING_BYTES);
 } memory_ring SEC(".maps");
 
-/* Names of kernels, copies, and single launches. Full: losses.names,
- * losses.copies, losses.single_launches. */
+/* Kernel names, copies and single launches. Full: losses.names, losses.copies,
+ * losses.single_launches. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 8 * 1024 * 1024);
 } activity_ring SEC(".maps");
 
-/* What was launched how often; read at each report, emptied of ended
- * processes. Preallocated: a map that allocates as it goes refuses bursts of
- * new kernels. Full: losses.launches. */
+/* Launch counters; read at each report, which removes those of exited processes.
+ * Preallocated: a map that allocates on demand fails on bursts of new kernels. Full:
+ * losses.launches. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(max_entries, 32768);
@@ -230,9 +232,9 @@ struct {
 
 enum gp_capture_what {
 	GP_CAPTURE_STREAM, /* a stream that is captured */
-	GP_CAPTURE_OWN,    /* likewise, the thread's own default stream, by its tid */
+	GP_CAPTURE_OWN,    /* the thread's own default stream, by its tid */
 	GP_CAPTURE_EVENT,  /* an event that was recorded on a captured stream */
-	GP_CAPTURE_OPEN,   /* the number of a capture that has not ended */
+	GP_CAPTURE_OPEN,   /* an open capture, by its number */
 };
 
 struct gp_capture_key {
@@ -243,12 +245,11 @@ struct gp_capture_key {
 
 struct gp_capture {
 	__u32 number; /* of the capture, within its process */
-	__u32 began;  /* it began with this stream; others joined by events */
+	__u32 began;  /* the capture began with this stream; others joined by events */
 };
 
-/* What is being captured into graphs. Streams and events whose capture has
- * ended stay until they are pushed out. Bounded by least recent use; a
- * forgotten capture makes its launches count as run. */
+/* Streams that are being captured, and their events. Entries of ended captures remain
+ * until evicted. LRU; an evicted capture makes its launches count as executed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
@@ -256,15 +257,15 @@ struct {
 	__type(value, struct gp_capture);
 } captures SEC(".maps");
 
-/* gp_notice for discovery; wakes the reader at once. Full: losses.notices. */
+/* gp_notice records; wakes the reader at once. Full: losses.notices. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);
 } control_ring SEC(".maps");
 
-/* tid -> its open calls and current device. One entry per living thread that
- * has called a traced function; removed when the thread exits. Full: the calls
- * of further threads are counted in losses.threads_full. */
+/* tid -> open calls and current device. One entry per live thread that has called a
+ * traced function; removed at thread exit. Full: the calls of further threads are
+ * counted in losses.threads_full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -273,22 +274,22 @@ struct {
 } threads SEC(".maps");
 
 struct gp_process {
-	__u32 id; /* tells apart processes and programs that share a PID */
+	__u32 id; /* distinguishes processes and programs that share a PID */
 	__u32 announced;
-	__u32 devices;       /* what cuDeviceGetCount said, 0 before */
-	__u32 captures;      /* stream captures that are open */
+	__u32 devices;       /* result of cuDeviceGetCount, 0 before */
+	__u32 captures;      /* number of open stream captures */
 	__u16 epoch;         /* gp_launch_key.epoch */
-	__u16 contexts;      /* contexts created so far, which numbers them */
-	__u32 captured;      /* captures begun so far, likewise */
-	__u32 graph_memory;  /* some graph allocates or frees memory */
+	__u16 contexts;      /* number of contexts created so far, which numbers them */
+	__u32 captured;      /* number of captures begun so far, which numbers them */
+	__u32 graph_memory;  /* a graph of the process allocates or frees memory */
 	__u32 user;          /* slot in `users` */
-	__u64 activity_lost; /* records in batches that were lost here */
+	__u64 activity_lost; /* lost activity records */
 };
 
 struct gp_process no_processes;
 
-/* tgid -> a process that has called a traced function; removed at its end or
- * exec. Full: as for threads. */
+/* tgid -> process that has called a traced function; removed at exit or exec. Full: as
+ * for threads. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -307,8 +308,8 @@ struct gp_context {
 	__u32 number; /* within its process; 0 for primary contexts */
 };
 
-/* CUDA context -> its device and number. Bounded by least recent use: a
- * forgotten context makes the device unknown, never wrong. */
+/* CUDA context -> device and number. LRU; an evicted context makes the device unknown,
+ * never wrong. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -316,9 +317,9 @@ struct {
 	__type(value, struct gp_context);
 } contexts SEC(".maps");
 
-/* tgid -> CLOCK_BOOTTIME at which user space finished attaching to a library
- * that the process had already been using unseen. When it is full, user space
- * moves attached_boot_ns instead, which makes every thread older than that late. */
+/* tgid -> CLOCK_BOOTTIME at which user space finished attaching to a library that the
+ * process had been using before. When full, user space moves attached_boot_ns instead,
+ * which makes every thread older than that late. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -326,9 +327,8 @@ struct {
 	__type(value, __u64);
 } late_views SEC(".maps");
 
-/* tgid -> CLOCK_BOOTTIME at which it began to run its program, of processes that
- * did so while we looked. Bounded by least recent use; a forgotten one counts as
- * as old as its process. */
+/* tgid -> CLOCK_BOOTTIME of the exec, for processes that executed their program during
+ * tracing. LRU; an evicted entry counts as the start of the process. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -336,7 +336,7 @@ struct {
 	__type(value, __u64);
 } programs SEC(".maps");
 
-/* tgids that are traced, if only_targets. Full: losses.targets. */
+/* Traced tgids, if only_targets. Full: losses.targets. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 32768);
@@ -349,8 +349,8 @@ struct gp_image_key {
 	__u64 device;
 };
 
-/* Programs whose dynamic loader is probed, entered by user space. Forgetting
- * one costs another look. */
+/* Programs whose dynamic loader is probed; written by user space. LRU; an evicted entry
+ * costs another notice. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -359,12 +359,12 @@ struct {
 } known_images SEC(".maps");
 
 struct gp_loader {
-	__u64 tail; /* last link-map entry that was looked at */
+	__u64 tail; /* last link-map entry that was read */
 	char path[GP_PATH_LEN];
 };
 
-/* tgid -> how far its list of loaded libraries was read. Forgetting one costs
- * another walk from the head. */
+/* tgid -> position in its list of loaded libraries. LRU; an evicted entry costs another
+ * walk from the head. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -372,9 +372,8 @@ struct {
 	__type(value, struct gp_loader);
 } loaders SEC(".maps");
 
-/* tgid -> when discovery was last told that it has mapped something, until that
- * is looked at; user space removes it just before. Bounded by least recent use;
- * forgetting one costs another notice. */
+/* tgid -> time of the pending notice that it has mapped a library; removed by user
+ * space just before the scan. LRU; an evicted entry costs another notice. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -382,14 +381,14 @@ struct {
 	__type(value, __u64);
 } noticed SEC(".maps");
 
-/* A probe, where the kernel has no attach cookies. */
+/* A probe on a kernel without attach cookies. */
 struct gp_probed {
-	char descriptor[8]; /* the number of our descriptor of the file, in decimal */
+	char descriptor[8]; /* number of gpuprobe's descriptor of the file, in decimal */
 	__u64 offset;       /* in the file */
 };
 
-/* What would be the attach cookie of a probe; entered by user space before it
- * attaches. Full: the function cannot be probed. */
+/* Probe -> its cookie; written by user space before it attaches. Full: the function
+ * cannot be probed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -405,15 +404,14 @@ struct {
 	__uint(max_entries, 32 * 1024 * 1024);
 } stack_ring SEC(".maps");
 
-/* Batches of collectors inside the traced processes: not there unless asked for.
- * Full: losses.activity. */
+/* Activity batches of collectors; created on request only. Full: losses.activity. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 32 * 1024 * 1024);
 } batch_ring SEC(".maps");
 
-/* The state that a path has reached -> how it goes on; entered by user space
- * and removed at the end of the process. Full: user space starts afresh. */
+/* Hash state -> next part of the call path; written by user space and removed at
+ * process exit. Full: user space starts over. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -421,9 +419,9 @@ struct {
 	__type(value, struct gp_path);
 } paths SEC(".maps");
 
-/* tgid -> where it has code; entered by user space and removed at its end. The
- * entry of process 0, which is always there, fits none. Preallocated, as `walks`
- * is. Full: more stacks than needed are copied. */
+/* tgid -> executable ranges; written by user space and removed at process exit. The
+ * entry of process 0 always exists and matches no address. Preallocated, as `walks`.
+ * Full: more stacks than needed are copied. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 128);
@@ -436,8 +434,7 @@ struct gp_sent {
 	__u64 id;
 };
 
-/* What a stack looks like -> the copy of it that was sent last. Bounded by
- * least recent use; forgetting one costs another copy. */
+/* Hash of a stack -> its last copy. LRU; an evicted entry costs another copy. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -445,8 +442,7 @@ struct {
 	__type(value, struct gp_sent);
 } sent_copies SEC(".maps");
 
-/* Walks that were sent. Bounded by least recent use; forgetting one costs
- * sending it again. */
+/* Walks that were sent. LRU; an evicted entry costs another record. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -454,29 +450,29 @@ struct {
 	__type(value, __u32);
 } sent_walks SEC(".maps");
 
-/* By what a stack's looks are made, and what they are by now. */
+/* Parameters and state of a stack's hash. */
 struct gp_look {
 	__u64 hash;
 	__u64 ip;
-	__u64 program; /* where the program's own code is */
+	__u64 program; /* start of the program's own code */
 	__u64 program_bytes;
-	__u64 is_stale; /* nothing says where the process has code now: 0 or 1 */
+	__u64 is_stale; /* the map of executable ranges is out of date: 0 or 1 */
 };
 
-/* A walk along the frame pointers, and the stack itself. */
+/* A frame-pointer walk, and a buffer for stack words. */
 struct gp_walk {
 	__u64 count;
 	__u64 addresses[GP_MAX_DEPTH];
 	struct gp_look look;
-	__u64 stack; /* of the path that ends where it has been followed to, or 0 */
+	__u64 stack; /* stack id of the path that ends here, or 0 */
 	__u64 words[GP_PATH_WORDS];
 	__u32 user; /* slot in `users` */
 	__u32 reserved;
 };
 struct gp_walk no_walks;
 
-/* tid -> room for its walks; removed when the thread exits. Preallocated: kernels
- * before 6.1 warn of maps that allocate in probes. Full: losses.stacks. */
+/* tid -> buffer for its walks; removed at thread exit. Preallocated: kernels before 6.1
+ * warn about maps that allocate in probes. Full: losses.stacks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -484,8 +480,8 @@ struct {
 	__type(value, struct gp_walk);
 } walks SEC(".maps");
 
-/* tgid -> its interpreter; entered by user space and removed at its end. Full:
- * its stacks have no Python frames, which user space says. */
+/* tgid -> interpreter; written by user space and removed at process exit. Full: its
+ * stacks have no Python frames, which user space reports. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -493,19 +489,19 @@ struct {
 	__type(value, struct gp_python);
 } pythons SEC(".maps");
 
-/* The largest offset of a member that is read with what it is in. */
+/* Largest offset of a member that is read together with its object. */
 #define GP_PYTHON_MASK 0xff
 #define GP_PYTHON_CONTENT_WORDS 8
 
-/* The Python frames of a stack, and room to read one. */
+/* The Python frames of a stack, and a buffer for one. */
 struct gp_python_walk {
 	__u32 count;
 	__u32 flags;
-	__u64 sleeps;     /* gp_main_sleeps, when it began */
-	__u64 next;       /* the frame that is walked next */
-	__u64 state;      /* what its addresses mix to, so far */
-	__u64 generation; /* gp_python.generation, when it began */
-	__u64 from;       /* what is in the window, so many bytes */
+	__u64 sleeps;     /* gp_main_sleeps at the start of the walk */
+	__u64 next;       /* the next frame of the walk */
+	__u64 state;      /* hash of the addresses so far */
+	__u64 generation; /* gp_python.generation at the start of the walk */
+	__u64 from;       /* address and size of the window's content */
 	__u64 bytes;
 	__u8 window[2 * GP_PYTHON_TOGETHER + GP_PYTHON_MASK + 9];
 	__u8 code[GP_PYTHON_MASK + 9];
@@ -517,8 +513,8 @@ struct gp_python_walk {
 };
 struct gp_python_walk no_python_walks;
 
-/* tid -> room for its Python frames; removed when the thread exits. Preallocated,
- * as `walks` is. Full: losses.python. */
+/* tid -> buffer for its Python frames; removed at thread exit. Preallocated, as
+ * `walks`. Full: losses.python. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -526,15 +522,15 @@ struct {
 	__type(value, struct gp_python_walk);
 } python_walks SEC(".maps");
 
-/* A stack with Python frames: while no code object has gone since, what has the same
- * addresses is the same. */
+/* A stack with Python frames: equal addresses mean the same stack as long as no code
+ * object was freed since. */
 struct gp_python_known {
 	__u64 id;
 	__u64 generation; /* gp_python.generation */
 };
 
-/* What the addresses in a walk mix to -> the stack. Bounded by least recent use;
- * forgetting one costs looking at its code objects. */
+/* Hash of the addresses in a walk -> stack. LRU; an evicted entry costs a look at its
+ * code objects. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 32768);
@@ -542,8 +538,8 @@ struct {
 	__type(value, struct gp_python_known);
 } known_python SEC(".maps");
 
-/* Ids of stacks with Python frames, and of code objects, that were sent. Bounded
- * by least recent use; forgetting one costs sending it again. */
+/* Ids of stacks with Python frames, and of code objects, that were sent. LRU; an
+ * evicted entry costs another record. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 131072);
@@ -551,7 +547,7 @@ struct {
 	__type(value, __u32);
 } sent_python SEC(".maps");
 
-/* The stack that is being taken. */
+/* State of a stack that is being captured. */
 struct gp_taken {
 	__u64 root;
 	__u64 return_address;
@@ -559,15 +555,15 @@ struct gp_taken {
 	__u64 sp;
 	__u64 fp;
 	__u64 copy_key;
-	__u64 room; /* bytes to where the program's first stack began */
+	__u64 room; /* bytes to the base of the main thread's stack */
 	__u32 tgid;
 	__u32 tid;
-	__u32 is_stale; /* as in gp_look */
+	__u32 is_stale; /* see gp_look */
 	__u32 process;
 	__u32 user; /* slot in `users` */
 };
 
-/* Slot in `users` -> the user. Entries stay. */
+/* Slot in `users` -> user. Entries are permanent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, GP_MAX_USERS);
@@ -575,8 +571,8 @@ struct {
 	__type(value, __u32);
 } user_slots SEC(".maps");
 
-/* What was lost by whom; entries stay. A user has GP_USER_LOSSES of them and one for each
- * kind of loss. Full: the loss is counted, but not whose it was. */
+/* Losses by user, process and kind; entries are permanent. A user has GP_USER_LOSSES of
+ * them and one for each kind of loss. Full: the loss is counted only in total. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -584,7 +580,7 @@ struct {
 	__type(value, struct gp_loss);
 } user_losses SEC(".maps");
 
-/* The value under `key`, made from `zero` if there is none; NULL when full. */
+/* The value under `key`, created from `zero` if there is none; NULL if the map is full. */
 static __always_inline void *gp_get_or_insert(void *map, const void *key, const void *zero)
 {
 	void *value = bpf_map_lookup_elem(map, key);

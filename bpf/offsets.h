@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * Which function was called, on kernels without attach cookies (before 5.15).
- * The instruction pointer alone does not say: the function's library lies
- * elsewhere in each process. But while a program runs, the kernel keeps what it
- * is about to hand to perf: the probe, with the path and the offset that it was
- * made with. The path is one of our descriptors, which no two files share.
- */
+/* Identification of the called function on kernels without attach cookies (before
+ * 5.15). The instruction pointer is not sufficient: the library has another address in
+ * each process. But while a program runs, the kernel keeps the data that it is about to
+ * pass to perf: the probe, with the path and offset that it was created with. The path
+ * names one of gpuprobe's descriptors, which are unique per file. */
 #ifndef GPUPROBE_OFFSETS_H
 #define GPUPROBE_OFFSETS_H
 
-/* What the paths of all probes begin with. */
+/* Common prefix of the paths of all probes. */
 #define GP_PROBED_PREFIX_BYTES (sizeof("/proc/self/fd/") - 1)
 
-/* The cookie of the probe that has fired; false if it is not one of ours. */
+/* The cookie of the probe that has fired; false if it is not gpuprobe's. */
 static __always_inline bool gp_cookie_by_offset(__u64 *cookie)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* Call paths that are known: they are recognised by the return addresses on the
- * stack, without unwinding. */
+/* Cached call paths, recognised by the return addresses on the stack, without
+ * unwinding. */
 #ifndef GPUPROBE_PATHS_H
 #define GPUPROBE_PATHS_H
 
-/* As in crates/stacks/src/paths.rs. */
+/* Mirrors crates/stacks/src/paths.rs. */
 static __always_inline __u64 gp_mix(__u64 state, __u64 word)
 {
 	state = (state ^ word) * ((__u64)GP_MIX_HIGH << 32 | GP_MIX_LOW);
 	return state ^ state >> 32;
 }
 
-/* What the call that is about to begin is told apart by, before its callers
- * are looked at. Functions that align their frames lay them out by the stack
- * pointer's lower bits. */
+/* Initial hash state of a call, before its callers. It contains the lower bits of the
+ * stack pointer, because functions that align their frames depend on these. */
 static __always_inline __u64 gp_path_root(__u32 process, __u64 ip, __u64 return_address, __u64 sp)
 {
 	__u64 root = gp_mix((__u64)process << 32 | (sp & 63), ip);
@@ -21,16 +20,16 @@ static __always_inline __u64 gp_path_root(__u32 process, __u64 ip, __u64 return_
 	return gp_mix(root, return_address);
 }
 
-/* Follows one part of a path from `state` on. Gives the state behind it, 0 if it
- * is not known, and sets the stack of the thread's walk if a path ends there. A
- * global function: the verifier follows its loop once, not for each part. */
+/* Follows one part of a path from `state`. Returns the next state, 0 if it is not
+ * cached, and sets the stack of the thread's walk if a path ends there. A global
+ * function: the verifier checks its loop once, not per part. */
 __noinline __u64 gp_follow_path(__u32 tid, __u64 state, __u64 sp)
 {
 	struct gp_path *path;
 	struct gp_walk *walk;
 	__u32 count, last, first_word, words;
 
-	/* In other modes the maps are not there. */
+	/* In other modes the maps do not exist. */
 	if (stack_mode != GP_STACKS_AUTO)
 		return 0;
 	path = bpf_map_lookup_elem(&paths, &state);
@@ -41,7 +40,7 @@ __noinline __u64 gp_follow_path(__u32 tid, __u64 state, __u64 sp)
 	first_word = path->offsets[0];
 	if (count) {
 		last = count - 1;
-		/* Linux 5.10 does not see that this is no less than 0. */
+		/* Linux 5.10 does not derive that it is not negative. */
 		barrier_var(last);
 		if (last >= GP_PATH_STEPS)
 			return 0;
@@ -61,8 +60,8 @@ __noinline __u64 gp_follow_path(__u32 tid, __u64 state, __u64 sp)
 	return state;
 }
 
-/* The stack that the path from `state` on is known to be, or 0. */
-static __always_inline __u64 gp_known_path(struct gp_walk *walk, __u32 tid, __u64 state, __u64 sp)
+/* The stack id of the cached path from `state`, or 0. */
+static __always_inline __u64 gp_cached_path(struct gp_walk *walk, __u32 tid, __u64 state, __u64 sp)
 {
 	for (int level = 0; level < GP_PATH_LEVELS; level++) {
 		state = gp_follow_path(tid, state, sp);

@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * The Python frames of a thread. The interpreter keeps them as a list of its own,
- * which the thread's state leads to. CUDA is mostly called with the interpreter's
- * lock released, when the thread is nobody's "current" one; its entry in
- * thread-specific storage (autoTSSkey) stays.
+/* Python frames of a thread. The interpreter keeps them as a list, which is reached
+ * through the thread's state. CUDA is mostly called with the GIL released, when the
+ * thread is not the interpreter's "current" one; its entry in thread-specific storage
+ * (autoTSSkey) remains.
  *
- * A frame is known by its code object and the place in it. Code objects come and go,
- * and addresses are used again, so what tells one apart has to be read: from 3.12 on a
- * number that is unique, before that what its names and line table contain. As long as
- * none has gone, which a probe on their destructor counts, their addresses will do.
- */
+ * A frame is identified by its code object and the instruction in it. Code objects are
+ * freed and their addresses reused, so an identity has to be read: from 3.12 on a
+ * unique number, before that a hash of the names and line table. As long as no code
+ * object was freed, which a probe on their destructor counts, addresses are sufficient. */
 #ifndef GPUPROBE_PYTHON_H
 #define GPUPROBE_PYTHON_H
 
-/* The word at `offset` of what was read. */
+/* The word at `offset` of the bytes that were read. */
 static __always_inline __u64 gp_python_word(const __u8 *bytes, __u16 offset)
 {
 	return *(const __u64 *)(bytes + (offset & GP_PYTHON_MASK));
 }
 
-/* Mixes the 64 bytes at user address `at` into `state`. A global function, as those
- * below: the verifier follows its loop once. */
+/* Mixes 64 bytes at user address `at` into `state`. A global function, as those below:
+ * the verifier checks its loop once. */
 __noinline __u64 gp_mix_user(__u32 tid, __u64 at, __u64 state)
 {
 	struct gp_python_walk *walk;
@@ -35,7 +33,7 @@ __noinline __u64 gp_mix_user(__u32 tid, __u64 at, __u64 state)
 	return state;
 }
 
-/* Reads the code object at `code`; false if it is none. */
+/* Reads the code object at `code`; false if it is not one. */
 static __always_inline bool gp_python_read_code(const struct gp_python *python,
 						struct gp_python_walk *walk, __u64 code)
 {
@@ -47,8 +45,8 @@ static __always_inline bool gp_python_read_code(const struct gp_python *python,
 	       gp_python_word(walk->code, 0) == python->code_type;
 }
 
-/* Mixes into `state` what is in a str or bytes object: its length, and what follows; if its
- * characters begin at `data` and go on, also what they end with. */
+/* Mixes a str or bytes object into `state`: its length and beginning; if its characters
+ * begin at `data` and are longer, also their end. */
 static __always_inline __u64 gp_mix_ends(__u32 tid, __u64 at, __u16 data, __u64 state)
 {
 	const __u32 begin = 16, seen = GP_PYTHON_CONTENT_WORDS * sizeof(__u64);
@@ -61,7 +59,8 @@ static __always_inline __u64 gp_mix_ends(__u32 tid, __u64 at, __u16 data, __u64 
 	return gp_mix_user(tid, at + data + length - seen, state);
 }
 
-/* What tells the code object at `code` apart from others that had its address. */
+/* A hash that distinguishes the code object at `code` from others with the same
+ * address. */
 static __always_inline __u64 gp_python_fingerprint(const struct gp_python *python,
 						   struct gp_python_walk *walk, __u32 tid,
 						   __u64 code)
@@ -83,8 +82,8 @@ static __always_inline __u64 gp_python_fingerprint(const struct gp_python *pytho
 			   python->bytes_data, state);
 }
 
-/* Reads where the states of threads are: at `python->slot` from the thread pointer, or
- * from where what is there points to. */
+/* Finds the location of the threads' states: at `python->slot` from the thread pointer,
+ * or through a pointer there. */
 static __always_inline void gp_python_find_slot(struct gp_python *python)
 {
 	struct {
@@ -94,7 +93,7 @@ static __always_inline void gp_python_find_slot(struct gp_python *python)
 	__u32 slot, behind = GP_PYTHON_HERE;
 
 	if (bpf_probe_read_user(&key, sizeof(key), (void *)(python->runtime + python->key)) ||
-	    /* The interpreter has not begun, or has ended. */
+	    /* The interpreter is not initialised, or was finalised. */
 	    !key.is_made) {
 		python->has_slot = 0;
 		return;
@@ -110,13 +109,13 @@ static __always_inline void gp_python_find_slot(struct gp_python *python)
 	}
 	python->slot = slot;
 	python->slot_behind = behind;
-	/* Other threads may look. */
+	/* Other threads may read it concurrently. */
 	barrier();
 	python->has_slot = 1;
 }
 
-/* Finds the PyThreadState of the current thread by its entry in thread-specific storage; 0 if it
- * has none. False if that could not be read. */
+/* Finds the PyThreadState of the current thread by its entry in thread-specific
+ * storage; 0 if it has none. False if it could not be read. */
 static __always_inline bool gp_python_state(const struct gp_python *python, __u64 base,
 					    __u64 *state)
 {
@@ -134,8 +133,8 @@ static __always_inline bool gp_python_state(const struct gp_python *python, __u6
 	return !bpf_probe_read_user(state, sizeof(*state), (void *)at);
 }
 
-/* Reads the innermost frame of the thread whose state that is; false if it is not that of
- * the thread with this id. */
+/* Reads the innermost frame from a PyThreadState; false if that does not belong to the
+ * thread `id`. */
 static __always_inline bool gp_python_innermost(const struct gp_python *python,
 						struct gp_python_walk *walk, __u64 state, __u64 id,
 						__u64 *frame)
@@ -157,8 +156,8 @@ static __always_inline bool gp_python_innermost(const struct gp_python *python,
 	return !bpf_probe_read_user(frame, sizeof(*frame), (void *)(*frame + python->cframe));
 }
 
-/* The innermost frame of the current thread; 0 if it has none, with what could not be
- * read noted in the walk. */
+/* The innermost frame of the current thread; 0 if it has none; read errors are noted in
+ * the walk. */
 static __always_inline __u64 gp_python_top(struct gp_python *python, struct gp_python_walk *walk,
 					   bool is_main)
 {
@@ -180,7 +179,7 @@ static __always_inline __u64 gp_python_top(struct gp_python *python, struct gp_p
 			}
 			return frame;
 		}
-		/* It may be another interpreter, after the first has ended. */
+		/* It may be another interpreter, after the first was finalised. */
 		gp_python_find_slot(python);
 	}
 	if (python->has_slot)
@@ -189,8 +188,8 @@ static __always_inline __u64 gp_python_top(struct gp_python *python, struct gp_p
 	return 0;
 }
 
-/* How often the main thread of the current process has gone to sleep, if it sleeps; 0 if it
- * runs. While this does not change, its frames do not. */
+/* Number of times that the main thread of the current process has gone to sleep, if it
+ * is sleeping; 0 if it is running. While it is unchanged, so are its frames. */
 static __always_inline __u64 gp_main_sleeps(void)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -204,8 +203,8 @@ static __always_inline __u64 gp_main_sleeps(void)
 	return state ? BPF_CORE_READ(leader, nvcsw) + 1 : 0;
 }
 
-/* The innermost frame of the main thread, for which the current one may work; 0 if it does
- * not sleep. */
+/* The innermost frame of the main thread, on whose behalf the current one may work; 0
+ * if it is not sleeping. */
 static __always_inline __u64 gp_python_waiting(struct gp_python *python,
 					       struct gp_python_walk *walk)
 {
@@ -227,10 +226,10 @@ static __always_inline __u64 gp_python_member(const struct gp_python_walk *walk,
 				(offset & GP_PYTHON_MASK));
 }
 
-/* Has the frame at user address `frame` in the window, and what is before it on its page;
- * false if it cannot be read. */
-static __always_inline bool gp_python_see(const struct gp_python *python,
-					  struct gp_python_walk *walk, __u64 frame)
+/* Reads the frame at user address `frame` and the preceding bytes on its page into the
+ * window; false if it is unreadable. */
+static __always_inline bool gp_python_read_frame(const struct gp_python *python,
+						 struct gp_python_walk *walk, __u64 frame)
 {
 	__u64 together = frame & (GP_PAGE - 1), bytes = python->frame_bytes;
 
@@ -238,7 +237,7 @@ static __always_inline bool gp_python_see(const struct gp_python *python,
 		return true;
 	if (together > python->together)
 		together = python->together;
-	/* The compiler may not take them for others that it has bounded. */
+	/* Keeps the compiler from merging it with other values that it has bounded. */
 	barrier_var(together);
 	together &= GP_PYTHON_TOGETHER - 1;
 	barrier_var(bytes);
@@ -248,7 +247,7 @@ static __always_inline bool gp_python_see(const struct gp_python *python,
 	return !bpf_probe_read_user(walk->window, together + bytes, (void *)walk->from);
 }
 
-/* Where in its code, which is at `code`, the frame at `at` in the window is. */
+/* Instruction of the frame at `at` in the window, relative to its code at `code`. */
 static __always_inline __s32 gp_python_instruction(const struct gp_python *python,
 						   const struct gp_python_walk *walk, __u32 at,
 						   __u64 code)
@@ -261,7 +260,7 @@ static __always_inline __s32 gp_python_instruction(const struct gp_python *pytho
 	return distance == (__s32)distance ? distance : 1 << 31;
 }
 
-/* Appends the frame at `at` in the window to the walk, and mixes what tells it apart into
+/* Appends the frame at `at` in the window to the walk, and mixes its identity into
  * `state`; false if there is no room. */
 static __always_inline bool gp_python_append(const struct gp_python *python,
 					     struct gp_python_walk *walk, __u32 at, __u64 *state)
@@ -295,7 +294,7 @@ static __always_inline bool gp_python_append(const struct gp_python *python,
 	return true;
 }
 
-/* Notes that the interpreter was entered to run the frame that was appended last. */
+/* Marks the last appended frame as an entry into the interpreter. */
 static __always_inline void gp_python_mark_entry(struct gp_python_walk *walk)
 {
 	__u32 last = walk->count - 1;
@@ -306,9 +305,9 @@ static __always_inline void gp_python_mark_entry(struct gp_python_walk *walk)
 	walk->frames[last & (GP_PYTHON_DEPTH - 1)].is_entry = 1;
 }
 
-/* Takes the next frames into the walk; false if there are none. In parts, and a global
- * function, for the verifier follows what it does for each of them. */
-__noinline __u32 gp_walk_on_python(__u32 tid, __u32 tgid)
+/* Appends the next frames to the walk; false if there are none. In parts, and a global
+ * function, to limit the instructions that the verifier checks. */
+__noinline __u32 gp_walk_python_part(__u32 tid, __u32 tgid)
 {
 	const struct gp_python *python;
 	struct gp_python_walk *walk;
@@ -325,7 +324,7 @@ __noinline __u32 gp_walk_on_python(__u32 tid, __u32 tgid)
 	for (__u32 i = 0; i < GP_PYTHON_AT_ONCE && frame; i++) {
 		__u32 at;
 
-		if (!gp_python_see(python, walk, frame)) {
+		if (!gp_python_read_frame(python, walk, frame)) {
 			walk->flags |= GP_PYTHON_UNREADABLE;
 			frame = 0;
 			break;
@@ -346,8 +345,8 @@ __noinline __u32 gp_walk_on_python(__u32 tid, __u32 tgid)
 	return frame != 0;
 }
 
-/* Looks at the code objects of the thread's walk, so that its frames have what tells these
- * apart. Gives `state` with all of it mixed in. */
+/* Reads the code objects of the thread's walk and sets the identities of its frames.
+ * Returns `state` with all of them mixed in. */
 __noinline __u64 gp_identify_python(__u32 tid, __u32 tgid, __u64 state)
 {
 	const struct gp_python *python;
@@ -363,7 +362,7 @@ __noinline __u64 gp_identify_python(__u32 tid, __u32 tgid, __u64 state)
 		struct gp_python_frame *frame = &walk->frames[i];
 		__u64 code = walk->codes[i];
 
-		/* Neighbouring addresses and numbers must not even each other out. */
+		/* Adjacent addresses and numbers must not cancel each other out. */
 		frame->code =
 			gp_mix(gp_mix(0, code), gp_python_fingerprint(python, walk, tid, code));
 		state = gp_mix(state, frame->code);
@@ -372,16 +371,16 @@ __noinline __u64 gp_identify_python(__u32 tid, __u32 tgid, __u64 state)
 	return state;
 }
 
-/* Whether the main thread, whose frames were walked, has run meanwhile: then they may be
- * anything. */
+/* Whether the main thread, whose frames were walked, has run meanwhile, which
+ * invalidates the walk. */
 static __always_inline bool gp_python_moved(const struct gp_python_walk *walk)
 {
 	return walk->flags & GP_PYTHON_WAITS && gp_main_sleeps() != walk->sleeps;
 }
 
-/* Walks the Python frames of the current thread. Gives the id of the stack that the one
- * with the id `native` is together with them; `native` if there are none, 0 if that takes
- * a look at their code objects. */
+/* Walks the Python frames of the current thread. Returns the id of the combined stack
+ * of these and the native stack `native`; `native` if there are none, 0 if their code
+ * objects must be read. */
 static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u32 user, __u64 native)
 {
 	struct gp_python *python = bpf_map_lookup_elem(&pythons, &tgid);
@@ -404,7 +403,7 @@ static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u32 user, _
 	if (!walk->next && !walk->flags && tid != tgid)
 		walk->next = gp_python_waiting(python, walk);
 	for (__u32 i = 0; i < GP_PYTHON_PARTS && walk->next; i++)
-		gp_walk_on_python(tid, tgid);
+		gp_walk_python_part(tid, tgid);
 	if (walk->next)
 		walk->flags |= GP_PYTHON_CUT;
 	if (gp_python_moved(walk) || (!walk->count && walk->flags & GP_PYTHON_WAITS))
@@ -418,8 +417,8 @@ static __always_inline __u64 gp_walk_python(__u32 tid, __u32 tgid, __u32 user, _
 	return known && known->generation == walk->generation ? known->id : 0;
 }
 
-/* A code object of the current process is about to go. */
-static __always_inline void gp_on_code_gone(void)
+/* A code object of the current process is about to be freed. */
+static __always_inline void gp_on_code_freed(void)
 {
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct gp_python *python = bpf_map_lookup_elem(&pythons, &tgid);

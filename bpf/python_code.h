@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* Sending Python frames, and what names them: a code object is sent once, before
- * the first stack that has it. User space cannot read it, for it may be gone. */
+/* Sending of Python frames and code objects: a code object is sent once, before the
+ * first stack that refers to it. User space cannot read it later, because it may have
+ * been freed. */
 #ifndef GPUPROBE_PYTHON_CODE_H
 #define GPUPROBE_PYTHON_CODE_H
 
-/* Bits of the state of a str, above its kind. */
+/* Bits of the state of a str, above the shift. */
 #define GP_PYTHON_KIND 7
 #define GP_PYTHON_IS_ASCII 16
 
-/* Reads the str at user address `at` into `characters`, of which there are `room`, a
- * power of two: its end, if that is asked for, else its beginning. */
+/* Reads the str at user address `at` into `characters`, a buffer of `room` bytes (a
+ * power of two): its end if requested, else its beginning. */
 static __always_inline void gp_python_read_text(const struct gp_python *python,
 						struct gp_python_text *text, __u8 *characters,
 						__u32 room, __u64 at, bool its_end)
@@ -42,7 +43,7 @@ static __always_inline void gp_python_read_text(const struct gp_python *python,
 	text->kind = kind;
 }
 
-/* Fills in what names the code object that was read. */
+/* Fills in the names of the code object that was read. */
 static __always_inline void gp_python_fill_code(const struct gp_python *python,
 						struct gp_python_walk *walk,
 						struct gp_python_code *code, __u64 at)
@@ -64,8 +65,8 @@ static __always_inline void gp_python_fill_code(const struct gp_python *python,
 		gp_count(python_unreadable);
 }
 
-/* Sends the code object at `at`, which was read, with as much of its line table as
- * there is room for in a record of this type. */
+/* Sends the code object at `at`, which was read, with as much of its line table as fits
+ * into a record of this type. */
 #define gp_send_code_of(record_type, python, walk, header)                                         \
 	({                                                                                         \
 		struct record_type *record =                                                       \
@@ -95,14 +96,14 @@ static __always_inline void gp_python_fill_code(const struct gp_python *python,
 struct gp_sending {
 	__u64 id; /* gp_python_frame.code */
 	__u64 at;
-	__u64 table; /* where its line table is */
+	__u64 table; /* address of its line table */
 	__u32 table_bytes;
 	__u32 tgid;
 	__u32 process;
 };
 
-/* Sends the code object of the frame at `index`, unless that has been done. False if
- * there is no room. */
+/* Sends the code object of the frame at `index`, unless it was sent. False if the ring
+ * is full. */
 __noinline __u32 gp_send_python_code(__u32 tid, __u32 tgid, __u32 process, __u32 index)
 {
 	struct gp_sending header = {.tgid = tgid, .process = process};
@@ -146,7 +147,7 @@ __noinline __u32 gp_send_python_code(__u32 tid, __u32 tgid, __u32 process, __u32
 	return is_sent;
 }
 
-/* Sends the thread's walk, and the code objects in it; false if there is no room. */
+/* Sends the thread's walk and its code objects; false if the ring is full. */
 static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 tid, __u32 tgid,
 					   __u32 process, __u64 native, __u64 id)
 {
@@ -171,8 +172,8 @@ static __always_inline bool gp_send_python(struct gp_python_walk *walk, __u32 ti
 	return true;
 }
 
-/* The id of the stack that the one with the id `native` is together with the Python
- * frames of the current thread; `native` if it has none. */
+/* The id of the combined stack of `native` and the Python frames of the current thread;
+ * `native` if it has none. */
 static __always_inline __u64 gp_with_python(struct gp_thread *thread, __u32 tid, __u64 native)
 {
 	__u32 tgid = thread->tgid, process = thread->process;
@@ -198,7 +199,7 @@ static __always_inline __u64 gp_with_python(struct gp_thread *thread, __u32 tid,
 			gp_count(python);
 			return native;
 		}
-		/* Only now: who finds it here relies on its being in the ring. */
+		/* Last, because an entry here means that the record is in the ring. */
 		bpf_map_update_elem(&sent_python, &id, &one, BPF_ANY);
 	}
 	known.id = id;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* Sending records, and waking the reader in batches. */
+/* Sending of records, with batched wake-ups of the reader. */
 #ifndef GPUPROBE_RECORDS_H
 #define GPUPROBE_RECORDS_H
 
-/* The reader is woken once when enough has gathered, and again only after it
- * has cleared wake_pending: a wake-up is an interrupt. */
+/* The reader is woken once when enough bytes are unread, and again only after it has
+ * cleared wake_pending: a wake-up is an interrupt. */
 static __always_inline __u64 gp_wake_flags(void *ring, enum gp_ring which)
 {
 	if (wake_pending[which] || bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) < wake_bytes)
@@ -13,8 +13,8 @@ static __always_inline __u64 gp_wake_flags(void *ring, enum gp_ring which)
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-/* Wakes the reader for the next record, unless it is about to look anyway: what
- * it needs to know may be gone with the process. */
+/* Wakes the reader for this record, unless it is about to read anyway: data that it
+ * needs may disappear with the process. */
 static __always_inline __u64 gp_wake_now(enum gp_ring which)
 {
 	if (wake_pending[which])
@@ -28,10 +28,10 @@ static __always_inline __u64 gp_wake_now(enum gp_ring which)
 #define gp_submit_activity(record)                                                                 \
 	bpf_ringbuf_submit(record, gp_wake_flags(&activity_ring, GP_RING_ACTIVITY))
 
-/* Whether everything that the thread, or the leader of its process, did in this
- * program was seen: it, or the program, started after the libraries had been
- * probed. */
-static __always_inline bool gp_seen_from_birth(struct task_struct *task, bool of_leader, __u32 tgid)
+/* Whether the thread, or its group leader, was traced from its start: it, or its
+ * program, started after the libraries had been probed. */
+static __always_inline bool gp_traced_from_start(struct task_struct *task, bool of_leader,
+						 __u32 tgid)
 {
 	__u64 born = gp_start_of(task, of_leader);
 	__u64 *late = bpf_map_lookup_elem(&late_views, &tgid);
@@ -43,9 +43,9 @@ static __always_inline bool gp_seen_from_birth(struct task_struct *task, bool of
 	return attached_boot_ns && born > attached_boot_ns && (!late || born > *late);
 }
 
-/* Sends a task record of `type` about `task` of the process with that id; the name is the thread's
- * own for a thread and the leader's for a process. True when it was sent. A name is sent at the
- * expense of the user with that slot; ends, of which there are no more than beginnings, are not. */
+/* Sends a task record of `type` about `task`; the name is the thread's own for a thread
+ * and the leader's for a process. True if it was sent. Names count against the ring
+ * share of the user with that slot; exits, which are no more than starts, do not. */
 static __always_inline bool gp_send_task(__u16 type, __u32 process, __u32 user,
 					 struct task_struct *task, const char *new_name)
 {
@@ -63,7 +63,7 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, __u32 user,
 	record->type = type;
 	record->tgid = gp_tgid_of(task);
 	record->tid = gp_tid_of(task);
-	record->from_birth = of_process && gp_seen_from_birth(task, true, record->tgid);
+	record->from_birth = of_process && gp_traced_from_start(task, true, record->tgid);
 	record->uid = (__u32)bpf_get_current_uid_gid();
 	record->process = process;
 	record->inner_pid = gp_inner_pid(task);
@@ -75,7 +75,7 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, __u32 user,
 		bpf_probe_read_kernel_str(record->comm, sizeof(record->comm), new_name);
 	else
 		gp_read_comm(record->comm, task, of_process);
-	/* What user space wants to know of a process is gone with it. */
+	/* User space reads further data of a process before it exits. */
 	if (of_process)
 		bpf_ringbuf_submit(record, gp_wake_now(GP_RING_MEMORY));
 	else
@@ -83,8 +83,8 @@ static __always_inline bool gp_send_task(__u16 type, __u32 process, __u32 user,
 	return true;
 }
 
-/* Stops the current process, if that is asked for, until user space has
- * attached; true if it was. It stops before it runs its next instruction. */
+/* Stops the current process, if enabled, until user space has attached; true if it was
+ * stopped. It stops before its next instruction. */
 static __always_inline bool gp_hold(__u32 tgid)
 {
 	const int sigstop = 19;
@@ -93,9 +93,9 @@ static __always_inline bool gp_hold(__u32 tgid)
 	       bpf_send_signal(sigstop) == 0;
 }
 
-/* Tells discovery to look at the current process, which runs `image`; false if
- * there is no room. It is held only when there is: nobody else would let it go
- * on. */
+/* Sends a notice about the current process, which runs `image`; false if the ring is
+ * full. The process is stopped only if it was sent, because only the reader of the
+ * notice resumes it. */
 static __always_inline bool gp_send_notice(__u16 type, __u32 tgid, const struct gp_image_key *image)
 {
 	__u32 uid = gp_user_of_current();

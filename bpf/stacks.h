@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * Call stacks, taken at the entry of a call: a return probe hides the caller.
+/* Call stacks, captured at function entry, because a uretprobe hides the caller at
+ * return.
  *
- * Libraries without frame pointers can only be unwound with what their files
- * say, which is user space's work: it is sent a copy of the stack. That is
- * dear, so it is done once per call path. What user space learns from a copy,
- * it enters into `paths`: where on the stack the return addresses of that path
- * are. From then on the path is recognised by reading just these, all of them,
- * so no stack is ever taken for another that happens to have the same depth.
- */
+ * Libraries without frame pointers can be unwound only with their unwind tables, which
+ * is done in user space from a copy of the stack. As a copy is expensive, it is made
+ * once per call path: user space then enters the positions of the path's return
+ * addresses into `paths`. From then on the path is recognised by reading exactly these
+ * addresses, all of them, so that a stack is never confused with another one of the
+ * same depth. */
 #ifndef GPUPROBE_STACKS_H
 #define GPUPROBE_STACKS_H
 
-/* Follows the frame pointers. */
+/* Walks the frame pointers. */
 static __always_inline void gp_walk_frames(struct pt_regs *ctx, struct gp_walk *walk)
 {
 	long bytes = bpf_get_stack(ctx, walk->addresses, sizeof(walk->addresses), BPF_F_USER_STACK);
@@ -27,7 +26,7 @@ static __always_inline __u64 gp_hash_walk(struct gp_walk *walk, __u64 state)
 	return state;
 }
 
-/* The return addresses that return probes, ours or others', have replaced. */
+/* Adds the return addresses that uretprobes, gpuprobe's or others', have replaced. */
 static __always_inline void gp_fill_replaced(struct gp_stack *stack)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -65,8 +64,8 @@ static __always_inline void gp_fill_stack(struct gp_stack *stack, struct gp_walk
 	__builtin_memcpy(stack->addresses, walk->addresses, sizeof(stack->addresses));
 }
 
-/* Bytes from `sp` to where the main thread's stack began: beyond are its
- * arguments and environment. Very many if `sp` is on another stack. */
+/* Bytes from `sp` to the base of the main thread's stack, beyond which are its
+ * arguments and environment. A very large number if `sp` is on another stack. */
 static __always_inline __u64 gp_stack_room(__u64 sp)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -74,7 +73,7 @@ static __always_inline __u64 gp_stack_room(__u64 sp)
 	return BPF_CORE_READ(task, mm, start_stack) - sp;
 }
 
-/* Copies the stack from `sp` up, page by page, until it ends. */
+/* Copies the stack from `sp` upwards, page by page, to its end. */
 static __always_inline __u32 gp_copy_stack(__u8 *bytes, __u32 size, __u64 sp, __u64 room)
 {
 	__u32 first = GP_PAGE - (sp & (GP_PAGE - 1)), done = 0;
@@ -92,7 +91,7 @@ static __always_inline __u32 gp_copy_stack(__u8 *bytes, __u32 size, __u64 sp, __
 	return done;
 }
 
-/* Copies all of a stack that is no larger than what there is room for. */
+/* Copies a stack that is no larger than the buffer. */
 static __always_inline __u32 gp_copy_whole_stack(__u8 *bytes, __u32 size, __u64 sp, __u64 room)
 {
 	__u32 all = room;
@@ -102,7 +101,7 @@ static __always_inline __u32 gp_copy_whole_stack(__u8 *bytes, __u32 size, __u64 
 	return all;
 }
 
-/* Whether the stack goes on for `bytes`. */
+/* Whether the stack has at least `bytes` more bytes. */
 static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
 {
 	__u8 byte;
@@ -111,8 +110,8 @@ static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
 	       bpf_probe_read_user(&byte, sizeof(byte), (void *)(taken->sp + bytes)) == 0;
 }
 
-/* User space may learn the path as soon as the record is submitted, and forgets
- * then that it was sent: that must be known before. */
+/* User space may cache the path as soon as the record is submitted, and then removes
+ * the entry in sent_copies: it must exist before. */
 #define gp_send_stack_of(record_type, copy_stack, walk, taken, sent)                               \
 	({                                                                                         \
 		struct record_type *copy =                                                         \
@@ -122,13 +121,14 @@ static __always_inline bool gp_reaches(struct gp_taken *taken, __u32 bytes)
 			copy->stack.copied = copy_stack(copy->bytes, sizeof(copy->bytes),          \
 							(taken)->sp, (taken)->room);               \
 			if (stack_mode == GP_STACKS_AUTO)                                          \
-				bpf_map_update_elem(&sent_copies, &(taken)->copy_key, sent, BPF_ANY); \
+				bpf_map_update_elem(&sent_copies, &(taken)->copy_key, sent,        \
+						    BPF_ANY);                                      \
 			bpf_ringbuf_submit(copy, gp_wake_now(GP_RING_STACKS));                     \
 		}                                                                                  \
 		copy != NULL;                                                                      \
 	})
 
-/* Sends the walk with a copy of the stack; false if there was no room. */
+/* Sends the walk with a copy of the stack; false if the ring is full. */
 static __always_inline bool gp_send_stack_copy(struct gp_walk *walk, struct gp_taken *taken,
 					       struct gp_sent *sent)
 {
@@ -142,7 +142,7 @@ static __always_inline bool gp_send_stack_copy(struct gp_walk *walk, struct gp_t
 	return gp_send_stack_of(gp_stack_small, gp_copy_stack, walk, taken, sent);
 }
 
-/* Sends the walk, unless that has been done. The id of the stack, or 0. */
+/* Sends the walk, unless it was sent. Returns the stack id, or 0. */
 static __always_inline __u64 gp_send_walk(struct gp_walk *walk, struct gp_taken *taken, __u64 hash)
 {
 	struct gp_stack *stack;
@@ -157,13 +157,13 @@ static __always_inline __u64 gp_send_walk(struct gp_walk *walk, struct gp_taken 
 	}
 	gp_fill_stack(stack, walk, taken, hash);
 	bpf_ringbuf_submit(stack, gp_wake_now(GP_RING_STACKS));
-	/* Only now: who finds it here relies on its being in the ring. */
+	/* Last, because an entry here means that the record is in the ring. */
 	bpf_map_update_elem(&sent_walks, &hash, &one, BPF_ANY);
 	return hash;
 }
 
-/* The id of the stack of which a copy was sent lately for what looks the same,
- * or of one that is sent now. User space is about to learn the path. */
+/* The stack id of a recent copy of a stack with the same hash, or of a copy that is
+ * sent now. User space is about to cache the path. */
 static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_taken *taken,
 					       __u64 hash)
 {
@@ -172,7 +172,7 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 	struct gp_sent sent = {};
 
 	if (stack_mode == GP_STACKS_AUTO)
-		copy_key = gp_looks(walk, taken, hash);
+		copy_key = gp_stack_hash(walk, taken, hash);
 	taken->copy_key = copy_key;
 	sent.time_ns = now;
 	sent.id = gp_mix(copy_key, now) | 1;
@@ -187,8 +187,8 @@ static __always_inline __u64 gp_send_copy_once(struct gp_walk *walk, struct gp_t
 	return sent.id;
 }
 
-/* The native call stack of the function that is about to begin. Gives the id by
- * which user space knows it in this process, or 0. */
+/* Captures the native call stack of the function being entered. Returns its stack id,
+ * or 0. */
 static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 						  struct gp_thread *thread, __u32 tid)
 {
@@ -210,7 +210,7 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 	bpf_probe_read_user(&taken.return_address, sizeof(__u64), (void *)sp);
 	taken.root = gp_path_root(process, taken.ip, taken.return_address, sp);
 	if (stack_mode == GP_STACKS_AUTO) {
-		id = gp_known_path(walk, tid, taken.root, sp);
+		id = gp_cached_path(walk, tid, taken.root, sp);
 		if (id)
 			return id;
 	}
@@ -221,8 +221,8 @@ static __always_inline __u64 gp_take_native_stack(struct pt_regs *ctx, __u64 sp,
 	return gp_send_copy_once(walk, &taken, hash);
 }
 
-/* Takes the call stack of the function that is about to begin, Python frames
- * included. Gives the id by which user space knows it in this process, or 0. */
+/* Captures the call stack of the function being entered, including Python frames.
+ * Returns its stack id, or 0. */
 static __always_inline __u64 gp_take_stack(struct pt_regs *ctx, __u64 sp, struct gp_thread *thread,
 					   __u32 tid)
 {

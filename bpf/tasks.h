@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* Birth, renaming, exec and death of processes, by raw tracepoints, which need
- * no tracefs. */
+/* Fork, rename, exec and exit of processes, by raw tracepoints, which need no tracefs. */
 #ifndef GPUPROBE_TASKS_H
 #define GPUPROBE_TASKS_H
 
-/* Counts the launches of an ending thread that have not returned. */
-static __always_inline void gp_lose_open_launches(struct gp_thread *thread)
+/* Counts the open launches of an exiting thread as lost. */
+static __always_inline void gp_count_open_launches(struct gp_thread *thread)
 {
 	__u32 left = 0;
 
@@ -17,10 +16,10 @@ static __always_inline void gp_lose_open_launches(struct gp_thread *thread)
 		gp_count_many(single_launches, left);
 }
 
-/* Forgets a process whose memory is gone; tells the reader if it was known. */
+/* Removes an exited or replaced process; sends a record if it was announced. */
 static __always_inline void gp_end_process(__u16 type, struct task_struct *task, __u32 tgid)
 {
-	struct gp_process *process = gp_known_process(tgid);
+	struct gp_process *process = gp_find_process(tgid);
 
 	if (process) {
 		gp_send_task(type, process->id, process->user, task, NULL);
@@ -48,7 +47,7 @@ static __always_inline void gp_on_exit(struct task_struct *task)
 		gp_remove_taken(python_walks, &tid);
 	thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread) {
-		gp_lose_open_launches(thread);
+		gp_count_open_launches(thread);
 		if (thread->announced)
 			gp_send_task(GP_RECORD_THREAD_EXIT, thread->process, thread->user, task,
 				     NULL);
@@ -105,10 +104,11 @@ static __always_inline void gp_on_rename(struct task_struct *task, const char *n
 	__u32 tid = gp_tid_of(task);
 	struct gp_thread *thread = bpf_map_lookup_elem(&threads, &tid);
 
-	/* Without types, which of the others is renamed cannot be told. */
+	/* Without BTF, another task that is renamed cannot be identified. */
 	if (!thread || !thread->announced || (!gp_has_types() && !gp_is_current(task)))
 		return;
-	/* At exec the name is the new program's, but what it would name is the old. */
+	/* At exec the name is that of the new program, but the process still counts as
+	 * the old one. */
 	if (bpf_core_field_exists(task->in_execve) &&
 	    BPF_CORE_READ_BITFIELD_PROBED(task, in_execve))
 		return;

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * What allocators of frameworks hand out. PyTorch's calls a function for each block,
- * with its sums, which does nothing unless somebody profiles; and where its USDT probes
- * are compiled in, these say what was asked for, right after that. There are hundreds
- * of thousands in a second: what is no use is not done.
- */
+/* Allocations by frameworks' allocators. PyTorch calls an otherwise empty profiler hook
+ * for each block, with its totals; where its USDT probes are compiled in, these report
+ * the requested size right after that. There are hundreds of thousands per second, so
+ * unneeded work is avoided. */
 #ifndef GPUPROBE_TENSORS_H
 #define GPUPROBE_TENSORS_H
 
 /* c10::DeviceType::CUDA */
 #define GP_TORCH_CUDA 1
 
-/* Memory calls come first: the ring is never full of tensors. The flags to submit with,
- * or -1 if there is no room. */
+/* Memory calls have priority: tensors never fill the ring. Returns the flags to submit
+ * with, or -1 if there is no room. */
 static __always_inline __s64 gp_tensor_flags(void)
 {
 	__u64 waiting = bpf_ringbuf_query(&memory_ring, BPF_RB_AVAIL_DATA);
@@ -26,13 +24,13 @@ static __always_inline __s64 gp_tensor_flags(void)
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-/* Whether it may be about memory of a GPU. */
+/* Whether it may concern GPU memory. */
 static __always_inline bool gp_is_at_gpu(struct pt_regs *ctx,
 					 const volatile struct gp_recipe *recipe)
 {
 	__u64 fourth = PT_REGS_PARM4(ctx), fifth = PT_REGS_PARM5(ctx);
 
-	/* The verifier takes no pointer to the one or the other. */
+	/* The verifier does not accept a pointer to either of two context members. */
 	barrier_var(fourth);
 	barrier_var(fifth);
 	if (recipe->op == GP_OP_OUT_OF_MEMORY)
@@ -40,7 +38,7 @@ static __always_inline bool gp_is_at_gpu(struct pt_regs *ctx,
 	return recipe->device.place == GP_PLACE_NONE || (fifth & 0xff) == GP_TORCH_CUDA;
 }
 
-/* Reads what the arguments say; false if nothing is handed out, taken back or given up on. */
+/* Reads the arguments; false if they are no allocation, free or out-of-memory error. */
 static __always_inline bool
 gp_read_block(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, struct gp_block *block)
 {
@@ -82,7 +80,7 @@ gp_read_block(struct pt_regs *ctx, const volatile struct gp_recipe *recipe, stru
 	return length == allocation || length == deallocation;
 }
 
-/* Sends what is handed out, taken back or given up on: the last at once. */
+/* Sends an allocation, free or out-of-memory error, the last with a wake-up. */
 static __always_inline void gp_send_tensor(struct gp_thread *thread, __u32 row, __u32 tid,
 					   __u64 stack)
 {
@@ -114,8 +112,8 @@ static __always_inline void gp_send_tensor(struct gp_thread *thread, __u32 row, 
 	bpf_ringbuf_submit(tensor, flags);
 }
 
-/* Keeps what is said until it is sent, or sends it, if nobody wants to know from where the
- * function is called. True if that is all. */
+/* Stores the event until it is sent, or sends it at once if no call stack is needed.
+ * True if it was sent. */
 static __always_inline bool gp_is_done_with_tensor(struct pt_regs *ctx,
 						   const volatile struct gp_recipe *recipe,
 						   struct gp_thread *thread, __u32 row, __u32 tid)
@@ -128,8 +126,8 @@ static __always_inline bool gp_is_done_with_tensor(struct pt_regs *ctx,
 	return true;
 }
 
-/* `pytorch:malloc`: address, device, bytes that were asked for, stream. It follows the
- * tensor, on the same thread. */
+/* `pytorch:malloc`: address, device, requested bytes, stream. It follows the tensor on
+ * the same thread. */
 static __always_inline void gp_on_request(struct pt_regs *ctx)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();

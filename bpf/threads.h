@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* The state of threads and processes that call CUDA. */
+/* State of threads and processes that call CUDA. */
 #ifndef GPUPROBE_THREADS_H
 #define GPUPROBE_THREADS_H
 
@@ -8,31 +8,31 @@ static __always_inline bool gp_is_target(__u32 tgid)
 	return !only_targets || bpf_map_lookup_elem(&targets, &tgid);
 }
 
-/* NULL if the process has called nothing that is traced yet. */
-static __always_inline struct gp_process *gp_known_process(__u32 tgid)
+/* NULL if the process has not called a traced function yet. */
+static __always_inline struct gp_process *gp_find_process(__u32 tgid)
 {
 	return bpf_map_lookup_elem(&processes, &tgid);
 }
 
 static __always_inline struct gp_process *gp_process_of(__u32 tgid)
 {
-	struct gp_process *process = gp_known_process(tgid);
+	struct gp_process *process = gp_find_process(tgid);
 	struct gp_process fresh = {};
 	__u32 user;
 
 	if (process)
 		return process;
 	user = gp_slot_of(gp_user_of_current());
-	/* Unique among the living, and almost surely among those that share a
-	 * PID one after the other. */
+	/* Unique among live processes, and almost certainly among successive processes
+	 * with the same PID. */
 	fresh.id = tgid << GP_PROCESS_PID_SHIFT |
 		   (bpf_ktime_get_ns() >> 16 & ((1 << GP_PROCESS_PID_SHIFT) - 1));
 	fresh.user = user;
 	return gp_get_or_take(processes, &tgid, fresh, user);
 }
 
-/* The state of the current thread, made at its first traced call; NULL when it
- * is not traced or there is no room. */
+/* The state of the current thread, created at its first traced call; NULL if it is not
+ * traced or the map is full. */
 static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
 {
 	__u32 tid = (__u32)pid_tgid, tgid = pid_tgid >> 32;
@@ -47,7 +47,7 @@ static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
 	process = gp_process_of(tgid);
 	if (!process)
 		return NULL;
-	/* That of another process, whose end was not seen. */
+	/* State of another process whose exit was not seen. */
 	if (thread)
 		gp_remove_taken(threads, &tid);
 	thread = gp_get_or_take(threads, &tid, no_threads, process->user);
@@ -56,7 +56,7 @@ static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
 	task = (struct task_struct *)bpf_get_current_task();
 	thread->tgid = tgid;
 	thread->process = process->id;
-	if (gp_seen_from_birth(task, false, tgid)) {
+	if (gp_traced_from_start(task, false, tgid)) {
 		thread->current[0].device = GP_DEVICE_DEFAULT;
 	} else {
 		thread->current[0].device = GP_DEVICE_UNKNOWN;
@@ -65,7 +65,7 @@ static __always_inline struct gp_thread *gp_thread_of(__u64 pid_tgid)
 	return thread;
 }
 
-/* Names the process, unless that has been done. */
+/* Sends the process record, unless it was sent. */
 static __always_inline void gp_announce_process(struct gp_process *process)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -75,8 +75,8 @@ static __always_inline void gp_announce_process(struct gp_process *process)
 			gp_send_task(GP_RECORD_PROCESS, process->id, process->user, task, NULL);
 }
 
-/* Names the process and the thread before the first record that mentions
- * them. What could not be sent is tried again at the next call. */
+/* Sends the process and thread records before the first record that refers to them.
+ * Failures are retried at the next call. */
 static __always_inline void gp_announce(struct gp_thread *thread)
 {
 	struct task_struct *task;
@@ -85,7 +85,7 @@ static __always_inline void gp_announce(struct gp_thread *thread)
 	if (thread->announced)
 		return;
 	task = (struct task_struct *)bpf_get_current_task();
-	process = gp_known_process(thread->tgid);
+	process = gp_find_process(thread->tgid);
 	if (process)
 		gp_announce_process(process);
 	thread->announced =

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * What one user may take of what all share, and whose the losses are. A user holds at
- * most half of the entries of a map. A ring is for everybody while it is less than half
- * full, which costs nothing to see; of the rest a user has half at most, so that there is
- * room for others, however much he sends.
- */
+/* Fair sharing of maps and rings between users, and attribution of losses. A user holds
+ * at most half of the entries of a map. A ring is open to all while it is less than
+ * half full, which is cheap to check; of the rest a user gets at most half, so that
+ * there is room for others however much one user sends. */
 #ifndef GPUPROBE_USERS_H
 #define GPUPROBE_USERS_H
 
-/* Slots that are tried for a user. Very many users may find none: these are one. */
+/* Slots that are probed for a user. With very many users, those without a slot share
+ * one. */
 #define GP_USER_TRIES 8
 #define GP_SLOT_OF_OTHERS 0
-/* User namespaces are nested no deeper. */
+/* The kernel's limit for nested user namespaces. */
 #define GP_MAX_NAMESPACES 33
-/* Of a copy of a stack, whether others want any is known so long. */
+/* Time after which a user is assumed to be the only one who sends stack copies. */
 #define GP_ALONE_AFTER_NS (10 * GP_COPY_AGAIN_NS)
 
-/* The user to whom the current process counts: with a user namespace anybody has tens of
- * thousands of ids, so it is who made the namespace. What root made (for containers that
- * are to be apart) has ids that root gave out. */
+/* The user to whom the current process is charged: in a user namespace anybody has tens
+ * of thousands of ids, so it is the creator of the namespace. Namespaces created by
+ * root (for isolated containers) have ids assigned by root. */
 __noinline __u32 gp_user_of_current(void)
 {
 	__u32 uid = (__u32)bpf_get_current_uid_gid(), owner;
@@ -41,7 +40,7 @@ __noinline __u32 gp_user_of_current(void)
 	return uid;
 }
 
-/* The slot of `users` that is of this user. */
+/* The slot in `users` of this user. */
 __noinline __u32 gp_slot_of(__u32 uid)
 {
 	__u32 hash = (uid * 0x9e3779b1u) >> 16;
@@ -69,9 +68,9 @@ static __always_inline struct gp_user *gp_user_at(__u32 slot)
 	return &users[slot & (GP_MAX_USERS - 1)];
 }
 
-/* Counts what was lost by the current process as its own, and its user's. The first
- * GP_USER_LOSSES kinds of losses of a user are told by process. */
-__noinline int gp_blame(__u32 what, __u64 count)
+/* Counts a loss for the current process and its user. The first GP_USER_LOSSES kinds of
+ * losses of a user are counted by process. */
+__noinline int gp_count_loss(__u32 what, __u64 count)
 {
 	struct gp_loss_key key = {.uid = gp_user_of_current(), .what = what};
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -99,13 +98,13 @@ __noinline int gp_blame(__u32 what, __u64 count)
 #define gp_count_many(loss, count)                                                                 \
 	({                                                                                         \
 		__sync_fetch_and_add(&losses.loss, count);                                         \
-		gp_blame(offsetof(struct gp_losses, loss) / sizeof(__u64), count);                 \
+		gp_count_loss(offsetof(struct gp_losses, loss) / sizeof(__u64), count);            \
 	})
 #define gp_count(loss) gp_count_many(loss, 1)
 
-/* Takes one of the `most` entries of a map that a user may hold; false if he has them
- * all. Several at once may find that although the last was left: atomic operations that
- * say what was there before are younger than Linux 5.10. */
+/* Takes one of the `most` map entries that a user may hold; false at the limit.
+ * Concurrent callers may fail although one entry was left: atomic operations that
+ * return the previous value require a kernel newer than Linux 5.10. */
 static __always_inline bool gp_take_entry(__u32 *held, __u32 given_back, __u32 most)
 {
 	__sync_fetch_and_add(held, 1);
@@ -120,8 +119,8 @@ static __always_inline void gp_give_entry_back(__u32 *held)
 	__sync_fetch_and_add(held, -1);
 }
 
-/* The entry of `map` under `key`, made from `zero` if there is none and its user may
- * have one more. An entry says in `user` whose it is. */
+/* The entry of `map` under `key`, created from `zero` if there is none and its user is
+ * below the limit. The `user` member of an entry is the slot of its user. */
 #define gp_get_or_take(map, key, zero, slot)                                                       \
 	({                                                                                         \
 		struct gp_user *taker = gp_user_at(slot);                                          \
@@ -136,7 +135,7 @@ static __always_inline void gp_give_entry_back(__u32 *held)
 		value;                                                                             \
 	})
 
-/* Removes an entry that a user had taken. */
+/* Removes an entry that counts against a user. */
 #define gp_remove_taken(map, key)                                                                  \
 	({                                                                                         \
 		typeof(no_##map) *value = bpf_map_lookup_elem(&map, key);                          \
@@ -145,9 +144,10 @@ static __always_inline void gp_give_entry_back(__u32 *held)
 			gp_give_entry_back(&gp_user_at(slot)->map);                                \
 	})
 
-/* Spends `bytes` of what a user may have in a ring that is more than half full, of which
- * `read` was read, ever, and `written` was written: half of the rest. What he has sent is
- * counted until all has been read that was there when it was sent, or a little longer. */
+/* Charges `bytes` to a user's share of a ring that is more than half full; `read` and
+ * `written` are the positions of the ring. The share is half of the rest. A user's
+ * bytes are counted until the records that were unread at the time have been read, or
+ * slightly longer. */
 __noinline int gp_spend(__u32 slot, __u32 ring, __u64 bytes, __u64 read, __u64 written)
 {
 	struct gp_flow *flow;
@@ -167,11 +167,11 @@ __noinline int gp_spend(__u32 slot, __u32 ring, __u64 bytes, __u64 read, __u64 w
 	return 1;
 }
 
-/* Bytes of a ring that a record of that type takes. */
+/* Bytes of a ring taken by a record of this type. */
 #define GP_RING_BYTES(type) ((sizeof(type) + 8 + 7) / 8 * 8)
 
-/* Room for a record of that type in a ring, or NULL: the ring is full, or the user has
- * had his share, as it is counted in `flow`. */
+/* Reserves a record of this type in a ring; NULL if the ring is full or the user's
+ * share, counted in `flow`, is used up. */
 #define gp_reserve_as(ring, which, flow, slot, type)                                               \
 	((type *)(bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) <= half_of_ring[which] ||            \
 				  gp_spend(slot, flow, GP_RING_BYTES(type),                        \
@@ -181,8 +181,8 @@ __noinline int gp_spend(__u32 slot, __u32 ring, __u64 bytes, __u64 read, __u64 w
 			  : NULL))
 #define gp_reserve(ring, which, slot, type) gp_reserve_as(ring, which, which, slot, type)
 
-/* Whether one more copy of a stack may be sent now: where several users have them sent,
- * each gets half at most. */
+/* Whether another stack copy may be sent now: with several users, each gets at most
+ * half. */
 static __always_inline bool gp_may_copy(__u32 slot, __u64 now)
 {
 	struct gp_user *user = gp_user_at(slot);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* Reading arguments by recipe. */
+/* Reading of arguments by recipe. */
 #ifndef GPUPROBE_VALUES_H
 #define GPUPROBE_VALUES_H
 
@@ -9,8 +9,8 @@
 #define GP_SIXTH_ARGUMENT(ctx) PT_REGS_PARM6(ctx)
 #endif
 
-/* Left alone, the compiler selects an address and loads through it, which the
- * verifier refuses for a context pointer; the barrier keeps the loads apart. */
+/* Otherwise the compiler selects an address and loads through it, which the verifier
+ * refuses for a context pointer; the barrier keeps the loads apart. */
 #define GP_ARGUMENT_CASE(number, expression)                                                       \
 	case number:                                                                               \
 		value = (expression);                                                              \
@@ -41,14 +41,14 @@ static __always_inline __u64 gp_argument(struct pt_regs *ctx, __u8 index)
 #define GP_RETURN_ADDRESS_BYTES 0
 #endif
 
-/* The stack pointer that the function was entered with, seen from its return. */
+/* The stack pointer at function entry, computed at return. */
 static __always_inline __u64 gp_entry_sp(struct pt_regs *ctx)
 {
 	return PT_REGS_SP(ctx) - GP_RETURN_ADDRESS_BYTES;
 }
 
-/* The value that `v` describes, at function entry. An unreadable pointer gives
- * 0: the function itself will fault on it or refuse it. */
+/* The value described by `v`, at function entry. An unreadable pointer yields 0: the
+ * function itself will fault on it or reject it. */
 static __always_inline __u64 gp_value_of(struct pt_regs *ctx, const volatile struct gp_value *v)
 {
 	__u64 value = 0;

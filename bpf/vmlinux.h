@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/*
- * The few kernel types that gpuprobe reads, written by hand. Only the members
- * that are used are listed; libbpf relocates their offsets against the running
- * kernel's BTF (CO-RE). `struct pt_regs` is user-visible ABI with fixed
- * offsets, so it is left out of the relocation.
- */
+/* The kernel types that gpuprobe reads, written by hand. Only the members in use are
+ * listed; libbpf relocates their offsets against the running kernel's BTF (CO-RE).
+ * `struct pt_regs` is user-visible ABI with fixed offsets, so it is excluded from
+ * relocation. */
 #ifndef __VMLINUX_H__
 #define __VMLINUX_H__
 

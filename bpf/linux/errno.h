@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* The errors that libbpf's usdt.bpf.h names: the header of this name needs those of a machine. */
+/* Error numbers used by libbpf's usdt.bpf.h: the system's header of this name needs
+ * architecture-specific headers. */
 #ifndef GPUPROBE_ERRNO_H
 #define GPUPROBE_ERRNO_H
 

@@ -184,7 +184,7 @@ mod tests {
             self.0.extend(changes);
         }
 
-        /// `gp_known_path`.
+        /// `gp_cached_path`.
         fn walk(&self, mut state: u64, stack: &[u64]) -> u64 {
             for _ in 0..PATH_LEVELS {
                 let Some(path) = self.0.get(&state) else {

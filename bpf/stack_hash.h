@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
-/* What stacks look like whose call paths are not known yet. */
-#ifndef GPUPROBE_LOOKS_H
-#define GPUPROBE_LOOKS_H
+/* Hashes of stacks without a cached call path. */
+#ifndef GPUPROBE_STACK_HASH_H
+#define GPUPROBE_STACK_HASH_H
 
-/* All ones if `word` may be an address of code: where the process is known to
- * have some; if that is not known, near the function that is called, where
- * libraries are, or in the program's own code. Without branches, of which the
- * verifier would follow each. */
+/* All ones if `word` may be a code address: in the map of executable ranges; if that is
+ * out of date, near the probed function, where libraries are, or in the program's own
+ * code. Branch-free, because the verifier would follow each branch. */
 static __always_inline __u64 gp_code_mask(__u64 word, struct gp_look *look, struct gp_code *code)
 {
 	__u64 part = word >> GP_CODE_SHIFT;
@@ -19,25 +18,24 @@ static __always_inline __u64 gp_code_mask(__u64 word, struct gp_look *look, stru
 	return -((is_known & 1) | ((is_near | is_own) & look->is_stale));
 }
 
-/* Mixes into the thread's looks what may be return addresses among the words from
- * `sp` to the end of its page. Gives how many bytes these are, 0 at the end of the
- * stack. A global function: the verifier follows its loop once, not in every place
- * that it is called from. */
-__noinline __u32 gp_look_at_page(__u32 tid, __u32 code_of, __u64 sp)
+/* Mixes possible return addresses among the words from `sp` to the end of its page into
+ * the thread's hash. Returns the number of bytes; 0 at the end of the stack. A global
+ * function: the verifier checks its loop once, not per call site. */
+__noinline __u32 gp_hash_stack_page(__u32 tid, __u32 code_of, __u64 sp)
 {
 	__u32 bytes = GP_PAGE - (sp & (GP_PAGE - 1));
 	struct gp_walk *walk;
 	struct gp_code *code;
 	struct gp_look look;
 
-	/* In other modes the maps are not there. */
+	/* In other modes the maps do not exist. */
 	if (stack_mode != GP_STACKS_AUTO)
 		return 0;
 	walk = bpf_map_lookup_elem(&walks, &tid);
 	code = bpf_map_lookup_elem(&code_maps, &code_of);
 	if (!walk || !code || bytes > sizeof(walk->words))
 		return 0;
-	/* What is not read of a page that begins before `sp` counts as zeros. */
+	/* Bytes of a page below `sp` count as zeros. */
 	if (bpf_probe_read_kernel(walk->words, sizeof(walk->words), no_walks.words) ||
 	    bpf_probe_read_user(walk->words, bytes, (void *)sp))
 		return 0;
@@ -51,11 +49,11 @@ __noinline __u32 gp_look_at_page(__u32 tid, __u32 code_of, __u64 sp)
 	return bytes;
 }
 
-/* What a stack looks like: all that may be return addresses in the part of it
- * that is next. Data that looks like them makes two stacks of what is one, which
- * costs a copy. Only what parts further out looks the same, until user space has
- * learnt one of the paths. */
-static __always_inline __u64 gp_looks(struct gp_walk *walk, struct gp_taken *taken, __u64 hash)
+/* Hash of the possible return addresses in the innermost part of a stack. Data that
+ * resembles return addresses makes two hashes of one path, which costs a copy. Stacks
+ * that differ only further out have equal hashes until user space has cached one of
+ * their paths. */
+static __always_inline __u64 gp_stack_hash(struct gp_walk *walk, struct gp_taken *taken, __u64 hash)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct gp_code *code = bpf_map_lookup_elem(&code_maps, &taken->tgid);
@@ -68,7 +66,7 @@ static __always_inline __u64 gp_looks(struct gp_walk *walk, struct gp_taken *tak
 	walk->look.program_bytes = BPF_CORE_READ(task, mm, end_code) - walk->look.program;
 	walk->look.is_stale = taken->is_stale;
 	for (__u32 i = 0; i < GP_LOOK_PAGES; i++) {
-		__u32 bytes = gp_look_at_page(taken->tid, taken->is_stale ? 0 : taken->tgid, sp);
+		__u32 bytes = gp_hash_stack_page(taken->tid, taken->is_stale ? 0 : taken->tgid, sp);
 
 		if (!bytes)
 			break;
@@ -77,4 +75,4 @@ static __always_inline __u64 gp_looks(struct gp_walk *walk, struct gp_taken *tak
 	return walk->look.hash;
 }
 
-#endif /* GPUPROBE_LOOKS_H */
+#endif /* GPUPROBE_STACK_HASH_H */
