@@ -32,6 +32,7 @@ mod tape;
 mod text;
 mod verdict;
 pub mod view;
+mod words;
 
 use std::borrow::Cow;
 use std::collections::HashMap;

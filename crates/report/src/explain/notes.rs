@@ -7,8 +7,8 @@ use super::words::{advice, seconds};
 use super::{Found, Grade, VerdictReport};
 use crate::incidents::IncidentReport;
 use crate::memleak::{ProcessReport, PytorchReport};
-use crate::text::table::plural;
 use crate::verdict;
+use crate::words::plural;
 
 /// Bytes that nobody is to be bothered with.
 const LITTLE: u64 = 16 << 20;

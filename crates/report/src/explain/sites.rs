@@ -7,8 +7,8 @@ use gpuprobe_model::text::size;
 use super::words::{advice, per_second, seconds};
 use super::{Grade, NEVER_FREED, VerdictReport, free_bytes};
 use crate::memleak::{Memleak, ProcessReport, SiteReport};
-use crate::text::table::plural;
 use crate::verdict;
+use crate::words::plural;
 
 /// What a site of a process is one of.
 #[derive(Clone, Copy)]

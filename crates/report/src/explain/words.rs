@@ -3,7 +3,7 @@
 use gpuprobe_model::text::{printable, size};
 
 use crate::memleak::{Memleak, ProcessReport};
-use crate::text::page::age;
+use crate::words::age;
 
 /// `58s`; of less than a second, `0.1s`.
 pub(super) fn seconds(ns: u64) -> String {

@@ -9,7 +9,7 @@ use quick_xml::events::{BytesDecl, BytesText, Event};
 use super::text::{before, who};
 use super::{Judgement, Leak};
 use crate::fold;
-use crate::text::page::amount;
+use crate::words::amount;
 use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 use gpuprobe_stacks::allocators::down_to_start;

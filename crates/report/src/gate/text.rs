@@ -3,8 +3,7 @@
 use super::found::Excuse;
 use super::pattern::Pattern;
 use super::{Amount, Judgement, Leak};
-use crate::text::page::amount;
-use crate::text::table::plural;
+use crate::words::{amount, plural};
 use gpuprobe_model::text::{printable, size};
 
 /// Leaks that are named at most.

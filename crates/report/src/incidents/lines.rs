@@ -5,10 +5,7 @@ use std::io::{self, Write};
 use super::{HeldSite, IncidentReport, OtherReport, Refused};
 use crate::memleak::LeftOut;
 use crate::owners::{OwnerReport, UNKNOWN};
-use crate::text::page::{Who, amount, short_age};
-use crate::text::process::short_model;
-use crate::text::pytorch::wrapped;
-use crate::text::table::plural;
+use crate::words::{Who, amount, plural, short_age, short_model, wrapped};
 use gpuprobe_model::text::{printable, size};
 
 /// Other processes that are named, and owners.

@@ -10,7 +10,7 @@ use inferno::flamegraph::{Options, from_lines};
 use super::layers::Layer;
 use super::{Frame, Profile, Sample, Weight, folded};
 use crate::names;
-use crate::text::page::amount;
+use crate::words::amount;
 use gpuprobe_model::stack::Language;
 use gpuprobe_model::text::printable;
 

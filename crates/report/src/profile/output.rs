@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::{Of, Profile, Weight, flamegraph, folded, pprof};
-use crate::text::table::plural;
+use crate::words::plural;
 use gpuprobe_model::text::size;
 use gpuprobe_os::files;
 use gpuprobe_os::say;

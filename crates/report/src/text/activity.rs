@@ -7,12 +7,13 @@ use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
 use super::bandwidth::memories;
-use super::page::{Page, Who};
-use super::table::{Column, Table, plural};
+use super::page::Page;
+use super::table::{Column, Table};
 use super::times::{COPY_TIMES, TIMES, cells, gigabytes, percent, time, write_shares};
 use crate::activity::{
     ActivitySummary, CallSummary, CopySummary, DeviceSummary, MemorySummary, ProcessSummary, Timed,
 };
+use crate::words::{Who, plural};
 
 /// Lists of a process are indented by this.
 const INDENT: usize = 4;

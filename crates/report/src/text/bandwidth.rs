@@ -3,11 +3,12 @@
 use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
-use super::page::{Page, Who};
-use super::table::{Column, Table, plural};
+use super::page::Page;
+use super::table::{Column, Table};
 use super::times::{gigabytes, percent};
 use crate::bandwidth::{BandwidthUtil, CopyReport, DirectionReport};
 use crate::micros;
+use crate::words::{Who, plural};
 use gpuprobe_cuda::Direction;
 use gpuprobe_engine::transfers::EARLIER;
 

@@ -5,10 +5,11 @@ use gpuprobe_model::text::size;
 use std::io::{self, Write};
 
 use super::nvidia_smi::Unit;
-use super::page::{Page, amount};
+use super::page::Page;
 use crate::memleak::{
     AllocationReport, LeftOut, Live, Memleak, Nvml, PoolReport, ProcessReport, ThreadReport,
 };
+use crate::words::amount;
 use gpuprobe_cuda::{Belongs, MemoryKind};
 
 pub(super) fn write(memleak: &Memleak, page: &Page, out: &mut dyn Write) -> io::Result<()> {

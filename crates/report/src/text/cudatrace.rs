@@ -5,9 +5,10 @@ use std::io::{self, Write};
 
 use gpuprobe_model::text::printable;
 
-use super::page::{Page, Who};
-use super::table::{Column, Table, plural};
+use super::page::Page;
+use super::table::{Column, Table};
 use crate::cudatrace::{Cudatrace, KernelReport, LauncherReport};
+use crate::words::{Who, plural};
 
 /// Blocks of the bar of a kernel that has all launches.
 const BAR_WIDTH: f64 = 16.0;

@@ -6,9 +6,8 @@ use gpuprobe_model::text::{printable, size};
 
 use super::page::Page;
 use super::process::write_owners;
-use super::pytorch::wrapped;
-use super::table::plural;
 use crate::explain::{Explain, Grade, NEVER_FREED, VerdictReport};
+use crate::words::{plural, wrapped};
 
 /// Call sites that are as they should be, and are named.
 const FINE: usize = 5;

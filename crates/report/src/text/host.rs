@@ -5,10 +5,10 @@ use std::io::{self, Write};
 
 use gpuprobe_model::text::{printable, size};
 
-use super::page::{Page, bar, short_size, signed_size};
-use super::process::short_model;
-use super::table::{Column, Table, plural};
+use super::page::{Page, bar};
+use super::table::{Column, Table};
 use crate::memleak::{GpuShare, Memleak, ProcessReport};
+use crate::words::{plural, short_model, short_size, signed_size};
 
 /// Blocks of the bar of a GPU that is full.
 const BAR: usize = 18;

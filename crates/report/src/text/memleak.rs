@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::page::{Page, amount};
-use super::table::plural;
+use super::page::Page;
 use super::{classic, host, process};
 use crate::Group;
 use crate::memleak::{Memleak, ProcessReport};
+use crate::words::{amount, plural};
 use gpuprobe_model::text::size;
 
 /// Ended processes that hold nothing are named up to here.

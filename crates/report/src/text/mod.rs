@@ -23,9 +23,10 @@ use super::activity::lines::Line;
 use super::bandwidth::CopyReport;
 use super::memleak::Memleak;
 use super::{Group, Report, Writer, incidents};
+use crate::words::Who;
 use gpuprobe_model::clock;
 use gpuprobe_model::text::printable;
-use page::{Page, Who};
+use page::Page;
 
 #[derive(Default)]
 pub(super) struct Text {

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use gpuprobe_model::text::size;
 
-use super::page::{Page, age, amount, signed_size};
-use super::table::plural;
+use super::page::Page;
 use crate::memleak::{Live, Nvml, ProcessReport};
+use crate::words::{age, amount, plural, signed_size};
 
 /// `held 3.94 GiB  (peak 4.40 GiB, 31s ago)  + context 0.52 = nvidia-smi 4.46 GiB`.
 pub(super) fn write_held(

@@ -6,13 +6,14 @@ use gpuprobe_cuda::{Belongs, MemoryKind};
 use gpuprobe_model::text::{printable, size};
 
 use super::nvidia_smi::write_held;
-use super::page::{Page, Who, age};
+use super::page::Page;
 use super::pytorch;
 use super::sites::{Held, write_details, write_sites};
-use super::table::{Column, Table, plural};
+use super::table::{Column, Table};
 use crate::Group;
 use crate::memleak::{Memleak, PoolReport, ProcessReport};
 use crate::owners::{OwnerReport, UNKNOWN};
+use crate::words::{Who, age, plural, short_model, wrapped};
 
 /// Owners that are named at most; the others are one sum.
 const MAX_OWNERS: usize = 8;
@@ -53,7 +54,7 @@ pub(super) fn write(
             "{name} has a pool of its own: what it hands out is not seen, the lines below are those \
              that made it grow"
         );
-        pytorch::wrapped("", &said, page.columns, out)?;
+        wrapped("", &said, page.columns, out)?;
     }
     let sites = process.listed();
     match (memleak.group, memleak.view.site) {
@@ -111,12 +112,6 @@ pub(super) fn model(memleak: &Memleak, index: u32) -> String {
     gpu.map_or(String::new(), |gpu| format!(" {}", short_model(&gpu.name)))
 }
 
-/// `H200` of `NVIDIA H200`.
-pub(crate) fn short_model(name: &str) -> String {
-    let name = printable(name);
-    let name = name.trim_start_matches("NVIDIA ");
-    name.trim_start_matches("GeForce ").to_owned()
-}
 fn write_kinds(process: &ProcessReport, page: &Page, out: &mut dyn Write) -> io::Result<()> {
     let columns = [
         Column::right("HELD"),

@@ -4,9 +4,9 @@ use gpuprobe_model::stack::Frame;
 use gpuprobe_model::text::printable;
 use gpuprobe_stacks::cuda::file_name;
 
-use super::table::plural;
 use crate::fold::{Folded, Whose, place};
 use crate::names;
+use crate::words::plural;
 
 /// Between two columns.
 const GAP: usize = 2;

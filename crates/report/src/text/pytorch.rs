@@ -6,9 +6,9 @@ use gpuprobe_model::text::size;
 
 use super::page::Page;
 use super::sites::{Held, write_details, write_rest, write_table};
-use super::table::plural;
 use crate::View;
 use crate::memleak::{Memleak, ProcessReport, PytorchReport};
+use crate::words::{plural, wrapped};
 
 /// Columns before what is said of a device.
 const INDENT: &str = "                  ";
@@ -126,37 +126,6 @@ fn write_sums(
     }
     said.iter()
         .try_for_each(|said| wrapped(INDENT, said, page.columns, out))
-}
-
-/// Writes a sentence: its first line behind `first`, the others behind as much room.
-pub(crate) fn wrapped(
-    first: &str,
-    said: &str,
-    columns: Option<usize>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let width = first.chars().count();
-    let room = columns.unwrap_or(usize::MAX).saturating_sub(width);
-    let mut lines = vec![String::new()];
-    for word in said.split(' ') {
-        let line = lines.last_mut().map_or(0, |line| line.chars().count());
-        if line > 0 && line + 1 + word.chars().count() > room {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    for (index, line) in lines.iter().enumerate() {
-        match index {
-            0 => writeln!(out, "{first}{line}")?,
-            _ => writeln!(out, "{:width$}{line}", "")?,
-        }
-    }
-    Ok(())
 }
 
 const INDENT_WIDTH: usize = INDENT.len();

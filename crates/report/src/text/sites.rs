@@ -8,11 +8,12 @@ use gpuprobe_model::text::{printable, size};
 use gpuprobe_stacks::allocators::down_to_start;
 use gpuprobe_stacks::cuda;
 
-use super::page::{Page, amount, bar, short_age, short_size, signed_size};
+use super::page::{Page, bar};
 use super::python::{self, Room};
-use super::table::{Column, Table, plural};
+use super::table::{Column, Table};
 use crate::fold::{Folded, is_python};
 use crate::memleak::{LeftOut, Memleak, Peak, ProcessReport, PytorchReport, SiteReport};
+use crate::words::{amount, plural, short_age, short_size, signed_size};
 use crate::{View, names, verdict};
 
 /// Blocks of the bar of a site that holds everything.

@@ -183,16 +183,6 @@ fn count(text: &str) -> usize {
     text.chars().count()
 }
 
-/// `1 site`, `2 sites`, `2 launches`.
-pub(crate) fn plural(number: u64, what: &str) -> String {
-    let plural = match number {
-        1 => "",
-        _ if what.ends_with("ch") || what.ends_with("ss") => "es",
-        _ => "s",
-    };
-    format!("{number} {what}{plural}")
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

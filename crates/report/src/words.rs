@@ -1,0 +1,236 @@
+//! How people write amounts, times and who a process is: what every text is made of.
+
+use std::io::{self, Write};
+
+use gpuprobe_model::text::{printable, size};
+
+/// `1 site`, `2 sites`, `2 launches`.
+pub(crate) fn plural(number: u64, what: &str) -> String {
+    let plural = match number {
+        1 => "",
+        _ if what.ends_with("ch") || what.ends_with("ss") => "es",
+        _ => "s",
+    };
+    format!("{number} {what}{plural}")
+}
+
+/// Who a process is, as far as that is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Who<'a> {
+    pub(crate) pid: u32,
+    pub(crate) comm: Option<&'a str>,
+    pub(crate) command: Option<&'a str>,
+    pub(crate) user: Option<&'a str>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) exited: bool,
+}
+
+/// Characters of a command that are shown.
+const MAX_COMMAND: usize = 40;
+
+impl Who<'_> {
+    /// `python3 train.py`: the words of the command, without the folders of its files.
+    pub(crate) fn program(&self) -> String {
+        let Some(command) = self.command else {
+            return printable(self.comm.unwrap_or("?"));
+        };
+        let mut words = command.split(' ');
+        let base = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
+        let mut shown = base(words.next().unwrap_or_default());
+        // What an interpreter runs is its first word that is no option.
+        let mut is_file = true;
+        for word in words {
+            let word = if is_file && !word.starts_with('-') {
+                is_file = false;
+                base(word)
+            } else {
+                word.to_owned()
+            };
+            if shown.chars().count() + 1 + word.chars().count() > MAX_COMMAND {
+                shown += " ...";
+                break;
+            }
+            shown += " ";
+            shown += &word;
+        }
+        printable(&shown)
+    }
+
+    /// Name of the user, or its number.
+    pub(crate) fn user(&self) -> String {
+        match (self.user, self.uid) {
+            (Some(user), _) => printable(user),
+            (None, Some(uid)) => format!("uid {uid}"),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// `python3 train.py  pid 574 ada`, and that it has ended.
+    pub(crate) fn title(&self) -> String {
+        let mut title = format!("{}  pid {}", self.program(), self.pid);
+        let user = self.user();
+        if !user.is_empty() {
+            title += " ";
+            title += &user;
+        }
+        if self.exited {
+            title += "  (ended)";
+        }
+        title
+    }
+}
+
+/// Bytes in three digits: `1.50 GiB`, `32.0 MiB`, `512 KiB`.
+pub(crate) fn short_size(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = match value {
+        _ if unit == 0 => 0,
+        value if value < 9.995 => 2,
+        value if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// The same of a change: `+32.0 MiB`, `-1.50 GiB`, `0`.
+pub(crate) fn signed_size(bytes: i64) -> String {
+    match bytes {
+        0 => "0".into(),
+        1.. => format!("+{}", short_size(bytes.unsigned_abs())),
+        _ => format!("-{}", short_size(bytes.unsigned_abs())),
+    }
+}
+
+/// `H200` of `NVIDIA H200`.
+pub(crate) fn short_model(name: &str) -> String {
+    let name = printable(name);
+    let name = name.trim_start_matches("NVIDIA ");
+    name.trim_start_matches("GeForce ").to_owned()
+}
+
+/// A time in its largest unit: `850ms`, `4.2s`, `59s`, `4m`, `3h`, `2d`.
+pub(crate) fn short_age(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    match seconds {
+        0 if ns < 1_000_000 => "0s".into(),
+        0 => format!("{}ms", ns / 1_000_000),
+        1..10 => format!("{seconds}.{}s", ns / 100_000_000 % 10),
+        10..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// A time in its two largest units: `4m12s`.
+pub(crate) fn age(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    match seconds {
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        86_400.. => format!("{}d{:02}h", seconds / 86_400, seconds / 3600 % 24),
+        _ => short_age(ns),
+    }
+}
+
+/// `20.00 MiB in 5 allocations`.
+pub(crate) fn amount(bytes: u64, allocations: u64) -> String {
+    let allocations = plural(allocations, "allocation");
+    format!("{} in {allocations}", size(bytes))
+}
+
+/// Writes a sentence: its first line behind `first`, the others behind as much room.
+pub(crate) fn wrapped(
+    first: &str,
+    said: &str,
+    columns: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let width = first.chars().count();
+    let room = columns.unwrap_or(usize::MAX).saturating_sub(width);
+    let mut lines = vec![String::new()];
+    for word in said.split(' ') {
+        let line = lines.last_mut().map_or(0, |line| line.chars().count());
+        if line > 0 && line + 1 + word.chars().count() > room {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    for (index, line) in lines.iter().enumerate() {
+        match index {
+            0 => writeln!(out, "{first}{line}")?,
+            _ => writeln!(out, "{:width$}{line}", "")?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_in_few_digits() {
+        assert_eq!(short_size(0), "0 B");
+        assert_eq!(short_size(999), "999 B");
+        assert_eq!(short_size(1000), "1000 B");
+        assert_eq!(short_size(1000 << 20), "1000 MiB");
+        assert_eq!(short_size(1024 << 20), "1.00 GiB");
+        assert_eq!(short_size(32 << 20), "32.0 MiB");
+        assert_eq!(short_size(3 << 29), "1.50 GiB");
+        assert_eq!(short_size(u64::MAX), "16.0 EiB");
+        assert_eq!(signed_size(0), "0");
+        assert_eq!(signed_size(-(512 << 10)), "-512 KiB");
+        assert_eq!(signed_size(i64::MIN), "-8.00 EiB");
+    }
+
+    #[test]
+    fn ages() {
+        let of = |ms: u64| (short_age(ms * 1_000_000), age(ms * 1_000_000));
+        assert_eq!(of(999), ("999ms".into(), "999ms".into()));
+        assert_eq!(of(4_260), ("4.2s".into(), "4.2s".into()));
+        assert_eq!(of(252_000), ("4m".into(), "4m12s".into()));
+        assert_eq!(of(3_720_000), ("1h".into(), "1h02m".into()));
+        assert_eq!(age(u64::MAX), "213503d23h");
+    }
+
+    #[test]
+    fn commands_are_shown_without_folders() {
+        let program = |command| {
+            let command = Some(command);
+            Who {
+                command,
+                comm: Some("python3"),
+                ..Who::default()
+            }
+            .program()
+        };
+        assert_eq!(
+            program("/usr/bin/python3 /home/ada/train.py --lr 0.1"),
+            "python3 train.py --lr 0.1"
+        );
+        assert_eq!(program("python3 -u /srv/a.py"), "python3 -u a.py");
+        assert_eq!(program("./app"), "app");
+        let long = format!("./app {}", "x".repeat(80));
+        assert_eq!(program(&long), "app ...");
+        assert_eq!(
+            Who {
+                comm: Some("a\nb"),
+                ..Who::default()
+            }
+            .program(),
+            "a\\nb"
+        );
+    }
+}
