@@ -160,6 +160,7 @@ pub(super) fn of_all_sites(
     let database = Database::open(path)?;
     present::check(&database, selection, true)?;
     let session = Session::read(&database)?;
+    warn_of_version(&session);
     let file = File {
         database: &database,
         session: &session,
@@ -171,6 +172,15 @@ pub(super) fn of_all_sites(
     file.report(question)
 }
 
+/// Says that the tables of a file are newer than those that are read here, if they are.
+fn warn_of_version(session: &Session) {
+    if let Some(major) = session.schema_major().filter(|&major| major > 3) {
+        say(format_args!(
+            "warning: tables of version {major} are newer than those known (3)"
+        ));
+    }
+}
+
 fn report(config: &Config) -> Result<()> {
     let database = Database::open(&config.file)?;
     let about_memory = match config.question {
@@ -180,11 +190,7 @@ fn report(config: &Config) -> Result<()> {
     present::check(&database, &config.selection, about_memory)?;
     let profiles = profile::Outputs::open(&config.profiles, Some(&config.file))?;
     let session = Session::read(&database)?;
-    if let Some(major) = session.schema_major().filter(|&major| major > 3) {
-        say(format_args!(
-            "warning: tables of version {major} are newer than those known (3)"
-        ));
-    }
+    warn_of_version(&session);
     if let Some(folder) = &config.export_tsv {
         classic::export(&database, &session, &config.selection, folder)?;
         if config.question == SUMMARY && config.output.is_none() {
