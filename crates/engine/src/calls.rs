@@ -7,6 +7,7 @@ use super::allocation::{New, Place, key};
 use super::arrays;
 use super::change::Change;
 use super::contexts::{PRIMARY, UNKNOWN};
+use super::imports::Export;
 use super::live::Freed;
 use super::physical::Released;
 use super::pools;
@@ -39,12 +40,12 @@ const MAX_PID: u64 = 1 << 22;
 const MAX_SIZE: u64 = 1 << 48;
 
 impl Process {
-    /// Enters a call that has succeeded. `shared` says how many bytes the memory has that 64 bytes
-    /// name, if a traced process exported it.
+    /// Enters a call that has succeeded. `shared` says what memory it is that 64 bytes name, if
+    /// a traced process exported it.
     pub(super) fn apply(
         &mut self,
         call: &Call,
-        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<u64>,
+        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<Export>,
     ) -> Effect {
         if self.full().refuses(call.function.op) {
             return self.leave_out(call);
@@ -122,13 +123,14 @@ impl Process {
     fn allocate(
         &mut self,
         call: &Call,
-        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<u64>,
+        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<Export>,
     ) -> Effect {
         if call.address == 0 {
             return Effect::Allocated;
         }
         let mut new = self.new_of(call);
         let values = call.detail.as_deref().map(|d| &d.values);
+        let mut exporter = None;
         match (call.function.kind, values) {
             (MemoryKind::Array, Some(values)) => {
                 new.size_bytes = match call.function.layer {
@@ -136,7 +138,11 @@ impl Process {
                     Layer::Driver | Layer::Framework => arrays::of_driver(values),
                 };
             }
-            (MemoryKind::Imported, Some(values)) => new.size_bytes = shared(values).unwrap_or(0),
+            (MemoryKind::Imported, Some(values)) => {
+                let export = shared(values);
+                new.size_bytes = export.as_ref().map_or(0, |export| export.size_bytes);
+                exporter = export.map(|export| export.exporter);
+            }
             (MemoryKind::Async, _) => {
                 let pool = self.pools.slot(call.value(0), new.place);
                 new.slot = pool;
@@ -146,7 +152,11 @@ impl Process {
             }
             _ => {}
         }
+        let key = key(new.space, new.address);
         self.enter(call, new);
+        if let Some(exporter) = exporter {
+            self.imports.enter(key, exporter);
+        }
         Effect::Allocated
     }
 
@@ -252,7 +262,7 @@ impl Process {
     fn open(
         &mut self,
         call: &Call,
-        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<u64>,
+        shared: impl FnOnce(&[u64; gpuprobe_cuda::EXTRA]) -> Option<Export>,
     ) -> Effect {
         let times = self.opened.entry(call.address).or_default();
         *times += 1;
@@ -263,9 +273,14 @@ impl Process {
                 .map_or([0; gpuprobe_cuda::EXTRA], |d| d.values);
             let mut new = self.new_of(call);
             new.space = Space::Shared;
-            let size = shared(&values).or_else(|| size_in_name(&values));
-            new.size_bytes = size.unwrap_or(0);
+            let export = shared(&values);
+            let size = export.as_ref().map(|export| export.size_bytes);
+            new.size_bytes = size.or_else(|| size_in_name(&values)).unwrap_or(0);
             self.enter(call, new);
+            if let Some(export) = export {
+                let key = key(Space::Shared, call.address);
+                self.imports.enter(key, export.exporter);
+            }
         }
         Effect::Allocated
     }
@@ -333,7 +348,9 @@ impl Process {
                     self.contexts.retain(device);
                 }
             }
+            Op::ContextCreate => self.contexts.create(call.context, call.end_ns),
             Op::ContextDestroy => {
+                self.contexts.destroy(call.context, call.end_ns);
                 if let Some(slot) = self.contexts.end(call.context) {
                     self.end_with(call.end_ns, |a| a.slot() == slot);
                     self.modules.retain(|_, m| m.is_none_or(|m| m.slot != slot));

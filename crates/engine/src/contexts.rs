@@ -2,7 +2,12 @@
 
 use std::collections::HashMap;
 
+use gpuprobe_cuda::{MemoryKind, Space};
 use gpuprobe_model::event::CONTEXT_UNKNOWN;
+
+use super::Allocation;
+use super::allocation::{New, Place};
+use super::sites::series::{Series, Shape, Windows};
 
 /// What an allocation remembers of its context, in a byte.
 pub(super) type Slot = u8;
@@ -19,6 +24,30 @@ pub(super) struct Contexts {
     slots: Vec<(u16, Slot)>,
     /// References to primary contexts, by device.
     retained: HashMap<u16, u64>,
+    /// When those were made that were and are not destroyed.
+    made: HashMap<u16, u64>,
+    /// What becomes of them.
+    windows: Windows,
+    series: Series,
+    /// Destroyed, and not seen to be made.
+    unknown: Series,
+}
+
+/// A context as the series has it.
+fn block(time_ns: u64) -> Allocation {
+    Allocation::new(&New {
+        address: 0,
+        size_bytes: 0,
+        end_ns: time_ns,
+        thread: 0,
+        row: 0,
+        site: 0,
+        kind: MemoryKind::Device,
+        space: Space::Device,
+        place: Place::Unknown,
+        slot: PRIMARY,
+        context: 0,
+    })
 }
 
 impl Contexts {
@@ -46,6 +75,47 @@ impl Contexts {
         Some(self.slots.swap_remove(index).1)
     }
 
+    /// The context of this number was made.
+    pub(super) fn create(&mut self, number: u16, now_ns: u64) {
+        if matches!(number, 0 | CONTEXT_UNKNOWN) {
+            return;
+        }
+        self.windows.reach(now_ns);
+        let before = (self.made(), 0);
+        // Numbers begin again after very many.
+        if self.made.insert(number, now_ns).is_none() {
+            self.series.born(self.windows, &block(now_ns), before);
+        }
+    }
+
+    /// The context of this number was destroyed.
+    pub(super) fn destroy(&mut self, number: u16, now_ns: u64) {
+        self.windows.reach(now_ns);
+        match self.made.remove(&number) {
+            Some(made_ns) => {
+                let (old, after) = (block(made_ns), (self.made(), 0));
+                self.series.died(self.windows, (&old, now_ns), after);
+            }
+            None => self.unknown.count(self.windows, now_ns),
+        }
+    }
+
+    /// Contexts that were made and not destroyed.
+    pub(super) fn made(&self) -> u64 {
+        self.made.len() as u64
+    }
+
+    /// Entries that are kept.
+    pub(super) fn kept(&self) -> usize {
+        self.made.len()
+    }
+
+    pub(super) fn shape(&self, now_ns: u64) -> Shape {
+        let mut shape = Shape::new(self.windows, &self.unknown, now_ns);
+        shape.add(self.windows, &self.series, (self.made(), 0));
+        shape
+    }
+
     /// One more reference to the primary context of `device`.
     pub(super) fn retain(&mut self, device: u16) {
         *self.retained.entry(device).or_default() += 1;
@@ -66,6 +136,7 @@ impl Contexts {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -95,5 +166,44 @@ mod tests {
         assert!(!contexts.release(0));
         assert!(contexts.release(0));
         assert!(!contexts.release(0));
+    }
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// What is said after 70 s of one context a second, of which the one of so many seconds ago is
+    /// destroyed, if any is.
+    fn judged(destroyed_after: Option<u16>) -> crate::verdict::Judgement {
+        let mut contexts = Contexts::default();
+        for second in 1..=70_u16 {
+            let now_ns = u64::from(second) * SECOND_NS;
+            contexts.create(second, now_ns);
+            if let Some(old) = destroyed_after.and_then(|after| second.checked_sub(after)) {
+                contexts.destroy(old, now_ns + 1);
+            }
+        }
+        crate::verdict::judge(&contexts.shape(71 * SECOND_NS)).unwrap()
+    }
+
+    #[test]
+    fn contexts_that_are_not_destroyed_are_more_and_more() {
+        let left_behind = judged(None);
+        assert!(left_behind.is_leak(), "{left_behind:?}");
+        assert!(left_behind.blocks > 60, "{left_behind:?}");
+        for after in [1, 5, 20] {
+            let kept = judged(Some(after));
+            assert!(!kept.verdict.is_growth(), "{after}: {kept:?}");
+        }
+    }
+
+    #[test]
+    fn contexts_that_may_have_been_destroyed_unseen_are_no_leak() {
+        let mut contexts = Contexts::default();
+        for second in 1..=70_u16 {
+            let now_ns = u64::from(second) * SECOND_NS;
+            contexts.create(second, now_ns);
+            contexts.destroy(CONTEXT_UNKNOWN, now_ns + 1);
+        }
+        let found = crate::verdict::judge(&contexts.shape(71 * SECOND_NS)).unwrap();
+        assert!(!found.is_leak(), "{found:?}");
     }
 }

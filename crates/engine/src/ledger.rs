@@ -13,6 +13,7 @@ use super::allocation::key;
 use super::calls::Effect;
 use super::change::{Change, Changes};
 use super::ended::{EndedProcesses, Forgotten};
+use super::imports::Export;
 use super::incidents::{self, Asked, GivenUp, Held, Incident, Incidents};
 use super::living::Living;
 use super::process::Process;
@@ -67,8 +68,8 @@ pub struct Ledger {
     pub(super) peaks: u32,
     /// It is fed with the rows of a file.
     pub(super) is_of_rows: bool,
-    /// Bytes of what processes exported for others, by the 64 bytes that name it.
-    pub(super) shared: HashMap<[u64; EXTRA], u64>,
+    /// What processes exported for others, by the 64 bytes that name it.
+    pub(super) shared: HashMap<[u64; EXTRA], Export>,
     pub(super) left_out: u64,
     pub(super) tensors_left_out: u64,
     pub(super) stacks_left_out: u64,
@@ -313,7 +314,7 @@ impl Ledger {
         self.changes.are_wanted |= self.addresses.is_some();
         let shared = std::mem::take(&mut self.shared);
         let effect = self.account(call.pid, call.end_ns, |process| {
-            let effect = process.apply(call, |name| shared.get(name).copied());
+            let effect = process.apply(call, |name| shared.get(name).cloned());
             if are_wanted {
                 process.finish_changes();
             }
@@ -447,13 +448,20 @@ impl Ledger {
     }
 
     fn export(&mut self, call: &Call) {
-        let process = self.living.get(call.pid);
-        let size = process.and_then(|p| p.size_at(call.address));
-        if let (Some(size), Some(detail)) = (size, &call.detail) {
+        let Some(process) = self.living.get_mut(call.pid) else {
+            return;
+        };
+        let size = process.size_at(call.address);
+        if let (Some(size_bytes), Some(detail)) = (size, &call.detail) {
+            let exporter = process.as_exporter();
             if self.shared.len() >= MAX_SHARED {
                 self.shared.clear();
             }
-            self.shared.insert(detail.values, size);
+            let export = Export {
+                size_bytes,
+                exporter,
+            };
+            self.shared.insert(detail.values, export);
         }
     }
 

@@ -16,6 +16,7 @@ mod change;
 mod contexts;
 mod ended;
 mod graphs;
+pub mod imports;
 pub mod incidents;
 pub mod launches;
 pub mod ledger;

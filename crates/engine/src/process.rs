@@ -2,6 +2,8 @@
 
 mod held;
 
+use std::sync::Arc;
+
 use hashbrown::{HashMap, HashSet};
 
 use super::allocation::key;
@@ -9,14 +11,16 @@ use super::allowance::Allowance;
 use super::change::{Change, Changes, Origin};
 use super::contexts::Contexts;
 use super::graphs::Graphs;
+use super::imports::{Exporter, Imports};
 use super::live::LiveSet;
 use super::physical::PhysicalMemory;
 use super::pools::Pools;
 use super::rows::SincePeak;
 use super::shares::{Account, Full, Kept};
 use super::sites::Sites;
+use super::sites::series::Shape;
 use super::tensors::Tensors;
-use super::totals::{Sums, Totals};
+use super::totals::{Sums, Total, Totals};
 use super::{Allocation, Identity};
 use gpuprobe_cuda::{KindSet, MemoryKind, Space};
 use gpuprobe_model::event::Task;
@@ -89,6 +93,10 @@ pub struct Process {
     pub identity: Identity,
     pub(super) graphs: Graphs,
     pub(super) contexts: Contexts,
+    /// Whose is what it has open of others.
+    pub(super) imports: Imports,
+    /// Who it is to those that open what it has exported.
+    exporter: Option<Arc<Exporter>>,
     /// Modules that are loaded, and libraries, which belong to no context.
     pub(super) modules: HashMap<u64, Option<Loaded>>,
     /// Modules and names of variables, by address.
@@ -140,6 +148,8 @@ impl Process {
             identity: Identity::default(),
             graphs: Graphs::default(),
             contexts: Contexts::default(),
+            imports: Imports::default(),
+            exporter: None,
             modules: HashMap::new(),
             variables: HashMap::new(),
             of_modules: HashMap::new(),
@@ -167,6 +177,34 @@ impl Process {
     /// Threads with their indices, including those that hold nothing.
     pub fn threads(&self) -> &[Thread] {
         &self.threads
+    }
+
+    /// What it has open of processes that were seen to export it, by these.
+    pub fn imported_from(&self) -> Vec<(Arc<Exporter>, Total)> {
+        let bytes = |key| self.live.get(key).map(|found| found.size_bytes);
+        self.imports.totals(bytes)
+    }
+
+    /// Contexts that it has made and not destroyed.
+    pub fn made_contexts(&self) -> u64 {
+        self.contexts.made()
+    }
+
+    /// What becomes of the contexts that it makes.
+    pub fn contexts_shape(&self, now_ns: u64) -> Shape {
+        self.contexts.shape(now_ns)
+    }
+
+    /// Who it is to those that open what it has exported.
+    pub(super) fn as_exporter(&mut self) -> Arc<Exporter> {
+        let new = || {
+            Arc::new(Exporter {
+                pid: self.pid,
+                comm: self.comm.clone(),
+                command: self.identity.command.clone(),
+            })
+        };
+        Arc::clone(self.exporter.get_or_insert_with(new))
     }
 
     /// Index into [`Self::threads`] of the thread that made `allocation`.
@@ -299,6 +337,9 @@ impl Process {
             self.sites.subtract(gone);
         }
         self.vacate_if_done(gone.thread());
+        if gone.kind() == MemoryKind::Imported {
+            self.imports.remove(gone.key());
+        }
         match gone.space() {
             Space::Variables => self.forget_variable(gone.address),
             Space::Shared => drop(self.opened.remove(&gone.address)),
@@ -333,6 +374,8 @@ impl Process {
             others: tables
                 + self.live.on_their_way()
                 + self.sites.kept()
+                + self.imports.kept()
+                + self.contexts.kept()
                 + self.physical.kept()
                 + self.pools.kept()
                 + self.graphs.kept(),

@@ -18,7 +18,7 @@ const MILLISECOND_NS: u64 = 1_000_000;
 
 /// The windows of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Windows {
+pub(crate) struct Windows {
     /// When the first begins; `None` if nothing has happened yet.
     begin_ns: Option<u64>,
     /// How often their width was doubled.
@@ -37,7 +37,7 @@ impl Windows {
     }
 
     /// It is this late.
-    pub(super) fn reach(&mut self, now_ns: u64) {
+    pub(crate) fn reach(&mut self, now_ns: u64) {
         let begin_ns = *self.begin_ns.get_or_insert(now_ns);
         let since = now_ns.saturating_sub(begin_ns);
         while since / self.width_ns() >= MAX_WINDOWS as u64 && self.shift < MAX_SHIFT {
@@ -68,7 +68,7 @@ impl Window {
 
 /// The series of a call site.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Series {
+pub(crate) struct Series {
     shift: u8,
     windows: Vec<Window>,
     /// How old what was freed was.
@@ -111,7 +111,7 @@ impl Cycle {
 
 impl Series {
     /// Something was allocated where so many allocations of so many bytes were live.
-    pub(super) fn born(&mut self, all: Windows, new: &Allocation, before: (u64, u64)) {
+    pub(crate) fn born(&mut self, all: Windows, new: &Allocation, before: (u64, u64)) {
         let time_ns = new.end_ns;
         let window = self.at(all, time_ns);
         window.left = window.left.saturating_add(1);
@@ -123,7 +123,7 @@ impl Series {
     }
 
     /// The same was freed, which leaves so many allocations of so many bytes.
-    pub(super) fn died(
+    pub(crate) fn died(
         &mut self,
         all: Windows,
         (old, now_ns): (&Allocation, u64),
@@ -138,13 +138,13 @@ impl Series {
     }
 
     /// Counts something that happens now.
-    pub(super) fn count(&mut self, all: Windows, now_ns: u64) {
+    pub(crate) fn count(&mut self, all: Windows, now_ns: u64) {
         let window = self.at(all, now_ns);
         window.left = window.left.saturating_add(1);
     }
 
     /// An allocation is taken for another from now on.
-    pub(super) fn forget(&mut self, all: Windows, old: &Allocation) {
+    pub(crate) fn forget(&mut self, all: Windows, old: &Allocation) {
         let window = self.at(all, old.end_ns);
         window.left = window.left.saturating_sub(1);
         window.left_bytes = window.left_bytes.saturating_sub(old.size_bytes);
@@ -237,7 +237,7 @@ pub struct Shape {
 
 impl Shape {
     /// Of nothing yet.
-    pub(super) fn new(mut all: Windows, unknown_frees: &Series, now_ns: u64) -> Self {
+    pub(crate) fn new(mut all: Windows, unknown_frees: &Series, now_ns: u64) -> Self {
         all.reach(now_ns);
         let length = usize::from(all.index(now_ns)) + 1;
         let mut shape = Self {
@@ -262,7 +262,7 @@ impl Shape {
     }
 
     /// Adds what happened at a site where so many allocations of so many bytes are live.
-    pub(super) fn add(&mut self, mut all: Windows, series: &Series, now: (u64, u64)) {
+    pub(crate) fn add(&mut self, mut all: Windows, series: &Series, now: (u64, u64)) {
         all.reach(self.now_ns);
         let mut series = series.clone();
         series.widen(all.shift);

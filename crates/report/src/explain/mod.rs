@@ -69,7 +69,7 @@ impl Grade {
 #[derive(Clone, Debug, Serialize)]
 pub struct VerdictReport {
     /// `growing`, `growing per cycle`, `plateau`, `one-off`, `cache`, `freed late`, `never freed at exit`,
-    /// `fragmentation`, `idle context`, `context`, `handles`, `before attach or outside CUDA`, `shared`,
+    /// `contexts left behind`, `fragmentation`, `idle context`, `context`, `handles`, `before attach or outside CUDA`, `shared`,
     /// `out of memory`.
     pub verdict: &'static str,
     /// `certain`, `likely`, or `not enough data: N more seconds`.

@@ -8,12 +8,14 @@ use super::{Found, Grade, VerdictReport};
 use crate::incidents::IncidentReport;
 use crate::memleak::{ProcessReport, PytorchReport};
 use crate::verdict;
-use crate::words::plural;
+use crate::words::{Who, plural};
 
 /// Bytes that nobody is to be bothered with.
 const LITTLE: u64 = 16 << 20;
 /// The verdict on memory at no call site.
 const OUTSIDE: &str = "before attach or outside CUDA";
+/// The verdict on contexts of which there are more and more.
+const LEFT_BEHIND: &str = "contexts left behind";
 /// A pool is fragmented of which little pins at least this share.
 const PINNED_SHARE: u64 = 10;
 
@@ -22,6 +24,7 @@ pub(super) fn verdicts(found: &Found<'_>, process: &ProcessReport) -> Vec<Verdic
     let mut all = Vec::new();
     all.extend(idle(found, process));
     all.extend(context(process));
+    all.extend(contexts(process));
     all.extend(outside(process));
     all.extend(imported(process));
     all.extend(handles(process));
@@ -105,7 +108,55 @@ fn imported(process: &ProcessReport) -> Option<VerdictReport> {
         size(bytes),
         plural(count, "allocation")
     );
-    (count > 0).then(|| say(process, "shared", bytes, said))
+    let exporters = process.imported_from.iter();
+    let from = exporters.map(|(exporter, sum)| {
+        let who = Who {
+            pid: exporter.pid,
+            comm: exporter.comm.as_deref(),
+            command: exporter.command.as_deref(),
+            ..Who::default()
+        };
+        format!(
+            "{} of them exported by PID {} {}",
+            size(sum.bytes),
+            who.pid,
+            who.program()
+        )
+    });
+    (count > 0).then(|| {
+        let mut one = say(process, "shared", bytes, said);
+        one.allocations = count;
+        one.evidence.extend(from);
+        one
+    })
+}
+
+/// Contexts that the program made besides those of its devices.
+fn contexts(process: &ProcessReport) -> Option<VerdictReport> {
+    let found = process.contexts.as_ref()?;
+    let live = plural(found.blocks, "context");
+    let freed = plural(found.frees, "other");
+    if !found.verdict.is_growth() {
+        let said = format!("{live} made by the program and not destroyed, {freed} destroyed");
+        return Some(VerdictReport {
+            allocations: found.blocks,
+            ..say(process, "context", 0, said)
+        });
+    }
+    let said = format!(
+        "{live} made and not destroyed in {}, no sign of levelling off; {freed} destroyed",
+        seconds(found.span_ns)
+    );
+    Some(VerdictReport {
+        confidence: verdict::confidence(found.confidence),
+        allocations: found.blocks,
+        since_ns: found.since_ns,
+        grade: match found.is_leak() {
+            true => Grade::Leak,
+            false => Grade::Warning,
+        },
+        ..say(process, LEFT_BEHIND, 0, said)
+    })
 }
 
 /// Physical memory behind handles, by who created these.

@@ -56,6 +56,9 @@ pub(super) fn advice(verdict: &str) -> &'static str {
             "look for what keeps what is allocated there: a list, a cache without a bound, a graph that is not detached"
         }
         "growing per cycle" => "look for what a cycle creates and does not release",
+        "contexts left behind" => {
+            "destroy a context when its work is done, or make one and keep it: each takes memory that no call site has"
+        }
         "freed late" => {
             "look for what keeps some of it: a queue, an exception's traceback, a reference cycle that waits for the collector"
         }

@@ -16,6 +16,7 @@ use crate::{Options, Sources};
 use gpuprobe_cuda::{FUNCTIONS, KindSet};
 use gpuprobe_engine::pools::Pool;
 use gpuprobe_engine::totals::Total;
+use gpuprobe_engine::verdict::{self, Judgement};
 use gpuprobe_engine::{Ledger, Process};
 use gpuprobe_model::identity::DeviceIdentity;
 
@@ -209,9 +210,19 @@ fn process_report(process: &Process, options: &Options, sources: Sources<'_>) ->
         pytorch: Vec::new(),
         tensorflow: Vec::new(),
         framework_pools: pools,
+        imported_from: process.imported_from(),
+        contexts: judge_contexts(process, options),
     };
     report.learn_tensors(pytorch::reports(process, options, sources));
     report
+}
+
+/// What becomes of the contexts that a process makes, if there are any.
+fn judge_contexts(process: &Process, options: &Options) -> Option<Judgement> {
+    if !options.explains || process.made_contexts() == 0 {
+        return None;
+    }
+    verdict::judge(&process.contexts_shape(options.now_ns))
 }
 
 /// For how long a process was traced.

@@ -12,6 +12,7 @@ mod threads;
 mod untraced;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
 use gpuprobe_model::text::hex;
@@ -21,7 +22,9 @@ use super::frameworks::TENSORFLOW;
 use super::owners::OwnerReport;
 use super::{Group, View, as_map, clock_micros};
 use gpuprobe_cuda::MemoryKind;
+use gpuprobe_engine::imports::Exporter;
 use gpuprobe_engine::totals::{Sums, Total};
+use gpuprobe_engine::verdict::Judgement;
 use gpuprobe_model::GpuMemory;
 
 pub(super) use build::build;
@@ -262,6 +265,13 @@ pub struct ProcessReport {
     pub modules: u64,
     /// Its pools of stream-ordered memory.
     pub pools: Vec<PoolReport>,
+    /// What it has open of processes that were seen to export it, for explanations.
+    #[serde(skip)]
+    pub imported_from: Vec<(Arc<Exporter>, Total)>,
+    /// Contexts that it has made and not destroyed, and what becomes of them, if any are there and somebody
+    /// is to be told.
+    #[serde(skip)]
+    pub contexts: Option<Judgement>,
     /// What NVML says, if it is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvml: Option<Nvml>,

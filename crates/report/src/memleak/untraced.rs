@@ -60,6 +60,8 @@ fn report(pid: u32, process: &Untraced, usage: &Usage) -> ProcessReport {
         pytorch: Vec::new(),
         tensorflow: Vec::new(),
         framework_pools: Vec::new(),
+        imported_from: Vec::new(),
+        contexts: None,
         filtered: None,
     }
 }
