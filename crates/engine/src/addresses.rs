@@ -300,6 +300,42 @@ mod tests {
         ledger.addresses.unwrap().past_blocks()
     }
 
+    /// A block of `size_bytes` at `address`, all of whose bytes are found after its end.
+    fn is_found(address: u64, size_bytes: u64) -> bool {
+        let mut ranges = Ranges::default();
+        let at = Whereabouts::Device(Some(1));
+        let until_ns = 20;
+        let past = Past {
+            size_bytes,
+            until_ns,
+            at,
+        };
+        let class = class(size_bytes);
+        ranges.classes |= 1 << class;
+        ranges.past.insert((class, address, 10), past);
+        let mut bytes = [0, size_bytes / 2, size_bytes - 1].into_iter();
+        bytes.all(|byte| ranges.past_at(address + byte).count() == 1)
+            && ranges.past_at(address + size_bytes).count() == 0
+            && ranges.past_at(address - 1).count() == 0
+    }
+
+    #[test]
+    fn blocks_of_any_size_are_found_at_each_of_their_bytes() {
+        for size in (1..70).chain([(1 << 40) - 1, 1 << 40, u64::MAX / 2]) {
+            assert!(is_found(0x7000_0000, size), "{size}");
+        }
+    }
+
+    #[test]
+    fn of_many_blocks_the_last_moments_are_remembered() {
+        let anew = |n| (n + 1) << 12;
+        let (before, after, every_ns) = (MOST_PAST as u64, 200_000, 1000);
+        // What ended in the last 78 ms before there were too many, and all since.
+        let lately = REMEMBER_OF_MANY_NS / every_ns;
+        let left = freed(before + after, anew, every_ns) as u64;
+        assert!(left.abs_diff(lately + after) < 10, "{left}");
+    }
+
     #[test]
     fn frees_cost_no_memory_though_nobody_reports() {
         let anew = |n| (n + 1) << 12;
