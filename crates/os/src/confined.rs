@@ -1,7 +1,10 @@
 //! Confinement of a process that parses untrusted files.
 
 use std::ffi::{CStr, c_int, c_long, c_void};
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use anyhow::{Context, Result};
 use nix::libc::{self, siginfo_t, sock_filter, sock_fprog};
@@ -17,7 +20,8 @@ const ADDRESSES: u64 = 64 << 30;
 /// Limit of open files.
 const FILES: u64 = 4096;
 
-/// Allowed system calls: memory, I/O on open files, and exit. `openat` is handled in [`on_open`].
+/// Allowed system calls: memory, I/O on open files, and exit. Calls that take a path are handled in
+/// [`on_path`].
 const ALLOWED: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_pread64,
@@ -35,8 +39,6 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_lseek,
     libc::SYS_fcntl,
     libc::SYS_fstat,
-    libc::SYS_newfstatat,
-    libc::SYS_statx,
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -64,9 +66,28 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// Offsets of the system call number and of the architecture in `struct seccomp_data`.
+/// System calls that read a symbolic link: they fail with EINVAL, as for a regular file.
+const ABOUT_LINKS: &[c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
+];
+/// System calls that stat a file by descriptor or by path, with the index of their flags argument.
+const ABOUT_FILES: [(c_long, u32); 2] = [(libc::SYS_statx, 2), (libc::SYS_newfstatat, 3)];
+
+/// Offsets of the system call number, the architecture and the arguments in `struct seccomp_data`.
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
+const ARGUMENTS_AT: u32 = 16;
+
+/// Descriptor that is opened for any path outside `/proc/self/fd`; -1 for none.
+static SUPPLEMENT: AtomicI32 = AtomicI32::new(-1);
+
+/// Makes every path outside `/proc/self/fd` open `file`, until the next call: for a library that opens
+/// the supplementary file itself.
+pub fn stand_for_others(file: Option<&File>) {
+    SUPPLEMENT.store(file.map_or(-1, AsRawFd::as_raw_fd), Ordering::Relaxed);
+}
 
 /// Makes the kernel kill this process when its parent exits, and forbids core dumps.
 ///
@@ -99,8 +120,8 @@ pub fn confine(data_bytes: u64) -> Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, files, files).context("cannot limit open files")?;
     privileges::keep_only(&[])?;
     let flags = SaFlags::SA_SIGINFO | SaFlags::SA_NODEFER;
-    let action = SigAction::new(SigHandler::SigAction(on_open), flags, SigSet::empty());
-    // SAFETY: `on_open` is async-signal-safe.
+    let action = SigAction::new(SigHandler::SigAction(on_path), flags, SigSet::empty());
+    // SAFETY: `on_path` is async-signal-safe.
     #[allow(unsafe_code)]
     unsafe { sigaction(Signal::SIGSYS, &action) }.context("cannot see to files being opened")?;
     filter().context("cannot restrict system calls")
@@ -127,6 +148,26 @@ fn filter() -> io::Result<()> {
     ];
     for call in ALLOWED {
         program.extend([unless(number(*call)), answer(libc::SECCOMP_RET_ALLOW)]);
+    }
+    for call in ABOUT_LINKS {
+        let no_link = libc::SECCOMP_RET_ERRNO | libc::EINVAL.cast_unsigned();
+        program.extend([unless(number(*call)), answer(no_link)]);
+    }
+    for (call, flags) in ABOUT_FILES {
+        let by_number = libc::AT_EMPTY_PATH.cast_unsigned();
+        program.extend([
+            sock_filter {
+                jf: 4,
+                ..unless(number(call))
+            },
+            load(ARGUMENTS_AT + 8 * flags),
+            sock_filter {
+                jf: 1,
+                ..statement(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, by_number)
+            },
+            answer(libc::SECCOMP_RET_ALLOW),
+            answer(libc::SECCOMP_RET_TRAP),
+        ]);
     }
     program.extend([
         unless(number(libc::SYS_openat)),
@@ -158,38 +199,78 @@ fn statement(code: u32, k: u32) -> sock_filter {
     }
 }
 
-/// Handles `openat`: for `/proc/self/fd/N`, duplicates descriptor N, which needs no further
-/// permission check; for any other path, returns ENOENT.
-extern "C" fn on_open(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
+/// Handles system calls that take a path: `/proc/self/fd/N` is descriptor N, duplicated without a further
+/// permission check; any other path is [`SUPPLEMENT`], or fails with ENOENT if there is none.
+extern "C" fn on_path(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes the context of the interrupted thread to SA_SIGINFO handlers.
     #[allow(unsafe_code)]
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
-    #[cfg(target_arch = "x86_64")]
-    let path = registers.gregs[libc::REG_RSI as usize];
-    #[cfg(target_arch = "aarch64")]
-    let path = registers.regs[1];
-    // SAFETY: it is the path that this process passed to `openat`.
+    let (call, arguments) = called(registers);
+    // SAFETY: it is the path that this process has passed.
     #[allow(unsafe_code)]
-    let path = unsafe { CStr::from_ptr(path as *const _) };
-    let result = match number_of(path.to_bytes()) {
-        // SAFETY: duplicates a descriptor.
+    let path = unsafe { CStr::from_ptr(arguments[1] as *const _) };
+    let result = file_at(path.to_bytes()).map_or(-1, |number| {
+        let empty = c"".as_ptr();
+        // SAFETY: makes another number of an open file, or asks about one, with what was passed.
         #[allow(unsafe_code)]
-        Some(number) => unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) },
-        None => -1,
+        unsafe {
+            let [_, _, second, third, fourth] = arguments;
+            let by_number = c_long::from(libc::AT_EMPTY_PATH);
+            match call {
+                libc::SYS_statx => libc::syscall(call, number, empty, by_number, third, fourth),
+                libc::SYS_newfstatat => libc::syscall(call, number, empty, second, by_number),
+                _ => libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3).into(),
+            }
+        }
+    });
+    let result = if result < 0 {
+        -libc::ENOENT as i64
+    } else {
+        result
     };
-    let result = if result < 0 { -libc::ENOENT } else { result };
     #[cfg(target_arch = "x86_64")]
     {
-        registers.gregs[libc::REG_RAX as usize] = result.into();
+        registers.gregs[libc::REG_RAX as usize] = result;
     }
     #[cfg(target_arch = "aarch64")]
     {
-        registers.regs[0] = i64::from(result).cast_unsigned();
+        registers.regs[0] = result.cast_unsigned();
     }
 }
 
-/// Parses N of `/proc/self/fd/N`.
+/// The system call that was not made, and its arguments.
+fn called(registers: &libc::mcontext_t) -> (c_long, [i64; 5]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use libc::{REG_R8, REG_R10, REG_RAX, REG_RDI, REG_RDX, REG_RSI};
+        let of = |register: c_int| registers.gregs[register as usize];
+        let arguments = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8].map(of);
+        (of(REG_RAX), arguments)
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let of = |register: usize| registers.regs[register].cast_signed();
+        (of(8), [0, 1, 2, 3, 4].map(of))
+    }
+}
+
+/// The number of the open file that is found at this path.
+fn file_at(path: &[u8]) -> Option<c_int> {
+    if let Some(number) = number_of(path) {
+        return Some(number);
+    }
+    let leads_elsewhere = path
+        .strip_prefix(OPEN_FILES)
+        .is_none_or(|rest| rest.contains(&b'/'));
+    let supplement = SUPPLEMENT.load(Ordering::Relaxed);
+    (leads_elsewhere && supplement >= 0).then_some(supplement)
+}
+
+/// The files that are open.
+const OPEN_FILES: &[u8] = b"/proc/self/fd/";
+
+/// N of `/proc/self/fd/N`.
 fn number_of(path: &[u8]) -> Option<c_int> {
-    let digits = path.strip_prefix(b"/proc/self/fd/")?;
+    let digits = path.strip_prefix(OPEN_FILES)?;
     str::from_utf8(digits).ok()?.parse().ok()
 }

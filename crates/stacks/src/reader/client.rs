@@ -160,6 +160,14 @@ impl Reader {
         }
     }
 
+    /// The file is done with: it is not to be kept open.
+    pub(crate) fn close(&self, file: &Numbered) {
+        let had = self.inner().has.remove(&file.number);
+        if had {
+            self.tell(&Request::Close(file.number));
+        }
+    }
+
     /// A file is not to be read any more.
     pub(crate) fn blame(&self, file: &Numbered, why: &str) {
         self.inner().blame.enter(&file.origin, why);
@@ -217,8 +225,7 @@ impl Reader {
             true => anyhow::Error::new(NotNow),
             false => cannot(),
         })?;
-        self.tell(&Request::Close(numbered.number));
-        self.inner().has.remove(&numbered.number);
+        self.close(&numbered);
         answer.map_err(|why| anyhow::anyhow!("{why}"))
     }
 

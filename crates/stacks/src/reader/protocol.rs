@@ -36,6 +36,8 @@ pub(crate) enum Request {
     Variable(u64, String),
     /// The name and the checksum in a `.gnu_debuglink`.
     DebugLink(u64),
+    /// The path and the build id in a `.gnu_debugaltlink`.
+    AltLink(u64),
     /// The checksum of a whole file.
     Checksum(u64),
     /// The functions at an address.
@@ -56,6 +58,8 @@ pub(crate) struct Names {
     pub(crate) module: u64,
     /// Files with its symbols, best first.
     pub(crate) files: Vec<u64>,
+    /// A file with what the debugging information of several has in common.
+    pub(crate) supplement: Option<u64>,
     /// The address that it states.
     pub(crate) address: u64,
     /// Debugging information may be read.

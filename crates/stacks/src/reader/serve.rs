@@ -18,6 +18,7 @@ use crate::symbols::perf_map::PerfMaps;
 use crate::symbols::variable::Variables;
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 use gpuprobe_os::channel::Channel;
+use gpuprobe_os::confined;
 
 /// Bytes of a debug link: a file name and a checksum.
 const LINK_LIMIT: u64 = 4096;
@@ -47,7 +48,8 @@ pub(super) fn serve(channel: &Channel) {
 pub(super) struct Served {
     files: HashMap<u64, ElfFile>,
     variables: HashMap<u64, Variables>,
-    library: Option<Library>,
+    /// One for each file with symbols: it keeps the file.
+    libraries: HashMap<u64, Library>,
     perf_maps: PerfMaps,
 }
 
@@ -67,12 +69,12 @@ impl Served {
             Request::Close(number) => {
                 self.files.remove(&number);
                 self.variables.remove(&number);
+                self.libraries.remove(&number);
                 return Ok(None);
             }
             Request::CloseAll => {
-                // The library knows files by their descriptors, which will be those of others.
-                self.library = None;
                 self.files.clear();
+                self.libraries.clear();
                 self.variables.clear();
                 return Ok(None);
             }
@@ -109,19 +111,24 @@ impl Served {
             Request::Interpreter(number) => encoded(&PythonFile::of(self.file(number)?)),
             Request::Storage(number) => encoded(&Storage::of(self.file(number)?)),
             Request::DebugLink(number) => encoded(&debug_link(self.file(number)?)),
+            Request::AltLink(number) => encoded(&alt_link(self.file(number)?)),
             Request::Checksum(number) => encoded(&checksum_of(self.file(number)?.file())),
             _ => return Err(ErrorKind::InvalidInput.into()),
         })
     }
 
     fn names(&mut self, names: &Names) -> Option<Vec<super::Named>> {
-        let library = self.library.get_or_insert_with(Library::new);
         let module = self.files.get(&names.module)?;
-        let mut files = names
-            .files
-            .iter()
-            .filter_map(|number| self.files.get(number));
-        files.find_map(|file| library.look_up(file, module, names.address, names.with_details))
+        let supplement = names.supplement.and_then(|number| self.files.get(&number));
+        confined::stand_for_others(supplement.map(ElfFile::file));
+        let named = names.files.iter().find_map(|number| {
+            let file = self.files.get(number)?;
+            // It knows files by their descriptors, which will be those of others.
+            let library = self.libraries.entry(*number).or_insert_with(Library::new);
+            library.look_up(file, module, names.address, names.with_details)
+        });
+        confined::stand_for_others(None);
+        named
     }
 
     fn variable(&mut self, number: u64, name: &str) -> Option<u64> {
@@ -160,11 +167,24 @@ fn found(file: &ElfFile, layer: u16) -> anyhow::Result<Vec<Found>> {
 
 /// The name and the checksum in a `.gnu_debuglink`.
 fn debug_link(file: &ElfFile) -> Option<(Vec<u8>, u32)> {
-    let section = file.headers().ok()?.section(".gnu_debuglink")?;
+    link(section(file, ".gnu_debuglink")?)
+}
+
+/// The path and the build id in a `.gnu_debugaltlink`.
+fn alt_link(file: &ElfFile) -> Option<(Vec<u8>, Vec<u8>)> {
+    let bytes = section(file, ".gnu_debugaltlink")?;
+    let end = bytes.iter().position(|&byte| byte == 0)?;
+    let (path, id) = (bytes.get(..end)?, bytes.get(end + 1..)?);
+    (!path.is_empty() && !id.is_empty()).then(|| (path.to_vec(), id.to_vec()))
+}
+
+/// A section that names another file.
+fn section<'a>(file: &'a ElfFile, name: &str) -> Option<&'a [u8]> {
+    let section = file.headers().ok()?.section(name)?;
     (section.size <= LINK_LIMIT).then_some(())?;
     let begin = usize::try_from(section.offset).ok()?;
     let end = begin.checked_add(usize::try_from(section.size).ok()?)?;
-    link(file.get(begin..end)?)
+    file.get(begin..end)
 }
 
 fn link(bytes: &[u8]) -> Option<(Vec<u8>, u32)> {
@@ -206,6 +226,7 @@ pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
         Request::Interpreter(1),
         Request::Storage(1),
         Request::DebugLink(1),
+        Request::AltLink(1),
         Request::Checksum(1),
         Request::Variable(1, "table_".to_owned()),
     ];
@@ -228,6 +249,7 @@ pub fn try_all(bytes: &[u8]) -> io::Result<usize> {
         requests.push(Request::Names(Names {
             module: 1,
             files: vec![1],
+            supplement: Some(1),
             address,
             with_details: true,
         }));

@@ -63,7 +63,10 @@ impl Library {
             outer.function = function_name(&symbol.name, NAME_LIMIT);
         }
         let is_named = |frame: &Named| !frame.function.is_empty();
-        frames.last().is_some_and(is_named).then_some(frames)
+        frames.last().is_some_and(is_named).then_some(())?;
+        // What is inlined may have its name in a file that is not there.
+        frames.retain(is_named);
+        Some(frames)
     }
 }
 

@@ -41,11 +41,23 @@ impl Search<'_> {
     }
 
     fn by_build_id(&self, id: &[u8]) -> Option<Module> {
-        let (first, rest) = id.split_first()?;
-        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-        let path = format!("{DEBUG_FOLDER}/.build-id/{first:02x}/{rest}.debug");
-        let path = Path::new(&path);
-        self.open(path).find(|found| found.build_id() == Some(id))
+        let path = path_of(id)?;
+        self.first_that(self.open(&path), |found| found.build_id() == Some(id))
+    }
+
+    /// The file with what the debugging information in `file` has in common with that of others, as `dwz`
+    /// makes it.
+    pub(super) fn supplement(&self, file: &Module) -> Option<Module> {
+        let numbered = file.numbered()?;
+        let link: Option<(Vec<u8>, Vec<u8>)> = self
+            .reader
+            .ask(&[numbered], &Request::AltLink(numbered.number))?;
+        let (path, id) = link?;
+        let beside = file.path.parent()?.join(OsStr::from_bytes(&path));
+        let candidates = [Some(beside), path_of(&id)].into_iter().flatten();
+        let is_it = |found: &Module| found.build_id() == Some(&*id);
+        let mut found = candidates.filter_map(|path| self.first_that(self.open(&path), is_it));
+        found.next()
     }
 
     fn by_link(&self) -> Option<Module> {
@@ -63,15 +75,36 @@ impl Search<'_> {
         };
         let candidates = candidates.iter().map(|folder: &PathBuf| folder.join(name));
         let others = candidates.filter(|path| *path != self.module.path);
-        others
-            .filter_map(|path| self.open(&path).find(is_it))
-            .next()
+        let mut found = others.filter_map(|path| self.first_that(self.open(&path), is_it));
+        found.next()
+    }
+
+    /// The first that is meant; the reader does not keep those before it.
+    fn first_that(
+        &self,
+        mut all: impl Iterator<Item = Module>,
+        is_it: impl Fn(&Module) -> bool,
+    ) -> Option<Module> {
+        all.find(|found| {
+            let is_it = is_it(found);
+            if let Some(file) = found.numbered().filter(|_| !is_it) {
+                self.reader.close(file);
+            }
+            is_it
+        })
     }
 
     fn checksum_of(&self, found: &Module) -> Option<u32> {
         let file = found.numbered()?;
         self.reader.ask(&[file], &Request::Checksum(file.number))?
     }
+}
+
+/// Where distributions put the debugging information of the file with this build id.
+fn path_of(id: &[u8]) -> Option<PathBuf> {
+    let (first, rest) = id.split_first()?;
+    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(format!("{DEBUG_FOLDER}/.build-id/{first:02x}/{rest}.debug").into())
 }
 
 /// A name, not a path that leads elsewhere.

@@ -47,6 +47,8 @@ pub struct Symbolizer {
 struct Sources {
     module: Arc<Module>,
     debug: Option<Module>,
+    /// What its debugging information has in common with that of others.
+    supplement: Option<Module>,
     /// Its debugging information may be read.
     has_details: bool,
 }
@@ -82,13 +84,32 @@ impl Symbolizer {
             reader: &self.reader,
             opener: &self.opener,
         };
+        let debug = search.find();
         let sources = Sources {
-            debug: search.find(),
+            supplement: search.supplement(debug.as_ref().unwrap_or(module)),
+            debug,
             module: module.clone(),
             has_details: true,
         };
-        self.of_modules.make_room(0);
+        while let Some(displaced) = self.of_modules.displaced(0, Duration::ZERO) {
+            self.close_files(&displaced);
+        }
         self.of_modules.insert(module.id, 0, sources);
+    }
+
+    /// Nobody has the file of this module mapped any more: it is not to be kept open.
+    pub fn close(&mut self, module: ModuleId) {
+        if let Some(sources) = self.of_modules.remove(&module) {
+            self.close_files(&sources);
+        }
+    }
+
+    fn close_files(&self, sources: &Sources) {
+        let others = [&sources.debug, &sources.supplement].into_iter().flatten();
+        let files = others
+            .chain([&*sources.module])
+            .filter_map(Module::numbered);
+        files.for_each(|file| self.reader.close(file));
     }
 
     /// The functions at the requested location.
@@ -244,15 +265,18 @@ impl Symbolizer {
         let sources = self.of_modules.get(&id)?;
         let own = sources.module.numbered()?;
         let debug = sources.debug.as_ref().and_then(Module::numbered);
+        let supplement = sources.supplement.as_ref().and_then(Module::numbered);
         let files: Vec<_> = debug.into_iter().chain([own]).collect();
+        let given: Vec<_> = files.iter().copied().chain(supplement).collect();
         loop {
             let names = Names {
                 module: own.number,
                 files: files.iter().map(|file| file.number).collect(),
+                supplement: supplement.map(|file| file.number),
                 address,
                 with_details: sources.has_details,
             };
-            let failed = match self.reader.attempt(&files, &Asked::Names(names)) {
+            let failed = match self.reader.attempt(&given, &Asked::Names(names)) {
                 Ok(answer) => return answer.flatten(),
                 Err(failed) => failed,
             };

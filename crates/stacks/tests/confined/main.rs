@@ -19,10 +19,14 @@ use gpuprobe_stacks::reader::{Place, serve_if_asked};
 const PLACE: Place = Place::Process;
 
 /// The tests, by name.
-const TESTS: [(&str, fn()); 4] = [
+const TESTS: [(&str, fn()); 5] = [
     (
         "links::links_to_devices_are_not_followed",
         links::links_to_devices_are_not_followed,
+    ),
+    (
+        "links::what_files_have_in_common_is_read",
+        links::what_files_have_in_common_is_read,
     ),
     (
         "limits::a_file_that_ends_its_reader_is_bad",
