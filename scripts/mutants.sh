@@ -26,7 +26,7 @@ fi
 
 # The mutated crates, and the crates whose tests are run: the report's also test the ledger.
 packages=(gpuprobe-engine gpuprobe-model gpuprobe-stacks gpuprobe-recording)
-options=(--output "$out" --no-shuffle --jobs 1 --minimum-test-timeout 60 --exclude '**/tests.rs'
+options=(--output "$out" --no-shuffle --minimum-test-timeout 60 --exclude '**/tests.rs'
     --exclude '**/tests/**' --exclude 'crates/recording/src/writer/**')
 for package in "${packages[@]}"; do
     options+=(--package "$package" --test-package "$package")
