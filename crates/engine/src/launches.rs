@@ -74,10 +74,9 @@ pub struct Launcher {
     found: Names,
 }
 
-/// Bytes that the names of the kernels of a process take, and of all: a program that has a hundred
+/// Bytes that the names of kernels take, of which a user has half at most: a program that has thirty
 /// thousand kernels with the names of C++ templates stays below. Further kernels have none.
 const MAX_NAME_BYTES: usize = 64 << 20;
-const MAX_ALL_NAME_BYTES: usize = 512 << 20;
 /// Names of kernels that are gone, of a process; the launches of further ones are counted together.
 const MAX_SETTLED: usize = 16_384;
 
@@ -159,6 +158,8 @@ pub struct Launches {
     past: Past,
     /// What the names of all processes take.
     name_bytes: usize,
+    /// What those of each user's do.
+    name_bytes_of: HashMap<Option<u32>, usize>,
     /// Names for which there was no room.
     pub names_left_out: u64,
 }
@@ -174,8 +175,10 @@ impl Launches {
         match event {
             Event::Process(task) => {
                 let launcher = self.launcher(task.process, task.pid);
-                launcher.uid = Some(task.uid);
                 launcher.comm = Some(task.comm.clone());
+                let (bytes, before) = (launcher.name_bytes(), launcher.uid.replace(task.uid));
+                self.count_names(before, bytes, 0);
+                self.count_names(Some(task.uid), 0, bytes);
             }
             Event::Exit(task) | Event::Exec(task) => self.end(task),
             Event::Kernel(kernel) => self.learn(kernel, host_name),
@@ -345,11 +348,10 @@ impl Launches {
         let by_host_function = function.is_some_and(|f| f.layer == gpuprobe_cuda::Layer::Runtime)
             && !kernel.name.as_deref().is_some_and(symbols::is_plausible);
         let process = kernel.key.process;
-        let all = self.name_bytes;
-        let launcher = self.launcher(process, kernel.pid);
-        if kernel.name.is_some()
-            && (launcher.name_bytes() >= MAX_NAME_BYTES || all >= MAX_ALL_NAME_BYTES)
-        {
+        let user = self.launcher(process, kernel.pid).uid;
+        let his = self.name_bytes_of.get(&user).copied().unwrap_or_default();
+        let is_full = his >= MAX_NAME_BYTES / 2 || self.name_bytes >= MAX_NAME_BYTES;
+        if kernel.name.is_some() && is_full {
             self.names_left_out += 1;
             return;
         }
@@ -386,7 +388,16 @@ impl Launches {
         if let Some(launcher) = self.launchers.get_mut(&process) {
             let before = launcher.name_bytes();
             change(launcher);
-            self.name_bytes = self.name_bytes - before + launcher.name_bytes();
+            let (user, now) = (launcher.uid, launcher.name_bytes());
+            self.count_names(user, before, now);
+        }
+    }
+
+    /// Names of a process of `user` took `before` bytes, and take `now`.
+    fn count_names(&mut self, user: Option<u32>, before: usize, now: usize) {
+        let his = self.name_bytes_of.entry(user).or_default();
+        for sum in [&mut self.name_bytes, his] {
+            *sum = sum.saturating_sub(before).saturating_add(now);
         }
     }
 }

@@ -137,7 +137,7 @@ impl Launches {
     fn forget(&mut self, process: u32) {
         self.settled_names.remove(&process);
         if let Some(launcher) = self.launchers.remove(&process) {
-            self.name_bytes -= launcher.name_bytes();
+            self.count_names(launcher.uid, launcher.name_bytes(), 0);
         }
     }
 }

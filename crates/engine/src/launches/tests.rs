@@ -106,6 +106,32 @@ fn counts_of_past_epochs_are_forgotten_once_they_rest() {
 }
 
 #[test]
+fn names_of_a_user_leave_room_for_those_of_others() {
+    let mut launches = Launches::default();
+    let long = "x".repeat(64_000);
+    let of = |uid: u32| {
+        let process = key(0, 0, "cuModuleGetFunction").process + uid;
+        let task = crate::task(7, process, 0);
+        Event::Process(Task { uid, ..task })
+    };
+    let mut left_out = [0; 3];
+    for uid in 0..3 {
+        launches.apply(&of(uid), |_, _| None);
+        let before = launches.names_left_out;
+        for handle in 0..1000 {
+            let mut key = key(handle, 0, "cuModuleGetFunction");
+            key.process += uid;
+            launches.apply(&kernel(key, true, &long), |_, _| None);
+        }
+        left_out[uid as usize] = launches.names_left_out - before;
+    }
+    // Half is 32 MiB; with two halves taken, there is nothing for a third.
+    assert!((400..500).contains(&left_out[0]), "{left_out:?}");
+    assert_eq!(left_out[0], left_out[1]);
+    assert!(left_out[2] >= 999, "{left_out:?}");
+}
+
+#[test]
 fn names_without_end_have_no_room() {
     let mut launches = Launches::default();
     let long = "x".repeat(4000);
