@@ -224,7 +224,7 @@ extern "C" fn on_path(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
         }
     });
     let result = if result < 0 {
-        -libc::ENOENT as i64
+        i64::from(-libc::ENOENT)
     } else {
         result
     };
