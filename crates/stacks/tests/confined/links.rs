@@ -13,25 +13,10 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::stat::Mode;
 
 use crate::PLACE;
-use crate::harness::{Build, Stopped, World, folder, run};
-
-/// The program whose functions have these names.
-fn named(folder: &Path, outer: &str, inner: &str) -> PathBuf {
-    let names = [format!("-DOUTER={outer}"), format!("-DINNER={inner}")];
-    let build = Build {
-        source: "named.c",
-        flags: &["-O2", "-g", "-gdwarf-4", &names[0], &names[1]],
-        is_stripped: false,
-    };
-    build.put(folder)
-}
+use crate::harness::{Build, folder, frames_of, named, run};
 
 fn frames(program: &Path) -> Vec<Frame> {
-    let process = Stopped::start(program, &[]);
-    let mut world = World::at(PLACE);
-    world.spaces.refresh(process.pid());
-    let (unwound, _) = world.stack(&process, 1 << 16);
-    world.frames(process.pid(), &unwound.stack)
+    frames_of(program, PLACE)
 }
 
 /// A device that is watched: a terminal, which any user can make.

@@ -1,29 +1,9 @@
 //! Malicious symbol names.
 
-use std::path::{Path, PathBuf};
-
 use gpuprobe_model::stack::Frame;
+use gpuprobe_stacks::reader::Place;
 
-use crate::harness::{Build, Stopped, World, folder};
-
-/// The program whose functions have these names.
-fn named(folder: &Path, outer: &str, inner: &str) -> PathBuf {
-    let names = [format!("-DOUTER={outer}"), format!("-DINNER={inner}")];
-    let build = Build {
-        source: "named.c",
-        flags: &["-O2", "-g", "-gdwarf-4", &names[0], &names[1]],
-        is_stripped: false,
-    };
-    build.put(folder)
-}
-
-fn frames(program: &Path) -> Vec<Frame> {
-    let process = Stopped::start(program, &[]);
-    let mut world = World::new();
-    world.spaces.refresh(process.pid());
-    let (unwound, _) = world.stack(&process, 1 << 16);
-    world.frames(process.pid(), &unwound.stack)
-}
+use crate::harness::{folder, frames_of, named};
 
 /// Pairs of two of the pair before: a short name that stands for 2^30 words.
 fn bomb(function: char) -> String {
@@ -35,7 +15,7 @@ fn bomb(function: char) -> String {
 #[test]
 fn names_that_stand_for_gigabytes_are_cut() {
     let folder = folder();
-    let frames = frames(&named(folder.path(), &bomb('f'), &bomb('g')));
+    let frames = frames_of(&named(folder.path(), &bomb('f'), &bomb('g')), Place::Thread);
     for (function, inlined) in [("f", false), ("g", true)] {
         let begin = format!("{function}(std::pair<int, int>, std::pair<std::pair<int, int>");
         let is_it = |frame: &&Frame| frame.function.starts_with(&begin);

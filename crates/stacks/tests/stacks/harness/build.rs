@@ -56,3 +56,14 @@ impl Build<'_> {
         output
     }
 }
+
+/// The program whose functions have these names.
+pub(crate) fn named(folder: &Path, outer: &str, inner: &str) -> PathBuf {
+    let names = [format!("-DOUTER={outer}"), format!("-DINNER={inner}")];
+    let build = Build {
+        source: "named.c",
+        flags: &["-O2", "-g", "-gdwarf-4", &names[0], &names[1]],
+        is_stripped: false,
+    };
+    build.put(folder)
+}

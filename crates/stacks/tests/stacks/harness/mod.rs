@@ -3,8 +3,10 @@
 mod build;
 mod stopped;
 
-pub(crate) use build::{Build, folder, run};
+pub(crate) use build::{Build, folder, named, run};
 pub(crate) use stopped::Stopped;
+
+use std::path::Path;
 
 use gpuprobe_model::stack::{CallStack, Frame};
 use gpuprobe_stacks::reader::{Kind, Opener, Place, Reader};
@@ -71,6 +73,15 @@ impl World {
         assert!(unwound.stack.is_complete, "{names:#?}");
         names
     }
+}
+
+/// The frames of the program when it stands still, with files that are read there.
+pub(crate) fn frames_of(program: &Path, place: Place) -> Vec<Frame> {
+    let process = Stopped::start(program, &[]);
+    let mut world = World::at(place);
+    world.spaces.refresh(process.pid());
+    let (unwound, _) = world.stack(&process, 1 << 16);
+    world.frames(process.pid(), &unwound.stack)
 }
 
 /// The names, with `inlined` where they are, and libraries of the system as one frame each.
