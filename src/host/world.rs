@@ -132,6 +132,11 @@ impl Live {
             ..Self::default()
         }
     }
+
+    /// Closes files of programs that nobody has asked for lately.
+    pub fn close_unused(&self) {
+        self.files.borrow_mut().close_unused();
+    }
 }
 
 impl World for Live {

@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zerocopy::IntoBytes;
 
+use crate::host::process;
 use crate::probe::{Attached, Probe};
 use gpuprobe_engine::Ledger;
 use gpuprobe_model::abi::{RawCall, RawLaunch, RawPython, RawTensor};
@@ -25,8 +26,10 @@ use gpuprobe_stacks::symbols::{Answer, Files, Request, Service};
 use gpuprobe_stacks::taken::Taken;
 
 /// Locations whose frames are remembered, and bytes that these take; then all are looked up again.
-const MAX_FRAMES: usize = 1 << 20;
-const MAX_BYTES: usize = 512 << 20;
+const MAX_FRAMES: usize = 1 << 18;
+const MAX_BYTES: usize = 64 << 20;
+/// How often files are closed that no process has mapped any more.
+const CLOSE_EVERY: Duration = Duration::from_secs(2);
 /// Processes whose files are kept.
 const MAX_KEPT: usize = 4096;
 
@@ -54,6 +57,8 @@ pub(super) struct Stacks {
     /// round later.
     ended: Vec<(u32, u32)>,
     ended_before: Vec<(u32, u32)>,
+    /// When files were last closed.
+    closed: Instant,
     /// Calls whose stack was taken, but is not known here.
     pub(super) unknown: u64,
     /// The frames of all stacks are wanted, not just of those that are shown.
@@ -88,6 +93,7 @@ impl Stacks {
             is_forgetful: false,
             ended: Vec::new(),
             ended_before: Vec::new(),
+            closed: Instant::now(),
             unknown: 0,
             is_recording,
         })
@@ -162,11 +168,26 @@ impl Stacks {
             }
             self.give_up_perf_map(pid);
         }
+        self.name_last_places();
+        if self.closed.elapsed() > CLOSE_EVERY {
+            self.closed = Instant::now();
+            self.sweep(process::is_alive);
+            self.service.close(self.taken.spaces.close_unused());
+        }
+    }
+
+    /// Asks for the functions of processes that have ended: their files may go with them.
+    fn name_last_places(&mut self) {
+        let last = self.taken.take_last_places();
+        self.want(last.into_iter());
     }
 
     /// Forgets processes of whose end nobody told.
     pub(super) fn sweep(&mut self, is_alive: impl Fn(u32) -> bool) {
         self.taken.sweep(is_alive);
+        self.name_last_places();
+        let taken = &self.taken;
+        self.files.retain(|pid, _| taken.runs_python(*pid));
     }
 
     /// Whether there is anything to [`Self::teach`].

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use super::elf::{Headers, Refusal};
-use super::reader::{Numbered, Reader};
+use super::reader::{Numbered, Origin, Reader};
 use gpuprobe_model::stack::ModuleId;
 use gpuprobe_os::mounts;
 use gpuprobe_os::proc::Mapping;
@@ -53,6 +53,8 @@ pub struct Module {
     /// A process that has had it mapped; it may have ended.
     pub pid: u32,
     file: Option<Numbered>,
+    /// The file as it was when it was opened; also when it is not open any more.
+    origin: Option<Origin>,
     version: Option<Version>,
     headers: Result<Headers, Refusal>,
 }
@@ -78,8 +80,31 @@ impl Module {
             pid,
             headers: headers.and_then(|file| reader.headers(file)),
             version,
+            origin: file.as_ref().map(|file| file.origin.clone()),
             file,
         }
+    }
+
+    /// The same, whose file is not open any more.
+    pub(super) fn closed(&self) -> Self {
+        Self {
+            path: self.path.clone(),
+            origin: self.origin.clone(),
+            headers: self.headers.clone(),
+            file: None,
+            ..*self
+        }
+    }
+
+    /// The same, opened again by way of process `pid`; none if `file` is another, or has been changed.
+    pub(super) fn reopened(&self, pid: u32, file: &File) -> Option<Self> {
+        let file = Numbered::new(file.try_clone().ok()?, &self.path)?;
+        let is_it = self.file.is_none() && self.origin.as_ref() == Some(&file.origin);
+        is_it.then(|| Self {
+            pid,
+            file: Some(file),
+            ..self.closed()
+        })
     }
 
     /// A module of its own, of no process.

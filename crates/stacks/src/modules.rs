@@ -1,6 +1,6 @@
 //! All modules of a run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,12 @@ pub(super) struct Modules {
     /// The newest version of each file.
     by_key: HashMap<FileKey, Arc<Module>>,
     reader: Reader,
+    /// In how many places they are mapped, of processes that are known.
+    mapped: HashMap<ModuleId, u32>,
+    /// Those that were asked for since it was last looked for files to close, and those that were
+    /// of no use then.
+    asked: HashSet<ModuleId>,
+    unused: HashSet<ModuleId>,
     open: u64,
     may_open: u64,
     /// Bytes that they take.
@@ -53,6 +59,9 @@ impl Modules {
             count: 0,
             by_key: HashMap::new(),
             reader,
+            mapped: HashMap::new(),
+            asked: HashSet::new(),
+            unused: HashSet::new(),
             open: 0,
             may_open: may_open(),
             bytes: 0,
@@ -69,12 +78,19 @@ impl Modules {
 
     /// The module that `map` of process `pid` is of.
     pub(super) fn of(&mut self, pid: u32, map: &Mapping<'_>) -> Option<Arc<Module>> {
+        let module = self.find(pid, map)?;
+        self.asked.insert(module.id);
+        Some(module)
+    }
+
+    fn find(&mut self, pid: u32, map: &Mapping<'_>) -> Option<Arc<Module>> {
         let path = map.path_without_mark().filter(|_| map.inode != 0)?;
         let key = FileKey {
             device: map.device,
             inode: map.inode,
         };
-        let known = self.by_key.get(&key).cloned();
+        let newest = self.by_key.get(&key).cloned();
+        let known = newest.clone();
         // The number of a deleted file may be given to another, but not while we have it open.
         let known = known.filter(|module| !module.was_changed());
         let known = known.filter(|module| module.file().is_some() || module.path == path);
@@ -87,6 +103,11 @@ impl Modules {
         // What cannot be opened, for the process has ended, may be opened through another.
         if known.is_some() && file.is_none() {
             return known;
+        }
+        let closed = newest.zip(file.as_ref());
+        if let Some(module) = closed.and_then(|(module, file)| module.reopened(pid, file)) {
+            self.open += 1;
+            return Some(self.replace(module));
         }
         let is_room = self.all.len() < LIMIT && self.bytes < self.may_take;
         is_room.then_some(())?;
@@ -104,6 +125,54 @@ impl Modules {
         self.all.insert(id, module.clone());
         self.by_key.insert(key, module.clone());
         Some(module)
+    }
+
+    /// In the place of the one that is known by its number.
+    fn replace(&mut self, module: Module) -> Arc<Module> {
+        let module = Arc::new(module);
+        self.all.insert(module.id, module.clone());
+        let newest = self.by_key.get_mut(&module.key);
+        if let Some(newest) = newest.filter(|newest| newest.id == module.id) {
+            *newest = module.clone();
+        }
+        module
+    }
+
+    /// A process has mapped the module.
+    pub(super) fn map(&mut self, module: &Module) {
+        *self.mapped.entry(module.id).or_default() += 1;
+    }
+
+    /// It has not any more.
+    pub(super) fn unmap(&mut self, module: &Module) {
+        if let Some(count) = self.mapped.get_mut(&module.id) {
+            *count -= 1;
+            if *count == 0 {
+                self.mapped.remove(&module.id);
+            }
+        }
+    }
+
+    /// Closes the files that no known process has mapped, and that nobody has asked for, since it was last
+    /// looked for them: they may be of a container that has ended. Who maps one of these again finds the
+    /// same module. Gives those whose files were closed.
+    pub(super) fn close_unused(&mut self) -> Vec<ModuleId> {
+        let asked = std::mem::take(&mut self.asked);
+        let is_unused =
+            |module: &Module| !self.mapped.contains_key(&module.id) && !asked.contains(&module.id);
+        let open = self.all.values().filter(|module| module.file().is_some());
+        let unused: HashSet<_> = open.filter(|m| is_unused(m)).map(|m| m.id).collect();
+        let before = std::mem::replace(&mut self.unused, unused);
+        let closed: Vec<_> = self.unused.intersection(&before).copied().collect();
+        let modules: Vec<_> = closed.iter().filter_map(|id| self.get(*id)).collect();
+        for module in modules {
+            if let Some(file) = module.numbered() {
+                self.reader.close(file);
+            }
+            self.open -= 1;
+            self.replace(module.closed());
+        }
+        closed
     }
 
     pub(super) fn get(&self, id: ModuleId) -> Option<Arc<Module>> {
@@ -131,7 +200,10 @@ impl Modules {
             if is_newest {
                 by_key.remove(&module.key);
             }
-            self.open -= u64::from(module.file().is_some());
+            if let Some(file) = module.numbered() {
+                self.open -= 1;
+                self.reader.close(file);
+            }
             self.bytes -= module.size();
             false
         });
@@ -209,6 +281,35 @@ mod tests {
             let again = of(&mut modules, path).unwrap();
             assert_eq!(again.id, module.unwrap().id);
         }
+    }
+
+    #[test]
+    fn a_file_that_nobody_has_mapped_is_closed_and_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path(), 2);
+        let mut modules = Modules::default();
+        let [ended, living] = [0, 1].map(|n| of(&mut modules, &files[n]).unwrap());
+        modules.map(&living);
+        assert!(modules.close_unused().is_empty(), "both were asked for");
+        assert!(modules.close_unused().is_empty(), "it is too early");
+        assert_eq!(modules.close_unused(), [ended.id]);
+        assert!(modules.close_unused().is_empty(), "it is closed");
+        assert!(modules.get(ended.id).unwrap().file().is_none());
+        assert_eq!(modules.open, 1);
+        let again = of(&mut modules, &files[0]).unwrap();
+        assert!(again.id == ended.id && again.file().is_some());
+        assert!(again.headers() == ended.headers() && modules.open == 2);
+        modules.unmap(&living);
+        let mut closed = Vec::new();
+        for _ in 0..3 {
+            closed.extend(modules.close_unused());
+        }
+        closed.sort_unstable_by_key(|id| id.0);
+        assert_eq!(closed, [ended.id, living.id]);
+        // One that was changed meanwhile is another.
+        fs::write(&files[1], fs::read(&files[0]).unwrap()).unwrap();
+        let other = of(&mut modules, &files[1]).unwrap();
+        assert!(other.id != living.id && other.file().is_some());
     }
 
     #[test]

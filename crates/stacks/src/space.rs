@@ -153,7 +153,12 @@ impl AddressSpaces {
             }
         };
         let code = maps.iter().filter(|map| map.is_code && !map.is_vsyscall());
-        space.ranges = code.map(with_module).collect();
+        let ranges: Vec<_> = code.map(with_module).collect();
+        let mapped = ranges.iter().filter_map(|range| range.module.as_ref());
+        mapped.for_each(|module| modules.map(module));
+        let before = std::mem::replace(&mut space.ranges, ranges);
+        let unmapped = before.iter().filter_map(|range| range.module.as_ref());
+        unmapped.for_each(|module| modules.unmap(module));
         let mut mapped = space.ranges.iter();
         let main = mapped.find_map(|range| range.module.as_ref());
         let refused = main.and_then(|module| module.headers().err()).cloned();
@@ -162,7 +167,18 @@ impl AddressSpaces {
 
     /// The process runs another program or has ended: its mappings are dropped, not its modules.
     pub fn forget(&mut self, pid: u32) {
-        self.processes.remove(&pid);
+        let space = self.processes.remove(&pid).unwrap_or_default();
+        let unmapped = space
+            .ranges
+            .iter()
+            .filter_map(|range| range.module.as_ref());
+        unmapped.for_each(|module| self.modules.unmap(module));
+    }
+
+    /// Closes files that no process has mapped any more, nor had when this was last called: who wants
+    /// the names of their functions has asked for them. Gives the modules of these.
+    pub fn close_unused(&mut self) -> Vec<ModuleId> {
+        self.modules.close_unused()
     }
 
     /// Why no stacks of `pid` can be taken, if so.

@@ -12,6 +12,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
 use tokio::process::Child;
 use tokio::task::yield_now;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
@@ -49,6 +50,9 @@ const LEARN_FOR: Duration = Duration::from_secs(1);
 /// How long processes are looked at before the rings are read again: a program that makes a
 /// hundred thousand calls a second fills a tenth of the memory ring in ten times that.
 const LOOK_FOR: Duration = Duration::from_millis(20);
+
+/// How long names are waited for after SIGTERM.
+const TERMINATED_FOR: Duration = Duration::from_secs(1);
 
 /// How often the memory ring is looked at when it fills too slowly to wake us.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -128,6 +132,8 @@ pub(super) struct Run<'a> {
     /// Ends of processes were lost, and have not been searched for since; when that was last done.
     lacks_ends: bool,
     searched: Instant,
+    /// Names of functions are not waited for any longer than this.
+    names_until: Option<Instant>,
 }
 
 impl Run<'_> {
@@ -174,7 +180,12 @@ impl Run<'_> {
                 }
                 end = ends.next() => {
                     // The command gets the signal too; its end is ours.
-                    let Some(child) = &*child else { break };
+                    let Some(child) = &*child else {
+                        // Whoever sends this may soon send what cannot be handled.
+                        let is_urgent = end == Signal::SIGTERM;
+                        self.names_until = is_urgent.then(|| Instant::now() + TERMINATED_FOR);
+                        break;
+                    };
                     pass_on(end, child);
                 }
                 () = &mut deadline => break,
@@ -221,6 +232,7 @@ impl Run<'_> {
         if self.config.target == Target::Everything {
             self.release.step(&mut self.tracer);
         }
+        self.sink.world.close_unused();
         self.make_room()?;
         self.tell_incidents(false);
         // Libraries that are loaded one right after the other are one line.

@@ -251,6 +251,7 @@ impl Run<'_> {
     /// Reads on until the frames that were asked for are found.
     pub(super) fn wait_for_frames(&mut self, at_most: Duration) -> Result<()> {
         let end = Instant::now() + at_most;
+        let end = self.names_until.map_or(end, |until| until.min(end));
         while self
             .sink
             .stacks

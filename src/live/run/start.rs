@@ -97,6 +97,7 @@ impl<'a> Run<'a> {
             is_behind: false,
             lacks_ends: false,
             searched: Instant::now(),
+            names_until: None,
         })
     }
 }

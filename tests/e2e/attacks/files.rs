@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::harness::child::Guarded;
@@ -63,33 +64,95 @@ fn root_library_bind_mounted_under_another_name_is_probed_in_its_own_role() {
     report.assert_nothing_lost();
 }
 
-/// Free blocks of the file system of `folder` in the mount namespace of process `pid`.
-fn free_blocks(pid: u32, folder: &str) -> u64 {
+/// Free and total blocks of the file system of `folder` in the mount namespace of process `pid`.
+fn blocks(pid: u32, folder: &str) -> [u64; 2] {
     let output = Command::new("nsenter")
         .args([
             &format!("--mount=/proc/{pid}/ns/mnt"),
             "stat",
             "--file-system",
         ])
-        .args(["--format=%f", folder])
+        .args(["--format=%f %b", folder])
         .output()
         .expect("nsenter can be run");
     let text = String::from_utf8(output.stdout).unwrap();
-    text.trim().parse().unwrap()
+    let mut numbers = text.split_ascii_whitespace();
+    [(); 2].map(|()| numbers.next().unwrap().parse().unwrap())
+}
+
+fn free_blocks(pid: u32, folder: &str) -> u64 {
+    blocks(pid, folder)[0]
+}
+
+/// Programs `one` and `two` on a tmpfs private to their mount namespace, as in a container.
+fn contained(folder: &str, copy: &OwnCopy) -> Family {
+    let original = copy.standin().path("");
+    let original = original.to_str().unwrap();
+    Family::start(&format!(
+        "exec unshare --mount sh -c 'mount -t tmpfs tmpfs {folder} && cp {original}/* {folder}/ && \
+         {{ @one={folder}/workload & @two={folder}/workload & wait; exec sleep 1000; }}'"
+    ))
+}
+
+/// Whether the process's report has call sites.
+fn has_sites(process: &Value) -> bool {
+    process["sites"]
+        .as_array()
+        .is_some_and(|sites| !sites.is_empty())
+}
+
+/// Runs a command in the mount namespace of the family.
+fn inside(family: &Family, words: &[&str]) {
+    let namespace = format!("--mount=/proc/{}/ns/mnt", family.root());
+    let done = Command::new("nsenter").arg(namespace).args(words).status();
+    assert!(done.unwrap().success(), "{words:?}");
+}
+
+#[test]
+fn root_files_of_call_stacks_are_closed_once_unmapped() {
+    let _shared = host_wide();
+    let (copy, folder) = (OwnCopy::new(), TempDir::new().unwrap());
+    let folder = folder.path().to_str().unwrap();
+    let family = contained(folder, &copy);
+    let setup = Setup::everything().args(["--stacks", "dwarf"]);
+    let mut gpuprobe = setup.interval("1s").start();
+    let mut members = ["one", "two"].map(|name| family.member(name));
+    for member in &mut members {
+        let pid = member.pid;
+        wait_for("call stacks to be seen", || {
+            member.say("alloc 1");
+            let report = gpuprobe.next_report();
+            let mut entries = report.entries(pid).into_iter();
+            entries.any(|process| has_sites(process)).then_some(())
+        });
+        member.send("exit");
+    }
+    inside(&family, &["sh", "-c", &format!("rm -r {folder}/*")]);
+    wait_for("all files to be closed", || {
+        let [free, all] = blocks(family.root(), folder);
+        (free == all).then_some(())
+    });
+    gpuprobe.stop().assert_nothing_lost();
+    let reports = gpuprobe.reports();
+    for member in &members {
+        // In the report that tells of its end.
+        let of_it = reports.iter().flat_map(|report| report.entries(member.pid));
+        let mut with_calls = of_it.filter(|process| has_sites(process));
+        let sites = &with_calls.next_back().unwrap()["sites"];
+        let frames = sites.as_array().into_iter().flatten();
+        let frames = frames.flat_map(|site| site["stack"].as_array().unwrap());
+        let of_workload = |frame: &&Value| frame["module"] == format!("{folder}/workload");
+        let names: Vec<_> = frames.filter(of_workload).map(|f| &f["function"]).collect();
+        assert!(names.iter().any(|name| **name == "main"), "{sites:#}");
+    }
 }
 
 #[test]
 fn root_unmapped_files_are_detached() {
     let _shared = host_wide();
     let (copy, folder) = (OwnCopy::new(), TempDir::new().unwrap());
-    let original = copy.standin().path("");
-    let (original, folder) = (original.to_str().unwrap(), folder.path().to_str().unwrap());
-    // A file system private to the mount namespace, as a container has it.
-    let script = format!(
-        "exec unshare --mount sh -c 'mount -t tmpfs tmpfs {folder} && cp {original}/* {folder}/ && \
-         {{ @one={folder}/workload & @two={folder}/workload & wait; exec sleep 1000; }}'"
-    );
-    let family = Family::start(&script);
+    let folder = folder.path().to_str().unwrap();
+    let family = contained(folder, &copy);
     let mut gpuprobe = Setup::everything()
         .args(["--stacks", "off"])
         .interval("50ms")
@@ -104,14 +167,9 @@ fn root_unmapped_files_are_detached() {
         });
     }
     let [mut one, mut two] = members;
-    let inside = |words: &[&str]| {
-        let namespace = format!("--mount=/proc/{}/ns/mnt", family.root());
-        let done = Command::new("nsenter").arg(namespace).args(words).status();
-        assert!(done.unwrap().success(), "{words:?}");
-    };
     let libraries = ["libcuda.so.1", "libcudart.so.12"].map(|name| format!("{folder}/{name}"));
     one.send("exit");
-    inside(&["rm", &libraries[0], &libraries[1]]);
+    inside(&family, &["rm", &libraries[0], &libraries[1]]);
     let kept = free_blocks(family.root(), folder);
     // Files that are still mapped stay attached, however often their use was checked.
     for _ in 0..100 {

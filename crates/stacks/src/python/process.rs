@@ -136,6 +136,11 @@ pub struct Sent {
 }
 
 impl Sent {
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes + self.waiting.len() * size_of::<PythonStack>()
+    }
+
     /// Keeps a code object; false if there are too many.
     pub fn keep_code(&mut self, record: CodeRecord) -> bool {
         if self.codes.len() >= MAX_CODES || self.bytes >= MAX_CODE_BYTES {

@@ -21,6 +21,7 @@ use std::time::Duration;
 use gpuprobe_os::channel::Channel;
 use gpuprobe_os::{confined, mounts, privileges};
 
+pub(crate) use blame::Origin;
 pub(crate) use client::Numbered;
 #[doc(hidden)]
 pub use client::try_answer;

@@ -16,6 +16,8 @@ use gpuprobe_os::regular::open_program;
 const NAME_LIMIT: usize = 64 << 10;
 /// How long the mappings of a process are believed.
 const MAPPED_FOR: Duration = Duration::from_secs(1);
+/// How often files are closed that nobody has asked for meanwhile.
+const CLOSE_EVERY: Duration = Duration::from_secs(30);
 
 /// Files of traced programs, as far as they were asked about.
 #[derive(Debug, Default)]
@@ -25,6 +27,8 @@ pub struct HostFiles {
     mapped: Option<(u32, Instant, Mappings)>,
     /// The program of the process that was last asked about.
     program: Option<(u32, Numbered)>,
+    /// When files were last closed.
+    closed: Option<Instant>,
 }
 
 impl HostFiles {
@@ -51,6 +55,7 @@ impl HostFiles {
     /// in the host's code for each; it is found if the program's own file has kept its symbols.
     pub fn size_of_variable(&mut self, pid: u32, name: &str) -> Option<u64> {
         if self.program.as_ref().is_none_or(|(known, _)| *known != pid) {
+            self.close_program();
             let file: File = open_program(pid).ok()?;
             self.program = Some((pid, Numbered::new(file, Path::new("its program"))?));
         }
@@ -58,10 +63,32 @@ impl HostFiles {
         self.modules.reader().size_of_variable(program, name)
     }
 
+    /// Closes, if it is time, what nobody has asked for lately: it may be of a container that has ended.
+    pub fn close_unused(&mut self) {
+        let since = self.closed.get_or_insert_with(Instant::now);
+        if since.elapsed() > CLOSE_EVERY {
+            *since = Instant::now();
+            self.modules.close_unused();
+            self.close_program();
+        }
+    }
+
+    fn close_program(&mut self) {
+        if let Some((_, program)) = self.program.take() {
+            self.modules.reader().close(&program);
+        }
+    }
+
     /// The program that this process runs has changed.
     pub fn forget(&mut self, pid: u32) {
         self.mapped.take_if(|(mapped, _, _)| *mapped == pid);
-        self.program.take_if(|(program, _)| *program == pid);
+        if self
+            .program
+            .as_ref()
+            .is_some_and(|(program, _)| *program == pid)
+        {
+            self.close_program();
+        }
     }
 
     /// The module that is mapped at `address`, and the place in it.

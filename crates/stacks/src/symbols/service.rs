@@ -11,7 +11,7 @@ use super::source::{self, Files, Line};
 use super::{Answer, Request, Symbolizer};
 use crate::Module;
 use crate::reader::{Kind, Opener, Place, Reader, Wanted};
-use gpuprobe_model::stack::Frame;
+use gpuprobe_model::stack::{Frame, ModuleId};
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::{AS_OTHERS, LOOK};
 
@@ -21,6 +21,7 @@ enum Message {
     Find(Request, Option<Arc<Module>>),
     Keep(u32, File),
     Forget(u32),
+    Close(ModuleId),
 }
 
 /// What is wanted of the thread that has files opened.
@@ -106,6 +107,14 @@ impl Service {
         let _ = self.requests.send(Message::Forget(pid));
     }
 
+    /// Has the files of modules closed after what was asked for so far: nobody has them mapped.
+    pub fn close(&mut self, modules: impl IntoIterator<Item = ModuleId>) {
+        for module in modules {
+            // Without the thread they are closed.
+            let _ = self.requests.send(Message::Close(module));
+        }
+    }
+
     /// The answers that have come by now.
     pub fn poll(&mut self) -> Vec<Answer> {
         let answers: Vec<_> = self.answers.try_iter().collect();
@@ -147,6 +156,10 @@ fn serve(symbolizer: &mut Symbolizer, messages: &Receiver<Message>, answers: &Se
             }
             Message::Forget(pid) => {
                 symbolizer.forget(pid);
+                continue;
+            }
+            Message::Close(module) => {
+                symbolizer.close(module);
                 continue;
             }
         };

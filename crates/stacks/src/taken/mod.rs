@@ -1,6 +1,7 @@
 //! From what the kernel side sends to call stacks.
 
 mod process;
+mod shares;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -18,7 +19,9 @@ use crate::reader::Reader;
 use crate::{AddressSpaces, StackCopy, Unwound};
 use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::{CallStack, Location};
+use gpuprobe_os::privileges::User;
 use process::{Process, word_at};
+use shares::Shares;
 
 pub use process::Named;
 
@@ -31,6 +34,9 @@ const CUT_BYTES: u64 = 60 << 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Earlier processes and programs with an id of which calls may still come.
 const MAX_EARLIER: usize = 16;
+/// Places of a process that are named when it has ended.
+const MAX_LAST: usize = 4096;
+
 /// The call stacks of all processes.
 #[derive(Default)]
 pub struct Taken {
@@ -42,6 +48,8 @@ pub struct Taken {
     /// Processes that had the same id before, the oldest first: stacks are read before calls, so that
     /// the first stack of one may come before the last calls of another.
     earlier: HashMap<u32, VecDeque<Process>>,
+    /// What they all take.
+    shares: Shares,
     /// States that the kernel side knows.
     known: usize,
     news: News,
@@ -50,6 +58,8 @@ pub struct Taken {
     refused: Vec<(u32, String)>,
     /// Processes that were no longer there when that was last looked at.
     suspects: HashSet<u32>,
+    /// Where processes that have ended have called from.
+    last_places: Vec<(u32, Location, bool)>,
     python: Python,
 }
 
@@ -158,13 +168,13 @@ impl Taken {
                 return false;
             };
             let process = self.python_process(record.pid, record.process);
-            process.is_some_and(|process| process.sent.keep_code(record))
+            process.is_some_and(|process| !process.is_full && process.sent.keep_code(record))
         } else {
             let Some((pid, stack)) = PythonStack::read(bytes) else {
                 return false;
             };
             let process = self.python_process(pid, stack.process);
-            process.is_some_and(|process| process.sent.keep_stack(stack))
+            process.is_some_and(|process| !process.is_full && process.sent.keep_stack(stack))
         };
         self.python.lost += u64::from(!is_kept);
         true
@@ -175,6 +185,7 @@ impl Taken {
         if self.processes.get(&pid).is_none_or(|p| p.id != id) {
             self.begin(pid, id);
         }
+        self.account(pid);
         let process = self.processes.get_mut(&pid)?;
         if process.python.is_none() {
             process.python = self.python.running.get(&pid).cloned().flatten();
@@ -187,6 +198,20 @@ impl Taken {
         if code::is_record(bytes) {
             return self.take_python(bytes);
         }
+        self.take_stack(bytes)
+    }
+
+    /// Counts what is kept of process `pid`, and whether there may be more.
+    fn account(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            let now = process.bytes();
+            self.shares.change(process.user, process.counted, now);
+            process.counted = now;
+            process.is_full = !self.shares.has_room(process.user);
+        }
+    }
+
+    fn take_stack(&mut self, bytes: &[u8]) -> bool {
         let Ok((raw, rest)) = RawStack::read_from_prefix(bytes) else {
             return false;
         };
@@ -197,6 +222,7 @@ impl Taken {
         if self.processes.get(&pid).is_none_or(|p| p.id != raw.process) {
             self.begin(pid, raw.process);
         }
+        self.account(pid);
         if raw.is_stale != 0 {
             self.look_again(pid);
         }
@@ -268,8 +294,10 @@ impl Taken {
         if let Some(old) = self.drop_process(pid) {
             let earlier = self.earlier.entry(pid).or_default();
             earlier.push_back(old);
-            if earlier.len() > MAX_EARLIER {
-                earlier.pop_front();
+            if earlier.len() > MAX_EARLIER
+                && let Some(oldest) = earlier.pop_front()
+            {
+                self.shares.change(oldest.user, oldest.counted, 0);
             }
         }
         self.begun.push(pid);
@@ -278,7 +306,8 @@ impl Taken {
         if let Some(refusal) = self.spaces.refusal(pid) {
             self.refused.push((pid, refusal.to_string()));
         }
-        self.processes.insert(pid, Process::new(id));
+        let user = User::of(pid).ok().map(|user| user.uid);
+        self.processes.insert(pid, Process::new(id, user));
     }
 
     /// Takes out the process with this id, and forgets its paths: it makes no more calls.
@@ -403,6 +432,11 @@ impl Taken {
     /// The process, or its program `id`, has ended.
     pub fn forget(&mut self, pid: u32, id: u32) {
         if let Some(earlier) = self.earlier.get_mut(&pid) {
+            let ended = earlier.iter().filter(|process| process.id == id);
+            for process in ended {
+                keep_places(&mut self.last_places, pid, process);
+                self.shares.change(process.user, process.counted, 0);
+            }
             earlier.retain(|process| process.id != id);
             self.python.lines.forget(id);
             if earlier.is_empty() {
@@ -416,12 +450,21 @@ impl Taken {
     }
 
     fn forget_space(&mut self, pid: u32) {
-        self.drop_process(pid);
-        self.earlier.remove(&pid);
+        let earlier = self.earlier.remove(&pid).into_iter().flatten();
+        for process in earlier.chain(self.drop_process(pid)) {
+            keep_places(&mut self.last_places, pid, &process);
+            self.shares.change(process.user, process.counted, 0);
+        }
         self.spaces.forget(pid);
         self.python.running.remove(&pid);
         self.looked.remove(&pid);
         self.news.looked_at.push(pid);
+    }
+
+    /// Where in files processes have called from that have ended since this was last asked, and whether that
+    /// is innermost: what is wanted of the files is to be asked for before they are closed.
+    pub fn take_last_places(&mut self) -> Vec<(u32, Location, bool)> {
+        std::mem::take(&mut self.last_places)
     }
 
     /// Process ids that are another process's or program's since this was last asked.
@@ -454,6 +497,18 @@ impl Taken {
     pub fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
+}
+
+/// Adds the places of `process`, whose id was `pid`, to the last ones.
+fn keep_places(last: &mut Vec<(u32, Location, bool)>, pid: u32, process: &Process) {
+    let places = process
+        .told_places()
+        .filter(|(place, _)| place.module.is_some());
+    last.extend(
+        places
+            .take(MAX_LAST)
+            .map(|(place, is_innermost)| (pid, place, is_innermost)),
+    );
 }
 
 /// The return addresses by which the path is known again; none if they are not all on the stack that
@@ -515,6 +570,36 @@ mod tests {
         taken.forget(pid, 2);
         assert!(taken.of_call(pid, 22).is_none());
         assert!(taken.earlier.is_empty() && taken.processes.is_empty());
+    }
+
+    #[test]
+    fn stacks_of_a_user_have_no_more_room_than_he_may_have() {
+        let pid = u32::MAX - 1;
+        let mut taken = Taken {
+            shares: Shares::of(1 << 20),
+            ..Taken::default()
+        };
+        let kept = |taken: &mut Taken, pid, ids: std::ops::Range<u64>| {
+            let take = |id: &u64| {
+                assert!(taken.take(&stack(pid, 1, *id)));
+                taken.of_call(pid, *id).is_some()
+            };
+            ids.filter(take).count()
+        };
+        // Calls beyond have none, which whoever asks counts.
+        let first = kept(&mut taken, pid, 1..10_000);
+        assert!((1000..4000).contains(&first), "{first}");
+        assert!(
+            kept(&mut taken, pid - 1, 1..100) <= 1,
+            "it is the same user's"
+        );
+        let all = [pid, pid - 1].map(|pid| taken.processes[&pid].bytes());
+        assert!(all.iter().sum::<usize>() < (1 << 19) + 1024, "{all:?}");
+        taken.forget(pid, 1);
+        assert_eq!(kept(&mut taken, pid - 1, 100..200), 100);
+        taken.forget(pid - 1, 1);
+        assert!(taken.shares.has_room(None));
+        assert_eq!(taken.shares.all(), 0);
     }
 
     #[test]

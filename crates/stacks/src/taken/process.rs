@@ -3,12 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use super::shares::User;
 use crate::AddressSpaces;
 use crate::paths::Paths;
 use crate::python::known::KnownLines;
 use crate::python::process::{Running, Sent};
 use gpuprobe_model::abi::RawStack;
-use gpuprobe_model::stack::CallStack;
+use gpuprobe_model::stack::{CallStack, Location};
 
 /// Distinct stacks of a process that are kept, and their locations, of 24 bytes each.
 const MAX_STACKS: usize = 1 << 17;
@@ -17,11 +18,19 @@ const MAX_LOCATIONS: usize = 1 << 22;
 /// remembers that it sent.
 const MAX_ALIASES: usize = 1 << 18;
 
+/// What a stack takes in two maps, without its locations, and another id of one.
+const STACK_BYTES: usize = 160;
+const ALIAS_BYTES: usize = 48;
+
 /// The call stacks of one process.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     /// Tells apart processes and programs that share a process id.
     pub(super) id: u32,
+    pub(super) user: User,
+    /// What it took when that was last counted, and whether there is no room for more.
+    pub(super) counted: usize,
+    pub(super) is_full: bool,
     pub(super) paths: Paths,
     stacks: HashMap<u64, Known>,
     ids: HashMap<Rc<CallStack>, u64>,
@@ -52,11 +61,18 @@ pub struct Named {
 
 impl Process {
     /// A process or program without stacks.
-    pub(super) fn new(id: u32) -> Self {
+    pub(super) fn new(id: u32, user: User) -> Self {
         Self {
             id,
+            user,
             ..Self::default()
         }
+    }
+
+    /// About what is kept of it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let stacks = self.stacks.len() * STACK_BYTES + self.locations * size_of::<Location>();
+        stacks + self.aliases.len() * ALIAS_BYTES + self.sent.bytes()
     }
 
     /// The id by which `stack` is known, which the kernel side calls `id`.
@@ -66,7 +82,8 @@ impl Process {
             self.alias(id, known);
             return Some(known);
         }
-        if self.ids.len() >= MAX_STACKS || self.locations >= MAX_LOCATIONS {
+        let is_full = self.ids.len() >= MAX_STACKS || self.locations >= MAX_LOCATIONS;
+        if is_full || self.is_full {
             return None;
         }
         self.locations += stack.locations.len();
@@ -84,6 +101,15 @@ impl Process {
         Some(Named {
             id,
             new: is_new.then(|| Rc::clone(&known.stack)),
+        })
+    }
+
+    /// The places in the stacks that calls have, and whether they are the first of theirs.
+    pub(super) fn told_places(&self) -> impl Iterator<Item = (Location, bool)> {
+        let told = self.stacks.values().filter(|known| known.is_told);
+        told.flat_map(|known| {
+            let places = known.stack.locations.iter().enumerate();
+            places.map(|(index, place)| (*place, index == 0))
         })
     }
 
@@ -128,7 +154,7 @@ impl Process {
     }
 
     pub(super) fn alias(&mut self, id: u64, known: u64) {
-        if id == known || self.aliases.insert(id, known).is_some() {
+        if id == known || self.is_full || self.aliases.insert(id, known).is_some() {
             return;
         }
         self.order.push_back(id);
