@@ -1,4 +1,4 @@
-//! `gpuprobe doctor`: what works here, found out by trying, with the way out where it does not.
+//! `gpuprobe doctor`: checks of the features on this machine, with what to do about missing ones.
 
 mod verdict;
 
@@ -26,11 +26,11 @@ use gpuprobe_stacks::python::process::Interpreters;
 use gpuprobe_stacks::reader::{Kind, Place, Reader};
 use verdict::{Found, verdict};
 
-/// Prints one line per fact, with the names of functions if it is `verbose`, and a verdict. The status
-/// tells whether tracing works.
+/// Prints one line per fact, with function names if `verbose`, and a verdict. The exit status is 0
+/// if tracing works.
 ///
 /// # Errors
-/// Standard output cannot be written to, or there is no process `pid`.
+/// Returns an error if standard output cannot be written to, or there is no process `pid`.
 pub fn run(pid: Option<u32>, verbose: bool) -> Result<ExitCode> {
     let handle = pid
         .map(|pid| Handle::of(pid).with_context(|| format!("there is no process with id {pid}")))
@@ -45,18 +45,19 @@ pub fn run(pid: Option<u32>, verbose: bool) -> Result<ExitCode> {
         Ok(true) => Ok(ExitCode::SUCCESS),
         Ok(false) => Ok(ExitCode::FAILURE),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(error).context("cannot write"),
+        Err(error) => Err(error).context("cannot write to standard output"),
     }
 }
 
-/// Paths are what those make them who make the files.
+/// Escapes control characters: other users can choose paths.
 fn clean(found: impl Display) -> String {
     printable(&found.to_string())
 }
 
+/// Output of the checks.
 struct Lines {
     out: Box<dyn Write>,
-    /// Functions are named.
+    /// Print function names.
     verbose: bool,
     /// Reads the files of processes.
     reader: Reader,
@@ -127,7 +128,7 @@ fn check(lines: &mut Lines, handle: Option<Handle>) -> io::Result<bool> {
     Ok(is_ready)
 }
 
-/// Why there is no way to attach, with the way out, as the lines before say it.
+/// The reason why attaching fails, with what to do about it, as in the lines before.
 fn why_no_attaching() -> String {
     let lacks: Vec<_> = privileges::BPF
         .iter()
@@ -139,18 +140,18 @@ fn why_no_attaching() -> String {
     } else if !has_ring_buffers() {
         "the kernel has no BPF ring buffers; use Linux 5.8 or newer".to_owned()
     } else {
-        "the kernel refuses every way of attaching; see the lines above".to_owned()
+        "the kernel supports no kind of attachment; see the lines above".to_owned()
     }
 }
 
-/// What `--activity` needs, and nothing else does: whether it is there.
+/// Looks for libcupti, which only `--activity` needs.
 fn check_cupti(lines: &mut Lines) -> io::Result<bool> {
     let found = cupti::on_host(Path::new("/"));
     if found.is_empty() {
         lines.note(
             "libcupti",
-            "not in the usual folders; --activity also finds one that the command brings along, as \
-             PyTorch does, or that GPUPROBE_CUPTI names",
+            "not in the usual folders; --activity also finds one that comes with the command, as with \
+             PyTorch, or the one in GPUPROBE_CUPTI",
         )?;
         return Ok(false);
     }
@@ -180,13 +181,13 @@ fn check_capabilities(lines: &mut Lines) -> io::Result<()> {
         } else if privileges::BPF.contains(&capability) {
             lines.missing(name, format_args!("{why}; run as root (sudo)"))?;
         } else {
-            lines.note(name, format_args!("not there; {why}"))?;
+            lines.note(name, format_args!("missing; {why}"))?;
         }
     }
     Ok(())
 }
 
-/// Tries every kind by attaching to a function of our own and calling it.
+/// Runs the self-test with every kind of attachment.
 fn check_attach_kinds(lines: &mut Lines) -> io::Result<bool> {
     let mut best = None;
     for kind in AttachKind::ALL {
@@ -210,7 +211,7 @@ fn check_attach_kinds(lines: &mut Lines) -> io::Result<bool> {
     }
     match best {
         Some(kind) => lines.ok("attaching", format_args!("{kind} will be used"))?,
-        None => lines.missing("attaching", "no kind works here; see the lines above")?,
+        None => lines.missing("attaching", "no kind is supported; see the lines above")?,
     }
     Ok(best.is_some())
 }
@@ -246,7 +247,7 @@ fn check_process(lines: &mut Lines, pid: u32) -> io::Result<()> {
     let mapped = match process::mapped(pid) {
         Ok(mapped) => mapped,
         Err(error) => {
-            let way_out = format!("cannot be looked at ({error}); run as root (sudo)");
+            let way_out = format!("cannot be inspected ({error}); run as root (sudo)");
             return lines.missing("process", way_out);
         }
     };
@@ -254,7 +255,7 @@ fn check_process(lines: &mut Lines, pid: u32) -> io::Result<()> {
     if !mapped.iter().any(|m| is_cuda(m.role)) {
         lines.note(
             "process",
-            "no CUDA library is loaded (yet); a tracer would wait for it",
+            "no CUDA library is loaded yet; tracing waits for it",
         )?;
     }
     for file in &mapped {
@@ -266,7 +267,7 @@ fn check_process(lines: &mut Lines, pid: u32) -> io::Result<()> {
     check_python(lines, pid)
 }
 
-/// Whether stacks of the process have Python frames.
+/// Checks whether stacks of the process have Python frames.
 fn check_python(lines: &mut Lines, pid: u32) -> io::Result<()> {
     let mut spaces = AddressSpaces::new(lines.reader.clone());
     spaces.refresh(pid);
@@ -284,7 +285,7 @@ fn check_python(lines: &mut Lines, pid: u32) -> io::Result<()> {
         }
         Ok((Checked::NotBegun, running)) => {
             let version = running.interpreter().layout.version;
-            lines.note("Python", format_args!("{version}, which has not begun yet"))
+            lines.note("Python", format_args!("{version}, not initialised yet"))
         }
         Err(why) => lines.missing("Python", format_args!("no Python frames: {why}")),
     }
@@ -339,7 +340,7 @@ fn check_library(lines: &mut Lines, library: &Library) -> io::Result<()> {
     for (first, what) in [
         (
             First::Stepped,
-            "dear: the kernel cannot emulate the first instruction of",
+            "slow: the kernel cannot emulate the first instruction of",
         ),
         (
             First::Refused,

@@ -1,5 +1,5 @@
-//! gpuprobe attaches eBPF uprobes to the CUDA libraries of running programs and says who holds
-//! GPU memory.
+//! gpuprobe attaches eBPF uprobes to the CUDA libraries of running programs and reports which call sites
+//! hold GPU memory.
 //!
 //! Data flows one way: bytes from the kernel side (`probe`) become [`gpuprobe_model::event`]s,
 //! which feed [`gpuprobe_engine`], from which a [`gpuprobe_report::Report`] is built and written.

@@ -1,20 +1,19 @@
-//! What comes of all that doctor has found: what can be traced here, and what not, and why.
+//! Verdict of `doctor`: the features that work on this machine, and the reasons of those that do not.
 
-/// What was found out about this machine.
+/// Results of the checks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found {
-    /// Why nothing can be attached to, with the way out; `None` if it can.
+    /// Why attaching fails, with what to do about it; `None` if it works.
     pub(super) no_attaching: Option<String>,
-    /// The kernel has type information.
+    /// The kernel provides BTF.
     pub(super) has_types: bool,
     /// A libcupti is in one of the usual folders.
     pub(super) has_cupti: bool,
-    /// NVML can be asked.
+    /// NVML works.
     pub(super) has_nvml: bool,
 }
 
-/// Something that somebody may want of gpuprobe: its name, whether what it takes beside attaching is
-/// here, and what is said if not.
+/// A feature: name, whether its requirements beside attaching are met, and the message if they are not.
 type Feature = (&'static str, fn(&Found) -> bool, &'static str);
 
 const FEATURES: [Feature; 6] = [
@@ -39,11 +38,11 @@ const FEATURES: [Feature; 6] = [
     ),
 ];
 
-/// Whether anything can be traced, and one line that says it all.
+/// Whether anything can be traced, and a line with the verdict.
 pub(super) fn verdict(found: &Found) -> (bool, String) {
     let attaches = found.no_attaching.is_none();
     let mut ready = Vec::new();
-    // What has the same reason is said together.
+    // Features with the same reason are listed together.
     let mut missing: Vec<(Vec<&str>, &str)> = Vec::new();
     for (name, works, reason) in FEATURES {
         let reason = match &found.no_attaching {
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_works_and_what_does_not_are_one_line() {
+    fn the_verdict_lists_ready_and_missing_features() {
         let whole = "Ready: memory, launches, copies, stacks, activity, nvidia-smi's numbers.";
         assert_eq!(verdict(&all()), (true, whole.to_owned()));
         let no_cupti = Found {
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_ready_where_nothing_can_be_attached_to() {
+    fn nothing_is_ready_if_attaching_fails() {
         let found = Found {
             no_attaching: Some("no right to load BPF programs; run as root (sudo)".to_owned()),
             ..all()

@@ -1,16 +1,16 @@
-//! A share of our time for what others can make take as long, and wish for as often, as they like.
+//! A time budget for work that another process or user can cause at any rate.
 
 use std::time::{Duration, Instant};
 
-/// In this time, what is done is counted.
+/// Period over which work is added up.
 const WINDOW: Duration = Duration::from_secs(1);
-/// One in so many parts of the time may be spent.
+/// Share of the time that may be spent, as the divisor.
 const SHARE: u32 = 10;
-/// So often it is done at once even if it takes more than that, unless it takes much more.
+/// Number of times per window that are allowed beyond that share, unless they took [`MUCH`] in all.
 const ALWAYS: u32 = 5;
 const MUCH: Duration = Duration::from_millis(500);
 
-/// What was done for somebody lately.
+/// Work done within the current window.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     since: Instant,
@@ -19,7 +19,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Nothing was done until `now`.
+    /// A budget of which nothing is spent at `now`.
     pub fn new(now: Instant) -> Self {
         Self {
             since: now,
@@ -28,12 +28,12 @@ impl Budget {
         }
     }
 
-    /// Whether none of it matters any more.
+    /// Whether the window is over and the time spent is within the share.
     pub fn is_over(&self, now: Instant) -> bool {
         now.duration_since(self.since) > WINDOW.max(self.took * SHARE)
     }
 
-    /// Whether it may be done again, so often in a second at most.
+    /// Whether the work may be done again, at most `at_most` times per window.
     pub fn allows(&mut self, now: Instant, at_most: u32) -> bool {
         if self.is_over(now) {
             *self = Self::new(now);
@@ -43,7 +43,7 @@ impl Budget {
         self.times < at_most && (is_cheap || is_new)
     }
 
-    /// It was done once more and took so long.
+    /// Charges one more execution of this duration.
     pub fn spend(&mut self, took: Duration) {
         self.times += 1;
         self.took += took;
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cheap_is_done_as_often_as_is_allowed() {
+    fn cheap_work_is_limited_by_its_count() {
         let start = Instant::now();
         let mut budget = Budget::new(start);
         let mut times = 0;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dear_has_a_tenth_of_the_time() {
+    fn expensive_work_gets_a_tenth_of_the_time() {
         for each in [50, 400, 3000].map(Duration::from_millis) {
             let start = Instant::now();
             let (mut now, mut took) = (start, Duration::ZERO);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_few_times_are_at_once() {
+    fn a_few_expensive_executions_are_allowed_at_once() {
         let start = Instant::now();
         let mut budget = Budget::new(start);
         for _ in 0..ALWAYS {

@@ -1,16 +1,17 @@
-//! Whether NVIDIA's CUPTI is here. Informative only: the collector looks for itself, from within
-//! the program that loads it, which may have a copy of its own.
+//! Search for NVIDIA's CUPTI on this host. Informative only: the collector searches from within the
+//! program that loads it, which may come with its own copy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where toolkits and distributions put it, below the root and below each CUDA toolkit.
+/// Folders of distributions, below the root.
 const SYSTEM: &[&str] = &[
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "usr/lib64",
     "usr/lib",
 ];
+/// Folders of a CUDA toolkit, below its home.
 const TOOLKIT: &[&str] = &[
     "extras/CUPTI/lib64",
     "targets/x86_64-linux/lib",
@@ -18,7 +19,7 @@ const TOOLKIT: &[&str] = &[
     "lib64",
 ];
 
-/// The copies in the usual folders below `root`, each once.
+/// The copies in the usual folders below `root`, without duplicates.
 pub fn on_host(root: &Path) -> Vec<PathBuf> {
     let mut folders: Vec<_> = SYSTEM.iter().map(|folder| root.join(folder)).collect();
     let mut homes: Vec<_> = ["CUDA_HOME", "CUDA_PATH"]
@@ -46,7 +47,7 @@ pub fn on_host(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The copies in `folder`, without the links to them.
+/// The copies in `folder`, with symbolic links resolved.
 fn copies(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.filter(|entry| {

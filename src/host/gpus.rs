@@ -1,16 +1,16 @@
-//! How many GPUs there are, where that can be known without CUDA.
+//! Number of GPUs, as far as known without CUDA.
 
 use std::fs;
 
 use gpuprobe_os::proc;
 
-/// Number of NVIDIA GPUs that the driver has on this host, if it is loaded.
+/// Number of NVIDIA GPUs of the driver on this host; `None` if it is not loaded.
 pub fn on_host() -> Option<usize> {
     let entries = fs::read_dir("/proc/driver/nvidia/gpus").ok()?;
     Some(entries.flatten().count())
 }
 
-/// Whether process `pid` can see one GPU only: the host has no other, or the process was started
+/// Whether process `pid` can see a single GPU only: the host has one, or the process was started
 /// with one in `CUDA_VISIBLE_DEVICES`.
 pub fn single_for(pid: u32) -> bool {
     match on_host() {
@@ -20,7 +20,7 @@ pub fn single_for(pid: u32) -> bool {
     }
 }
 
-/// The environment variable `name` that process `pid` was started with.
+/// The value of environment variable `name` when process `pid` was started.
 pub fn variable(pid: u32, name: &str) -> Option<String> {
     let environment = proc::environment(pid).ok()?;
     let value = |entry| <[u8]>::strip_prefix(entry, name.as_bytes())?.strip_prefix(b"=");
@@ -38,7 +38,7 @@ mod tests {
     use super::names_one_device;
 
     #[test]
-    fn lists_of_devices() {
+    fn lists_with_a_single_device_are_recognised() {
         for one in ["0", " 3 ", "GPU-8932f937", "MIG-GPU-8932f937/1/2"] {
             assert!(names_one_device(one), "{one}");
         }

@@ -1,4 +1,4 @@
-//! Who a process is: its container, and which GPUs its numbers mean.
+//! Identity of a process: user, command, container, cgroup, and the GPUs behind its CUDA devices.
 
 mod cgroups;
 
@@ -16,10 +16,10 @@ use gpuprobe_model::identity::DeviceIdentity;
 use gpuprobe_model::identity::Identity;
 use gpuprobe_os::proc;
 
-/// Digits of a container id.
+/// Number of hexadecimal digits of a container id.
 const ID_DIGITS: usize = 64;
 
-/// Who the process `task` is, as far as that can be found out. It may have ended.
+/// The identity of process `task`, as far as known. The process may have ended.
 pub fn of(task: &Task, nvml: Option<&Nvml>, cgroups: &mut Cgroups, users: &mut Users) -> Identity {
     let pid = task.pid;
     let cgroup = cgroup(pid).or_else(|| cgroups.path_of(task.cgroup));
@@ -34,22 +34,22 @@ pub fn of(task: &Task, nvml: Option<&Nvml>, cgroups: &mut Cgroups, users: &mut U
     }
 }
 
-/// Names of users, each asked for once: the answer may come over a network.
+/// User names by uid, cached: a lookup may use the network.
 #[derive(Debug, Default)]
 pub struct Users(HashMap<u32, Option<String>>);
 
 impl Users {
-    /// The name of the user `uid` on this host, if it has one.
+    /// The name of user `uid` on this host, if there is one.
     pub fn name(&mut self, uid: u32) -> Option<String> {
         let ask = || Some(User::from_uid(uid.into()).ok()??.name);
         self.0.entry(uid).or_insert_with(ask).clone()
     }
 }
 
-/// Characters of a command line that are kept.
+/// Maximum number of characters of a command line.
 const MAX_COMMAND: usize = 256;
 
-/// The words that process `pid` was started with, unless it has ended.
+/// The command line of process `pid`; `None` if it has ended.
 fn command(pid: u32) -> Option<String> {
     let bytes = proc::short(pid, "cmdline").ok()?;
     let words = bytes
@@ -60,13 +60,13 @@ fn command(pid: u32) -> Option<String> {
     Some(line).filter(|line: &String| !line.is_empty())
 }
 
-/// The cgroup of version 2; where there is only version 1, that of the memory controller.
+/// The path of the process's cgroup of version 2, or of its memory controller with version 1.
 fn cgroup(pid: u32) -> Option<String> {
     let bytes = proc::short(pid, "cgroup").ok()?;
     cgroup_in(&String::from_utf8_lossy(&bytes))
 }
 
-/// The same of the lines of `/proc/PID/cgroup`: a hierarchy, its controllers and a path.
+/// The same for the text of `/proc/PID/cgroup`: lines of hierarchy, controllers and path.
 fn cgroup_in(lines: &str) -> Option<String> {
     let groups = lines.lines().filter_map(|line| {
         let (hierarchy, rest) = line.split_once(':')?;
@@ -83,8 +83,8 @@ fn cgroup_in(lines: &str) -> Option<String> {
     group.map(|(.., path)| path.to_owned())
 }
 
-/// The container id that the path of a cgroup has, as Docker, containerd, CRI-O and Podman write
-/// it: 64 hexadecimal digits, which may stand between a prefix and a suffix. The innermost counts.
+/// The container id in the path of a cgroup of Docker, containerd, CRI-O or Podman: 64 hexadecimal
+/// digits, which may have a prefix and a suffix. Of nested containers, the innermost.
 pub fn container_in(cgroup: &str) -> Option<&str> {
     let is_hex = |c: char| c.is_ascii_hexdigit();
     cgroup.rsplit('/').find_map(|name| {
@@ -93,15 +93,14 @@ pub fn container_in(cgroup: &str) -> Option<&str> {
     })
 }
 
-/// The longest name of a device: `MIG-GPU-`, a UUID, and two numbers.
+/// Maximum length of a device name: `MIG-GPU-`, a UUID, and two numbers.
 const MAX_NAME: usize = 96;
 
 /// The GPUs of a process in the order in which CUDA numbers them.
 fn devices(pid: u32, nvml: &Nvml) -> Vec<DeviceIdentity> {
     let reachable: Vec<_> = reachable(pid, &nvml.gpus);
     let visible = gpus::variable(pid, "CUDA_VISIBLE_DEVICES");
-    // CUDA puts the fastest first unless it is told otherwise; which that is shows only when all
-    // are alike.
+    // By default CUDA orders the devices by speed, which is known only if all are of one model.
     let by_bus = gpus::variable(pid, "CUDA_DEVICE_ORDER").is_some_and(|o| o == "PCI_BUS_ID");
     let alike = reachable
         .windows(2)
@@ -111,7 +110,7 @@ fn devices(pid: u32, nvml: &Nvml) -> Vec<DeviceIdentity> {
     })
 }
 
-/// The GPUs whose device nodes the process can see: a container may have some of them only.
+/// The GPUs with device nodes in the process's root: a container may have some only.
 fn reachable(pid: u32, gpus: &[Gpu]) -> Vec<Gpu> {
     let there = |gpu: &&Gpu| {
         let node = gpu.minor.map(|n| format!("/proc/{pid}/root/dev/nvidia{n}"));
@@ -121,8 +120,7 @@ fn reachable(pid: u32, gpus: &[Gpu]) -> Vec<Gpu> {
     if some.is_empty() { gpus.to_vec() } else { some }
 }
 
-/// Applies `CUDA_VISIBLE_DEVICES`: indices, or the beginnings of UUIDs, up to the first that is
-/// neither.
+/// Applies `CUDA_VISIBLE_DEVICES`: indices or beginnings of UUIDs, up to the first invalid one.
 fn choose(
     gpus: &[Gpu],
     visible: Option<&str>,
@@ -166,18 +164,16 @@ fn choose(
     if words.nth(most).is_some() {
         static SAID: Once = Once::new();
         SAID.call_once(|| {
-            tracing::warn!("of CUDA_VISIBLE_DEVICES, {MAX_DEVICES} devices are looked at");
+            tracing::warn!("CUDA_VISIBLE_DEVICES: only the first {MAX_DEVICES} devices are used");
         });
     }
     devices
 }
 
-/// Where the hierarchies of cgroups are mounted: the one of version 2, or, where there are several,
-/// one in each folder.
+/// Mount point of the cgroup hierarchies: the one of version 2, or a folder for each.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Whether `cgroup` is `path` or below it; `path` may be written with the place where cgroups are
-/// mounted.
+/// Whether `cgroup` is `path` or below it; `path` may include the mount point.
 pub fn is_within(cgroup: &str, path: &str) -> bool {
     let below = |path: &str| {
         let (cgroup, path) = (cgroup.trim_matches('/'), path.trim_matches('/'));
@@ -200,7 +196,7 @@ mod tests {
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn containers_by_the_names_of_cgroups() {
+    fn container_ids_are_found_in_cgroup_paths() {
         for path in [
             format!("/system.slice/docker-{ID}.scope"),
             format!("/docker/{ID}"),
@@ -220,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroups_of_a_process() {
+    fn cgroup_of_a_process_prefers_version_2() {
         let of = |lines| cgroup_in(lines);
         assert_eq!(of("0::/a:b\n").unwrap(), "/a:b");
         assert_eq!(
@@ -233,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroups_within_cgroups() {
+    fn is_within_accepts_all_forms_of_a_path() {
         assert!(is_within("/a/b", "/a"));
         assert!(is_within("/a", "a/"));
         assert!(is_within("/a/b", "/sys/fs/cgroup/a"));
@@ -261,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn visible_devices_renumber() {
+    fn visible_devices_are_renumbered() {
         let gpus = [gpu(0, "A"), gpu(1, "A"), gpu(2, "A")];
         assert_eq!(chosen(&gpus, None, true), [Some(0), Some(1), Some(2)]);
         assert_eq!(chosen(&gpus, Some("2,0"), true), [Some(2), Some(0)]);
@@ -269,11 +265,11 @@ mod tests {
         assert_eq!(chosen(&gpus, Some("GPU-22,1"), true), [Some(2), Some(1)]);
         assert_eq!(chosen(&gpus, Some("MIG-x"), true), [Some(9)]);
         assert_eq!(chosen(&gpus, Some(""), true), []);
-        // As many as there can be, however often they are named.
+        // Limited, however often they are named.
         let many = ["MIG-x"; 20_000].join(",");
         let most = usize::from(MAX_DEVICES);
         assert_eq!(chosen(&gpus, Some(&many), true).len(), most);
-        // Which is the first is not known; which has the UUID is.
+        // The order is unknown, but a UUID names its GPU.
         assert_eq!(chosen(&gpus, Some("0,GPU-1"), false), [None, Some(1)]);
     }
 }

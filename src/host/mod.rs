@@ -1,13 +1,13 @@
-//! Finding the CUDA libraries that programs use.
+//! Processes, libraries, cgroups and GPUs of this host.
 
 pub mod budget;
 pub mod cupti;
 pub mod gpus;
+pub mod host_info;
 pub mod identity;
 pub mod nvml;
 pub mod process;
 pub mod system;
-pub mod world;
 
 use std::fs::{File, Metadata};
 use std::os::fd::AsRawFd;
@@ -23,7 +23,7 @@ use gpuprobe_os::regular::open_regular;
 use gpuprobe_stacks::functions;
 use gpuprobe_stacks::reader::{Opener, Reader, Wanted};
 
-/// A file, whatever its names: the same library seen through containers and links.
+/// Identity of a file under any of its names, through containers and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     device: u64,
@@ -39,10 +39,10 @@ impl FileId {
     }
 }
 
-/// What a file looks like through every overlay that it is in. An overlay has a device number of
-/// its own for the files of its layers, while probes are placed at the files in the layers: to
-/// probe a library for each container of an image would see every call that often. When the inode
-/// last changed, to the nanosecond, no copy of the file can have in common.
+/// Identity of a file through any overlay. An overlay reports a device number of its own for files of
+/// its layers, while a uprobe is placed on the inode of the layer: probing a library once per
+/// container of an image would see every call as many times. The time of the last inode change, in
+/// nanoseconds, tells copies of a file apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Likeness {
     inode: u64,
@@ -51,7 +51,7 @@ pub struct Likeness {
     modified: (i64, i64),
 }
 
-/// Overlays of several file systems number these in the upper bits of their inodes.
+/// Overlays of several file systems put the number of the file system in the upper bits of their inodes.
 const LOWER_INODE: u64 = (1 << 40) - 1;
 
 impl Likeness {
@@ -65,22 +65,22 @@ impl Likeness {
     }
 }
 
-/// What a mapped file is to us, by its name. Anybody can give a file another name, in a mount namespace of
-/// their own: what is known of a file in one role says nothing about it in another.
+/// Role of a mapped file, by its name. Any user can map a file under another name in a mount namespace of
+/// their own, so the state of a file in one role does not apply to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A CUDA library.
     Cuda(Layer),
-    /// A library of a framework with an allocator of its own.
+    /// A framework library with an allocator of its own.
     Framework,
-    /// One that may have places where such an allocator says what was asked for.
+    /// A library that may have static probes for the requested sizes of that allocator.
     Requests,
     /// The dynamic loader.
     Loader,
 }
 
 impl Role {
-    /// The role of a file of this name, if it has one. Wheels rename the runtime
+    /// The role of a file of this name, if it has one. Python wheels rename the runtime
     /// (`libcudart-d0da41ae.so.11.0`, `libcudart.faf08d9a.so.13`).
     pub fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
@@ -110,8 +110,8 @@ pub struct LibraryId {
 }
 
 impl LibraryId {
-    /// Whether the file has the name `path` here, which somebody else has chosen: `owner`, whose file it
-    /// is, can see it there. Takes a second if whoever serves what is there does not answer.
+    /// Whether the file is at `path` on this host, a path chosen by another process. It is opened as user
+    /// `owner`, the owner of the file. Takes up to a second if a file system does not answer.
     pub fn is_at(&self, path: &Path, owner: u32, opener: &Opener) -> bool {
         let path = path.as_os_str().as_bytes().to_vec();
         let found = opener.open(&Wanted::At(path, None, owner), None);
@@ -120,30 +120,30 @@ impl LibraryId {
     }
 }
 
-/// An open library. The descriptor keeps the very file that was found, also when its path is
-/// given to another file meanwhile.
+/// An open library. Its descriptor stays on the file that was found, even if another file takes its
+/// path.
 #[derive(Debug)]
 pub struct Library {
-    /// Which file it is.
+    /// Identity of the file.
     pub id: FileId,
-    /// How messages call it.
+    /// Path for messages.
     pub path: PathBuf,
-    /// What it is.
+    /// Role of the file.
     pub role: Role,
-    /// What it looks like through overlays.
+    /// Identity through overlays.
     pub likeness: Likeness,
-    /// It was found through an overlay.
+    /// Whether it was found through an overlay.
     pub in_overlay: bool,
-    /// The user whose file it is.
+    /// Uid of the owner.
     pub owner: u32,
     file: File,
 }
 
 impl Library {
-    /// Opens `openable`, which messages call `path`.
+    /// Opens the library at `openable`, shown as `path` in messages.
     ///
     /// # Errors
-    /// Those of opening the file.
+    /// Returns an error if the file cannot be opened, or is not a regular file.
     pub fn open(openable: &Path, path: &Path, role: Role) -> Result<Self> {
         let file = open_regular(openable);
         Self::of(
@@ -153,10 +153,10 @@ impl Library {
         )
     }
 
-    /// The library in `file`, which messages call `path`.
+    /// The library in `file`, shown as `path` in messages.
     ///
     /// # Errors
-    /// Returns the system's error if it says nothing of the file.
+    /// Returns the error of `fstat`.
     pub fn of(file: File, path: &Path, role: Role) -> Result<Self> {
         let metadata = file.metadata()?;
         let in_overlay =
@@ -172,7 +172,7 @@ impl Library {
         })
     }
 
-    /// The file, in its role.
+    /// The file with its role.
     pub fn id(&self) -> LibraryId {
         LibraryId {
             file: self.id,
@@ -180,30 +180,31 @@ impl Library {
         }
     }
 
-    /// A path by which the kernel reaches this very file.
+    /// A path through the open descriptor, which the kernel resolves to this file.
     pub fn attach_path(&self) -> String {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }
 
-    /// The number of its descriptor: no fewer files are open, as it has the first that was free.
+    /// The number of its descriptor, a lower bound of the number of open files, as descriptors are
+    /// allocated lowest first.
     pub fn descriptor(&self) -> u64 {
         u64::try_from(self.file.as_raw_fd()).unwrap_or_default()
     }
 
-    /// The functions of the table that the library exports, each file offset once.
+    /// The traced functions that the library exports, without duplicate file offsets.
     ///
     /// # Errors
-    /// The file is no ELF file for this machine, or cannot be read.
+    /// Returns an error if the file is no ELF file for this machine, or cannot be read.
     pub fn functions(&self, reader: &Reader, layer: Layer) -> Result<Vec<functions::Function>> {
         reader
             .functions(&self.file, &self.path, layer)
             .with_context(|| format!("cannot read {}", self.path.display()))
     }
 
-    /// The loader's rendezvous, if the file has one.
+    /// The loader's rendezvous (`_dl_debug_state`), if the file has one.
     ///
     /// # Errors
-    /// The file is no ELF file for this machine.
+    /// Returns an error if the file is no ELF file for this machine, or cannot be read.
     pub fn rendezvous(&self, reader: &Reader) -> Result<Option<functions::Rendezvous>> {
         reader
             .rendezvous(&self.file, &self.path)
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_file_is_not_waited_for() {
+    fn a_fifo_is_rejected_without_blocking() {
         let folder = std::env::temp_dir().join(format!("gpuprobe-fifo-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let fifo = folder.join("libcuda.so.1 (deleted)");
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_by_name() {
+    fn roles_are_found_by_file_name() {
         let role = |name: &str| Role::of(&Path::new("/some/where").join(name));
         let (runtime, driver) = (Role::Cuda(Layer::Runtime), Role::Cuda(Layer::Driver));
         for name in [

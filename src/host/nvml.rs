@@ -1,5 +1,5 @@
-//! NVIDIA's management library, where it is installed: which GPUs there are, and what processes
-//! use of them. Nothing depends on it.
+//! NVML: the GPUs of this host and the memory that processes use on them. Optional: nothing else depends
+//! on it.
 
 use std::collections::HashMap;
 
@@ -9,26 +9,26 @@ use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
 use gpuprobe_model::{GpuMemory, Usage};
 
-/// The name that the driver installs; the one without a version comes with development packages.
+/// The name that the driver installs; the one without a version is in development packages.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// A GPU of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// Index in the order of the PCI bus, as `nvidia-smi` shows it.
+    /// Index in PCI bus order, as in `nvidia-smi`.
     pub index: u32,
-    /// UUID.
+    /// UUID, with the prefix `GPU-`.
     pub uuid: String,
-    /// Name of the model.
+    /// Model name.
     pub name: String,
-    /// Number of its device node.
+    /// Minor number of its device node.
     pub minor: Option<u32>,
 }
 
-/// The library, in use.
+/// A loaded NVML.
 pub struct Nvml {
     nvml: nvml_wrapper::Nvml,
-    /// The GPUs when it was opened.
+    /// The GPUs at the time of the load.
     pub gpus: Vec<Gpu>,
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Nvml {
 }
 
 impl Nvml {
-    /// Opens the library; `None` if it is not there or finds no driver.
+    /// Loads NVML; `None` if it is not installed or finds no driver.
     pub fn open() -> Option<Self> {
         let library = LIBRARY.as_ref();
         let nvml = nvml_wrapper::Nvml::builder().lib_path(library).init();
@@ -52,13 +52,13 @@ impl Nvml {
         Some(Self { nvml, gpus })
     }
 
-    /// The GPU that the part of this UUID (`MIG-...`) belongs to.
+    /// The index of the GPU to which the MIG device with this UUID (`MIG-...`) belongs.
     pub fn parent_of(&self, uuid: &str) -> Option<u32> {
         let part = self.nvml.device_by_uuid(uuid).ok()?;
         part.mig_parent_device().ok()?.index().ok()
     }
 
-    /// What processes use now.
+    /// Current memory usage by process and GPU.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for gpu in &self.gpus {
@@ -76,7 +76,7 @@ impl Nvml {
         usage
     }
 
-    /// The memory of a GPU; what NVML does not say is missing.
+    /// The memory of a GPU; fields that NVML does not report are `None`.
     fn memory_of(&self, gpu: &Gpu) -> GpuMemory {
         let device = self.nvml.device_by_index(gpu.index);
         let memory = device.and_then(|device| device.memory_info());
@@ -92,7 +92,7 @@ impl Nvml {
         }
     }
 
-    /// Processes with their bytes. One that computes and draws is in both lists.
+    /// Used bytes by process. A process may be in both the compute and the graphics list.
     fn processes_of(&self, index: u32) -> Result<HashMap<u32, u64>, NvmlError> {
         let device = self.nvml.device_by_index(index)?;
         let mut processes = device.running_compute_processes()?;

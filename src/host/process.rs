@@ -1,4 +1,4 @@
-//! Which of the files that interest us a process has mapped.
+//! Processes of this host, and the CUDA libraries that they have mapped.
 
 use std::collections::HashSet;
 use std::io;
@@ -12,7 +12,7 @@ use gpuprobe_model::event::Task;
 use gpuprobe_os::proc::{self, Mapping, MappingLines, Status};
 use gpuprobe_os::regular::open_mapped;
 
-/// A mapped file, as `/proc/PID/maps` tells it apart.
+/// Identity of a mapped file, as in `/proc/PID/maps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MappingId {
     device: u64,
@@ -20,8 +20,8 @@ pub struct MappingId {
 }
 
 impl MappingId {
-    /// Whether `file` certainly is the one that is mapped. On some file systems (btrfs) the two
-    /// device numbers never agree.
+    /// Whether `file` is certainly the mapped one. On some file systems (btrfs) the device numbers of
+    /// `maps` and `stat` never agree.
     fn is(&self, file: &FileId) -> bool {
         file.device == self.device && file.inode == self.inode
     }
@@ -31,12 +31,12 @@ impl MappingId {
 #[derive(Debug)]
 pub struct Mapped {
     id: MappingId,
-    /// What it is.
+    /// Role of the file.
     pub role: Role,
-    /// Its path as the process sees it.
+    /// Path as the process sees it.
     pub path: PathBuf,
     pid: u32,
-    /// Where the process has mapped it.
+    /// Address range of the mapping.
     range: (u64, u64),
 }
 
@@ -53,21 +53,21 @@ impl Mapped {
         }
     }
 
-    /// Which it is, in its role.
+    /// Identity of the file, with its role.
     pub fn id(&self) -> (MappingId, Role) {
         (self.id, self.role)
     }
 
-    /// Opens the file.
+    /// Opens the mapped file.
     ///
     /// # Errors
-    /// It cannot be opened, or only by its path, which is another file's by now;
-    /// [`mounts::is_foreign`] is true of the cause if it is on a file system of another user's.
+    /// Returns an error if it cannot be opened, or its path is that of another file by now.
+    /// [`mounts::is_foreign`] is true of the cause if another user serves the file system.
     pub fn open(&self) -> anyhow::Result<Library> {
         let path = &self.path;
         match open_mapped(self.pid, self.range) {
             Ok(file) => Library::of(file, path, self.role),
-            // The very file takes the most rights; its path takes none over the process.
+            // /proc/PID/map_files takes CAP_SYS_ADMIN; the path takes no capability for the process.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let own = || self.open_by(path);
                 own().or_else(|_| self.open_by(&self.in_root()))
@@ -84,15 +84,15 @@ impl Mapped {
 
     fn open_by(&self, openable: &Path) -> anyhow::Result<Library> {
         let library = Library::open(openable, &self.path, self.role)?;
-        // By its plain path, another file may be found: in another mount namespace, or newer.
+        // The plain path may lead to another file: in another mount namespace, or a newer one.
         if openable == self.path && !self.id.is(&library.id) {
-            bail!("{} is another file by now", self.path.display());
+            bail!("{} has been replaced", self.path.display());
         }
         Ok(library)
     }
 }
 
-/// A look at the CUDA libraries and the dynamic loader that a process has mapped.
+/// A scan of a process's mappings for CUDA libraries and the dynamic loader.
 #[derive(Debug)]
 pub struct Look {
     pid: u32,
@@ -100,22 +100,22 @@ pub struct Look {
     seen: HashSet<MappingId>,
 }
 
-/// What a look came to.
+/// Result of a step of a scan.
 #[derive(Debug)]
 pub enum Glance {
-    /// A file, which is told of once.
+    /// A file, each once per scan.
     Found(Mapped),
-    /// It takes longer.
+    /// The time is over; the scan can be continued.
     OutOfTime,
-    /// That was all.
+    /// The scan is complete.
     End,
 }
 
 impl Look {
-    /// Begins to look at `pid`.
+    /// Begins to scan process `pid`.
     ///
     /// # Errors
-    /// The process has ended, or may not be looked at.
+    /// Returns an error if the process has ended, or its mappings must not be read.
     pub fn at(pid: u32) -> io::Result<Self> {
         Ok(Self {
             pid,
@@ -124,10 +124,10 @@ impl Look {
         })
     }
 
-    /// Looks on, until `until` at most.
+    /// Continues to the next file, or until `until`.
     ///
     /// # Errors
-    /// The process has ended.
+    /// Returns an error if the process has ended.
     pub fn on(&mut self, until: Option<Instant>) -> io::Result<Glance> {
         while let Some(mapping) = self.lines.read()? {
             let found = mapping.and_then(|mapping| mapped_file(self.pid, &mapping));
@@ -142,10 +142,10 @@ impl Look {
     }
 }
 
-/// All that a [`Look`] at process `pid` finds.
+/// All files found by a scan of process `pid`.
 ///
 /// # Errors
-/// The process has ended, or may not be looked at.
+/// Returns an error if the process has ended, or its mappings must not be read.
 pub fn mapped(pid: u32) -> io::Result<Vec<Mapped>> {
     let mut look = Look::at(pid)?;
     let mut found = Vec::new();
@@ -170,7 +170,7 @@ fn mapped_file(pid: u32, map: &Mapping<'_>) -> Option<Mapped> {
     })
 }
 
-/// All processes that can be looked at.
+/// Ids of all processes in `/proc`.
 pub fn all_pids() -> Vec<u32> {
     let Ok(processes) = procfs::process::all_processes() else {
         return Vec::new();
@@ -181,7 +181,7 @@ pub fn all_pids() -> Vec<u32> {
         .collect()
 }
 
-/// The living processes that descend from `pid`.
+/// The live descendants of process `pid`.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let Ok(processes) = procfs::process::all_processes() else {
         return Vec::new();
@@ -203,8 +203,7 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// What is needed of `/proc/PID/stat`. A process has any bytes for a name; nothing may depend on
-/// these being text.
+/// Fields of `/proc/PID/stat`. It is parsed as bytes: a process name need not be UTF-8.
 struct Stat {
     state: u8,
     ppid: u32,
@@ -217,12 +216,12 @@ impl Stat {
         Self::parse(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    /// It does not just wait to be reaped.
+    /// Whether the process runs: it is no zombie.
     fn runs(&self) -> bool {
         !matches!(self.state, b'Z' | b'X')
     }
 
-    /// The name is in parentheses, which it may have, too: the last one ends it.
+    /// The name is in parentheses and may contain some: the last one ends it.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().rposition(|byte| *byte == b')')?;
         let rest = str::from_utf8(&bytes[end + 1..]).ok()?;
@@ -235,7 +234,7 @@ impl Stat {
     }
 }
 
-/// One certain process: its id may later be given to another.
+/// A process told apart from others with the same id (PID reuse) by its start time.
 #[derive(Clone, Copy, Debug)]
 pub struct Handle {
     /// Process id.
@@ -244,10 +243,10 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The process of which `id` is a thread.
+    /// The process to which thread `id` belongs.
     ///
     /// # Errors
-    /// There is no such process.
+    /// Returns an error if there is no such process.
     pub fn of(id: u32) -> io::Result<Self> {
         let status = Status::of(id)?;
         let pid = status.field("Tgid").and_then(|pid| pid.parse().ok());
@@ -258,7 +257,7 @@ impl Handle {
         })
     }
 
-    /// Whether it is still running, as far as can be found out: if we cannot look, it is.
+    /// Whether it is running; true if that cannot be read.
     pub fn is_alive(&self) -> bool {
         self.lives_by(&Stat::read(self.pid))
     }
@@ -271,10 +270,10 @@ impl Handle {
     }
 }
 
-/// Process `pid` as a kernel-side record would tell of it.
+/// Process `pid` as the task of a kernel-side record.
 ///
 /// # Errors
-/// There is no such process.
+/// Returns an error if there is no such process.
 pub fn task_of(pid: u32) -> io::Result<Task> {
     let status = Status::of(pid)?;
     let last = |name: &str| status.field(name)?.split_whitespace().last()?.parse().ok();
@@ -292,7 +291,7 @@ pub fn task_of(pid: u32) -> io::Result<Task> {
     })
 }
 
-/// Whether a process with this id is running; if we cannot look, it is.
+/// Whether a process with this id is running; true if that cannot be read.
 pub fn is_alive(pid: u32) -> bool {
     match Handle::of(pid) {
         Ok(handle) => handle.is_alive(),
@@ -306,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_any_bytes() {
+    fn process_names_can_be_any_bytes() {
         let fields = "S 7 1 1 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 98765 1 2";
         let mut bytes = b"12 (\xff) Z 1 (\n) ".to_vec();
         bytes.extend(fields.as_bytes());
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn we_are_alive() {
+    fn this_process_is_alive() {
         let handle = Handle::of(std::process::id()).unwrap();
         assert_eq!(handle.pid, std::process::id());
         assert!(handle.is_alive() && is_alive(handle.pid));
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_can_be_put_down() {
+    fn a_scan_can_be_interrupted() {
         let found = |until: &dyn Fn() -> Option<Instant>| {
             let mut look = Look::at(std::process::id()).unwrap();
             let (mut found, mut breaks) = (Vec::new(), 0);
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_looked_at_has_not_ended() {
+    fn a_process_that_cannot_be_read_is_alive() {
         let handle = Handle::of(std::process::id()).unwrap();
         let failed = |number| handle.lives_by(&Err(io::Error::from_raw_os_error(number)));
         assert!(

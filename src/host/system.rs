@@ -1,4 +1,4 @@
-//! The host's own libcuda and dynamic loader, for processes that have not started yet.
+//! The host's own libcuda and dynamic loaders, for processes that start later.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Library, Role};
 use gpuprobe_cuda::Layer;
 
-/// Folders that the dynamic loader searches, and those where NVIDIA's container runtime and the
-/// toolkit put the driver.
+/// Folders that the dynamic loader searches, and those of NVIDIA's container runtime and toolkit.
 const LIBRARY_FOLDERS: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -31,8 +30,8 @@ const LOADERS: &[&str] = &[
     "/lib/ld-musl-aarch64.so.1",
 ];
 
-/// The host's libcuda and dynamic loaders, each file once. Files that are there but cannot be
-/// opened are left out with a warning.
+/// The host's libcuda and dynamic loaders, without duplicates. Files that cannot be opened are skipped
+/// with a warning.
 pub fn libraries() -> Vec<Library> {
     let drivers = library_folders()
         .into_iter()
@@ -68,7 +67,7 @@ fn library_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The folders that a file of `/etc/ld.so.conf.d` names.
+/// The folders in a file of `/etc/ld.so.conf.d`.
 fn folders_in(text: &str) -> impl Iterator<Item = PathBuf> {
     text.lines()
         .map(|line| line.split('#').next().unwrap_or_default().trim())
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_a_configuration_file() {
+    fn comments_and_includes_of_ld_so_conf_are_skipped() {
         let text = "# comment\n/usr/local/lib # here\n\ninclude /etc/x/*.conf\n/opt/cuda/lib64\n";
         let folders: Vec<_> = folders_in(text).collect();
         assert_eq!(

@@ -1,14 +1,14 @@
-//! What a run says of what it traces, on standard error.
+//! Messages on standard error about the traced processes and libraries.
 
 use super::{Config, Target, Tracer};
 use gpuprobe_cuda::Modes;
 use gpuprobe_os::say;
 
-/// Lines at most about libraries that are loaded after a start without any. A program may load the
-/// runtime first and the driver when it is needed; its children may bring their own of both.
+/// Maximum number of lines about libraries loaded after the start. A program may load the runtime
+/// first and the driver when it is needed; its children may bring their own copies of both.
 const MAX_LINES: usize = 4;
 
-/// What has been said of the libraries that are attached to.
+/// The libraries announced so far.
 #[derive(Debug, Default)]
 pub(super) struct Announced {
     libraries: usize,
@@ -16,7 +16,7 @@ pub(super) struct Announced {
 }
 
 impl Announced {
-    /// Says what is traced, and what is attached to by now.
+    /// Prints the target and the libraries attached by now.
     pub(super) fn begin(config: &Config, tracer: &Tracer) -> Self {
         let target = describe(config);
         let kind = tracer.probe.kind;
@@ -56,7 +56,7 @@ impl Announced {
         }
     }
 
-    /// Says what came of waiting, if anything new did.
+    /// Prints the libraries that were attached since, if any.
     pub(super) fn go_on(&mut self, tracer: &Tracer) {
         if self.lines_left > 0 && tracer.libraries > self.libraries {
             self.libraries = tracer.libraries;

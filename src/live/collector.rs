@@ -1,4 +1,4 @@
-//! What the traced command is given so that CUPTI tells what its GPU does.
+//! The CUPTI collector: a library that the CUDA driver loads into the traced command.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,32 +12,32 @@ use crate::probe::Probe;
 use crate::probe::library::Library;
 use gpuprobe_wire::SETTINGS_VARIABLE;
 
-/// The library that the CUDA driver loads into a process as it is initialised.
+/// Names the library that the CUDA driver loads at `cuInit`.
 const INJECTION_VARIABLE: &str = "CUDA_INJECTION64_PATH";
 
-/// The library that NVTX hands a program's ranges and names to.
+/// Names the library that receives a program's NVTX calls.
 const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 
-/// What is collected.
+/// Settings of the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collect {
-    /// Which records.
+    /// Kinds of records.
     pub kinds: Kinds,
-    /// Size of the buffers that CUPTI fills.
+    /// Size of each buffer given to CUPTI.
     pub buffer_bytes: usize,
 }
 
-/// A collector that waits for the command to load it. Dropping it removes its file.
+/// The collector's file, ready for the command to load; removed on drop.
 pub(super) struct Collector {
     library: Library,
     settings: Settings,
 }
 
 impl Collector {
-    /// Writes the file and probes it.
+    /// Writes the collector's file and probes it.
     ///
     /// # Errors
-    /// Another library is to be loaded in its place, or the file cannot be written or probed.
+    /// Returns an error if another injection library is set, or the file cannot be written or probed.
     pub(super) fn start(collect: &Collect, probe: &mut Probe) -> Result<Self> {
         if let Some(other) = std::env::var_os(INJECTION_VARIABLE) {
             bail!(
@@ -65,7 +65,7 @@ impl Collector {
         })
     }
 
-    /// The variables that the command is to be given.
+    /// The environment variables for the command.
     pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
         let path = || self.library.path().into();
         let mut variables = vec![
@@ -79,13 +79,13 @@ impl Collector {
     }
 }
 
-/// Whether what the program says through NVTX was asked for by name: there is a CUPTI (13.0.0) that
-/// crashes programs that use it.
+/// Whether NVTX records were requested explicitly. They are not part of the default, as CUPTI 13.0.0
+/// crashes programs that use NVTX.
 fn wants_nvtx(kinds: Kinds) -> bool {
     kinds != Kinds::USUAL && (kinds.contains("marker") || kinds.contains("name"))
 }
 
-/// By what the collector knows that we have gone, and that nobody listens any more.
+/// Identity of this process, by which the collector notices that gpuprobe has ended.
 fn ourselves() -> Option<Tracer> {
     let start_ticks = Process::myself().and_then(|process| process.stat());
     let namespace = fs::metadata("/proc/self/ns/pid").ok()?;
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nvtx_is_asked_for_by_name() {
+    fn nvtx_takes_an_explicit_request() {
         let kinds = |names: &[&str]| {
             names
                 .iter()
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn we_can_be_told_from_who_comes_after_us() {
+    fn ourselves_identifies_this_process() {
         let own = ourselves();
         assert!(own.is_some_and(|own| own.pid == std::process::id() && own.start_ticks > 0));
         assert_eq!(own, ourselves());

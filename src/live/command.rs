@@ -1,4 +1,4 @@
-//! Starting the traced command.
+//! Start of the traced command.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -17,12 +17,12 @@ use super::descriptors::Ours;
 use super::limits;
 use gpuprobe_os::privileges::Invoker;
 
-/// What a child does before it runs the command: system calls only, and no allocation.
+/// Runs in the child before `exec`: system calls only, no allocation.
 pub(super) type First = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-/// Starts `command` with our environment and `environment`, and our terminal. Unless it is to run
-/// `as_root`, it has the rights of the user who called sudo, and none that only we were given.
-/// `first` is done while it still has ours.
+/// Starts `command` on gpuprobe's terminal, with gpuprobe's environment extended by `environment`. Unless
+/// `as_root`, it runs as the user who called sudo, without the capabilities that only gpuprobe was
+/// given. `first` runs before these are dropped.
 pub(super) fn spawn(
     command: &[OsString],
     environment: impl IntoIterator<Item = (&'static str, OsString)>,
@@ -39,7 +39,7 @@ pub(super) fn spawn(
             first()?;
         }
         restored.restore()?;
-        // Should we be killed while the command is held, it goes on.
+        // If gpuprobe is killed while the command is held, the command resumes.
         prctl::set_pdeathsig(Signal::SIGCONT)?;
         Ok(())
     };
@@ -54,7 +54,7 @@ pub(super) fn spawn(
         .with_context(|| format!("cannot start {}", program.to_string_lossy()))
 }
 
-/// What a program that we start has of whoever started us, and not of us.
+/// The invoker's user, limits and descriptors, which a child gets back before `exec`.
 #[derive(Clone, Debug)]
 pub(super) struct Restored {
     as_root: bool,
@@ -64,15 +64,14 @@ pub(super) struct Restored {
 }
 
 impl Restored {
-    /// For a program that is started next; unless it is to run `as_root`, it has the rights of the user who
-    /// called sudo.
+    /// For the next program to start. Unless `as_root`, it runs as the user who called sudo.
     ///
     /// # Errors
-    /// The user cannot be looked up.
+    /// Returns an error if that user cannot be looked up.
     pub(super) fn new(as_root: bool) -> Result<Self> {
         let invoker = match as_root {
             true => None,
-            false => Invoker::find().context("cannot tell who called sudo")?,
+            false => Invoker::find().context("cannot look up the user who called sudo")?,
         };
         Ok(Self {
             as_root,
@@ -82,7 +81,7 @@ impl Restored {
         })
     }
 
-    /// The same for another program: we may have other files open by now.
+    /// For another program: gpuprobe may have other files open by now.
     pub(super) fn again(&self) -> Self {
         Self {
             ours: Ours::find(),
@@ -90,23 +89,23 @@ impl Restored {
         }
     }
 
-    /// What its environment has besides ours.
+    /// Environment variables to set for the invoker.
     pub(super) fn environment(&self) -> impl Iterator<Item = (&'static str, OsString)> {
         self.invoker.iter().flat_map(Invoker::environment)
     }
 
-    /// To be done in the child, before it runs the program: system calls only, and no allocation.
+    /// Restores in the child, before `exec`: system calls only, no allocation.
     ///
     /// # Errors
     /// Returns the kernel's error.
     pub(super) fn restore(&self) -> io::Result<()> {
         self.ours.close_on_exec();
-        // Programs that use select() cannot have more.
+        // Programs that use select() support no more than 1024.
         if let Some((soft, hard)) = self.files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
         }
         if !self.as_root {
-            // Rights that outlive an exec, or may. Neither allocates.
+            // Capabilities that outlive an exec. Neither call allocates.
             let _ = caps::clear(None, CapSet::Ambient);
             let _ = caps::clear(None, CapSet::Inheritable);
         }
@@ -119,7 +118,7 @@ impl Restored {
     }
 }
 
-/// The exit status when the command could not be started, as shells and `env` have it.
+/// The exit status if the command could not be started, as shells and `env` have it.
 pub(super) fn not_started(error: &Error) -> ExitCode {
     let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
     match cause {
@@ -128,7 +127,7 @@ pub(super) fn not_started(error: &Error) -> ExitCode {
     }
 }
 
-/// The exit status of the command as ours; a signal as shells report it.
+/// The command's exit status as gpuprobe's; 128 plus the signal number after a signal, as in shells.
 pub(super) fn exit_code(status: ExitStatus) -> u8 {
     let code = status
         .code()

@@ -1,7 +1,7 @@
-//! What the traced command inherits: the open files that we did, and none of ours.
+//! File descriptors of the traced command: those that gpuprobe inherited, and none of its own.
 //!
-//! Whoever starts us may hand files on to the command (`gpuprobe -- ./train 3>log`). Ours are closed
-//! when a program is executed, but for those that libraries which we load open otherwise.
+//! Descriptors can be passed through to the command (`gpuprobe -- ./train 3>log`). Gpuprobe's own are
+//! opened with `O_CLOEXEC`, but libraries that it loads may open some without.
 
 use std::ffi::c_int;
 use std::fs;
@@ -12,16 +12,16 @@ use std::sync::OnceLock;
 use nix::fcntl::OFlag;
 use nix::libc;
 
-/// After standard input, output and error, which the command has whatever we had.
+/// The first descriptor after standard input, output and error, which the command always inherits.
 const FIRST: RawFd = 3;
 
-/// Descriptors that other threads may have opened since they were listed.
+/// Allowance for descriptors that other threads open after the listing.
 const MORE: RawFd = 256;
 
-/// In order.
+/// The inherited descriptors, ascending.
 static INHERITED: OnceLock<Vec<RawFd>> = OnceLock::new();
 
-/// Notes which are open. To be called before a library is loaded that opens some.
+/// Records the open descriptors. Must be called before any library is loaded that opens one.
 pub(super) fn remember() {
     let inherited = list().map(|all| all.into_iter().filter(|&fd| is_inheritable(fd)).collect());
     match inherited {
@@ -41,7 +41,7 @@ fn list() -> io::Result<Vec<RawFd>> {
     Ok(all)
 }
 
-/// What is closed at an `exec` was not inherited.
+/// Whether the descriptor was inherited: close-on-exec is not set.
 fn is_inheritable(fd: RawFd) -> bool {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
     let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
@@ -49,18 +49,18 @@ fn is_inheritable(fd: RawFd) -> bool {
     flags.is_some_and(|flags| flags & OFlag::O_CLOEXEC.bits() == 0)
 }
 
-/// Which descriptors a child is to close as it executes something. Made before it is forked.
+/// The descriptors to close in a child at `exec`. Created before the fork.
 #[derive(Clone, Debug)]
 pub(super) struct Ours {
-    /// From and to, both included.
+    /// First and last of each range, inclusive.
     gaps: Vec<(RawFd, RawFd)>,
-    /// None is greater.
+    /// The highest open descriptor, with an allowance.
     last: RawFd,
 }
 
 impl Ours {
     pub(super) fn find() -> Self {
-        // What cannot be listed is left to the command: it may be what it was given.
+        // If the listing failed, nothing is closed: it could be an inherited descriptor.
         let inherited = INHERITED.get().map(Vec::as_slice);
         let highest = list().ok().and_then(|all| all.last().copied());
         Self {
@@ -69,18 +69,18 @@ impl Ours {
         }
     }
 
-    /// Does it. Makes system calls only, and does not allocate.
+    /// Sets close-on-exec. Makes system calls only, and does not allocate.
     pub(super) fn close_on_exec(&self) {
         for &(from, to) in &self.gaps {
             if !close_range_on_exec(from, to) {
-                // Linux before 5.11, or a filter of system calls.
+                // Linux before 5.11, or a seccomp filter.
                 (from..=to.min(self.last)).for_each(close_one_on_exec);
             }
         }
     }
 }
 
-/// What is between `kept`, which are in order, and after them.
+/// The ranges between and after `kept`, which is ascending.
 fn gaps(kept: &[RawFd]) -> Vec<(RawFd, RawFd)> {
     let mut from = FIRST;
     let mut gaps = Vec::new();
@@ -103,7 +103,7 @@ fn close_range_on_exec(from: RawFd, to: RawFd) -> bool {
 
 #[allow(unsafe_code)]
 fn close_one_on_exec(fd: RawFd) {
-    // SAFETY: as above; there may be no such descriptor, which is an error that says so.
+    // SAFETY: as above; an unused number only returns EBADF.
     unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
 }
 
@@ -114,7 +114,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn what_is_between_is_ours() {
+    fn gaps_are_the_ranges_not_inherited() {
         let max = RawFd::MAX;
         assert_eq!(gaps(&[]), [(3, max)]);
         assert_eq!(gaps(&[3]), [(4, max)]);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_closed_on_exec_by_either_way() {
+    fn close_on_exec_is_set_by_both_calls() {
         use nix::fcntl::{FcntlArg, FdFlag, fcntl};
         let file = fs::File::open("/proc/self/exe").unwrap();
         let fd = file.as_raw_fd();

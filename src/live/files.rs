@@ -1,4 +1,4 @@
-//! Which files are probed, and which are left alone.
+//! Probed and skipped files.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -7,28 +7,28 @@ use crate::host::process::{Handle, Mapped, MappingId};
 use crate::host::{Library, LibraryId, Likeness, Role};
 use crate::probe::Group;
 
-/// Files that are probed in all. Each takes three descriptors, or one for each function where they
-/// are probed one by one, and some 100 KiB of the kernel's memory.
+/// Maximum number of probed files. Each takes three descriptors, or one per function without
+/// multi-uprobes, and about 100 KiB of kernel memory.
 const MAX_FILES: usize = 4096;
-/// Those among them that belong to one user who is not root: anybody can make copies of a library.
-/// Hosts with an environment for each of hundreds of jobs of a user stay below.
+/// Maximum number of probed files per owner other than root: any user can copy a library. Enough for an
+/// environment for each of hundreds of jobs.
 const MAX_OF_A_USER: usize = 512;
-/// Files of which it is remembered that there is nothing to be done. Beyond, they are looked at
-/// once more.
+/// Maximum number of skipped files and mappings in the cache. Beyond, it is cleared and they are
+/// inspected again.
 const MAX_REMEMBERED: usize = 1 << 16;
-/// Files that the user is told of as not probed.
+/// Maximum number of files with a warning.
 const MAX_WARNINGS: usize = 20;
 
-/// What became of files.
+/// State of all files seen.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     probed: HashMap<LibraryId, Probed>,
-    /// Those of them that are of each user.
+    /// Number of probed files by owner.
     by_owner: HashMap<u32, usize>,
     left_alone: HashSet<LibraryId>,
-    /// What they look like.
+    /// One file per identity seen through overlays.
     alike: HashMap<(Likeness, Role), Alike>,
-    /// Mappings that need no more attention, and the probed files that they are of.
+    /// Mappings that need no further action, with the probed file if there is one.
     looked_at: HashMap<(MappingId, Role), Option<LibraryId>>,
     failed: HashSet<(MappingId, Role)>,
     warnings: usize,
@@ -36,38 +36,38 @@ pub(super) struct Files {
     groups: u32,
 }
 
-/// A file that is probed.
+/// A probed file.
 #[derive(Debug)]
 struct Probed {
     owner: u32,
-    /// The name by which a process had it.
+    /// Path at which a process had it mapped.
     path: PathBuf,
-    /// Its probes.
+    /// The group of its probes.
     group: Group,
-    /// A process that has it mapped.
+    /// A process that has it mapped, if known.
     user: Option<Handle>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Alike {
-    /// Which of them is known.
+    /// The file first seen with this identity.
     library: LibraryId,
     in_overlay: bool,
     is_probed: bool,
 }
 
 impl Files {
-    /// How many are probed.
+    /// Number of probed files.
     pub(super) fn probed(&self) -> usize {
         self.probed.len()
     }
 
-    /// Whether `mapped` needs no more attention.
+    /// Whether `mapped` needs no further action.
     pub(super) fn are_done_with(&self, mapped: &Mapped) -> bool {
         self.looked_at.contains_key(&mapped.id())
     }
 
-    /// `mapped`, which is `library`, needs no more attention.
+    /// Records that `mapped`, a mapping of `library`, needs no further action.
     pub(super) fn done_with(&mut self, mapped: &Mapped, library: &Library) {
         self.make_room();
         let alike = self.alike.get(&(library.likeness, library.role));
@@ -79,7 +79,7 @@ impl Files {
         self.looked_at.insert(mapped.id(), probed);
     }
 
-    /// Process `pid` has `mapped`. Returns which of the probed files that is, if it is one.
+    /// Records that process `pid` has `mapped`. Returns the probed file, if it is one.
     pub(super) fn note_user(&mut self, mapped: &Mapped, pid: u32) -> Option<LibraryId> {
         let library = (*self.looked_at.get(&mapped.id())?)?;
         let probed = self.probed.get_mut(&library)?;
@@ -89,33 +89,34 @@ impl Files {
         Some(library)
     }
 
-    /// `mapped` could not be probed; true if that is new. The same file fails in every process.
+    /// Records that `mapped` could not be probed. Returns true the first time; the same file fails in
+    /// every process.
     pub(super) fn failed(&mut self, mapped: &Mapped) -> bool {
         self.make_room();
         self.failed.insert(mapped.id())
     }
 
-    /// Whether nothing is to be done about `library` any more.
+    /// Whether `library` is probed or skipped.
     pub(super) fn know(&self, library: &Library) -> bool {
         let id = library.id();
         self.probed.contains_key(&id) || self.left_alone.contains(&id)
     }
 
-    /// Whether it is a file that we know, through another overlay.
+    /// Whether `library` is a file seen before through another overlay.
     pub(super) fn know_by_looks(&self, library: &Library) -> bool {
         let alike = self.alike.get(&(library.likeness, library.role));
         alike.is_some_and(|alike| alike.in_overlay || library.in_overlay)
     }
 
-    /// Why there is no room to probe `library`, if so.
+    /// The limit that prevents probing `library`, if one does.
     pub(super) fn refuse(&self, library: &Library, is_crowded: bool) -> Option<&'static str> {
         let of_owner = self.by_owner.get(&library.owner).copied();
         if self.probed.len() >= MAX_FILES {
-            Some("so many libraries are probed already that there is room for no more")
+            Some("the maximum number of probed libraries is reached")
         } else if library.owner != 0 && of_owner.unwrap_or(0) >= MAX_OF_A_USER {
-            Some("so many libraries of this user are probed already that there is room for no more")
+            Some("the maximum number of probed libraries of one user is reached")
         } else if is_crowded {
-            Some("so many files are open that there is room for no more (ulimit -n)")
+            Some("too many files are open; raise the limit (ulimit -n)")
         } else {
             None
         }
@@ -126,13 +127,13 @@ impl Files {
         self.refusals.insert(refusal)
     }
 
-    /// A name for the probes of one more file.
+    /// A new group for the probes of one file.
     pub(super) fn next_group(&mut self) -> Group {
         self.groups += 1;
         Group(self.groups)
     }
 
-    /// `library` is probed.
+    /// Records that `library` is probed.
     pub(super) fn enter(&mut self, library: &Library, group: Group) {
         let probed = Probed {
             owner: library.owner,
@@ -146,7 +147,7 @@ impl Files {
         self.enter_looks(library, true);
     }
 
-    /// `library` is left alone, now and later.
+    /// Records that `library` is skipped, now and later.
     pub(super) fn leave_alone(&mut self, library: &Library) {
         self.make_room();
         self.left_alone.insert(library.id());
@@ -162,8 +163,7 @@ impl Files {
         self.alike.insert((library.likeness, library.role), alike);
     }
 
-    /// The probed files that no process is known to have mapped: which, the name that a process had it by,
-    /// and its owner.
+    /// The probed files without a known process that has them mapped: id, path and owner.
     pub(super) fn without_user(&mut self) -> Vec<(LibraryId, PathBuf, u32)> {
         for probed in self.probed.values_mut() {
             probed.user = probed.user.filter(Handle::is_alive);
@@ -176,8 +176,8 @@ impl Files {
         described.collect()
     }
 
-    /// Forgets a probed file, and all that goes by it, unless a process has it mapped by now. Returns its
-    /// probes.
+    /// Removes a probed file and its mappings, unless a process has it mapped by now. Returns the group of
+    /// its probes.
     pub(super) fn forget(&mut self, library: LibraryId) -> Option<Group> {
         let probed = self.probed.get(&library)?;
         if probed.user.is_some() {
@@ -189,17 +189,20 @@ impl Files {
         }
         self.alike.retain(|_, alike| alike.library != library);
         self.looked_at.retain(|_, of| *of != Some(library));
-        tracing::info!("{} is used no more", probed.path.display());
+        tracing::info!(
+            "{} is not in use any more: detaching",
+            probed.path.display()
+        );
         Some(probed.group)
     }
 
-    /// Whether the user is to be told of one more file that is not probed as it should be.
+    /// Whether to print one more warning about a file that is not fully probed.
     pub(super) fn may_warn(&mut self) -> bool {
         self.warnings += 1;
         if self.warnings == MAX_WARNINGS + 1 {
             tracing::warn!(
-                "that was said of {MAX_WARNINGS} files; of more, nothing is said any more \
-                 (GPUPROBE_LOG=debug says all)"
+                "suppressing further warnings of this kind after {MAX_WARNINGS} files; \
+                 GPUPROBE_LOG=debug shows all"
             );
         }
         self.warnings <= MAX_WARNINGS
@@ -245,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_no_more_than_his_share() {
+    fn the_number_of_files_per_owner_is_limited() {
         let folder = tempfile::TempDir::new().unwrap();
         let mut files = Files::default();
         let mut all = libraries(&folder, MAX_OF_A_USER + 1);
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_alone_is_forgotten_in_time_and_what_is_probed_never() {
+    fn skipped_files_are_evicted_and_probed_ones_kept() {
         let folder = tempfile::TempDir::new().unwrap();
         let all = libraries(&folder, 2);
         let mut files = Files::default();
@@ -281,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_file_in_one_role_says_nothing_of_another() {
+    fn each_role_of_a_file_has_its_own_state() {
         let folder = tempfile::TempDir::new().unwrap();
         let mut library = libraries(&folder, 1).remove(0);
         let mut files = Files::default();
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_user_is_given_up() {
+    fn a_file_without_a_user_is_released() {
         let folder = tempfile::TempDir::new().unwrap();
         let all = libraries(&folder, 2);
         let mut files = Files::default();
@@ -334,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_come_to_an_end() {
+    fn warnings_are_limited() {
         let mut files = Files::default();
         let said = (0..1000).filter(|_| files.may_warn()).count();
         assert_eq!(said, MAX_WARNINGS);

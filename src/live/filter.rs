@@ -1,33 +1,33 @@
-//! Which processes are reported, when not all are.
+//! The process filter (`--comm`, `--uid`, `--exclude`, `--container`, `--cgroup`).
 
 use std::collections::HashMap;
 
-use super::nothing::{MAX_NAMES, Met, Seen};
+use super::empty_run::{MAX_NAMES, Met, Seen};
 use crate::host::identity::is_within;
 use gpuprobe_model::abi::PROCESS_PID_SHIFT;
 use gpuprobe_model::event::{Event, Task};
 use gpuprobe_model::identity::Identity;
 
-/// What a process must be like to be reported; nothing asked is nothing demanded.
+/// Criteria that a reported process meets, all of them. An empty one accepts every process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Its name is one of these.
+    /// Names, of which the process has one.
     pub comms: Vec<String>,
-    /// Its user id is one of these.
+    /// User ids, of which the process has one.
     pub uids: Vec<u32>,
-    /// Neither its name nor its process id is one of these.
+    /// Names and process ids, of which the process has none.
     pub excluded: Vec<String>,
-    /// The id of its container begins like this.
+    /// Beginning of the id of the process's container.
     pub container: Option<String>,
-    /// Its cgroup is this or below it.
+    /// The cgroup of the process, or a parent of it.
     pub cgroup: Option<String>,
 }
 
-/// Names are cut by the kernel.
+/// Length to which the kernel truncates names: `TASK_COMM_LEN` without the final NUL.
 const COMM_BYTES: usize = 15;
 
 impl Filter {
-    /// Whether every process passes.
+    /// Whether every process is accepted.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -37,7 +37,7 @@ impl Filter {
         self.judge(task, identity).all()
     }
 
-    /// What of this a process meets; `identity` is asked for only if that matters.
+    /// The criteria that a process meets. `identity` is called only if a criterion needs it.
     fn judge(&self, task: &Task, identity: impl FnOnce() -> Identity) -> Met {
         let is_named = |name: &String| {
             let bytes = name.as_bytes();
@@ -66,21 +66,22 @@ impl Filter {
     }
 }
 
-/// Applies a filter to events. A process is judged when it is first seen, and again when it gets
-/// another name; once accepted, it stays.
+/// Applies a filter to events. A process is checked at its first event and again after a change of its
+/// name; an accepted one stays accepted.
 #[derive(Debug, Default)]
 pub(super) struct Sieve {
     filter: Filter,
-    /// What there was to judge.
+    /// The processes seen, for the message of a session without events.
     pub(super) seen: Seen,
-    /// Processes with their numbers on the kernel side.
+    /// Live processes by their process id.
     judged: HashMap<u32, Judged>,
-    /// The same of ended ones: their copies, names and counts may come after their ends.
+    /// Ended processes: records of other rings and counts may arrive after their end.
     ended: HashMap<u32, Judged>,
-    /// Of these, those that ended before what the kernel side had counted was last read.
+    /// Process ids of `ended` that had ended by the last read of the launch counts.
     old: Vec<u32>,
 }
 
+/// The result for a process, with its number on the kernel side.
 #[derive(Clone, Copy, Debug)]
 struct Judged {
     number: u32,
@@ -95,7 +96,7 @@ impl Sieve {
         }
     }
 
-    /// Whether `event` is to be applied.
+    /// Whether `event` is of an accepted process.
     pub(super) fn passes(
         &mut self,
         event: &Event,
@@ -143,8 +144,8 @@ impl Sieve {
         met.all()
     }
 
-    /// What to do with launches that the kernel side has counted for a process: `None` to count
-    /// them, else whether it is to keep them.
+    /// For the launch counts of a process: `None` to add them up, else whether the kernel side keeps
+    /// them.
     pub(super) fn keeps_launches(&self, number: u32) -> Option<bool> {
         if self.filter.is_empty() {
             return None;
@@ -159,8 +160,8 @@ impl Sieve {
         }
     }
 
-    /// What the kernel side has counted was read: nothing more comes of those that had ended by
-    /// the time before.
+    /// The launch counts were read: removes the processes that had ended by the read before, of which no
+    /// more records arrive.
     pub(super) fn counts_were_read(&mut self) {
         for pid in self.old.drain(..) {
             self.ended.remove(&pid);
@@ -168,7 +169,7 @@ impl Sieve {
         self.old.extend(self.ended.keys());
     }
 
-    /// A process whose introduction was lost has not been accepted.
+    /// Whether a process was accepted; false if its first record was lost.
     fn is_accepted(&self, pid: u32) -> bool {
         let judged = self.judged.get(&pid).or_else(|| self.ended.get(&pid));
         judged.is_some_and(|judged| judged.accepted)
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_asked_must_hold() {
+    fn all_criteria_must_be_met() {
         let train = task(7, 1000, "train");
         let check = |filter: Filter| accepts(&filter, &train, "abc123", "/a/docker-abc123");
         let strings = |words: &[&str]| words.iter().map(|&w| w.to_owned()).collect();
@@ -236,7 +237,7 @@ mod tests {
             };
             assert_eq!(check(filter.clone()), expected, "{filter:?}");
         }
-        // The kernel cuts names.
+        // The kernel truncates names.
         let long = Filter {
             comms: strings(&["a_very_long_name_of_a_program"]),
             ..Filter::default()
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn once_accepted_a_process_stays() {
+    fn an_accepted_process_stays_accepted() {
         let mut sieve = Sieve::new(Filter {
             comms: vec!["train".into()],
             ..Filter::default()
@@ -256,7 +257,7 @@ mod tests {
         assert!(passes(Event::Process(task(7, 0, "train"))));
         assert!(passes(Event::Process(task(7, 0, "python"))));
         assert!(passes(Event::Exit(task(7, 0, "python"))));
-        // What comes through another ring may come later.
+        // A record of another ring may arrive later.
         assert!(passes(Event::Thread(task(7, 0, "python"))));
         assert!(!passes(Event::Process(task(8, 0, "python"))));
         assert!(!passes(Event::Exit(task(8, 0, "python"))));

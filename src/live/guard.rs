@@ -1,7 +1,7 @@
-//! If we are killed while a process of the traced command is held, nobody lets it go on; worse,
-//! our death may orphan its process group, and the kernel then hangs up on a group that has a
-//! stopped member. So a guard waits outside the group for our end. It keeps one member of the
-//! group as its child, by which the group is not orphaned, and lets all traced processes go on.
+//! The guard process, which resumes held processes if gpuprobe is killed. Otherwise they would stay
+//! stopped; worse, gpuprobe's death may orphan the command's process group, and the kernel sends SIGHUP to
+//! an orphaned group with a stopped member. The guard waits outside of the group for gpuprobe's end. A
+//! child of the guard is a member of the group, which is therefore not orphaned.
 
 use std::env;
 use std::io::{Read, Write};
@@ -20,28 +20,28 @@ use nix::unistd::{Pid, getpgrp};
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::{BPF, SIGNAL};
 
-/// The first argument by which our executable is asked to be a guard or its group member.
+/// The first argument with which the executable becomes the guard or its group member.
 const ROLE: &str = "__guard";
 const MEMBER: &str = "member";
-/// What the guard reads when it is not needed any more.
+/// Written to the guard when it is no longer needed.
 const DONE: u8 = b'd';
-/// How often the targets are emptied at most, while there are new ones.
+/// Maximum rounds of emptying the map of targets.
 const ROUNDS: u32 = 1000;
-/// What was on its way to stop a process has arrived after the first of these, or where the machine
-/// is very busy after the second.
+/// Pauses before the process are resumed again: a stop signal in flight has arrived after the first, or
+/// on a very busy machine after the second.
 const ON_THE_WAY: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
-/// A waiting guard. It ends when this is dropped, and acts if this vanishes instead.
+/// A running guard. It ends when this is dropped, and acts if its input closes without that.
 pub(super) struct Guard {
     child: Child,
     input: Option<ChildStdin>,
 }
 
 impl Guard {
-    /// Starts a guard over the processes in `targets`, the BPF map of traced processes. It inherits
-    /// that: to open one by its id takes `CAP_SYS_ADMIN`.
+    /// Starts a guard for the processes in `targets`, the BPF map of traced processes, whose descriptor it
+    /// inherits: opening a map by its id takes `CAP_SYS_ADMIN`.
     pub(super) fn start(targets: BorrowedFd<'_>) -> Result<Self> {
-        // A copy of ours, which is not to be closed at exec.
+        // A duplicate, without close-on-exec in the child.
         let targets = targets.try_clone_to_owned()?;
         let inherit = || FcntlArg::F_SETFD(FdFlag::empty());
         let number = targets.as_raw_fd();
@@ -62,7 +62,7 @@ impl Guard {
             .spawn()
             .context("cannot start the guard")?;
         let input = child.stdin.take();
-        // It closes its output once it is ready.
+        // The guard closes its output when it is ready.
         let mut ready = Vec::new();
         if let Some(mut output) = child.stdout.take() {
             output.read_to_end(&mut ready)?;
@@ -80,7 +80,7 @@ impl Drop for Guard {
     }
 }
 
-/// Is a guard, if our executable was started as one.
+/// Runs as the guard or its group member if started with [`ROLE`]; else returns `None`.
 pub fn guard_if_asked() -> Option<ExitCode> {
     let mut arguments = env::args().skip(1);
     if arguments.next()? != ROLE {
@@ -99,7 +99,7 @@ pub fn guard_if_asked() -> Option<ExitCode> {
 fn guard(targets: &str, group: &str) -> Result<()> {
     ignore_terminal()?;
     let number: RawFd = targets.parse()?;
-    // SAFETY: whoever started us left it open for us, and nobody else here knows of it.
+    // SAFETY: the parent left it open for this process, where nothing else uses it.
     #[allow(unsafe_code)]
     let targets = unsafe { OwnedFd::from_raw_fd(number) };
     fcntl(&targets, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
@@ -109,7 +109,7 @@ fn guard(targets: &str, group: &str) -> Result<()> {
         .stdout(Stdio::null())
         .process_group(group.parse()?)
         .spawn()?;
-    // Closing the last copy of our output says that we are ready.
+    // Closing the last copy of the output signals readiness.
     nix::unistd::close(1)?;
     privileges::keep_only(&[BPF, SIGNAL])?;
     if !wait_for_end()? {
@@ -120,11 +120,11 @@ fn guard(targets: &str, group: &str) -> Result<()> {
     Ok(())
 }
 
-/// Lets all traced processes go on, for good: the kernel removes the probes of one that was killed
-/// later than it closes our input, but stops nothing that is no target any more.
+/// Resumes all traced processes for good. The kernel removes the probes of a killed process after it
+/// closes this process's input, but stops no process that is not in the map.
 fn let_go(targets: &OwnedFd) {
     let mut all = Vec::new();
-    // Those that were being born meanwhile are in the next.
+    // Children forked meanwhile are in the next round.
     for _ in 0..ROUNDS {
         let some = keys(targets);
         if some.is_empty() {
@@ -164,7 +164,7 @@ fn keys(targets: &OwnedFd) -> Vec<i32> {
         let result = unsafe {
             bpf_map_get_next_key(targets.as_raw_fd(), before.cast(), (&raw mut next).cast())
         };
-        // A map that changes meanwhile may begin again.
+        // Iteration of a map that changes may start again.
         if result != 0 || keys.contains(&next) {
             return keys;
         }
@@ -172,8 +172,8 @@ fn keys(targets: &OwnedFd) -> Vec<i32> {
     }
 }
 
-/// Waits until it is said on standard input that all is well, which gives true, or its other end is
-/// closed. What is said counts at once: a process that outlives us may have the other end too.
+/// Waits for [`DONE`] on standard input, which gives true, or for its end. `DONE` counts at once: a
+/// process that outlives gpuprobe may hold the other end too.
 fn wait_for_end() -> Result<bool> {
     ignore_terminal()?;
     let mut said = [0];
@@ -181,7 +181,7 @@ fn wait_for_end() -> Result<bool> {
     Ok(count > 0 && said[0] == DONE)
 }
 
-/// What the terminal sends is not for us.
+/// Ignores the signals that a terminal sends.
 fn ignore_terminal() -> Result<()> {
     for ignored in [
         Signal::SIGINT,

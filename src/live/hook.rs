@@ -1,7 +1,8 @@
-//! The command that `--on-oom` runs for an incident.
+//! The `--on-oom` command, which runs for each incident.
 //!
-//! A thread of its own starts one at a time and waits for it, so that tracing never does. It has the rights
-//! that we were started with: the tracing thread gives up its own. Hooks run as the user who called sudo.
+//! A separate thread starts one at a time and waits for it, so that tracing does not block. The thread
+//! keeps the capabilities of the start: the tracing thread drops its own. Hooks run as the user who
+//! called sudo.
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -24,35 +25,35 @@ use nix::unistd::Pid;
 use super::command::Restored;
 use gpuprobe_os::{files, say};
 
-/// Incidents that wait for the hook of another.
+/// Maximum number of incidents in the queue.
 const MAX_WAITING: usize = 16;
-/// Between the starts of two hooks.
+/// Minimum time between the starts of two hooks.
 const EVERY: Duration = Duration::from_secs(1);
-/// A hook that takes longer is killed.
+/// Run time after which a hook is killed.
 const AT_MOST: Duration = Duration::from_secs(60);
-/// How often it is looked whether one has ended.
+/// Interval of checks for the end of a hook.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A command for `--on-oom`: words in which `{pid}` and `{file}` are replaced. No shell reads them.
+/// The `--on-oom` command: words in which `{pid}` and `{file}` are replaced. No shell is involved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookCommand {
     words: Vec<String>,
 }
 
 impl HookCommand {
-    /// Splits what was typed into words, as a shell does: at blanks that are in no quotes.
+    /// Splits `text` at blanks outside of quotes, as a shell does.
     ///
     /// # Errors
-    /// There is no word, or a quote that is not closed.
+    /// Returns an error if there is no word, or a quote is not closed.
     pub fn parse(text: &str) -> Result<Self> {
         let words = shlex::split(text).context("a quote is not closed")?;
         if words.is_empty() {
-            bail!("it names no command");
+            bail!("no command is given");
         }
         Ok(Self { words })
     }
 
-    /// The words for an incident of process `pid`, of which `file` tells.
+    /// The words for an incident of process `pid`, described in `file`.
     fn words(&self, pid: u32, file: &Path) -> Vec<String> {
         let (pid, file) = (pid.to_string(), file.to_string_lossy());
         let with = |word: &String| substitute(word, &[("{pid}", &pid), ("{file}", &file)]);
@@ -60,7 +61,7 @@ impl HookCommand {
     }
 }
 
-/// `word` with each of the names in it replaced, and nothing in what they are replaced with.
+/// `word` with each placeholder replaced; replacements are not scanned again.
 fn substitute(word: &str, values: &[(&str, &str)]) -> String {
     let mut done = String::new();
     let mut rest = word;
@@ -79,7 +80,7 @@ fn substitute(word: &str, values: &[(&str, &str)]) -> String {
     done
 }
 
-/// What a hook is told.
+/// An incident for which the hook is to run.
 #[derive(Debug)]
 struct Job {
     incident: u64,
@@ -87,21 +88,21 @@ struct Job {
     json: String,
 }
 
-/// Runs hooks.
+/// Runs the hooks of a session.
 #[derive(Debug)]
 pub(super) struct Hooks {
     jobs: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
     is_ending: Arc<AtomicBool>,
-    /// Incidents for which there was no room.
+    /// Incidents dropped because the queue was full.
     left_out: u64,
 }
 
 impl Hooks {
-    /// Starts the thread that runs `command`; to be called while we have the rights for that.
+    /// Starts the thread that runs `command`; must be called before the capabilities are dropped.
     ///
     /// # Errors
-    /// Nobody knows who called sudo, or there is no thread to be had.
+    /// Returns an error if the user who called sudo cannot be looked up, or no thread can be started.
     pub(super) fn start(command: HookCommand, as_root: bool) -> Result<Self> {
         let restored = Restored::new(as_root)?;
         let (jobs, taken) = sync_channel(MAX_WAITING);
@@ -124,7 +125,7 @@ impl Hooks {
         })
     }
 
-    /// Has the hook run for an incident of `pid` that `json` tells of, unless too many wait.
+    /// Queues the hook for an incident of `pid` that `json` describes; dropped if the queue is full.
     pub(super) fn run_for(&mut self, incident: u64, pid: u32, json: String) {
         let Some(jobs) = &self.jobs else { return };
         let job = Job {
@@ -136,27 +137,27 @@ impl Hooks {
             self.left_out += 1;
             if self.left_out == 1 {
                 say(format_args!(
-                    "warning: --on-oom is not run for incident #{}: {MAX_WAITING} others wait for \
-                     it; further ones are counted",
+                    "warning: --on-oom not run for incident #{}: {MAX_WAITING} incidents are queued; \
+                     further ones are counted",
                     job.incident
                 ));
             }
         }
     }
 
-    /// Waits for the hooks that are still to run, [`AT_MOST`] for all of them.
+    /// Waits for the queued hooks, [`AT_MOST`] for all of them.
     pub(super) fn finish(&mut self) {
         self.jobs = None;
         self.is_ending.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            say("error: the thread that runs --on-oom has failed");
+            say("error: the thread that runs --on-oom panicked");
         }
         if self.left_out > 0 {
             let left_out = std::mem::take(&mut self.left_out);
             say(format_args!(
-                "--on-oom was not run for {left_out} incidents: too many waited for it"
+                "--on-oom not run for {left_out} incidents: the queue was full"
             ));
         }
     }
@@ -168,12 +169,12 @@ impl Drop for Hooks {
     }
 }
 
-/// The thread that runs hooks.
+/// State of the hook thread.
 struct Runner {
     command: HookCommand,
     restored: Restored,
     is_ending: Arc<AtomicBool>,
-    /// When the next hook may start.
+    /// Earliest start of the next hook.
     next: Instant,
 }
 
@@ -200,13 +201,13 @@ impl Runner {
         }
         if left_out > 0 {
             say(format_args!(
-                "--on-oom was not run for {left_out} incidents: no time was left"
+                "--on-oom not run for {left_out} incidents: the session ended before their turn"
             ));
         }
     }
 
     fn run_one(&self, job: &Job) -> Result<()> {
-        let file = Told::write(job).context("cannot write what it is to be told")?;
+        let file = Told::write(job).context("cannot write the incident file")?;
         let words = self.command.words(job.pid, &file.0);
         let mut child = self.spawn(&words)?;
         let status = wait(&mut child).with_context(|| format!("cannot wait for {}", words[0]))?;
@@ -223,7 +224,7 @@ impl Runner {
         let stderr = io::stderr().as_fd().try_clone_to_owned()?;
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(stderr);
-        // Signals from the terminal are ours.
+        // Signals from the terminal are for gpuprobe only.
         command.process_group(0);
         let environment: HashMap<_, _> = self.restored.environment().collect();
         command.envs(environment);
@@ -240,7 +241,7 @@ impl Runner {
     }
 }
 
-/// Waits for a hook; kills it, and whatever it has started in its process group, after [`AT_MOST`].
+/// Waits for a hook. After [`AT_MOST`], kills its process group and returns `None`.
 fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let until = Instant::now() + AT_MOST;
     loop {
@@ -260,11 +261,11 @@ fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// A file that tells a hook of an incident, while the hook runs.
+/// The incident file of a hook, removed on drop.
 struct Told(PathBuf);
 
 impl Told {
-    /// Writes it where only the user can read it as whom the hook runs.
+    /// Creates the file, readable only by the user as whom the hook runs.
     fn write(job: &Job) -> io::Result<Self> {
         let own_pid = std::process::id();
         let folder = std::env::temp_dir();
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_what_was_typed() {
+    fn a_command_is_split_like_in_a_shell() {
         assert_eq!(
             words(
                 "kubectl annotate 'my pod' pid={pid} \"oom {file}\"",
@@ -312,7 +313,7 @@ mod tests {
             ),
             ["kubectl", "annotate", "my pod", "pid=574", "oom /t/a b"]
         );
-        // What a file is called is no command, and names are replaced once.
+        // File names are not interpreted, and replacements not replaced again.
         assert_eq!(
             words("sh -c 'cat \"$1\"' sh {file}", "/t/$(reboot); {pid} '\"`"),
             ["sh", "-c", "cat \"$1\"", "sh", "/t/$(reboot); {pid} '\"`"]
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_refused() {
+    fn an_empty_or_unclosed_command_is_rejected() {
         assert!(HookCommand::parse("").is_err());
         assert!(HookCommand::parse("  ").is_err());
         assert!(HookCommand::parse("echo 'x").is_err());

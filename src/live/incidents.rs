@@ -1,4 +1,4 @@
-//! Incidents as they happen: what only the host can say is asked at once, and the user is told soon.
+//! Out-of-memory incidents: NVML is queried at once, messages and hooks follow shortly after.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,28 +15,28 @@ use gpuprobe_os::say;
 use gpuprobe_recording::log::Note;
 use gpuprobe_report::incidents::{self, IncidentReport};
 
-/// A retry is waited for so long: PyTorch frees what it has cached and asks again, and a program that
-/// cannot go on without ends.
+/// How long to wait for a retry: PyTorch frees its cache and tries again, and a program that cannot
+/// continue exits.
 const SETTLES_WITHIN: Duration = Duration::from_millis(500);
-/// The names of functions and lines are waited for so long.
+/// How long to wait for symbols.
 const NAMED_WITHIN: Duration = Duration::from_secs(1);
-/// Incidents that wait to be told: those that are kept.
+/// Maximum number of incidents waiting for their message, as many as the ledger keeps.
 const MAX_WAITING: usize = 256;
 
-/// What the user has been told of incidents, and is yet to be.
+/// State of the messages about incidents.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// The last one that was looked at.
+    /// Number of the last incident noticed.
     seen: u64,
     waiting: VecDeque<(u64, Instant)>,
-    /// What was said of those of which more may come.
+    /// The outcome printed, of incidents whose outcome may change.
     said: HashMap<u64, Outcome>,
-    /// What is run for them, if anything.
+    /// The `--on-oom` hooks.
     pub(super) hooks: Option<Hooks>,
 }
 
 impl Told {
-    /// Nothing yet; `hooks` are run for what will be.
+    /// Empty state with `hooks`.
     pub(super) fn with(hooks: Option<Hooks>) -> Self {
         Self {
             hooks,
@@ -46,7 +46,7 @@ impl Told {
 }
 
 impl Run<'_> {
-    /// Looks at the incidents that have just happened: soon, the GPU will have something else free.
+    /// Queries NVML for the incidents since the last call: free memory on the GPU changes soon.
     pub(super) fn note_incidents(&mut self) {
         let count = self.sink.state.ledger.incidents().count();
         if count == self.told_incidents.seen {
@@ -76,7 +76,7 @@ impl Run<'_> {
         self.told_incidents.seen = count;
     }
 
-    /// The GPU that `incident` is about, and who uses it.
+    /// The GPU of `incident` and the processes that use its memory.
     fn gpu_use(&self, incident: &Incident, usage: &Usage) -> GpuUse {
         let device = incident.device();
         let device = device.map(|device| incident.identity.device(device));
@@ -105,7 +105,7 @@ impl Run<'_> {
         }
     }
 
-    /// Who a process of this host is.
+    /// Name, user and identity of a process on this host.
     fn who(&self, pid: u32) -> Option<Untraced> {
         let task = process::task_of(pid).ok()?;
         let identity = self.sink.world.identity(&task);
@@ -116,8 +116,8 @@ impl Run<'_> {
         })
     }
 
-    /// Tells of the incidents that are settled or have waited long enough, and of those that are settled
-    /// since they were told of; at the end, of all.
+    /// Prints the incidents that are settled or have waited long enough, and changed outcomes; all with
+    /// `is_end`.
     pub(super) fn tell_incidents(&mut self, is_end: bool) {
         for _ in 0..self.told_incidents.waiting.len() {
             let Some((id, since)) = self.told_incidents.waiting.pop_front() else {
@@ -166,7 +166,7 @@ impl Run<'_> {
         }
     }
 
-    /// Says what became of incidents that the user knows of.
+    /// Prints the changed outcomes of incidents printed before.
     fn tell_outcomes(&mut self) {
         let all = self.sink.state.ledger.incidents();
         let changed = |(id, said): (&u64, &Outcome)| match all.get(*id) {
@@ -191,7 +191,7 @@ impl Run<'_> {
         }
     }
 
-    /// What there is to say of an incident by now.
+    /// The report of an incident with the current state.
     fn incident(&self, id: u64) -> Option<(IncidentReport, Outcome)> {
         let incident = self.sink.state.ledger.incidents().get(id)?;
         let stacks = self.sink.stacks.as_ref();

@@ -1,16 +1,16 @@
-//! How many files we may have open. Without uprobes that are attached in bulk, each probe is one.
+//! The limit of open files. Without multi-uprobes, each probe takes a descriptor.
 
 use std::sync::OnceLock;
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
-/// More is never needed.
+/// Upper bound for the soft limit.
 const ENOUGH: rlim_t = 1 << 20;
 
-/// The soft and the hard limit that we were started with.
+/// Soft and hard limit at the start.
 static ORIGINAL: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
 
-/// Raises the soft limit as far as is allowed.
+/// Raises the soft limit to the hard limit, at most [`ENOUGH`].
 pub(super) fn raise() {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return;
@@ -18,18 +18,18 @@ pub(super) fn raise() {
     let (soft, hard) = *ORIGINAL.get_or_init(|| (soft, hard));
     let wanted = hard.min(ENOUGH).max(soft);
     if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard) {
-        tracing::debug!("no more than {soft} open files: {error}");
+        tracing::debug!("cannot raise the limit of {soft} open files: {error}");
     }
 }
 
-/// Whether it takes so many open files to have one with this number that what is left is needed to
-/// look at processes, and to write reports.
+/// Whether a descriptor of this number leaves too few for process scans and reports: three quarters
+/// of the limit.
 pub(super) fn is_crowded(descriptor: u64) -> bool {
     let limit = getrlimit(Resource::RLIMIT_NOFILE);
     limit.is_ok_and(|(soft, _)| descriptor >= soft / 4 * 3)
 }
 
-/// What the traced command is to be given back.
+/// The limits to restore in the traced command.
 pub(super) fn original() -> Option<(rlim_t, rlim_t)> {
     ORIGINAL.get().copied()
 }

@@ -1,25 +1,25 @@
-//! One run: attach, trace, report, end.
+//! A live tracing session: attach, trace, report, detach.
 
 mod announce;
 mod collector;
 mod command;
 mod descriptors;
+mod discovery;
+mod empty_run;
 mod files;
 mod filter;
-mod follow;
 mod guard;
 mod hook;
 mod incidents;
 mod limits;
-mod looked;
-mod looks;
 mod name;
-mod nothing;
 mod output;
 mod recorder;
 mod release;
 mod run;
 mod samples;
+mod scan_queue;
+mod scanned;
 mod screen;
 mod signals;
 mod sink;
@@ -46,10 +46,10 @@ pub use name::Name;
 pub use run::run;
 pub use tracer::Tracer;
 
-/// What is traced.
+/// The processes to trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Every process, present and future.
+    /// Every process, present and future: host-wide.
     Everything,
     /// Running processes.
     Processes(Vec<u32>),
@@ -57,22 +57,22 @@ pub enum Target {
     Command(Vec<OsString>),
 }
 
-/// Whose memory calls are probed.
+/// The API layer whose memory calls are probed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ApiChoice {
-    /// Both layers; the outermost call on a thread is the one recorded.
+    /// Both layers; of nested calls, the outermost of a thread is recorded.
     #[default]
     Auto,
-    /// libcudart only: calls are seen as the user wrote them, if the runtime is a shared library.
+    /// libcudart only: the calls as the user wrote them, if the runtime is a shared library.
     Runtime,
     /// libcuda only.
     Driver,
 }
 
 impl ApiChoice {
-    /// Whether `function` is probed, if its kind of call is needed at all. Memory calls are slow:
-    /// by default they are probed at both layers. Launches and copies are hot: they are probed at
-    /// one. Calls that tell about contexts, captures and names always are.
+    /// Whether `function` is probed, provided its kind of call is needed. Memory calls are slow
+    /// and by default probed at both layers; launches and copies are hot and probed at one layer.
+    /// Calls about contexts, captures and names are probed in every mode.
     pub fn includes(self, function: &Function) -> bool {
         if function.op.is_hot() {
             let layer = match self {
@@ -91,121 +91,121 @@ impl ApiChoice {
     }
 }
 
-/// Whether what PyTorch's allocator hands out is traced.
+/// Tracing of PyTorch's caching allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Tensors {
-    /// By call site, with --memleak.
+    /// Tensors by call site, with `--memleak`.
     On,
-    /// Likewise, and what was asked for, and for which stream, where the library has probes of its own
-    /// for that: a third probe for each tensor.
+    /// Also the requested size and the stream of each tensor, where the library has static probes
+    /// for these: a third probe hit per tensor.
     Requested,
-    /// Not at all: segments only.
+    /// Segments only.
     Off,
 }
 
-/// What a run does.
+/// Settings of a live session.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is traced.
+    /// The traced processes.
     pub target: Target,
-    /// The children of the traced processes too.
+    /// Children of the traced processes are traced too.
     pub children: bool,
-    /// The command keeps our rights, instead of having those of the user who called sudo.
+    /// The command runs with gpuprobe's user and capabilities instead of those of the user who called sudo.
     pub as_root: bool,
-    /// Which of these are reported.
+    /// Filter on the reported processes.
     pub filter: Filter,
-    /// The kinds of memory that are reported.
+    /// Reported kinds of memory.
     pub kinds: KindSet,
-    /// What is reported.
+    /// Reported sections.
     pub modes: Modes,
-    /// What the command is made to collect of its GPU, if anything.
+    /// Settings of the CUPTI collector in the command; `None` without `--activity`.
     pub collect: Option<Collect>,
-    /// Report every single record of that.
+    /// Each GPU record is reported on a line of its own.
     pub single_records: bool,
-    /// On a terminal, write each report below the last instead of in its place.
+    /// On a terminal, reports scroll instead of being redrawn in place.
     pub scroll: bool,
-    /// Report every single copy.
+    /// Each copy is reported on a line of its own.
     pub per_call: bool,
     /// Time between reports.
     pub interval: Duration,
-    /// When tracing stops by itself.
+    /// Tracing stops after this time; `None` for no limit.
     pub duration: Option<Duration>,
-    /// Allocations listed per thread; `None` for all.
+    /// Maximum number of allocations listed per thread; `None` for all.
     pub top: Option<usize>,
-    /// What of live memory is listed.
+    /// Filters and sorting of the listed live memory.
     pub view: View,
-    /// How call stacks are taken.
+    /// Unwinding of call stacks.
     pub stacks: StackMode,
-    /// Call stacks have frames of Python.
+    /// Call stacks include Python frames.
     pub python: bool,
-    /// What allocators of frameworks hand out is traced.
+    /// Tracing of framework allocators.
     pub tensors: Tensors,
-    /// Profiles that are written at the end.
+    /// Profiles written at the end.
     pub profiles: profile::Config,
-    /// What was never freed is judged at the end.
+    /// Leak check at the end; `None` without one.
     pub gate: Option<gate::Config>,
     /// Format of the reports.
     pub format: Format,
-    /// Where reports go, `-` for standard output; `None` for standard error if there is a command,
-    /// else for standard output.
+    /// Destination of the reports, `-` for standard output. `None`: standard error with a command,
+    /// else standard output.
     pub output: Option<PathBuf>,
-    /// Whose memory calls are probed.
+    /// The API layer whose memory calls are probed.
     pub api: ApiChoice,
-    /// How to attach; `None` for the best way that works.
+    /// Kind of attachment; `None` for the best one that the kernel supports.
     pub attach: Option<AttachKind>,
-    /// Maps of the kernel side that are to have another size than they are made with.
+    /// BPF maps whose number of entries differs from the default.
     pub map_entries: Vec<MapEntries>,
-    /// Attach on arm64 too.
+    /// Attach on arm64, where the probes are untested.
     pub allow_arm64: bool,
-    /// Files are read and probed whoever serves them.
+    /// Files are read and probed on any file system, also one served by another user (FUSE).
     pub untrusted_mounts: bool,
-    /// What is run when memory is refused, if anything.
+    /// Command run for an out-of-memory incident.
     pub on_oom: Option<HookCommand>,
-    /// What is recorded, if anything.
+    /// The recording to write.
     pub record: Option<Record>,
-    /// What all of it means is said at the end, and nothing else.
+    /// At the end, only the explanation is printed.
     pub explains: Option<Explains>,
 }
 
-/// What is said at the end.
+/// Settings of the explanation at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explains {
-    /// A leak makes the exit status [`LEAKED`](gpuprobe_report::gate::LEAKED).
+    /// A leak sets the exit status to [`LEAKED`](gpuprobe_report::gate::LEAKED).
     pub fails: bool,
 }
 
 impl Config {
-    /// Whether launches are recorded one by one.
+    /// Whether each launch is recorded.
     pub fn records_launches(&self) -> bool {
         self.record.is_some() && self.modes.cudatrace
     }
 
-    /// What can be had of this on a kernel without type information: to unwind a copy of a stack,
-    /// one must know which return addresses on it the kernel has replaced.
+    /// The settings as far as a kernel without BTF supports them. Without BTF, no copies of the user
+    /// stack are unwound: the return addresses that uprobes replaced on it are unknown.
     #[must_use]
     pub fn without_types(mut self) -> Self {
         if self.stacks.is_on() {
             self.stacks = StackMode::Fp;
         }
-        // Nobody knows where a thread's storage is.
+        // The offset of a thread's local storage is unknown.
         self.python = false;
         self
     }
 }
 
-/// A recording that a run makes.
+/// Settings of the recording.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The new file.
+    /// The file to create.
     pub path: PathBuf,
-    /// Where that name was invented, what it is made of: a command's process id is not in it yet.
+    /// The parts of a generated name; the process id of a command is added once it is known.
     pub name: Option<Name>,
-    /// It is all that is wanted: nothing is reported.
+    /// Only the recording is written: no reports.
     pub only: bool,
-    /// Have empty tables for what was not recorded.
+    /// Tables without rows are created too.
     pub all_tables: bool,
-    /// How much room it may take.
+    /// Limits of its size.
     pub limits: Limits,
-    /// How often to ask what the GPUs' memory holds.
+    /// Interval of NVML samples of the memory used on each GPU; `None` for no samples.
     pub sample_every: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! Names of recordings that were given none.
+//! Default file names of recordings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use chrono::{DateTime, Local};
 
 use super::Target;
 
-/// Letters of a program's name that a file's name has at most.
+/// Maximum number of characters of a program's name in the file name.
 const MAX_LETTERS: usize = 40;
 
-/// The name of a recording: `gpuprobe-COMMAND-PID-DATE.sqlite`.
+/// A default name: `gpuprobe-COMMAND-PID-DATE.sqlite`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     of: String,
@@ -18,7 +18,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// A name for a recording of `target` that begins at `time`.
+    /// The name of a recording of `target` that begins at `time`.
     pub fn of(target: &Target, time: DateTime<Local>) -> Self {
         let of = match target {
             Target::Everything => "host".to_owned(),
@@ -40,18 +40,18 @@ impl Name {
         }
     }
 
-    /// The file, in the current folder, while nothing more is known.
+    /// Path in the current directory, without a process id.
     pub fn path(&self) -> PathBuf {
         format!("gpuprobe-{}-{}.sqlite", self.of, self.date).into()
     }
 
-    /// The file of a command that has turned out to be process `pid`.
+    /// Path of the recording of a command with process id `pid`.
     pub fn path_of(&self, pid: u32) -> PathBuf {
         format!("gpuprobe-{}-{pid}-{}.sqlite", self.of, self.date).into()
     }
 }
 
-/// What of a name needs no quotes in a shell, and no folder.
+/// `name` with all characters replaced that need quotes in a shell or separate directories.
 fn plain(name: &str) -> String {
     let kept = |c: char| match c {
         '.' | '_' | '+' | '-' => c,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_called_by_what_is_recorded() {
+    fn default_names_contain_target_and_date() {
         let time = Local.with_ymd_and_hms(2026, 11, 22, 15, 45, 33).unwrap();
         let path = |target: &Target| Name::of(target, time).path();
         let whole = |text: &str| PathBuf::from(format!("gpuprobe-{text}-20261122-154533.sqlite"));

@@ -1,4 +1,4 @@
-//! Where reports go.
+//! Destination of the reports.
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
@@ -15,31 +15,31 @@ use gpuprobe_report::activity::lines::Line;
 use gpuprobe_report::bandwidth::CopyReport;
 use gpuprobe_report::{Format, Report};
 
-/// An open destination with a writer for the format.
+/// An open destination, with the writer of the format.
 pub(super) struct Output {
     destination: BufWriter<Box<dyn Write>>,
     writer: Box<dyn report::Writer>,
     format: Format,
-    /// The destination is the terminal, which may be closed.
+    /// The destination is a terminal, which may be closed.
     on_terminal: bool,
-    /// A report is drawn in the place of the last.
+    /// Set if a report replaces the last one on the screen.
     screen: Option<Screen>,
-    /// Columns of a line, if they do not change.
+    /// Width of a line, if given by the user.
     columns: Option<usize>,
     place: Place,
 }
 
-/// Whether there is anyone left to write for.
+/// Whether the destination is still read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
     Reading,
     Gone,
 }
 
-/// Which destination that is.
+/// Kind of destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    /// Only a recording is made.
+    /// No reports: only a recording is made.
     Nowhere,
     Stdout,
     Stderr,
@@ -47,8 +47,8 @@ enum Place {
 }
 
 impl Place {
-    /// Where the reports of a run go. Standard output is the command's, if there is one: whoever
-    /// reads that reads what the program writes.
+    /// The destination of the reports of a run. With a command, standard output is the command's, so
+    /// reports go to standard error.
     fn of(config: &Config) -> Self {
         if config.record.as_ref().is_some_and(|record| record.only) {
             return Self::Nowhere;
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// Whether a report takes the place of the last: on a terminal where nothing else is written.
+/// Whether a report replaces the last: on a terminal to which nothing else is written.
 fn redraws(config: &Config, place: &Place) -> bool {
     let alone = !matches!(config.target, Target::Command(_));
     let only_reports = !config.per_call && !config.single_records && !config.scroll;
@@ -97,12 +97,12 @@ impl Output {
         })
     }
 
-    /// Whether the format itself shows what was lost.
+    /// Whether the format includes lost events.
     pub(super) fn shows_losses(&self) -> bool {
         self.format != Format::Csv
     }
 
-    /// Writes a report, after the single copies that came before it.
+    /// Writes a report. Pending single copies are written before it.
     pub(super) fn write(&mut self, report: &Report) -> Result<Reader> {
         let size = match self.place {
             Place::Stdout => terminal::size(io::stdout()),
@@ -126,7 +126,7 @@ impl Output {
         self.outcome(written)
     }
 
-    /// Writes single copies.
+    /// Writes copies, a line for each.
     pub(super) fn write_copies(&mut self, copies: &[CopyReport]) -> Result<Reader> {
         let mut written = Ok(());
         for copy in copies {
@@ -136,7 +136,7 @@ impl Output {
         self.outcome(written)
     }
 
-    /// Writes single records of what the GPU did.
+    /// Writes GPU records, a line for each.
     pub(super) fn write_records<'a>(
         &mut self,
         mut lines: impl Iterator<Item = Line<'a>>,
@@ -148,7 +148,7 @@ impl Output {
     }
 
     fn outcome(&self, written: io::Result<()>) -> Result<Reader> {
-        // What is written to a terminal that was closed fails like this, for good.
+        // EIO is the permanent result of writes to a closed terminal.
         let hung_up =
             |error: &io::Error| self.on_terminal && error.raw_os_error() == Some(Errno::EIO as i32);
         match written {

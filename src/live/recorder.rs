@@ -1,4 +1,4 @@
-//! The recording of a run, if there is to be one.
+//! The recording of a session.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use gpuprobe_recording::log::Mark;
 use gpuprobe_recording::{Facts, Recorder, Tap};
 use gpuprobe_report::{Options, Report};
 
-/// Begins the recording that `config` asks for, so that a bad path fails before anything is traced.
+/// Creates the recording of `config`, so that a bad path fails before anything is traced.
 pub(super) fn open(config: &Config, clock: Clock) -> Result<Box<dyn Tap>> {
     let Some(record) = &config.record else {
         return Ok(Box::new(()));
@@ -40,7 +40,7 @@ pub(super) fn open(config: &Config, clock: Clock) -> Result<Box<dyn Tap>> {
     )?))
 }
 
-/// What of `report` does not follow from the state.
+/// The parts of `report` that cannot be derived from the state in a replay.
 pub(super) fn mark_of(report: &Report, options: &Options, usage: Option<&Usage>) -> Mark {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Mark {

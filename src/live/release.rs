@@ -1,9 +1,9 @@
-//! Giving up the probes of files that nobody uses any more.
+//! Detaching from files that no process uses.
 //!
-//! A probe keeps its file in the kernel, and with that the file system: that of a container that has
-//! ended, or the room of a library that was deleted. So now and then it is found out which probed files
-//! have no name here and no process that has them mapped. Of processes that are not traced nobody wants
-//! to know: only of a whole host.
+//! A uprobe keeps a reference to its inode, and so to the file system: that of an ended container, or the
+//! blocks of a deleted library. So probed files are checked at intervals for a remaining path on this
+//! host or a process that has them mapped. This is done only host-wide, as it takes a scan of all
+//! processes.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -16,33 +16,35 @@ use crate::host::LibraryId;
 use crate::host::process;
 use gpuprobe_stacks::reader::{Opener, Place};
 
-/// How often it is asked whether there are such files.
+/// Interval of checks for unused files.
 const EVERY: Duration = Duration::from_secs(5);
-/// The time that a step of a search takes at most, of those that come every tenth of a second.
+/// Maximum time of one step of a search; steps come every 100 ms.
 const STEP: Duration = Duration::from_millis(3);
-/// Files that are looked for by their names at a time.
+/// Number of files whose paths are checked at a time.
 const MAX_NAMES: usize = 64;
-/// Rounds of a search: processes that are born meanwhile are found in the next one.
+/// Maximum rounds of a search; each scans the processes started during the last one.
 const MAX_ROUNDS: u32 = 10;
 
-/// The search for files that can be given up.
+/// The search for unused probed files.
 #[derive(Debug, Default)]
 pub(super) struct Release {
+    /// When the paths were last checked.
     asked: Option<Instant>,
+    /// Opens paths in other users' directories.
     opener: Option<Opener>,
-    /// How many files have been looked for, of as many as there are.
+    /// Position in the list of files without a known user, modulo its length.
     names: usize,
-    /// The files that do not have their names here any more, or never had, once that is known.
+    /// Receives the files that are no longer at their paths.
     nameless: Option<Receiver<HashSet<LibraryId>>>,
     search: Option<Search>,
 }
 
-/// A look at what every process has mapped.
+/// A scan of the mappings of all processes.
 #[derive(Debug)]
 struct Search {
-    /// Files that none was seen to have.
+    /// Files that no scanned process has mapped.
     unused: HashSet<LibraryId>,
-    /// Processes that were looked at, and those that are to be.
+    /// Processes scanned, and those left to scan.
     seen: HashSet<u32>,
     left: Vec<u32>,
     rounds: u32,
@@ -50,7 +52,7 @@ struct Search {
 }
 
 impl Release {
-    /// Searches on for a moment, if it is time, and gives up what was found.
+    /// Continues the search for at most [`STEP`] and detaches from the files found unused.
     pub(super) fn step(&mut self, tracer: &mut Tracer) {
         let now = Instant::now();
         let Some(search) = &mut self.search else {
@@ -65,7 +67,7 @@ impl Release {
         }
     }
 
-    /// Asks which files have no name and no user, and begins to search for users once that is known.
+    /// Starts a check of the paths if it is due; begins a search once one has ended.
     fn ask(&mut self, tracer: &mut Tracer, now: Instant) {
         if let Some(nameless) = &self.nameless {
             let found = match nameless.try_recv() {
@@ -78,7 +80,7 @@ impl Release {
         } else if self.asked.is_none_or(|asked| now - asked >= EVERY) {
             self.asked = Some(now);
             let mut unused = tracer.without_user();
-            // Those that have their names are there the next time, too.
+            // Files that are at their paths come again: go on behind the last ones.
             let begun = self.names.checked_rem(unused.len()).unwrap_or(0);
             unused.rotate_left(begun);
             unused.truncate(MAX_NAMES);
@@ -93,7 +95,7 @@ impl Release {
     }
 }
 
-/// Finds those that do not have their names, on a thread: what is at a name may not answer.
+/// Finds the files that are no longer at their paths, on a thread: opening a path may block.
 fn nameless(
     unused: Vec<(LibraryId, PathBuf, u32)>,
     opener: Opener,
@@ -104,7 +106,7 @@ fn nameless(
             !library.is_at(path, *owner, &opener)
         };
         let found = unused.iter().filter(|one| is_gone(one));
-        // Without us, nobody wants to know.
+        // Fails only if the session has ended.
         let _ = sender.send(found.map(|(library, ..)| *library).collect());
     };
     let started = thread::Builder::new()
@@ -115,8 +117,8 @@ fn nameless(
 
 impl Search {
     fn begin(tracer: &Tracer, unused: HashSet<LibraryId>) -> Self {
-        // From now on, every program that begins is looked at; before, one might go by unnoticed whose
-        // loader is probed.
+        // From now on every exec causes a scan; with known images, a program whose loader is probed would
+        // not be noticed.
         tracer.probe.forget_images();
         Self {
             unused,
@@ -127,13 +129,13 @@ impl Search {
         }
     }
 
-    /// Searches until `until`; true at the end.
+    /// Searches until `until`. Returns true at the end.
     fn go_on(&mut self, tracer: &mut Tracer, until: Instant) -> bool {
         while !self.unused.is_empty() && Instant::now() < until {
             if self.look.is_some() {
                 self.look_on(tracer, until);
             } else if let Some(pid) = self.left.pop() {
-                // One that has ended meanwhile has nothing mapped.
+                // An ended process has nothing mapped.
                 self.look = self
                     .seen
                     .insert(pid)
@@ -157,7 +159,7 @@ impl Search {
         }
     }
 
-    /// Begins another round with the processes that are new. False if there are none.
+    /// Begins another round with the processes started since. Returns false if there are none.
     fn next_round(&mut self) -> bool {
         let all = process::all_pids();
         self.left = all
@@ -166,7 +168,7 @@ impl Search {
             .collect();
         self.rounds += 1;
         if self.rounds > MAX_ROUNDS {
-            // On a host where that does not end, it is tried again later.
+            // Too many process starts: tried again at the next check.
             self.unused.clear();
         }
         !self.left.is_empty()

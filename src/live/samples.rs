@@ -1,4 +1,4 @@
-//! What the GPUs' memory holds, as NVML says it: everything on them, of every program.
+//! NVML samples of the memory used on each GPU by all programs.
 
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -12,19 +12,18 @@ use gpuprobe_model::clock;
 use gpuprobe_os::{privileges, say};
 use gpuprobe_recording::log::Note;
 
-/// The library of the driver. NVML's default name is that of the development package.
+/// NVML as installed by the driver; the library's default name is that of the development package.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// What came of asking once.
+/// Result of one query.
 enum Sample {
-    /// Time on the monotonic clock, GPU, and bytes used.
+    /// Time on the monotonic clock in ns, GPU index, and bytes used.
     Used(u64, u32, u64),
-    /// GPU, and NVML's error.
+    /// GPU index and NVML's error.
     Failed(u32, NvmlError),
 }
 
-/// Samples that are taken by a thread of their own, so that slow answers of the driver delay
-/// nothing.
+/// Sampling on a thread of its own, so that a slow driver delays nothing.
 pub(super) struct Samples {
     receiver: Receiver<Sample>,
     taken: u64,
@@ -33,19 +32,17 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// Begins to sample.
+    /// Begins to sample at the interval `every`.
     ///
     /// # Errors
-    /// NVML is not there.
+    /// Returns an error if NVML is not available.
     pub(super) fn start(every: Duration) -> Result<Self> {
         let nvml = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
         let nvml = nvml.map_err(|error| {
             tracing::debug!("{error}");
-            anyhow!("--smi-interval needs NVML ({LIBRARY}), which comes with NVIDIA's driver")
+            anyhow!("--smi-interval needs NVML: cannot load {LIBRARY}; install NVIDIA's driver")
         })?;
-        let count = nvml
-            .device_count()
-            .context("NVML does not say how many GPUs there are")?;
+        let count = nvml.device_count().context("NVML cannot count the GPUs")?;
         let (sender, receiver) = mpsc::channel();
         let sample = move || {
             privileges::keep_only_here(&[]);
@@ -54,7 +51,7 @@ impl Samples {
                 if (0..count).any(|gpu| sender.send(Sample::of(&nvml, gpu)).is_err()) {
                     return;
                 }
-                // What was missed is not made up for.
+                // Missed samples are skipped.
                 next = (next + every).max(Instant::now());
                 thread::sleep(next - Instant::now());
             }
@@ -62,7 +59,7 @@ impl Samples {
         let named = thread::Builder::new().name("gpuprobe-nvml".to_owned());
         named
             .spawn(sample)
-            .context("cannot start the thread that samples")?;
+            .context("cannot start the sampling thread")?;
         Ok(Self {
             receiver,
             taken: 0,
@@ -71,7 +68,7 @@ impl Samples {
         })
     }
 
-    /// What was sampled since this was last asked; the first failure is said.
+    /// The samples since the last call; prints the first failure.
     pub(super) fn taken(&mut self) -> Vec<Note> {
         let mut notes = Vec::new();
         for sample in self.receiver.try_iter() {
@@ -81,8 +78,8 @@ impl Samples {
                     self.failed += 1;
                     if self.error.is_none() {
                         say(format_args!(
-                            "warning: --smi-interval: NVML does not say what the memory of GPU \
-                             {gpu} holds: {error}; it is asked on, and failures are counted"
+                            "warning: --smi-interval: NVML cannot read the memory usage of GPU {gpu}: \
+                             {error}; sampling continues, further failures are counted"
                         ));
                         self.error = Some(error);
                     }
@@ -93,7 +90,7 @@ impl Samples {
         notes
     }
 
-    /// Says how many samples failed, if any did.
+    /// Prints the number of failed samples, if any.
     pub(super) fn say_failures(&self) {
         let Some(error) = &self.error else { return };
         let all = self.taken + self.failed;

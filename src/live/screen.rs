@@ -1,26 +1,26 @@
-//! A report on a terminal, drawn again in the same place.
+//! Reports that are redrawn in place on a terminal.
 
 use std::io;
 
 use gpuprobe_os::{lines_said, terminal};
 
-/// What was drawn last.
+/// The last drawn report.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
     lines: usize,
-    /// Lines on standard error by then, which is most often the same terminal.
+    /// Number of lines written to standard error by then, usually on the same terminal.
     said: u64,
 }
 
 impl Screen {
-    /// Whether standard output is a terminal on which a report can be drawn again.
+    /// Whether standard output is a terminal that supports redrawing.
     pub(super) fn is_possible() -> bool {
         let is_dumb = std::env::var_os("TERM").is_none_or(|name| name == "dumb");
         !is_dumb && terminal::size(io::stdout()).is_some()
     }
 
-    /// What of `report` is to be written next: all of it if it `is_last`, else as much as there are
-    /// lines. What was drawn before is cleared, unless something was said since, which stays.
+    /// The part of `report` to write: all of it with `is_last`, else what fits on the screen. The
+    /// last drawn report is cleared first, unless a message was printed since.
     ///
     /// # Errors
     /// Returns an error if standard output cannot be written to.
@@ -39,11 +39,11 @@ impl Screen {
     }
 }
 
-/// The beginning of `report` that fits on a terminal, and the lines that it takes there.
+/// The first lines of `report` that fit on the terminal, and the number of screen lines they take.
 fn fitting(report: &str, columns: usize, rows: usize) -> (String, usize) {
     let height = |line: &str| line.chars().count().div_ceil(columns.max(1)).max(1);
     let all: usize = report.lines().map(height).sum();
-    // The cursor needs a line, too.
+    // One line is for the cursor.
     let room = rows.saturating_sub(1);
     if all <= room {
         return (report.to_owned(), all);
@@ -70,10 +70,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_fits() {
+    fn a_drawn_report_fits_the_screen() {
         let report = "one\ntwo two two\nthree\n";
         assert_eq!(fitting(report, 80, 24), (report.into(), 3));
-        // The second line takes two.
+        // The second line wraps.
         assert_eq!(fitting(report, 8, 24).1, 4);
         let (drawn, lines) = fitting(report, 80, 3);
         assert_eq!(drawn, "one\n... 2 more lines (--scroll, or -o FILE)\n");

@@ -1,4 +1,4 @@
-//! Signals to us, and passing them on.
+//! Signal handling and forwarding.
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
@@ -6,7 +6,7 @@ use nix::unistd::{self, Pid};
 use tokio::process::Child;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Signals that end a run.
+/// Signals that end a session.
 pub(super) struct Ends {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
@@ -32,7 +32,7 @@ impl Ends {
     }
 }
 
-/// Passes a signal on to the command, unless the terminal has sent it to both of us.
+/// Forwards a signal to the command, unless the terminal sent it to the whole process group.
 pub(super) fn pass_on(signal: Signal, child: &Child) {
     let from_terminal = signal != Signal::SIGTERM
         && unistd::tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == unistd::getpgrp());

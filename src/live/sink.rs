@@ -1,8 +1,8 @@
-//! Where the records of the rings go.
+//! Consumer of the ring records.
 
 use super::filter::Sieve;
 use super::stacks::{self, Stacks};
-use crate::host::world::Live;
+use crate::host::host_info::Live;
 use crate::probe::{Consumer, Probe};
 use gpuprobe_cuda::Modes;
 use gpuprobe_engine::transfers::Transfer;
@@ -12,9 +12,9 @@ use gpuprobe_model::event;
 use gpuprobe_model::event::{AboutMemory, Event};
 use gpuprobe_recording::frames::Told;
 use gpuprobe_recording::{Tap, tap};
-use gpuprobe_stacks::taken::Taken;
+use gpuprobe_stacks::store::Taken;
 
-/// What the records of the rings are applied to.
+/// Everything that the ring records update.
 pub(super) struct Sink {
     pub(super) modes: Modes,
     pub(super) state: State,
@@ -22,17 +22,17 @@ pub(super) struct Sink {
     pub(super) sieve: Sieve,
     pub(super) decoder: event::Decoder,
     pub(super) undecodable: u64,
-    /// Call stacks, if they are taken.
+    /// Call stacks; `None` if they are off.
     pub(super) stacks: Option<Stacks>,
-    /// Single copies to be written, if that is asked for.
+    /// Copies to write one by one; `None` if not requested.
     pub(super) copies: Option<Vec<Transfer>>,
-    /// What the GPU did, record by record, if that is to be written.
+    /// GPU records to write one by one; `None` if not requested.
     pub(super) records: Option<Vec<Batch>>,
-    /// Where all of it is recorded, if it is.
+    /// The recording; a no-op if there is none.
     pub(super) tap: Box<dyn Tap>,
 }
 
-/// Hands records to a sink, and what it learns of call stacks to the kernel side.
+/// Passes records to a sink, and its updates about call stacks to the kernel side.
 pub(super) struct Teaching<'a> {
     sink: &'a mut Sink,
     probe: &'a Probe,
@@ -68,7 +68,7 @@ impl Consumer for Teaching<'_> {
 
     fn take(&mut self, record: &[u8]) {
         self.sink.record(record);
-        // At once: until then, more copies of the same stack are sent.
+        // At once: until the kernel side knows a stack, more copies of it are sent.
         let stacks = self.sink.stacks.as_mut();
         if let Some(stacks) = stacks.filter(|stacks| stacks.has_news()) {
             stacks.teach(self.probe);
@@ -104,7 +104,7 @@ impl Sink {
         }
     }
 
-    /// Enters an event that passed, and its record.
+    /// Applies an accepted event, and records it.
     fn enter(&mut self, mut event: Event, bytes: &[u8]) {
         let renamed = self.name_stack(&mut event, bytes);
         let bytes = renamed.as_deref().unwrap_or(bytes);
@@ -119,7 +119,8 @@ impl Sink {
         tap.record(bytes, event, state.changes());
     }
 
-    /// Sees to the call stack of an event; its record, if that is another one now.
+    /// Replaces the stack number of an event by that of the stack store. Returns the changed record, if it
+    /// changed.
     fn name_stack(&mut self, event: &mut Event, bytes: &[u8]) -> Option<Vec<u8>> {
         let stacks = self.stacks.as_mut()?;
         let (pid, start_ns, stack, offset) = match event {
@@ -149,7 +150,7 @@ impl Sink {
         (*stack != before).then(|| stacks::renamed(bytes, offset, *stack))
     }
 
-    /// Takes in the frames that were found meanwhile.
+    /// Adds the frames found since the last call to the recording.
     pub(super) fn find_frames(&mut self, told: &mut Told) {
         for note in self.stacks.iter_mut().flat_map(|stacks| stacks.found(told)) {
             self.tap.note(note);

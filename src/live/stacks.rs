@@ -1,4 +1,4 @@
-//! The call stacks of a run: from the kernel side to the ledger, the recording and the reports.
+//! Call stacks of a session: kernel side, ledger, recording and reports.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
@@ -19,58 +19,58 @@ use gpuprobe_model::stack::{
 use gpuprobe_os::say;
 use gpuprobe_recording::frames::Told;
 use gpuprobe_recording::log::Note;
-use gpuprobe_stacks::python::known::PythonLine;
+use gpuprobe_stacks::python::line_store::PythonLine;
 use gpuprobe_stacks::python::process::Running;
 use gpuprobe_stacks::reader::{Place, Reader};
+use gpuprobe_stacks::store::Taken;
 use gpuprobe_stacks::symbols::{Answer, Files, Request, Service};
-use gpuprobe_stacks::taken::Taken;
 
-/// Locations whose frames are remembered, and bytes that these take; then all are looked up again.
+/// Maximum number of locations with cached frames, and of their bytes; beyond, the cache is cleared.
 const MAX_FRAMES: usize = 1 << 18;
 const MAX_BYTES: usize = 64 << 20;
-/// How often files are closed that no process has mapped any more.
+/// Interval at which files without a mapping are closed.
 const CLOSE_EVERY: Duration = Duration::from_secs(2);
-/// Processes whose files are kept.
+/// Maximum number of processes with open files.
 const MAX_KEPT: usize = 4096;
 
-/// What is known of call stacks.
+/// The state of call stacks.
 pub(super) struct Stacks {
     taken: Taken,
     service: Service,
-    /// The files of processes that run Python. Their lines are wanted when they may have ended.
+    /// Root directories of processes that run Python, to read source lines after their end.
     files: HashMap<u32, Arc<Files>>,
-    /// The frames that were found.
+    /// The frame cache.
     pub(super) frames: KnownFrames,
-    /// Where code objects are seen to go.
+    /// Probes on the destructors of code objects.
     destructors: HashMap<ModuleId, Destructor>,
-    /// When the kernel side was told how to read the interpreters of processes, and how.
+    /// The interpreter layouts given to the kernel side, with the time in ns, by process id.
     entered: HashMap<u32, (RawPython, u64)>,
-    /// Answers that were waited for and not looked at.
+    /// Answers received but not processed.
     arrived: Vec<Answer>,
     asked: HashSet<FramesKey>,
-    /// Processes of which places were asked for that are in no file.
+    /// Processes for which locations outside of any file were requested (JIT-compiled code).
     jitted: HashSet<u32>,
-    /// What was found has been forgotten: it will be told again.
+    /// The cache was cleared: frames are written to the recording again.
     is_forgetful: bool,
-    /// Processes and programs that have ended since the last round of reading, and before it:
-    /// their last launches and copies are in another ring than their ends, and may be read up to a
+    /// Processes and programs that ended since the last round of reading, and those of the round before:
+    /// their last launches and copies are in another ring than their exits, and may be read up to a
     /// round later.
     ended: Vec<(u32, u32)>,
     ended_before: Vec<(u32, u32)>,
     /// When files were last closed.
     closed: Instant,
-    /// Calls whose stack was taken, but is not known here.
+    /// Number of calls whose stack was captured but is not in the store.
     pub(super) unknown: u64,
-    /// The frames of all stacks are wanted, not just of those that are shown.
+    /// All frames are symbolised, not only those shown.
     is_recording: bool,
 }
 
-/// Where the code objects of an interpreter are seen to go.
+/// A probe on the destructor of an interpreter's code objects.
 #[derive(Default)]
 struct Destructor {
-    /// None if it cannot be probed.
+    /// `None` if it cannot be attached.
     attached: Option<Attached>,
-    /// The processes that run the interpreter.
+    /// Processes that run the interpreter.
     users: HashSet<u32>,
 }
 
@@ -99,30 +99,30 @@ impl Stacks {
         })
     }
 
-    /// Takes in a record of the kernel side that is a stack; false if it cannot be understood.
+    /// Processes a stack record of the kernel side. Returns false if it cannot be decoded.
     pub(super) fn take(&mut self, bytes: &[u8]) -> bool {
         let is_understood = self.taken.take(bytes);
-        // Before anything is asked about it.
+        // Before symbols of these processes are requested.
         for pid in self.taken.take_begun() {
             self.begin(pid);
         }
         is_understood
     }
 
-    /// Looks at what `pid` has mapped: it may end soon.
+    /// Reads the mappings of `pid`, which may end soon.
     pub(super) fn look_at(&mut self, pid: u32) {
         self.taken.glance_at(pid);
         self.service.keep_perf_map(pid);
     }
 
-    /// Looks at a process that will be traced, before it makes a call.
+    /// Reads the mappings of a process before its first traced call.
     pub(super) fn prepare_for(&mut self, pid: u32) {
         self.taken.look_at(pid);
         self.service.keep_perf_map(pid);
     }
 
-    /// Gives the stack of a call the number that the ledger knows it by, and teaches the ledger
-    /// those that are new. The note for the recording, if there is one.
+    /// Replaces the stack number of a call by that of the stack store, and adds a new stack to the ledger.
+    /// Returns the note of a new stack for the recording.
     pub(super) fn name(
         &mut self,
         pid: u32,
@@ -140,7 +140,7 @@ impl Stacks {
         }
         let stack = named.new?;
         let note = Note::Stack(pid, named.id, (*stack).clone());
-        // What is in no file only its process can name, which may end soon.
+        // JIT-compiled code can be symbolised only while its process is alive.
         let is_recording = self.is_recording;
         let locations = stack.locations.iter().enumerate();
         let wanted = locations.filter(|(_, location)| {
@@ -151,12 +151,12 @@ impl Stacks {
         Some(note)
     }
 
-    /// A process has ended, or one of its programs.
+    /// Records the end of a process, or of a program by `exec`.
     pub(super) fn end(&mut self, task: &Task) {
         self.ended.push((task.pid, task.process));
     }
 
-    /// All rings have been read once more.
+    /// Marks the end of a round: all rings were read once more.
     pub(super) fn end_round(&mut self) {
         let ended = std::mem::take(&mut self.ended);
         for (pid, process) in std::mem::replace(&mut self.ended_before, ended) {
@@ -182,7 +182,7 @@ impl Stacks {
         self.want(last.into_iter());
     }
 
-    /// Forgets processes of whose end nobody told.
+    /// Removes ended processes whose exit event was lost.
     pub(super) fn sweep(&mut self, is_alive: impl Fn(u32) -> bool) {
         self.taken.sweep(is_alive);
         self.name_last_places();
@@ -190,12 +190,12 @@ impl Stacks {
         self.files.retain(|pid, _| taken.runs_python(*pid));
     }
 
-    /// Whether there is anything to [`Self::teach`].
+    /// Whether there are updates for [`Self::teach`].
     pub(super) fn has_news(&self) -> bool {
         self.taken.has_news()
     }
 
-    /// Tells the kernel side what was learnt.
+    /// Sends the updates to the kernel side.
     pub(super) fn teach(&mut self, probe: &Probe) {
         for (pid, why) in self.taken.take_refused() {
             say(format_args!("no call stacks of process {pid}: {why}"));
@@ -234,24 +234,24 @@ impl Stacks {
             self.taken.start_afresh();
             return;
         }
-        // From now on the paths are known; what only looks like one of them is not.
+        // Stacks that differ from a known path are no longer sent as copies.
         probe.forget_copies(news.recognised);
     }
 
-    /// What was made at run time by the process that had this id is not there any more. What it
-    /// was called stays known, for reports of what that process left.
+    /// Drops the JIT-compiled code of the process that had this id before. Its symbols stay in the cache, for
+    /// reports of the memory that it left.
     fn begin(&mut self, pid: u32) {
         if self.jitted.remove(&pid) {
             self.service.forget(pid);
         }
-        // While it is there: when names are asked for, it may have ended.
+        // While the process is alive: it may have ended when symbols are requested.
         self.service.keep_perf_map(pid);
     }
 
-    /// Asks for the frames at these locations, if that has not been done.
+    /// Requests the frames at these locations, unless that was done.
     pub(super) fn want(&mut self, locations: impl Iterator<Item = (u32, Location, bool)>) {
         if self.asked.len() > MAX_FRAMES || self.frames.bytes() > MAX_BYTES {
-            tracing::debug!("the names of all functions are looked up again: there are too many");
+            tracing::debug!("frame cache cleared: the limit is reached");
             self.asked.clear();
             self.frames = KnownFrames::default();
             self.is_forgetful = true;
@@ -284,12 +284,12 @@ impl Stacks {
         self.service.request(requests);
     }
 
-    /// Process `pid` runs another program: the kernel side has dropped what it knew of it.
+    /// Records an `exec` of process `pid`: the kernel side has dropped the layout of its interpreter.
     pub(super) fn begins_program(&mut self, pid: u32) {
         self.entered.remove(&pid);
     }
 
-    /// Whether the kernel side knows how to read the interpreter of `pid`: its count goes on.
+    /// Whether the kernel side has this layout for the interpreter of `pid`, with a running generation.
     fn knows_interpreter(&self, pid: u32, python: &RawPython) -> bool {
         let same = |(known, _): &(RawPython, u64)| {
             let generation = known.generation;
@@ -303,18 +303,18 @@ impl Stacks {
         self.entered.get(&pid).is_some_and(same)
     }
 
-    /// The kernel side knows how to read the interpreter of `pid` from now on.
+    /// Records that the kernel side has the layout of the interpreter of `pid` from now on.
     fn note_entered(&mut self, pid: u32, python: RawPython) {
         let since = match self.entered.get(&pid) {
-            // It is only known better.
+            // Only details were added.
             Some((known, since)) if known.runtime == python.runtime => *since,
             _ => clock::monotonic_ns(),
         };
         self.entered.insert(pid, (python, since));
     }
 
-    /// The number from which the code objects of this interpreter are counted that go; 0 if nobody sees
-    /// them go.
+    /// The generation of this interpreter's code objects, which their destructor increases; 0 if it is
+    /// not probed.
     fn generation_of(&mut self, pid: u32, running: &Running, probe: &Probe) -> u64 {
         let Some((module, offset)) = running.destructor() else {
             return 0;
@@ -338,8 +338,8 @@ impl Stacks {
         attached.map_or(0, |_| clock::monotonic_ns() | 1)
     }
 
-    /// Process `pid` runs no Python any more: an interpreter that nobody runs is not probed, or its file
-    /// would stay for as long as we do.
+    /// Detaches from the interpreters that no process runs any more, after the end of Python in `pid`: a
+    /// probe would keep the interpreter's file open for the whole session.
     fn release_destructors(&mut self, pid: u32) {
         self.destructors.retain(|_, destructor| {
             let was_used = destructor.users.remove(&pid);
@@ -351,16 +351,16 @@ impl Stacks {
         });
     }
 
-    /// What process `pid` made at run time has been asked for by now. Its file may be on a file system that
-    /// is to go with it.
+    /// Closes the perf map of process `pid`, which has ended: its symbols have been requested, and an open
+    /// file keeps its file system busy.
     fn give_up_perf_map(&mut self, pid: u32) {
         self.jitted.remove(&pid);
         self.service.forget(pid);
-        // It may run another program.
+        // The process may have called exec.
         self.service.keep_perf_map(pid);
     }
 
-    /// Keeps what is needed to read the files of `pid` as its user, who may have changed.
+    /// Keeps what is needed to read the files of `pid` with the permissions of its user, who may have changed.
     fn keep_files(&mut self, pid: u32) {
         if self.files.len() < MAX_KEPT
             && let Ok(files) = Files::of(pid)
@@ -369,7 +369,7 @@ impl Stacks {
         }
     }
 
-    /// Asks for the text of a line of Python.
+    /// Requests the source text of a Python line.
     fn want_line(&mut self, request: Request, line: &PythonLine) {
         let pid = request.pid;
         if self
@@ -384,12 +384,12 @@ impl Stacks {
         self.service.request_line(request, line.frame(), files);
     }
 
-    /// Python frames and code objects for which there was no room.
+    /// Number of Python frames and code objects dropped for lack of space.
     pub(super) fn lost_python(&self) -> u64 {
         self.taken.lost_python()
     }
 
-    /// What was found of what was asked for, as notes for the recording.
+    /// Processes the frames found since the last call; returns notes for the recording.
     pub(super) fn found(&mut self, told: &mut Told) -> Vec<Note> {
         if std::mem::take(&mut self.is_forgetful) {
             *told = Told::default();
@@ -409,7 +409,7 @@ impl Stacks {
             if self.taken.runs_python(pid) {
                 frames.iter_mut().for_each(without_language);
             }
-            // It may be written down a little after it was made.
+            // The perf map may be written a little after the code was made.
             if location.module.is_none() && frames == [bare_frame(&location)] {
                 self.asked
                     .remove(&FramesKey::of(pid, &location, is_innermost));
@@ -422,19 +422,19 @@ impl Stacks {
         notes
     }
 
-    /// What is known of call stacks, for reports.
+    /// Symbols for reports.
     pub(super) fn symbols(&self) -> Known<'_> {
         Known(self)
     }
 
-    /// Whether something that was asked for has not been found yet, after waiting for it a little.
+    /// Waits up to `at_most` for frames; whether requested ones are still missing.
     pub(super) fn is_waiting(&mut self, at_most: Duration) -> bool {
         self.arrived.extend(self.service.wait(at_most));
         self.service.outstanding() > 0
     }
 }
 
-/// The frames that were found, and the files of all code.
+/// The frame cache, with the paths of all modules.
 pub(super) struct Known<'a>(&'a Stacks);
 
 impl Symbols for Known<'_> {
@@ -450,7 +450,7 @@ impl Symbols for Known<'_> {
     }
 }
 
-/// Of a process whose Python frames are walked, what `-X perf` calls them names them once more.
+/// Drops the Python file of a frame of the `-X perf` trampoline: Python frames are walked separately.
 fn without_language(frame: &mut Frame) {
     if frame.module == JIT {
         frame.language = Language::Native;
@@ -458,14 +458,14 @@ fn without_language(frame: &mut Frame) {
     }
 }
 
-/// Where the number of its stack stands in the record of a call.
+/// Offset of the stack number in the record of a call.
 pub(super) const OF_CALL: usize = offset_of!(RawCall, stack);
-/// Likewise of a launch.
+/// Offset of the stack number in the record of a launch.
 pub(super) const OF_LAUNCH: usize = offset_of!(RawLaunch, stack);
-/// Likewise of a tensor.
+/// Offset of the stack number in the record of a tensor.
 pub(super) const OF_TENSOR: usize = offset_of!(RawTensor, stack);
 
-/// The record whose stack has the number `stack`, which stands at `offset`.
+/// `record` with the stack number at `offset` replaced by `stack`.
 pub(super) fn renamed(record: &[u8], offset: usize, stack: u64) -> Vec<u8> {
     let mut record = record.to_vec();
     if let Some(bytes) = record.get_mut(offset..offset + size_of::<u64>()) {

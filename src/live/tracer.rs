@@ -1,4 +1,4 @@
-//! The probe together with discovery: what is attached where, and attaching to more.
+//! The loaded BPF programs and the libraries that they are attached to.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 
+use super::empty_run::Loaded;
 use super::files::Files;
-use super::looked::Looked;
-use super::looked::beginning;
-use super::nothing::Loaded;
+use super::scanned::Looked;
+use super::scanned::beginning;
 use super::{ApiChoice, Config, Target, Tensors, limits};
 use crate::host::process;
 use crate::host::process::{Glance, Handle, Mapped};
@@ -21,7 +21,7 @@ use gpuprobe_stacks::functions::Function as FoundFunction;
 use gpuprobe_stacks::instruction::First;
 use gpuprobe_stacks::reader::{NotNow, Reader};
 
-/// The processes whose calls are seen as soon as the libraries are probed that are there now.
+/// The processes whose calls are seen once the libraries that exist at the start are probed.
 fn users(config: &Config, processes: &[Handle]) -> Vec<u32> {
     let uses_cuda = |pid: &u32| {
         let mapped = process::mapped(*pid).unwrap_or_default();
@@ -37,55 +37,56 @@ fn users(config: &Config, processes: &[Handle]) -> Vec<u32> {
     }
 }
 
-/// A look at a process that may take long.
+/// A process scan, which may take several steps.
 #[derive(Debug)]
 pub struct Look {
     /// The process.
     pub pid: u32,
-    /// What came of it so far.
+    /// Result so far.
     pub looked: Looked,
     mapped: process::Look,
-    /// Files that were probed when it began.
+    /// Number of probed files when the scan began, or began again.
     probed: usize,
 }
 
-/// Loaded programs and what they are attached to.
+/// The loaded BPF programs, with the probed libraries.
 pub struct Tracer {
-    // Before `probe`, so that links go first.
+    // Before `probe`, so that the links are dropped first.
     queries: Vec<(Group, Attached)>,
     /// The kernel side.
     pub probe: Probe,
     reader: Reader,
     api: ApiChoice,
     modes: Modes,
-    /// Launches are sent one by one.
+    /// Launches are recorded one by one.
     single_launches: bool,
-    /// What allocators of frameworks hand out is traced.
+    /// Tracing of framework allocators.
     tensors: Tensors,
     /// Probes fire in this process only.
     only_pid: Option<i32>,
     files: Files,
     /// The host has one GPU.
     one_gpu: bool,
-    /// Device queries are probed: what they answer teaches where threads are that we came to late.
+    /// Device queries are probed: their results tell the current device of threads that set it before
+    /// the attach.
     learns: bool,
-    /// What of CUDA traced processes were seen to have.
+    /// CUDA layers that the traced processes have loaded.
     pub loaded: Loaded,
-    /// CUDA libraries that are probed.
+    /// Number of probed CUDA libraries.
     pub libraries: usize,
-    /// Functions that are probed in them.
+    /// Number of probed functions in them.
     pub functions: usize,
-    /// Processes that were seen to have CUDA loaded.
+    /// Processes with CUDA loaded.
     cuda_users: HashMap<u32, Handle>,
 }
 
 impl Tracer {
-    /// Loads the programs and attaches them to every library that is known now, as far as `reader`
-    /// can read it. `prepare` is given each
-    /// process that has CUDA loaded, before a call of it can be seen.
+    /// Loads the BPF programs and attaches them to every library found now that `reader` can read.
+    /// `prepare` is called with each process that has CUDA loaded, before a call of it can be
+    /// traced.
     ///
     /// # Errors
-    /// BPF cannot be used, or nothing could be attached to.
+    /// Returns an error if BPF cannot be used, or there is nothing to attach to.
     pub fn start(
         config: &Config,
         processes: &[Handle],
@@ -150,12 +151,12 @@ impl Tracer {
         let attached = self.libraries;
         let mut looked = self
             .look_at(pid)
-            .with_context(|| format!("cannot look at the libraries of process {pid}"))
+            .with_context(|| format!("cannot scan the libraries of process {pid}"))
             .map_err(privileges::name_missing)?;
         looked.warn();
-        // What is probed for another of the processes is probed for this one too.
+        // A library probed for another of the processes is probed for this one too.
         if looked.functions == 0 && looked.incomplete && attached == 0 {
-            bail!("nothing of process {pid} can be traced");
+            bail!("process {pid} is not traced: none of its libraries can be probed");
         }
         if children {
             self.attach_descendants(pid)?;
@@ -163,8 +164,8 @@ impl Tracer {
         Ok(())
     }
 
-    /// Traces the living descendants of `pid` too. Those that are born meanwhile are children of
-    /// one that is traced already, or are found in another round.
+    /// Traces the live descendants of `pid` too. Processes forked meanwhile are children of a traced one,
+    /// or found in the next round.
     fn attach_descendants(&mut self, pid: u32) -> Result<()> {
         let mut known = HashSet::from([pid]);
         // The host's own libraries, for children that run another program.
@@ -179,7 +180,7 @@ impl Tracer {
             }
             for pid in new {
                 self.probe.add_target(pid)?;
-                // Nobody will tell of the end of one that has ended already.
+                // The exit of an ended process produces no event.
                 if !process::is_alive(pid) {
                     self.probe.remove_target(pid);
                     continue;
@@ -192,15 +193,15 @@ impl Tracer {
         }
     }
 
-    /// Stops probing device queries. Frameworks ask for the current device thousands of times a
-    /// second; after a while every thread has told where it is.
+    /// Detaches the probes of device queries. Frameworks query the current device thousands of times
+    /// per second; by now every thread has done so once.
     pub fn stop_learning(&mut self) {
         self.learns = false;
         self.queries.clear();
     }
 
-    /// Attaches to the host's own libraries and, if asked to, to those of every process. What
-    /// fails is a warning: other processes are traced all the same.
+    /// Attaches to the host's own libraries and, with `processes_too`, to those of every process.
+    /// Failures are warnings: other processes are traced regardless.
     fn attach_known(&mut self, processes_too: bool) {
         for library in system::libraries() {
             if let Err(error) = self.attach(&library) {
@@ -215,26 +216,26 @@ impl Tracer {
         for pid in pids {
             match self.look_at(pid) {
                 Ok(mut looked) => looked.warn(),
-                // Most often it has ended meanwhile.
+                // Usually the process has ended.
                 Err(error) => tracing::debug!("process {pid}: {error:#}"),
             }
         }
     }
 
-    /// Attaches to what process `pid` has mapped and is not probed yet.
+    /// Scans process `pid` and probes the libraries that it has mapped.
     ///
     /// # Errors
-    /// The process cannot be looked at: it has ended, or is another user's.
+    /// Returns an error if the process has ended or cannot be inspected (another user's).
     pub fn look_at(&mut self, pid: u32) -> Result<Looked> {
         let mut look = self.begin_look(pid)?;
         while !self.look_on(&mut look, None)? {}
         Ok(look.looked)
     }
 
-    /// Begins to look at process `pid`.
+    /// Begins to scan process `pid`.
     ///
     /// # Errors
-    /// As of [`Self::look_at`].
+    /// Returns an error under the conditions of [`Self::look_at`].
     pub fn begin_look(&self, pid: u32) -> Result<Look> {
         Ok(Look {
             pid,
@@ -244,11 +245,11 @@ impl Tracer {
         })
     }
 
-    /// Looks on until `until`, or the end of the attaching that goes on then. True if nothing is
-    /// left to be looked at.
+    /// Continues a scan until `until`, or the end of an attach in progress then. Returns true when
+    /// the scan is done.
     ///
     /// # Errors
-    /// The process has ended.
+    /// Returns an error if the process has ended.
     pub fn look_on(&mut self, look: &mut Look, until: Option<Instant>) -> Result<bool> {
         loop {
             match look.mapped.on(until)? {
@@ -260,7 +261,7 @@ impl Tracer {
                 }
                 Glance::OutOfTime => return Ok(false),
                 Glance::End if self.files.probed() == look.probed => return Ok(true),
-                // What was mapped while the loader was being attached to is seen now.
+                // Files mapped while the loader was being attached are found now.
                 Glance::End => {
                     look.probed = self.files.probed();
                     look.mapped = process::Look::at(look.pid)?;
@@ -272,7 +273,7 @@ impl Tracer {
         }
     }
 
-    /// Notes that process `pid` has CUDA loaded.
+    /// Records that process `pid` has CUDA loaded.
     fn note_user(&mut self, pid: u32) {
         if !self.cuda_users.contains_key(&pid)
             && let Ok(handle) = Handle::of(pid)
@@ -281,13 +282,13 @@ impl Tracer {
         }
     }
 
-    /// The living processes that were seen to have CUDA loaded.
+    /// The live processes with CUDA loaded.
     pub fn cuda_users(&mut self) -> impl Iterator<Item = u32> + use<'_> {
         self.cuda_users.retain(|_, handle| handle.is_alive());
         self.cuda_users.keys().copied()
     }
 
-    /// Attaches to a file that process `pid` has mapped, if that has not been done.
+    /// Attaches to a file that process `pid` has mapped, unless that was done.
     fn deal_with(&mut self, pid: u32, mapped: &Mapped, looked: &mut Looked) {
         if let Role::Cuda(layer) = mapped.role {
             self.loaded.add(layer);
@@ -307,7 +308,7 @@ impl Tracer {
         });
         match attached {
             Ok(functions) => looked.functions += functions,
-            // Whose file system it is may be another's later.
+            // The file system may be served by another user later: tried again.
             Err(error) if is_foreign(&error) => mounts::say_foreign(&mapped.path),
             Err(error) => {
                 looked.incomplete = true;
@@ -320,12 +321,12 @@ impl Tracer {
         }
     }
 
-    /// The probed files that no process is known to have mapped, the names that they had, and their owners.
+    /// The probed files without a known process that has them mapped: id, path and owner.
     pub fn without_user(&mut self) -> Vec<(LibraryId, PathBuf, u32)> {
         self.files.without_user()
     }
 
-    /// Removes the probes of a file that no process has, and what was learnt from them.
+    /// Detaches from a file that no process has mapped, and drops its state.
     pub fn release(&mut self, library: LibraryId) {
         if let Some(group) = self.files.forget(library) {
             self.probe.release(group);
@@ -341,7 +342,7 @@ impl Tracer {
         }
         if self.files.know_by_looks(library) {
             let path = library.path.display();
-            tracing::debug!("{path} is known already, through another overlay");
+            tracing::debug!("{path} is probed already, through another overlay");
             return Ok(0);
         }
         let is_crowded = limits::is_crowded(library.descriptor());
@@ -349,7 +350,7 @@ impl Tracer {
             let path = library.path.display();
             self.files.leave_alone(library);
             if self.files.is_first(why) {
-                tracing::warn!("{path}, and others like it, are not probed: {why}");
+                tracing::warn!("{path} and similar files are not probed: {why}");
             } else {
                 tracing::debug!("{path} is not probed: {why}");
             }
@@ -370,22 +371,22 @@ impl Tracer {
             Err(error) => return self.leave_alone(library, &error),
         };
         if functions.is_empty() {
-            let error = anyhow!("it exports none of the functions that are traced");
+            let error = anyhow!("it exports none of the traced functions");
             return self.leave_alone(library, &error);
         }
         functions.retain(|f| self.wants(&FUNCTIONS[usize::from(f.row)]));
         let path = library.path.display();
         if let Some(refused) = beginning(&functions, First::Refused) {
             self.warn(&anyhow!(
-                "not probed, as the kernel allows no probe on their first instruction: {refused}, \
-                 of {path}"
+                "{refused} of {path} not probed: the kernel allows no probe on their first \
+                 instruction"
             ));
             functions.retain(|f| f.first != First::Refused);
         }
         if let Some(stepped) = beginning(&functions, First::Stepped) {
             self.warn(&anyhow!(
-                "the kernel cannot emulate the first instruction of {stepped}, of {path}: each \
-                 call costs ten times as much as it might, or more"
+                "slow probes on {stepped} of {path}: the kernel cannot emulate their first \
+                 instruction, and single-stepping costs ten times as much or more"
             ));
         }
         let op = |f: &FoundFunction| FUNCTIONS[usize::from(f.row)].op;
@@ -424,7 +425,7 @@ impl Tracer {
         Ok(functions.len())
     }
 
-    /// Probes what an allocator of a framework tells.
+    /// Probes the memory reports of a framework's allocator.
     fn attach_framework(&mut self, library: &Library) -> Result<usize> {
         let path = library.path.display();
         let functions = match library.functions(&self.reader, Layer::Framework) {
@@ -434,8 +435,8 @@ impl Tracer {
         let points: Vec<_> = functions.iter().map(Point::from).collect();
         if points.is_empty() {
             let error = anyhow!(
-                "no tensors of its processes: its allocator does not tell what it hands out in a way \
-                 that is known (PyTorch does since 1.10, TensorFlow 2.19 does)"
+                "its allocator reports allocations in no known way, so its tensors are not traced; \
+                 PyTorch 1.10 or newer and TensorFlow 2.19 do"
             );
             return self.leave_alone(library, &error);
         }
@@ -448,7 +449,7 @@ impl Tracer {
         Ok(0)
     }
 
-    /// Probes where an allocator says what was asked for. Where it does not, tensors are traced all the
+    /// Attaches to the static probes for requested sizes. Without them, tensors are traced all the
     /// same.
     fn attach_requests(&mut self, library: &Library) -> Result<usize> {
         let path = library.path.display();
@@ -460,18 +461,18 @@ impl Tracer {
                 self.keep(library, attached);
             }
             Err(error) => {
-                tracing::debug!("{path}: requests for memory are not seen: {error:#}");
+                tracing::debug!("{path}: requested sizes are not traced: {error:#}");
                 self.files.leave_alone(library);
             }
         }
         Ok(0)
     }
 
-    /// Whether `function` is to be probed.
+    /// Whether to probe `function`.
     fn wants(&self, function: &Function) -> bool {
         let op = function.op;
-        // Where there is one GPU only, nothing has to tell which. The runtime's queries nest the
-        // driver's, which teach the same.
+        // With a single GPU the device needs no query. The runtime's queries call the driver's, which
+        // return the same.
         let teaches = self.learns && function.layer == Layer::Driver;
         op.is_needed_by(self.modes, function.kind)
             && self.api.includes(function)
@@ -479,14 +480,14 @@ impl Tracer {
             && (!op.is_context_call() || self.modes.memleak || !self.one_gpu)
     }
 
-    /// Without the loader's rendezvous, libraries that are loaded later are found late.
+    /// Attaches to the loader's rendezvous; without it, libraries loaded later are found late.
     fn attach_loader(&mut self, library: &Library) -> Result<usize> {
         let path = library.path.display();
         let found = match library.rendezvous(&self.reader) {
             Ok(Some(found)) => found,
             Ok(None) => {
                 let error =
-                    anyhow!("without _dl_debug_state, dlopen in its programs is not noticed");
+                    anyhow!("it has no _dl_debug_state, so dlopen in its programs is not noticed");
                 return self.leave_alone(library, &error);
             }
             Err(error) => return self.leave_alone(library, &error),
@@ -503,28 +504,28 @@ impl Tracer {
         Ok(0)
     }
 
-    /// Keeps the probes of `library`, which are all that it has.
+    /// Keeps the probes of `library`, which has no others.
     fn keep(&mut self, library: &Library, attached: Attached) {
         let group = self.files.next_group();
         self.probe.keep(Some(group), attached);
         self.files.enter(library, group);
     }
 
-    /// A file that no probe fits will not fit later either: said once, and not tried again. Fails if it
-    /// could only not be read now.
+    /// Skips a file to which no probe can be attached, now or later, with one warning. Returns an error
+    /// if the file could not be read just now.
     fn leave_alone(&mut self, library: &Library, why: &Error) -> Result<usize> {
         if why.is::<NotNow>() {
             bail!("{why:#}");
         }
         self.files.leave_alone(library);
         self.warn(&anyhow!(
-            "{} is left alone: {why:#}",
+            "{} is not probed: {why:#}",
             library.path.display()
         ));
         Ok(0)
     }
 
-    /// Tells the user of a file that is not probed as it should be, if not of too many already.
+    /// Prints a warning about a file, up to a maximum number.
     fn warn(&mut self, what: &Error) {
         if self.files.may_warn() {
             tracing::warn!("{what:#}");
@@ -534,7 +535,7 @@ impl Tracer {
     }
 }
 
-/// Whether a file is left alone because of who serves it.
+/// Whether a file is skipped because another user serves its file system.
 fn is_foreign(error: &Error) -> bool {
     let cause = error.root_cause().downcast_ref();
     cause.is_some_and(mounts::is_foreign)

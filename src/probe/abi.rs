@@ -1,6 +1,6 @@
-//! The layout of what crosses between kernel and user space, and the numbers in it, compared at
-//! compile time with those that clang saw (`bpf/abi.h`), as the generated skeleton reports them;
-//! and rows of the function table as the kernel side reads them.
+//! Layouts and constants shared with the kernel side, checked at compile time against those in
+//! `bpf/abi.h`, which the generated skeleton has from clang; and rows of the function table in the
+//! kernel side's form.
 
 use std::mem::{offset_of, size_of};
 
@@ -299,8 +299,8 @@ const _: () = assert!(
 const _: () =
     assert!(size_of::<types::gp_batch_large>() == size_of::<RawBatch>() + wire::BATCH_MAX);
 
-/// Asserts that numbers of ours are those of constants of a C enum. As 32 bits: older clangs do not
-/// say in BTF that an enum has a sign.
+/// Asserts that Rust constants equal those of a C enum. Compared as 32 bits: older clangs do not
+/// record the sign of an enum in BTF.
 macro_rules! assert_same_numbers {
     ($theirs:ident: $($ours:expr => $constant:ident),+ $(,)?) => {
         $(const _: () = assert!(
@@ -310,12 +310,12 @@ macro_rules! assert_same_numbers {
     };
 }
 
-/// The same for all variants of an enum, and all constants from `$first` on, of which `$count` is
-/// one more than the last.
+/// The same for all variants of an enum. The C constants begin at `$first`, and `$count` is one more
+/// than the last.
 macro_rules! assert_same_enum {
     ($ours:ident, $theirs:ident, $first:literal, $count:ident: $($variant:ident = $constant:ident),+ $(,)?) => {
         assert_same_numbers!($theirs: $($ours::$variant => $constant),+);
-        // A variant that is not listed is not matched.
+        // An unlisted variant makes the match incomplete: a compile error.
         const _: fn($ours) = |ours| match ours { $($ours::$variant)|+ => () };
         const _: () = assert!(
             $first + [$($ours::$variant),+].len() == types::$theirs::$count.0 as usize,
@@ -446,7 +446,7 @@ fn raw_value(value: Value) -> types::gp_value {
     }
 }
 
-/// How many `enum gp_flag` has.
+/// Number of flags in `enum gp_flag`.
 const FLAG_COUNT: usize = 1 + types::gp_flag::GP_FLAG_END.0.ilog2() as usize;
 
 fn flags(function: &Function) -> u16 {
@@ -468,7 +468,7 @@ fn flags(function: &Function) -> u16 {
     set.fold(0, |all, (flag, _)| all | flag.0 as u16)
 }
 
-/// The row as the kernel side reads it.
+/// The row of the function table in the kernel side's form.
 pub(super) fn recipe(function: &Function) -> types::gp_recipe {
     types::gp_recipe {
         op: function.op as u16,

@@ -1,16 +1,16 @@
-//! Attaching on arm64, which has to be asked for.
+//! The opt-in for attaching on arm64.
 
 use anyhow::{Result, bail};
 
-/// Refuses to attach on arm64 unless `allowed`. `architecture` is as in `std::env::consts::ARCH`.
+/// Checks whether attaching is allowed on `architecture`, as in `std::env::consts::ARCH`.
 ///
 /// # Errors
-/// It is arm64, and not allowed.
+/// Returns an error on arm64 unless `allowed`.
 pub fn permit(architecture: &str, allowed: bool) -> Result<()> {
     if architecture == "aarch64" && !allowed {
         bail!(
-            "on arm64, kernels have a fault with instructions that a probe makes them execute in \
-             single steps, which has corrupted GPU programs; give --allow-arm64 to trace all the same"
+            "attaching is disabled on arm64: a kernel bug in single-stepping of probed instructions \
+             has corrupted GPU programs; give --allow-arm64 to trace all the same"
         );
     }
     Ok(())
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arm64_has_to_be_allowed() {
+    fn arm64_needs_the_option() {
         assert!(permit("x86_64", false).is_ok());
         assert!(permit("aarch64", true).is_ok());
         let refused = permit("aarch64", false).map_err(|error| error.to_string());

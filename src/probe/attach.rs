@@ -1,4 +1,4 @@
-//! Attaching programs to functions of a file, told by their file offsets.
+//! Attaching BPF programs to functions of a file, given by file offset.
 
 use std::fs::File;
 use std::thread;
@@ -13,9 +13,9 @@ use gpuprobe_stacks::functions::Function;
 /// A function to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Offset in the file.
+    /// File offset of its first instruction.
     pub offset: u64,
-    /// What the program sees as its attach cookie.
+    /// Attach cookie passed to the program.
     pub cookie: u64,
 }
 
@@ -28,26 +28,26 @@ impl From<&Function> for Point {
     }
 }
 
-/// The probes of one file.
+/// Number of a file's probes, under which they are released together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group(pub u32);
 
-/// Probes in place; dropping it removes them.
-#[must_use = "dropping it removes the probes"]
+/// Attached probes; dropping it detaches them.
+#[must_use = "dropping it detaches the probes"]
 pub struct Attached {
     pub(super) links: Vec<Link>,
-    /// What tells the probed file from others, where that is needed.
+    /// Descriptors that identify the probed file for kernels without attach cookies.
     pub(super) files: Vec<File>,
 }
 
 impl Attached {
-    /// Removes the probes on a thread: the kernel takes a while for each.
+    /// Detaches on a thread, as the kernel takes a while for each probe.
     pub fn remove(self) {
         if let Err(error) = thread::Builder::new()
             .name("release".into())
             .spawn(move || drop(self))
         {
-            tracing::debug!("probes were removed at once: {error}");
+            tracing::debug!("no thread to detach on: {error}");
         }
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn attach(
         return Ok(vec![link]);
     }
     if kind == AttachKind::Offset {
-        // The kernel has none.
+        // These kernels support no cookies.
         let without_cookies = points.iter().map(|p| Point { cookie: 0, ..*p });
         let points: Vec<_> = without_cookies.collect();
         return attach_each(program, path, &points, pid, is_return);
@@ -82,14 +82,14 @@ pub(super) fn attach(
     attach_each(program, path, points, pid, is_return)
 }
 
-/// Threads that attach or detach at a time.
+/// Number of threads that attach or detach in parallel.
 pub(super) const AT_A_TIME: usize = 32;
 
-/// A program that several threads attach.
+/// A program attached by several threads.
 struct Shared<'a>(&'a ProgramMut<'a>);
 
-// SAFETY: attaching reads the loaded program, whose descriptor and type do not change any more; it
-// writes to nothing that it shares with another attachment.
+// SAFETY: attaching only reads the loaded program, whose descriptor and type no longer change, and
+// writes to nothing shared with another attachment.
 #[allow(unsafe_code)]
 unsafe impl Sync for Shared<'_> {}
 
@@ -105,8 +105,8 @@ impl Shared<'_> {
     }
 }
 
-/// Attaches one by one, side by side: the kernel waits for a grace period each time, and what
-/// waits together waits once.
+/// Attaches one by one on several threads: the kernel waits for a grace period each time, and
+/// parallel waits share it.
 fn attach_each(
     program: &ProgramMut<'_>,
     path: &str,
@@ -129,16 +129,16 @@ fn attach_each(
         let mut links = Vec::with_capacity(points.len());
         for thread in threads {
             let attached = thread.join();
-            links.extend(attached.map_err(|_| anyhow!("a thread that attaches has died"))??);
+            links.extend(attached.map_err(|_| anyhow!("a thread that attaches panicked"))??);
         }
         Ok(links)
     })
 }
 
-/// The offset in our own executable of the code at `address` in this process.
+/// File offset in this executable of the code at `address`.
 pub(super) fn own_file_offset(address: u64) -> Result<u64> {
     let maps = Mappings::of(std::process::id()).context("cannot read /proc/self/maps")?;
     let map = maps.at(address);
-    let map = map.context("no mapping holds the self-test's function")?;
+    let map = map.context("the self-test's function is in no mapping")?;
     Ok(address - map.start + map.offset)
 }

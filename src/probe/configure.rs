@@ -1,4 +1,4 @@
-//! Settings of the BPF object, and the selection of its maps and programs that are loaded.
+//! Settings of the BPF object, and the maps and programs to load.
 
 use super::abi;
 use super::kind::AttachKind;
@@ -10,7 +10,7 @@ use crate::probe::StackMode;
 use anyhow::{Context, Result};
 use gpuprobe_cuda::FUNCTIONS;
 
-/// Fills in the settings and selects the programs of one kind.
+/// Applies the settings and selects the programs of an attachment kind.
 pub(super) fn configure(
     open: &mut OpenGpuprobeSkel<'_>,
     settings: &Settings,
@@ -23,7 +23,7 @@ pub(super) fn configure(
     Ok(())
 }
 
-/// What one user may have of each map and ring: half of what it was made with.
+/// Limits each user to half of every map and ring.
 pub(super) fn share(open: &mut OpenGpuprobeSkel<'_>) -> Result<()> {
     let maps = &mut open.maps;
     let half = |entries: u32| entries.div_ceil(2);
@@ -44,7 +44,7 @@ pub(super) fn share(open: &mut OpenGpuprobeSkel<'_>) -> Result<()> {
     };
     let rodata = maps.rodata_data.as_deref_mut();
     let rodata = rodata.context("the BPF object has no settings")?;
-    // Tensors have the third quarter of the ring of memory calls, no more.
+    // Tensors get the third quarter of the memory ring at most.
     let tensors = rings[0] / 2;
     let shared = rings.into_iter().chain([tensors]);
     for (half, of_ring) in rodata.half_of_ring.iter_mut().zip(shared) {

@@ -1,4 +1,4 @@
-//! Talking to the loaded programs: their maps and globals.
+//! Access to the maps and globals of the loaded programs.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,10 +16,10 @@ use gpuprobe_model::clock;
 use gpuprobe_model::{Lost, UserLoss};
 
 impl Probe {
-    /// Opens the rings. There may be one reader only.
+    /// Opens the rings. Each supports a single reader.
     ///
     /// # Errors
-    /// Those of mapping the rings.
+    /// Returns the error of `mmap`.
     pub fn rings(&self) -> Result<Rings> {
         let maps = &self.skeleton.maps;
         let stack_ring = (self.stacks != StackMode::Off).then_some(&maps.stack_ring as _);
@@ -33,23 +33,23 @@ impl Probe {
         )
     }
 
-    /// Adds a process to those that are traced.
+    /// Adds a process to the map of targets.
     ///
     /// # Errors
-    /// The map is full.
+    /// Returns an error if the map is full.
     pub fn add_target(&self, pid: u32) -> Result<()> {
         let one = 1u32.to_ne_bytes();
         let targets = &self.skeleton.maps.targets;
         targets
             .update(&pid.to_ne_bytes(), &one, MapFlags::ANY)
-            .with_context(|| format!("cannot add process {pid} to the traced ones"))
+            .with_context(|| format!("cannot trace process {pid}"))
     }
 
-    /// What a process that calls it does to be traced. It may be called between fork and exec: it
-    /// makes one system call and allocates nothing.
+    /// A function that makes its caller a target. It is safe between fork and exec: one system call, no
+    /// allocation.
     ///
     /// # Errors
-    /// Those of duplicating a descriptor.
+    /// Returns an error if the map's descriptor cannot be duplicated.
     pub fn becomes_target(&self) -> Result<impl Fn() -> io::Result<()> + Send + Sync + use<>> {
         let targets = MapHandle::try_from(&self.skeleton.maps.targets)?;
         Ok(move || {
@@ -59,34 +59,33 @@ impl Probe {
         })
     }
 
-    /// Whether any process is left that is traced by its id.
+    /// Whether any target is left.
     pub fn has_targets(&self) -> bool {
         self.skeleton.maps.targets.keys().next().is_some()
     }
 
-    /// The map of processes that are traced by their id.
+    /// The map of targets, by process id.
     pub fn targets_map(&self) -> BorrowedFd<'_> {
         self.skeleton.maps.targets.as_fd()
     }
 
-    /// Removes a process from those that are traced.
+    /// Removes a process from the map of targets.
     pub fn remove_target(&self, pid: u32) {
-        // It is not there when the process has ended meanwhile.
+        // An ended process was removed by the kernel side.
         let _ = self.skeleton.maps.targets.delete(&pid.to_ne_bytes());
     }
 
-    /// Tells the kernel side that every library known so far is probed: threads that start from
-    /// now on are seen from their first call.
+    /// Marks the end of the initial attach: threads that start from now on are traced from their first
+    /// call.
     ///
     /// # Errors
-    /// None in practice: the settings are mapped memory.
+    /// Returns an error if the globals are not mapped.
     pub fn all_attached(&mut self) -> Result<()> {
         self.bss()?.attached_boot_ns = clock::boot_ns();
         Ok(())
     }
 
-    /// Tells the kernel side that the dynamic loader of `image` is probed: processes that begin to
-    /// run it need not be looked at.
+    /// Marks the dynamic loader of `image` as probed: an exec of it needs no scan.
     pub fn image_known(&self, image: Image) {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&image.inode.to_ne_bytes());
@@ -98,37 +97,39 @@ impl Probe {
             .known_images
             .update(&key, &one, MapFlags::ANY)
         {
-            tracing::debug!("a program will be looked at again: {error}");
+            tracing::debug!(
+                "cannot mark a loader as probed, its programs are scanned again: {error}"
+            );
         }
     }
 
-    /// Tells the kernel side that no loader is known to be probed: every program that begins is to be looked
-    /// at.
+    /// Unmarks all dynamic loaders: every exec causes a scan.
     pub fn forget_images(&self) {
         let images = &self.skeleton.maps.known_images;
         let known: Vec<_> = images.keys().collect();
         for image in known {
-            // It may have been forgotten already.
+            // The kernel side evicts entries too.
             let _ = images.delete(&image);
         }
     }
 
-    /// Tells the kernel side that `pid` is about to be looked at: what it maps from now on is to be
-    /// noticed again.
+    /// Announces a scan of process `pid`: files that it maps from now on cause another notice.
     pub fn about_to_look_at(&self, pid: u32) {
-        // It is not there if the process has begun a program, or ended.
+        // Absent after an exec or exit.
         let _ = self.skeleton.maps.noticed.delete(&pid.to_ne_bytes());
     }
 
-    /// Tells the kernel side that `pid` may have used a library that is probed only now.
+    /// Records that process `pid` may have called a library before it was probed.
     pub fn seen_late(&mut self, pid: u32) {
         let now = clock::boot_ns();
         let late = &self.skeleton.maps.late_views;
         let updated = late.update(&pid.to_ne_bytes(), &now.to_ne_bytes(), MapFlags::ANY);
         if let Err(error) = updated {
-            // It is full. What every thread did until now counts as unseen: devices that were
-            // chosen before are unknown, which is better than wrong.
-            tracing::debug!("every process is seen late, as {pid} has no room: {error}");
+            // The map is full. Calls of all threads until now count as missed: their current devices are
+            // unknown, which is better than wrong.
+            tracing::debug!(
+                "all processes are marked as attached late, no room for {pid}: {error}"
+            );
             match self.bss() {
                 Ok(settings) => settings.attached_boot_ns = now,
                 Err(error) => tracing::warn!("devices of process {pid} may be wrong: {error:#}"),
@@ -136,11 +137,11 @@ impl Probe {
         }
     }
 
-    /// Hands every counted kernel and graph to `take`: its key, launches that ran, and launches
-    /// that went into a graph, over all CPUs. Keys for which it returns false are forgotten.
+    /// Passes each counted kernel and graph to `take`: key, number of launches that ran, and of launches
+    /// captured into a graph, summed over all CPUs. Entries are deleted if it returns false.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Returns an error if a map cannot be read or changed.
     pub fn launches(&mut self, mut take: impl FnMut(RawLaunchKey, u64, u64) -> bool) -> Result<()> {
         let map = &self.skeleton.maps.launches;
         let mut done_with = Vec::new();
@@ -164,7 +165,7 @@ impl Probe {
             }
         }
         for (key, _) in &done_with {
-            map.delete(key).context("cannot forget a kernel")?;
+            map.delete(key).context("cannot delete a launch count")?;
         }
         let bss = self.bss()?;
         for (_, user) in done_with {
@@ -175,80 +176,80 @@ impl Probe {
         Ok(())
     }
 
-    /// To be called before the rings are read, so that the next full batch wakes us again.
+    /// Must be called before the rings are read: lets the next full batch wake the reader.
     pub fn about_to_read(&mut self) {
         if let Ok(bss) = self.bss() {
             bss.wake_pending = [0; 4];
         }
     }
 
-    /// Enters how known call paths go on, by the states that they have reached.
+    /// Adds the continuations of known call paths, by their state.
     ///
     /// # Errors
-    /// The map is full.
+    /// Returns an error if the map is full.
     pub fn enter_paths(&self, paths: &[(u64, RawPath)]) -> Result<()> {
         for (state, path) in paths {
             let map = &self.skeleton.maps.paths;
             map.update(&state.to_ne_bytes(), path.as_bytes(), MapFlags::ANY)
-                .context("cannot enter a call path")?;
+                .context("cannot add a call path")?;
         }
         Ok(())
     }
 
-    /// Enters where process `pid` has code.
+    /// Sets the executable pages of process `pid`.
     ///
     /// # Errors
-    /// The map is full: more stacks of the process than needed are copied.
+    /// Returns an error if the map is full; more stacks of the process are copied then.
     pub fn enter_code(&self, pid: u32, code: &RawCode) -> Result<()> {
         if self.stacks != StackMode::Auto {
             return Ok(());
         }
         let map = &self.skeleton.maps.code_maps;
         map.update(&pid.to_ne_bytes(), code.as_bytes(), MapFlags::ANY)
-            .with_context(|| format!("cannot enter where process {pid} has code"))
+            .with_context(|| format!("cannot set the executable pages of process {pid}"))
     }
 
-    /// Forgets where process `pid` has code.
+    /// Removes the executable pages of process `pid`.
     pub fn forget_code(&self, pid: u32) {
         if self.stacks == StackMode::Auto {
-            // It is not there if the map was full.
+            // Absent if the map was full.
             let _ = self.skeleton.maps.code_maps.delete(&pid.to_ne_bytes());
         }
     }
 
-    /// Enters how the interpreter of process `pid` is to be read.
+    /// Sets the interpreter layout of process `pid`.
     ///
     /// # Errors
-    /// The map is full.
+    /// Returns an error if the map is full.
     pub fn enter_python(&self, pid: u32, python: &RawPython) -> Result<()> {
         let map = &self.skeleton.maps.pythons;
         map.update(&pid.to_ne_bytes(), python.as_bytes(), MapFlags::ANY)
-            .with_context(|| format!("cannot enter the interpreter of process {pid}"))
+            .with_context(|| format!("cannot set the interpreter layout of process {pid}"))
     }
 
-    /// Forgets how call paths go on from these states.
+    /// Removes the continuations of call paths from these states.
     pub fn forget_paths(&self, states: impl IntoIterator<Item = u64>) {
         for state in states {
-            // It is not there if the map was full.
+            // Absent if the map was full.
             let _ = self.skeleton.maps.paths.delete(&state.to_ne_bytes());
         }
     }
 
-    /// Forgets that copies were sent of stacks that look like this.
+    /// Marks the stacks with these hashes as not sent: the next one is copied again.
     pub fn forget_copies(&self, looks: impl IntoIterator<Item = u64>) {
         for looks in looks {
-            // It may have been forgotten already.
+            // The kernel side evicts entries too.
             let _ = self.skeleton.maps.sent_copies.delete(&looks.to_ne_bytes());
         }
     }
 
-    /// What the kernel side has lost so far.
+    /// Losses of the kernel side so far.
     pub fn lost(&mut self) -> Lost {
         self.bss()
             .map_or(Lost::default(), |bss| lost::all(&bss.losses))
     }
 
-    /// The same by user and process.
+    /// Losses of the kernel side by user and process.
     pub fn lost_by_user(&self) -> Vec<UserLoss> {
         let map = &self.skeleton.maps.user_losses;
         let loss = |key: Vec<u8>| {

@@ -1,4 +1,4 @@
-//! Removing the probes.
+//! Detaching.
 
 use std::os::fd::AsFd;
 
@@ -11,16 +11,16 @@ use super::attach::AT_A_TIME;
 use super::load::Probe;
 
 impl Probe {
-    /// From now on, no process is stopped any more.
+    /// Stops holding processes from now on.
     pub fn stop_holding(&mut self) {
         if let Ok(bss) = self.bss() {
             bss.ending = 1;
         }
     }
 
-    /// Removes all probes. The rings can still be read.
+    /// Detaches all probes. The rings can still be read.
     pub fn detach(&mut self) {
-        // Each removal waits for a grace period of the kernel; side by side, they share it.
+        // Each removal waits for a grace period; parallel removals share it.
         let mut links = std::mem::take(&mut self.links);
         let share = links.len().div_ceil(AT_A_TIME).max(1);
         std::thread::scope(|scope| {
@@ -31,20 +31,20 @@ impl Probe {
         });
     }
 
-    /// Removes all probes, as this process ends or, where that takes long, soon after: removing a
-    /// perf-event uprobe takes the kernel a tenth of a second, whatever is done side by side.
+    /// Detaches all probes at the exit of this process, or soon after if that is slow: removing a
+    /// perf-event uprobe takes the kernel 100 ms, even in parallel.
     pub fn detach_at_exit(&mut self) {
         if !self.kind.is_one_by_one() {
             self.detach();
         } else if let Err(error) = leave_descriptors_behind() {
-            tracing::debug!("probes are removed at once: {error:#}");
+            tracing::debug!("detaching before the exit: {error:#}");
             self.detach();
         }
     }
 }
 
-/// Leaves our descriptors to a child that the kernel kills when we have ended: what closing them
-/// takes is not waited for.
+/// Leaves the descriptors to a child that the kernel kills after the exit of this process, which then does
+/// not wait for their close.
 fn leave_descriptors_behind() -> Result<()> {
     let null = std::fs::File::options()
         .read(true)
@@ -57,7 +57,7 @@ fn leave_descriptors_behind() -> Result<()> {
     if forked.is_parent() {
         return Ok(());
     }
-    // Who reads our output must see its end.
+    // Readers of the output must see its end.
     let _ = nix::unistd::dup2_stdin(null.as_fd());
     let _ = nix::unistd::dup2_stdout(null.as_fd());
     let _ = nix::unistd::dup2_stderr(null.as_fd());

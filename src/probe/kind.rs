@@ -1,22 +1,22 @@
-//! The ways in which a kernel lets BPF programs see function calls, and which of them work here.
+//! Kinds of uprobe attachment, and which of them this kernel supports.
 //!
-//! Nothing is concluded from a version number, nor from a program that loads: the self-test
-//! attaches to a function of our own, calls it, and looks whether entry and return were recorded.
+//! Support is determined by a self-test, not by a version number or a successful load: it attaches to
+//! a function of this executable, calls it, and checks that entry and return were recorded.
 
 use std::fmt;
 
 use anyhow::Result;
 
-/// How programs are attached to functions, best first.
+/// Kinds of attachment, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum AttachKind {
-    /// One program sees entry and return (`uprobe.session`, Linux 6.13).
+    /// One program for entry and return (`uprobe.session`, Linux 6.13).
     Session,
-    /// Two programs, each attached to a whole library in one call (`uprobe.multi`, Linux 6.6).
+    /// Two programs, each attached to a whole library by one system call (`uprobe.multi`, Linux 6.6).
     Multi,
-    /// One perf event for each function and direction, with a cookie (Linux 5.15).
+    /// A perf event for each function and direction, with attach cookies (Linux 5.15).
     Perf,
-    /// The same without cookies: what was called is read from the kernel's own record of the probe
+    /// The same without cookies: the called function is read from the kernel's record of the probe
     /// (Linux 5.8).
     Offset,
 }
@@ -25,7 +25,7 @@ impl AttachKind {
     /// All kinds, best first.
     pub const ALL: [Self; 4] = [Self::Session, Self::Multi, Self::Perf, Self::Offset];
 
-    /// The name in messages.
+    /// Name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Session => "uprobe.session",
@@ -35,18 +35,18 @@ impl AttachKind {
         }
     }
 
-    /// Whether it works only where the kernel has type information.
+    /// Whether it requires kernel BTF.
     pub const fn needs_types(self) -> bool {
         matches!(self, Self::Session | Self::Offset)
     }
 
-    /// Whether a probe is made for each function and direction, one by one.
+    /// Whether each function and direction is attached separately.
     pub const fn is_one_by_one(self) -> bool {
         matches!(self, Self::Perf | Self::Offset)
     }
 }
 
-/// The first of `kinds` that works, by trying; with it, or instead of it, why those before do not.
+/// Tries `kinds` in order. Returns the first that works, with the errors of those before it.
 pub(super) fn first_that_works<T>(
     kinds: &[AttachKind],
     mut attempt: impl FnMut(AttachKind) -> Result<T>,
@@ -56,7 +56,7 @@ pub(super) fn first_that_works<T>(
         match attempt(kind) {
             Ok(works) => return (Some(works), refused),
             Err(error) => {
-                tracing::debug!("{kind} does not work here: {error:#}");
+                tracing::debug!("{kind} failed: {error:#}");
                 refused.push((kind, format!("{error:#}")));
             }
         }
@@ -70,8 +70,8 @@ impl fmt::Display for AttachKind {
     }
 }
 
-/// A function that exists to be probed. It starts like the functions of the CUDA libraries, with
-/// an instruction that the kernel emulates.
+/// The function of the self-test. It begins like the functions of the CUDA libraries, with an
+/// instruction that the kernel emulates.
 #[allow(unsafe_code)]
 mod target {
     #[cfg(target_arch = "x86_64")]
@@ -88,7 +88,7 @@ mod target {
     }
 }
 
-/// The address of the self-test's function in this process.
+/// Address of the self-test's function in this process.
 pub(super) fn self_test_address() -> u64 {
     target::gpuprobe_self_test as *const () as u64
 }
@@ -114,7 +114,7 @@ mod tests {
             let best = AttachKind::ALL[refused];
             let (chosen, why) = first_that_works(&AttachKind::ALL, |kind| {
                 if !works.contains(&kind) {
-                    bail!("attached, but calls are not recorded");
+                    bail!("self-test failed: the probe attached but never fired");
                 }
                 Ok(kind)
             });
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_works_each_kind_says_why() {
+    fn each_failed_kind_has_its_error() {
         let (chosen, why) = first_that_works(&AttachKind::ALL, |kind| -> Result<()> {
             bail!("no {kind}");
         });
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_types_is_no_way_out_where_there_are_none() {
+    fn two_kinds_work_without_btf() {
         let without: Vec<_> = AttachKind::ALL
             .into_iter()
             .filter(|k| !k.needs_types())

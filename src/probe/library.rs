@@ -1,4 +1,4 @@
-//! The collector as a file that a CUDA program can load.
+//! The collector as a file that a CUDA program loads.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -13,31 +13,29 @@ use nix::unistd::mkdtemp;
 use gpuprobe_stacks::functions as elf;
 use gpuprobe_wire::BATCH_FUNCTION;
 
-/// What the build has made of `collector/`.
+/// The library built from `collector/`.
 const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libgpuprobe_collector.so"));
 
 const FILE: &str = "libgpuprobe-collector.so";
 
-/// Where it may be written, best first: what is in memory and only root's before what others may
-/// write to.
+/// Folders for the file, best first: in memory and writable by root only before world-writable ones.
 const FOLDERS: &[&str] = &["/run", "/tmp", "/dev/shm"];
 
-/// The collector, written to a fresh folder that only this user can write to and every user can
-/// read, because the traced program may run as any. Dropping it removes both; a program that has
-/// loaded it keeps it.
+/// The collector's file in a new folder, writable by this user only and readable by all, as the traced
+/// program may run as any user. Both are removed on drop; programs that have loaded it keep it.
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
-    /// The file itself: where we have more rights than our user, that user may give its name to another.
+    /// The open file: if gpuprobe runs with capabilities of another user, that user can replace the path.
     file: Option<File>,
     batch_offset: u64,
 }
 
 impl Library {
-    /// Writes it.
+    /// Writes the file.
     ///
     /// # Errors
-    /// There is no folder that can be written to and that programs may be loaded from.
+    /// Returns an error if no folder is writable and allows execution.
     pub fn write() -> Result<Self> {
         Self::write_in(FOLDERS.iter().map(Path::new))
     }
@@ -50,7 +48,7 @@ impl Library {
         for folder in folders {
             match fresh_folder(folder) {
                 Ok(fresh) => {
-                    // Made first, so that whatever comes next the folder goes again.
+                    // Created first, so that the folder is removed after an error.
                     let mut library = Self {
                         path: fresh.join(FILE),
                         file: None,
@@ -67,10 +65,7 @@ impl Library {
                 Err(error) => reasons.push(format!("{}: {error:#}", folder.display())),
             }
         }
-        bail!(
-            "cannot write the library that the program is to load: {}",
-            reasons.join("; ")
-        )
+        bail!("cannot write the CUPTI collector: {}", reasons.join("; "))
     }
 
     fn fill(&self) -> io::Result<File> {
@@ -80,9 +75,9 @@ impl Library {
             .mode(0o600)
             .open(&self.path)?;
         file.write_all(BYTES)?;
-        // Whatever the umask says.
+        // Independent of the umask.
         file.set_permissions(Permissions::from_mode(0o755))?;
-        // Whose name it has by now may be another's.
+        // By descriptor, as another file may have taken the path.
         let file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         if let Some(folder) = self.path.parent() {
             fs::set_permissions(folder, Permissions::from_mode(0o755))?;
@@ -90,20 +85,20 @@ impl Library {
         Ok(file)
     }
 
-    /// A path by which the kernel reaches this very file, for the probe.
+    /// A path through the open descriptor, for the probe.
     #[must_use]
     pub fn attach_path(&self) -> String {
         let number = self.file.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         format!("/proc/self/fd/{number}")
     }
 
-    /// For `CUDA_INJECTION64_PATH`.
+    /// The path for `CUDA_INJECTION64_PATH`.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where in the file [`BATCH_FUNCTION`] is, for the probe.
+    /// File offset of [`BATCH_FUNCTION`], for the probe.
     #[must_use]
     pub fn batch_offset(&self) -> u64 {
         self.batch_offset
@@ -112,7 +107,7 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // What is left when this fails is a few hundred kilobytes of memory.
+        // A failure leaves a few hundred kilobytes behind.
         let _gone = fs::remove_file(&self.path);
         if let Some(folder) = self.path.parent() {
             let _gone = fs::remove_dir(folder);
@@ -135,7 +130,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn every_user_can_load_it_and_it_goes_again() {
+    fn the_file_is_readable_by_all_and_removed_on_drop() {
         let library = Library::write().unwrap();
         let (file, folder) = (library.path().to_owned(), library.path().parent().unwrap());
         let folder = folder.to_owned();
@@ -151,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_probed_is_what_was_written_whoever_has_its_name() {
+    fn the_probed_file_is_the_written_one_after_a_rename() {
         let library = Library::write().unwrap();
         let moved = library.path().with_extension("moved");
         fs::rename(library.path(), &moved).unwrap();
@@ -161,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probed_function_begins_with_what_the_kernel_emulates() {
+    fn the_probed_function_begins_with_emulated_instructions() {
         let library = Library::write().unwrap();
         let at = usize::try_from(library.batch_offset()).unwrap();
         if cfg!(target_arch = "x86_64") {
@@ -173,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_used_is_passed_over() {
+    fn unusable_folders_are_skipped() {
         let usable = tempfile::tempdir().unwrap();
         let folders = [Path::new("/proc"), Path::new("/nowhere"), usable.path()];
         let library = Library::write_in(folders.into_iter()).unwrap();

@@ -1,4 +1,4 @@
-//! Loading the programs, with the best kind of attachment that works here.
+//! Loading the BPF programs with the best supported kind of attachment.
 
 use super::configure::{configure, share};
 use std::fs::File;
@@ -20,54 +20,54 @@ use gpuprobe_cuda::table;
 use gpuprobe_model::abi::RawCode;
 use gpuprobe_os::privileges;
 
-/// What the kernel side is told before it is loaded.
+/// Settings fixed at load time.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Trace only the processes entered with [`Probe::add_target`].
+    /// Trace only the targets, added with [`Probe::add_target`].
     pub only_targets: bool,
     /// Children of targets are targets.
     pub follow_children: bool,
-    /// Stop targets at exec and when they map a CUDA library; discovery lets them go on.
+    /// Stop targets at exec and when they map a CUDA library; discovery resumes them.
     pub hold_targets: bool,
-    /// Count launches.
+    /// Count kernel launches.
     pub launches: bool,
-    /// Send single launches too, where they are attached to as calls.
+    /// Send a record for each launch attached to as a call.
     pub single_launches: bool,
-    /// Whether these have call stacks, if any are taken.
+    /// Capture call stacks for these, unless stacks are off.
     pub launch_stacks: bool,
-    /// Send what a ledger needs to know besides memory calls.
+    /// Send the events of a ledger besides memory calls.
     pub ledger: bool,
-    /// Take the batches of collectors.
+    /// Receive the batches of collectors.
     pub batches: bool,
-    /// Whether and how call stacks are taken.
+    /// How to capture call stacks.
     pub stacks: StackMode,
-    /// Call stacks have Python frames.
+    /// Capture Python frames.
     pub python: bool,
-    /// What frameworks' allocators hand out is sent.
+    /// Send the allocations of framework allocators.
     pub tensors: bool,
-    /// What was asked for is sent, too.
+    /// Send the requested sizes too.
     pub requests: bool,
-    /// Attach in this way; `None` for the best that works.
+    /// Kind of attachment; `None` for the best supported.
     pub kind: Option<AttachKind>,
-    /// Maps that are to have another size than they are made with.
+    /// Maps with another number of entries than the default.
     pub map_entries: Vec<MapEntries>,
 }
 
-/// The loaded programs. Dropping it detaches everything.
+/// The loaded programs; dropping it detaches them.
 pub struct Probe {
-    /// How functions are attached to.
+    /// Kind of attachment.
     pub kind: AttachKind,
     pub(super) stacks: StackMode,
     pub(super) batches: bool,
-    // Before `skeleton`, so that links go first.
+    // Before `skeleton`, so that the links are dropped first.
     pub(super) links: Vec<(Option<Group>, Link)>,
-    /// After the links, which the kernel side knows by these.
+    /// Dropped after the links, whose probes the kernel side identifies by these.
     files: Vec<(Option<Group>, File)>,
-    /// The kernel lets probes fire in a single process. Where it does not, they fire in all, and
-    /// the programs look whose they are.
+    /// The kernel can restrict a probe to one process. Otherwise the probes fire in all processes, and
+    /// the programs check the process.
     filters_processes: bool,
     pub(super) skeleton: GpuprobeSkel<'static>,
-    /// What prevented better kinds, for `doctor`.
+    /// The kinds that failed, with their errors, for `doctor`.
     pub refused: Vec<(AttachKind, String)>,
 }
 
@@ -78,10 +78,10 @@ impl Drop for Probe {
 }
 
 impl Probe {
-    /// Loads the programs and proves, by a call of our own that must be recorded, that they work.
+    /// Loads the programs and runs the self-test.
     ///
     /// # Errors
-    /// Says why the kernel refused, and the way out where one is known.
+    /// Returns an error with the kernel's reason, and what to do about it if known.
     pub fn load(settings: &Settings) -> Result<Self> {
         let kinds = settings.kind.map_or(AttachKind::ALL.to_vec(), |k| vec![k]);
         let (probe, refused) =
@@ -94,20 +94,20 @@ impl Probe {
             bail!("cannot load BPF programs: {cause}");
         }
         let needs_more = !privileges::has(Capability::CAP_SYS_ADMIN);
-        let hint = "perf-event uprobes take CAP_SYS_ADMIN, or root (sudo)";
+        let hint = "perf-event uprobes need CAP_SYS_ADMIN; run as root (sudo)";
         if let [(kind, why)] = &refused[..] {
             let hint = match needs_more && kind.is_one_by_one() {
                 true => format!("; {hint}"),
                 false => String::new(),
             };
-            bail!("{kind} does not work here: {why}{hint}");
+            bail!("{kind} failed: {why}{hint}");
         }
         let mut reasons: Vec<_> = refused.iter().map(|(k, e)| format!("{k}: {e}")).collect();
         if needs_more {
             reasons.push(hint.to_owned());
         }
         Err(anyhow!("{}", reasons.join("; ")).context(
-            "the kernel refused every way of attaching to functions (`gpuprobe doctor` says more)",
+            "the kernel supports no kind of uprobe attachment (`gpuprobe doctor` has details)",
         ))
     }
 
@@ -115,15 +115,15 @@ impl Probe {
         let has_types = types::kernel_has_types();
         if kind.needs_types() && !has_types {
             bail!(
-                "it needs type information of the kernel ({})",
+                "the kernel has no BTF ({}); use one with CONFIG_DEBUG_INFO_BTF",
                 types::KERNEL_BTF
             );
         }
-        // The skeleton borrows its object for as long as it lives, which is as long as we do.
+        // The skeleton borrows its object for its whole life, which is that of the program.
         let object: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
         let mut builder = GpuprobeSkelBuilder::default();
-        // Open until the object is loaded.
+        // The file must be open until the object is loaded.
         let no_types = (!has_types).then(types::no_types_file).transpose()?;
         if let Some((_, path)) = &no_types {
             builder.obj_builder.btf_custom_path(path)?;
@@ -135,7 +135,9 @@ impl Probe {
             .iter()
             .try_for_each(|map| map.apply(open.open_object_mut()))?;
         share(&mut open)?;
-        let skeleton = open.load().context("the kernel refused the BPF programs")?;
+        let skeleton = open
+            .load()
+            .context("the kernel rejected the BPF programs")?;
         drop(no_types);
         let mut probe = Self {
             kind,
@@ -147,7 +149,7 @@ impl Probe {
             skeleton,
             refused: Vec::new(),
         };
-        // Of a process that is not known, nothing is code.
+        // Entry 0 is for processes without an entry: no address is code.
         probe.enter_code(0, &RawCode::new_zeroed())?;
         probe.attach_tasks(settings)?;
         probe.self_test()?;
@@ -182,41 +184,41 @@ impl Probe {
         let attached = self.attach_calls("/proc/self/exe", &[point], Some(own_pid))?;
         kind::call_self_test();
         self.check_recorded()?;
-        // Linux 6.6 to 6.9 take the thread whose id is the process's for the whole process.
+        // Linux 6.6 to 6.9 filter by thread id: only the main thread of the process passes.
         self.bss()?.selftest_seen = 0;
         std::thread::scope(|scope| {
             scope.spawn(kind::call_self_test);
         });
         self.filters_processes = self.check_recorded().is_ok();
-        // Detaching waits for the kernel's grace periods: keep it until the end.
+        // Detaching waits for grace periods: kept until the end.
         self.keep(None, attached);
         Ok(())
     }
 
-    /// Whether both the entry and the return of the self-test's function were seen.
+    /// Checks that entry and return of the self-test's function were recorded.
     fn check_recorded(&mut self) -> Result<()> {
         match self.bss()?.selftest_seen {
             3 => Ok(()),
-            0 => bail!("attached, but calls are not recorded"),
-            1 => bail!("attached, but returns are not recorded"),
-            _ => bail!("attached, but entries are not recorded"),
+            0 => bail!("self-test failed: the probe attached but never fired"),
+            1 => bail!("self-test failed: the probe attached but fired at no return"),
+            _ => bail!("self-test failed: the probe attached but fired at no entry"),
         }
     }
 
-    /// Probes the functions at `points` of the file at `path`, in all processes or in one. The
-    /// probes stay until the result is dropped.
+    /// Attaches to entry and return of the functions at `points` of the file at `path`, in all processes
+    /// or in one. The probes stay until the result is dropped.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Returns the kernel's error.
     pub fn attach_calls(&self, path: &str, points: &[Point], pid: Option<i32>) -> Result<Attached> {
         let (entry, on_return) = self.call_programs();
-        // Return before entry: an entry without its return would never be completed.
+        // Returns first: an entry without its return would never complete.
         let programs = on_return.map(|program| (program, true));
         let programs: Vec<_> = programs.into_iter().chain([(entry, false)]).collect();
         self.attach(&programs, self.kind, path, points, pid)
     }
 
-    /// The programs that see calls begin and return; a session sees both.
+    /// The programs for entry and return; a session has one for both.
     fn call_programs(&self) -> (&ProgramMut<'static>, Option<&ProgramMut<'static>>) {
         let progs = &self.skeleton.progs;
         match self.kind {
@@ -249,10 +251,10 @@ impl Probe {
         Ok(Attached { links, files })
     }
 
-    /// Probes functions of which only the entry matters: that launch, or are about streams.
+    /// Attaches to functions of which only the entry matters: launches and stream operations.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Returns the kernel's error.
     pub fn attach_to_entries(
         &self,
         path: &str,
@@ -264,10 +266,10 @@ impl Probe {
         self.attach_entries(programs, path, points, pid)
     }
 
-    /// Probes functions of frameworks' allocators, of which only the entry matters and the call stack does.
+    /// Attaches to functions of frameworks' allocators: entry only, with the call stack.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Returns the kernel's error.
     pub fn attach_tensors(
         &self,
         path: &str,
@@ -278,11 +280,10 @@ impl Probe {
         self.attach(&[(entry, false)], self.kind, path, points, pid)
     }
 
-    /// Probes the places where an allocator says what was asked for; none if it has none, or if this
-    /// kernel has no cookies to tell them by.
+    /// Attaches to the static probes of an allocator for requested sizes.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Returns an error if the file has no such probe, or the kernel supports no cookies, which they need.
     pub fn attach_requests(&self, path: &str, pid: Option<i32>) -> Result<Attached> {
         let pid = self.only_in(pid).unwrap_or(-1);
         let program = &self.skeleton.progs.tensor_request;
@@ -293,26 +294,26 @@ impl Probe {
         })
     }
 
-    /// Probes the function of a collector that is handed its batches.
+    /// Attaches to the function of a collector that takes its batches.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Returns the kernel's error.
     pub fn attach_batches(&self, path: &str, offset: u64) -> Result<Attached> {
         let progs = &self.skeleton.progs;
         let point = Point { offset, cookie: 0 };
-        // It is the only function of its file: no cookie is needed to tell it.
+        // The only probed function of its file: no cookie is needed.
         let programs = [&progs.batch_multi, &progs.batch_perf, &progs.batch_perf];
         self.attach_entries(programs, path, &[point], None)
     }
 
-    /// Probes the destructor of an interpreter's code objects.
+    /// Attaches to the destructor of an interpreter's code objects.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Returns the kernel's error.
     pub fn attach_code_gone(&self, path: &str, offset: u64) -> Result<Attached> {
         let progs = &self.skeleton.progs;
         let point = Point { offset, cookie: 0 };
-        // It is the only function of its file: no cookie is needed to tell it.
+        // The only probed function of its file: no cookie is needed.
         let programs = [
             &progs.code_gone_multi,
             &progs.code_gone_perf,
@@ -321,10 +322,10 @@ impl Probe {
         self.attach_entries(programs, path, &[point], None)
     }
 
-    /// Probes the dynamic loader's rendezvous.
+    /// Attaches to the dynamic loader's rendezvous.
     ///
     /// # Errors
-    /// Those of the kernel.
+    /// Returns the kernel's error.
     pub fn attach_rendezvous(
         &self,
         path: &str,
@@ -340,7 +341,7 @@ impl Probe {
         self.attach_entries(programs, path, &[point], pid)
     }
 
-    /// Probes entries only, for which sessions have no use.
+    /// Attaches to entries only, which works without sessions.
     fn attach_entries(
         &self,
         [multi, perf, offset]: [&ProgramMut<'_>; 3],
@@ -356,13 +357,14 @@ impl Probe {
         self.attach(&[(program, false)], kind, path, points, pid)
     }
 
-    /// The process that probes are to fire in, if the kernel can be told: our own is to be asked.
+    /// The process to restrict the probes to, if the kernel can; the self-test restricts them to this process
+    /// to find out.
     fn only_in(&self, pid: Option<i32>) -> Option<i32> {
         let own_pid = std::process::id().cast_signed();
         pid.filter(|&pid| self.filters_processes || pid == own_pid)
     }
 
-    /// Keeps probes until their group is released, or until the end.
+    /// Keeps probes until their group is released, or this is dropped.
     pub fn keep(&mut self, group: Option<Group>, attached: Attached) {
         let links = attached.links.into_iter();
         self.links.extend(links.map(|link| (group, link)));
@@ -370,7 +372,7 @@ impl Probe {
         self.files.extend(files.map(|file| (group, file)));
     }
 
-    /// Removes the probes of `group`, and no longer keeps the kernel from giving up their file.
+    /// Detaches the probes of `group` and closes their file.
     pub fn release(&mut self, group: Group) {
         let links = self.links.extract_if(.., |(of, _)| *of == Some(group));
         let files = self.files.extract_if(.., |(of, _)| *of == Some(group));
@@ -382,12 +384,12 @@ impl Probe {
     }
 }
 
-/// Whether the kernel has BPF ring buffers, by trying to make one. Nothing works without.
+/// Whether the kernel supports BPF ring buffers, by creating one. They are required.
 pub fn has_ring_buffers() -> bool {
     MapType::RingBuf.is_supported().unwrap_or(false)
 }
 
-/// Why nothing can be loaded, with the way out, if it is one of the usual causes.
+/// The cause of a failed load, with what to do about it, if it is a usual one.
 fn known_cause() -> Option<&'static str> {
     let admin = privileges::has(Capability::CAP_SYS_ADMIN);
     if !admin

@@ -1,4 +1,4 @@
-//! What the kernel side says that it has lost.
+//! Loss counters of the kernel side.
 
 use std::mem::offset_of;
 
@@ -9,9 +9,9 @@ use gpuprobe_model::abi::{RawLoss, RawLossKey};
 use gpuprobe_model::event;
 use gpuprobe_model::{Lost, UserLoss};
 
-/// The losses in the kernel side's counters.
+/// The sums of the kernel side's counters.
 pub(super) fn all(losses: &gp_losses) -> Lost {
-    // All of them: one that is added is to be counted somewhere.
+    // Exhaustive: a new counter must be added to a sum.
     let gp_losses {
         ring_full,
         threads_full,
@@ -54,7 +54,7 @@ pub(super) fn all(losses: &gp_losses) -> Lost {
     }
 }
 
-/// Where each counter is, and what it counts by its name in [`Lost`].
+/// Offset of each counter, with the name of its sum in [`Lost`].
 const NAMES: [(usize, &str); size_of::<gp_losses>() / size_of::<u64>()] = [
     (offset_of!(gp_losses, ring_full), "memory"),
     (offset_of!(gp_losses, threads_full), "memory"),
@@ -80,14 +80,14 @@ const NAMES: [(usize, &str); size_of::<gp_losses>() / size_of::<u64>()] = [
     (offset_of!(gp_losses, tensors), "tensors"),
 ];
 
-/// What the counter at this place counts.
+/// The name in [`Lost`] of the counter with this index.
 fn name_of(place: u32) -> Option<&'static str> {
     let offset = (place as usize).checked_mul(size_of::<u64>())?;
     let named = NAMES.iter().find(|(at, _)| *at == offset);
     named.map(|(_, name)| *name)
 }
 
-/// An entry of the map of losses by user; `None` if it makes no sense.
+/// An entry of the map of losses by user; `None` if it is malformed.
 pub(super) fn of_user(key: &[u8], value: &[u8]) -> Option<UserLoss> {
     let (key, _) = RawLossKey::read_from_prefix(key).ok()?;
     let (loss, _) = RawLoss::read_from_prefix(value).ok()?;
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_counter_has_the_name_of_what_it_counts() {
+    fn every_counter_has_a_name_of_lost() {
         let names = Lost::default().by_name();
         for place in 0..NAMES.len() {
             let name = u32::try_from(place).ok().and_then(name_of);

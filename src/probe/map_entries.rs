@@ -1,12 +1,12 @@
-//! Other sizes for the maps of the kernel side: to see what happens when one is full without
-//! filling it, which would take tens of thousands of threads or processes.
+//! Sizes of BPF maps, for tests of full maps: filling one of the default size takes tens of thousands
+//! of threads or processes.
 
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use libbpf_rs::OpenObject;
 
-/// A map, by its name in `bpf/maps.h`, and how many entries it is to have room for.
+/// A map, by its name in `bpf/maps.h`, with its number of entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapEntries {
     map: String,
@@ -24,13 +24,13 @@ impl FromStr for MapEntries {
                 map: map.to_owned(),
                 entries,
             }),
-            _ => Err(format!("'{entries}' is no number of entries")),
+            _ => Err(format!("'{entries}' is not a number of entries")),
         }
     }
 }
 
 impl MapEntries {
-    /// Sets the size, before the object is loaded.
+    /// Sets the size. Must be called before the object is loaded.
     pub(super) fn apply(&self, object: &mut OpenObject) -> Result<()> {
         let map = object.maps_mut().find(|map| *map.name() == *self.map);
         let mut map = map.with_context(|| format!("there is no map {}", self.map))?;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_by_name() {
+    fn map_sizes_are_parsed() {
         let parsed = |text: &str| text.parse::<MapEntries>().map(|m| (m.map, m.entries)).ok();
         assert_eq!(parsed("threads=16"), Some(("threads".to_owned(), 16)));
         for wrong in ["threads", "threads=", "threads=0", "threads=-1", "=x"] {

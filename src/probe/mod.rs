@@ -1,4 +1,4 @@
-//! The kernel side, loaded and attached.
+//! The BPF programs: loading, attaching, rings and maps.
 
 pub mod abi;
 pub mod arm64;

@@ -1,4 +1,4 @@
-//! Telling functions apart on kernels without attach cookies: see `bpf/offsets.h`.
+//! Identification of probed functions on kernels without attach cookies: see `bpf/offsets.h`.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -9,20 +9,20 @@ use libbpf_rs::{MapCore, MapFlags};
 use super::attach::Point;
 use super::load::Probe;
 
-/// Where the kernel side finds the number of our descriptor in the path of a probe.
+/// Prefix of the path of a probe, after which the kernel side finds the descriptor's number.
 const PREFIX: &str = "/proc/self/fd/";
-/// Its digits and the terminating zero fit in this.
+/// Maximum length of the number, with the terminating NUL.
 const DESCRIPTOR_BYTES: usize = 8;
 
-/// A file that is probed. Its descriptor's number tells it from others for as long as it is open,
-/// so it must be kept for as long as the probes are.
+/// A probed file. The kernel side identifies it by the number of its descriptor, so the file must stay
+/// open as long as the probes.
 pub(super) struct Probed {
-    /// What the kernel is to be told to probe.
+    /// Path for the kernel.
     pub(super) path: String,
     pub(super) file: File,
 }
 
-/// The key of a probe in the kernel side's map.
+/// The key of a probe in the map of cookies.
 fn key(descriptor: i32, offset: u64) -> Result<[u8; 16]> {
     let digits = descriptor.to_string();
     if digits.len() >= DESCRIPTOR_BYTES {
@@ -35,10 +35,10 @@ fn key(descriptor: i32, offset: u64) -> Result<[u8; 16]> {
 }
 
 impl Probe {
-    /// Enters what the cookies of `points` in the file at `path` are.
+    /// Sets the cookies of `points` in the file at `path`.
     ///
     /// # Errors
-    /// The file cannot be opened, or the map is full.
+    /// Returns an error if the file cannot be opened, or the map is full.
     pub(super) fn enter_cookies(&self, path: &str, points: &[Point]) -> Result<Probed> {
         let file = File::open(path).with_context(|| format!("cannot open {path}"))?;
         let descriptor = file.as_raw_fd();
@@ -47,7 +47,7 @@ impl Probe {
             let cookies = &self.skeleton.maps.cookies;
             cookies
                 .update(&key, &point.cookie.to_ne_bytes(), MapFlags::ANY)
-                .context("no room for more functions")?;
+                .context("cannot set an attach cookie: the map is full")?;
         }
         Ok(Probed {
             path: format!("{PREFIX}{descriptor}"),
@@ -62,12 +62,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_as_the_kernel_side_reads_them() {
+    fn keys_have_the_kernel_sides_layout() {
         let found = key(137, 0x1234).unwrap();
         assert_eq!(&found[..8], b"137\0\0\0\0\0");
         assert_eq!(found[8..], 0x1234u64.to_ne_bytes());
         assert!(key(9_999_999, 0).is_ok());
-        // Its terminating zero would not fit.
+        // No room for the terminating NUL.
         assert!(key(10_000_000, 0).is_err());
     }
 }

@@ -1,10 +1,10 @@
 //! Reading a BPF ring buffer through a small window.
 //!
 //! libbpf maps the whole ring, twice in a row so that records never wrap, and the kernel counts
-//! every page of that as resident: 64 MiB for a ring of 32 MiB, in a program whose own memory is
-//! under one. This reader maps the half MiB that it is reading. The protocol is the kernel's
+//! every page of that as resident: 64 MiB for a ring of 32 MiB, in a program that uses less than one
+//! itself. This reader maps the half MiB that it is reading. The protocol is the kernel's
 //! (`kernel/bpf/ringbuf.c`): a page with the consumer's position, a page with the producer's, and
-//! the data; each record starts with a 32-bit length whose top bits say busy and discarded.
+//! the data; each record starts with a 32-bit length, whose top bits mark it as busy or discarded.
 
 #![allow(unsafe_code)]
 
@@ -18,30 +18,30 @@ use anyhow::{Context, Result, bail};
 use libbpf_rs::MapCore;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Data bytes after which the window moves on. Half of what is mapped: a record that begins in
-/// the first half ends within the second.
+/// Bytes of data after which the window moves. Half of the mapped bytes: a record that begins in the
+/// first half ends within the second.
 const WINDOW_STEP: usize = 256 * 1024;
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 const HEADER_BYTES: usize = 8;
-/// Records that are announced before the first of them is handed over.
+/// Maximum number of records announced ahead.
 const AHEAD: usize = 64;
 
-/// What takes the records of a ring.
+/// Consumer of a ring's records.
 pub trait Consumer {
     /// Whether records should be announced.
     fn looks_ahead(&self) -> bool {
         false
     }
 
-    /// Announces a record that will be handed over soon.
+    /// Announces a record that [`Self::take`] gets soon.
     fn announce(&mut self, _record: &[u8]) {}
 
-    /// Some dozens of records are announced, and will be handed over next: the memory which they will
-    /// need can be brought near, all of it at once. One by one, the waits add up.
+    /// Ends a batch of announcements, which are passed to [`Self::take`] next. The memory that they need
+    /// can be prefetched together: one by one, the cache misses add up.
     fn announced(&mut self) {}
 
-    /// Takes the next record.
+    /// Processes the next record.
     fn take(&mut self, record: &[u8]);
 }
 
@@ -51,20 +51,20 @@ impl<F: FnMut(&[u8])> Consumer for F {
     }
 }
 
-/// How far a reading has come.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Done,
-    /// A record that is still being written comes before the end.
+    /// A record is still being written.
     Busy,
     OutOfTime,
 }
 
 /// A record in the ring.
 struct Found<'a> {
-    /// Its bytes, if it was not discarded.
+    /// Its bytes; `None` if it was discarded.
     record: Option<&'a [u8]>,
-    /// Where the next one is.
+    /// Position of the next record.
     next: u64,
 }
 
@@ -87,7 +87,7 @@ impl Mapping {
         })
     }
 
-    /// The 64-bit position at the start of a position page.
+    /// The 64-bit value at the start of a position page.
     fn position(&self) -> &AtomicU64 {
         // SAFETY: the mapping is page-aligned, at least 8 bytes long, and lives as long as `self`;
         // the kernel accesses the word atomically.
@@ -102,7 +102,7 @@ impl Drop for Mapping {
     }
 }
 
-/// The only reader of a ring.
+/// The single reader of a ring.
 pub(super) struct Ring {
     map: OwnedFd,
     page: usize,
@@ -110,19 +110,19 @@ pub(super) struct Ring {
     step: usize,
     consumer: Mapping,
     producer: Mapping,
-    /// The mapped part of the data and where it starts.
+    /// The mapped part of the data, with its offset.
     window: Option<(usize, Mapping)>,
     position: u64,
 }
 
 impl Ring {
-    /// Opens `map`, which nobody else may be reading.
+    /// Opens `map`, which must have no other reader.
     pub(super) fn open(map: &dyn MapCore) -> Result<Self> {
         let data_bytes = map.max_entries() as usize;
         let map = map.as_fd().try_clone_to_owned()?;
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)?
             .and_then(|size| usize::try_from(size).ok())
-            .context("the size of a page is unknown")?;
+            .context("cannot determine the page size")?;
         let read_write = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let consumer = Mapping::new(&map, 0, page, read_write)?;
         let producer = Mapping::new(&map, page, page, ProtFlags::PROT_READ)?;
@@ -144,12 +144,12 @@ impl Ring {
         &self.map
     }
 
-    /// Where the producers are now.
+    /// Current position of the producers.
     pub(super) fn end(&self) -> u64 {
         self.producer.position().load(Ordering::Acquire)
     }
 
-    /// Hands each record before `end` to `consumer`, until `until` at most.
+    /// Passes each record before `end` to `consumer`, at most until `until`.
     pub(super) fn read_to(
         &mut self,
         end: u64,
@@ -178,8 +178,8 @@ impl Ring {
         result
     }
 
-    /// Hands over [`AHEAD`] records, or those before `end`; false if one that is still being written
-    /// comes before.
+    /// Passes up to [`AHEAD`] records before `end`. Returns false if it meets one that is still being
+    /// written.
     fn read_some(&mut self, end: u64, consumer: &mut impl Consumer) -> Result<bool> {
         for _ in 0..AHEAD {
             if self.position >= end {
@@ -196,7 +196,7 @@ impl Ring {
         Ok(true)
     }
 
-    /// Announces what [`Self::read_some`] will hand over, as far as the window has it.
+    /// Announces the records of the next [`Self::read_some`], as far as the window contains them.
     fn announce(&mut self, end: u64, consumer: &mut impl Consumer) -> Result<()> {
         let window_end = (self.position / self.step as u64 + 1) * self.step as u64;
         let mut position = self.position;
@@ -216,13 +216,13 @@ impl Ring {
         Ok(())
     }
 
-    /// Lets the producers have the space of what was read.
+    /// Returns the space of the records read to the producers.
     fn release(&self) {
         let position = self.consumer.position();
         position.store(self.position, Ordering::Release);
     }
 
-    /// What is at `position`; `None` if it is still being written.
+    /// The record at `position`; `None` if it is still being written.
     fn record_at(&mut self, position: u64) -> Result<Option<Found<'_>>> {
         let (bytes, offset) = self.window_at(position)?;
         // SAFETY: records start at multiples of 8, so the word is aligned and inside the window;
@@ -235,16 +235,16 @@ impl Ring {
         let length = (header & !DISCARDED) as usize;
         let start = offset + HEADER_BYTES;
         let Some(payload) = bytes.get(start..start + length) else {
-            bail!("a record of {length} bytes does not fit the ring's window");
+            bail!("corrupt ring: a record of {length} bytes exceeds the window");
         };
         let next = position + (HEADER_BYTES + length).next_multiple_of(8) as u64;
         let record = (header & DISCARDED == 0).then_some(payload);
         Ok(Some(Found { record, next }))
     }
 
-    /// The mapped window, moved if need be, and the offset of `position` in it.
+    /// The mapped window, moved if necessary, and the offset of `position` in it.
     fn window_at(&mut self, position: u64) -> Result<(&[u8], usize)> {
-        // The data's size is a power of two.
+        // The size of the data is a power of two.
         let offset = (position & (self.data_bytes as u64 - 1)) as usize;
         let start = offset - offset % self.step;
         let window = match self.window.take() {
@@ -255,9 +255,9 @@ impl Ring {
             }
         };
         let (_, window) = self.window.insert((start, window));
-        // SAFETY: the range is mapped for as long as `self.window` is not touched, which the
-        // borrow of `self` ensures. The kernel writes to it only beyond the committed records, and
-        // only those are looked at, but for headers, which are read atomically.
+        // SAFETY: the range is mapped as long as `self.window` is not changed, which the borrow of `self`
+        // ensures. The kernel writes only beyond the committed records, and only these are read, except
+        // for headers, which are read atomically.
         let bytes = unsafe {
             std::slice::from_raw_parts(window.start.as_ptr().cast_const(), window.length.get())
         };

@@ -12,28 +12,27 @@ use zerocopy::FromBytes;
 use super::ring::{Consumer, Progress, Ring};
 use gpuprobe_model::abi::{RawNotice, record};
 
-/// The kernel side asks discovery to look at a process.
+/// The kernel side's request to scan a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// The user to whom it counts.
+    /// Uid of the user to whom the scan is charged.
     pub uid: u32,
-    /// It was stopped and must be sent `SIGCONT`.
+    /// The process is stopped and must be sent `SIGCONT`.
     pub held: bool,
-    /// The program that it has begun to run; none if it has mapped something that may be a CUDA
-    /// library.
+    /// The program that it executes now; `None` if it has mapped a file that may be a CUDA library.
     pub image: Option<Image>,
 }
 
-/// A program's file, as the kernel side tells it apart.
+/// Identity of an executable on the kernel side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image {
     pub(super) inode: u64,
     pub(super) device: u64,
 }
 
-/// How often, and after which pause, a call stack is looked at that is still being written.
+/// Number and interval of retries for a call stack that is still being written.
 const BUSY_ROUNDS: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_micros(50);
 
@@ -42,15 +41,15 @@ pub struct Rings {
     memory: Ring,
     activity: Ring,
     control: Ring,
-    /// If call stacks are taken.
+    /// `None` if call stacks are off.
     stacks: Option<Ring>,
-    /// If there are collectors.
+    /// `None` without collectors.
     batches: Option<Ring>,
-    /// Where the last reading was to go, if there was no time for it.
+    /// The end positions of a read that was cut short.
     ends: Option<Ends>,
 }
 
-/// Where rings are to be read to.
+/// Positions up to which the rings are read.
 #[derive(Clone, Copy)]
 struct Ends {
     memory: u64,
@@ -76,15 +75,15 @@ impl Rings {
         })
     }
 
-    /// Hands every record that is in the memory ring now, then every one that was in the activity
-    /// ring before, to `consumer`: whatever a copy needs to know of memory comes first. Before all
-    /// of them come the call stacks of the calls among them, after all of them the batches: the end
-    /// of a process may come before what its GPU did last.
+    /// Passes to `consumer` the call stacks, then the memory ring up to now, then the activity ring and
+    /// the batches up to the beginning of this call. So the memory calls before a copy are applied before
+    /// it, and a call's stack before the call. Batches are last, as the last GPU activity of a process
+    /// can come after its exit.
     ///
-    /// False if there was no time for all of it until `until`: the next call goes on with the rest.
+    /// Returns false if `until` was reached; the next call continues.
     ///
     /// # Errors
-    /// Those of mapping the rings.
+    /// Returns the error of `mmap`, or an error about a corrupt ring.
     pub fn read(&mut self, consumer: &mut impl Consumer, until: Option<Instant>) -> Result<bool> {
         let ends = self.ends.take().unwrap_or_else(|| Ends {
             batches: self.batches.as_ref().map_or(0, Ring::end),
@@ -115,8 +114,7 @@ impl Rings {
         }
     }
 
-    /// Hands every call stack that is in its ring now to `consumer`; false if there was no time for
-    /// that.
+    /// Passes all call stacks in the ring to `consumer`. Returns false if `until` was reached.
     fn read_stacks(
         &mut self,
         consumer: &mut impl Consumer,
@@ -130,17 +128,17 @@ impl Rings {
             match stacks.read_to(end, consumer, until)? {
                 Progress::Done => break,
                 Progress::OutOfTime => return Ok(false),
-                // One that is being written hides those behind it.
+                // A busy record blocks those behind it.
                 Progress::Busy => std::thread::sleep(BUSY_PAUSE),
             }
         }
         Ok(true)
     }
 
-    /// The notices that are in the control ring.
+    /// Removes and returns the notices in the control ring.
     ///
     /// # Errors
-    /// Those of mapping the ring.
+    /// Returns the error of `mmap`, or an error about a corrupt ring.
     pub fn read_notices(&mut self) -> Result<Vec<Notice>> {
         let mut notices = Vec::new();
         let end = self.control.end();
@@ -149,43 +147,42 @@ impl Rings {
         Ok(notices)
     }
 
-    /// Becomes readable when the memory ring should be read at once. Needs an event loop.
+    /// Readable when the memory ring is due to be read. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// Those of the event loop.
+    /// Returns an error if the descriptor cannot be registered.
     pub fn watch_memory(&self) -> Result<AsyncFd<OwnedFd>> {
         watch(&self.memory)
     }
 
-    /// Becomes readable when the activity ring should be read at once. Needs an event loop.
+    /// Readable when the activity ring is due to be read. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// Those of the event loop.
+    /// Returns an error if the descriptor cannot be registered.
     pub fn watch_activity(&self) -> Result<AsyncFd<OwnedFd>> {
         watch(&self.activity)
     }
 
-    /// Becomes readable when there are call stacks; `None` if none are taken. Needs an event loop.
+    /// Readable when there are call stacks; `None` if stacks are off. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// Those of the event loop.
+    /// Returns an error if the descriptor cannot be registered.
     pub fn watch_stacks(&self) -> Result<Option<AsyncFd<OwnedFd>>> {
         self.stacks.as_ref().map(watch).transpose()
     }
 
-    /// Becomes readable when batches should be read at once; `None` without collectors. Needs an
-    /// event loop.
+    /// Readable when the batches are due to be read; `None` without collectors. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// Those of the event loop.
+    /// Returns an error if the descriptor cannot be registered.
     pub fn watch_batches(&self) -> Result<Option<AsyncFd<OwnedFd>>> {
         self.batches.as_ref().map(watch).transpose()
     }
 
-    /// Becomes readable when there are notices. Needs an event loop.
+    /// Readable when there are notices. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// Those of the event loop.
+    /// Returns an error if the descriptor cannot be registered.
     pub fn watch_control(&self) -> Result<AsyncFd<OwnedFd>> {
         watch(&self.control)
     }
@@ -194,7 +191,7 @@ impl Rings {
 #[allow(unsafe_code)]
 fn watch(ring: &Ring) -> Result<AsyncFd<OwnedFd>> {
     let fd = ring.fd().try_clone()?;
-    // SAFETY: the descriptor is open and owned by the `AsyncFd`, and nobody else can close it.
+    // SAFETY: the descriptor is open, and only the `AsyncFd` owns it.
     let watched = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
     Ok(watched?)
 }

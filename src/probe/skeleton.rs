@@ -9,7 +9,7 @@ include!(concat!(env!("OUT_DIR"), "/gpuprobe.skel.rs"));
 mod tests {
     use object::{Object, ObjectSection, SectionKind};
 
-    /// The object as it is in the skeleton.
+    /// The BPF object embedded in the skeleton.
     fn object_file() -> Vec<u8> {
         let text = include_str!(concat!(env!("OUT_DIR"), "/gpuprobe.skel.rs"));
         let (_, data) = text.split_once("static DATA: [u8;").unwrap();
@@ -19,11 +19,11 @@ mod tests {
         bytes.map(|byte| byte.parse().unwrap()).collect()
     }
 
-    /// Numbers of `enum bpf_func_id` that write to memory of a process, or override what it runs.
+    /// Helpers of `enum bpf_func_id` that write to user memory, or override a function's result.
     const WRITE_USER: i32 = 36;
     const OVERRIDE_RETURN: i32 = 58;
 
-    /// The helpers that the programs of an object call, by number.
+    /// The numbers of the helpers called by the programs of an object.
     fn helpers(object: &[u8]) -> Vec<i32> {
         let file = object::File::parse(object).unwrap();
         let mut calls = Vec::new();
@@ -31,7 +31,7 @@ mod tests {
             for instruction in section.data().unwrap().chunks_exact(8) {
                 let (code, registers) = (instruction[0], instruction[1]);
                 let number = i32::from_le_bytes(instruction[4..8].try_into().unwrap());
-                // A call of a helper: neither of a function of ours nor of the kernel's.
+                // A call of a helper, not of a BPF function or a kfunc.
                 if code == 0x85 && registers >> 4 == 0 {
                     calls.push(number);
                 }
@@ -41,14 +41,14 @@ mod tests {
     }
 
     #[test]
-    fn no_program_writes_into_a_process() {
+    fn no_program_writes_to_user_memory() {
         let without_types = include_bytes!(concat!(env!("OUT_DIR"), "/without_types.bpf.o"));
         for (name, object) in [
             ("with types", object_file()),
             ("without types", without_types.to_vec()),
         ] {
             let calls = helpers(&object);
-            // Reading is among them (bpf_probe_read_user), so that this does look at calls.
+            // bpf_probe_read_user is found, so the search works.
             assert!(calls.contains(&112), "{name}: {calls:?}");
             for number in [WRITE_USER, OVERRIDE_RETURN] {
                 assert!(!calls.contains(&number), "{name}: {number}");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_ours_writes_into_a_process() {
+    fn no_source_file_writes_to_another_process() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let crates = std::fs::read_dir(root.join("crates")).unwrap();
         let mut folders: Vec<_> = crates
@@ -77,7 +77,7 @@ mod tests {
                 };
                 files += 1;
                 let is_this = path.ends_with("probe/skeleton.rs");
-                // It opens for reading: `File::open` does, and there is no other way there.
+                // This file opens /proc/PID/mem with `File::open`, for reading only.
                 let reads = path.ends_with("os/src/memory.rs");
                 assert!(
                     !(reads && text.contains("OpenOptions")),

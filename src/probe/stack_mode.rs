@@ -1,23 +1,22 @@
-//! Whether and how call stacks are taken.
+//! Modes of call stack capture.
 
-/// Whether and how call stacks are taken. The discriminants are those of `enum gp_stack_mode` in
-/// `bpf/abi.h`.
+/// Mode of call stack capture. The discriminants are those of `enum gp_stack_mode` in `bpf/abi.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 #[repr(u32)]
 pub enum StackMode {
-    /// By the program's own unwinding information, for each call path once.
+    /// DWARF CFI, once for each call path.
     Auto = 3,
-    /// Along the frame pointers, as far as these lead.
+    /// Frame-pointer unwinding.
     Fp = 1,
-    /// By the program's own unwinding information, for every allocation.
+    /// DWARF CFI for every allocation.
     Dwarf = 2,
-    /// Not at all.
+    /// No call stacks.
     #[default]
     Off = 0,
 }
 
 impl StackMode {
-    /// Whether stacks are taken.
+    /// Whether stacks are captured.
     pub fn is_on(self) -> bool {
         self != Self::Off
     }

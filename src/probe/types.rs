@@ -1,9 +1,9 @@
-//! Kernels without type information (BTF).
+//! Kernels without BTF.
 //!
-//! Two things need it: what is read of the kernel's own structures, and calls of kernel functions
-//! that are no helpers. For the first, libbpf is given type information in which there is no type,
-//! so that the programs find nothing and do without (`bpf/kernel.h`). A single reference to the
-//! second makes libbpf refuse the whole object, so there is another that has none.
+//! Reads of kernel structures (CO-RE) and calls of kernel functions other than helpers (kfuncs) need
+//! BTF. For the first, libbpf gets a BTF file without types, so that the programs find no field and
+//! do without (`bpf/kernel.h`). For the second, libbpf rejects the whole object because of a single
+//! reference, so a second object has none.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,22 +13,22 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// Type information of the running kernel.
+/// BTF of the running kernel.
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// What does not work without, for messages.
+/// The missing features without BTF, for messages.
 pub const MISSED_WITHOUT: &str = "children are not followed, call stacks are those of frame \
      pointers and have no Python, and a process ends with its first thread";
 
-/// Whether the running kernel says how its structures are laid out.
+/// Whether the running kernel provides BTF.
 pub fn kernel_has_types() -> bool {
     Path::new(KERNEL_BTF).exists()
 }
 
-/// The same programs and maps as in the skeleton's object, but no session.
+/// The programs and maps of the skeleton's object, without sessions and kfuncs.
 static WITHOUT_TYPES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/without_types.bpf.o"));
 
-/// The object to load here: `with_types` is the skeleton's own.
+/// The object for the running kernel: `with_types`, the skeleton's own, or the one without BTF.
 pub(super) fn object(with_types: &'static [u8]) -> &'static [u8] {
     if kernel_has_types() {
         with_types
@@ -37,7 +37,7 @@ pub(super) fn object(with_types: &'static [u8]) -> &'static [u8] {
     }
 }
 
-/// Type information without a type: the header, and the one string that there must be.
+/// BTF without types: the header, and the mandatory empty string.
 fn no_types() -> Vec<u8> {
     const MAGIC: u16 = 0xeb9f;
     const HEADER_BYTES: u32 = 24;
@@ -57,13 +57,13 @@ fn no_types() -> Vec<u8> {
     bytes
 }
 
-/// A file with [`no_types`], and a path to it for as long as it is open.
+/// A file in memory with [`no_types`], and a path that is valid while it is open.
 ///
 /// # Errors
-/// Those of making it.
+/// Returns an error if the file cannot be created or written.
 pub(super) fn no_types_file() -> Result<(File, String)> {
     let memory = memfd_create(c"gpuprobe-no-types", MFdFlags::MFD_CLOEXEC)
-        .context("cannot make a file in memory")?;
+        .context("cannot create a file in memory")?;
     let mut file = File::from(memory);
     file.write_all(&no_types())?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_nothing_but_a_header_and_an_empty_string() {
+    fn no_types_is_a_header_and_an_empty_string() {
         let bytes = no_types();
         assert_eq!(bytes.len(), 25);
         assert_eq!(bytes[..4], [0x9f, 0xeb, 1, 0]);

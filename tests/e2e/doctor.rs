@@ -132,7 +132,7 @@ fn root_doctor_names_slow_and_refused_functions() {
     assert_eq!(found.len(), 2, "{lines:#?}");
     let notes = about(&found, "note", "libcuda ");
     for (what, function) in [
-        ("dear: the kernel cannot emulate", "cuMemAlloc_v2"),
+        ("slow: the kernel cannot emulate", "cuMemAlloc_v2"),
         ("not probed: the kernel allows no probe on", "cuMemFree_v2"),
     ] {
         let note = format!(

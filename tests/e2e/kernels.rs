@@ -115,10 +115,7 @@ fn root_command_without_btf_is_exact() {
         assert_eq!(report.process(pid)["comm"], backend.program());
         assert_eq!(report.process(pid)["exited"], true);
         let said = gpuprobe.said();
-        let about: Vec<_> = said
-            .iter()
-            .filter(|line| line.contains("type information"))
-            .collect();
+        let about: Vec<_> = said.iter().filter(|line| line.contains("no BTF")).collect();
         assert_eq!(about.len(), 1, "{said:#?}");
         assert!(about[0].contains("children are not followed"), "{said:#?}");
     }
@@ -172,11 +169,8 @@ fn root_slow_and_refused_functions_are_named() {
     report.assert_holds(pid, 3 * 4096, 3);
     let said = gpuprobe.said();
     for (about, symbol) in [
-        (
-            "allows no probe on their first instruction: cuMemFree_v2,",
-            "refused",
-        ),
-        ("emulate the first instruction of cuMemAlloc_v2,", "dear"),
+        ("cuMemFree_v2 of ", "refused"),
+        ("slow probes on cuMemAlloc_v2 of ", "dear"),
     ] {
         let found = said.iter().filter(|line| line.contains(about)).count();
         assert_eq!(found, 1, "{symbol}: {said:#?}");

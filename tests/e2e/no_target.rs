@@ -72,7 +72,7 @@ fn root_unmatched_selection_is_named() {
         ),
         (
             &["--exclude", "workload_static"],
-            "--exclude leaves out every process (seen: workload_static)",
+            "--exclude removes every process (seen: workload_static)",
         ),
     ] {
         assert_eq!(

@@ -1,10 +1,10 @@
-//! Which frames are an allocator's: they are the same for whatever a program allocates through it, so
-//! that none of them says which allocation it was.
+//! Frames of allocators. They are the same for all allocations that a program makes through the allocator,
+//! and so do not identify the call site.
 
 use super::cuda::{file_name, is_own};
 use gpuprobe_model::stack::{Frame, Language};
 
-/// Beginnings of the names of functions that hand out memory for others, by whom.
+/// Prefixes of allocator functions, by library.
 const FUNCTIONS: &[(&str, &[&str])] = &[
     (
         "PyTorch",
@@ -85,12 +85,12 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Beginnings of the names of files that are an allocator as a whole.
+/// Prefixes of the names of libraries that are allocators as a whole.
 const FILES: &[&str] = &["libc10", "librmm", "cumem_allocator"];
 
-/// The functions that programs begin with, and what stands below these. The first are the
-/// program's own.
+/// Start functions of programs.
 const FIRST: &[&str] = &["main", "<module>"];
+/// Functions below the start function of a program or thread.
 const BELOW: &[&str] = &[
     "_start",
     "__libc_start_main",
@@ -104,30 +104,30 @@ const BELOW: &[&str] = &[
     "thread_start",
 ];
 
-/// Whether a frame is of an allocator that programs use, not of who wants the memory.
+/// Whether a frame belongs to a known allocator instead of its caller.
 pub fn is_allocator(function: &str, module: &str) -> bool {
     let name = without_return_type(function);
     let begins = |begin: &&str| name.starts_with(begin);
     is_allocator_file(module) || FUNCTIONS.iter().any(|(_, names)| names.iter().any(begins))
 }
 
-/// Whether a file of code is an allocator as a whole.
+/// Whether a library is an allocator as a whole.
 pub(crate) fn is_allocator_file(module: &str) -> bool {
     FILES.iter().any(|file| file_name(module).starts_with(file))
 }
 
-/// The index of the first frame that is neither CUDA's nor an allocator's; none if there is none.
+/// The index of the first frame that is neither CUDA's nor an allocator's; `None` if there is none.
 pub fn first_user(frames: &[Frame]) -> Option<usize> {
     frames.iter().position(|frame| !is_inner(frame))
 }
 
-/// Whether a frame is CUDA's own, or an allocator's.
+/// Whether a frame is CUDA's or an allocator's.
 pub fn is_inner(frame: &Frame) -> bool {
     let is_native = frame.language == Language::Native;
     is_native && (is_own(frame) || is_allocator(&frame.function, &frame.module))
 }
 
-/// Whether a function stands below the one that a program, or a thread of it, begins with.
+/// Whether a function is below the start function of a program or thread.
 pub fn is_below_main(function: &str) -> bool {
     BELOW.contains(&base_name(function))
 }
@@ -136,7 +136,7 @@ fn base_name(function: &str) -> &str {
     function.split(['@', '(']).next().unwrap_or(function)
 }
 
-/// How many frames there are down to the one that the program, or a thread of it, begins with.
+/// Number of frames down to the start function of the program or thread, inclusive.
 pub fn down_to_start<T>(frames: &[T], function: impl Fn(&T) -> &str) -> usize {
     let name = |frame| base_name(function(frame));
     let main = frames
@@ -155,7 +155,7 @@ pub fn down_to_start<T>(frames: &[T], function: impl Fn(&T) -> &str) -> usize {
     }
 }
 
-/// The name behind the return type that templates have in front of theirs.
+/// The name without the return type, which demangled templates begin with.
 fn without_return_type(function: &str) -> &str {
     let mut depth = 0_i32;
     let mut begin = 0;
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn allocators_by_function_and_file() {
+    fn allocators_are_recognised_by_function_and_file() {
         for name in [
             "c10::cuda::CUDACachingAllocator::Native::(anonymous namespace)::DeviceCachingAllocator::alloc_block(bool)",
             "rmm::mr::cuda_memory_resource::do_allocate(unsigned long, rmm::cuda_stream_view)",
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_below_main_is_not_shown() {
+    fn frames_below_main_are_not_shown() {
         let shown = |frames: &[&str]| down_to_start(frames, |frame| frame);
         assert_eq!(
             shown(&["grow", "main", "__libc_start_call_main", "_start"]),

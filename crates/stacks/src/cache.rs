@@ -1,10 +1,10 @@
-//! A map of bounded size.
+//! A least-recently-used cache.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// A map that makes room by giving up what was not used for the longest.
+/// A map with a limit of entries and bytes, which evicts the least recently used.
 #[derive(Debug)]
 pub(crate) struct Cache<K, V> {
     entries: HashMap<K, Entry<V>>,
@@ -21,7 +21,7 @@ struct Entry<V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Cache<K, V> {
-    /// Has room for so many entries and bytes.
+    /// An empty cache with these limits.
     pub(crate) fn new(max_entries: usize, max_bytes: u64) -> Self {
         Self {
             entries: HashMap::new(),
@@ -31,14 +31,14 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         }
     }
 
-    /// The value of `key`, which is used by this.
+    /// The value of `key`, marked as used.
     pub(crate) fn get(&mut self, key: &K) -> Option<&mut V> {
         let entry = self.entries.get_mut(key)?;
         entry.used = Instant::now();
         Some(&mut entry.value)
     }
 
-    /// Enters a value that takes so many bytes, whether there is room or not.
+    /// Inserts a value of `bytes` bytes, even beyond the limits.
     pub(crate) fn insert(&mut self, key: K, bytes: u64, value: V) -> &mut V {
         self.remove(&key);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -47,21 +47,21 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         &mut self.entries.entry(key).insert_entry(entry).into_mut().value
     }
 
-    /// Takes the value of `key` out.
+    /// Removes and returns the value of `key`.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         let entry = self.entries.remove(key)?;
         self.bytes = self.bytes.saturating_sub(entry.bytes);
         Some(entry.value)
     }
 
-    /// Whether there is room for one more, of `bytes`.
+    /// Whether an entry of `bytes` bytes fits.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         let has_bytes = self.bytes.saturating_add(bytes) <= self.max_bytes;
         has_bytes && self.entries.len() < self.max_entries
     }
 
-    /// Takes out what was not used for the longest, and for longer than `idle`, if there is no room
-    /// for one more, of `bytes`, and could be.
+    /// Removes the least recently used entry if it is idle for `idle`, and an entry of `bytes` bytes does
+    /// not fit but would in an empty cache.
     pub(crate) fn displaced(&mut self, bytes: u64, idle: Duration) -> Option<V> {
         let may_fit = bytes <= self.max_bytes || self.entries.len() >= self.max_entries;
         (may_fit && !self.has_room(bytes)).then_some(())?;
@@ -70,7 +70,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         is_idle.then(|| self.remove(&key))?
     }
 
-    /// Makes room for one more, of `bytes`.
+    /// Evicts entries until one of `bytes` bytes fits.
     pub(crate) fn make_room(&mut self, bytes: u64) {
         while self.displaced(bytes, Duration::ZERO).is_some() {}
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_used_for_the_longest_makes_room() {
+    fn the_least_recently_used_entry_is_evicted() {
         let mut cache = Cache::new(3, 100);
         for key in ["a", "b", "c"] {
             cache.insert(key, 30, key);
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(cache.displaced(40, Duration::ZERO), None, "there is room");
         cache.make_room(41);
         assert!(cache.get(&"c").is_none() && cache.get(&"a").is_some());
-        // What fits in no case displaces nothing.
+        // An entry above the limit evicts nothing.
         cache.make_room(101);
         assert!(cache.get(&"a").is_some() && !cache.has_room(101));
         cache.insert("a", 50, "again");

@@ -1,9 +1,9 @@
-//! Which frames are CUDA's own: what a call looks like from the inside interests few.
+//! Frames of CUDA's own libraries, which reports fold.
 
 use gpuprobe_cuda::FUNCTIONS;
 use gpuprobe_model::stack::{Frame, Language};
 
-/// Beginnings of the names of files that CUDA and its tools consist of.
+/// Prefixes of the names of CUDA's libraries and tools.
 const LIBRARIES: &[&str] = &[
     "libcuda.so",
     "libcudart",
@@ -12,18 +12,18 @@ const LIBRARIES: &[&str] = &[
     "libToolsInjection",
     "libgpuprobe",
 ];
-/// Beginnings of the names of functions of the runtime, which programs may have within themselves.
-/// Likewise of what PyTorch calls to say what its allocator has done.
+/// Prefixes of functions of the runtime, which programs may link statically, and of PyTorch's memory
+/// reports.
 const INTERNAL: &[&str] = &[
     "__cudart",
     "libcudart_static_",
     "cudart::",
     "c10::reportMemoryUsageToProfiler",
 ];
-/// Headers whose templates call the function of the same name.
+/// Headers with templates that call the function of the same name.
 const HEADERS: &[&str] = &["cuda_runtime.h", "cuda_runtime_api.h"];
 
-/// Whether a frame with this name, file of code and source file is CUDA's own.
+/// Whether a frame with this function, library and source file is CUDA's.
 pub fn is_cuda(function: &str, module: &str, source: Option<&str>) -> bool {
     let begins = |name: &str, list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
     is_own_file(module)
@@ -32,26 +32,25 @@ pub fn is_cuda(function: &str, module: &str, source: Option<&str>) -> bool {
         || FUNCTIONS.iter().any(|known| known.symbol == function)
 }
 
-/// Whether a file of code is CUDA's own.
+/// Whether a library is CUDA's.
 pub(crate) fn is_own_file(module: &str) -> bool {
     let file = file_name(module);
     LIBRARIES.iter().any(|begin| file.starts_with(begin))
 }
 
-/// Whether a frame is CUDA's own: a function of Python never is, whatever it is called.
+/// Whether a frame is CUDA's; a Python frame never is, whatever its name.
 pub fn is_own(frame: &Frame) -> bool {
     frame.language == Language::Native
         && is_cuda(&frame.function, &frame.module, frame.file.as_deref())
 }
 
-/// How many of the innermost frames are CUDA's own; none if all are, for then nothing would be
-/// left.
+/// Number of innermost frames for which `is_own` holds; 0 if it holds for all, so that a frame is left.
 pub fn own_frames<T>(frames: &[T], is_own: impl Fn(&T) -> bool) -> usize {
     let own = frames.iter().take_while(|frame| is_own(frame)).count();
     if own == frames.len() { 0 } else { own }
 }
 
-/// The part of a path after the last slash.
+/// The part of `path` after the last slash.
 pub fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -61,14 +60,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cudas_own() {
+    fn cuda_frames_are_recognised() {
         assert!(is_cuda(
             "0x12",
             "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
             None
         ));
         assert!(is_cuda("cudaMalloc", "/x/libcudart.so.12 (deleted)", None));
-        // Linked statically.
+        // Statically linked.
         assert!(is_cuda("__cudart812", "/app", None));
         assert!(is_cuda("cudaMalloc", "/app", None));
         let header = Some("/usr/local/cuda/include/cuda_runtime.h");
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_innermost_are_folded_and_never_all() {
+    fn only_innermost_frames_are_folded_and_never_all() {
         assert_eq!(own_frames(&[1, 1, 0, 1], |f| *f == 1), 2);
         assert_eq!(own_frames(&[1, 1], |f| *f == 1), 0);
         assert_eq!(own_frames(&[0, 1], |f| *f == 1), 0);

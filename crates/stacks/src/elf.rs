@@ -1,6 +1,6 @@
-//! ELF files, as far as probes and stacks need them, read with `object`.
+//! ELF files, read with `object`, as far as probes and stacks need them.
 //!
-//! Files belong to traced processes: they are read in a process of its own (`reader`).
+//! The files belong to traced processes and are not trusted: a reader process parses them (`reader`).
 
 use std::borrow::Cow;
 
@@ -12,33 +12,33 @@ use serde::{Deserialize, Serialize};
 type Header = FileHeader64<LittleEndian>;
 const LE: LittleEndian = LittleEndian;
 
-/// The processor that runs this.
+/// ELF machine of this build.
 const NATIVE: Machine = if cfg!(target_arch = "aarch64") {
     elf::EM_AARCH64
 } else {
     elf::EM_X86_64
 };
-/// The kernel refuses programs with more than 64 KiB of program headers.
+/// The kernel rejects programs with more than 64 KiB of program headers.
 const SEGMENTS_LIMIT: usize = 65536 / size_of::<ProgramHeader64<LittleEndian>>();
-/// Object files may have more; what runs has some dozens.
+/// Limit of section headers; linked files have some dozens.
 const SECTIONS_LIMIT: u16 = 0xff00;
-/// Bytes of the names of all sections, and of each.
+/// Limits of the bytes of all section names, and of each.
 const NAMES_LIMIT: u64 = 4 << 20;
 const NAME_LIMIT: usize = 256;
-/// Segments of notes, and bytes of each; linkers write one or two.
+/// Limits of the number of note segments, and of the bytes of each; linkers write one or two.
 const NOTES_LIMIT: usize = 16;
 const NOTE_LIMIT: u64 = 64 << 10;
-/// Bytes of a build id; SHA-1 has 20.
+/// Limit of the bytes of a build id; SHA-1 has 20.
 const ID_LIMIT: usize = 64;
 
-/// A file that cannot be used.
+/// Reason why an ELF file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// A program or library for 32 bits.
+    /// A 32-bit program or library.
     Is32Bit,
-    /// Code for another machine.
+    /// Code for another machine (`e_machine`).
     OtherMachine(u16),
-    /// No ELF file, or a damaged one.
+    /// Not an ELF file, or a damaged one, with details.
     Damaged(Cow<'static, str>),
 }
 
@@ -47,23 +47,25 @@ impl std::error::Error for Refusal {}
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Is32Bit => write!(f, "it is for 32 bits; only 64-bit programs can be traced"),
-            Self::OtherMachine(number) => write!(f, "it is for another machine (ELF's {number})"),
-            Self::Damaged(what) => write!(f, "it is no whole ELF file: {what}"),
+            Self::Is32Bit => write!(f, "it has 32 bits; only 64-bit programs can be traced"),
+            Self::OtherMachine(number) => {
+                write!(f, "it is for another machine (e_machine {number})")
+            }
+            Self::Damaged(what) => write!(f, "it is not a valid ELF file: {what}"),
         }
     }
 }
 
-/// A part of a file that the kernel maps.
+/// A loadable segment (`PT_LOAD`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// Code may run in it.
+    /// Whether it is executable.
     pub is_executable: bool,
-    /// Where it begins in the file.
+    /// File offset.
     pub offset: u64,
-    /// Where it begins in memory, as the file states it.
+    /// Virtual address in the file.
     pub address: u64,
-    /// Bytes of it that are in the file.
+    /// Number of bytes in the file.
     pub file_size: u64,
 }
 
@@ -78,7 +80,7 @@ impl Segment {
     }
 }
 
-/// The parts of a file that the kernel maps.
+/// The loadable segments of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segments(Vec<Segment>);
 
@@ -88,25 +90,24 @@ impl Segments {
         Self(loaded.take(SEGMENTS_LIMIT).map(Segment::of).collect())
     }
 
-    /// The executable ones.
+    /// The executable segments.
     pub fn code(&self) -> impl Iterator<Item = &Segment> {
         self.0.iter().filter(|segment| segment.is_executable)
     }
 
-    /// The address, as the file states it, of what is at file offset `offset`.
+    /// The virtual address of file offset `offset`.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let in_segment = |segment: &Segment| {
             let distance = offset.checked_sub(segment.offset)?;
             let is_in = distance < segment.file_size;
             is_in.then(|| segment.address.wrapping_add(distance))
         };
-        // Segments overlap where the linker has put two on one page; code is in executable ones.
+        // Segments overlap if the linker put two on one page; code is in executable ones.
         let other = self.0.iter().filter(|segment| !segment.is_executable);
         self.code().chain(other).find_map(in_segment)
     }
 
-    /// The file offset of what is at `address`, and how many bytes of the file follow in the
-    /// same segment.
+    /// The file offset of virtual address `address`, and the number of bytes to the end of the segment.
     pub fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         self.0.iter().find_map(|segment| {
             let distance = address.checked_sub(segment.address)?;
@@ -116,26 +117,26 @@ impl Segments {
         })
     }
 
-    /// Bytes of memory that they take.
+    /// Size in memory, in bytes.
     pub(crate) fn size(&self) -> usize {
         size_of_val(self.0.as_slice())
     }
 }
 
-/// A part of the file that linkers and debuggers know.
+/// A section of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Its name; empty if it is no text.
+    /// Name; empty if it is not UTF-8.
     pub name: String,
-    /// Its type (`SHT_*`).
+    /// Type (`SHT_*`).
     pub kind: u32,
-    /// Its flags (`SHF_*`).
+    /// Flags (`SHF_*`).
     pub flags: u64,
-    /// Where it is in memory, as the file states it.
+    /// Virtual address in the file.
     pub address: u64,
-    /// Where it begins in the file.
+    /// File offset.
     pub offset: u64,
-    /// Its bytes in the file.
+    /// Number of bytes in the file.
     pub size: u64,
 }
 
@@ -158,11 +159,11 @@ impl Section {
 /// The headers of an ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Headers {
-    /// The parts that the kernel maps.
+    /// The loadable segments.
     pub segments: Segments,
-    /// Place of `.eh_frame_hdr` in the file and in memory.
+    /// Segment of `.eh_frame_hdr`.
     pub eh_frame_hdr: Option<Segment>,
-    /// The sections, if their headers are whole; a file can do without. For whoever reads the file.
+    /// The sections, if their headers are valid; only in the process that read the file.
     #[serde(skip)]
     pub sections: Vec<Section>,
     /// The GNU build id.
@@ -170,10 +171,10 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// The headers of a file of these bytes.
+    /// Parses the headers of the file with these bytes.
     ///
     /// # Errors
-    /// The file cannot be used.
+    /// Returns a [`Refusal`] if the file cannot be used.
     pub fn parse(file: &[u8]) -> Result<Self, Refusal> {
         let header = header(file, elf::EM_X86_64)?;
         let count = usize::from(header.e_phnum(LE));
@@ -192,13 +193,13 @@ impl Headers {
         })
     }
 
-    /// Whether they can be those of a file that runs.
+    /// Whether the headers are within the limits.
     pub(crate) fn are_sane(&self) -> bool {
         let id = self.build_id.as_ref().map_or(1, Vec::len);
         self.segments.0.len() <= SEGMENTS_LIMIT && (1..=ID_LIMIT).contains(&id)
     }
 
-    /// Bytes of the tables of symbols, whatever says that they are some.
+    /// Number of bytes of the symbol tables, by name or by type.
     pub(crate) fn symbol_bytes(&self) -> u64 {
         let is_symbols = |section: &&Section| {
             let is_named = matches!(&*section.name, ".symtab" | ".dynsym");
@@ -208,18 +209,18 @@ impl Headers {
         tables.fold(0, |sum, table| sum.saturating_add(table.size))
     }
 
-    /// Bytes of memory that they take.
+    /// Size in memory, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.segments.size() + self.build_id.as_ref().map_or(0, Vec::len)
     }
 
-    /// The section called `name`.
+    /// The section with this name.
     pub fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|section| section.name == name)
     }
 }
 
-/// The header of a file for `machine`.
+/// The ELF header of a file for `machine`.
 fn header<'data>(data: impl ReadRef<'data>, machine: Machine) -> Result<&'data Header, Refusal> {
     let too_short = |()| Refusal::Damaged("too short".into());
     // A 32-bit file may have fewer bytes than the header of a 64-bit one.
@@ -241,12 +242,12 @@ fn header<'data>(data: impl ReadRef<'data>, machine: Machine) -> Result<&'data H
 }
 
 fn sections<'data>(header: &Header, file: impl ReadRef<'data>) -> Option<Vec<Section>> {
-    // More than that are counted elsewhere, which files that run do not need.
+    // Larger counts are stored elsewhere; linked files do not need that.
     let is_sane = (1..=SECTIONS_LIMIT).contains(&header.e_shnum(LE));
     is_sane.then_some(())?;
     let all = header.section_headers(LE, file).ok()?;
-    // Sections of which the names are not known may be any. They count wherever they stand, and
-    // whatever their section says that it is, for so they do with the library that reads symbols.
+    // Without names, the sections cannot be told apart. The index of the name table is used without a
+    // check of that section's type, as in the library that reads symbols.
     let names = all.get(usize::from(header.e_shstrndx.get(LE).0))?;
     let (offset, size) = (names.sh_offset.get(LE), names.sh_size.get(LE));
     (size <= NAMES_LIMIT).then_some(())?;
@@ -258,7 +259,7 @@ fn sections<'data>(header: &Header, file: impl ReadRef<'data>) -> Option<Vec<Sec
     )
 }
 
-/// The GNU build id, if it is among these notes.
+/// The GNU build id in these notes.
 fn build_id<'data>(
     notes: &ProgramHeader64<LittleEndian>,
     file: impl ReadRef<'data>,
@@ -275,7 +276,7 @@ fn build_id<'data>(
     None
 }
 
-/// A file whose symbols are wanted.
+/// A file with all headers, for its symbols.
 pub(crate) struct Image<'data> {
     pub(crate) file: ElfFile64<'data, LittleEndian>,
     pub(crate) segments: Segments,
@@ -283,7 +284,7 @@ pub(crate) struct Image<'data> {
 }
 
 impl<'data> Image<'data> {
-    /// Reads all headers of `data`, which has to be for the processor that runs this.
+    /// Parses all headers of `data`, which must be for this machine.
     pub(crate) fn parse(data: &'data [u8]) -> anyhow::Result<Self> {
         header(data, NATIVE)?;
         let file = ElfFile64::parse(data)?;
@@ -295,7 +296,7 @@ impl<'data> Image<'data> {
         })
     }
 
-    /// What is at `address`, at most so many bytes.
+    /// Up to `at_most` bytes at virtual address `address`.
     pub(crate) fn bytes(&self, address: u64, at_most: u64) -> Option<&'data [u8]> {
         let (offset, left) = self.segments.offset_of(address)?;
         self.data.read_bytes_at(offset, left.min(at_most)).ok()
@@ -306,7 +307,7 @@ impl<'data> Image<'data> {
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
-    /// A header that ends where a 32-bit one does.
+    /// A header of the length of a 32-bit one.
     fn header(class: u8, machine: u16) -> Vec<u8> {
         let mut bytes = vec![0x7f, b'E', b'L', b'F', class, 1, 1];
         bytes.resize(16, 0);
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_for_other_machines_are_refused() {
+    fn programs_for_other_machines_are_rejected() {
         let refused = |bytes: &[u8]| Headers::parse(bytes).unwrap_err();
         assert_eq!(refused(&header(1, 3)), Refusal::Is32Bit);
         // x32: 64-bit instructions with 32-bit addresses.

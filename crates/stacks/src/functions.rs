@@ -1,4 +1,4 @@
-//! Functions in an ELF file, by symbol, as the file offsets that probes are placed at.
+//! Exported functions of an ELF file, by symbol, with the file offsets for probes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,16 +11,16 @@ use super::instruction::{self, First};
 use crate::reader::ElfFile;
 use gpuprobe_cuda::{FUNCTIONS, Layer};
 
-/// A function of the table, found in a file.
+/// A function of the function table found in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Row of the table.
+    /// Row of the function table.
     pub row: u16,
-    /// The symbol that was found.
+    /// Exported symbol.
     pub symbol: &'static str,
-    /// Its place in the file.
+    /// File offset.
     pub offset: u64,
-    /// How the kernel gets past its first instruction.
+    /// Probe support of the first instruction.
     pub first: First,
 }
 
@@ -33,11 +33,11 @@ pub struct Rendezvous {
     pub to_r_debug: i64,
 }
 
-/// The functions of `layer` in the table that `file` exports. Aliases of one address are one
-/// function, so that no call is seen twice.
+/// The functions of `layer` that `file` exports. Aliases of an address are reported once, so that no
+/// call is counted twice.
 ///
 /// # Errors
-/// The file is no ELF file of this machine's architecture.
+/// Returns an error if the file is no ELF file for this machine.
 pub(crate) fn functions(file: &ElfFile, layer: Layer) -> Result<Vec<Function>> {
     let image = file.image()?;
     let mut wanted = HashMap::new();
@@ -53,7 +53,7 @@ pub(crate) fn functions(file: &ElfFile, layer: Layer) -> Result<Vec<Function>> {
     };
     let function = |((symbol, row), address)| {
         let (offset, _) = image.segments.offset_of(address)?;
-        // Less than an instruction where the file ends.
+        // May be shorter than an instruction at the end of the file.
         let code = image.bytes(address, instruction::LONGEST);
         Some(Function {
             row,
@@ -76,10 +76,10 @@ pub(crate) fn functions(file: &ElfFile, layer: Layer) -> Result<Vec<Function>> {
     Ok(found)
 }
 
-/// The rendezvous in the dynamic loader `file`; `None` if its symbols are not exported.
+/// The rendezvous of the dynamic loader `file`; `None` if it does not export the symbols.
 ///
 /// # Errors
-/// The file is no ELF file of this machine's architecture.
+/// Returns an error if the file is no ELF file for this machine.
 pub(crate) fn rendezvous(file: &ElfFile) -> Result<Option<Rendezvous>> {
     let image = file.image()?;
     let is_wanted = |name: &str| matches!(name, "_dl_debug_state" | "_r_debug");
@@ -96,11 +96,10 @@ pub(crate) fn rendezvous(file: &ElfFile) -> Result<Option<Rendezvous>> {
     }))
 }
 
-/// The place of the function that the file with these bytes exports as `name`; `None` if it exports
-/// none.
+/// File offset of the function that a file with these bytes exports as `name`, if it does.
 ///
 /// # Errors
-/// It is no ELF file of this machine's architecture.
+/// Returns an error if it is no ELF file for this machine.
 pub fn exported_function(bytes: &[u8], name: &str) -> Result<Option<u64>> {
     let image = Image::parse(bytes)?;
     let found = exported(&image, |symbol| (symbol == name).then_some(())).next();
@@ -108,7 +107,7 @@ pub fn exported_function(bytes: &[u8], name: &str) -> Result<Option<u64>> {
     Ok(place.map(|(offset, _)| offset))
 }
 
-/// Defined dynamic symbols that `select` maps to something, with their addresses.
+/// Defined dynamic symbols for which `select` returns a value, with their addresses.
 fn exported<T>(
     image: &Image<'_>,
     select: impl Fn(&str) -> Option<T>,
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused() {
+    fn a_text_file_is_rejected() {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let manifest = ElfFile::of(File::open(manifest).unwrap());
         assert!(functions(&manifest, Layer::Driver).is_err());

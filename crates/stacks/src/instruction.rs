@@ -1,33 +1,33 @@
-//! How the kernel gets past the instruction that a probe stands on.
+//! How the kernel executes a probed instruction.
 //!
-//! A probe replaces the first byte of its function. Some instructions the kernel then emulates;
-//! most it lets the processor execute out of line, in a single step, which costs a second trap: ten
-//! to forty times as much where it was measured. Some it refuses, and if no process has the file
-//! mapped at that moment, nobody is told. All three were found out by trying, on Linux 5.10, 6.1,
-//! 6.12, 6.18 and 7.2: what began between two of these counts as begun with the later.
+//! A uprobe replaces the first byte of its function by a breakpoint. The kernel emulates some
+//! instructions; most are executed out of line in a single step, which costs a second trap, 10 to 40 times
+//! as much as measured. Some are rejected, and if no process has the file mapped at that moment, without
+//! an error. Determined by experiment on Linux 5.10, 6.1, 6.12, 6.18 and 7.2; a change between two of
+//! these is attributed to the later one.
 
 use std::sync::LazyLock;
 
 use gpuprobe_os::kernel;
 
-/// How the kernel gets past an instruction that is probed.
+/// How the kernel executes a probed instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum First {
-    /// It is emulated: one trap a call.
+    /// Emulated: one trap per call.
     Emulated,
-    /// It is executed in a single step: dear.
+    /// Single-stepped: slow.
     Stepped,
-    /// The kernel does not let it be probed.
+    /// No probe is possible.
     Refused,
 }
 
-/// The longest instruction.
+/// Length of the longest instruction, in bytes.
 pub const LONGEST: u64 = 15;
 
 /// A release of Linux: version and patch level.
 type Release = (u32, u32);
 
-/// The release of the kernel that runs; (0, 0) if it does not say.
+/// Release of the running kernel; (0, 0) if unknown.
 fn running() -> Release {
     static RELEASE: LazyLock<Release> = LazyLock::new(|| release_of(kernel::release()));
     *RELEASE
@@ -39,12 +39,12 @@ fn release_of(text: &str) -> Release {
     (next().unwrap_or(0), next().unwrap_or(0))
 }
 
-/// How the kernel gets past a probe on the first instruction of `code`.
+/// Probe support of the first instruction of `code`.
 pub fn first(code: &[u8]) -> First {
     if cfg!(target_arch = "x86_64") {
         first_x86_64(code, running())
     } else {
-        // Nothing was measured: said of nothing.
+        // Not measured, so nothing is reported.
         First::Emulated
     }
 }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_instruction_is_known_for_what_it_costs() {
+    fn instructions_are_classified() {
         for (first, codes) in [
             (
                 First::Emulated,

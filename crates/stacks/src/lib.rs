@@ -1,10 +1,10 @@
 //! Call stacks: ELF files, unwinding, symbols.
 //!
-//! For: which line of whose code made a call.
 //! May use: `cuda`, `model`, `os`; no libbpf.
-//! Gives: [`taken`] stacks of registers and memory become locations ([`AddressSpaces`], [`paths`]),
-//! locations become names ([`symbols`]), and libraries their traced functions ([`functions`]); files
-//! are read in a process of its own ([`reader`]).
+//!
+//! The stack store ([`store`]) turns registers and stack copies into locations ([`AddressSpaces`],
+//! [`paths`]); [`symbols`] turns locations into frames; [`functions`] finds the traced functions of a
+//! library. Files are parsed in a separate process ([`reader`]).
 
 pub mod allocators;
 mod cache;
@@ -19,8 +19,8 @@ pub mod paths;
 pub mod python;
 pub mod reader;
 mod space;
+pub mod store;
 pub mod symbols;
-pub mod taken;
 mod unwind;
 
 pub use module::{FileKey, Module};

@@ -1,5 +1,5 @@
-//! Files that processes have mapped, kept open so that they can be read when the processes have
-//! ended and the files are deleted.
+//! Mapped files, kept open so that they can be read after their processes have ended and the files are
+//! deleted.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -15,16 +15,16 @@ use gpuprobe_os::mounts;
 use gpuprobe_os::proc::Mapping;
 use gpuprobe_os::regular::{open_mapped, open_regular_in_root};
 
-/// Identifies a file while it is mapped.
+/// Identity of a file while it is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileKey {
-    /// The file system's device number, as `/proc/PID/maps` has it.
+    /// Device number, as in `/proc/PID/maps`.
     pub device: u64,
-    /// The file's inode number.
+    /// Inode number.
     pub inode: u64,
 }
 
-/// Identifies a version of a file.
+/// Identity of a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     size: u64,
@@ -41,16 +41,16 @@ impl Version {
     }
 }
 
-/// A file that code was mapped from.
+/// A file with mapped code.
 #[derive(Debug)]
 pub struct Module {
-    /// Its number within the run.
+    /// Number within the session.
     pub id: ModuleId,
-    /// Which file it is.
+    /// Identity of the file.
     pub key: FileKey,
-    /// Its path as the process that was seen first with it sees it.
+    /// Path as seen by the first process found with it.
     pub path: PathBuf,
-    /// A process that has had it mapped; it may have ended.
+    /// A process that has or had it mapped.
     pub pid: u32,
     file: Option<Numbered>,
     /// The file as it was when it was opened; also when it is not open any more.
@@ -60,7 +60,8 @@ pub struct Module {
 }
 
 impl Module {
-    /// The module that is in `file`, which may be missing.
+    /// The module in `file`, which is `None` if it could not be opened. `origin` is a process that has it
+    /// mapped, and the path there.
     pub(super) fn new(
         id: ModuleId,
         key: FileKey,
@@ -107,7 +108,7 @@ impl Module {
         })
     }
 
-    /// A module of its own, of no process.
+    /// A module outside of any process.
     pub fn of_file(path: PathBuf, file: File, reader: &Reader) -> Self {
         let key = FileKey {
             device: 0,
@@ -121,12 +122,12 @@ impl Module {
         Some(&self.file.as_ref()?.file)
     }
 
-    /// The file, for readers.
+    /// The file with its number, for reader processes.
     pub(crate) fn numbered(&self) -> Option<&Numbered> {
         self.file.as_ref()
     }
 
-    /// A path by which this very file can be opened again.
+    /// A path through the open descriptor.
     pub fn open_path(&self) -> Option<PathBuf> {
         Some(format!("/proc/self/fd/{}", self.file()?.as_raw_fd()).into())
     }
@@ -134,7 +135,7 @@ impl Module {
     /// The ELF headers, without the sections.
     ///
     /// # Errors
-    /// The file cannot be used.
+    /// Returns the [`Refusal`] of the file if it cannot be used.
     pub fn headers(&self) -> Result<&Headers, &Refusal> {
         self.headers.as_ref()
     }
@@ -144,29 +145,29 @@ impl Module {
         self.headers.as_ref().ok()?.build_id.as_deref()
     }
 
-    /// The file's name.
+    /// File name without folders.
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());
         name.to_string_lossy().into_owned()
     }
 
-    /// Whether somebody has written to the file since it was opened.
+    /// Whether the file was written to since it was opened.
     pub(super) fn was_changed(&self) -> bool {
         self.file().and_then(Version::of) != self.version
     }
 
-    /// Bytes of memory that it takes.
+    /// Size in memory, in bytes.
     pub(super) fn size(&self) -> usize {
         let headers = self.headers.as_ref().map_or(0, Headers::size);
         size_of::<Self>() + self.path.as_os_str().len() + headers
     }
 }
 
-/// Opens the file that process `pid` has mapped.
+/// Opens a file that process `pid` has mapped.
 pub(super) fn open(pid: u32, map: &Mapping<'_>) -> Option<File> {
     let path = map.path_without_mark()?;
     let opened = open_mapped(pid, (map.start, map.end)).or_else(|error| match error.kind() {
-        // It reaches the very file, also when it was deleted, but needs the most rights.
+        // /proc/PID/map_files also reaches a deleted file, but takes CAP_SYS_ADMIN.
         ErrorKind::PermissionDenied => open_by_path(pid, map),
         _ => Err(error),
     });
@@ -180,7 +181,8 @@ fn open_by_path(pid: u32, map: &Mapping<'_>) -> io::Result<File> {
     let path = map.path_without_mark().ok_or(ErrorKind::NotFound)?;
     let file = open_regular_in_root(pid, path)?;
     let metadata = file.metadata()?;
-    // btrfs and overlayfs have device numbers of their own for files; none is a real device.
+    // btrfs and overlayfs have anonymous device numbers (major 0) per file, which maps and stat report
+    // differently.
     let is_device = metadata.dev() == map.device
         || [metadata.dev(), map.device].map(nix::sys::stat::major) == [0, 0];
     let is_it = is_device && metadata.ino() == map.inode;

@@ -1,4 +1,4 @@
-//! Whose memory it is, by the file of code that asked for it: names of libraries and programs.
+//! Owner of an allocation, by the library or program that requested it.
 
 use std::borrow::Cow;
 
@@ -6,21 +6,21 @@ use crate::allocators;
 use crate::cuda::{self, file_name};
 use crate::python::origin::Origin;
 
-/// What a file of code is on the way from who wants memory to the driver.
+/// Role of a file of code in a call path from the owner to the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role<'a> {
-    /// CUDA's own, or of the system: it asks for what others want.
+    /// CUDA or system library: allocates for its callers.
     Between,
-    /// An allocator's. The framework that it is a part of owns what nobody else is seen to want.
+    /// Allocator, with the name of its framework, the owner if the call path has no other.
     Allocator(Cow<'a, str>),
-    /// A library's or program's, by the name of its family.
+    /// Library or program, with the name of its family.
     Owner(Cow<'a, str>),
 }
 
-/// The interpreter of Python, as an owner.
+/// Owner name of the Python interpreter.
 pub const PYTHON: &str = "python";
 
-/// Beginnings of the names of files that call what they are told to call.
+/// Prefixes of system libraries, which call functions of others.
 const SYSTEM: [&str; 12] = [
     "libc.so",
     "libc-",
@@ -36,8 +36,7 @@ const SYSTEM: [&str; 12] = [
     "ld-musl",
 ];
 
-/// Files that are one library to whoever uses them: the name of all, and beginnings of those of the
-/// others.
+/// Files that form one library: the name of the family, and prefixes of the files.
 const FAMILIES: [(&str, &[&str]); 6] = [
     ("libtorch", &["libtorch_", "libc10"]),
     ("libcublas", &["libcublas"]),
@@ -47,14 +46,14 @@ const FAMILIES: [(&str, &[&str]); 6] = [
     (PYTHON, &["libpython", "python3"]),
 ];
 
-/// Packages whose extension modules are of a family.
+/// Python packages with extension modules of a family.
 const PACKAGES: [(&str, &str); 3] = [
     ("torch", "libtorch"),
     ("tensorflow", "libtensorflow"),
     ("cupy_backends", "cupy"),
 ];
 
-/// What the file at `path` is, which may be marked as deleted, or none at all (`[jit]`).
+/// The role of the file at `path`, which may be marked as deleted, or be no file (`[jit]`).
 pub fn role(path: &str) -> Role<'_> {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let file = file_name(path);
@@ -71,8 +70,8 @@ pub fn role(path: &str) -> Role<'_> {
     }
 }
 
-/// The name of a file of code without what tells its versions and builds apart: `libnccl` of
-/// `libnccl.so.2`, `libgomp` of `libgomp-a34b3233.so.1`.
+/// The name of a library without version and build: `libnccl` of `libnccl.so.2`, `libgomp` of
+/// `libgomp-a34b3233.so.1`.
 pub fn stem(file: &str) -> &str {
     let ends_there = |at: &usize| file[at + 3..].is_empty() || file[at + 3..].starts_with('.');
     let end = file.match_indices(".so").map(|(at, _)| at).find(ends_there);
@@ -87,7 +86,7 @@ pub fn stem(file: &str) -> &str {
     }
 }
 
-/// What the owner of a file is called: extension modules of Python by their package.
+/// The owner name of a file; for extension modules of Python, that of their package.
 fn family<'a>(path: &'a str, stem: &'a str) -> Cow<'a, str> {
     if let Some((module, _)) = stem.split_once(".cpython-").or(stem.split_once(".abi3")) {
         let Origin::Package(package, _) = Origin::of(path) else {
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_have_the_names_that_people_know_them_by() {
+    fn owners_are_named_by_their_library_family() {
         for (path, owner) in [
             ("/v/torch/lib/libtorch_cuda.so", "libtorch"),
             ("/v/torch/lib/libtorch_cuda_linalg.so", "libtorch"),
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_hands_on_owns_nothing() {
+    fn system_libraries_own_nothing() {
         for path in [
             "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
             "/x/libcudart.so.12 (deleted)",

@@ -1,20 +1,19 @@
-//! Call paths as the kernel side knows them, so that it can tell them apart without unwinding.
+//! Call paths in the kernel side's form, which identifies a stack without unwinding it.
 //!
-//! The layout of a function's frame is given by the place that it is called from, so a path is
-//! recognised step by step: who is at one return address knows where the next one lies. All paths
-//! of a process are one tree. A state is what comes out of mixing all return addresses so far
-//! ([`mix`]); a node lists where the next few return addresses lie and is found by the state
-//! before them. Where paths part, nodes are split. The walk itself is in `bpf/paths.h`, and in the
-//! tests below.
+//! The layout of a function's frame follows from its call site, so a path is recognised step by step: the
+//! return address found so far determines where the next one is. The paths of a process form a tree. A
+//! state is a hash of all return addresses so far ([`mix`]); a node has the offsets of the next few return
+//! addresses and is looked up by the state before them. Where paths diverge, nodes are split. The walk
+//! itself is in `bpf/paths.h`, and in the tests below.
 
 use std::collections::HashMap;
 
 use gpuprobe_model::abi::{PATH_LEVELS, PATH_STEPS, PATH_WORDS, RawPath};
 
-/// `enum gp_mix_factor` of `bpf/abi.h`.
+/// Multiplier of [`mix`]: `enum gp_mix_factor` of `bpf/abi.h`.
 pub const MIX_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The state after `word`; the twin of `gp_mix` in `bpf/paths.h`.
+/// The state after return address `word`, as `gp_mix` in `bpf/paths.h` computes it.
 pub fn mix(state: u64, word: u64) -> u64 {
     let state = (state ^ word).wrapping_mul(MIX_FACTOR);
     state ^ state >> 32
@@ -23,17 +22,17 @@ pub fn mix(state: u64, word: u64) -> u64 {
 /// A return address on a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Where it is: 8-byte words above the stack pointer at the entry of the function.
+    /// Offset in 8-byte words above the stack pointer at function entry.
     pub offset: u16,
-    /// The return address.
+    /// Return address.
     pub word: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Node {
-    /// Of the path that it was made for; others share the offsets.
+    /// Steps of the path that created the node; other paths through it share the offsets only.
     steps: Vec<Step>,
-    /// The path that ends behind it: the state there and its stack.
+    /// State and stack id of the path that ends after these steps.
     end: Option<(u64, u64)>,
 }
 
@@ -53,19 +52,18 @@ impl Node {
     }
 }
 
-/// The call paths of one process.
+/// The call paths of a process.
 #[derive(Debug, Default)]
 pub struct Paths {
     nodes: HashMap<u64, Node>,
 }
 
-/// An update for the kernel side: how the path goes on from a state.
+/// An update for the kernel side: a state, and the continuation from there.
 pub type Change = (u64, RawPath);
 
 impl Paths {
-    /// Enters a path that begins with the state `root` and has the stack `stack`. Gives what is
-    /// new, in the order in which it is to be entered; nothing if the path cannot be told apart
-    /// from another by its return addresses.
+    /// Adds a path that begins in state `root` and has stack id `stack`. Returns the updates in the order in
+    /// which they must be applied; none if the path has the same return addresses as another.
     pub fn learn(&mut self, root: u64, mut steps: &[Step], stack: u64) -> Vec<Change> {
         let mut state = root;
         for _ in 0..PATH_LEVELS {
@@ -86,7 +84,7 @@ impl Paths {
         Vec::new()
     }
 
-    /// Appends what no other path shares.
+    /// Appends the part that no other path shares.
     fn append(&mut self, mut state: u64, mut steps: &[Step], stack: u64) -> Vec<Change> {
         let mut changes = Vec::new();
         loop {
@@ -99,7 +97,7 @@ impl Paths {
             changes.push((state, node.raw()));
             self.nodes.insert(state, node);
             if rest.is_empty() {
-                // A reader on the way down finds either nothing or all of it.
+                // Last part first: a concurrent walk finds either nothing or the whole path.
                 changes.reverse();
                 return changes;
             }
@@ -107,14 +105,14 @@ impl Paths {
         }
     }
 
-    /// Cuts the node at `state` after `shared` steps, and appends what is left of both paths.
+    /// Splits the node at `state` after `shared` steps and appends the rest of both paths.
     fn split(&mut self, state: u64, shared: usize, steps: &[Step], stack: u64) -> Vec<Change> {
         let Some(node) = self.nodes.get_mut(&state) else {
             return Vec::new();
         };
         let of_old = after(state, &node.steps[..shared]);
         let of_new = after(state, &steps[..shared]);
-        // The same return addresses, but the next lies elsewhere (`alloca`), or there is none.
+        // The same return addresses, but the next one is at another offset (`alloca`) or missing.
         if of_old == of_new {
             return Vec::new();
         }
@@ -130,8 +128,8 @@ impl Paths {
         changes
     }
 
-    /// The stack of the path that begins with the state `root`, if it is known: what the kernel
-    /// side finds in the stack whose words are `word`, once it has been told.
+    /// The stack id of the path from state `root` through the stack with words `word`, if it is known: the
+    /// result of the kernel side's walk once all updates are applied.
     pub fn find(&self, root: u64, word: impl Fn(u16) -> Option<u64>) -> Option<u64> {
         let mut state = root;
         for _ in 0..PATH_LEVELS {
@@ -146,14 +144,13 @@ impl Paths {
         None
     }
 
-    /// The states that the kernel side knows.
+    /// The states with a node.
     pub fn states(&self) -> impl ExactSizeIterator<Item = u64> {
         self.nodes.keys().copied()
     }
 }
 
-/// How many of these steps one node can list: the kernel side reads the words that they lie in at
-/// once.
+/// Number of leading steps that fit a node, whose words the kernel side reads at once.
 fn part(steps: &[Step]) -> usize {
     let Some(first) = steps.first() else {
         return 0;
@@ -175,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// The kernel side.
+    /// A model of the kernel side's map.
     #[derive(Default)]
     struct Kernel(HashMap<u64, RawPath>);
 
@@ -184,7 +181,7 @@ mod tests {
             self.0.extend(changes);
         }
 
-        /// `gp_cached_path`.
+        /// The walk of `gp_cached_path`.
         fn walk(&self, mut state: u64, stack: &[u64]) -> u64 {
             for _ in 0..PATH_LEVELS {
                 let Some(path) = self.0.get(&state) else {
@@ -208,8 +205,8 @@ mod tests {
         }
     }
 
-    /// A program: the function around place `n` has a frame of a size that `n` determines, and its
-    /// locals are noise.
+    /// A stack of a program in which call site `n` determines the size of the caller's frame; locals are
+    /// noise.
     fn stack(path: &[u8], noise: u64) -> (Vec<u64>, Vec<Step>) {
         let (mut words, mut steps) = (vec![1], Vec::new());
         let mut inside = 4;
@@ -226,7 +223,7 @@ mod tests {
         (words, steps)
     }
 
-    /// Complete paths: they all end in the same outermost function, which is nowhere else.
+    /// Complete paths: all end in the same outermost function, which occurs only there.
     fn paths() -> impl Strategy<Value = Vec<Vec<u8>>> {
         let path = prop::collection::vec(1u8..6, 0..60).prop_map(|mut path| {
             path.push(200);
@@ -245,13 +242,13 @@ mod tests {
                 let (_, steps) = stack(path, noise);
                 kernel.enter(tree.learn(7, &steps, *known.entry(path.clone()).or_insert(id)));
                 for (path, id) in &known {
-                    // Each is found whatever its locals are now, or not found: never another.
+                    // Found whatever the locals are, or not found; never another one.
                     let (words, steps) = stack(path, noise.wrapping_mul(3));
                     let found = kernel.walk(7, &words);
                     prop_assert!(found == *id || found == 0, "{found} is not {id}");
                     let word = |at: u16| words.get(usize::from(at)).copied();
                     prop_assert_eq!(tree.find(7, word).unwrap_or(0), found);
-                    // With so many parts at most, only what parts from many others is not found.
+                    // Not found only beyond the number of levels, after many divergences.
                     prop_assert!(found == *id || steps.len() > PATH_LEVELS);
                 }
             }
@@ -272,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_parts_late_shares_what_comes_before() {
+    fn diverging_paths_share_their_common_part() {
         let (mut tree, mut kernel) = (Paths::default(), Kernel::default());
         let mut one: Vec<u8> = vec![3; 40];
         let mut other = one.clone();

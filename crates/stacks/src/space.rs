@@ -1,4 +1,4 @@
-//! The code of all traced processes: where an address is, and who called.
+//! Executable mappings of all traced processes: locations of addresses, and unwinding.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,18 +16,18 @@ use gpuprobe_os::budget::MappingBudget;
 use gpuprobe_os::memory::ProcessMemory;
 use gpuprobe_os::proc::{Mapping, Status};
 
-/// How long a page that is in no mapping is taken to be in none.
+/// How long a page in no mapping stays in the cache of unmapped pages.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How often the mappings of a process are read again in that time, for pages that are new.
+/// Maximum number of reads of a process's mappings in that time, for new pages.
 const MAX_READS: u32 = 10;
 const PAGE: u64 = 4096;
-/// Mappings of a process of which the beginning is read at once; `CPython`'s code that is made at run
-/// time is in one or two.
+/// Maximum number of anonymous mappings of a process whose beginning is read; `CPython`'s trampolines are
+/// in one or two.
 const MAX_PEEKS: u32 = 64;
-/// Rules that are remembered, at some 200 bytes each.
+/// Maximum number of cached unwind rules, of about 200 bytes each.
 const RULES_LIMIT: usize = 1 << 17;
 
-/// The code of all traced processes.
+/// The executable mappings of all traced processes.
 #[derive(Debug, Default)]
 pub struct AddressSpaces {
     processes: HashMap<u32, Space>,
@@ -36,49 +36,48 @@ pub struct AddressSpaces {
     budget: MappingBudget,
 }
 
-/// The code of one process.
+/// The executable mappings of one process.
 #[derive(Debug, Default)]
 struct Space {
-    /// By address.
+    /// Sorted by address.
     ranges: Vec<Range>,
-    /// The kernel's count of their pages.
+    /// Number of executable pages, as counted by the kernel when the mappings were read.
     exec_pages: Option<u64>,
-    /// Pages that are in none, and readings, since then.
+    /// Unmapped pages, and number of reads, since then.
     missed_since: Option<Instant>,
     missed: HashSet<u64>,
     reads: u32,
     refusal: Option<Refusal>,
 }
 
-/// Code that it has mapped.
+/// An executable mapping.
 #[derive(Debug)]
 struct Range {
     start: u64,
     end: u64,
-    /// Where in its file it begins.
+    /// File offset of its beginning.
     offset: u64,
     is_writable: bool,
     module: Option<Arc<Module>>,
-    /// It is of no file at all: to read it waits for nobody.
+    /// It has no file, so that reading it from the process cannot block on a file system.
     is_anonymous: bool,
-    /// How to unwind from the return addresses in it, if it begins with a trampoline: for when its
-    /// bytes cannot be read any more.
+    /// The unwind rule of return addresses in it, if it begins with a trampoline: for when the process has
+    /// ended and the code cannot be read.
     trampolines: Option<Arc<Rule>>,
 }
 
-/// Rules by module and first address in it, shared by all processes.
+/// Cache of unwind rules by module and first address, shared by all processes.
 #[derive(Debug, Default)]
 struct Rules {
     of_modules: HashMap<ModuleId, BTreeMap<u64, Known>>,
     count: usize,
 }
 
-/// Up to which address a rule counts, and the rule, if there is one.
+/// End address of a rule, and the rule if there is one.
 type Known = (u64, Option<Arc<Rule>>);
 
 impl Rules {
-    /// The rule for `address` of `module`, as its file states it; what is not known yet is asked for,
-    /// for the whole function.
+    /// The rule of `module` for `address`. A miss requests the rules of the whole function.
     fn at(&mut self, reader: &Reader, module: &Module, address: u64) -> Option<Arc<Rule>> {
         let known = self.of_modules.get(&module.id);
         let before = known.and_then(|known| known.range(..=address).next_back());
@@ -111,7 +110,7 @@ impl Rules {
 }
 
 impl AddressSpaces {
-    /// Knows no process yet; the files of their code are read by `reader`.
+    /// Without processes; files are read by `reader`.
     pub fn new(reader: Reader) -> Self {
         Self {
             modules: Modules::new(reader),
@@ -119,20 +118,20 @@ impl AddressSpaces {
         }
     }
 
-    /// What reads files.
+    /// The reader of files.
     pub(crate) fn reader(&self) -> &Reader {
         self.modules.reader()
     }
 
-    /// Reads the mappings of `pid` now: at first sight, when it has mapped a library, when it is
-    /// held at exec. Those of a process that has ended stay as they are, and of one whose user's have
-    /// taken too long to read lately.
+    /// Takes a snapshot of the mappings of `pid`: when it is first seen, has mapped a library, or is
+    /// held at exec. The last snapshot is kept if the process has ended, or the time budget of its user is
+    /// spent.
     pub fn refresh(&mut self, pid: u32) {
         let space = self.processes.entry(pid).or_default();
-        // What is mapped after this makes a count that fits no more.
+        // Before the mappings: a mapping added in between makes the count differ, so it is noticed.
         let exec_pages = exec_pages(pid);
         let maps = self.budget.read(pid).ok().flatten();
-        // A process that waits to be reaped has no memory.
+        // A zombie has no mappings.
         let Some(maps) = maps.filter(|maps| maps.iter().next().is_some()) else {
             return;
         };
@@ -165,7 +164,7 @@ impl AddressSpaces {
         space.refusal = refused.filter(|refusal| !matches!(refusal, Refusal::Damaged(_)));
     }
 
-    /// The process runs another program or has ended: its mappings are dropped, not its modules.
+    /// Drops the mappings of a process that has ended or called exec, but not the modules.
     pub fn forget(&mut self, pid: u32) {
         let space = self.processes.remove(&pid).unwrap_or_default();
         let unmapped = space
@@ -181,13 +180,13 @@ impl AddressSpaces {
         self.modules.close_unused()
     }
 
-    /// Why no stacks of `pid` can be taken, if so.
+    /// Why stacks of `pid` are not supported, if so.
     pub fn refusal(&self, pid: u32) -> Option<&Refusal> {
         self.processes.get(&pid)?.refusal.as_ref()
     }
 
-    /// Where process `pid` has code, for the kernel side. None if it is not known, or would not be
-    /// for long: the kernel does not count pages of code that can be written, too.
+    /// The executable pages of process `pid` for the kernel side. `None` if they are unknown or may change
+    /// unnoticed: the kernel's count does not include writable pages.
     pub fn code(&self, pid: u32) -> Option<Box<RawCode>> {
         let space = self.processes.get(&pid)?;
         if space.ranges.iter().any(|range| range.is_writable) {
@@ -208,20 +207,20 @@ impl AddressSpaces {
         Some(code)
     }
 
-    /// Where `address` is. Mappings are read again if it is in none, a few times a second.
+    /// The location of `address`. If it is in no mapping they are read again, a limited number of times.
     pub fn locate(&mut self, pid: u32, address: u64) -> Location {
         let located = self.find(pid, address, address);
         located.map_or_else(|| nowhere(address), |(location, _)| location)
     }
 
-    /// Where the code is that a call returns to at `address`: the call may be the last
-    /// instruction of what is mapped.
+    /// The location of a call that returns to `address`. The call may be the last instruction of its
+    /// mapping, so the byte before `address` is looked up.
     pub fn locate_caller(&mut self, pid: u32, address: u64) -> Location {
         let located = self.find(pid, address, address.wrapping_sub(1));
         located.map_or_else(|| nowhere(address), |(location, _)| location)
     }
 
-    /// Unwinds a copied stack.
+    /// Unwinds a copied stack of process `pid`.
     pub fn unwind(&mut self, pid: u32, copy: &StackCopy<'_>) -> Unwound {
         let mut code = Of {
             pid,
@@ -231,8 +230,7 @@ impl AddressSpaces {
         unwind::unwind(&mut code, copy)
     }
 
-    /// The files of which process `pid` has mapped code, each with the distance from the addresses that
-    /// it states to those in memory; its program first.
+    /// The files of which process `pid` has mapped code, each with its load bias; the executable first.
     pub(crate) fn images(&self, pid: u32) -> impl Iterator<Item = (&Arc<Module>, u64)> {
         let space = self.processes.get(&pid).into_iter();
         space.flat_map(|space| &space.ranges).filter_map(|range| {
@@ -242,26 +240,25 @@ impl AddressSpaces {
         })
     }
 
-    /// The file that the code at `address` is of, and where in it that is, as the mappings were when
-    /// they were last read.
+    /// The file of the code at `address`, and the file offset, in the last snapshot.
     pub(crate) fn code_at(&self, pid: u32, address: u64) -> Option<(Arc<Module>, u64)> {
         let (location, module) = self.processes.get(&pid)?.find(address, address)?;
         Some((module?, location.offset))
     }
 
-    /// The address that its file states of what is before a return address.
+    /// The virtual address in the file of the byte before a return address.
     pub(crate) fn file_address(&self, location: &Location) -> Option<u64> {
         let module = self.module(location.module?)?;
         let before = location.offset.checked_sub(1)?;
         module.headers().ok()?.segments.address_of(before)
     }
 
-    /// The module of this number.
+    /// The module with this id.
     pub fn module(&self, id: ModuleId) -> Option<Arc<Module>> {
         self.modules.get(id)
     }
 
-    /// The location, and the module at `lookup`.
+    /// The location of `address`, and the module at `lookup`.
     fn find(
         &mut self,
         pid: u32,
@@ -282,17 +279,17 @@ impl AddressSpaces {
         self.processes.get(&pid)?.find(address, lookup)
     }
 
-    /// The processes whose mappings are known.
+    /// The processes with a snapshot.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
         self.processes.keys().copied()
     }
 }
 
-/// The kernel's count of the pages of code that process `pid` has mapped.
+/// Number of executable pages of process `pid`, as counted by the kernel.
 fn exec_pages(pid: u32) -> Option<u64> {
     let status = Status::of(pid).ok()?;
     let kib = |name| -> Option<u64> { status.field(name)?.strip_suffix(" kB")?.parse().ok() };
-    // The kernel splits it in two: of the program itself, and of everything else.
+    // VmExe is the executable, VmLib everything else.
     let bytes = kib("VmExe")?
         .checked_add(kib("VmLib")?)?
         .checked_mul(1024)?;
@@ -308,8 +305,7 @@ fn nowhere(address: u64) -> Location {
 }
 
 impl Space {
-    /// Whether the mappings are to be read because of an address that is in none: it may just have
-    /// been mapped.
+    /// Whether to read the mappings again because `address` is in none: it may just have been mapped.
     fn may_read(&mut self, address: u64) -> bool {
         if self
             .missed_since
@@ -342,7 +338,7 @@ impl Space {
     }
 }
 
-/// Looks at what code that is in no file begins with, in some places of a process.
+/// Reads the beginning of anonymous executable mappings of a process.
 struct Peeks {
     pid: u32,
     left: u32,
@@ -358,7 +354,7 @@ impl Peeks {
         }
     }
 
-    /// How to unwind from the trampolines at `address`, if there are any.
+    /// The unwind rule of trampolines at `address`, if there are any.
     fn at(&mut self, address: u64) -> Option<Arc<Rule>> {
         self.left = self.left.checked_sub(1)?;
         let memory = self.memory.get_or_init(|| ProcessMemory::of(self.pid).ok());
@@ -368,7 +364,7 @@ impl Peeks {
     }
 }
 
-/// One process, for the unwinder.
+/// One process, as seen by the unwinder.
 struct Of<'a> {
     pid: u32,
     spaces: &'a mut AddressSpaces,
@@ -409,18 +405,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_where_functions_are_and_nowhere_else() -> Result<(), &'static str> {
+    fn executable_pages_contain_functions_but_no_heap() -> Result<(), &'static str> {
         let mut spaces = AddressSpaces::default();
         let pid = std::process::id();
-        assert!(spaces.code(pid).is_none(), "nobody has looked yet");
+        assert!(spaces.code(pid).is_none(), "no snapshot yet");
         spaces.refresh(pid);
-        let code = spaces.code(pid).ok_or("nothing is known of us")?;
+        let code = spaces.code(pid).ok_or("no snapshot of this process")?;
         let has = |address: u64| {
             let part = (address >> CODE_SHIFT) as usize % (64 * CODE_WORDS);
             code.bits[part / 64] >> (part % 64) & 1 == 1
         };
         let functions = [
-            code_is_where_functions_are_and_nowhere_else as *const (),
+            executable_pages_contain_functions_but_no_heap as *const (),
             libc_function(),
         ];
         for function in functions {

@@ -1,4 +1,4 @@
-//! The paths of cgroups by their ids.
+//! Paths of cgroups by their ids.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,17 +10,17 @@ use std::time::Instant;
 use super::CGROUPS;
 use crate::host::budget::Budget;
 
-/// Cgroups that are looked at: users may be allowed to make some of their own, and make so many as
-/// they like. Kubernetes has some thousands on a node.
+/// Maximum number of cgroups in the cache: users may create as many as they like in a delegated one.
+/// Kubernetes has some thousands on a node.
 const MAX_FOLDERS: usize = 1 << 16;
-/// Bytes of paths that are remembered.
+/// Maximum bytes of cached paths.
 const MAX_BYTES: usize = 16 << 20;
-/// Times in a second that all are looked at, if that takes little.
+/// Maximum number of walks per second, if each is short.
 const MAX_WALKS: u32 = 50;
 
-/// What is known of cgroups of version 2. Only processes that have ended before they are looked at
-/// are asked for here, by the id of theirs, which is the inode of its folder; all of them are
-/// looked at then, and remembered for the next one.
+/// Cache of the cgroups of version 2. Only used for processes that ended before `/proc/PID/cgroup`
+/// was read: the kernel side sends the id of a cgroup, which is the inode of its folder. A miss walks
+/// and caches all folders.
 #[derive(Debug, Default)]
 pub struct Cgroups {
     paths: HashMap<u64, String>,
@@ -29,7 +29,7 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// The path of the cgroup `id`, if it is still there.
+    /// The path of cgroup `id`, if it still exists.
     pub(super) fn path_of(&mut self, id: u64) -> Option<String> {
         let unified = Path::new(CGROUPS).join("unified");
         let root = if unified.exists() {
@@ -41,7 +41,7 @@ impl Cgroups {
     }
 
     fn path_below(&mut self, root: &Path, id: u64, now: Instant) -> Option<String> {
-        // A folder that has come later may have the inode of one that has gone.
+        // Inodes are reused: a newer folder may have this one.
         let known = self.paths.get(&id);
         let is_there = |path: &&String| {
             let folder = root.join(path.trim_start_matches('/'));
@@ -61,7 +61,7 @@ impl Cgroups {
         self.paths.get(&id).cloned()
     }
 
-    /// Looks at all that are there.
+    /// Caches all cgroups below `root`.
     fn walk(&mut self, root: &Path) {
         self.paths.clear();
         self.bytes = 0;
@@ -102,8 +102,8 @@ fn warn() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         tracing::warn!(
-            "there are more than {MAX_FOLDERS} cgroups: those of processes that end at once may \
-             stay unknown"
+            "more than {MAX_FOLDERS} cgroups: those of short-lived processes may stay \
+             unknown"
         );
     });
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cgroups_by_their_ids() {
+    fn cgroup_paths_follow_renames_and_removals() {
         let root = tempfile::TempDir::new().unwrap();
         let (root, inner) = (root.path(), root.path().join("a/b"));
         fs::create_dir_all(&inner).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn many_that_are_not_there_do_not_cost_a_walk_each() {
+    fn misses_do_not_cost_a_walk_each() {
         let root = tempfile::TempDir::new().unwrap();
         for number in 0..100 {
             fs::create_dir(root.path().join(number.to_string())).unwrap();
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(cgroups.path_below(root.path(), u64::MAX - id, now), None);
         }
         assert!(!cgroups.walks.unwrap().allows(now, MAX_WALKS));
-        // What was seen is known all the same.
+        // Cached paths are still found.
         let id = inode(&root.path().join("7")).unwrap();
         assert_eq!(cgroups.path_below(root.path(), id, now).unwrap(), "/7");
     }

@@ -1,10 +1,10 @@
 //! The event loop of a run.
 
+mod messages;
 mod reading;
 mod reports;
-mod said;
+mod ring_events;
 mod start;
-mod watched;
 
 use std::collections::HashMap;
 use std::future;
@@ -19,7 +19,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 
 use super::announce::Announced;
 use super::collector::Collector;
-use super::follow::{Follower, With, resume};
+use super::discovery::{Follower, With, resume};
 use super::guard::Guard;
 use super::incidents;
 use super::output::{Output, Reader};
@@ -27,7 +27,7 @@ use super::release::Release;
 use super::samples::Samples;
 use super::signals::{Ends, pass_on};
 use super::sink::Sink;
-use super::{Config, Target, Tracer, command, descriptors, limits, nothing};
+use super::{Config, Target, Tracer, command, descriptors, empty_run, limits};
 use crate::host::process::Handle;
 use crate::probe::{Rings, types};
 use gpuprobe_model::clock::Clock;
@@ -42,25 +42,25 @@ use gpuprobe_report as report;
 use gpuprobe_report::gate::{Gate, LEAKED};
 use gpuprobe_report::profile;
 use reports::{FIND_FOR, FIND_FOR_ONE};
-use watched::Watched;
+use ring_events::Watched;
 
-/// How long device queries are probed after a late attach.
+/// Time after a late attach during which device queries are probed.
 const LEARN_FOR: Duration = Duration::from_secs(1);
 
-/// How long processes are looked at before the rings are read again: a program that makes a
-/// hundred thousand calls a second fills a tenth of the memory ring in ten times that.
+/// Maximum time of process scans between two reads of the rings: a program with 100,000 calls per second
+/// fills a tenth of the memory ring in ten times that.
 const LOOK_FOR: Duration = Duration::from_millis(20);
 
 /// How long names are waited for after SIGTERM.
 const TERMINATED_FOR: Duration = Duration::from_secs(1);
 
-/// How often the memory ring is looked at when it fills too slowly to wake us.
+/// Interval of reads of the memory ring, which fills too slowly to wake the reader.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Runs until the end that `config` asks for.
+/// Runs a session until the end that `config` sets.
 ///
 /// # Errors
-/// Nothing could be traced, or a report could not be written.
+/// Returns an error if nothing could be traced, or a report could not be written.
 pub fn run(config: &Config) -> Result<ExitCode> {
     descriptors::remember();
     if config.untrusted_mounts {
@@ -72,7 +72,7 @@ pub fn run(config: &Config) -> Result<ExitCode> {
         config
     } else {
         tracing::warn!(
-            "this kernel has no type information ({}): {}",
+            "this kernel has no BTF ({}): {}",
             types::KERNEL_BTF,
             types::MISSED_WITHOUT
         );
@@ -86,12 +86,13 @@ pub fn run(config: &Config) -> Result<ExitCode> {
     runtime.block_on(Run::start(config)?.until_end())
 }
 
+/// State of a running session.
 pub(super) struct Run<'a> {
     pub(super) config: &'a Config,
     output: Output,
-    /// What was never freed is judged at the end.
+    /// The leak check at the end.
     gate: Option<Gate>,
-    /// Written at the end.
+    /// Profiles to write at the end.
     profiles: Option<profile::Outputs>,
     tracer: Tracer,
     rings: Rings,
@@ -99,37 +100,37 @@ pub(super) struct Run<'a> {
     release: Release,
     pub(super) sink: Sink,
     pub(super) clock: Clock,
-    /// The processes that were asked for, if any.
+    /// The target processes given by id.
     processes: Vec<Handle>,
     started: Instant,
     reported: Instant,
-    /// When the kernel side's counts were read.
+    /// When the launch counts were last read.
     counted: Instant,
-    /// The fastest link between host and GPUs that was seen.
+    /// The fastest PCIe link between host and GPUs seen so far.
     link: Option<Link>,
-    /// About what a context takes, by GPU.
+    /// Approximate size of a CUDA context by GPU, in bytes.
     contexts: HashMap<u32, u64>,
-    /// What the reports so far have said.
+    /// Values of earlier reports.
     history: report::History,
-    /// Processes of which nothing was traced so far, those that are asked for.
+    /// Processes without a traced event so far; `None` for those that the filter rejects.
     untraced: HashMap<u32, Option<Untraced>>,
     lost: Lost,
-    /// The frames that the recording knows.
+    /// The frames written to the recording.
     told: Told,
     guard: Option<Guard>,
-    /// Outlives the command.
+    /// Dropped after the command has ended.
     collector: Option<Collector>,
     samples: Option<Samples>,
     announced: Announced,
-    /// What the user knows of incidents.
+    /// State of the messages about incidents.
     pub(super) told_incidents: incidents::Told,
-    /// The losses that the user has been told on standard error.
+    /// The losses printed on standard error.
     lost_said: Lost,
-    /// The last report explains, and calls something a leak.
+    /// The last explanation found a leak.
     leaks: bool,
-    /// There was no time for all that was in the rings.
+    /// The time limit ended the last read before the rings were empty.
     is_behind: bool,
-    /// Ends of processes were lost, and have not been searched for since; when that was last done.
+    /// Exits of processes were lost since the last search for ended processes, at `searched`.
     lacks_ends: bool,
     searched: Instant,
     /// Names of functions are not waited for any longer than this.
@@ -154,7 +155,7 @@ impl Run<'_> {
         self.end(reader, child, status).await
     }
 
-    /// Traces until something ends it; if that is the end of the command, with its status.
+    /// Traces until the session ends. Returns the command's status if its end was the reason.
     async fn trace(
         &mut self,
         ends: &mut Ends,
@@ -173,7 +174,7 @@ impl Run<'_> {
         loop {
             tokio::select! {
                 biased;
-                // First what is due: programs can make all that comes below have no end.
+                // Timers and signals first: programs can keep the rings below non-empty forever.
                 ended = wait(child) => {
                     status = Some(ended?);
                     break;
@@ -219,14 +220,14 @@ impl Run<'_> {
                 }
             }
             if reader == Reader::Gone {
-                say("nobody reads the reports any more; tracing ends");
+                say("output closed; stopping");
                 break;
             }
         }
         Ok((reader, status))
     }
 
-    /// Reads the rings although nothing woke us, and catches up with what can wait until then.
+    /// Reads the rings on a timer, and does the periodic work.
     fn look(&mut self) -> Result<Reader> {
         let reader = self.read()?;
         if self.config.target == Target::Everything {
@@ -235,26 +236,26 @@ impl Run<'_> {
         self.sink.world.close_unused();
         self.make_room()?;
         self.tell_incidents(false);
-        // Libraries that are loaded one right after the other are one line.
+        // Libraries loaded in quick succession share a line.
         self.announced.go_on(&self.tracer);
         Ok(reader)
     }
 
-    /// Writes the last report, and all that is written at the end.
+    /// Writes the last report and the other outputs of the end.
     async fn end(
         mut self,
         reader: Reader,
         child: Option<Child>,
         status: Option<ExitStatus>,
     ) -> Result<ExitCode> {
-        // Nothing of what the probes saw until now may be missed.
+        // Everything that the probes have seen until now counts.
         self.follow_all(FIND_FOR_ONE)?;
         self.announced.go_on(&self.tracer);
         let reported = match reader {
             Reader::Reading => self.report(true).map(|_| ()),
             Reader::Gone => Ok(()),
         };
-        // What became of an incident may have been read just now.
+        // The last read may have settled an incident.
         self.tell_incidents(true);
         reported?;
         let nothing = reader == Reader::Reading && self.say_why_nothing();
@@ -267,7 +268,7 @@ impl Run<'_> {
         let judged = self.judge();
         let status = self.finish(child, status).await?;
         let status = match status.map(command::exit_code) {
-            None | Some(0) if nothing => nothing::NOTHING,
+            None | Some(0) if nothing => empty_run::NOTHING,
             None | Some(0) if fails || matches!(judged, Ok(true)) => LEAKED,
             status => status.unwrap_or(0),
         };
@@ -275,32 +276,32 @@ impl Run<'_> {
         written.map(|()| ExitCode::from(status))
     }
 
-    /// Whether a leak was found, and whoever asked wants the status to tell.
+    /// Whether a leak was found that sets the exit status.
     fn fails(&self) -> bool {
         self.leaks && self.config.explains.is_some_and(|explains| explains.fails)
     }
 
-    /// Whether nothing is left to trace, if it was processes.
+    /// Whether all target processes given by id have ended.
     fn all_ended(&self) -> bool {
         let children = || self.config.children && self.tracer.probe.has_targets();
         let lives = || self.processes.iter().any(Handle::is_alive) || children();
         !self.processes.is_empty() && !lives()
     }
 
-    /// Starts the command, if there is one. While it is being started we are a target ourselves,
-    /// so that the child is one from birth.
+    /// Starts the command, if there is one. Gpuprobe is a target itself until then, so that the child is
+    /// one from its fork.
     fn start_command(&mut self) -> Result<Option<Child>> {
         let Target::Command(arguments) = &self.config.target else {
             return Ok(None);
         };
-        // Tracing works without.
+        // The session works without a guard.
         match Guard::start(self.tracer.probe.targets_map()) {
             Ok(guard) => self.guard = Some(guard),
             Err(error) => tracing::debug!("no guard: {error:#}"),
         }
         let own_pid = std::process::id();
         self.tracer.probe.add_target(own_pid)?;
-        // Without types, the kernel side does not know whose child it is: it says so itself.
+        // Without BTF the kernel side does not know the child's parent: the child registers itself.
         let first = (!types::kernel_has_types())
             .then(|| self.tracer.probe.becomes_target())
             .transpose()?;
@@ -311,7 +312,7 @@ impl Run<'_> {
         child.map(Some)
     }
 
-    /// Gives up the rights that only beginning took.
+    /// Drops the capabilities needed only at the start.
     fn give_up_rights(&self) {
         let perf = self.tracer.probe.kind.is_one_by_one();
         let command = matches!(self.config.target, Target::Command(_));
@@ -321,8 +322,8 @@ impl Run<'_> {
         privileges::keep_only_here(&kept);
     }
 
-    /// Attaches to what the kernel side has noticed, and lets held processes go on; what that leaves
-    /// undone after [`LOOK_FOR`] comes after what is in the rings by then.
+    /// Scans the processes of new notices and resumes held ones, for at most [`LOOK_FOR`]; if scans are
+    /// left, reads the rings first.
     fn follow_notices(&mut self) -> Result<Reader> {
         let until = (Instant::now() + LOOK_FOR).into_std();
         let with = With {
@@ -337,7 +338,7 @@ impl Run<'_> {
         }
     }
 
-    /// The same, until nothing is left undone.
+    /// Scans until no scan is left.
     fn follow_all(&mut self, at_most: Duration) -> Result<()> {
         let end = Instant::now() + at_most;
         self.follow_notices()?;
@@ -347,7 +348,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Stops no process any more, and lets those go on that were held until a moment ago.
+    /// Stops holding processes and resumes those that are held.
     fn let_go(&mut self) {
         self.tracer.probe.stop_holding();
         self.follower.let_go();
@@ -357,7 +358,7 @@ impl Run<'_> {
         }
     }
 
-    /// Detaches; then the command, if it still runs, is waited for.
+    /// Detaches, then waits for the command if it still runs.
     async fn finish(
         mut self,
         mut child: Option<Child>,
@@ -371,10 +372,10 @@ impl Run<'_> {
         } else {
             self.tracer.probe.detach_at_exit();
         }
-        // What was on its way to stop something then has arrived now.
+        // A stop signal in flight has arrived now.
         self.let_go();
         drop(self.guard.take());
-        // Nobody waits for us by now but who reads our exit status.
+        // Only the exit status is outstanding, so hooks may take their time.
         drop(self.told_incidents.hooks.take());
         Ok(match (status, &mut child) {
             (None, Some(child)) => Some(child.wait().await?),
@@ -384,7 +385,7 @@ impl Run<'_> {
 }
 
 impl Drop for Run<'_> {
-    /// Also after an error, nothing may stay stopped; only then may the guard believe that.
+    /// After an error too, no process may stay stopped; the guard is dropped only after that.
     fn drop(&mut self) {
         self.let_go();
         self.tracer.probe.detach();
@@ -392,14 +393,14 @@ impl Drop for Run<'_> {
     }
 }
 
-/// The end of the time; never, if there is none.
-/// Ticks every `period`, for the first time after `first`.
+/// An interval of `period` that first ticks after `first`.
 fn ticks(first: Duration, period: Duration, missed: MissedTickBehavior) -> Interval {
     let mut ticks = interval_at(Instant::now() + first, period);
     ticks.set_missed_tick_behavior(missed);
     ticks
 }
 
+/// Completes after `duration`; never, if there is none.
 async fn after(duration: Option<Duration>) {
     match duration {
         Some(duration) => sleep(duration).await,
@@ -407,7 +408,7 @@ async fn after(duration: Option<Duration>) {
     }
 }
 
-/// The end of the command; never, if there is none.
+/// Completes at the end of the command; never, if there is none.
 async fn wait(child: &mut Option<Child>) -> Result<ExitStatus> {
     match child {
         Some(child) => child.wait().await.context("cannot wait for the command"),

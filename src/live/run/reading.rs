@@ -1,4 +1,4 @@
-//! What comes from the rings and the kernel side's counts.
+//! Reading of the rings and of the kernel side's counters.
 
 use super::super::output::Reader;
 use super::super::samples::Samples;
@@ -13,30 +13,30 @@ use gpuprobe_report::records;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two readings of the launch counts for the sake of ended processes.
+/// Interval of reads of the launch counts to free the entries of ended processes.
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the rings are read before something else that is due is seen to.
+/// Maximum time of a read before other due work is done.
 const READ_FOR: Duration = Duration::from_millis(100);
-/// The same for a report.
+/// Maximum time of a read for a report.
 const READ_FOR_REPORT: Duration = Duration::from_millis(500);
-/// Between two searches for processes whose end was lost.
+/// Interval of searches for processes whose exit event was lost.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
 impl Run<'_> {
-    /// Applies what is in the rings, as far as there is time, and writes single copies.
+    /// Reads and applies records for at most [`READ_FOR`], and writes single copies.
     pub(super) fn read(&mut self) -> Result<Reader> {
         self.read_until(Some(std::time::Instant::now() + READ_FOR))
     }
 
-    /// The same for a report, for which it may take a little longer.
+    /// Reads for a report, for at most [`READ_FOR_REPORT`].
     pub(super) fn read_for_report(&mut self) -> Result<Reader> {
         self.read_until(Some(std::time::Instant::now() + READ_FOR_REPORT))
     }
 
-    /// The same of everything that is there now.
+    /// Reads all records that are in the rings now.
     pub(super) fn read_all(&mut self) -> Result<Reader> {
-        // What a reading has left undone comes first.
+        // A read that was cut short leaves records of this round: finish it first.
         if self.is_behind && self.read_until(None)? == Reader::Gone {
             return Ok(Reader::Gone);
         }
@@ -92,7 +92,7 @@ impl Run<'_> {
         self.output.write_copies(&copies)
     }
 
-    /// Writes the single records that have come.
+    /// Writes pending GPU records.
     pub(super) fn write_records(&mut self) -> Result<Reader> {
         let Some(batches) = self.sink.records.as_mut().filter(|new| !new.is_empty()) else {
             return Ok(Reader::Reading);
@@ -106,7 +106,7 @@ impl Run<'_> {
         self.output.write_records(lines)
     }
 
-    /// Reads the counts of ended processes, so that the kernel side can forget them.
+    /// Reads the launch counts if processes have ended, so that the kernel side can free their entries.
     pub(super) fn make_room(&mut self) -> Result<()> {
         if self.counted.elapsed() > MAKE_ROOM_EVERY && self.sink.state.launches.take_ends() {
             self.count_launches()?;
@@ -114,7 +114,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Enters what the kernel side has counted, and lets it forget ended processes.
+    /// Reads the launch counts; the kernel side frees those of ended processes.
     pub(super) fn count_launches(&mut self) -> Result<()> {
         let (launches, tap) = (&mut self.sink.state.launches, &mut self.sink.tap);
         let sieve = &self.sink.sieve;
@@ -131,7 +131,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Ends the processes whose end was lost.
+    /// Removes processes that have ended without an exit event.
     pub(super) fn end_vanished(&mut self) {
         let ledger = &mut self.sink.state.ledger;
         let vanished: Vec<_> = ledger

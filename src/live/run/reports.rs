@@ -1,4 +1,4 @@
-//! The reports of a run, and what has to be known for them.
+//! The reports of a session.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -27,15 +27,15 @@ use gpuprobe_report as report;
 use gpuprobe_report::gate;
 use gpuprobe_report::profile;
 
-/// How long the frames of call stacks are waited for at the end, and for any other report: what is
-/// missing there is in the next.
+/// How long to wait for symbols at the end, and for any other report: frames missing there are in the
+/// next one.
 pub(super) const FIND_FOR: Duration = Duration::from_secs(30);
 pub(super) const FIND_FOR_ONE: Duration = Duration::from_millis(700);
-/// How often the rings are read meanwhile.
+/// Interval of reads of the rings during that.
 const FIND_PAUSE: Duration = Duration::from_millis(20);
 
 impl Run<'_> {
-    /// Reads what has come, and reports it.
+    /// Reads the rings and writes a report.
     pub(super) fn report(&mut self, is_final: bool) -> Result<Reader> {
         let begun = Instant::now();
         let reader = match is_final {
@@ -112,13 +112,15 @@ impl Run<'_> {
         reader
     }
 
-    /// Judges what was never freed, if that was asked for; whether that fails the run.
+    /// Runs the leak check, if there is one. Returns whether it fails the session.
     pub(super) fn judge(&mut self) -> Result<bool> {
         let Some(gate) = self.gate.take() else {
             return Ok(false);
         };
         if self.lost.any() {
-            say("warning: events were lost: leaks may be missed, or be none");
+            say(
+                "warning: the leak check is unreliable: events were lost; leaks may be missed or wrong",
+            );
         }
         let options = gate::options(self.options(true));
         if let Some(stacks) = &mut self.sink.stacks {
@@ -137,7 +139,7 @@ impl Run<'_> {
             .map_or(Ok(false), |memleak| gate.judge(&memleak, false))
     }
 
-    /// Whose the losses are, as far as that is known.
+    /// Losses by user, as far as known.
     fn lost_by_user(&self) -> Vec<UserLoss> {
         let left_out = self.sink.state.ledger.left_out_by_user();
         by_user(self.tracer.probe.lost_by_user().into_iter().chain(left_out))
@@ -160,7 +162,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes what is live, by call stack, into the files that were asked for.
+    /// Writes the profiles of live memory by call stack.
     pub(super) fn write_profiles(&mut self) -> Result<()> {
         let Some(profiles) = self.profiles.take() else {
             return Ok(());
@@ -191,8 +193,8 @@ impl Run<'_> {
         profiles.write(&made)
     }
 
-    /// `python3 train.py, NVIDIA H200, 2026-11-20 20:34`: the command, if there is one, the GPUs and
-    /// the date.
+    /// Description of the session, such as `python3 train.py, NVIDIA H200, 2026-11-20 20:34`: command,
+    /// GPUs and date.
     fn describe_run(&self) -> String {
         let command = match &self.config.target {
             Target::Command(words) => Some(words.join(OsStr::new(" "))),
@@ -206,7 +208,7 @@ impl Run<'_> {
         report::describe_run(command, models, Some(now)).unwrap_or_default()
     }
 
-    /// What NVML says that processes use, if it is there and that matters.
+    /// NVML's memory usage by GPU and process; `None` if memory is not traced.
     fn usage(&mut self) -> Option<Usage> {
         if !self.config.modes.memleak {
             return None;
@@ -219,14 +221,13 @@ impl Run<'_> {
         Some(usage)
     }
 
-    /// The processes that use a GPU or have CUDA loaded, of those that are asked for, and of which
-    /// nothing was traced so far.
+    /// Target processes that use a GPU or have CUDA loaded, and of which no event was traced.
     fn untraced(&mut self, usage: &Usage) -> HashMap<u32, Untraced> {
         let mut pids: HashSet<u32> = self.tracer.cuda_users().collect();
         if self.config.target == Target::Everything {
             pids.extend(usage.processes.keys());
         }
-        // Where NVML brings CUDA with it, we have it loaded too.
+        // NVML may load libcuda into gpuprobe itself.
         pids.remove(&std::process::id());
         pids.retain(|pid| self.sink.state.ledger.process_of(*pid).is_none());
         self.untraced.retain(|pid, _| pids.contains(pid));
@@ -248,7 +249,7 @@ impl Run<'_> {
         accepted.collect()
     }
 
-    /// Reads on until the frames that were asked for are found.
+    /// Reads the rings until the requested frames are found, `at_most` that long.
     pub(super) fn wait_for_frames(&mut self, at_most: Duration) -> Result<()> {
         let end = Instant::now() + at_most;
         let end = self.names_until.map_or(end, |until| until.min(end));
@@ -259,10 +260,10 @@ impl Run<'_> {
             .is_some_and(|stacks| stacks.is_waiting(FIND_PAUSE))
         {
             if Instant::now() > end {
-                tracing::debug!("symbols take too long");
+                tracing::debug!("symbols are late: giving up after {at_most:?}");
                 break;
             }
-            // Whatever is held meanwhile waits for us.
+            // Held processes must not wait for symbols.
             self.follow_notices()?;
             self.read()?;
         }
@@ -278,7 +279,7 @@ fn faster(a: Option<Link>, b: Option<Link>) -> Option<Link> {
     }
 }
 
-/// Name of this host, as the kernel has it.
+/// Host name, from `/proc/sys/kernel/hostname`.
 fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())

@@ -1,9 +1,9 @@
-//! The start of a run.
+//! The start of a session.
 
 use super::super::announce::Announced;
 use super::super::collector::Collector;
+use super::super::discovery::Follower;
 use super::super::filter::Sieve;
-use super::super::follow::Follower;
 use super::super::hook::Hooks;
 use super::super::incidents::Told as ToldIncidents;
 use super::super::output::Output;
@@ -13,8 +13,8 @@ use super::super::sink::Sink;
 use super::super::stacks::Stacks;
 use super::super::{Config, Target, Tracer, recorder};
 use super::Run;
+use crate::host::host_info::Live;
 use crate::host::process::Handle;
-use crate::host::world::Live;
 use crate::probe::{Probe, StackMode};
 use anyhow::{Context, Result};
 use gpuprobe_engine::{Ledger, State};
@@ -39,7 +39,7 @@ impl<'a> Run<'a> {
             Target::Processes(pids) => processes(pids)?,
             Target::Everything | Target::Command(_) => Vec::new(),
         };
-        // It starts while the programs are loaded.
+        // The reader process starts while the BPF programs are loaded.
         let reader = Reader::new(Kind::Functions, Place::Process);
         let clock = Clock::now();
         let sample_every = config
@@ -62,7 +62,7 @@ impl<'a> Run<'a> {
             Ok((tracer, collector.transpose()?, rings))
         });
         let (tracer, collector, rings) = started.inspect_err(|_| sink.tap.discard())?;
-        // While we have the rights that it is to run with.
+        // Before the capabilities are dropped, which hooks need.
         let on_oom = config.on_oom.clone();
         let hooks = on_oom.map(|command| Hooks::start(command, config.as_root));
         let hooks = hooks.transpose().inspect_err(|_| sink.tap.discard())?;
@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The processes with these ids, each once.
+/// The processes with these ids, without duplicates.
 fn processes(pids: &[u32]) -> Result<Vec<Handle>> {
     let mut found: Vec<Handle> = Vec::new();
     for &pid in pids {
@@ -115,7 +115,7 @@ fn processes(pids: &[u32]) -> Result<Vec<Handle>> {
     Ok(found)
 }
 
-/// Where everything that the rings have goes.
+/// The consumer of all rings.
 fn sink(config: &Config, tap: Box<dyn Tap>, reader: &Reader) -> Result<Sink> {
     let mut state = State {
         ledger: Ledger::counting(config.kinds),

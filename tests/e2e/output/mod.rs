@@ -44,8 +44,8 @@ fn root_a_full_disk_is_one_clear_line() {
     );
 }
 
-/// The message when the reader of the reports has closed them.
-const GONE: &str = "gpuprobe: nobody reads the reports any more; tracing ends";
+/// Message after the reader of the reports has closed its end.
+const GONE: &str = "gpuprobe: output closed; stopping";
 
 /// Runs gpuprobe for a reader that closes after one line; returns the exit status.
 const ONE_LINE: [&str; 3] = [

@@ -1,4 +1,4 @@
-//! Whether the layout of an interpreter is that of a running one.
+//! Check of an interpreter's layout against a running process.
 
 use std::collections::HashSet;
 use std::fs;
@@ -9,24 +9,24 @@ use gpuprobe_model::abi::{PYTHON_NONE, RawPython};
 use gpuprobe_os::memory::ProcessMemory;
 use gpuprobe_os::proc::Status;
 
-/// Threads of an interpreter that are looked at.
+/// Maximum number of threads checked.
 const MAX_THREADS: usize = 4096;
-/// How often frames are looked at that change meanwhile.
+/// Number of attempts to read frames, which may change meanwhile.
 const ATTEMPTS: usize = 8;
 
-/// What was found in a running interpreter.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
-    /// It has not begun, or could not be read.
+    /// The interpreter is not initialised, or could not be read.
     NotBegun,
-    /// So many of its threads are the process's.
+    /// The layout is right; number of threads of the process found by it.
     Threads(usize),
 }
 
-/// Looks whether threads and frames of process `pid` are where the layout says.
+/// Checks that threads and frames of process `pid` are where the layout says.
 ///
 /// # Errors
-/// Says what is not there.
+/// Returns a message if they are not.
 pub fn check(pid: u32, running: &Running) -> Result<Checked, Refused> {
     let Ok(memory) = ProcessMemory::of(pid) else {
         return Ok(Checked::NotBegun);
@@ -66,18 +66,18 @@ pub fn check(pid: u32, running: &Running) -> Result<Checked, Refused> {
     let version = layout.version;
     if known == 0 {
         return Err(format!(
-            "the threads of its {version} are not where those of that version are"
+            "its build has other thread offsets than an official {version}"
         ));
     }
     if !(0..ATTEMPTS).any(|_| reader.has_frames(&states)) {
         return Err(format!(
-            "the frames of its {version} are not where those of that version are"
+            "its build has other frame offsets than an official {version}"
         ));
     }
     Ok(Checked::Threads(known))
 }
 
-/// The ids that the threads of a process have in its own namespace.
+/// Thread ids of a process within its own PID namespace.
 fn threads_of(pid: u32) -> HashSet<u64> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let names = tasks.into_iter().flatten().flatten();
@@ -106,7 +106,7 @@ impl Reader<'_> {
         self.word(address.wrapping_add(u64::from(offset)))
     }
 
-    /// Whether one of these threads runs a code object, or none runs anything.
+    /// Whether a thread runs a code object, or none has a frame.
     fn has_frames(&self, states: &[u64]) -> bool {
         let mut frames = states.iter().filter_map(|&state| self.innermost(state));
         let mut runs_any = false;
@@ -125,7 +125,7 @@ impl Reader<'_> {
         (frame != 0).then_some(frame)
     }
 
-    /// Whether this frame, or the one around it where it only marks an entry, is of a code object.
+    /// Whether this frame, or the one that called it if it only marks an entry, runs a code object.
     fn runs_code(&self, frame: u64) -> bool {
         let is_of_code = |frame: u64| {
             let code = self.member(frame, self.raw.code)? & !u64::from(self.raw.tag_mask);
@@ -145,7 +145,7 @@ mod tests {
     use crate::python::process::Interpreters;
 
     #[test]
-    fn a_process_without_an_interpreter_has_none() {
+    fn no_interpreter_is_found_in_a_native_process() {
         let mut spaces = AddressSpaces::default();
         let pid = std::process::id();
         spaces.refresh(pid);

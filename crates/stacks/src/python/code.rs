@@ -1,4 +1,4 @@
-//! Code objects and frames, as the kernel side sends them.
+//! Code objects and frames in the kernel side's records.
 
 use std::rc::Rc;
 
@@ -11,17 +11,17 @@ use zerocopy::FromBytes;
 use super::layout::form;
 use super::lines::{Line, LineTable};
 
-/// Whose frame it is: `FRAME_OWNED_BY_GENERATOR`.
+/// Owner of a generator's frame: `FRAME_OWNED_BY_GENERATOR` of CPython.
 const OWNED_BY_GENERATOR: u8 = 1;
-/// Bytes of an instruction.
+/// Bytes per instruction.
 const INSTRUCTION: i64 = 2;
 
 /// A code object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// `co_qualname`, or `co_name` where there is none; none if it could not be read.
+    /// `co_qualname`, or `co_name` in versions without it; `None` if it could not be read.
     pub name: Option<Rc<str>>,
-    /// `co_filename`; if it is very long, its end.
+    /// `co_filename`, of which the beginning may be cut.
     pub file: Option<Rc<str>>,
     first_line: u32,
     first_traceable: i32,
@@ -29,39 +29,39 @@ pub struct Code {
     is_table_cut: bool,
 }
 
-/// A frame that was walked.
+/// A Python frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The code object.
+    /// Id of its code object.
     pub code: u64,
-    /// Where it is in it, as the kernel side says.
+    /// Offset of the instruction, in the version's own unit.
     instruction: i32,
     owner: u8,
-    /// The interpreter was entered to run it.
+    /// The frame was entered from native code.
     pub is_entry: bool,
 }
 
 /// The Python frames of a call stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PythonStack {
-    /// The process, as the kernel side numbers it.
+    /// Process number of the kernel side.
     pub process: u32,
-    /// The id of the whole stack.
+    /// Id of the whole stack.
     pub id: u64,
-    /// The id of its native part.
+    /// Id of its native part.
     pub native: u64,
-    /// Innermost first.
+    /// Frames, innermost first.
     pub frames: Vec<Frame>,
-    /// There are more.
+    /// Frames beyond the maximum depth were cut.
     pub is_cut: bool,
-    /// One more could not be read.
+    /// The frame after the last could not be read.
     pub is_unreadable: bool,
-    /// They are the main thread's, which sleeps; the thread of the call runs no Python.
+    /// The frames are those of the main thread, which sleeps; the calling thread runs no Python.
     pub is_of_main_thread: bool,
 }
 
 impl PythonStack {
-    /// Of a record; none if it cannot be understood.
+    /// Decodes a record: process id and stack. Returns `None` if it is malformed.
     pub fn read(bytes: &[u8]) -> Option<(u32, Self)> {
         let (raw, _) = RawPythonStack::read_from_prefix(bytes).ok()?;
         let frames = raw.frames.get(..usize::from(raw.count))?;
@@ -92,18 +92,18 @@ impl Frame {
 /// A record of a code object.
 #[derive(Clone, Debug)]
 pub struct CodeRecord {
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// The same, as the kernel side numbers it.
+    /// Process number of the kernel side.
     pub process: u32,
-    /// By which frames name it.
+    /// Id of the code object, by which frames refer to it.
     pub id: u64,
     /// The code object.
     pub code: Code,
 }
 
 impl CodeRecord {
-    /// Of a record; none if it cannot be understood.
+    /// Decodes a record. Returns `None` if it is malformed.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (raw, rest) = RawPythonCode::read_from_prefix(bytes).ok()?;
         let table = rest.get(..usize::try_from(raw.table_copied).ok()?)?;
@@ -124,7 +124,7 @@ impl CodeRecord {
     }
 }
 
-/// Whether `bytes` are a record of Python.
+/// Whether `bytes` are a record of a Python stack or a code object.
 pub fn is_record(bytes: &[u8]) -> bool {
     let kinds = [record::PYTHON, record::PYTHON_CODE].map(u16::to_ne_bytes);
     bytes
@@ -132,7 +132,7 @@ pub fn is_record(bytes: &[u8]) -> bool {
         .is_some_and(|kind| kinds.contains(kind))
 }
 
-/// Whether `bytes` are one of a code object.
+/// Whether `bytes` are a record of a code object.
 pub fn is_code(bytes: &[u8]) -> bool {
     bytes.first_chunk::<2>() == Some(&record::PYTHON_CODE.to_ne_bytes())
 }
@@ -143,7 +143,7 @@ enum Cut {
     End,
 }
 
-/// The text of a `str`, each of whose characters is a number of 1, 2 or 4 bytes.
+/// The text of a Python `str`, with characters of 1, 2 or 4 bytes.
 fn text(raw: &RawPythonText, bytes: &[u8], cut: Cut) -> Option<Rc<str>> {
     let bytes = bytes.get(..usize::try_from(raw.bytes).ok()?)?;
     let code_points: Vec<u32> = match raw.kind {
@@ -152,7 +152,7 @@ fn text(raw: &RawPythonText, bytes: &[u8], cut: Cut) -> Option<Rc<str>> {
         4 => words::<4>(bytes, u32::from_le_bytes),
         _ => return None,
     };
-    // Python's surrogates are no characters.
+    // A Python string may contain surrogates, which are no characters.
     let characters = code_points
         .into_iter()
         .map(|point| char::from_u32(point).unwrap_or(char::REPLACEMENT_CHARACTER));
@@ -171,30 +171,30 @@ fn words<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> u32) -> Vec<u
 }
 
 impl Code {
-    /// Whether tracebacks leave the frame out: it has not begun to run, or it is the interpreter's own.
+    /// Whether tracebacks omit the frame: it has not begun to run, or belongs to the interpreter.
     pub fn is_hidden(&self, minor: u8, frame: &Frame) -> bool {
         let at = self.instruction(minor, frame);
         let begins = i64::from(self.first_traceable) * INSTRUCTION;
         minor >= 11 && frame.owner != OWNED_BY_GENERATOR && at.is_some_and(|at| at < begins)
     }
 
-    /// Bytes from the first instruction; none if that is not known.
+    /// Offset in bytes from the first instruction; `None` if unknown.
     fn instruction(&self, minor: u8, frame: &Frame) -> Option<i64> {
         let at = i64::from(frame.instruction);
         match (frame.instruction, minor) {
             (i32::MIN, _) => None,
-            // They count instructions.
+            // In instructions.
             (_, 10) => Some(at * INSTRUCTION),
             _ => Some(at),
         }
     }
 
-    /// The line at which the frame is, as far as that is known.
+    /// The line of a frame of this code object.
     pub fn line(&self, minor: u8, frame: &Frame) -> Line {
         let Some(at) = self.instruction(minor, frame) else {
             return Line::Beyond;
         };
-        // It has not begun.
+        // Before the first instruction.
         let Ok(at) = u32::try_from(at) else {
             return Line::At(self.first_line);
         };
@@ -207,7 +207,7 @@ impl Code {
         table.line_at(at)
     }
 
-    /// Bytes of memory that it takes.
+    /// Size in memory, in bytes.
     pub fn size(&self) -> usize {
         let text = |text: &Option<Rc<str>>| text.as_ref().map_or(0, |text| text.len());
         size_of::<Self>() + text(&self.name) + text(&self.file) + self.table.len()

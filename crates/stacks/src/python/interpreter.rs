@@ -1,4 +1,4 @@
-//! The interpreter in a file: a program, or `libpython`.
+//! Python interpreters in files: an executable or `libpython`.
 
 use std::ops::Range;
 
@@ -10,36 +10,36 @@ use crate::Module;
 use crate::elf::Image;
 use crate::reader::{ElfFile, Reader};
 
-/// An interpreter, as its file states it.
+/// An interpreter, as described by its file.
 #[derive(Clone, Debug)]
 pub struct Interpreter {
-    /// How to read it.
+    /// Layout of its structures.
     pub layout: Layout,
     /// Address of `_PyRuntime` in the file.
     pub runtime: u64,
-    /// Address of `PyCode_Type`.
+    /// Address of `PyCode_Type` in the file.
     pub code_type: u64,
-    /// Where the function is that runs Python code, which may be in parts.
+    /// Address ranges of the evaluation loop, which may be split.
     eval: Vec<Range<u64>>,
 }
 
-/// What is looked for.
+/// Symbols to find.
 const WANTED: [&str; 6] = [
     "_PyRuntime",
     "PyCode_Type",
     "Py_Version",
     EVAL,
-    // What distinguishes those that do not state their version.
+    // Present from a certain version on, for versions without `Py_Version`.
     "PyIter_Send",
     "PyThreadState_GetFrame",
 ];
 const EVAL: &str = "_PyEval_EvalFrameDefault";
-/// The other part of the function is where at least so many of its jumps lead.
+/// Minimum number of jumps from the evaluation loop into a function that is part of it.
 const MIN_JUMPS: usize = 8;
-/// Bytes of a function whose jumps are looked at.
+/// Maximum number of bytes of a function searched for jumps.
 const MAX_FUNCTION: u64 = 4 << 20;
 
-/// An interpreter that is there, but cannot be read, and why.
+/// Message why an interpreter is not supported.
 pub type Refused = String;
 
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ struct Symbol {
     size: u64,
 }
 
-/// The symbols of a file that were looked for.
+/// The symbols found, in the order of [`WANTED`].
 struct Symbols([Option<Symbol>; WANTED.len()]);
 
 impl Symbols {
@@ -80,12 +80,12 @@ impl Symbols {
     }
 }
 
-/// An interpreter, as far as its file says.
+/// The parts of a file that describe its interpreter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PythonFile {
     runtime: u64,
     code_type: Option<u64>,
-    /// What `_PyRuntime` begins with.
+    /// The first bytes of `_PyRuntime`.
     stated: Vec<u8>,
     version: Option<u32>,
     has_iter_send: bool,
@@ -94,7 +94,7 @@ pub(crate) struct PythonFile {
 }
 
 impl PythonFile {
-    /// Of the interpreter in `file`, if there is one.
+    /// The interpreter in `file`, if there is one.
     pub(crate) fn of(file: &ElfFile) -> Option<Self> {
         let image = file.image().ok()?;
         let symbols = Symbols::of(&image);
@@ -125,12 +125,12 @@ impl PythonFile {
 }
 
 impl Interpreter {
-    /// The interpreter in `module`, if there is one; why it cannot be read, if so.
+    /// The interpreter in `module`, if there is one, or the reason why it is not supported.
     pub(crate) fn of(module: &Module, reader: &Reader) -> Option<Result<Self, Refused>> {
         reader.interpreter(module).map(Self::stated)
     }
 
-    /// The interpreter that a file states.
+    /// The interpreter described by a file.
     pub(crate) fn stated(file: PythonFile) -> Result<Self, Refused> {
         let layout = layout_of(&file)?;
         let code_type = file.code_type;
@@ -142,7 +142,7 @@ impl Interpreter {
         })
     }
 
-    /// Whether the code at this address of the file runs Python code.
+    /// Whether `address` of the file is in the evaluation loop.
     pub fn runs_python(&self, address: u64) -> bool {
         self.eval.iter().any(|part| part.contains(&address))
     }
@@ -161,19 +161,19 @@ fn layout_of(file: &PythonFile) -> Result<Layout, Refused> {
         None => 8,
     };
     layout::of_version(minor).ok_or_else(|| match MINORS.contains(&minor) {
-        true => format!("CPython 3.{minor} does not state its offsets"),
+        true => format!("this build of CPython 3.{minor} has no _Py_DebugOffsets"),
         false if minor < *MINORS.start() => {
             format!(
-                "CPython 3.{} is the oldest that is supported",
+                "CPython 3.{minor} is not supported; 3.{} is the oldest",
                 MINORS.start()
             )
         }
-        false => format!("CPython 3.{minor} is not known to this version of gpuprobe"),
+        false => format!("CPython 3.{minor} is not supported by this version of gpuprobe"),
     })
 }
 
-/// The parts of the function at `main`, whose code this is: compilers move what is rarely run
-/// elsewhere, without a name in stripped files, but with an entry of its own in the unwinding tables.
+/// The parts of the function at `main` with machine code `code`. Compilers move cold parts elsewhere,
+/// without a symbol in stripped files, but with an entry of their own in the unwind tables.
 fn parts(file: &ElfFile, main: &Range<u64>, code: &[u8]) -> Vec<Range<u64>> {
     let length = usize::try_from(main.end - main.start).unwrap_or(0);
     let code = &code[..length.min(code.len())];
@@ -191,8 +191,8 @@ fn parts(file: &ElfFile, main: &Range<u64>, code: &[u8]) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Where jumps lead out of the function at `main`. Bytes that only look like jumps lead anywhere, few
-/// of them to the same function.
+/// Targets of jumps out of the function at `main`. Other bytes that look like jumps have random targets,
+/// few of them in the same function.
 fn far_jumps<'a>(code: &'a [u8], main: &'a Range<u64>) -> impl Iterator<Item = u64> + 'a {
     const DISTANCE: usize = 4;
     (0..code.len()).filter_map(move |at| {

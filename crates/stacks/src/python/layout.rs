@@ -1,20 +1,20 @@
-//! Where the members of `CPython`'s structures are, by version.
+//! Offsets of members of `CPython`'s structures, by version.
 //!
-//! From 3.13 on the interpreter says so itself (`_Py_DebugOffsets`, the beginning of `_PyRuntime`), of
-//! all but the key of its thread-specific storage. Of earlier versions they are those of the default
-//! build for x86-64, read in running interpreters; builds that differ (`Py_TRACE_REFS`) do not pass
-//! the check that every code object has `PyCode_Type`.
+//! From 3.13 on the interpreter has them itself (`_Py_DebugOffsets`, the beginning of `_PyRuntime`), all
+//! but the key of its thread-specific storage. For earlier versions they are those of the default x86-64
+//! build, read from running interpreters; builds that differ (`Py_TRACE_REFS`) fail the check that
+//! every code object has the type `PyCode_Type`.
 
 use gpuprobe_model::abi::{PYTHON_NONE, PYTHON_TOGETHER, PythonEntry, RawPython};
 
 use super::lines::Form;
 
-/// A version of `CPython` whose frames can be walked.
+/// A supported version of `CPython`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The number after `3.`.
+    /// Minor version, after `3.`.
     pub minor: u8,
-    /// Without a global lock.
+    /// Build without a global interpreter lock.
     pub is_free_threaded: bool,
 }
 
@@ -25,27 +25,27 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// How to read an interpreter: for the kernel side, without addresses, and for user space.
+/// Layout of an interpreter's structures, without addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The version.
+    /// Version of the interpreter.
     pub version: Version,
-    /// For the kernel side.
+    /// Offsets for the kernel side.
     pub raw: RawPython,
-    /// In `_PyRuntime`: the first interpreter.
+    /// Offset in `_PyRuntime` of the pointer to the first interpreter.
     pub interpreters: u64,
-    /// In an interpreter: its first thread's state.
+    /// Offset in an interpreter of the pointer to its first thread state.
     pub threads: u64,
-    /// In a thread's state: the number of the thread, if it is there.
+    /// Offset in a thread state of the thread id, in versions that have it.
     pub native_thread_id: Option<u64>,
-    /// In a thread's state: the next one.
+    /// Offset in a thread state of the pointer to the next one.
     pub next_thread: u64,
 }
 
-/// The least and the largest version that is known.
+/// The supported minor versions.
 pub(super) const MINORS: std::ops::RangeInclusive<u8> = 9..=14;
 
-/// What is the same in all builds without free threading.
+/// Values shared by all builds without free threading.
 const COMMON: RawPython = RawPython {
     runtime: 0,
     code_type: 0,
@@ -90,12 +90,12 @@ const COMMON: RawPython = RawPython {
     generation: 0,
 };
 
-/// `co_version` is so far behind `co_firstlineno`, from 3.12 on.
+/// Distance from `co_firstlineno` to `co_version`, from 3.12 on.
 const VERSION_AFTER_LINE: u16 = 24;
-/// `_co_firsttraceable` is so far before the instructions, from 3.11 on.
+/// Distance from `_co_firsttraceable` to the instructions, from 3.11 on.
 const TRACEABLE_BEFORE_CODE: u16 = 16;
 
-/// The layout of a version before 3.13; none if it is not known.
+/// The layout of a version before 3.13; `None` if it is not supported.
 pub(super) fn of_version(minor: u8) -> Option<Layout> {
     let frame_object = RawPython {
         key: 584,
@@ -176,7 +176,7 @@ pub(super) fn of_version(minor: u8) -> Option<Layout> {
     })
 }
 
-/// Where the line tables of a version are decoded.
+/// The line table format of a version.
 pub(super) fn form(minor: u8) -> Form {
     match minor {
         ..=9 => Form::Lnotab,
@@ -185,7 +185,7 @@ pub(super) fn form(minor: u8) -> Form {
     }
 }
 
-/// How much of a code object is read.
+/// Sets the number of bytes to read of each structure. Returns `None` if one exceeds [`READ_LIMIT`].
 fn with_sizes(mut raw: RawPython) -> Option<RawPython> {
     const WORD: u16 = 8;
     let needed = |members: &[u16]| {
@@ -202,27 +202,27 @@ fn with_sizes(mut raw: RawPython) -> Option<RawPython> {
     let frame = [raw.code, raw.previous, raw.instruction, raw.entry];
     let last = frame.into_iter().max()?;
     let fits = raw.frame_bytes.max(raw.thread_bytes) <= READ_LIMIT && last < raw.frame_bytes;
-    // Members come after the type.
+    // Code objects are read from the type on.
     let before = names.iter().any(|&member| member < raw.object_type);
     (fits && !before).then_some(raw)
 }
 
-/// Bytes of a frame or code object that the kernel side has room for (`GP_PYTHON_MASK`).
+/// Bytes of a frame or code object for which the kernel side has room (`GP_PYTHON_MASK`).
 const READ_LIMIT: u16 = 256;
 
-/// Bytes of `_Py_DebugOffsets` that are read.
+/// Number of bytes of `_Py_DebugOffsets` to read.
 pub(super) const DEBUG_OFFSETS_BYTES: usize = 1024;
 const COOKIE: &[u8; 8] = b"xdebugpy";
 
-/// The groups of `_Py_DebugOffsets`, as far as they are needed: how many offsets each has, the size
-/// of its structure included.
+/// Number of words in each group of `_Py_DebugOffsets`, up to the last one used: the size of the
+/// structure, and the offsets.
 struct Groups {
     runtime: usize,
     interpreter: usize,
     thread: usize,
     frame: usize,
     code: usize,
-    /// Between code objects and `bytes`: `type`, `tuple`, `list`, ...
+    /// Groups between code objects and `bytes`: `type`, `tuple`, `list`, ...
     others: usize,
 }
 
@@ -243,8 +243,8 @@ const GROUPS_3_14: Groups = Groups {
     others: 4 + 3 + 3 + 4 + 3 + 2 + 3,
 };
 
-/// The version and the layout that an interpreter states at the beginning of `_PyRuntime`. None if it
-/// states none, or one of a version that is not known.
+/// The layout in `_Py_DebugOffsets`, at the beginning of `_PyRuntime`; `None` if there is none, or its
+/// version is not supported.
 pub(super) fn of_debug_offsets(bytes: &[u8]) -> Option<Layout> {
     let bytes = bytes.strip_prefix(COOKIE)?;
     let words: Vec<u64> = bytes
@@ -275,7 +275,8 @@ pub(super) fn of_debug_offsets(bytes: &[u8]) -> Option<Layout> {
     let bytes = group(3)?;
     let text = group(4)?;
     let is_free_threaded = *free_threaded != 0;
-    // A pointer to copies of the instructions stands before these, and what is interned is a byte.
+    // Free-threaded 3.14 has a pointer to instruction copies before the instructions, and a whole byte
+    // for the interned state.
     let has_copies = is_free_threaded && minor >= 14;
     let at = |offset: u64| u16::try_from(offset).ok();
     let text_ascii = at(text[3])?;
@@ -285,7 +286,7 @@ pub(super) fn of_debug_offsets(bytes: &[u8]) -> Option<Layout> {
         key,
         thread_id: at(thread[5])?,
         current: at(thread[4])?,
-        // The owner may be the last that is there.
+        // The owner may be the last member.
         frame_bytes: at(frame[5])?.checked_add(8)? & !7,
         code: at(frame[2])?,
         previous: at(frame[1])?,
@@ -330,7 +331,7 @@ pub(super) fn of_debug_offsets(bytes: &[u8]) -> Option<Layout> {
 mod tests {
     use super::*;
 
-    /// What `CPython` 3.14.10 of Debian states, up to the code objects.
+    /// `_Py_DebugOffsets` of `CPython` 3.14.10 of Debian, up to the code objects.
     const STATED: [u64; 48] = [
         0x30e_0af0, 0, 316_616, 784, 808, 225_864, 7280, 7272, 7344, 7360, 7408, 7688, 7672, 7680,
         16, 7784, 0, 7800, 7792, 7992, 0, 832, 0, 8, 16, 72, 152, 160, 232, 32, 88, 8, 0, 56, 80,
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn stated_offsets_are_taken() {
+    fn offsets_are_read_from_debug_offsets() {
         let layout = of_debug_offsets(&stated(0x30e_0af0)).unwrap();
         assert_eq!(layout.version.to_string(), "CPython 3.14");
         let raw = layout.raw;
@@ -379,12 +380,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_guessed() {
+    fn unknown_layouts_are_rejected() {
         assert_eq!(of_debug_offsets(&stated(0x30f_00f0)), None);
         assert_eq!(of_debug_offsets(b"xdebugpy"), None);
         assert_eq!(of_debug_offsets(&[0; 400]), None);
         let mut absurd = stated(0x30e_0af0);
-        // The owner is a gigabyte into the frame.
+        // The owner's offset is 1 GiB.
         absurd[8 + 35 * 8..][..8].copy_from_slice(&(1u64 << 30).to_le_bytes());
         assert_eq!(of_debug_offsets(&absurd), None);
         for minor in 0..=20 {

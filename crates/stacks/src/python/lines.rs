@@ -1,59 +1,59 @@
-//! Line tables of CPython: which line an instruction belongs to.
+//! CPython's line tables.
 //!
-//! A table is a list of ranges of instructions, each with its line as the difference to the line of
-//! the one before. All three forms are read as CPython reads them (`PyCode_Addr2Line` in its
-//! `Objects/codeobject.c`), but for damaged ones, which it never has and we may be sent: they
-//! give [`Line::Beyond`], never another line. Nothing is allocated, and no byte is read more than
+//! A table is a list of instruction ranges, each with its line as the difference to that of the
+//! range before. All three formats are read as CPython reads them (`PyCode_Addr2Line` in
+//! `Objects/codeobject.c`). Damaged tables, which CPython never has but a traced process may send,
+//! give [`Line::Beyond`], never a wrong line. Nothing is allocated, and no byte is read more than
 //! twice.
 
-/// How a line table is written down.
+/// Format of a line table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// To 3.9, `co_lnotab`: pairs of bytes and lines to go on by. The line of the last pair holds to
-    /// the end of the code, which the table does not know.
+    /// `co_lnotab`, up to 3.9: pairs of an address increment and a line increment. The last line extends
+    /// to the end of the code, which the table does not contain.
     Lnotab,
-    /// 3.10, `co_linetable` as in PEP 626: pairs of a length and the line of that range.
+    /// `co_linetable` of 3.10 (PEP 626): pairs of a length and a line increment.
     Pep626,
-    /// From 3.11 on, `co_linetable` with columns: a first byte with the highest bit set, then what
-    /// its code says, without that bit.
+    /// `co_linetable` from 3.11 on, with columns: entries whose first byte has the highest bit set, with
+    /// a code that determines the rest.
     Locations,
 }
 
 /// The line of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// That one.
+    /// The number of the line.
     At(u32),
-    /// It has no line: the compiler made it for no line of the source.
+    /// The instruction was generated for no source line.
     None,
-    /// What is there of the table does not say: it ends before, or is damaged.
+    /// Unknown: the available part of the table ends before, or is damaged.
     Beyond,
 }
 
-/// The line table of a code object, or the beginning of it.
+/// The line table of a code object, or a part from its beginning.
 #[derive(Clone, Copy, Debug)]
 pub struct LineTable<'a> {
-    /// How it is written down.
+    /// Format of the table.
     pub form: Form,
-    /// The table, from its first byte on.
+    /// Bytes of the table, from its beginning.
     pub bytes: &'a [u8],
-    /// Whether the table goes on after `bytes`.
+    /// Whether the table is longer than `bytes`.
     pub is_cut: bool,
-    /// The code object's `co_firstlineno`.
+    /// `co_firstlineno` of the code object.
     pub first_line: u32,
 }
 
-/// Set in [`Form::Pep626`]'s second byte where a range has no line.
+/// Line increment in [`Form::Pep626`] of a range without a line.
 const NO_LINE: i8 = -128;
-/// Bytes of an instruction, since 3.6.
+/// Bytes per instruction, since 3.6.
 const INSTRUCTION: u64 = 2;
-/// Groups of six bits in a number of 32.
+/// Maximum number of 6-bit groups in a 32-bit number.
 const LONGEST_NUMBER: usize = 6;
 
 impl LineTable<'_> {
-    /// The line of the instruction that begins `at` bytes from the beginning of the code.
+    /// The line of the instruction `at` bytes from the beginning of the code.
     ///
-    /// A frame that has not begun (`f_lasti` below zero) has no such instruction: its line is
+    /// A frame that has not begun (`f_lasti` below zero) has no instruction; its line is
     /// `first_line`.
     pub fn line_at(&self, at: u32) -> Line {
         let at = u64::from(at);
@@ -107,11 +107,11 @@ impl LineTable<'_> {
             let (code, length) = (first >> 3 & 15, first & 7);
             let delta = match code {
                 _ if !begins_range(first) => None,
-                // The line goes on by 0 to 2; columns follow.
+                // Line increment of 0 to 2, columns follow.
                 10..=12 => Some(i64::from(code) - 10),
-                // Without columns, and with everything.
+                // Without columns, and the long form.
                 13 | 14 => signed(after),
-                // 0 to 9 stay on the line, and 15 has none.
+                // 0 to 9: the same line; 15: no line.
                 _ => Some(0),
             };
             let Some(delta) = delta else { break };
@@ -131,8 +131,8 @@ fn begins_range(byte: u8) -> bool {
     byte & 0x80 != 0
 }
 
-/// A number with its sign in the lowest bit, in groups of six bits of which all but the last have
-/// the seventh bit set. `None`: it does not end in `bytes`, or is longer than any that CPython
+/// A number with its sign in the lowest bit, in groups of six bits, of which all but the last have
+/// the seventh bit set. `None` if it does not end within `bytes`, or is longer than any that CPython
 /// writes.
 fn signed(bytes: &[u8]) -> Option<i64> {
     let mut number = 0i64;
@@ -149,13 +149,13 @@ fn signed(bytes: &[u8]) -> Option<i64> {
     None
 }
 
-/// CPython has no line below zero, and says so by `None`.
+/// The line; CPython has none below zero and returns `None`.
 fn known(line: i64) -> Line {
     u32::try_from(line).map_or(Line::None, Line::At)
 }
 
-/// Looks up one instruction in any bytes: 1 for the form and whether the table is cut, 4 for the
-/// instruction, 4 for the first line, and the rest is the table. For fuzzing.
+/// Fuzzing entry point. Looks up an instruction in arbitrary bytes: one byte with format and cut flag,
+/// four with the instruction's offset, four with the first line, then the table.
 #[doc(hidden)]
 pub fn try_lines(bytes: &[u8]) -> Option<Line> {
     let (kind, bytes) = bytes.split_first()?;
@@ -174,7 +174,7 @@ pub fn try_lines(bytes: &[u8]) -> Option<Line> {
     };
     let at = u32::from_le_bytes(*at);
     let line = table.line_at(at);
-    // What a part of the table says is true of the whole.
+    // A result for a part of the table holds for the whole.
     let part = LineTable {
         bytes: &bytes[..bytes.len() / 2],
         is_cut: true,
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// The lines of each instruction; in the end, of what is behind the table.
+    /// The line of each instruction; the last is behind the table.
     fn lines(form: Form, bytes: &[u8], count: u32) -> Vec<Line> {
         let table = table(form, bytes);
         (0..count).map(|index| table.line_at(2 * index)).collect()
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn lnotab_goes_on_by_bytes_and_lines() {
+    fn lnotab_pairs_add_up() {
         // 2 bytes of line 100, 4 of 101, then 99 to the end.
         let bytes = [2, 1, 4, 0xfe];
         let expected = at(&[100, 101, 101, 99, 99, 99]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn lnotab_that_is_cut_does_not_say_where_its_last_line_ends() {
+    fn a_cut_lnotab_has_no_end_of_its_last_line() {
         let whole = table(Form::Lnotab, &[2, 1, 4]);
         let cut = LineTable {
             is_cut: true,
@@ -242,19 +242,19 @@ mod tests {
     }
 
     #[test]
-    fn pairs_have_a_length_and_may_have_no_line() {
+    fn pep626_ranges_may_have_no_line() {
         // 2 bytes of 100, 2 of none, an empty range, 4 of 98.
         let bytes = [2, 0, 2, 0x80, 0, 127, 4, 0x7f, 2, 0x81];
         let mut expected = at(&[100, 0, 354, 354, 227]);
         expected[1] = Line::None;
         expected.push(Line::Beyond);
         assert_eq!(lines(Form::Pep626, &bytes, 6), expected);
-        // A pair of which half is there is none.
+        // An incomplete pair is ignored.
         assert_eq!(table(Form::Pep626, &[2]).line_at(0), Line::Beyond);
     }
 
     #[test]
-    fn locations_of_every_code() {
+    fn location_codes_are_decoded() {
         let bytes = [
             // One instruction, its columns in one byte.
             &[0x80, 0x12][..],
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_locations_give_no_line() {
+    fn damaged_locations_have_no_line() {
         for bytes in [
             // Not the beginning of a range.
             &[0x12, 0x80, 0x12][..],
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_no_source_has_are_none() {
+    fn lines_out_of_range_are_none() {
         let far = [0xe8, 0x7e, 0x7f, 0x7f, 0x7f, 0x7f, 0x3f];
         let line = table(Form::Locations, &far).line_at(0);
         assert_eq!(line, Line::None, "beyond 32 bits");
@@ -314,7 +314,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_table(
+        fn arbitrary_bytes_never_panic_or_contradict_their_part(
             form in form(), bytes in vec(any::<u8>(), 0..300), is_cut: bool, first_line: u32,
             at in prop_oneof![0..600u32, any::<u32>()], cut: usize,
         ) {
@@ -325,7 +325,7 @@ mod tests {
             prop_assert!(of_part == Line::Beyond || of_part == line, "{of_part:?} is not {line:?}");
         }
 
-        /// What lies behind an instruction's range does not matter: it is not read.
+        /// Bytes behind an instruction's range are not read.
         #[test]
         fn later_instructions_need_more_of_the_table(
             form in form(), bytes in vec(any::<u8>(), 0..300), at in 0..600u32, before in 0..600u32,

@@ -1,19 +1,19 @@
-//! Python frames among native ones.
+//! Merging of Python frames into native stacks.
 
 use gpuprobe_model::stack::Location;
 
-/// A Python frame to be put among native ones.
+/// A Python frame to merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
-    /// Its line; none if it is not shown.
+    /// Its line; `None` if the frame is hidden.
     pub line: Option<Location>,
-    /// The interpreter was entered to run it: the next one belongs to another call of it.
+    /// The frame was entered from native code: the next frame belongs to an outer call of the evaluation loop.
     pub is_entry: bool,
 }
 
-/// Puts Python frames before the native frame that runs them: each call of the interpreter's loop runs
-/// those up to the one that it was entered for. Both innermost first. Those of which no such native
-/// frame is known go outermost.
+/// Inserts Python frames before the native frame of the evaluation loop that runs them: each call of the
+/// loop runs the frames up to an entry frame. Both lists are innermost first. Frames without a native
+/// frame are appended as outermost.
 pub(super) fn merge(
     native: &[Location],
     runs_python: impl Fn(&Location) -> bool,
@@ -31,7 +31,7 @@ pub(super) fn merge(
     merged
 }
 
-/// Appends the frames that one call of the interpreter's loop runs.
+/// Appends the frames that one call of the evaluation loop runs.
 fn append_call<'a>(merged: &mut Vec<Location>, frames: &mut impl Iterator<Item = &'a Placed>) {
     for frame in frames {
         merged.extend(frame.line);
@@ -56,7 +56,7 @@ mod tests {
         addresses.iter().map(location).collect()
     }
 
-    /// Addresses of native frames, and numbers of Python's, negative.
+    /// The merged stack: addresses of native frames, and negative numbers of Python frames.
     fn merged(addresses: &[u64], python: &[(u32, bool)]) -> Vec<i64> {
         let placed: Vec<_> = python
             .iter()
@@ -76,20 +76,20 @@ mod tests {
     }
 
     #[test]
-    fn each_call_of_the_interpreter_takes_its_frames() {
+    fn each_call_of_the_evaluation_loop_gets_its_frames() {
         let eval = EVAL.cast_signed();
         let python = [(1, false), (2, true), (3, true), (4, false), (5, true)];
         assert_eq!(
             merged(&[1, EVAL, 2, EVAL, EVAL, 3], &python),
             [1, -1, -2, eval, 2, -3, eval, -4, -5, eval, 3]
         );
-        // The native stack was cut, or a part of the interpreter was not recognised.
+        // The native stack was cut, or a part of the loop not recognised.
         assert_eq!(
             merged(&[1, EVAL, 2], &python),
             [1, -1, -2, eval, 2, -3, -4, -5]
         );
         assert_eq!(merged(&[1], &python[..2]), [1, -1, -2]);
-        // Python's was.
+        // The Python stack was cut.
         assert_eq!(
             merged(&[1, EVAL, EVAL, 2], &python[..2]),
             [1, -1, -2, eval, eval, 2]

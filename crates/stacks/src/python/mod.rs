@@ -1,10 +1,10 @@
-//! Python: from what the kernel side sends of frames and code objects to lines.
+//! Python frames and lines, from the kernel side's records of frames and code objects.
 
 pub mod check;
 pub mod code;
 pub(crate) mod interpreter;
-pub mod known;
 mod layout;
+pub mod line_store;
 pub mod lines;
 mod merge;
 pub mod origin;

@@ -1,27 +1,26 @@
-//! Whose code a line of Python is.
+//! Origin of Python code: user, standard library or package.
 
 use crate::cuda::file_name;
 
-/// Whose code a Python file has.
+/// Origin of a Python file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin<'a> {
-    /// The user's own: what is in none of the folders below, and what was compiled from a string.
+    /// The user: a file in none of the folders below, or code compiled from a string.
     User,
-    /// The standard library's, frozen modules included.
+    /// The standard library, with frozen modules.
     Standard,
-    /// An installed package's, by its name: `transformers`; of [`LARGE`] ones with the subpackage,
-    /// `torch.nn`.
+    /// An installed package, by name (`transformers`), and for those of [`LARGE`] with the subpackage
+    /// (`torch.nn`).
     Package(&'a str, Option<&'a str>),
 }
 
-/// Folders that packages are installed in.
+/// Folders of installed packages.
 const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
-/// Packages whose subpackages are told apart: what a stack does in `torch.nn` is not what it does in
-/// `torch.autograd`.
+/// Packages whose subpackages are told apart: `torch.nn` is not `torch.autograd`.
 const LARGE: [&str; 1] = ["torch"];
 
 impl<'a> Origin<'a> {
-    /// Of the file that a code object names.
+    /// The origin of a code object's file.
     pub fn of(file: &'a str) -> Self {
         if file.starts_with("<frozen ") {
             return Self::Standard;
@@ -52,7 +51,7 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// `python3`, `python3.12`, `python3.13t`.
+/// Whether a folder has the name `python3`, `python3.12`, `python3.13t`.
 fn is_version(folder: &str) -> bool {
     let version = folder.strip_prefix("python3");
     version.is_some_and(|rest| {
@@ -64,17 +63,17 @@ fn is_version(folder: &str) -> bool {
     })
 }
 
-/// `python312.zip`: the standard library may be packed.
+/// Whether it is `python312.zip`: the standard library may be packed.
 fn is_zip_of_library(part: &str) -> bool {
     let version = part.strip_prefix("python3");
     let minor = version.and_then(|rest| rest.strip_suffix(".zip"));
     minor.is_some_and(|minor| minor.chars().all(|c| c.is_ascii_digit()))
 }
 
-/// Beginnings of the names of files that an interpreter consists of, and of what calls C for it.
+/// Prefixes of files of the interpreter, and of libraries by which it calls C.
 const INTERPRETER: [&str; 4] = ["libpython", "python", "_ctypes.", "libffi"];
 
-/// Beginnings of the names of functions by which the interpreter runs Python and calls C.
+/// Prefixes of functions by which the interpreter runs Python code and calls C.
 const API: [&str; 14] = [
     "Py_",
     "PyCFunction_",
@@ -92,8 +91,8 @@ const API: [&str; 14] = [
     "PyVectorcall_",
 ];
 
-/// Whether a native function is of the interpreter, or of what calls C for it. Programs that are linked
-/// with an interpreter have its functions in their own file.
+/// Whether a native function belongs to the interpreter, or a library by which it calls C. Programs that
+/// embed an interpreter may have its functions in their own file.
 pub fn is_interpreter(function: &str, module: &str) -> bool {
     let file = file_name(module);
     let name = function.trim_start_matches('_');
@@ -117,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interpreter_is_known_by_its_files_and_functions() {
+    fn interpreter_frames_are_recognised() {
         for (function, module, expected) in [
             ("_PyEval_EvalFrameDefault", "/usr/bin/python3.12", true),
             ("python3.12+0x54caed", "/usr/bin/python3.12", true),
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_the_users_unless_they_are_installed() {
+    fn origins_are_recognised_by_path() {
         for (file, origin) in [
             ("/home/ada/train.py", "user"),
             ("train.py", "user"),

@@ -1,4 +1,4 @@
-//! The Python of a process.
+//! Python state of processes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use gpuprobe_os::memory::ProcessMemory;
 
 use super::code::{Code, CodeRecord, PythonStack, is_code};
 use super::interpreter::{Interpreter, Refused};
-use super::known::{CUT, KnownLines, PythonLine, UNREADABLE, WAITS};
+use super::line_store::{CUT, KnownLines, PythonLine, UNREADABLE, WAITS};
 use super::lines::Line;
 use super::merge::{Placed, merge};
 use super::storage::{GLIBC, Storage};
 use crate::{AddressSpaces, Module};
 
-/// Code objects of a process that are kept, and bytes that they take.
+/// Maximum number of code objects per process, and of their bytes.
 const MAX_CODES: usize = 1 << 18;
 const MAX_CODE_BYTES: usize = 256 << 20;
-/// Stacks of a process that no call has named yet.
+/// Maximum number of Python stacks per process whose call has not arrived.
 const MAX_WAITING: usize = 1 << 14;
 
 /// The interpreter of a running process.
@@ -26,26 +26,26 @@ const MAX_WAITING: usize = 1 << 14;
 pub struct Running {
     interpreter: Arc<Interpreter>,
     module: ModuleId,
-    /// For the kernel side.
+    /// Addresses and offsets for the kernel side.
     pub raw: RawPython,
-    /// The destructor of code objects, if it is known by now.
+    /// The destructor of code objects; `None` before relocation.
     destructor: Option<(Arc<Module>, u64)>,
-    /// Threads and frames are where the layout says.
+    /// Threads and frames were found where the layout says.
     pub(crate) is_checked: bool,
 }
 
 impl Running {
-    /// What is read of it.
+    /// The interpreter's file.
     pub fn interpreter(&self) -> &Interpreter {
         &self.interpreter
     }
 
-    /// Whether what was found out of this one is true of `other`, of the same process.
+    /// Whether the check of this one holds for `other`, of the same process.
     pub(crate) fn checks(&self, other: &Self) -> bool {
         self.is_checked && self.raw == other.raw
     }
 
-    /// The file that has the destructor of code objects, and where in it that is.
+    /// The destructor of code objects: its file, and the offset there.
     pub fn destructor(&self) -> Option<(&Arc<Module>, u64)> {
         self.destructor
             .as_ref()
@@ -57,7 +57,7 @@ impl Running {
     }
 }
 
-/// The interpreters of all files.
+/// Cache of the interpreters in files.
 #[derive(Debug, Default)]
 pub struct Interpreters {
     interpreters: HashMap<ModuleId, Option<Result<Arc<Interpreter>, Refused>>>,
@@ -65,8 +65,8 @@ pub struct Interpreters {
 }
 
 impl Interpreters {
-    /// The interpreter that process `pid` has mapped, as its mappings were when they were last read;
-    /// why it cannot be used, if so.
+    /// The interpreter of process `pid`, as of the last snapshot of its mappings, or the reason why it is
+    /// not supported. `None` if there is none.
     pub fn find(&mut self, pid: u32, spaces: &AddressSpaces) -> Option<Result<Running, Refused>> {
         let mut found = None;
         let mut storage = None;
@@ -79,7 +79,7 @@ impl Interpreters {
                 let known = self.storages.entry(module.id);
                 storage = *known.or_insert_with(|| spaces.reader().storage(module));
             }
-            // The program itself may be one, whatever its name is.
+            // The executable may be one under any name.
             let may_be = index == 0 || name.to_lowercase().contains("python");
             if found.is_none() && may_be {
                 let known = self.interpreters.entry(module.id);
@@ -113,12 +113,12 @@ impl Interpreters {
     }
 }
 
-/// In a type, `tp_dealloc` is so far behind the type of the type: a length, a name and two sizes are
+/// Distance from `ob_type` to `tp_dealloc` in a type: the size of a variable object, name and two sizes are
 /// between.
 const DESTRUCTOR_AFTER_TYPE: u64 = 40;
 
-/// Where the destructor of code objects is, which their type points to. None before the dynamic loader
-/// has written that.
+/// The destructor of code objects, from their type. `None` before the dynamic loader has relocated the
+/// pointer.
 fn destructor(pid: u32, raw: &RawPython, spaces: &AddressSpaces) -> Option<(Arc<Module>, u64)> {
     let memory = ProcessMemory::of(pid).ok()?;
     let mut word = [0; 8];
@@ -127,7 +127,7 @@ fn destructor(pid: u32, raw: &RawPython, spaces: &AddressSpaces) -> Option<(Arc<
     spaces.code_at(pid, u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// What was sent of the Python of a process.
+/// Code objects and stacks received from a process.
 #[derive(Debug, Default)]
 pub struct Sent {
     codes: HashMap<u64, Code>,
@@ -141,7 +141,7 @@ impl Sent {
         self.bytes + self.waiting.len() * size_of::<PythonStack>()
     }
 
-    /// Keeps a code object; false if there are too many.
+    /// Adds a code object. Returns false if the limit is reached.
     pub fn keep_code(&mut self, record: CodeRecord) -> bool {
         if self.codes.len() >= MAX_CODES || self.bytes >= MAX_CODE_BYTES {
             return false;
@@ -152,7 +152,7 @@ impl Sent {
         true
     }
 
-    /// Keeps the Python frames of a stack until a call has it; false if there are too many.
+    /// Adds the Python frames of a stack until its call arrives. Returns false if the limit is reached.
     pub fn keep_stack(&mut self, stack: PythonStack) -> bool {
         let has_room = self.waiting.len() < MAX_WAITING;
         if has_room {
@@ -161,13 +161,13 @@ impl Sent {
         has_room
     }
 
-    /// The frames of the stack with that id, if no call has had it yet.
+    /// Removes and returns the frames of the stack with this id.
     pub fn take_stack(&mut self, id: u64) -> Option<PythonStack> {
         self.waiting.remove(&id)
     }
 
-    /// The native stack together with its Python frames, and whether something is missing that is
-    /// counted nowhere else: frames that native ones run, or a line.
+    /// The native stack merged with its Python frames, and whether frames or a line are missing that no other
+    /// counter includes.
     pub fn merged(
         &self,
         native: &CallStack,
@@ -192,14 +192,14 @@ impl Sent {
                 .map(|&(_, number)| mark(number)),
         );
         let runs_python = |location: &Location| {
-            // No call of the interpreter's loop on this thread runs them.
+            // The evaluation loop on this thread does not run them.
             !stack.is_of_main_thread
                 && location.module == Some(running.module)
                 && spaces
                     .file_address(location)
                     .is_some_and(|address| running.interpreter.runs_python(address))
         };
-        // Before 3.12, a thread that runs several interpreters is known by the frames of its first.
+        // Before 3.12, a thread that runs several interpreters has only the frames of its first.
         let calls = native
             .locations
             .iter()
@@ -224,7 +224,7 @@ impl Sent {
         (merged, lacks_inner || lacks_line)
     }
 
-    /// The frames, and whether the line of one is beyond what was sent of its table.
+    /// The frames with their lines, and whether a line is beyond the received part of its table.
     fn placed(
         &self,
         stack: &PythonStack,
@@ -262,8 +262,8 @@ impl Sent {
     }
 }
 
-/// Takes in records, each after its length in two bytes, of an interpreter whose version the first byte
-/// says, for tests with what is not to be trusted. Gives how many frames there were.
+/// Fuzzing entry point. Reads records, each after its length in two bytes, of an interpreter whose minor
+/// version is the first byte. Returns the number of frames.
 #[doc(hidden)]
 pub fn try_records(bytes: &[u8]) -> usize {
     let Some((minor, mut rest)) = bytes.split_first() else {

@@ -1,31 +1,31 @@
-//! Where the C library keeps thread-specific values (`pthread_getspecific`), from the thread pointer.
+//! Location of thread-specific values (`pthread_getspecific`), from the thread pointer.
 
 use object::{Object, ObjectSymbol};
 use serde::{Deserialize, Serialize};
 
 use crate::reader::ElfFile;
 
-/// Offsets from the thread pointer.
+/// Offsets from the thread pointer, by C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Storage {
-    /// glibc: the first 32 entries. musl: a pointer to all values.
+    /// glibc: offset of the first 32 entries. musl: offset of the pointer to all values.
     pub first: u32,
-    /// glibc: pointers to the other entries. 0 for musl.
+    /// glibc: offset of the pointers to the other entries. 0 for musl.
     pub rest: u32,
 }
 
-/// As in all versions of glibc for x86-64 since 2.3.4; where a file does not say.
+/// The offsets of all versions of glibc for x86-64 since 2.3.4; the default.
 pub(super) const GLIBC: Storage = Storage {
     first: 784,
     rest: 784 + FIRST_BYTES,
 };
-/// 32 entries of 16 bytes stand before the pointers to the others.
+/// Size of the 32 entries of 16 bytes before the pointers to the others.
 const FIRST_BYTES: u32 = 32 * 16;
-/// What glibc tells debuggers: bits, number of elements, offset.
+/// glibc's symbol for debuggers: three words with bits, number of elements, and offset.
 const SPECIFIC: &str = "_thread_db_pthread_specific";
 
 impl Storage {
-    /// As a C library says, in what it exports for debuggers or in its code.
+    /// The offsets of a C library, from its symbol for debuggers or its code.
     pub(crate) fn of(file: &ElfFile) -> Option<Self> {
         let image = file.image().ok()?;
         let find = |name: &str| {
@@ -45,7 +45,7 @@ impl Storage {
     }
 }
 
-/// `mov %fs:0,%rax`, then `mov OFFSET(%rax),%rax`.
+/// The offset in `mov %fs:0,%rax; mov OFFSET(%rax),%rax`.
 fn musl_values(code: &[u8]) -> Option<u32> {
     const SELF: [u8; 9] = [0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0];
     let at = code.windows(SELF.len()).position(|some| some == SELF)?;
@@ -63,7 +63,7 @@ mod tests {
     use gpuprobe_os::proc::Mappings;
 
     #[test]
-    fn the_c_library_says_where_values_are() {
+    fn glibc_offsets_are_read_from_its_debug_symbol() {
         let own = Mappings::of(std::process::id()).unwrap();
         let is_libc = |path: &&std::path::Path| path.to_string_lossy().contains("/libc.so");
         let libc = own.iter().filter_map(|map| map.path()).find(is_libc);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn musl_reads_a_pointer_to_all() {
+    fn musl_offsets_are_read_from_its_code() {
         let begin = [0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0];
         let long = [&begin[..], &[0x48, 0x8b, 0x80, 0x80, 0, 0, 0, 0x89, 0xff]].concat();
         assert_eq!(musl_values(&long), Some(128));

@@ -1,4 +1,4 @@
-//! Debugging information that is kept in a file of its own.
+//! Separate debug files.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use crate::Module;
 use crate::reader::{Opener, Reader, Request, Wanted};
 
-/// Where distributions put debugging information.
+/// Debug folder of distributions.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 
-/// Where it is looked for.
+/// A search for a module's debug file.
 pub(super) struct Search<'a> {
     pub(super) module: &'a Module,
     pub(super) reader: &'a Reader,
@@ -18,16 +18,15 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The file with the debugging information of the module.
+    /// The debug file of the module.
     pub(super) fn find(&self) -> Option<Module> {
         let by_id = self.module.build_id().and_then(|id| self.by_build_id(id));
         by_id.or_else(|| self.by_link())
     }
 
-    /// As the process would open `path`, or as we would: it may have ended, or be in a container
-    /// without debugging information. The path is of the process's choice, so either is opened only
-    /// if it is a file that the owner of the module may read, and believed only if it is the right
-    /// one.
+    /// Opens `path` in the root of the process and in gpuprobe's: the process may have ended, or run in a
+    /// container without debug files. The traced process chooses the path, so a file is opened only if
+    /// the owner of the module may read it, and used only if build id or checksum match.
     fn open(&self, path: &Path) -> impl Iterator<Item = Module> {
         let owner = self.module.numbered().map(|file| file.origin.owner());
         let roots = owner.map(|owner| [(Some(self.module.pid), owner), (None, owner)]);
@@ -107,7 +106,7 @@ fn path_of(id: &[u8]) -> Option<PathBuf> {
     Some(format!("{DEBUG_FOLDER}/.build-id/{first:02x}/{rest}.debug").into())
 }
 
-/// A name, not a path that leads elsewhere.
+/// The bytes as a file name, without folders.
 fn name_of(bytes: &[u8]) -> Option<&Path> {
     let name = Path::new(OsStr::from_bytes(bytes));
     (name.file_name() == Some(name.as_os_str())).then_some(name)
@@ -118,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_names() {
+    fn debug_links_must_be_plain_names() {
         assert_eq!(name_of(b"a.debug"), Some(Path::new("a.debug")));
         for path in [&b"../a"[..], b"/etc/shadow", b"a/b", b"", b"..", b"a/"] {
             assert_eq!(name_of(path), None, "{path:?}");

@@ -1,18 +1,17 @@
-//! Names as their sources have them. A few bytes of a mangled name can stand for gigabytes.
+//! Demangling with a limit: a few bytes of a mangled name can expand to gigabytes.
 
 use std::fmt::{self, Write as _};
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// Longest name of a kernel that is made of a mangled one.
+/// Maximum length of a demangled kernel name; longer ones stay mangled.
 const KERNEL_LIMIT: usize = 64 << 10;
-/// Bytes of a function's name that are kept, as many as anybody wants to read. Names of C++
-/// templates reach some hundred thousand.
+/// Maximum length of a function name in bytes. Names of C++ templates reach some hundred thousand.
 pub(crate) const NAME_LIMIT: usize = 4096;
-/// Bytes of a mangled name that is looked into; to do so takes a multiple of it in memory.
+/// Maximum length of a mangled name; demangling takes a multiple of it in memory.
 const MANGLED_LIMIT: usize = 1 << 20;
 
-/// The beginning of a text, of at most so many bytes.
+/// A buffer that keeps the beginning of a text.
 struct Beginning {
     text: String,
     limit: usize,
@@ -35,13 +34,12 @@ impl fmt::Write for Beginning {
         let fits = text.len() <= room;
         self.text.push_str(&text[..text.floor_char_boundary(room)]);
         self.is_cut |= !fits;
-        // Whoever writes stops here.
+        // Stops the writer.
         if fits { Ok(()) } else { Err(fmt::Error) }
     }
 }
 
-/// The kernel's name as its source has it; names that are not mangled, or too long, stay as they
-/// are.
+/// The demangled name of a kernel. Names that are not mangled, or too long, are returned unchanged.
 pub fn demangle(mangled: &str) -> String {
     match cpp(mangled, KERNEL_LIMIT) {
         Some(name) if !name.is_cut => name.text,
@@ -49,19 +47,19 @@ pub fn demangle(mangled: &str) -> String {
     }
 }
 
-/// The name of a function of C, C++ or Rust, or its beginning, of at most `limit` bytes.
+/// The demangled name of a C, C++ or Rust function, shortened to at most `limit` bytes.
 pub(crate) fn function_name(mangled: &str, limit: usize) -> String {
     let name = rust(mangled, limit + 1).or_else(|| cpp(mangled, limit + 1));
     let name = name.as_ref().map_or(mangled, |name| &name.text);
     beginning(name, limit)
 }
 
-/// As much of a text as anybody wants to read.
+/// `text`, shortened to [`NAME_LIMIT`] bytes.
 pub(crate) fn beginning_of(text: &str) -> String {
     beginning(text, NAME_LIMIT)
 }
 
-/// A text, or its beginning, of at most `limit` bytes, which are more than three.
+/// `text`, shortened to at most `limit` bytes, which are more than three.
 pub(crate) fn beginning(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
@@ -71,7 +69,7 @@ pub(crate) fn beginning(text: &str, limit: usize) -> String {
 }
 
 fn cpp(mangled: &str, limit: usize) -> Option<Beginning> {
-    // Elsewhere a letter is a type: a function of C called `f` is no `float`.
+    // Without a prefix, letters are types: a C function `f` would become `float`.
     let is_mangled = mangled.starts_with("_Z") || mangled.starts_with("__Z");
     (is_mangled && mangled.len() <= MANGLED_LIMIT).then_some(())?;
     let symbol = Symbol::new(mangled).ok()?;
@@ -93,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mangled_and_plain_names() {
+    fn kernel_names_are_demangled() {
         assert_eq!(
             demangle("_Z6vecAddPKfS0_Pfi"),
             "vecAdd(float const*, float const*, float*, int)"
@@ -104,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_all_languages() {
+    fn function_names_are_demangled_in_all_languages() {
         for (mangled, name) in [
             ("_Z6vecAddPKf", "vecAdd(float const*)"),
             (
@@ -126,8 +124,8 @@ mod tests {
     }
 
     #[test]
-    fn a_few_bytes_do_not_become_gigabytes() {
-        // Each pair is of two of the pair before.
+    fn expanding_names_are_cut() {
+        // Each pair contains the one before twice.
         let nested = |levels: usize| {
             let digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ".chars();
             let pairs = digits.take(levels).map(|n| format!("S_IS{n}_S{n}_E"));
@@ -143,7 +141,7 @@ mod tests {
         let begins = function_name(&bomb, NAME_LIMIT);
         assert!(begins.starts_with("f(std::pair<int, int>, std::pair<"));
         assert!(begins.ends_with("...") && begins.len() == NAME_LIMIT);
-        // Each tuple is of two of the tuple before, which a number with 62 digits says.
+        // Each tuple contains the one before twice, by a back reference in base 62.
         let digits: Vec<_> = ('0'..='9').chain('a'..='z').chain('A'..='Z').collect();
         let again = (0..30).map(|n| format!("B{}_E", digits[38 - n - 1]));
         let again: String = again.collect();

@@ -1,4 +1,4 @@
-//! Names of kernels and sizes of variables, from the symbols of traced programs.
+//! Kernel names and variable sizes from the symbols of traced programs.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,27 +12,27 @@ use crate::reader::{Numbered, Reader};
 use gpuprobe_os::proc::Mappings;
 use gpuprobe_os::regular::open_program;
 
-/// Bytes of a kernel's mangled name.
+/// Maximum length of a mangled kernel name.
 const NAME_LIMIT: usize = 64 << 10;
-/// How long the mappings of a process are believed.
+/// How long a snapshot of a process's mappings is valid.
 const MAPPED_FOR: Duration = Duration::from_secs(1);
 /// How often files are closed that nobody has asked for meanwhile.
 const CLOSE_EVERY: Duration = Duration::from_secs(30);
 
-/// Files of traced programs, as far as they were asked about.
+/// Files of traced programs.
 #[derive(Debug, Default)]
 pub struct HostFiles {
     modules: Modules,
-    /// The mappings of the process that was last asked about.
+    /// Snapshot of the last process's mappings.
     mapped: Option<(u32, Instant, Mappings)>,
-    /// The program of the process that was last asked about.
+    /// Executable of the last process.
     program: Option<(u32, Numbered)>,
     /// When files were last closed.
     closed: Option<Instant>,
 }
 
 impl HostFiles {
-    /// Knows none yet; they are read by `reader`.
+    /// An empty cache; files are read by `reader`.
     pub fn new(reader: Reader) -> Self {
         Self {
             modules: Modules::new(reader),
@@ -40,8 +40,8 @@ impl HostFiles {
         }
     }
 
-    /// The mangled name of the kernel whose host function is at `address` in process `pid`, if the
-    /// file that holds it has kept its symbols.
+    /// The mangled name of the kernel whose host stub is at `address` in process `pid`, unless the file
+    /// is stripped.
     pub fn kernel_at(&mut self, pid: u32, address: u64) -> Option<String> {
         let (module, offset) = self.place(pid, address)?;
         let address = module.headers().ok()?.segments.address_of(offset)?;
@@ -51,8 +51,8 @@ impl HostFiles {
         ))
     }
 
-    /// Bytes of the device variable `name` of process `pid`. nvcc makes a variable of the same size
-    /// in the host's code for each; it is found if the program's own file has kept its symbols.
+    /// Size in bytes of the device variable `name` of process `pid`: that of the host's shadow variable,
+    /// which nvcc generates with the same size, unless the executable is stripped.
     pub fn size_of_variable(&mut self, pid: u32, name: &str) -> Option<u64> {
         if self.program.as_ref().is_none_or(|(known, _)| *known != pid) {
             self.close_program();
@@ -79,7 +79,7 @@ impl HostFiles {
         }
     }
 
-    /// The program that this process runs has changed.
+    /// Drops the files of a process that has called exec or whose id was reused.
     pub fn forget(&mut self, pid: u32) {
         self.mapped.take_if(|(mapped, _, _)| *mapped == pid);
         if self
@@ -91,7 +91,7 @@ impl HostFiles {
         }
     }
 
-    /// The module that is mapped at `address`, and the place in it.
+    /// The module mapped at `address`, and the file offset.
     fn place(&mut self, pid: u32, address: u64) -> Option<(Arc<Module>, u64)> {
         let is_known = |mapped: &(u32, Instant, Mappings)| {
             let (of, at, maps) = mapped;
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_a_program_are_named() {
+    fn functions_of_this_program_are_named() {
         let mut files = HostFiles::default();
         for _ in 0..100 {
             let name = our_own(&mut files).unwrap();

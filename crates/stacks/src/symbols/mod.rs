@@ -1,4 +1,4 @@
-//! Names of kernels and functions, and what symbols tell.
+//! Symbolisation: frames of locations, names of kernels, sizes of variables.
 
 mod debug_file;
 pub(crate) mod demangle;
@@ -18,37 +18,37 @@ pub use resolve::Symbolizer;
 pub use service::Service;
 pub use source::Files;
 
-/// A location whose functions are wanted.
+/// A location to symbolise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// The location in it.
+    /// The location.
     pub location: Location,
-    /// It is the first of its stack. Others are where a call returns to, which may be the beginning
-    /// of another function or line.
+    /// It is the innermost of its stack. Others are return addresses, which may be the beginning of
+    /// another function or line.
     pub is_innermost: bool,
 }
 
-/// The functions at a location.
+/// The frames at a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The location that was asked about.
+    /// The request.
     pub request: Request,
-    /// Innermost first; never empty.
+    /// Frames, innermost first; never empty.
     pub frames: Vec<Frame>,
 }
 
-/// Whether `name` can be what a compiler called a kernel. What is read through an undocumented
-/// pointer may be anything.
+/// Whether `name` can be a compiler's name of a kernel. Names read through an undocumented pointer may
+/// be any bytes.
 pub fn is_plausible(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_$.@-".contains(c);
     name.starts_with(|c: char| c.is_ascii_alphabetic() || "_$.".contains(c))
         && name.chars().all(allowed)
 }
 
-/// The bare name of a function that is demangled: without namespaces, result, template arguments
-/// and parameters.
+/// The base name of a demangled function: without namespaces, return type, template arguments and
+/// parameters.
 pub fn base_name(name: &str) -> &str {
     let mut depth = 0;
     let mut begin = 0;
@@ -56,7 +56,7 @@ pub fn base_name(name: &str) -> &str {
         match c {
             '<' | '(' if depth == 0 && position > begin => {
                 let rest = &name[position..];
-                // The end, unless this is inside of the name of a namespace or of a result.
+                // The end, unless it is within the name of a namespace or a return type.
                 let is_inside = match c {
                     '(' => rest.starts_with("(anonymous namespace)"),
                     _ => closing(rest).is_some_and(|end| rest[end..].starts_with("::")),
@@ -75,7 +75,7 @@ pub fn base_name(name: &str) -> &str {
     &name[begin..]
 }
 
-/// Where what begins with an angle bracket ends.
+/// The end of an expression in angle brackets.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (position, c) in text.char_indices() {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bare_names() {
+    fn base_names_of_demangled_functions() {
         for (name, bare) in [
             ("k1(float*, int)", "k1"),
             ("void k2<float>(float*, int)", "k2"),

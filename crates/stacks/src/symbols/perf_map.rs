@@ -1,5 +1,5 @@
-//! Names of code that a process has made at run time, as its runtime has written them down for
-//! `perf`: lines of `START SIZE NAME` in `/tmp/perf-PID.map`.
+//! Perf maps: symbols of JIT-compiled code, which runtimes write to `/tmp/perf-PID.map` as lines of
+//! `START SIZE NAME`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,19 +11,19 @@ use crate::cache::Cache;
 use crate::symbols::demangle::beginning_of;
 use gpuprobe_os::bounded::read_at;
 
-/// Bytes of a map that are read, and kept for its names.
+/// Maximum number of bytes read of a map.
 const LIMIT: u64 = 24 << 20;
-/// Functions of a map; those of large Java programs are some hundred thousand.
+/// Maximum number of functions of a map; large Java programs have some hundred thousand.
 const FUNCTIONS_LIMIT: usize = 1 << 18;
-/// Bytes that one of them takes: most nodes of the tree are half full.
+/// Size of an entry: most nodes of the tree are half full.
 const FUNCTION_BYTES: usize = 48;
-/// Bytes that all maps take together.
+/// Maximum number of bytes of all maps.
 const BYTES_LIMIT: u64 = 48 << 20;
-/// Processes whose maps are remembered.
+/// Maximum number of cached maps.
 const MAPS_LIMIT: usize = 4096;
-/// Maps that are kept open, so that they can be read when their processes have ended.
+/// Maximum number of open maps; open ones can be read after their processes have ended.
 const OPEN_LIMIT: usize = 256;
-/// How often a map is read again from its beginning.
+/// Minimum interval between reads from the beginning of a truncated map.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The maps of all processes.
@@ -36,22 +36,22 @@ pub(crate) struct PerfMaps {
 /// The map of one process.
 #[derive(Debug, Default)]
 struct PerfMap {
-    /// As much of the map as was read: whole lines.
+    /// The lines read so far.
     text: Vec<u8>,
-    /// By their first addresses.
+    /// By start address.
     functions: BTreeMap<u64, Function>,
     begun: Pace,
-    /// The device and inode of the file that was read.
+    /// Device and inode of the file.
     file: Option<(u64, u64)>,
     is_full: bool,
 }
 
-/// When something was last done that is not to be done all the time.
+/// A rate limit: when something was last done.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace(Option<Instant>);
 
 impl Pace {
-    /// Whether it may be done again; it is, then.
+    /// Whether [`PAUSE`] has passed; records the time if so.
     fn may_go_on(&mut self) -> bool {
         let may = self.0.is_none_or(|at| at.elapsed() >= PAUSE);
         if may {
@@ -64,7 +64,7 @@ impl Pace {
 #[derive(Debug, PartialEq, Eq)]
 struct Function {
     size: u64,
-    /// Where its name begins and ends in the text.
+    /// Range of its name in the text.
     name: Range<u32>,
 }
 
@@ -78,15 +78,15 @@ impl Default for PerfMaps {
 }
 
 impl PerfMaps {
-    /// The name of the function at `address` of process `pid`. What is not known by now, the process
-    /// may have written since.
+    /// The name of the function at `address` of process `pid`. On a miss the map is read further, as the
+    /// process may have written more.
     pub(crate) fn name(&mut self, pid: u32, address: u64) -> Option<String> {
         let known = self.maps.get(&pid).and_then(|map| map.find(address));
         known.or_else(|| self.refreshed(pid).find(address))
     }
 
-    /// Takes the map of a process, if it comes, and reads what is in it by now. Whether there is one,
-    /// which has not been removed: then it may have a successor.
+    /// Sets the map of a process if `file` is given, and reads it. Returns whether there is a map that was
+    /// not removed; a removed one may have a successor.
     pub(crate) fn keep(&mut self, pid: u32, file: Option<File>) -> bool {
         if let Some(file) = file {
             self.files.make_room(0);
@@ -97,14 +97,13 @@ impl PerfMaps {
         is_there.is_some_and(|metadata| metadata.nlink() > 0)
     }
 
-    /// The process runs another program or has ended.
+    /// Removes the map of a process that has ended or called exec.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.maps.remove(&pid);
         self.files.remove(&pid);
     }
 
-    /// The map of `pid`, with what has been added to it. That of a process that has ended stays as it
-    /// was then.
+    /// The map of `pid`, with the lines added since the last read.
     fn refreshed(&mut self, pid: u32) -> &PerfMap {
         let mut map = self.maps.remove(&pid).unwrap_or_default();
         if let Some(file) = self.files.get(&pid) {
@@ -128,8 +127,7 @@ impl PerfMap {
         Some(beginning_of(&String::from_utf8_lossy(name)))
     }
 
-    /// Reads what `file` has more than what was read of it: each byte once, however often this is
-    /// asked for.
+    /// Reads the part of `file` behind the last read, so that each byte is read once.
     fn read(&mut self, file: &File) {
         let Ok(metadata) = file.metadata() else {
             return;
@@ -155,7 +153,7 @@ impl PerfMap {
         self.is_full |= is_too_large;
     }
 
-    /// Takes in the whole lines of what follows in the map.
+    /// Adds the complete lines of `more`.
     fn append(&mut self, more: &[u8]) {
         let lines = more.iter().rposition(|&byte| byte == b'\n');
         let lines = lines.map_or(&more[..0], |last| &more[..=last]);
@@ -165,14 +163,14 @@ impl PerfMap {
             if self.functions.len() >= FUNCTIONS_LIMIT {
                 break;
             }
-            // Of code that has been replaced, the last line is the valid one.
+            // For replaced code, the last line is valid.
             self.functions.extend(function(line, begin));
             begin += line.len();
         }
     }
 }
 
-/// The function in a line that begins at `begin`, and its first address.
+/// The function in a line at offset `begin` of the text, with its start address.
 fn function(line: &[u8], begin: usize) -> Option<(u64, Function)> {
     let mut words = line.splitn(3, |&byte| byte == b' ');
     let mut number = || {
@@ -202,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_about_an_address_counts() {
+    fn the_last_line_for_an_address_counts() {
         let map =
             map(b"1000 10 old\nnonsense\n2000 8 py::f:/a b.py\n1000 20 new\n0x3000 8 x\n4000\n");
         let name = |address| map.find(address);
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_take_no_more_than_they_may() {
+    fn maps_stay_within_their_limits() {
         let lines = (0..FUNCTIONS_LIMIT + 100).map(|n| format!("{n:x} 1 a\n"));
         let lines: String = lines.collect();
         let one = map(lines.as_bytes());
@@ -225,7 +223,7 @@ mod tests {
         for pid in 1..=10 {
             let map = map(lines.as_bytes());
             maps.maps.insert(u32::MAX - pid, map.bytes(), map);
-            // There is none of this process; what room it takes is made.
+            // This process has no map, but room is made for it.
             assert_eq!(maps.name(u32::MAX - 11, 0x10), None);
         }
         assert!(maps.maps.has_room(0));
@@ -237,7 +235,7 @@ mod tests {
         assert!(maps.maps.has_room(BYTES_LIMIT));
     }
 
-    /// A map that is being written, and what is known of it.
+    /// A map file with `text`, and the maps that have it.
     fn written(text: &str) -> (File, PerfMaps) {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
@@ -246,14 +244,14 @@ mod tests {
         (file, maps)
     }
 
-    /// There is no such process: its map is all that is left.
+    /// Id of a process that does not exist.
     const PID: u32 = u32::MAX - 20;
 
     #[test]
-    fn a_map_is_read_on_when_its_process_has_ended() {
+    fn a_map_is_read_further_after_its_process_has_ended() {
         let (mut file, mut maps) = written("1000 10 first\n2000 10 sec");
         assert_eq!(maps.name(PID, 0x1001).as_deref(), Some("first"));
-        assert_eq!(maps.name(PID, 0x2001), None, "its line is not whole");
+        assert_eq!(maps.name(PID, 0x2001), None, "an incomplete line");
         file.write_all(b"ond\n1000 10 again\n").unwrap();
         assert_eq!(maps.name(PID, 0x2001).as_deref(), Some("second"));
         assert_eq!(maps.name(PID, 0x1001).as_deref(), Some("again"));
@@ -268,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_begins_anew_is_read_anew() {
+    fn a_truncated_map_is_read_again() {
         let (mut file, mut maps) = written("1000 10 of_the_first\n2000 10 other\n");
         file.set_len(0).unwrap();
         file.rewind().unwrap();
@@ -287,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn few_files_are_open() {
+    fn the_number_of_open_maps_is_limited() {
         let mut maps = PerfMaps::default();
         let limit = u32::try_from(OPEN_LIMIT).unwrap();
         for pid in PID - limit..=PID {
@@ -295,7 +293,7 @@ mod tests {
             maps.keep(pid, Some(file));
         }
         assert!(maps.files.get(&(PID - limit)).is_none() && maps.files.get(&PID).is_some());
-        // What was read stays known.
+        // Maps already read stay in the cache.
         assert_eq!(maps.name(PID - limit, 0x1000).as_deref(), Some("a"));
     }
 }

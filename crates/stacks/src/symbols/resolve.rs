@@ -1,4 +1,4 @@
-//! Making frames of locations: a reader names the functions, and may fail at it.
+//! Symbolisation of locations by a reader process, which may fail on a file.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -15,41 +15,41 @@ use crate::cache::Cache;
 use crate::reader::{Named, Names, Numbered, Opener, Reader, Request as Asked, Wanted};
 use gpuprobe_model::stack::{Frame, JIT, Language, Location, ModuleId, bare_frame};
 
-/// Places whose frames are remembered, and bytes that they take.
+/// Maximum number of cached locations, and of the bytes of their frames.
 const CACHE_LIMIT: usize = 1 << 18;
 const CACHE_BYTES: usize = 24 << 20;
-/// Modules whose files are known.
+/// Maximum number of cached modules.
 const MODULES_LIMIT: usize = 512;
-/// Perf maps that are kept open, so that they can be read when their processes have ended.
+/// Maximum number of open perf maps; open ones can be read after their processes have ended.
 const MAPS_LIMIT: usize = 256;
-/// Processes of which it is remembered when their maps were looked for, and how often that is done.
+/// Maximum number of processes whose map was looked for, and the minimum interval of doing so.
 const LOOKED_LIMIT: usize = 4096;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Names the functions at locations, for one thread.
+/// Symbolises locations, on a single thread.
 #[derive(Debug)]
 pub struct Symbolizer {
     reader: Reader,
     opener: Opener,
     of_modules: Cache<ModuleId, Sources>,
     cache: HashMap<(ModuleId, u64), Arc<[Named]>>,
-    /// Bytes that the frames take that are remembered.
+    /// Bytes of the cached frames.
     bytes: usize,
     maps: Cache<u32, Numbered>,
     looked_for: HashMap<u32, Instant>,
-    /// Processes whose maps the reader has, since it was started for the so-manieth time.
+    /// Processes whose maps the reader has, in its current `generation`.
     given: HashSet<u32>,
     generation: u64,
 }
 
-/// Where the symbols of a module are.
+/// The files with the symbols of a module.
 #[derive(Debug)]
 struct Sources {
     module: Arc<Module>,
     debug: Option<Module>,
     /// What its debugging information has in common with that of others.
     supplement: Option<Module>,
-    /// Its debugging information may be read.
+    /// Whether to read its debug information.
     has_details: bool,
 }
 
@@ -59,7 +59,7 @@ fn bytes_of(named: &Named) -> usize {
 }
 
 impl Symbolizer {
-    /// Knows nothing yet; `reader` is for names.
+    /// An empty cache; `reader` reads symbols, `opener` opens debug files and perf maps.
     pub fn new(reader: Reader, opener: Opener) -> Self {
         Self {
             reader,
@@ -74,7 +74,7 @@ impl Symbolizer {
         }
     }
 
-    /// Makes a module known that the next request names.
+    /// Adds the module of the next request.
     pub fn open(&mut self, module: &Arc<Module>) {
         if self.of_modules.get(&module.id).is_some() {
             return;
@@ -112,14 +112,13 @@ impl Symbolizer {
         files.for_each(|file| self.reader.close(file));
     }
 
-    /// The functions at the requested location.
+    /// The frames at the requested location.
     pub fn answer(&mut self, request: Request) -> Answer {
         let frames = self.frames(&request);
         Answer { request, frames }
     }
 
-    /// Takes the file in which process `pid` writes down what its runtime has made, which is open: it
-    /// can be read when the process has ended.
+    /// Sets the open perf map of process `pid`, which can be read after the process has ended.
     pub fn keep_perf_map(&mut self, pid: u32, file: File) {
         let inode = |file: &File| {
             file.metadata()
@@ -140,8 +139,7 @@ impl Symbolizer {
         }
     }
 
-    /// The process runs another program or has ended: names of code that it has made at run time
-    /// are dropped.
+    /// Drops the perf map of a process that has ended or called exec.
     pub fn forget(&mut self, pid: u32) {
         self.maps.remove(&pid);
         self.given.remove(&pid);
@@ -155,7 +153,7 @@ impl Symbolizer {
         let Some(id) = location.module else {
             return vec![self.without_module(*pid, location.address, step)];
         };
-        // The file was known once.
+        // Evicted from the cache.
         let Some(sources) = self.of_modules.get(&id) else {
             return vec![bare_frame(location)];
         };
@@ -191,7 +189,7 @@ impl Symbolizer {
         }
     }
 
-    /// The name of what `pid` has made at `address`, after the map that is known.
+    /// The JIT symbol of `pid` at `address`, from the maps read so far.
     fn made_name(&mut self, pid: u32, address: u64) -> Option<String> {
         self.give(pid);
         let map = self.maps.get(&pid)?;
@@ -199,7 +197,7 @@ impl Symbolizer {
             .ask(&[map], &Asked::MadeAtRunTime(pid, address))?
     }
 
-    /// Gives the reader the map of `pid`, if it does not have it.
+    /// Sends the reader the map of `pid`, unless it has it.
     fn give(&mut self, pid: u32) {
         let generation = self.reader.generation();
         if self.generation != generation {
@@ -213,7 +211,7 @@ impl Symbolizer {
         }
     }
 
-    /// Looks for the map of `pid`, where that was not done just now; whether there is one.
+    /// Looks for the map of `pid`, at most once per [`PAUSE`]. Returns whether there is one.
     fn look_for_map(&mut self, pid: u32) -> bool {
         let lately = |at: &Instant| at.elapsed() < PAUSE;
         if self.looked_for.get(&pid).is_some_and(lately) {
@@ -231,7 +229,7 @@ impl Symbolizer {
         is_found
     }
 
-    /// The functions at `offset` in the file.
+    /// The functions at file offset `offset`.
     fn named(&mut self, module: &Arc<Module>, offset: u64, step: u64) -> Arc<[Named]> {
         let key = (module.id, offset);
         if let Some(known) = self.cache.get(&key) {
@@ -240,7 +238,7 @@ impl Symbolizer {
         let headers = module.headers().ok();
         let address = headers.and_then(|headers| headers.segments.address_of(offset));
         let found = address.and_then(|address| self.look_up(module.id, address));
-        // As addr2line wants it.
+        // The virtual address, as addr2line takes it.
         let place = address.unwrap_or(offset).wrapping_add(step);
         let unnamed = || Named {
             function: format!("{}+{place:#x}", beginning_of(&module.name())),
@@ -259,8 +257,8 @@ impl Symbolizer {
         named
     }
 
-    /// Asks for the functions at an address of a module: with debugging information, and where
-    /// reading that fails, without.
+    /// Requests the functions at an address of a module, with debug information, or without it if reading
+    /// it fails.
     fn look_up(&mut self, id: ModuleId, address: u64) -> Option<Vec<Named>> {
         let sources = self.of_modules.get(&id)?;
         let own = sources.module.numbered()?;
@@ -282,12 +280,12 @@ impl Symbolizer {
             };
             let path = sources.module.path.display();
             if !failed.was_fresh {
-                // What it had read of others may have been too much.
-                tracing::debug!("{path}: read again");
+                // Files read before may have exceeded the reader's limits.
+                tracing::debug!("{path}: retrying with a new reader");
             } else if std::mem::take(&mut sources.has_details) {
                 tracing::warn!(
-                    "{path}: its debugging information cannot be read: its functions are shown \
-                     without lines"
+                    "{path}: cannot read its debug information; its functions are shown without \
+                     source lines"
                 );
             } else {
                 if failed.is_fault {
@@ -299,8 +297,7 @@ impl Symbolizer {
     }
 }
 
-/// The frame of a function that a runtime has made and called `name`. `CPython`'s are
-/// `py::FUNCTION:FILE`.
+/// The frame of a JIT-compiled function. `CPython` names them `py::FUNCTION:FILE`.
 fn made_at_run_time(name: String, address: u64) -> Frame {
     let of_python = name
         .strip_prefix("py::")
@@ -326,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_python_are_functions_and_files() {
+    fn python_symbols_are_split_into_function_and_file() {
         let named = |name: &str| {
             let frame = made_at_run_time(name.to_owned(), 0x10);
             (frame.function, frame.file, frame.language)

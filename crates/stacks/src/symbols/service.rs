@@ -1,5 +1,5 @@
-//! Naming functions on a thread of its own: a symbol table of half a gigabyte takes a while, and
-//! whoever reads the kernel's rings must not wait.
+//! Symbolisation on separate threads: a symbol table of half a gigabyte takes a while, and the thread that
+//! reads the rings must not block.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use gpuprobe_model::stack::{Frame, ModuleId};
 use gpuprobe_os::privileges;
 use gpuprobe_os::privileges::{AS_OTHERS, LOOK};
 
-/// A message to the thread.
+/// A message to the symbol thread.
 #[derive(Debug)]
 enum Message {
     Find(Request, Option<Arc<Module>>),
@@ -24,15 +24,15 @@ enum Message {
     Close(ModuleId),
 }
 
-/// What is wanted of the thread that has files opened.
+/// A message to the thread that opens files.
 #[derive(Debug)]
 enum InFile {
     Line(Line),
     PerfMap(u32),
 }
 
-/// A thread that has functions named, and one that has files opened and reads lines of Python. Each ends after the request at
-/// hand when this is dropped.
+/// A thread that symbolises locations, and one that opens files and reads Python source lines. Each
+/// ends after its current request when this is dropped.
 #[derive(Debug)]
 pub struct Service {
     requests: Sender<Message>,
@@ -42,10 +42,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the threads. They keep the capabilities that it takes to start another opener.
+    /// Starts the threads. They keep the capabilities needed to start another opener process.
     ///
     /// # Errors
-    /// There are too many threads.
+    /// Returns an error if a thread cannot be started.
     pub fn start(place: Place) -> std::io::Result<Self> {
         let (requests, received) = channel();
         let (files, wanted) = channel();
@@ -74,8 +74,7 @@ impl Service {
         })
     }
 
-    /// Asks for the functions at some locations, without waiting. Each comes with the module that
-    /// it names.
+    /// Requests the frames at locations, each with its module if it has one, without blocking.
     pub fn request(&mut self, requests: impl IntoIterator<Item = (Request, Option<Arc<Module>>)>) {
         for (request, module) in requests {
             let sent = self.requests.send(Message::Find(request, module));
@@ -83,8 +82,8 @@ impl Service {
         }
     }
 
-    /// Asks for the text of the line of `frame`, if it is the user's own, without waiting. It is in a
-    /// file of those.
+    /// Requests the source text of the line of `frame` from `files`, if it is the user's own code, without
+    /// blocking.
     pub fn request_line(&mut self, request: Request, frame: Frame, files: Option<Arc<Files>>) {
         let line = Line {
             request,
@@ -94,16 +93,15 @@ impl Service {
         self.outstanding += usize::from(self.files.send(InFile::Line(line)).is_ok());
     }
 
-    /// Has the file opened in which process `pid` writes down what its runtime has made.
+    /// Requests to open the perf map of process `pid`.
     pub fn keep_perf_map(&mut self, pid: u32) {
-        // Without the thread nobody asks for names.
+        // Fails only if the thread has ended.
         let _ = self.files.send(InFile::PerfMap(pid));
     }
 
-    /// The process runs another program or has ended: the names that its runtime gave to what it
-    /// made are not those of a process that gets its id.
+    /// Drops the perf map of a process that has ended or called exec: its id may be reused.
     pub fn forget(&mut self, pid: u32) {
-        // Without the thread there is nothing to forget.
+        // Fails only if the thread has ended.
         let _ = self.requests.send(Message::Forget(pid));
     }
 
@@ -115,14 +113,14 @@ impl Service {
         }
     }
 
-    /// The answers that have come by now.
+    /// The answers received so far.
     pub fn poll(&mut self) -> Vec<Answer> {
         let answers: Vec<_> = self.answers.try_iter().collect();
         self.outstanding = self.outstanding.saturating_sub(answers.len());
         answers
     }
 
-    /// Waits until everything is answered, but not for longer than `timeout`; gives what is.
+    /// Waits up to `timeout` for all answers; returns those received.
     pub fn wait(&mut self, timeout: Duration) -> Vec<Answer> {
         let end = Instant::now() + timeout;
         let mut answers = Vec::new();
@@ -140,7 +138,7 @@ impl Service {
         answers
     }
 
-    /// How many locations have been asked for and not been answered yet.
+    /// Number of requests without an answer.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
@@ -172,7 +170,7 @@ fn serve(symbolizer: &mut Symbolizer, messages: &Receiver<Message>, answers: &Se
     }
 }
 
-/// Has files opened until nobody wants any more: whoever serves one may not answer.
+/// Opens files until the service is dropped. Opening may block on a file system.
 fn open_files(
     opener: &Opener,
     wanted: &Receiver<InFile>,
@@ -198,7 +196,7 @@ mod tests {
     use super::*;
     use gpuprobe_model::stack::Location;
 
-    /// Who is at address 0x1000, which is in no file.
+    /// The symbol of address 0x1000, which is in no file.
     fn name(service: &mut Service) -> String {
         let pid = std::process::id();
         let location = Location {
@@ -218,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_process_that_had_the_id_are_forgotten() -> std::io::Result<()> {
+    fn perf_maps_of_reused_ids_are_dropped() -> std::io::Result<()> {
         let pid = std::process::id();
         let map = format!("/tmp/perf-{pid}.map");
         let mut service = Service::start(Place::Thread)?;

@@ -1,8 +1,8 @@
-//! The text of lines of Python, read with the rights of the user who runs it.
+//! Source lines of Python, read with the permissions of the traced process's user.
 //!
-//! A program says itself which files its lines are in. So they are opened in its own root folder, as
-//! its own user, and only if they are regular files: whoever traces it as root must not be shown what
-//! that user may not read.
+//! The process determines the file names. So they are opened below its root directory, as its user, and
+//! only if they are regular files: gpuprobe running as root must not show what that user may not
+//! read.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -17,12 +17,12 @@ use super::{Answer, Request};
 use crate::python::origin::Origin;
 use crate::reader::{Opener, Wanted};
 
-/// Bytes of a file that are read in search of a line.
+/// Maximum number of bytes of a file read in search of a line.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// Characters of a line that are kept.
+/// Maximum number of characters of a line.
 const MAX_CHARACTERS: usize = 200;
 
-/// The files of a process, as its user sees them, also when it has ended.
+/// Root and working directory of a process, which stay readable after its end.
 #[derive(Debug)]
 pub struct Files {
     pid: u32,
@@ -32,10 +32,10 @@ pub struct Files {
 }
 
 impl Files {
-    /// Of process `pid`, which is running.
+    /// Opens the directories of process `pid`.
     ///
     /// # Errors
-    /// Returns the system's error if it has ended or may not be looked at.
+    /// Returns the system's error if it has ended or cannot be inspected.
     pub fn of(pid: u32) -> io::Result<Self> {
         Ok(Self {
             pid,
@@ -45,13 +45,13 @@ impl Files {
         })
     }
 
-    /// Whether they are read as the user that process `pid` has now, or had when it ended.
+    /// Whether files are read as the current user of process `pid`; true if it has ended.
     pub fn are_of_its_user(&self, pid: u32) -> bool {
         User::of(pid).map_or(true, |user| user == self.user)
     }
 
-    /// The text of a line, numbered from 1, without space at its ends; none if there is none, or the
-    /// user may not read the file.
+    /// The text of a line, counted from 1, trimmed. `None` if it is empty or missing, or the user may not
+    /// read the file.
     fn line(&self, opener: &Opener, file: &str, line: u32) -> Option<String> {
         let path = Path::new(file);
         let from = if path.is_absolute() {
@@ -73,14 +73,14 @@ impl Files {
     }
 }
 
-/// A line that is wanted.
+/// A requested line.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// Comes back with the answer.
+    /// Returned with the answer.
     pub(super) request: Request,
-    /// The line, without its text.
+    /// The frame, without source text.
     pub(super) frame: Frame,
-    /// The files of its process.
+    /// Directories of its process.
     pub(super) files: Option<Arc<Files>>,
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_with_the_users_rights() {
+    fn source_lines_are_read_as_the_user() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("train.py"), "import x\n\n    loss = model(x)  \nlast").unwrap();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_not_shown_what_only_another_may_read() {
+    fn files_that_the_user_may_not_read_are_not_shown() {
         let folder = tempfile::tempdir().unwrap();
         let secret = folder.path().join("secret.py");
         fs::write(&secret, "key = 1\n").unwrap();

@@ -1,8 +1,9 @@
-//! Kernels of programs that launch by the address of a host function.
+//! Kernel names from the symbols of nvcc's host stubs.
 
-/// nvcc's name for the host side of a kernel starts with this.
+/// Prefix of nvcc's names of host stubs.
 const STUB_PREFIX: &str = "__device_stub_";
-/// `_Z22__device_stub__Z2k1PfiPfi` is the stub of `_Z2k1Pfi`; other names are the kernel's own.
+/// The kernel of a symbol: `_Z2k1Pfi` for the stub `_Z22__device_stub__Z2k1PfiPfi`; other symbols are
+/// the kernel's name.
 pub(super) fn kernel_of_symbol(symbol: &str) -> String {
     let of_stub = || {
         let name = symbol
@@ -12,7 +13,7 @@ pub(super) fn kernel_of_symbol(symbol: &str) -> String {
         let length = name[..digits].parse().ok()?;
         let source_name = name[digits..].get(..length)?;
         let kernel = source_name.strip_prefix(STUB_PREFIX)?;
-        // A mangled name brings its own underscore; others stand behind a second one.
+        // A mangled name has its own underscore; other names follow a second one.
         let plain = kernel
             .strip_prefix('_')
             .filter(|_| !kernel.starts_with("_Z"));
@@ -21,8 +22,8 @@ pub(super) fn kernel_of_symbol(symbol: &str) -> String {
     without_local_marks(of_stub().unwrap_or(symbol))
 }
 
-/// The host functions of static kernels and of templates are local, which shows as an `L` before
-/// their last name (`_ZL4statPi`, `_ZN4workL5scaleIfEEvPj`); the kernels themselves are not.
+/// `mangled` without the `L` that marks local symbols (`_ZL4statPi`, `_ZN4workL5scaleIfEEvPj`): the host
+/// stubs of static kernels and templates are local, the kernels are not.
 pub(super) fn without_local_marks(mangled: &str) -> String {
     let nested = mangled.starts_with("_ZN");
     let Some(mut rest) = mangled.strip_prefix(if nested { "_ZN" } else { "_Z" }) else {
@@ -57,7 +58,7 @@ mod tests {
     use super::kernel_of_symbol;
 
     #[test]
-    fn stubs_name_their_kernels() {
+    fn stubs_map_to_their_kernels() {
         assert_eq!(
             kernel_of_symbol("_Z22__device_stub__Z2k1PfiPfi"),
             "_Z2k1Pfi"

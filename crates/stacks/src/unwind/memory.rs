@@ -1,26 +1,26 @@
-//! The part of a process's memory that can be read while its stack is unwound.
+//! The copied part of a stack.
 
-/// A thread's registers and the top of its stack, at one moment.
+/// Registers of a thread and a copy of the top of its stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackCopy<'a> {
-    /// The instruction that was about to run.
+    /// Instruction pointer.
     pub ip: u64,
-    /// The stack pointer.
+    /// Stack pointer.
     pub sp: u64,
-    /// The frame pointer, or whatever the code uses that register for.
+    /// The register for the frame pointer, which may have any value.
     pub bp: u64,
     /// Memory from the stack pointer upwards.
     pub bytes: &'a [u8],
-    /// Places in the stack where a return probe has put its trampoline, and the return addresses
-    /// that were there.
+    /// Stack slots whose return address a uretprobe replaced by its trampoline, with the original return
+    /// addresses.
     pub replaced: &'a [(u64, u64)],
 }
 
-/// The copy, by addresses of the process.
+/// The copy, addressed as in the process.
 pub(super) struct Memory<'a>(pub(super) &'a StackCopy<'a>);
 
 impl Memory<'_> {
-    /// A number of `size` bytes.
+    /// A little-endian number of `size` bytes.
     pub(super) fn bytes(&self, address: u64, size: u8) -> Option<u64> {
         let start = usize::try_from(address.checked_sub(self.0.sp)?).ok()?;
         let end = start.checked_add(usize::from(size))?;
@@ -34,7 +34,7 @@ impl Memory<'_> {
         self.bytes(address, 8)
     }
 
-    /// The word at `address`, as it was before a return probe has replaced it.
+    /// The return address at `address`; the original one if a uretprobe replaced it.
     pub(super) fn return_address(&self, address: u64) -> Option<u64> {
         let replaced = self.0.replaced.iter().find(|(slot, _)| *slot == address);
         replaced

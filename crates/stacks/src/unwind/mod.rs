@@ -1,4 +1,4 @@
-//! Unwinding a copied stack.
+//! Unwinding of copied stacks with DWARF CFI.
 
 mod memory;
 mod rule;
@@ -15,42 +15,42 @@ use gpuprobe_model::stack::{CallStack, Location};
 use memory::Memory;
 use rule::{Registers, Step};
 
-/// Frames of a stack; what is deeper is left out.
+/// Maximum number of frames; deeper ones are cut.
 pub const DEPTH: usize = 1024;
 
-/// A stack that was unwound.
+/// An unwound stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unwound {
-    /// The stack.
+    /// The call stack, innermost first.
     pub stack: CallStack,
-    /// For each location but the first: the address in the stack at which its return address
-    /// lies; 0 if it was in none.
+    /// For each location but the first, the stack address of its return address; 0 if it was in a
+    /// register.
     pub slots: Vec<u64>,
 }
 
-/// The code of a process, as unwinding needs it.
+/// Lookup of code in a process.
 pub(super) trait Code {
-    /// The place of the code at `address`, if some is mapped there; `lookup` is the address in
-    /// question, one less where `address` is one that a call returns to.
+    /// The location of `address`, if `lookup` is mapped. `lookup` is `address`, or one less for a return
+    /// address.
     fn place(&mut self, address: u64, lookup: u64) -> Option<Location>;
-    /// How to unwind from `lookup`.
+    /// The unwind rule for `lookup`.
     fn rule(&mut self, lookup: u64) -> Option<Arc<Rule>>;
-    /// How to unwind from `return_address`, which is in code of no file, by its instructions.
+    /// The unwind rule for `return_address` in anonymous code, from its instructions.
     fn trampoline(&mut self, return_address: u64) -> Option<Arc<Rule>>;
 }
 
-/// A frame, on the way out.
+/// A frame during unwinding.
 struct Frame {
     registers: Registers,
-    /// The address whose rule counts.
+    /// Address for the lookup of the unwind rule.
     lookup: u64,
     location: Location,
     is_innermost: bool,
-    /// It has made no call: it was interrupted where it is.
+    /// It was interrupted by a signal: it has made no call.
     is_interrupted: bool,
 }
 
-/// Unwinds `copy`.
+/// Unwinds `copy`, at most to [`DEPTH`] frames.
 pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
     let memory = Memory(copy);
     let mut frame = innermost(code, copy);
@@ -58,7 +58,7 @@ pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
     unwound.stack.locations.push(frame.location);
     while unwound.stack.locations.len() < DEPTH {
         let rule = code.rule(frame.lookup).or_else(|| frame.trampoline(code));
-        // A rule that cannot be applied says that the copy has ended; to guess on would be wrong.
+        // If a rule cannot be applied the copy has ended; guessing on would give wrong frames.
         let step = match rule {
             Some(rule) => rule.apply(&frame.registers, &memory),
             None => without_rule(code, &frame, &memory),
@@ -80,13 +80,13 @@ pub(super) fn unwind(code: &mut dyn Code, copy: &StackCopy<'_>) -> Unwound {
             unwound.stack.is_complete = true;
             return unwound;
         }
-        // Signal handlers may have a stack of their own, above or below the thread's.
+        // A signal handler may run on a stack of its own, above or below the thread's.
         if !is_interrupted && registers.sp() <= frame.registers.sp() {
             return unwound;
         }
         let lookup = return_address.wrapping_sub(u64::from(!is_interrupted));
-        // An interrupted function has called nobody; its location is made to look as if it had,
-        // so that whoever names it, one byte before, names it and not what stands before it.
+        // Symbolisation looks up the byte before a location's address, as for a call. An interrupted function
+        // has made no call, so its address is increased by one.
         let address = lookup.wrapping_add(1);
         let Some(location) = code.place(address, lookup) else {
             return unwound;
@@ -128,7 +128,7 @@ impl Frame {
     }
 }
 
-/// The caller where no table says how to find it.
+/// The caller without an unwind rule: by the return address at the stack pointer, or the frame pointer.
 fn without_rule(code: &mut dyn Code, frame: &Frame, memory: &Memory<'_>) -> Option<Step> {
     let sp = frame.registers.sp();
     let mut caller = |slot: u64, bp: Option<u64>| {
@@ -145,7 +145,7 @@ fn without_rule(code: &mut dyn Code, frame: &Frame, memory: &Memory<'_>) -> Opti
         })
     };
     let bp = frame.registers.bp();
-    // Stacks are taken where functions begin: nothing has been pushed yet.
+    // Stacks are captured at function entry: nothing was pushed yet.
     if frame.is_innermost
         && let Some(step) = caller(sp, bp)
         && !matches!(
@@ -160,7 +160,7 @@ fn without_rule(code: &mut dyn Code, frame: &Frame, memory: &Memory<'_>) -> Opti
     }
     let bp = bp?;
     if bp == 0 && frame.location.module.is_some() {
-        // So the ABI marks the outermost frame.
+        // The ABI marks the outermost frame like this.
         return Some(Step::Outermost);
     }
     let is_above = bp >= sp && bp % 8 == 0;
@@ -168,8 +168,7 @@ fn without_rule(code: &mut dyn Code, frame: &Frame, memory: &Memory<'_>) -> Opti
     caller(bp.checked_add(8)?, memory.word(bp))
 }
 
-/// Applies a file's rules for some addresses to a small stack, for tests with files that are not to
-/// be trusted. Gives how many rules there were.
+/// Fuzzing entry point. Applies the unwind rules of a file to a small stack. Returns their number.
 #[doc(hidden)]
 pub fn try_tables(file: &[u8]) -> usize {
     let Ok(file) = gpuprobe_os::bounded::file_of(file) else {
@@ -191,7 +190,7 @@ pub fn try_tables(file: &[u8]) -> usize {
     rows.inspect(|row| try_rule(&row.rule)).count()
 }
 
-/// Applies a rule to a small stack, for tests with rules that are not to be trusted.
+/// Fuzzing entry point. Applies an untrusted rule to a small stack.
 pub(crate) fn try_rule(rule: &Rule) {
     let bytes: Vec<u8> = (0..=255).cycle().take(4096).collect();
     let copy = StackCopy {

@@ -1,9 +1,8 @@
-//! How the caller's registers are found at one place in the code.
+//! Unwind rules: the caller's registers at an address.
 //!
-//! framehop translates the common rules only: it evaluates no expression that reads memory, so it
-//! gets lost in functions that align their stack (all that use AVX-512 or `alignas`) and in signal
-//! trampolines, and it follows no register but the stack and frame pointers. So gimli's rows are
-//! evaluated here, all of them.
+//! framehop supports common rules only: it evaluates no expression that reads memory, so it fails in
+//! functions that align their stack (all with AVX-512 or `alignas`) and in signal trampolines, and it
+//! tracks no register but the stack and frame pointers. So all of gimli's rows are evaluated here.
 
 use gimli::{CfaRule, EhFrame, Encoding, Evaluation, EvaluationResult, Expression, LittleEndian};
 use gimli::{EndianSlice, RegisterRule, UnwindExpression, UnwindTableRow, Value};
@@ -13,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use super::memory::Memory;
 use super::table::Bytes;
 
-/// Steps of an expression; real ones have a dozen.
+/// Maximum number of operations of an expression; real ones have a dozen.
 const STEPS: u32 = 256;
-/// The general registers and the instruction pointer, by DWARF's numbers.
+/// Number of registers: the general ones and the instruction pointer, by DWARF number.
 const REGISTERS: usize = 17;
 const SP: usize = 7;
 const BP: usize = 6;
 const IP: usize = 16;
 
-/// The registers in a frame, as far as they are known.
+/// Known register values of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Registers([Option<u64>; REGISTERS]);
 
@@ -32,7 +31,7 @@ impl Registers {
         Self(all)
     }
 
-    /// The caller's registers, after a step that is known to have kept the others.
+    /// The caller's registers, if the others are unchanged.
     pub(super) fn called_from(mut self, ip: u64, sp: u64, bp: Option<u64>) -> Self {
         (self.0[IP], self.0[SP], self.0[BP]) = (Some(ip), Some(sp), bp);
         self
@@ -51,41 +50,41 @@ impl Registers {
     }
 }
 
-/// Where a value is found.
+/// Where a register's value is found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Place {
     Undefined,
-    /// In memory, so far from the CFA.
+    /// In memory, at this offset from the CFA.
     At(i64),
-    /// It is the CFA plus this.
+    /// The CFA plus this.
     Is(i64),
-    /// In a register, by its number.
+    /// In another register.
     Register(u16),
-    /// In memory, where the expression says.
+    /// In memory, at the address that the expression gives.
     AtExpression(Box<[u8]>),
-    /// It is the expression's result.
+    /// The result of the expression.
     IsExpression(Box<[u8]>),
     Constant(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Cfa {
-    /// So far from a register.
+    /// A register plus an offset.
     Register(u16, i64),
     Expression(Box<[u8]>),
 }
 
-/// How to unwind from one place in the code.
+/// A row of the unwind table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     cfa: Cfa,
-    /// Of registers that are not listed, the caller's value is the callee's.
+    /// Registers that are not listed are unchanged.
     registers: Box<[(u16, Place)]>,
     encoding: Form,
     is_signal_frame: bool,
 }
 
-/// How expressions are written: gimli's [`Encoding`].
+/// Encoding of expressions: gimli's [`Encoding`], serialisable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Form {
     address_size: u8,
@@ -117,7 +116,7 @@ impl From<Form> for Encoding {
     }
 }
 
-/// Where a rule leads. It lives for one step and is never stored.
+/// Result of a rule. It lives for one step and is never stored.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Step {
     /// There is no caller.
@@ -125,9 +124,9 @@ pub(super) enum Step {
     Caller {
         registers: Registers,
         return_address: u64,
-        /// Where that was read.
+        /// Stack address of the return address; 0 if it was in a register.
         slot: u64,
-        /// The caller was interrupted: it has made no call.
+        /// The caller was interrupted by a signal: it has made no call.
         is_interrupted: bool,
     },
 }
@@ -170,8 +169,8 @@ impl Rule {
         })
     }
 
-    /// Of a frame of `bytes` above the stack pointer, which end with the return address and, if
-    /// `saves_bp`, the caller's frame pointer before it.
+    /// The rule of a frame of `bytes` bytes above the stack pointer, with the return address at its end
+    /// and, with `saves_bp`, the caller's frame pointer before it.
     pub(super) fn of_fixed_frame(bytes: i64, saves_bp: bool) -> Self {
         const WORD: i64 = 8;
         let return_address = (X86_64::RA.0, Place::At(-WORD));
@@ -179,7 +178,7 @@ impl Rule {
         Self {
             cfa: Cfa::Register(X86_64::RSP.0, bytes),
             registers: saved.into_iter().chain([return_address]).collect(),
-            // There is no expression to be read with it.
+            // Unused: the rule has no expression.
             encoding: Form {
                 address_size: 8,
                 is_64_bit: false,
@@ -189,7 +188,7 @@ impl Rule {
         }
     }
 
-    /// The caller's registers; none if they cannot be found.
+    /// The caller's registers; `None` if they cannot be read.
     pub(super) fn apply(&self, registers: &Registers, memory: &Memory<'_>) -> Option<Step> {
         let own = self.registers.iter().find(|(number, _)| *number == 16);
         let Some((_, of_return)) = own else {
@@ -208,7 +207,7 @@ impl Rule {
         caller.0[SP] = Some(cfa);
         for (number, place) in &self.registers {
             let mut value = self.value(place, cfa, registers, memory);
-            // Below the stack pointer, what an epilogue has popped already.
+            // Below the stack pointer: already popped by an epilogue.
             if let Place::At(offset) = place
                 && cfa.wrapping_add_signed(*offset) < memory.0.sp
             {

@@ -1,4 +1,4 @@
-//! The unwinding tables of one file: `.eh_frame` and its index.
+//! The unwind tables of a file: `.eh_frame` and its index.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use crate::reader::{FunctionRules, MAX_ROWS, Row};
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = FrameDescriptionEntry<Bytes<'a>>;
 
-/// Bytes of the description of one function; one of a megabyte is an attack.
+/// Maximum length of the entry of a function; larger ones are malicious.
 const ENTRY_LIMIT: usize = 64 << 10;
 
-/// How to unwind the functions of a file: where in its bytes that is said.
+/// Location of the unwind tables in the bytes of a file.
 #[derive(Debug)]
 pub(crate) struct Tables {
     eh_frame: Range<usize>,
@@ -23,27 +23,27 @@ pub(crate) struct Tables {
     bases: BaseAddresses,
 }
 
-/// Where the description of a function is.
+/// Index of `.eh_frame` by function.
 #[derive(Debug)]
 enum Index {
     /// The linker's `.eh_frame_hdr`.
     Header(Range<usize>),
-    /// First address and place in `.eh_frame` of each function, sorted.
+    /// First address and offset in `.eh_frame` of each function, sorted.
     Own(Vec<(u64, usize)>),
 }
 
 impl Tables {
-    /// The tables of `file`; none if it has none that can be used.
+    /// The unwind tables of `file`; `None` if there are no usable ones.
     pub(crate) fn read(headers: &Headers, file: &[u8]) -> Option<Self> {
         Self::with_header(headers, file).or_else(|| Self::without_header(headers, file))
     }
 
-    /// By the program headers, which every file that runs has.
+    /// Found by the program headers, which every executable file has.
     fn with_header(headers: &Headers, file: &[u8]) -> Option<Self> {
         let place = headers.eh_frame_hdr.as_ref()?;
         let index = range(place.offset, place.file_size)?;
         let header = file.get(index.clone())?;
-        // As linkers write it. gimli's `lookup` overflows at counts of more than 32 bits.
+        // Linkers use this encoding. gimli's `lookup` overflows for counts of more than 32 bits.
         (header.get(2) == Some(&gimli::DW_EH_PE_udata4.0)).then_some(())?;
         let bases = bases(headers).set_eh_frame_hdr(place.address);
         let parsed = EhFrameHdr::new(header, LittleEndian).parse(&bases, 8);
@@ -53,7 +53,7 @@ impl Tables {
             return None;
         };
         let (offset, left) = headers.segments.offset_of(address)?;
-        // Where it ends, only its section's header says; a terminator may stand there too.
+        // Only the section header has its end; a terminator is possible too.
         let section = headers.section(".eh_frame");
         let section = section.filter(|section| section.address == address);
         let size = section.map_or(left, |section| section.size.min(left));
@@ -66,7 +66,7 @@ impl Tables {
         })
     }
 
-    /// By the section headers, if the linker was told to leave the index out.
+    /// Found by the section headers, for files linked without an index.
     fn without_header(headers: &Headers, file: &[u8]) -> Option<Self> {
         let section = headers.section(".eh_frame")?;
         let eh_frame = range(section.offset, section.size)?;
@@ -96,7 +96,7 @@ impl Tables {
                 let Pointer::Direct(entry) = table.lookup(address, &self.bases).ok()? else {
                     return None;
                 };
-                // gimli's own `pointer_to_offset` overflows where the table is damaged.
+                // gimli's `pointer_to_offset` overflows for damaged tables.
                 let offset = entry.checked_sub(self.bases.eh_frame.section?)?;
                 usize::try_from(offset).ok()?.into()
             }
@@ -112,7 +112,7 @@ impl Tables {
         (is_sane && entry.contains(address)).then_some(entry)
     }
 
-    /// How to unwind in the function at `address`, as the file states it.
+    /// The unwind rules of the function at `address`.
     pub(crate) fn rules(&self, file: &[u8], address: u64) -> Option<FunctionRules> {
         let entry = self.entry(file, address)?;
         let section = self.section(file);
@@ -135,21 +135,21 @@ impl Tables {
         Some(FunctionRules { rows })
     }
 
-    /// The addresses of the function, or the part of one, that is at `address`.
+    /// The address range of the function, or part of one, at `address`.
     pub(crate) fn function(&self, file: &[u8], address: u64) -> Option<Range<u64>> {
         let entry = self.entry(file, address)?;
         Some(entry.initial_address()..entry.end_address())
     }
 }
 
-/// `size` bytes from `offset`.
+/// The range of `size` bytes from `offset`; `None` if it is empty.
 fn range(offset: u64, size: u64) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(usize::try_from(size).ok()?)?;
     (start < end).then_some(start..end)
 }
 
-/// Addresses that pointers in the tables may be relative to, besides their own.
+/// Base addresses for pointers in the tables.
 fn bases(headers: &Headers) -> BaseAddresses {
     let address = |name| headers.section(name).map(|section| section.address);
     let mut bases = BaseAddresses::default();
@@ -162,7 +162,7 @@ fn bases(headers: &Headers) -> BaseAddresses {
     bases
 }
 
-/// All functions that can be read; what comes after damage is left out.
+/// The functions of a section; reading stops at a damaged entry.
 fn index(eh_frame: &[u8], bases: &BaseAddresses) -> Vec<(u64, usize)> {
     let mut section = EhFrame::new(eh_frame, LittleEndian);
     section.set_address_size(8);

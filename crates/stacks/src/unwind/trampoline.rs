@@ -1,29 +1,29 @@
-//! Code that a process has made at run time, of which no file says how to unwind it.
+//! Trampolines: JIT-compiled code without unwind tables.
 //!
-//! `CPython`, with `-X perf`, calls each Python function through a copy of a few instructions, so that
-//! each has a place of its own in the code (`Python/asm_trampoline.S`). What follows the call says
-//! where the caller's frame is, whoever has made the code.
+//! With `-X perf`, `CPython` calls each Python function through a copy of a few instructions, so that each
+//! has an address of its own (`Python/asm_trampoline.S`). The instructions after the call determine the
+//! caller's frame, for any code with the same instructions.
 
 use super::rule::Rule;
 
-/// Bytes behind a call that are looked at.
+/// Number of bytes read behind a call.
 pub(crate) const AFTER_CALL: usize = 5;
-/// Bytes at the beginning of a trampoline that are looked at.
+/// Number of bytes read at the beginning of a trampoline.
 pub(crate) const WHOLE: usize = 16;
 
-/// A function that does nothing but call another.
+/// Instructions of a trampoline around its call.
 struct Form {
     before: &'static [u8],
     after: &'static [u8],
     saves_bp: bool,
 }
 
-/// Where indirect branches are checked, functions begin with `endbr64`.
+/// `endbr64`, with which functions begin if indirect branches are checked (CET).
 const LANDING: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
 /// `call *%rcx`
 const CALL: &[u8] = &[0xff, 0xd1];
 
-/// Both keep 16 bytes on the stack at the call: the return address, and what aligns it.
+/// Both forms have 16 bytes on the stack at the call: the return address, and 8 bytes for alignment.
 const FRAME_BYTES: i64 = 16;
 
 const FORMS: &[Form] = &[
@@ -49,14 +49,14 @@ impl Form {
     }
 }
 
-/// How to unwind from a return address at which there is `code`.
+/// The unwind rule of a return address followed by `code`.
 pub(crate) fn after_call(code: &[u8]) -> Option<Rule> {
     let form = FORMS.iter().find(|form| code.starts_with(form.after))?;
     cfg!(target_arch = "x86_64").then(|| form.rule())
 }
 
-/// How to unwind from the return addresses in code that begins with `code`, if that is a trampoline:
-/// those that are made at once are alike.
+/// The unwind rule of return addresses in code that begins with `code`, if that is a trampoline: all
+/// those in a mapping are alike.
 pub(crate) fn beginning_of(code: &[u8]) -> Option<Rule> {
     let code = code.strip_prefix(LANDING).unwrap_or(code);
     let after = |form: &Form| code.strip_prefix(form.before)?.strip_prefix(CALL);
@@ -72,7 +72,7 @@ mod tests {
     const NEW: [u8; 8] = *b"\x55\x48\x89\xe5\xff\xd1\x5d\xc3";
 
     #[test]
-    fn both_forms_are_known_by_their_ends() {
+    fn trampolines_are_recognised_by_the_code_after_the_call() {
         let old = Some(Rule::of_fixed_frame(16, false));
         let new = Some(Rule::of_fixed_frame(16, true));
         assert_eq!(after_call(&OLD[6..]), old);

@@ -1,4 +1,4 @@
-//! Files that nobody can read.
+//! Malicious files: truncated while being read, or too large.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use gpuprobe_stacks::reader::{Kind, Reader};
 use crate::PLACE;
 use crate::harness::{Build, folder};
 
-/// A library with a few functions of its own.
+/// A library with a few functions.
 fn library(folder: &Path) -> Vec<u8> {
     let build = Build {
         source: "chain.c",
@@ -27,7 +27,7 @@ fn number(bytes: &[u8], at: usize, size: usize) -> usize {
     usize::try_from(u64::from_le_bytes(number)).unwrap()
 }
 
-/// Where the header of the section of this type is.
+/// Offset of the section header of this type.
 fn section(bytes: &[u8], kind: usize) -> usize {
     let (table, count) = (number(bytes, 0x28, 8), number(bytes, 0x3c, 2));
     let all = (0..count).map(|index| table + index * 64);
@@ -35,13 +35,13 @@ fn section(bytes: &[u8], kind: usize) -> usize {
     found.next().unwrap()
 }
 
-/// What a reader finds in a good file.
+/// The number of functions that a reader finds.
 fn functions(reader: &Reader, path: &Path) -> anyhow::Result<usize> {
     let file = File::open(path).unwrap();
     Ok(reader.functions(&file, path, Layer::Driver)?.len())
 }
 
-/// The file is truncated where it is read: whoever has it mapped dies.
+/// The file is truncated while it is read, which sends SIGBUS to a process that has it mapped.
 pub(crate) fn a_file_that_ends_its_reader_is_bad() {
     let folder = folder();
     let (good, bad) = (folder.path().join("good"), folder.path().join("bad"));
@@ -51,7 +51,7 @@ pub(crate) fn a_file_that_ends_its_reader_is_bad() {
     let reader = Reader::new(Kind::Functions, PLACE);
     assert_eq!(functions(&reader, &good).unwrap(), 0);
     let file = File::options().read(true).write(true).open(&bad).unwrap();
-    // A table of dynamic symbols beyond the end of what is there, of a file that promises it.
+    // The symbol table is behind the original end of the file.
     let table = section(&bytes, 11) + 0x18;
     let place = (bytes.len() as u64).next_multiple_of(4096);
     let mut changed = bytes.clone();
@@ -59,7 +59,7 @@ pub(crate) fn a_file_that_ends_its_reader_is_bad() {
     fs::write(&bad, &changed).unwrap();
     file.set_len(place + (1 << 20)).unwrap();
     assert!(file.metadata().unwrap().len() > place);
-    // Whoever has it open sees it being cut while it is read.
+    // The file is cut again and again while it is read.
     let cut = file.try_clone().unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -70,7 +70,7 @@ pub(crate) fn a_file_that_ends_its_reader_is_bad() {
             }
         });
         for _ in 0..50 {
-            // Whatever it gives, others are read as before.
+            // Any result is accepted, but other files must still be readable.
             let _ = functions(&reader, &bad);
             assert_eq!(functions(&reader, &good).unwrap(), 0);
         }
@@ -79,7 +79,7 @@ pub(crate) fn a_file_that_ends_its_reader_is_bad() {
     });
 }
 
-/// Symbols in a hole of the file, as many as are just believed, which all have a name as long as it.
+/// Symbols in a hole of the file, just within the limits, which all have a name of its length.
 pub(crate) fn a_file_that_takes_too_long_is_bad() {
     let folder = folder();
     let (good, bad) = (folder.path().join("good"), folder.path().join("bad"));
@@ -95,7 +95,7 @@ pub(crate) fn a_file_that_takes_too_long_is_bad() {
     };
     set(&mut changed, symbols + 0x18, hole);
     set(&mut changed, symbols + 0x20, count * 24);
-    // One name, of many letters, for all symbols.
+    // One long name for all symbols.
     let text = hole + count * 24;
     set(&mut changed, names + 0x18, text);
     set(&mut changed, names + 0x20, 1 << 20);
@@ -114,7 +114,7 @@ pub(crate) fn a_file_that_takes_too_long_is_bad() {
     }
 }
 
-/// The process that reads has no capability, cannot gain any, and is watched over by the kernel.
+/// The reader process has no capabilities, cannot gain any, and runs under seccomp.
 pub(crate) fn readers_may_do_nothing_else() {
     let _reader = Reader::new(Kind::Functions, PLACE);
     let own = std::process::id().to_string();

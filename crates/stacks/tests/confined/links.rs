@@ -1,4 +1,4 @@
-//! Files that lead to others.
+//! Links to other files.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, symlink};
@@ -19,7 +19,7 @@ fn frames(program: &Path) -> Vec<Frame> {
     frames_of(program, PLACE)
 }
 
-/// A device that is watched: a terminal, which any user can make.
+/// A device with a watch on opens: a pseudo-terminal, which any user can create.
 struct Device {
     path: PathBuf,
     watch: Inotify,
@@ -153,7 +153,7 @@ pub(crate) fn links_to_devices_are_not_followed() {
     };
     let program = named(folder, "outer", "inner");
     assert!(has_line(&of_frames(&program), "inner"));
-    // What is shared with others, which nothing but the distribution's own folder may hold.
+    // A .gnu_debugaltlink: only the distribution's own folder may hold the target.
     let link = folder.join("link");
     let mut bytes = device.path.to_str().unwrap().as_bytes().to_vec();
     bytes.resize(bytes.len() + 21, 0);
@@ -161,7 +161,7 @@ pub(crate) fn links_to_devices_are_not_followed() {
     let section = format!(".gnu_debugaltlink={}", link.display());
     objcopy(&program, &["--add-section", &section]);
     assert!(has_line(&of_frames(&program), "inner"));
-    // The debugging information itself.
+    // A .gnu_debuglink to a link.
     let program = named(folder, "outer", "inner");
     let debug = folder.join("x.debug");
     fs::write(&debug, "any").unwrap();
@@ -170,11 +170,11 @@ pub(crate) fn links_to_devices_are_not_followed() {
     fs::remove_file(&debug).unwrap();
     symlink(&device.path, &debug).unwrap();
     assert!(has_line(&of_frames(&program), "inner"));
-    // A FIFO would have us wait.
+    // Opening a FIFO would block.
     fs::remove_file(&debug).unwrap();
     nix::unistd::mkfifo(&debug, Mode::S_IRWXU).unwrap();
     assert!(has_line(&of_frames(&program), "inner"));
-    // Had it been opened, it would have been noticed.
+    // The watch works.
     fs::OpenOptions::new()
         .read(true)
         .custom_flags(OFlag::O_NOCTTY.bits())

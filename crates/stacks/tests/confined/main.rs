@@ -1,5 +1,5 @@
-//! Reading in a process that can do nothing else. This program is that process, too, so it has a
-//! `main` of its own. No root is needed.
+//! Tests of confined reader processes. This executable is also the reader process, so it has its own
+//! `main`. Root is not needed.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::print_stdout)]
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use gpuprobe_stacks::reader::{Place, serve_if_asked};
 
-/// Where readers run in these tests.
+/// Where the readers run in these tests.
 const PLACE: Place = Place::Process;
 
 /// The tests, by name.

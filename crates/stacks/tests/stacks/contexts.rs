@@ -1,4 +1,4 @@
-//! Stacks that are not the thread's own, deep ones, and code from no file.
+//! Unwinding on other stacks than the thread's, of deep stacks, and through anonymous code.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use gpuprobe_model::abi::{RawStack, record};
 use gpuprobe_model::stack::Language;
 use gpuprobe_stacks::StackCopy;
 use gpuprobe_stacks::reader::{Opener, Wanted};
-use gpuprobe_stacks::taken::Taken;
+use gpuprobe_stacks::store::Taken;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::harness::{Build, Stopped, World, folder};
@@ -51,7 +51,7 @@ fn on_an_alternate_signal_stack() {
     let process = start(folder.path(), "altstack");
     let mut world = World::new();
     let (unwound, names) = world.stack(&process, 1 << 14);
-    // The thread's own stack is elsewhere and was not copied.
+    // The thread's own stack is elsewhere, and not in the copy.
     assert_eq!(names, ["bottom", "handler", "libc", "interrupted"]);
     assert!(!unwound.stack.is_complete);
 }
@@ -62,12 +62,11 @@ fn on_the_stack_of_a_coroutine() {
     let mut world = World::new();
     let (unwound, names) = world.stack(&start(folder.path(), "coroutine"), 1 << 14);
     assert_eq!(names, ["bottom", "in_coroutine", "libc"]);
-    // What resumed it is on another stack. Some versions of glibc mark the end.
+    // The caller of the coroutine is on another stack. Some versions of glibc mark the end.
     assert!(unwound.slots.len() == 2);
 }
 
-/// Neither stack nor frame pointer leads to the callers: other registers do, as they were saved on the
-/// way.
+/// Neither stack nor frame pointer leads to the callers, only saved other registers.
 #[test]
 fn through_functions_that_keep_their_frames_in_other_registers() {
     const PATH: [&str; 7] = [
@@ -94,7 +93,7 @@ const PYTHON_PATH: [&str; 8] = [
     "bottom", "Step.run", "between", "train", "jit", "main", "libc", "_start",
 ];
 
-/// `CPython`'s trampolines, which no file says how to unwind, in a program without frame pointers.
+/// `CPython`'s trampolines, which have no unwind tables, in a program without frame pointers.
 #[test]
 fn through_code_that_was_made_at_run_time() {
     for form in ["jit-bare", "jit-framed"] {
@@ -102,7 +101,7 @@ fn through_code_that_was_made_at_run_time() {
     }
 }
 
-/// Neither is its memory there any more, nor where its map was.
+/// Its memory and its perf map are gone.
 #[test]
 fn through_code_of_a_process_that_has_ended() {
     for form in ["jit-bare", "jit-framed"] {
@@ -135,7 +134,7 @@ fn through_code_of_a_process_that_has_ended() {
     }
 }
 
-/// What is learnt of a path through trampolines is how it is known again: by the kernel side, and here.
+/// Paths through trampolines are recognised, by the kernel side and here.
 #[test]
 fn paths_through_code_that_was_made_at_run_time_are_known_again() {
     let folder = folder();
@@ -143,7 +142,7 @@ fn paths_through_code_that_was_made_at_run_time_are_known_again() {
     let mut world = World::new();
     world.spaces.refresh(process.pid());
     let (unwound, _) = world.stack(&process, 1 << 20);
-    // As if a function had just been called from where `bottom` was.
+    // As if `bottom` had just called a function.
     let sp = unwound.slots[0];
     let bytes = process.stack(sp, 1 << 14);
     let mut raw = RawStack::new_zeroed();
@@ -190,7 +189,7 @@ fn the_beginning_of_a_stack_is_unwound_alone() {
     }
 }
 
-/// The trampoline of a return probe stands where a return address was.
+/// A uretprobe's trampoline replaces the return address.
 #[test]
 fn return_addresses_that_were_replaced() {
     use gpuprobe_stacks::StackCopy;

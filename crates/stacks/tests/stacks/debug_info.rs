@@ -5,7 +5,7 @@ use gpuprobe_stacks::reader::Place;
 
 use crate::harness::{folder, frames_of, named};
 
-/// Pairs of two of the pair before: a short name that stands for 2^30 words.
+/// Each pair contains the one before twice: a short name that expands to 2^30 words.
 fn bomb(function: char) -> String {
     let digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ".chars();
     let pairs = digits.take(30).map(|n| format!("S_IS{n}_S{n}_E"));

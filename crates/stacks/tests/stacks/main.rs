@@ -1,4 +1,4 @@
-//! Stacks of real processes: from registers and memory to names. No root is needed.
+//! Unwinding and symbolising stacks of real processes. Root is not needed.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

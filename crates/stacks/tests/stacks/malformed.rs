@@ -1,4 +1,4 @@
-//! Malformed ELF files and any bytes as a stack: errors, never panics.
+//! Malformed ELF files and arbitrary stack contents give errors, never panics.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use crate::corpus::replay;
 use crate::harness::{Build, folder};
 
-/// A small program with debugging information.
+/// A small program with debug information.
 fn program() -> &'static [u8] {
     static PROGRAM: OnceLock<Vec<u8>> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -30,7 +30,7 @@ fn program() -> &'static [u8] {
     })
 }
 
-/// What there is to damage: everything, and the headers and tables in particular.
+/// Offsets to damage: anywhere, with a preference for headers and tables.
 fn places() -> impl Strategy<Value = usize> {
     let size = program().len();
     let headers = Headers::parse(program()).unwrap();
@@ -73,7 +73,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn a_whole_file_gives_rules_and_names() {
+fn a_valid_file_has_rules_and_symbols() {
     assert!(try_tables(program()) > 20);
     let answers = try_all(program()).unwrap();
     assert!(answers >= 64, "{answers}");
@@ -82,7 +82,7 @@ fn a_whole_file_gives_rules_and_names() {
     assert!(found.unwrap().is_some());
 }
 
-/// What a reader may answer.
+/// Valid answers of a reader.
 const ANSWERS: [&str; 4] = [
     r#"{"Ok":{"segments":[{"is_executable":true,"offset":0,"address":4096,"file_size":99}],"eh_frame_hdr":null,"build_id":[1,2]}}"#,
     r#"{"rows":[{"addresses":{"start":0,"end":9},"rule":{"cfa":{"Register":[7,8]},"registers":[[16,{"At":-8}],[3,{"IsExpression":[119,8]}]],"encoding":{"address_size":8,"is_64_bit":false,"version":1},"is_signal_frame":false}}]}"#,
@@ -91,7 +91,7 @@ const ANSWERS: [&str; 4] = [
 ];
 
 #[test]
-fn answers_that_make_sense_are_taken() {
+fn valid_answers_are_accepted() {
     assert_eq!(
         ANSWERS.map(|answer| try_answer(answer.as_bytes())),
         [true; 4]
@@ -102,17 +102,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damaged_tables(file in damaged()) {
+    fn damaged_tables_do_not_panic(file in damaged()) {
         try_tables(&file);
     }
 
     #[test]
-    fn damaged_files(file in damaged()) {
+    fn damaged_files_do_not_panic(file in damaged()) {
         try_all(&file).unwrap();
     }
 
     #[test]
-    fn any_answer_is_read(mut answer in vec(any::<u8>(), 0..64), at in any::<usize>()) {
+    fn arbitrary_answers_do_not_panic(mut answer in vec(any::<u8>(), 0..64), at in any::<usize>()) {
         try_answer(&answer);
         let mut whole = ANSWERS[at % ANSWERS.len()].as_bytes().to_vec();
         for byte in answer.drain(..).take(3) {
@@ -123,10 +123,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_stack(bytes in vec(any::<u8>(), 0..4096), ip: u64, sp: u64, bp: u64, own: bool) {
+    fn arbitrary_stacks_do_not_panic(bytes in vec(any::<u8>(), 0..4096), ip: u64, sp: u64, bp: u64, own: bool) {
         let mut spaces = AddressSpaces::default();
         let pid = std::process::id();
-        // Somewhere in code, or anywhere.
+        // In code of this program, or anywhere.
         let ip = if own { try_tables as *const () as u64 + ip % 4096 } else { ip };
         let copy = StackCopy { ip, sp, bp, bytes: &bytes, replaced: &[(sp, ip)] };
         let unwound = spaces.unwind(pid, &copy);
@@ -135,9 +135,9 @@ proptest! {
     }
 }
 
-/// A file with holes can promise hundreds of gigabytes of symbols, and have them.
+/// A sparse file can contain hundreds of gigabytes of symbols.
 #[test]
-fn what_does_not_fit_into_memory_is_not_read() {
+fn files_above_the_size_limit_are_rejected() {
     const HUGE: u64 = 400 << 30;
     let mut bytes = program().to_vec();
     let number = |bytes: &[u8], at: usize, size: usize| {
@@ -164,7 +164,7 @@ fn what_does_not_fit_into_memory_is_not_read() {
 
 /// The corpora of the fuzz targets.
 #[test]
-fn the_corpora() {
+fn fuzz_corpora_do_not_panic() {
     for target in ["elf", "eh_frame"] {
         replay(target, |file| {
             try_tables(file);
@@ -175,7 +175,7 @@ fn the_corpora() {
 }
 
 #[test]
-fn records_of_python_that_were_made_up_are_read() {
+fn python_records_of_the_fuzz_corpus_are_decoded() {
     let frames = replay("python_records", try_records);
     assert!(frames.iter().sum::<usize>() > 0);
 }

@@ -1,4 +1,4 @@
-//! Every function of known call paths is named.
+//! Unwinding and symbolising known call paths.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn names(program: &Path, arguments: &[&str]) -> Vec<String> {
     World::new().names(&Stopped::start(program, arguments))
 }
 
-/// Without its symbols, a program's functions are its name and a place.
+/// Replaces names of stripped functions (`PROGRAM+0xOFFSET`) by `?`.
 fn unnamed(names: Vec<String>, program: &str) -> Vec<String> {
     let mark = format!("{program}+0x");
     let name = |name: String| {
@@ -50,7 +50,7 @@ fn c_with_and_without_frame_pointers() {
 }
 
 #[test]
-fn linked_statically_and_without_an_index() {
+fn static_linking_and_tables_without_an_index() {
     let names_of = |flags: &[&str]| {
         let build = Build {
             source: "chain.c",
@@ -66,8 +66,7 @@ fn linked_statically_and_without_an_index() {
     assert_eq!(names.last().unwrap(), "_start");
 }
 
-/// Prologues, epilogues, calls through the PLT: wherever the process is, the stack is the same
-/// but for its innermost end.
+/// In prologues, epilogues and PLT calls the stack is the same but for its innermost frames.
 #[test]
 fn at_every_instruction() {
     for flags in [
@@ -85,8 +84,8 @@ fn at_every_instruction() {
         let mut entries = 0;
         for step in 0..2000 {
             let (unwound, names) = world.stack(&process, 1 << 16);
-            // While it sets its stack up or takes it down, it keeps the old one in a register
-            // that is not part of a copy, and gcc leaves rules behind that hold no more.
+            // While `outer` aligns its stack it keeps the old pointer in a register that is not part of a
+            // copy, and gcc's tables are wrong there.
             if names[0] == "outer" && !unwound.stack.is_complete {
                 assert!(
                     C_PATH[3..].starts_with(&names.iter().map(String::as_str).collect::<Vec<_>>())
@@ -101,7 +100,7 @@ fn at_every_instruction() {
             let Some(start) = names.iter().position(|name| name == "main") else {
                 break;
             };
-            // A function of libc that the path calls, in its own code or in the PLT.
+            // A libc function called by the path, in its own code or the PLT.
             let own: Vec<_> = names[..=start].iter().map(String::as_str).collect();
             let is_own = |name: &&str| C_PATH.contains(name) && *name != "libc";
             let first = own.iter().position(is_own).unwrap();
@@ -119,7 +118,7 @@ fn at_every_instruction() {
             entries += u32::from(names[0] == "leaf" && step > 20);
             assert!(process.step());
         }
-        // The first call of `inner` has returned and the second one was seen from its beginning.
+        // The first call of `inner` has returned, and the second was seen from its beginning.
         assert!(entries > 0, "{flags:?}");
     }
 }
@@ -168,9 +167,9 @@ fn cpp_with_templates_and_inlined_functions() {
     assert_eq!(place(3).1, line_of("shapes::both(shape) + sink"));
 }
 
-/// The same line and function names through a file of its own for debugging information.
+/// Function names and lines from a separate debug file.
 #[test]
-fn debugging_information_in_another_file() {
+fn separate_debug_files() {
     use std::process::Command;
     for id in ["-Wl,--build-id=sha1", "-Wl,--build-id=none"] {
         let build = Build {
@@ -191,7 +190,7 @@ fn debugging_information_in_another_file() {
         run(link.arg("--add-gnu-debuglink=shapes.debug").arg("shapes"));
         let names = self::names(&program, &[]);
         assert_eq!(names[1], "twice inlined", "{id}");
-        // Another program's is not believed.
+        // A debug file of another program is rejected.
         if id.ends_with("none") {
             std::fs::write(&debug, std::fs::read("/proc/self/exe").unwrap()).unwrap();
             let names = unnamed(self::names(&program, &[]), "shapes");
@@ -224,7 +223,7 @@ fn rust() {
 }
 
 #[test]
-fn from_a_library_that_is_loaded_late() {
+fn in_a_library_loaded_by_dlopen() {
     let folder = folder();
     let build = |source, flags: &[&str], is_stripped| {
         Build {
@@ -239,7 +238,7 @@ fn from_a_library_that_is_loaded_late() {
     for is_stripped in [false, true] {
         let plugin = build("plugin.c", &flags, is_stripped);
         let names = names(&host, &[plugin.to_str().unwrap()]);
-        // Exported names survive stripping; what is hidden gets no neighbour's.
+        // Exported names survive stripping; a hidden function does not get its neighbour's name.
         let hidden = if is_stripped { "?" } else { "plugin_hidden" };
         let expected = [
             "called_back",

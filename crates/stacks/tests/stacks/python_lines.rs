@@ -1,4 +1,4 @@
-//! Line tables of real code, by every CPython there is, against what it says itself.
+//! Line tables of real code from every installed CPython, compared with the interpreter's own answers.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use gpuprobe_stacks::python::lines::{Form, Line, LineTable};
 
 use crate::pythons::{Python, pythons};
 
-/// A code object as `lines.py` prints it.
+/// A code object, as printed by `lines.py`.
 struct Code {
     first_line: u32,
     table: Vec<u8>,
-    /// Of each instruction.
+    /// Line of each instruction.
     lines: Vec<Option<u32>>,
 }
 
@@ -33,7 +33,7 @@ impl Code {
         }
     }
 
-    /// Every instruction, with the whole table and with half of it.
+    /// Checks every instruction, with the whole table and with half of it.
     fn check(&self, form: Form, seen: &mut BTreeMap<&'static str, u64>) {
         let whole = LineTable {
             form,
@@ -65,7 +65,7 @@ impl Code {
     }
 }
 
-/// Gives the number of instructions that were compared.
+/// Returns the number of instructions compared.
 fn check(python: &Python) -> u64 {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stacks/programs");
     let mut command = Command::new(&python.program);
@@ -86,19 +86,19 @@ fn check(python: &Python) -> u64 {
     for code in codes.lines() {
         Code::parse(code).check(form, &mut seen);
     }
-    // There is something of everything.
+    // All cases occurred.
     let kinds = if minor == 9 { 2 } else { 3 };
     assert_eq!(seen.len(), kinds, "{}: {seen:?}", python.version);
     seen.values().sum()
 }
 
 #[test]
-fn every_instruction_has_the_line_that_cpython_says() {
+fn every_instruction_has_the_same_line_as_in_cpython() {
     let pythons = pythons();
     if pythons.is_empty() {
         let _ = writeln!(
             io::stderr(),
-            "NOT TESTED: there is no CPython here whose line tables could be read"
+            "NOT TESTED: no CPython is installed to compare line tables with"
         );
         return;
     }

@@ -1,4 +1,4 @@
-//! Processes that have ended and files that have changed before they are looked at.
+//! Processes that have ended, and files that have changed, before they are read.
 
 use std::fs;
 
@@ -74,7 +74,7 @@ fn a_process_that_ends_before_its_symbols_are_read() {
     );
 }
 
-/// A 32-bit program without a library: nothing but a header and `jmp .`.
+/// A 32-bit program without libraries: a header and `jmp .`.
 fn tiny_32_bit() -> Vec<u8> {
     let mut file = vec![
         0x7f, b'E', b'L', b'F', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 3, 0,
@@ -95,7 +95,7 @@ fn tiny_32_bit() -> Vec<u8> {
 }
 
 #[test]
-fn a_32_bit_program_is_refused() {
+fn a_32_bit_program_is_rejected() {
     use std::os::unix::fs::PermissionsExt;
     let folder = folder();
     let program = folder.path().join("tiny");
@@ -103,12 +103,12 @@ fn a_32_bit_program_is_refused() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let headers = gpuprobe_stacks::elf::Headers::parse(&tiny_32_bit());
     assert_eq!(headers, Err(Refusal::Is32Bit));
-    // Kernels without 32-bit emulation cannot run it; there the header above is all there is.
+    // Kernels without 32-bit emulation cannot run it; then only its header is checked.
     let Ok(mut child) = std::process::Command::new(&program).spawn() else {
         return;
     };
     let mut world = World::new();
-    // It is there before its program is mapped.
+    // The process exists before its program is mapped.
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     let mut refusal = None;
     while refusal.is_none() && std::time::Instant::now() < end {

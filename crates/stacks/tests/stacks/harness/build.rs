@@ -1,11 +1,11 @@
-//! Building the programs.
+//! Building of the test programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A folder that goes when the test ends.
+/// A folder that is removed when the test ends.
 pub(crate) fn folder() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -18,18 +18,18 @@ pub(crate) fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {text}");
 }
 
-/// One way to build one program.
+/// How to build a program.
 pub(crate) struct Build<'a> {
-    /// Its source, in `programs`.
+    /// Source file in `programs`.
     pub(crate) source: &'a str,
     pub(crate) flags: &'a [&'a str],
     pub(crate) is_stripped: bool,
 }
 
 impl Build<'_> {
-    /// The program, in `folder`.
+    /// Builds the program in `folder`.
     pub(crate) fn put(&self, folder: &Path) -> PathBuf {
-        // Tests of other packages use this, too.
+        // Tests of other packages use this too.
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
         let mut folders = here.map(|above| above.join("crates/stacks/tests/stacks/programs"));
         let programs = folders.find(|folder| folder.is_dir()).unwrap();

@@ -1,4 +1,4 @@
-//! Programs of known call paths, built, stopped and looked at.
+//! Test programs with known call paths: build, stop, unwind.
 
 mod build;
 mod stopped;
@@ -13,7 +13,7 @@ use gpuprobe_stacks::reader::{Kind, Opener, Place, Reader};
 use gpuprobe_stacks::symbols::{Request, Symbolizer};
 use gpuprobe_stacks::{AddressSpaces, StackCopy, Unwound};
 
-/// Everything between addresses and names.
+/// Unwinder and symboliser.
 pub(crate) struct World {
     pub(crate) spaces: AddressSpaces,
     pub(crate) symbolizer: Symbolizer,
@@ -24,7 +24,7 @@ impl World {
         Self::at(Place::Thread)
     }
 
-    /// With files that are read and opened there.
+    /// With readers and openers at `place`.
     pub(crate) fn at(place: Place) -> Self {
         Self {
             spaces: AddressSpaces::new(Reader::new(Kind::Functions, place)),
@@ -48,7 +48,7 @@ impl World {
         frames
     }
 
-    /// The functions of a stack of at most `size` bytes.
+    /// The functions of a stack, of which at most `size` bytes are copied.
     pub(crate) fn stack(&mut self, process: &Stopped, size: usize) -> (Unwound, Vec<String>) {
         let registers = process.registers();
         let bytes = process.stack(registers.rsp, size);
@@ -66,7 +66,7 @@ impl World {
         (unwound, names)
     }
 
-    /// The same, of the whole stack.
+    /// The functions of the whole stack.
     pub(crate) fn names(&mut self, process: &Stopped) -> Vec<String> {
         self.spaces.refresh(process.pid());
         let (unwound, names) = self.stack(process, 1 << 20);
@@ -84,7 +84,7 @@ pub(crate) fn frames_of(program: &Path, place: Place) -> Vec<Frame> {
     world.frames(process.pid(), &unwound.stack)
 }
 
-/// The names, with `inlined` where they are, and libraries of the system as one frame each.
+/// Function names, with `inlined` if so; system libraries as one frame each.
 pub(crate) fn names(frames: &[Frame]) -> Vec<String> {
     let name = |frame: &Frame| {
         let library = frame.module.rsplit('/').next().unwrap_or_default();
@@ -96,7 +96,7 @@ pub(crate) fn names(frames: &[Frame]) -> Vec<String> {
     };
     let mut names: Vec<_> = frames.iter().map(name).collect();
     names.dedup_by(|a, b| a == b && a == "libc");
-    // What the place where the process stopped is inlined from depends on the compiler.
+    // What is inlined at the stop depends on the compiler.
     let own = names.iter().position(|name| !name.ends_with(" inlined"));
     names.split_off(own.unwrap_or(0))
 }

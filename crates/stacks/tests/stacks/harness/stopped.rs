@@ -1,4 +1,4 @@
-//! A process that has stopped itself at a known place.
+//! A process that has stopped itself at a known function.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,14 +15,14 @@ use nix::unistd::Pid;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A child of ours, killed when dropped.
+/// A child process, killed on drop.
 pub(crate) struct Stopped {
     child: Child,
     thread: Pid,
 }
 
 impl Stopped {
-    /// Starts `program` and waits until all its threads stand still.
+    /// Starts `program` and waits until all its threads are stopped.
     #[allow(clippy::zombie_processes)] // if it never stops, the test has failed anyhow
     pub(crate) fn start(program: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);
@@ -35,7 +35,7 @@ impl Stopped {
         loop {
             let threads = threads(child.id());
             if !threads.is_empty() && threads.iter().all(|(_, state)| *state == 'T') {
-                // The newest: one of several is the one that has something to show.
+                // The newest thread is the one under test.
                 let thread = threads.last().unwrap().0;
                 ptrace::attach(thread).unwrap();
                 waitpid(thread, Some(nix::sys::wait::WaitPidFlag::__WALL)).unwrap();
@@ -58,21 +58,21 @@ impl Stopped {
         ptrace::getregs(self.thread).unwrap()
     }
 
-    /// Runs one instruction; whether the process still is there.
+    /// Executes one instruction. Returns whether the process still exists.
     pub(crate) fn step(&self) -> bool {
         ptrace::step(self.thread, None).unwrap();
         let status = waitpid(self.thread, Some(nix::sys::wait::WaitPidFlag::__WALL)).unwrap();
         matches!(status, nix::sys::wait::WaitStatus::Stopped(..))
     }
 
-    /// Up to `size` bytes from `address` on.
+    /// Up to `size` bytes from `address`.
     pub(crate) fn stack(&self, address: u64, size: usize) -> Vec<u8> {
         let memory = File::open(format!("/proc/{}/mem", self.pid())).unwrap();
         let mut bytes = vec![0; size];
         let mut done = 0;
         while done < size {
             let at = address + u64::try_from(done).unwrap();
-            // Page by page: the stack ends somewhere.
+            // Page by page, up to the end of the stack.
             let page = usize::try_from(4096 - at % 4096).unwrap().min(size - done);
             match memory.read_at(&mut bytes[done..done + page], at) {
                 Ok(read) if read > 0 => done += read,
@@ -83,11 +83,11 @@ impl Stopped {
         bytes
     }
 
-    /// Ends the process, and waits until it is gone.
+    /// Kills the process and waits for its end.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         if self.thread.as_raw().cast_unsigned() != self.pid() {
-            // The process is not gone before its tracer has seen this thread's end.
+            // The process does not end before its tracer has reaped this thread.
             let _ = waitpid(self.thread, Some(nix::sys::wait::WaitPidFlag::__WALL));
         }
         let _ = self.child.wait();

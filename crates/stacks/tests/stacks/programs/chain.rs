@@ -4,7 +4,7 @@
 use std::arch::asm;
 use std::hint::black_box;
 
-/// Has memory allocated, for a tracer to see.
+/// Allocates memory, for tests of a tracer.
 #[cfg(allocates)]
 #[inline(always)]
 fn stop_now() {

@@ -1,4 +1,4 @@
-//! What the live system tells about traced processes beyond their events.
+//! Host info: facts about traced processes from `/proc` and NVML, beyond their events.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -16,35 +16,36 @@ use gpuprobe_os::proc::Mapping;
 use gpuprobe_stacks::reader::Reader;
 use gpuprobe_stacks::symbols::HostFiles;
 
-/// How long the mappings of a process are believed.
+/// How long the mappings of a process stay valid.
 const MAPS_FOR: Duration = Duration::from_secs(1);
-/// How long a page that is in none of them is taken to be in none.
+/// How long a page stays in the cache of unmapped pages.
 const MISSED_FOR: Duration = Duration::from_millis(250);
 
-/// Answers from `/proc`.
+/// Host info of the running system.
 #[derive(Debug, Default)]
 pub struct Live {
-    /// NVIDIA's management library, if it is there.
+    /// NVML, if available.
     pub nvml: Option<Nvml>,
     maps: RefCell<HashMap<u32, Maps>>,
     mappings: RefCell<MappingBudget>,
     cgroups: RefCell<Cgroups>,
     users: RefCell<Users>,
-    /// The files that the programs are in.
+    /// The executables and libraries of processes.
     files: RefCell<HostFiles>,
 }
 
-/// Pages that are in no mapping of a process, and readings of its mappings in a second.
+/// Maximum number of unmapped pages in the cache, per process.
 const MAX_MISSED: usize = 4096;
+/// Maximum number of reads of a process's mappings per second.
 const MAX_READS: u32 = 200;
 const PAGE: u64 = 4096;
 
-/// The mappings of a process, as they were when they were read.
+/// Snapshot of a process's mappings.
 #[derive(Debug)]
 struct Maps {
     read: Instant,
     ranges: Vec<Range>,
-    /// Pages that are in none, since then or a little before.
+    /// Pages found in no mapping, since `missed_since`.
     missed: HashSet<u64>,
     missed_since: Instant,
     budget: Budget,
@@ -70,7 +71,7 @@ impl Maps {
     fn read(&mut self, pid: u32, now: Instant, mappings: &mut MappingBudget) {
         match mappings.read(pid) {
             Ok(Some(maps)) => self.ranges = maps.iter().map(range).collect(),
-            // Too much of its user's was read lately: what was known has to do.
+            // The budget of its user is spent: keep the old snapshot.
             Ok(None) => {}
             Err(_) => self.ranges.clear(),
         }
@@ -82,9 +83,9 @@ impl Maps {
         }
     }
 
-    /// Where `address` is. The mappings are read again when they are old, or it is in none: it may
-    /// just have been mapped. Who has addresses that are nowhere does not have them read each time,
-    /// and who has very many mappings not so often.
+    /// The kind of memory at `address`. The mappings are read again if they are old, or `address` is in
+    /// none and may just have been mapped. Unmapped pages are cached, and the reads have a budget,
+    /// against processes with many unmapped addresses or very many mappings.
     fn place(
         &mut self,
         pid: u32,
@@ -109,13 +110,13 @@ impl Maps {
         found?.place
     }
 
-    /// Whether it is of no use any more.
+    /// Whether the snapshot can be dropped.
     fn is_over(&self, now: Instant) -> bool {
         now.duration_since(self.read) >= MAPS_FOR && self.budget.is_over(now)
     }
 }
 
-/// A mapping of a process; `None` where it may be either.
+/// A mapping of a process; `place` is `None` if it may be host or device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     start: u64,
@@ -124,7 +125,7 @@ struct Range {
 }
 
 impl Live {
-    /// With what this host has; files of programs are read by `reader`.
+    /// Host info of this host; files of programs are read by `reader`.
     pub fn open(reader: Reader) -> Self {
         Self {
             nvml: Nvml::open(),
@@ -141,7 +142,7 @@ impl Live {
 
 impl World for Live {
     fn identity(&self, task: &Task) -> Identity {
-        // Its id may have been another's, or it runs another program.
+        // PID reuse or exec: cached files are of another program.
         self.files.borrow_mut().forget(task.pid);
         let mut cgroups = self.cgroups.borrow_mut();
         let mut users = self.users.borrow_mut();
@@ -175,9 +176,9 @@ fn find(ranges: &[Range], address: u64) -> Option<&Range> {
     (address < range.end).then_some(range)
 }
 
-/// As seen with driver 580: the addresses of device memory are reserved without access rights,
-/// pinned memory is shared memory without a file (`/dev/zero`), and managed memory, which can be on
-/// either side, is a mapping of `/dev/nvidia-uvm`.
+/// Kind of memory by mapping, as observed with driver 580: device memory is reserved address space
+/// without access rights, pinned memory is shared memory without a file (`/dev/zero`), and managed
+/// memory, which can be on either side, is a mapping of `/dev/nvidia-uvm`.
 fn range(map: Mapping<'_>) -> Range {
     let path = map.path().map(|path| path.as_os_str().as_encoded_bytes());
     let of_driver = path.is_some_and(|path| path.starts_with(b"/dev/nvidia"));
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_memory_is_the_hosts() {
+    fn own_memory_is_host_memory() {
         let world = Live::default();
         let on_stack = 0u8;
         let on_heap = Box::new(0u8);
@@ -216,31 +217,31 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_nowhere_are_believed_to_be() {
+    fn unmapped_addresses_are_cached() {
         let world = Live::default();
         let pid = std::process::id();
         for _ in 0..1000 {
             assert_eq!(world.place(pid, 8), None);
         }
-        // Once at the beginning, and again whenever the page is taken to be somewhere.
+        // Once at the beginning, and again whenever the cache has expired.
         assert!(reads(&world) < 20, "{}", reads(&world));
         for page in 0..10_000 {
             assert_eq!(world.place(pid, page % 16 * PAGE), None);
         }
         for page in 0..100_000 {
-            // All of them are beyond what a process can have.
+            // Beyond the address space of any process.
             assert_eq!(world.place(pid, (1 << 60) + page * PAGE), None);
         }
         assert!(reads(&world) < 10 * MAX_READS, "{}", reads(&world));
     }
 
     #[test]
-    fn what_was_just_mapped_is_found() {
+    fn new_mappings_are_found() {
         let world = Live::default();
         let pid = std::process::id();
         assert_eq!(world.place(pid, 8), None);
         for _ in 0..20 {
-            // Where it has been given back, memory is taken without being mapped.
+            // Allocators reuse freed memory without a new mapping, so all of it is kept.
             let mapped = vec![0u8; 1 << 20].leak();
             let address = mapped.as_ptr() as u64 + (1 << 19);
             assert_eq!(world.place(pid, address), Some(Whereabouts::Host));

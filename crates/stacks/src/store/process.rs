@@ -6,16 +6,16 @@ use std::rc::Rc;
 use super::shares::User;
 use crate::AddressSpaces;
 use crate::paths::Paths;
-use crate::python::known::KnownLines;
+use crate::python::line_store::KnownLines;
 use crate::python::process::{Running, Sent};
 use gpuprobe_model::abi::RawStack;
 use gpuprobe_model::stack::{CallStack, Location};
 
-/// Distinct stacks of a process that are kept, and their locations, of 24 bytes each.
+/// Maximum number of distinct stacks of a process, and of their locations, of 24 bytes each.
 const MAX_STACKS: usize = 1 << 17;
 const MAX_LOCATIONS: usize = 1 << 22;
-/// Ids that are remembered, of stacks that had one already; more than walks that the kernel side
-/// remembers that it sent.
+/// Maximum number of aliases of stacks seen before; more than the kernel side's cache of sent walks
+/// holds.
 const MAX_ALIASES: usize = 1 << 18;
 
 /// What a stack takes in two maps, without its locations, and another id of one.
@@ -25,7 +25,7 @@ const ALIAS_BYTES: usize = 48;
 /// The call stacks of one process.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    /// Tells apart processes and programs that share a process id.
+    /// Number of the process or program, as process ids are reused.
     pub(super) id: u32,
     pub(super) user: User,
     /// What it took when that was last counted, and whether there is no room for more.
@@ -34,12 +34,13 @@ pub(super) struct Process {
     pub(super) paths: Paths,
     stacks: HashMap<u64, Known>,
     ids: HashMap<Rc<CallStack>, u64>,
-    /// Other ids of the same stacks, the oldest first.
+    /// Other ids of the same stacks.
     aliases: HashMap<u64, u64>,
+    /// Ids in `aliases`, oldest first.
     order: VecDeque<u64>,
-    /// Locations of all its stacks.
+    /// Number of locations of all stacks.
     locations: usize,
-    /// Its interpreter, and what was sent of its Python.
+    /// Interpreter of the process, and its Python records.
     pub(super) python: Option<Rc<Running>>,
     pub(super) sent: Sent,
 }
@@ -50,12 +51,12 @@ struct Known {
     is_told: bool,
 }
 
-/// A call stack that a call has.
+/// The stack of a call.
 #[derive(Clone, Debug)]
 pub struct Named {
-    /// The id by which the process's stack is to be known.
+    /// Id of the stack in its process.
     pub id: u64,
-    /// The stack, if it was not asked for before.
+    /// The stack, if this is its first call.
     pub new: Option<Rc<CallStack>>,
 }
 
@@ -75,7 +76,7 @@ impl Process {
         stacks + self.aliases.len() * ALIAS_BYTES + self.sent.bytes()
     }
 
-    /// The id by which `stack` is known, which the kernel side calls `id`.
+    /// The id of `stack`, which has number `id` on the kernel side. `None` if the limit is reached.
     pub(super) fn name(&mut self, id: u64, stack: CallStack) -> Option<u64> {
         let stack = Rc::new(stack);
         if let Some(&known) = self.ids.get(&stack) {
@@ -93,7 +94,7 @@ impl Process {
         Some(id)
     }
 
-    /// [`super::Taken::of_call`], if it is a call of this one.
+    /// [`super::Taken::of_call`] for this process.
     pub(super) fn of_call(&mut self, id: u64) -> Option<Named> {
         let id = self.aliases.get(&id).copied().unwrap_or(id);
         let known = self.stacks.get_mut(&id)?;
@@ -113,8 +114,8 @@ impl Process {
         })
     }
 
-    /// Puts the Python frames of the stack `id` among its native ones, if a call has it for the first
-    /// time. True if some are missing.
+    /// Merges the Python frames of stack `id` with its native frames, at its first call. Returns true if some
+    /// are missing.
     pub(super) fn merge(
         &mut self,
         id: u64,
@@ -138,7 +139,7 @@ impl Process {
         lacks_some
     }
 
-    /// Whether a stack that was named has Python frames.
+    /// Whether a stack contains Python frames.
     pub(super) fn has_python(&self, id: u64) -> bool {
         let has = |known: &Known| {
             let mut locations = known.stack.locations.iter();
@@ -147,7 +148,7 @@ impl Process {
         self.stacks.get(&id).is_some_and(has)
     }
 
-    /// The stack of a copy that was sent before its path was known to the kernel side.
+    /// The id of a copied stack whose path is known; it was sent before the kernel side knew the path.
     pub(super) fn recognise(&self, raw: &RawStack, copied: &[u8]) -> Option<u64> {
         let word = |offset: u16| word_at(copied, 8 * usize::from(offset));
         self.paths.find(raw.root, word)
@@ -166,7 +167,7 @@ impl Process {
     }
 }
 
-/// The word that is so many bytes into a copied stack.
+/// The word at offset `at` of a copied stack.
 pub(super) fn word_at(copied: &[u8], at: usize) -> Option<u64> {
     let word = copied.get(at..)?.first_chunk()?;
     Some(u64::from_ne_bytes(*word))

@@ -1,4 +1,4 @@
-//! The rings that are waited for.
+//! Readiness of the rings.
 
 use crate::probe::Rings;
 use anyhow::Result;
@@ -6,7 +6,7 @@ use std::future;
 use std::os::fd::OwnedFd;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
-/// The rings whose records are read together.
+/// Readiness of the rings that are read together.
 pub(super) struct Watched {
     memory: AsyncFd<OwnedFd>,
     activity: AsyncFd<OwnedFd>,
@@ -24,7 +24,7 @@ impl Watched {
         })
     }
 
-    /// When there is something in one of them.
+    /// Completes when one of the rings has a record.
     pub(super) async fn arrived(&self) -> std::io::Result<()> {
         let mut guard = tokio::select! {
             biased;
@@ -38,7 +38,7 @@ impl Watched {
     }
 }
 
-/// When there is something in a ring; never, if there is no such ring.
+/// Completes when `ring` has a record; never, if it is `None`.
 async fn readable(
     ring: Option<&AsyncFd<OwnedFd>>,
 ) -> std::io::Result<AsyncFdReadyGuard<'_, OwnedFd>> {

@@ -1,10 +1,9 @@
-//! Which process is looked at next.
+//! Queue of processes whose mappings are to be scanned for CUDA libraries.
 //!
-//! To look at a process takes as long as it likes: it may have a million mappings. And it may have
-//! itself looked at as often as it likes. So several wishes to look at a process are one, what is
-//! stopped until it was looked at comes first, users take turns however many processes they have, and
-//! a process that is not stopped is looked at a limited number of times in a second. What is put off
-//! is not forgotten.
+//! A scan can take long (a process may have a million mappings), and a process can cause any number
+//! of them. So repeated requests for a process are merged, stopped processes come first, users take
+//! turns regardless of their number of processes, and the scans of a running process are limited
+//! per second. Deferred requests are kept.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,37 +11,38 @@ use std::time::{Duration, Instant};
 use crate::host::budget::Budget;
 use crate::probe::Notice;
 
-/// Looks at a process in a second, if they take little. Only what is probed after that is found up
-/// to a second late: a program would have to load as many libraries that were never seen before.
+/// Scans of one process per second, if each is short. Beyond, new libraries are probed up to a second
+/// late, which takes a program that loads as many libraries that were never seen before.
 const MAX_LOOKS: u32 = 50;
-/// Processes of which it is remembered when they were looked at, before those are dropped of which
-/// it does not matter any more.
+/// Processes with a scan budget. At the limit, expired budgets are removed.
 const MAX_LATELY: usize = 4096;
 
-/// What is still to be looked at.
+/// The pending and running scans.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    /// The last notice of each process.
+    /// The last notice per process id.
     asked: HashMap<u32, Notice>,
-    /// Those of them that are stopped, and those of each user that are not, in the order in which
-    /// they asked.
+    /// Stopped processes, in order of their notices.
     held: VecDeque<u32>,
+    /// Running processes per uid, in order of their notices.
     others: HashMap<u32, VecDeque<u32>>,
-    /// Those that were looked at too often, and those that are being looked at, with their users.
+    /// Over budget or being scanned: uid and process id.
     put_off: Vec<(u32, u32)>,
+    /// Process ids of the scans that have begun and not ended.
     being_looked_at: HashSet<u32>,
+    /// Scan budget per process id.
     lately: HashMap<u32, Budget>,
 }
 
 impl Looks {
-    /// Takes in what the kernel side has noticed.
+    /// Queues a scan, or merges it with a pending one of the same process.
     pub(super) fn add(&mut self, notice: Notice) {
         let pid = notice.pid;
         let before = self.asked.insert(pid, notice);
         let was_held = before.is_some_and(|before| before.held);
         if let Some(merged) = self.asked.get_mut(&pid) {
             merged.held |= was_held;
-            // What it runs now is what it began to run last.
+            // The current program is the one of the last exec.
             merged.image = merged
                 .image
                 .or_else(|| before.and_then(|before| before.image));
@@ -58,14 +58,14 @@ impl Looks {
         self.others.entry(uid).or_default().push_back(pid);
     }
 
-    /// The next of those that are stopped. All that it has asked for is answered by one look.
+    /// The next stopped process. One scan answers all its pending notices.
     pub(super) fn next_held(&mut self) -> Option<Notice> {
         let pid = self.held.pop_front()?;
         self.being_looked_at.insert(pid);
         self.asked.remove(&pid)
     }
 
-    /// The next of those of a user that are not stopped.
+    /// The next running process of user `uid` that is within its budget.
     pub(super) fn next_of(&mut self, uid: u32, now: Instant) -> Option<Notice> {
         while let Some(pid) = self.others.get_mut(&uid)?.pop_front() {
             if !self.asked.contains_key(&pid) {
@@ -81,7 +81,7 @@ impl Looks {
         None
     }
 
-    /// The users who have processes that are not stopped and wait.
+    /// The users with running processes in the queue.
     pub(super) fn users(&self) -> impl Iterator<Item = u32> {
         self.others.keys().copied()
     }
@@ -91,7 +91,8 @@ impl Looks {
         lately.is_none_or(|lately| lately.allows(now, MAX_LOOKS))
     }
 
-    /// The look at a process has ended; if nothing new was found, it took so long in vain.
+    /// Marks the scan of a process as ended. `in_vain` is its duration if it found no new function, and
+    /// is charged to the process's budget.
     pub(super) fn ended(&mut self, pid: u32, in_vain: Option<Duration>, now: Instant) {
         self.being_looked_at.remove(&pid);
         if let Some(took) = in_vain {
@@ -104,19 +105,19 @@ impl Looks {
         self.ask_again();
     }
 
-    /// What was put off is asked for again.
+    /// Queues the deferred scans again.
     pub(super) fn ask_again(&mut self) {
         for (uid, pid) in std::mem::take(&mut self.put_off) {
             self.wait(uid, pid);
         }
     }
 
-    /// Whether there is anything that need not be put off.
+    /// Whether a scan can begin now.
     pub(super) fn is_busy(&self) -> bool {
         !self.held.is_empty() || !self.others.is_empty()
     }
 
-    /// Those that are stopped: nobody will look at them any more.
+    /// Removes and returns the stopped processes, to resume them without a scan.
     pub(super) fn take_held(&mut self) -> Vec<Notice> {
         let held = std::mem::take(&mut self.held);
         held.iter()
@@ -138,7 +139,7 @@ mod tests {
         }
     }
 
-    /// The next of those that are stopped, and then of the only user.
+    /// The next stopped process, else the next of user 0.
     fn next(looks: &mut Looks, now: Instant) -> Option<Notice> {
         looks.next_held().or_else(|| looks.next_of(0, now))
     }
@@ -146,7 +147,7 @@ mod tests {
     const CHEAP: Option<Duration> = Some(Duration::from_micros(10));
 
     #[test]
-    fn many_wishes_are_one_look() {
+    fn repeated_notices_are_merged_into_one_scan() {
         let mut looks = Looks::default();
         let now = Instant::now();
         for _ in 0..1000 {
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(next(&mut looks), Some((1, false)));
         assert_eq!(next(&mut looks), None);
         assert!(!looks.is_busy());
-        // What it maps while it is being looked at may be where that look has been.
+        // Files mapped during a scan may be in the part already scanned.
         looks.add(notice(1, false));
         assert_eq!(next(&mut looks), None);
         looks.ended(1, CHEAP, now);
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_too_often_waits_and_is_not_forgotten() {
+    fn a_process_over_its_budget_is_deferred_and_not_lost() {
         let mut looks = Looks::default();
         let start = Instant::now();
         for _ in 0..MAX_LOOKS {
@@ -180,8 +181,8 @@ mod tests {
         }
         looks.add(notice(1, false));
         assert_eq!(next(&mut looks, start), None);
-        assert!(!looks.is_busy(), "there is nothing to be done now");
-        // Others do not wait for it; and it does not wait once it is stopped.
+        assert!(!looks.is_busy(), "no scan can begin now");
+        // Other processes are not deferred, nor is this one once it is stopped.
         looks.add(notice(2, false));
         assert_eq!(next(&mut looks, start), Some(notice(2, false)));
         looks.add(notice(1, true));
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_waits_for_no_other() {
+    fn users_take_turns() {
         let mut looks = Looks::default();
         let now = Instant::now();
         for pid in 1..10_000 {
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stopped_when_we_end_goes_on() {
+    fn take_held_returns_the_stopped_processes() {
         let mut looks = Looks::default();
         looks.add(notice(1, true));
         looks.add(notice(2, false));

@@ -1,4 +1,4 @@
-//! Why a run has traced nothing, if it has not.
+//! Diagnosis of a session without events.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,10 +7,10 @@ use super::filter::{Filter, Sieve};
 use super::{ApiChoice, Config, Target};
 use gpuprobe_cuda::{Layer, Modes};
 
-/// The exit status of a run that has traced nothing, unless that of its command is a failure.
+/// Exit status of a session without events, unless the command failed.
 pub(super) const NOTHING: u8 = 3;
 
-/// The layers of CUDA that traced processes were seen to have loaded.
+/// The CUDA layers that the traced processes have loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     runtime: bool,
@@ -18,7 +18,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// A process has a library of `layer`.
+    /// Records that a process has mapped a library of `layer`.
     pub(super) fn add(&mut self, layer: Layer) {
         match layer {
             Layer::Runtime => self.runtime = true,
@@ -32,20 +32,20 @@ impl Loaded {
     }
 }
 
-/// What there was for a filter to judge.
+/// The processes seen by a filter.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
-    /// Processes that called what is probed, reported or not.
+    /// Whether any process called a probed function, reported or not.
     pub(super) any: bool,
-    /// Some of their names.
+    /// Names of at most [`MAX_NAMES`] of them.
     pub(super) names: BTreeSet<String>,
-    /// One of them is reported.
+    /// Whether any of them was accepted.
     pub(super) accepted: bool,
-    /// By criterion, whether one of them met it.
+    /// For each criterion, whether any of them met it.
     pub(super) met: Met,
 }
 
-/// The criteria of a filter that a process meets.
+/// The criteria of a filter that a process meets; not given is met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Met {
     pub(super) not_excluded: bool,
@@ -75,10 +75,11 @@ impl Met {
     }
 }
 
-/// Names that are remembered for a message.
+/// Maximum number of process names in a message.
 pub(super) const MAX_NAMES: usize = 5;
 
-/// Why nothing was traced, with the way out; `None` if something was, or could have been.
+/// The reason why no event was traced and what to do about it; `None` if there were events, or the
+/// reason is unknown.
 pub(super) fn why(config: &Config, loaded: Loaded, sieve: &Sieve) -> Option<String> {
     let seen = &sieve.seen;
     let has_cuda = loaded.any() || seen.any;
@@ -100,8 +101,8 @@ pub(super) fn why(config: &Config, loaded: Loaded, sieve: &Sieve) -> Option<Stri
     (!has_cuda).then(|| "no process has loaded CUDA (libcuda, libcudart)".to_owned())
 }
 
-/// That nobody who was asked for has CUDA; `None` if everybody was. Of a command all is known, of a
-/// process only what was since.
+/// The message that no target has loaded CUDA; `None` for a host-wide session. Of a process given by
+/// its id, only the libraries loaded while it was traced are known.
 fn no_cuda(target: &Target) -> Option<String> {
     match target {
         Target::Everything => None,
@@ -124,7 +125,7 @@ fn no_cuda(target: &Target) -> Option<String> {
     }
 }
 
-/// Which criterion nothing met.
+/// The message about the filter option that no process meets.
 fn unmet(filter: &Filter, seen: &Seen) -> String {
     let met = seen.met;
     let uids: Vec<_> = filter.uids.iter().map(u32::to_string).collect();
@@ -156,7 +157,7 @@ fn unmet(filter: &Filter, seen: &Seen) -> String {
         );
     }
     if !met.not_excluded {
-        return format!("--exclude leaves out every process ({others})");
+        return format!("--exclude removes every process ({others})");
     }
     let mut options: Vec<_> = asked().map(|(option, ..)| *option).collect();
     options.extend((!filter.excluded.is_empty()).then_some("--exclude"));
@@ -166,7 +167,7 @@ fn unmet(filter: &Filter, seen: &Seen) -> String {
     )
 }
 
-/// Whether there is such a cgroup, in one hierarchy.
+/// Whether the cgroup exists in any hierarchy.
 fn is_cgroup(path: &str) -> bool {
     let root = Path::new("/sys/fs/cgroup");
     let below = path.trim_start_matches('/');
@@ -174,7 +175,7 @@ fn is_cgroup(path: &str) -> bool {
     Path::new(path).starts_with(root) && Path::new(path).is_dir()
         || root.join(below).is_dir()
         || std::fs::read_dir(root).is_ok_and(|mut all| all.any(|f| f.is_ok_and(in_one)))
-        // Where we cannot look, we do not know.
+        // Unknown without the file system: no message about it.
         || !root.is_dir()
 }
 
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_criterion_that_nothing_meets_is_named() {
+    fn the_unmet_criterion_is_named() {
         let all = Met {
             not_excluded: true,
             comm: true,
@@ -232,7 +233,7 @@ mod tests {
             (
                 filter(&[], &[], &["serve", "train"]),
                 &seen(excluded),
-                "--exclude leaves out every process (seen: serve, train)",
+                "--exclude removes every process (seen: serve, train)",
             ),
             (
                 filter(&["train"], &[7], &["1"]),
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroups_are_looked_up_by_any_of_their_names() {
+    fn a_cgroup_is_found_by_absolute_and_relative_paths() {
         assert!(is_cgroup("/"));
         assert!(is_cgroup("/sys/fs/cgroup"));
         assert!(!is_cgroup("/no/such/group") || !Path::new("/sys/fs/cgroup").is_dir());

@@ -1,4 +1,4 @@
-//! From what the kernel side sends to call stacks.
+//! The stack store: call stacks from the kernel side's records.
 
 mod process;
 mod shares;
@@ -13,7 +13,7 @@ use crate::paths::{Change, Paths, Step};
 use crate::python::Refused;
 use crate::python::check::{Checked, check};
 use crate::python::code::{self, CodeRecord, PythonStack};
-use crate::python::known::KnownLines;
+use crate::python::line_store::KnownLines;
 use crate::python::process::{Interpreters, Running};
 use crate::reader::Reader;
 use crate::{AddressSpaces, StackCopy, Unwound};
@@ -25,14 +25,13 @@ use shares::Shares;
 
 pub use process::Named;
 
-/// Call paths of all processes together that the kernel side knows at most; its map has room for a
-/// few more.
+/// Maximum number of states of all processes on the kernel side, a little below the size of its map.
 const MAX_PATHS: usize = 14_000;
-/// A copy of at least this many bytes was cut because there is no room for more.
+/// Size from which a copied stack counts as cut by the size of the buffer.
 const CUT_BYTES: u64 = 60 << 10;
-/// How long a process is not looked at again only because it has mapped something.
+/// Minimum interval between snapshots of a process because of new mappings.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Earlier processes and programs with an id of which calls may still come.
+/// Maximum number of earlier processes and programs with the same id whose calls may still arrive.
 const MAX_EARLIER: usize = 16;
 /// Places of a process that are named when it has ended.
 const MAX_LAST: usize = 4096;
@@ -40,35 +39,35 @@ const MAX_LAST: usize = 4096;
 /// The call stacks of all processes.
 #[derive(Default)]
 pub struct Taken {
-    /// The mappings of the processes.
+    /// Executable mappings of the processes.
     pub spaces: AddressSpaces,
-    /// When they were looked at because the kernel side did not know where they have code.
+    /// When the mappings were last read because the kernel side's were stale.
     looked: HashMap<u32, Instant>,
     processes: HashMap<u32, Process>,
-    /// Processes that had the same id before, the oldest first: stacks are read before calls, so that
-    /// the first stack of one may come before the last calls of another.
+    /// Earlier processes with the same id, oldest first. Stacks are read before calls, so the first stack
+    /// of a process may arrive before the last calls of its predecessor.
     earlier: HashMap<u32, VecDeque<Process>>,
     /// What they all take.
     shares: Shares,
-    /// States that the kernel side knows.
+    /// Number of states on the kernel side.
     known: usize,
     news: News,
-    /// Process ids that are another process's or program's from now on.
+    /// Ids of processes and programs that have begun.
     begun: Vec<u32>,
     refused: Vec<(u32, String)>,
-    /// Processes that were no longer there when that was last looked at.
+    /// Processes that were gone at the last sweep.
     suspects: HashSet<u32>,
     /// Where processes that have ended have called from.
     last_places: Vec<(u32, Location, bool)>,
     python: Python,
 }
 
-/// The Python of all processes.
+/// State of Python in all processes.
 #[derive(Default)]
 struct Python {
     is_wanted: bool,
     interpreters: Interpreters,
-    /// Processes whose interpreters were found, or are not to be read.
+    /// Interpreters of processes; `None` for unsupported ones.
     running: HashMap<u32, Option<Rc<Running>>>,
     lines: KnownLines,
     refused: Vec<(u32, Refused)>,
@@ -78,20 +77,20 @@ struct Python {
 /// Updates for the kernel side.
 #[derive(Debug, Default)]
 pub struct News {
-    /// States that are not to be known any more; to be removed before the others are entered.
+    /// States to remove, before the others are added.
     pub forgotten: Vec<u64>,
-    /// How call paths go on.
+    /// Continuations of call paths to add.
     pub learnt: Vec<Change>,
-    /// Hashes of copies whose paths are known now.
+    /// Hashes of copied stacks whose paths are known now.
     pub recognised: Vec<u64>,
-    /// Processes of which [`AddressSpaces::code`] is new.
+    /// Processes with new [`AddressSpaces::code`].
     pub looked_at: Vec<u32>,
-    /// The interpreters of processes.
+    /// Interpreters found, by process id.
     pub interpreters: Vec<(u32, Rc<Running>)>,
 }
 
 impl Taken {
-    /// Of stacks that have Python frames, if that is wanted. Files are read by `reader`.
+    /// An empty store. With `with_python`, stacks include Python frames. Files are read by `reader`.
     pub fn new(with_python: bool, reader: Reader) -> Self {
         let mut taken = Self {
             spaces: AddressSpaces::new(reader),
@@ -101,33 +100,33 @@ impl Taken {
         taken
     }
 
-    /// Whether `bytes` are for [`Self::take`].
+    /// Whether `bytes` are a record for [`Self::take`].
     pub fn is_stack(bytes: &[u8]) -> bool {
         bytes.first_chunk::<2>() == Some(&record::STACK.to_ne_bytes()) || code::is_record(bytes)
     }
 
-    /// The lines of Python in the stacks.
+    /// The Python lines in the stacks.
     pub fn lines(&self) -> &KnownLines {
         &self.python.lines
     }
 
-    /// Processes whose Python cannot be read, and why, since this was last asked.
+    /// Processes with an unsupported interpreter and the reason, since the last call.
     pub fn take_refused_python(&mut self) -> Vec<(u32, Refused)> {
         std::mem::take(&mut self.python.refused)
     }
 
-    /// Whether the process with this id runs Python that can be read.
+    /// Whether this process has a supported interpreter.
     pub fn runs_python(&self, pid: u32) -> bool {
         matches!(self.python.running.get(&pid), Some(Some(_)))
     }
 
-    /// Python frames and code objects for which there was no room.
+    /// Number of Python frames and code objects dropped because a limit was reached.
     pub fn lost_python(&self) -> u64 {
         self.python.lost
     }
 
-    /// Looks for the interpreter of `pid`, in what it had mapped when that was last looked at. It may
-    /// run another program by now.
+    /// Looks for the interpreter of `pid` in the last snapshot of its mappings, which may be of another
+    /// program.
     fn find_python(&mut self, pid: u32) {
         if !self.python.is_wanted {
             return;
@@ -161,7 +160,7 @@ impl Taken {
         self.python.running.insert(pid, running);
     }
 
-    /// Takes in a record of Python; false if it cannot be understood.
+    /// Processes a Python record. Returns false if it is malformed.
     fn take_python(&mut self, bytes: &[u8]) -> bool {
         let is_kept = if code::is_code(bytes) {
             let Some(record) = CodeRecord::read(bytes) else {
@@ -180,7 +179,7 @@ impl Taken {
         true
     }
 
-    /// The process with that number, and its interpreter.
+    /// The process with that number, with its interpreter set.
     fn python_process(&mut self, pid: u32, id: u32) -> Option<&mut Process> {
         if self.processes.get(&pid).is_none_or(|p| p.id != id) {
             self.begin(pid, id);
@@ -193,7 +192,7 @@ impl Taken {
         Some(process)
     }
 
-    /// Takes in a record of the kernel side; false if it cannot be understood.
+    /// Processes a record of the kernel side. Returns false if it is malformed.
     pub fn take(&mut self, bytes: &[u8]) -> bool {
         if code::is_record(bytes) {
             return self.take_python(bytes);
@@ -239,8 +238,7 @@ impl Taken {
             let stack = &unwound.stack;
             stack.is_complete || stack.locations.len() >= walked.locations.len()
         });
-        // What stops where it need not would be found in the place of every stack that goes on
-        // from there.
+        // An incomplete path would match every stack that continues from its end.
         let may_learn = |stack: &CallStack| stack.is_complete || raw.copied >= CUT_BYTES;
         let better = better.map(|mut unwound| {
             if !may_learn(&unwound.stack) {
@@ -268,20 +266,20 @@ impl Taken {
         true
     }
 
-    /// Looks at what `pid` has mapped, and leaves it to the next stack to say where it has code.
+    /// Takes a snapshot of the mappings of `pid`, without an update for the kernel side.
     pub fn glance_at(&mut self, pid: u32) {
         self.spaces.refresh(pid);
         self.find_python(pid);
     }
 
-    /// Looks at what `pid` has mapped.
+    /// Takes a snapshot of the mappings of `pid`, with an update for the kernel side.
     pub fn look_at(&mut self, pid: u32) {
         self.glance_at(pid);
         self.news.looked_at.push(pid);
         self.looked.insert(pid, Instant::now());
     }
 
-    /// The process has mapped something.
+    /// Handles new mappings of a process.
     fn look_again(&mut self, pid: u32) {
         let lately = |at: &Instant| at.elapsed() < LOOK_AGAIN;
         if !self.looked.get(&pid).is_some_and(lately) {
@@ -289,7 +287,7 @@ impl Taken {
         }
     }
 
-    /// A process, or its next program, is seen for the first time.
+    /// Adds a process, or its next program.
     fn begin(&mut self, pid: u32, id: u32) {
         if let Some(old) = self.drop_process(pid) {
             let earlier = self.earlier.entry(pid).or_default();
@@ -301,7 +299,7 @@ impl Taken {
             }
         }
         self.begun.push(pid);
-        // It may have ended by now; then, what it had mapped when it was last looked at counts.
+        // It may have ended: then the last snapshot is used.
         self.look_at(pid);
         if let Some(refusal) = self.spaces.refusal(pid) {
             self.refused.push((pid, refusal.to_string()));
@@ -310,7 +308,7 @@ impl Taken {
         self.processes.insert(pid, Process::new(id, user));
     }
 
-    /// Takes out the process with this id, and forgets its paths: it makes no more calls.
+    /// Removes the process with this id, and its paths: it makes no more calls.
     fn drop_process(&mut self, pid: u32) -> Option<Process> {
         let mut old = self.processes.remove(&pid)?;
         let paths = std::mem::take(&mut old.paths);
@@ -323,14 +321,14 @@ impl Taken {
         Some(old)
     }
 
-    /// The stack by the frame pointers, from the kernel's walk.
+    /// The stack of the kernel's frame-pointer walk.
     fn walked(&mut self, raw: &RawStack) -> CallStack {
         let count = usize::from(raw.count).min(raw.addresses.len());
         let mut addresses = raw.addresses[..count].to_vec();
         if addresses.is_empty() {
             addresses.push(raw.ip);
         }
-        // Before Linux 6.12, the walk leaves out the caller of a function that has just begun.
+        // Before Linux 6.12, the walk omits the caller of a function that has just begun.
         if addresses.get(1) != Some(&raw.return_address) {
             addresses.insert(1, raw.return_address);
         }
@@ -348,7 +346,7 @@ impl Taken {
         }
     }
 
-    /// Whether nothing calls what is at `location`: threads begin in the C library.
+    /// Whether the frame at `location` is outermost: threads begin in the C library.
     fn is_outermost(&self, location: &Location) -> bool {
         let module = location.module.and_then(|id| self.spaces.module(id));
         let name = module.map(|module| module.name());
@@ -384,7 +382,7 @@ impl Taken {
         }
     }
 
-    /// Forgets all paths. They are learnt again, one by one.
+    /// Removes all paths; they are learnt again as stacks arrive.
     pub fn start_afresh(&mut self) {
         self.news.learnt.clear();
         self.news.recognised.clear();
@@ -395,21 +393,21 @@ impl Taken {
         self.known = 0;
     }
 
-    /// The stack that a call of process `pid` has, by the number that its record has for it.
+    /// The stack with number `id` in a call record of process `pid`.
     pub fn of_call(&mut self, pid: u32, id: u64) -> Option<Named> {
         let earlier = self.earlier.get_mut(&pid).into_iter().flatten();
         let mut all = earlier.chain(self.processes.get_mut(&pid));
         let (spaces, lines) = (&self.spaces, &mut self.python.lines);
         let lost = &mut self.python.lost;
-        // Which of them it is, their ids tell: no two have one in common.
+        // The ids of processes and programs are distinct, so at most one has it.
         all.find_map(|process| {
             *lost += u64::from(process.merge(id, spaces, lines));
             process.of_call(id)
         })
     }
 
-    /// Notes that a call of `pid`, whose stack has the number `id`, came before the kernel side knew how
-    /// to read its interpreter.
+    /// Records that a call of `pid` with stack `id` was made before the kernel side had the layout of its
+    /// interpreter: its Python frames are lost.
     pub fn came_early(&mut self, pid: u32, id: u64) {
         let process = self.processes.get(&pid);
         if self.runs_python(pid) && !process.is_some_and(|process| process.has_python(id)) {
@@ -417,11 +415,11 @@ impl Taken {
         }
     }
 
-    /// Forgets processes that are no longer there, of whose end nobody told.
+    /// Removes ended processes whose exit event was lost.
     pub fn sweep(&mut self, is_alive: impl Fn(u32) -> bool) {
         let pids = self.spaces.pids().chain(self.processes.keys().copied());
         let gone: HashSet<_> = pids.filter(|pid| !is_alive(*pid)).collect();
-        // Calls of one that has just ended may still be in the ring.
+        // Calls of a process that has just ended may still be in the ring: removed at the second sweep.
         let before = std::mem::replace(&mut self.suspects, gone);
         let still: Vec<_> = self.suspects.intersection(&before).copied().collect();
         for pid in still {
@@ -429,7 +427,7 @@ impl Taken {
         }
     }
 
-    /// The process, or its program `id`, has ended.
+    /// Removes the process or program `id`, which has ended.
     pub fn forget(&mut self, pid: u32, id: u32) {
         if let Some(earlier) = self.earlier.get_mut(&pid) {
             let ended = earlier.iter().filter(|process| process.id == id);
@@ -467,17 +465,17 @@ impl Taken {
         std::mem::take(&mut self.last_places)
     }
 
-    /// Process ids that are another process's or program's since this was last asked.
+    /// Ids of the processes and programs that have begun since the last call.
     pub fn take_begun(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.begun)
     }
 
-    /// Processes whose stacks cannot be taken, and why, since this was last asked.
+    /// Processes with unsupported stacks and the reason, since the last call.
     pub fn take_refused(&mut self) -> Vec<(u32, String)> {
         std::mem::take(&mut self.refused)
     }
 
-    /// Whether there is anything for [`Self::take_news`].
+    /// Whether there are updates for [`Self::take_news`].
     pub fn has_news(&self) -> bool {
         let News {
             forgotten,
@@ -493,7 +491,7 @@ impl Taken {
             && looked_at.is_empty())
     }
 
-    /// The updates for the kernel side since this was last asked.
+    /// The updates for the kernel side since the last call.
     pub fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
@@ -511,13 +509,13 @@ fn keep_places(last: &mut Vec<(u32, Location, bool)>, pid: u32, process: &Proces
     );
 }
 
-/// The return addresses by which the path is known again; none if they are not all on the stack that
-/// was copied. The first is in the state that the path begins with.
+/// The return addresses that identify the path; `None` if they are not all in the copied stack. The
+/// first one is part of the initial state.
 fn steps(raw: &RawStack, copied: &[u8], slots: &[u64]) -> Option<Vec<Step>> {
     let count = usize::from(raw.replaced_count).min(raw.replaced.len());
     let replaced = &raw.replaced[..count];
     let step = |slot: &u64| {
-        // What stands there is the same for all callers.
+        // A probe's trampoline is the same for all callers.
         if replaced.iter().any(|replaced| replaced.at == *slot) {
             return None;
         }
@@ -544,7 +542,7 @@ mod tests {
 
     use super::*;
 
-    /// A walk of one frame, with this id, of a process that cannot be looked at.
+    /// A stack record with one frame of a process that does not exist.
     fn stack(pid: u32, process: u32, id: u64) -> Vec<u8> {
         let mut raw = RawStack::new_zeroed();
         raw.record_type = record::STACK;
@@ -556,13 +554,13 @@ mod tests {
     }
 
     #[test]
-    fn calls_may_come_after_the_first_stack_of_the_next_process_with_the_id() {
+    fn calls_may_arrive_after_the_first_stack_of_a_reused_id() {
         let pid = u32::MAX - 1;
         let mut taken = Taken::default();
         assert!(taken.take(&stack(pid, 1, 11)));
         assert!(taken.of_call(pid, 11).unwrap().new.is_some());
         assert!(taken.take(&stack(pid, 2, 22)));
-        // One more call of the first, then its end, then a call of the second.
+        // One more call of the first, its end, then a call of the second.
         assert!(taken.of_call(pid, 11).unwrap().new.is_none());
         taken.forget(pid, 1);
         assert!(taken.of_call(pid, 11).is_none());
@@ -603,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_are_not_told_do_not_add_up() {
+    fn lost_exits_do_not_accumulate() {
         let pid = u32::MAX - 1;
         let mut taken = Taken::default();
         for process in 1..1000 {

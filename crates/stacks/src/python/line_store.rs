@@ -1,33 +1,33 @@
-//! The lines of Python that were seen, by number.
+//! Store of the Python lines seen, by number.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use gpuprobe_model::stack::{Frame, Language};
 
-/// Lines of all processes.
+/// Maximum number of lines of all processes.
 const MAX_LINES: usize = 1 << 20;
-/// Bytes of their names, each counted once for each line that has it.
+/// Maximum bytes of their names, counted for each line.
 const MAX_BYTES: usize = 256 << 20;
 
-/// What stands for a frame that could not be read.
+/// Number that stands for an unreadable frame.
 pub const UNREADABLE: u32 = 0;
-/// What stands for the frames beyond those that are kept.
+/// Number that stands for the frames beyond the maximum depth.
 pub const CUT: u32 = 1;
 
-/// What stands before the frames of the main thread, where those of another one end.
+/// Number that precedes the frames of the main thread in the stack of another thread.
 pub const WAITS: u32 = 2;
 
 /// A line of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PythonLine {
-    /// The process, as the kernel side numbers it: the same name is another file in another one.
+    /// Process number of the kernel side: the same name may be another file in another process.
     pub process: u32,
-    /// The qualified name.
+    /// Qualified name.
     pub function: Rc<str>,
-    /// The file; none of a mark.
+    /// Path of the file; `None` for a mark.
     pub file: Option<Rc<str>>,
-    /// The line, if it is known.
+    /// Line number, if known.
     pub line: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ impl PythonLine {
         }
     }
 
-    /// As a frame, without the text of the line.
+    /// The line as a frame, without source text.
     pub fn frame(&self) -> Frame {
         Frame {
             function: self.function.to_string(),
@@ -61,7 +61,7 @@ impl PythonLine {
     }
 }
 
-/// The lines that were seen.
+/// The lines seen.
 #[derive(Debug)]
 pub struct KnownLines {
     numbers: HashMap<PythonLine, u32>,
@@ -79,7 +79,7 @@ impl Default for KnownLines {
             count: 0,
             bytes: 0,
         };
-        // In the order of their numbers.
+        // In the order of the constants.
         known.number(PythonLine::mark("[unreadable Python frame]"));
         known.number(PythonLine::mark(&format!("[cut: {depth} Python frames]")));
         known.number(PythonLine::mark("[the main thread waits]"));
@@ -88,7 +88,7 @@ impl Default for KnownLines {
 }
 
 impl KnownLines {
-    /// The number of a line; that of an unreadable one if there are too many.
+    /// The number of a line; [`UNREADABLE`] if the limit is reached.
     pub fn number(&mut self, line: PythonLine) -> u32 {
         if let Some(&number) = self.numbers.get(&line) {
             return number;
@@ -104,12 +104,12 @@ impl KnownLines {
         number
     }
 
-    /// The line with that number.
+    /// The line with this number.
     pub fn get(&self, number: u32) -> Option<&PythonLine> {
         self.lines.get(&number)
     }
 
-    /// Drops the lines of a process that has ended: no stack that has them comes any more.
+    /// Removes the lines of an ended process, of which no more stacks arrive.
     pub fn forget(&mut self, process: u32) {
         let gone = |line: &PythonLine| line.process == process && line.file.is_some();
         let bytes = &mut self.bytes;

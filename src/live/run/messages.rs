@@ -1,34 +1,34 @@
-//! What a run says of itself on standard error.
+//! Messages of a session on standard error.
 
 use tokio::process::Child;
 
-use super::super::nothing;
+use super::super::empty_run;
 use super::Run;
 use gpuprobe_os::say;
 
 impl Run<'_> {
-    /// Says why nothing was traced, if nothing was.
+    /// Prints the reason if nothing was traced. Returns whether there was one.
     pub(super) fn say_why_nothing(&self) -> bool {
-        let why = nothing::why(self.config, self.tracer.loaded, &self.sink.sieve);
+        let why = empty_run::why(self.config, self.tracer.loaded, &self.sink.sieve);
         if let Some(why) = &why {
             say(format_args!("nothing was traced: {why}"));
         }
         why.is_some()
     }
 
-    /// Says why nothing may have come of what the GPU did, if nothing has.
+    /// Warns if CUPTI delivered no record.
     pub(super) fn warn_of_silence(&self) {
         let told = self.sink.state.activity.processes().next().is_some();
         if self.config.modes.activity && !told {
             say(
-                "nothing came from CUPTI: the command has not used CUDA, or has not loaded \
-                 libcupti; `gpuprobe doctor` says where one is",
+                "no GPU activity recorded: the command has not used CUDA or has not loaded libcupti; \
+                 `gpuprobe doctor` looks for libcupti",
             );
         }
     }
 
-    /// Says what the recording is called that was given no name. That of a command gets its process id
-    /// once nothing is written to it any more: SQLite wants the name that it has opened.
+    /// Prints the default name of the recording. A command's process id is added to it after the last write,
+    /// as SQLite needs the name under which it opened the file.
     pub(super) fn name_recording(&mut self, child: Option<&Child>) {
         let Some(record) = &self.config.record else {
             return;

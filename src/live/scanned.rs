@@ -1,4 +1,4 @@
-//! What came of looking at a process.
+//! Result of a process scan.
 
 use std::collections::HashSet;
 
@@ -8,21 +8,21 @@ use crate::host::LibraryId;
 use gpuprobe_stacks::functions::Function as FoundFunction;
 use gpuprobe_stacks::instruction::First;
 
-/// What came of looking at a process.
+/// Result of a process scan.
 #[derive(Debug, Default)]
 pub struct Looked {
-    /// CUDA functions that are newly probed.
+    /// Number of CUDA functions newly probed.
     pub functions: usize,
-    /// A library could not be probed, now or before.
+    /// At least one library could not be probed, now or in an earlier scan.
     pub incomplete: bool,
-    /// The probed files that it has mapped.
+    /// The probed files that the process has mapped.
     pub uses: HashSet<LibraryId>,
-    /// Failures that the user has not been told yet.
+    /// Failures not reported to the user yet.
     pub failures: Vec<Error>,
 }
 
 impl Looked {
-    /// Tells the user what could not be probed.
+    /// Prints and clears the failures.
     pub fn warn(&mut self) {
         for failure in self.failures.drain(..) {
             tracing::warn!("{failure:#}");
@@ -30,7 +30,8 @@ impl Looked {
     }
 }
 
-/// Which of `functions` begin with such an instruction, for messages; `None` if none do.
+/// The names of the `functions` that begin with such an instruction, at most three of them and the
+/// number of the others; `None` if there are none.
 pub(super) fn beginning(functions: &[FoundFunction], first: First) -> Option<String> {
     const NAMED: usize = 3;
     let found = functions.iter().filter(|f| f.first == first);

@@ -1,4 +1,4 @@
-//! Following what the kernel side has noticed: attaching to what processes have mapped.
+//! Library discovery: scans the processes of the kernel side's notices and probes what they have mapped.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -7,37 +7,36 @@ use anyhow::Result;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::looks::Looks;
+use super::scan_queue::Looks;
 use super::stacks::Stacks;
 use super::tracer::{self, Tracer};
 use crate::probe::{Notice, Rings};
 
-/// Processes that are looked at in turn, and those among them that are of one user. Each takes a
-/// descriptor.
+/// Processes scanned in turn, in all and per user. Each takes a descriptor.
 const MAX_AT_A_TIME: usize = 256;
 const MAX_OF_A_USER: usize = 64;
 
-/// What has been noticed and not been seen to.
+/// Pending and running process scans.
 #[derive(Debug, Default)]
 pub(super) struct Follower {
     looks: Looks,
-    /// Looks that take long, in turn.
+    /// Scans that were interrupted, oldest first.
     begun: VecDeque<Begun>,
-    /// Users, the one last whose turn was last.
+    /// Users with pending scans, the one served last at the end.
     turns: VecDeque<u32>,
 }
 
-/// A process that is being looked at.
+/// A running scan of a process.
 #[derive(Debug)]
 struct Begun {
     notice: Notice,
     look: tracer::Look,
-    /// CUDA functions that have been probed for it.
+    /// CUDA functions newly probed by this scan.
     functions: usize,
     took: Duration,
 }
 
-/// What is needed to look at processes.
+/// The parts of a session that a scan needs.
 pub(super) struct With<'a> {
     pub(super) rings: &'a mut Rings,
     pub(super) tracer: &'a mut Tracer,
@@ -45,8 +44,8 @@ pub(super) struct With<'a> {
 }
 
 impl Follower {
-    /// Looks at processes until `until`, and lets held ones go on. False if there is more to be
-    /// done: after what is in the other rings by then.
+    /// Scans processes until `until` and resumes the held ones. Returns false if scans are left, which
+    /// are continued after the other rings are read.
     pub(super) fn follow(&mut self, mut with: With<'_>, until: Instant) -> Result<bool> {
         loop {
             let new = with.rings.read_notices()?;
@@ -65,23 +64,23 @@ impl Follower {
         }
     }
 
-    /// Whether there is anything to be done now.
+    /// Whether a scan is pending or running.
     pub(super) fn is_busy(&self) -> bool {
         self.looks.is_busy() || !self.begun.is_empty()
     }
 
-    /// Some time has passed: what was put off may be due.
+    /// Queues the scans again that were over budget.
     pub(super) fn ask_again(&mut self) {
         self.looks.ask_again();
     }
 
-    /// Lets what is held go on; nobody will look at it any more.
+    /// Resumes the held processes without a scan, as the session ends.
     pub(super) fn let_go(&mut self) {
         self.looks.take_held().into_iter().for_each(resume);
         self.begun.drain(..).for_each(|begun| resume(begun.notice));
     }
 
-    /// What is to be looked at now: what is stopped, and then what is of the user whose turn it is.
+    /// The next scan: of a stopped process, else of the user whose turn it is.
     fn next(&mut self, with: &mut With<'_>) -> Option<Begun> {
         while let Some(notice) = self.looks.next_held() {
             if let Some(begun) = self.begin(notice, with) {
@@ -99,7 +98,7 @@ impl Follower {
         None
     }
 
-    /// The user among those that have anything to be looked at whose turn was the longest ago.
+    /// The user with pending scans who was served longest ago.
     fn next_user(&mut self) -> Option<u32> {
         let begun = self.begun.iter().map(|begun| begun.notice.uid);
         let wanting: HashSet<u32> = self.looks.users().chain(begun).collect();
@@ -113,7 +112,7 @@ impl Follower {
         Some(uid)
     }
 
-    /// Of a user, what is new, as long as not too much was begun, and what was begun, in turn.
+    /// A new scan of a user's process if the limits allow one, else the oldest running one.
     fn next_of(&mut self, uid: u32, with: &mut With<'_>) -> Option<Begun> {
         let is_his = |begun: &Begun| begun.notice.uid == uid;
         let his = self.begun.iter().filter(|begun| is_his(begun)).count();
@@ -128,7 +127,7 @@ impl Follower {
         self.begun.remove(oldest)
     }
 
-    /// Begins to look at a process; none if it has ended meanwhile, which is no news.
+    /// Begins to scan a process. Returns `None` if it has ended, which is no error.
     fn begin(&mut self, notice: Notice, with: &mut With<'_>) -> Option<Begun> {
         match Begun::now(notice, with) {
             Ok(begun) => Some(begun),
@@ -159,7 +158,7 @@ impl Begun {
                 stacks.begins_program(notice.pid);
             }
             stacks.look_at(notice.pid);
-            // Before the functions that it may call are probed.
+            // Before the functions are probed that it may call.
             stacks.teach(&with.tracer.probe);
         }
         Ok(Self {
@@ -170,7 +169,7 @@ impl Begun {
         })
     }
 
-    /// Looks on until `until`; true when that is done.
+    /// Continues until `until`. Returns true when the scan is done.
     fn go_on(&mut self, tracer: &mut Tracer, until: Instant) -> bool {
         let Notice {
             pid, held, image, ..
@@ -193,14 +192,14 @@ impl Begun {
                     tracer.probe.image_known(image);
                 }
             }
-            // It has ended.
+            // The process has ended.
             Err(error) => tracing::debug!("process {pid}: {error:#}"),
         }
         true
     }
 }
 
-/// Lets a process that was held go on.
+/// Sends `SIGCONT` to a process that is held.
 pub(super) fn resume(notice: Notice) {
     if notice.held
         && let Ok(pid) = i32::try_from(notice.pid)
